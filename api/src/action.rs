@@ -1,0 +1,139 @@
+//! Actions: the typed steps of a run.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{Digest, DiskSelector, DurationSpec};
+
+/// One step: a name, how long it may take, how often it is tried, and what it does.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Action {
+    /// Unique within its list; a DNS label.
+    pub name: String,
+    /// How long one attempt may take. Default: 1 h for `writeImage`, 5 min for the others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<DurationSpec>,
+    /// Retry policy. Default: 3 attempts for `writeImage` (a download may break), 1 for the others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<RetrySpec>,
+    /// What it does.
+    #[serde(flatten)]
+    pub spec: ActionSpec,
+}
+
+/// What an action does: exactly one of these keys.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum ActionSpec {
+    /// Writes a disk image.
+    WriteImage(WriteImageSpec),
+    /// Puts a NoCloud seed on the installed disk.
+    CloudInit(CloudInitSpec),
+    /// Restarts into the installed system. The last action.
+    Reboot(RebootSpec),
+}
+
+/// How often an action is tried.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RetrySpec {
+    /// 1 to 100; 1 means no retry.
+    pub max_attempts: u32,
+    /// Wait before the second attempt; doubles each time. Default 2s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initial_backoff: Option<DurationSpec>,
+    /// The longest wait between attempts. Default 1m.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_backoff: Option<DurationSpec>,
+}
+
+/// Writes a disk image to exactly one disk.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct WriteImageSpec {
+    /// Which disk. Exactly one must match.
+    #[serde(default)]
+    pub disk: DiskSelector,
+    /// Which image.
+    pub image: ImageSpec,
+}
+
+/// An image and what proves it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ImageSpec {
+    /// `http://` or `https://`.
+    pub url: String,
+    /// Digest of the stored bytes (the file at `url`). Mandatory unless `digestWaived`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<Digest>,
+    /// Spelled out in the template and shown in the status: nothing proves this image.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub digest_waived: bool,
+    /// `raw` or `zstd`. Default: by content. Content that disagrees is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<String>,
+}
+
+/// A NoCloud seed on the installed disk: structured fields, or whole files.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct CloudInitSpec {
+    /// Which disk. Default: the disk that this run wrote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<DiskSelector>,
+    /// The installed system's host name. Default: the machine's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hostname: Option<String>,
+    /// Accounts to make.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub users: Vec<UserSpec>,
+    /// Netplan version 2 `network` mapping. Default: DHCP on every port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<serde_json::Value>,
+    /// More cloud-config, merged under the fields above (which win).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub user_data: BTreeMap<String, serde_json::Value>,
+    /// The phone-home unit. Default: installed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phone_home: Option<PhoneHomeSpec>,
+}
+
+/// The phone-home unit.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PhoneHomeSpec {
+    /// Whether the unit is installed. Without it the run succeeds at its reboot.
+    pub enabled: bool,
+    /// How long the installed system has to phone home, from the reboot. Default 15m.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<DurationSpec>,
+}
+
+/// An account.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct UserSpec {
+    /// Login name.
+    pub name: String,
+    /// Public keys for `authorized_keys`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ssh_keys: Vec<String>,
+    /// May use sudo without a password.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sudo: bool,
+    /// Supplementary groups.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
+    /// Login shell. Default `/bin/bash`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shell: Option<String>,
+}
+
+/// Restarts the machine.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RebootSpec {}

@@ -1,0 +1,180 @@
+//! The shape all documents share.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::{Machine, Problem, Template, Workflow};
+
+/// The only `apiVersion` there is so far.
+pub const API_VERSION: &str = "landfall.dev/v1alpha1";
+
+/// The kinds of document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub enum Kind {
+    /// One physical or virtual computer.
+    Machine,
+    /// A named, parameterised list of actions.
+    Template,
+    /// One run of a template on one machine.
+    Workflow,
+}
+
+impl Kind {
+    /// Every kind, in the order they depend on one another.
+    pub const ALL: [Self; 3] = [Self::Machine, Self::Template, Self::Workflow];
+    /// The plural used in routes and on the command line.
+    pub const fn plural(self) -> &'static str {
+        match self {
+            Self::Machine => "machines",
+            Self::Template => "templates",
+            Self::Workflow => "workflows",
+        }
+    }
+    /// The kind's name as written in documents.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Machine => "Machine",
+            Self::Template => "Template",
+            Self::Workflow => "Workflow",
+        }
+    }
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Name, labels and what the store fills in.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Metadata {
+    /// A DNS label: lower-case letters, digits and `-`, at most 63; unique within its kind.
+    pub name: String,
+    /// For people and selectors.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Given by the store at creation, never reused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<Uuid>,
+    /// Counts changes of `spec`, from 1. Given by the store.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub generation: u64,
+    /// Changes with every write; a write naming an older one is refused. Given by the store.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub resource_version: u64,
+    /// When the document was created. Given by the store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub creation_timestamp: Option<Timestamp>,
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
+/// One document of spec type `S` and status type `T`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Object<S, T> {
+    /// Always [`API_VERSION`].
+    pub api_version: String,
+    /// The kind, matching the type.
+    pub kind: Kind,
+    /// Name, labels, versions.
+    pub metadata: Metadata,
+    /// What a person or program wants.
+    pub spec: S,
+    /// What the coordinator has seen. Ignored when a person applies the document.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<T>,
+}
+
+/// Any document.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Document {
+    /// A machine.
+    Machine(Box<Machine>),
+    /// A template.
+    Template(Box<Template>),
+    /// A workflow.
+    Workflow(Box<Workflow>),
+}
+
+impl Document {
+    /// The kind.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Machine(_) => Kind::Machine,
+            Self::Template(_) => Kind::Template,
+            Self::Workflow(_) => Kind::Workflow,
+        }
+    }
+    /// The metadata.
+    pub fn metadata(&self) -> &Metadata {
+        match self {
+            Self::Machine(d) => &d.metadata,
+            Self::Template(d) => &d.metadata,
+            Self::Workflow(d) => &d.metadata,
+        }
+    }
+    /// The metadata, to be filled in by a store.
+    pub fn metadata_mut(&mut self) -> &mut Metadata {
+        match self {
+            Self::Machine(d) => &mut d.metadata,
+            Self::Template(d) => &mut d.metadata,
+            Self::Workflow(d) => &mut d.metadata,
+        }
+    }
+    /// Reads a document from a parsed tree, by its `kind`; unknown fields are refused by path.
+    ///
+    /// # Errors
+    /// [`Problem`] with code `InvalidDocument` naming the field.
+    pub fn from_value(value: serde_json::Value) -> Result<Self, Problem> {
+        crate::error::document_from_value(value)
+    }
+}
+
+impl Serialize for Document {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Machine(d) => d.serialize(s),
+            Self::Template(d) => d.serialize(s),
+            Self::Workflow(d) => d.serialize(s),
+        }
+    }
+}
+
+/// Truth value of a condition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ConditionStatus {
+    /// It holds.
+    True,
+    /// It does not hold.
+    False,
+    /// Not known (yet, or any more).
+    Unknown,
+}
+
+/// One observable truth.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Condition {
+    /// What it is about, such as `Connected` or `NoReceipt`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Whether it holds.
+    pub status: ConditionStatus,
+    /// One CamelCase word for programs.
+    pub reason: String,
+    /// One sentence for people.
+    pub message: String,
+    /// When `status` last changed.
+    pub since: Timestamp,
+    /// The generation of `spec` this was judged against.
+    pub observed_generation: u64,
+}

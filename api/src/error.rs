@@ -1,0 +1,212 @@
+//! Error codes, and the one shape in which a failure reaches a person.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{API_VERSION, Document, Kind};
+
+macro_rules! codes {
+    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
+        /// Stable codes of everything that can go wrong. Programs decide by these, never by a message's text.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+        #[non_exhaustive]
+        pub enum ErrorCode { $($(#[doc = $doc])+ $name,)+ }
+        impl ErrorCode {
+            /// Every code.
+            pub const ALL: &[Self] = &[$(Self::$name,)+];
+            /// The code as it appears on the wire.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$name => stringify!($name),)+ }
+            }
+            /// The code of that name; `Internal` for one this version does not know.
+            pub fn from_wire(text: &str) -> Self {
+                Self::ALL.iter().copied().find(|c| c.as_str() == text).unwrap_or(Self::Internal)
+            }
+        }
+    };
+}
+
+codes! {
+    /// A document does not parse or says something impossible.
+    InvalidDocument,
+    /// A template does not render.
+    InvalidTemplate,
+    /// No document of that kind and name.
+    NotFound,
+    /// The document changed since it was read.
+    Conflict,
+    /// It exists already, or an identity is taken by another machine.
+    AlreadyExists,
+    /// The caller may not do that.
+    Forbidden,
+    /// The caller did not say, or could not prove, who it is.
+    Unauthenticated,
+    /// The machine is busy with another workflow.
+    MachineBusy,
+    /// The workflow has ended; terminal states never change.
+    WorkflowEnded,
+    /// A URL cannot be reached, or answers with an error.
+    SourceUnreachable,
+    /// The input ended before its stated length.
+    Truncated,
+    /// The content's digest is not the one stated.
+    DigestMismatch,
+    /// The content is not what it claims to be, or of a format that is not supported.
+    BadFormat,
+    /// The image does not fit the disk.
+    DiskTooSmall,
+    /// The image was made for another logical sector size.
+    WrongSectorSize,
+    /// No disk matches the selector.
+    NoDiskMatches,
+    /// Several disks match the selector.
+    AmbiguousDisk,
+    /// The disk is in use.
+    DiskInUse,
+    /// The disk is not the one chosen a moment ago.
+    DiskChanged,
+    /// The disk's receipt is not the one expected.
+    ReceiptMismatch,
+    /// The disk is not blank and no person asked for it to be written.
+    DiskNotBlank,
+    /// Reading or writing a device failed.
+    DeviceIo,
+    /// The lease ran out before the action ended.
+    LeaseExpired,
+    /// The session was fenced by a newer one.
+    Fenced,
+    /// Two computers claim one identity, or one computer claims two.
+    AmbiguousIdentity,
+    /// A boot token is unknown, expired, or bound to another key.
+    TokenRefused,
+    /// Agent and coordinator do not speak a common version.
+    VersionSkew,
+    /// The action took longer than its timeout.
+    Timeout,
+    /// A person cancelled it.
+    Cancelled,
+    /// No installed root file system was found.
+    NoRootFilesystem,
+    /// The installed system did not phone home in time.
+    NoPhoneHome,
+    /// A queue or a limit is full.
+    LimitReached,
+    /// A fault in Landfall itself.
+    Internal,
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A failure as a person reads it: code, what, cause chain, hint, where.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Problem {
+    /// The stable code.
+    pub code: ErrorCode,
+    /// One sentence: what went wrong.
+    pub message: String,
+    /// The causes, outermost first; none repeats `message`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub causes: Vec<String>,
+    /// What to do about it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub hint: String,
+    /// The device, path, URL or field it happened at.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub subject: String,
+    /// The last log lines of the action, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub last_log_lines: Vec<String>,
+}
+
+impl Problem {
+    /// A problem with a code and a sentence.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            causes: Vec::new(),
+            hint: String::new(),
+            subject: String::new(),
+            last_log_lines: Vec::new(),
+        }
+    }
+    /// Adds what to do about it.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = hint.into();
+        self
+    }
+    /// Adds where it happened.
+    #[must_use]
+    pub fn at(mut self, subject: impl Into<String>) -> Self {
+        self.subject = subject.into();
+        self
+    }
+    /// Adds the chain of sources of `error`, without `error` itself.
+    #[must_use]
+    pub fn caused_by(mut self, error: &dyn std::error::Error) -> Self {
+        let mut next = error.source();
+        while let Some(cause) = next {
+            self.causes.push(cause.to_string());
+            next = cause.source();
+        }
+        self
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code, self.message)?;
+        if !self.subject.is_empty() {
+            write!(f, " (at {})", self.subject)?;
+        }
+        self.causes.iter().try_for_each(|cause| write!(f, ": {cause}"))?;
+        if !self.hint.is_empty() {
+            write!(f, "; {}", self.hint)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Problem {}
+
+pub(crate) fn document_from_value(value: serde_json::Value) -> Result<Document, Problem> {
+    let invalid = |message: String, at: &str| Problem::new(ErrorCode::InvalidDocument, message).at(at);
+    let text = |field: &str| value.get(field).and_then(|v| v.as_str()).map(str::to_owned);
+    match text("apiVersion").as_deref() {
+        Some(API_VERSION) => {}
+        Some(other) => {
+            return Err(invalid(format!("apiVersion \"{other}\" is not known"), "apiVersion")
+                .hint(format!("write apiVersion: {API_VERSION}")));
+        }
+        None => {
+            return Err(
+                invalid("apiVersion is missing".into(), "apiVersion").hint(format!("write apiVersion: {API_VERSION}"))
+            );
+        }
+    }
+    let Some(kind) = text("kind") else {
+        return Err(invalid("kind is missing".into(), "kind").hint("write kind: Machine, Template or Workflow"));
+    };
+    let Some(kind) = Kind::ALL.into_iter().find(|k| k.as_str() == kind) else {
+        return Err(
+            invalid(format!("kind \"{kind}\" is not known"), "kind").hint("write kind: Machine, Template or Workflow")
+        );
+    };
+    let field = |e: serde_path_to_error::Error<serde_json::Error>| {
+        let path = e.path().to_string();
+        invalid(e.into_inner().to_string(), &path).hint(format!("landfall explain {} lists the fields", kind.plural()))
+    };
+    Ok(match kind {
+        Kind::Machine => Document::Machine(Box::new(serde_path_to_error::deserialize(value).map_err(field)?)),
+        Kind::Template => Document::Template(Box::new(serde_path_to_error::deserialize(value).map_err(field)?)),
+        Kind::Workflow => Document::Workflow(Box::new(serde_path_to_error::deserialize(value).map_err(field)?)),
+    })
+}

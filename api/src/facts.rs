@@ -1,0 +1,117 @@
+//! Facts: what the agent saw.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{DiskId, MacAddr};
+
+/// Everything the agent saw of its machine.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineFacts {
+    /// Who the firmware says it is.
+    pub smbios: SmbiosFacts,
+    /// Processors.
+    pub cpu: CpuFacts,
+    /// Usable memory, bytes.
+    pub memory_bytes: u64,
+    /// Whole disks, in the kernel's order.
+    pub disks: Vec<DiskFacts>,
+    /// Ports with a link layer.
+    pub nics: Vec<NicFacts>,
+    /// How it was started.
+    pub firmware: FirmwareFacts,
+}
+
+/// From SMBIOS; placeholder values are left empty.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SmbiosFacts {
+    /// System UUID, lower-case, in the byte order the firmware's setup pages show.
+    pub uuid: String,
+    /// System serial number.
+    pub serial: String,
+    /// System manufacturer.
+    pub manufacturer: String,
+    /// Product name.
+    pub product: String,
+}
+
+/// Processors.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CpuFacts {
+    /// Model name.
+    pub model: String,
+    /// Logical processors online.
+    pub logical: u32,
+    /// `x86_64` or `aarch64`.
+    pub architecture: String,
+}
+
+/// One whole disk.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DiskFacts {
+    /// What names it.
+    pub id: DiskId,
+    /// Vendor, where the transport has one.
+    #[serde(default)]
+    pub vendor: String,
+    /// `virtio`, `nvme`, `sata`, `scsi`, `usb`, `mmc` or `unknown`.
+    pub transport: String,
+    /// Whether it spins.
+    pub rotational: bool,
+    /// Host, channel, target and LUN, `0:0:0:0`; empty where it is not SCSI.
+    #[serde(default)]
+    pub hctl: String,
+    /// Logical sector size, bytes.
+    pub logical_sector_bytes: u32,
+    /// Physical sector size, bytes.
+    pub physical_sector_bytes: u32,
+    /// The hardware or the kernel refuses writes.
+    pub read_only: bool,
+}
+
+/// One network port.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NicFacts {
+    /// The kernel's name.
+    pub name: String,
+    /// Permanent address.
+    pub mac: MacAddr,
+    /// Driver; empty if unknown.
+    #[serde(default)]
+    pub driver: String,
+    /// Mbit/s, absent without carrier.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub speed_mbit: Option<u32>,
+    /// Whether a link was seen.
+    pub carrier: bool,
+}
+
+/// How the kernel was started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum FirmwareMode {
+    /// Legacy BIOS.
+    #[default]
+    Bios,
+    /// UEFI.
+    Uefi,
+}
+
+/// Firmware.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FirmwareFacts {
+    /// BIOS or UEFI.
+    pub mode: FirmwareMode,
+    /// Vendor and version as SMBIOS has them.
+    #[serde(default)]
+    pub version: String,
+    /// UEFI Secure Boot, absent on BIOS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secure_boot: Option<bool>,
+}

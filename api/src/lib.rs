@@ -1,0 +1,31 @@
+//! Landfall's documents, action specs and error codes.
+//!
+//! Pure data: serde for reading and writing, JSON Schema from the same types, validation that says what is wrong, where,
+//! and what to do. Nothing here does I/O or reads a clock. Documents have the Kubernetes shape (`apiVersion`, `kind`,
+//! `metadata`, `spec`, `status`), group `landfall.dev/v1alpha1`.
+
+mod action;
+mod document;
+mod error;
+mod facts;
+mod machine;
+mod scalar;
+mod selector;
+mod template;
+mod workflow;
+
+pub use action::{
+    Action, ActionSpec, CloudInitSpec, ImageSpec, PhoneHomeSpec, RebootSpec, RetrySpec, UserSpec, WriteImageSpec,
+};
+pub use document::{API_VERSION, Condition, ConditionStatus, Document, Kind, Metadata, Object};
+pub use error::{ErrorCode, Problem};
+pub use facts::{CpuFacts, DiskFacts, FirmwareFacts, FirmwareMode, MachineFacts, NicFacts, SmbiosFacts};
+pub use machine::{
+    DiskId, DiskReceipt, IdentitySpec, Machine, MachinePhase, MachineSpec, MachineStatus, Receipt, ReceiptState,
+};
+pub use scalar::{Digest, DurationSpec, MacAddr, ScalarError};
+pub use selector::{DiskSelector, SelectorError};
+pub use template::{Parameter, Template, TemplateSpec, TemplateStatus};
+pub use workflow::{
+    ActionState, ActionStatus, Authority, Progress, Workflow, WorkflowPhase, WorkflowSpec, WorkflowStatus,
+};

@@ -1,0 +1,163 @@
+//! Machine: one physical or virtual computer.
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::{Condition, Digest, MacAddr, MachineFacts, Object};
+
+/// A machine document.
+pub type Machine = Object<MachineSpec, MachineStatus>;
+
+/// Who the machine is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct MachineSpec {
+    /// How it is recognised.
+    pub identity: IdentitySpec,
+}
+
+/// How a machine is recognised. Every field that is given must agree with what the machine says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct IdentitySpec {
+    /// The ports it may netboot from; at least one. No two machines share one.
+    pub macs: Vec<MacAddr>,
+    /// SMBIOS system UUID, in the byte order the firmware's setup pages show.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub smbios_uuid: Option<Uuid>,
+    /// SMBIOS system serial number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serial: Option<String>,
+}
+
+/// One word for people; nothing decides by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum MachinePhase {
+    /// Seen on the network, not described by anybody.
+    Discovered,
+    /// Described, nothing installed by us.
+    Available,
+    /// A workflow is running.
+    Provisioning,
+    /// Installed, and the installed system phoned home.
+    Provisioned,
+    /// The last workflow failed or was cancelled; the reason is in the conditions.
+    Failed,
+    /// Held until a person decides, such as on a receipt the store does not know.
+    Held,
+}
+
+/// What the coordinator has seen of a machine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineStatus {
+    /// Derived from the conditions, for people.
+    pub phase: MachinePhase,
+    /// `Connected`, `Provisioned`, `NoReceipt`, `ReceiptConflict`, `IdentityAmbiguous` and the like.
+    #[serde(default)]
+    pub conditions: Vec<Condition>,
+    /// The last facts the agent reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub facts: Option<Box<MachineFacts>>,
+    /// Every receipt last known to be on this machine's disks.
+    #[serde(default)]
+    pub receipts: Vec<DiskReceipt>,
+    /// The workflow that is not terminal, or the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workflow: Option<String>,
+    /// The newest session's epoch; 0 if none yet.
+    #[serde(default)]
+    pub epoch: u64,
+    /// When the agent was last heard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_heard: Option<Timestamp>,
+    /// The agent's peak resident memory (VmHWM) in its last session, bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_peak_rss_bytes: Option<u64>,
+    /// CLOCK_BOOTTIME at the Enroll answer of the last session, milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enrolled_boottime_ms: Option<u64>,
+    /// The agent's address and version in its last session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+}
+
+/// A disk, by facts that do not move.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DiskId {
+    /// World-wide name; empty if it has none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub wwn: String,
+    /// Serial number; empty if it has none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub serial: String,
+    /// Path on the bus, such as `pci-0000:00:04.0`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub path: String,
+    /// The kernel's name at the time; for people, never compared.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Model; for people, never compared.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub model: String,
+    /// Capacity, bytes.
+    pub size_bytes: u64,
+}
+
+impl DiskId {
+    /// Whether both name the same disk: by wwn if either has one, else by serial if either has one, else by path; and
+    /// the capacity agrees.
+    pub fn same_disk(&self, other: &Self) -> bool {
+        let by = |a: &str, b: &str| (!a.is_empty() || !b.is_empty()).then(|| a == b);
+        self.size_bytes == other.size_bytes
+            && by(&self.wwn, &other.wwn)
+                .or_else(|| by(&self.serial, &other.serial))
+                .or_else(|| by(&self.path, &other.path))
+                .unwrap_or(false)
+    }
+}
+
+/// How far an install got, as its mark on the disk says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ReceiptState {
+    /// It had begun; the disk is not bootable.
+    Intent,
+    /// It was committed: the disk holds the verified image.
+    Done,
+}
+
+/// The mark an install leaves on the machine's own disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Receipt {
+    /// The machine it was written for.
+    pub machine_uid: Uuid,
+    /// The run that wrote it.
+    pub workflow_uid: Uuid,
+    /// The run's name, for people.
+    pub workflow_name: String,
+    /// The machine document's generation when the workflow was rendered.
+    pub generation: u64,
+    /// Index of the action in the run's list.
+    pub action_index: u32,
+    /// Digest of the image as stated in the template; absent where it was waived.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_digest: Option<Digest>,
+    /// How far it got.
+    pub state: ReceiptState,
+    /// By the agent's clock.
+    pub written_at: Timestamp,
+}
+
+/// A receipt and the disk it is on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DiskReceipt {
+    /// The disk.
+    pub disk: DiskId,
+    /// The mark on it.
+    pub receipt: Receipt,
+}

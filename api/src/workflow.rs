@@ -1,0 +1,173 @@
+//! Workflow: one run of a template on one machine.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{Action, Condition, DiskReceipt, Object, Problem};
+
+/// A workflow document.
+pub type Workflow = Object<WorkflowSpec, WorkflowStatus>;
+
+/// What to run where, and who asked.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct WorkflowSpec {
+    /// Name of the machine.
+    pub machine: String,
+    /// Name of the template. The rendered list is pinned in the status, so a later change of the template is not seen.
+    pub template: String,
+    /// Values for the template's parameters.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parameters: BTreeMap<String, serde_json::Value>,
+    /// Filled in by the coordinator from who called; what a document states here is ignored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authority: Option<Authority>,
+    /// A person asked to stop it. Set by `landfall cancel`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancel: Option<Authority>,
+}
+
+/// A person's recorded request.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Authority {
+    /// Who asked: a certificate's name, or a local user.
+    pub person: String,
+    /// When.
+    pub at: Timestamp,
+    /// They said `--force`: whatever receipt is on the disk.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
+}
+
+/// One word for people; nothing decides by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum WorkflowPhase {
+    /// No agent has taken it yet.
+    Pending,
+    /// The agent is working.
+    Running,
+    /// The machine is restarting into what was installed.
+    Rebooting,
+    /// The installed system phoned home (or the template asked for no more than the reboot).
+    Succeeded,
+    /// It failed; the problem says why.
+    Failed,
+    /// A person stopped it.
+    Cancelled,
+}
+
+impl WorkflowPhase {
+    /// Whether it can never change again.
+    pub const fn is_terminal(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed | Self::Cancelled)
+    }
+}
+
+/// What the coordinator has seen of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkflowStatus {
+    /// Where it is.
+    pub phase: WorkflowPhase,
+    /// `Progressing`, `Heard`, `InTime`, and why not.
+    #[serde(default)]
+    pub conditions: Vec<Condition>,
+    /// The rendered list, pinned.
+    pub actions: Vec<ActionStatus>,
+    /// The machine document's generation at rendering.
+    pub machine_generation: u64,
+    /// The receipts the coordinator believed in when the run was made: the compare of compare-and-swap. Receipts of
+    /// this run itself replace them as it goes.
+    #[serde(default)]
+    pub expected_receipts: Vec<DiskReceipt>,
+    /// Why it failed or was cancelled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<Problem>,
+    /// When an agent first took it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Timestamp>,
+    /// When the machine said it was going down.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rebooted_at: Option<Timestamp>,
+    /// When the installed system phoned home. May come after a terminal state, and does not change it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phoned_home_at: Option<Timestamp>,
+    /// When it reached a terminal state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<Timestamp>,
+    /// The moment by which the present state must have changed, and is reported if it has not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Timestamp>,
+    /// Position in the event log up to which this status was computed.
+    #[serde(default)]
+    pub applied: u64,
+}
+
+/// Where one action is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ActionState {
+    /// Not begun.
+    Pending,
+    /// An attempt is under way.
+    Running,
+    /// Done.
+    Succeeded,
+    /// The last attempt failed and no more will be made.
+    Failed,
+    /// Never begun, and never will be.
+    Skipped,
+}
+
+/// One action of a run and how it went.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ActionStatus {
+    /// The rendered action.
+    pub action: Action,
+    /// Where it is.
+    pub state: ActionState,
+    /// The newest attempt, from 1; 0 before the first.
+    #[serde(default)]
+    pub attempt: u32,
+    /// When the newest attempt began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Timestamp>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<Timestamp>,
+    /// How the newest failed attempt failed; kept after a later one succeeds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<Problem>,
+    /// The newest progress.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
+}
+
+/// How far a write has got. Counters are bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Progress {
+    /// Stored bytes taken in.
+    pub stored_bytes: u64,
+    /// Stored bytes in all, 0 while unknown.
+    #[serde(default)]
+    pub stored_total: u64,
+    /// Decoded bytes.
+    pub raw_bytes: u64,
+    /// Decoded bytes in all, 0 while unknown.
+    #[serde(default)]
+    pub raw_total: u64,
+    /// Bytes really written to the device.
+    #[serde(default)]
+    pub written_bytes: u64,
+    /// Decoded bytes per second, lately.
+    #[serde(default)]
+    pub bytes_per_second: u64,
+    /// What it is doing: `fetch`, `verify`, `commit`, …
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub stage: String,
+}
