@@ -91,6 +91,8 @@ codes! {
     NoRootFilesystem,
     /// The installed system did not phone home in time.
     NoPhoneHome,
+    /// A watch asked for a revision that is no longer kept: list again, then watch from there.
+    Expired,
     /// A queue or a limit is full.
     LimitReached,
     /// A fault in Landfall itself.

@@ -12,6 +12,7 @@ mod machine;
 mod scalar;
 mod selector;
 mod template;
+mod wire;
 mod workflow;
 
 pub use action::{
@@ -26,6 +27,10 @@ pub use machine::{
 pub use scalar::{Digest, DurationSpec, MacAddr, ScalarError};
 pub use selector::{DiskSelector, SelectorError};
 pub use template::{Parameter, Template, TemplateSpec, TemplateStatus};
+pub use wire::{
+    API_PATH, ApplyOutcome, ApplyResponse, EventRecord, List, ListMetadata, LogRecord, ProvisionRequest, WatchLine,
+    WatchType,
+};
 pub use workflow::{
     ActionState, ActionStatus, Authority, Progress, Workflow, WorkflowPhase, WorkflowSpec, WorkflowStatus,
 };

@@ -1,0 +1,161 @@
+//! The bodies of the operators' HTTP/JSON routes that are not documents themselves. The coordinator writes them, the
+//! command line and any other program reads them; the OpenAPI document is made from the same types.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::Problem;
+
+/// The path under which the documents live.
+pub const API_PATH: &str = "/apis/landfall.dev/v1alpha1";
+
+/// What an apply did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ApplyOutcome {
+    /// There was no document of that kind and name.
+    Created,
+    /// `spec` or labels changed.
+    Configured,
+    /// Nothing to change.
+    Unchanged,
+}
+
+impl std::fmt::Display for ApplyOutcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Created => "created",
+            Self::Configured => "configured",
+            Self::Unchanged => "unchanged",
+        })
+    }
+}
+
+/// The answer to `POST …/apply`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ApplyResponse<D> {
+    /// What happened, or with `dryRun` would have happened.
+    pub outcome: ApplyOutcome,
+    /// The document as it is stored, or would be.
+    pub object: D,
+}
+
+/// The answer to a list.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct List<D> {
+    /// The documents, by name.
+    pub items: Vec<D>,
+    /// Where the list stands.
+    pub metadata: ListMetadata,
+}
+
+/// Where a list stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ListMetadata {
+    /// The store's revision at the time: a watch from here misses nothing.
+    pub resource_version: u64,
+}
+
+/// What happened to a watched document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum WatchType {
+    /// It was created.
+    Added,
+    /// It changed.
+    Modified,
+    /// It was deleted; the object is its last state.
+    Deleted,
+    /// Nothing changed: the stream is alive, and `resourceVersion` is where to go on from.
+    Bookmark,
+    /// The stream ends here; `problem` says why. Code `Expired`: list again, then watch from there.
+    Error,
+}
+
+/// One line of a watch.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WatchLine<D> {
+    /// What happened.
+    #[serde(rename = "type")]
+    pub kind: WatchType,
+    /// The revision of this change.
+    pub resource_version: u64,
+    /// The document; absent in bookmarks and errors.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub object: Option<D>,
+    /// Why the stream ends; only in errors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<Problem>,
+}
+
+/// The body of `POST …/machines/{name}/provision`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ProvisionRequest {
+    /// Name of the template.
+    pub template: String,
+    /// Values for its parameters.
+    #[serde(default)]
+    pub parameters: BTreeMap<String, serde_json::Value>,
+    /// Whatever receipt is on the disk.
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// One stored fact of a run, as people and programs read it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EventRecord {
+    /// Position in the event log: `?after=` continues from here.
+    pub position: u64,
+    /// When it happened, by the reporter's clock.
+    pub time: Timestamp,
+    /// The machine's name.
+    pub machine: String,
+    /// The run's name.
+    pub workflow: String,
+    /// The run.
+    pub workflow_uid: Uuid,
+    /// Which action, by its place in the list; absent for events of the run itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub action_index: Option<u32>,
+    /// The action's name; empty for events of the run itself.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub action: String,
+    /// The attempt, from 1; 0 for events of the run itself.
+    #[serde(default)]
+    pub attempt: u32,
+    /// One CamelCase word for programs: `Started`, `Finished`, `Failed`, `ReceiptWritten`, `Cancelled`, `PhonedHome`, …
+    pub reason: String,
+    /// One sentence for people.
+    pub message: String,
+    /// The failure; only where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<Problem>,
+}
+
+/// One log line of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LogRecord {
+    /// When, by the agent's clock.
+    pub time: Timestamp,
+    /// `error`, `warn`, `info`, `debug` or `trace`.
+    pub level: String,
+    /// The action's name; empty if it belongs to none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub action: String,
+    /// The attempt, from 1.
+    #[serde(default)]
+    pub attempt: u32,
+    /// The line.
+    pub message: String,
+}
