@@ -1,0 +1,267 @@
+//! What goes into and comes out of the engine.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use landfall_api::{Action, DiskId, DiskReceipt, MacAddr, Problem};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// What a machine that netboots is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BootDecision {
+    /// No document describes it.
+    Unknown,
+    /// It has nothing to do: boot the own disk.
+    BootDisk {
+        /// Its name.
+        machine: String,
+    },
+    /// It has a run waiting: start the agent.
+    RunAgent {
+        /// Its name.
+        machine: String,
+        /// A one-time boot token for the kernel's command line.
+        token: String,
+    },
+}
+
+/// What applying a document came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ApplyOutcome {
+    /// It is new.
+    Created,
+    /// It changed.
+    Configured,
+    /// It was so already.
+    Unchanged,
+}
+
+/// What firmware and hardware say about who a machine is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// SMBIOS UUID; absent where the firmware has a placeholder.
+    pub smbios_uuid: Option<Uuid>,
+    /// SMBIOS serial; empty where the firmware has a placeholder.
+    pub serial: String,
+    /// Permanent addresses of every port.
+    pub macs: Vec<MacAddr>,
+}
+
+/// How an agent proves that it may have a machine's certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Proof {
+    /// The one-time token of its boot script.
+    BootToken(String),
+}
+
+/// An agent that asks for a certificate.
+#[derive(Debug, Clone)]
+pub struct EnrollRequest {
+    /// Who it says it is.
+    pub identity: Identity,
+    /// Its boot id.
+    pub boot_id: String,
+    /// PKCS#10.
+    pub csr_der: Vec<u8>,
+    /// Its proof.
+    pub proof: Proof,
+}
+
+/// A certificate for a machine.
+#[derive(Debug, Clone)]
+pub struct Enrolled {
+    /// The machine's name.
+    pub machine: String,
+    /// The machine's uid.
+    pub machine_uid: Uuid,
+    /// The machine's certificate, then the CA's; DER.
+    pub chain_der: Vec<Vec<u8>>,
+    /// The coordinator's time.
+    pub time: Timestamp,
+}
+
+/// The first message of a session.
+#[derive(Debug, Clone, Default)]
+pub struct Hello {
+    /// The agent's version, SemVer.
+    pub software: String,
+    /// Its address, as seen here.
+    pub address: String,
+    /// Who it says it is.
+    pub identity: Identity,
+    /// Its boot id.
+    pub boot_id: String,
+    /// Every disk it sees.
+    pub disks: Vec<DiskId>,
+    /// Every receipt it found.
+    pub receipts: Vec<DiskReceipt>,
+    /// The epoch this agent process last held; 0 if none.
+    pub last_epoch: u64,
+    /// What it runs right now.
+    pub running: Option<RunningAction>,
+    /// CLOCK_BOOTTIME at the Enroll answer, milliseconds; 0 if unknown.
+    pub enrolled_boottime_ms: u64,
+}
+
+/// What an agent that outlived its last session runs right now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunningAction {
+    /// The run.
+    pub workflow_uid: Uuid,
+    /// The action.
+    pub action_index: u32,
+    /// The attempt.
+    pub attempt: u32,
+}
+
+/// A list of actions for an agent, with its lease.
+#[derive(Debug, Clone)]
+pub struct Assignment {
+    /// The session's epoch.
+    pub epoch: u64,
+    /// The run.
+    pub workflow_uid: Uuid,
+    /// Its name.
+    pub workflow_name: String,
+    /// The machine.
+    pub machine_uid: Uuid,
+    /// The machine document's generation at rendering.
+    pub generation: u64,
+    /// How long the agent may act without hearing from here.
+    pub lease: Duration,
+    /// The whole list.
+    pub actions: Vec<AssignedAction>,
+    /// Actions before this have succeeded.
+    pub start_index: u32,
+    /// The attempt to use for the action at `start_index`.
+    pub start_attempt: u32,
+    /// Every receipt believed to be on the machine.
+    pub expected_receipts: Vec<DiskReceipt>,
+    /// A person asked for this run.
+    pub person_authorised: bool,
+    /// That person said `--force`.
+    pub force: bool,
+}
+
+/// One action as sent: the pinned one, and for `cloudInit` the files and the secret made from it.
+#[derive(Debug, Clone)]
+pub struct AssignedAction {
+    /// As pinned in the workflow's status.
+    pub action: Action,
+    /// The seed, for `cloudInit`.
+    pub seed: Option<Seed>,
+}
+
+/// The NoCloud seed of an installed system.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seed {
+    /// `user-data`.
+    pub user_data: String,
+    /// `meta-data`.
+    pub meta_data: String,
+    /// `network-config`.
+    pub network_config: String,
+    /// The phone-home unit, if one is wanted.
+    pub phone_home: Option<PhoneHomeUnit>,
+}
+
+/// What the phone-home unit needs.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PhoneHomeUnit {
+    /// Where to.
+    pub url: String,
+    /// The run's bearer token: a secret, never in a status or a log.
+    pub bearer: String,
+    /// Digests of the CA keys that may sign the server.
+    pub ca_pins: Vec<String>,
+}
+
+impl std::fmt::Debug for PhoneHomeUnit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PhoneHomeUnit").field("url", &self.url).field("ca_pins", &self.ca_pins).finish_non_exhaustive()
+    }
+}
+
+/// What the engine tells a connected agent.
+#[derive(Debug, Clone)]
+pub enum ToAgent {
+    /// Do this.
+    Assign(Box<Assignment>),
+    /// Act on for so long.
+    LeaseRenewal {
+        /// The session's epoch.
+        epoch: u64,
+        /// From its arrival.
+        lease: Duration,
+    },
+    /// Stop this run.
+    Cancel {
+        /// The run.
+        workflow_uid: Uuid,
+        /// Why, for the console.
+        reason: String,
+    },
+    /// A newer session exists: stop, acknowledge, end.
+    Fenced {
+        /// The fenced session's epoch.
+        epoch: u64,
+        /// Why, for the console.
+        reason: String,
+    },
+    /// Nothing to do.
+    Idle {
+        /// Boot the own disk now; else stay and wait.
+        boot_disk: bool,
+    },
+}
+
+/// A session that is not accepted.
+#[derive(Debug, Clone)]
+pub struct Refusal {
+    /// Why.
+    pub problem: Problem,
+    /// Ask again after this; `None`: do not ask again.
+    pub retry_after: Option<Duration>,
+}
+
+impl From<Problem> for Refusal {
+    fn from(problem: Problem) -> Self {
+        Self { problem, retry_after: Some(Duration::from_secs(10)) }
+    }
+}
+
+/// What the installed system says of itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PhoneHomeReport {
+    /// Its host name.
+    pub hostname: String,
+    /// Its boot id.
+    pub boot_id: String,
+    /// `PRETTY_NAME` of its os-release.
+    pub os_release: String,
+    /// Its kernel's release.
+    pub kernel: String,
+    /// Seconds since it started.
+    pub uptime_seconds: u64,
+    /// `/etc/machine-id`.
+    pub machine_id: String,
+}
+
+/// One log line of an action.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LogRecord {
+    /// By the agent's clock.
+    pub time: Timestamp,
+    /// `error`, `warn`, `info` or `debug`.
+    pub level: String,
+    /// Index of the action.
+    pub action_index: u32,
+    /// The attempt.
+    pub attempt: u32,
+    /// The line.
+    pub message: String,
+}

@@ -1,0 +1,16 @@
+//! The coordinator: documents, workflows, sessions, PKI and boot services, in one process.
+//!
+//! Read in this order to follow a machine: [`boot`] answers its firmware, [`session`] its agent, [`engine`] decides and
+//! is the only writer of status, [`workflow`] is the pure machine it decides by, [`store`] keeps what was decided, and
+//! [`operator`] shows it to people. [`state::Coordinator`] is the handle all of them share.
+
+pub mod boot;
+pub mod config;
+pub mod engine;
+pub mod operator;
+pub mod pki;
+pub mod session;
+pub mod state;
+pub mod store;
+pub mod tls;
+pub mod workflow;

@@ -1,0 +1,5 @@
+//! The coordinator's own certificate authority.
+
+/// The certificate authority.
+#[derive(Debug)]
+pub struct Pki {}

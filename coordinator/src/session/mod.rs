@@ -1,0 +1,1 @@
+//! The agents' gRPC service over the engine.

@@ -1,0 +1,132 @@
+//! Watching: the last changes, kept in memory within a bound, and cursors over them.
+//!
+//! A cursor holds no queue: a slow reader costs nothing, and learns that it is too late from a typed `Expired` answer.
+//! After a restart nothing is kept, so every older revision is expired but the newest.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use landfall_api::{Document, Kind};
+use tokio::sync::watch;
+
+/// This many changes are kept for watchers.
+const KEPT: usize = 4096;
+
+/// What happened to a document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChangeOp {
+    /// It is new.
+    Added,
+    /// It was replaced.
+    Modified,
+    /// It is gone.
+    Deleted,
+}
+
+/// One change.
+#[derive(Debug, Clone)]
+pub struct Change {
+    /// The store's revision after it; rises by one with every change.
+    pub revision: u64,
+    /// What happened.
+    pub op: ChangeOp,
+    /// The document after it, or as it was when it was deleted.
+    pub document: Document,
+}
+
+/// A watch that cannot go on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WatchError {
+    /// Changes after `asked` are no longer known; list again and watch from there.
+    #[error("changes after revision {asked} are no longer kept; list again and watch from the revision it answers")]
+    Expired {
+        /// The revision asked for.
+        asked: u64,
+        /// The oldest revision a watch can begin after.
+        oldest: u64,
+    },
+    /// The store was shut down.
+    #[error("the store is shut down")]
+    Closed,
+}
+
+struct Kept {
+    /// Changes with revisions `floor + 1 ..= newest`, without gaps.
+    changes: VecDeque<Change>,
+    floor: u64,
+}
+
+pub(super) struct History {
+    kept: Arc<Mutex<Kept>>,
+    newest: watch::Sender<u64>,
+}
+
+impl History {
+    pub(super) fn starting_at(revision: u64) -> Self {
+        let kept = Kept { changes: VecDeque::new(), floor: revision };
+        Self { kept: Arc::new(Mutex::new(kept)), newest: watch::Sender::new(revision) }
+    }
+
+    pub(super) fn publish(&self, change: Change) {
+        let revision = change.revision;
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.changes.push_back(change);
+        if kept.changes.len() > KEPT {
+            kept.changes.pop_front();
+            kept.floor += 1;
+        }
+        drop(kept);
+        self.newest.send_replace(revision);
+    }
+
+    pub(super) fn watch(&self, kind: Option<Kind>, from_revision: u64) -> Result<Watch, WatchError> {
+        let oldest = self.kept.lock().unwrap_or_else(PoisonError::into_inner).floor;
+        let newest = self.newest.subscribe();
+        if from_revision < oldest || from_revision > *newest.borrow() {
+            return Err(WatchError::Expired { asked: from_revision, oldest });
+        }
+        Ok(Watch { kept: self.kept.clone(), newest, kind, seen: from_revision })
+    }
+}
+
+/// A cursor over changes.
+pub struct Watch {
+    kept: Arc<Mutex<Kept>>,
+    newest: watch::Receiver<u64>,
+    kind: Option<Kind>,
+    seen: u64,
+}
+
+impl Watch {
+    /// The next change, as soon as there is one. Cancel safe.
+    ///
+    /// # Errors
+    /// [`WatchError::Expired`] once, if this cursor fell behind what is kept; [`WatchError::Closed`] at shutdown.
+    pub async fn next(&mut self) -> Result<Change, WatchError> {
+        loop {
+            self.newest.borrow_and_update();
+            if let Some(change) = self.advance()? {
+                return Ok(change);
+            }
+            self.newest.changed().await.map_err(|_| WatchError::Closed)?;
+        }
+    }
+
+    fn advance(&mut self) -> Result<Option<Change>, WatchError> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.seen < kept.floor {
+            return Err(WatchError::Expired { asked: self.seen, oldest: kept.floor });
+        }
+        // Cannot truncate: at most KEPT changes lie above the floor.
+        let skip = (self.seen - kept.floor) as usize;
+        for change in kept.changes.iter().skip(skip) {
+            self.seen = change.revision;
+            if self.kind.is_none_or(|kind| kind == change.document.kind()) {
+                return Ok(Some(change.clone()));
+            }
+        }
+        Ok(None)
+    }
+}
