@@ -1,0 +1,200 @@
+//! What a caller asks for, and what it gets back.
+
+use std::{
+    fmt,
+    str::FromStr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use landfall_api::{Digest, DiskFacts, DiskReceipt, Progress};
+use uuid::Uuid;
+
+/// What proves the image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expectation {
+    /// SHA-256 of the stored bytes (the file behind the URL).
+    Digest(Digest),
+    /// The template says, spelled out, that nothing does.
+    Waived,
+}
+
+impl Expectation {
+    /// The digest, where there is one.
+    pub fn digest(&self) -> Option<Digest> {
+        match self {
+            Self::Digest(digest) => Some(*digest),
+            Self::Waived => None,
+        }
+    }
+}
+
+/// How an image is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// The disk's bytes as they are.
+    Raw,
+    /// Zstandard: any number of frames, skippable ones among them.
+    Zstd,
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Raw => "raw",
+            Self::Zstd => "zstd",
+        })
+    }
+}
+
+/// Not a format's name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("\"{0}\" is not an image format; write raw or zstd, or leave it out to go by content")]
+pub struct UnknownFormat(pub String);
+
+impl FromStr for Format {
+    type Err = UnknownFormat;
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        match s {
+            "raw" => Ok(Self::Raw),
+            "zstd" => Ok(Self::Zstd),
+            other => Err(UnknownFormat(other.to_owned())),
+        }
+    }
+}
+
+/// Who writes: the words of the receipt that the caller knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReceiptIntent {
+    /// The machine.
+    pub machine_uid: Uuid,
+    /// The run.
+    pub workflow_uid: Uuid,
+    /// The run's name.
+    pub workflow_name: String,
+    /// The machine document's generation.
+    pub generation: u64,
+    /// Index of the action in the run's list.
+    pub action_index: u32,
+}
+
+/// Whether the caller may still act. Asked before every destructive step and before the commit.
+#[derive(Clone)]
+pub struct LeaseGuard(Arc<dyn Fn() -> bool + Send + Sync>);
+
+impl LeaseGuard {
+    /// A guard that asks `valid` each time; it must answer at once.
+    pub fn new(valid: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(valid))
+    }
+    /// For a person at the machine's own command line: nobody lent anything, so nothing can run out.
+    pub fn unlimited() -> Self {
+        Self::new(|| true)
+    }
+    /// Whether the lease still holds.
+    pub fn is_valid(&self) -> bool {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for LeaseGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LeaseGuard(valid: {})", self.is_valid())
+    }
+}
+
+/// Set once from any thread; the write then ends before its next step, with nothing committed.
+#[derive(Debug, Clone, Default)]
+pub struct CancelFlag(Arc<AtomicBool>);
+
+impl CancelFlag {
+    /// A flag that is not set.
+    pub fn new() -> Self {
+        Self::default()
+    }
+    /// Sets it.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+    /// Whether it is set.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// One image onto one disk.
+#[derive(Debug, Clone)]
+pub struct WriteRequest {
+    /// The disk, as [`crate::Disk::select`] or [`crate::disk_at`] gave it. Its identity is checked again just before
+    /// the first write.
+    pub disk: DiskFacts,
+    /// `http://` or `https://` (public certificate authorities).
+    pub url: String,
+    /// What proves the image.
+    pub digest: Expectation,
+    /// `None`: by content. Content that disagrees is refused.
+    pub format: Option<Format>,
+    /// Who writes.
+    pub receipt: ReceiptIntent,
+    /// Every receipt that is believed to be on this machine: the compare of compare-and-swap.
+    pub expected: Vec<DiskReceipt>,
+    /// A person asked for this run, so a disk that is not blank may be written.
+    pub person_authorised: bool,
+    /// A person said: whatever receipt is there.
+    pub force: bool,
+    /// Whether the caller may still act.
+    pub lease: LeaseGuard,
+    /// Set to end early.
+    pub cancel: CancelFlag,
+}
+
+/// How a write ended well.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WriteOutcome {
+    /// The mark now on the disk.
+    pub receipt: Option<DiskReceipt>,
+    /// Why there is no mark.
+    pub no_receipt: Option<String>,
+    /// False: the receipt already said `done` for this very action, so nothing was written again.
+    pub written: bool,
+    /// Bytes fetched and hashed.
+    pub stored_bytes: u64,
+    /// Bytes they decoded to.
+    pub raw_bytes: u64,
+    /// Bytes really written to the device; runs of zeroes that the device made itself are not among them.
+    pub written_bytes: u64,
+    /// From call to return.
+    pub elapsed: Duration,
+}
+
+/// Weight of a log line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogLevel {
+    /// The expected course.
+    Info,
+    /// Out of the ordinary, and dealt with.
+    Warn,
+}
+
+/// Who wants to know how it goes. Called from the calling thread and from the fetch thread; must answer at once.
+pub trait Observer: Send + Sync {
+    /// At most every 250 ms, and at each change of stage.
+    fn progress(&self, progress: &Progress);
+    /// A receipt was flushed to the disk: `Intent` before the first destructive byte, `Done` with the commit.
+    fn receipt_written(&self, receipt: &DiskReceipt);
+    /// A line for people.
+    fn log(&self, level: LogLevel, message: &str);
+}
+
+/// Nobody wants to know.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Unobserved;
+
+impl Observer for Unobserved {
+    fn progress(&self, _: &Progress) {}
+    fn receipt_written(&self, _: &DiskReceipt) {}
+    fn log(&self, _: LogLevel, _: &str) {}
+}

@@ -1,0 +1,117 @@
+//! Choosing exactly one disk.
+
+use landfall_api::{DiskFacts, DiskSelector};
+
+use crate::{Candidate, SelectError};
+
+/// The chooser. A name to hang [`Disk::select`] on.
+#[derive(Debug, Clone, Copy)]
+pub struct Disk;
+
+impl Disk {
+    /// The one disk that matches.
+    ///
+    /// # Errors
+    /// [`SelectError`] when none or several match, listing every disk and why it did or did not; when the selector does
+    /// not parse; when the disk chosen shares its world-wide name with another (a lone path of a multipath unit).
+    pub fn select<'a>(selector: &DiskSelector, disks: &'a [DiskFacts]) -> Result<&'a DiskFacts, SelectError> {
+        selector.validate()?;
+        let mut candidates = Vec::with_capacity(disks.len());
+        for disk in disks {
+            candidates.push(Candidate { disk: describe(disk), mismatches: selector.mismatches(disk)? });
+        }
+        let mut matching = disks.iter().zip(&candidates).filter(|(_, c)| c.mismatches.is_empty()).map(|(d, _)| d);
+        let (Some(chosen), rest) = (matching.next(), matching.next()) else {
+            return Err(SelectError::NoneMatches(candidates));
+        };
+        if rest.is_some() {
+            return Err(SelectError::Ambiguous(candidates));
+        }
+        let twin = |other: &&DiskFacts| other.id.wwn == chosen.id.wwn && other.id.name != chosen.id.name;
+        match disks.iter().find(twin).filter(|_| !chosen.id.wwn.is_empty()) {
+            Some(other) => Err(SelectError::LonePath {
+                disk: chosen.id.name.clone(),
+                other: other.id.name.clone(),
+                wwn: chosen.id.wwn.clone(),
+            }),
+            None => Ok(chosen),
+        }
+    }
+}
+
+/// Name, size, model, serial: enough for a person to tell disks apart.
+fn describe(disk: &DiskFacts) -> String {
+    let id = &disk.id;
+    let mut text = format!("{} ({} bytes", id.name, id.size_bytes);
+    for (label, value) in [("model", &id.model), ("serial", &id.serial), ("wwn", &id.wwn), ("path", &id.path)] {
+        if !value.is_empty() {
+            text.push_str(&format!(", {label} {value}"));
+        }
+    }
+    text.push(')');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use landfall_api::DiskId;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn disk(name: &str, serial: &str, wwn: &str, size_bytes: u64) -> DiskFacts {
+        DiskFacts {
+            id: DiskId { name: name.into(), serial: serial.into(), wwn: wwn.into(), size_bytes, ..DiskId::default() },
+            ..DiskFacts::default()
+        }
+    }
+
+    fn selector(field: &str, value: &str) -> DiskSelector {
+        DiskSelector(BTreeMap::from([(field.to_owned(), value.into())]))
+    }
+
+    #[test]
+    fn two_matching_disks_are_refused_and_both_listed() {
+        let disks = [disk("vda", "A", "", 10), disk("vdb", "B", "", 10)];
+        let error = Disk::select(&DiskSelector::default(), &disks).unwrap_err();
+        assert!(matches!(&error, SelectError::Ambiguous(c) if c.len() == 2));
+        let text = error.problem().to_string();
+        assert!(text.contains("vda") && text.contains("vdb") && text.starts_with("AmbiguousDisk"), "{text}");
+    }
+
+    #[test]
+    fn no_matching_disk_says_why_for_each() {
+        let disks = [disk("vda", "A", "", 10), disk("vdb", "B", "", 20)];
+        let text = Disk::select(&selector("size", "> 30"), &disks).unwrap_err().to_string();
+        assert!(text.contains("size is 10, not > 30") && text.contains("size is 20, not > 30"), "{text}");
+        assert!(matches!(Disk::select(&DiskSelector::default(), &[]), Err(SelectError::NoneMatches(_))));
+    }
+
+    #[test]
+    fn a_lone_path_of_a_multipath_unit_is_refused() {
+        let disks = [disk("sda", "A", "0x5", 10), disk("sdb", "A", "0x5", 10)];
+        assert!(matches!(Disk::select(&selector("name", "sda"), &disks), Err(SelectError::LonePath { .. })));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_selected_is_the_only_match(sizes in prop::collection::vec(0_u64..4, 0..5), wanted in 0_u64..4) {
+            let disks: Vec<_> = sizes.iter().enumerate().map(|(i, s)| disk(&format!("d{i}"), "", "", *s)).collect();
+            let matching = sizes.iter().filter(|s| **s == wanted).count();
+            match Disk::select(&selector("size", &wanted.to_string()), &disks) {
+                Ok(one) => prop_assert!(matching == 1 && one.id.size_bytes == wanted),
+                Err(SelectError::NoneMatches(_)) => prop_assert_eq!(matching, 0),
+                Err(SelectError::Ambiguous(_)) => prop_assert!(matching > 1),
+                Err(other) => prop_assert!(false, "{}", other),
+            }
+        }
+
+        #[test]
+        fn arbitrary_selectors_never_panic(field in "[a-z]{0,10}|size|model|rotational", text in ".{0,24}") {
+            // Whether it parses is not the point here.
+            let _ = selector(&field, &text).mismatches(&disk("d", "s", "w", 5));
+        }
+    }
+}
