@@ -8,20 +8,36 @@ use serde::{Deserialize, Serialize};
 use crate::{Digest, DiskSelector, DurationSpec};
 
 /// One step: a name, how long it may take, how often it is tried, and what it does.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+///
+/// Written flat: the key of [`ActionSpec`] stands beside `name`. Reading is by hand (see `action_de`), because
+/// `#[serde(flatten)]` can neither refuse unknown fields nor say where in them a fault is.
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Action {
     /// Unique within its list; a DNS label.
     pub name: String,
     /// How long one attempt may take. Default: 1 h for `writeImage`, 5 min for the others.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<DurationSpec>,
     /// Retry policy. Default: 3 attempts for `writeImage` (a download may break), 1 for the others.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub retry: Option<RetrySpec>,
     /// What it does.
     #[serde(flatten)]
     pub spec: ActionSpec,
+}
+
+impl ActionSpec {
+    /// The keys under which actions are written.
+    pub const KEYS: [&'static str; 3] = ["writeImage", "cloudInit", "reboot"];
+    /// The key this one is written under.
+    pub const fn key(&self) -> &'static str {
+        match self {
+            Self::WriteImage(_) => "writeImage",
+            Self::CloudInit(_) => "cloudInit",
+            Self::Reboot(_) => "reboot",
+        }
+    }
 }
 
 /// What an action does: exactly one of these keys.

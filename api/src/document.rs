@@ -34,6 +34,31 @@ impl Kind {
             Self::Workflow => "workflows",
         }
     }
+    /// What it is, in one line.
+    pub const fn about(self) -> &'static str {
+        match self {
+            Self::Machine => "One physical or virtual computer.",
+            Self::Template => "A named, parameterised list of actions.",
+            Self::Workflow => "One run of a template on one machine.",
+        }
+    }
+    /// The kind a person means: singular or plural, either case, or the short forms `m`, `t`, `w` and `wf`.
+    pub fn from_word(word: &str) -> Option<Self> {
+        match word.to_ascii_lowercase().as_str() {
+            "m" | "machine" | "machines" => Some(Self::Machine),
+            "t" | "template" | "templates" => Some(Self::Template),
+            "w" | "wf" | "workflow" | "workflows" => Some(Self::Workflow),
+            _ => None,
+        }
+    }
+    /// The singular used on the command line, `machine` for [`Kind::Machine`].
+    pub const fn singular(self) -> &'static str {
+        match self {
+            Self::Machine => "machine",
+            Self::Template => "template",
+            Self::Workflow => "workflow",
+        }
+    }
     /// The kind's name as written in documents.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -130,12 +155,17 @@ impl Document {
             Self::Workflow(d) => &mut d.metadata,
         }
     }
-    /// Reads a document from a parsed tree, by its `kind`; unknown fields are refused by path.
+    /// Reads a document from a parsed tree, by its `kind`; unknown fields are refused by path. Says nothing of what the
+    /// fields mean together: that is [`Document::validate`].
     ///
     /// # Errors
-    /// [`Problem`] with code `InvalidDocument` naming the field.
+    /// [`Problem`] with code `InvalidDocument` naming the field; further faults are its causes.
     pub fn from_value(value: serde_json::Value) -> Result<Self, Problem> {
-        crate::error::document_from_value(value)
+        crate::check::document(value).map_err(crate::validate::one_problem)
+    }
+    /// `machine/node-1`, as the command line names it.
+    pub fn reference(&self) -> String {
+        format!("{}/{}", self.kind().singular(), self.metadata().name)
     }
 }
 

@@ -5,8 +5,6 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{API_VERSION, Document, Kind};
-
 macro_rules! codes {
     ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
         /// Stable codes of everything that can go wrong. Programs decide by these, never by a message's text.
@@ -178,37 +176,3 @@ impl fmt::Display for Problem {
 }
 
 impl std::error::Error for Problem {}
-
-pub(crate) fn document_from_value(value: serde_json::Value) -> Result<Document, Problem> {
-    let invalid = |message: String, at: &str| Problem::new(ErrorCode::InvalidDocument, message).at(at);
-    let text = |field: &str| value.get(field).and_then(|v| v.as_str()).map(str::to_owned);
-    match text("apiVersion").as_deref() {
-        Some(API_VERSION) => {}
-        Some(other) => {
-            return Err(invalid(format!("apiVersion \"{other}\" is not known"), "apiVersion")
-                .hint(format!("write apiVersion: {API_VERSION}")));
-        }
-        None => {
-            return Err(
-                invalid("apiVersion is missing".into(), "apiVersion").hint(format!("write apiVersion: {API_VERSION}"))
-            );
-        }
-    }
-    let Some(kind) = text("kind") else {
-        return Err(invalid("kind is missing".into(), "kind").hint("write kind: Machine, Template or Workflow"));
-    };
-    let Some(kind) = Kind::ALL.into_iter().find(|k| k.as_str() == kind) else {
-        return Err(
-            invalid(format!("kind \"{kind}\" is not known"), "kind").hint("write kind: Machine, Template or Workflow")
-        );
-    };
-    let field = |e: serde_path_to_error::Error<serde_json::Error>| {
-        let path = e.path().to_string();
-        invalid(e.into_inner().to_string(), &path).hint(format!("landfall explain {} lists the fields", kind.plural()))
-    };
-    Ok(match kind {
-        Kind::Machine => Document::Machine(Box::new(serde_path_to_error::deserialize(value).map_err(field)?)),
-        Kind::Template => Document::Template(Box::new(serde_path_to_error::deserialize(value).map_err(field)?)),
-        Kind::Workflow => Document::Workflow(Box::new(serde_path_to_error::deserialize(value).map_err(field)?)),
-    })
-}

@@ -5,15 +5,22 @@
 //! `metadata`, `spec`, `status`), group `landfall.dev/v1alpha1`.
 
 mod action;
+mod action_de;
+mod check;
 mod document;
 mod error;
 mod facts;
 mod machine;
+mod nearest;
+mod openapi;
 mod scalar;
+mod schema;
 mod selector;
 mod template;
+mod validate;
 mod wire;
 mod workflow;
+mod yaml;
 
 pub use action::{
     Action, ActionSpec, CloudInitSpec, ImageSpec, PhoneHomeSpec, RebootSpec, RetrySpec, UserSpec, WriteImageSpec,
@@ -24,9 +31,13 @@ pub use facts::{CpuFacts, DiskFacts, FirmwareFacts, FirmwareMode, MachineFacts, 
 pub use machine::{
     DiskId, DiskReceipt, IdentitySpec, Machine, MachinePhase, MachineSpec, MachineStatus, Receipt, ReceiptState,
 };
+pub use nearest::nearest;
+pub use openapi::openapi;
 pub use scalar::{Digest, DurationSpec, MacAddr, ScalarError};
+pub use schema::schema;
 pub use selector::{DiskSelector, SelectorError};
 pub use template::{Parameter, Template, TemplateSpec, TemplateStatus};
+pub use validate::{is_dns_label, validate_actions};
 pub use wire::{
     API_PATH, ApplyOutcome, ApplyResponse, EventRecord, List, ListMetadata, LogRecord, ProvisionRequest, WatchLine,
     WatchType,
@@ -34,3 +45,4 @@ pub use wire::{
 pub use workflow::{
     ActionState, ActionStatus, Authority, Progress, Workflow, WorkflowPhase, WorkflowSpec, WorkflowStatus,
 };
+pub use yaml::{MAX_FILE_BYTES, Origin, Sourced};

@@ -19,6 +19,7 @@ pub struct TemplateSpec {
     pub parameters: BTreeMap<String, Parameter>,
     /// The actions, each of the shape of [`crate::Action`]. `{{ … }}` may stand inside any scalar; a scalar that is one
     /// lone expression keeps the expression's type. In scope: `machine` (name, labels, macs, facts) and `params`.
+    #[schemars(with = "Vec<crate::Action>")]
     pub actions: Vec<serde_json::Value>,
 }
 

@@ -1,0 +1,242 @@
+//! The OpenAPI 3.1 document of the operators' API, made from the same types that serve it.
+
+use schemars::{SchemaGenerator, generate::SchemaSettings};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    API_PATH, ApplyOutcome, EventRecord, Kind, ListMetadata, LogRecord, Problem, ProvisionRequest, WatchType, schema,
+};
+
+/// The OpenAPI 3.1 document. `version` is the program's that serves it.
+pub fn openapi(version: &str) -> Value {
+    let mut paths = Map::new();
+    for kind in Kind::ALL {
+        collection(kind, &mut paths);
+    }
+    actions(&mut paths);
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Landfall operators' API",
+            "version": version,
+            "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
+            "description": "On one host over a Unix socket, over the network with mutual TLS (an operator's certificate). Every failure is a Problem: what, where and what to do. Programs decide by its code, never by its text."
+        },
+        "paths": paths,
+        "components": { "schemas": components(), "responses": {
+            "Problem": { "description": "It was refused or failed; the body says why.", "content": json_content(reference("Problem")) }
+        } },
+    })
+}
+
+fn components() -> Map<String, Value> {
+    let mut out = Map::new();
+    for kind in Kind::ALL {
+        let mut schema = hoisted(schema(kind));
+        if let Some(Value::Object(definitions)) = schema.as_object_mut().and_then(|s| s.remove("$defs")) {
+            out.extend(definitions);
+        }
+        out.insert(kind.as_str().to_owned(), schema);
+        let list = json!({ "type": "object", "required": ["items", "metadata"], "properties": {
+            "items": { "type": "array", "items": reference(kind.as_str()) }, "metadata": reference("ListMetadata") } });
+        out.insert(format!("{kind}List"), list);
+        let line = json!({ "type": "object", "required": ["type", "resourceVersion"],
+            "description": "One line of a watch.", "properties": {
+            "type": reference("WatchType"), "resourceVersion": { "type": "integer" },
+            "object": reference(kind.as_str()), "problem": reference("Problem") } });
+        out.insert(format!("{kind}WatchLine"), line);
+    }
+    out.insert("Document".into(), json!({ "oneOf": Kind::ALL.map(|k| reference(k.as_str())) }));
+    let applied = json!({ "type": "object", "required": ["outcome", "object"], "properties": {
+        "outcome": reference("ApplyOutcome"), "object": reference("Document") } });
+    out.insert("ApplyResponse".into(), applied);
+    let mut generator = SchemaGenerator::new(SchemaSettings::draft2020_12().with(|s| {
+        s.definitions_path = "/components/schemas".into();
+        s.meta_schema = None;
+    }));
+    generator.subschema_for::<Problem>();
+    generator.subschema_for::<ListMetadata>();
+    generator.subschema_for::<WatchType>();
+    generator.subschema_for::<ApplyOutcome>();
+    generator.subschema_for::<ProvisionRequest>();
+    generator.subschema_for::<EventRecord>();
+    generator.subschema_for::<LogRecord>();
+    out.extend(generator.take_definitions(true));
+    out
+}
+
+/// References to a schema's own definitions, made references to the document's components.
+fn hoisted(schema: Value) -> Value {
+    match schema {
+        Value::Object(map) => map
+            .into_iter()
+            .filter(|(key, _)| key != "$schema")
+            .map(|(key, value)| match value {
+                Value::String(text) if key == "$ref" => (key, text.replace("#/$defs/", "#/components/schemas/").into()),
+                other => (key, hoisted(other)),
+            })
+            .collect(),
+        Value::Array(items) => items.into_iter().map(hoisted).collect(),
+        other => other,
+    }
+}
+
+fn reference(name: &str) -> Value {
+    json!({ "$ref": format!("#/components/schemas/{name}") })
+}
+
+fn json_content(schema: Value) -> Value {
+    json!({ "application/json": { "schema": schema } })
+}
+
+fn lines_content(schema: Value) -> Value {
+    json!({ "application/x-ndjson": { "schema": schema } })
+}
+
+fn operation(id: String, summary: &str, parameters: Vec<Value>, body: Option<Value>, content: Value) -> Value {
+    let mut out = json!({ "operationId": id, "summary": summary, "responses": {
+        "200": { "description": "Done.", "content": content },
+        "default": { "$ref": "#/components/responses/Problem" } } });
+    if !parameters.is_empty() {
+        out["parameters"] = parameters.into();
+    }
+    if let Some(body) = body {
+        out["requestBody"] = json!({ "required": true, "content": json_content(body) });
+    }
+    out
+}
+
+fn path_name() -> Value {
+    json!({ "name": "name", "in": "path", "required": true, "schema": { "type": "string" } })
+}
+
+fn query(name: &str, kind: &str, about: &str) -> Value {
+    json!({ "name": name, "in": "query", "description": about, "schema": { "type": kind } })
+}
+
+fn collection(kind: Kind, paths: &mut Map<String, Value>) {
+    let (plural, name) = (kind.plural(), kind.as_str());
+    let mut list = operation(
+        format!("list{name}"),
+        &format!("List {plural}, or watch them"),
+        vec![
+            query("watch", "boolean", "Answer with one line of JSON a change instead of a list."),
+            query(
+                "resourceVersion",
+                "integer",
+                "With watch: the revision to go on from, as a list or a line gave it; default: now. 410 if it is no longer kept.",
+            ),
+        ],
+        None,
+        json_content(reference(&format!("{name}List"))),
+    );
+    list["responses"]["200"]["content"]["application/x-ndjson"] =
+        json!({ "schema": reference(&format!("{name}WatchLine")) });
+    paths.insert(format!("{API_PATH}/{plural}"), json!({ "get": list }));
+    let get = operation(
+        format!("get{name}"),
+        &format!("One of the {plural}"),
+        vec![path_name()],
+        None,
+        json_content(reference(name)),
+    );
+    let delete = operation(
+        format!("delete{name}"),
+        &format!("Delete one of the {plural}"),
+        vec![path_name()],
+        None,
+        json_content(reference(name)),
+    );
+    paths.insert(format!("{API_PATH}/{plural}/{{name}}"), json!({ "get": get, "delete": delete }));
+}
+
+fn actions(paths: &mut Map<String, Value>) {
+    let mut post =
+        |path: &str, operation: Value| paths.insert(format!("{API_PATH}{path}"), json!({ "post": operation }));
+    let dry_run = query("dryRun", "boolean", "Validate and say what would happen; change nothing.");
+    post(
+        "/apply",
+        operation(
+            "apply".into(),
+            "Create or change one document",
+            vec![dry_run],
+            Some(reference("Document")),
+            json_content(reference("ApplyResponse")),
+        ),
+    );
+    post(
+        "/machines/{name}/provision",
+        operation(
+            "provision".into(),
+            "Run a template on a machine",
+            vec![path_name()],
+            Some(reference("ProvisionRequest")),
+            json_content(reference("Workflow")),
+        ),
+    );
+    post(
+        "/workflows/{name}/cancel",
+        operation("cancel".into(), "Stop a workflow", vec![path_name()], None, json_content(reference("Workflow"))),
+    );
+    let after = query("after", "integer", "Only events after this position.");
+    for kind in [Kind::Machine, Kind::Workflow] {
+        let events = operation(
+            format!("events{kind}"),
+            "What happened, oldest first",
+            vec![path_name(), after.clone()],
+            None,
+            lines_content(reference("EventRecord")),
+        );
+        paths.insert(format!("{API_PATH}/{}/{{name}}/events", kind.plural()), json!({ "get": events }));
+    }
+    let follow = query("follow", "boolean", "Go on with new lines until the workflow ends.");
+    let logs = operation(
+        "logs".into(),
+        "Log lines, oldest first",
+        vec![path_name(), follow],
+        None,
+        lines_content(reference("LogRecord")),
+    );
+    paths.insert(format!("{API_PATH}/workflows/{{name}}/logs"), json!({ "get": logs }));
+    let free = |id: &str, about: &str| json!({ "get": operation(id.into(), about, vec![], None, json_content(json!({ "type": "object" }))) });
+    paths.insert("/healthz".into(), free("healthz", "Whether the coordinator can answer; needs no credentials"));
+    paths.insert("/openapi.json".into(), free("openapi", "This document"));
+    let kind =
+        json!({ "name": "kind", "in": "path", "required": true, "schema": { "enum": Kind::ALL.map(Kind::singular) } });
+    let schemas = operation(
+        "schema".into(),
+        "JSON Schema of a kind",
+        vec![kind],
+        None,
+        json_content(json!({ "type": "object" })),
+    );
+    paths.insert("/schemas/{kind}".into(), json!({ "get": schemas }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn references(value: &Value, out: &mut Vec<String>) {
+        match value {
+            Value::Object(map) => {
+                out.extend(map.get("$ref").and_then(Value::as_str).map(str::to_owned));
+                map.values().for_each(|v| references(v, out));
+            }
+            Value::Array(items) => items.iter().for_each(|v| references(v, out)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn every_reference_of_the_openapi_document_leads_somewhere() {
+        let document = openapi("0");
+        let mut found = Vec::new();
+        references(&document, &mut found);
+        assert!(found.len() > 50, "{}", found.len());
+        for reference in found {
+            let pointer = reference.strip_prefix('#').expect("all are local");
+            assert!(document.pointer(pointer).is_some(), "{reference}");
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! What the fields of a document mean together: rules that a schema cannot say.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value};
+
+use crate::{
+    Action, ActionSpec, DiskSelector, Document, ErrorCode, Machine, Metadata, Problem, Template, Workflow,
+    check::{self, Issue, has_expression, join, suggest},
+};
+
+/// Whether `text` is a DNS label: 1 to 63 of lower-case letters, digits and `-`, beginning and ending with no `-`.
+pub fn is_dns_label(text: &str) -> bool {
+    (1..=63).contains(&text.len())
+        && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+}
+
+const LABEL_HINT: &str = "use 1 to 63 lower-case letters, digits and \"-\", with no \"-\" at either end";
+
+impl Document {
+    /// Checks what the fields mean together.
+    ///
+    /// # Errors
+    /// [`Problem`] with code `InvalidDocument` or `InvalidTemplate` naming the field; further faults are its causes.
+    pub fn validate(&self) -> Result<(), Problem> {
+        let issues = self.issues();
+        if issues.is_empty() { Ok(()) } else { Err(one_problem(issues)) }
+    }
+
+    pub(crate) fn issues(&self) -> Vec<Issue> {
+        let mut issues = Vec::new();
+        metadata(self.metadata(), &mut issues);
+        match self {
+            Self::Machine(machine) => self::machine(machine, &mut issues),
+            Self::Template(template) => self::template(template, &mut issues),
+            Self::Workflow(workflow) => self::workflow(workflow, &mut issues),
+        }
+        issues
+    }
+}
+
+/// Checks a rendered list: what [`Document::validate`] checks of a template, without allowance for expressions.
+///
+/// # Errors
+/// [`Problem`] with code `InvalidTemplate` naming the field, such as `actions[0].writeImage.image.digest`.
+pub fn validate_actions(actions: &[Action]) -> Result<(), Problem> {
+    let mut issues = Vec::new();
+    let trees: Result<Vec<Value>, _> = actions.iter().map(serde_json::to_value).collect();
+    match trees {
+        Ok(trees) => Rules { expressions: false, issues: &mut issues }.actions(&trees, "actions"),
+        Err(error) => issues.push(Issue::new("actions", error.to_string(), "")),
+    }
+    if issues.is_empty() {
+        return Ok(());
+    }
+    Err(one_problem(issues.into_iter().map(|issue| issue.coded(ErrorCode::InvalidTemplate)).collect()))
+}
+
+/// The first fault as the problem, the others as its causes.
+pub(crate) fn one_problem(issues: Vec<Issue>) -> Problem {
+    let mut issues = issues.into_iter();
+    let Some(first) = issues.next() else {
+        return Problem::new(ErrorCode::Internal, "a document was refused for no reason");
+    };
+    let mut problem = first.into_problem();
+    problem.causes = issues
+        .map(|issue| if issue.path.is_empty() { issue.message } else { format!("{}: {}", issue.path, issue.message) })
+        .collect();
+    problem
+}
+
+fn metadata(metadata: &Metadata, issues: &mut Vec<Issue>) {
+    label(&metadata.name, "metadata.name", "a name", issues);
+    for key in metadata.labels.keys() {
+        if key.is_empty() || key.len() > 253 || key.contains(|c: char| c.is_whitespace() || c.is_control()) {
+            let hint = "use 1 to 253 characters without spaces";
+            issues.push(Issue::new(join("metadata.labels", key), format!("\"{key}\" is not a label's name"), hint));
+        }
+    }
+}
+
+fn label(text: &str, path: &str, what: &str, issues: &mut Vec<Issue>) {
+    if !is_dns_label(text) {
+        issues.push(Issue::new(path, format!("\"{text}\" cannot be {what}"), LABEL_HINT));
+    }
+}
+
+fn machine(machine: &Machine, issues: &mut Vec<Issue>) {
+    let identity = &machine.spec.identity;
+    if identity.macs.is_empty() {
+        let hint = "list the addresses of the ports it may netboot from";
+        issues.push(Issue::new("spec.identity.macs", "a machine needs at least one MAC address", hint));
+    }
+    let mut seen = BTreeMap::new();
+    for (i, mac) in identity.macs.iter().enumerate() {
+        let path = format!("spec.identity.macs[{i}]");
+        if let Some(first) = seen.insert(*mac, i) {
+            issues.push(Issue::new(
+                &path,
+                format!("{mac} stands here twice (also at [{first}])"),
+                "remove one of the two",
+            ));
+        }
+        if mac.0[0] & 1 == 1 || mac.0 == [0; 6] {
+            let message = format!("{mac} is a group address, which no port has");
+            issues.push(Issue::new(&path, message, "write the address printed on the port or shown by the firmware"));
+        }
+    }
+    if identity.serial.as_deref().is_some_and(|s| s.trim().is_empty()) {
+        issues.push(Issue::new(
+            "spec.identity.serial",
+            "an empty serial number matches nothing",
+            "leave the field out",
+        ));
+    }
+}
+
+fn workflow(workflow: &Workflow, issues: &mut Vec<Issue>) {
+    label(&workflow.spec.machine, "spec.machine", "a machine's name", issues);
+    label(&workflow.spec.template, "spec.template", "a template's name", issues);
+}
+
+fn template(template: &Template, issues: &mut Vec<Issue>) {
+    for name in template.spec.parameters.keys() {
+        let identifier = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+            && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        if !identifier {
+            let message = format!("\"{name}\" cannot be a parameter's name");
+            let hint = "use letters, digits and \"_\", so that expressions can name it";
+            issues.push(Issue::new(join("spec.parameters", name), message, hint));
+        }
+    }
+    let mut found = Vec::new();
+    Rules { expressions: true, issues: &mut found }.actions(&template.spec.actions, "spec.actions");
+    let parameters: Vec<&str> = template.spec.parameters.keys().map(String::as_str).collect();
+    for (i, action) in template.spec.actions.iter().enumerate() {
+        expressions(action, &format!("spec.actions[{i}]"), &parameters, &mut found);
+    }
+    issues.extend(found.into_iter().map(|issue| issue.coded(ErrorCode::InvalidTemplate)));
+}
+
+/// Every expression parses, and names only what will be there.
+fn expressions(tree: &Value, path: &str, parameters: &[&str], issues: &mut Vec<Issue>) {
+    match tree {
+        Value::String(text) if has_expression(text) => expression(text, path, parameters, issues),
+        Value::Array(items) => {
+            items.iter().enumerate().for_each(|(i, v)| expressions(v, &format!("{path}[{i}]"), parameters, issues));
+        }
+        Value::Object(map) => map.iter().for_each(|(k, v)| expressions(v, &join(path, k), parameters, issues)),
+        _ => {}
+    }
+}
+
+fn expression(text: &str, path: &str, parameters: &[&str], issues: &mut Vec<Issue>) {
+    let environment = minijinja::Environment::new();
+    let template = match environment.template_from_str(text) {
+        Ok(template) => template,
+        Err(error) => {
+            let message = format!("the expression does not parse: {}", error.detail().unwrap_or("syntax error"));
+            return issues.push(Issue::new(path, message, "write {{ params.name }} or {{ machine.name }}"));
+        }
+    };
+    let mut names: Vec<String> = template.undeclared_variables(true).into_iter().collect();
+    names.sort();
+    for name in names {
+        let (root, rest) = name.split_once('.').unwrap_or((&name, ""));
+        match root {
+            "machine" => {}
+            "params" => {
+                let parameter = rest.split('.').next().unwrap_or_default();
+                if !parameter.is_empty() && !parameters.contains(&parameter) {
+                    let message = format!("the template has no parameter \"{parameter}\"");
+                    let hint = match parameters {
+                        [] => format!("add it: spec.parameters.{parameter}: {{}}"),
+                        some => suggest(parameter, some, "The parameters are"),
+                    };
+                    issues.push(Issue::new(path, message, hint));
+                }
+            }
+            // Functions of the expression language stand in this list too.
+            "range" | "dict" | "namespace" | "lipsum" | "debug" => {}
+            other => {
+                let hint = "expressions may name machine (name, labels, macs, facts) and params";
+                issues.push(Issue::new(path, format!("\"{other}\" is not known here"), hint));
+            }
+        }
+    }
+}
+
+/// The rules of a list of actions, over trees: a template's, where expressions may stand, or a rendered list's.
+struct Rules<'a> {
+    expressions: bool,
+    issues: &'a mut Vec<Issue>,
+}
+
+impl Rules<'_> {
+    fn say(&mut self, path: impl Into<String>, message: impl Into<String>, hint: impl Into<String>) {
+        self.issues.push(Issue::new(path, message, hint));
+    }
+
+    fn actions(&mut self, actions: &[Value], path: &str) {
+        if actions.is_empty() {
+            self.say(path, "there is no action", "list at least one, such as writeImage");
+        }
+        let mut names = BTreeSet::new();
+        let last = actions.len().saturating_sub(1);
+        for (i, action) in actions.iter().enumerate() {
+            let path = format!("{path}[{i}]");
+            check::action(action, &path, self.expressions, self.issues);
+            let Some(action) = action.as_object() else { continue };
+            if let Some(name) = action.get("name").and_then(Value::as_str) {
+                let at = join(&path, "name");
+                if has_expression(name) {
+                    self.say(
+                        at,
+                        "an action's name is fixed text",
+                        "programs and people find actions by it; write a plain name",
+                    );
+                } else if !is_dns_label(name) {
+                    self.say(at, format!("\"{name}\" cannot be an action's name"), LABEL_HINT);
+                } else if !names.insert(name) {
+                    self.say(at, format!("two actions are called \"{name}\""), "give each its own name");
+                }
+            }
+            self.retry(action, &path);
+            for key in ActionSpec::KEYS {
+                let (Some(spec), at) = (action.get(key), join(&path, key)) else { continue };
+                match (key, spec) {
+                    ("writeImage", Value::Object(spec)) => self.write_image(spec, &at),
+                    ("cloudInit", Value::Object(spec)) => self.cloud_init(spec, &at),
+                    ("reboot", _) if i != last => {
+                        self.say(
+                            at,
+                            "actions stand after this reboot and would never run",
+                            "make reboot the last action",
+                        );
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn retry(&mut self, action: &Map<String, Value>, path: &str) {
+        let attempts = action.get("retry").and_then(|r| r.get("maxAttempts"));
+        if attempts.and_then(Value::as_u64).is_some_and(|n| !(1..=100).contains(&n)) {
+            self.say(
+                format!("{path}.retry.maxAttempts"),
+                "the number of attempts is out of range",
+                "write 1 (no retry) to 100",
+            );
+        }
+    }
+
+    fn write_image(&mut self, spec: &Map<String, Value>, path: &str) {
+        self.selector(spec.get("disk"), &join(path, "disk"));
+        let Some(image) = spec.get("image").and_then(Value::as_object) else { return };
+        let path = join(path, "image");
+        let text = |field: &str| image.get(field).and_then(Value::as_str);
+        if let Some(url) = text("url").filter(|url| !has_expression(url)) {
+            let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+            let host = rest.and_then(|r| r.split(['/', '?', '#']).next()).unwrap_or_default();
+            if host.is_empty() {
+                self.say(
+                    join(&path, "url"),
+                    format!("\"{url}\" is not an image's URL"),
+                    "write http://host/path or https://host/path",
+                );
+            } else if host.contains('@') {
+                self.say(
+                    join(&path, "url"),
+                    "the URL carries a password, and URLs are logged and shown",
+                    "serve the image without one",
+                );
+            }
+        }
+        let given = |field: &str| image.get(field).is_some_and(|v| !v.is_null());
+        let waived = image.get("digestWaived").and_then(Value::as_bool) == Some(true);
+        if !given("digest") && !given("digestWaived")
+            || !given("digest") && image.get("digestWaived") == Some(&Value::Bool(false))
+        {
+            let hint = "add digest: sha256:… of the file at the URL, or say digestWaived: true for an image that nothing proves";
+            self.say(join(&path, "digest"), "the image has no digest", hint);
+        }
+        if given("digest") && waived {
+            self.say(join(&path, "digestWaived"), "the digest is both stated and waived", "remove one of the two");
+        }
+        if let Some(format) = text("format").filter(|f| !has_expression(f) && !["raw", "zstd"].contains(f)) {
+            let message = format!("\"{format}\" is not a format that can be written");
+            self.say(join(&path, "format"), message, suggest(format, &["raw", "zstd"], "The formats are"));
+        }
+    }
+
+    fn cloud_init(&mut self, spec: &Map<String, Value>, path: &str) {
+        self.selector(spec.get("disk"), &join(path, "disk"));
+        if let Some(name) = spec.get("hostname").and_then(Value::as_str).filter(|n| !has_expression(n))
+            && !name.split('.').all(|part| is_dns_label(&part.to_ascii_lowercase()))
+        {
+            self.say(join(path, "hostname"), format!("\"{name}\" cannot be a host name"), LABEL_HINT);
+        }
+        let users = spec.get("users").and_then(Value::as_array);
+        for (i, user) in users.into_iter().flatten().enumerate() {
+            let name = user.get("name").and_then(Value::as_str).filter(|n| !has_expression(n));
+            let fits = |n: &str| {
+                (1..=32).contains(&n.len())
+                    && n.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
+                    && n.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-.".contains(&b))
+            };
+            if let Some(name) = name.filter(|n| !fits(n)) {
+                let hint = "use 1 to 32 lower-case letters, digits, \"_\" and \"-\", beginning with a letter";
+                self.say(format!("{path}.users[{i}].name"), format!("\"{name}\" cannot be a login name"), hint);
+            }
+        }
+    }
+
+    /// Fields and expressions of a selector; entries that are still to be rendered are left out.
+    fn selector(&mut self, selector: Option<&Value>, path: &str) {
+        let Some(fields) = selector.and_then(Value::as_object) else { return };
+        for (field, value) in fields {
+            let pending = value.as_str().is_some_and(has_expression);
+            let value = if pending { Value::from("x") } else { value.clone() };
+            let single = DiskSelector([(field.clone(), value)].into());
+            if let Err(error) = single.validate()
+                && (!pending || matches!(error, crate::SelectorError::UnknownField(_)))
+            {
+                self.say(
+                    join(path, field),
+                    error.to_string(),
+                    "landfall explain template.spec.actions.writeImage.disk",
+                );
+            }
+        }
+    }
+}

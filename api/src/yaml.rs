@@ -1,0 +1,263 @@
+//! YAML files read into trees that still know on which line every field stands.
+//!
+//! Typed deserialisation straight from YAML stops at the first fault and forgets lines behind `#[serde(flatten)]`. A
+//! located tree is checked against the schema as a whole, so one look at a file tells everything that is wrong with it.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
+use serde_saphyr::Spanned;
+
+use crate::{
+    Document, ErrorCode, Problem,
+    check::{self, Issue},
+};
+
+/// Largest file that is read, bytes. Documents are a few kilobytes; the coordinator takes 1 MiB a document.
+pub const MAX_FILE_BYTES: usize = 8 << 20;
+
+/// A document and the place it was read from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sourced {
+    /// The document; parsed and valid.
+    pub document: Document,
+    /// Where it stands.
+    pub origin: Origin,
+}
+
+/// A place in a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// The file's name as given, `-` for standard input.
+    pub source: String,
+    /// The document's number within the file, from 1.
+    pub document: usize,
+    /// Line of every field, from 1.
+    lines: BTreeMap<String, u64>,
+}
+
+impl Origin {
+    /// Line, from 1, of the field at `path`, or of the nearest field around it that the file has.
+    pub fn line(&self, path: &str) -> u64 {
+        let mut path = path;
+        loop {
+            if let Some(line) = self.lines.get(path) {
+                return *line;
+            }
+            match path.rfind(['.', '[']) {
+                Some(cut) => path = &path[..cut],
+                None => return self.lines.get("").copied().unwrap_or(1),
+            }
+        }
+    }
+    /// `file:line (document 2) field`, for people and for editors that jump to `file:line`.
+    pub fn place(&self, path: &str) -> String {
+        let mut out = format!("{}:{}", self.source, self.line(path));
+        if self.document > 1 {
+            out.push_str(&format!(" (document {})", self.document));
+        }
+        if !path.is_empty() {
+            out.push(' ');
+            out.push_str(path);
+        }
+        out
+    }
+    fn problem(&self, issue: Issue) -> Problem {
+        let place = self.place(&issue.path);
+        issue.into_problem().at(place)
+    }
+}
+
+impl Document {
+    /// Reads every document of a YAML (or JSON) file; `source` is the name shown in problems. Empty documents are passed
+    /// over. All faults of all documents are reported, each with file, line and field.
+    ///
+    /// # Errors
+    /// At least one [`Problem`]: `InvalidDocument` or `InvalidTemplate`, its subject `file:line field`.
+    pub fn from_yaml_str(source: &str, text: &str) -> Result<Vec<Sourced>, Vec<Problem>> {
+        if text.len() > MAX_FILE_BYTES {
+            let message = format!("the file has {} bytes; at most {MAX_FILE_BYTES} are read", text.len());
+            return Err(vec![Problem::new(ErrorCode::InvalidDocument, message).at(source).hint("split it")]);
+        }
+        let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
+        let trees: Vec<Spanned<Tree>> = serde_saphyr::from_multiple_with_options(text, options)
+            .map_err(|error| vec![syntax_problem(source, &error)])?;
+        let (mut documents, mut problems) = (Vec::new(), Vec::new());
+        for (index, tree) in trees.into_iter().enumerate() {
+            let mut origin = Origin { source: source.to_owned(), document: index + 1, lines: BTreeMap::new() };
+            let value = tree.value.into_value(tree.referenced.line(), String::new(), &mut origin.lines);
+            match check::document(value).and_then(|document| {
+                let issues = document.issues();
+                if issues.is_empty() { Ok(document) } else { Err(issues) }
+            }) {
+                Ok(document) => documents.push(Sourced { document, origin }),
+                Err(issues) => problems.extend(issues.into_iter().map(|issue| origin.problem(issue))),
+            }
+        }
+        if problems.is_empty() { Ok(documents) } else { Err(problems) }
+    }
+}
+
+fn syntax_problem(source: &str, error: &serde_saphyr::Error) -> Problem {
+    let place = match error.location() {
+        Some(at) if at.line() > 0 => format!("{source}:{}:{}", at.line(), at.column()),
+        _ => source.to_owned(),
+    };
+    let text = error.without_snippet().to_string();
+    // The place is the subject; the library's own copy of it would say it twice.
+    let text = text.split(" at line ").next().unwrap_or(&text).trim_start_matches("error: ").to_owned();
+    Problem::new(ErrorCode::InvalidDocument, format!("this is not YAML: {text}"))
+        .at(place)
+        .hint("mind the indentation, and quote values that hold \": \", \"#\" or \"{{\"")
+}
+
+/// A YAML node with the line of every field below it.
+enum Tree {
+    Scalar(Value),
+    List(Vec<Spanned<Tree>>),
+    Map(Vec<(Spanned<String>, Spanned<Tree>)>),
+}
+
+impl Tree {
+    fn into_value(self, line: u64, path: String, lines: &mut BTreeMap<String, u64>) -> Value {
+        let value = match self {
+            Self::Scalar(value) => value,
+            Self::List(items) => items
+                .into_iter()
+                .enumerate()
+                .map(|(i, item)| item.value.into_value(item.referenced.line(), format!("{path}[{i}]"), lines))
+                .collect(),
+            Self::Map(fields) => fields
+                .into_iter()
+                .map(|(key, item)| {
+                    let below = check::join(&path, &key.value);
+                    (key.value, item.value.into_value(key.referenced.line(), below, lines))
+                })
+                .collect(),
+        };
+        lines.insert(path, line);
+        value
+    }
+}
+
+impl<'de> Deserialize<'de> for Tree {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TreeVisitor)
+    }
+}
+
+struct TreeVisitor;
+
+impl<'de> Visitor<'de> for TreeVisitor {
+    type Value = Tree;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a mapping, a list or a scalar")
+    }
+    fn visit_unit<E: de::Error>(self) -> Result<Tree, E> {
+        Ok(Tree::Scalar(Value::Null))
+    }
+    fn visit_none<E: de::Error>(self) -> Result<Tree, E> {
+        Ok(Tree::Scalar(Value::Null))
+    }
+    fn visit_bool<E: de::Error>(self, v: bool) -> Result<Tree, E> {
+        Ok(Tree::Scalar(v.into()))
+    }
+    fn visit_i64<E: de::Error>(self, v: i64) -> Result<Tree, E> {
+        Ok(Tree::Scalar(v.into()))
+    }
+    fn visit_u64<E: de::Error>(self, v: u64) -> Result<Tree, E> {
+        Ok(Tree::Scalar(v.into()))
+    }
+    fn visit_f64<E: de::Error>(self, v: f64) -> Result<Tree, E> {
+        Ok(Tree::Scalar(v.into()))
+    }
+    fn visit_str<E: de::Error>(self, v: &str) -> Result<Tree, E> {
+        Ok(Tree::Scalar(v.into()))
+    }
+    fn visit_some<D: Deserializer<'de>>(self, d: D) -> Result<Tree, D::Error> {
+        Tree::deserialize(d)
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Tree, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = seq.next_element()? {
+            items.push(item);
+        }
+        Ok(Tree::List(items))
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Tree, A::Error> {
+        let mut fields = Vec::new();
+        while let Some(entry) = map.next_entry()? {
+            fields.push(entry);
+        }
+        Ok(Tree::Map(fields))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MACHINE: &str = "\
+apiVersion: landfall.dev/v1alpha1
+kind: Machine
+metadata: {name: node-1}
+spec:
+  identity:
+    macs:
+      - 52:54:00:00:00:01
+";
+
+    fn problems(text: &str) -> Vec<Problem> {
+        Document::from_yaml_str("m.yaml", text).expect_err("refused")
+    }
+
+    #[test]
+    fn every_document_of_a_file_is_read_and_empty_ones_are_passed_over() {
+        let text = format!("---\n{MACHINE}---\n---\n{}", MACHINE.replace("node-1", "node-2"));
+        let read = Document::from_yaml_str("m.yaml", &text).unwrap();
+        let names: Vec<_> = read.iter().map(|s| s.document.metadata().name.as_str()).collect();
+        assert_eq!(names, ["node-1", "node-2"]);
+        assert_eq!(read[0].origin.place("spec.identity.macs[0]"), "m.yaml:8 spec.identity.macs[0]");
+    }
+
+    #[test]
+    fn an_unknown_field_is_named_with_its_line_the_nearest_name_and_the_list() {
+        let problems = problems(&MACHINE.replace("macs:", "mac:"));
+        let unknown = &problems[0];
+        assert_eq!(unknown.subject, "m.yaml:6 spec.identity.mac");
+        assert_eq!(unknown.message, "there is no field \"mac\" here");
+        assert_eq!(unknown.hint, "did you mean \"macs\"? The fields are macs, smbiosUuid, serial");
+    }
+
+    #[test]
+    fn faults_of_all_documents_are_reported_at_once() {
+        let bad = MACHINE.replace("52:54:00:00:00:01", "nonsense");
+        let text = format!("{bad}---\n{}", MACHINE.replace("name: node-1", "name: Node_1"));
+        let found = problems(&text);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert_eq!(found[0].subject, "m.yaml:7 spec.identity.macs[0]");
+        assert!(found[0].message.contains("is not a MAC address"), "{}", found[0].message);
+        assert_eq!(found[1].subject, "m.yaml:11 (document 2) metadata.name");
+    }
+
+    #[test]
+    fn broken_yaml_says_where() {
+        let found = problems("apiVersion: landfall.dev/v1alpha1\nkind: [Machine\nmetadata: {name: a}\n");
+        assert!(found[0].subject.starts_with("m.yaml:"), "{found:?}");
+        assert!(found[0].message.starts_with("this is not YAML: "), "{found:?}");
+    }
+
+    #[test]
+    fn a_duplicate_key_is_refused() {
+        let found = problems(&MACHINE.replace("kind: Machine\n", "kind: Machine\nkind: Machine\n"));
+        assert!(found[0].message.contains("duplicate"), "{found:?}");
+    }
+
+    #[test]
+    fn a_number_where_text_belongs_is_told_to_be_quoted() {
+        let found = problems(&format!("{MACHINE}    serial: 12345\n"));
+        assert_eq!(found[0].subject, "m.yaml:8 spec.identity.serial");
+        assert!(found[0].hint.contains("quotes"), "{found:?}");
+    }
+}
