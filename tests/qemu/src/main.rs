@@ -1,2 +1,2 @@
-//! placeholder
+//! `landfall-lab`.
 fn main() {}

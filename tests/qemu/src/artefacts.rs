@@ -1,0 +1,96 @@
+//! What a lab boots: programs, boot image, OS image.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::LabError;
+
+/// The files a lab needs. None of them is changed.
+#[derive(Debug, Clone)]
+pub struct Artefacts {
+    /// The coordinator's binary.
+    pub coordinator: PathBuf,
+    /// Kernel for netboot.
+    pub kernel: PathBuf,
+    /// Initramfs with the agent.
+    pub initramfs: PathBuf,
+    /// Directory with `undionly.kpxe` and `snponly.efi`.
+    pub bootloaders: PathBuf,
+    /// The OS image.
+    pub image: OsImage,
+}
+
+/// A compressed disk image and what is known of it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct OsImage {
+    /// The stored file.
+    pub path: PathBuf,
+    /// Its sha256, `sha256:<hex>`.
+    pub digest: String,
+    /// Bytes of the stored file.
+    pub stored_bytes: u64,
+    /// Bytes of the decoded disk image, 0 if not known.
+    pub raw_bytes: u64,
+}
+
+impl OsImage {
+    /// Finds the one `*.img.zst` (or `*.img`) in a directory and measures it; `raw_bytes` comes from the JSON beside it.
+    ///
+    /// # Errors
+    /// [`LabError`] if there is none, or several.
+    pub fn find(dir: &Path) -> Result<Self, LabError> {
+        let mut found: Vec<PathBuf> = std::fs::read_dir(dir)
+            .map_err(LabError::file("cannot list", dir))?
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .filter(|path| path.to_string_lossy().ends_with(".img.zst") || path.extension().is_some_and(|e| e == "img"))
+            .collect();
+        let (Some(path), None) = (found.pop(), found.pop()) else {
+            let message = "expected exactly one *.img.zst or *.img here; scripts/os-image makes one".to_owned();
+            return Err(LabError::Format { path: dir.to_owned(), message });
+        };
+        Self::measure(&path)
+    }
+
+    /// Hashes an image file.
+    ///
+    /// # Errors
+    /// [`LabError::File`].
+    pub fn measure(path: &Path) -> Result<Self, LabError> {
+        let mut file = std::fs::File::open(path).map_err(LabError::file("cannot open", path))?;
+        let mut hasher = Sha256::new();
+        let stored_bytes =
+            std::io::copy(&mut file, &mut HashWriter(&mut hasher)).map_err(LabError::file("cannot read", path))?;
+        let digest = format!("sha256:{}", hex::encode(hasher.finalize()));
+        Ok(Self { path: path.to_owned(), digest, stored_bytes, raw_bytes: stated_raw_bytes(path) })
+    }
+
+    /// The last part of its path.
+    pub fn file_name(&self) -> String {
+        self.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+    }
+}
+
+/// What `landfall-image os-disk` wrote about an image, in a JSON file in the same directory.
+fn stated_raw_bytes(path: &Path) -> u64 {
+    let beside = path.parent().unwrap_or(Path::new("."));
+    let files = std::fs::read_dir(beside).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+    files
+        .filter(|file| file.extension().is_some_and(|extension| extension == "json"))
+        .filter_map(|file| serde_json::from_slice::<serde_json::Value>(&std::fs::read(file).ok()?).ok())
+        .find_map(|json| json.get("raw_bytes").or_else(|| json.get("rawBytes"))?.as_u64())
+        .unwrap_or(0)
+}
+
+struct HashWriter<'a>(&'a mut Sha256);
+
+impl std::io::Write for HashWriter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,164 @@
+//! The coordinator as a process of the lab: started, killed and started again.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::api::Api;
+use crate::{LabError, Log, Mark, Network, Process};
+
+/// How long it may take until it is ready.
+const READY_LIMIT: Duration = Duration::from_secs(60);
+/// How long it may take to drain.
+const DRAIN_LIMIT: Duration = Duration::from_secs(30);
+
+/// Which DHCP service the coordinator gives.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum DhcpMode {
+    /// The network's only server.
+    #[default]
+    Full,
+    /// Beside another one.
+    Proxy,
+}
+
+/// How a coordinator is set up.
+#[derive(Debug, Clone)]
+pub struct CoordinatorOptions {
+    /// The binary.
+    pub program: PathBuf,
+    /// Kernel it serves.
+    pub kernel: PathBuf,
+    /// Initramfs it serves.
+    pub initramfs: PathBuf,
+    /// Directory of iPXE's binaries.
+    pub bootloaders: PathBuf,
+    /// Directory served under `/images/`.
+    pub images: PathBuf,
+    /// Its DHCP service.
+    pub dhcp: DhcpMode,
+    /// More lines for the configuration's end, such as a `[limits]` section.
+    pub more: String,
+}
+
+/// A coordinator on a lab's network.
+#[derive(Debug)]
+pub struct CoordinatorProcess {
+    program: PathBuf,
+    config: PathBuf,
+    namespace: String,
+    log: Log,
+    process: Option<Process>,
+    api: Api,
+}
+
+impl CoordinatorProcess {
+    /// Where machines find its plain HTTP port.
+    pub const HTTP_PORT: u16 = 7480;
+
+    /// Writes its configuration below `dir`, starts it and waits until it is ready.
+    ///
+    /// # Errors
+    /// [`LabError`] with the end of its log.
+    pub async fn start(options: &CoordinatorOptions, network: &Network, dir: &Path) -> Result<Self, LabError> {
+        let data = dir.join("coordinator");
+        std::fs::create_dir_all(&data).map_err(LabError::file("cannot make", &data))?;
+        let config = dir.join("coordinator.toml");
+        std::fs::write(&config, configuration(options, &data)).map_err(LabError::file("cannot write", &config))?;
+        let mut coordinator = Self {
+            program: options.program.clone(),
+            config,
+            namespace: network.namespace().name().to_owned(),
+            log: Log::open(&dir.join("coordinator.log"))?,
+            process: None,
+            api: Api::new(&data.join("api.sock"))?,
+        };
+        coordinator.restart().await?;
+        Ok(coordinator)
+    }
+
+    /// Starts it (again) on the same data, and waits until it is ready.
+    ///
+    /// # Errors
+    /// [`LabError`] with the end of its log.
+    pub async fn restart(&mut self) -> Result<(), LabError> {
+        self.sigkill().await;
+        let mark = self.log.mark();
+        let mut command = tokio::process::Command::new("ip");
+        command
+            .args(["netns", "exec", &self.namespace, "setpriv", "--pdeathsig", "KILL", "--"])
+            .arg(&self.program)
+            .arg("--config")
+            .arg(&self.config)
+            .args(["--log-format", "text"])
+            .env("NO_COLOR", "1");
+        let mut process = Process::spawn("landfall-coordinator", command, self.log.clone())?;
+        process.wait_stderr(mark, "ready", READY_LIMIT).await?;
+        self.process = Some(process);
+        Ok(())
+    }
+
+    /// SIGKILL, as a crash.
+    pub async fn sigkill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process.kill().await;
+        }
+    }
+
+    /// SIGTERM. Tells whether it drained and ended by itself.
+    pub async fn stop(&mut self) -> bool {
+        match self.process.take() {
+            Some(mut process) => process.terminate(DRAIN_LIMIT).await,
+            None => true,
+        }
+    }
+
+    /// Its log, over all its lives.
+    pub fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// Its operators' API.
+    pub fn api(&self) -> &Api {
+        &self.api
+    }
+
+    /// The file its configuration is in.
+    pub fn config(&self) -> &Path {
+        &self.config
+    }
+
+    /// Waits for a log line since `mark` that names all of `words`, such as `service=tftp` and a MAC address.
+    ///
+    /// # Errors
+    /// [`LabError::Timeout`] with the end of the log.
+    pub async fn wait_log(&self, mark: Mark, words: &[&str], limit: Duration) -> Result<(), LabError> {
+        let all = |line: &str| words.iter().all(|word| line.contains(word));
+        self.log.wait_until(mark, &words.join(" … "), limit, all).await.map(drop)
+    }
+}
+
+/// The configuration file.
+fn configuration(options: &CoordinatorOptions, data: &Path) -> String {
+    let address = Network::ADDRESS;
+    let bridge = Network::BRIDGE;
+    let dhcp = match options.dhcp {
+        DhcpMode::Full => "mode = \"full\"\nrange = \"10.77.0.100-10.77.0.199\"",
+        DhcpMode::Proxy => "mode = \"proxy\"",
+    };
+    let text = |path: &Path| toml_string(&path.to_string_lossy());
+    format!(
+        "data_dir = {}\nadvertise = \"{address}\"\n\n[boot]\nkernel = {}\ninitramfs = {}\nbootloaders = {}\nimages = {}\n\n\
+         [dhcp]\ninterface = \"{bridge}\"\n{dhcp}\n\n{}\n",
+        text(data),
+        text(&options.kernel),
+        text(&options.initramfs),
+        text(&options.bootloaders),
+        text(&options.images),
+        options.more,
+    )
+}
+
+/// A TOML basic string; JSON's escapes are a subset of TOML's.
+fn toml_string(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}

@@ -1,0 +1,40 @@
+//! A laboratory for netbooted machines: real firmware, a network of its own, power that can be cut.
+//!
+//! The demo, the end-to-end tests and anybody's own lab are the same code. A [`Network`] is a network namespace with a
+//! bridge; a [`Machine`] is a QEMU process on it, driven through QMP, whose serial console and disks can be read at any
+//! time; a [`CoordinatorProcess`] is the program under test. Everything is bound to the lifetime of its value: dropping
+//! it ends the process or removes the namespace, a lab that is killed takes its children with it (parent-death signal),
+//! and what a dead lab left behind is swept by the next one.
+//!
+//! Waiting is for events (a line in a log, a byte count, an API object), each with a limit; nothing sleeps and hopes.
+
+mod accel;
+pub mod api;
+pub mod artefacts;
+pub mod blklog;
+mod coordinator;
+mod disk;
+mod dnsmasq;
+mod error;
+pub mod faulty;
+mod firmware;
+mod log;
+mod machine;
+mod network;
+mod process;
+mod qmp;
+mod sweep;
+
+pub use accel::Accel;
+pub use coordinator::{CoordinatorOptions, CoordinatorProcess, DhcpMode};
+pub use disk::DiskImage;
+pub use dnsmasq::Dnsmasq;
+pub use error::LabError;
+pub use faulty::{FaultyHttp, FileFault};
+pub use firmware::Firmware;
+pub use log::{Line, Log, Mark};
+pub use machine::{DiskBus, DiskSpec, Machine, MachineBuilder, MachineSpec, NicSpec};
+pub use network::{Namespace, Network};
+pub use process::Process;
+pub use qmp::{Qmp, wait_event};
+pub use sweep::sweep;

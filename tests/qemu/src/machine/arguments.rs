@@ -1,0 +1,111 @@
+//! QEMU's command line.
+
+use std::path::Path;
+
+use super::{DiskBus, MachineSpec};
+use crate::{Accel, Firmware, LabError, firmware};
+
+/// Everything after `qemu-system-x86_64`.
+pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel) -> Result<Vec<String>, LabError> {
+    let mut args: Vec<String> = Vec::new();
+    let mut add = |words: &[&str]| args.extend(words.iter().map(|word| (*word).to_owned()));
+    add(&["-name", &spec.name, "-machine", "q35,smm=off", "-nodefaults", "-no-user-config", "-display", "none"]);
+    add(&accel.qemu_args());
+    add(&["-m", &spec.memory_mib.to_string(), "-smp", &spec.cpus.to_string()]);
+    add(&["-uuid", &spec.uuid]);
+    add(&["-smbios", &format!("type=1,manufacturer=Landfall,product=Lab,uuid={},serial={}", spec.uuid, spec.serial)]);
+    add(&["-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console"]);
+    add(&["-qmp", &format!("unix:{},server=on,wait=off", dir.join("qmp").display())]);
+    // Server hardware has a source of entropy; without one the guest's first keys wait for it.
+    add(&["-device", "virtio-rng-pci"]);
+    match spec.firmware {
+        Firmware::Uefi => {
+            let (code, vars) = firmware::ovmf(dir)?;
+            add(&["-drive", &format!("if=pflash,format=raw,unit=0,readonly=on,file={}", code.display())]);
+            add(&["-drive", &format!("if=pflash,format=raw,unit=1,file={}", vars.display())]);
+            // The lab's network is IPv4; OVMF would try IPv6 for a minute before it goes to the disk.
+            add(&["-fw_cfg", "name=opt/org.tianocore/IPv6PXESupport,string=n"]);
+        }
+        Firmware::Bios if spec.direct_kernel.is_none() => {
+            let (rom, script) = firmware::rom_script(dir)?;
+            add(&["-kernel", &rom.display().to_string(), "-initrd", &script.display().to_string()]);
+        }
+        Firmware::Bios => {}
+    }
+    if let Some((kernel, initramfs, command_line)) = &spec.direct_kernel {
+        add(&["-kernel", &kernel.display().to_string(), "-initrd", &initramfs.display().to_string()]);
+        add(&["-append", command_line]);
+    }
+    let mut order = 0;
+    let mut boot_index = || {
+        order += 1;
+        order
+    };
+    for (i, (nic, tap)) in spec.nics.iter().zip(taps).enumerate() {
+        add(&["-netdev", &format!("tap,id=net{i},ifname={tap},script=no,downscript=no")]);
+        // No option ROM: OVMF has its own driver, and BIOS machines get theirs as described in `firmware`.
+        let index = match spec.firmware {
+            Firmware::Uefi => format!(",bootindex={}", boot_index()),
+            Firmware::Bios => String::new(),
+        };
+        add(&["-device", &format!("virtio-net-pci,netdev=net{i},mac={},romfile={index}", nic.mac)]);
+    }
+    if spec.disks.iter().any(|disk| disk.bus == DiskBus::Scsi) {
+        add(&["-device", "virtio-scsi-pci,id=scsi"]);
+    }
+    let mut sata_ports = 0;
+    for (i, disk) in spec.disks.iter().enumerate() {
+        let file = dir.join(format!("disk{i}.raw"));
+        let file = file.display();
+        // `discard=unmap`: what the guest punches out takes no room here either.
+        if disk.recorded {
+            let log = dir.join(format!("disk{i}.writes"));
+            std::fs::File::create(&log).map_err(LabError::file("cannot make", &log))?;
+            add(&["-blockdev", &format!("driver=file,node-name=file{i},filename={file},discard=unmap")]);
+            add(&["-blockdev", &format!("driver=file,node-name=log{i},filename={}", log.display())]);
+            add(&["-blockdev", &format!("driver=blklogwrites,node-name=disk{i},file=file{i},log=log{i}")]);
+        } else {
+            add(&["-blockdev", &format!("driver=file,node-name=file{i},filename={file},discard=unmap")]);
+            add(&["-blockdev", &format!("driver=raw,node-name=disk{i},file=file{i},discard=unmap")]);
+        }
+        let common = format!("drive=disk{i},serial={},bootindex={}", disk.serial, boot_index());
+        let device = match disk.bus {
+            DiskBus::Virtio => format!("virtio-blk-pci,{common}"),
+            DiskBus::Nvme => format!("nvme,{common}"),
+            DiskBus::Scsi => format!("scsi-hd,bus=scsi.0,{common}"),
+            DiskBus::Ahci => {
+                sata_ports += 1;
+                format!("ide-hd,bus=ide.{},{common}", sata_ports - 1)
+            }
+        };
+        add(&["-device", &device]);
+    }
+    Ok(args)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::MachineBuilder;
+    use super::*;
+    use crate::Machine;
+
+    fn line(builder: MachineBuilder) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        let network = "tap0".to_owned();
+        qemu(builder.spec(), dir.path(), &[network], Accel::Tcg).unwrap().join(" ")
+    }
+
+    #[test]
+    fn a_server_boots_from_the_network_before_its_disks() {
+        let line = line(Machine::builder("a").disk(1 << 20, DiskBus::Virtio).disk(1 << 20, DiskBus::Nvme));
+        let at = |what: &str| line.find(what).unwrap_or_else(|| panic!("{what} not in {line}"));
+        assert!(at("romfile=,bootindex=1") < at("virtio-blk-pci") && at("bootindex=2") < at("nvme,drive=disk1"));
+        assert!(line.contains("bootindex=3"));
+    }
+
+    #[test]
+    fn a_recorded_disk_is_seen_through_the_recorder() {
+        let line = line(Machine::builder("a").disk(1 << 20, DiskBus::Virtio).recorded());
+        assert!(line.contains("driver=blklogwrites,node-name=disk0,file=file0,log=log0"), "{line}");
+    }
+}

@@ -1,0 +1,222 @@
+//! A machine: firmware, disks, ports, a power switch and a serial console.
+
+mod arguments;
+mod spec;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::process::Outputs;
+use crate::{Accel, DiskImage, LabError, Line, Log, Mark, Network, Process, Qmp};
+
+pub use spec::{DiskBus, DiskSpec, MachineBuilder, MachineSpec, NicSpec};
+
+/// How long QEMU has to open its control socket.
+const START_LIMIT: Duration = Duration::from_secs(30);
+
+/// A machine of the lab. It is off until [`Machine::power_on`]; its disks and firmware variables survive power cuts, and
+/// its serial log goes on over them.
+#[derive(Debug)]
+pub struct Machine {
+    spec: MachineSpec,
+    dir: PathBuf,
+    accel: Accel,
+    namespace: String,
+    taps: Vec<String>,
+    disks: Vec<DiskImage>,
+    serial: Log,
+    qemu_log: Log,
+    running: Option<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    process: Process,
+    qmp: Qmp,
+}
+
+impl Machine {
+    /// A machine with one port and nothing else; see [`MachineBuilder`].
+    pub fn builder(name: &str) -> MachineBuilder {
+        MachineBuilder::new(name)
+    }
+
+    fn create(spec: MachineSpec, network: &Network, dir: &Path, accel: Accel) -> Result<Self, LabError> {
+        let dir = dir.join(&spec.name);
+        std::fs::create_dir_all(&dir).map_err(LabError::file("cannot make", &dir))?;
+        let taps = spec.nics.iter().map(|_| network.add_tap()).collect::<Result<Vec<_>, _>>()?;
+        let disks = spec
+            .disks
+            .iter()
+            .enumerate()
+            .map(|(i, disk)| DiskImage::create(&dir.join(format!("disk{i}.raw")), disk.bytes))
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(Self {
+            serial: Log::open(&dir.join("serial.log"))?,
+            qemu_log: Log::open(&dir.join("qemu.log"))?,
+            namespace: network.namespace().name().to_owned(),
+            spec,
+            dir,
+            accel,
+            taps,
+            disks,
+            running: None,
+        })
+    }
+
+    /// What it is made of.
+    pub fn spec(&self) -> &MachineSpec {
+        &self.spec
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.spec.name
+    }
+
+    /// Its first port's MAC address, lower-case with colons.
+    pub fn mac(&self) -> &str {
+        &self.spec.nics[0].mac
+    }
+
+    /// Where its files are.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// One of its disks.
+    pub fn disk(&self, index: usize) -> &DiskImage {
+        &self.disks[index]
+    }
+
+    /// Where the writes of a recorded disk go, see [`DiskSpec::recorded`].
+    pub fn recording(&self, index: usize) -> PathBuf {
+        self.dir.join(format!("disk{index}.writes"))
+    }
+
+    /// Its serial console, over all power cycles.
+    pub fn serial(&self) -> &Log {
+        &self.serial
+    }
+
+    /// The tap a port is plugged into, for [`Network::set_link`].
+    pub fn tap(&self, nic: usize) -> &str {
+        &self.taps[nic]
+    }
+
+    /// Its control connection, while it is on.
+    pub fn qmp(&mut self) -> Option<&mut Qmp> {
+        self.running.as_mut().map(|running| &mut running.qmp)
+    }
+
+    /// The pid of its QEMU, while it is on.
+    pub fn pid(&self) -> Option<u32> {
+        self.running.as_ref().map(|running| running.process.pid())
+    }
+
+    /// Whether it is on: its QEMU runs.
+    pub fn is_on(&mut self) -> bool {
+        self.running.as_mut().is_some_and(|running| running.process.ended().is_none())
+    }
+
+    /// Switches it on and returns the place in its serial log where this power-on begins.
+    ///
+    /// # Errors
+    /// [`LabError`] if firmware is missing, QEMU does not start, or the machine is on already.
+    pub async fn power_on(&mut self) -> Result<Mark, LabError> {
+        if self.is_on() {
+            return Err(LabError::Qmp { command: "power on".into(), message: format!("{} is on", self.spec.name) });
+        }
+        let arguments = arguments::qemu(&self.spec, &self.dir, &self.taps, self.accel)?;
+        // A socket of the last power-on would be connected to in vain.
+        match std::fs::remove_file(self.socket()) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(LabError::file("cannot remove", self.socket())(error));
+            }
+            _ => {}
+        }
+        self.serial.append(format!("\n---- {}: power on ----\n", self.spec.name).as_bytes());
+        let mark = self.serial.mark();
+        let mut command = tokio::process::Command::new("ip");
+        command.args(["netns", "exec", &self.namespace, "setpriv", "--pdeathsig", "KILL", "--", "qemu-system-x86_64"]);
+        command.args(&arguments);
+        self.qemu_log.append(format!("qemu-system-x86_64 {}\n", arguments.join(" ")).as_bytes());
+        let outputs = Outputs { stdout: self.serial.clone(), stderr: self.qemu_log.clone() };
+        let mut process = Process::spawn(&format!("qemu ({})", self.spec.name), command, outputs)?;
+        let qmp = self.connect(&mut process).await?;
+        self.running = Some(Running { process, qmp });
+        Ok(mark)
+    }
+
+    /// QEMU makes its socket some time after it was started; nothing tells when, so it is asked for at short intervals.
+    async fn connect(&self, process: &mut Process) -> Result<Qmp, LabError> {
+        let deadline = tokio::time::Instant::now() + START_LIMIT;
+        loop {
+            let error = match Qmp::connect(&self.socket()).await {
+                Ok(qmp) => return Ok(qmp),
+                Err(error) => error,
+            };
+            if let Some(status) = process.ended() {
+                return Err(LabError::Ended {
+                    name: format!("qemu ({})", self.spec.name),
+                    status: status.to_string(),
+                    what: "its control socket".into(),
+                    tail: self.qemu_log.tail(12),
+                });
+            }
+            if tokio::time::Instant::now() > deadline {
+                return Err(error);
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Pulls the plug: the guest gets no word, QEMU dies at once.
+    ///
+    /// What the guest's kernel still held in its own memory is lost. What QEMU had completed towards the guest survives
+    /// in the host's page cache, flushed or not: this is a power cut of a disk *without* a volatile cache. Which states
+    /// a disk *with* one could be left in is what [`crate::blklog`] replays.
+    pub async fn power_cut(&mut self) {
+        if let Some(mut running) = self.running.take() {
+            running.process.kill().await;
+            self.serial.append(format!("\n---- {}: power cut ----\n", self.spec.name).as_bytes());
+        }
+    }
+
+    /// Ends QEMU in an orderly way (its own files, such as a recording, are closed); the guest gets no word.
+    ///
+    /// # Errors
+    /// [`LabError`] if QEMU does not end.
+    pub async fn power_off(&mut self) -> Result<(), LabError> {
+        let Some(mut running) = self.running.take() else { return Ok(()) };
+        // Its answer races with its end; what counts is the end.
+        let _ = running.qmp.command("quit", serde_json::json!({})).await;
+        running.process.wait(START_LIMIT).await.map(drop)
+    }
+
+    /// Waits for text on the serial console since `mark`, and fails at once if QEMU ends. `limit` is what it may take
+    /// under KVM; [`Accel::patience`] is applied.
+    ///
+    /// # Errors
+    /// [`LabError::Timeout`] with the end of the console, [`LabError::Ended`].
+    pub async fn wait_serial(&mut self, mark: Mark, pattern: &str, limit: Duration) -> Result<Line, LabError> {
+        let limit = limit * self.accel.patience();
+        let Some(running) = self.running.as_mut() else {
+            return self.serial.wait_for(mark, pattern, Duration::ZERO).await;
+        };
+        let ended = |status: String| LabError::Ended {
+            name: format!("qemu ({})", self.spec.name),
+            status,
+            what: format!("\"{pattern}\" on the serial console"),
+            tail: self.serial.tail(12),
+        };
+        tokio::select! {
+            found = self.serial.wait_for(mark, pattern, limit) => found,
+            status = running.process.wait(limit) => Err(ended(status?.to_string())),
+        }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.dir.join("qmp")
+    }
+}

@@ -1,0 +1,193 @@
+//! What a machine is made of.
+
+use std::path::{Path, PathBuf};
+
+use crate::{Accel, Firmware, LabError, Machine, Network};
+
+/// How a disk is attached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DiskBus {
+    /// virtio-blk.
+    Virtio,
+    /// NVMe.
+    Nvme,
+    /// A SCSI disk behind virtio-scsi.
+    Scsi,
+    /// A SATA disk behind AHCI.
+    Ahci,
+}
+
+/// One disk.
+#[derive(Debug, Clone)]
+pub struct DiskSpec {
+    /// Capacity, bytes.
+    pub bytes: u64,
+    /// How it is attached.
+    pub bus: DiskBus,
+    /// Serial number, at most 20 characters.
+    pub serial: String,
+    /// Whether QEMU records every write and flush in the order the guest made them, see [`crate::blklog`].
+    pub recorded: bool,
+}
+
+/// One network port.
+#[derive(Debug, Clone)]
+pub struct NicSpec {
+    /// MAC address, lower-case with colons.
+    pub mac: String,
+}
+
+/// A machine's parts.
+#[derive(Debug, Clone)]
+pub struct MachineSpec {
+    /// Name, and the name of its directory.
+    pub name: String,
+    /// Firmware.
+    pub firmware: Firmware,
+    /// Memory, MiB.
+    pub memory_mib: u32,
+    /// Processors.
+    pub cpus: u32,
+    /// Disks, in boot order after the network.
+    pub disks: Vec<DiskSpec>,
+    /// Ports, in boot order.
+    pub nics: Vec<NicSpec>,
+    /// SMBIOS system UUID.
+    pub uuid: String,
+    /// SMBIOS system serial number.
+    pub serial: String,
+    /// Boot this kernel, with this initramfs and command line, instead of what firmware finds.
+    pub direct_kernel: Option<(PathBuf, PathBuf, String)>,
+}
+
+/// Puts a machine together.
+#[derive(Debug, Clone)]
+pub struct MachineBuilder {
+    spec: MachineSpec,
+}
+
+impl MachineBuilder {
+    /// UEFI, 512 MiB, one processor, one port, no disk. MAC address, UUID and serial number follow from the name, so a
+    /// machine of the same name is the same machine.
+    pub(super) fn new(name: &str) -> Self {
+        let seed = name
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+        let spec = MachineSpec {
+            name: name.to_owned(),
+            firmware: Firmware::Uefi,
+            memory_mib: 512,
+            cpus: 1,
+            disks: Vec::new(),
+            nics: vec![NicSpec { mac: mac(seed, 0) }],
+            uuid: format!("{:08x}-1a2d-4fa1-8000-{:012x}", seed >> 32, seed & 0xffff_ffff_ffff),
+            serial: format!("LAB-{:08X}", seed & 0xffff_ffff),
+            direct_kernel: None,
+        };
+        Self { spec }
+    }
+
+    /// Firmware.
+    #[must_use]
+    pub fn firmware(mut self, firmware: Firmware) -> Self {
+        self.spec.firmware = firmware;
+        self
+    }
+
+    /// Memory, MiB.
+    #[must_use]
+    pub fn memory_mib(mut self, mib: u32) -> Self {
+        self.spec.memory_mib = mib;
+        self
+    }
+
+    /// Processors.
+    #[must_use]
+    pub fn cpus(mut self, cpus: u32) -> Self {
+        self.spec.cpus = cpus;
+        self
+    }
+
+    /// One more disk.
+    #[must_use]
+    pub fn disk(mut self, bytes: u64, bus: DiskBus) -> Self {
+        let serial = format!("{}-{}", self.spec.serial, self.spec.disks.len());
+        self.spec.disks.push(DiskSpec { bytes, bus, serial, recorded: false });
+        self
+    }
+
+    /// Records every write and flush to the disk added last.
+    #[must_use]
+    pub fn recorded(mut self) -> Self {
+        if let Some(disk) = self.spec.disks.last_mut() {
+            disk.recorded = true;
+        }
+        self
+    }
+
+    /// One more port.
+    #[must_use]
+    pub fn nic(mut self) -> Self {
+        let nth = self.spec.nics.len() as u64;
+        let seed = self.spec.nics[0].mac.bytes().fold(7, |hash: u64, byte| hash.wrapping_mul(131) ^ u64::from(byte));
+        self.spec.nics.push(NicSpec { mac: mac(seed, nth) });
+        self
+    }
+
+    /// Gives it the identity (MAC addresses, UUID, serial number) of another, as a careless clone would have.
+    #[must_use]
+    pub fn identity_of(mut self, other: &MachineSpec) -> Self {
+        self.spec.nics.clone_from(&other.nics);
+        self.spec.uuid.clone_from(&other.uuid);
+        self.spec.serial.clone_from(&other.serial);
+        self
+    }
+
+    /// Boots this kernel, initramfs and command line directly.
+    #[must_use]
+    pub fn direct_kernel(mut self, kernel: &Path, initramfs: &Path, command_line: &str) -> Self {
+        self.spec.direct_kernel = Some((kernel.to_owned(), initramfs.to_owned(), command_line.to_owned()));
+        self
+    }
+
+    /// Makes its disks below `dir`, and plugs its ports into `network`.
+    ///
+    /// # Errors
+    /// [`LabError`].
+    pub fn build(self, network: &Network, dir: &Path, accel: Accel) -> Result<Machine, LabError> {
+        Machine::create(self.spec, network, dir, accel)
+    }
+
+    /// What would be built.
+    pub fn spec(&self) -> &MachineSpec {
+        &self.spec
+    }
+}
+
+/// A MAC address in QEMU's own range.
+fn mac(seed: u64, nth: u64) -> String {
+    let tail = seed.wrapping_add(nth) & 0xff_ffff;
+    format!("52:54:00:{:02x}:{:02x}:{:02x}", tail >> 16, tail >> 8 & 0xff, tail & 0xff)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_name_is_the_same_machine_and_another_name_another() {
+        let (a, b, c) =
+            (MachineBuilder::new("m1").spec, MachineBuilder::new("m1").spec, MachineBuilder::new("m2").spec);
+        assert_eq!((&a.nics[0].mac, &a.uuid), (&b.nics[0].mac, &b.uuid));
+        assert_ne!(a.nics[0].mac, c.nics[0].mac);
+        assert_ne!(a.uuid, c.uuid);
+        assert_eq!(a.uuid.len(), 36);
+    }
+
+    #[test]
+    fn ports_of_one_machine_differ() {
+        let spec = MachineBuilder::new("m1").nic().nic().spec;
+        assert_ne!(spec.nics[0].mac, spec.nics[1].mac);
+        assert_ne!(spec.nics[1].mac, spec.nics[2].mac);
+    }
+}

@@ -1,0 +1,154 @@
+//! A network of its own: a namespace with a bridge, invisible to the host.
+//!
+//! All interfaces live inside, so removing the namespace removes everything, and machines cannot reach (or disturb) the
+//! host's own network.
+
+use std::net::Ipv4Addr;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::sweep::{own_prefix, remove_namespace};
+use crate::{LabError, sweep};
+
+static NAMESPACES: AtomicU32 = AtomicU32::new(0);
+
+/// A network namespace, removed (with whatever runs in it) on drop.
+#[derive(Debug)]
+pub struct Namespace {
+    name: String,
+}
+
+impl Namespace {
+    fn create() -> Result<Self, LabError> {
+        let name = format!("{}-{}", own_prefix(), NAMESPACES.fetch_add(1, Ordering::Relaxed));
+        ip(&["netns", "add", &name])?;
+        let namespace = Self { name };
+        namespace.ip(&["link", "set", "lo", "up"])?;
+        Ok(namespace)
+    }
+
+    /// Its name, for `ip netns exec`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A command that will run inside, and die with this process.
+    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> tokio::process::Command {
+        let mut command = tokio::process::Command::new("ip");
+        command.args(["netns", "exec", &self.name, "setpriv", "--pdeathsig", "KILL", "--"]).arg(program);
+        command
+    }
+
+    fn ip(&self, args: &[&str]) -> Result<String, LabError> {
+        let mut all = vec!["-n", self.name.as_str()];
+        all.extend(args);
+        ip(&all)
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        remove_namespace(&self.name);
+    }
+}
+
+/// A lab's network: `10.77.0.0/24` on a bridge, the lab's own side at `10.77.0.1`.
+#[derive(Debug)]
+pub struct Network {
+    namespace: Namespace,
+    taps: AtomicU32,
+}
+
+impl Network {
+    /// The lab's own address on the bridge.
+    pub const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+    /// Where a second server, such as the site's own DHCP, lives.
+    pub const NEIGHBOUR: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+    /// The bridge's name inside the namespace.
+    pub const BRIDGE: &str = "br0";
+
+    /// Makes a network, after sweeping what dead labs left.
+    ///
+    /// # Errors
+    /// [`LabError`] if the caller may not make namespaces (root is needed) or iproute2 is missing.
+    pub fn create() -> Result<Self, LabError> {
+        sweep()?;
+        let namespace = Namespace::create()?;
+        // No spanning tree and no forwarding delay: a port forwards at once, as a lab's switch should.
+        namespace.ip(&[
+            "link",
+            "add",
+            Self::BRIDGE,
+            "type",
+            "bridge",
+            "stp_state",
+            "0",
+            "forward_delay",
+            "0",
+            "mcast_snooping",
+            "0",
+        ])?;
+        namespace.ip(&["addr", "add", &format!("{}/24", Self::ADDRESS), "dev", Self::BRIDGE])?;
+        namespace.ip(&["link", "set", Self::BRIDGE, "up"])?;
+        Ok(Self { namespace, taps: AtomicU32::new(0) })
+    }
+
+    /// The namespace it lives in.
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// A command that will run inside the network, and die with this process.
+    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> tokio::process::Command {
+        self.namespace.command(program)
+    }
+
+    /// Plugs a new tap into the bridge and returns its name.
+    ///
+    /// # Errors
+    /// [`LabError`] if the kernel has no tun driver.
+    pub fn add_tap(&self) -> Result<String, LabError> {
+        let name = format!("tap{}", self.taps.fetch_add(1, Ordering::Relaxed));
+        self.namespace.ip(&["tuntap", "add", &name, "mode", "tap"])?;
+        self.namespace.ip(&["link", "set", &name, "master", Self::BRIDGE, "up"])?;
+        Ok(name)
+    }
+
+    /// Pulls (`false`) or plugs (`true`) the cable between a tap and the bridge.
+    ///
+    /// # Errors
+    /// [`LabError`] if there is no such tap.
+    pub fn set_link(&self, tap: &str, up: bool) -> Result<(), LabError> {
+        self.namespace.ip(&["link", "set", tap, if up { "up" } else { "down" }]).map(drop)
+    }
+
+    /// A second namespace on the same bridge, at [`Network::NEIGHBOUR`]: a place for another DHCP server, which must not
+    /// share port 67 with the one under test.
+    ///
+    /// # Errors
+    /// [`LabError`] as for [`Network::create`].
+    pub fn neighbour(&self) -> Result<Namespace, LabError> {
+        let other = Namespace::create()?;
+        self.namespace.ip(&["link", "add", "veth0", "type", "veth", "peer", "name", "eth0", "netns", other.name()])?;
+        self.namespace.ip(&["link", "set", "veth0", "master", Self::BRIDGE, "up"])?;
+        other.ip(&["addr", "add", &format!("{}/24", Self::NEIGHBOUR), "dev", "eth0"])?;
+        other.ip(&["link", "set", "eth0", "up"])?;
+        Ok(other)
+    }
+}
+
+/// Runs `ip` and returns what it printed.
+pub(crate) fn ip(args: &[&str]) -> Result<String, LabError> {
+    let output = Command::new("ip")
+        .args(args)
+        .output()
+        .map_err(|source| LabError::Spawn { program: "ip (package iproute2)".into(), source })?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    Err(LabError::Command {
+        command: format!("ip {}", args.join(" ")),
+        status: output.status.to_string(),
+        stderr: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+    })
+}

@@ -1,0 +1,148 @@
+//! QEMU's machine protocol: one JSON object a line over a Unix socket.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::net::unix::OwnedWriteHalf;
+use tokio::sync::{broadcast, oneshot};
+
+use crate::LabError;
+
+/// QEMU answers commands at once; what takes longer is broken.
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+/// Events a slow reader may lag behind before it loses the oldest.
+const EVENTS: usize = 256;
+
+type Waiting = Arc<Mutex<Vec<(u64, oneshot::Sender<Value>)>>>;
+
+/// A connection to one machine.
+#[derive(Debug)]
+pub struct Qmp {
+    writer: OwnedWriteHalf,
+    waiting: Waiting,
+    events: broadcast::Sender<Value>,
+    next_id: u64,
+}
+
+impl Qmp {
+    /// Connects and leaves negotiation mode.
+    ///
+    /// # Errors
+    /// [`LabError::Qmp`] if nobody listens or the greeting is not QMP's.
+    pub async fn connect(socket: &Path) -> Result<Self, LabError> {
+        let failed = |message: String| LabError::Qmp { command: "connect".into(), message };
+        let stream = UnixStream::connect(socket).await.map_err(|e| failed(format!("{}: {e}", socket.display())))?;
+        let (reader, writer) = stream.into_split();
+        let mut lines = BufReader::new(reader).lines();
+        let greeting = tokio::time::timeout(ANSWER_LIMIT, lines.next_line()).await;
+        match greeting {
+            Ok(Ok(Some(line))) if line.contains("\"QMP\"") => {}
+            other => return Err(failed(format!("no greeting: {other:?}"))),
+        }
+        let waiting = Waiting::default();
+        let events = broadcast::Sender::new(EVENTS);
+        let (their_waiting, their_events) = (Arc::clone(&waiting), events.clone());
+        tokio::spawn(async move {
+            while let Ok(Some(line)) = lines.next_line().await {
+                let Ok(message) = serde_json::from_str::<Value>(&line) else { continue };
+                if message.get("event").is_some() {
+                    // Nobody may be listening; then nobody misses it.
+                    let _ = their_events.send(message);
+                } else if let Some(id) = message.get("id").and_then(Value::as_u64) {
+                    let mut waiting = their_waiting.lock().unwrap_or_else(PoisonError::into_inner);
+                    if let Some(at) = waiting.iter().position(|(waiter, _)| *waiter == id) {
+                        // The waiter may have given up.
+                        let _ = waiting.swap_remove(at).1.send(message);
+                    }
+                }
+            }
+            // Dropping the senders tells every waiter that the connection is gone.
+            their_waiting.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        });
+        let mut qmp = Self { writer, waiting, events, next_id: 1 };
+        qmp.command("qmp_capabilities", json!({})).await?;
+        Ok(qmp)
+    }
+
+    /// Runs a command and returns what it answers.
+    ///
+    /// # Errors
+    /// [`LabError::Qmp`] if QEMU refuses it, does not answer, or is gone.
+    pub async fn command(&mut self, command: &str, arguments: Value) -> Result<Value, LabError> {
+        let failed = |message: String| LabError::Qmp { command: command.to_owned(), message };
+        let id = self.next_id;
+        self.next_id += 1;
+        let (answer, answered) = oneshot::channel();
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push((id, answer));
+        let mut line = json!({ "execute": command, "arguments": arguments, "id": id }).to_string();
+        line.push('\n');
+        self.writer.write_all(line.as_bytes()).await.map_err(|e| failed(e.to_string()))?;
+        let answer = tokio::time::timeout(ANSWER_LIMIT, answered)
+            .await
+            .map_err(|_| failed(format!("no answer within {ANSWER_LIMIT:?}")))?
+            .map_err(|_| failed("QEMU is gone".into()))?;
+        match answer.get("error") {
+            Some(error) => Err(failed(error["desc"].as_str().unwrap_or("refused").to_owned())),
+            None => Ok(answer["return"].clone()),
+        }
+    }
+
+    /// `running`, `paused`, `shutdown` and so on.
+    ///
+    /// # Errors
+    /// [`LabError::Qmp`].
+    pub async fn status(&mut self) -> Result<String, LabError> {
+        let answer = self.command("query-status", json!({})).await?;
+        Ok(answer["status"].as_str().unwrap_or_default().to_owned())
+    }
+
+    /// Presses the reset button.
+    ///
+    /// # Errors
+    /// [`LabError::Qmp`].
+    pub async fn reset(&mut self) -> Result<(), LabError> {
+        self.command("system_reset", json!({})).await.map(drop)
+    }
+
+    /// Presses the power button, as for an orderly shutdown.
+    ///
+    /// # Errors
+    /// [`LabError::Qmp`].
+    pub async fn power_button(&mut self) -> Result<(), LabError> {
+        self.command("system_powerdown", json!({})).await.map(drop)
+    }
+
+    /// Every event from now on, such as `RESET` or `SHUTDOWN`.
+    pub fn events(&self) -> broadcast::Receiver<Value> {
+        self.events.subscribe()
+    }
+}
+
+/// Waits for an event by name among those received since `events` was subscribed.
+///
+/// # Errors
+/// [`LabError::Timeout`], or [`LabError::Qmp`] if QEMU is gone.
+pub async fn wait_event(
+    events: &mut broadcast::Receiver<Value>,
+    name: &str,
+    limit: Duration,
+) -> Result<Value, LabError> {
+    let search = async {
+        loop {
+            match events.recv().await {
+                Ok(event) if event["event"] == name => return Ok(event),
+                Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+                Err(broadcast::error::RecvError::Closed) => {
+                    return Err(LabError::Qmp { command: format!("event {name}"), message: "QEMU is gone".into() });
+                }
+            }
+        }
+    };
+    tokio::time::timeout(limit, search)
+        .await
+        .unwrap_or_else(|_| Err(LabError::Timeout { what: format!("QEMU's event {name}"), limit, tail: Vec::new() }))
+}
