@@ -1,0 +1,110 @@
+//! The NoCloud seed: what `cloudInit` puts on the installed disk, as cloud-init reads it.
+//!
+//! JSON is YAML, so the files are written as pretty JSON under cloud-init's own header: no quoting rules of ours.
+
+use landfall_api::{CloudInitSpec, UserSpec};
+use serde_json::{Map, Value, json};
+
+/// The three files of a NoCloud seed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SeedFiles {
+    /// `user-data`, a cloud-config.
+    pub user_data: String,
+    /// `meta-data`.
+    pub meta_data: String,
+    /// `network-config`, version 2.
+    pub network_config: String,
+}
+
+/// Builds the files. `instance_id` must change with every run, so that cloud-init treats a re-install as a new instance.
+pub fn seed_files(spec: &CloudInitSpec, machine_name: &str, instance_id: &str) -> SeedFiles {
+    let hostname = spec.hostname.as_deref().unwrap_or(machine_name);
+    let network = spec.network.clone().unwrap_or_else(dhcp_everywhere);
+    SeedFiles {
+        user_data: format!("#cloud-config\n{}\n", pretty(&cloud_config(spec, hostname))),
+        meta_data: format!("{}\n", pretty(&json!({ "instance-id": instance_id, "local-hostname": short(hostname) }))),
+        network_config: format!("{}\n", pretty(&network)),
+    }
+}
+
+/// The part before the first dot: what `hostname` prints.
+fn short(hostname: &str) -> &str {
+    hostname.split('.').next().unwrap_or(hostname)
+}
+
+fn cloud_config(spec: &CloudInitSpec, hostname: &str) -> Value {
+    // The structured fields win over the free ones: they are what the template's author can check.
+    let mut config: Map<String, Value> = spec.user_data.clone().into_iter().collect();
+    config.insert("hostname".into(), short(hostname).into());
+    if hostname.contains('.') {
+        config.insert("fqdn".into(), hostname.into());
+    }
+    config.entry("preserve_hostname").or_insert(false.into());
+    if !spec.users.is_empty() {
+        config.insert("users".into(), spec.users.iter().map(user).collect());
+    }
+    Value::Object(config)
+}
+
+fn user(user: &UserSpec) -> Value {
+    let mut fields = Map::new();
+    fields.insert("name".into(), user.name.as_str().into());
+    fields.insert("shell".into(), user.shell.as_deref().unwrap_or("/bin/bash").into());
+    // Keys are the only way in.
+    fields.insert("lock_passwd".into(), true.into());
+    if user.sudo {
+        fields.insert("sudo".into(), "ALL=(ALL) NOPASSWD:ALL".into());
+    }
+    if !user.groups.is_empty() {
+        fields.insert("groups".into(), user.groups.clone().into());
+    }
+    if !user.ssh_keys.is_empty() {
+        fields.insert("ssh_authorized_keys".into(), user.ssh_keys.clone().into());
+    }
+    Value::Object(fields)
+}
+
+/// Netplan version 2: DHCP on every Ethernet port. `optional`, so that a port without a cable does not hold the boot up.
+fn dhcp_everywhere() -> Value {
+    json!({ "version": 2, "ethernets": { "all": { "match": { "name": "e*" }, "dhcp4": true, "optional": true } } })
+}
+
+fn pretty(value: &Value) -> String {
+    // A tree of plain values always serialises: its keys are strings.
+    serde_json::to_string_pretty(value).unwrap_or_else(|_| value.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Value {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn an_empty_spec_names_the_host_after_the_machine_and_uses_dhcp() {
+        let files = seed_files(&CloudInitSpec::default(), "node-1", "id-7");
+        assert_eq!(parsed(&files.meta_data), json!({"instance-id": "id-7", "local-hostname": "node-1"}));
+        let user_data = parsed(files.user_data.strip_prefix("#cloud-config\n").unwrap());
+        assert_eq!(user_data, json!({"hostname": "node-1", "preserve_hostname": false}));
+        assert_eq!(parsed(&files.network_config)["ethernets"]["all"]["dhcp4"], json!(true));
+    }
+
+    #[test]
+    fn structured_fields_win_over_free_ones() {
+        let spec: CloudInitSpec = serde_json::from_value(json!({
+            "hostname": "web.example.org",
+            "userData": {"hostname": "other", "packages": ["vim"]},
+            "users": [{"name": "ops", "sshKeys": ["ssh-ed25519 AAAA"], "sudo": true}],
+        }))
+        .unwrap();
+        let files = seed_files(&spec, "node-1", "id");
+        let user_data = parsed(files.user_data.strip_prefix("#cloud-config\n").unwrap());
+        assert_eq!(user_data["hostname"], "web");
+        assert_eq!(user_data["fqdn"], "web.example.org");
+        assert_eq!(user_data["packages"], json!(["vim"]));
+        assert_eq!(user_data["users"][0]["ssh_authorized_keys"], json!(["ssh-ed25519 AAAA"]));
+        assert_eq!(user_data["users"][0]["lock_passwd"], json!(true));
+    }
+}
