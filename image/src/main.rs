@@ -1,2 +1,256 @@
-//! placeholder
-fn main() {}
+//! `landfall-image`: the command line over the library.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use anyhow::Context;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use landfall_image::{
+    disk,
+    initramfs::{self, ExtraFile},
+    inspect::{self, Report},
+    kernel::{KernelTree, Profile},
+    output,
+};
+
+/// Packs the boot image; builds and inspects OS disk images.
+#[derive(Parser)]
+#[command(name = "landfall-image", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Pack a boot image (newc cpio, zstd) from a static init and an unpacked kernel package
+    Initramfs(InitramfsArgs),
+    /// Assemble a GPT disk image that boots on BIOS and UEFI from a directory with its root file system
+    OsDisk(OsDiskArgs),
+    /// Say what a boot image or a disk image holds
+    Inspect(InspectArgs),
+}
+
+#[derive(Args)]
+struct InitramfsArgs {
+    /// Directory a linux-image package was unpacked to (dpkg-deb -x)
+    #[arg(long, value_name = "DIR")]
+    kernel_tree: PathBuf,
+    /// Which kernel, if the tree holds several
+    #[arg(long, value_name = "VERSION")]
+    kernel_version: Option<String>,
+    /// Static program that becomes /init
+    #[arg(long, visible_alias = "init", value_name = "FILE")]
+    agent: PathBuf,
+    /// Which drivers to pack
+    #[arg(long, value_enum, default_value = "vm")]
+    profile: Profile,
+    /// One more module, with what it needs (may be repeated)
+    #[arg(long = "module", value_name = "NAME")]
+    modules: Vec<String>,
+    /// One more file (may be repeated), octal mode 0755 if none is said
+    #[arg(long = "file", value_name = "SOURCE:PATH[:MODE]", value_parser = extra_file)]
+    files: Vec<ExtraFile>,
+    /// A lib/firmware directory to take the firmware from that the packed drivers name
+    #[arg(long, value_name = "DIR")]
+    firmware: Option<PathBuf>,
+    /// zstd level
+    #[arg(long, value_name = "1-22", default_value_t = initramfs::DEFAULT_LEVEL, value_parser = clap::value_parser!(i32).range(1..=22))]
+    level: i32,
+    /// Where the boot image goes
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Where to copy the kernel itself
+    #[arg(long, value_name = "FILE")]
+    kernel_out: Option<PathBuf>,
+    /// Report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+struct OsDiskArgs {
+    /// Directory that becomes the root file system; /boot/grub/grub.cfg in it is GRUB's configuration
+    #[arg(long, value_name = "DIR")]
+    root: PathBuf,
+    /// Label of the root file system
+    #[arg(long, default_value = "root")]
+    label: String,
+    /// All identifiers (disk, partitions, file systems) follow from it
+    #[arg(long, value_name = "TEXT")]
+    seed: String,
+    /// Size of the root file system
+    #[arg(long, value_name = "MIB")]
+    root_mib: u32,
+    /// Size of the EFI system partition
+    #[arg(long, value_name = "MIB", default_value_t = 32, value_parser = clap::value_parser!(u32).range(8..=4096))]
+    esp_mib: u32,
+    /// GRUB's platform directories (i386-pc, x86_64-efi)
+    #[arg(long, value_name = "DIR", default_value = "/usr/lib/grub")]
+    grub: PathBuf,
+    /// zstd level of the stored image
+    #[arg(long, value_name = "1-22", default_value_t = 9, value_parser = clap::value_parser!(i32).range(1..=22))]
+    level: i32,
+    /// Directory for disk.img.zst, disk.img.zst.sha256 and disk.json; made if it is not there
+    #[arg(short, long, value_name = "DIR")]
+    output: PathBuf,
+    /// Keep the uncompressed disk.img (sparse) as well
+    #[arg(long)]
+    keep_raw: bool,
+    /// Report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+struct InspectArgs {
+    /// Initramfs or disk image, plain or zstd
+    file: PathBuf,
+    /// How to print
+    #[arg(short, long = "output", value_enum, default_value = "text")]
+    output: Format,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+fn extra_file(text: &str) -> Result<ExtraFile, String> {
+    let mut parts = text.split(':');
+    let (Some(source), Some(path), mode, None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
+        return Err("write SOURCE:PATH or SOURCE:PATH:MODE".into());
+    };
+    let mode = u32::from_str_radix(mode.unwrap_or("0755"), 8)
+        .ok()
+        .filter(|mode| *mode <= 0o7777)
+        .ok_or("the mode is octal, such as 0644")?;
+    Ok(ExtraFile { source: source.into(), path: path.trim_start_matches('/').to_owned(), mode })
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Initramfs(args) => pack(&args),
+        Command::OsDisk(args) => os_disk(&args),
+        Command::Inspect(args) => show(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("landfall-image: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn pack(args: &InitramfsArgs) -> anyhow::Result<()> {
+    let tree = KernelTree::open(&args.kernel_tree, args.kernel_version.as_deref())?;
+    let mut modules: BTreeSet<String> = args.profile.modules(&tree);
+    modules.extend(args.modules.iter().cloned());
+    let recipe = initramfs::Recipe {
+        tree: &tree,
+        init: &args.agent,
+        modules: &modules,
+        files: &args.files,
+        firmware: args.firmware.as_deref(),
+        level: args.level,
+    };
+    let packed = initramfs::pack(&recipe, &args.output)?;
+    if let Some(path) = &args.kernel_out {
+        let kernel = fs::read(&tree.vmlinuz).with_context(|| format!("cannot read {}", tree.vmlinuz.display()))?;
+        output::write_file(path, &kernel)?;
+    }
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&packed)?);
+        return Ok(());
+    }
+    println!("{}", args.output.display());
+    println!("  kernel   {}", packed.kernel);
+    println!("  stored   {}", bytes(packed.stored_bytes));
+    println!("  raw      {}", bytes(packed.raw_bytes));
+    println!("  init     {}", bytes(packed.init_bytes));
+    println!("  modules  {} in {} files", bytes(packed.module_bytes), packed.modules.len());
+    if args.firmware.is_some() {
+        let (have, lack) = (packed.firmware.len(), packed.firmware_missing.len());
+        println!("  firmware {have} files; {lack} that the drivers name are not in the directory");
+    }
+    println!("  digest   {}", packed.digest);
+    Ok(())
+}
+
+fn os_disk(args: &OsDiskArgs) -> anyhow::Result<()> {
+    fs::create_dir_all(&args.output).with_context(|| format!("cannot make {}", args.output.display()))?;
+    let recipe = disk::Recipe {
+        root: &args.root,
+        label: &args.label,
+        seed: disk::seed::Seed::new(&args.seed),
+        root_mib: args.root_mib,
+        esp_mib: args.esp_mib,
+        grub: &args.grub,
+        level: args.level,
+        keep_raw: args.keep_raw,
+    };
+    let assembled = disk::assemble(&recipe, &args.output)?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&assembled)?);
+        return Ok(());
+    }
+    println!("{}", args.output.join(disk::assemble::STORED).display());
+    println!("  stored   {}", bytes(assembled.stored_bytes));
+    println!("  raw      {}", bytes(assembled.raw_bytes));
+    println!("  digest   {}", assembled.digest);
+    Ok(())
+}
+
+fn show(args: &InspectArgs) -> anyhow::Result<()> {
+    let report = inspect::inspect(&args.file)?;
+    if args.output == Format::Json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+        return Ok(());
+    }
+    match &report {
+        Report::Initramfs { sizes, modules, members } => {
+            header(&args.file, "initramfs", sizes);
+            println!("  members  {}, {} of them modules", members.len(), modules.len());
+            for member in members {
+                println!("  {:04o} {:>10} {}", member.mode, member.size, member.path);
+            }
+        }
+        Report::Disk { sizes, sector_bytes, guid, partitions } => {
+            header(&args.file, "GPT disk image", sizes);
+            println!("  disk     {guid}, sectors of {sector_bytes} bytes");
+            for part in partitions {
+                println!(
+                    "  {:>3} {:>10} + {:<22} {} {} {}",
+                    part.number,
+                    part.start,
+                    bytes(part.bytes),
+                    part.type_guid,
+                    part.guid,
+                    part.name
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+fn header(path: &Path, kind: &str, sizes: &inspect::Sizes) {
+    println!("{}: {kind}", path.display());
+    println!("  stored   {}", bytes(sizes.stored_bytes));
+    println!("  raw      {}", bytes(sizes.raw_bytes));
+    println!("  digest   {}", sizes.digest);
+}
+
+fn bytes(count: u64) -> String {
+    const MIB: f64 = 1024.0 * 1024.0;
+    // Rounded for people; the exact number stands beside it.
+    #[allow(clippy::cast_precision_loss)]
+    let mib = count as f64 / MIB;
+    format!("{count} ({mib:.1} MiB)")
+}

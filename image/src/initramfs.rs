@@ -1,0 +1,281 @@
+//! The boot image: one static program as `/init`, the modules of a profile, and the few directories it mounts on.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use serde::Serialize;
+
+use crate::{
+    cpio::{Archive, Content, CpioError},
+    digest::Hashing,
+    kernel::{KernelTree, ResolveError, index, resolve},
+    output::{AtomicFile, OutputError},
+};
+
+/// zstd's level for boot images: they are packed once and fetched over slow networks many times.
+pub const DEFAULT_LEVEL: i32 = 19;
+
+/// Directories the init mounts on or writes to, with their modes.
+const DIRECTORIES: &[(&str, u32)] = &[
+    ("dev", 0o755),
+    ("etc", 0o755),
+    ("mnt", 0o755),
+    ("proc", 0o555),
+    ("root", 0o700),
+    ("run", 0o755),
+    ("sys", 0o555),
+    ("tmp", 0o1777),
+];
+
+/// The boot image cannot be packed.
+#[derive(Debug, thiserror::Error)]
+pub enum PackError {
+    /// The modules asked for cannot be had.
+    #[error(transparent)]
+    Resolve(#[from] ResolveError),
+    /// The archive cannot be made.
+    #[error(transparent)]
+    Cpio(#[from] CpioError),
+    /// The result cannot be written.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    /// The init is not there.
+    #[error("cannot read the init program {path}")]
+    Init {
+        /// As given.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The init is dynamically linked: there is no loader in the boot image, the kernel would panic.
+    #[error("{0} needs a dynamic loader, which the boot image does not have; link it statically (crt-static)")]
+    Dynamic(PathBuf),
+    /// The compressor or the output failed.
+    #[error("cannot compress the archive")]
+    Compress(#[source] io::Error),
+}
+
+/// An additional file.
+#[derive(Debug, Clone)]
+pub struct ExtraFile {
+    /// On this machine.
+    pub source: PathBuf,
+    /// In the boot image, without a leading slash.
+    pub path: String,
+    /// Permission bits.
+    pub mode: u32,
+}
+
+/// What goes into a boot image.
+#[derive(Debug)]
+pub struct Recipe<'a> {
+    /// Where the modules come from.
+    pub tree: &'a KernelTree,
+    /// Becomes `/init`, mode 0755.
+    pub init: &'a Path,
+    /// Module names; what they need is added.
+    pub modules: &'a BTreeSet<String>,
+    /// More files.
+    pub files: &'a [ExtraFile],
+    /// A `/lib/firmware` to take the files from that the modules name; `None` packs no firmware.
+    pub firmware: Option<&'a Path>,
+    /// zstd's level, 1 to 22.
+    pub level: i32,
+}
+
+/// What was packed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Packed {
+    /// The kernel's version.
+    pub kernel: String,
+    /// Bytes of the compressed boot image.
+    pub stored_bytes: u64,
+    /// Bytes of the archive inside.
+    pub raw_bytes: u64,
+    /// `sha256:<hex>` of the compressed file.
+    pub digest: String,
+    /// Bytes of `/init`.
+    pub init_bytes: u64,
+    /// Bytes of all modules.
+    pub module_bytes: u64,
+    /// Canonical names of the modules packed.
+    pub modules: BTreeSet<String>,
+    /// Firmware files packed, and those the modules name that the directory lacks.
+    pub firmware: BTreeSet<String>,
+    /// See `firmware`; empty when none was asked for.
+    pub firmware_missing: BTreeSet<String>,
+}
+
+/// Packs `recipe` into `output`. The same input gives the same bytes.
+///
+/// # Errors
+/// See [`PackError`]; `output` is untouched then.
+pub fn pack(recipe: &Recipe<'_>, output: &Path) -> Result<Packed, PackError> {
+    let tree = recipe.tree;
+    let wanted: Vec<&String> = recipe.modules.iter().collect();
+    let modules = resolve(tree, &wanted)?.modules;
+    let init = fs::read(recipe.init).map_err(|source| PackError::Init { path: recipe.init.to_owned(), source })?;
+    if is_dynamic(&init) {
+        return Err(PackError::Dynamic(recipe.init.to_owned()));
+    }
+    let init_bytes = init.len() as u64;
+
+    let mut archive = Archive::new();
+    for (path, mode) in DIRECTORIES {
+        archive.directory(path, *mode)?;
+    }
+    // The kernel opens it for init's standard streams before anything is mounted.
+    archive.char_device("dev/console", 0o600, 5, 1)?;
+    archive.file("init", 0o755, Content::Bytes(init))?;
+
+    let base = format!("lib/modules/{}", tree.version);
+    let mut module_bytes = 0;
+    for module in modules.iter().filter_map(|name| tree.modules.get(name)) {
+        module_bytes += module.size;
+        archive.file(&format!("{base}/{}", module.path), 0o644, Content::Path(module.source.clone()))?;
+    }
+    let index = index::generate(tree, &modules);
+    for (name, text) in [
+        ("modules.dep", index.dep.into_bytes()),
+        ("modules.alias", index.alias.into_bytes()),
+        ("modules.softdep", index.softdep.into_bytes()),
+        ("modules.builtin", tree.builtin_list.clone()),
+    ] {
+        archive.file(&format!("{base}/{name}"), 0o644, Content::Bytes(text))?;
+    }
+    let (firmware, firmware_missing) = add_firmware(&mut archive, recipe, &modules)?;
+    for extra in recipe.files {
+        archive.file(&extra.path, extra.mode, Content::Path(extra.source.clone()))?;
+    }
+
+    let (stored_bytes, raw_bytes, digest) = compress(&archive, recipe.level, output)?;
+    Ok(Packed {
+        kernel: tree.version.clone(),
+        stored_bytes,
+        raw_bytes,
+        digest,
+        init_bytes,
+        module_bytes,
+        modules,
+        firmware,
+        firmware_missing,
+    })
+}
+
+fn add_firmware(
+    archive: &mut Archive,
+    recipe: &Recipe<'_>,
+    modules: &BTreeSet<String>,
+) -> Result<(BTreeSet<String>, BTreeSet<String>), CpioError> {
+    let (mut packed, mut missing) = (BTreeSet::new(), BTreeSet::new());
+    let Some(directory) = recipe.firmware else { return Ok((packed, missing)) };
+    for module in modules.iter().filter_map(|name| recipe.tree.modules.get(name)) {
+        for file in &module.info.firmware {
+            let source = directory.join(file);
+            if source.is_file() {
+                archive.file(&format!("lib/firmware/{file}"), 0o644, Content::Path(source))?;
+                packed.insert(file.clone());
+            } else {
+                missing.insert(file.clone());
+            }
+        }
+    }
+    Ok((packed, missing))
+}
+
+/// Stored bytes, raw bytes, digest of the stored bytes.
+fn compress(archive: &Archive, level: i32, output: &Path) -> Result<(u64, u64, String), PackError> {
+    let mut file = AtomicFile::create(output)?;
+    let hashing = Hashing::new(io::BufWriter::new(file.file().map_err(PackError::Compress)?));
+    let mut encoder = zstd::Encoder::new(hashing, level).map_err(PackError::Compress)?;
+    encoder.include_checksum(true).map_err(PackError::Compress)?;
+    let counted = archive.write_to(Hashing::new(&mut encoder))?;
+    let (raw_bytes, _) = counted.finish();
+    let mut hashing = encoder.finish().map_err(PackError::Compress)?;
+    hashing.flush().map_err(PackError::Compress)?;
+    let (stored_bytes, digest) = hashing.finish();
+    file.commit()?;
+    Ok((stored_bytes, raw_bytes, digest))
+}
+
+/// Whether an ELF file names an interpreter (PT_INTERP). Scripts are not ELF and are let through: their interpreter
+/// may be among the additional files.
+fn is_dynamic(bytes: &[u8]) -> bool {
+    use object::read::elf::{FileHeader, ProgramHeader};
+    let Ok(header) = object::elf::FileHeader64::<object::Endianness>::parse(bytes) else { return false };
+    let Ok(endian) = header.endian() else { return false };
+    header
+        .program_headers(endian, bytes)
+        .is_ok_and(|segments| segments.iter().any(|segment| segment.p_type(endian) == object::elf::PT_INTERP))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{cpio, kernel::testing::FakeTree};
+
+    fn fixture() -> (FakeTree, KernelTree) {
+        let fake = FakeTree::new("6.1")
+            .module("kernel/a.ko", "name=a\0depends=b\0firmware=have.bin\0firmware=lack.bin\0")
+            .module("kernel/b.ko", "name=b\0")
+            .module("kernel/c.ko", "name=c\0");
+        fs::write(fake.path().join("init"), "#!/bin/sh\n").unwrap();
+        fs::write(fake.path().join("have.bin"), "fw").unwrap();
+        let tree = KernelTree::open(fake.path(), None).unwrap();
+        (fake, tree)
+    }
+
+    #[test]
+    fn the_same_input_gives_the_same_bytes_and_only_what_is_needed() {
+        let (fake, tree) = fixture();
+        let (init, modules) = (fake.path().join("init"), BTreeSet::from(["a".to_owned()]));
+        let recipe = Recipe {
+            tree: &tree,
+            init: &init,
+            modules: &modules,
+            files: &[],
+            firmware: Some(fake.path()),
+            level: DEFAULT_LEVEL,
+        };
+        let (one, two) = (fake.path().join("one"), fake.path().join("two"));
+        let packed = pack(&recipe, &one).unwrap();
+        // A different time of the same files must not show.
+        fs::File::options().append(true).open(&init).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
+        assert_eq!(pack(&recipe, &two).unwrap(), packed);
+        assert_eq!(fs::read(&one).unwrap(), fs::read(&two).unwrap());
+        assert_eq!(packed.modules.iter().collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(packed.stored_bytes, fs::metadata(&one).unwrap().len());
+        assert!(packed.firmware.contains("have.bin") && packed.firmware_missing.contains("lack.bin"));
+
+        let raw = zstd::decode_all(&fs::read(&one).unwrap()[..]).unwrap();
+        assert_eq!(raw.len() as u64, packed.raw_bytes);
+        let members = cpio::list(&raw[..]).unwrap();
+        let paths: Vec<_> = members.iter().map(|m| m.path.as_str()).collect();
+        for path in ["dev/console", "init", "proc", "lib/modules/6.1/kernel/b.ko", "lib/modules/6.1/modules.dep"] {
+            assert!(paths.contains(&path), "{path} is missing");
+        }
+        assert!(!paths.contains(&"lib/modules/6.1/kernel/c.ko"));
+    }
+
+    #[test]
+    fn a_dynamically_linked_init_is_refused() {
+        let (fake, tree) = fixture();
+        let mut elf = vec![0u8; 64 + 56];
+        elf[..8].copy_from_slice(&[0x7f, b'E', b'L', b'F', 2, 1, 1, 0]);
+        elf[32] = 64;
+        elf[52..58].copy_from_slice(&[64, 0, 56, 0, 1, 0]);
+        elf[64] = 3;
+        let init = fake.path().join("dynamic");
+        fs::write(&init, &elf).unwrap();
+        let modules = BTreeSet::new();
+        let recipe = Recipe { tree: &tree, init: &init, modules: &modules, files: &[], firmware: None, level: 1 };
+        assert!(matches!(pack(&recipe, &fake.path().join("out")), Err(PackError::Dynamic(_))));
+        assert!(!fake.path().join("out").exists());
+    }
+}

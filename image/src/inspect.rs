@@ -1,0 +1,249 @@
+//! Says what an initramfs or a disk image holds, judging by content and never by the file's name.
+
+use std::{
+    collections::BTreeSet,
+    fs::File,
+    io::{self, Cursor, Read},
+    path::{Path, PathBuf},
+};
+
+use gpt::disk::LogicalBlockSize;
+use serde::Serialize;
+
+use crate::{
+    cpio::{self, CpioError, Member},
+    digest::Hashing,
+    kernel::modinfo::canonical,
+};
+
+/// How much of a disk's beginning is kept: the partition table of either sector size lies within.
+const HEAD: usize = 1 << 20;
+const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+/// A frame that declares a larger window (128 MiB) is refused, as the kernel refuses it.
+const WINDOW_LOG_MAX: u32 = 27;
+
+/// The file cannot be inspected.
+#[derive(Debug, thiserror::Error)]
+pub enum InspectError {
+    /// It cannot be read or decompressed to its end.
+    #[error("cannot read {path} to its end")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system or the decompressor said.
+        #[source]
+        source: io::Error,
+    },
+    /// It begins like a cpio archive and is none.
+    #[error("{path} is damaged")]
+    Cpio {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        #[source]
+        source: CpioError,
+    },
+    /// Neither of the two kinds.
+    #[error("{0} is neither a newc initramfs nor a GPT disk image, plain or zstd-compressed")]
+    Unknown(PathBuf),
+}
+
+/// Sizes and digests of the file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Sizes {
+    /// Bytes of the file.
+    pub stored_bytes: u64,
+    /// `sha256:<hex>` of the file.
+    pub digest: String,
+    /// Bytes after decompression.
+    pub raw_bytes: u64,
+    /// `sha256:<hex>` after decompression.
+    pub raw_digest: String,
+}
+
+/// What a file is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "camelCase")]
+pub enum Report {
+    /// A boot image.
+    #[serde(rename_all = "camelCase")]
+    Initramfs {
+        /// Sizes and digests.
+        #[serde(flatten)]
+        sizes: Sizes,
+        /// Canonical names of the kernel modules inside.
+        modules: BTreeSet<String>,
+        /// Everything inside.
+        members: Vec<Member>,
+    },
+    /// A disk.
+    #[serde(rename_all = "camelCase")]
+    Disk {
+        /// Sizes and digests.
+        #[serde(flatten)]
+        sizes: Sizes,
+        /// Bytes of a logical sector as the partition table counts them.
+        sector_bytes: u64,
+        /// The disk's GUID.
+        guid: uuid::Uuid,
+        /// Its partitions, by number.
+        partitions: Vec<PartitionReport>,
+    },
+}
+
+/// One partition.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PartitionReport {
+    /// From one.
+    pub number: u32,
+    /// Label in the table.
+    pub name: String,
+    /// Type GUID.
+    pub type_guid: uuid::Uuid,
+    /// Own GUID (PARTUUID).
+    pub guid: uuid::Uuid,
+    /// Offset in bytes.
+    pub start: u64,
+    /// Length in bytes.
+    pub bytes: u64,
+}
+
+/// Inspects `path`, reading it once from end to end.
+///
+/// # Errors
+/// See [`InspectError`].
+pub fn inspect(path: &Path) -> Result<Report, InspectError> {
+    let io = |source| InspectError::Io { path: path.to_owned(), source };
+    let mut stored = Hashing::new(io::BufReader::with_capacity(1 << 18, File::open(path).map_err(io)?));
+    let mut start = [0; 4];
+    let got = read_up_to(&mut stored, &mut start).map_err(io)?;
+    let whole = Cursor::new(start[..got].to_vec()).chain(&mut stored);
+    if start != ZSTD_MAGIC {
+        let (found, raw_bytes, raw_digest) = look(path, whole)?;
+        let (stored_bytes, digest) = stored.finish();
+        return found.report(path, Sizes { stored_bytes, digest, raw_bytes, raw_digest });
+    }
+    let mut decoder = zstd::Decoder::with_buffer(io::BufReader::new(whole)).map_err(io)?;
+    decoder.window_log_max(WINDOW_LOG_MAX).map_err(io)?;
+    let (found, raw_bytes, raw_digest) = look(path, decoder)?;
+    let (stored_bytes, digest) = stored.finish();
+    found.report(path, Sizes { stored_bytes, digest, raw_bytes, raw_digest })
+}
+
+enum Found {
+    Members(Vec<Member>),
+    Head(Vec<u8>),
+}
+
+fn look(path: &Path, input: impl Read) -> Result<(Found, u64, String), InspectError> {
+    let io = |source| InspectError::Io { path: path.to_owned(), source };
+    let mut input = Hashing::new(input);
+    let mut head = vec![0; HEAD];
+    let got = read_up_to(&mut input, &mut head).map_err(io)?;
+    head.truncate(got);
+    let found = if head.starts_with(b"070701") {
+        let members = cpio::list(Cursor::new(head).chain(&mut input))
+            .map_err(|source| InspectError::Cpio { path: path.to_owned(), source })?;
+        Found::Members(members)
+    } else {
+        Found::Head(head)
+    };
+    io::copy(&mut input, &mut io::sink()).map_err(io)?;
+    let (bytes, digest) = input.finish();
+    Ok((found, bytes, digest))
+}
+
+impl Found {
+    fn report(self, path: &Path, sizes: Sizes) -> Result<Report, InspectError> {
+        match self {
+            Self::Members(members) => {
+                let modules = members
+                    .iter()
+                    .filter_map(|member| member.path.rsplit('/').next()?.strip_suffix(".ko").map(canonical))
+                    .collect();
+                Ok(Report::Initramfs { sizes, modules, members })
+            }
+            Self::Head(head) => [LogicalBlockSize::Lb512, LogicalBlockSize::Lb4096]
+                .into_iter()
+                .find_map(|sector| table(&head, sector))
+                .map(|(sector_bytes, guid, partitions)| Report::Disk { sizes, sector_bytes, guid, partitions })
+                .ok_or_else(|| InspectError::Unknown(path.to_owned())),
+        }
+    }
+}
+
+fn table(head: &[u8], sector: LogicalBlockSize) -> Option<(u64, uuid::Uuid, Vec<PartitionReport>)> {
+    let mut device = Cursor::new(head);
+    let header = gpt::header::read_header_from_arbitrary_device(&mut device, sector).ok()?;
+    // The gpt crate takes no other entry size, and panics on one.
+    if header.part_size != 128 {
+        return None;
+    }
+    let entries = gpt::partition::file_read_partitions(&mut device, &header, sector).ok()?;
+    let partitions = entries
+        .into_iter()
+        .filter(|(_, entry)| entry.is_used() && entry.last_lba >= entry.first_lba)
+        .map(|(number, entry)| PartitionReport {
+            number,
+            name: entry.name,
+            type_guid: entry.part_type_guid.guid,
+            guid: entry.part_guid,
+            start: entry.first_lba.saturating_mul(sector.as_u64()),
+            bytes: (entry.last_lba - entry.first_lba).saturating_add(1).saturating_mul(sector.as_u64()),
+        })
+        .collect();
+    Some((sector.as_u64(), header.disk_guid, partitions))
+}
+
+fn read_up_to(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut got = 0;
+    while got < buffer.len() {
+        match input.read(&mut buffer[got..]) {
+            Ok(0) => break,
+            Ok(n) => got += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(got)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpio::{Archive, Content};
+
+    #[test]
+    fn a_plain_and_a_compressed_initramfs_say_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut archive = Archive::new();
+        archive.file("lib/modules/6.1/kernel/virtio-rng.ko", 0o644, Content::Bytes(vec![7; 3 << 20])).unwrap();
+        let raw = archive.write_to(Vec::new()).unwrap();
+        let (plain, packed) = (dir.path().join("plain"), dir.path().join("packed"));
+        std::fs::write(&plain, &raw).unwrap();
+        std::fs::write(&packed, zstd::encode_all(&raw[..], 3).unwrap()).unwrap();
+        let (Report::Initramfs { sizes: a, modules, .. }, Report::Initramfs { sizes: b, .. }) =
+            (inspect(&plain).unwrap(), inspect(&packed).unwrap())
+        else {
+            panic!("not seen as initramfs");
+        };
+        assert!(modules.contains("virtio_rng"));
+        assert_eq!((a.raw_bytes, &a.raw_digest), (raw.len() as u64, &a.digest));
+        assert_eq!(a.raw_digest, b.raw_digest);
+        assert!(b.stored_bytes < a.stored_bytes);
+    }
+
+    #[test]
+    fn a_truncated_image_and_a_text_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x");
+        let mut packed = zstd::encode_all(&vec![1u8; 100_000][..], 3).unwrap();
+        packed.truncate(packed.len() - 1);
+        std::fs::write(&path, packed).unwrap();
+        assert!(matches!(inspect(&path), Err(InspectError::Io { .. })));
+        std::fs::write(&path, "hello").unwrap();
+        assert!(matches!(inspect(&path), Err(InspectError::Unknown(_))));
+    }
+}

@@ -1,0 +1,70 @@
+//! `modules.dep`, `modules.alias`, `modules.softdep` for exactly the modules that are packed, in kmod's formats.
+
+use std::{collections::BTreeSet, fmt::Write};
+
+use super::{resolve::load_order, tree::KernelTree};
+
+/// The index files' contents.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Index {
+    /// `path: dependencies`, all of them (not only the direct ones), to be loaded from right to left.
+    pub dep: String,
+    /// `alias <pattern> <module>`.
+    pub alias: String,
+    /// `softdep <module> pre: … post: …`.
+    pub softdep: String,
+}
+
+/// Makes the index of `modules` (canonical names).
+pub fn generate(tree: &KernelTree, modules: &BTreeSet<String>) -> Index {
+    let mut packed: Vec<_> = modules.iter().filter_map(|name| tree.modules.get(name)).collect();
+    packed.sort_by(|a, b| a.path.cmp(&b.path));
+    let mut index = Index { dep: String::new(), alias: String::new(), softdep: String::new() };
+    for module in packed {
+        index.dep.push_str(&module.path);
+        index.dep.push(':');
+        for dependency in load_order(tree, &module.name).iter().rev() {
+            index.dep.push(' ');
+            index.dep.push_str(&tree.modules[dependency].path);
+        }
+        index.dep.push('\n');
+        for alias in &module.info.aliases {
+            // Writing to a String cannot fail.
+            let _ = writeln!(index.alias, "alias {alias} {}", module.name);
+        }
+        let soft = &module.info.softdep;
+        for (word, names) in [("pre:", &soft.pre), ("post:", &soft.post)] {
+            if !names.is_empty() {
+                // As above.
+                let _ = writeln!(index.softdep, "softdep {} {word} {}", module.name, names.join(" "));
+            }
+        }
+    }
+    index
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{resolve::resolve, testing::FakeTree},
+        *,
+    };
+
+    #[test]
+    fn the_index_names_exactly_what_is_packed() {
+        let fake = FakeTree::new("6.1")
+            .module("kernel/c.ko", "name=c\0depends=b\0alias=pci:v*\0softdep=pre: crypto-x post: z\0")
+            .module("kernel/b.ko", "name=b\0depends=a\0")
+            .module("kernel/a.ko", "name=a\0")
+            .module("kernel/x.ko", "name=x-y\0alias=crypto-x\0")
+            .module("kernel/other.ko", "name=other\0alias=pci:other\0");
+        let tree = KernelTree::open(fake.path(), None).unwrap();
+        let index = generate(&tree, &resolve(&tree, &["c"]).unwrap().modules);
+        assert_eq!(
+            index.dep,
+            "kernel/a.ko:\nkernel/b.ko: kernel/a.ko\nkernel/c.ko: kernel/b.ko kernel/a.ko\nkernel/x.ko:\n"
+        );
+        assert_eq!(index.alias, "alias pci:v* c\nalias crypto-x x_y\n");
+        assert_eq!(index.softdep, "softdep c pre: crypto-x\nsoftdep c post: z\n");
+    }
+}

@@ -1,0 +1,168 @@
+//! The `.modinfo` section: NUL-separated `key=value` strings (kernel: include/linux/module.h, MODULE_INFO).
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io,
+    path::{Path, PathBuf},
+};
+
+use object::{Object, ObjectSection, ReadCache};
+
+/// A module's description cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ModInfoError {
+    /// The file cannot be read.
+    #[error("cannot read {path}")]
+    Io {
+        /// The module or index file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// Not an object file, or one without the section.
+    #[error("{path} is not a kernel module")]
+    Object {
+        /// The file.
+        path: PathBuf,
+        /// What the parser said.
+        #[source]
+        source: object::Error,
+    },
+    /// An object file, but nothing says what it is.
+    #[error("{0} has no .modinfo section; it is not a kernel module")]
+    NoModInfo(PathBuf),
+}
+
+/// `softdep` of one module: others to load before and after it, if they exist.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SoftDep {
+    /// Loaded first.
+    pub pre: Vec<String>,
+    /// Loaded afterwards.
+    pub post: Vec<String>,
+}
+
+/// What a module says about itself. Names are canonical ([`canonical`]), aliases as written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ModInfo {
+    /// `name`; empty if the module does not say (the file's name counts then).
+    pub name: String,
+    /// `alias` patterns, in the order of the file.
+    pub aliases: Vec<String>,
+    /// Modules without which this one does not load.
+    pub depends: Vec<String>,
+    /// All `softdep` lines merged.
+    pub softdep: SoftDep,
+    /// Firmware files it may ask for, relative to `/lib/firmware`.
+    pub firmware: Vec<String>,
+}
+
+/// The kernel treats `-` and `_` in module names alike; this is the one spelling used inside.
+pub fn canonical(name: &str) -> String {
+    name.replace('-', "_")
+}
+
+impl ModInfo {
+    fn take(&mut self, key: &str, value: &str) {
+        match key {
+            "name" => self.name = canonical(value),
+            "alias" => self.aliases.push(value.to_owned()),
+            "depends" => self.depends.extend(value.split(',').filter(|name| !name.is_empty()).map(canonical)),
+            "firmware" => self.firmware.push(value.to_owned()),
+            "softdep" => {
+                let mut into_post = false;
+                for word in value.split_whitespace() {
+                    match word {
+                        "pre:" => into_post = false,
+                        "post:" => into_post = true,
+                        // Not canonical: it may be an alias, and those keep their dashes.
+                        name if into_post => self.softdep.post.push(name.to_owned()),
+                        name => self.softdep.pre.push(name.to_owned()),
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn entries(section: &[u8]) -> impl Iterator<Item = (&str, &str)> {
+    section
+        .split(|&byte| byte == 0)
+        .filter_map(|entry| std::str::from_utf8(entry).ok())
+        .filter_map(|entry| entry.split_once('='))
+}
+
+/// Parses a module's own section. What is not `key=value` in UTF-8 is passed over, as depmod does.
+pub fn parse(section: &[u8]) -> ModInfo {
+    let mut info = ModInfo::default();
+    for (key, value) in entries(section) {
+        info.take(key, value);
+    }
+    info
+}
+
+/// Parses `modules.builtin.modinfo`, whose keys carry the module's name: `ext4.alias=fs-ext4`.
+pub fn parse_builtin(file: &[u8]) -> BTreeMap<String, ModInfo> {
+    let mut all = BTreeMap::<String, ModInfo>::new();
+    for (key, value) in entries(file) {
+        if let Some((module, key)) = key.split_once('.') {
+            all.entry(canonical(module)).or_default().take(key, value);
+        }
+    }
+    all
+}
+
+/// Reads one `.ko`; only its headers and the section are read, not its code.
+///
+/// # Errors
+/// The file cannot be read or is no kernel module.
+pub fn read(path: &Path) -> Result<ModInfo, ModInfoError> {
+    let file = File::open(path).map_err(|source| ModInfoError::Io { path: path.to_owned(), source })?;
+    let cache = ReadCache::new(file);
+    let bad = |source| ModInfoError::Object { path: path.to_owned(), source };
+    let object = object::File::parse(&cache).map_err(bad)?;
+    let section = object.section_by_name(".modinfo").ok_or_else(|| ModInfoError::NoModInfo(path.to_owned()))?;
+    Ok(parse(section.data().map_err(bad)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_is_read_and_names_are_canonical() {
+        let info = parse(
+            b"license=GPL\0alias=pci:v00001AF4d*\0alias=virtio-foo\0depends=virtio-ring,virtio\0name=virtio-pci\0\
+              softdep=pre: crypto-crc32c a_b post: c\0softdep=pre: d\0firmware=x/y.bin\0no equals sign\0\0",
+        );
+        assert_eq!(info.name, "virtio_pci");
+        assert_eq!(info.aliases, ["pci:v00001AF4d*", "virtio-foo"]);
+        assert_eq!(info.depends, ["virtio_ring", "virtio"]);
+        assert_eq!(info.softdep.pre, ["crypto-crc32c", "a_b", "d"]);
+        assert_eq!(info.softdep.post, ["c"]);
+        assert_eq!(info.firmware, ["x/y.bin"]);
+    }
+
+    #[test]
+    fn an_empty_depends_is_no_dependency() {
+        assert_eq!(parse(b"depends=\0").depends, Vec::<String>::new());
+    }
+
+    #[test]
+    fn builtin_entries_are_sorted_to_their_modules() {
+        let all = parse_builtin(b"af-packet.alias=net-pf-17\0crc32c.alias=crypto-x\0af_packet.license=GPL\0");
+        assert_eq!(all["af_packet"].aliases, ["net-pf-17"]);
+        assert_eq!(all.len(), 2);
+    }
+
+    #[test]
+    fn a_file_that_is_no_module_is_named_in_the_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("fake.ko");
+        std::fs::write(&path, "hello").unwrap();
+        assert!(read(&path).unwrap_err().to_string().contains("fake.ko"));
+    }
+}

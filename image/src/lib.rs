@@ -1,0 +1,18 @@
+//! Packs the boot image and assembles and inspects OS disk images.
+//!
+//! Two products, both made without a running target system and without trusting file times or orders:
+//!
+//! - the **initramfs** a machine netboots: the agent as `/init` and the few drivers of a *profile*, taken from an
+//!   unpacked Debian kernel package ([`kernel`], [`initramfs`]); same input, same bytes;
+//! - the **disk image** the agent writes: a GPT disk that boots on BIOS and UEFI alike ([`disk`]), zstd-compressed,
+//!   with its digest.
+//!
+//! [`inspect`] opens either of them again and says what is inside.
+
+pub mod cpio;
+pub mod digest;
+pub mod disk;
+pub mod initramfs;
+pub mod inspect;
+pub mod kernel;
+pub mod output;
