@@ -1,1 +1,45 @@
-//! placeholder
+//! An agent's session with the coordinator: pinned TLS, enrolment, numbered events, leases.
+//!
+//! A library of its own, with no PID 1 and no disk in it, so that the agent and a simulator of whole fleets use the same
+//! code. Read in the order in which a machine goes through it: [`Target`] and [`Pin`] (where, and whom to trust),
+//! [`enroll`] (proof in, certificate out), [`Session`] (the control stream, reconnecting for ever), [`LeaseWatch`] (may
+//! I still touch the disk?), and [`phone_home`] (the installed system's last word).
+//!
+//! Wire types stop at `convert`; everything else speaks landfall-api's types and those of `model`.
+
+mod backoff;
+mod clock;
+mod connect;
+mod convert;
+mod credentials;
+mod enroll;
+mod error;
+mod handle;
+mod lease;
+mod model;
+mod outbox;
+mod phone_home;
+mod pin;
+mod session;
+mod target;
+mod telemetry;
+mod tls;
+mod wire_status;
+
+pub use backoff::Backoff;
+pub use clock::boot_time;
+pub use credentials::{AgentKey, Credentials, KeyError};
+pub use enroll::{EnrollError, Enrolled, enroll};
+pub use error::ConnectError;
+pub use handle::{Connection, SessionEnded, SessionHandle, Unflushed};
+pub use lease::{Lease, LeaseWatch};
+pub use model::{
+    Action, ActionKind, ActionRef, ActionResult, Assignment, CloudInit, Event, EventKind, Expectation, Identity,
+    Instruction, LogLevel, PhoneHome, Proof, Retry, Secret, Vitals, WriteImage, WriteImageResult,
+};
+pub use outbox::{AckError, Full, Outbox};
+pub use phone_home::{PhoneHomeError, PhoneHomeReport, https_client, phone_home};
+pub use pin::{Pin, PinError};
+pub use session::{Host, Session, SessionConfig};
+pub use target::{Target, TargetError};
+pub use tls::{PinMismatch, Validity, client_config};

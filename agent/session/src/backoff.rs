@@ -1,0 +1,60 @@
+//! How long to wait before the next try: doubling, bounded, and spread so that a fleet does not come back as one.
+
+use std::{
+    hash::{BuildHasher, Hasher},
+    time::Duration,
+};
+
+/// Exponential backoff with jitter. Pure but for the randomness.
+#[derive(Debug, Clone)]
+pub struct Backoff {
+    initial: Duration,
+    max: Duration,
+    next: Duration,
+}
+
+impl Backoff {
+    /// Waits about `initial` at first and never more than `max`.
+    pub const fn new(initial: Duration, max: Duration) -> Self {
+        Self { initial, max, next: initial }
+    }
+    /// The wait before the next try: between half of, and the whole of, the present step.
+    pub fn step(&mut self) -> Duration {
+        let whole = self.next.min(self.max);
+        self.next = whole.saturating_mul(2).min(self.max);
+        // Each RandomState is keyed anew: randomness enough for jitter, without another dependency.
+        let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
+        let share = (random >> 11) as f64 / (1u64 << 53) as f64;
+        whole.mul_f64(0.5 + share / 2.0)
+    }
+    /// The last try worked: the next wait is the first again.
+    pub const fn reset(&mut self) {
+        self.next = self.initial;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_stay_bounded_and_start_over_after_success() {
+        let (initial, max) = (Duration::from_millis(100), Duration::from_secs(1));
+        let mut backoff = Backoff::new(initial, max);
+        let mut whole = initial;
+        for _ in 0..10 {
+            let wait = backoff.step();
+            assert!(wait >= whole / 2 && wait <= whole, "{wait:?} of {whole:?}");
+            whole = (whole * 2).min(max);
+        }
+        backoff.reset();
+        assert!(backoff.step() <= initial);
+    }
+
+    #[test]
+    fn two_agents_do_not_wait_in_step() {
+        let waits: Vec<_> =
+            (0..8).map(|_| Backoff::new(Duration::from_secs(1), Duration::from_secs(1)).step()).collect();
+        assert!(waits.windows(2).any(|w| w[0] != w[1]));
+    }
+}

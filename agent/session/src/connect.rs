@@ -1,0 +1,151 @@
+//! One connection: name, TCP, TLS, HTTP/2, each step with its own limit and its own error.
+//!
+//! Never getaddrinfo: a static glibc binary cannot load NSS. Names go through hickory, literal addresses go straight.
+
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use hickory_resolver::{
+    TokioResolver,
+    config::{NameServerConfig, ResolverConfig},
+    net::runtime::TokioRuntimeProvider,
+};
+use hyper_util::rt::TokioIo;
+use landfall_proto::SERVER_NAME;
+use rustls::pki_types::ServerName;
+use tokio::{
+    net::{TcpSocket, TcpStream},
+    time::timeout,
+};
+use tokio_rustls::{TlsConnector, client::TlsStream};
+use tonic::transport::{Channel, Endpoint};
+
+use crate::{ConnectError, Credentials, Target, Validity, tls};
+
+/// Resolving a name, retries included.
+const RESOLVE_LIMIT: Duration = Duration::from_secs(10);
+/// TCP connect, an address.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+/// TLS handshake; generous, since a thousand machines may come at once.
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(15);
+/// Addresses of one name that are tried.
+const MAX_ADDRESSES: usize = 8;
+/// HTTP/2 pings: a peer that vanished without a word is noticed within the sum of both.
+const PING_INTERVAL: Duration = Duration::from_secs(5);
+const PING_LIMIT: Duration = Duration::from_secs(10);
+
+/// Connects and starts HTTP/2. The channel is this one connection: when it breaks, calls fail and the caller connects
+/// again, so that every failure is seen and said.
+pub(crate) async fn connect(
+    target: &Target,
+    validity: Validity,
+    credentials: Option<&Credentials>,
+) -> Result<Channel, ConnectError> {
+    let (stream, address) = dial(target, validity, credentials).await?;
+    if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
+        return Err(ConnectError::Http2 { address, source: None });
+    }
+    let stream = Arc::new(Mutex::new(Some(TokioIo::new(stream))));
+    let connector = tower::service_fn(move |_uri: http::Uri| {
+        let stream = stream.lock().unwrap_or_else(PoisonError::into_inner).take();
+        async move { stream.ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "the connection has ended")) }
+    });
+    let http2 = |source| ConnectError::Http2 { address, source: Some(source) };
+    Endpoint::from_shared(format!("https://{SERVER_NAME}"))
+        .map_err(http2)?
+        .http2_keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_LIMIT)
+        .keep_alive_while_idle(true)
+        .connect_with_connector(connector)
+        .await
+        .map_err(http2)
+}
+
+async fn dial(
+    target: &Target,
+    validity: Validity,
+    credentials: Option<&Credentials>,
+) -> Result<(TlsStream<TcpStream>, SocketAddr), ConnectError> {
+    let config =
+        tls::client_config(target.pins(), validity, credentials, &[b"h2"]).map_err(ConnectError::Credentials)?;
+    let connector = TlsConnector::from(Arc::new(config));
+    let mut last = None;
+    for address in resolve(target).await? {
+        match tcp(address).await {
+            Ok(tcp) => return handshake(&connector, target, address, tcp).await.map(|stream| (stream, address)),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| ConnectError::NameNotResolvable {
+        host: target.host().to_owned(),
+        source: "the name exists but has no address".into(),
+    }))
+}
+
+async fn tcp(address: SocketAddr) -> Result<TcpStream, ConnectError> {
+    let unreachable = |source| ConnectError::Unreachable { address, source };
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    }
+    .map_err(unreachable)?;
+    socket.set_keepalive(true).map_err(unreachable)?;
+    socket.set_nodelay(true).map_err(unreachable)?;
+    match timeout(CONNECT_LIMIT, socket.connect(address)).await {
+        Ok(Ok(stream)) => Ok(stream),
+        Ok(Err(source)) if source.kind() == io::ErrorKind::ConnectionRefused => {
+            Err(ConnectError::Refused { address, source })
+        }
+        Ok(Err(source)) => Err(unreachable(source)),
+        Err(_) => Err(ConnectError::Timeout { step: "connecting", address: address.to_string(), limit: CONNECT_LIMIT }),
+    }
+}
+
+async fn handshake(
+    connector: &TlsConnector,
+    target: &Target,
+    address: SocketAddr,
+    tcp: TcpStream,
+) -> Result<TlsStream<TcpStream>, ConnectError> {
+    let name = ServerName::try_from(SERVER_NAME)
+        .map_err(|source| ConnectError::Tls { address, source: io::Error::new(io::ErrorKind::InvalidInput, source) })?;
+    match timeout(HANDSHAKE_LIMIT, connector.connect(name, tcp)).await {
+        Ok(Ok(stream)) => Ok(stream),
+        Ok(Err(error)) => Err(ConnectError::handshake(address, target.pins(), error)),
+        Err(_) => Err(ConnectError::Timeout {
+            step: "the TLS handshake",
+            address: address.to_string(),
+            limit: HANDSHAKE_LIMIT,
+        }),
+    }
+}
+
+async fn resolve(target: &Target) -> Result<Vec<SocketAddr>, ConnectError> {
+    if let Ok(ip) = target.host().parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(ip, target.port())]);
+    }
+    let failed = |source: Box<dyn std::error::Error + Send + Sync>| ConnectError::NameNotResolvable {
+        host: target.host().to_owned(),
+        source,
+    };
+    let builder = if target.nameservers().is_empty() {
+        TokioResolver::builder_tokio().map_err(|e| failed(e.into()))?
+    } else {
+        let servers = target.nameservers().iter().map(|ip| NameServerConfig::udp_and_tcp(*ip)).collect();
+        TokioResolver::builder_with_config(ResolverConfig::from_name_servers(servers), TokioRuntimeProvider::default())
+    };
+    let resolver = builder.build().map_err(|e| failed(e.into()))?;
+    match timeout(RESOLVE_LIMIT, resolver.lookup_ip(target.host())).await {
+        Ok(Ok(found)) => Ok(found.iter().take(MAX_ADDRESSES).map(|ip| SocketAddr::new(ip, target.port())).collect()),
+        Ok(Err(error)) => Err(failed(error.into())),
+        Err(_) => Err(ConnectError::Timeout {
+            step: "resolving the name",
+            address: target.host().to_owned(),
+            limit: RESOLVE_LIMIT,
+        }),
+    }
+}

@@ -1,0 +1,66 @@
+//! The agent's key and the certificate the coordinator gave for it. Both live in memory only.
+
+use std::sync::Arc;
+
+use landfall_api::Digest;
+use rcgen::{CertificateParams, KeyPair, PublicKeyData as _};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use sha2::{Digest as _, Sha256};
+
+/// The key could not be made or used.
+#[derive(Debug, thiserror::Error)]
+#[error("the agent's key cannot be made or used")]
+pub struct KeyError(#[from] rcgen::Error);
+
+/// A fresh ECDSA P-256 key, made at each start of the agent and never written anywhere.
+#[derive(Debug, Clone)]
+pub struct AgentKey(Arc<KeyPair>);
+
+impl AgentKey {
+    /// Makes a key.
+    ///
+    /// # Errors
+    /// [`KeyError`] if the system gives no randomness.
+    pub fn generate() -> Result<Self, KeyError> {
+        Ok(Self(Arc::new(KeyPair::generate()?)))
+    }
+    /// SHA-256 over the key's SubjectPublicKeyInfo, for a person to compare with what the coordinator shows.
+    pub fn fingerprint(&self) -> String {
+        Digest::from_sha256(Sha256::digest(self.0.subject_public_key_info()).into()).to_string()
+    }
+    /// The request for a certificate, PKCS#10 DER. Only its public key counts; it names nobody.
+    pub(crate) fn request_der(&self) -> Result<Vec<u8>, KeyError> {
+        let params = CertificateParams::default();
+        Ok(params.serialize_request(&*self.0)?.der().to_vec())
+    }
+    /// Whether a certificate is for this key.
+    pub(crate) fn matches(&self, certificate: &CertificateDer<'_>) -> bool {
+        x509_parser::parse_x509_certificate(certificate)
+            .is_ok_and(|(_, parsed)| parsed.public_key().raw == self.0.subject_public_key_info())
+    }
+    fn private_der(&self) -> PrivateKeyDer<'static> {
+        PrivatePkcs8KeyDer::from(self.0.serialize_der()).into()
+    }
+}
+
+/// A key and the chain that vouches for it.
+#[derive(Debug, Clone)]
+pub struct Credentials {
+    key: AgentKey,
+    chain: Vec<CertificateDer<'static>>,
+}
+
+impl Credentials {
+    /// A key and its chain, the machine's own certificate first.
+    pub(crate) const fn new(key: AgentKey, chain: Vec<CertificateDer<'static>>) -> Self {
+        Self { key, chain }
+    }
+    /// The chain, the machine's own certificate first.
+    pub fn chain(&self) -> &[CertificateDer<'static>] {
+        &self.chain
+    }
+    /// For rustls.
+    pub(crate) fn parts(&self) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
+        (self.chain.clone(), self.key.private_der())
+    }
+}

@@ -1,0 +1,192 @@
+//! Why the coordinator could not be reached, and what a person can do about it.
+
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+
+use landfall_api::{ErrorCode, Problem};
+use rustls::{AlertDescription, CertificateError};
+
+use crate::{Pin, PinMismatch};
+
+/// No connection to the coordinator.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The name has no address.
+    #[error("the coordinator's name {host} cannot be resolved")]
+    NameNotResolvable {
+        /// The name.
+        host: String,
+        /// What the resolver said.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// Nothing listens there.
+    #[error("{address} refuses the connection")]
+    Refused {
+        /// Where.
+        address: SocketAddr,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// No way there, or no answer.
+    #[error("{address} cannot be reached")]
+    Unreachable {
+        /// Where.
+        address: SocketAddr,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The server is not vouched for by a pinned CA.
+    #[error("the server at {address} is not vouched for by a CA this machine was told to trust")]
+    WrongCa {
+        /// Where.
+        address: SocketAddr,
+        /// What is trusted.
+        pinned: Vec<Pin>,
+        /// What the server showed.
+        source: PinMismatch,
+    },
+    /// The CA is right, the certificate is not.
+    #[error("the certificate of the server at {address} is refused")]
+    BadCertificate {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        source: rustls::Error,
+    },
+    /// The server does not accept this agent's certificate.
+    #[error("the server at {address} refuses this machine's certificate")]
+    CredentialsRefused {
+        /// Where.
+        address: SocketAddr,
+        /// The alert it sent.
+        source: rustls::Error,
+    },
+    /// TLS failed otherwise.
+    #[error("no TLS connection to {address}")]
+    Tls {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// A step took too long.
+    #[error("{step} with {address} took longer than {} s", limit.as_secs())]
+    Timeout {
+        /// Which step.
+        step: &'static str,
+        /// Where.
+        address: String,
+        /// How long it may take.
+        limit: Duration,
+    },
+    /// TLS works, HTTP/2 does not.
+    #[error("the server at {address} does not speak HTTP/2")]
+    Http2 {
+        /// Where.
+        address: SocketAddr,
+        /// Why, where known.
+        source: Option<tonic::transport::Error>,
+    },
+    /// The agent's own key or certificate cannot be used.
+    #[error("this agent's key or certificate cannot be used")]
+    Credentials(#[source] rustls::Error),
+}
+
+impl ConnectError {
+    /// The error of a failed handshake.
+    pub(crate) fn handshake(address: SocketAddr, pinned: &[Pin], error: io::Error) -> Self {
+        let Some(tls) = rustls_error(&error).cloned() else {
+            return Self::Tls { address, source: error };
+        };
+        if let rustls::Error::InvalidCertificate(CertificateError::Other(other)) = &tls
+            && let Some(mismatch) = Arc::clone(&other.0).downcast_ref::<PinMismatch>()
+        {
+            return Self::WrongCa { address, pinned: pinned.to_vec(), source: mismatch.clone() };
+        }
+        match tls {
+            rustls::Error::InvalidCertificate(_) => Self::BadCertificate { address, source: tls },
+            _ if refuses_credentials(&tls) => Self::CredentialsRefused { address, source: tls },
+            _ => Self::Tls { address, source: error },
+        }
+    }
+
+    /// As a person reads it; `target` is what was dialled.
+    pub fn to_problem(&self, target: &impl std::fmt::Display) -> Problem {
+        let (code, hint) = match self {
+            Self::NameNotResolvable { .. } => (
+                ErrorCode::SourceUnreachable,
+                "check the name, and the name servers that DHCP gives; or use an IP address in landfall.coordinator="
+                    .to_owned(),
+            ),
+            Self::Refused { .. } => (
+                ErrorCode::SourceUnreachable,
+                "the host is up but nothing listens: is landfall-coordinator running there, and is the port right?"
+                    .to_owned(),
+            ),
+            Self::Unreachable { .. } | Self::Timeout { .. } => (
+                ErrorCode::SourceUnreachable,
+                "check cable, VLAN, routes and firewall between this machine and the coordinator".to_owned(),
+            ),
+            Self::WrongCa { pinned, .. } => {
+                let pinned: Vec<_> = pinned.iter().map(ToString::to_string).collect();
+                let hint = format!(
+                    "landfall.ca= says {}; if the coordinator was set up anew, boot again to get its new command line; \
+                     if not, somebody else answers at this address",
+                    pinned.join(", ")
+                );
+                (ErrorCode::Unauthenticated, hint)
+            }
+            Self::BadCertificate { source, .. } => {
+                let hint = match source {
+                    rustls::Error::InvalidCertificate(
+                        CertificateError::Expired
+                        | CertificateError::ExpiredContext { .. }
+                        | CertificateError::NotValidYet
+                        | CertificateError::NotValidYetContext { .. },
+                    ) => "this machine's clock and the coordinator's disagree: check both",
+                    _ => "the coordinator's server certificate is damaged: restart it to have another issued",
+                };
+                (ErrorCode::Unauthenticated, hint.to_owned())
+            }
+            Self::CredentialsRefused { .. } | Self::Credentials(_) => {
+                (ErrorCode::Unauthenticated, "the agent has to enrol again: restart the machine".to_owned())
+            }
+            Self::Tls { .. } | Self::Http2 { .. } => (
+                ErrorCode::SourceUnreachable,
+                "does the port belong to landfall-coordinator, with no proxy in between?".to_owned(),
+            ),
+        };
+        Problem::new(code, self.to_string()).caused_by(self).hint(hint).at(target.to_string())
+    }
+}
+
+/// Whether the other side's alert says that our certificate is no good (any more).
+pub(crate) const fn refuses_credentials(error: &rustls::Error) -> bool {
+    matches!(
+        error,
+        rustls::Error::AlertReceived(
+            AlertDescription::CertificateExpired
+                | AlertDescription::CertificateRevoked
+                | AlertDescription::CertificateUnknown
+                | AlertDescription::CertificateRequired
+                | AlertDescription::BadCertificate
+                | AlertDescription::UnknownCA
+                | AlertDescription::AccessDenied
+        )
+    )
+}
+
+/// The rustls error somewhere in a chain. An `io::Error` hides the error it wraps from `source()`, so it is asked
+/// separately.
+pub(crate) fn rustls_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a rustls::Error> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(tls) = error.downcast_ref::<rustls::Error>() {
+            return Some(tls);
+        }
+        next = match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+            Some(inner) => Some(inner),
+            None => error.source(),
+        };
+    }
+    None
+}

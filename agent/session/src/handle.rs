@@ -1,0 +1,238 @@
+//! The agent's hold on its session: report, ask the lease, flush.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use landfall_api::{Problem, Progress};
+use tokio::{
+    runtime::Handle,
+    sync::{Notify, mpsc, watch},
+    time::timeout,
+};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::{
+    ActionRef, Credentials, EventKind, Instruction, LeaseWatch, LogLevel, Outbox, lease::LeaseKeeper, session::Runner,
+    telemetry::Telemetry,
+};
+
+/// Events that may wait for their ack before whoever reports the next one has to wait too. A run has a few per attempt,
+/// so this is hours of a silent coordinator.
+const OUTBOX_CAPACITY: usize = 1024;
+/// How long a closing session may take to say goodbye.
+const CLOSE_LIMIT: Duration = Duration::from_secs(5);
+
+/// How the session stands.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Connection {
+    /// On its way to the coordinator.
+    Connecting,
+    /// Welcomed.
+    Connected {
+        /// The session's epoch.
+        epoch: u64,
+    },
+    /// Not connected; tries again by itself.
+    Disconnected {
+        /// Why the last try or connection ended.
+        problem: Problem,
+        /// When it tries again.
+        retry_in: Duration,
+    },
+    /// Over; nothing is sent any more. See [`SessionHandle::restart`].
+    Ended,
+}
+
+/// The session is over, and nothing can be reported over it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the session with the coordinator has ended")]
+pub struct SessionEnded;
+
+/// The coordinator did not acknowledge everything in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{0} events are not yet acknowledged by the coordinator")]
+pub struct Unflushed(pub usize);
+
+/// What handle and session task share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    /// Something is to be sent, or the running action changed.
+    pub(crate) wake: Notify,
+    unacked: watch::Sender<usize>,
+    pub(crate) connection: watch::Sender<Connection>,
+    pub(crate) telemetry: Arc<Telemetry>,
+}
+
+/// The part under the lock; it is never held across an await.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) outbox: Outbox,
+    pub(crate) lease: LeaseKeeper,
+    /// Between `Started` and `Finished` or `Failed`.
+    pub(crate) running: Option<ActionRef>,
+    /// 0 before the first welcome.
+    pub(crate) epoch: u64,
+    pub(crate) fenced: bool,
+}
+
+impl Shared {
+    pub(crate) fn new() -> Self {
+        Self {
+            state: Mutex::new(State {
+                outbox: Outbox::new(OUTBOX_CAPACITY),
+                lease: LeaseKeeper::new(),
+                running: None,
+                epoch: 0,
+                fenced: false,
+            }),
+            wake: Notify::new(),
+            unacked: watch::Sender::new(0),
+            connection: watch::Sender::new(Connection::Connecting),
+            telemetry: Arc::default(),
+        }
+    }
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        // A poisoned lock means a panic elsewhere; the state itself is consistent after every statement.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// Says how many events wait for their ack; to be called after each change.
+    pub(crate) fn publish_unacked(&self) {
+        let unacked = self.lock().outbox.unacked();
+        self.unacked.send_replace(unacked);
+    }
+    fn try_report(&self, action: ActionRef, kind: &EventKind) -> Option<u64> {
+        let mut state = self.lock();
+        let seq = state.outbox.report(action, Timestamp::now(), kind.clone()).ok()?;
+        if matches!(kind, EventKind::Started) {
+            state.running = Some(action);
+        } else if kind.ends_attempt() && state.running == Some(action) {
+            state.running = None;
+        }
+        drop(state);
+        self.publish_unacked();
+        self.wake.notify_one();
+        Some(seq)
+    }
+}
+
+/// The agent's hold on its session. Cheap to clone; the session ends when the last one is dropped.
+#[derive(Debug, Clone)]
+pub struct SessionHandle {
+    shared: Arc<Shared>,
+    runner: Arc<Runner>,
+    runtime: Handle,
+    closing: CancellationToken,
+    _close_on_drop: Arc<DropGuard>,
+}
+
+impl SessionHandle {
+    pub(crate) fn new(runner: Arc<Runner>, closing: CancellationToken) -> Self {
+        Self {
+            shared: runner.shared.clone(),
+            runner,
+            runtime: Handle::current(),
+            _close_on_drop: Arc::new(closing.clone().drop_guard()),
+            closing,
+        }
+    }
+
+    /// Reports an event: it is numbered, kept until the coordinator acknowledges it, and sent again after every
+    /// reconnect. Waits only while very many events are unacknowledged. Returns its number.
+    ///
+    /// The library takes `Started`, `Finished` and `Failed` as the word on whether something runs: it answers a fence
+    /// only once nothing does. So report `Started` before an action's first step, and its end after its last.
+    ///
+    /// # Errors
+    /// [`SessionEnded`]; the event is not kept.
+    pub async fn report(&self, action: ActionRef, kind: EventKind) -> Result<u64, SessionEnded> {
+        let mut unacked = self.shared.unacked.subscribe();
+        let mut connection = self.shared.connection.subscribe();
+        loop {
+            if *connection.borrow_and_update() == Connection::Ended {
+                return Err(SessionEnded);
+            }
+            unacked.mark_unchanged();
+            if let Some(seq) = self.shared.try_report(action, &kind) {
+                return Ok(seq);
+            }
+            // Both senders live as long as `self`, so neither wait can fail; either way the loop looks again.
+            tokio::select! { _ = unacked.changed() => {}, _ = connection.changed() => {} }
+        }
+    }
+
+    /// [`Self::report`] for a thread that is not asynchronous (the write pipeline's). Panics in an asynchronous one.
+    ///
+    /// # Errors
+    /// [`SessionEnded`]; the event is not kept.
+    pub fn report_blocking(&self, action: ActionRef, kind: EventKind) -> Result<u64, SessionEnded> {
+        self.runtime.block_on(self.report(action, kind))
+    }
+
+    /// Says how far an action is. Never waits; only the newest counts.
+    pub fn progress(&self, action: ActionRef, progress: Progress) {
+        self.shared.telemetry.progress(action, progress);
+    }
+
+    /// Sends a log line. Never waits; the oldest lines are dropped when too many wait.
+    pub fn log(&self, action: ActionRef, level: LogLevel, line: impl Into<String>) {
+        self.shared.telemetry.log(action, level, line.into());
+    }
+
+    /// The newest lease. Prefer the one that came with the assignment: it stays that term's.
+    pub fn lease(&self) -> LeaseWatch {
+        self.shared.lock().lease.watch()
+    }
+
+    /// How the connection stands, and why not.
+    pub fn connection(&self) -> watch::Receiver<Connection> {
+        self.shared.connection.subscribe()
+    }
+
+    /// Waits until every reported event is acknowledged, for at most `limit`.
+    ///
+    /// # Errors
+    /// [`Unflushed`] with how many are not.
+    pub async fn flush(&self, limit: Duration) -> Result<(), Unflushed> {
+        let mut unacked = self.shared.unacked.subscribe();
+        // A full minute's outage or a closed sender end alike: what counts is the number afterwards.
+        drop(timeout(limit, unacked.wait_for(|n| *n == 0)).await);
+        match self.shared.lock().outbox.unacked() {
+            0 => Ok(()),
+            n => Err(Unflushed(n)),
+        }
+    }
+
+    /// Ends the session, saying goodbye within a bounded time. What is unacknowledged stays so; flush first.
+    pub async fn close(&self) {
+        self.closing.cancel();
+        let mut connection = self.shared.connection.subscribe();
+        // Whether it ended in time changes nothing for the caller: the task is bounded by itself.
+        drop(timeout(CLOSE_LIMIT, connection.wait_for(|c| *c == Connection::Ended)).await);
+    }
+
+    /// Goes on with new credentials after the session ended because the old ones were refused: unacknowledged events,
+    /// running action, lease and clones of this handle stay good.
+    ///
+    /// # Errors
+    /// [`SessionEnded`] if it was fenced or closed (a newer session owns the machine), or has not ended at all.
+    pub fn restart(&self, credentials: Credentials) -> Result<mpsc::Receiver<Instruction>, SessionEnded> {
+        let fenced = self.shared.lock().fenced;
+        let mut was_ended = false;
+        self.shared.connection.send_if_modified(|connection| {
+            was_ended = *connection == Connection::Ended;
+            let again = was_ended && !fenced && !self.closing.is_cancelled();
+            if again {
+                *connection = Connection::Connecting;
+            }
+            again
+        });
+        if !was_ended || fenced || self.closing.is_cancelled() {
+            return Err(SessionEnded);
+        }
+        Ok(self.runner.clone().spawn(credentials, self.closing.clone(), &self.runtime))
+    }
+}

@@ -1,0 +1,324 @@
+//! What the agent and the coordinator tell each other, as the agent's code sees it: parsed, bounded, with real types.
+
+use std::{fmt, time::Duration};
+
+use jiff::Timestamp;
+use landfall_api::{Digest, DiskReceipt, DiskSelector, MacAddr, Problem};
+use uuid::Uuid;
+
+use crate::{LeaseWatch, Pin};
+
+/// What firmware and hardware say about who this machine is. Placeholders are left out by whoever reads them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// SMBIOS system UUID, in the byte order the firmware's setup pages show.
+    pub smbios_uuid: Option<Uuid>,
+    /// SMBIOS system serial number; empty if it is a placeholder.
+    pub serial: String,
+    /// Permanent addresses of every port.
+    pub macs: Vec<MacAddr>,
+}
+
+/// What an agent shows to be let in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Proof {
+    /// The one-time token from the kernel command line.
+    BootToken(Secret),
+    /// A person compares this key fingerprint on the console with the one the coordinator shows.
+    Approval {
+        /// [`crate::AgentKey::fingerprint`].
+        fingerprint: String,
+    },
+}
+
+/// A text that must not reach a log: its `Debug` says only that it is there.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Keeps `text` out of logs.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+    /// The text itself.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_empty() { "(empty)" } else { "(secret)" })
+    }
+}
+
+/// One attempt at one action of one run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ActionRef {
+    /// The run.
+    pub workflow_uid: Uuid,
+    /// Index in the run's action list, from 0.
+    pub action_index: u32,
+    /// The attempt, from 1.
+    pub attempt: u32,
+}
+
+impl fmt::Display for ActionRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.workflow_uid, self.action_index, self.attempt)
+    }
+}
+
+/// A run handed to this machine.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Assignment {
+    /// The session's epoch it was handed out under.
+    pub epoch: u64,
+    /// The run.
+    pub workflow_uid: Uuid,
+    /// The run's name, for people and receipts.
+    pub workflow_name: String,
+    /// The machine it is for.
+    pub machine_uid: Uuid,
+    /// The machine document's generation when the run was rendered.
+    pub generation: u64,
+    /// How long the agent may act, from the arrival, without hearing from the coordinator. Never zero. The library has
+    /// already taken it into the [`LeaseWatch`].
+    pub lease: Duration,
+    /// Every action of the run; never empty.
+    pub actions: Vec<Action>,
+    /// Actions before this index have already succeeded. May equal the length: nothing is left to do.
+    pub start_index: u32,
+    /// The attempt number to use for the action at `start_index`; from 1.
+    pub start_attempt: u32,
+    /// Every receipt the coordinator believes is on this machine: the compare of compare-and-swap.
+    pub expected_receipts: Vec<DiskReceipt>,
+    /// A person asked for this run by name, so a disk that is not blank may be written.
+    pub person_authorised: bool,
+    /// A person said `--force`: write whatever receipt is found.
+    pub force: bool,
+}
+
+/// One action of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Action {
+    /// Unique within its list.
+    pub name: String,
+    /// How long one attempt may take. Never zero.
+    pub timeout: Duration,
+    /// How often it is tried.
+    pub retry: Retry,
+    /// What it does.
+    pub kind: ActionKind,
+}
+
+/// How often an action is tried, and how long to wait in between.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retry {
+    /// At least 1; 1 means no retry.
+    pub max_attempts: u32,
+    /// Wait before the second attempt; doubles each time.
+    pub initial_backoff: Duration,
+    /// The longest wait between two attempts.
+    pub max_backoff: Duration,
+}
+
+/// What an action does.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ActionKind {
+    /// Writes a disk image.
+    WriteImage(WriteImage),
+    /// Puts a NoCloud seed on the installed disk.
+    CloudInit(CloudInit),
+    /// Restarts into the installed system.
+    Reboot,
+}
+
+/// What proves an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expectation {
+    /// The stored bytes have this digest.
+    Digest(Digest),
+    /// The template says, in so many words, that nothing proves it.
+    Waived,
+}
+
+/// Writes a disk image to exactly one disk.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WriteImage {
+    /// Which disk. Every expression is text, whatever it was in the template.
+    pub disk: DiskSelector,
+    /// Where the image is.
+    pub url: String,
+    /// What proves it.
+    pub expectation: Expectation,
+    /// A format's name; absent: by content.
+    pub format: Option<String>,
+}
+
+/// A NoCloud seed for the installed disk.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CloudInit {
+    /// The whole file; may hold secrets.
+    pub user_data: Secret,
+    /// The whole file.
+    pub meta_data: String,
+    /// The whole file; empty: none.
+    pub network_config: String,
+    /// Absent: no phone-home unit is installed.
+    pub phone_home: Option<PhoneHome>,
+    /// Which disk; absent: the disk that this run wrote.
+    pub disk: Option<DiskSelector>,
+}
+
+/// What the installed system needs to phone home.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PhoneHome {
+    /// `https://…/phone-home`.
+    pub url: String,
+    /// Good for one machine and one run.
+    pub bearer_token: Secret,
+    /// Any of them may have signed the server; never empty.
+    pub ca_pins: Vec<Pin>,
+}
+
+/// What the coordinator asks of the agent.
+#[derive(Debug, Clone)]
+pub enum Instruction {
+    /// Work. After a reconnect the coordinator may repeat the assignment the agent is already working on (same
+    /// `workflow_uid`): the library has taken its lease, and the agent ignores the repeat.
+    Assign {
+        /// What to do.
+        assignment: Box<Assignment>,
+        /// Whether it may still be done; see [`LeaseWatch`].
+        lease: LeaseWatch,
+    },
+    /// A person stopped the run. Stop, and report the running action as failed with code `Cancelled`.
+    Cancel {
+        /// Which run.
+        workflow_uid: Uuid,
+        /// Why, for people.
+        reason: String,
+    },
+    /// A newer session of this machine exists. The lease is already revoked; stop and report the running action as
+    /// failed with code `Fenced`: the library acknowledges the fence once nothing runs any more. The session has ended.
+    Fenced {
+        /// Why, for people.
+        reason: String,
+    },
+    /// Nothing to do.
+    Idle {
+        /// Boot the own disk now; else stay and wait.
+        boot_disk: bool,
+    },
+    /// The coordinator does not accept this session.
+    Refused {
+        /// Why.
+        problem: Problem,
+        /// The library asks again after this. Absent: it does not, and the session has ended.
+        retry_after: Option<Duration>,
+    },
+}
+
+/// One numbered fact about an action.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// What it is about.
+    pub action: ActionRef,
+    /// From 1, without gaps within an attempt.
+    pub seq: u64,
+    /// By the agent's clock.
+    pub time: Timestamp,
+    /// What happened.
+    pub kind: EventKind,
+}
+
+/// What happened. All of these change state, so none is ever dropped.
+#[derive(Debug, Clone, PartialEq)]
+pub enum EventKind {
+    /// The attempt began.
+    Started,
+    /// It succeeded.
+    Finished(ActionResult),
+    /// It failed, and everything it did has stopped.
+    Failed {
+        /// Why.
+        problem: Problem,
+        /// False: trying again by itself cannot help, or could destroy something.
+        retryable: bool,
+    },
+    /// The receipt on a disk changed: intent written, or commit made.
+    ReceiptWritten(DiskReceipt),
+}
+
+impl EventKind {
+    /// Whether the attempt is over with it.
+    pub const fn ends_attempt(&self) -> bool {
+        matches!(self, Self::Finished(_) | Self::Failed { .. })
+    }
+}
+
+/// What a finished action yields.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ActionResult {
+    /// Of `writeImage`.
+    WriteImage(WriteImageResult),
+    /// Of `cloudInit`.
+    CloudInit {
+        /// The device the seed went to.
+        root_device: String,
+    },
+    /// Of `reboot`; reported, and flushed for a bounded time, before the machine goes down.
+    Reboot,
+}
+
+/// How a write ended. Counters are bytes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WriteImageResult {
+    /// The mark left on the disk; absent where the image's table has no room.
+    pub receipt: Option<DiskReceipt>,
+    /// False: the receipt already said `done` for this very action.
+    pub written: bool,
+    /// Stored bytes taken in.
+    pub stored_bytes: u64,
+    /// Decoded bytes.
+    pub raw_bytes: u64,
+    /// Bytes really written to the device.
+    pub written_bytes: u64,
+    /// From the first request to the commit.
+    pub elapsed: Duration,
+}
+
+/// How serious a log line is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogLevel {
+    /// Something failed.
+    Error,
+    /// Something is wrong but goes on.
+    Warn,
+    /// What a person wants to follow.
+    Info,
+    /// Details.
+    Debug,
+}
+
+impl LogLevel {
+    /// As it stands on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+        }
+    }
+}
+
+/// What a heartbeat carries.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Vitals {
+    /// Since boot.
+    pub uptime: Duration,
+    /// VmHWM of the agent, bytes.
+    pub peak_rss_bytes: u64,
+}

@@ -1,0 +1,164 @@
+//! The session: one control stream at a time, opened again for ever with bounded waits.
+//!
+//! This file decides when to connect and when to stop; `stream` holds what happens on one connection.
+
+mod stream;
+
+use std::{sync::Arc, time::Duration};
+
+use landfall_api::{DiskId, DiskReceipt, MachineFacts, Problem};
+use tokio::{
+    runtime::Handle,
+    sync::mpsc::{self, error::TrySendError},
+    time::Instant,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{Backoff, Connection, Credentials, Identity, Instruction, SessionHandle, Target, Vitals, handle::Shared};
+
+/// Waits between connections.
+const RETRY_FIRST: Duration = Duration::from_millis(250);
+const RETRY_MAX: Duration = Duration::from_secs(15);
+/// A connection that lived this long was a good one: the next wait is short again.
+const GOOD_CONNECTION: Duration = Duration::from_secs(5);
+/// However long a refusing coordinator wants to be left alone.
+const REFUSED_MAX: Duration = Duration::from_secs(600);
+/// Instructions not yet taken by the agent. It gets a handful a run; more means that it does not listen.
+const INSTRUCTIONS: usize = 64;
+
+/// What a session needs to know.
+#[derive(Debug, Clone)]
+pub struct SessionConfig {
+    /// Where the coordinator is.
+    pub target: Target,
+    /// From [`crate::enroll`].
+    pub credentials: Credentials,
+    /// The agent's own version.
+    pub software: String,
+    /// The same as enrolled with.
+    pub identity: Identity,
+    /// `/proc/sys/kernel/random/boot_id`
+    pub boot_id: String,
+    /// [`crate::boot_time`] when the Enroll answer arrived.
+    pub enrolled_at: Duration,
+}
+
+/// What the session asks the machine. All but [`Host::vitals`] may block: they are called where that is allowed.
+pub trait Host: Send + Sync + 'static {
+    /// Every disk, for each hello.
+    fn disks(&self) -> Vec<DiskId>;
+    /// Every receipt found on them, for each hello.
+    fn receipts(&self) -> Vec<DiskReceipt>;
+    /// Facts, once a connection.
+    fn facts(&self) -> MachineFacts;
+    /// For each heartbeat; must not block.
+    fn vitals(&self) -> Vitals;
+}
+
+/// Starts sessions.
+#[derive(Debug)]
+pub struct Session;
+
+impl Session {
+    /// Starts the session's task on the present tokio runtime. It ends when the last handle or the receiver is
+    /// dropped, or after [`Instruction::Fenced`] or an [`Instruction::Refused`] that names no time.
+    pub fn start(config: SessionConfig, host: Arc<dyn Host>) -> (SessionHandle, mpsc::Receiver<Instruction>) {
+        let closing = CancellationToken::new();
+        let credentials = config.credentials.clone();
+        let runner = Arc::new(Runner { config, host, shared: Arc::new(Shared::new()) });
+        let handle = SessionHandle::new(runner.clone(), closing.clone());
+        let instructions = runner.spawn(credentials, closing, &Handle::current());
+        (handle, instructions)
+    }
+}
+
+/// What stays the same over all connections.
+pub(crate) struct Runner {
+    config: SessionConfig,
+    host: Arc<dyn Host>,
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl std::fmt::Debug for Runner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Runner").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// How one connection, or the try at it, ended.
+enum Outcome {
+    /// Try again.
+    Lost(Problem),
+    /// The coordinator said no; try again only if it said when.
+    Refused(Problem, Option<Duration>),
+    /// A newer session owns the machine.
+    Fenced,
+    /// The agent wants no more.
+    Closed,
+}
+
+/// The way to the agent.
+struct Instructions(mpsc::Sender<Instruction>);
+
+/// Nobody takes instructions (any more).
+enum Deaf {
+    Gone,
+    Full,
+}
+
+impl Instructions {
+    fn give(&self, instruction: Instruction) -> Result<(), Deaf> {
+        self.0.try_send(instruction).map_err(|error| match error {
+            TrySendError::Closed(_) => Deaf::Gone,
+            TrySendError::Full(_) => Deaf::Full,
+        })
+    }
+}
+
+impl Runner {
+    pub(crate) fn spawn(
+        self: Arc<Self>,
+        credentials: Credentials,
+        closing: CancellationToken,
+        runtime: &Handle,
+    ) -> mpsc::Receiver<Instruction> {
+        let (out, instructions) = mpsc::channel(INSTRUCTIONS);
+        runtime.spawn(async move {
+            self.run(&credentials, &closing, &Instructions(out)).await;
+            self.shared.connection.send_replace(Connection::Ended);
+        });
+        instructions
+    }
+
+    async fn run(&self, credentials: &Credentials, closing: &CancellationToken, agent: &Instructions) {
+        let mut backoff = Backoff::new(RETRY_FIRST, RETRY_MAX);
+        loop {
+            self.shared.connection.send_replace(Connection::Connecting);
+            let begun = Instant::now();
+            let outcome = self.connection(credentials, closing, agent).await;
+            if begun.elapsed() >= GOOD_CONNECTION {
+                backoff.reset();
+            }
+            let (problem, retry_in) = match outcome {
+                Outcome::Lost(problem) => (problem, backoff.step()),
+                Outcome::Refused(problem, retry_after) => {
+                    tracing::warn!(%problem, "the coordinator refuses the session");
+                    let given = agent.give(Instruction::Refused { problem: problem.clone(), retry_after });
+                    let Some(after) = retry_after else { return };
+                    if matches!(given, Err(Deaf::Gone)) {
+                        return;
+                    }
+                    (problem, after.min(REFUSED_MAX).max(backoff.step()))
+                }
+                Outcome::Fenced | Outcome::Closed => return,
+            };
+            tracing::warn!(%problem, ?retry_in, "no session with the coordinator");
+            self.shared.connection.send_replace(Connection::Disconnected { problem, retry_in });
+            tokio::select! {
+                () = tokio::time::sleep(retry_in) => {}
+                () = closing.cancelled() => return,
+                () = agent.0.closed() => return,
+            }
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! One connection of the session: hello, welcome, then both directions until it ends.
+//!
+//! Nothing here waits for the other side to take something: what is to be sent is decided anew each time the stream has
+//! room, most urgent first, so that a slow stream never delays reading acks, a fence or a cancel.
+
+use std::{sync::Arc, time::Duration};
+
+use landfall_api::{ErrorCode, Problem};
+use landfall_proto::v1::{
+    self, agent_service_client::AgentServiceClient, session_request::Message as Up, session_response::Message as Down,
+};
+use tokio::{
+    sync::mpsc,
+    task::AbortHandle,
+    time::{Instant, MissedTickBehavior, sleep_until, timeout, timeout_at},
+};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::{Status, Streaming};
+
+use super::{Deaf, Instructions, Outcome, Runner};
+use crate::{
+    ActionRef, ConnectError, Connection, Credentials, EventKind, Instruction, Validity,
+    connect::connect,
+    convert::{self, ConvertError},
+    wire_status,
+};
+
+/// From the call to the welcome.
+const WELCOME_LIMIT: Duration = Duration::from_secs(30);
+/// Reading disks and receipts for the hello; a dying disk may take its time.
+const LOOK_LIMIT: Duration = Duration::from_secs(60);
+/// A fenced agent's work must have stopped by then, or the fence stays unanswered.
+const FENCE_LIMIT: Duration = Duration::from_secs(60);
+/// Last acks after our last word.
+const FAREWELL_LIMIT: Duration = Duration::from_secs(3);
+/// Heartbeats are kept within this, whatever the coordinator asks.
+const HEARTBEAT: std::ops::RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(60);
+/// Messages handed to HTTP/2 but not yet sent.
+const IN_FLIGHT: usize = 16;
+
+struct AbortOnDrop(AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// A welcomed stream.
+struct Open<'a> {
+    runner: &'a Runner,
+    agent: &'a Instructions,
+    inbound: Streaming<v1::SessionResponse>,
+    epoch: u64,
+    facts: Option<String>,
+    heartbeat_due: bool,
+    fence: Option<Fence>,
+}
+
+struct Fence {
+    epoch: u64,
+    give_up: Instant,
+}
+
+impl Runner {
+    pub(super) async fn connection(
+        &self,
+        credentials: &Credentials,
+        closing: &CancellationToken,
+        agent: &Instructions,
+    ) -> Outcome {
+        let opened = tokio::select! {
+            () = closing.cancelled() => return Outcome::Closed,
+            opened = self.open(credentials, agent) => opened,
+        };
+        match opened {
+            Err(outcome) => outcome,
+            Ok((open, out, beat, _telemetry)) => open.run(out, beat, closing).await,
+        }
+    }
+
+    async fn open<'a>(
+        &'a self,
+        credentials: &Credentials,
+        agent: &'a Instructions,
+    ) -> Result<(Open<'a>, mpsc::Sender<v1::SessionRequest>, Duration, AbortOnDrop), Outcome> {
+        let target = &self.config.target;
+        let (hello, facts) = self.look().await.map_err(Outcome::Lost)?;
+        let channel = connect(target, Validity::Now, Some(credentials)).await.map_err(|error| {
+            let problem = error.to_problem(target);
+            match error {
+                ConnectError::CredentialsRefused { .. } | ConnectError::Credentials(_) => {
+                    Outcome::Refused(problem, None)
+                }
+                _ => Outcome::Lost(problem),
+            }
+        })?;
+        let mut client = AgentServiceClient::new(channel);
+        let (out, requests) = mpsc::channel(IN_FLIGHT);
+        // The channel is empty and its other end at hand: this cannot fail.
+        drop(out.try_send(v1::SessionRequest { message: Some(Up::Hello(hello)) }));
+        let welcome = async {
+            let mut inbound = client.session(ReceiverStream::new(requests)).await?.into_inner();
+            let first = inbound.message().await?;
+            Ok::<_, Status>((inbound, first))
+        };
+        let (inbound, first) = match timeout(WELCOME_LIMIT, welcome).await {
+            Ok(Ok(opened)) => opened,
+            Ok(Err(status)) => return Err(self.broken(&status)),
+            Err(_) => {
+                let problem = Problem::new(ErrorCode::SourceUnreachable, "the coordinator does not answer the hello")
+                    .hint("the coordinator's log says what it waits for")
+                    .at(target.to_string());
+                return Err(Outcome::Lost(problem));
+            }
+        };
+        let nonsense = |error: ConvertError| Outcome::Lost(error.to_problem());
+        let welcome = match first.and_then(|response| response.message) {
+            Some(Down::Welcome(welcome)) => welcome,
+            Some(Down::Refused(refused)) => return Err(refusal(refused)),
+            _ => return Err(nonsense(ConvertError::missing("welcome"))),
+        };
+        // Not by itself solved by trying again, but the coordinator may be upgraded at any time.
+        wire_status::check_versions(target, welcome.versions.as_ref()).map_err(Outcome::Lost)?;
+        let beat = convert::duration("welcome.heartbeat_interval", welcome.heartbeat_interval).map_err(nonsense)?;
+        {
+            let mut state = self.shared.lock();
+            state.epoch = welcome.epoch;
+            state.outbox.reconnected();
+        }
+        self.shared.connection.send_replace(Connection::Connected { epoch: welcome.epoch });
+        tracing::info!(epoch = welcome.epoch, %target, "welcomed by the coordinator");
+        let telemetry = tokio::spawn(Arc::clone(&self.shared.telemetry).run(client));
+        let open = Open {
+            runner: self,
+            agent,
+            inbound,
+            epoch: welcome.epoch,
+            facts: Some(facts),
+            heartbeat_due: false,
+            fence: None,
+        };
+        Ok((open, out, beat.clamp(*HEARTBEAT.start(), *HEARTBEAT.end()), AbortOnDrop(telemetry.abort_handle())))
+    }
+
+    /// Looks at the machine for the hello and the facts.
+    async fn look(&self) -> Result<(v1::Hello, String), Problem> {
+        let host = self.host.clone();
+        let look = tokio::task::spawn_blocking(move || (host.disks(), host.receipts(), host.facts()));
+        let (disks, receipts, facts) = match timeout(LOOK_LIMIT, look).await {
+            Ok(Ok(seen)) => seen,
+            Ok(Err(error)) => {
+                return Err(Problem::new(ErrorCode::Internal, "reading this machine's disks failed").caused_by(&error));
+            }
+            Err(_) => {
+                return Err(Problem::new(ErrorCode::DeviceIo, "reading this machine's disks takes too long")
+                    .hint("the kernel log on the console names the disk that does not answer"));
+            }
+        };
+        let facts = serde_json::to_string(&facts).map_err(|error| {
+            Problem::new(ErrorCode::Internal, "the facts cannot be written as JSON").caused_by(&error)
+        })?;
+        let state = self.shared.lock();
+        let hello = v1::Hello {
+            versions: Some(convert::versions(&self.config.software)),
+            identity: Some(convert::identity(&self.config.identity)),
+            boot_id: self.config.boot_id.clone(),
+            disks: disks.iter().map(convert::disk_id).collect(),
+            receipts: receipts.iter().map(convert::receipt_to_wire).collect(),
+            last_epoch: state.epoch,
+            running: state.running.map(|action| v1::RunningAction {
+                workflow_uid: action.workflow_uid.to_string(),
+                action_index: action.action_index,
+                attempt: action.attempt,
+            }),
+            enrolled_boottime_ms: u64::try_from(self.config.enrolled_at.as_millis()).unwrap_or(u64::MAX),
+        };
+        Ok((hello, facts))
+    }
+
+    fn broken(&self, status: &Status) -> Outcome {
+        let problem = wire_status::problem_of(&self.config.target, status);
+        if wire_status::retryable(status) { Outcome::Lost(problem) } else { Outcome::Refused(problem, None) }
+    }
+}
+
+fn refusal(refused: v1::Refused) -> Outcome {
+    let problem = refused.problem.map_or_else(
+        || Problem::new(ErrorCode::Internal, "the coordinator refuses the session and does not say why"),
+        convert::problem,
+    );
+    match refused.retry_after.map(|after| convert::duration("refused.retry_after", Some(after))) {
+        None => Outcome::Refused(problem, None),
+        Some(Ok(after)) => Outcome::Refused(problem, Some(after)),
+        Some(Err(error)) => Outcome::Lost(error.to_problem()),
+    }
+}
+
+impl Open<'_> {
+    async fn run(
+        mut self,
+        out: mpsc::Sender<v1::SessionRequest>,
+        beat: Duration,
+        closing: &CancellationToken,
+    ) -> Outcome {
+        let mut beat = tokio::time::interval(beat);
+        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let end = loop {
+            let fence_ends = self.fence.as_ref().map_or_else(Instant::now, |fence| fence.give_up);
+            tokio::select! {
+                message = self.inbound.message() => match message {
+                    Ok(Some(response)) => if let Err(outcome) = self.take(response) { return outcome },
+                    Ok(None) if self.fence.is_some() => return Outcome::Fenced,
+                    Ok(None) => return Outcome::Lost(self.went_away()),
+                    Err(_) if self.fence.is_some() => return Outcome::Fenced,
+                    Err(status) => return self.runner.broken(&status),
+                },
+                _ = beat.tick() => self.heartbeat_due = true,
+                permit = out.reserve(), if self.has_something() => match permit {
+                    Ok(permit) => {
+                        let next = next_up(self.runner, &mut self.facts, &mut self.heartbeat_due, self.fence.as_ref());
+                        let last = matches!(next, Some(Up::FenceAck(_)));
+                        if let Some(up) = next {
+                            permit.send(v1::SessionRequest { message: Some(up) });
+                        }
+                        if last {
+                            break Outcome::Fenced;
+                        }
+                    }
+                    // HTTP/2 gave the stream up; reading says why, now or soon.
+                    Err(_) => return match timeout(FAREWELL_LIMIT, self.inbound.message()).await {
+                        Ok(Err(status)) => self.runner.broken(&status),
+                        _ => Outcome::Lost(self.went_away()),
+                    },
+                },
+                () = self.runner.shared.wake.notified() => {}
+                () = sleep_until(fence_ends), if self.fence.is_some() => {
+                    tracing::warn!("work did not stop in time; the fence stays unanswered");
+                    return Outcome::Fenced;
+                }
+                () = self.agent.0.closed() => return Outcome::Closed,
+                () = closing.cancelled() => break Outcome::Closed,
+            }
+        };
+        drop(out);
+        self.farewell().await;
+        end
+    }
+
+    /// Our side is done: takes what the coordinator still says, for a bounded time.
+    async fn farewell(self) {
+        let Self { runner, mut inbound, .. } = self;
+        let until = Instant::now() + FAREWELL_LIMIT;
+        while let Ok(Ok(Some(response))) = timeout_at(until, inbound.message()).await {
+            if let Some(Down::Ack(ack)) = response.message {
+                take_ack(runner, &ack);
+            }
+        }
+    }
+
+    fn went_away(&self) -> Problem {
+        Problem::new(ErrorCode::SourceUnreachable, "the coordinator ended the session")
+            .hint("it may be restarting; the agent tries again")
+            .at(self.runner.config.target.to_string())
+    }
+
+    fn has_something(&self) -> bool {
+        let state = self.runner.shared.lock();
+        self.facts.is_some()
+            || self.heartbeat_due
+            || state.outbox.has_unsent()
+            || (self.fence.is_some() && state.running.is_none())
+    }
+
+    /// Takes one message. An `Err` ends the connection.
+    fn take(&mut self, response: v1::SessionResponse) -> Result<(), Outcome> {
+        let nonsense = |error: ConvertError| Outcome::Lost(error.to_problem());
+        match response.message.ok_or_else(|| nonsense(ConvertError::missing("message")))? {
+            Down::Welcome(_) => Err(nonsense(ConvertError::new("welcome", "it came twice"))),
+            Down::Refused(refused) => Err(refusal(refused)),
+            Down::Assignment(wire) => self.assignment(wire),
+            Down::Ack(ack) => {
+                take_ack(self.runner, &ack);
+                Ok(())
+            }
+            Down::LeaseRenewal(renewal) => {
+                let length = convert::duration("lease_renewal.lease", renewal.lease).map_err(nonsense)?;
+                if renewal.epoch != self.epoch || self.fence.is_some() {
+                    tracing::warn!(epoch = renewal.epoch, "a lease renewal that is not for this session is ignored");
+                } else if !self.runner.shared.lock().lease.renew(length) {
+                    tracing::debug!("a lease renewal came with nothing to renew");
+                }
+                Ok(())
+            }
+            Down::Cancel(cancel) => {
+                let workflow_uid = convert::uuid("cancel.workflow_uid", &cancel.workflow_uid).map_err(nonsense)?;
+                self.give(Instruction::Cancel { workflow_uid, reason: cancel.reason })
+            }
+            Down::Fenced(fenced) => {
+                {
+                    let mut state = self.runner.shared.lock();
+                    state.lease.revoke();
+                    state.fenced = true;
+                }
+                tracing::warn!(reason = fenced.reason, "fenced by a newer session of this machine");
+                self.fence = Some(Fence { epoch: fenced.epoch, give_up: Instant::now() + FENCE_LIMIT });
+                self.give(Instruction::Fenced { reason: fenced.reason })
+            }
+            Down::Idle(idle) => self.give(Instruction::Idle { boot_disk: idle.boot_disk }),
+        }
+    }
+
+    fn assignment(&self, wire: v1::Assignment) -> Result<(), Outcome> {
+        let named = (wire.workflow_uid.clone(), wire.start_index, wire.start_attempt.max(1));
+        let parsed = convert::assignment(wire).and_then(|assignment| {
+            if assignment.epoch == self.epoch {
+                Ok(assignment)
+            } else {
+                Err(ConvertError::new("assignment.epoch", format!("{} is not this session's", assignment.epoch)))
+            }
+        });
+        match parsed {
+            Ok(_) if self.fence.is_some() => Ok(()),
+            Ok(assignment) => {
+                let lease = self.runner.shared.lock().lease.grant(assignment.lease);
+                self.give(Instruction::Assign { assignment: Box::new(assignment), lease })
+            }
+            Err(error) => {
+                // The reason must reach the person: as that run's failure, where the message at least names the run.
+                let problem = error.to_problem();
+                let Ok(workflow_uid) = convert::uuid("assignment.workflow_uid", &named.0) else {
+                    return Err(Outcome::Lost(problem));
+                };
+                tracing::error!(%problem, "an assignment is refused");
+                let action = ActionRef { workflow_uid, action_index: named.1, attempt: named.2 };
+                let failed = EventKind::Failed { problem: problem.clone(), retryable: false };
+                let kept = self.runner.shared.lock().outbox.report(action, jiff::Timestamp::now(), failed);
+                self.runner.shared.publish_unacked();
+                kept.map(drop).map_err(|_| Outcome::Lost(problem))
+            }
+        }
+    }
+
+    fn give(&self, instruction: Instruction) -> Result<(), Outcome> {
+        self.agent.give(instruction).map_err(|deaf| match deaf {
+            Deaf::Gone => Outcome::Closed,
+            Deaf::Full => {
+                Outcome::Lost(Problem::new(ErrorCode::LimitReached, "the agent does not take its instructions"))
+            }
+        })
+    }
+}
+
+fn take_ack(runner: &Runner, ack: &v1::Ack) {
+    let workflow_uid = match convert::uuid("ack.workflow_uid", &ack.workflow_uid) {
+        Ok(uid) => uid,
+        Err(error) => return tracing::warn!(%error, "an ack is ignored"),
+    };
+    let action = ActionRef { workflow_uid, action_index: ack.action_index, attempt: ack.attempt };
+    let taken = runner.shared.lock().outbox.ack(action, ack.seq);
+    match taken {
+        Ok(()) => runner.shared.publish_unacked(),
+        // Nothing is dropped on such an ack, so nothing can be lost by it.
+        Err(error) => tracing::warn!(%error, "an ack is ignored"),
+    }
+}
+
+/// What to send next: heartbeats keep the session alive, facts are said once, events in their order, and the answer to a
+/// fence only when nothing runs and every event has left.
+fn next_up(runner: &Runner, facts: &mut Option<String>, heartbeat_due: &mut bool, fence: Option<&Fence>) -> Option<Up> {
+    if std::mem::take(heartbeat_due) {
+        return Some(Up::Heartbeat(convert::heartbeat(runner.host.vitals())));
+    }
+    if let Some(json) = facts.take() {
+        return Some(Up::Facts(v1::Facts { json }));
+    }
+    let mut state = runner.shared.lock();
+    if let Some(event) = state.outbox.next_unsent() {
+        return Some(Up::Event(convert::event_to_wire(event)));
+    }
+    fence.filter(|_| state.running.is_none()).map(|fence| Up::FenceAck(v1::FenceAck { epoch: fence.epoch }))
+}

@@ -1,0 +1,166 @@
+//! Progress and log lines: a bounded, lossy queue, and the stream of its own that drains it.
+//!
+//! Nothing here may ever delay the control stream or the work: putting something in never waits. A newer progress
+//! replaces an older one that still waits; when the queue is full the oldest line goes, and the next line that leaves
+//! says how many went.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use landfall_api::Progress;
+use landfall_proto::v1::agent_service_client::AgentServiceClient;
+use tokio::sync::{Notify, mpsc};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
+
+use crate::{ActionRef, Backoff, LogLevel, convert};
+
+/// Lines and counters kept while nobody takes them.
+const CAPACITY: usize = 512;
+/// A line is cut here: one runaway message must not fill the coordinator's ring.
+const MAX_LINE: usize = 4096;
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Item {
+    Progress(ActionRef, Progress),
+    Log(ActionRef, Timestamp, LogLevel, String),
+}
+
+/// The queue.
+#[derive(Debug, Default)]
+pub(crate) struct Telemetry {
+    ring: Mutex<Ring>,
+    filled: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Ring {
+    items: VecDeque<Item>,
+    dropped: u64,
+}
+
+impl Ring {
+    fn push(&mut self, item: Item) {
+        if let Item::Progress(action, _) = &item {
+            self.items.retain(|old| !matches!(old, Item::Progress(of, _) if of == action));
+        }
+        if self.items.len() >= CAPACITY && matches!(self.items.pop_front(), Some(Item::Log(..))) {
+            self.dropped += 1;
+        }
+        self.items.push_back(item);
+    }
+    fn pop(&mut self) -> Option<Item> {
+        let mut item = self.items.pop_front()?;
+        if let Item::Log(_, _, _, line) = &mut item {
+            match std::mem::take(&mut self.dropped) {
+                0 => {}
+                n => line.insert_str(0, &format!("[{n} older lines were dropped] ")),
+            }
+        }
+        Some(item)
+    }
+}
+
+impl Telemetry {
+    pub(crate) fn progress(&self, action: ActionRef, progress: Progress) {
+        self.push(Item::Progress(action, progress));
+    }
+    pub(crate) fn log(&self, action: ActionRef, level: LogLevel, mut line: String) {
+        if line.len() > MAX_LINE {
+            let cut = (0..=MAX_LINE).rev().find(|at| line.is_char_boundary(*at)).unwrap_or(0);
+            line.truncate(cut);
+            line.push_str(" […]");
+        }
+        self.push(Item::Log(action, Timestamp::now(), level, line));
+    }
+    fn push(&self, item: Item) {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner).push(item);
+        self.filled.notify_one();
+    }
+    async fn next(&self) -> Item {
+        loop {
+            if let Some(item) = self.ring.lock().unwrap_or_else(PoisonError::into_inner).pop() {
+                return item;
+            }
+            self.filled.notified().await;
+        }
+    }
+
+    /// Drains the queue over `client` until dropped. A stream that breaks is opened anew after a bounded wait.
+    pub(crate) async fn run(self: Arc<Self>, client: AgentServiceClient<Channel>) {
+        let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
+        loop {
+            // The stream is opened only once there is something to say, and holds little: the rest waits in the ring,
+            // where it can be thinned.
+            let first = self.next().await;
+            let (out, stream) = mpsc::channel(8);
+            let mut client = client.clone();
+            let call = tokio::spawn(async move { client.telemetry(ReceiverStream::new(stream)).await.map(drop) });
+            let aborts = AbortOnDrop(call);
+            let mut item = first;
+            while out.send(convert::telemetry_to_wire(item)).await.is_ok() {
+                item = tokio::select! {
+                    item = self.next() => item,
+                    () = out.closed() => break,
+                };
+                backoff.reset();
+            }
+            drop(aborts);
+            tokio::time::sleep(backoff.step()).await;
+        }
+    }
+}
+
+/// Ends the call when the session's connection goes.
+struct AbortOnDrop(tokio::task::JoinHandle<Result<(), tonic::Status>>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn action(index: u32) -> ActionRef {
+        ActionRef { workflow_uid: uuid::Uuid::nil(), action_index: index, attempt: 1 }
+    }
+
+    fn log(n: usize) -> Item {
+        Item::Log(action(0), Timestamp::UNIX_EPOCH, LogLevel::Info, n.to_string())
+    }
+
+    #[test]
+    fn newer_progress_replaces_what_still_waits_of_the_same_attempt() {
+        let mut ring = Ring::default();
+        for bytes in 0..1000 {
+            ring.push(Item::Progress(action(0), Progress { raw_bytes: bytes, ..Progress::default() }));
+            ring.push(Item::Progress(action(1), Progress { raw_bytes: bytes, ..Progress::default() }));
+        }
+        assert_eq!(ring.items.len(), 2);
+        assert!(matches!(ring.pop(), Some(Item::Progress(a, p)) if a == action(0) && p.raw_bytes == 999));
+    }
+
+    #[test]
+    fn a_full_queue_drops_the_oldest_lines_and_says_how_many() {
+        let mut ring = Ring::default();
+        (0..CAPACITY + 3).for_each(|n| ring.push(log(n)));
+        assert_eq!(ring.items.len(), CAPACITY);
+        assert!(matches!(ring.pop(), Some(Item::Log(.., line)) if line == "[3 older lines were dropped] 3"));
+        assert_eq!(ring.pop(), Some(log(4)));
+    }
+
+    #[test]
+    fn an_endless_line_is_cut_at_a_character() {
+        let telemetry = Telemetry::default();
+        telemetry.log(action(0), LogLevel::Info, "ü".repeat(MAX_LINE));
+        let item = telemetry.ring.lock().unwrap().pop();
+        assert!(matches!(item, Some(Item::Log(.., line)) if line.len() < MAX_LINE + 10 && line.ends_with("[…]")));
+    }
+}

@@ -1,0 +1,107 @@
+//! A refused or broken call, as a person reads it.
+
+use landfall_api::{ErrorCode, Problem};
+use landfall_proto::{PROBLEM_METADATA, PROTOCOL, v1};
+use prost::Message as _;
+use tonic::{Code, Status};
+
+use crate::{
+    Target, convert,
+    error::{refuses_credentials, rustls_error},
+};
+
+/// What the coordinator said beside the status, else what the status itself says.
+pub(crate) fn problem_of(target: &Target, status: &Status) -> Problem {
+    let said = status
+        .metadata()
+        .get_bin(PROBLEM_METADATA)
+        .and_then(|value| value.to_bytes().ok())
+        .and_then(|bytes| v1::Problem::decode(bytes).ok());
+    if let Some(said) = said {
+        return convert::problem(said);
+    }
+    let (code, hint) = match status.code() {
+        Code::Unauthenticated => (ErrorCode::Unauthenticated, "the agent has to enrol again: restart the machine"),
+        Code::PermissionDenied => (ErrorCode::Forbidden, "the coordinator's log says why"),
+        Code::Unimplemented => (ErrorCode::VersionSkew, "agent and coordinator are of different releases"),
+        Code::ResourceExhausted => (ErrorCode::LimitReached, "the coordinator is busy; the agent tries again"),
+        Code::Unavailable | Code::Cancelled | Code::Unknown | Code::DeadlineExceeded => {
+            (ErrorCode::SourceUnreachable, "the connection broke; the agent tries again")
+        }
+        _ => (ErrorCode::Internal, "the coordinator's log says more"),
+    };
+    let message = match status.message() {
+        "" => format!("the coordinator answers {:?}", status.code()),
+        text => text.to_owned(),
+    };
+    Problem::new(code, message).caused_by(status).hint(hint).at(target.to_string())
+}
+
+/// Whether the same call may go through later without anybody doing anything.
+pub(crate) fn retryable(status: &Status) -> bool {
+    !credentials_refused(status)
+        && !matches!(
+            status.code(),
+            Code::InvalidArgument
+                | Code::NotFound
+                | Code::AlreadyExists
+                | Code::PermissionDenied
+                | Code::FailedPrecondition
+                | Code::OutOfRange
+                | Code::Unimplemented
+                | Code::DataLoss
+                | Code::Unauthenticated
+        )
+}
+
+/// Whether the coordinator does not accept this agent's certificate (any more). With TLS 1.3 that arrives only after
+/// the handshake, as an alert on the first read.
+pub(crate) fn credentials_refused(status: &Status) -> bool {
+    status.code() == Code::Unauthenticated || rustls_error(status).is_some_and(refuses_credentials)
+}
+
+/// Refuses a coordinator older than this agent. A newer one knows this agent's revision from its hello, and refuses it
+/// itself if it must.
+pub(crate) fn check_versions(target: &Target, theirs: Option<&v1::Versions>) -> Result<(), Problem> {
+    let (software, protocol) = theirs.map_or(("unknown", 0), |v| (v.software.as_str(), v.protocol));
+    if protocol >= PROTOCOL {
+        return Ok(());
+    }
+    let message = format!(
+        "the coordinator (version {software}) speaks protocol {protocol}, this agent needs at least {PROTOCOL}"
+    );
+    Err(Problem::new(ErrorCode::VersionSkew, message).hint("upgrade landfall-coordinator").at(target.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target() -> Target {
+        Target::new("https://127.0.0.1:1", vec![crate::Pin::of_spki(b"ca")]).unwrap()
+    }
+
+    #[test]
+    fn a_coordinator_older_than_the_agent_is_named_as_the_one_to_upgrade() {
+        let versions = |protocol| v1::Versions { software: "0.9".into(), protocol };
+        assert_eq!(check_versions(&target(), Some(&versions(PROTOCOL))), Ok(()));
+        assert_eq!(check_versions(&target(), Some(&versions(PROTOCOL + 1))), Ok(()));
+        for old in [None, Some(&versions(PROTOCOL - 1))] {
+            let problem = check_versions(&target(), old).unwrap_err();
+            assert_eq!(problem.code, ErrorCode::VersionSkew);
+            assert!(problem.hint.contains("landfall-coordinator"), "{problem}");
+        }
+    }
+
+    #[test]
+    fn the_coordinators_own_words_win_over_the_status() {
+        let said = v1::Problem { code: "TokenRefused".into(), message: "spent".into(), ..v1::Problem::default() };
+        let mut status = Status::permission_denied("x");
+        let value = tonic::metadata::MetadataValue::from_bytes(&said.encode_to_vec());
+        status.metadata_mut().insert_bin(PROBLEM_METADATA, value);
+        let problem = problem_of(&target(), &status);
+        assert_eq!((problem.code, problem.message.as_str()), (ErrorCode::TokenRefused, "spent"));
+        assert!(!retryable(&status) && retryable(&Status::unavailable("x")));
+        assert_eq!(problem_of(&target(), &Status::unavailable("x")).code, ErrorCode::SourceUnreachable);
+    }
+}
