@@ -29,7 +29,7 @@ pub use document::{API_VERSION, Condition, ConditionStatus, Document, Kind, Meta
 pub use error::{ErrorCode, Problem};
 pub use facts::{CpuFacts, DiskFacts, FirmwareFacts, FirmwareMode, MachineFacts, NicFacts, SmbiosFacts};
 pub use machine::{
-    DiskId, DiskReceipt, IdentitySpec, Machine, MachinePhase, MachineSpec, MachineStatus, Receipt, ReceiptState,
+    DiskId, DiskReceipt, IdentitySpec, Machine, MachinePhase, MachineSpec, MachineStatus, Receipt, ReceiptState, SessionHolder,
 };
 pub use nearest::nearest;
 pub use openapi::openapi;

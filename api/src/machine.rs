@@ -70,6 +70,10 @@ pub struct MachineStatus {
     /// The newest session's epoch; 0 if none yet.
     #[serde(default)]
     pub epoch: u64,
+    /// The computer that holds the newest session; kept so that a restarted coordinator still knows whom it may be
+    /// working for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionHolder>,
     /// When the agent was last heard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_heard: Option<Timestamp>,
@@ -82,6 +86,23 @@ pub struct MachineStatus {
     /// The agent's address and version in its last session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
+}
+
+/// The computer that holds a machine's session.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SessionHolder {
+    /// Its boot id.
+    pub boot_id: String,
+    /// Its disks.
+    #[serde(default)]
+    pub disks: Vec<DiskId>,
+    /// Its address.
+    #[serde(default)]
+    pub address: String,
+    /// It may be acting on a lease.
+    #[serde(default)]
+    pub leased: bool,
 }
 
 /// A disk, by facts that do not move.

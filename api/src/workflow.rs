@@ -102,6 +102,9 @@ pub struct WorkflowStatus {
     /// The moment by which the present state must have changed, and is reported if it has not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
+    /// The epoch of the session that works on it; what an older session reports no longer counts.
+    #[serde(default)]
+    pub epoch: u64,
     /// Position in the event log up to which this status was computed.
     #[serde(default)]
     pub applied: u64,
@@ -133,6 +136,9 @@ pub struct ActionStatus {
     /// The newest attempt, from 1; 0 before the first.
     #[serde(default)]
     pub attempt: u32,
+    /// Attempts that ended in a failure. The others were interrupted, which uses up no retry.
+    #[serde(default)]
+    pub failures: u32,
     /// When the newest attempt began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
