@@ -5,7 +5,7 @@
 //! patches the same places (GRUB 2.06: util/setup.c, include/grub/i386/pc/boot.h, grub-core/boot/i386/pc/*.S).
 //!
 //! Both images have the prefix `(,gpt3)/boot/grub`: GRUB fills in the disk it was itself loaded from, so a second disk
-//! that holds the same image (and so the same UUIDs) is never mistaken for it. Only if that fails is the root searched.
+//! that holds the same image (and so the same UUIDs) is never mistaken for it. Only if it has no root are others searched.
 
 use std::{
     fs, io,
@@ -122,9 +122,8 @@ pub fn prepare(
     bios_bytes: u64,
 ) -> Result<Grub, GrubError> {
     let config = work.join("early.cfg");
-    let text = format!(
-        "if [ ! -e $prefix/grub.cfg ]; then\n  search --no-floppy --fs-uuid --set=root {root_uuid}\n  set prefix=($root)/boot/grub\nfi\n"
-    );
+    // Read by GRUB's rescue parser, which knows variables but no `if`. `$root` is the own disk's, taken first as a hint.
+    let text = format!("search.fs_uuid {root_uuid} root $root\nset prefix=($root)/boot/grub\n");
     fs::write(&config, text).map_err(|source| GrubError::Config { path: config.clone(), source })?;
 
     let image = |format: &str, name: &str, own: &[&str]| -> Result<PathBuf, GrubError> {

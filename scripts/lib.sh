@@ -1,0 +1,183 @@
+# Shared by Landfall's scripts: `source` it first. Sets strict mode, cache directories and a few helpers.
+# shellcheck shell=bash
+set -euo pipefail
+# Without it a failure inside $(…) goes unseen.
+shopt -s inherit_errexit
+
+LANDFALL_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+LANDFALL_CACHE=${LANDFALL_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/landfall}
+export LANDFALL_ROOT LANDFALL_CACHE
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$LANDFALL_CACHE/target}
+# The tools of the boot image live in /sbin, which `su` and some CI shells leave out.
+export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
+
+log() { printf '%s\n' "$*" >&2; }
+die() { log "error: $*"; exit 1; }
+
+# Package, and what it is for. One line each; read by `install_packages`.
+landfall_packages() {
+    cat <<'LIST'
+qemu-system-x86 the machines of the lab
+ovmf UEFI firmware for them
+ipxe undionly.kpxe and snponly.efi, the boot loaders served over TFTP
+dnsmasq-base the network's own DHCP server in the ProxyDHCP tests
+mmdebstrap builds the Debian image
+mtools fills the EFI system partition without mounting it
+dosfstools checks it
+e2fsprogs makes and reads ext4 without mounting it
+gdisk checks partition tables
+fdisk checks partition tables
+grub-pc-bin boot loader for BIOS
+grub-efi-amd64-bin boot loader for UEFI
+grub-common grub-mkimage
+busybox-static user space of the small test image
+zstd opens images on the command line
+openssl makes incompressible filler for test images
+iproute2 network namespaces, bridges and taps
+LIST
+}
+
+# need_root ARGS...: starts this script again through sudo unless it runs as root already.
+need_root() {
+    [ "$(id -u)" = 0 ] && return
+    command -v sudo >/dev/null || die "this needs root, and there is no sudo; run it as root"
+    log "this needs root; asking sudo"
+    # sudo resets PATH and HOME; cargo and the cache are the caller's.
+    exec sudo -- env PATH="$PATH" HOME="$HOME" LANDFALL_CACHE="$LANDFALL_CACHE" CARGO_TARGET_DIR="$CARGO_TARGET_DIR" \
+        LANDFALL_IMAGE="${LANDFALL_IMAGE:-}" http_proxy="${http_proxy:-}" https_proxy="${https_proxy:-}" "$0" "$@"
+}
+
+# Fills apt's lists if they are empty (a fresh container) or older than a day. Serialised: apt has one lock.
+apt_refresh() {
+    local newest
+    newest=$(find /var/lib/apt/lists -maxdepth 1 -name '*_Packages*' -newermt '-1 day' -print -quit 2>/dev/null || true)
+    [ -n "$newest" ] && return
+    if ls /var/lib/apt/lists/*_Packages* >/dev/null 2>&1 && [ "${1:-}" != force ]; then return; fi
+    log "apt-get update"
+    apt-get -qq -o DPkg::Lock::Timeout=300 update || log "apt-get update failed for some source; going on with what there is"
+}
+
+# Makes cache directories, owned by the person who called sudo: their next run without it must be able to use them.
+cache_dir() {
+    local directory
+    for directory in "$@"; do
+        [ -d "$directory" ] && continue
+        mkdir -p "$directory"
+        [ -z "${SUDO_UID:-}" ] || chown "$SUDO_UID:${SUDO_GID:-$SUDO_UID}" "$LANDFALL_CACHE" "$directory"
+    done
+}
+
+installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
+
+# Installs what `landfall_packages` lists and is not there, saying what and why. Needs root only if something is missing.
+install_packages() {
+    local missing=() name why
+    while read -r name why; do
+        installed "$name" && continue
+        [ ${#missing[@]} -gt 0 ] || log "installing from Debian:"
+        log "$(printf '  %-20s %s' "$name" "$why")"
+        missing+=("$name")
+    done < <(landfall_packages)
+    [ ${#missing[@]} -gt 0 ] || return 0
+    [ "$(id -u)" = 0 ] || die "these packages are missing; run scripts/setup as root"
+    apt_refresh
+    local try
+    for try in 1 2 3; do
+        DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=600 -o Dpkg::Use-Pty=0 \
+            install --no-install-recommends -y "${missing[@]}" >&2 && return 0
+        log "apt-get install failed (try $try of 3); refreshing the package lists"
+        apt_refresh force
+        apt-get -qq -o DPkg::Lock::Timeout=300 update || true
+    done
+    die "apt-get could not install: ${missing[*]}"
+}
+
+# What `cargo build` names the host, as .cargo/config.toml's build.target = "host-tuple" resolves it.
+host_tuple() { rustc -vV | sed -n 's/^host: //p'; }
+
+# release_bin NAME: path of a release binary (built or not).
+release_bin() { printf '%s/%s/release/%s\n' "$CARGO_TARGET_DIR" "$(host_tuple)" "$1"; }
+
+# build_release PACKAGE...: builds them all in one cargo call (one resolution of features, one lock).
+build_release() {
+    local args=() package
+    for package in "$@"; do args+=(-p "$package"); done
+    (cd "$LANDFALL_ROOT" && cargo build --release --locked "${args[@]}" >&2)
+}
+
+# landfall_image ARGS...: the image tool; LANDFALL_IMAGE names a ready one, otherwise it is built.
+landfall_image() {
+    if [ -z "${LANDFALL_IMAGE:-}" ]; then
+        build_release landfall-image
+        LANDFALL_IMAGE=$(release_bin landfall-image)
+    fi
+    "$LANDFALL_IMAGE" "$@"
+}
+
+# with_lock NAME COMMAND...: one at a time per name, across processes; the lock goes when the command ends.
+with_lock() {
+    local name=$1
+    shift
+    cache_dir "$LANDFALL_CACHE/locks"
+    local lock=$LANDFALL_CACHE/locks/$name.lock
+    # Opened for reading: a lock file that root made serves everybody.
+    [ -e "$lock" ] || : >>"$lock"
+    (
+        flock --wait 3600 9 || die "waited an hour for $lock; is another build stuck?"
+        "$@" 9>&-
+    ) 9<"$lock"
+}
+
+# kernel_package: name=version of the newest kernel package Debian offers, such as linux-image-6.1.0-35-amd64=6.1.137-1.
+kernel_package() {
+    local name version
+    apt_refresh
+    name=$(LC_ALL=C apt-cache depends linux-image-amd64 | awk '$1 == "Depends:" && $2 ~ /^linux-image-[0-9]/ { print $2; exit }')
+    [ -n "$name" ] || die "apt knows no linux-image-amd64; check the sources in /etc/apt and run apt-get update"
+    version=$(LC_ALL=C apt-cache policy "$name" | awk '$1 == "Candidate:" { print $2; exit }')
+    printf '%s=%s\n' "$name" "$version"
+}
+
+_kernel_tree() {
+    local package=$1 tree=$2 temporary
+    [ -d "$tree" ] && return
+    temporary=$(mktemp -d "$LANDFALL_CACHE/artefacts/.kernel.XXXXXX")
+    # apt checks the file against the signed lists; its sandbox user must be able to write here.
+    chmod 755 "$temporary"
+    log "downloading $package"
+    if ! (cd "$temporary" && apt-get -qq -o APT::Sandbox::User=root -o Acquire::Retries=3 download "$package" >&2); then
+        # A list older than the archive names a package that is gone.
+        apt-get -qq -o DPkg::Lock::Timeout=300 update >&2 || true
+        (cd "$temporary" && apt-get -qq -o APT::Sandbox::User=root download "$package" >&2) || {
+            rm -rf "$temporary"
+            die "cannot download $package"
+        }
+    fi
+    mkdir "$temporary/tree"
+    dpkg-deb -x "$temporary"/*.deb "$temporary/tree"
+    rm -f "$temporary"/*.deb
+    mv -T "$temporary/tree" "$tree"
+    rmdir "$temporary"
+}
+
+# kernel_tree: prints the directory of the unpacked kernel package, downloading it once per version.
+kernel_tree() {
+    local package tree
+    package=$(kernel_package)
+    tree=$LANDFALL_CACHE/artefacts/kernel-${package//[^A-Za-z0-9.+-]/_}
+    cache_dir "$LANDFALL_CACHE/artefacts"
+    [ -d "$tree" ] || with_lock kernel _kernel_tree "$package" "$tree"
+    printf '%s\n' "$tree"
+}
+
+# vm_firmware: prints OVMF_CODE and OVMF_VARS, whichever size Debian ships.
+vm_firmware() {
+    local size
+    for size in _4M ''; do
+        if [ -f "/usr/share/OVMF/OVMF_CODE$size.fd" ]; then
+            printf '%s %s\n' "/usr/share/OVMF/OVMF_CODE$size.fd" "/usr/share/OVMF/OVMF_VARS$size.fd"
+            return
+        fi
+    done
+    die "no OVMF firmware under /usr/share/OVMF; run scripts/setup"
+}
