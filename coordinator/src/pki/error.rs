@@ -1,0 +1,75 @@
+//! What can be wrong with the CA, and what to do about it.
+
+use std::{io, path::PathBuf};
+
+use landfall_api::{ErrorCode, Problem};
+
+/// The CA cannot be used, or a certificate cannot be issued.
+#[derive(Debug, thiserror::Error)]
+pub enum PkiError {
+    /// A file or directory cannot be read or written.
+    #[error("cannot {doing} {path}")]
+    Io {
+        /// What was tried.
+        doing: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// One of the two halves is gone.
+    #[error(
+        "{path} is missing, but the rest of the certificate authority is there; restore it from a backup. Machines pin \
+         this CA: to make a new one, and lock out all that know the old, remove both the pki and the admin directory"
+    )]
+    Missing {
+        /// The file that should be there.
+        path: PathBuf,
+    },
+    /// A file is not what it should be.
+    #[error("{path} is damaged: {what}; restore it from a backup")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A private key that others may read.
+    #[error("{path} can be read by others (mode {mode:04o}); run chmod 600 on it, and think about who has read it")]
+    Exposed {
+        /// The file.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// A certificate request that cannot be honoured.
+    #[error("the certificate request is refused: {0}")]
+    Request(String),
+    /// A name that cannot stand in a certificate.
+    #[error("\"{0}\" cannot stand in a certificate; use letters, digits, dots, hyphens, underscores and @")]
+    Name(String),
+    /// The system's clock reads a time that no certificate can carry.
+    #[error("the system's clock reads an impossible time; set it")]
+    Time,
+    /// Signing failed.
+    #[error("a certificate cannot be made")]
+    Sign(#[from] rcgen::Error),
+    /// rustls does not take our own key or certificate.
+    #[error("the server's certificate cannot be used")]
+    Tls(#[from] rustls::Error),
+}
+
+impl PkiError {
+    /// As a caller from the network may see it.
+    pub fn to_problem(&self) -> Problem {
+        match self {
+            Self::Request(_) => Problem::new(ErrorCode::InvalidDocument, self.to_string())
+                .hint("send a PKCS#10 request, DER, signed with an ECDSA P-256 key")
+                .at("csr_der"),
+            Self::Name(_) => Problem::new(ErrorCode::InvalidDocument, self.to_string()).at("metadata.name"),
+            _ => Problem::new(ErrorCode::Internal, self.to_string())
+                .caused_by(self)
+                .hint("the coordinator's log and data directory say more"),
+        }
+    }
+}

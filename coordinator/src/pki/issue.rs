@@ -1,0 +1,111 @@
+//! Making certificates.
+
+use std::{
+    net::IpAddr,
+    time::{Duration, SystemTime},
+};
+
+use landfall_api::Digest;
+use landfall_proto::SERVER_NAME;
+use rcgen::{
+    CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
+    KeyUsagePurpose, PublicKey, PublicKeyData, SanType, SerialNumber, string::Ia5String,
+};
+use rustls_pki_types::{CertificateDer, CertificateSigningRequestDer};
+use sha2::{Digest as _, Sha256};
+use uuid::Uuid;
+
+use super::{PkiError, ca::Ca};
+
+/// Certificates start this long before they are made, so that a machine whose clock is a little late can use them.
+pub(super) const EARLY: Duration = Duration::from_secs(24 * 3600);
+/// A request is a few hundred bytes; more is not parsed.
+const MAX_REQUEST: usize = 16 * 1024;
+
+/// Whom a certificate is for, and for what.
+pub(super) struct Template {
+    common_name: String,
+    names: Vec<SanType>,
+    usage: ExtendedKeyUsagePurpose,
+}
+
+impl Template {
+    /// A client with one role.
+    pub(super) fn client(name: &str, role_uri: String) -> Self {
+        // Roles are ASCII by construction; an impossible one yields a certificate without a role, which opens nothing.
+        let names = Ia5String::try_from(role_uri).map(SanType::URI).into_iter().collect();
+        Self { common_name: name.to_owned(), names, usage: ExtendedKeyUsagePurpose::ClientAuth }
+    }
+    /// The server, by its fixed logical name and the address machines reach it at.
+    pub(super) fn server(advertise: IpAddr) -> Result<Self, PkiError> {
+        Ok(Self {
+            common_name: SERVER_NAME.to_owned(),
+            names: vec![SanType::DnsName(Ia5String::try_from(SERVER_NAME)?), SanType::IpAddress(advertise)],
+            usage: ExtendedKeyUsagePurpose::ServerAuth,
+        })
+    }
+}
+
+/// A certificate just made.
+pub(super) struct Issued {
+    pub(super) der: CertificateDer<'static>,
+    pub(super) pem: String,
+    pub(super) serial_hex: String,
+    pub(super) not_after: SystemTime,
+}
+
+impl Ca {
+    /// Signs a certificate for `key` that is good until `ttl` after `now`.
+    pub(super) fn issue(
+        &self,
+        key: &impl PublicKeyData,
+        template: Template,
+        now: SystemTime,
+        ttl: Duration,
+    ) -> Result<Issued, PkiError> {
+        let not_after = now.checked_add(ttl).ok_or(PkiError::Time)?;
+        let (serial, serial_hex) = serial();
+        let mut params = CertificateParams::default();
+        params.not_before = now.checked_sub(EARLY).ok_or(PkiError::Time)?.into();
+        params.not_after = not_after.into();
+        params.serial_number = Some(serial);
+        params.subject_alt_names = template.names;
+        params.distinguished_name = common_name(&template.common_name);
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![template.usage];
+        params.use_authority_key_identifier_extension = true;
+        let certificate = params.signed_by(key, self.issuer())?;
+        Ok(Issued { der: certificate.der().clone(), pem: certificate.pem(), serial_hex, not_after })
+    }
+}
+
+pub(super) fn common_name(name: &str) -> DistinguishedName {
+    let mut distinguished = DistinguishedName::new();
+    distinguished.push(DnType::CommonName, name);
+    distinguished
+}
+
+/// 121 random bits; positive and without a leading zero byte, so that it reads the same in every encoding.
+fn serial() -> (SerialNumber, String) {
+    let mut bytes = Uuid::new_v4().into_bytes();
+    bytes[0] = bytes[0] & 0x7f | 0x40;
+    (SerialNumber::from_slice(&bytes), hex::encode(bytes))
+}
+
+/// The public key of a request whose signature holds.
+pub(super) fn public_key(csr_der: &[u8]) -> Result<PublicKey, PkiError> {
+    if csr_der.len() > MAX_REQUEST {
+        return Err(PkiError::Request(format!("{} bytes are more than any request needs", csr_der.len())));
+    }
+    let request = CertificateSigningRequestParams::from_der(&CertificateSigningRequestDer::from(csr_der))
+        .map_err(|e| PkiError::Request(e.to_string()))?;
+    if *request.public_key.algorithm() != rcgen::PKCS_ECDSA_P256_SHA256 {
+        return Err(PkiError::Request("its key is not ECDSA P-256".to_owned()));
+    }
+    Ok(request.public_key)
+}
+
+/// `sha256:…` over a public key's SubjectPublicKeyInfo.
+pub(super) fn fingerprint(key: &impl PublicKeyData) -> String {
+    Digest::from_sha256(Sha256::digest(key.subject_public_key_info()).into()).to_string()
+}
