@@ -1,0 +1,71 @@
+//! Which file a netbooting client is sent to.
+
+use std::net::Ipv4Addr;
+
+use landfall_api::MacAddr;
+
+use super::Silence;
+use super::packet::{Client, Request};
+
+/// The loader for BIOS PXE.
+pub const BIOS_LOADER: &str = "undionly.kpxe";
+/// The loader for x86-64 UEFI.
+pub const UEFI_LOADER: &str = "snponly.efi";
+/// The loader for arm64 UEFI; optional, Debian does not ship one.
+pub const ARM64_LOADER: &str = "snponly-arm64.efi";
+
+/// Where the boot services of this coordinator are, as machines see them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BootServer {
+    /// The address for DHCP's server identifier, TFTP and HTTP.
+    pub address: Ipv4Addr,
+    /// Port of the plain HTTP service.
+    pub http_port: u16,
+    /// Whether [`ARM64_LOADER`] is there to be served.
+    pub arm64: bool,
+}
+
+/// What goes into the reply's boot file field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BootFile {
+    /// A TFTP path or a whole URL, at most 127 bytes.
+    pub name: String,
+    /// The class the reply must carry in option 60 for the firmware to believe it.
+    pub class: &'static str,
+}
+
+impl BootServer {
+    /// `http://address:port`, without a slash at the end.
+    pub fn base_url(&self) -> String {
+        format!("http://{}:{}", self.address, self.http_port)
+    }
+
+    /// Where iPXE fetches the script for one machine. iPXE itself fills in `${uuid}`: it knows the byte order that its
+    /// SMBIOS has, which option 97 does not tell.
+    pub fn script_url(&self, mac: MacAddr) -> String {
+        format!("{}/boot/ipxe?mac={mac}&uuid=${{uuid}}", self.base_url())
+    }
+
+    /// The file for this client.
+    ///
+    /// # Errors
+    /// [`Silence`] for one that does not netboot, or whose architecture has no loader here.
+    pub fn boot_file(&self, request: &Request) -> Result<BootFile, Silence> {
+        let tftp = |name: &str| Ok(BootFile { name: name.to_owned(), class: "PXEClient" });
+        let http = |name: &str| Ok(BootFile { name: format!("{}/boot/{name}", self.base_url()), class: "HTTPClient" });
+        match (request.client, request.arch) {
+            (Client::Ordinary, _) => Err(Silence::NotNetbooting),
+            (Client::Ipxe, _) => Ok(BootFile { name: self.script_url(request.mac), class: "PXEClient" }),
+            (Client::Pxe, Some(0)) => tftp(BIOS_LOADER),
+            // 7 by the registry's errata, 9 by its text: firmware sends either for x86-64 UEFI.
+            (Client::Pxe, Some(7 | 9)) => tftp(UEFI_LOADER),
+            (Client::Pxe, Some(11)) if self.arm64 => tftp(ARM64_LOADER),
+            (Client::Http, Some(16)) => http(UEFI_LOADER),
+            (Client::Http, Some(19)) if self.arm64 => http(ARM64_LOADER),
+            (Client::Pxe, Some(11)) | (Client::Http, Some(19)) => Err(Silence::NoArm64Loader),
+            (Client::Pxe, Some(6)) | (Client::Http, Some(15)) => Err(Silence::Uefi32),
+            (_, Some(arch)) => Err(Silence::Architecture(arch)),
+            (_, None) => Err(Silence::NoArchitecture),
+        }
+    }
+}

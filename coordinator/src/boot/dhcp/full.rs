@@ -1,0 +1,177 @@
+//! The full DHCP server's decisions (RFC 2131): the only server of its network, so what it does not know it refuses.
+
+use std::{net::Ipv4Addr, time::Duration};
+
+use dhcproto::v4::{DhcpOption, Flags, MessageType};
+
+use super::bootfile::BootServer;
+use super::leases::Pool;
+use super::packet::{Client, Request};
+use super::reply::{Destination, Reply};
+use super::{Silence, Standing};
+
+/// What the server tells its clients about their network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Network {
+    /// Option 1.
+    pub netmask: Ipv4Addr,
+    /// Option 3.
+    pub router: Option<Ipv4Addr>,
+    /// Option 6.
+    pub dns: Vec<Ipv4Addr>,
+    /// How long an address is given for; at most `u32::MAX` seconds.
+    pub lease: Duration,
+}
+
+impl Network {
+    /// Whether both addresses are in one subnet of this netmask.
+    pub fn same_subnet(&self, a: Ipv4Addr, b: Ipv4Addr) -> bool {
+        let mask = u32::from(self.netmask);
+        u32::from(a) & mask == u32::from(b) & mask
+    }
+
+    /// The subnet's own and its broadcast address, by an address in it: no machine may have either.
+    pub fn reserved(&self, inside: Ipv4Addr) -> [Ipv4Addr; 2] {
+        let mask = u32::from(self.netmask);
+        [Ipv4Addr::from(u32::from(inside) & mask), Ipv4Addr::from(u32::from(inside) | !mask)]
+    }
+}
+
+/// Answers a packet that came to port 67, changing the pool accordingly.
+///
+/// # Errors
+/// [`Silence`] with the reason.
+pub fn answer(
+    request: &Request,
+    standing: Standing,
+    pool: &mut Pool,
+    network: &Network,
+    server: &BootServer,
+    now: u64,
+) -> Result<Reply, Silence> {
+    standing.check()?;
+    if !request.giaddr.is_unspecified() && !network.same_subnet(request.giaddr, server.address) {
+        return Err(Silence::Relayed(request.giaddr));
+    }
+    match request.kind {
+        MessageType::Discover => {
+            let address = pool.offer(request.mac, request.requested, now).ok_or(Silence::NoAddress)?;
+            lease_reply(request, MessageType::Offer, address, network, server)
+        }
+        MessageType::Request => on_request(request, pool, network, server, now),
+        MessageType::Inform => {
+            let mut reply = Reply::new(request, MessageType::Ack, server, destination(request));
+            add_network(&mut reply, network);
+            add_boot(&mut reply, request, server)?;
+            Ok(reply)
+        }
+        MessageType::Decline => {
+            let ours = request.server_id.is_none_or(|id| id == server.address);
+            if let Some(address) = request.requested.filter(|_| ours) {
+                pool.decline(request.mac, address, now);
+            }
+            Err(Silence::Kind)
+        }
+        MessageType::Release => {
+            pool.release(request.mac, request.ciaddr);
+            Err(Silence::Kind)
+        }
+        _ => Err(Silence::Kind),
+    }
+}
+
+fn on_request(
+    request: &Request,
+    pool: &mut Pool,
+    network: &Network,
+    server: &BootServer,
+    now: u64,
+) -> Result<Reply, Silence> {
+    if let Some(id) = request.server_id
+        && id != server.address
+    {
+        pool.withdraw(request.mac);
+        return Err(Silence::OtherServer(id));
+    }
+    // Selecting and rebooting clients name the address in option 50, renewing ones have it already.
+    let Some(address) = request.requested.or(Some(request.ciaddr).filter(|a| !a.is_unspecified())) else {
+        return nak(request, server);
+    };
+    if !pool.bind(request.mac, address, network.lease, now) {
+        return nak(request, server);
+    }
+    lease_reply(request, MessageType::Ack, address, network, server)
+}
+
+fn lease_reply(
+    request: &Request,
+    kind: MessageType,
+    address: Ipv4Addr,
+    network: &Network,
+    server: &BootServer,
+) -> Result<Reply, Silence> {
+    let mut reply = Reply::new(request, kind, server, destination(request));
+    reply.message.set_yiaddr(address);
+    let seconds = u32::try_from(network.lease.as_secs()).unwrap_or(u32::MAX);
+    let options = reply.message.opts_mut();
+    options.insert(DhcpOption::AddressLeaseTime(seconds));
+    options.insert(DhcpOption::Renewal(seconds / 2));
+    options.insert(DhcpOption::Rebinding(seconds / 8 * 7));
+    add_network(&mut reply, network);
+    add_boot(&mut reply, request, server)?;
+    Ok(reply)
+}
+
+fn add_network(reply: &mut Reply, network: &Network) {
+    let options = reply.message.opts_mut();
+    options.insert(DhcpOption::SubnetMask(network.netmask));
+    if let Some(router) = network.router {
+        options.insert(DhcpOption::Router(vec![router]));
+    }
+    if !network.dns.is_empty() {
+        options.insert(DhcpOption::DomainNameServer(network.dns.clone()));
+    }
+}
+
+/// Boot options for whoever netboots. A client that has no loader here still gets its address: its own firmware then
+/// says that there is nothing to boot, and goes on to the disk.
+fn add_boot(reply: &mut Reply, request: &Request, server: &BootServer) -> Result<(), Silence> {
+    if request.client == Client::Ordinary {
+        return Ok(());
+    }
+    match server.boot_file(request) {
+        Ok(file) => reply.add_boot(request, &file, server, true),
+        Err(reason) => {
+            tracing::warn!(service = "dhcp", mac = %request.mac, %reason, "gets an address, but nothing to boot");
+            Ok(())
+        }
+    }
+}
+
+/// A refusal: the client starts over at once, instead of using an address that is not its own.
+fn nak(request: &Request, server: &BootServer) -> Result<Reply, Silence> {
+    let to = match request.giaddr {
+        relay if !relay.is_unspecified() => Destination::Relay(relay),
+        // Always broadcast: the client's address is exactly what is in doubt.
+        _ => Destination::Broadcast,
+    };
+    let mut reply = Reply::new(request, MessageType::Nak, server, to);
+    reply.message.set_ciaddr(Ipv4Addr::UNSPECIFIED);
+    if matches!(to, Destination::Relay(_)) {
+        // RFC 2131, 4.3.2: the relay must broadcast it too.
+        reply.message.set_flags(Flags::new(request.flags).set_broadcast());
+    }
+    Ok(reply)
+}
+
+/// Broadcast reaches every client that has no address yet, also those that did not ask for it; sending to an address that
+/// the client does not answer ARP for would need raw sockets and gains nothing on a lab network.
+fn destination(request: &Request) -> Destination {
+    if !request.giaddr.is_unspecified() {
+        Destination::Relay(request.giaddr)
+    } else if !request.ciaddr.is_unspecified() && !request.broadcast {
+        Destination::Client(request.ciaddr)
+    } else {
+        Destination::Broadcast
+    }
+}

@@ -1,0 +1,277 @@
+//! The addresses of the full server: who has which, until when. Pure: time comes in, nothing is read or written.
+//!
+//! A lease belongs to an Ethernet address, not to a client identifier: firmware, iPXE, agent and installed system each
+//! send another identifier and must all get the same address. Which one is settled by a hash, so that a machine keeps its
+//! address even when every lease was lost.
+
+use std::{collections::BTreeMap, net::Ipv4Addr, time::Duration};
+
+use landfall_api::MacAddr;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::config::AddressRange;
+
+/// An offer that nobody takes up is free again after this.
+pub const OFFER_LIFE: Duration = Duration::from_secs(60);
+/// An address that a client found in use by somebody else is left alone for this long.
+pub const DECLINED_LIFE: Duration = Duration::from_secs(600);
+/// The widest range: bounds the memory and the lease file (about 1 MB).
+pub const MAX_RANGE: u32 = 1 << 14;
+
+/// What an address is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LeaseState {
+    /// Offered, not asked for yet.
+    Offered,
+    /// Given.
+    Bound,
+    /// Somebody else uses it.
+    Declined,
+}
+
+/// One address in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// Whose it is; of a declined one, who declined it.
+    pub mac: MacAddr,
+    /// What it is doing.
+    pub state: LeaseState,
+    /// Unix time in seconds from which it is free again.
+    pub until: u64,
+}
+
+/// Why a range cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct RangeError(String);
+
+/// The addresses of one range.
+#[derive(Debug, Clone)]
+pub struct Pool {
+    first: u32,
+    count: u32,
+    excluded: Vec<Ipv4Addr>,
+    leases: BTreeMap<Ipv4Addr, Lease>,
+    by_mac: BTreeMap<MacAddr, Ipv4Addr>,
+}
+
+impl Pool {
+    /// An empty pool. `excluded` addresses (servers, routers) are never given out.
+    ///
+    /// # Errors
+    /// [`RangeError`] for a range that is too wide.
+    pub fn new(range: AddressRange, excluded: Vec<Ipv4Addr>) -> Result<Self, RangeError> {
+        let first = u32::from(range.first);
+        let width = u32::from(range.last).checked_sub(first).filter(|w| *w < MAX_RANGE);
+        let Some(width) = width else {
+            return Err(RangeError(format!("{}-{} has more than {MAX_RANGE} addresses", range.first, range.last)));
+        };
+        Ok(Self { first, count: width + 1, excluded, leases: BTreeMap::new(), by_mac: BTreeMap::new() })
+    }
+
+    /// Takes in kept leases. Those outside the range, or contradicting an earlier one, are left out.
+    pub fn restore(&mut self, kept: impl IntoIterator<Item = (Ipv4Addr, Lease)>) {
+        for (address, lease) in kept {
+            if !self.usable(address) || self.leases.contains_key(&address) {
+                continue;
+            }
+            if lease.state != LeaseState::Declined {
+                if self.by_mac.contains_key(&lease.mac) {
+                    continue;
+                }
+                self.by_mac.insert(lease.mac, address);
+            }
+            self.leases.insert(address, lease);
+        }
+    }
+
+    /// Every lease that is worth keeping over a restart: offers are not.
+    pub fn kept(&self) -> BTreeMap<Ipv4Addr, Lease> {
+        self.leases.iter().filter(|(_, l)| l.state != LeaseState::Offered).map(|(a, l)| (*a, *l)).collect()
+    }
+
+    /// Whether the address may be given out at all.
+    pub fn usable(&self, address: Ipv4Addr) -> bool {
+        let offset = u32::from(address).wrapping_sub(self.first);
+        offset < self.count && !self.excluded.contains(&address)
+    }
+
+    /// Who has the address now, if it is leased.
+    pub fn holder(&self, address: Ipv4Addr, now: u64) -> Option<MacAddr> {
+        let lease = self.leases.get(&address)?;
+        (lease.state == LeaseState::Bound && lease.until > now).then_some(lease.mac)
+    }
+
+    /// The address this client would get: its own, else the one its hash points at, else the next free one. Reserves it for
+    /// [`OFFER_LIFE`]. `None` when every address is taken.
+    pub fn offer(&mut self, mac: MacAddr, wanted: Option<Ipv4Addr>, now: u64) -> Option<Ipv4Addr> {
+        if let Some(address) = self.by_mac.get(&mac).copied() {
+            // A bound lease stays bound: a machine that restarts discovers anew while its lease runs.
+            let lease = self.leases.get(&address).copied()?;
+            if lease.state == LeaseState::Offered || lease.until <= now {
+                self.set(address, mac, LeaseState::Offered, now + OFFER_LIFE.as_secs());
+            }
+            return Some(address);
+        }
+        let start = hash(mac) % self.count;
+        let by_hash = (0..self.count).map(|i| Ipv4Addr::from(self.first + (start + i) % self.count));
+        let address = wanted.into_iter().chain(by_hash).find(|a| self.free(*a, now))?;
+        self.set(address, mac, LeaseState::Offered, now + OFFER_LIFE.as_secs());
+        Some(address)
+    }
+
+    /// Gives the address to the client until `now + life`, if it is the client's or free. The client's other address, if it
+    /// had one, becomes free. Says whether it was given.
+    pub fn bind(&mut self, mac: MacAddr, address: Ipv4Addr, life: Duration, now: u64) -> bool {
+        let own = self.by_mac.get(&mac) == Some(&address);
+        if !own && !self.free(address, now) {
+            return false;
+        }
+        self.set(address, mac, LeaseState::Bound, now + life.as_secs());
+        true
+    }
+
+    /// Takes an offer back that the client did not choose.
+    pub fn withdraw(&mut self, mac: MacAddr) {
+        if let Some(address) = self.by_mac.get(&mac).copied()
+            && self.leases.get(&address).is_some_and(|l| l.state == LeaseState::Offered)
+        {
+            self.leases.remove(&address);
+            self.by_mac.remove(&mac);
+        }
+    }
+
+    /// The client gives its address back. Says whether it had it.
+    pub fn release(&mut self, mac: MacAddr, address: Ipv4Addr) -> bool {
+        if self.by_mac.get(&mac) != Some(&address) {
+            return false;
+        }
+        self.by_mac.remove(&mac);
+        self.leases.remove(&address);
+        true
+    }
+
+    /// The client found its address in use by somebody else. Says whether it was the client's to decline.
+    pub fn decline(&mut self, mac: MacAddr, address: Ipv4Addr, now: u64) -> bool {
+        if self.by_mac.get(&mac) != Some(&address) {
+            return false;
+        }
+        self.by_mac.remove(&mac);
+        let until = now + DECLINED_LIFE.as_secs();
+        self.leases.insert(address, Lease { mac, state: LeaseState::Declined, until });
+        true
+    }
+
+    fn free(&self, address: Ipv4Addr, now: u64) -> bool {
+        self.usable(address) && self.leases.get(&address).is_none_or(|l| l.until <= now)
+    }
+
+    /// Keeps both maps in step: one address a client, one client an address.
+    fn set(&mut self, address: Ipv4Addr, mac: MacAddr, state: LeaseState, until: u64) {
+        if let Some(old) = self.by_mac.insert(mac, address)
+            && old != address
+        {
+            self.leases.remove(&old);
+        }
+        if let Some(before) = self.leases.insert(address, Lease { mac, state, until })
+            && before.mac != mac
+            && self.by_mac.get(&before.mac) == Some(&address)
+        {
+            self.by_mac.remove(&before.mac);
+        }
+    }
+}
+
+/// The same in every version and on every host, unlike the standard library's hashes.
+fn hash(mac: MacAddr) -> u32 {
+    let digest = Sha256::digest(mac.0);
+    u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]])
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn pool(last: u8) -> Pool {
+        let range = AddressRange { first: Ipv4Addr::new(10, 0, 0, 10), last: Ipv4Addr::new(10, 0, 0, last) };
+        Pool::new(range, vec![Ipv4Addr::new(10, 0, 0, 11)]).unwrap()
+    }
+
+    fn mac(n: u8) -> MacAddr {
+        MacAddr([0x52, 0x54, 0, 0, 0, n])
+    }
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn a_machine_gets_the_same_address_after_every_lease_was_lost() {
+        let first = pool(200).offer(mac(7), None, 0).unwrap();
+        assert_eq!(pool(200).offer(mac(7), None, 999).unwrap(), first);
+    }
+
+    #[test]
+    fn a_full_range_gives_nothing_until_a_lease_ends() {
+        let mut pool = pool(12); // 10.0.0.10 and 10.0.0.12; .11 is excluded
+        for n in 1..=2 {
+            let address = pool.offer(mac(n), None, 0).unwrap();
+            assert!(pool.bind(mac(n), address, HOUR, 0));
+        }
+        assert_eq!(pool.offer(mac(3), None, 3599), None);
+        assert!(pool.offer(mac(3), None, 3600).is_some());
+    }
+
+    #[test]
+    fn a_declined_address_is_left_alone_and_the_client_gets_another() {
+        let mut pool = pool(20);
+        let address = pool.offer(mac(1), None, 0).unwrap();
+        assert!(pool.bind(mac(1), address, HOUR, 0));
+        assert!(!pool.decline(mac(2), address, 1), "only its holder may decline it");
+        assert!(pool.decline(mac(1), address, 1));
+        assert_ne!(pool.offer(mac(1), Some(address), 2).unwrap(), address);
+    }
+
+    #[test]
+    fn a_range_too_wide_is_refused() {
+        let range = AddressRange { first: Ipv4Addr::new(10, 0, 0, 0), last: Ipv4Addr::new(10, 255, 0, 0) };
+        assert!(Pool::new(range, vec![]).is_err());
+    }
+
+    proptest! {
+        /// Whatever clients do, no two hold one address, none holds two, and none holds one outside the range.
+        #[test]
+        fn leases_never_conflict(steps in prop::collection::vec((0u8..6, 1u8..12, 5u8..25, 0u64..5000), 1..200)) {
+            let mut pool = pool(18);
+            let mut now = 0;
+            let mut bound: BTreeMap<MacAddr, (Ipv4Addr, u64)> = BTreeMap::new();
+            for (what, who, last, wait) in steps {
+                now += wait;
+                let (mac, address) = (mac(who), Ipv4Addr::new(10, 0, 0, last));
+                match what {
+                    0 => { pool.offer(mac, Some(address), now); }
+                    1 | 2 => if pool.bind(mac, address, HOUR, now) { bound.insert(mac, (address, now + 3600)); },
+                    3 => if pool.release(mac, address) { bound.remove(&mac); },
+                    4 => if pool.decline(mac, address, now) { bound.remove(&mac); },
+                    _ => {
+                        let kept = pool.kept();
+                        pool = self::pool(18);
+                        pool.restore(kept);
+                    }
+                }
+                bound.retain(|_, (_, until)| *until > now);
+                let mut seen = BTreeMap::new();
+                for (mac, (address, _)) in &bound {
+                    prop_assert!(pool.usable(*address));
+                    prop_assert_eq!(pool.holder(*address, now), Some(*mac));
+                    prop_assert!(seen.insert(*address, *mac).is_none());
+                }
+                for (mac, address) in &pool.by_mac {
+                    prop_assert_eq!(pool.leases.get(address).map(|l| l.mac), Some(*mac));
+                }
+            }
+        }
+    }
+}

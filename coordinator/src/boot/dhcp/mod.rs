@@ -1,0 +1,165 @@
+//! DHCP: ProxyDHCP beside somebody else's server, or the only server of a lab network.
+//!
+//! The decisions are pure ([`proxy`], [`full`]): a parsed [`packet::Request`] in, a [`reply::Reply`] or a [`Silence`] with
+//! its reason out. [`service`] owns the sockets and the log, [`leases`] the addresses. What goes to whom:
+//!
+//! | client | by | gets |
+//! |---|---|---|
+//! | PXE firmware | option 60 `PXEClient`, 93 | a loader by TFTP |
+//! | UEFI HTTP Boot | option 60 `HTTPClient`, 93 | the loader's URL |
+//! | iPXE, in ROM or loaded by us | option 77 `iPXE` | the URL of its machine's script |
+//! | anything else | | an address, if this is the only server |
+//!
+//! A machine that nobody described gets no answer at all, unless `dhcp.discovery` is on.
+
+pub mod bootfile;
+pub mod full;
+pub mod lease_file;
+pub mod leases;
+pub mod packet;
+pub mod probe;
+pub mod proxy;
+pub mod reply;
+pub mod service;
+pub mod socket;
+
+use std::{io, net::Ipv4Addr, path::PathBuf, time::Duration};
+
+/// Why a packet gets no answer. Every one is logged.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Silence {
+    /// Too short, or without the magic cookie.
+    #[error("not a DHCP packet")]
+    NotDhcp,
+    /// A server's reply.
+    #[error("a reply, not a request")]
+    NotARequest,
+    /// No unicast Ethernet address of 6 bytes.
+    #[error("the client's hardware address is not a unicast Ethernet address")]
+    NotEthernet,
+    /// No option 53.
+    #[error("plain BOOTP, without a message type")]
+    Bootp,
+    /// A message type that servers do not answer here.
+    #[error("this kind of message needs no answer")]
+    Kind,
+    /// An ordinary DHCP client where only boot information is given.
+    #[error("does not netboot")]
+    NotNetbooting,
+    /// Nobody described it, and discovery is off.
+    #[error("no machine has this address; describe it with `landfall apply`, or set dhcp.discovery")]
+    UnknownMachine,
+    /// The client chose another server.
+    #[error("meant for the DHCP server {0}")]
+    OtherServer(Ipv4Addr),
+    /// 32-bit UEFI.
+    #[error("32-bit UEFI (architecture 6 or 15) is not supported; switch the firmware to 64-bit UEFI or to BIOS")]
+    Uefi32,
+    /// arm64 UEFI without a loader to give it.
+    #[error("arm64 UEFI, and boot.bootloaders has no snponly-arm64.efi")]
+    NoArm64Loader,
+    /// No loader for this one.
+    #[error("no loader for client architecture {0}")]
+    Architecture(u16),
+    /// The client did not say what it is.
+    #[error("netboots, but names no architecture (option 93)")]
+    NoArchitecture,
+    /// The relay is in a subnet that there is no range for.
+    #[error("relayed by {0}, which is outside the subnet that dhcp.range serves")]
+    Relayed(Ipv4Addr),
+    /// Every address is taken.
+    #[error("every address of dhcp.range is taken; widen it")]
+    NoAddress,
+    /// The reply does not fit its fields.
+    #[error("the boot URL is longer than DHCP's 127 bytes")]
+    UrlTooLong,
+    /// The machine's document could not be looked up in time.
+    #[error("the machine could not be looked up: {0}")]
+    Lookup(String),
+}
+
+/// Why the DHCP service cannot start or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum DhcpError {
+    /// The configuration lacks something that the mode needs, or contradicts itself.
+    #[error("{key}: {what}; {hint}")]
+    Config {
+        /// The key, dotted.
+        key: &'static str,
+        /// What is wrong.
+        what: String,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// A socket cannot be had.
+    #[error(
+        "cannot listen for DHCP on {interface} port {port}; is another DHCP server or client running on this host?"
+    )]
+    Bind {
+        /// The interface.
+        interface: String,
+        /// The UDP port.
+        port: u16,
+        /// Why.
+        source: io::Error,
+    },
+    /// Another server answers there.
+    #[error(
+        "another DHCP server, {server}, answers on {interface}; two would fight: stop it, or set dhcp.mode = \"proxy\" to \
+         work beside it"
+    )]
+    OtherServer {
+        /// Its address.
+        server: Ipv4Addr,
+        /// The interface.
+        interface: String,
+    },
+    /// The question whether there is another server could not be asked.
+    #[error("cannot ask on {interface} whether there is another DHCP server")]
+    Probe {
+        /// The interface.
+        interface: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The kept leases cannot be read.
+    #[error("cannot read the kept leases {path}; mend or remove the file (addresses may then change)")]
+    Leases {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Receiving failed for good.
+    #[error("receiving DHCP packets on {interface} failed")]
+    Receive {
+        /// The interface.
+        interface: String,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// How long one look-up of a machine may hold up the service.
+pub(crate) const LOOKUP_LIMIT: Duration = Duration::from_secs(2);
+
+/// Whether the packet's sender is served at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// A document describes it.
+    Known,
+    /// None does, but discovery is on.
+    Discovered,
+    /// None does.
+    Stranger,
+}
+
+impl Standing {
+    /// Refuses strangers.
+    ///
+    /// # Errors
+    /// [`Silence::UnknownMachine`] for a stranger.
+    pub fn check(self) -> Result<(), Silence> {
+        if self == Self::Stranger { Err(Silence::UnknownMachine) } else { Ok(()) }
+    }
+}

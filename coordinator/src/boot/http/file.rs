@@ -1,0 +1,138 @@
+//! Serving one file from disk, whole or in part.
+//!
+//! Own code instead of tower-http's `ServeDir`, which knows neither `ETag` nor `If-Range`: an image that was replaced
+//! between two halves of a resumed download would be glued together.
+
+use std::{
+    io::{self, SeekFrom},
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    time::{Duration, UNIX_EPOCH},
+};
+
+use axum::{body::Body, response::Response};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use tokio::{
+    fs::File,
+    io::{AsyncReadExt, AsyncSeekExt},
+};
+use tokio_util::io::ReaderStream;
+
+use super::range::{Selection, Version, http_date, select};
+
+/// One read from the disk: few system calls, and little memory a connection.
+const CHUNK: usize = 128 << 10;
+
+/// The path below `root` that a URL path names; `None` for anything that could lead outside, or that hides.
+///
+/// Links inside the directory are followed: whoever may make them there may also copy the file.
+pub fn below(root: &Path, url_path: &str) -> Option<PathBuf> {
+    let mut path = root.to_owned();
+    for part in url_path.split('/') {
+        if part.is_empty() || part.starts_with('.') || part.contains(['\\', '\0']) {
+            return None;
+        }
+        path.push(part);
+    }
+    Some(path)
+}
+
+/// The response for a GET or HEAD of the file.
+pub async fn respond(path: &Path, request: &HeaderMap) -> Response {
+    match open(path).await {
+        Ok((file, version)) => match part(file, &version, select(request, &version)).await {
+            Ok(response) => response,
+            Err(error) => failed(path, &error),
+        },
+        Err(error) => failed(path, &error),
+    }
+}
+
+fn failed(path: &Path, error: &io::Error) -> Response {
+    let (status, text) = match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => (StatusCode::NOT_FOUND, "no such file\n"),
+        _ => {
+            tracing::error!(service = "http", file = %path.display(), %error, "a file could not be served");
+            (StatusCode::INTERNAL_SERVER_ERROR, "the file cannot be read; the coordinator's log says why\n")
+        }
+    };
+    plain(status, text)
+}
+
+/// A short text answer.
+pub fn plain(status: StatusCode, text: impl Into<String>) -> Response {
+    let mut response = Response::new(Body::from(text.into()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}
+
+async fn open(path: &Path) -> io::Result<(File, Version)> {
+    // Asked before opening: opening a FIFO would wait for its writer.
+    if !tokio::fs::metadata(path).await?.is_file() {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    let file = File::open(path).await?;
+    let meta = file.metadata().await?;
+    let changed = u64::try_from(meta.mtime()).unwrap_or(0);
+    // Inode and change time as well: a replaced file differs even if its size and its (settable) mtime do not.
+    let etag = format!(
+        "\"{:x}-{:x}.{:x}-{:x}-{:x}.{:x}\"",
+        meta.len(),
+        meta.mtime(),
+        meta.mtime_nsec(),
+        meta.ino(),
+        meta.ctime(),
+        meta.ctime_nsec()
+    );
+    Ok((file, Version { length: meta.len(), etag, modified: UNIX_EPOCH + Duration::from_secs(changed) }))
+}
+
+async fn part(mut file: File, version: &Version, selection: Selection) -> io::Result<Response> {
+    let (status, start, length) = match selection {
+        Selection::Whole => (StatusCode::OK, 0, version.length),
+        Selection::Part { start, end } => (StatusCode::PARTIAL_CONTENT, start, end - start + 1),
+        Selection::Unsatisfiable => (StatusCode::RANGE_NOT_SATISFIABLE, 0, 0),
+        Selection::NotModified => (StatusCode::NOT_MODIFIED, 0, 0),
+    };
+    let body = if length > 0 {
+        file.seek(SeekFrom::Start(start)).await?;
+        Body::from_stream(ReaderStream::with_capacity(file.take(length), CHUNK))
+    } else {
+        Body::empty()
+    };
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    let value = |text: String| HeaderValue::try_from(text).map_err(io::Error::other);
+    headers.insert(header::ETAG, value(version.etag.clone())?);
+    headers.insert(header::LAST_MODIFIED, value(http_date(version.modified))?);
+    headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    match selection {
+        Selection::NotModified => return Ok(response),
+        Selection::Part { start, end } => {
+            headers.insert(header::CONTENT_RANGE, value(format!("bytes {start}-{end}/{}", version.length))?);
+        }
+        Selection::Unsatisfiable => {
+            headers.insert(header::CONTENT_RANGE, value(format!("bytes */{}", version.length))?);
+        }
+        Selection::Whole => {}
+    }
+    headers.insert(header::CONTENT_LENGTH, length.into());
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_outside_the_directory_or_hidden_in_it_has_a_path() {
+        let root = Path::new("/images");
+        assert_eq!(below(root, "a/b.img").unwrap(), Path::new("/images/a/b.img"));
+        for bad in ["", "/etc/passwd", "..", "a/../../b", "a//b", "a/", ".hidden", "a/.b", "a\\b", "a\0b", "./a"] {
+            assert_eq!(below(root, bad), None, "{bad:?}");
+        }
+    }
+}

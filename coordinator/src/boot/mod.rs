@@ -1,0 +1,127 @@
+//! Boot services: everything a machine talks to from its firmware's first packet to the agent's first.
+//!
+//! [`dhcp`] names the loader, [`tftp`] serves it, [`http`] serves the script, the boot image, OS images and metadata.
+//! They know machines only through [`policy::BootPolicy`], and nothing they serve is secret, except the one-time boot
+//! token inside a script.
+//!
+//! With the coordinator down a machine boots its own disk: there is then no boot offer at all, and firmware goes on to
+//! its next device. Everything that a machine may already have been told to fetch is tried a bounded number of times.
+
+pub mod dhcp;
+pub mod http;
+pub mod neighbours;
+pub mod policy;
+pub mod tftp;
+
+use std::{io, net::SocketAddr, sync::Arc};
+
+use tokio::{net::TcpListener, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use self::{
+    dhcp::{DhcpError, service::DhcpService},
+    http::{
+        BootHttp,
+        script::{AgentBoot, KernelArgsError, check_kernel_args},
+    },
+    neighbours::Neighbours,
+    policy::BootPolicy,
+    tftp::{TftpError, TftpService},
+};
+use crate::config::Config;
+
+/// Why the boot services cannot start or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum BootError {
+    /// The configured kernel arguments would not survive iPXE.
+    #[error(transparent)]
+    KernelArgs(#[from] KernelArgsError),
+    /// DHCP.
+    #[error(transparent)]
+    Dhcp(#[from] DhcpError),
+    /// TFTP.
+    #[error(transparent)]
+    Tftp(#[from] TftpError),
+    /// The plain HTTP port cannot be had.
+    #[error("cannot listen for HTTP on {listen}; is another program using the port?")]
+    HttpBind {
+        /// The address.
+        listen: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// Accepting connections failed for good.
+    #[error("accepting HTTP connections failed")]
+    Http(#[source] io::Error),
+    /// A service panicked.
+    #[error("a boot service ended unexpectedly")]
+    Panicked(#[source] tokio::task::JoinError),
+}
+
+/// Every boot service, bound and checked: from here on nothing about the configuration can fail.
+pub struct BootServices {
+    dhcp: Option<DhcpService>,
+    tftp: Option<TftpService>,
+    listener: TcpListener,
+    router: axum::Router,
+}
+
+impl BootServices {
+    /// Binds every port. With `dhcp.mode = "full"` it first asks the network for another DHCP server, which takes 3 s.
+    /// `ca_pins` (`sha256:…`) go onto the agents' command line.
+    ///
+    /// # Errors
+    /// [`BootError`] saying which service and why; nothing is left listening.
+    pub async fn start(config: &Config, policy: Arc<dyn BootPolicy>, ca_pins: Vec<String>) -> Result<Self, BootError> {
+        check_kernel_args(&config.boot.kernel_args)?;
+        let neighbours = Neighbours::default();
+        let listen = config.http.listen;
+        let listener = TcpListener::bind(listen).await.map_err(|source| BootError::HttpBind { listen, source })?;
+        let tftp = if config.tftp.enabled {
+            let directory = config.boot.bootloaders.clone();
+            Some(TftpService::start(config.tftp.listen, directory, config.advertise, neighbours.clone()).await?)
+        } else {
+            None
+        };
+        let dhcp = DhcpService::start(config, policy.clone()).await?;
+        if let Some(leases) = dhcp.as_ref().and_then(DhcpService::leases) {
+            neighbours.learn(leases);
+        }
+        let agent = AgentBoot {
+            http_url: config.http_url(),
+            tls_url: config.tls_url(),
+            ca_pins,
+            kernel_args: config.boot.kernel_args.clone(),
+        };
+        let router = http::router(Arc::new(BootHttp { files: config.boot.clone(), agent, policy, neighbours }));
+        Ok(Self { dhcp, tftp, listener, router })
+    }
+
+    /// Serves until cancelled. When one service fails the others are stopped too: half a boot chain helps nobody.
+    ///
+    /// # Errors
+    /// [`BootError`] of the service that failed first.
+    pub async fn run(self, cancel: CancellationToken) -> Result<(), BootError> {
+        let cancel = cancel.child_token();
+        let mut services: JoinSet<Result<(), BootError>> = JoinSet::new();
+        if let Some(dhcp) = self.dhcp {
+            let cancel = cancel.clone();
+            services.spawn(async move { Ok(dhcp.run(cancel).await?) });
+        }
+        if let Some(tftp) = self.tftp {
+            let cancel = cancel.clone();
+            services.spawn(async move { Ok(tftp.run(cancel).await?) });
+        }
+        let (listener, router, stop) = (self.listener, self.router, cancel.clone());
+        services.spawn(async move { http::serve::serve(listener, router, stop).await.map_err(BootError::Http) });
+        let mut outcome = Ok(());
+        while let Some(ended) = services.join_next().await {
+            // The first failure is the cause, later ones its consequence.
+            if let (Err(error), true) = (ended.unwrap_or_else(|e| Err(BootError::Panicked(e))), outcome.is_ok()) {
+                outcome = Err(error);
+            }
+            cancel.cancel();
+        }
+        outcome
+    }
+}
