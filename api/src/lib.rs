@@ -29,7 +29,8 @@ pub use document::{API_VERSION, Condition, ConditionStatus, Document, Kind, Meta
 pub use error::{ErrorCode, Problem};
 pub use facts::{CpuFacts, DiskFacts, FirmwareFacts, FirmwareMode, MachineFacts, NicFacts, SmbiosFacts};
 pub use machine::{
-    DiskId, DiskReceipt, IdentitySpec, Machine, MachinePhase, MachineSpec, MachineStatus, Receipt, ReceiptState, SessionHolder,
+    DiskId, DiskReceipt, IdentitySpec, Machine, MachinePhase, MachineSpec, MachineStatus, Receipt, ReceiptState,
+    SessionHolder,
 };
 pub use nearest::nearest;
 pub use openapi::openapi;
@@ -39,8 +40,8 @@ pub use selector::{DiskSelector, SelectorError};
 pub use template::{Parameter, Template, TemplateSpec, TemplateStatus};
 pub use validate::{is_dns_label, validate_actions};
 pub use wire::{
-    API_PATH, ApplyOutcome, ApplyResponse, EventRecord, List, ListMetadata, LogRecord, ProvisionRequest, WatchLine,
-    WatchType,
+    API_PATH, ApplyOutcome, ApplyResponse, EventRecord, List, ListMetadata, LogRecord, ProvisionRequest, SERVER_NAME,
+    WatchLine, WatchType,
 };
 pub use workflow::{
     ActionState, ActionStatus, Authority, Progress, Workflow, WorkflowPhase, WorkflowSpec, WorkflowStatus,

@@ -13,6 +13,10 @@ use crate::Problem;
 /// The path under which the documents live.
 pub const API_PATH: &str = "/apis/landfall.dev/v1alpha1";
 
+/// The fixed logical name in the coordinator's server certificate. Clients check this, never an address. The agent's
+/// contract has the same constant; a test of the coordinator holds them together.
+pub const SERVER_NAME: &str = "coordinator.landfall.internal";
+
 /// What an apply did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
