@@ -1,0 +1,153 @@
+//! May this disk be written? The compare of compare-and-swap, and the rule for disks that are not blank. Pure.
+
+use landfall_api::{DiskReceipt, Receipt, ReceiptState};
+
+use crate::{WriteError, WriteRequest};
+
+/// What the receipts say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Decision {
+    /// Write.
+    Write,
+    /// This very action has committed already.
+    AlreadyDone,
+}
+
+/// Decides by the mark found on the disk and by what else was found there (`content`; `None`: blank).
+pub(crate) fn authorise(
+    request: &WriteRequest,
+    found: Option<&DiskReceipt>,
+    content: Option<&str>,
+) -> Result<Decision, WriteError> {
+    let device = || request.disk.id.name.clone();
+    let found = found.map(|mark| &mark.receipt);
+    let intent = &request.receipt;
+    let same_run = |r: &Receipt| {
+        (r.machine_uid, r.workflow_uid, r.action_index)
+            == (intent.machine_uid, intent.workflow_uid, intent.action_index)
+    };
+    if let Some(receipt) = found.filter(|r| same_run(r)) {
+        // Even --force is no reason to write the same thing twice: it was said for this run, and the run has done it.
+        if receipt.state == ReceiptState::Done && receipt.image_digest == request.digest.digest() {
+            return Ok(Decision::AlreadyDone);
+        }
+        if receipt.state == ReceiptState::Intent {
+            return Ok(Decision::Write);
+        }
+    }
+    if request.force {
+        return Ok(Decision::Write);
+    }
+    let expected = request.expected.iter().find(|mark| mark.disk.same_disk(&request.disk.id)).map(|mark| &mark.receipt);
+    let agree = match (found, expected) {
+        (None, None) => true,
+        (Some(found), Some(expected)) => same_mark(found, expected),
+        (None, Some(_)) | (Some(_), None) => false,
+    };
+    if !agree {
+        return Err(WriteError::ReceiptMismatch { device: device(), found: words(found), expected: words(expected) });
+    }
+    match content {
+        Some(content) if found.is_none() && !request.person_authorised => {
+            Err(WriteError::NotBlank { device: device(), found: content.to_owned() })
+        }
+        _ => Ok(Decision::Write),
+    }
+}
+
+/// Equal in everything but the time, which passes through formats of different precision, and the name, which is for
+/// people.
+fn same_mark(a: &Receipt, b: &Receipt) -> bool {
+    (a.machine_uid, a.workflow_uid, a.generation, a.action_index, a.image_digest, a.state)
+        == (b.machine_uid, b.workflow_uid, b.generation, b.action_index, b.image_digest, b.state)
+}
+
+fn words(receipt: Option<&Receipt>) -> String {
+    receipt.map_or("none".into(), |r| {
+        let state = match r.state {
+            ReceiptState::Intent => "begun",
+            ReceiptState::Done => "done",
+        };
+        format!("workflow {} ({}) action {} {state}", r.workflow_name, r.workflow_uid, r.action_index)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use landfall_api::{Digest, DiskFacts, ErrorCode};
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::{CancelFlag, Expectation, LeaseGuard, ReceiptIntent, receipt::tests::mark};
+
+    fn request() -> WriteRequest {
+        let disk = mark(ReceiptState::Intent, 0).disk;
+        WriteRequest {
+            disk: DiskFacts { id: disk, ..DiskFacts::default() },
+            url: "http://h/i".into(),
+            digest: Expectation::Digest(Digest::from_sha256([9; 32])),
+            format: None,
+            receipt: ReceiptIntent {
+                machine_uid: Uuid::from_u128(1),
+                workflow_uid: Uuid::from_u128(7),
+                workflow_name: "new".into(),
+                generation: 4,
+                action_index: 0,
+            },
+            expected: Vec::new(),
+            person_authorised: false,
+            force: false,
+            lease: LeaseGuard::unlimited(),
+            cancel: CancelFlag::new(),
+        }
+    }
+
+    fn code(request: &WriteRequest, found: Option<&DiskReceipt>, content: Option<&str>) -> Result<Decision, ErrorCode> {
+        authorise(request, found, content).map_err(|e| e.code())
+    }
+
+    #[test]
+    fn a_blank_disk_without_receipt_may_be_written_and_any_other_needs_a_person() {
+        let mut request = request();
+        assert_eq!(code(&request, None, None), Ok(Decision::Write));
+        assert_eq!(code(&request, None, Some("a GPT")), Err(ErrorCode::DiskNotBlank));
+        request.person_authorised = true;
+        assert_eq!(code(&request, None, Some("a GPT")), Ok(Decision::Write));
+    }
+
+    #[test]
+    fn a_receipt_must_be_the_one_expected_whoever_asks() {
+        let mut request = request();
+        request.person_authorised = true;
+        let old = mark(ReceiptState::Done, 0);
+        assert_eq!(code(&request, Some(&old), Some("a GPT")), Err(ErrorCode::ReceiptMismatch));
+        request.expected = vec![old.clone()];
+        assert_eq!(code(&request, Some(&old), Some("a GPT")), Ok(Decision::Write));
+        assert_eq!(code(&request, None, None), Err(ErrorCode::ReceiptMismatch), "a receipt that has vanished");
+        let mut begun = old.clone();
+        begun.receipt.state = ReceiptState::Intent;
+        assert_eq!(code(&request, Some(&begun), None), Err(ErrorCode::ReceiptMismatch), "another state");
+        let mut elsewhere = old.clone();
+        elsewhere.disk.serial = "other".into();
+        request.expected = vec![elsewhere];
+        assert_eq!(code(&request, Some(&old), None), Err(ErrorCode::ReceiptMismatch), "expected on another disk");
+        request.force = true;
+        assert_eq!(code(&request, Some(&old), None), Ok(Decision::Write));
+    }
+
+    #[test]
+    fn an_interrupted_run_goes_on_and_a_finished_one_is_not_repeated() {
+        let mut request = request();
+        request.receipt.workflow_uid = Uuid::from_u128(2);
+        let mut own = mark(ReceiptState::Intent, 0);
+        assert_eq!(code(&request, Some(&own), Some("whatever")), Ok(Decision::Write));
+        own.receipt.state = ReceiptState::Done;
+        for force in [false, true] {
+            request.force = force;
+            assert_eq!(code(&request, Some(&own), Some("a GPT")), Ok(Decision::AlreadyDone));
+        }
+        request.force = false;
+        request.digest = Expectation::Waived;
+        assert_eq!(code(&request, Some(&own), Some("a GPT")), Err(ErrorCode::ReceiptMismatch), "another image");
+    }
+}

@@ -1,0 +1,336 @@
+//! From the head of an image to what goes where on this very disk, computed whole before the first destructive byte.
+
+use std::ops::Range;
+
+use uuid::Uuid;
+
+use super::{Entry, Table, TableError};
+use crate::{WriteError, receipt};
+
+/// Partition type of the receipt's entry, in the disk's byte order.
+/// As text: b7a0d3a4-5c1e-4f5e-9d0b-1a6c6f2e8d71, made for this purpose.
+pub const RECEIPT_TYPE: [u8; 16] = Uuid::from_u128(0xb7a0d3a4_5c1e_4f5e_9d0b_1a6c6f2e8d71).to_bytes_le();
+const RECEIPT_NAME: &str = "landfall-receipt";
+
+/// How much of the image's start must be seen to plan: the tables and the receipt's place are in it.
+pub(crate) const HEAD: usize = 1 << 20;
+/// No disk image is smaller, and the zones cleared at both ends must not overlap.
+const SMALLEST_DISK: u64 = 2 << 20;
+/// What a backup table of the usual size takes at a disk's end, sectors. Used where the image itself has none.
+const USUAL_BACKUP_BYTES: u64 = 128 * 128;
+
+/// Bytes and where they go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// Offset on the disk, bytes.
+    pub offset: u64,
+    /// Whole sectors.
+    pub bytes: Vec<u8>,
+}
+
+/// What becomes of a range of the image's body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Written as it comes.
+    Write,
+    /// Left to the commit, which has bytes of its own for it.
+    Skip,
+    /// Kept in memory until the commit: the image has data there, but the place must not hold it before.
+    Capture,
+    /// Zeroed: the image's own backup table, which has moved.
+    Zero,
+}
+
+/// Data of the image that only the commit may write.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct Captured(pub(crate) Vec<Piece>);
+
+/// What goes where, and when.
+#[derive(Debug, Clone)]
+pub(crate) struct Layout {
+    pub(crate) sector: u32,
+    pub(crate) disk_size: u64,
+    /// The first sector: boot code, partition table of the old kind, signature.
+    pub(crate) lba0: Vec<u8>,
+    /// Header and entries; none in an image without GPT.
+    pub(crate) table: Vec<Piece>,
+    /// The second copy, at the disk's true end.
+    pub(crate) backup: Vec<Piece>,
+    /// Looked up in order; what none covers is written.
+    fates: Vec<(Range<u64>, Fate)>,
+    /// An image shorter than this lacks a part of its last partition.
+    pub(crate) least_raw: u64,
+    /// The size the image's own table claims, bytes; 0 without GPT.
+    pub(crate) claimed: u64,
+    /// Whether the receipt has a place of its own, and why not.
+    pub(crate) receipt_room: Result<(), String>,
+}
+
+impl Layout {
+    /// Plans from the first [`HEAD`] bytes of the image (fewer only if it has no more).
+    pub(crate) fn plan(
+        head: &[u8],
+        sector: u32,
+        disk_size: u64,
+        device: &str,
+        image: &str,
+    ) -> Result<Self, WriteError> {
+        let bad = |reason: String| WriteError::BadFormat { subject: image.into(), reason };
+        let small = |needed| WriteError::DiskTooSmall { device: device.into(), needed, size: disk_size };
+        if disk_size < SMALLEST_DISK {
+            return Err(small(SMALLEST_DISK));
+        }
+        if head.len() < sector as usize {
+            return Err(WriteError::Truncated {
+                subject: image.into(),
+                reason: format!("it holds {} bytes and a disk image has at least one sector", head.len()),
+            });
+        }
+        match Table::read(head, 1, sector) {
+            Ok(table) => Self::with_table(head, table, sector, disk_size, &bad, &small),
+            Err(TableError::Absent) => {
+                for other in [512, 4096].into_iter().filter(|s| *s != sector) {
+                    if !matches!(Table::read(head, 1, other), Err(TableError::Absent)) {
+                        return Err(WriteError::WrongSectorSize { device: device.into(), image: other, disk: sector });
+                    }
+                }
+                Self::without_table(head, sector, disk_size, device, &bad)
+            }
+            Err(error) => Err(bad(error.to_string())),
+        }
+    }
+
+    fn with_table(
+        head: &[u8],
+        mut table: Table,
+        sector: u32,
+        disk_size: u64,
+        bad: &dyn Fn(String) -> WriteError,
+        small: &dyn Fn(u64) -> WriteError,
+    ) -> Result<Self, WriteError> {
+        let bytes = u64::from(sector);
+        if !has_signature(head) {
+            return Err(bad("it has a GPT and its first sector lacks the boot signature 55 AA".into()));
+        }
+        let claimed = table.header.alternate_lba.saturating_add(1).saturating_mul(bytes);
+        if claimed > disk_size {
+            return Err(small(claimed));
+        }
+        let entries_sectors = table.entries_sectors(sector);
+        let entries_end = table.header.entries_lba.saturating_add(entries_sectors);
+        let last = table.used().map(|e| e.last).max().unwrap_or(0);
+        if table.used().any(|e| e.first < entries_end) {
+            return Err(bad("a partition overlaps the table's own entries".into()));
+        }
+        let disk_sectors = disk_size / bytes;
+        let last_usable = disk_sectors.saturating_sub(entries_sectors + 2);
+        if last > last_usable {
+            return Err(small(last.saturating_add(entries_sectors + 2).saturating_mul(bytes)));
+        }
+        let old_backup = (table.header.alternate_lba.saturating_sub(entries_sectors)).max(last + 1) * bytes..claimed;
+        drop_receipts(&mut table);
+        let receipt_room = add_receipt(&mut table, head, sector, entries_end);
+
+        table.header.alternate_lba = disk_sectors - 1;
+        table.header.last_usable = last_usable;
+        let mut backup = table.clone();
+        backup.header.my_lba = disk_sectors - 1;
+        backup.header.alternate_lba = 1;
+        backup.header.entries_lba = last_usable + 1;
+        let pieces = |t: &Table| {
+            let entries = Piece { offset: t.header.entries_lba * bytes, bytes: t.entries_padded(sector) };
+            vec![entries, Piece { offset: t.header.my_lba * bytes, bytes: t.header_sector(sector) }]
+        };
+        let place = receipt::PLACE;
+        let mut fates = vec![
+            (0..2 * bytes, Fate::Skip),
+            (table.header.entries_lba * bytes..entries_end * bytes, Fate::Skip),
+            ((last_usable + 1) * bytes..u64::MAX, Fate::Skip),
+            (place, if receipt_room.is_ok() { Fate::Skip } else { Fate::Capture }),
+        ];
+        fates.push((old_backup, Fate::Zero));
+        Ok(Self {
+            sector,
+            disk_size,
+            lba0: protective(&head[..sector as usize], disk_sectors),
+            table: pieces(&table),
+            backup: pieces(&backup),
+            fates,
+            least_raw: last.saturating_add(1).saturating_mul(bytes).min(claimed),
+            claimed,
+            receipt_room,
+        })
+    }
+
+    fn without_table(
+        head: &[u8],
+        sector: u32,
+        disk_size: u64,
+        device: &str,
+        bad: &dyn Fn(String) -> WriteError,
+    ) -> Result<Self, WriteError> {
+        let parts = if has_signature(head) { legacy_partitions(head) } else { Vec::new() };
+        if parts.iter().any(|p| p.kind == 0xee) {
+            return Err(bad("its first sector announces a GPT and there is none".into()));
+        }
+        // Only where they look like partitions: a lone file system's first sector has text there.
+        let plausible = parts.iter().all(|p| p.boot & 0x7f == 0 && p.start > 0 && p.count > 0);
+        if plausible && !parts.is_empty() && sector != 512 {
+            // The old table counts sectors and does not say how large they are; images are made with 512.
+            return Err(WriteError::WrongSectorSize { device: device.into(), image: 512, disk: sector });
+        }
+        let tail = disk_size - USUAL_BACKUP_BYTES - u64::from(sector);
+        let end = |p: &LegacyPartition| (u64::from(p.start) + u64::from(p.count)) * 512;
+        let least_raw = if plausible { parts.iter().map(end).max().unwrap_or(0) } else { 0 };
+        if least_raw > disk_size {
+            return Err(WriteError::DiskTooSmall { device: device.into(), needed: least_raw, size: disk_size });
+        }
+        Ok(Self {
+            sector,
+            disk_size,
+            lba0: head[..sector as usize].to_vec(),
+            table: Vec::new(),
+            backup: Vec::new(),
+            fates: vec![
+                (0..u64::from(sector), Fate::Skip),
+                (tail..disk_size, Fate::Capture),
+                (receipt::PLACE, Fate::Capture),
+            ],
+            least_raw,
+            claimed: 0,
+            receipt_room: Err("the image has no GPT, so there is no entry to keep a receipt in".into()),
+        })
+    }
+
+    /// Cuts a range of the image by what becomes of its parts.
+    pub(crate) fn split(&self, range: Range<u64>) -> Vec<(Range<u64>, Fate)> {
+        let mut cuts: Vec<u64> = self.fates.iter().flat_map(|(r, _)| [r.start, r.end]).collect();
+        cuts.retain(|cut| range.contains(cut));
+        cuts.extend([range.start, range.end]);
+        cuts.sort_unstable();
+        cuts.dedup();
+        let mut parts: Vec<(Range<u64>, Fate)> = Vec::new();
+        for pair in cuts.windows(2) {
+            let fate = self.fates.iter().find(|(r, _)| r.contains(&pair[0])).map_or(Fate::Write, |(_, fate)| *fate);
+            match parts.last_mut() {
+                Some((before, same)) if *same == fate => before.end = pair[1],
+                _ => parts.push((pair[0]..pair[1], fate)),
+            }
+        }
+        parts
+    }
+}
+
+/// An entry of a partition table of the old kind.
+pub(crate) struct LegacyPartition {
+    pub(crate) boot: u8,
+    pub(crate) kind: u8,
+    pub(crate) start: u32,
+    pub(crate) count: u32,
+}
+
+/// The used entries of the old table in a disk's first sector.
+pub(crate) fn legacy_partitions(sector: &[u8]) -> Vec<LegacyPartition> {
+    let table = sector.get(446..510).unwrap_or_default();
+    let number = |b: &[u8]| b.try_into().map_or(0, u32::from_le_bytes);
+    let parse =
+        |e: &[u8]| LegacyPartition { boot: e[0], kind: e[4], start: number(&e[8..12]), count: number(&e[12..]) };
+    table.chunks_exact(16).map(parse).filter(|p| p.kind != 0).collect()
+}
+
+/// Whether a disk's first sector carries the boot signature.
+pub(crate) fn has_signature(sector: &[u8]) -> bool {
+    sector.get(510..512) == Some(&[0x55, 0xaa])
+}
+
+/// The first sector, its protective entry stretched over the whole disk. A hybrid table is left as it is: its entries
+/// mirror partitions.
+fn protective(sector: &[u8], disk_sectors: u64) -> Vec<u8> {
+    let mut out = sector.to_vec();
+    if let [only] = legacy_partitions(sector).as_slice()
+        && only.kind == 0xee
+    {
+        let count = u32::try_from(disk_sectors - 1).unwrap_or(u32::MAX);
+        for entry in out[446..510].chunks_exact_mut(16).filter(|e| e[4] == 0xee) {
+            entry[12..16].copy_from_slice(&count.to_le_bytes());
+        }
+    }
+    out
+}
+
+/// An image made from an installed disk has an entry of ours already; it is made anew.
+fn drop_receipts(table: &mut Table) {
+    let size = table.header.entry_size as usize;
+    for entry in table.entries.chunks_exact_mut(size).filter(|e| e[..16] == RECEIPT_TYPE) {
+        entry.fill(0);
+    }
+}
+
+/// Adds the receipt's entry in the highest free slot.
+fn add_receipt(table: &mut Table, head: &[u8], sector: u32, entries_end: u64) -> Result<(), String> {
+    let place = receipt::PLACE;
+    let (first, last) = (place.start / u64::from(sector), place.end / u64::from(sector) - 1);
+    if first < entries_end {
+        return Err("the image's table itself covers the receipt's place".into());
+    }
+    let overlaps = |e: &Entry| e.first <= last && e.last >= first;
+    if let Some(entry) = table.used().find(overlaps) {
+        return Err(format!(
+            "the image's partition {} covers the receipt's place, the 4 KiB below 1 MiB",
+            entry.index + 1
+        ));
+    }
+    let there = head.get(place.start as usize..(place.end as usize).min(head.len())).unwrap_or_default();
+    // A receipt there is one of ours, copied with the disk that the image was made from.
+    if there.iter().any(|b| *b != 0) && !receipt::is_ours(there) {
+        return Err("the image has data outside its partitions in the receipt's place, the 4 KiB below 1 MiB".into());
+    }
+    let size = table.header.entry_size as usize;
+    let slot = table.entries.chunks_exact_mut(size).rev().find(|e| e[..16] == [0; 16]);
+    let entry = slot.ok_or("the image's table has no free entry for the receipt")?;
+    entry.fill(0);
+    entry[..16].copy_from_slice(&RECEIPT_TYPE);
+    entry[16..32].copy_from_slice(&Uuid::new_v4().to_bytes_le());
+    entry[32..40].copy_from_slice(&first.to_le_bytes());
+    entry[40..48].copy_from_slice(&last.to_le_bytes());
+    for (at, unit) in entry[56..128].chunks_exact_mut(2).zip(RECEIPT_NAME.encode_utf16()) {
+        at.copy_from_slice(&unit.to_le_bytes());
+    }
+    // Some tools start the usable range at 1 MiB; the entry must lie inside it.
+    table.header.first_usable = table.header.first_usable.min(first);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain() -> Layout {
+        let mut head = vec![1; HEAD];
+        head[446..512].fill(0);
+        head[510..512].copy_from_slice(&[0x55, 0xaa]);
+        Layout::plan(&head, 512, 8 << 20, "disk", "image").unwrap()
+    }
+
+    #[test]
+    fn a_range_is_cut_by_what_becomes_of_its_parts() {
+        let parts = plain().split(0..HEAD as u64);
+        let place = receipt::PLACE;
+        assert_eq!(parts, [(0..512, Fate::Skip), (512..place.start, Fate::Write), (place, Fate::Capture)]);
+        assert_eq!(plain().split(2 << 20..3 << 20), [(2 << 20..3 << 20, Fate::Write)]);
+    }
+
+    #[test]
+    fn an_image_without_gpt_gets_no_receipt_and_says_why() {
+        assert!(plain().receipt_room.unwrap_err().contains("no GPT"));
+    }
+
+    #[test]
+    fn a_head_that_announces_a_gpt_and_has_none_is_refused() {
+        let mut head = vec![0; HEAD];
+        head[450] = 0xee;
+        head[510..512].copy_from_slice(&[0x55, 0xaa]);
+        let error = Layout::plan(&head, 512, 8 << 20, "disk", "image").unwrap_err();
+        assert!(matches!(error, WriteError::BadFormat { .. }), "{error}");
+    }
+}

@@ -1,0 +1,141 @@
+//! The commit: backup table, flush; header and entries, flush; LBA 0 alone, flush. Each step takes by value what the one
+//! before it gave, and the first takes a [`Verified`]: so the order cannot be had wrong, nor started early.
+
+use landfall_api::{DiskReceipt, ReceiptState};
+
+use super::{
+    Order, device_io,
+    invalidate::{mark_error, stamped},
+    stages::Evidence,
+};
+use crate::{
+    BlockDevice, Expectation, LogLevel, Observer, WriteError,
+    gpt::{Captured, Layout, Piece},
+    receipt,
+};
+
+/// Proof that the whole image was fetched, that its length and digest are the ones stated, that its decoder finished, and
+/// that its body is on stable storage. Only a finished pipeline makes one; there is no other way to a commit.
+#[derive(Debug)]
+pub struct Verified {
+    layout: Layout,
+    captured: Captured,
+}
+
+/// Proof that the backup table is on stable storage.
+#[derive(Debug)]
+pub struct BackupPlaced(Verified);
+
+/// Proof that header, entries and receipt are on stable storage.
+#[derive(Debug)]
+pub struct TablePlaced(Verified);
+
+/// Proof that LBA 0 is on stable storage: the disk boots, and holds the verified image.
+#[derive(Debug)]
+pub struct Committed {
+    layout: Layout,
+}
+
+impl Verified {
+    pub(super) fn new(
+        evidence: Evidence,
+        expectation: Expectation,
+        layout: Layout,
+        captured: Captured,
+        image: &str,
+    ) -> Result<Self, WriteError> {
+        evidence.check(expectation, layout.least_raw, image)?;
+        Ok(Self { layout, captured })
+    }
+}
+
+fn put<'p>(
+    device: &dyn BlockDevice,
+    name: &str,
+    what: &str,
+    pieces: impl IntoIterator<Item = &'p Piece>,
+) -> Result<(), WriteError> {
+    for piece in pieces {
+        device.write_at(piece.offset, &piece.bytes).map_err(device_io(name, format!("write {what} to")))?;
+    }
+    Ok(())
+}
+
+/// First step: the backup table at the disk's true end, flushed. (Before it, where the image left no room for a receipt:
+/// what it has in the receipt's place, and of an image without GPT its last sectors.)
+///
+/// # Errors
+/// [`WriteError::DeviceIo`]; the disk stays unbootable.
+pub fn place_backup(device: &dyn BlockDevice, name: &str, verified: Verified) -> Result<BackupPlaced, WriteError> {
+    if verified.layout.receipt_room.is_err() {
+        // Here the intent gives way to what the image has in its place, before any table leads to it.
+        let place = receipt::PLACE;
+        if !verified.captured.0.iter().any(|piece| place.contains(&piece.offset)) {
+            device.zero_range(place.start, place.end - place.start).map_err(device_io(name, "clear the receipt on"))?;
+        }
+        put(device, name, "the image's last bytes", &verified.captured.0)?;
+        device.flush().map_err(device_io(name, "flush"))?;
+    }
+    put(device, name, "the backup partition table", &verified.layout.backup)?;
+    device.flush().map_err(device_io(name, "flush"))?;
+    Ok(BackupPlaced(verified))
+}
+
+/// Second step: header and entries, and with them the receipt in state `Done`, which does not count before LBA 0 is in
+/// place; flushed.
+///
+/// # Errors
+/// [`WriteError::DeviceIo`]; the disk stays unbootable for any firmware that wants LBA 0 in place.
+pub fn place_table(
+    device: &dyn BlockDevice,
+    name: &str,
+    backup: BackupPlaced,
+    write_receipt: impl FnOnce() -> Result<(), WriteError>,
+) -> Result<TablePlaced, WriteError> {
+    let BackupPlaced(verified) = backup;
+    put(device, name, "the partition table", &verified.layout.table)?;
+    write_receipt()?;
+    device.flush().map_err(device_io(name, "flush"))?;
+    Ok(TablePlaced(verified))
+}
+
+/// Last step: LBA 0 alone, flushed. One sector, so it is there or it is not.
+///
+/// # Errors
+/// [`WriteError::DeviceIo`]; the disk is unbootable or verified-new.
+pub fn place_lba0(device: &dyn BlockDevice, name: &str, table: TablePlaced) -> Result<Committed, WriteError> {
+    let TablePlaced(Verified { layout, .. }) = table;
+    device.write_at(0, &layout.lba0).map_err(device_io(name, "write LBA 0 to"))?;
+    device.flush().map_err(device_io(name, "flush"))?;
+    Ok(Committed { layout })
+}
+
+/// The three steps in a row; the receipt now on the disk, or why there is none.
+pub(super) fn commit(
+    device: &dyn BlockDevice,
+    verified: Verified,
+    order: &Order<'_>,
+    observer: &dyn Observer,
+) -> Result<(Option<DiskReceipt>, Option<String>), WriteError> {
+    let done = stamped(&order.mark, ReceiptState::Done);
+    let room = verified.layout.receipt_room.is_ok();
+    let backup = place_backup(device, order.device, verified)?;
+    (order.may_act)()?;
+    let table = place_table(device, order.device, backup, || {
+        if room { receipt::write_mark(device, &done).map_err(|error| mark_error(order, error)) } else { Ok(()) }
+    })?;
+    (order.may_act)()?;
+    let Committed { layout } = place_lba0(device, order.device, table)?;
+    observer.log(LogLevel::Info, &format!("{} is committed", order.device));
+    if let Err(error) = device.reread_table() {
+        // The content is right whatever the kernel thinks; regular files and loop devices without partitions say EINVAL.
+        observer.log(LogLevel::Warn, &format!("the kernel did not read the new table of {}: {error}", order.device));
+    }
+    match layout.receipt_room {
+        Ok(()) => {
+            observer.receipt_written(&done);
+            Ok((Some(done), None))
+        }
+        Err(why) => Ok((None, Some(why))),
+    }
+}

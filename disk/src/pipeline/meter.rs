@@ -1,0 +1,85 @@
+//! Progress, thinned so that a fast disk does not drown its observer.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use landfall_api::Progress;
+
+use crate::Observer;
+
+/// At most one report in this time, changes of stage apart.
+const THINNED: Duration = Duration::from_millis(250);
+/// The rate is that of about this long ago until now.
+const RATE_WINDOW: Duration = Duration::from_secs(2);
+
+/// Counts from two threads, reports to one observer.
+pub(super) struct Meter<'a> {
+    observer: &'a dyn Observer,
+    state: Mutex<State>,
+}
+
+struct State {
+    progress: Progress,
+    reported: Option<Instant>,
+    window_start: Instant,
+    window_raw: u64,
+}
+
+impl<'a> Meter<'a> {
+    pub(super) fn new(observer: &'a dyn Observer) -> Self {
+        let state =
+            State { progress: Progress::default(), reported: None, window_start: Instant::now(), window_raw: 0 };
+        Self { observer, state: Mutex::new(state) }
+    }
+
+    /// A new stage is reported at once.
+    pub(super) fn stage(&self, stage: &str) {
+        self.update(true, |progress| stage.clone_into(&mut progress.stage));
+    }
+    /// The image's size as its own table claims; 0 if unknown.
+    pub(super) fn expect_raw(&self, bytes: u64) {
+        self.update(false, |progress| progress.raw_total = bytes);
+    }
+    /// So many stored bytes more.
+    pub(super) fn stored(&self, bytes: u64, total: Option<u64>) {
+        self.update(false, |progress| {
+            progress.stored_bytes += bytes;
+            progress.stored_total = total.unwrap_or(0);
+        });
+    }
+    /// So many decoded bytes more, of which so many were really written.
+    pub(super) fn raw(&self, raw: u64, written: u64) {
+        self.update(false, |progress| {
+            progress.raw_bytes += raw;
+            progress.written_bytes += written;
+        });
+    }
+    /// The last report.
+    pub(super) fn finish(&self) {
+        self.update(true, |_| {});
+    }
+
+    fn update(&self, at_once: bool, change: impl FnOnce(&mut Progress)) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        change(&mut state.progress);
+        if !at_once && state.reported.is_some_and(|at| now - at < THINNED) {
+            return;
+        }
+        state.reported = Some(now);
+        let elapsed = now - state.window_start;
+        if elapsed >= THINNED {
+            let moved = state.progress.raw_bytes - state.window_raw;
+            state.progress.bytes_per_second = (moved as f64 / elapsed.as_secs_f64()) as u64;
+        }
+        if elapsed >= RATE_WINDOW {
+            (state.window_start, state.window_raw) = (now, state.progress.raw_bytes);
+        }
+        let report = state.progress.clone();
+        // An observer may be slow in spite of its promise; it must not hold the lock.
+        drop(state);
+        self.observer.progress(&report);
+    }
+}

@@ -1,0 +1,18 @@
+//! Where an image's stored bytes come from.
+
+use std::sync::atomic::AtomicBool;
+
+use crate::WriteError;
+
+/// A stream of stored bytes, pulled by the fetch thread. Mends broken connections by itself, within bounds.
+pub trait ImageSource: Send {
+    /// What to call it in messages: its URL.
+    fn name(&self) -> &str;
+    /// Fills a part of `buffer`, at least one byte; 0 at the end. Ends early once `stop` is set.
+    ///
+    /// # Errors
+    /// [`WriteError`]; an end before the stated length is [`WriteError::Truncated`], never 0.
+    fn read(&mut self, buffer: &mut [u8], stop: &AtomicBool) -> Result<usize, WriteError>;
+    /// How many bytes there are in all, once known.
+    fn total(&self) -> Option<u64>;
+}

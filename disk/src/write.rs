@@ -1,0 +1,156 @@
+//! From a request to a written disk: everything that must be true first, then the pipeline.
+
+use std::{io, path::Path, time::Instant};
+
+use landfall_api::{DiskReceipt, Receipt, ReceiptState};
+
+use crate::{
+    BlockDevice, LogLevel, Observer, ReadAt, RealDevice, WriteError, WriteOutcome, WriteRequest,
+    authorise::{Decision, authorise},
+    blank, device_path, disk_at, holders_of,
+    http::HttpSource,
+    pipeline::{Order, install},
+    receipt,
+};
+
+/// Writes an image to a disk, in the order that keeps it old, unbootable or verified-new at every instant.
+///
+/// **Blocking**: call it from a thread of its own (`tokio::task::spawn_blocking`), never from inside an async task. It
+/// starts the threads and the runtime it needs and ends them before it returns. Set [`WriteRequest::cancel`] to end it
+/// early.
+///
+/// # Errors
+/// [`WriteError`]; nothing is committed then. [`WriteError::code`], [`WriteError::retryable`] and
+/// [`WriteError::problem`] say what to do about it.
+pub fn write_image(request: &WriteRequest, observer: &dyn Observer) -> Result<WriteOutcome, WriteError> {
+    let begun = Instant::now();
+    let path = device_path(&request.disk);
+    let name = path.display().to_string();
+    if request.disk.read_only {
+        return Err(WriteError::ReadOnly { device: name });
+    }
+    let may_act = || {
+        if request.cancel.is_cancelled() {
+            return Err(WriteError::Cancelled { device: name.clone() });
+        }
+        if !request.lease.is_valid() {
+            return Err(WriteError::LeaseExpired { device: name.clone() });
+        }
+        Ok(())
+    };
+    may_act()?;
+    same_disk(request, &path, &name)?;
+    let device = open(request, &path, &name)?;
+    let io = |action: &'static str| {
+        let device = name.clone();
+        move |source| WriteError::DeviceIo { device, action: action.into(), source }
+    };
+    let found = receipt::read_mark(&device).map_err(io("read the receipt of"))?;
+    let found = found.filter(|mark| known_here(mark, request, &name, observer));
+    let content = blank::what_is_there(&device).map_err(io("look at the content of"))?;
+    match authorise(request, found.as_ref(), content.as_deref())? {
+        Decision::Write => {}
+        Decision::AlreadyDone => {
+            observer.log(LogLevel::Info, &format!("{name} already carries this very install; nothing is written"));
+            return Ok(WriteOutcome {
+                receipt: found,
+                no_receipt: None,
+                written: false,
+                stored_bytes: 0,
+                raw_bytes: 0,
+                written_bytes: 0,
+                elapsed: begun.elapsed(),
+            });
+        }
+    }
+    let direct = if device.is_direct() { "past" } else { "through" };
+    observer.log(LogLevel::Info, &format!("writing {} to {name}, {direct} the page cache", request.url));
+    let mut source = HttpSource::new(&request.url, request.digest.digest().is_some(), observer)?;
+    let order = Order {
+        device: &name,
+        expectation: request.digest,
+        format: request.format,
+        mark: mark_of(request),
+        may_act: &may_act,
+        same_disk: &|| {
+            same_disk(request, &path, &name)?;
+            same_device(&device, request, &name)
+        },
+    };
+    let installed = install(&device, &mut source, &order, observer)?;
+    Ok(WriteOutcome {
+        receipt: installed.receipt,
+        no_receipt: installed.no_receipt,
+        written: true,
+        stored_bytes: installed.stored_bytes,
+        raw_bytes: installed.raw_bytes,
+        written_bytes: installed.written_bytes,
+        elapsed: begun.elapsed(),
+    })
+}
+
+/// A receipt that was copied here with a clone of another disk says nothing about this one; it still makes the disk "not
+/// blank", and a person decides.
+fn known_here(mark: &DiskReceipt, request: &WriteRequest, name: &str, observer: &dyn Observer) -> bool {
+    let own = mark.disk.same_disk(&request.disk.id);
+    if !own {
+        let line = format!("the receipt on {name} was written for another disk ({:?}) and does not count", mark.disk);
+        observer.log(LogLevel::Warn, &line);
+    }
+    own
+}
+
+fn mark_of(request: &WriteRequest) -> DiskReceipt {
+    let intent = &request.receipt;
+    DiskReceipt {
+        disk: request.disk.id.clone(),
+        receipt: Receipt {
+            machine_uid: intent.machine_uid,
+            workflow_uid: intent.workflow_uid,
+            workflow_name: intent.workflow_name.clone(),
+            generation: intent.generation,
+            action_index: intent.action_index,
+            image_digest: request.digest.digest(),
+            state: ReceiptState::Intent,
+            written_at: jiff::Timestamp::now(),
+        },
+    }
+}
+
+/// The disk behind the name is the one chosen, and nobody uses it.
+fn same_disk(request: &WriteRequest, path: &Path, name: &str) -> Result<(), WriteError> {
+    let examine = |source| WriteError::Examine { device: name.into(), source };
+    let changed = |reason: String| WriteError::DiskChanged { device: name.into(), reason };
+    let now = disk_at(path).map_err(|error| changed(format!("it has gone ({error})")))?;
+    let chosen = &request.disk.id;
+    if !now.id.same_disk(chosen) {
+        let words = |id: &landfall_api::DiskId| {
+            format!("wwn \"{}\" serial \"{}\" path \"{}\" {} bytes", id.wwn, id.serial, id.path, id.size_bytes)
+        };
+        return Err(changed(format!("it was {} and is {}", words(chosen), words(&now.id))));
+    }
+    let reasons = holders_of(&now).map_err(examine)?;
+    if reasons.is_empty() { Ok(()) } else { Err(WriteError::InUse { device: name.into(), reasons }) }
+}
+
+/// The open device has the size and sectors of the disk chosen: the name did not move between looking and opening.
+fn same_device(device: &RealDevice, request: &WriteRequest, name: &str) -> Result<(), WriteError> {
+    let (size, sector) = (device.size(), device.logical_sector());
+    if size == request.disk.id.size_bytes && sector == request.disk.logical_sector_bytes {
+        return Ok(());
+    }
+    Err(WriteError::DiskChanged { device: name.into(), reason: format!("it has {size} bytes in sectors of {sector}") })
+}
+
+fn open(request: &WriteRequest, path: &Path, name: &str) -> Result<RealDevice, WriteError> {
+    let device = RealDevice::open(path).map_err(|source| {
+        if source.kind() == io::ErrorKind::ResourceBusy {
+            let reasons = vec!["the kernel refuses to lend it out: it is mounted, or held by another program".into()];
+            WriteError::InUse { device: name.into(), reasons }
+        } else {
+            WriteError::DeviceIo { device: name.into(), action: "open".into(), source }
+        }
+    })?;
+    same_device(&device, request, name)?;
+    Ok(device)
+}
