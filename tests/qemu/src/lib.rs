@@ -11,6 +11,7 @@
 mod accel;
 pub mod api;
 pub mod artefacts;
+pub mod baseline;
 pub mod blklog;
 mod coordinator;
 mod disk;
@@ -32,6 +33,7 @@ pub use dnsmasq::Dnsmasq;
 pub use error::LabError;
 pub use faulty::{FaultyHttp, FileFault};
 pub use firmware::Firmware;
+pub use log::printable;
 pub use log::{Line, Log, Mark};
 pub use machine::{DiskBus, DiskSpec, Machine, MachineBuilder, MachineSpec, NicSpec};
 pub use network::{Namespace, Network};

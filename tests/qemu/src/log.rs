@@ -193,8 +193,9 @@ impl Log {
     }
 }
 
-/// Firmware paints its console with escape sequences; an error message is no place for them.
-pub(crate) fn printable(text: &str) -> String {
+/// Text without escape sequences and control characters, with which firmware paints its console; an error message is no
+/// place for them.
+pub fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {

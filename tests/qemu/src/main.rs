@@ -1,2 +1,184 @@
-//! `landfall-lab`.
-fn main() {}
+//! `landfall-lab`: the demo, the end-to-end tests, and the server of bad downloads they use.
+
+mod demo;
+mod e2e;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::{Args, Parser, Subcommand};
+use landfall_lab::Firmware;
+use landfall_lab::artefacts::{Artefacts, OsImage};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Power-on to installed system in virtual machines with real firmware.
+#[derive(Parser)]
+#[command(name = "landfall-lab", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Install machines from power-on to phone-home, and show how long each stage took
+    Demo(DemoArgs),
+    /// Run the end-to-end tests
+    Test(TestArgs),
+    /// Serve files as a test tells it to, with cuts, pauses and flipped bits (used by the tests)
+    #[command(hide = true)]
+    FaultyHttp {
+        /// Address to listen on
+        #[arg(long)]
+        listen: SocketAddr,
+        /// Directory with the files
+        #[arg(long)]
+        dir: PathBuf,
+    },
+}
+
+#[derive(Args)]
+struct What {
+    /// The coordinator's program
+    #[arg(long, value_name = "FILE")]
+    coordinator: PathBuf,
+    /// Directory with the boot image: vmlinuz and initramfs.zst
+    #[arg(long, value_name = "DIR")]
+    boot: PathBuf,
+    /// Directory with the OS image: *.img.zst
+    #[arg(long, value_name = "DIR")]
+    image: PathBuf,
+    /// Directory with undionly.kpxe and snponly.efi
+    #[arg(long, value_name = "DIR", default_value = "/usr/lib/ipxe")]
+    bootloaders: PathBuf,
+    /// Where logs go; made if missing. Default: a new directory below the temporary directory
+    #[arg(long, value_name = "DIR")]
+    logs: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct DemoArgs {
+    #[command(flatten)]
+    what: What,
+    /// uefi or bios
+    #[arg(long, default_value = "uefi")]
+    firmware: Firmware,
+    /// How many machines, at most 50
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=50))]
+    machines: u32,
+    /// Leave everything running at the end, until Ctrl-C
+    #[arg(long)]
+    keep: bool,
+    /// Write a report in JSON
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// The agent's program, to tell its size
+    #[arg(long, value_name = "FILE")]
+    agent: PathBuf,
+}
+
+#[derive(Args)]
+struct TestArgs {
+    #[command(flatten)]
+    what: What,
+    /// Every test on every firmware, not the small set
+    #[arg(long)]
+    full: bool,
+    /// How many run at once
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+    jobs: u32,
+    /// Only these tests, by letter
+    letters: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "warn".into()))
+        .with_writer(std::io::stderr)
+        .init();
+    match run(Cli::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("landfall-lab: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The main thread runs the lab's own future: children die with the thread that spawned them, so that is where they
+/// are spawned or on the runtime's workers, which live as long.
+fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let code = runtime.block_on(async {
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        // Dropping the work's future ends every machine and removes every namespace.
+        tokio::select! {
+            code = work(cli) => code,
+            _ = interrupt.recv() => stopped(),
+            _ = terminate.recv() => stopped(),
+        }
+    });
+    // A probe of a broken /dev/kvm may never end; it is not waited for.
+    runtime.shutdown_background();
+    code
+}
+
+fn stopped() -> anyhow::Result<ExitCode> {
+    eprintln!("landfall-lab: stopped; everything it had started is ended");
+    Ok(ExitCode::from(130))
+}
+
+async fn work(cli: Cli) -> anyhow::Result<ExitCode> {
+    match cli.command {
+        Command::Demo(args) => {
+            let logs = logs(args.what.logs.as_deref())?;
+            let artefacts = artefacts(&args.what)?;
+            let options = demo::Options {
+                firmware: args.firmware,
+                machines: args.machines,
+                keep: args.keep,
+                report: args.report,
+                agent: args.agent,
+                logs,
+            };
+            demo::run(artefacts, options).await
+        }
+        Command::Test(args) => {
+            let logs = logs(args.what.logs.as_deref())?;
+            let artefacts = artefacts(&args.what)?;
+            e2e::run(artefacts, &logs, args.full, args.jobs as usize, &args.letters).await
+        }
+        Command::FaultyHttp { listen, dir } => {
+            landfall_lab::faulty::serve(listen, dir).await.with_context(|| format!("cannot serve on {listen}"))?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn logs(given: Option<&Path>) -> anyhow::Result<PathBuf> {
+    match given {
+        Some(dir) => {
+            std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+            std::path::absolute(dir).context("no working directory")
+        }
+        None => Ok(tempfile::Builder::new().prefix("landfall-lab.").tempdir()?.keep()),
+    }
+}
+
+fn artefacts(what: &What) -> anyhow::Result<Artefacts> {
+    let absolute = |path: &Path| std::path::absolute(path).context("no working directory");
+    let artefacts = Artefacts {
+        coordinator: absolute(&what.coordinator)?,
+        kernel: absolute(&what.boot.join("vmlinuz"))?,
+        initramfs: absolute(&what.boot.join("initramfs.zst"))?,
+        bootloaders: absolute(&what.bootloaders)?,
+        image: OsImage::find(&absolute(&what.image)?)?,
+    };
+    for path in [&artefacts.coordinator, &artefacts.kernel, &artefacts.initramfs, &artefacts.bootloaders] {
+        anyhow::ensure!(path.exists(), "{} is missing; ./scripts/test and ./scripts/demo make it", path.display());
+    }
+    Ok(artefacts)
+}

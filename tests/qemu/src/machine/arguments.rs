@@ -9,7 +9,16 @@ use crate::{Accel, Firmware, LabError, firmware};
 pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel) -> Result<Vec<String>, LabError> {
     let mut args: Vec<String> = Vec::new();
     let mut add = |words: &[&str]| args.extend(words.iter().map(|word| (*word).to_owned()));
-    add(&["-name", &spec.name, "-machine", "q35,smm=off", "-nodefaults", "-no-user-config", "-display", "none"]);
+    add(&[
+        "-name",
+        &spec.name,
+        "-machine",
+        "q35,smm=off,graphics=off",
+        "-nodefaults",
+        "-no-user-config",
+        "-display",
+        "none",
+    ]);
     add(&accel.qemu_args());
     add(&["-m", &spec.memory_mib.to_string(), "-smp", &spec.cpus.to_string()]);
     add(&["-uuid", &spec.uuid]);

@@ -1,0 +1,268 @@
+//! The demo: power-on to phone-home on machines with empty disks, watched live and measured.
+
+mod report;
+mod stages;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use landfall_api::{ActionState, Workflow, WorkflowPhase};
+use landfall_lab::artefacts::Artefacts;
+use landfall_lab::{
+    Accel, CoordinatorOptions, CoordinatorProcess, DhcpMode, DiskBus, Firmware, Machine, Mark, Network, baseline,
+};
+use serde_json::json;
+
+use report::{MachineReport, Report};
+use stages::Stages;
+
+/// Memory of each machine: the install has to work in it.
+const MEMORY_MIB: u32 = 512;
+/// Room on each disk besides the image.
+const DISK_BYTES: u64 = 8 << 30;
+/// From power-on to phone-home under KVM; multiplied by the accelerator's patience.
+const LIMIT: Duration = Duration::from_secs(20 * 60);
+/// Lines of each log shown when a machine fails.
+const TAIL: usize = 25;
+
+/// What the demo is asked for.
+pub(crate) struct Options {
+    pub(crate) firmware: Firmware,
+    pub(crate) machines: u32,
+    pub(crate) keep: bool,
+    pub(crate) report: Option<PathBuf>,
+    pub(crate) agent: PathBuf,
+    pub(crate) logs: PathBuf,
+}
+
+/// Runs it. Success only if every machine phoned home.
+pub(crate) async fn run(artefacts: Artefacts, options: Options) -> anyhow::Result<ExitCode> {
+    let accel = Accel::probe().await;
+    let network = Network::create()?;
+    println!(
+        "{} machine(s), {} firmware, {}; logs in {}",
+        options.machines,
+        options.firmware,
+        accel.as_str(),
+        options.logs.display()
+    );
+    println!("measuring: the same kernel with a busybox init that does nothing");
+    let baseline = baseline::busybox_boottime(&artefacts.kernel, MEMORY_MIB, &network, &options.logs, accel).await?;
+
+    let coordinator = coordinator(&artefacts, &network, &options.logs).await?;
+    apply_template(&coordinator, &artefacts).await?;
+    let mut machines = Vec::new();
+    for i in 1..=options.machines {
+        let builder = Machine::builder(&format!("m{i}")).firmware(options.firmware).memory_mib(MEMORY_MIB);
+        let builder = builder.disk(DISK_BYTES.max(artefacts.image.raw_bytes + (1 << 30)), DiskBus::Virtio);
+        machines.push(builder.build(&network, &options.logs, accel)?);
+    }
+    let bars = MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(8));
+    let installs = machines.iter_mut().map(|machine| install(machine, &coordinator, accel, bars.add(bar())));
+    let results = futures::future::join_all(installs).await;
+
+    let report = Report::new(&artefacts, &options, accel, baseline, results)?;
+    for machine in &machines {
+        if !report.is_ok(machine.name()) {
+            show_tail(&format!("{}'s console", machine.name()), &machine.serial().tail(TAIL));
+        }
+    }
+    if !report.all_ok() {
+        show_tail("the coordinator's log", &coordinator.log().tail(TAIL));
+    }
+    report.print();
+    if let Some(path) = &options.report {
+        report.write(path)?;
+        println!("report in {}", path.display());
+    }
+    println!("logs in {}", options.logs.display());
+    if options.keep {
+        let socket = options.logs.join("coordinator").join("api.sock");
+        println!(
+            "everything is left running until Ctrl-C; LANDFALL_SERVER=unix://{} landfall get machines",
+            socket.display()
+        );
+        std::future::pending::<()>().await;
+    }
+    drop(machines);
+    remove_disks(&options.logs, options.machines);
+    Ok(if report.all_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn coordinator(artefacts: &Artefacts, network: &Network, dir: &Path) -> anyhow::Result<CoordinatorProcess> {
+    let images = artefacts.image.path.parent().context("the image is in no directory")?.to_owned();
+    let options = CoordinatorOptions {
+        program: artefacts.coordinator.clone(),
+        kernel: artefacts.kernel.clone(),
+        initramfs: artefacts.initramfs.clone(),
+        bootloaders: artefacts.bootloaders.clone(),
+        images,
+        dhcp: DhcpMode::Full,
+        // Under emulation a whole Debian takes minutes to come up, the more the more machines share the processors.
+        more: "[limits]\nphone_home_deadline = \"60m\"".to_owned(),
+    };
+    Ok(CoordinatorProcess::start(&options, network, dir).await?)
+}
+
+async fn apply_template(coordinator: &CoordinatorProcess, artefacts: &Artefacts) -> anyhow::Result<()> {
+    let url =
+        format!("http://{}:{}/images/{}", Network::ADDRESS, CoordinatorProcess::HTTP_PORT, artefacts.image.file_name());
+    let template = json!({
+        "apiVersion": "landfall.dev/v1alpha1", "kind": "Template", "metadata": { "name": "debian-12" },
+        "spec": { "actions": [
+            { "name": "write", "writeImage": { "image": { "url": url, "digest": artefacts.image.digest } } },
+            { "name": "seed", "cloudInit": { "users": [{ "name": "admin", "sudo": true }] } },
+            { "name": "reboot", "reboot": {} },
+        ] },
+    });
+    coordinator.api().apply(&template).await?;
+    Ok(())
+}
+
+/// Installs one machine and tells how it went, whatever happens.
+async fn install(
+    machine: &mut Machine,
+    coordinator: &CoordinatorProcess,
+    accel: Accel,
+    bar: ProgressBar,
+) -> MachineReport {
+    bar.set_prefix(machine.name().to_owned());
+    let mut report = MachineReport::new(machine.name());
+    let result = installed(machine, coordinator, accel, &bar, &mut report).await;
+    match &result {
+        Ok(()) => bar.finish_with_message("phoned home"),
+        Err(error) => bar.abandon_with_message(format!("failed: {error:#}")),
+    }
+    report.error = result.err().map(|error| format!("{error:#}"));
+    report
+}
+
+async fn installed(
+    machine: &mut Machine,
+    coordinator: &CoordinatorProcess,
+    accel: Accel,
+    bar: &ProgressBar,
+    report: &mut MachineReport,
+) -> anyhow::Result<()> {
+    let api = coordinator.api();
+    let spec = machine.spec();
+    let document = json!({
+        "apiVersion": "landfall.dev/v1alpha1", "kind": "Machine", "metadata": { "name": spec.name },
+        "spec": { "identity": { "macs": [machine.mac()], "smbiosUuid": spec.uuid, "serial": spec.serial } },
+    });
+    api.apply(&document).await?;
+    let workflow = api.provision(machine.name(), "debian-12", false).await?;
+    let log_mark: Mark = coordinator.log().mark();
+    let power_on = Instant::now();
+    let serial_mark = machine.power_on().await?;
+    bar.set_message("powered on");
+
+    let stages = Mutex::new(Stages::new(power_on));
+    let wanted = |w: &Workflow| {
+        let status = w.status.as_ref();
+        show(bar, w);
+        // Nobody panics while holding it.
+        stages.lock().unwrap_or_else(std::sync::PoisonError::into_inner).observe(w, Instant::now());
+        status.is_some_and(|s| s.phase.is_terminal() || s.phoned_home_at.is_some())
+    };
+    let limit = LIMIT * accel.patience();
+    let ended = tokio::select! {
+        ended = api.wait_workflow(&workflow, "phone-home", limit, wanted) => ended,
+        () = before_agent(bar, machine, coordinator, log_mark, serial_mark) => unreachable!("it never ends"),
+    };
+    let mut stages = stages.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let seen = api.machine(machine.name()).await?;
+    let status = seen.status.as_ref();
+    report.agent_peak_rss_bytes = status.and_then(|s| s.agent_peak_rss_bytes);
+    report.enrolled_boottime_ms = status.and_then(|s| s.enrolled_boottime_ms);
+    let lines = coordinator.log().lines_since(log_mark);
+    stages.complete(&lines, &machine.serial().lines_since(serial_mark), machine.mac(), report.enrolled_boottime_ms);
+    report.stages = stages.table();
+    let ended = ended?;
+    let status = ended.status.context("a workflow without a status")?;
+    let progress = status.actions.first().and_then(|action| action.progress.clone()).unwrap_or_default();
+    report.raw_bytes = progress.raw_bytes;
+    report.written_bytes = progress.written_bytes;
+    if status.phase != WorkflowPhase::Succeeded {
+        let problem = status.problem.map_or_else(String::new, |problem| format!(": {problem}"));
+        anyhow::bail!("the workflow ended {:?}{problem}", status.phase);
+    }
+    anyhow::ensure!(status.phoned_home_at.is_some(), "the workflow succeeded without a phone-home");
+    Ok(())
+}
+
+/// Until the agent speaks, the coordinator's log is all there is to show. Never ends by itself.
+async fn before_agent(bar: &ProgressBar, machine: &Machine, coordinator: &CoordinatorProcess, log: Mark, serial: Mark) {
+    let forever = Duration::from_secs(24 * 3600);
+    for (stage, word) in
+        [("dhcp", "service=dhcp"), ("tftp", "service=tftp"), ("ipxe", "/boot/ipxe"), ("kernel", "/boot/kernel")]
+    {
+        let mac = machine.mac();
+        let seen = |line: &str| stages::names(line, &[word, mac]);
+        if coordinator.log().wait_until(log, stage, forever, seen).await.is_err() {
+            break;
+        }
+        bar.set_message(stage);
+    }
+    // An error is the limit of a day.
+    let _ = machine.serial().wait_for(serial, "Linux version", forever).await;
+    bar.set_message("kernel started");
+    std::future::pending().await
+}
+
+fn bar() -> ProgressBar {
+    let bar = ProgressBar::no_length();
+    let style = ProgressStyle::with_template("{prefix:>4} {elapsed_precise} {wide_msg}");
+    // The template is a constant; were it wrong, the default style would do.
+    if let Ok(style) = style {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(Duration::from_millis(250));
+    bar
+}
+
+/// Phase, action, bytes and rate on a machine's line.
+fn show(bar: &ProgressBar, workflow: &Workflow) {
+    let Some(status) = &workflow.status else { return };
+    if status.phase == WorkflowPhase::Pending {
+        return;
+    }
+    let running = status.actions.iter().find(|action| action.state == ActionState::Running);
+    let mut text = format!("{:?}", status.phase);
+    if let Some(action) = running {
+        text = format!("{text}  {}", action.action.name);
+        if let Some(p) = &action.progress {
+            let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+            text = format!(
+                "{text}  {} {:.0} of {:.0} MiB stored, {:.0} MiB raw, {:.1} MiB/s",
+                p.stage,
+                mib(p.stored_bytes),
+                mib(p.stored_total),
+                mib(p.raw_bytes),
+                mib(p.bytes_per_second)
+            );
+        }
+    }
+    bar.set_message(text);
+}
+
+fn show_tail(what: &str, lines: &[String]) {
+    println!("---- the end of {what}");
+    for line in lines {
+        println!("| {line}");
+    }
+}
+
+/// The disks are large and of no use without their machines.
+fn remove_disks(logs: &Path, machines: u32) {
+    for i in 1..=machines {
+        let disk = logs.join(format!("m{i}")).join("disk0.raw");
+        if let Err(error) = std::fs::remove_file(&disk) {
+            tracing::warn!(path = %disk.display(), %error, "cannot remove");
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! e: an image cut in half is a failure with a reason, never a bootable disk, and mending it is enough.
+
+use anyhow::{Context as _, ensure};
+use landfall_api::{ErrorCode, WorkflowPhase};
+use landfall_lab::FileFault;
+
+use super::Context;
+use super::scene::{BOOT, BOOTED, Scene, require_installed};
+
+pub(super) async fn cut_in_half(context: Context) -> anyhow::Result<()> {
+    let scene = Scene::start(context).await?;
+    let mut server = scene.faulty().await?;
+    let file = scene.image().file_name();
+    let half = FileFault { cut_at: Some(scene.image().stored_bytes / 2), ..FileFault::default() };
+    server.set([(file.clone(), half)]).await?;
+    let mut machine = scene.described(scene.ordinary("m1")).await?;
+    scene.template(&server.url(&file)).await?;
+    let workflow = scene.provision(&machine).await?;
+    machine.power_on().await?;
+
+    let workflow = scene.wait_end(&workflow, WorkflowPhase::Failed).await?;
+    let status = workflow.status.context("a workflow without a status")?;
+    let problem = status.problem.context("the workflow failed without a reason")?;
+    ensure!(
+        matches!(problem.code, ErrorCode::Truncated | ErrorCode::SourceUnreachable),
+        "the reason is not the cut image: {problem}"
+    );
+    ensure!(problem.to_string().contains(&file), "the reason does not name the image: {problem}");
+    ensure!(!machine.disk(0).has_boot_signature()?, "a disk with half an image carries a boot signature");
+    ensure!(!machine.disk(0).has_backup_gpt()?, "a disk with half an image carries a partition table at its end");
+
+    server.set([]).await?;
+    machine.power_cut().await;
+    let again = scene.provision(&machine).await?;
+    let power_on = machine.power_on().await?;
+    let again = scene.wait_end(&again, WorkflowPhase::Succeeded).await?;
+    machine.wait_serial(power_on, BOOTED, BOOT).await?;
+    require_installed(&machine, &again)
+}

@@ -1,0 +1,52 @@
+//! i: power cut after the commit and before the coordinator knows: nothing is installed a second time.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use landfall_api::WorkflowPhase;
+use landfall_lab::faulty::Told;
+use landfall_lab::{FileFault, Machine};
+
+use super::Context;
+use super::scene::{BOOT, BOOTED, INSTALL, Scene, require_installed};
+
+pub(super) async fn before_the_ack(context: Context) -> anyhow::Result<()> {
+    let mut scene = Scene::start(context).await?;
+    let mut server = scene.faulty().await?;
+    let file = scene.image().file_name();
+    let last_byte = scene.image().stored_bytes - 1;
+    server.set([(file.clone(), FileFault { pause_at: Some(last_byte), ..FileFault::default() })]).await?;
+    let mut machine = scene.described(scene.ordinary("m1")).await?;
+    scene.template(&server.url(&file)).await?;
+    let workflow = scene.provision(&machine).await?;
+    let mark = server.mark();
+    machine.power_on().await?;
+    server.wait(mark, &Told::Paused { file, at: last_byte }, scene.limit(INSTALL)).await?;
+
+    // Nobody is there to acknowledge when the last byte arrives and the agent, on its lease, commits.
+    scene.coordinator.sigkill().await;
+    server.set([]).await?;
+    committed(&machine, scene.limit(BOOT)).await?;
+    machine.power_cut().await;
+
+    let mark = server.mark();
+    scene.coordinator.restart().await?;
+    let power_on = machine.power_on().await?;
+    let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
+    machine.wait_serial(power_on, BOOTED, BOOT).await?;
+    let fetched = server.told(mark).into_iter().any(|told| matches!(told, Told::Request { .. }));
+    ensure!(!fetched, "the image was fetched again after it had been committed");
+    require_installed(&machine, &workflow)
+}
+
+/// Waits for the commit: the boot signature in LBA 0. A file tells nobody that it was written, so it is read at short
+/// intervals.
+async fn committed(machine: &Machine, limit: Duration) -> anyhow::Result<()> {
+    let signed = async {
+        while !machine.disk(0).has_boot_signature()? {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        anyhow::Ok(())
+    };
+    tokio::time::timeout(limit, signed).await.context("the disk was never committed")?
+}

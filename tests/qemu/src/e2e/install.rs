@@ -1,0 +1,51 @@
+//! a, b: power-on to phone-home, on either firmware.
+
+use anyhow::ensure;
+use landfall_api::{MachinePhase, WorkflowPhase};
+use landfall_lab::{Firmware, Mark};
+
+use super::Context;
+use super::scene::{BOOT, BOOTED, Scene, require_installed};
+
+/// The loader each firmware fetches by TFTP.
+pub(super) const fn loader(firmware: Firmware) -> &'static str {
+    match firmware {
+        Firmware::Bios => "undionly.kpxe",
+        Firmware::Uefi => "snponly.efi",
+    }
+}
+
+pub(super) async fn to_phone_home(context: Context, firmware: Firmware) -> anyhow::Result<()> {
+    let scene = Scene::start(context).await?;
+    let mut machine = scene.described(scene.ordinary("m1").firmware(firmware)).await?;
+    scene.template(&scene.image_url()).await?;
+    let workflow = scene.provision(&machine).await?;
+    let power_on = machine.power_on().await?;
+    let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
+    machine.wait_serial(power_on, BOOTED, BOOT).await?;
+
+    let mac = machine.mac().to_owned();
+    let begin = Mark::default();
+    scene.logged(begin, &["service=dhcp", &mac])?;
+    scene.logged(begin, &["service=tftp", loader(firmware)])?;
+    scene.logged(begin, &["service=http", "/boot/ipxe", &mac])?;
+    scene.logged(begin, &["service=http", "/boot/kernel"])?;
+    scene.logged(begin, &["service=http", "/boot/initramfs"])?;
+    scene.logged(begin, &["service=http", "/images/"])?;
+    require_installed(&machine, &workflow)?;
+    ensure!(workflow.status.is_some_and(|s| s.phoned_home_at.is_some()), "it succeeded without a phone-home");
+    let seen = scene.coordinator.api().machine(machine.name()).await?;
+    let status = seen.status.ok_or_else(|| anyhow::anyhow!("the machine has no status"))?;
+    ensure!(status.phase == MachinePhase::Provisioned, "the machine is {:?}, not Provisioned", status.phase);
+    let facts = status.facts.ok_or_else(|| anyhow::anyhow!("the machine has no facts"))?;
+    ensure!(facts.firmware.mode == expected_mode(firmware), "the agent saw firmware {:?}", facts.firmware.mode);
+    ensure!(facts.smbios.uuid == machine.spec().uuid, "the agent saw SMBIOS UUID {}", facts.smbios.uuid);
+    Ok(())
+}
+
+const fn expected_mode(firmware: Firmware) -> landfall_api::FirmwareMode {
+    match firmware {
+        Firmware::Bios => landfall_api::FirmwareMode::Bios,
+        Firmware::Uefi => landfall_api::FirmwareMode::Uefi,
+    }
+}

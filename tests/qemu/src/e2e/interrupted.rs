@@ -1,0 +1,60 @@
+//! f, g: the coordinator, or the machine, dies in mid-write; the install completes.
+
+use anyhow::{Context as _, ensure};
+use landfall_api::{Workflow, WorkflowPhase};
+use landfall_lab::faulty::Told;
+use landfall_lab::{FaultyHttp, FileFault, Machine};
+
+use super::Context;
+use super::scene::{INSTALL, Scene, require_installed};
+
+/// A machine in the middle of its write: the image's server has sent half and waits.
+struct Midway {
+    scene: Scene,
+    server: FaultyHttp,
+    machine: Machine,
+    workflow: String,
+}
+
+async fn midway(context: Context) -> anyhow::Result<Midway> {
+    let scene = Scene::start(context).await?;
+    let mut server = scene.faulty().await?;
+    let file = scene.image().file_name();
+    let half = scene.image().stored_bytes / 2;
+    server.set([(file.clone(), FileFault { pause_at: Some(half), ..FileFault::default() })]).await?;
+    let mut machine = scene.described(scene.ordinary("m1")).await?;
+    scene.template(&server.url(&file)).await?;
+    let workflow = scene.provision(&machine).await?;
+    let mark = server.mark();
+    machine.power_on().await?;
+    server.wait(mark, &Told::Paused { file, at: half }, scene.limit(INSTALL)).await?;
+    ensure!(!machine.disk(0).has_boot_signature()?, "the disk carries a boot signature in mid-write");
+    Ok(Midway { scene, server, machine, workflow })
+}
+
+pub(super) async fn coordinator_killed(context: Context) -> anyhow::Result<()> {
+    let Midway { mut scene, mut server, machine, workflow } = midway(context).await?;
+    scene.coordinator.sigkill().await;
+    server.set([]).await?;
+    scene.coordinator.restart().await?;
+    let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
+    require_installed(&machine, &workflow)?;
+    ensure!(attempts(&workflow)? == 1, "the coordinator's restart cost the write an attempt");
+    Ok(())
+}
+
+pub(super) async fn power_cut(context: Context) -> anyhow::Result<()> {
+    let Midway { scene, mut server, mut machine, workflow } = midway(context).await?;
+    machine.power_cut().await;
+    ensure!(!machine.disk(0).has_boot_signature()?, "the disk carries a boot signature after a cut in mid-write");
+    server.set([]).await?;
+    machine.power_on().await?;
+    let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
+    require_installed(&machine, &workflow)
+}
+
+/// How often the image was tried.
+fn attempts(workflow: &Workflow) -> anyhow::Result<u32> {
+    let status = workflow.status.as_ref().context("a workflow without a status")?;
+    Ok(status.actions.first().context("a workflow without actions")?.attempt)
+}

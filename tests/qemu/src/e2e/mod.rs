@@ -1,0 +1,166 @@
+//! The end-to-end tests: each a real boot, asserting on the machine's disk and console as well as on the API.
+
+mod boot_own_disk;
+mod broken_image;
+mod crash_order;
+mod cut_after_commit;
+mod install;
+mod interrupted;
+mod proxy_dhcp;
+mod scene;
+mod selectors;
+mod twins;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use landfall_lab::artefacts::Artefacts;
+use landfall_lab::{Accel, Firmware};
+
+/// No test may take longer, whatever its own waits add up to.
+const TEST_LIMIT: Duration = Duration::from_secs(40 * 60);
+/// Lines of each log shown when a test fails.
+const TAIL: usize = 30;
+
+/// What every test gets.
+#[derive(Clone)]
+pub(crate) struct Context {
+    artefacts: Arc<Artefacts>,
+    accel: Accel,
+    /// This program, for its subcommands.
+    program: PathBuf,
+    /// The test's own directory.
+    dir: PathBuf,
+}
+
+type Run = fn(Context) -> BoxFuture<'static, anyhow::Result<()>>;
+
+/// One test: letter of the list, name, whether it is in the small set, and what it does.
+struct Test {
+    letter: &'static str,
+    name: &'static str,
+    small: bool,
+    run: Run,
+}
+
+macro_rules! tests {
+    ($($letter:literal $name:ident $set:ident $run:expr;)+) => {
+        &[$(Test {
+            letter: $letter,
+            name: stringify!($name),
+            small: matches!(stringify!($set).as_bytes(), b"small"),
+            run: |context| Box::pin($run(context)),
+        }),+]
+    };
+}
+
+const TESTS: &[Test] = tests! {
+    "a" uefi_install_to_phone_home small |c| install::to_phone_home(c, Firmware::Uefi);
+    "b" bios_install_to_phone_home small |c| install::to_phone_home(c, Firmware::Bios);
+    "c" uefi_proxy_dhcp_beside_dnsmasq full |c| proxy_dhcp::beside_dnsmasq(c, Firmware::Uefi);
+    "c" bios_proxy_dhcp_beside_dnsmasq full |c| proxy_dhcp::beside_dnsmasq(c, Firmware::Bios);
+    "d" uefi_second_power_on_boots_own_disk small |c| boot_own_disk::second_power_on(c, Firmware::Uefi);
+    "d" bios_second_power_on_boots_own_disk full |c| boot_own_disk::second_power_on(c, Firmware::Bios);
+    "e" image_cut_in_half_fails_with_reason_and_a_mended_one_installs small broken_image::cut_in_half;
+    "f" coordinator_killed_in_mid_write_and_the_install_completes full interrupted::coordinator_killed;
+    "g" power_cut_in_mid_write_and_the_install_completes small interrupted::power_cut;
+    "h" a_selector_that_matches_two_disks_touches_neither full selectors::two_disks;
+    "i" power_cut_after_the_commit_installs_nothing_again small cut_after_commit::before_the_ack;
+    "j" the_second_of_two_machines_with_one_identity_is_refused full twins::one_identity;
+    "k" every_state_a_power_cut_can_leave_is_old_unbootable_or_new full crash_order::replayed;
+};
+
+/// Runs tests, prints a line for each and a closing line.
+pub(crate) async fn run(
+    artefacts: Artefacts,
+    logs: &Path,
+    full: bool,
+    jobs: usize,
+    letters: &[String],
+) -> anyhow::Result<ExitCode> {
+    for letter in letters {
+        anyhow::ensure!(TESTS.iter().any(|test| test.letter == letter), "there is no test \"{letter}\"; use a to k");
+    }
+    let accel = Accel::probe().await;
+    let artefacts = Arc::new(artefacts);
+    let program = std::env::current_exe()?;
+    println!("end-to-end tests under {}, logs in {}", accel.as_str(), logs.display());
+    let chosen = TESTS.iter().filter(|test| match letters {
+        [] => full || test.small,
+        some => some.iter().any(|letter| letter == test.letter),
+    });
+    let runs = chosen.map(|test| {
+        let dir = logs.join(format!("{}-{}", test.letter, &test.name[..test.name.len().min(24)]));
+        let context = Context { artefacts: Arc::clone(&artefacts), accel, program: program.clone(), dir };
+        one(test, context)
+    });
+    let results: Vec<bool> = futures::stream::iter(runs).buffer_unordered(jobs).collect().await;
+    let passed = results.iter().filter(|passed| **passed).count();
+    let failed = results.len() - passed;
+    println!("{passed} passed, {failed} failed");
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn one(test: &Test, context: Context) -> bool {
+    let dir = context.dir.clone();
+    let begun = Instant::now();
+    // On the runtime's own threads, so that tests do not hold one another up.
+    let result = match std::fs::create_dir_all(&dir) {
+        Ok(()) => match tokio::time::timeout(TEST_LIMIT, (test.run)(context)).await {
+            Ok(result) => result,
+            Err(_) => Err(anyhow::anyhow!("not done within {TEST_LIMIT:?}")),
+        },
+        Err(error) => Err(error.into()),
+    };
+    let seconds = begun.elapsed().as_secs_f64();
+    match result {
+        Ok(()) => {
+            println!("ok   {} {}  {seconds:.1}s", test.letter, test.name);
+            remove_disks(&dir);
+            true
+        }
+        Err(error) => {
+            println!("FAIL {} {}  {seconds:.1}s\n     {error:#}", test.letter, test.name);
+            show_logs(&dir);
+            false
+        }
+    }
+}
+
+/// The ends of every log below a directory.
+fn show_logs(dir: &Path) {
+    for path in files(dir).into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "log")) {
+        let text = String::from_utf8_lossy(&std::fs::read(&path).unwrap_or_default()).into_owned();
+        let lines: Vec<&str> = text.lines().collect();
+        println!("     ---- the end of {}", path.display());
+        for line in &lines[lines.len().saturating_sub(TAIL)..] {
+            println!("     | {}", landfall_lab::printable(line));
+        }
+    }
+}
+
+/// Disks of a test that passed are of no use to anybody; its logs stay.
+fn remove_disks(dir: &Path) {
+    for path in files(dir).into_iter().filter(|path| path.extension().is_some_and(|e| e == "raw" || e == "writes")) {
+        if let Err(error) = std::fs::remove_file(&path) {
+            tracing::warn!(path = %path.display(), %error, "cannot remove");
+        }
+    }
+}
+
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for path in std::fs::read_dir(dir).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path())) {
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}

@@ -1,0 +1,174 @@
+//! What most tests begin with: a network, a coordinator, a described machine, a template.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use landfall_api::{Workflow, WorkflowPhase};
+use landfall_lab::artefacts::OsImage;
+use landfall_lab::{
+    CoordinatorOptions, CoordinatorProcess, DhcpMode, DiskBus, FaultyHttp, Machine, MachineBuilder, Mark, Network,
+};
+use serde_json::{Value, json};
+
+use super::Context;
+
+/// Capacity of a machine's disk; sparse, so only what is written takes room.
+pub(super) const DISK_BYTES: u64 = 4 << 30;
+/// What the e2e image prints when it is up.
+pub(super) const BOOTED: &str = "mini: booted";
+/// A whole install under KVM; multiplied by the accelerator's patience.
+pub(super) const INSTALL: Duration = Duration::from_secs(240);
+/// From power-on to anything short of an install, under KVM.
+pub(super) const BOOT: Duration = Duration::from_secs(120);
+
+/// Where a receipt lies: the 4096 bytes that end at 1 MiB.
+const RECEIPT_AT: u64 = (1 << 20) - 4096;
+
+/// A network with a coordinator on it.
+pub(super) struct Scene {
+    pub(super) context: Context,
+    // Dropped in this order: programs before the network they are on.
+    pub(super) coordinator: CoordinatorProcess,
+    pub(super) network: Network,
+}
+
+impl Scene {
+    /// A coordinator that is the network's DHCP server.
+    pub(super) async fn start(context: Context) -> anyhow::Result<Self> {
+        Self::start_on(context, Network::create()?, DhcpMode::Full).await
+    }
+
+    /// A coordinator on a network that exists.
+    pub(super) async fn start_on(context: Context, network: Network, dhcp: DhcpMode) -> anyhow::Result<Self> {
+        let artefacts = &context.artefacts;
+        let images = artefacts.image.path.parent().context("the image is in no directory")?.to_owned();
+        let options = CoordinatorOptions {
+            program: artefacts.coordinator.clone(),
+            kernel: artefacts.kernel.clone(),
+            initramfs: artefacts.initramfs.clone(),
+            bootloaders: artefacts.bootloaders.clone(),
+            images,
+            dhcp,
+            more: String::new(),
+        };
+        let coordinator = CoordinatorProcess::start(&options, &network, &context.dir).await?;
+        Ok(Self { context, coordinator, network })
+    }
+
+    /// A server for the image that misbehaves on command.
+    pub(super) async fn faulty(&self) -> anyhow::Result<FaultyHttp> {
+        let files = self.image().path.parent().context("the image is in no directory")?;
+        Ok(FaultyHttp::start(&self.context.program, &self.network, files, &self.context.dir).await?)
+    }
+
+    /// The image that is installed.
+    pub(super) fn image(&self) -> &OsImage {
+        &self.context.artefacts.image
+    }
+
+    /// The image's URL at the coordinator.
+    pub(super) fn image_url(&self) -> String {
+        let address = Network::ADDRESS;
+        format!("http://{address}:{}/images/{}", CoordinatorProcess::HTTP_PORT, self.image().file_name())
+    }
+
+    /// A machine with one empty virtio disk.
+    pub(super) fn ordinary(&self, name: &str) -> MachineBuilder {
+        Machine::builder(name).disk(DISK_BYTES, DiskBus::Virtio)
+    }
+
+    /// Puts a machine together and describes it to the coordinator.
+    pub(super) async fn described(&self, builder: MachineBuilder) -> anyhow::Result<Machine> {
+        let machine = builder.build(&self.network, &self.context.dir, self.context.accel)?;
+        self.describe(&machine, &[machine.mac()]).await?;
+        Ok(machine)
+    }
+
+    /// Describes a machine to the coordinator, with these addresses.
+    pub(super) async fn describe(&self, machine: &Machine, macs: &[&str]) -> anyhow::Result<()> {
+        let spec = machine.spec();
+        let identity = json!({ "macs": macs, "smbiosUuid": spec.uuid, "serial": spec.serial });
+        self.apply("Machine", &spec.name, json!({ "identity": identity })).await
+    }
+
+    /// Applies a template called `install`: write this URL's image to the one disk, seed, reboot.
+    pub(super) async fn template(&self, url: &str) -> anyhow::Result<()> {
+        let image = json!({ "url": url, "digest": self.image().digest });
+        let actions = json!([
+            { "name": "write", "writeImage": { "image": image }, "retry": { "maxAttempts": 2, "initialBackoff": "1s" } },
+            { "name": "seed", "cloudInit": {} },
+            { "name": "reboot", "reboot": {} },
+        ]);
+        self.apply("Template", "install", json!({ "actions": actions })).await
+    }
+
+    async fn apply(&self, kind: &str, name: &str, spec: Value) -> anyhow::Result<()> {
+        let document = json!({
+            "apiVersion": "landfall.dev/v1alpha1", "kind": kind, "metadata": { "name": name }, "spec": spec,
+        });
+        self.coordinator.api().apply(&document).await.with_context(|| format!("{kind} {name}"))?;
+        Ok(())
+    }
+
+    /// Starts the template `install` on a machine, as a person would.
+    pub(super) async fn provision(&self, machine: &Machine) -> anyhow::Result<String> {
+        Ok(self.coordinator.api().provision(machine.name(), "install", false).await?)
+    }
+
+    /// Waits until a workflow has ended, and fails unless it ended as wanted.
+    pub(super) async fn wait_end(&self, workflow: &str, wanted: WorkflowPhase) -> anyhow::Result<Workflow> {
+        let ended = |w: &Workflow| w.status.as_ref().is_some_and(|s| s.phase.is_terminal());
+        let what = format!("{wanted:?}");
+        let limit = self.limit(INSTALL);
+        let workflow = self.coordinator.api().wait_workflow(workflow, &what, limit, ended).await?;
+        let status = workflow.status.as_ref().context("a workflow without a status")?;
+        if status.phase != wanted {
+            let problem = status.problem.as_ref().map_or_else(String::new, ToString::to_string);
+            bail!("the workflow ended {:?}, not {wanted:?}: {problem}", status.phase);
+        }
+        Ok(workflow)
+    }
+
+    /// What a wait may take here.
+    pub(super) fn limit(&self, under_kvm: Duration) -> Duration {
+        under_kvm * self.context.accel.patience()
+    }
+
+    /// Requires that the coordinator logged a line since `mark` with all these words.
+    pub(super) fn logged(&self, mark: Mark, words: &[&str]) -> anyhow::Result<()> {
+        ensure!(self.has_logged(mark, words), "the coordinator's log has no line with {}", words.join(" … "));
+        Ok(())
+    }
+
+    /// Whether the coordinator logged a line since `mark` with all these words; quotes around values do not count.
+    pub(super) fn has_logged(&self, mark: Mark, words: &[&str]) -> bool {
+        let has_all = |text: &str| {
+            let text = landfall_lab::printable(text).replace('"', "");
+            words.iter().all(|word| text.contains(word))
+        };
+        self.coordinator.log().lines_since(mark).iter().any(|line| has_all(&line.text))
+    }
+}
+
+/// Requires that the disk looks installed: bootable, both tables, and a receipt of this workflow that says so.
+pub(super) fn require_installed(machine: &Machine, workflow: &Workflow) -> anyhow::Result<()> {
+    let disk = machine.disk(0);
+    ensure!(disk.has_boot_signature()?, "the disk has no boot signature");
+    ensure!(disk.has_primary_gpt()?, "the disk has no primary GPT");
+    ensure!(disk.has_backup_gpt()?, "the disk has no GPT at its true end");
+    let receipt = receipt(machine)?;
+    let uid = workflow.metadata.uid.context("a workflow without a uid")?.to_string();
+    let text = String::from_utf8_lossy(&receipt);
+    ensure!(
+        text.contains(&uid),
+        "the receipt on the disk does not name workflow {uid}: {}",
+        landfall_lab::printable(&text)
+    );
+    ensure!(text.contains("Done"), "the receipt on the disk does not say Done: {}", landfall_lab::printable(&text));
+    Ok(())
+}
+
+/// The bytes where a receipt lies.
+pub(super) fn receipt(machine: &Machine) -> anyhow::Result<Vec<u8>> {
+    Ok(machine.disk(0).read(RECEIPT_AT, 4096)?)
+}

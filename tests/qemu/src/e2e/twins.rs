@@ -1,0 +1,49 @@
+//! j: two computers claim one identity. The second is refused, the first finishes.
+
+use anyhow::ensure;
+use landfall_api::WorkflowPhase;
+use landfall_lab::faulty::Told;
+use landfall_lab::{DiskBus, FileFault, Machine, NicSpec};
+
+use super::Context;
+use super::scene::{DISK_BYTES, INSTALL, Scene, require_installed};
+
+pub(super) async fn one_identity(context: Context) -> anyhow::Result<()> {
+    let scene = Scene::start(context).await?;
+    let mut server = scene.faulty().await?;
+    let file = scene.image().file_name();
+    let half = scene.image().stored_bytes / 2;
+    server.set([(file.clone(), FileFault { pause_at: Some(half), ..FileFault::default() })]).await?;
+
+    // One described machine with two ports; two computers with its UUID and serial number, one port of it each. (Two
+    // equal MAC addresses on one switch would prove no more than that switches dislike that.)
+    let build =
+        |builder: landfall_lab::MachineBuilder| builder.build(&scene.network, &scene.context.dir, scene.context.accel);
+    let mut first = build(scene.ordinary("m1"))?;
+    let own_port = Machine::builder("twin").spec().nics[0].mac.clone();
+    let mut twin_spec = first.spec().clone();
+    twin_spec.nics = vec![NicSpec { mac: own_port }];
+    let mut twin = build(Machine::builder("twin").identity_of(&twin_spec).disk(DISK_BYTES, DiskBus::Nvme))?;
+    scene.describe(&first, &[first.mac(), twin.mac()]).await?;
+    scene.template(&server.url(&file)).await?;
+    let workflow = scene.provision(&first).await?;
+    let mark = server.mark();
+    first.power_on().await?;
+    server.wait(mark, &Told::Paused { file, at: half }, scene.limit(INSTALL)).await?;
+
+    let twin_on = twin.power_on().await?;
+    // The refusal reaches the person at the machine (its own console) and the one at the desk (a condition).
+    twin.wait_serial(twin_on, "AmbiguousIdentity", INSTALL).await?;
+    let told = |m: &landfall_api::Machine| {
+        let conditions = m.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+        conditions.iter().any(|c| c.kind == "IdentityAmbiguous" && c.status == landfall_api::ConditionStatus::True)
+    };
+    let api = scene.coordinator.api();
+    api.wait_machine(first.name(), "condition IdentityAmbiguous", scene.limit(INSTALL), told).await?;
+
+    server.set([]).await?;
+    let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
+    require_installed(&first, &workflow)?;
+    ensure!(twin.disk(0).is_untouched()?, "the second machine's disk was touched");
+    Ok(())
+}
