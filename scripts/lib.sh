@@ -181,3 +181,36 @@ vm_firmware() {
     done
     die "no OVMF firmware under /usr/share/OVMF; run scripts/setup"
 }
+
+# as_root COMMAND...: runs one command as root, through sudo unless this is root already.
+as_root() {
+    if [ "$(id -u)" = 0 ]; then
+        "$@"
+        return
+    fi
+    command -v sudo >/dev/null || die "this needs root, and there is no sudo; run it as root"
+    sudo -- env PATH="$PATH" HOME="$HOME" LANDFALL_CACHE="$LANDFALL_CACHE" LANDFALL_ACCEL="${LANDFALL_ACCEL:-}" "$@"
+}
+
+_boot_image() {
+    local directory=$1 agent=$2 tree=$3 temporary old
+    [ -d "$directory" ] && return
+    temporary=$(mktemp -d "$LANDFALL_CACHE/artefacts/.boot.XXXXXX")
+    landfall_image initramfs --kernel-tree "$tree" --agent "$agent" --profile vm \
+        -o "$temporary/initramfs.zst" --kernel-out "$temporary/vmlinuz" >&2
+    chmod 755 "$temporary"
+    mv -T "$temporary" "$directory"
+    # Every change of the agent makes one: keep the newest few.
+    for old in $(ls -dt "$LANDFALL_CACHE"/artefacts/boot-vm-* | tail -n +4); do rm -rf --one-file-system "$old"; done
+}
+
+# boot_image: prints the directory with vmlinuz and initramfs.zst, packed from the release agent; `build_release` first.
+boot_image() {
+    local agent tree key directory
+    agent=$(release_bin landfall-agent)
+    tree=$(kernel_tree)
+    key=$({ sha256sum <"$agent"; sha256sum <"$(release_bin landfall-image)"; echo "$tree"; } | sha256sum | cut -c1-24)
+    directory=$LANDFALL_CACHE/artefacts/boot-vm-$key
+    [ -d "$directory" ] || with_lock "boot-vm" _boot_image "$directory" "$agent" "$tree"
+    printf '%s\n' "$directory"
+}
