@@ -146,7 +146,8 @@ impl<'a> HttpSource<'a> {
                 request = request.header(header::IF_RANGE, validator);
             }
         }
-        let answer = self.runtime.block_on(until_stopped(stop, request.send()));
+        // Inside the block, because reqwest starts its timers when the request is sent, and wants the runtime for it.
+        let answer = self.runtime.block_on(async { until_stopped(stop, request.send()).await });
         let response = answer.ok_or_else(|| Broken::Final(self.stopped()))?;
         let response = response.map_err(|error| Broken::NoAnswer(chain(&error)))?;
         let status = response.status();
@@ -223,7 +224,7 @@ impl<'a> HttpSource<'a> {
         self.observer.log(LogLevel::Warn, &line);
         let wait = self.backoff;
         self.backoff = (self.backoff * 2).min(LONGEST_BACKOFF);
-        match self.runtime.block_on(until_stopped(stop, tokio::time::sleep(wait))) {
+        match self.runtime.block_on(async { until_stopped(stop, tokio::time::sleep(wait)).await }) {
             Some(()) => Ok(()),
             None => Err(self.stopped()),
         }

@@ -1,0 +1,5 @@
+use landfall_disk::Verified;
+
+fn main() {
+    let _verified = Verified {};
+}

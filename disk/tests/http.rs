@@ -1,0 +1,375 @@
+//! `write_image` against servers that are good, broken and hostile; each test asserts on the device's bytes.
+#![allow(clippy::unwrap_used)] // Tests.
+
+mod common;
+
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
+    thread,
+};
+
+use axum::{
+    Router,
+    body::Body,
+    extract::Request,
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use common::{MIB, digest, gpt_image};
+use landfall_api::{DiskReceipt, ErrorCode, Progress, ReceiptState};
+use landfall_disk::{
+    CancelFlag, Expectation, LeaseGuard, LogLevel, Observer, ReceiptIntent, WriteError, WriteOutcome, WriteRequest,
+    disk_at, judge::Findings, read_mark, write_image,
+};
+use uuid::Uuid;
+
+const DISK: u64 = 8 * MIB;
+
+/// A server on loopback that answers each request by `answer`; it ends with the test's process.
+fn serve(answer: impl Fn(Request) -> Response + Clone + Send + Sync + 'static) -> String {
+    let (tell, told) = std::sync::mpsc::channel();
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async move {
+            let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+            tell.send(listener.local_addr().unwrap()).unwrap();
+            let router = Router::new().fallback(move |request: Request| {
+                let answer = answer.clone();
+                async move { answer(request) }
+            });
+            axum::serve(listener, router).await.unwrap();
+        });
+    });
+    let address: SocketAddr = told.recv().unwrap();
+    format!("http://{address}/image")
+}
+
+/// A server that writes raw bytes: for answers that a well-bred server cannot give.
+fn serve_raw(answer: impl Fn(&mut TcpStream, &str, u32) + Send + 'static) -> String {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for (count, stream) in (0..).zip(listener.incoming()) {
+            let mut stream = stream.unwrap();
+            let mut head = Vec::new();
+            let mut byte = [0];
+            while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap_or(0) == 1 {
+                head.push(byte[0]);
+            }
+            answer(&mut stream, &String::from_utf8_lossy(&head).to_ascii_lowercase(), count);
+        }
+    });
+    format!("http://{address}/image")
+}
+
+fn range_start(head: &str) -> Option<usize> {
+    let line = head.lines().find(|l| l.starts_with("range: bytes="))?;
+    line.trim_start_matches("range: bytes=").trim_end_matches('-').parse().ok()
+}
+
+#[derive(Default)]
+struct Watcher {
+    receipts: Mutex<Vec<DiskReceipt>>,
+    progress: Mutex<Vec<Progress>>,
+    lines: Mutex<Vec<String>>,
+}
+
+impl Observer for Watcher {
+    fn progress(&self, progress: &Progress) {
+        self.progress.lock().unwrap().push(progress.clone());
+    }
+    fn receipt_written(&self, receipt: &DiskReceipt) {
+        self.receipts.lock().unwrap().push(receipt.clone());
+    }
+    fn log(&self, _: LogLevel, message: &str) {
+        self.lines.lock().unwrap().push(message.to_owned());
+    }
+}
+
+struct Bench {
+    file: tempfile::NamedTempFile,
+    watcher: Watcher,
+    request: WriteRequest,
+}
+
+impl Bench {
+    fn new(url: &str, expectation: Expectation) -> Self {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(DISK).unwrap();
+        let request = WriteRequest {
+            disk: disk_at(file.path()).unwrap(),
+            url: url.to_owned(),
+            digest: expectation,
+            format: None,
+            receipt: ReceiptIntent {
+                machine_uid: Uuid::from_u128(1),
+                workflow_uid: Uuid::from_u128(2),
+                workflow_name: "w".into(),
+                generation: 1,
+                action_index: 0,
+            },
+            expected: Vec::new(),
+            person_authorised: false,
+            force: false,
+            lease: LeaseGuard::unlimited(),
+            cancel: CancelFlag::new(),
+        };
+        Self { file, watcher: Watcher::default(), request }
+    }
+    fn write(&self) -> Result<WriteOutcome, WriteError> {
+        write_image(&self.request, &self.watcher)
+    }
+    fn bytes(&self) -> Vec<u8> {
+        std::fs::read(self.file.path()).unwrap()
+    }
+    /// Not a byte was written.
+    fn assert_untouched(&self) {
+        assert!(self.bytes().iter().all(|b| *b == 0), "the disk was touched");
+        assert!(self.watcher.receipts.lock().unwrap().is_empty());
+    }
+    /// Begun, not bootable by anything, receipt says so.
+    fn assert_unbootable(&self) {
+        let bytes = self.bytes();
+        assert!(!Findings::of(&bytes, 512).unwrap().anything_boots(), "the disk boots");
+        assert_eq!(read_mark(&bytes).unwrap().unwrap().receipt.state, ReceiptState::Intent);
+        let states: Vec<_> = self.watcher.receipts.lock().unwrap().iter().map(|r| r.receipt.state).collect();
+        assert_eq!(states, [ReceiptState::Intent]);
+    }
+    /// Committed, and every partition holds the image's bytes.
+    fn assert_installed(&self, image: &[u8]) {
+        let bytes = self.bytes();
+        let found = Findings::of(&bytes, 512).unwrap();
+        assert!(found.bios_boots() && found.uefi_boots() && found.primary.is_some() && found.backup.is_some());
+        assert!(bytes[2048 * 512..4 << 20] == image[2048 * 512..4 << 20], "the body differs");
+        assert_eq!(read_mark(&bytes).unwrap().unwrap().receipt.state, ReceiptState::Done);
+        let states: Vec<_> = self.watcher.receipts.lock().unwrap().iter().map(|r| r.receipt.state).collect();
+        assert_eq!(states, [ReceiptState::Intent, ReceiptState::Done]);
+    }
+}
+
+fn image() -> Vec<u8> {
+    gpt_image(5 * MIB, 512, &[(2048, 4095), (4096, 8191)], 1)
+}
+
+fn packed() -> Vec<u8> {
+    zstd::encode_all(&image()[..], 1).unwrap()
+}
+
+fn proved(stored: &[u8]) -> Expectation {
+    Expectation::Digest(digest(stored))
+}
+
+#[test]
+fn a_good_image_is_installed_raw_and_zstd() {
+    for stored in [image(), packed()] {
+        let body = stored.clone();
+        let bench = Bench::new(&serve(move |_| body.clone().into_response()), proved(&stored));
+        let outcome = bench.write().unwrap();
+        assert!(outcome.written && outcome.no_receipt.is_none());
+        assert_eq!((outcome.stored_bytes, outcome.raw_bytes), (stored.len() as u64, 5 * MIB));
+        assert!(outcome.written_bytes < outcome.raw_bytes, "runs of zeroes are not written");
+        bench.assert_installed(&image());
+        let progress = bench.watcher.progress.lock().unwrap();
+        let last = progress.last().unwrap();
+        assert_eq!((last.stored_bytes, last.raw_bytes, last.raw_total), (stored.len() as u64, 5 * MIB, 5 * MIB));
+        drop(progress);
+        // The same action again, as after a power cut before its ack: nothing is written.
+        let again = Bench { watcher: Watcher::default(), ..bench };
+        assert!(!again.write().unwrap().written);
+        assert!(again.watcher.receipts.lock().unwrap().is_empty());
+    }
+}
+
+#[test]
+fn an_image_cut_in_half_is_never_a_success() {
+    for stored in [image(), packed()] {
+        let half = stored[..stored.len() / 2].to_vec();
+        // The file on the server is cut: its length is honest, its content is not all there.
+        let bench = Bench::new(&serve(move |_| half.clone().into_response()), proved(&stored));
+        assert_eq!(bench.write().unwrap_err().code(), ErrorCode::Truncated);
+        bench.assert_unbootable();
+    }
+}
+
+#[test]
+fn a_cut_zstd_image_fails_even_with_its_digest_waived() {
+    let stored = packed();
+    let half = stored[..stored.len() - 5].to_vec();
+    let bench = Bench::new(&serve(move |_| half.clone().into_response()), Expectation::Waived);
+    assert_eq!(bench.write().unwrap_err().code(), ErrorCode::Truncated);
+    bench.assert_unbootable();
+}
+
+#[test]
+fn a_flipped_bit_is_a_digest_mismatch() {
+    for stored in [image(), packed()] {
+        let mut flipped = stored.clone();
+        let at = flipped.len() * 3 / 4;
+        flipped[at] ^= 4;
+        let bench = Bench::new(&serve(move |_| flipped.clone().into_response()), proved(&stored));
+        assert_eq!(bench.write().unwrap_err().code(), ErrorCode::DigestMismatch);
+        bench.assert_unbootable();
+    }
+}
+
+#[test]
+fn a_content_length_longer_than_the_body_is_truncation() {
+    let stored = packed();
+    let body = stored.clone();
+    let url = serve_raw(move |stream, head, _| {
+        let from = range_start(head).unwrap_or(0);
+        let total = body.len() + 1000;
+        let status = if from > 0 {
+            format!("206 Partial\r\ncontent-range: bytes {from}-{}/{total}", total - 1)
+        } else {
+            "200 OK".into()
+        };
+        // A client that hangs up is its own affair.
+        let _ = write!(stream, "HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n", total - from);
+        let _ = stream.write_all(&body[from..]);
+    });
+    let bench = Bench::new(&url, proved(&stored));
+    assert_eq!(bench.write().unwrap_err().code(), ErrorCode::Truncated);
+    bench.assert_unbootable();
+}
+
+#[test]
+fn a_connection_dropped_midway_is_resumed_by_range() {
+    let stored = packed();
+    let (body, requests) = (stored.clone(), Arc::new(AtomicU32::new(0)));
+    let seen = Arc::clone(&requests);
+    let url = serve_raw(move |stream, head, count| {
+        seen.store(count + 1, Ordering::SeqCst);
+        let from = range_start(head).unwrap_or(0);
+        assert!(count == 0 || (from > 0 && head.contains("if-range: \"v1\"")), "{head}");
+        let total = body.len();
+        let status = if from > 0 {
+            format!("206 Partial\r\ncontent-range: bytes {from}-{}/{total}", total - 1)
+        } else {
+            "200 OK".into()
+        };
+        let to = (from + total / 5 + 1).min(total);
+        // A client that hangs up is its own affair.
+        let _ = write!(stream, "HTTP/1.1 {status}\r\netag: \"v1\"\r\ncontent-length: {}\r\n\r\n", total - from);
+        let _ = stream.write_all(&body[from..to]);
+    });
+    let bench = Bench::new(&url, proved(&stored));
+    bench.write().unwrap();
+    assert!(requests.load(Ordering::SeqCst) >= 5);
+    bench.assert_installed(&image());
+}
+
+#[test]
+fn a_server_without_ranges_is_read_again_from_its_start() {
+    let stored = packed();
+    let body = stored.clone();
+    let url = serve_raw(move |stream, _, count| {
+        let to = if count == 0 { body.len() / 2 } else { body.len() };
+        // A client that hangs up is its own affair.
+        let _ = write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+        let _ = stream.write_all(&body[..to]);
+    });
+    let bench = Bench::new(&url, proved(&stored));
+    bench.write().unwrap();
+    bench.assert_installed(&image());
+}
+
+#[test]
+fn content_that_changes_between_two_answers_is_not_joined() {
+    let stored = packed();
+    let body = stored.clone();
+    let url = serve_raw(move |stream, _, count| {
+        // A client that hangs up is its own affair.
+        let _ = write!(stream, "HTTP/1.1 200 OK\r\netag: \"v{count}\"\r\ncontent-length: {}\r\n\r\n", body.len());
+        let _ = stream.write_all(&body[..body.len() / 2]);
+    });
+    let bench = Bench::new(&url, proved(&stored));
+    assert!(matches!(bench.write(), Err(WriteError::SourceChanged { .. })));
+    assert!(!Findings::of(&bench.bytes(), 512).unwrap().anything_boots());
+}
+
+#[test]
+fn not_found_is_said_at_once_and_nothing_is_touched() {
+    let bench = Bench::new(&serve(|_| StatusCode::NOT_FOUND.into_response()), proved(b""));
+    let error = bench.write().unwrap_err();
+    assert_eq!(error.code(), ErrorCode::SourceUnreachable);
+    assert!(!error.retryable() && error.problem().to_string().contains("404"));
+    bench.assert_untouched();
+}
+
+#[test]
+fn an_endless_body_ends_at_the_disks_end() {
+    let start = image();
+    let url = serve_raw(move |stream, _, _| {
+        let mut open = write!(stream, "HTTP/1.1 200 OK\r\n\r\n").and_then(|()| stream.write_all(&start)).is_ok();
+        while open {
+            open = stream.write_all(&[7; 65536]).is_ok();
+        }
+    });
+    let bench = Bench::new(&url, Expectation::Waived);
+    assert_eq!(bench.write().unwrap_err().code(), ErrorCode::DiskTooSmall);
+    bench.assert_unbootable();
+}
+
+#[test]
+fn garbage_after_the_zstd_stream_is_an_error_even_when_the_digest_agrees() {
+    let mut stored = packed();
+    stored.extend_from_slice(b"garbage");
+    let body = stored.clone();
+    let bench = Bench::new(&serve(move |_| body.clone().into_response()), proved(&stored));
+    assert_eq!(bench.write().unwrap_err().code(), ErrorCode::BadFormat);
+    bench.assert_unbootable();
+}
+
+#[test]
+fn a_set_cancel_flag_ends_a_stalled_download() {
+    let stored = packed();
+    let url = serve_raw(move |stream, _, _| {
+        // A client that hangs up is its own affair.
+        let _ = write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", stored.len());
+        let _ = stream.write_all(&stored[..stored.len() / 2]);
+        // Stays open until the client goes.
+        let _ = stream.read(&mut [0]);
+    });
+    let mut bench = Bench::new(&url, Expectation::Waived);
+    // Cancelled by what happens, not by the clock: the first receipt.
+    let cancel = CancelFlag::new();
+    let trigger = cancel.clone();
+    bench.request.cancel = cancel;
+    struct CancelAtIntent(CancelFlag);
+    impl Observer for CancelAtIntent {
+        fn progress(&self, _: &Progress) {}
+        fn receipt_written(&self, _: &DiskReceipt) {
+            self.0.cancel();
+        }
+        fn log(&self, _: LogLevel, _: &str) {}
+    }
+    let error = write_image(&bench.request, &CancelAtIntent(trigger)).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Cancelled);
+    assert!(!Findings::of(&bench.bytes(), 512).unwrap().boot_signature);
+}
+
+#[test]
+fn a_disk_that_is_not_blank_needs_a_person_and_a_strange_receipt_needs_force() {
+    let stored = packed();
+    let body = stored.clone();
+    let url = serve(move |_| ([(header::ETAG, "\"x\"")], Body::from(body.clone())).into_response());
+    let mut bench = Bench::new(&url, proved(&stored));
+    std::fs::write(bench.file.path(), gpt_image(DISK, 512, &[(2048, 4096)], 9)).unwrap();
+    let before = bench.bytes();
+    assert_eq!(bench.write().unwrap_err().code(), ErrorCode::DiskNotBlank);
+    assert!(bench.bytes() == before);
+    bench.request.person_authorised = true;
+    bench.write().unwrap();
+    bench.request.receipt.workflow_uid = Uuid::from_u128(3);
+    let installed = bench.bytes();
+    assert_eq!(bench.write().unwrap_err().code(), ErrorCode::ReceiptMismatch);
+    assert!(bench.bytes() == installed);
+    bench.request.expected = vec![read_mark(&installed).unwrap().unwrap()];
+    assert!(bench.write().unwrap().written);
+}

@@ -1,0 +1,81 @@
+//! The real thing: loop devices with sectors of 512 and of 4096 bytes. Skipped, loudly, where there are none.
+#![allow(clippy::unwrap_used)] // Tests.
+
+mod common;
+
+use std::{path::PathBuf, process::Command};
+
+use common::{MIB, MemorySource, digest, gpt_image, mark};
+use landfall_disk::{
+    BlockDevice, Expectation, Order, RealDevice, Unobserved, disk_at, install, judge::Findings, read_receipt,
+};
+
+struct Loop {
+    path: PathBuf,
+    _file: tempfile::NamedTempFile,
+}
+
+impl Loop {
+    fn new(size: u64, sector: u32) -> Result<Self, String> {
+        let file = tempfile::NamedTempFile::new().map_err(|e| e.to_string())?;
+        file.as_file().set_len(size).map_err(|e| e.to_string())?;
+        let output = Command::new("losetup")
+            .args(["--find", "--show", "--sector-size", &sector.to_string()])
+            .arg(file.path())
+            .output()
+            .map_err(|e| format!("losetup: {e}"))?;
+        if !output.status.success() {
+            return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
+        }
+        Ok(Self { path: String::from_utf8_lossy(&output.stdout).trim().into(), _file: file })
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        // Nothing more can be done about a device that stays.
+        let _ = Command::new("losetup").arg("--detach").arg(&self.path).status();
+    }
+}
+
+#[test]
+fn a_real_block_device_is_installed_at_both_sector_sizes() {
+    for sector in [512, 4096] {
+        let size = 24 * MIB;
+        let device = match Loop::new(size, sector) {
+            Ok(device) => device,
+            Err(why) => {
+                eprintln!("SKIPPED: no loop device with {sector}-byte sectors: {why}");
+                continue;
+            }
+        };
+        let facts = disk_at(&device.path).unwrap();
+        assert_eq!((facts.id.size_bytes, facts.logical_sector_bytes), (size, sector));
+        let s = u64::from(sector);
+        let image = gpt_image(16 * MIB, sector, &[(MIB / s, 3 * MIB / s), (4 * MIB / s, 14 * MIB / s)], 4);
+        let stored = zstd::encode_all(&image[..], 1).unwrap();
+        let real = RealDevice::open(&device.path).unwrap();
+        assert!(RealDevice::open(&device.path).is_err(), "opened exclusively");
+        // Old content everywhere, so that zeroes must really be made.
+        for at in (0..size).step_by(MIB as usize) {
+            real.write_at(at, &[0xa5; MIB as usize]).unwrap();
+        }
+        let order = Order {
+            device: "loop",
+            expectation: Expectation::Digest(digest(&stored)),
+            format: None,
+            mark: mark(&stored, size),
+            may_act: &|| Ok(()),
+            same_disk: &|| Ok(()),
+        };
+        let installed = install(&real, &mut MemorySource { bytes: stored, at: 0 }, &order, &Unobserved).unwrap();
+        assert!(installed.receipt.is_some());
+        let found = Findings::of(&real, sector).unwrap();
+        assert!(found.uefi_boots() && found.primary.is_some() && found.backup.is_some());
+        drop(real);
+        assert_eq!(read_receipt(&device.path).unwrap().unwrap().state, landfall_api::ReceiptState::Done);
+        let disk = std::fs::read(&device.path).unwrap();
+        assert!(disk[MIB as usize..3 * MIB as usize] == image[MIB as usize..3 * MIB as usize]);
+        assert!(disk[4 * MIB as usize..14 * MIB as usize] == image[4 * MIB as usize..14 * MIB as usize]);
+    }
+}
