@@ -1,0 +1,85 @@
+//! `landfall apply`: everything is validated before anything is changed.
+
+use std::future::Future;
+
+use landfall_api::{ApplyOutcome, ErrorCode, Sourced};
+use serde_json::{Value, json};
+
+use crate::{
+    args::{Apply, Format},
+    client::Client,
+    failure::Failure,
+    files,
+    output::{self, Out},
+};
+
+pub(crate) async fn run<F: Future<Output = Result<Client, Failure>>>(
+    args: &Apply,
+    connect: impl FnOnce() -> F,
+    out: &mut Out,
+) -> Result<(), Failure> {
+    // Before connecting: a file's faults are told without a coordinator.
+    let documents = files::read(&args.filename, args.recursive)?;
+    let client = connect().await?;
+    let expected = validate(&client, &documents).await?;
+    let mut shown = Vec::new();
+    for (i, sourced) in documents.iter().enumerate() {
+        let (outcome, object) = if args.dry_run {
+            expected[i].clone()
+        } else {
+            match client.apply(&sourced.document, false).await {
+                Ok(applied) => (applied.outcome, applied.object),
+                Err(failure) => {
+                    let rest: Vec<String> = documents[i..].iter().map(|s| s.document.reference()).collect();
+                    output::to_stderr(&format!("not applied: {}", rest.join(", ")));
+                    return Err(at(sourced, failure));
+                }
+            }
+        };
+        match args.output {
+            Format::Table | Format::Wide => {
+                let dry = if args.dry_run { " (dry run)" } else { "" };
+                out.line(&format!("{} {outcome}{dry}", sourced.document.reference()))?;
+            }
+            Format::Json | Format::Yaml => shown.push(json!({ "outcome": outcome, "object": object })),
+        }
+    }
+    match args.output {
+        Format::Json => out.json(&shown)?,
+        Format::Yaml => out.yaml(&shown)?,
+        Format::Table | Format::Wide => {}
+    }
+    Ok(())
+}
+
+/// What each document would come to, by the coordinator, which changes nothing yet.
+async fn validate(client: &Client, documents: &[Sourced]) -> Result<Vec<(ApplyOutcome, Value)>, Failure> {
+    let (mut out, mut problems) = (Vec::new(), Vec::new());
+    for sourced in documents {
+        match client.apply(&sourced.document, true).await {
+            Ok(would) => out.push((would.outcome, would.object)),
+            Err(failure) => match at(sourced, failure) {
+                Failure::Problem(problem) if problem.code != ErrorCode::Internal => problems.push(*problem),
+                other => return Err(other),
+            },
+        }
+    }
+    if problems.is_empty() { Ok(out) } else { Err(Failure::Refused(problems)) }
+}
+
+/// Says of the coordinator's refusal where in the files it belongs.
+fn at(sourced: &Sourced, failure: Failure) -> Failure {
+    let Failure::Problem(mut problem) = failure else { return failure };
+    // The coordinator says `Machine/node-1: spec.identity.macs`, or the field alone.
+    let field = problem.subject.rsplit(": ").next().unwrap_or_default();
+    let place = if field.starts_with("spec") || field.starts_with("metadata") {
+        sourced.origin.place(field)
+    } else {
+        if !problem.subject.is_empty() {
+            problem.causes.insert(0, format!("at {}", problem.subject));
+        }
+        sourced.origin.place("")
+    };
+    problem.subject = format!("{place} ({})", sourced.document.reference());
+    Failure::Problem(problem)
+}

@@ -1,0 +1,154 @@
+//! `landfall provision` and `landfall cancel`.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use landfall_api::{ErrorCode, Kind, Problem, Workflow, WorkflowPhase};
+use serde_json::Value;
+
+use super::watch::Display;
+use crate::{
+    args::{Cancel, Format, Provision},
+    client::Client,
+    failure::Failure,
+    human,
+    live::{self, Fleet, News},
+    output::{self, Out},
+};
+
+pub(crate) async fn run(args: &Provision, client: &Client, out: &mut Out) -> Result<(), Failure> {
+    let parameters = parameters(&args.params)?;
+    let run = client.provision(&args.machine, &args.template, parameters, args.force).await?;
+    let name = run.metadata.name.clone();
+    match args.output {
+        Format::Table | Format::Wide => {
+            out.line(&format!("workflow/{name} created"))?;
+            if !args.wait {
+                let next = format!(
+                    "The machine takes it when it next netboots; follow it with: landfall watch {}",
+                    args.machine
+                );
+                output::to_stderr(&next);
+            }
+        }
+        Format::Json if !args.wait => out.json(&run)?,
+        Format::Yaml if !args.wait => out.yaml(&run)?,
+        Format::Json | Format::Yaml => {}
+    }
+    if !args.wait {
+        return Ok(());
+    }
+    let quiet = matches!(args.output, Format::Json | Format::Yaml);
+    let waiting = wait(client, &args.machine, &name, out, quiet);
+    // A wait without a limit ends by the run's own deadlines.
+    let limit = args.timeout.map_or(Duration::from_secs(7 * 86_400), landfall_api::DurationSpec::get);
+    let ended = tokio::time::timeout(limit, waiting).await.map_err(|_| {
+        Failure::from(
+            Problem::new(ErrorCode::Timeout, format!("workflow {name} has not ended within {} s", limit.as_secs()))
+                .hint(format!("it goes on; landfall describe workflow {name} says where it is")),
+        )
+    })??;
+    finish(args, &ended, out)
+}
+
+fn finish(args: &Provision, run: &Workflow, out: &mut Out) -> Result<(), Failure> {
+    let Some(status) = &run.status else { return Err(Failure::NotSucceeded) };
+    let name = &run.metadata.name;
+    match args.output {
+        Format::Json => out.json(run)?,
+        Format::Yaml => out.yaml(run)?,
+        Format::Table | Format::Wide => {
+            let took = human::between(run.metadata.creation_timestamp, status.ended_at, jiff::Timestamp::now());
+            let took = took.map(|t| format!(" after {t}")).unwrap_or_default();
+            match status.phase {
+                WorkflowPhase::Succeeded => out.line(&format!("workflow/{name} succeeded{took}"))?,
+                phase => out.line(&format!("workflow/{name} {}{took}", format!("{phase:?}").to_lowercase()))?,
+            }
+        }
+    }
+    if status.phase == WorkflowPhase::Succeeded {
+        return Ok(());
+    }
+    if let Some(problem) = &status.problem {
+        // Said as every refusal is, but the exit code is that of a run that did not succeed.
+        Failure::from(problem.clone()).print();
+        for line in &problem.last_log_lines {
+            output::to_stderr(&format!("  | {line}"));
+        }
+        output::to_stderr(&format!("  landfall describe workflow {name} tells the whole story"));
+    }
+    Err(Failure::NotSucceeded)
+}
+
+async fn wait(client: &Client, machine: &str, name: &str, out: &mut Out, quiet: bool) -> Result<Workflow, Failure> {
+    let mut feed = live::feed(client, &[Kind::Machine, Kind::Workflow]);
+    let mut fleet = Fleet::default();
+    let mut display = Display::new(out, vec![machine.to_owned()], Some(name.to_owned()));
+    let mut listed = false;
+    let mut tick = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        tokio::select! {
+            news = feed.recv() => match news {
+                Some(News::Ended(failure)) => return Err(failure),
+                Some(News::Lost(failure, wait)) => if !quiet { display.lost(&failure, wait) },
+                Some(news) => {
+                    listed |= matches!(&news, News::All(Kind::Workflow, _));
+                    fleet.take(news);
+                }
+                None => return Err(Failure::NotSucceeded),
+            },
+            _ = tick.tick() => {}
+        }
+        if !quiet {
+            display.show(&fleet, out)?;
+        }
+        match fleet.run(name) {
+            Some(run) if run.status.as_ref().is_some_and(|s| s.phase.is_terminal()) => {
+                display.clear();
+                return Ok(run.clone());
+            }
+            None if listed => {
+                display.clear();
+                return Err(Problem::new(ErrorCode::NotFound, format!("workflow {name} was deleted")).into());
+            }
+            _ => {}
+        }
+    }
+}
+
+/// `name=value`, the value as JSON where it is JSON.
+fn parameters(given: &[String]) -> Result<BTreeMap<String, Value>, Failure> {
+    let mut out = BTreeMap::new();
+    for text in given {
+        let Some((name, value)) = text.split_once('=').filter(|(name, _)| !name.is_empty()) else {
+            return Err(Failure::Usage(format!("--param takes NAME=VALUE, not \"{text}\"")));
+        };
+        let value = serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned()));
+        if out.insert(name.to_owned(), value).is_some() {
+            return Err(Failure::Usage(format!("--param {name} is given twice")));
+        }
+    }
+    Ok(out)
+}
+
+pub(crate) async fn cancel(args: &Cancel, client: &Client, out: &mut Out) -> Result<(), Failure> {
+    let run = client.cancel(&args.workflow).await?;
+    let done = run.status.as_ref().is_some_and(|s| s.phase == WorkflowPhase::Cancelled);
+    out.line(&format!("workflow/{} {}", run.metadata.name, if done { "cancelled" } else { "cancelling" }))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_parameter_is_json_where_it_is_json_and_text_elsewhere() {
+        let given = ["n=42", "t=bookworm", "q=\"12\"", "l=[1]", "e=", "u=a=b"].map(String::from);
+        let read = parameters(&given).unwrap();
+        assert_eq!(json!(read), json!({"n": 42, "t": "bookworm", "q": "12", "l": [1], "e": "", "u": "a=b"}));
+        assert!(parameters(&["x".into()]).is_err());
+        assert!(parameters(&["x=1".into(), "x=2".into()]).is_err());
+    }
+}

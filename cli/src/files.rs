@@ -1,0 +1,123 @@
+//! The files of an apply: found, read, parsed; and what only the set as a whole can be wrong about.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    io::Read,
+    path::{Path, PathBuf},
+};
+
+use landfall_api::{Document, ErrorCode, MAX_FILE_BYTES, Problem, Sourced};
+
+use crate::failure::Failure;
+
+/// Directories are descended this deep, so that a loop of links ends.
+const MAX_DEPTH: usize = 16;
+
+/// Reads every document of every file, in the order of [`landfall_api::Kind::ALL`] and then as written.
+///
+/// # Errors
+/// [`Failure::Refused`] with every fault of every file.
+pub(crate) fn read(paths: &[PathBuf], recursive: bool) -> Result<Vec<Sourced>, Failure> {
+    let mut files = Vec::new();
+    for path in paths {
+        find(path, recursive, 0, &mut files)?;
+    }
+    let (mut documents, mut problems) = (Vec::new(), Vec::new());
+    for file in &files {
+        match Document::from_yaml_str(&file.display().to_string(), &content(file)?) {
+            Ok(found) => documents.extend(found),
+            Err(found) => problems.extend(found),
+        }
+    }
+    if problems.is_empty() {
+        if documents.is_empty() {
+            let given = paths.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", ");
+            let hint = "a directory's *.yaml, *.yml and *.json are read, with -R also those of directories below";
+            return Err(Failure::local("there is nothing to apply", format!("no document in {given}"), hint));
+        }
+        problems.extend(clashes(&documents));
+    }
+    if !problems.is_empty() {
+        return Err(Failure::Refused(problems));
+    }
+    documents.sort_by_key(|sourced| sourced.document.kind());
+    Ok(documents)
+}
+
+fn find(path: &Path, recursive: bool, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), Failure> {
+    if path == Path::new("-") {
+        files.push(path.to_owned());
+        return Ok(());
+    }
+    let failed = |error: io::Error| Failure::local(format!("{} cannot be read", path.display()), error, "");
+    if !fs::metadata(path).map_err(failed)?.is_dir() {
+        files.push(path.to_owned());
+        return Ok(());
+    }
+    if depth == MAX_DEPTH {
+        let hint = "does a link lead back to a directory above?";
+        return Err(Failure::local(
+            format!("{} is too deep", path.display()),
+            format!("{MAX_DEPTH} directories"),
+            hint,
+        ));
+    }
+    let mut entries: Vec<PathBuf> =
+        fs::read_dir(path).map_err(failed)?.map(|e| e.map(|e| e.path())).collect::<Result<_, _>>().map_err(failed)?;
+    entries.sort();
+    for entry in entries {
+        let readable = entry.extension().and_then(|e| e.to_str()).is_some_and(|e| ["yaml", "yml", "json"].contains(&e));
+        if entry.is_dir() {
+            if recursive {
+                find(&entry, recursive, depth + 1, files)?;
+            }
+        } else if readable {
+            files.push(entry);
+        }
+    }
+    Ok(())
+}
+
+fn content(path: &Path) -> Result<String, Failure> {
+    let failed = |error: io::Error| Failure::local(format!("{} cannot be read", path.display()), error, "");
+    let mut reader: Box<dyn Read> = if path == Path::new("-") {
+        Box::new(io::stdin().lock())
+    } else {
+        Box::new(fs::File::open(path).map_err(failed)?)
+    };
+    let mut text = String::new();
+    // One more than is taken, so that a longer file is refused and not cut.
+    reader.by_ref().take(MAX_FILE_BYTES as u64 + 1).read_to_string(&mut text).map_err(failed)?;
+    Ok(text)
+}
+
+/// Two documents of one name, or two machines with one address.
+fn clashes(documents: &[Sourced]) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let (mut names, mut macs) = (BTreeMap::new(), BTreeMap::new());
+    for sourced in documents {
+        let reference = sourced.document.reference();
+        if let Some(first) = names.insert(reference.clone(), sourced) {
+            let message = format!("{reference} stands twice in what is applied, first at {}", first.origin.place(""));
+            problems.push(
+                Problem::new(ErrorCode::InvalidDocument, message)
+                    .at(sourced.origin.place("metadata.name"))
+                    .hint("remove one of the two, or give it another name"),
+            );
+            continue;
+        }
+        let Document::Machine(machine) = &sourced.document else { continue };
+        for (i, mac) in machine.spec.identity.macs.iter().enumerate() {
+            let path = format!("spec.identity.macs[{i}]");
+            if let Some((first, at)) = macs.insert(*mac, (reference.clone(), sourced.origin.place(&path))) {
+                problems.push(
+                    Problem::new(ErrorCode::AlreadyExists, format!("{mac} is {first}'s too, at {at}"))
+                        .at(sourced.origin.place(&path))
+                        .hint("no two machines share an address; correct one of the two"),
+                );
+            }
+        }
+    }
+    problems
+}

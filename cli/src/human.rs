@@ -1,0 +1,70 @@
+//! Numbers and times as people read them.
+
+use jiff::Timestamp;
+
+/// `1.2 GiB`.
+pub(crate) fn bytes(n: u64) -> String {
+    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut value = n as f64;
+    let mut unit = 0;
+    while value >= 1023.95 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{n} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+/// `85s`, `12m`, `3h20m`, `5d`: as kubectl's tables have ages.
+pub(crate) fn span(seconds: i64) -> String {
+    let s = seconds.max(0);
+    match s {
+        0..120 => format!("{s}s"),
+        120..600 if s % 60 != 0 => format!("{}m{}s", s / 60, s % 60),
+        120..7200 => format!("{}m", s / 60),
+        7200..36_000 if s % 3600 >= 60 => format!("{}h{}m", s / 3600, s % 3600 / 60),
+        7200..172_800 => format!("{}h", s / 3600),
+        _ => format!("{}d", s / 86_400),
+    }
+}
+
+/// Time between two moments, the later one `now` while it has not come.
+pub(crate) fn between(from: Option<Timestamp>, to: Option<Timestamp>, now: Timestamp) -> Option<String> {
+    let from = from?;
+    Some(span(to.unwrap_or(now).as_second() - from.as_second()))
+}
+
+/// Age of a moment; `-` where there is none.
+pub(crate) fn age(at: Option<Timestamp>, now: Timestamp) -> String {
+    between(at, None, now).unwrap_or_else(|| "-".into())
+}
+
+/// Whole percent of `done` in `total`; `None` while the total is unknown.
+pub(crate) fn percent(done: u64, total: u64) -> Option<u64> {
+    (total > 0).then(|| (u128::from(done) * 100 / u128::from(total)).min(100) as u64)
+}
+
+/// A moment in tables of events: UTC, to the second.
+pub(crate) fn moment(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%d %H:%M:%S").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_as_people_write_them() {
+        assert_eq!(bytes(1023), "1023 B");
+        assert_eq!(bytes(1 << 20), "1.0 MiB");
+        assert_eq!(bytes((1 << 30) - 1), "1.0 GiB");
+        assert_eq!(bytes(u64::MAX), "16384.0 PiB");
+        for (s, text) in
+            [(-5, "0s"), (85, "85s"), (125, "2m5s"), (700, "11m"), (7260, "2h1m"), (7200, "2h"), (200_000, "2d")]
+        {
+            assert_eq!(span(s), text);
+        }
+        assert_eq!(percent(1, 0), None);
+        assert_eq!(percent(u64::MAX, u64::MAX), Some(100));
+        assert_eq!(percent(5, 2), Some(100));
+    }
+}

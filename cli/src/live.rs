@@ -1,0 +1,341 @@
+//! Watching the coordinator's documents for as long as it takes: a feed that takes itself up again, and one line a machine.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use futures::StreamExt;
+use jiff::Timestamp;
+use landfall_api::{
+    ActionState, ActionStatus, ConditionStatus, Document, ErrorCode, Kind, Machine, Progress, WatchType, Workflow,
+};
+use tokio::{sync::mpsc, time::Instant};
+
+use crate::{
+    client::{Change, Client},
+    failure::Failure,
+    human, table,
+};
+
+/// Waits between tries to reach the coordinator again: from the first, doubling, to the longest.
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+/// A coordinator away for longer than this ends the command.
+const GIVE_UP: Duration = Duration::from_secs(600);
+
+/// What a feed tells.
+pub(crate) enum News {
+    /// Everything there is of a kind.
+    All(Kind, Vec<Document>),
+    /// One document is new or changed.
+    Changed(Document),
+    /// One is gone.
+    Gone(Document),
+    /// The connection is lost; the next try is after this long.
+    Lost(Failure, Duration),
+    /// It will not come back.
+    Ended(Failure),
+}
+
+/// Follows documents of these kinds. The first connection must succeed at once; later ones are tried again.
+pub(crate) fn feed(client: &Client, kinds: &[Kind]) -> mpsc::Receiver<News> {
+    let (sender, receiver) = mpsc::channel(64);
+    for kind in kinds {
+        tokio::spawn(follow(client.clone(), *kind, sender.clone()));
+    }
+    receiver
+}
+
+async fn follow(client: Client, kind: Kind, news: mpsc::Sender<News>) {
+    let (mut wait, mut lost_at, mut ever) = (FIRST_WAIT, None::<Instant>, false);
+    let mut from = None;
+    loop {
+        let failure = match run(&client, kind, &mut from, &news, &mut ever).await {
+            Ok(()) => return,
+            Err(Ended::Expired) => {
+                from = None;
+                continue;
+            }
+            Err(Ended::Quietly) => {
+                // A restarting coordinator ends its streams: nothing is wrong until it does not answer.
+                (wait, lost_at) = (FIRST_WAIT, None);
+                tokio::time::sleep(FIRST_WAIT).await;
+                continue;
+            }
+            Err(Ended::Failed { failure, heard }) => {
+                if heard {
+                    (wait, lost_at) = (FIRST_WAIT, None);
+                }
+                failure
+            }
+        };
+        let since = *lost_at.get_or_insert_with(Instant::now);
+        if !ever || !failure.is_unreachable() || since.elapsed() > GIVE_UP {
+            // The receiver may be gone: then nobody needs to know.
+            drop(news.send(News::Ended(failure)).await);
+            return;
+        }
+        if news.send(News::Lost(failure, wait)).await.is_err() {
+            return;
+        }
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(LONGEST_WAIT);
+    }
+}
+
+enum Ended {
+    Expired,
+    Quietly,
+    Failed { failure: Failure, heard: bool },
+}
+
+/// One connection's life. `Ok` when nobody listens any more.
+async fn run(
+    client: &Client,
+    kind: Kind,
+    from: &mut Option<u64>,
+    news: &mpsc::Sender<News>,
+    ever: &mut bool,
+) -> Result<(), Ended> {
+    let mut heard = false;
+    let ended = |failure: Failure, heard: bool| match &failure {
+        Failure::Problem(problem) if problem.code == ErrorCode::Expired => Ended::Expired,
+        _ => Ended::Failed { failure, heard },
+    };
+    let revision = match *from {
+        Some(revision) => revision,
+        None => {
+            let (documents, revision) = client.list(kind).await.map_err(|f| ended(f, false))?;
+            heard = true;
+            if news.send(News::All(kind, documents)).await.is_err() {
+                return Ok(());
+            }
+            revision
+        }
+    };
+    *from = Some(revision);
+    *ever = true;
+    let mut changes = client.watch(kind, revision).await.map_err(|f| ended(f, heard))?;
+    while let Some(change) = changes.next().await {
+        let Change { kind, resource_version, object, problem } = change.map_err(|f| ended(f, true))?;
+        *from = Some(resource_version);
+        let document = |object: Option<serde_json::Value>| object.and_then(|tree| Document::from_value(tree).ok());
+        let sent = match kind {
+            WatchType::Bookmark => continue,
+            WatchType::Error => return Err(problem.map_or(Ended::Expired, |p| ended(p.into(), true))),
+            WatchType::Added | WatchType::Modified => document(object).map(News::Changed),
+            WatchType::Deleted => document(object).map(News::Gone),
+        };
+        if let Some(sent) = sent
+            && news.send(sent).await.is_err()
+        {
+            return Ok(());
+        }
+    }
+    Err(Ended::Quietly)
+}
+
+/// Machines and their runs, as last heard.
+#[derive(Default)]
+pub(crate) struct Fleet {
+    machines: BTreeMap<String, Machine>,
+    runs: BTreeMap<String, Workflow>,
+}
+
+impl Fleet {
+    pub(crate) fn take(&mut self, news: News) {
+        match news {
+            News::All(kind, documents) => {
+                match kind {
+                    Kind::Machine => self.machines.clear(),
+                    Kind::Workflow => self.runs.clear(),
+                    Kind::Template => {}
+                }
+                documents.into_iter().for_each(|d| self.put(d));
+            }
+            News::Changed(document) => self.put(document),
+            News::Gone(document) => match document {
+                Document::Machine(machine) => drop(self.machines.remove(&machine.metadata.name)),
+                Document::Workflow(run) => drop(self.runs.remove(&run.metadata.name)),
+                Document::Template(_) => {}
+            },
+            News::Lost(..) | News::Ended(_) => {}
+        }
+    }
+
+    fn put(&mut self, document: Document) {
+        match document {
+            Document::Machine(machine) => drop(self.machines.insert(machine.metadata.name.clone(), *machine)),
+            Document::Workflow(run) => drop(self.runs.insert(run.metadata.name.clone(), *run)),
+            Document::Template(_) => {}
+        }
+    }
+
+    pub(crate) fn run(&self, name: &str) -> Option<&Workflow> {
+        self.runs.get(name)
+    }
+
+    /// One line for every machine, or for those named; `run` shows that run in place of the machine's newest.
+    pub(crate) fn lines(&self, machines: &[String], run: Option<&str>, now: Timestamp) -> Vec<Line> {
+        let wanted = |name: &String| machines.is_empty() || machines.contains(name);
+        let line = |machine: &Machine| {
+            let named = run.or_else(|| machine.status.as_ref().and_then(|s| s.workflow.as_deref()));
+            let shown = named.and_then(|n| self.runs.get(n)).filter(|r| r.spec.machine == machine.metadata.name);
+            Line::of(machine, shown, now)
+        };
+        self.machines.values().filter(|m| wanted(&m.metadata.name)).map(line).collect()
+    }
+}
+
+/// What is shown of one machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Line {
+    pub(crate) name: String,
+    pub(crate) phase: String,
+    /// The action under way, with the attempt where it is not the first, and its stage.
+    pub(crate) action: String,
+    pub(crate) percent: Option<u64>,
+    /// `512.0 MiB/1.2 GiB`.
+    pub(crate) bytes: String,
+    /// `85.0 MiB/s`.
+    pub(crate) rate: String,
+    /// `ETA 12s`, or how long the run has taken.
+    pub(crate) time: String,
+    /// Why it waits or failed.
+    pub(crate) note: String,
+}
+
+impl Line {
+    fn of(machine: &Machine, run: Option<&Workflow>, now: Timestamp) -> Self {
+        let mut line =
+            Self { name: machine.metadata.name.clone(), phase: table::machine_phase(machine), ..Self::default() };
+        let Some(run) = run else {
+            line.note = "nothing asked of it".into();
+            return line;
+        };
+        let Some(status) = &run.status else { return line };
+        if let Some(took) = human::between(status.started_at, status.ended_at, now) {
+            line.time = took;
+        }
+        if status.phase.is_terminal() {
+            line.action = format!("{:?}", status.phase);
+            if let Some(problem) = &status.problem {
+                line.note = format!("{}: {}", problem.code, problem.message);
+            }
+            return line;
+        }
+        if let Some(action) = status.actions.iter().rfind(|a| a.state == ActionState::Running) {
+            line.shows(action);
+        } else {
+            line.action = format!("{:?}", status.phase);
+        }
+        let amiss = status.conditions.iter().find(|c| c.status == ConditionStatus::False && !c.message.is_empty());
+        line.note = match amiss {
+            Some(condition) => condition.message.clone(),
+            None if status.started_at.is_none() => "waits for the machine to netboot".into(),
+            None => String::new(),
+        };
+        line
+    }
+
+    fn shows(&mut self, action: &ActionStatus) {
+        self.action.clone_from(&action.action.name);
+        if action.attempt > 1 {
+            self.action.push_str(&format!("#{}", action.attempt));
+        }
+        let Some(progress) = &action.progress else { return };
+        if !progress.stage.is_empty() {
+            self.action.push_str(&format!(" {}", progress.stage));
+        }
+        let (done, total) = if progress.raw_total > 0 {
+            (progress.raw_bytes, progress.raw_total)
+        } else {
+            (progress.stored_bytes, progress.stored_total)
+        };
+        self.percent = human::percent(done, total);
+        self.bytes = match total {
+            0 => human::bytes(progress.raw_bytes),
+            _ => format!("{}/{}", human::bytes(done), human::bytes(total)),
+        };
+        if progress.bytes_per_second > 0 {
+            self.rate = format!("{}/s", human::bytes(progress.bytes_per_second));
+            if let Some(seconds) = remaining(progress) {
+                self.time = format!("ETA {}", human::span(seconds));
+            }
+        }
+    }
+
+    /// What is worth a new line where lines are not redrawn: everything but counters, and every tenth percent.
+    pub(crate) fn milestone(&self) -> impl PartialEq + use<> {
+        (self.phase.clone(), self.action.clone(), self.percent.map(|p| p / 10), self.note.clone())
+    }
+
+    /// Cells, in the order they are shown.
+    pub(crate) fn cells(&self) -> [String; 7] {
+        let percent = self.percent.map(|p| format!("{p:>3}%")).unwrap_or_default();
+        let (action, bytes, rate) = (self.action.clone(), self.bytes.clone(), self.rate.clone());
+        [self.name.clone(), self.phase.clone(), action, percent, bytes, rate, self.time.clone()]
+    }
+}
+
+/// Seconds to go at the present rate, which counts decoded bytes; where their total is unknown the stored bytes' share
+/// stands in for it.
+fn remaining(progress: &Progress) -> Option<i64> {
+    let rate = u128::from(progress.bytes_per_second);
+    let left = if progress.raw_total > 0 {
+        u128::from(progress.raw_total.saturating_sub(progress.raw_bytes))
+    } else {
+        let stored_left = u128::from(progress.stored_total.saturating_sub(progress.stored_bytes));
+        let stored = u128::from(progress.stored_bytes);
+        if progress.stored_total == 0 || stored == 0 {
+            return None;
+        }
+        u128::from(progress.raw_bytes) * stored_left / stored
+    };
+    (rate > 0).then(|| i64::try_from(left / rate).unwrap_or(i64::MAX))
+}
+
+/// Lines with their cells in columns; empty columns take no room.
+pub(crate) fn columns(lines: &[Line]) -> Vec<String> {
+    let mut widths = [0; 7];
+    for line in lines {
+        for (width, cell) in widths.iter_mut().zip(line.cells()) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let whole = |line: &Line| {
+        let mut text = String::new();
+        for (cell, width) in line.cells().iter().zip(widths).filter(|(_, width)| *width > 0) {
+            text.push_str(&format!("{cell:<width$}  "));
+        }
+        text.push_str(&line.note.replace('\n', " "));
+        text.trim_end().to_owned()
+    };
+    lines.iter().map(whole).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_to_go_comes_from_raw_bytes_or_from_the_stored_share() {
+        let mut progress = Progress { raw_bytes: 100, raw_total: 300, bytes_per_second: 50, ..Progress::default() };
+        assert_eq!(remaining(&progress), Some(4));
+        progress.raw_total = 0;
+        assert_eq!(remaining(&progress), None);
+        (progress.stored_bytes, progress.stored_total) = (10, 20);
+        assert_eq!(remaining(&progress), Some(2));
+        progress.bytes_per_second = 0;
+        assert_eq!(remaining(&progress), None);
+    }
+
+    #[test]
+    fn empty_columns_take_no_room() {
+        let line = |name: &str, note: &str| Line {
+            name: name.into(),
+            phase: "Available".into(),
+            note: note.into(),
+            ..Line::default()
+        };
+        assert_eq!(columns(&[line("node-1", "x"), line("a", "")]), ["node-1  Available  x", "a       Available"]);
+    }
+}

@@ -1,0 +1,77 @@
+//! Where the coordinator is.
+
+use std::{path::PathBuf, str::FromStr};
+
+/// The coordinator's TLS port where the URL names none.
+const DEFAULT_PORT: u16 = 7443;
+
+/// A coordinator's address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Server {
+    /// The socket on the coordinator's own host.
+    Unix(PathBuf),
+    /// The TLS port.
+    Https {
+        /// Name or literal address, without brackets.
+        host: String,
+        port: u16,
+    },
+}
+
+impl FromStr for Server {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(path) = text.strip_prefix("unix://") {
+            if !path.starts_with('/') {
+                return Err("a socket's path is absolute: unix:///var/lib/landfall/api.sock".into());
+            }
+            return Ok(Self::Unix(path.into()));
+        }
+        let Some(authority) = text.strip_prefix("https://").map(|rest| rest.trim_end_matches('/')) else {
+            return Err("write unix:///path or https://host[:port]".into());
+        };
+        let bad =
+            || format!("\"{authority}\" is not host[:port]; write https://10.0.0.1:7443 or https://[fd00::1]:7443");
+        let (host, port) = match authority.strip_prefix('[') {
+            Some(rest) => {
+                let (host, port) = rest.split_once(']').ok_or_else(bad)?;
+                (host, port.strip_prefix(':'))
+            }
+            None => match authority.split_once(':') {
+                Some((host, port)) => (host, Some(port)),
+                None => (authority, None),
+            },
+        };
+        let port = port.map_or(Ok(DEFAULT_PORT), |p| p.parse().map_err(|_| bad()))?;
+        if host.is_empty() || host.contains(['/', '@', '?']) {
+            return Err(bad());
+        }
+        Ok(Self::Https { host: host.to_owned(), port })
+    }
+}
+
+impl std::fmt::Display for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "unix://{}", path.display()),
+            Self::Https { host, port } if host.contains(':') => write!(f, "https://[{host}]:{port}"),
+            Self::Https { host, port } => write!(f, "https://{host}:{port}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_reads_and_prints_the_same() {
+        for text in ["unix:///run/a.sock", "https://10.0.0.1:7443", "https://[fd00::1]:1", "https://coord.example:9"] {
+            assert_eq!(text.parse::<Server>().unwrap().to_string(), text);
+        }
+        assert_eq!("https://host/".parse::<Server>().unwrap().to_string(), "https://host:7443");
+        for bad in ["", "http://x", "unix://relative", "https://", "https://a:b", "https://[::1", "https://a/b"] {
+            assert!(bad.parse::<Server>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Tables as kubectl's users know them: a header, columns, no borders; one row a document.
+
+use comfy_table::{ContentArrangement, Table, presets};
+use jiff::Timestamp;
+use landfall_api::{
+    ActionState, ConditionStatus, Document, Kind, Machine, MachinePhase, Template, Workflow, WorkflowPhase,
+};
+
+use crate::{
+    human,
+    output::{self, Out},
+};
+
+/// A header and rows, laid out with two spaces between columns.
+pub(crate) struct Columns {
+    header: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Columns {
+    pub(crate) fn new(header: &[&'static str]) -> Self {
+        Self { header: header.to_vec(), rows: Vec::new() }
+    }
+
+    pub(crate) fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
+    }
+
+    /// The lines; phases are coloured where colours are wanted.
+    pub(crate) fn lines(&self, out: &Out, header: bool) -> Vec<String> {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+        table.set_header(self.header.clone());
+        for row in &self.rows {
+            // A cell of several lines would break the row.
+            table.add_row(row.iter().map(|cell| cell.replace('\n', " ")).collect::<Vec<_>>());
+        }
+        for column in table.column_iter_mut() {
+            column.set_padding((0, 2));
+        }
+        let coloured = self.header.iter().position(|name| *name == "PHASE" || *name == "STATE");
+        let widths = table.column_max_content_widths();
+        let offset: usize = widths.iter().take(coloured.unwrap_or(0)).map(|w| usize::from(*w) + 2).sum();
+        let lines = table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>();
+        let skip = usize::from(!header);
+        let paint = |(i, line): (usize, String)| match (coloured, i.checked_sub(1).and_then(|r| self.rows.get(r))) {
+            (Some(column), Some(row)) if out.colours() && row[..column].iter().all(|cell| cell.is_ascii()) => {
+                let word = &row[column];
+                match line.get(offset..offset + word.len()) {
+                    Some(there) if there == word => {
+                        format!("{}{}{}", &line[..offset], out.paint(word, colour(word)), &line[offset + word.len()..])
+                    }
+                    _ => line,
+                }
+            }
+            _ => line,
+        };
+        lines.into_iter().enumerate().map(paint).skip(skip).collect()
+    }
+}
+
+/// The colour of a phase or state.
+pub(crate) fn colour(word: &str) -> &'static str {
+    match word {
+        "Provisioned" | "Succeeded" | "True" => output::GREEN,
+        "Failed" | "Held" => output::RED,
+        "Cancelled" | "Discovered" => output::YELLOW,
+        "Provisioning" | "Running" | "Rebooting" => output::CYAN,
+        _ => "",
+    }
+}
+
+/// The table of documents of one kind.
+pub(crate) fn documents(kind: Kind, documents: &[Document], wide: bool, now: Timestamp) -> Columns {
+    let header: &[&'static str] = match (kind, wide) {
+        (Kind::Machine, false) => &["NAME", "PHASE", "CONNECTED", "WORKFLOW", "AGE"],
+        (Kind::Machine, true) => &[
+            "NAME",
+            "PHASE",
+            "CONNECTED",
+            "WORKFLOW",
+            "AGE",
+            "MACS",
+            "FIRMWARE",
+            "CPUS",
+            "MEMORY",
+            "DISKS",
+            "HEARD",
+            "AGENT",
+        ],
+        (Kind::Template, false) => &["NAME", "ACTIONS", "PARAMETERS", "AGE"],
+        (Kind::Template, true) => &["NAME", "ACTIONS", "PARAMETERS", "AGE", "GENERATION"],
+        (Kind::Workflow, false) => &["NAME", "MACHINE", "TEMPLATE", "PHASE", "ACTION", "AGE"],
+        (Kind::Workflow, true) => &["NAME", "MACHINE", "TEMPLATE", "PHASE", "ACTION", "AGE", "TOOK", "BY", "PROBLEM"],
+    };
+    let mut columns = Columns::new(header);
+    for document in documents {
+        let mut cells = match document {
+            Document::Machine(machine) => machine_cells(machine, now),
+            Document::Template(template) => template_cells(template, now),
+            Document::Workflow(workflow) => workflow_cells(workflow, now),
+        };
+        cells.truncate(header.len());
+        columns.row(cells);
+    }
+    columns
+}
+
+pub(crate) fn or_dash(text: impl Into<String>) -> String {
+    let text = text.into();
+    if text.is_empty() { "-".into() } else { text }
+}
+
+/// The phase of a machine, as its document has it; `Available` before the coordinator has said anything.
+pub(crate) fn machine_phase(machine: &Machine) -> String {
+    format!("{:?}", machine.status.as_ref().map_or(MachinePhase::Available, |s| s.phase))
+}
+
+pub(crate) fn workflow_phase(workflow: &Workflow) -> String {
+    format!("{:?}", workflow.status.as_ref().map_or(WorkflowPhase::Pending, |s| s.phase))
+}
+
+fn machine_cells(machine: &Machine, now: Timestamp) -> Vec<String> {
+    let status = machine.status.as_ref();
+    let facts = status.and_then(|s| s.facts.as_deref());
+    let connected = status.and_then(|s| s.conditions.iter().find(|c| c.kind == "Connected"));
+    vec![
+        machine.metadata.name.clone(),
+        machine_phase(machine),
+        match connected.map(|c| c.status) {
+            Some(ConditionStatus::True) => "yes".into(),
+            Some(ConditionStatus::False) => "no".into(),
+            _ => "-".into(),
+        },
+        or_dash(status.and_then(|s| s.workflow.clone()).unwrap_or_default()),
+        human::age(machine.metadata.creation_timestamp, now),
+        machine.spec.identity.macs.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
+        facts.map_or("-".into(), |f| format!("{:?}", f.firmware.mode).to_lowercase()),
+        facts.map_or("-".into(), |f| f.cpu.logical.to_string()),
+        facts.map_or("-".into(), |f| human::bytes(f.memory_bytes)),
+        facts.map_or("-".into(), |f| {
+            let disks = f.disks.iter().map(|d| format!("{} {}", d.id.name, human::bytes(d.id.size_bytes)));
+            or_dash(disks.collect::<Vec<_>>().join(", "))
+        }),
+        human::age(status.and_then(|s| s.last_heard), now),
+        or_dash(status.and_then(|s| s.agent.clone()).unwrap_or_default()),
+    ]
+}
+
+fn template_cells(template: &Template, now: Timestamp) -> Vec<String> {
+    let name = |action: &serde_json::Value| action.get("name").and_then(|n| n.as_str()).unwrap_or("?").to_owned();
+    vec![
+        template.metadata.name.clone(),
+        template.spec.actions.iter().map(name).collect::<Vec<_>>().join(","),
+        or_dash(template.spec.parameters.keys().cloned().collect::<Vec<_>>().join(",")),
+        human::age(template.metadata.creation_timestamp, now),
+        template.metadata.generation.to_string(),
+    ]
+}
+
+fn workflow_cells(workflow: &Workflow, now: Timestamp) -> Vec<String> {
+    let status = workflow.status.as_ref();
+    vec![
+        workflow.metadata.name.clone(),
+        workflow.spec.machine.clone(),
+        workflow.spec.template.clone(),
+        workflow_phase(workflow),
+        or_dash(action_cell(workflow)),
+        human::age(workflow.metadata.creation_timestamp, now),
+        or_dash(status.and_then(|s| human::between(s.started_at, s.ended_at, now)).unwrap_or_default()),
+        or_dash(workflow.spec.authority.as_ref().map(|a| a.person.clone()).unwrap_or_default()),
+        or_dash(status.and_then(|s| s.problem.as_ref()).map(|p| p.code.to_string()).unwrap_or_default()),
+    ]
+}
+
+/// `write 41%` of the action under way, or the one that failed, or the last one done.
+pub(crate) fn action_cell(workflow: &Workflow) -> String {
+    let Some(status) = &workflow.status else { return String::new() };
+    let at = |state: ActionState| status.actions.iter().rfind(|a| a.state == state);
+    let Some(current) =
+        at(ActionState::Running).or_else(|| at(ActionState::Failed)).or_else(|| at(ActionState::Succeeded))
+    else {
+        return String::new();
+    };
+    let percent = current.progress.as_ref().filter(|_| current.state == ActionState::Running).and_then(|p| {
+        human::percent(p.raw_bytes, p.raw_total).or_else(|| human::percent(p.stored_bytes, p.stored_total))
+    });
+    match percent {
+        Some(percent) => format!("{} {percent}%", current.action.name),
+        None => current.action.name.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_with_two_spaces_and_no_trailing_ones() {
+        let mut columns = Columns::new(&["NAME", "PHASE"]);
+        columns.row(vec!["node-1".into(), "Available".into()]);
+        columns.row(vec!["a".into(), "Failed".into()]);
+        let lines = columns.lines(&Out::plain(), true);
+        assert_eq!(lines, ["NAME    PHASE", "node-1  Available", "a       Failed"]);
+        let coloured = columns.lines(&Out::coloured(), false);
+        assert_eq!(coloured[1], "a       \x1b[31mFailed\x1b[0m");
+    }
+}

@@ -1,0 +1,109 @@
+//! The HTTP client for the two ways to the coordinator.
+//!
+//! Over the network the server is checked against the given CA and Landfall's fixed logical name, never by address: the
+//! URL's host is that name, pointed at the address given. Names are resolved in Rust, because the static binary cannot use
+//! getaddrinfo.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::Path,
+    time::Duration,
+};
+
+use hickory_resolver::TokioResolver;
+use landfall_api::SERVER_NAME;
+use reqwest::{Certificate, ClientBuilder, Identity};
+
+use crate::{args::Connection, failure::Failure, server::Server};
+
+/// Connecting, TLS included.
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+/// Silence after which an answer counts as lost. Watches send a line every 15 s.
+const SILENCE_LIMIT: Duration = Duration::from_secs(60);
+const RESOLVE_LIMIT: Duration = Duration::from_secs(10);
+
+/// A client, and the URL that stands before every path.
+pub(crate) async fn http_client(connection: &Connection) -> Result<(reqwest::Client, String), Failure> {
+    let builder = reqwest::Client::builder()
+        .no_proxy()
+        .connect_timeout(CONNECT_LIMIT)
+        .read_timeout(SILENCE_LIMIT)
+        .redirect(reqwest::redirect::Policy::none())
+        .user_agent(concat!("landfall/", env!("CARGO_PKG_VERSION")));
+    let (builder, base) = match &connection.server {
+        // TLS is never used here, but the builder wants roots; none are given.
+        Server::Unix(path) => (builder.tls_certs_only([]).unix_socket(path.clone()), "http://landfall".to_owned()),
+        Server::Https { host, port } => {
+            let addresses = resolve(host, *port).await?;
+            let builder = with_credentials(builder, connection)?.https_only(true);
+            (builder.resolve_to_addrs(SERVER_NAME, &addresses), format!("https://{SERVER_NAME}:{port}"))
+        }
+    };
+    let client = builder.build().map_err(|error| {
+        Failure::local("the connection cannot be set up", chain(&error).join(": "), "check --ca, --cert and --key")
+    })?;
+    Ok((client, base))
+}
+
+fn with_credentials(builder: ClientBuilder, connection: &Connection) -> Result<ClientBuilder, Failure> {
+    let (Some(ca), Some(cert), Some(key)) = (&connection.ca, &connection.cert, &connection.key) else {
+        let missing: Vec<&str> = [("--ca", &connection.ca), ("--cert", &connection.cert), ("--key", &connection.key)]
+            .into_iter()
+            .filter_map(|(flag, given)| given.is_none().then_some(flag))
+            .collect();
+        return Err(Failure::Usage(format!(
+            "an https server needs {}: the coordinator's data directory has the first ones in admin/ (ca.pem, admin.pem, admin.key)",
+            missing.join(", ")
+        )));
+    };
+    let roots = Certificate::from_pem_bundle(&read(ca)?).map_err(|e| {
+        Failure::local(format!("{} is no certificate", ca.display()), e, "--ca takes the coordinator's ca.pem")
+    })?;
+    if roots.is_empty() {
+        let hint = "--ca takes the coordinator's ca.pem";
+        return Err(Failure::local(format!("{} is no certificate", ca.display()), "it holds no PEM block", hint));
+    }
+    let mut both = read(cert)?;
+    both.push(b'\n');
+    both.extend(read(key)?);
+    let identity = Identity::from_pem(&both).map_err(|e| {
+        let what = format!("{} and {} are no certificate with its key", cert.display(), key.display());
+        Failure::local(what, e, "both are PEM; --cert holds the certificate, --key its private key")
+    })?;
+    Ok(builder.tls_certs_only(roots).identity(identity))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    std::fs::read(path).map_err(|e| Failure::local(format!("{} cannot be read", path.display()), e, ""))
+}
+
+async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, Failure> {
+    if let Ok(ip) = host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(ip, port)]);
+    }
+    let failed = |cause: String| Failure::Unreachable {
+        what: format!("the name {host} does not resolve"),
+        causes: vec![cause],
+        hint: "check the name in --server, or write the address".into(),
+    };
+    let resolver = TokioResolver::builder_tokio().and_then(|b| b.build()).map_err(|e| failed(e.to_string()))?;
+    match tokio::time::timeout(RESOLVE_LIMIT, resolver.lookup_ip(host)).await {
+        Ok(Ok(found)) => Ok(found.iter().map(|ip| SocketAddr::new(ip, port)).collect()),
+        Ok(Err(error)) => Err(failed(error.to_string())),
+        Err(_) => Err(failed(format!("no answer within {} s", RESOLVE_LIMIT.as_secs()))),
+    }
+}
+
+/// An error's own words and those of its sources, none twice.
+pub(crate) fn chain(error: &dyn std::error::Error) -> Vec<String> {
+    let mut out: Vec<String> = vec![error.to_string()];
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let text = cause.to_string();
+        if !out.iter().any(|said| said.contains(&text)) {
+            out.push(text);
+        }
+        next = cause.source();
+    }
+    out
+}
