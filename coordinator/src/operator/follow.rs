@@ -1,0 +1,88 @@
+//! Log lines of a run, and those to come until it ends.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::{Path, State},
+    response::Response,
+};
+use landfall_api::{Document, Kind, LogRecord, Workflow};
+use serde::Deserialize;
+use tokio::sync::broadcast::error::RecvError;
+
+use super::{body::Params, caller::Operator, documents::missing, problem::Refusal, watch::lines};
+use crate::{engine, state::Coordinator};
+
+/// Parameters of a log.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct LogsQuery {
+    follow: bool,
+}
+
+pub(super) async fn logs(
+    _: Operator,
+    State(coordinator): State<Arc<Coordinator>>,
+    Path(name): Path<String>,
+    Params(query): Params<LogsQuery>,
+) -> Result<Response, Refusal> {
+    // The revision is taken before the document, so that an end in between is seen by the watch.
+    let revision = coordinator.store.documents().list(Kind::Workflow).await?.1;
+    let run = coordinator.store.workflow(&name).await?.ok_or_else(|| missing(Kind::Workflow, &name))?;
+    let (kept, mut live) = coordinator.engine.logs(run.metadata.uid.unwrap_or_default());
+    let follow = query.follow && !ended(&run);
+    let mut watch = coordinator.store.documents().watch(Some(Kind::Workflow), revision);
+    let (lines, response) = lines();
+    tokio::spawn(async move {
+        for line in kept {
+            if !lines.send(&named(&run, line)).await {
+                return;
+            }
+        }
+        while follow {
+            let Ok(watch) = &mut watch else { return };
+            tokio::select! {
+                biased;
+                line = live.recv() => match line {
+                    Ok(line) => if !lines.send(&named(&run, line)).await { return },
+                    Err(RecvError::Lagged(missed)) => {
+                        let line = LogRecord {
+                            time: jiff::Timestamp::now(),
+                            level: "warn".into(),
+                            action: String::new(),
+                            attempt: 0,
+                            message: format!("{missed} lines came faster than they were read and are left out"),
+                        };
+                        if !lines.send(&line).await { return }
+                    }
+                    Err(RecvError::Closed) => return,
+                },
+                change = watch.next() => match change {
+                    // Every line before the end has been handed out: the select is biased to lines.
+                    Ok(change) => match change.document {
+                        Document::Workflow(now) if now.metadata.uid == run.metadata.uid && ended(&now) => return,
+                        _ => {}
+                    },
+                    Err(_) => return,
+                },
+                () = lines.closed() => return,
+            }
+        }
+    });
+    Ok(response)
+}
+
+fn ended(run: &Workflow) -> bool {
+    run.status.as_ref().is_some_and(|status| status.phase.is_terminal())
+}
+
+fn named(run: &Workflow, line: engine::LogRecord) -> LogRecord {
+    let action = run.status.as_ref().and_then(|s| s.actions.get(line.action_index as usize));
+    LogRecord {
+        time: line.time,
+        level: line.level,
+        action: action.map(|a| a.action.name.clone()).unwrap_or_default(),
+        attempt: line.attempt,
+        message: line.message,
+    }
+}

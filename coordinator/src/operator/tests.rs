@@ -1,0 +1,274 @@
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use axum::{
+    Router,
+    body::Body,
+    http::{Method, Request, StatusCode},
+};
+use http_body_util::BodyExt;
+use jiff::Timestamp;
+use landfall_api::{API_PATH, ErrorCode, Problem};
+use serde_json::{Value, json};
+use tower::ServiceExt;
+use uuid::Uuid;
+
+use super::router;
+use crate::{
+    config::Config,
+    engine::{Engine, Settings, SourceChecker},
+    pki::Pki,
+    state::Coordinator,
+    store::{MAX_DOCUMENT_BYTES, Store},
+    tls::{MachineCert, Peer},
+};
+
+/// Generous: a loaded machine must not fail a test.
+const LIMIT: Duration = Duration::from_secs(60);
+
+struct AllThere;
+
+#[async_trait]
+impl SourceChecker for AllThere {
+    async fn check(&self, _: &str) -> Result<(), Problem> {
+        Ok(())
+    }
+}
+
+struct Api {
+    router: Router,
+    coordinator: Arc<Coordinator>,
+    _dir: tempfile::TempDir,
+}
+
+async fn api() -> Api {
+    // Already installed by another test is fine.
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let dir = tempfile::tempdir().unwrap();
+    let text = format!("data_dir = {:?}\nadvertise = \"127.0.0.1\"\n", dir.path());
+    let config: Config = toml::from_str(&text).unwrap();
+    let store = Store::memory();
+    let pki = Arc::new(Pki::open(dir.path(), "127.0.0.1".parse().unwrap(), Duration::from_secs(3600)).unwrap());
+    let settings = Settings::from_config(&config);
+    let engine = Engine::start(store.clone(), settings, Arc::new(Timestamp::now), pki.clone(), Arc::new(AllThere))
+        .await
+        .unwrap();
+    let coordinator = Arc::new(Coordinator { config, store, engine, pki });
+    Api { router: router(coordinator.clone()), coordinator, _dir: dir }
+}
+
+fn admin() -> Peer {
+    Peer::Operator { name: "ann".into() }
+}
+
+impl Api {
+    async fn send(&self, peer: Option<Peer>, method: Method, path: &str, body: Body) -> (StatusCode, String) {
+        let mut request = Request::builder().method(method).uri(path).body(body).unwrap();
+        request.extensions_mut().extend(
+            peer.map(|peer| {
+                let mut extensions = axum::http::Extensions::new();
+                extensions.insert(peer);
+                extensions
+            })
+            .unwrap_or_default(),
+        );
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        let status = response.status();
+        let bytes = tokio::time::timeout(LIMIT, response.into_body().collect()).await.unwrap().unwrap().to_bytes();
+        (status, String::from_utf8(bytes.to_vec()).unwrap())
+    }
+
+    async fn get(&self, path: &str) -> (StatusCode, Value) {
+        let (status, text) = self.send(Some(admin()), Method::GET, &format!("{API_PATH}{path}"), Body::empty()).await;
+        (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+    }
+
+    async fn post(&self, path: &str, body: &Value) -> (StatusCode, Value) {
+        let body = Body::from(body.to_string());
+        let (status, text) = self.send(Some(admin()), Method::POST, &format!("{API_PATH}{path}"), body).await;
+        (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+    }
+}
+
+fn machine(name: &str, mac: &str) -> Value {
+    json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Machine", "metadata": {"name": name},
+        "spec": {"identity": {"macs": [mac]}}})
+}
+
+fn template() -> Value {
+    let image = json!({"url": "http://127.0.0.1:1/a.zst", "digest": format!("sha256:{}", "00".repeat(32))});
+    json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Template", "metadata": {"name": "mini"},
+        "spec": {"parameters": {"release": {}}, "actions": [
+            {"name": "write", "writeImage": {"image": image}}, {"name": "reboot", "reboot": {}}]}})
+}
+
+#[tokio::test]
+async fn every_route_but_health_asks_for_an_operator() {
+    let api = api().await;
+    let own = nix::unistd::geteuid().as_raw();
+    let machine_cert = MachineCert { name: "node-1".into(), uid: Uuid::nil(), serial_hex: "01".into() };
+    let peers = [
+        (None, Some(StatusCode::UNAUTHORIZED)),
+        (Some(Peer::Anonymous), Some(StatusCode::UNAUTHORIZED)),
+        (Some(Peer::Machine(machine_cert)), Some(StatusCode::FORBIDDEN)),
+        (Some(Peer::Local { uid: own + 1, user: "eve".into() }), Some(StatusCode::FORBIDDEN)),
+        (Some(Peer::Local { uid: own, user: "me".into() }), None),
+        (Some(Peer::Local { uid: 0, user: "root".into() }), None),
+        (Some(admin()), None),
+    ];
+    let mut routes = vec![
+        (Method::GET, "/openapi.json".to_owned()),
+        (Method::GET, "/schemas/machine".to_owned()),
+        (Method::POST, format!("{API_PATH}/apply")),
+        (Method::POST, format!("{API_PATH}/machines/a/provision")),
+        (Method::GET, format!("{API_PATH}/machines/a/events")),
+        (Method::POST, format!("{API_PATH}/workflows/a/cancel")),
+        (Method::GET, format!("{API_PATH}/workflows/a/events")),
+        (Method::GET, format!("{API_PATH}/workflows/a/logs")),
+        (Method::GET, "/apis/anything/else".to_owned()),
+        (Method::PUT, format!("{API_PATH}/machines/a")),
+    ];
+    for plural in ["machines", "templates", "workflows"] {
+        routes.push((Method::GET, format!("{API_PATH}/{plural}")));
+        routes.push((Method::GET, format!("{API_PATH}/{plural}/a")));
+        routes.push((Method::DELETE, format!("{API_PATH}/{plural}/a")));
+    }
+    for (peer, refused) in peers {
+        for (method, path) in &routes {
+            let (status, text) = api.send(peer.clone(), method.clone(), path, Body::from("{}")).await;
+            match refused {
+                Some(expected) => {
+                    assert_eq!(status, expected, "{peer:?} {method} {path}");
+                    let problem: Problem = serde_json::from_str(&text).unwrap();
+                    assert!(!problem.hint.is_empty(), "{problem}");
+                }
+                None => assert!(![401, 403].contains(&status.as_u16()), "{peer:?} {method} {path}: {status} {text}"),
+            }
+        }
+        let (status, _) = api.send(peer, Method::GET, "/healthz", Body::empty()).await;
+        assert_eq!(status, StatusCode::OK);
+    }
+}
+
+#[tokio::test]
+async fn apply_creates_configures_and_leaves_alone_and_a_dry_run_changes_nothing() {
+    let api = api().await;
+    let document = machine("node-1", "52:54:00:00:00:01");
+    let (status, answer) = api.post("/apply?dryRun=true", &document).await;
+    assert_eq!((status, &answer["outcome"]), (StatusCode::OK, &json!("created")), "{answer}");
+    assert_eq!(api.get("/machines/node-1").await.0, StatusCode::NOT_FOUND);
+    assert_eq!(api.post("/apply", &document).await.1["outcome"], "created");
+    assert_eq!(api.post("/apply", &document).await.1["outcome"], "unchanged");
+    let mut changed = document.clone();
+    changed["spec"]["identity"]["serial"] = "S1".into();
+    // A status that is applied is not taken over.
+    changed["status"] = json!({"phase": "Held"});
+    let (_, answer) = api.post("/apply", &changed).await;
+    assert_eq!(answer["outcome"], "configured");
+    assert_eq!(answer["object"]["metadata"]["generation"], 2);
+    assert_ne!(answer["object"]["status"]["phase"], "Held");
+}
+
+#[tokio::test]
+async fn an_apply_that_names_an_old_version_is_refused() {
+    let api = api().await;
+    let mut document = machine("node-1", "52:54:00:00:00:01");
+    let first = api.post("/apply", &document).await.1["object"]["metadata"]["resourceVersion"].clone();
+    document["spec"]["identity"]["serial"] = "S1".into();
+    assert_eq!(api.post("/apply", &document).await.0, StatusCode::OK);
+    document["metadata"]["resourceVersion"] = first;
+    document["spec"]["identity"]["serial"] = "S2".into();
+    let (status, problem) = api.post("/apply", &document).await;
+    assert_eq!((status, &problem["code"]), (StatusCode::CONFLICT, &json!("Conflict")), "{problem}");
+}
+
+#[tokio::test]
+async fn bad_requests_say_what_where_and_what_to_do() {
+    let api = api().await;
+    let mut unknown = machine("node-1", "52:54:00:00:00:01");
+    unknown["spec"]["identity"]["mac"] = json!([]);
+    let mut twice = machine("node-1", "52:54:00:00:00:01");
+    twice["spec"]["identity"]["macs"] = json!(["52:54:00:00:00:01", "52:54:00:00:00:01"]);
+    for (body, at) in [(unknown, "spec.identity.mac"), (twice, "spec.identity.macs[1]"), (json!([]), "")] {
+        let (status, problem) = api.post("/apply", &body).await;
+        assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{problem}");
+        assert_eq!(problem["subject"].as_str().unwrap_or_default(), at, "{problem}");
+        assert_ne!(problem["hint"], Value::Null, "{problem}");
+    }
+    for (path, status) in [
+        ("/machines?wach=true", StatusCode::UNPROCESSABLE_ENTITY),
+        ("/machines/none", StatusCode::NOT_FOUND),
+        ("/machnes", StatusCode::NOT_FOUND),
+    ] {
+        let (found, problem) = api.get(path).await;
+        assert_eq!(found, status, "{path} {problem}");
+        assert_ne!(problem["hint"], Value::Null, "{problem}");
+    }
+    let (status, _) =
+        api.send(Some(admin()), Method::POST, &format!("{API_PATH}/apply"), Body::from("{not json")).await;
+    assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY);
+    let large = Body::from(vec![b' '; MAX_DOCUMENT_BYTES + 1]);
+    let (status, _) = api.send(Some(admin()), Method::POST, &format!("{API_PATH}/apply"), large).await;
+    assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
+}
+
+#[tokio::test]
+async fn a_run_is_asked_for_by_name_shown_and_cancelled() {
+    let api = api().await;
+    api.post("/apply", &machine("node-1", "52:54:00:00:00:01")).await;
+    let (status, answer) = api.post("/apply", &template()).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    let request = json!({"template": "mini", "parameters": {"release": 12}});
+    let (status, run) = api.post("/machines/node-1/provision", &request).await;
+    assert_eq!(status, StatusCode::OK, "{run}");
+    assert_eq!(run["spec"]["authority"]["person"], "ann");
+    let name = run["metadata"]["name"].as_str().unwrap().to_owned();
+    assert_eq!(api.post("/machines/node-1/provision", &request).await.1["code"], "MachineBusy");
+    let path = format!("{API_PATH}/machines/node-1/events");
+    let (_, events) = api.send(Some(admin()), Method::GET, &path, Body::empty()).await;
+    assert!(events.contains("\"Requested\""), "{events}");
+    let (status, cancelled) = api.post(&format!("/workflows/{name}/cancel"), &json!({})).await;
+    assert_eq!(status, StatusCode::OK, "{cancelled}");
+    let logs = format!("{API_PATH}/workflows/{name}/logs");
+    assert_eq!(api.send(Some(admin()), Method::GET, &logs, Body::empty()).await.0, StatusCode::OK);
+    for (path, body) in [
+        ("/machines/none/provision", &request),
+        ("/machines/node-1/provision", &json!({"template": "none"})),
+        ("/workflows/none/cancel", &json!({})),
+    ] {
+        assert_eq!(api.post(path, body).await.0, StatusCode::NOT_FOUND, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_watch_tells_every_change_from_its_revision_and_410_when_that_is_gone() {
+    let api = api().await;
+    let (_, list) = api.get("/machines").await;
+    let revision = list["metadata"]["resourceVersion"].as_u64().unwrap();
+    api.post("/apply", &machine("node-1", "52:54:00:00:00:01")).await;
+    api.post("/apply", &template()).await;
+    api.post("/apply", &machine("node-2", "52:54:00:00:00:02")).await;
+    api.coordinator.engine.delete(landfall_api::Kind::Machine, "node-1").await.unwrap();
+    let path = format!("{API_PATH}/machines?watch=true&resourceVersion={revision}");
+    let mut request = Request::builder().uri(path).body(Body::empty()).unwrap();
+    request.extensions_mut().insert(admin());
+    let mut body = api.router.clone().oneshot(request).await.unwrap().into_body();
+    let mut seen = String::new();
+    while seen.lines().count() < 3 {
+        let frame = tokio::time::timeout(LIMIT, body.frame()).await.unwrap().unwrap().unwrap();
+        seen.push_str(std::str::from_utf8(frame.data_ref().unwrap()).unwrap());
+    }
+    let lines: Vec<Value> = seen.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let told: Vec<_> = lines
+        .iter()
+        .map(|l| (l["type"].as_str().unwrap(), l["object"]["metadata"]["name"].as_str().unwrap()))
+        .collect();
+    assert_eq!(told, [("ADDED", "node-1"), ("ADDED", "node-2"), ("DELETED", "node-1")]);
+    let (status, problem) = api.get("/machines?watch=true&resourceVersion=999999").await;
+    assert_eq!((status, &problem["code"]), (StatusCode::GONE, &json!(ErrorCode::Expired)), "{problem}");
+}
+
+#[test]
+fn the_servers_name_is_the_same_in_both_contracts() {
+    assert_eq!(landfall_api::SERVER_NAME, landfall_proto::SERVER_NAME);
+}
