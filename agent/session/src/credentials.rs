@@ -59,6 +59,11 @@ impl Credentials {
     pub fn chain(&self) -> &[CertificateDer<'static>] {
         &self.chain
     }
+    /// Whether the certificate has run out by this machine's clock (which Enroll's answer has set).
+    pub(crate) fn have_expired(&self) -> bool {
+        let leaf = self.chain.first().and_then(|leaf| x509_parser::parse_x509_certificate(leaf).ok());
+        leaf.is_none_or(|(_, leaf)| leaf.validity().not_after.timestamp() < jiff::Timestamp::now().as_second())
+    }
     /// For rustls.
     pub(crate) fn parts(&self) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
         (self.chain.clone(), self.key.private_der())

@@ -129,3 +129,157 @@ impl Outbox {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn action(n: u8) -> ActionRef {
+        ActionRef { workflow_uid: uuid::Uuid::nil(), action_index: u32::from(n / 2), attempt: u32::from(n % 2) + 1 }
+    }
+
+    /// Distinguishable events, so that an altered repeat is seen.
+    fn kind(n: u64) -> EventKind {
+        let problem = landfall_api::Problem::new(landfall_api::ErrorCode::Internal, n.to_string());
+        EventKind::Failed { problem, retryable: false }
+    }
+
+    /// What may happen between the two sides.
+    #[derive(Debug, Clone)]
+    enum Step {
+        Report(u8),
+        /// The agent puts its next event on the wire.
+        Send,
+        /// The coordinator takes the oldest event off the wire and stores it.
+        Store,
+        /// Its ack of what it has stored of an attempt arrives: the newest, or an old one once more.
+        Ack(u8, bool),
+        /// The stream breaks: whatever is on the wire is gone.
+        Reconnect,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            3 => (0..4u8).prop_map(Step::Report),
+            4 => Just(Step::Send),
+            4 => Just(Step::Store),
+            2 => (0..4u8, any::<bool>()).prop_map(|(n, old)| Step::Ack(n, old)),
+            1 => Just(Step::Reconnect),
+        ]
+    }
+
+    /// The coordinator: stores what is new, drops what it has, and must never see a gap or a different repeat.
+    #[derive(Default)]
+    struct Coordinator(BTreeMap<ActionRef, Vec<Event>>);
+
+    impl Coordinator {
+        fn store(&mut self, event: Event) {
+            let stored = self.0.entry(event.action).or_default();
+            let at = usize::try_from(event.seq).unwrap() - 1;
+            assert!(at <= stored.len(), "a gap before {event:?}");
+            match stored.get(at) {
+                Some(known) => assert_eq!(*known, event, "a repeat differs"),
+                None => stored.push(event),
+            }
+        }
+        fn stored(&self, action: ActionRef) -> u64 {
+            self.0.get(&action).map_or(0, |s| s.len() as u64)
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(512))]
+        #[test]
+        fn nothing_is_lost_reordered_or_altered_whatever_happens(steps in prop::collection::vec(step(), 0..200)) {
+            let mut outbox = Outbox::new(16);
+            let (mut wire, mut coordinator) = (VecDeque::new(), Coordinator::default());
+            let mut reported: BTreeMap<ActionRef, Vec<EventKind>> = BTreeMap::new();
+            let mut count = 0;
+            for step in steps {
+                match step {
+                    Step::Report(n) => {
+                        count += 1;
+                        let full = outbox.unacked() == 16;
+                        match outbox.report(action(n), Timestamp::UNIX_EPOCH, kind(count)) {
+                            Ok(seq) => {
+                                let list = reported.entry(action(n)).or_default();
+                                list.push(kind(count));
+                                prop_assert_eq!(seq, list.len() as u64);
+                            }
+                            Err(refused) => prop_assert!(full && refused == Full(16)),
+                        }
+                    }
+                    Step::Send => wire.extend(outbox.next_unsent()),
+                    Step::Store => wire.pop_front().into_iter().for_each(|e| coordinator.store(e)),
+                    Step::Ack(n, old) => {
+                        let seq = coordinator.stored(action(n));
+                        let seq = if old { seq / 2 } else { seq };
+                        if seq > 0 {
+                            outbox.ack(action(n), seq).unwrap();
+                        }
+                    }
+                    Step::Reconnect => {
+                        wire.clear();
+                        outbox.reconnected();
+                    }
+                }
+            }
+            // In the end the connection holds: everything arrives, and everything is acked.
+            wire.clear();
+            outbox.reconnected();
+            while let Some(event) = outbox.next_unsent() {
+                coordinator.store(event);
+            }
+            for (action, kinds) in reported {
+                let stored: Vec<_> = coordinator.0[&action].iter().map(|e| e.kind.clone()).collect();
+                prop_assert_eq!(stored, kinds);
+                outbox.ack(action, coordinator.stored(action)).unwrap();
+            }
+            prop_assert_eq!(outbox.unacked(), 0);
+            prop_assert!(!outbox.has_unsent());
+        }
+    }
+
+    #[test]
+    fn an_ack_of_what_was_never_sent_drops_nothing() {
+        let mut outbox = Outbox::new(4);
+        outbox.report(action(0), Timestamp::UNIX_EPOCH, kind(1)).unwrap();
+        let error = outbox.ack(action(0), 1).unwrap_err();
+        assert_eq!((error.seq, error.sent, outbox.unacked()), (1, 0, 1));
+        assert!(outbox.ack(action(3), 1).is_err());
+        outbox.next_unsent().unwrap();
+        outbox.ack(action(0), 1).unwrap();
+        assert_eq!(outbox.unacked(), 0);
+    }
+
+    #[test]
+    fn an_ack_after_a_reconnect_counts_for_what_an_older_stream_carried() {
+        let mut outbox = Outbox::new(4);
+        for n in 1..=2 {
+            outbox.report(action(0), Timestamp::UNIX_EPOCH, kind(n)).unwrap();
+            outbox.next_unsent().unwrap();
+        }
+        outbox.reconnected();
+        outbox.ack(action(0), 1).unwrap();
+        assert_eq!(outbox.next_unsent().unwrap().seq, 2);
+        assert!(!outbox.has_unsent());
+    }
+
+    #[test]
+    fn numbers_of_old_attempts_are_forgotten_only_once_all_is_acked() {
+        let mut outbox = Outbox::new(10);
+        let attempt = |n: u32| ActionRef { workflow_uid: uuid::Uuid::nil(), action_index: 0, attempt: n };
+        outbox.report(attempt(0), Timestamp::UNIX_EPOCH, kind(0)).unwrap();
+        for n in 1..=u32::try_from(REMEMBERED).unwrap() + 50 {
+            outbox.report(attempt(n), Timestamp::UNIX_EPOCH, kind(0)).unwrap();
+            while outbox.next_unsent().is_some() {}
+            outbox.ack(attempt(n), 1).unwrap();
+        }
+        assert!(outbox.numbers.len() <= REMEMBERED + 1 && outbox.numbers.contains_key(&attempt(0)));
+        assert_eq!(outbox.report(attempt(0), Timestamp::UNIX_EPOCH, kind(1)), Ok(2));
+    }
+}

@@ -176,3 +176,6 @@ impl ServerCertVerifier for PinnedVerifier {
         self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
+
+#[cfg(test)]
+mod tests;

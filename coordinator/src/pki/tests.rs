@@ -48,7 +48,7 @@ fn a_damaged_or_half_missing_ca_is_an_error_and_never_a_new_one() {
         ("ca.key", "damaged", |d| fs::write(d.join("pki/ca.key"), "x").unwrap()),
         ("ca.pem", "damaged", |d| fs::write(d.join("pki/ca.pem"), [0xff, 0]).unwrap()),
         ("ca.pem", "damaged", |d| {
-            drop(fs::copy(d.join("admin/admin.pem"), d.join("pki/ca.pem")).unwrap());
+            fs::copy(d.join("admin/admin.pem"), d.join("pki/ca.pem")).unwrap();
         }),
         ("ca.key", "chmod 600", |d| {
             fs::set_permissions(d.join("pki/ca.key"), fs::Permissions::from_mode(0o644)).unwrap();
@@ -67,7 +67,7 @@ fn a_damaged_or_half_missing_ca_is_an_error_and_never_a_new_one() {
 fn a_key_of_another_ca_is_told_apart() {
     let (ours, theirs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     drop((open(ours.path()).unwrap(), open(theirs.path()).unwrap()));
-    drop(fs::copy(theirs.path().join("pki/ca.key"), ours.path().join("pki/ca.key")).unwrap());
+    fs::copy(theirs.path().join("pki/ca.key"), ours.path().join("pki/ca.key")).unwrap();
     assert!(open(ours.path()).unwrap_err().to_string().contains("not for the key"));
 }
 

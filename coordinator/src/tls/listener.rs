@@ -14,6 +14,7 @@ use axum::{
 use nix::sys::socket::{setsockopt, sockopt};
 use rustls::ServerConfig;
 use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
     sync::{Semaphore, mpsc},
     task::JoinSet,
@@ -28,6 +29,9 @@ use crate::pki;
 const MAX_HANDSHAKES: usize = 1024;
 /// One handshake.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+/// After a failed one, what is still read, and for how long, so that the client gets the alert.
+const LINGER_BYTES: u64 = 64 * 1024;
+const LINGER_LIMIT: Duration = Duration::from_secs(1);
 /// Finished handshakes that the server has not yet taken.
 const READY: usize = 64;
 /// After an error of accept itself (out of file descriptors), so that it does not spin.
@@ -108,12 +112,29 @@ async fn handshake(acceptor: &TlsAcceptor, stream: TcpStream) -> io::Result<(Tls
     setsockopt(&stream, sockopt::TcpKeepIdle, &30)?;
     setsockopt(&stream, sockopt::TcpKeepInterval, &10)?;
     setsockopt(&stream, sockopt::TcpKeepCount, &3)?;
-    let stream = acceptor.accept(stream).await?;
+    let stream = match acceptor.accept(stream).into_fallible().await {
+        Ok(stream) => stream,
+        Err((error, stream)) => {
+            linger(stream).await;
+            return Err(error);
+        }
+    };
     let peer = match stream.get_ref().1.peer_certificates().and_then(|chain| chain.first()) {
         None => Peer::Anonymous,
         Some(leaf) => pki::peer_of(leaf).map_err(|error| io::Error::new(io::ErrorKind::PermissionDenied, error))?,
     };
     Ok((stream, peer))
+}
+
+/// Reads away what the client has already sent, for a bounded time. Closing with unread data would reset the connection
+/// and destroy the alert that tells the client why it is refused.
+async fn linger(mut stream: TcpStream) {
+    let drained = async {
+        stream.shutdown().await?;
+        tokio::io::copy(&mut stream.take(LINGER_BYTES), &mut tokio::io::sink()).await
+    };
+    // Whether the client was still there to read the alert changes nothing here.
+    drop(timeout(LINGER_LIMIT, drained).await);
 }
 
 impl Listener for TlsListener {

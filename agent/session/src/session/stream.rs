@@ -107,6 +107,13 @@ impl Runner {
         };
         let (inbound, first) = match timeout(WELCOME_LIMIT, welcome).await {
             Ok(Ok(opened)) => opened,
+            // The alert that says so may be lost on the way; the certificate's own dates are not.
+            Ok(Err(_)) if credentials.have_expired() => {
+                let problem = Problem::new(ErrorCode::Unauthenticated, "this machine's certificate has run out")
+                    .hint("the agent enrols again; if that fails, restart the machine")
+                    .at(target.to_string());
+                return Err(Outcome::Refused(problem, None));
+            }
             Ok(Err(status)) => return Err(self.broken(&status)),
             Err(_) => {
                 let problem = Problem::new(ErrorCode::SourceUnreachable, "the coordinator does not answer the hello")
