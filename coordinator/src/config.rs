@@ -246,8 +246,8 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] naming the file, and the key where there is one.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        let text =
+            std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
         let config: Self = toml::from_str(&text)
             .map_err(|source| ConfigError::Parse { path: path.to_owned(), source: Box::new(source) })?;
         config.validate()?;
@@ -264,7 +264,11 @@ impl Config {
             return invalid("data_dir", "is a relative path", "write an absolute one, such as /var/lib/landfall");
         }
         if self.advertise.is_unspecified() {
-            return invalid("advertise", "0.0.0.0 is no address to reach", "write the address machines reach this host at");
+            return invalid(
+                "advertise",
+                "0.0.0.0 is no address to reach",
+                "write the address machines reach this host at",
+            );
         }
         if self.dhcp.mode != DhcpMode::Off && self.dhcp.interface.is_none() {
             return invalid("dhcp.interface", "is missing", "name the interface whose machines are to be answered");

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+pub use landfall_api::ApplyOutcome;
 use landfall_api::{Action, DiskId, DiskReceipt, MacAddr, Problem};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -24,18 +25,6 @@ pub enum BootDecision {
         /// A one-time boot token for the kernel's command line.
         token: String,
     },
-}
-
-/// What applying a document came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ApplyOutcome {
-    /// It is new.
-    Created,
-    /// It changed.
-    Configured,
-    /// It was so already.
-    Unchanged,
 }
 
 /// What firmware and hardware say about who a machine is.

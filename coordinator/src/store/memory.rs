@@ -91,7 +91,11 @@ impl Default for MemoryStore {
 }
 
 impl MemoryStore {
-    fn change(&self, op: ChangeOp, make: impl FnOnce(&Rows) -> Result<Updated, StoreError>) -> Result<Option<Document>, StoreError> {
+    fn change(
+        &self,
+        op: ChangeOp,
+        make: impl FnOnce(&Rows) -> Result<Updated, StoreError>,
+    ) -> Result<Option<Document>, StoreError> {
         let mut rows = self.table.rows();
         let Updated::New(document) = make(&rows)? else { return Ok(None) };
         rules::encoded(&document)?;

@@ -3,12 +3,12 @@
 //! No transaction spans two of the traits; whoever needs more replays the event log. That keeps the door open for
 //! back ends that offer one-object compare-and-swap and nothing else. [`conformance`] says what every back end owes.
 
-//cfgtest
-//mod conformance;
+#[cfg(test)]
+mod conformance;
 mod history;
 mod memory;
 mod rules;
-//mod sqlite;
+mod sqlite;
 
 use std::{path::Path, sync::Arc};
 
@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 pub use history::{Change, ChangeOp, Watch, WatchError};
 pub use memory::MemoryStore;
-//pub use sqlite::{OpenError, SqliteStore};
+pub use sqlite::{OpenError, SqliteStore};
 
 use crate::workflow::EventRecord;
 
@@ -94,6 +94,9 @@ pub enum StoreError {
     /// The database failed.
     #[error("the database failed")]
     Database(#[from] rusqlite::Error),
+    /// The transaction was not committed, so nothing of it happened.
+    #[error("the database did not commit")]
+    Commit(#[source] Arc<rusqlite::Error>),
     /// What is stored does not parse.
     #[error("what is stored does not parse: {what}")]
     Corrupt {
@@ -115,7 +118,9 @@ impl From<StoreError> for Problem {
             StoreError::Conflict { .. } => ErrorCode::Conflict,
             StoreError::TooLarge { .. } | StoreError::EventGap { .. } => ErrorCode::InvalidDocument,
             StoreError::TooManyEvents { .. } => ErrorCode::LimitReached,
-            StoreError::Database(_) | StoreError::Corrupt { .. } | StoreError::Closed => ErrorCode::Internal,
+            StoreError::Database(_) | StoreError::Commit(_) | StoreError::Corrupt { .. } | StoreError::Closed => {
+                ErrorCode::Internal
+            }
         };
         Problem::new(code, error.to_string()).caused_by(&error)
     }
@@ -201,12 +206,17 @@ pub struct Store {
 
 impl Store {
     /// A store of three back ends.
-    pub fn new(
-        documents: Arc<dyn DocumentStore>,
-        events: Arc<dyn EventLog>,
-        secrets: Arc<dyn SecretStore>,
-    ) -> Self {
+    pub fn new(documents: Arc<dyn DocumentStore>, events: Arc<dyn EventLog>, secrets: Arc<dyn SecretStore>) -> Self {
         Self { documents, events, secrets }
+    }
+
+    /// Opens, or makes, the SQLite store in `data_dir`; it is this process's alone until dropped.
+    ///
+    /// # Errors
+    /// [`OpenError`] naming the file: in use by another process, damaged, of a newer version, not readable.
+    pub fn open(data_dir: &Path) -> Result<Self, OpenError> {
+        let store = Arc::new(SqliteStore::open(data_dir)?);
+        Ok(Self::new(store.clone(), store.clone(), store))
     }
 
     /// A store in memory, for tests and simulation.

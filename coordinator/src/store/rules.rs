@@ -58,11 +58,7 @@ pub(super) fn encoded(document: &Document) -> Result<String, StoreError> {
     let what = || format!("{} {}", document.kind(), metadata.name);
     let json = serde_json::to_string(document).map_err(|source| StoreError::Corrupt { what: what(), source })?;
     if json.len() > MAX_DOCUMENT_BYTES {
-        return Err(StoreError::TooLarge {
-            kind: document.kind(),
-            name: metadata.name.clone(),
-            bytes: json.len(),
-        });
+        return Err(StoreError::TooLarge { kind: document.kind(), name: metadata.name.clone(), bytes: json.len() });
     }
     Ok(json)
 }

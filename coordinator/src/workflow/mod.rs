@@ -2,10 +2,15 @@
 
 mod check;
 mod event;
+pub mod policy;
 mod render;
 mod seed;
+mod state;
+#[cfg(test)]
+mod state_tests;
 
 pub use check::{MAX_ACTIONS, MAX_ATTEMPTS, check_actions};
 pub use event::{ActionResult, EventBody, EventKey, EventRecord};
 pub use render::render;
 pub use seed::{SeedFiles, seed_files};
+pub use state::{Context, Effect, Event, MAX_INTERRUPTIONS, step};

@@ -1,0 +1,155 @@
+//! What agents report, and phone-homes: durable first, then applied.
+
+use landfall_api::{ErrorCode, MachineFacts, Problem};
+use uuid::Uuid;
+
+use super::{Engine, PhoneHomeReport, derive, live::Live, secret, sessions::current};
+use crate::workflow::{ActionResult, Event, EventBody, EventRecord, MAX_INTERRUPTIONS};
+
+/// Events within one attempt; an agent sends a handful.
+const MAX_SEQ: u64 = 256;
+
+impl Engine {
+    /// Stores a batch of events durably and applies it; when this returns they may be acknowledged.
+    ///
+    /// Events of a run that this machine does not have are taken and dropped: nobody waits for them, and an agent that
+    /// is never acknowledged would offer them for ever.
+    ///
+    /// # Errors
+    /// [`Problem`] with code `Fenced` if a newer session took this one's place; otherwise as the store answers, and
+    /// then nothing of the batch is stored.
+    pub async fn agent_events(&self, machine_uid: Uuid, epoch: u64, batch: Vec<EventRecord>) -> Result<(), Problem> {
+        let mut live = self.inner.machines.lock(machine_uid).await;
+        let now = self.now();
+        current(&mut live, epoch)?.last_heard = now;
+        let machine = self.machine_by_uid(machine_uid).await?.metadata.name;
+        let mut ours = Vec::with_capacity(batch.len());
+        for record in batch {
+            match self.workflow_of(&record, &machine).await? {
+                Some(workflow) => ours.push((workflow, record)),
+                None => tracing::warn!(
+                    machine, workflow_uid = %record.workflow_uid, "an event of a run that this machine does not have is dropped"
+                ),
+            }
+        }
+        let positions = self.inner.store.events().append(ours.iter().map(|(_, r)| r.clone()).collect()).await?;
+        for ((workflow, record), position) in ours.into_iter().zip(positions) {
+            self.apply_event(&mut live, &machine, &workflow, epoch, position, record).await?;
+        }
+        Ok(())
+    }
+
+    async fn workflow_of(&self, record: &EventRecord, machine: &str) -> Result<Option<String>, Problem> {
+        let Some(name) = self.index().workflow_name(record.workflow_uid) else { return Ok(None) };
+        let Some(workflow) = self.inner.store.workflow(&name).await? else { return Ok(None) };
+        let actions = workflow.status.as_ref().map(|s| s.actions.as_slice()).unwrap_or_default();
+        let Some(action) = actions.get(record.action_index as usize).filter(|_| workflow.spec.machine == machine)
+        else {
+            return Ok(None);
+        };
+        // An attempt beyond every retry and interruption, or an endless one, is nonsense; its log would have no bound.
+        let most = action.attempt + crate::workflow::policy::max_attempts(&action.action) + MAX_INTERRUPTIONS;
+        if record.attempt == 0 || record.attempt > most || record.seq > MAX_SEQ {
+            let what = format!("attempt {}, event {} of action {}", record.attempt, record.seq, record.action_index);
+            return Err(Problem::new(ErrorCode::LimitReached, format!("{what} is more than any run has")).at(name));
+        }
+        Ok(Some(name))
+    }
+
+    #[allow(clippy::too_many_arguments)] // Each is a different fact about one event; a struct for one call says no more.
+    async fn apply_event(
+        &self,
+        live: &mut Live,
+        machine: &str,
+        workflow: &str,
+        epoch: u64,
+        position: u64,
+        record: EventRecord,
+    ) -> Result<(), Problem> {
+        tracing::info!(
+            machine,
+            workflow,
+            action = record.action_index,
+            attempt = record.attempt,
+            seq = record.seq,
+            what = kind(&record.body),
+            "event"
+        );
+        if let EventBody::Failed { problem, retryable } = &record.body {
+            tracing::warn!(machine, workflow, retryable, %problem, "an attempt failed");
+        }
+        // The agent of this session still works on its list: whatever it was settled with, it has it.
+        let settles = live.session.as_ref().is_some_and(|s| s.settling);
+        if settles && let Some(stored) = self.inner.store.workflow(workflow).await? {
+            self.connect(live, Some(&stored), true).await?;
+        }
+        self.note_receipt(machine, &record).await?;
+        let event = Event::Agent { epoch, position, record: Box::new(record) };
+        self.advance(live, workflow, event).await.map(drop)
+    }
+
+    /// `NoReceipt`: the image left no room for one, so from now on only a person starts an install of this machine.
+    async fn note_receipt(&self, machine: &str, record: &EventRecord) -> Result<(), Problem> {
+        let EventBody::Finished { result: ActionResult::WriteImage { receipt, .. } } = &record.body else {
+            return Ok(());
+        };
+        let now = self.now();
+        self.mutate_machine(machine, |machine| {
+            let at = (now, machine.metadata.generation);
+            let status = machine.status.get_or_insert_with(derive::new_machine_status);
+            let (missing, reason, message) = match receipt {
+                Some(_) => (false, "Written", "the disk carries its receipt"),
+                None => (true, "NoRoom", "the image's partition table has no room for a receipt"),
+            };
+            derive::set(&mut status.conditions, "NoReceipt", missing, reason, message, at);
+        })
+        .await
+        .map(drop)
+    }
+
+    /// The agent's facts.
+    ///
+    /// # Errors
+    /// [`Problem`] with code `Fenced`, or as the store answers.
+    pub async fn facts(&self, machine_uid: Uuid, epoch: u64, facts: MachineFacts) -> Result<(), Problem> {
+        let mut live = self.inner.machines.lock(machine_uid).await;
+        current(&mut live, epoch)?;
+        let name = self.machine_by_uid(machine_uid).await?.metadata.name;
+        self.mutate_machine(&name, |machine| {
+            machine.status.get_or_insert_with(derive::new_machine_status).facts = Some(Box::new(facts.clone()));
+        })
+        .await
+        .map(drop)
+    }
+
+    /// An installed system phones home with its run's bearer token. May be repeated.
+    ///
+    /// # Errors
+    /// [`Problem`] with code `Unauthenticated` if the token is not a run's.
+    pub async fn phone_home(&self, bearer: &str, report: PhoneHomeReport) -> Result<(), Problem> {
+        let refused = || Problem::new(ErrorCode::Unauthenticated, "this phone-home token is not known here");
+        let uid = bearer.split_once('.').and_then(|(uid, _)| Uuid::parse_str(uid).ok()).ok_or_else(refused)?;
+        let known = self.known_bearer(uid).await?.ok_or_else(refused)?;
+        if !secret::same(&known, bearer) {
+            return Err(refused());
+        }
+        let name = self.index().workflow_name(uid).ok_or_else(refused)?;
+        let workflow = self.inner.store.workflow(&name).await?.ok_or_else(refused)?;
+        let machine_uid = self.inner.store.machine(&workflow.spec.machine).await?.and_then(|m| m.metadata.uid);
+        let mut live = self.inner.machines.lock(machine_uid.unwrap_or(uid)).await;
+        tracing::info!(
+            workflow = %name, machine = %workflow.spec.machine, hostname = %report.hostname, os = %report.os_release,
+            kernel = %report.kernel, uptime_seconds = report.uptime_seconds, "phoned home"
+        );
+        self.advance(&mut live, &name, Event::PhonedHome).await.map(drop)
+    }
+}
+
+fn kind(body: &EventBody) -> &'static str {
+    match body {
+        EventBody::Started => "started",
+        EventBody::Finished { .. } => "finished",
+        EventBody::Failed { .. } => "failed",
+        EventBody::ReceiptWritten { .. } => "receiptWritten",
+    }
+}

@@ -1,0 +1,538 @@
+//! The engine through whole installs, power cuts, two computers with one identity, restarts and restored stores.
+
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use landfall_api::{
+    ActionState, ApplyOutcome, Authority, ConditionStatus, DiskId, DiskReceipt, Document, ErrorCode, Kind, MacAddr,
+    Machine, MachinePhase, Problem, Receipt, ReceiptState, Workflow, WorkflowPhase,
+};
+use serde_json::json;
+use uuid::Uuid;
+
+use super::*;
+use crate::workflow::{ActionResult, EventBody, EventRecord};
+
+const MAC: &str = "52:54:00:00:00:01";
+
+struct TestAuthority;
+
+impl CertificateAuthority for TestAuthority {
+    fn key_of_request(&self, csr_der: &[u8]) -> Result<String, Problem> {
+        Ok(hex::encode(csr_der))
+    }
+    fn issue_machine(&self, _: &str, _: Uuid, csr_der: &[u8]) -> Result<IssuedCertificate, Problem> {
+        Ok(IssuedCertificate { chain_der: vec![csr_der.to_vec()], serial_hex: "01".into() })
+    }
+    fn pins(&self) -> Vec<String> {
+        vec!["sha256:pin".into()]
+    }
+}
+
+/// Every URL is there but those that say `gone`.
+struct TestSources;
+
+#[async_trait]
+impl SourceChecker for TestSources {
+    async fn check(&self, url: &str) -> Result<(), Problem> {
+        if url.contains("gone") {
+            return Err(Problem::new(ErrorCode::SourceUnreachable, "answered 404").at(url));
+        }
+        Ok(())
+    }
+}
+
+struct World {
+    engine: Engine,
+    store: Store,
+    clock: Arc<AtomicI64>,
+}
+
+impl World {
+    async fn over(store: Store, clock: Arc<AtomicI64>) -> Self {
+        let settings = Settings {
+            lease: Duration::from_secs(600),
+            heartbeat: Duration::from_secs(5),
+            boot_token_ttl: Duration::from_secs(600),
+            certificate_ttl: Duration::from_secs(12 * 3600),
+            phone_home_deadline: Duration::from_secs(900),
+            phone_home_url: "https://10.77.0.1:7443/phone-home".into(),
+        };
+        let read = clock.clone();
+        let now: Clock = Arc::new(move || Timestamp::from_second(read.load(Ordering::SeqCst)).unwrap());
+        let engine =
+            Engine::start(store.clone(), settings, now, Arc::new(TestAuthority), Arc::new(TestSources)).await.unwrap();
+        Self { engine, store, clock }
+    }
+
+    /// A machine `m1` and a template `os`.
+    async fn new() -> Self {
+        let world = Self::over(Store::memory(), Arc::new(AtomicI64::new(1_000_000))).await;
+        world.described().await
+    }
+
+    async fn described(self) -> Self {
+        self.apply(machine("m1", MAC)).await.unwrap();
+        self.apply(template("http://10.77.0.1:7480/images/os.zst")).await.unwrap();
+        self
+    }
+
+    async fn apply(&self, document: serde_json::Value) -> Result<(Document, ApplyOutcome), Problem> {
+        self.engine.apply(Document::from_value(document)?, "ann", false).await
+    }
+
+    fn later(&self, seconds: i64) {
+        self.clock.fetch_add(seconds, Ordering::SeqCst);
+    }
+
+    async fn provision(&self, force: bool) -> Result<Workflow, Problem> {
+        let authority = Authority { person: "ann".into(), at: Timestamp::UNIX_EPOCH, force };
+        self.engine.provision("m1", "os", BTreeMap::new(), authority).await
+    }
+
+    async fn machine(&self) -> Machine {
+        self.store.machine("m1").await.unwrap().unwrap()
+    }
+
+    async fn run(&self, name: &str) -> Workflow {
+        self.store.workflow(name).await.unwrap().unwrap()
+    }
+
+    async fn phase(&self) -> MachinePhase {
+        self.machine().await.status.unwrap().phase
+    }
+
+    async fn condition(&self, kind: &str) -> Option<(ConditionStatus, String)> {
+        let status = self.machine().await.status.unwrap();
+        status.conditions.into_iter().find(|c| c.kind == kind).map(|c| (c.status, c.reason))
+    }
+
+    async fn boot(&self) -> BootDecision {
+        self.engine.boot_decision(MAC.parse().unwrap(), None).await.unwrap()
+    }
+
+    async fn enroll(&self, key: &[u8]) -> Result<Enrolled, Problem> {
+        let BootDecision::RunAgent { token, .. } = self.boot().await else { panic!("the agent is wanted") };
+        self.enroll_with(token, key).await
+    }
+
+    async fn enroll_with(&self, token: String, key: &[u8]) -> Result<Enrolled, Problem> {
+        let proof = Proof::BootToken(token);
+        let request = EnrollRequest { identity: identity(), boot_id: "boot".into(), csr_der: key.to_vec(), proof };
+        self.engine.enroll(request).await
+    }
+
+    async fn connect(&self, hello: Hello) -> Agent<'_> {
+        let uid = self.machine().await.metadata.uid.unwrap();
+        let opened = self.engine.open_session(uid, hello).await.unwrap();
+        Agent { world: self, uid, opened, seq: Mutex::default() }
+    }
+}
+
+/// An agent by hand.
+struct Agent<'w> {
+    world: &'w World,
+    uid: Uuid,
+    opened: Opened,
+    seq: Mutex<BTreeMap<(u32, u32), u64>>,
+}
+
+impl Agent<'_> {
+    fn told(&mut self) -> Option<ToAgent> {
+        self.opened.to_agent.try_recv().ok()
+    }
+
+    fn assigned(&mut self) -> Assignment {
+        match self.told() {
+            Some(ToAgent::Assign(assignment)) => *assignment,
+            other => panic!("an assignment was expected, not {other:?}"),
+        }
+    }
+
+    async fn report(&self, run: Uuid, action_index: u32, attempt: u32, body: EventBody) -> Result<(), Problem> {
+        let seq = {
+            let mut numbers = self.seq.lock().unwrap();
+            let seq = numbers.entry((action_index, attempt)).or_default();
+            *seq += 1;
+            *seq
+        };
+        let record =
+            EventRecord { workflow_uid: run, action_index, attempt, seq, time: Timestamp::UNIX_EPOCH, body };
+        self.world.engine.agent_events(self.uid, self.opened.epoch, vec![record]).await
+    }
+
+    async fn does(&self, run: Uuid, index: u32, attempt: u32, result: ActionResult) {
+        self.report(run, index, attempt, EventBody::Started).await.unwrap();
+        self.report(run, index, attempt, EventBody::Finished { result }).await.unwrap();
+    }
+}
+
+fn machine(name: &str, mac: &str) -> serde_json::Value {
+    json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Machine", "metadata": {"name": name},
+        "spec": {"identity": {"macs": [mac]}}})
+}
+
+fn template(url: &str) -> serde_json::Value {
+    json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Template", "metadata": {"name": "os"}, "spec": {"actions": [
+        {"name": "write", "writeImage": {"image": {"url": url, "digest": format!("sha256:{}", "0a".repeat(32))}}},
+        {"name": "seed", "cloudInit": {"hostname": "{{ machine.name }}"}},
+        {"name": "restart", "reboot": {}},
+    ]}})
+}
+
+fn identity() -> Identity {
+    Identity { macs: vec![MAC.parse::<MacAddr>().unwrap()], ..Identity::default() }
+}
+
+fn disk(serial: &str) -> DiskId {
+    DiskId { serial: serial.into(), path: "pci-0".into(), size_bytes: 1 << 32, ..DiskId::default() }
+}
+
+fn hello(boot_id: &str, serial: &str, receipts: Vec<DiskReceipt>) -> Hello {
+    Hello {
+        software: "0.1.0".into(),
+        address: "10.77.0.100".into(),
+        identity: identity(),
+        boot_id: boot_id.into(),
+        disks: vec![disk(serial)],
+        receipts,
+        ..Hello::default()
+    }
+}
+
+fn receipt(machine_uid: Uuid, workflow_uid: Uuid, state: ReceiptState) -> DiskReceipt {
+    let receipt = Receipt {
+        machine_uid,
+        workflow_uid,
+        workflow_name: "run".into(),
+        generation: 1,
+        action_index: 0,
+        image_digest: None,
+        state,
+        written_at: Timestamp::UNIX_EPOCH,
+    };
+    DiskReceipt { disk: disk("D1"), receipt }
+}
+
+fn written(receipt: DiskReceipt) -> ActionResult {
+    ActionResult::WriteImage {
+        receipt: Some(receipt),
+        written: true,
+        stored_bytes: 1,
+        raw_bytes: 1,
+        written_bytes: 1,
+        elapsed_ms: 1,
+    }
+}
+
+fn seeded() -> ActionResult {
+    ActionResult::CloudInit { root_device: "/dev/vda2".into() }
+}
+
+#[tokio::test]
+async fn a_whole_install_ends_provisioned() {
+    let world = World::new().await;
+    assert!(matches!(world.boot().await, BootDecision::BootDisk { .. }), "nothing to do: its own disk");
+    let run = world.provision(false).await.unwrap();
+    let (name, uid) = (run.metadata.name.clone(), run.metadata.uid.unwrap());
+    assert_eq!(world.phase().await, MachinePhase::Provisioning);
+    let enrolled = world.enroll(b"key").await.unwrap();
+    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    let assignment = agent.assigned();
+    assert_eq!((assignment.start_index, assignment.start_attempt, assignment.person_authorised), (0, 1, true));
+    let seed = assignment.actions[1].seed.clone().unwrap();
+    assert!(seed.meta_data.contains("m1"));
+    let bearer = seed.phone_home.unwrap().bearer;
+    let done = receipt(enrolled.machine_uid, uid, ReceiptState::Done);
+    agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
+    agent.report(uid, 0, 1, EventBody::ReceiptWritten { receipt: done.clone() }).await.unwrap();
+    agent.report(uid, 0, 1, EventBody::Finished { result: written(done.clone()) }).await.unwrap();
+    agent.does(uid, 1, 1, seeded()).await;
+    agent.does(uid, 2, 1, ActionResult::Reboot).await;
+    assert_eq!(world.run(&name).await.status.unwrap().phase, WorkflowPhase::Rebooting);
+    assert!(matches!(world.boot().await, BootDecision::BootDisk { .. }), "rebooting: what was installed starts");
+    let wrong = world.engine.phone_home(&format!("{uid}.00"), PhoneHomeReport::default()).await.unwrap_err();
+    assert_eq!(wrong.code, ErrorCode::Unauthenticated);
+    for _ in 0..2 {
+        world.engine.phone_home(&bearer, PhoneHomeReport::default()).await.unwrap();
+    }
+    assert_eq!(world.phase().await, MachinePhase::Provisioned);
+    let (machine, run) = (world.machine().await, world.run(&name).await);
+    assert_eq!(machine.status.as_ref().unwrap().receipts, [done]);
+    for document in [Document::Machine(Box::new(machine)), Document::Workflow(Box::new(run))] {
+        let text = serde_json::to_string(&document).unwrap();
+        assert!(!text.contains(bearer.split_once('.').unwrap().1), "a secret in a document");
+    }
+}
+
+#[tokio::test]
+async fn a_power_cut_after_the_commit_and_before_its_ack_installs_nothing_again() {
+    let world = World::new().await;
+    let run = world.provision(false).await.unwrap();
+    let uid = run.metadata.uid.unwrap();
+    let enrolled = world.enroll(b"key").await.unwrap();
+    let mut first = world.connect(hello("b1", "D1", vec![])).await;
+    first.assigned();
+    first.report(uid, 0, 1, EventBody::Started).await.unwrap();
+    drop(first);
+    world.later(60);
+    assert!(matches!(world.boot().await, BootDecision::RunAgent { .. }));
+    let done = receipt(enrolled.machine_uid, uid, ReceiptState::Done);
+    let mut second = world.connect(hello("b2", "D1", vec![done])).await;
+    assert_eq!(second.assigned().start_index, 1);
+    second.does(uid, 1, 1, seeded()).await;
+    second.does(uid, 2, 1, ActionResult::Reboot).await;
+    let status = world.run(&run.metadata.name).await.status.unwrap();
+    assert_eq!((status.phase, status.actions[0].attempt), (WorkflowPhase::Rebooting, 1));
+}
+
+#[tokio::test]
+async fn a_power_cut_in_mid_write_goes_on_under_the_next_attempt() {
+    let world = World::new().await;
+    let run = world.provision(false).await.unwrap();
+    let uid = run.metadata.uid.unwrap();
+    let enrolled = world.enroll(b"key").await.unwrap();
+    let intent = receipt(enrolled.machine_uid, uid, ReceiptState::Intent);
+    let mut first = world.connect(hello("b1", "D1", vec![])).await;
+    first.assigned();
+    first.report(uid, 0, 1, EventBody::ReceiptWritten { receipt: intent.clone() }).await.unwrap();
+    world.later(60);
+    let mut second = world.connect(hello("b2", "D1", vec![intent.clone()])).await;
+    let assignment = second.assigned();
+    assert_eq!((assignment.start_index, assignment.start_attempt), (0, 2));
+    assert_eq!(assignment.expected_receipts, [intent]);
+    assert!(assignment.actions[0].action.retry.unwrap().max_attempts >= 4, "an interruption uses up no retry");
+    // The first session is fenced: what it says late does not count.
+    let late = first.report(uid, 0, 1, EventBody::Started).await.unwrap_err();
+    assert_eq!(late.code, ErrorCode::Fenced);
+}
+
+#[tokio::test]
+async fn a_second_computer_with_the_same_identity_is_refused_and_the_first_finishes() {
+    let world = World::new().await;
+    let run = world.provision(false).await.unwrap();
+    let uid = run.metadata.uid.unwrap();
+    let enrolled = world.enroll(b"key-1").await.unwrap();
+    world.enroll(b"key-2").await.unwrap();
+    let mut first = world.connect(hello("b1", "D1", vec![])).await;
+    first.assigned();
+    let refused = world.engine.open_session(first.uid, hello("b2", "OTHER", vec![])).await.unwrap_err();
+    assert_eq!(refused.problem.code, ErrorCode::AmbiguousIdentity);
+    assert_eq!(refused.retry_after, Some(Duration::from_secs(600)), "until the first one's lease is over");
+    assert_eq!(world.condition("IdentityAmbiguous").await.unwrap(), (ConditionStatus::True, "TwoComputers".into()));
+    // Not even the same disks help while the first is heard.
+    let clone = world.engine.open_session(first.uid, hello("b3", "D1", vec![])).await.unwrap_err();
+    assert!(clone.retry_after.unwrap() <= Duration::from_secs(15));
+    first.does(uid, 0, 1, written(receipt(enrolled.machine_uid, uid, ReceiptState::Done))).await;
+    first.does(uid, 1, 1, seeded()).await;
+    first.does(uid, 2, 1, ActionResult::Reboot).await;
+    assert_eq!(world.run(&run.metadata.name).await.status.unwrap().phase, WorkflowPhase::Rebooting);
+}
+
+#[tokio::test]
+async fn a_lease_that_ran_out_gives_way_and_one_that_is_renewed_does_not() {
+    let world = World::new().await;
+    world.provision(false).await.unwrap();
+    world.enroll(b"key").await.unwrap();
+    let first = world.connect(hello("b1", "D1", vec![])).await;
+    world.later(500);
+    world.engine.heartbeat(first.uid, first.opened.epoch, 1).await.unwrap();
+    world.later(500);
+    assert!(world.engine.open_session(first.uid, hello("b2", "OTHER", vec![])).await.is_err());
+    world.later(101);
+    let mut second = world.connect(hello("b2", "OTHER", vec![])).await;
+    assert_eq!(second.assigned().start_attempt, 2);
+    assert_eq!(world.condition("IdentityAmbiguous").await.unwrap().0, ConditionStatus::False);
+}
+
+#[tokio::test]
+async fn a_token_belongs_to_its_first_key_and_ends_with_its_time() {
+    let world = World::new().await;
+    world.provision(false).await.unwrap();
+    let BootDecision::RunAgent { token, .. } = world.boot().await else { panic!("the agent is wanted") };
+    world.enroll_with(token.clone(), b"key").await.unwrap();
+    world.enroll_with(token.clone(), b"key").await.unwrap();
+    let second = world.enroll_with(token, b"other").await.unwrap_err();
+    assert_eq!(second.code, ErrorCode::TokenRefused);
+    assert_eq!(world.condition("IdentityAmbiguous").await.unwrap(), (ConditionStatus::True, "TokenReused".into()));
+    let BootDecision::RunAgent { token, .. } = world.boot().await else { panic!("the agent is wanted") };
+    world.later(601);
+    assert_eq!(world.enroll_with(token, b"late").await.unwrap_err().code, ErrorCode::TokenRefused);
+}
+
+async fn sqlite_world(dir: &Path, clock: &Arc<AtomicI64>) -> World {
+    World::over(Store::open(dir).unwrap(), clock.clone()).await
+}
+
+#[tokio::test]
+async fn a_restart_in_mid_run_loses_nothing_and_starts_nothing_twice() {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(AtomicI64::new(1_000_000)));
+    let world = sqlite_world(dir.path(), &clock).await.described().await;
+    let run = world.provision(false).await.unwrap();
+    let uid = run.metadata.uid.unwrap();
+    world.enroll(b"key").await.unwrap();
+    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    agent.assigned();
+    agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
+    let machine_uid = agent.uid;
+    // The crash came between the log and the status: the log is ahead.
+    let done = receipt(machine_uid, uid, ReceiptState::Done);
+    let body = EventBody::Finished { result: written(done.clone()) };
+    let ahead =
+        EventRecord { workflow_uid: uid, action_index: 0, attempt: 1, seq: 2, time: Timestamp::UNIX_EPOCH, body };
+    world.store.events().append(vec![ahead]).await.unwrap();
+    drop(agent);
+    drop(world);
+
+    let world = sqlite_world(dir.path(), &clock).await;
+    let status = world.run(&run.metadata.name).await.status.unwrap();
+    assert_eq!(status.actions[0].state, ActionState::Succeeded, "replayed from the log");
+    // Another computer must wait: the first may still be acting on its lease.
+    let other = world.engine.open_session(machine_uid, hello("b9", "OTHER", vec![])).await.unwrap_err();
+    assert_eq!(other.retry_after, Some(Duration::from_secs(600)));
+    // The agent itself comes back at once, still at work on the next action, and goes on.
+    let running = Some(RunningAction { workflow_uid: uid, action_index: 1, attempt: 1 });
+    let back = Hello { running, last_epoch: 1, ..hello("b1", "D1", vec![done]) };
+    let mut agent = world.connect(back).await;
+    assert!(matches!(agent.told(), Some(ToAgent::LeaseRenewal { .. })), "no second start");
+    assert!(agent.opened.epoch > 1);
+    agent.does(uid, 1, 1, seeded()).await;
+    agent.does(uid, 2, 1, ActionResult::Reboot).await;
+    assert_eq!(world.run(&run.metadata.name).await.status.unwrap().phase, WorkflowPhase::Rebooting);
+}
+
+#[tokio::test]
+async fn an_agent_between_two_actions_is_asked_what_it_still_has_before_it_is_told_anything() {
+    let world = World::new().await;
+    let run = world.provision(false).await.unwrap();
+    let uid = run.metadata.uid.unwrap();
+    world.enroll(b"key").await.unwrap();
+    let mut first = world.connect(hello("b1", "D1", vec![])).await;
+    first.assigned();
+    first.report(uid, 0, 1, EventBody::Started).await.unwrap();
+    let back = Hello { last_epoch: first.opened.epoch, ..hello("b1", "D1", vec![]) };
+    let mut again = world.connect(back.clone()).await;
+    assert!(again.told().is_none(), "nothing is ordered yet");
+    // What it had not had acknowledged: the write had finished.
+    *again.seq.lock().unwrap() = BTreeMap::from([((0, 1), 1)]);
+    let body = EventBody::Finished { result: written(receipt(again.uid, uid, ReceiptState::Done)) };
+    again.report(uid, 0, 1, body).await.unwrap();
+    assert!(matches!(again.told(), Some(ToAgent::LeaseRenewal { .. })));
+    assert!(again.told().is_none());
+    // And one that has nothing to say and runs nothing is told to begin, under a new number.
+    let mut third = world.connect(Hello { last_epoch: again.opened.epoch, ..back }).await;
+    world.engine.settle(third.uid, third.opened.epoch).await.unwrap();
+    let assignment = third.assigned();
+    assert_eq!((assignment.start_index, assignment.start_attempt), (1, 2));
+}
+
+#[tokio::test]
+async fn a_receipt_that_a_restored_store_does_not_know_holds_the_machine_until_force() {
+    let world = World::new().await;
+    world.provision(false).await.unwrap();
+    let enrolled = world.enroll(b"key").await.unwrap();
+    let stranger = receipt(enrolled.machine_uid, Uuid::from_u128(99), ReceiptState::Done);
+    let mut agent = world.connect(hello("b1", "D1", vec![stranger])).await;
+    assert!(matches!(agent.told(), Some(ToAgent::Idle { boot_disk: false })));
+    assert_eq!(world.phase().await, MachinePhase::Held);
+    assert!(matches!(world.boot().await, BootDecision::BootDisk { .. }), "held: what is installed starts");
+    let run = world.machine().await.status.unwrap().workflow.unwrap();
+    let person = Authority { person: "ann".into(), at: Timestamp::UNIX_EPOCH, force: false };
+    world.engine.cancel(&run, person).await.unwrap();
+    let held = world.provision(false).await.unwrap_err();
+    assert_eq!(held.code, ErrorCode::ReceiptMismatch);
+    assert!(held.hint.contains("--force"), "{held}");
+    world.provision(true).await.unwrap();
+    let assignment = agent.assigned();
+    assert!(assignment.force && assignment.start_index == 0);
+    assert_eq!(world.phase().await, MachinePhase::Provisioning);
+}
+
+#[tokio::test]
+async fn a_cancel_reaches_the_agent_at_once_and_a_late_phone_home_sets_the_machine_right() {
+    let world = World::new().await;
+    let run = world.provision(false).await.unwrap();
+    world.enroll(b"key").await.unwrap();
+    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    let bearer = agent.assigned().actions[1].seed.clone().unwrap().phone_home.unwrap().bearer;
+    let person = Authority { person: "ann".into(), at: Timestamp::UNIX_EPOCH, force: false };
+    world.engine.cancel(&run.metadata.name, person.clone()).await.unwrap();
+    assert!(matches!(agent.told(), Some(ToAgent::Cancel { .. })));
+    let twice = world.engine.cancel(&run.metadata.name, person).await.unwrap_err();
+    assert_eq!(twice.code, ErrorCode::WorkflowEnded);
+    assert_eq!(world.phase().await, MachinePhase::Failed);
+    world.engine.phone_home(&bearer, PhoneHomeReport::default()).await.unwrap();
+    assert_eq!(world.phase().await, MachinePhase::Provisioned);
+    assert_eq!(world.run(&run.metadata.name).await.status.unwrap().phase, WorkflowPhase::Cancelled);
+}
+
+#[tokio::test]
+async fn a_missing_phone_home_is_found_by_the_tick_and_silence_is_marked() {
+    let world = World::new().await;
+    let run = world.provision(false).await.unwrap();
+    let uid = run.metadata.uid.unwrap();
+    world.enroll(b"key").await.unwrap();
+    let agent = world.connect(hello("b1", "D1", vec![])).await;
+    world.later(20);
+    world.engine.tick().await.unwrap();
+    assert_eq!(world.condition("Connected").await.unwrap(), (ConditionStatus::False, "Silent".into()));
+    agent.does(uid, 0, 1, written(receipt(agent.uid, uid, ReceiptState::Done))).await;
+    agent.does(uid, 1, 1, seeded()).await;
+    agent.does(uid, 2, 1, ActionResult::Reboot).await;
+    world.later(901);
+    world.engine.tick().await.unwrap();
+    let status = world.run(&run.metadata.name).await.status.unwrap();
+    assert_eq!((status.phase, status.problem.unwrap().code), (WorkflowPhase::Failed, ErrorCode::NoPhoneHome));
+    assert_eq!(world.phase().await, MachinePhase::Failed);
+}
+
+#[tokio::test]
+async fn what_cannot_be_is_refused_with_what_where_and_what_to_do() {
+    let world = World::new().await;
+    let taken = world.apply(machine("m2", MAC)).await.unwrap_err();
+    assert_eq!(taken.code, ErrorCode::AlreadyExists);
+    assert!(taken.message.contains("m1"), "{taken}");
+    assert_eq!(world.apply(machine("m1", MAC)).await.unwrap().1, ApplyOutcome::Unchanged);
+    let gone = world.apply(template("http://10.77.0.1/gone")).await.unwrap_err();
+    assert_eq!(gone.code, ErrorCode::SourceUnreachable);
+    let ann = Authority { person: "ann".into(), at: Timestamp::UNIX_EPOCH, force: false };
+    let missing = world.engine.provision("m7", "os", BTreeMap::new(), ann.clone()).await.unwrap_err();
+    assert!(missing.code == ErrorCode::NotFound && missing.hint.contains("m1"), "{missing}");
+    let unknown = BTreeMap::from([("nosuch".to_owned(), json!(1))]);
+    let unknown = world.engine.provision("m1", "os", unknown, ann).await.unwrap_err();
+    assert!(unknown.code == ErrorCode::InvalidTemplate && unknown.to_string().contains("nosuch"), "{unknown}");
+    let run = world.provision(false).await.unwrap();
+    let busy = world.provision(false).await.unwrap_err();
+    assert!(busy.code == ErrorCode::MachineBusy && busy.message.contains(&run.metadata.name), "{busy}");
+    assert_eq!(world.engine.delete(Kind::Machine, "m1").await.unwrap_err().code, ErrorCode::MachineBusy);
+}
+
+#[tokio::test]
+async fn an_event_of_another_machines_run_changes_nothing() {
+    let world = World::new().await;
+    world.apply(machine("m2", "52:54:00:00:00:02")).await.unwrap();
+    let run = world.provision(false).await.unwrap();
+    let other = world.store.machine("m2").await.unwrap().unwrap().metadata.uid.unwrap();
+    let mut hello = hello("b2", "D2", vec![]);
+    hello.identity.macs = vec!["52:54:00:00:00:02".parse().unwrap()];
+    let opened = world.engine.open_session(other, hello).await.unwrap();
+    let record = EventRecord {
+        workflow_uid: run.metadata.uid.unwrap(),
+        action_index: 0,
+        attempt: 1,
+        seq: 1,
+        time: Timestamp::UNIX_EPOCH,
+        body: EventBody::Failed { problem: Problem::new(ErrorCode::Internal, "a lie"), retryable: false },
+    };
+    world.engine.agent_events(other, opened.epoch, vec![record]).await.unwrap();
+    assert_eq!(world.run(&run.metadata.name).await.status.unwrap().phase, WorkflowPhase::Pending);
+}

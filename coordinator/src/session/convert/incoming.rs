@@ -1,0 +1,330 @@
+//! From the agent.
+
+use jiff::Timestamp;
+use landfall_api::{Digest, DiskId, DiskReceipt, ErrorCode, MachineFacts, Problem, Progress, Receipt, ReceiptState};
+use landfall_proto::v1;
+use uuid::Uuid;
+
+use super::ConvertError;
+use crate::{
+    engine::{EnrollRequest, Hello, Identity, LogRecord, Proof, RunningAction},
+    workflow::{ActionResult, EventBody, EventRecord},
+};
+
+/// The largest boot id taken: the kernel's is 36 characters.
+const MAX_BOOT_ID: usize = 64;
+
+/// The longest log line taken, bytes; the rest is cut.
+const MAX_LOG_LINE: usize = 4096;
+
+fn uuid(field: &'static str, text: &str) -> Result<Uuid, ConvertError> {
+    text.parse().map_err(|error| ConvertError::new(field, error))
+}
+
+fn timestamp(field: &'static str, wire: Option<prost_types::Timestamp>) -> Result<Timestamp, ConvertError> {
+    let wire = wire.ok_or_else(|| ConvertError::missing(field))?;
+    Timestamp::new(wire.seconds, wire.nanos).map_err(|error| ConvertError::new(field, error))
+}
+
+fn boot_id(text: String) -> Result<String, ConvertError> {
+    if (1..=MAX_BOOT_ID).contains(&text.len()) { Ok(text) } else { Err(ConvertError::missing("boot_id")) }
+}
+
+fn identity(wire: Option<v1::Identity>) -> Result<Identity, ConvertError> {
+    let wire = wire.ok_or_else(|| ConvertError::missing("identity"))?;
+    Ok(Identity {
+        smbios_uuid: match wire.smbios_uuid.as_str() {
+            "" => None,
+            text => Some(uuid("identity.smbios_uuid", text)?),
+        },
+        serial: wire.serial,
+        macs: wire
+            .macs
+            .iter()
+            .map(|text| text.parse().map_err(|error| ConvertError::new("identity.macs", error)))
+            .collect::<Result<_, _>>()?,
+    })
+}
+
+/// An Enroll request.
+///
+/// # Errors
+/// [`ConvertError`] naming the field; a proof of a kind that is not taken here is one.
+pub fn enroll(wire: v1::EnrollRequest) -> Result<EnrollRequest, ConvertError> {
+    use v1::enroll_request::Proof as Wire;
+    let proof = match wire.proof {
+        Some(Wire::BootToken(token)) => Proof::BootToken(token.token),
+        Some(Wire::Approval(_) | Wire::Tpm(_)) => {
+            return Err(ConvertError::new("proof", "this coordinator takes boot tokens only"));
+        }
+        None => return Err(ConvertError::missing("proof")),
+    };
+    if wire.csr_der.is_empty() {
+        return Err(ConvertError::missing("csr_der"));
+    }
+    Ok(EnrollRequest {
+        identity: identity(wire.identity)?,
+        boot_id: boot_id(wire.boot_id)?,
+        csr_der: wire.csr_der,
+        proof,
+    })
+}
+
+fn disk_id(wire: v1::DiskId) -> DiskId {
+    DiskId {
+        wwn: wire.wwn,
+        serial: wire.serial,
+        path: wire.path,
+        name: wire.name,
+        model: wire.model,
+        size_bytes: wire.size_bytes,
+    }
+}
+
+fn disk_receipt(wire: v1::DiskReceipt) -> Result<DiskReceipt, ConvertError> {
+    let disk = wire.disk.ok_or_else(|| ConvertError::missing("receipt.disk"))?;
+    let wire = wire.receipt.ok_or_else(|| ConvertError::missing("receipt"))?;
+    let state = match wire.state() {
+        v1::ReceiptState::Intent => ReceiptState::Intent,
+        v1::ReceiptState::Done => ReceiptState::Done,
+        v1::ReceiptState::Unspecified => return Err(ConvertError::missing("receipt.state")),
+    };
+    let image_digest = match wire.image_digest.as_str() {
+        "" => None,
+        text => Some(text.parse::<Digest>().map_err(|error| ConvertError::new("receipt.image_digest", error))?),
+    };
+    Ok(DiskReceipt {
+        disk: disk_id(disk),
+        receipt: Receipt {
+            machine_uid: uuid("receipt.machine_uid", &wire.machine_uid)?,
+            workflow_uid: uuid("receipt.workflow_uid", &wire.workflow_uid)?,
+            workflow_name: wire.workflow_name,
+            generation: wire.generation,
+            action_index: wire.action_index,
+            image_digest,
+            state,
+            written_at: timestamp("receipt.written_at", wire.written_at)?,
+        },
+    })
+}
+
+/// The first message of a session; `address` is where it came from.
+///
+/// # Errors
+/// [`ConvertError`] naming the field.
+pub fn hello(wire: v1::Hello, address: String) -> Result<Hello, ConvertError> {
+    let running = wire
+        .running
+        .map(|wire| {
+            Ok::<_, ConvertError>(RunningAction {
+                workflow_uid: uuid("running.workflow_uid", &wire.workflow_uid)?,
+                action_index: wire.action_index,
+                attempt: wire.attempt,
+            })
+        })
+        .transpose()?;
+    Ok(Hello {
+        software: wire.versions.unwrap_or_default().software,
+        address,
+        identity: identity(wire.identity)?,
+        boot_id: boot_id(wire.boot_id)?,
+        disks: wire.disks.into_iter().map(disk_id).collect(),
+        receipts: wire.receipts.into_iter().map(disk_receipt).collect::<Result<_, _>>()?,
+        last_epoch: wire.last_epoch,
+        running,
+        enrolled_boottime_ms: wire.enrolled_boottime_ms,
+    })
+}
+
+/// Facts, as the agent's JSON.
+///
+/// # Errors
+/// [`ConvertError`] if they are not landfall-api's `MachineFacts`.
+pub fn facts(wire: &v1::Facts) -> Result<MachineFacts, ConvertError> {
+    serde_json::from_str(&wire.json).map_err(|error| ConvertError::new("facts", error))
+}
+
+fn problem(wire: v1::Problem) -> Problem {
+    Problem {
+        code: ErrorCode::from_wire(&wire.code),
+        message: wire.message,
+        causes: wire.causes,
+        hint: wire.hint,
+        subject: wire.subject,
+        last_log_lines: wire.last_log_lines,
+    }
+}
+
+/// One numbered event.
+///
+/// # Errors
+/// [`ConvertError`] naming the field; numbers that count from 1 and are 0 are one.
+pub fn event(wire: v1::Event) -> Result<EventRecord, ConvertError> {
+    use v1::event::Event as Wire;
+    if wire.attempt == 0 {
+        return Err(ConvertError::new("event.attempt", "attempts count from 1"));
+    }
+    if wire.seq == 0 {
+        return Err(ConvertError::new("event.seq", "events count from 1"));
+    }
+    let body = match wire.event.ok_or_else(|| ConvertError::missing("event.event"))? {
+        Wire::Started(v1::ActionStarted {}) => EventBody::Started,
+        Wire::Finished(finished) => EventBody::Finished { result: result(finished)? },
+        Wire::Failed(failed) => EventBody::Failed {
+            problem: problem(failed.problem.ok_or_else(|| ConvertError::missing("event.failed.problem"))?),
+            retryable: failed.retryable,
+        },
+        Wire::ReceiptWritten(receipt) => EventBody::ReceiptWritten { receipt: disk_receipt(receipt)? },
+    };
+    Ok(EventRecord {
+        workflow_uid: uuid("event.workflow_uid", &wire.workflow_uid)?,
+        action_index: wire.action_index,
+        attempt: wire.attempt,
+        seq: wire.seq,
+        time: timestamp("event.time", wire.time)?,
+        body,
+    })
+}
+
+fn result(wire: v1::ActionFinished) -> Result<ActionResult, ConvertError> {
+    use v1::action_finished::Result as Wire;
+    Ok(match wire.result.ok_or_else(|| ConvertError::missing("event.finished.result"))? {
+        Wire::WriteImage(wire) => ActionResult::WriteImage {
+            receipt: wire.receipt.map(disk_receipt).transpose()?,
+            written: wire.written,
+            stored_bytes: wire.stored_bytes,
+            raw_bytes: wire.raw_bytes,
+            written_bytes: wire.written_bytes,
+            elapsed_ms: wire.elapsed.map_or(0, |elapsed| {
+                let ms = elapsed.seconds.saturating_mul(1000).saturating_add(i64::from(elapsed.nanos / 1_000_000));
+                u64::try_from(ms).unwrap_or(0)
+            }),
+        },
+        Wire::CloudInit(wire) => ActionResult::CloudInit { root_device: wire.root_device },
+        Wire::Reboot(v1::RebootResult {}) => ActionResult::Reboot,
+    })
+}
+
+/// One message of the telemetry stream.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Telemetry {
+    /// How far the attempt got.
+    Progress {
+        /// The run.
+        workflow_uid: Uuid,
+        /// The action.
+        action_index: u32,
+        /// The attempt.
+        attempt: u32,
+        /// The counters.
+        progress: Progress,
+    },
+    /// A log line.
+    Log {
+        /// The run.
+        workflow_uid: Uuid,
+        /// The line.
+        record: LogRecord,
+    },
+}
+
+/// One message of the telemetry stream. A log line of more than 4096 bytes is cut.
+///
+/// # Errors
+/// [`ConvertError`] naming the field.
+pub fn telemetry(wire: v1::TelemetryRequest) -> Result<Telemetry, ConvertError> {
+    use v1::telemetry_request::Item;
+    let workflow_uid = uuid("telemetry.workflow_uid", &wire.workflow_uid)?;
+    let (action_index, attempt) = (wire.action_index, wire.attempt);
+    Ok(match wire.item.ok_or_else(|| ConvertError::missing("telemetry.item"))? {
+        Item::Progress(wire) => Telemetry::Progress {
+            workflow_uid,
+            action_index,
+            attempt,
+            progress: Progress {
+                stored_bytes: wire.stored_bytes,
+                stored_total: wire.stored_total,
+                raw_bytes: wire.raw_bytes,
+                raw_total: wire.raw_total,
+                written_bytes: wire.written_bytes,
+                bytes_per_second: wire.bytes_per_second,
+                stage: wire.stage,
+            },
+        },
+        Item::Log(wire) => {
+            let mut message = wire.message;
+            message.truncate(message.floor_char_boundary(MAX_LOG_LINE));
+            let time = timestamp("telemetry.log.time", wire.time)?;
+            Telemetry::Log {
+                workflow_uid,
+                record: LogRecord { time, level: wire.level, action_index, attempt, message },
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wire_event() -> v1::Event {
+        v1::Event {
+            workflow_uid: Uuid::from_u128(1).to_string(),
+            action_index: 0,
+            attempt: 1,
+            seq: 1,
+            time: Some(prost_types::Timestamp { seconds: 1_700_000_000, nanos: 0 }),
+            event: Some(v1::event::Event::Started(v1::ActionStarted {})),
+        }
+    }
+
+    #[test]
+    fn an_event_that_makes_no_sense_is_refused_by_its_field() {
+        assert_eq!(event(wire_event()).unwrap().body, EventBody::Started);
+        type Spoil = fn(&mut v1::Event);
+        let cases: [(&str, Spoil); 6] = [
+            ("event.attempt", |e| e.attempt = 0),
+            ("event.seq", |e| e.seq = 0),
+            ("event.time", |e| e.time = None),
+            ("event.workflow_uid", |e| e.workflow_uid = "x".into()),
+            ("event.event", |e| e.event = None),
+            ("event.finished.result", |e| {
+                e.event = Some(v1::event::Event::Finished(v1::ActionFinished { result: None }))
+            }),
+        ];
+        for (field, spoil) in cases {
+            let mut wire = wire_event();
+            spoil(&mut wire);
+            let problem = Problem::from(event(wire).unwrap_err());
+            assert_eq!((problem.subject.as_str(), problem.code), (field, ErrorCode::VersionSkew));
+        }
+    }
+
+    #[test]
+    fn a_long_log_line_is_cut_at_a_character() {
+        let wire = v1::TelemetryRequest {
+            workflow_uid: Uuid::from_u128(1).to_string(),
+            action_index: 0,
+            attempt: 1,
+            item: Some(v1::telemetry_request::Item::Log(v1::LogLine {
+                time: Some(prost_types::Timestamp { seconds: 1, nanos: 0 }),
+                level: "info".into(),
+                message: "é".repeat(MAX_LOG_LINE),
+            })),
+        };
+        let Telemetry::Log { record, .. } = telemetry(wire).unwrap() else { panic!() };
+        assert_eq!(record.message.len(), MAX_LOG_LINE);
+    }
+
+    #[test]
+    fn a_proof_this_coordinator_does_not_take_is_refused_by_name() {
+        let wire = v1::EnrollRequest {
+            identity: Some(v1::Identity::default()),
+            boot_id: "b".into(),
+            csr_der: vec![1],
+            proof: Some(v1::enroll_request::Proof::Tpm(v1::TpmQuote::default())),
+            ..v1::EnrollRequest::default()
+        };
+        assert!(enroll(wire).unwrap_err().to_string().contains("proof"));
+    }
+}

@@ -1,0 +1,49 @@
+//! `POST /phone-home`: an installed system says that it is up.
+
+use axum::{
+    Json, Router,
+    body::Bytes,
+    extract::{DefaultBodyLimit, State},
+    http::{HeaderMap, StatusCode, header::AUTHORIZATION},
+    response::{IntoResponse, Response},
+    routing::post,
+};
+use landfall_api::{ErrorCode, Problem};
+
+use crate::engine::{Engine, PhoneHomeReport};
+
+/// Many times what the report takes.
+const MAX_BODY: usize = 16 * 1024;
+
+pub(super) fn router(engine: Engine) -> Router {
+    Router::new().route("/phone-home", post(phone_home)).layer(DefaultBodyLimit::max(MAX_BODY)).with_state(engine)
+}
+
+async fn phone_home(State(engine): State<Engine>, headers: HeaderMap, body: Bytes) -> Response {
+    match take(&engine, &headers, &body).await {
+        Ok(()) => StatusCode::NO_CONTENT.into_response(),
+        Err(problem) => {
+            tracing::warn!(%problem, "a phone-home was refused");
+            let status = match problem.code {
+                ErrorCode::Unauthenticated => StatusCode::UNAUTHORIZED,
+                ErrorCode::InvalidDocument => StatusCode::BAD_REQUEST,
+                _ => StatusCode::INTERNAL_SERVER_ERROR,
+            };
+            (status, Json(problem)).into_response()
+        }
+    }
+}
+
+async fn take(engine: &Engine, headers: &HeaderMap, body: &[u8]) -> Result<(), Problem> {
+    let bearer = headers
+        .get(AUTHORIZATION)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| value.strip_prefix("Bearer "))
+        .ok_or_else(|| Problem::new(ErrorCode::Unauthenticated, "a phone-home needs its run's bearer token"))?;
+    let report: PhoneHomeReport = if body.is_empty() {
+        PhoneHomeReport::default()
+    } else {
+        serde_json::from_slice(body).map_err(|error| Problem::new(ErrorCode::InvalidDocument, error.to_string()))?
+    };
+    engine.phone_home(bearer.trim(), report).await
+}
