@@ -1,2 +1,46 @@
-//! placeholder
-fn main() {}
+//! landfall-agent: PID 1 of the boot image, or an ordinary command.
+//!
+//! Wiring only. A machine's way through this crate: `pid1` (mounts, console) → `drivers` → `net` → `life` (reach, enrol,
+//! session) → `runner` → `actions` → back to `pid1::power`, which restarts it.
+
+mod actions;
+mod cli;
+mod cmdline;
+mod drivers;
+mod facts;
+mod installed;
+mod life;
+mod logging;
+mod net;
+mod phone_home;
+mod pid1;
+mod rootfs;
+mod runner;
+
+use std::{path::Path, process::ExitCode};
+
+fn main() -> ExitCode {
+    // Already installed: then it is the same one, there is no other in this binary.
+    rustls::crypto::ring::default_provider().install_default().unwrap_or_default();
+    let mut arguments = std::env::args();
+    if std::process::id() == 1 {
+        pid1::main();
+    }
+    let called = std::env::args().next().unwrap_or_default();
+    if Path::new(&called).file_name().is_some_and(|n| n == drivers::MODPROBE) {
+        drivers::modprobe(&mut arguments);
+        return ExitCode::SUCCESS;
+    }
+    match cli::main() {
+        Ok(status) => ExitCode::from(status),
+        Err(e) => {
+            eprintln!("landfall-agent: {e:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Two threads: the agent waits most of its life, and what blocks has threads of its own.
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).max_blocking_threads(16).enable_all().build()
+}

@@ -1,0 +1,78 @@
+//! The actions, one file each. The match in [`Machine::perform`] is exhaustive: a new kind of action does not compile
+//! until it is done here.
+
+mod cloud_init;
+mod reboot;
+mod write_image;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::future::BoxFuture;
+use landfall_api::{DiskFacts, DiskId, DiskSelector, ErrorCode, Problem};
+use landfall_session::{ActionKind, ActionResult};
+use uuid::Uuid;
+
+use crate::runner::{Failure, Job, Perform};
+
+/// This very machine: its disks and its power.
+#[derive(Clone, Default)]
+pub(crate) struct Machine {
+    /// The disk that a run wrote while this process lived: for images whose table has no room for a receipt.
+    written: Arc<Mutex<Option<(Uuid, DiskId)>>>,
+}
+
+impl Perform for Machine {
+    fn perform(&self, job: Job) -> BoxFuture<'static, Result<ActionResult, Failure>> {
+        let machine = self.clone();
+        Box::pin(async move {
+            match job.kind.clone() {
+                ActionKind::WriteImage(spec) => blocking(move || write_image::perform(&machine, &job, &spec)).await,
+                ActionKind::CloudInit(spec) => blocking(move || cloud_init::perform(&machine, &job, &spec)).await,
+                ActionKind::Reboot => blocking(reboot::perform).await,
+            }
+        })
+    }
+}
+
+impl Machine {
+    fn remember(&self, run: Uuid, disk: DiskId) {
+        *self.written.lock().unwrap_or_else(PoisonError::into_inner) = Some((run, disk));
+    }
+
+    fn remembered(&self, run: Uuid) -> Option<DiskId> {
+        let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        written.as_ref().filter(|(uid, _)| *uid == run).map(|(_, disk)| disk.clone())
+    }
+}
+
+/// Everything that touches devices blocks, so it has a thread of its own.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Failure> + Send + 'static) -> Result<T, Failure> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        // The runner catches it and says so; the other cause is the runtime's own end.
+        Err(e) => match e.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(e) => Err(final_failure(Problem::new(ErrorCode::Internal, e.to_string()))),
+        },
+    }
+}
+
+/// A failure that trying again cannot mend.
+fn final_failure(problem: Problem) -> Failure {
+    Failure { problem, retryable: false }
+}
+
+/// The one disk that a selector means, among those there are now.
+fn select(selector: &DiskSelector) -> Result<DiskFacts, Failure> {
+    let disks = list()?;
+    match landfall_disk::Disk::select(selector, &disks) {
+        Ok(disk) => Ok(disk.clone()),
+        Err(e) => Err(final_failure(e.problem())),
+    }
+}
+
+fn list() -> Result<Vec<DiskFacts>, Failure> {
+    landfall_disk::list_disks().map_err(|e| {
+        final_failure(Problem::new(ErrorCode::DeviceIo, e.to_string()).caused_by(&e).hint("is /sys mounted?"))
+    })
+}

@@ -1,0 +1,136 @@
+//! The agent as an ordinary command.
+
+mod write;
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::{Parser, Subcommand, ValueEnum};
+use landfall_session::{Pin, Secret, Target};
+
+use crate::{
+    facts, installed,
+    life::{End, Life},
+    logging, phone_home,
+};
+
+/// Landfall's agent. As PID 1 of the boot image it needs no arguments; here it is an ordinary command.
+#[derive(Debug, Parser)]
+#[command(name = "landfall-agent", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show what the agent sees of this machine.
+    Facts {
+        /// How to print it.
+        #[arg(short, long, value_enum, default_value_t = Output::Text)]
+        output: Output,
+    },
+    /// Write a disk image, without a coordinator.
+    Write(write::Arguments),
+    /// Enrol with a coordinator and do what it says, on a system that is already up.
+    Run {
+        /// The coordinator's address, such as https://10.77.0.1:7443.
+        #[arg(long)]
+        coordinator: String,
+        /// Digest of the coordinator's CA key, sha256:…; may be repeated.
+        #[arg(long = "ca", required = true)]
+        ca: Vec<Pin>,
+        /// One-time boot token. Without one a person has to approve this machine's key.
+        #[arg(long, env = "LANDFALL_TOKEN", hide_env_values = true)]
+        token: Option<String>,
+        /// Restart this machine when the run says so. Without it the agent ends instead.
+        #[arg(long)]
+        reboot: bool,
+    },
+    /// Tell the coordinator that this installed system is up, then remove the agent from it.
+    PhoneHome {
+        /// What the install left.
+        #[arg(long, default_value = installed::CONFIG)]
+        config: PathBuf,
+    },
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Output {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+/// Runs the command; the exit status.
+///
+/// # Errors
+/// What went wrong, to be printed with its causes.
+pub(crate) fn main() -> anyhow::Result<u8> {
+    let command = Arguments::parse().command;
+    let tail = logging::init(std::io::stderr, true);
+    let runtime = crate::runtime().context("cannot start the runtime")?;
+    match command {
+        Command::Facts { output } => {
+            let facts = facts::collect();
+            match output {
+                Output::Json => println!("{}", serde_json::to_string_pretty(&facts)?),
+                Output::Text => print_facts(&facts),
+            }
+            Ok(0)
+        }
+        Command::Write(arguments) => write::run(&arguments),
+        Command::Run { coordinator, ca, token, reboot } => {
+            let target = Target::new(&coordinator, ca)?;
+            let token = token.map(Secret::new);
+            let life = Life { target, token, boot_port: None, network: None, owns_machine: false, tail };
+            let end = runtime.block_on(life.live());
+            finish(end, reboot)
+        }
+        Command::PhoneHome { config } => match runtime.block_on(phone_home::run(&config)) {
+            Ok(()) => Ok(0),
+            Err(e @ phone_home::Error::Refused(_)) => {
+                tracing::error!("{e}");
+                Ok(installed::EXIT_REFUSED)
+            }
+            Err(e) => Err(e.into()),
+        },
+    }
+}
+
+fn finish(end: End, reboot: bool) -> anyhow::Result<u8> {
+    let why = match end {
+        End::Reboot => "the run is done and wants this machine restarted",
+        End::BootDisk => "there is nothing to do, and the coordinator wants this machine to boot its own disk",
+    };
+    if !reboot {
+        tracing::info!("{why}; not restarting without --reboot");
+        return Ok(0);
+    }
+    tracing::info!("{why}");
+    // An orderly restart is the running system's own to make; init knows what must be stopped first.
+    let status = std::process::Command::new("reboot").status().context("cannot run reboot")?;
+    anyhow::ensure!(status.success(), "reboot: {status}");
+    Ok(0)
+}
+
+fn print_facts(facts: &landfall_api::MachineFacts) {
+    let or_none = |text: &str| if text.is_empty() { "(none)".to_owned() } else { text.to_owned() };
+    println!("uuid      {}", or_none(&facts.smbios.uuid));
+    println!("serial    {}", or_none(&facts.smbios.serial));
+    println!("product   {}", or_none(format!("{} {}", facts.smbios.manufacturer, facts.smbios.product).trim()));
+    println!("firmware  {:?} {}", facts.firmware.mode, facts.firmware.version);
+    println!("cpu       {} x {} ({})", facts.cpu.logical, or_none(&facts.cpu.model), facts.cpu.architecture);
+    println!("memory    {} MiB", facts.memory_bytes >> 20);
+    for disk in &facts.disks {
+        let id = &disk.id;
+        let names = [&id.model, &id.serial, &id.wwn, &id.path].map(String::as_str);
+        let names: Vec<&str> = names.into_iter().filter(|n| !n.is_empty()).collect();
+        println!("disk      {} {} MiB {} {}", id.name, id.size_bytes >> 20, disk.transport, names.join(" "));
+    }
+    for nic in &facts.nics {
+        let link = if nic.carrier { "carrier" } else { "no carrier" };
+        println!("nic       {} {} {} {link}", nic.name, nic.mac, or_none(&nic.driver));
+    }
+}

@@ -1,0 +1,158 @@
+//! The kernel command line: where the coordinator is, and what proves it.
+//!
+//! Pure: text in, data out. A word we own that does not parse is never fatal; it becomes a complaint that PID 1 says on
+//! the console, because nobody can log in to find out.
+
+use std::str::FromStr;
+
+use landfall_api::{Digest, MacAddr};
+
+/// What the command line says to the agent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct CommandLine {
+    /// `landfall.coordinator=`: the coordinator's one TLS port, as written.
+    pub(crate) coordinator: Option<String>,
+    /// `landfall.ca=`, every one: digests of the CA's public key.
+    pub(crate) pins: Vec<Digest>,
+    /// `landfall.token=`: the one-time boot token.
+    pub(crate) token: Option<Token>,
+    /// `BOOTIF=`: the port the firmware booted from.
+    pub(crate) boot_port: Option<MacAddr>,
+    /// Words of ours that make no sense, one sentence each.
+    pub(crate) complaints: Vec<String>,
+}
+
+/// A boot token; never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Token(pub(crate) String);
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+impl CommandLine {
+    /// Reads `/proc/cmdline`'s text. The kernel's own words are left alone.
+    pub(crate) fn parse(text: &str) -> Self {
+        let mut out = Self::default();
+        for word in words(text) {
+            // As the kernel does, `-` and `_` are not told apart in our own keys, and a key is split at the first `=`.
+            let (key, value) = word.split_once('=').unwrap_or((&word, ""));
+            match key {
+                "landfall.coordinator" => out.set_coordinator(value),
+                "landfall.ca" => match Digest::from_str(value) {
+                    Ok(pin) if out.pins.contains(&pin) => {}
+                    Ok(pin) => out.pins.push(pin),
+                    Err(e) => out.complaints.push(format!("landfall.ca: {e}")),
+                },
+                "landfall.token" if value.is_empty() => {
+                    out.complaints.push("landfall.token is empty; leave it out or write landfall.token=TOKEN".into());
+                }
+                "landfall.token" => out.token = Some(Token(value.to_owned())),
+                "BOOTIF" => match boot_port(value) {
+                    Some(mac) => out.boot_port = Some(mac),
+                    None => out.complaints.push(format!("BOOTIF=\"{value}\" is not 01- and a MAC address; ignored")),
+                },
+                _ if key.starts_with("landfall.") => {
+                    out.complaints.push(format!("\"{key}\" is not known to this agent; ignored"));
+                }
+                _ => {}
+            }
+        }
+        out
+    }
+
+    fn set_coordinator(&mut self, value: &str) {
+        match value.strip_prefix("https://") {
+            Some(rest) if !rest.trim_end_matches('/').is_empty() => {
+                self.coordinator = Some(value.trim_end_matches('/').to_owned());
+            }
+            _ => self.complaints.push(format!(
+                "landfall.coordinator=\"{value}\" is not understood; write landfall.coordinator=https://HOST:7443"
+            )),
+        }
+    }
+}
+
+/// pxelinux and iPXE write the hardware type (01: Ethernet) before the address.
+fn boot_port(value: &str) -> Option<MacAddr> {
+    let address = match value.len() {
+        20 => value.strip_prefix("01-").or_else(|| value.strip_prefix("01:"))?,
+        _ => value,
+    };
+    address.parse().ok()
+}
+
+/// Splits like the kernel: blanks separate, except between double quotes, which are dropped.
+fn words(text: &str) -> impl Iterator<Item = String> {
+    let mut quoted = false;
+    let mut out = vec![String::new()];
+    for c in text.chars() {
+        match c {
+            '"' => quoted = !quoted,
+            c if c.is_whitespace() && !quoted => out.push(String::new()),
+            c => {
+                if let Some(word) = out.last_mut() {
+                    word.push(c);
+                }
+            }
+        }
+    }
+    out.into_iter().filter(|w| !w.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn every_word_of_ours_is_read_and_the_kernels_are_left_alone() {
+        let pin = format!("sha256:{}", "ab".repeat(32));
+        let line = CommandLine::parse(&format!(
+            "initrd=initramfs console=tty0 console=ttyS0,115200 panic=30 landfall.coordinator=https://10.77.0.1:7443 \
+             landfall.ca={pin} landfall.ca={pin} landfall.token=abc=def BOOTIF=01-52-54-00-AA-bb-01\n"
+        ));
+        assert_eq!(line.coordinator.as_deref(), Some("https://10.77.0.1:7443"));
+        assert_eq!(line.pins, [pin.parse().unwrap()]);
+        assert_eq!(line.token, Some(Token("abc=def".into())));
+        assert_eq!(line.boot_port.unwrap().to_string(), "52:54:00:aa:bb:01");
+        assert!(line.complaints.is_empty(), "{:?}", line.complaints);
+    }
+
+    #[test]
+    fn a_word_that_makes_no_sense_is_said_and_not_fatal() {
+        let line = CommandLine::parse(
+            "landfall.coordinator=http://x landfall.ca=sha1:00 BOOTIF=eth0 landfall.frobnicate=1 landfall.token=",
+        );
+        assert_eq!(line.complaints.len(), 5, "{:?}", line.complaints);
+        assert_eq!(CommandLine { complaints: vec![], ..line }, CommandLine::default());
+    }
+
+    #[test]
+    fn quoted_blanks_do_not_split_a_word() {
+        assert_eq!(words("a=\"b c\" d").collect::<Vec<_>>(), ["a=b c", "d"]);
+    }
+
+    #[test]
+    fn a_token_is_never_printed() {
+        let line = CommandLine::parse("landfall.token=hunter2");
+        assert!(!format!("{line:?}").contains("hunter2"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_at_all_parses(text in "\\PC*") {
+            CommandLine::parse(&text);
+        }
+
+        #[test]
+        fn words_of_others_change_nothing(word in "[a-z0-9.,=_-]{0,30}") {
+            prop_assume!(!word.starts_with("landfall."));
+            let ours = "landfall.coordinator=https://h:1 BOOTIF=52:54:00:00:00:01";
+            prop_assert_eq!(CommandLine::parse(&format!("{word} {ours} {word}")), CommandLine::parse(ours));
+        }
+    }
+}

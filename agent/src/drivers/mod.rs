@@ -1,0 +1,257 @@
+//! Drivers by modalias: every device names what could drive it, the index says which module that is.
+//!
+//! Loading a driver uncovers new devices behind it (a PCI bridge, a virtio bus, a SCSI host), so the scan repeats until
+//! nothing new appears, and goes on for ever in the background on the kernel's notices: a disk or a NIC may be plugged in
+//! while the agent waits.
+
+mod index;
+mod uevent;
+
+use std::{
+    collections::BTreeSet,
+    ffi::CString,
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use nix::kmod::{ModuleInitFlags, finit_module};
+
+pub(crate) use self::index::{Index, ModuleName};
+use self::uevent::Uevents;
+
+/// Rounds of scanning in one settle; each round goes one bus deeper, and real machines need about four.
+const MAX_ROUNDS: usize = 16;
+/// Quiet for this long: the buses have been probed.
+const QUIET: Duration = Duration::from_millis(200);
+/// The longest that [`Drivers::settle`] waits for quiet.
+const SETTLE_LIMIT: Duration = Duration::from_secs(10);
+/// Between scans where the kernel's notices cannot be had.
+const BLIND_RESCAN: Duration = Duration::from_secs(5);
+
+/// Loads modules, each once.
+pub(crate) struct Drivers {
+    directory: PathBuf,
+    index: Index,
+    tried: BTreeSet<ModuleName>,
+    seen: BTreeSet<String>,
+}
+
+impl Drivers {
+    /// Reads the index of the running kernel's modules.
+    ///
+    /// # Errors
+    /// The kernel's release cannot be told, or `modules.dep` cannot be read.
+    pub(crate) fn open() -> io::Result<Self> {
+        let release = nix::sys::utsname::uname().map_err(io::Error::from)?;
+        let directory = Path::new("/lib/modules").join(release.release());
+        let read = |name: &str| fs::read_to_string(directory.join(name));
+        let dep = read("modules.dep").map_err(|e| {
+            io::Error::new(
+                e.kind(),
+                format!("{}: {e}; the boot image and its kernel do not match", directory.display()),
+            )
+        })?;
+        // Both are optional: an image for one kind of machine may have drivers that need neither.
+        let index = Index::parse(
+            &dep,
+            &read("modules.alias").unwrap_or_default(),
+            &read("modules.softdep").unwrap_or_default(),
+        );
+        Ok(Self { directory, index, tried: BTreeSet::new(), seen: BTreeSet::new() })
+    }
+
+    /// How many modules the boot image carries.
+    pub(crate) fn available(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Loads the drivers of every device there is, until no new device appears. Returns how many modules were loaded.
+    pub(crate) fn scan(&mut self) -> usize {
+        let mut loaded = 0;
+        for _ in 0..MAX_ROUNDS {
+            let fresh: Vec<String> =
+                modaliases(Path::new("/sys/devices")).into_iter().filter(|a| !self.seen.contains(a)).collect();
+            if fresh.is_empty() {
+                break;
+            }
+            for alias in fresh {
+                for module in self.index.for_device(&alias) {
+                    loaded += self.load(&module);
+                }
+                self.seen.insert(alias);
+            }
+        }
+        loaded
+    }
+
+    /// Loads a module and what it needs. Returns how many were loaded now; a failure is logged and not tried again.
+    pub(crate) fn load(&mut self, name: &ModuleName) -> usize {
+        let order: Vec<ModuleName> = self.index.load_order(name).into_iter().cloned().collect();
+        let mut loaded = 0;
+        for module in order {
+            let Some(path) = self.index.get(&module).map(|m| self.directory.join(&m.path)) else { continue };
+            if !self.tried.insert(module.clone()) {
+                continue;
+            }
+            match insert(&path) {
+                Ok(true) => {
+                    tracing::debug!(module = module.as_str(), "driver loaded");
+                    loaded += 1;
+                }
+                Ok(false) => {}
+                Err(e) => tracing::warn!("driver {} ({}) does not load: {e}", module.as_str(), path.display()),
+            }
+        }
+        loaded
+    }
+
+    /// Loads what a request of the kernel's means: a module's name or an alias (`fs-ext4`, `crypto-crc32c`).
+    fn load_request(&mut self, request: &str) -> usize {
+        let name = ModuleName::new(request);
+        if self.index.get(&name).is_some() {
+            return self.load(&name);
+        }
+        self.index.for_device(request).iter().map(|module| self.load(module)).sum()
+    }
+
+    /// Loads drivers until the buses are quiet, at most [`SETTLE_LIMIT`]; then hands itself to a task that goes on for
+    /// ever. Without the kernel's notices it scans by time.
+    pub(crate) async fn settle(mut self) -> usize {
+        let mut uevents = match Uevents::subscribe() {
+            Ok(uevents) => Some(uevents),
+            Err(e) => {
+                tracing::warn!("no notices of new devices ({e}); looking every {} s", BLIND_RESCAN.as_secs());
+                None
+            }
+        };
+        let end = Instant::now() + SETTLE_LIMIT;
+        let mut loaded = 0;
+        loop {
+            let (drivers, now) = self.scan_off_thread().await;
+            self = drivers;
+            loaded += now;
+            let left = end.saturating_duration_since(Instant::now()).min(QUIET);
+            if left.is_zero() || wait_for_device(&mut uevents, left).await.is_err() {
+                break;
+            }
+        }
+        tokio::spawn(self.watch(uevents));
+        loaded
+    }
+
+    async fn watch(mut self, mut uevents: Option<Uevents>) {
+        loop {
+            // A burst of notices is one scan: whatever came while scanning is in the socket and is drained first.
+            if wait_for_device(&mut uevents, Duration::MAX).await.is_ok() {
+                while wait_for_device(&mut uevents, Duration::from_millis(50)).await.is_ok() {}
+            }
+            let (drivers, loaded) = self.scan_off_thread().await;
+            self = drivers;
+            if loaded > 0 {
+                tracing::info!("{loaded} more drivers loaded for devices that appeared");
+            }
+        }
+    }
+
+    /// A driver's probe may take seconds; the runtime's threads have other work.
+    async fn scan_off_thread(mut self) -> (Self, usize) {
+        let task = tokio::task::spawn_blocking(move || {
+            let loaded = self.scan();
+            (self, loaded)
+        });
+        match task.await {
+            Ok(done) => done,
+            // Passes a panic on; the only other cause is the runtime's own end.
+            Err(e) => std::panic::resume_unwind(e.into_panic()),
+        }
+    }
+}
+
+/// Loads a module by name or alias; one that is built in, or not carried, is not found, and that is fine. Blocking.
+pub(crate) fn load_by_name(request: &str) {
+    match Drivers::open() {
+        Ok(mut drivers) => _ = drivers.load_request(request),
+        Err(e) => tracing::debug!("{request}: {e}"),
+    }
+}
+
+/// What the kernel starts the agent as when it wants a module by itself (a file system at mount, an algorithm).
+pub(crate) const MODPROBE: &str = "modprobe";
+
+/// Answers such a request: `modprobe -q -- NAME`.
+pub(crate) fn modprobe(arguments: impl Iterator<Item = String>) {
+    for request in arguments.skip(1).filter(|a| !a.starts_with('-')) {
+        load_by_name(&request);
+    }
+}
+
+/// `Ok` when a device was announced, `Err` when `limit` passed without.
+async fn wait_for_device(uevents: &mut Option<Uevents>, limit: Duration) -> Result<(), ()> {
+    let Some(socket) = uevents else {
+        tokio::time::sleep(limit.min(BLIND_RESCAN)).await;
+        return Err(());
+    };
+    match tokio::time::timeout(limit, socket.next()).await {
+        Ok(Ok(_notice)) => Ok(()),
+        Ok(Err(e)) => {
+            tracing::warn!("notices of new devices broke off ({e}); looking every {} s", BLIND_RESCAN.as_secs());
+            *uevents = None;
+            Err(())
+        }
+        Err(_elapsed) => Err(()),
+    }
+}
+
+/// Hands a module file to the kernel. False: it was there already.
+fn insert(path: &Path) -> io::Result<bool> {
+    let file = File::open(path)?;
+    let compressed = path.extension().is_some_and(|e| e != "ko");
+    // MODULE_INIT_COMPRESSED_FILE (include/uapi/linux/module.h, since 5.17), which nix does not name.
+    let flags = if compressed { ModuleInitFlags::from_bits_retain(4) } else { ModuleInitFlags::empty() };
+    match finit_module(&file, &CString::default(), flags) {
+        Ok(()) => Ok(true),
+        Err(nix::errno::Errno::EEXIST) => Ok(false),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Every `modalias` below `root`. Links are not followed: `/sys/devices` is the tree itself.
+fn modaliases(root: &Path) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut open = vec![root.to_owned()];
+    while let Some(directory) = open.pop() {
+        // A device may vanish while it is being looked at.
+        let Ok(entries) = fs::read_dir(&directory) else { continue };
+        for entry in entries.flatten() {
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => open.push(entry.path()),
+                Ok(kind) if kind.is_file() && entry.file_name() == "modalias" => {
+                    if let Ok(alias) = fs::read_to_string(entry.path()) {
+                        found.insert(alias.trim().to_owned());
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    found.remove("");
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_modalias_of_a_device_tree_is_found_and_links_are_not_followed() {
+        let tree = tempfile::tempdir().unwrap();
+        let deep = tree.path().join("pci0000:00/0000:00:03.0/virtio0");
+        fs::create_dir_all(&deep).unwrap();
+        fs::write(deep.join("modalias"), "virtio:d00000001v00001AF4\n").unwrap();
+        fs::write(tree.path().join("pci0000:00/modalias"), "\n").unwrap();
+        std::os::unix::fs::symlink(tree.path(), deep.join("subsystem")).unwrap();
+        assert_eq!(modaliases(tree.path()).into_iter().collect::<Vec<_>>(), ["virtio:d00000001v00001AF4"]);
+    }
+}

@@ -1,0 +1,151 @@
+//! The agent's life, the same as PID 1 and as an ordinary command: reach the coordinator, enrol, hold the session, do
+//! what it says. Every step that fails says what failed and what to do, and is tried again, for ever.
+
+mod clock;
+mod serve;
+mod uplink;
+
+use std::{sync::Arc, time::Duration};
+
+use landfall_api::{DiskId, DiskReceipt, MacAddr, MachineFacts, Problem};
+use landfall_session::{
+    AgentKey, Backoff, EnrollError, Enrolled, Host, Identity, Proof, Secret, Session, SessionConfig, Target, Vitals,
+};
+
+use self::serve::Ending;
+use crate::{facts, logging::Tail, net::Network};
+
+/// Waits between tries.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// After a refusal that only a person can lift.
+const HELD_WAIT: Duration = Duration::from_secs(60);
+
+/// What the agent needs to know before it starts.
+pub(crate) struct Life {
+    /// Where the coordinator is, and its pins.
+    pub(crate) target: Target,
+    /// The one-time token; without one a person has to approve the key.
+    pub(crate) token: Option<Secret>,
+    /// The port to try first.
+    pub(crate) boot_port: Option<MacAddr>,
+    /// The ports, where they are the agent's to bring up.
+    pub(crate) network: Option<Network>,
+    /// The machine is the agent's own: its clock may be set.
+    pub(crate) owns_machine: bool,
+    /// The log's memory.
+    pub(crate) tail: Tail,
+}
+
+/// Why the machine should restart now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// A run's last action.
+    Reboot,
+    /// There is nothing to do, and the own disk is to be booted.
+    BootDisk,
+}
+
+impl Life {
+    /// Lives until the machine should restart.
+    pub(crate) async fn live(self) -> End {
+        let key = loop {
+            match AgentKey::generate() {
+                Ok(key) => break key,
+                Err(e) => tracing::error!(
+                    "{e}: {}; trying again",
+                    Problem::new(landfall_api::ErrorCode::Internal, "no key").caused_by(&e)
+                ),
+            }
+            tokio::time::sleep(FIRST_WAIT).await;
+        };
+        let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
+        loop {
+            let (target, uplink) = self.reach().await;
+            // Looked at for each try: a disk or a port may have appeared since.
+            let identity = facts::identity(&gather().await);
+            let enrolled = match self.enroll(&target, &identity, &key).await {
+                Ok(enrolled) => enrolled,
+                Err(e) => {
+                    self.leave(uplink).await;
+                    let wait = e.retry_after.unwrap_or_else(|| if e.retryable { backoff.step() } else { HELD_WAIT });
+                    tracing::error!("not enrolled: {}; asking again in {} s", e.problem, wait.as_secs().max(1));
+                    tokio::time::sleep(wait).await;
+                    continue;
+                }
+            };
+            let enrolled_at = landfall_session::boot_time();
+            backoff.reset();
+            tracing::info!(
+                "enrolled as {} ({}) {:.1} s after the kernel's start",
+                enrolled.machine_name,
+                enrolled.machine_uid,
+                enrolled_at.as_secs_f32()
+            );
+            if self.owns_machine {
+                clock::set(enrolled.coordinator_time);
+            }
+            let config = SessionConfig {
+                target: target.clone(),
+                credentials: enrolled.credentials,
+                software: env!("CARGO_PKG_VERSION").to_owned(),
+                identity: identity.clone(),
+                boot_id: facts::boot_id(),
+                enrolled_at,
+            };
+            let (session, instructions) = Session::start(config, Arc::new(ThisMachine));
+            let keeper = self.keep_uplink(uplink, &target, session.connection());
+            let renew = || self.enroll(&target, &identity, &key);
+            let ending = tokio::select! {
+                ending = serve::serve(&session, instructions, &self.tail, &renew) => ending,
+                never = keeper => match never {},
+            };
+            session.close().await;
+            match ending {
+                Ending::Restart(end) => return end,
+                Ending::Over(problem) => {
+                    tracing::error!("this machine is held: {problem}; enrolling again in {} s", HELD_WAIT.as_secs());
+                    tokio::time::sleep(HELD_WAIT).await;
+                }
+            }
+        }
+    }
+
+    async fn enroll(&self, target: &Target, identity: &Identity, key: &AgentKey) -> Result<Enrolled, EnrollError> {
+        let proof = match &self.token {
+            Some(token) => Proof::BootToken(token.clone()),
+            None => {
+                tracing::info!("no boot token: approve the key {} at the coordinator", key.fingerprint());
+                Proof::Approval { fingerprint: key.fingerprint() }
+            }
+        };
+        let software = env!("CARGO_PKG_VERSION");
+        landfall_session::enroll(target, software, identity, &facts::boot_id(), &proof, key).await
+    }
+}
+
+/// Facts from a thread that may block.
+async fn gather() -> MachineFacts {
+    tokio::task::spawn_blocking(facts::collect).await.unwrap_or_else(|e| {
+        tracing::error!("facts cannot be gathered: {e}");
+        MachineFacts::default()
+    })
+}
+
+/// What the session asks of the machine.
+struct ThisMachine;
+
+impl Host for ThisMachine {
+    fn disks(&self) -> Vec<DiskId> {
+        facts::collect().disks.into_iter().map(|d| d.id).collect()
+    }
+    fn receipts(&self) -> Vec<DiskReceipt> {
+        landfall_disk::scan_receipts(&facts::collect().disks)
+    }
+    fn facts(&self) -> MachineFacts {
+        facts::collect()
+    }
+    fn vitals(&self) -> Vitals {
+        facts::vitals()
+    }
+}

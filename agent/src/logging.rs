@@ -1,0 +1,164 @@
+//! The agent's log: to the console (or stderr), into a short memory, and from there to the coordinator.
+//!
+//! The memory holds the last lines, so that a problem goes out with what led to it. While an action runs, each line is
+//! also handed to the session's telemetry, which is bounded and may drop it; nothing here waits.
+
+use std::{
+    cell::Cell,
+    collections::VecDeque,
+    fmt::{self, Write},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use landfall_session::{ActionRef, LogLevel, SessionHandle};
+use tracing::{
+    Event, Level, Subscriber,
+    field::{Field, Visit},
+};
+use tracing_subscriber::{
+    EnvFilter, Layer,
+    fmt::MakeWriter,
+    layer::{Context, SubscriberExt},
+    util::SubscriberInitExt,
+};
+
+/// Lines remembered.
+const CAPACITY: usize = 200;
+/// Longer lines are cut: one line must not fill the memory.
+const LONGEST: usize = 2000;
+
+thread_local! {
+    /// Set while a line is handed to the session, so that what the session logs about it does not come round again.
+    static HANDING_OVER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The last lines, and where new ones go.
+#[derive(Clone, Default)]
+pub(crate) struct Tail(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    lines: VecDeque<String>,
+    follower: Option<(SessionHandle, ActionRef)>,
+}
+
+impl Tail {
+    /// Hands new lines to a session's telemetry under this action, or to nobody.
+    pub(crate) fn follow(&self, follower: Option<(SessionHandle, ActionRef)>) {
+        self.lock().follower = follower;
+    }
+
+    /// The newest lines, oldest first.
+    pub(crate) fn last(&self, count: usize) -> Vec<String> {
+        let state = self.lock();
+        state.lines.iter().skip(state.lines.len().saturating_sub(count)).cloned().collect()
+    }
+
+    /// Says a line past the log: the panic hook's way, which must not meet a lock the panicking thread holds.
+    pub(crate) fn last_words(&self, line: &str) {
+        if let Ok(state) = self.0.try_lock()
+            && let Some((session, action)) = &state.follower
+        {
+            session.log(*action, LogLevel::Error, line);
+        }
+    }
+
+    fn push(&self, level: LogLevel, mut line: String) {
+        if line.len() > LONGEST {
+            let cut = (0..=LONGEST).rev().find(|at| line.is_char_boundary(*at)).unwrap_or(0);
+            line.truncate(cut);
+        }
+        let follower = {
+            let mut state = self.lock();
+            if state.lines.len() == CAPACITY {
+                state.lines.pop_front();
+            }
+            state.lines.push_back(format!("{} {line}", level.as_str()));
+            state.follower.clone()
+        };
+        if let Some((session, action)) = follower {
+            HANDING_OVER.set(true);
+            session.log(action, level, line);
+            HANDING_OVER.set(false);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<S: Subscriber> Layer<S> for Tail {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let level = match *event.metadata().level() {
+            Level::ERROR => LogLevel::Error,
+            Level::WARN => LogLevel::Warn,
+            Level::INFO => LogLevel::Info,
+            Level::DEBUG | Level::TRACE => return,
+        };
+        if HANDING_OVER.get() {
+            return;
+        }
+        let mut line = Line::default();
+        event.record(&mut line);
+        self.push(level, line.0);
+    }
+}
+
+/// The message first, then every field as `name=value`.
+#[derive(Default)]
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        let written = match field.name() {
+            "message" => {
+                let fields = std::mem::take(&mut self.0);
+                write!(self.0, "{value:?}{fields}")
+            }
+            name => write!(self.0, " {name}={value:?}"),
+        };
+        // Writing to a String does not fail.
+        written.unwrap_or_default();
+    }
+}
+
+/// Starts logging to `writer`; `RUST_LOG` (as PID 1: the kernel command line's, which the kernel hands on) may say more.
+pub(crate) fn init<W>(writer: W, with_time: bool) -> Tail
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let tail = Tail::default();
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_target(false).with_writer(writer);
+    let lines = if with_time { lines.boxed() } else { lines.without_time().boxed() };
+    // Already set: another part of this process (a test) logs; its way is as good.
+    tracing_subscriber::registry().with(filter).with(tail.clone()).with(lines).try_init().unwrap_or_default();
+    tail
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_is_bounded_in_lines_and_in_length() {
+        let tail = Tail::default();
+        for i in 0..CAPACITY * 2 {
+            tail.push(LogLevel::Info, format!("{i} {}", "ä".repeat(LONGEST)));
+        }
+        let lines = tail.last(usize::MAX);
+        assert_eq!(lines.len(), CAPACITY);
+        assert!(lines.iter().all(|l| l.len() <= LONGEST + 10));
+        assert_eq!(tail.last(2).len(), 2);
+        assert!(tail.last(1)[0].contains(&format!("{} ", CAPACITY * 2 - 1)));
+    }
+
+    #[test]
+    fn a_line_is_its_message_and_then_its_fields() {
+        let tail = Tail::default();
+        let subscriber = tracing_subscriber::registry().with(tail.clone());
+        tracing::subscriber::with_default(subscriber, || tracing::warn!(port = 7, "no answer"));
+        assert_eq!(tail.last(1), ["warn no answer port=7"]);
+    }
+}

@@ -1,0 +1,215 @@
+//! What a DHCP server's answer means, parsed once.
+
+use std::{net::Ipv4Addr, time::Duration};
+
+use dhcproto::{
+    Decodable, Decoder,
+    v4::{DhcpOption, Message, MessageType, Opcode, OptionCode},
+};
+use landfall_api::MacAddr;
+
+/// A shorter lease is taken as this: a server's mistake must not make the agent ask without pause.
+const SHORTEST: Duration = Duration::from_secs(60);
+
+/// What the server lends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Lease {
+    /// The port's address.
+    pub(crate) address: Ipv4Addr,
+    /// The subnet's prefix length, 1 to 32.
+    pub(crate) prefix: u8,
+    /// Routes to set, the default route among them.
+    pub(crate) routes: Vec<Route>,
+    /// Name servers, best first.
+    pub(crate) nameservers: Vec<Ipv4Addr>,
+    /// The link's MTU, where the server states a sane one.
+    pub(crate) mtu: Option<u32>,
+    /// Who lends it.
+    pub(crate) server: Ipv4Addr,
+    /// For how long; absent: for ever.
+    pub(crate) length: Option<Times>,
+}
+
+/// One route; a gateway of 0.0.0.0 means on the link itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Route {
+    /// Network.
+    pub(crate) destination: Ipv4Addr,
+    /// Its prefix length; 0 for the default route.
+    pub(crate) prefix: u8,
+    /// By whom.
+    pub(crate) gateway: Ipv4Addr,
+}
+
+/// When to renew, from the moment of the request (RFC 2131 4.4.5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Times {
+    /// T1: ask the server.
+    pub(crate) renew: Duration,
+    /// T2: ask any server.
+    pub(crate) rebind: Duration,
+    /// The address must not be used any more.
+    pub(crate) expire: Duration,
+}
+
+/// An answer meant for this client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// A lease is offered.
+    Offer(Lease),
+    /// The lease is granted.
+    Ack(Lease),
+    /// The request is refused, with the server's words if it has any.
+    Nak {
+        /// Who refuses.
+        server: Option<Ipv4Addr>,
+        /// Why, for people.
+        message: String,
+    },
+}
+
+impl Answer {
+    /// Reads a datagram. `None`: it is not DHCP, not for `mac` and `xid`, or of no use (a ProxyDHCP offer lends nothing).
+    pub(crate) fn parse(datagram: &[u8], mac: MacAddr, xid: u32) -> Option<Self> {
+        let message = Message::decode(&mut Decoder::new(datagram)).ok()?;
+        if message.opcode() != Opcode::BootReply || message.xid() != xid || message.chaddr() != mac.0.as_slice() {
+            return None;
+        }
+        match message.opts().msg_type()? {
+            MessageType::Offer => lease(&message).map(Self::Offer),
+            MessageType::Ack => lease(&message).map(Self::Ack),
+            MessageType::Nak => Some(Self::Nak {
+                server: server(&message),
+                message: match message.opts().get(OptionCode::Message) {
+                    Some(DhcpOption::Message(text)) => text.clone(),
+                    _ => String::new(),
+                },
+            }),
+            _ => None,
+        }
+    }
+}
+
+fn server(message: &Message) -> Option<Ipv4Addr> {
+    match message.opts().get(OptionCode::ServerIdentifier) {
+        Some(DhcpOption::ServerIdentifier(server)) => Some(*server),
+        _ => None,
+    }
+}
+
+fn lease(message: &Message) -> Option<Lease> {
+    let address = message.yiaddr();
+    if address.is_unspecified() || address.is_multicast() || address.is_broadcast() || address.is_loopback() {
+        return None;
+    }
+    let prefix = match message.opts().get(OptionCode::SubnetMask) {
+        Some(DhcpOption::SubnetMask(mask)) => prefix_of(*mask)?,
+        _ => class_prefix(address),
+    };
+    let nameservers = match message.opts().get(OptionCode::DomainNameServer) {
+        // resolv.conf(5) takes three.
+        Some(DhcpOption::DomainNameServer(list)) => list.iter().copied().filter(usable).take(3).collect(),
+        _ => Vec::new(),
+    };
+    let mtu = match message.opts().get(OptionCode::InterfaceMtu) {
+        // RFC 791: every host takes 576.
+        Some(DhcpOption::InterfaceMtu(mtu)) if *mtu >= 576 => Some(u32::from(*mtu)),
+        _ => None,
+    };
+    Some(Lease {
+        address,
+        prefix,
+        routes: routes(message),
+        nameservers,
+        mtu,
+        // A server must name itself; one that does not is asked again at its own address.
+        server: server(message).unwrap_or_else(|| message.siaddr()),
+        length: times(message),
+    })
+}
+
+/// RFC 3442: where classless routes are given, the router option is ignored.
+fn routes(message: &Message) -> Vec<Route> {
+    match (message.opts().get(OptionCode::ClasslessStaticRoute), message.opts().get(OptionCode::Router)) {
+        (Some(DhcpOption::ClasslessStaticRoute(list)), _) => list
+            .iter()
+            .map(|(net, gateway)| Route { destination: net.network(), prefix: net.prefix_len(), gateway: *gateway })
+            .take(64)
+            .collect(),
+        (_, Some(DhcpOption::Router(list))) => list
+            .iter()
+            .copied()
+            .filter(usable)
+            .take(1)
+            .map(|gateway| Route { destination: Ipv4Addr::UNSPECIFIED, prefix: 0, gateway })
+            .collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn times(message: &Message) -> Option<Times> {
+    let seconds = |code| match message.opts().get(code) {
+        Some(DhcpOption::AddressLeaseTime(s) | DhcpOption::Renewal(s) | DhcpOption::Rebinding(s)) => Some(*s),
+        _ => None,
+    };
+    // All ones is RFC 2131's "for ever"; so is a BOOTP answer, which has no lease time.
+    let expire = seconds(OptionCode::AddressLeaseTime).filter(|s| *s != u32::MAX)?;
+    let expire = Duration::from_secs(expire.into()).max(SHORTEST);
+    let stated = |code| seconds(code).map(|s| Duration::from_secs(s.into())).filter(|t| !t.is_zero() && *t < expire);
+    let renew = stated(OptionCode::Renewal).unwrap_or(expire / 2);
+    let rebind = stated(OptionCode::Rebinding).filter(|t| *t > renew).unwrap_or((renew + expire * 3) / 4);
+    Some(Times { renew, rebind, expire })
+}
+
+fn usable(address: &Ipv4Addr) -> bool {
+    !address.is_unspecified() && !address.is_broadcast()
+}
+
+/// The prefix length of a mask whose ones are all on the left.
+fn prefix_of(mask: Ipv4Addr) -> Option<u8> {
+    let bits = u32::from(mask);
+    let ones = bits.leading_ones();
+    (bits.checked_shl(ones).unwrap_or(0) == 0 && ones > 0).then(|| u8::try_from(ones).unwrap_or(32))
+}
+
+/// Without a mask, the one of the address's class.
+fn class_prefix(address: Ipv4Addr) -> u8 {
+    match address.octets()[0] {
+        0..=127 => 8,
+        128..=191 => 16,
+        _ => 24,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn masks_with_holes_are_refused() {
+        assert_eq!(prefix_of(Ipv4Addr::new(255, 255, 255, 0)), Some(24));
+        assert_eq!(prefix_of(Ipv4Addr::BROADCAST), Some(32));
+        assert_eq!(prefix_of(Ipv4Addr::new(255, 0, 255, 0)), None);
+        assert_eq!(prefix_of(Ipv4Addr::UNSPECIFIED), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_datagram_makes_the_parser_panic(bytes in proptest::collection::vec(any::<u8>(), 0..700)) {
+            Answer::parse(&bytes, MacAddr([0; 6]), 0);
+        }
+
+        #[test]
+        fn renewal_comes_before_rebinding_and_that_before_the_end(lease: u32, t1: u32, t2: u32) {
+            let mut message = Message::default();
+            message.opts_mut().insert(DhcpOption::AddressLeaseTime(lease));
+            message.opts_mut().insert(DhcpOption::Renewal(t1));
+            message.opts_mut().insert(DhcpOption::Rebinding(t2));
+            if let Some(times) = times(&message) {
+                prop_assert!(!times.renew.is_zero() && times.renew < times.rebind && times.rebind <= times.expire);
+            }
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! DHCPv4 on one port: the state machine of `client`, the parser of `lease`, and the socket between them.
+
+mod client;
+mod lease;
+mod socket;
+
+pub(crate) use self::{
+    client::{Client, Step, To},
+    lease::{Lease, Route},
+    socket::Socket,
+};

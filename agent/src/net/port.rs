@@ -1,0 +1,211 @@
+//! One port: carrier, DHCP, address and routes, for as long as the port exists.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use landfall_api::MacAddr;
+use tokio::sync::watch;
+
+use super::{
+    dhcp::{Client, Lease, Socket, Step},
+    netlink::{Link, Netlink, NetlinkError},
+};
+
+/// A port without carrier for this long is worth a line on the console: a link takes a few seconds to train.
+const CARRIER_PATIENCE: Duration = Duration::from_secs(10);
+/// Between tries to open the DHCP socket.
+const SOCKET_RETRY: Duration = Duration::from_secs(5);
+/// Metric of every port's own routes, plus the port's index. The uplink's copies are lower (`uplink`).
+const METRIC: u32 = 1024;
+
+/// What is known of a port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Port {
+    /// The kernel's name.
+    pub(crate) name: String,
+    /// The address frames are sent from.
+    pub(crate) mac: MacAddr,
+    /// The address burned in.
+    pub(crate) permanent_mac: MacAddr,
+    /// Whether there is a signal.
+    pub(crate) carrier: bool,
+    /// What DHCP lent.
+    pub(crate) lease: Option<Lease>,
+    /// DHCP questions without an answer.
+    pub(crate) unanswered: u32,
+}
+
+/// Every port by the kernel's number.
+pub(crate) type Ports = BTreeMap<u32, Port>;
+
+/// Drives one port until `carrier`'s sender is gone (the port vanished).
+pub(super) async fn run(link: Link, netlink: Netlink, mut carrier: watch::Receiver<bool>, ports: watch::Sender<Ports>) {
+    let mut task = Task { link, netlink, ports, client: None };
+    loop {
+        // Mapped to a value of its own: what `wait_for` gives borrows the receiver, which is waited on again below.
+        let seen = tokio::time::timeout(CARRIER_PATIENCE, carrier.wait_for(|c| *c)).await.map(|s| s.map(drop));
+        match seen {
+            Ok(Ok(())) => {}
+            Ok(Err(_gone)) => return,
+            Err(_elapsed) => {
+                tracing::warn!("{}: no carrier; check the cable and the switch port", task.link.name);
+                if carrier.wait_for(|c| *c).await.is_err() {
+                    return;
+                }
+            }
+        }
+        tracing::info!("{}: carrier", task.link.name);
+        if task.with_carrier(&mut carrier).await.is_err() {
+            return;
+        }
+        tracing::warn!("{}: carrier lost", task.link.name);
+    }
+}
+
+struct Task {
+    link: Link,
+    netlink: Netlink,
+    ports: watch::Sender<Ports>,
+    client: Option<Client>,
+}
+
+/// The port does not exist any more.
+struct Gone;
+
+/// Waits until the carrier is lost. The value that `wait_for` gives holds a lock, and must not live across an await.
+async fn lost(carrier: &mut watch::Receiver<bool>) -> Result<(), Gone> {
+    carrier.wait_for(|c| !*c).await.map(drop).map_err(|_| Gone)
+}
+
+impl Task {
+    /// Speaks DHCP until the carrier is lost.
+    async fn with_carrier(&mut self, carrier: &mut watch::Receiver<bool>) -> Result<(), Gone> {
+        let socket = loop {
+            match Socket::open(&self.link.name) {
+                Ok(socket) => break socket,
+                Err(e) => tracing::warn!("{}: no socket for DHCP: {e}", self.link.name),
+            }
+            tokio::select! {
+                () = tokio::time::sleep(SOCKET_RETRY) => {}
+                gone = lost(carrier) => return gone,
+            }
+        };
+        let now = Instant::now();
+        match &mut self.client {
+            Some(client) => client.link_returned(now),
+            None => {
+                let [a, b, c, d, ..] = *uuid::Uuid::new_v4().as_bytes();
+                self.client = Some(Client::new(self.link.mac, u32::from_be_bytes([a, b, c, d]), now));
+            }
+        }
+        let mut buffer = [0; 2048];
+        while let Some(client) = &mut self.client {
+            let wait =
+                client.due().map_or(Duration::from_secs(3600), |due| due.saturating_duration_since(Instant::now()));
+            let steps = tokio::select! {
+                gone = lost(carrier) => return gone,
+                received = socket.receive(&mut buffer) => match received {
+                    Ok(length) => client.receive(&buffer[..length], Instant::now()),
+                    // ENETDOWN and the like: the carrier will say what became of the port.
+                    Err(e) => {
+                        tracing::debug!("{}: DHCP: {e}", self.link.name);
+                        tokio::time::sleep(Duration::from_millis(200)).await;
+                        Vec::new()
+                    }
+                },
+                () = tokio::time::sleep(wait) => client.tick(Instant::now()),
+            };
+            let unanswered = client.unanswered();
+            self.note_silence(unanswered);
+            for step in steps {
+                self.take(step, &socket).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn take(&mut self, step: Step, socket: &Socket) {
+        let name = &self.link.name;
+        match step {
+            Step::Send(message, to) => {
+                if let Err(e) = socket.send(&message, to).await {
+                    // It is repeated after its wait, like a lost frame.
+                    tracing::debug!("{name}: DHCP: cannot send: {e}");
+                }
+            }
+            Step::Bound(lease) => {
+                let known = self.ports.borrow().get(&self.link.index).and_then(|p| p.lease.clone());
+                if let Err(e) = self.apply(&lease, known.as_ref()).await {
+                    let source = std::error::Error::source(&e).map(ToString::to_string).unwrap_or_default();
+                    tracing::error!("{name}: {e}: {source}");
+                }
+                if known.as_ref().map(|l| l.address) != Some(lease.address) {
+                    let gateway = lease.routes.iter().find(|r| r.prefix == 0).map(|r| r.gateway);
+                    tracing::info!(
+                        "{name}: address {}/{} from DHCP server {}{}",
+                        lease.address,
+                        lease.prefix,
+                        lease.server,
+                        gateway.map_or_else(String::new, |g| format!(", gateway {g}")),
+                    );
+                }
+                self.publish(|port| port.lease = Some(lease));
+            }
+            Step::Lost(why) => {
+                tracing::warn!("{name}: address lost: {why}");
+                if let Err(e) = self.netlink.remove_addresses(self.link.index, None).await {
+                    tracing::warn!("{name}: {e}");
+                }
+                self.publish(|port| port.lease = None);
+            }
+        }
+    }
+
+    async fn apply(&self, lease: &Lease, known: Option<&Lease>) -> Result<(), NetlinkError> {
+        let (index, metric) = (self.link.index, METRIC + self.link.index);
+        if let Some(mtu) = lease.mtu
+            && known.and_then(|k| k.mtu) != lease.mtu
+        {
+            // A port that cannot do it still works with its own.
+            if let Err(e) = self.netlink.set_mtu(index, mtu).await {
+                tracing::warn!("{}: {e}", self.link.name);
+            }
+        }
+        self.netlink.set_address(index, lease.address, lease.prefix).await?;
+        let stale = known.into_iter().flat_map(|k| &k.routes).filter(|r| !lease.routes.contains(r));
+        for route in stale {
+            self.netlink.remove_route(index, *route, metric).await;
+        }
+        for route in &lease.routes {
+            self.netlink.set_route(index, *route, metric).await?;
+        }
+        Ok(())
+    }
+
+    /// Says that nobody answers: at 4 questions (about 15 s), then at every doubling.
+    fn note_silence(&self, unanswered: u32) {
+        let before = self.ports.borrow().get(&self.link.index).map_or(0, |p| p.unanswered);
+        if before == unanswered {
+            return;
+        }
+        if unanswered >= 4 && unanswered.is_power_of_two() {
+            tracing::warn!(
+                "{} ({}): no DHCP answer after {unanswered} tries; check that a DHCP server serves this network and \
+                 that the switch port is in the right VLAN. Still trying",
+                self.link.name,
+                self.link.mac,
+            );
+        }
+        self.publish(|port| port.unanswered = unanswered);
+    }
+
+    fn publish(&self, change: impl FnOnce(&mut Port)) {
+        self.ports.send_modify(|ports| {
+            if let Some(port) = ports.get_mut(&self.link.index) {
+                change(port);
+            }
+        });
+    }
+}

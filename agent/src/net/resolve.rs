@@ -1,0 +1,54 @@
+//! Names, by the DHCP server's name servers. Never getaddrinfo: the agent is static and has no NSS.
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::Path,
+    time::Duration,
+};
+
+use hickory_resolver::{
+    Resolver,
+    config::{NameServerConfig, ResolverConfig},
+    net::runtime::TokioRuntimeProvider,
+};
+
+/// For one name, all servers and repeats together.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// The addresses of `host`, which may be an address already.
+///
+/// # Errors
+/// A sentence saying who was asked and what they said.
+pub(super) async fn resolve(host: &str, port: u16, servers: &[Ipv4Addr]) -> Result<Vec<SocketAddr>, String> {
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(address, port)]);
+    }
+    if servers.is_empty() {
+        return Err(format!("{host} is a name and DHCP gave no name server; write the coordinator's IP address"));
+    }
+    let named = |e: &dyn std::fmt::Display| format!("cannot resolve {host} with {servers:?}: {e}");
+    let servers = servers.iter().map(|s| NameServerConfig::udp_and_tcp(IpAddr::V4(*s))).collect();
+    let config = ResolverConfig::from_name_servers(servers);
+    let resolver =
+        Resolver::builder_with_config(config, TokioRuntimeProvider::default()).build().map_err(|e| named(&e))?;
+    // The trailing dot: the name is taken as written, without search domains.
+    let asked = format!("{}.", host.trim_end_matches('.'));
+    match tokio::time::timeout(LIMIT, resolver.lookup_ip(asked)).await {
+        Ok(Ok(found)) => Ok(found.iter().map(|a| SocketAddr::new(a, port)).collect()),
+        Ok(Err(e)) => Err(named(&e)),
+        Err(_elapsed) => Err(named(&"no answer in 10 s")),
+    }
+}
+
+/// Writes `servers` where every resolver in this process looks for them.
+///
+/// # Errors
+/// The file cannot be written.
+pub(super) fn write_resolv_conf(path: &Path, servers: &[Ipv4Addr]) -> io::Result<()> {
+    let text: String = servers.iter().map(|s| format!("nameserver {s}\n")).collect();
+    if let Some(directory) = path.parent() {
+        std::fs::create_dir_all(directory)?;
+    }
+    std::fs::write(path, text)
+}

@@ -1,0 +1,171 @@
+//! `phone-home`: the installed system tells the coordinator that it is up, then takes the agent's traces away.
+//!
+//! Needs nothing of systemd: it removes files, and where nothing else runs it (an `init` of a few lines) it is simply
+//! started and ends.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use landfall_session::{Backoff, PhoneHomeReport, Pin, Secret, https_client, phone_home};
+use serde::{Deserialize, Serialize};
+
+use crate::installed;
+
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// The config file.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Config {
+    /// Where to.
+    pub(crate) url: String,
+    /// Good for this machine and run; a secret.
+    pub(crate) bearer_token: String,
+    /// `sha256:…` of the CA's key, at least one.
+    pub(crate) ca_pins: Vec<String>,
+}
+
+/// Phoning home ended without success.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// The config cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The config.
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    /// The config makes no sense.
+    #[error("{}: {why}; it is written by the agent's cloudInit action, install again", path.display())]
+    Config {
+        /// The config.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// The coordinator understood and refused.
+    #[error("refused by the coordinator: {0}")]
+    Refused(landfall_api::Problem),
+    /// The HTTPS client cannot be made.
+    #[error(transparent)]
+    Client(landfall_api::Problem),
+}
+
+/// Phones home, for as long as it takes.
+///
+/// # Errors
+/// [`Error`]: the config is bad, or the coordinator refused for good.
+pub(crate) async fn run(path: &Path) -> Result<(), Error> {
+    let config = read(path)?;
+    let bad = |why: String| Error::Config { path: path.to_owned(), why };
+    let pins: Vec<Pin> =
+        config.ca_pins.iter().map(|p| p.parse()).collect::<Result<_, _>>().map_err(|e| bad(format!("caPins: {e}")))?;
+    if pins.is_empty() {
+        return Err(bad("caPins is empty, so nobody could be trusted".into()));
+    }
+    let token = Secret::new(config.bearer_token);
+    let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
+    loop {
+        // A client a try: the resolver reads /etc/resolv.conf when the client is made, and early in a boot it changes.
+        let client = https_client(&pins).map_err(Error::Client)?;
+        match phone_home(&client, &config.url, &token, &report()).await {
+            Ok(()) => break,
+            Err(e) if !e.retryable => return Err(Error::Refused(e.problem)),
+            Err(e) => {
+                let wait = backoff.step();
+                tracing::warn!("{}; trying again in {} s", e.problem, wait.as_secs().max(1));
+                tokio::time::sleep(wait).await;
+            }
+        }
+    }
+    tracing::info!("the coordinator at {} knows that this system is up", config.url);
+    remove_traces(Path::new("/"), path);
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<Config, Error> {
+    let text = fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
+    serde_json::from_str(&text).map_err(|e| Error::Config { path: path.to_owned(), why: e.to_string() })
+}
+
+/// What there is to tell; what cannot be read is left empty.
+fn report() -> PhoneHomeReport {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    PhoneHomeReport {
+        hostname: read("/proc/sys/kernel/hostname"),
+        boot_id: read("/proc/sys/kernel/random/boot_id"),
+        os_release: pretty_name(&read("/etc/os-release")),
+        kernel: read("/proc/sys/kernel/osrelease"),
+        uptime_seconds: landfall_session::boot_time().as_secs(),
+        machine_id: read("/etc/machine-id"),
+    }
+}
+
+/// `PRETTY_NAME` of an os-release file, which has shell quoting.
+fn pretty_name(text: &str) -> String {
+    let value = text.lines().find_map(|l| l.strip_prefix("PRETTY_NAME=")).unwrap_or_default();
+    value.trim().trim_matches(['"', '\'']).to_owned()
+}
+
+/// Disables and removes the unit, the token and the binary. The token first: it is what must not stay.
+fn remove_traces(root: &Path, config: &Path) {
+    let below = |path: &str| root.join(path.trim_start_matches('/'));
+    let mut paths = vec![config.to_owned(), below(installed::WANTS), below(installed::UNIT), below(installed::BINARY)];
+    if config != below(installed::CONFIG) {
+        // Started by hand with a config of one's own: what an install left is not ours to remove.
+        paths.truncate(1);
+    }
+    for path in &paths {
+        match fs::remove_file(path) {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => tracing::warn!("cannot remove {}: {e}; remove it by hand", path.display()),
+        }
+    }
+    for directory in paths.iter().filter_map(|p| p.parent()).filter(|d| d.ends_with("landfall")) {
+        // Not empty: somebody else's files are in it.
+        fs::remove_dir(directory).unwrap_or_default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn success_leaves_no_trace_and_nothing_else_is_touched() {
+        let root = tempfile::tempdir().unwrap();
+        let at = |path: &str| root.path().join(path.trim_start_matches('/'));
+        for path in [installed::BINARY, installed::CONFIG, installed::UNIT, installed::WANTS, "/etc/landfall-other"] {
+            fs::create_dir_all(at(path).parent().unwrap()).unwrap();
+            fs::write(at(path), "x").unwrap();
+        }
+        remove_traces(root.path(), &at(installed::CONFIG));
+        for path in [installed::BINARY, installed::CONFIG, installed::UNIT, installed::WANTS] {
+            assert!(!at(path).exists(), "{path}");
+        }
+        assert!(!at("/etc/landfall").exists() && !at("/usr/local/lib/landfall").exists());
+        assert!(at("/etc/landfall-other").exists() && at("/usr/local/lib").exists());
+    }
+
+    #[test]
+    fn a_config_that_makes_no_sense_is_refused_with_its_path() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("phone-home.json");
+        fs::write(&path, r#"{"url":"https://x","bearerToken":"t","caPins":[],"more":1}"#).unwrap();
+        let Err(error) = read(&path) else { panic!("taken") };
+        assert!(error.to_string().contains("phone-home.json") && error.to_string().contains("more"), "{error}");
+    }
+
+    #[test]
+    fn the_systems_name_is_read_with_and_without_quotes() {
+        assert_eq!(pretty_name("ID=x\nPRETTY_NAME=\"Debian GNU/Linux 12\"\n"), "Debian GNU/Linux 12");
+        assert_eq!(pretty_name("PRETTY_NAME=mini"), "mini");
+        assert_eq!(pretty_name(""), "");
+    }
+}

@@ -1,0 +1,162 @@
+//! The agent as PID 1 of the boot image. Never returns: the machine restarts, or something is still being tried.
+
+mod kmsg;
+mod mount;
+mod power;
+
+use std::{convert::Infallible, fs, panic, time::Duration};
+
+use landfall_session::{Secret, Target};
+
+use self::kmsg::KernelLog;
+use crate::{
+    cmdline::CommandLine,
+    drivers::{self, Drivers},
+    life::{End, Life},
+    logging::{self, Tail},
+    net::Network,
+};
+
+/// Between tries of something that only another boot or a person can mend.
+const STUCK_WAIT: Duration = Duration::from_secs(60);
+/// Before starting over after a fault of the agent's own.
+const FAULT_WAIT: Duration = Duration::from_secs(10);
+
+/// Boots the agent, and lives until the machine restarts.
+pub(crate) fn main() -> ! {
+    let complaints = mount::mount_all();
+    let log = KernelLog::open();
+    let tail = logging::init(log.clone(), false);
+    report_panics(log, tail.clone());
+    tracing::info!("landfall-agent {} is PID 1", env!("CARGO_PKG_VERSION"));
+    for complaint in complaints {
+        tracing::error!("{complaint}");
+    }
+    answer_module_requests();
+    loop {
+        // PID 1 must not unwind out of main: the kernel would panic. The hook has said why.
+        let life = panic::AssertUnwindSafe(|| match crate::runtime() {
+            Ok(runtime) => match runtime.block_on(supervise(&tail)) {},
+            Err(e) => tracing::error!("no runtime: {e}; trying again"),
+        });
+        panic::catch_unwind(life).unwrap_or_default();
+        std::thread::sleep(FAULT_WAIT);
+    }
+}
+
+/// Lives again and again: a panic in one life is said, and another begins.
+async fn supervise(tail: &Tail) -> Infallible {
+    tokio::spawn(power::reap_children());
+    let drivers = tokio::spawn(load_drivers());
+    let network = loop {
+        match Network::start(false) {
+            Ok(network) => break network,
+            Err(e) => tracing::error!("no routing socket ({e}): this kernel has no network; trying again"),
+        }
+        tokio::time::sleep(FAULT_WAIT).await;
+    };
+    // Disks come with their drivers, and the first hello names the disks. Bounded by `Drivers::settle`.
+    if let Err(e) = drivers.await {
+        tracing::error!("loading drivers: {e}");
+    }
+    loop {
+        match tokio::spawn(live(network.clone(), tail.clone())).await {
+            Ok(end) => restart(end).await,
+            Err(e) => {
+                tracing::error!("the agent's own code failed: {e}; starting over");
+                tokio::time::sleep(FAULT_WAIT).await;
+            }
+        }
+    }
+}
+
+async fn live(network: Network, tail: Tail) -> End {
+    let (line, target) = command_line().await;
+    let life = Life {
+        target,
+        token: line.token.map(|t| Secret::new(t.0)),
+        boot_port: line.boot_port,
+        network: Some(network),
+        owns_machine: true,
+        tail,
+    };
+    life.live().await
+}
+
+/// Reads the command line. Without a coordinator there is nothing to do but say so.
+async fn command_line() -> (CommandLine, Target) {
+    loop {
+        let problem = match fs::read_to_string("/proc/cmdline") {
+            Err(e) => format!("/proc/cmdline: {e}"),
+            Ok(text) => {
+                let line = CommandLine::parse(&text);
+                for complaint in &line.complaints {
+                    tracing::warn!("kernel command line: {complaint}");
+                }
+                let pins = line.pins.iter().map(|p| p.to_string().parse()).collect::<Result<Vec<_>, _>>();
+                match (&line.coordinator, pins) {
+                    (Some(url), Ok(pins)) => match Target::new(url, pins) {
+                        Ok(target) => return (line, target),
+                        Err(e) => e.to_string(),
+                    },
+                    (_, Err(e)) => format!("landfall.ca: {e}"),
+                    (None, _) => "no coordinator is named; add landfall.coordinator=https://HOST:7443 and \
+                                  landfall.ca=sha256:… to the kernel command line, and boot again"
+                        .to_owned(),
+                }
+            }
+        };
+        tracing::error!("kernel command line: {problem}");
+        tokio::time::sleep(STUCK_WAIT).await;
+    }
+}
+
+async fn load_drivers() {
+    match tokio::task::spawn_blocking(Drivers::open).await {
+        Ok(Ok(drivers)) => {
+            let available = drivers.available();
+            let loaded = drivers.settle().await;
+            tracing::info!("{loaded} drivers loaded of {available} in the boot image");
+        }
+        // A kernel with everything built in needs none.
+        Ok(Err(e)) => tracing::warn!("no drivers: {e}"),
+        Err(e) => tracing::error!("no drivers: {e}"),
+    }
+}
+
+/// The kernel asks user space for modules by starting /sbin/modprobe: that is the agent too.
+fn answer_module_requests() {
+    let link = || {
+        fs::create_dir_all("/sbin")?;
+        let own = std::env::current_exe()?;
+        match std::os::unix::fs::symlink(own, format!("/sbin/{}", drivers::MODPROBE)) {
+            Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => Err(e),
+            _ => Ok(()),
+        }
+    };
+    if let Err(e) = link() {
+        tracing::warn!("the kernel cannot ask for modules by itself: {e}");
+    }
+}
+
+async fn restart(end: End) {
+    match end {
+        End::Reboot => tracing::info!("restarting into the installed system"),
+        End::BootDisk => tracing::info!("restarting to boot the own disk"),
+    }
+    // Unmounting may block on a slow device.
+    let refused = tokio::task::spawn_blocking(power::restart).await;
+    tracing::error!("the kernel does not restart the machine: {refused:?}; power it off and on");
+    tokio::time::sleep(STUCK_WAIT).await;
+}
+
+/// Panics go to the kernel log at once, past everything that might itself be broken, and to the coordinator if a session
+/// is up.
+fn report_panics(log: KernelLog, tail: Tail) {
+    panic::set_hook(Box::new(move |info| {
+        let line = format!("PANIC {info}");
+        // 2: critical; on every console even with `quiet`.
+        log.say(2, &line);
+        tail.last_words(&line);
+    }));
+}

@@ -1,0 +1,71 @@
+//! How the machine goes down: file systems synced and unmounted, then `reboot(2)`.
+
+use std::{convert::Infallible, fs, time::Duration};
+
+use nix::{
+    mount::{MntFlags, umount2},
+    sys::reboot::{RebootMode, reboot},
+};
+
+/// Restarts the machine. Comes back only if the kernel refuses.
+///
+/// # Errors
+/// The kernel's refusal (no `CAP_SYS_BOOT`).
+pub(crate) fn restart() -> nix::Result<Infallible> {
+    nix::unistd::sync();
+    // Newest mount first, so that what is mounted on another file system goes before it. What is busy stays; it was
+    // synced above and again below.
+    for target in block_mounts(&fs::read_to_string("/proc/self/mounts").unwrap_or_default()).iter().rev() {
+        if let Err(e) = umount2(target.as_str(), MntFlags::empty()) {
+            tracing::warn!("cannot unmount {target} before the restart: {e}");
+        }
+    }
+    nix::unistd::sync();
+    reboot(RebootMode::RB_AUTOBOOT)
+}
+
+/// Mount points whose source is a block device, in the order they were mounted.
+fn block_mounts(table: &str) -> Vec<String> {
+    table
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split(' ');
+            let (source, target) = (words.next()?, words.next()?);
+            // The kernel writes blanks in paths as octal; ours have none.
+            source.starts_with("/dev/").then(|| target.to_owned())
+        })
+        .collect()
+}
+
+/// Waits for children nobody waits for. As PID 1 the agent inherits every orphan; it starts no child of its own, so
+/// reaping all of them takes nothing from anyone.
+pub(crate) async fn reap_children() {
+    use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+    use tokio::signal::unix::{SignalKind, signal};
+
+    let mut children = match signal(SignalKind::child()) {
+        Ok(signal) => Some(signal),
+        Err(e) => {
+            tracing::warn!("no notice of ended children ({e}); looking once a minute");
+            None
+        }
+    };
+    loop {
+        while matches!(waitpid(None, Some(WaitPidFlag::WNOHANG)), Ok(status) if status != WaitStatus::StillAlive) {}
+        match &mut children {
+            Some(signal) => _ = signal.recv().await,
+            None => tokio::time::sleep(Duration::from_secs(60)).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_block_devices_are_unmounted() {
+        let table = "proc /proc proc rw 0 0\n/dev/vda2 /run/root ext4 rw 0 0\ntmpfs /run tmpfs rw 0 0\n/dev/vda1 /run/root/efi vfat rw 0 0\n";
+        assert_eq!(block_mounts(table), ["/run/root", "/run/root/efi"]);
+    }
+}

@@ -1,0 +1,204 @@
+//! Which partition of a disk holds the installed root file system, and mounting it.
+//!
+//! No udev and no libblkid: partitions come from sysfs, their types from the GPT, their file systems from the magic
+//! numbers of the three that installed systems use.
+
+use std::{
+    fs::{self, File},
+    io,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+
+/// The kernel re-reads a table and makes nodes within milliseconds; a slow controller takes a few seconds.
+const PARTITION_LIMIT: Duration = Duration::from_secs(20);
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// Discoverable Partitions Specification: root, for the architectures the agent runs on.
+#[cfg(target_arch = "x86_64")]
+const ROOT_TYPE: &str = "4f68bce3-e8cd-4db1-96e7-fbcaf984b709";
+#[cfg(target_arch = "aarch64")]
+const ROOT_TYPE: &str = "b921b045-1df0-41c3-af44-4c6f280d3fae";
+/// Elsewhere no type is preferred.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+const ROOT_TYPE: &str = "";
+
+/// No root file system; one sentence for each partition looked at.
+#[derive(Debug, thiserror::Error)]
+#[error("no installed root file system on {}: {}", disk.display(), if seen.is_empty() { "it has no partition".into() } else { seen.join("; ") })]
+pub(crate) struct NotFound {
+    disk: PathBuf,
+    seen: Vec<String>,
+}
+
+/// A mounted root; unmounted on drop, but [`Mounted::close`] says whether that went well.
+#[derive(Debug)]
+pub(crate) struct Mounted {
+    /// The partition's device.
+    pub(crate) device: PathBuf,
+    /// Where it is mounted.
+    pub(crate) at: PathBuf,
+    open: bool,
+}
+
+impl Mounted {
+    /// Unmounts: everything written is on the device when this returns.
+    ///
+    /// # Errors
+    /// The kernel's, such as a file still open below it.
+    pub(crate) fn close(mut self) -> io::Result<()> {
+        self.open = false;
+        umount2(&self.at, MntFlags::empty())?;
+        Ok(())
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if self.open
+            && let Err(e) = umount2(&self.at, MntFlags::MNT_DETACH)
+        {
+            tracing::warn!("cannot unmount {}: {e}", self.at.display());
+        }
+    }
+}
+
+/// Finds and mounts the root file system of the disk named `name` (`vda`). Waits a bounded time for its partitions.
+/// Blocking.
+///
+/// # Errors
+/// [`NotFound`], with what was seen on each partition.
+pub(crate) fn find(name: &str, at: &Path, cancelled: &dyn Fn() -> bool) -> Result<Mounted, NotFound> {
+    let disk = Path::new("/dev").join(name);
+    let end = Instant::now() + PARTITION_LIMIT;
+    loop {
+        let mut seen = Vec::new();
+        let mut missing_node = false;
+        for partition in by_preference(&disk, partitions(&Path::new("/sys/block").join(name))) {
+            missing_node |= !partition.exists();
+            match try_mount(&partition, at) {
+                Ok(mounted) => return Ok(mounted),
+                Err(why) => seen.push(format!("{}: {why}", partition.display())),
+            }
+        }
+        // Partitions with nodes that were all looked into will not change by waiting.
+        let settled = !seen.is_empty() && !missing_node;
+        if settled || Instant::now() >= end || cancelled() {
+            return Err(NotFound { disk, seen });
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+/// Devices of a disk's partitions, by number.
+fn partitions(sys: &Path) -> Vec<(u32, PathBuf)> {
+    let mut found: Vec<(u32, PathBuf)> = fs::read_dir(sys)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let number = fs::read_to_string(entry.path().join("partition")).ok()?.trim().parse().ok()?;
+            Some((number, Path::new("/dev").join(entry.file_name())))
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+/// Partitions typed as root first.
+fn by_preference(disk: &Path, partitions: Vec<(u32, PathBuf)>) -> Vec<PathBuf> {
+    let table = gpt::GptConfig::new().writable(false).open(disk).ok();
+    let is_root = |number: &u32| {
+        let entry = table.as_ref().and_then(|t| t.partitions().get(number));
+        entry.is_some_and(|p| p.part_type_guid.guid.to_string().eq_ignore_ascii_case(ROOT_TYPE))
+    };
+    let (root, other): (Vec<_>, Vec<_>) = partitions.into_iter().partition(|(number, _)| is_root(number));
+    root.into_iter().chain(other).map(|(_, path)| path).collect()
+}
+
+fn try_mount(device: &Path, at: &Path) -> Result<Mounted, String> {
+    let Some(kind) = file_system(device).map_err(|e| e.to_string())? else {
+        return Err("no ext4, xfs or btrfs file system".into());
+    };
+    fs::create_dir_all(at).map_err(|e| format!("cannot make {}: {e}", at.display()))?;
+    crate::drivers::load_by_name(kind);
+    // Distributions that use btrfs keep their root in a subvolume: openSUSE and Ubuntu `@`, Fedora `root`.
+    let options: &[Option<&str>] =
+        if kind == "btrfs" { &[None, Some("subvol=@"), Some("subvol=root")] } else { &[None] };
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    let mut why = String::new();
+    for option in options {
+        if let Err(e) = mount(Some(device), at, Some(kind), flags, *option) {
+            why = format!("cannot mount the {kind} file system: {e}");
+            continue;
+        }
+        let mounted = Mounted { device: device.to_owned(), at: at.to_owned(), open: true };
+        // A link is enough: on most systems it points to /usr/lib/os-release, which need not be on this file system.
+        if fs::symlink_metadata(at.join("etc/os-release")).is_ok() {
+            return Ok(mounted);
+        }
+        why = format!("a {kind} file system without /etc/os-release");
+    }
+    Err(why)
+}
+
+/// The file system on a device, by its magic number.
+fn file_system(device: &Path) -> io::Result<Option<&'static str>> {
+    let file = File::open(device)?;
+    let mut magic = [0; 8];
+    let mut at = |offset: u64, want: &[u8]| match file.read_exact_at(&mut magic[..want.len()], offset) {
+        Ok(()) => Ok(magic[..want.len()] == *want),
+        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(e) => Err(e),
+    };
+    // ext4: Documentation/filesystems/ext4, superblock at 1024, s_magic at 0x38. xfs: sb_magicnum. btrfs: superblock at
+    // 64 KiB, magic at 0x40.
+    Ok(if at(1024 + 0x38, &[0x53, 0xef])? {
+        Some("ext4")
+    } else if at(0, b"XFSB")? {
+        Some("xfs")
+    } else if at(0x1_0040, b"_BHRfS_M")? {
+        Some("btrfs")
+    } else {
+        None
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_systems_are_told_by_their_magic_numbers() {
+        let directory = tempfile::tempdir().unwrap();
+        for (offset, magic, want) in [
+            (1080, &[0x53, 0xef][..], Some("ext4")),
+            (0, b"XFSB", Some("xfs")),
+            (0x1_0040, b"_BHRfS_M", Some("btrfs")),
+            (512, b"nothing", None),
+        ] {
+            let path = directory.path().join("image");
+            let file = File::create(&path).unwrap();
+            file.set_len(128 * 1024).unwrap();
+            file.write_all_at(magic, offset).unwrap();
+            assert_eq!(file_system(&path).unwrap(), want);
+        }
+        fs::write(directory.path().join("short"), "x").unwrap();
+        assert_eq!(file_system(&directory.path().join("short")).unwrap(), None);
+    }
+
+    #[test]
+    fn partitions_come_in_the_tables_order_and_other_directories_are_none() {
+        let sys = tempfile::tempdir().unwrap();
+        for (name, number) in [("vda10", "10"), ("vda2", "2")] {
+            fs::create_dir(sys.path().join(name)).unwrap();
+            fs::write(sys.path().join(name).join("partition"), number).unwrap();
+        }
+        fs::create_dir(sys.path().join("queue")).unwrap();
+        let found = partitions(sys.path());
+        assert_eq!(found, [(2, "/dev/vda2".into()), (10, "/dev/vda10".into())]);
+    }
+}

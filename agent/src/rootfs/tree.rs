@@ -1,0 +1,208 @@
+//! Writing into a foreign directory tree without ever leaving it.
+//!
+//! The installed image is somebody else's: a symbolic link in it may point to `/dev` or to `../..`. Every path is
+//! resolved by the kernel with the tree as its root (`openat2`, `RESOLVE_IN_ROOT`), and files are put in place by
+//! renaming, which replaces a link and never follows it. A power cut leaves the old file or the new one.
+
+use std::{
+    fs::File,
+    io::{self, Read, Write},
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+};
+
+use nix::{
+    errno::Errno,
+    fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2, renameat},
+    sys::stat::{Mode, fchmod, mkdirat},
+    unistd::{UnlinkatFlags, fsync, symlinkat, unlinkat},
+};
+
+/// Where new content waits before it is renamed; a left-over of an interrupted run is overwritten.
+const TEMPORARY: &str = ".landfall-new";
+
+/// Something in the tree could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {what} {}", path.display())]
+pub(crate) struct TreeError {
+    what: &'static str,
+    path: PathBuf,
+    #[source]
+    source: io::Error,
+}
+
+/// A directory taken as `/`.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    root: OwnedFd,
+}
+
+impl Tree {
+    /// Takes the directory at `root`.
+    ///
+    /// # Errors
+    /// [`TreeError`] if it is none.
+    pub(crate) fn open(root: &Path) -> Result<Self, TreeError> {
+        let flags = OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+        let root = nix::fcntl::open(root, flags, Mode::empty()).map_err(failed("open", root))?;
+        Ok(Self { root })
+    }
+
+    /// Puts a file at an absolute path, with directories on the way (0755) where they are missing.
+    ///
+    /// # Errors
+    /// [`TreeError`]; what stood there before still does.
+    pub(crate) fn write(&self, path: &str, mode: u32, mut content: impl Read) -> Result<(), TreeError> {
+        let path = Path::new(path);
+        let (directory, name) = self.parent(path)?;
+        remove(&directory, Path::new(TEMPORARY)).map_err(failed("replace", path))?;
+        let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let fd = openat(&directory, TEMPORARY, flags, Mode::S_IRUSR | Mode::S_IWUSR).map_err(failed("create", path))?;
+        let mut file = File::from(fd);
+        io::copy(&mut content, &mut file).and_then(|_| file.flush()).map_err(|source| TreeError {
+            what: "write",
+            path: path.to_owned(),
+            source,
+        })?;
+        // After the content, so that a secret is never readable to others; not subject to the umask.
+        fchmod(&file, Mode::from_bits_truncate(mode)).map_err(failed("set the mode of", path))?;
+        fsync(&file).map_err(failed("flush", path))?;
+        renameat(&directory, TEMPORARY, &directory, name.as_str()).map_err(failed("put in place", path))?;
+        fsync(&directory).map_err(failed("flush the directory of", path))
+    }
+
+    /// Puts a symbolic link to `target` at an absolute path.
+    ///
+    /// # Errors
+    /// [`TreeError`]
+    pub(crate) fn link(&self, path: &str, target: &str) -> Result<(), TreeError> {
+        let path = Path::new(path);
+        let (directory, name) = self.parent(path)?;
+        remove(&directory, Path::new(TEMPORARY)).map_err(failed("replace", path))?;
+        symlinkat(target, &directory, TEMPORARY).map_err(failed("create", path))?;
+        renameat(&directory, TEMPORARY, &directory, name.as_str()).map_err(failed("put in place", path))?;
+        fsync(&directory).map_err(failed("flush the directory of", path))
+    }
+
+    /// Takes a file or link away; none is fine.
+    ///
+    /// # Errors
+    /// [`TreeError`]
+    pub(crate) fn remove(&self, path: &str) -> Result<(), TreeError> {
+        let path = Path::new(path);
+        let parent = path.parent().unwrap_or(Path::new("/"));
+        let directory = match self.directory(parent) {
+            Ok(directory) => directory,
+            Err(Errno::ENOENT) => return Ok(()),
+            Err(e) => return Err(failed("open", parent)(e)),
+        };
+        remove(&directory, Path::new(path.file_name().unwrap_or_default())).map_err(failed("remove", path))?;
+        fsync(&directory).map_err(failed("flush the directory of", path))
+    }
+
+    /// The directory of `path`, made where missing, and the last part of it.
+    fn parent(&self, path: &Path) -> Result<(OwnedFd, String), TreeError> {
+        let none = || TreeError { what: "write to", path: path.to_owned(), source: io::ErrorKind::InvalidInput.into() };
+        let name = path.file_name().and_then(|n| n.to_str()).ok_or_else(none)?;
+        let directory = path.parent().ok_or_else(none)?;
+        let mut open = self.directory(Path::new("/")).map_err(failed("open", Path::new("/")))?;
+        let mut reached = PathBuf::from("/");
+        for part in directory.iter().skip(1) {
+            let next = reached.join(part);
+            open = match self.directory(&next) {
+                Err(Errno::ENOENT) => {
+                    match mkdirat(&open, part, Mode::from_bits_truncate(0o755)) {
+                        // A link to nowhere stands there: ENOENT when opened, EEXIST when made.
+                        Ok(()) | Err(Errno::EEXIST) => {}
+                        Err(e) => return Err(failed("make the directory", &next)(e)),
+                    }
+                    // The new name is as durable as what will stand below it.
+                    fsync(&open).map_err(failed("flush", &reached))?;
+                    self.directory(&next).map_err(failed("open", &next))?
+                }
+                other => other.map_err(failed("open", &next))?,
+            };
+            reached = next;
+        }
+        Ok((open, name.to_owned()))
+    }
+
+    fn directory(&self, path: &Path) -> nix::Result<OwnedFd> {
+        let how = OpenHow::new()
+            .flags(OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_CLOEXEC)
+            .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+        openat2(&self.root, path, how)
+    }
+}
+
+fn remove(directory: &OwnedFd, name: &Path) -> nix::Result<()> {
+    match unlinkat(directory, name, UnlinkatFlags::NoRemoveDir) {
+        Ok(()) | Err(Errno::ENOENT) => Ok(()),
+        Err(e) => Err(e),
+    }
+}
+
+fn failed(what: &'static str, path: &Path) -> impl FnOnce(Errno) -> TreeError {
+    move |errno| TreeError { what, path: path.to_owned(), source: errno.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs,
+        os::unix::fs::{MetadataExt, symlink},
+    };
+
+    use super::*;
+
+    fn tree() -> (tempfile::TempDir, Tree, PathBuf) {
+        let outer = tempfile::tempdir().unwrap();
+        let root = outer.path().join("root");
+        fs::create_dir(&root).unwrap();
+        let tree = Tree::open(&root).unwrap();
+        (outer, tree, root)
+    }
+
+    #[test]
+    fn a_file_is_written_with_its_mode_and_missing_directories() {
+        let (_outer, tree, root) = tree();
+        for _ in 0..2 {
+            tree.write("/var/lib/seed/user-data", 0o600, &b"secret"[..]).unwrap();
+        }
+        let path = root.join("var/lib/seed/user-data");
+        assert_eq!(fs::read(&path).unwrap(), b"secret");
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
+        assert_eq!(fs::read_dir(root.join("var/lib/seed")).unwrap().count(), 1, "a temporary file was left");
+        tree.remove("/var/lib/seed/user-data").unwrap();
+        tree.remove("/var/lib/seed/user-data").unwrap();
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn links_out_of_the_tree_are_resolved_inside_it() {
+        let (outer, tree, root) = tree();
+        fs::create_dir(outer.path().join("etc")).unwrap();
+        symlink("../etc", root.join("up")).unwrap();
+        symlink(outer.path().join("etc"), root.join("absolute")).unwrap();
+        fs::create_dir(root.join("etc")).unwrap();
+        tree.write("/up/passwd", 0o644, &b"x"[..]).unwrap();
+        assert!(root.join("etc/passwd").exists());
+        // Inside the tree the absolute path does not exist, so it is refused.
+        tree.write("/absolute/passwd", 0o644, &b"x"[..]).unwrap_err();
+        assert_eq!(fs::read_dir(outer.path().join("etc")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_link_in_the_files_place_is_replaced_and_not_followed() {
+        let (outer, tree, root) = tree();
+        let victim = outer.path().join("victim");
+        fs::write(&victim, "old").unwrap();
+        symlink(&victim, root.join("file")).unwrap();
+        symlink(&victim, root.join(TEMPORARY)).unwrap();
+        tree.write("/file", 0o644, &b"new"[..]).unwrap();
+        assert_eq!(fs::read(&victim).unwrap(), b"old");
+        assert_eq!(fs::read(root.join("file")).unwrap(), b"new");
+        tree.link("/file", "elsewhere").unwrap();
+        assert_eq!(fs::read_link(root.join("file")).unwrap(), Path::new("elsewhere"));
+    }
+}

@@ -1,0 +1,79 @@
+//! Who is told how a run goes: the session, or a test.
+
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use landfall_api::Progress;
+use landfall_session::{ActionRef, Connection, EventKind, SessionHandle, Unflushed};
+
+use crate::logging::Tail;
+
+/// How long a session that ended (its certificate ran out, say) may take to come back.
+const RETURN_LIMIT: Duration = Duration::from_secs(600);
+
+/// The session ended and did not come back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Untold;
+
+/// Who is told.
+pub(crate) trait Report: Send + Sync + 'static {
+    /// Reports an event that must not be lost.
+    fn report(&self, action: ActionRef, kind: EventKind) -> BoxFuture<'_, Result<(), Untold>>;
+    /// The same from a thread that may block.
+    fn report_blocking(&self, action: ActionRef, kind: EventKind) -> Result<(), Untold>;
+    /// Says how far an action is; may be dropped.
+    fn progress(&self, action: ActionRef, progress: Progress);
+    /// Waits until everything reported is acknowledged.
+    fn flush(&self, limit: Duration) -> BoxFuture<'_, Result<(), Unflushed>>;
+    /// The newest lines of the agent's log, oldest first.
+    fn last_lines(&self, count: usize) -> Vec<String>;
+}
+
+/// The session as a reporter.
+pub(crate) struct ToSession {
+    session: SessionHandle,
+    runtime: tokio::runtime::Handle,
+    tail: Tail,
+}
+
+impl ToSession {
+    /// Reports over `session`; must be called inside the runtime.
+    pub(crate) fn new(session: SessionHandle, tail: Tail) -> Self {
+        Self { session, runtime: tokio::runtime::Handle::current(), tail }
+    }
+
+    async fn tell(&self, action: ActionRef, kind: EventKind) -> Result<(), Untold> {
+        let mut connection = self.session.connection();
+        while self.session.report(action, kind.clone()).await.is_err() {
+            // Ended: whoever owns the session enrols again and restarts it; what is reported meanwhile waits here.
+            let back = connection.wait_for(|c| *c != Connection::Ended);
+            if !matches!(tokio::time::timeout(RETURN_LIMIT, back).await, Ok(Ok(_))) {
+                return Err(Untold);
+            }
+        }
+        if matches!(kind, EventKind::Started) {
+            self.tail.follow(Some((self.session.clone(), action)));
+        } else if kind.ends_attempt() {
+            self.tail.follow(None);
+        }
+        Ok(())
+    }
+}
+
+impl Report for ToSession {
+    fn report(&self, action: ActionRef, kind: EventKind) -> BoxFuture<'_, Result<(), Untold>> {
+        Box::pin(self.tell(action, kind))
+    }
+    fn report_blocking(&self, action: ActionRef, kind: EventKind) -> Result<(), Untold> {
+        self.runtime.block_on(self.tell(action, kind))
+    }
+    fn progress(&self, action: ActionRef, progress: Progress) {
+        self.session.progress(action, progress);
+    }
+    fn flush(&self, limit: Duration) -> BoxFuture<'_, Result<(), Unflushed>> {
+        Box::pin(self.session.flush(limit))
+    }
+    fn last_lines(&self, count: usize) -> Vec<String> {
+        self.tail.last(count)
+    }
+}

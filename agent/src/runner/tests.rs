@@ -1,0 +1,256 @@
+use std::{collections::VecDeque, sync::Mutex};
+
+use landfall_api::Progress;
+use landfall_session::{CloudInit, Retry, Secret, Unflushed};
+use uuid::Uuid;
+
+use super::*;
+
+const BACKOFF: Duration = Duration::from_millis(20);
+
+/// A lease that a test ends when it likes.
+struct Lease(watch::Sender<bool>);
+
+impl Lease {
+    fn new() -> Arc<Self> {
+        Arc::new(Self(watch::Sender::new(true)))
+    }
+}
+
+impl Term for Lease {
+    fn is_valid(&self) -> bool {
+        *self.0.borrow()
+    }
+    fn expired(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async { drop(self.0.subscribe().wait_for(|valid| !valid).await) })
+    }
+}
+
+/// Remembers what it is told.
+#[derive(Default)]
+struct Told(Mutex<Vec<String>>);
+
+impl Told {
+    fn say(&self, text: String) {
+        self.0.lock().unwrap().push(text);
+    }
+    fn all(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+impl Report for Told {
+    fn report(&self, action: ActionRef, kind: EventKind) -> BoxFuture<'_, Result<(), Untold>> {
+        let what = match kind {
+            EventKind::Started => "started".to_owned(),
+            EventKind::Finished(_) => "finished".to_owned(),
+            EventKind::Failed { problem, retryable } => {
+                assert!(!problem.last_log_lines.is_empty());
+                format!("failed {} {retryable}", problem.code)
+            }
+            EventKind::ReceiptWritten(_) => "receipt".to_owned(),
+        };
+        self.say(format!("{}.{} {what}", action.action_index, action.attempt));
+        Box::pin(async { Ok(()) })
+    }
+    fn report_blocking(&self, _: ActionRef, _: EventKind) -> Result<(), Untold> {
+        Ok(())
+    }
+    fn progress(&self, _: ActionRef, _: Progress) {}
+    fn flush(&self, limit: Duration) -> BoxFuture<'_, Result<(), Unflushed>> {
+        self.say(format!("flush {}", limit.as_secs()));
+        Box::pin(async { Err(Unflushed(1)) })
+    }
+    fn last_lines(&self, _: usize) -> Vec<String> {
+        vec!["line".into()]
+    }
+}
+
+/// What one attempt does.
+enum Act {
+    Succeed,
+    Fail(ErrorCode, bool),
+    /// Goes on until it is cancelled, and then fails.
+    Hang,
+    /// Goes on until it is cancelled, and turns out to have succeeded.
+    Late,
+    Panic,
+}
+
+struct Script {
+    acts: Mutex<VecDeque<Act>>,
+    /// Told when an attempt is under way.
+    begun: watch::Sender<u32>,
+}
+
+impl Perform for Script {
+    fn perform(&self, job: Job) -> BoxFuture<'static, Result<ActionResult, Failure>> {
+        let act = self.acts.lock().unwrap().pop_front().expect("an attempt too many");
+        self.begun.send_modify(|n| *n += 1);
+        Box::pin(async move {
+            let success = match &job.kind {
+                ActionKind::Reboot => ActionResult::Reboot,
+                _ => ActionResult::CloudInit { root_device: "/dev/vda2".into() },
+            };
+            let failure = |code, retryable| Failure { problem: Problem::new(code, "why"), retryable };
+            let cancelled = async {
+                while !job.cancel.is_cancelled() {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            match act {
+                Act::Succeed => Ok(success),
+                Act::Fail(code, retryable) => Err(failure(code, retryable)),
+                Act::Hang => {
+                    cancelled.await;
+                    Err(failure(ErrorCode::Cancelled, false))
+                }
+                Act::Late => {
+                    cancelled.await;
+                    Ok(success)
+                }
+                Act::Panic => panic!("on purpose"),
+            }
+        })
+    }
+}
+
+struct Scene {
+    told: Arc<Told>,
+    lease: Arc<Lease>,
+    stop: watch::Sender<Option<Stop>>,
+    begun: watch::Receiver<u32>,
+    task: tokio::task::JoinHandle<Outcome>,
+}
+
+fn seed() -> ActionKind {
+    ActionKind::CloudInit(CloudInit {
+        user_data: Secret::default(),
+        meta_data: String::new(),
+        network_config: String::new(),
+        phone_home: None,
+        disk: None,
+    })
+}
+
+/// A run of one `cloudInit` for each count of attempts, then a reboot; nothing in it ever takes too long.
+fn play(attempts: &[u32], start: (u32, u32), acts: Vec<Act>) -> Scene {
+    play_within(Duration::from_secs(600), attempts, start, acts)
+}
+
+fn play_within(timeout: Duration, attempts: &[u32], start: (u32, u32), acts: Vec<Act>) -> Scene {
+    let action = |kind, max_attempts| Action {
+        name: "step".into(),
+        timeout,
+        retry: Retry { max_attempts, initial_backoff: BACKOFF, max_backoff: BACKOFF * 3 },
+        kind,
+    };
+    let actions = attempts.iter().map(|n| action(seed(), *n)).chain([action(ActionKind::Reboot, 1)]).collect();
+    let run = Assignment {
+        epoch: 1,
+        workflow_uid: Uuid::from_u128(1),
+        workflow_name: "run".into(),
+        machine_uid: Uuid::from_u128(2),
+        generation: 1,
+        lease: Duration::from_secs(600),
+        actions,
+        start_index: start.0,
+        start_attempt: start.1,
+        expected_receipts: Vec::new(),
+        person_authorised: true,
+        force: false,
+    };
+    let (stop, stopped) = watch::channel(None);
+    let begun = watch::Sender::new(0);
+    let (told, lease, watching) = (Arc::new(Told::default()), Lease::new(), begun.subscribe());
+    let runner = Runner {
+        run: Arc::new(run),
+        lease: lease.clone(),
+        stop: stopped,
+        report: told.clone(),
+        perform: Arc::new(Script { acts: Mutex::new(acts.into()), begun }),
+    };
+    Scene { told, lease, stop, begun: watching, task: tokio::spawn(runner.run()) }
+}
+
+#[tokio::test]
+async fn actions_run_in_order_and_the_reboot_is_flushed_for_a_bounded_time() {
+    let scene = play(&[1, 1], (0, 1), vec![Act::Succeed, Act::Succeed, Act::Succeed]);
+    assert_eq!(scene.task.await.unwrap(), Outcome::Reboot);
+    let want =
+        ["0.1 started", "0.1 finished", "1.1 started", "1.1 finished", "2.1 started", "2.1 finished", "flush 30"];
+    assert_eq!(scene.told.all(), want);
+}
+
+#[tokio::test]
+async fn a_run_goes_on_where_the_coordinator_says() {
+    let scene = play(&[1, 3], (1, 2), vec![Act::Succeed, Act::Succeed]);
+    assert_eq!(scene.task.await.unwrap(), Outcome::Reboot);
+    assert_eq!(scene.told.all()[..2], ["1.2 started", "1.2 finished"]);
+}
+
+#[tokio::test]
+async fn a_retryable_failure_is_tried_as_often_as_the_policy_says_and_no_more() {
+    let fail = || Act::Fail(ErrorCode::Truncated, true);
+    let begin = tokio::time::Instant::now();
+    let scene = play(&[3], (0, 1), vec![fail(), fail(), fail()]);
+    assert!(matches!(scene.task.await.unwrap(), Outcome::Failed(p) if p.code == ErrorCode::Truncated));
+    assert_eq!(scene.told.all().iter().filter(|t| t.ends_with("failed Truncated true")).count(), 3);
+    // Once, then twice the first wait.
+    assert!(begin.elapsed() >= BACKOFF * 3);
+}
+
+#[tokio::test]
+async fn a_final_failure_is_not_tried_again() {
+    let scene = play(&[3], (0, 1), vec![Act::Fail(ErrorCode::DiskInUse, false)]);
+    assert!(matches!(scene.task.await.unwrap(), Outcome::Failed(_)));
+    assert_eq!(scene.told.all(), ["0.1 started", "0.1 failed DiskInUse false"]);
+}
+
+#[tokio::test]
+async fn an_action_over_its_time_is_stopped_and_tried_again() {
+    // The second attempt may take as short as it likes; only the first outlasts any limit.
+    let scene = play_within(Duration::from_millis(500), &[2], (0, 1), vec![Act::Hang, Act::Succeed, Act::Succeed]);
+    assert_eq!(scene.task.await.unwrap(), Outcome::Reboot);
+    assert_eq!(scene.told.all()[1..4], ["0.1 failed Timeout true", "0.2 started", "0.2 finished"]);
+}
+
+#[tokio::test]
+async fn what_succeeded_while_being_stopped_has_succeeded() {
+    let scene = play_within(Duration::from_millis(500), &[1], (0, 1), vec![Act::Late, Act::Succeed]);
+    assert_eq!(scene.task.await.unwrap(), Outcome::Reboot);
+    assert_eq!(scene.told.all()[1], "0.1 finished");
+}
+
+#[tokio::test]
+async fn cancelling_stops_the_action_and_the_run() {
+    let mut scene = play(&[3, 1], (0, 1), vec![Act::Hang]);
+    scene.begun.wait_for(|n| *n == 1).await.unwrap();
+    scene.stop.send_replace(Some(Stop::Cancelled("not today".into())));
+    assert!(matches!(scene.task.await.unwrap(), Outcome::Stopped(p) if p.message == "not today"));
+    assert_eq!(scene.told.all(), ["0.1 started", "0.1 failed Cancelled false"]);
+}
+
+#[tokio::test]
+async fn cancelling_between_attempts_makes_no_further_one() {
+    let mut scene = play(&[3], (0, 1), vec![Act::Fail(ErrorCode::Truncated, true)]);
+    scene.begun.wait_for(|n| *n == 1).await.unwrap();
+    scene.stop.send_replace(Some(Stop::Fenced("newer".into())));
+    assert!(matches!(scene.task.await.unwrap(), Outcome::Stopped(p) if p.code == ErrorCode::Fenced));
+}
+
+#[tokio::test]
+async fn an_expired_lease_stops_a_running_action_and_begins_no_other() {
+    let mut scene = play(&[3, 1], (0, 1), vec![Act::Hang]);
+    scene.begun.wait_for(|n| *n == 1).await.unwrap();
+    scene.lease.0.send_replace(false);
+    assert!(matches!(scene.task.await.unwrap(), Outcome::Stopped(p) if p.code == ErrorCode::LeaseExpired));
+    assert_eq!(scene.told.all(), ["0.1 started", "0.1 failed LeaseExpired true"]);
+}
+
+#[tokio::test]
+async fn a_panic_in_an_action_is_a_failure_and_not_the_agents_end() {
+    let scene = play(&[3], (0, 1), vec![Act::Panic]);
+    assert!(matches!(scene.task.await.unwrap(), Outcome::Failed(p) if p.code == ErrorCode::Internal));
+    assert_eq!(scene.told.all()[1], "0.1 failed Internal false");
+}
