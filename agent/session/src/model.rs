@@ -260,6 +260,7 @@ impl EventKind {
 
 /// What a finished action yields.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "a handful exist at a time; a box would only burden who makes one")]
 pub enum ActionResult {
     /// Of `writeImage`.
     WriteImage(WriteImageResult),

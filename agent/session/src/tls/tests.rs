@@ -82,7 +82,8 @@ fn a_pinned_ca_vouches_for_the_fixed_name_whatever_was_dialled() {
 #[test]
 fn a_ca_that_is_not_pinned_is_named() {
     let (ours, theirs) = (authority(), authority());
-    let said = verify(&[ours.pin], Validity::Now, &server(&theirs), &[theirs.certificate.clone()], at(2020));
+    let said =
+        verify(&[ours.pin], Validity::Now, &server(&theirs), std::slice::from_ref(&theirs.certificate), at(2020));
     assert_eq!(mismatch(said), PinMismatch { shown: vec![theirs.pin] });
 }
 
@@ -129,6 +130,6 @@ fn dates_count_in_a_session_and_not_for_enroll() {
 fn a_clients_certificate_is_no_servers() {
     let ours = authority();
     let client = leaf(&ours, SERVER_NAME, ExtendedKeyUsagePurpose::ClientAuth);
-    let said = verify(&[ours.pin], Validity::AnyTime, &client, &[ours.certificate.clone()], at(2020));
+    let said = verify(&[ours.pin], Validity::AnyTime, &client, std::slice::from_ref(&ours.certificate), at(2020));
     assert!(matches!(said, Err(rustls::Error::InvalidCertificate(_))), "{said:?}");
 }
