@@ -44,7 +44,9 @@ impl Engine {
             self.note_silence(uid, &mut live).await?;
         }
         let now = self.now();
-        for (name, machine) in self.index().active() {
+        // On a line of its own: inside the loop's head the lock would be held over every await below.
+        let active = self.index().active();
+        for (name, machine) in active {
             let Some(workflow) = self.inner.store.workflow(&name).await? else { continue };
             let overdue = workflow.status.as_ref().and_then(|s| s.deadline).is_some_and(|deadline| deadline <= now);
             if !overdue {
