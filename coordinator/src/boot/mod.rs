@@ -8,9 +8,11 @@
 //! its next device. Everything that a machine may already have been told to fetch is tried a bounded number of times.
 
 pub mod dhcp;
+pub mod engine;
 pub mod http;
 pub mod neighbours;
 pub mod policy;
+pub mod router_advert;
 pub mod tftp;
 
 use std::{io, net::SocketAddr, sync::Arc};
@@ -26,9 +28,10 @@ use self::{
     },
     neighbours::Neighbours,
     policy::BootPolicy,
+    router_advert::RouterAdverts,
     tftp::{TftpError, TftpService},
 };
-use crate::config::Config;
+use crate::config::{Config, DhcpMode};
 
 /// Why the boot services cannot start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +64,7 @@ pub enum BootError {
 /// Every boot service, bound and checked: from here on nothing about the configuration can fail.
 pub struct BootServices {
     dhcp: Option<DhcpService>,
+    adverts: Option<RouterAdverts>,
     tftp: Option<TftpService>,
     listener: TcpListener,
     router: axum::Router,
@@ -87,6 +91,11 @@ impl BootServices {
         if let Some(leases) = dhcp.as_ref().and_then(DhcpService::leases) {
             neighbours.learn(leases);
         }
+        // Where somebody else runs the network, somebody else runs its IPv6 too.
+        let adverts = match (&config.dhcp.mode, &config.dhcp.interface) {
+            (DhcpMode::Full, Some(interface)) => RouterAdverts::start(interface),
+            _ => None,
+        };
         let agent = AgentBoot {
             http_url: config.http_url(),
             tls_url: config.tls_url(),
@@ -94,7 +103,7 @@ impl BootServices {
             kernel_args: config.boot.kernel_args.clone(),
         };
         let router = http::router(Arc::new(BootHttp { files: config.boot.clone(), agent, policy, neighbours }));
-        Ok(Self { dhcp, tftp, listener, router })
+        Ok(Self { dhcp, adverts, tftp, listener, router })
     }
 
     /// Serves until cancelled. When one service fails the others are stopped too: half a boot chain helps nobody.
@@ -108,6 +117,13 @@ impl BootServices {
             let cancel = cancel.clone();
             services.spawn(async move { Ok(dhcp.run(cancel).await?) });
         }
+        if let Some(adverts) = self.adverts {
+            let cancel = cancel.clone();
+            services.spawn(async move {
+                adverts.run(cancel).await;
+                Ok(())
+            });
+        }
         if let Some(tftp) = self.tftp {
             let cancel = cancel.clone();
             services.spawn(async move { Ok(tftp.run(cancel).await?) });
@@ -117,10 +133,10 @@ impl BootServices {
         let mut outcome = Ok(());
         while let Some(ended) = services.join_next().await {
             // The first failure is the cause, later ones its consequence.
-            if let (Err(error), true) = (ended.unwrap_or_else(|e| Err(BootError::Panicked(e))), outcome.is_ok()) {
-                outcome = Err(error);
+            if let Err(error) = ended.unwrap_or_else(|e| Err(BootError::Panicked(e))) {
+                cancel.cancel();
+                outcome = outcome.and(Err(error));
             }
-            cancel.cancel();
         }
         outcome
     }

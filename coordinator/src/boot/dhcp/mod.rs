@@ -163,3 +163,6 @@ impl Standing {
         if self == Self::Stranger { Err(Silence::UnknownMachine) } else { Ok(()) }
     }
 }
+
+#[cfg(test)]
+mod tests;

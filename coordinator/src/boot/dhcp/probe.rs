@@ -15,8 +15,8 @@ use uuid::Uuid;
 use super::DhcpError;
 use super::socket::{CLIENT_PORT, SERVER_PORT, Sharing, open};
 
-/// How long an answer is waited for. dnsmasq pings an address for three seconds before it offers it, which is why an
-/// INFORM is asked too: that is answered at once.
+/// How long an answer is waited for. dnsmasq pings an address for three seconds before it offers it, and answers nothing
+/// else meanwhile; that is why an INFORM is sent first, which it answers at once.
 pub const PROBE_LIMIT: Duration = Duration::from_secs(3);
 /// Asked again after this, in case the first packet was lost (a bridge port may still be learning).
 const REPEAT: Duration = Duration::from_secs(1);
@@ -35,7 +35,7 @@ pub async fn refuse_other_servers(interface: &str, own: Ipv4Addr) -> Result<(), 
     let deadline = Instant::now() + PROBE_LIMIT;
     let mut buffer = [0; 1500];
     loop {
-        for kind in [MessageType::Discover, MessageType::Inform] {
+        for kind in [MessageType::Inform, MessageType::Discover] {
             let packet = question(kind, xid, mac, own).map_err(probe_error)?;
             socket.send_to(&packet, SocketAddr::from((Ipv4Addr::BROADCAST, SERVER_PORT))).await.map_err(probe_error)?;
         }

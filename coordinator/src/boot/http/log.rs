@@ -45,9 +45,11 @@ impl Entry {
     /// Ties the line to the response's body.
     pub(super) fn attach(self, response: Response) -> Response {
         let status = response.status().as_u16();
+        // A file is a stream, whose length only the header tells; hyper reads no further than that.
+        let stated = response.headers().get(header::CONTENT_LENGTH).and_then(|n| n.to_str().ok()?.parse().ok());
         let head = self.method == "HEAD";
         response.map(|inner| {
-            let expected = if head { Some(0) } else { inner.size_hint().exact() };
+            let expected = if head { Some(0) } else { inner.size_hint().exact().or(stated) };
             Body::new(Logged { inner, entry: self, status, expected, bytes: 0, ended: false })
         })
     }

@@ -98,8 +98,8 @@ async fn ipxe(State(shared): State<Arc<BootHttp>>, query: ScriptQueryResult, req
     let Ok(mac) = query.mac.parse::<MacAddr>() else {
         return plain(StatusCode::BAD_REQUEST, format!("mac={:?} is no Ethernet address\n", query.mac));
     };
-    // What iPXE could not fill in is not known, which is no reason to refuse.
-    let uuid = query.uuid.parse::<Uuid>().ok();
+    // What iPXE could not fill in, or the firmware has only a placeholder for, is not known: no reason to refuse.
+    let uuid = query.uuid.parse::<Uuid>().ok().filter(|uuid| !uuid.is_nil() && !uuid.is_max());
     let script = match impostor(&shared, request.extensions().get::<Client>(), mac) {
         Some(real) => {
             tracing::warn!(service = "http", %mac, %real, "a script was asked for from another machine's address");

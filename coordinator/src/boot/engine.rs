@@ -1,0 +1,49 @@
+//! The boot services' view of the engine: the one place where [`BootPolicy`] meets the rest of the coordinator.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use landfall_api::{Document, Kind, MacAddr};
+use uuid::Uuid;
+
+use super::policy::{BootPolicy, Decision, PolicyError, PublicFacts};
+use super::{BootError, BootServices};
+use crate::{engine::BootDecision, state::Coordinator};
+
+#[async_trait]
+impl BootPolicy for Coordinator {
+    async fn decide(&self, mac: MacAddr, smbios_uuid: Option<Uuid>) -> Result<Decision, PolicyError> {
+        match self.engine.boot_decision(mac, smbios_uuid).await {
+            Ok(BootDecision::Unknown) => Ok(Decision::Unknown),
+            Ok(BootDecision::BootDisk { machine }) => Ok(Decision::BootDisk { machine }),
+            Ok(BootDecision::RunAgent { machine, token }) => Ok(Decision::RunAgent { machine, token }),
+            Err(problem) => Err(PolicyError { mac, reason: problem.to_string() }),
+        }
+    }
+
+    async fn known(&self, mac: MacAddr) -> Result<bool, PolicyError> {
+        Ok(self.engine.known_mac(mac).await)
+    }
+
+    async fn machine(&self, mac: MacAddr) -> Result<Option<PublicFacts>, PolicyError> {
+        let Some(name) = self.engine.machine_of_mac(mac) else { return Ok(None) };
+        match self.store.documents().get(Kind::Machine, &name).await {
+            Ok(Some(Document::Machine(machine))) => {
+                Ok(machine.metadata.uid.map(|uid| PublicFacts { name: name.clone(), uid }))
+            }
+            // Deleted between the two questions.
+            Ok(_) => Ok(None),
+            Err(error) => Err(PolicyError { mac, reason: error.to_string() }),
+        }
+    }
+}
+
+/// Binds every boot service of this coordinator; see [`BootServices::start`].
+///
+/// # Errors
+/// [`BootError`] saying which service and why.
+pub async fn start(coordinator: Arc<Coordinator>) -> Result<BootServices, BootError> {
+    let pins = vec![coordinator.pki.ca_pin().to_string()];
+    let config = coordinator.config.clone();
+    BootServices::start(&config, coordinator, pins).await
+}
