@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     API_PATH, ApplyOutcome, EventRecord, Kind, ListMetadata, LogRecord, Problem, ProvisionRequest, WatchType, schema,
+    schema::without_links,
 };
 
 /// The OpenAPI 3.1 document. `version` is the program's that serves it.
@@ -62,6 +63,7 @@ fn components() -> Map<String, Value> {
     generator.subschema_for::<EventRecord>();
     generator.subschema_for::<LogRecord>();
     out.extend(generator.take_definitions(true));
+    out.values_mut().for_each(without_links);
     out
 }
 
@@ -124,7 +126,7 @@ fn collection(kind: Kind, paths: &mut Map<String, Value>) {
             query(
                 "resourceVersion",
                 "integer",
-                "With watch: the revision to go on from, as a list or a line gave it; default: now. 410 if it is no longer kept.",
+                "With watch: the revision to go on from, as a list or a line gave it; without it what is there comes first, as ADDED. 410 if it is no longer kept.",
             ),
         ],
         None,

@@ -20,6 +20,7 @@ pub(crate) struct Schema {
 impl Schema {
     fn made_from<T: JsonSchema>() -> Self {
         let mut root = SchemaGenerator::new(SchemaSettings::draft2020_12()).into_root_schema_for::<T>().to_value();
+        without_links(&mut root);
         let definitions = match root.as_object_mut().and_then(|root| root.remove("$defs")) {
             Some(Value::Object(definitions)) => definitions,
             _ => Map::new(),
@@ -50,6 +51,20 @@ impl Schema {
             map.insert("$defs".into(), Value::Object(self.definitions.clone()));
         }
         root
+    }
+}
+
+/// Descriptions come from doc comments; their links mean something to rustdoc only.
+pub(crate) fn without_links(schema: &mut Value) {
+    match schema {
+        Value::Object(map) => {
+            if let Some(Value::String(text)) = map.get_mut("description") {
+                *text = text.replace("[`crate::", "`").replace("[`", "`").replace("`]", "`");
+            }
+            map.values_mut().for_each(without_links);
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_links),
+        _ => {}
     }
 }
 
@@ -194,6 +209,14 @@ mod tests {
         assert_eq!(retry["anyOf"][1], expression);
         assert_eq!(schema["$defs"]["TemplateSpec"]["properties"]["actions"]["items"]["$ref"], "#/$defs/TemplateAction");
         assert!(schema["$defs"].get("Action").is_none());
+    }
+
+    #[test]
+    fn no_description_holds_a_link_of_rustdocs() {
+        for kind in Kind::ALL {
+            let text = schema(kind).to_string();
+            assert!(!text.contains("[`"), "{kind}");
+        }
     }
 
     #[test]

@@ -334,3 +334,95 @@ impl Rules<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn template(parameters: Value, actions: Value) -> Document {
+        Document::from_value(json!({"apiVersion": crate::API_VERSION, "kind": "Template", "metadata": {"name": "t"},
+            "spec": {"parameters": parameters, "actions": actions}}))
+        .unwrap()
+    }
+
+    fn faults(actions: Value) -> Vec<(String, String)> {
+        let issues = template(json!({"release": {}}), actions).issues();
+        issues.into_iter().map(|issue| (issue.path, issue.hint)).collect()
+    }
+
+    fn write(image: Value) -> Value {
+        json!({"name": "write", "writeImage": {"image": image}})
+    }
+
+    #[test]
+    fn expressions_may_stand_for_any_value_of_an_action() {
+        let actions = json!([
+            {"name": "write", "timeout": "{{ params.release }}", "retry": "{{ params.release }}",
+             "writeImage": {"disk": {"name": "{{ machine.labels.disk }}"},
+                "image": {"url": "http://h/{{ params.release }}", "digest": "{{ params.release }}"}}},
+            {"name": "reboot", "reboot": {}}]);
+        assert_eq!(faults(actions), []);
+    }
+
+    #[test]
+    fn each_fault_of_a_template_is_named_at_its_field() {
+        let digest = format!("sha256:{}", "00".repeat(32));
+        let good = json!({"url": "http://h/i", "digest": digest});
+        for (actions, at) in [
+            (json!([]), "spec.actions"),
+            (json!([{"name": "Write", "reboot": {}}]), "spec.actions[0].name"),
+            (json!([{"name": "{{ params.release }}", "reboot": {}}]), "spec.actions[0].name"),
+            (json!([write(good.clone()), write(good.clone())]), "spec.actions[1].name"),
+            (json!([{"name": "a"}]), "spec.actions[0]"),
+            (json!([{"name": "a", "cloudInit": {}, "reboot": {}}]), "spec.actions[0].reboot"),
+            (json!([{"name": "a", "rebot": {}}]), "spec.actions[0].rebot"),
+            (json!([{"name": "a", "reboot": {}}, write(good.clone())]), "spec.actions[0].reboot"),
+            (json!([{"name": "a", "retry": {"maxAttempts": 0}, "reboot": {}}]), "spec.actions[0].retry.maxAttempts"),
+            (json!([write(json!({"url": "http://h/i"}))]), "spec.actions[0].writeImage.image.digest"),
+            (json!([write(json!({"url": "ftp://h/i", "digest": digest}))]), "spec.actions[0].writeImage.image.url"),
+            (
+                json!([write(json!({"url": "http://h/i", "digest": "sha1:0"}))]),
+                "spec.actions[0].writeImage.image.digest",
+            ),
+            (
+                json!([write(json!({"url": "http://h/{{ params.relase }}", "digest": digest}))]),
+                "spec.actions[0].writeImage.image.url",
+            ),
+            (
+                json!([write(json!({"url": "http://h/{{ nope", "digest": digest}))]),
+                "spec.actions[0].writeImage.image.url",
+            ),
+            (
+                json!([{"name": "w", "writeImage": {"disk": {"colour": "red"}, "image": good}}]),
+                "spec.actions[0].writeImage.disk.colour",
+            ),
+        ] {
+            let faults = faults(actions.clone());
+            assert!(faults.iter().any(|(path, _)| path == at), "{at}: {faults:?} of {actions}");
+        }
+    }
+
+    #[test]
+    fn a_slip_in_a_parameters_name_is_recognised() {
+        let url = json!({"url": "http://h/{{ params.relase }}", "digestWaived": true});
+        let faults = faults(json!([write(url)]));
+        assert!(faults[0].1.starts_with("did you mean \"release\"?"), "{faults:?}");
+    }
+
+    #[test]
+    fn a_group_address_and_a_repeated_one_are_refused() {
+        let machine = |macs: Value| {
+            Document::from_value(json!({"apiVersion": crate::API_VERSION, "kind": "Machine", "metadata": {"name": "m"},
+                "spec": {"identity": {"macs": macs}}}))
+            .unwrap()
+            .validate()
+        };
+        assert!(machine(json!(["52:54:00:00:00:01"])).is_ok());
+        for bad in [json!([]), json!(["01:00:5e:00:00:01"]), json!(["52:54:00:00:00:01", "52-54-00-00-00-01"])] {
+            let problem = machine(bad).unwrap_err();
+            assert!(problem.subject.starts_with("spec.identity.macs"), "{problem}");
+        }
+    }
+}

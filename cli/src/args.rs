@@ -25,9 +25,9 @@ Examples:
   landfall explain template.spec.actions              What can be written in a file
 
 Connection:
-  On the coordinator's own host nothing is needed: its Unix socket is used (as root or the coordinator's user).
-  Elsewhere: --server https://HOST:7443 with --ca, --cert and --key; the coordinator's data directory has the first
-  three in admin/ (ca.pem, admin.pem, admin.key).";
+  On the coordinator's own host nothing is needed: its Unix socket is used, as root or as its user.
+  Elsewhere: --server https://HOST:7443 with --ca, --cert and --key; the first ones are in admin/ of
+  the coordinator's data directory (ca.pem, admin.pem, admin.key).";
 
 /// Landfall's operator command: describe machines, provision them, watch them come ashore.
 #[derive(Debug, Parser)]

@@ -20,15 +20,15 @@ const API: &str = "/apis/landfall.dev/v1alpha1";
 type Seen = Arc<Mutex<Vec<String>>>;
 
 /// The fake, alive until dropped.
-pub struct Fake {
-    pub socket: PathBuf,
-    pub dir: tempfile::TempDir,
+pub(crate) struct Fake {
+    pub(crate) socket: PathBuf,
+    pub(crate) dir: tempfile::TempDir,
     /// What was asked that changes something, in order.
-    pub seen: Seen,
+    pub(crate) seen: Seen,
     _runtime: tokio::runtime::Runtime,
 }
 
-pub fn machine() -> Value {
+pub(crate) fn machine() -> Value {
     json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Machine",
         "metadata": {"name": "node-1", "generation": 1, "resourceVersion": 5, "creationTimestamp": "2026-01-01T00:00:00Z"},
         "spec": {"identity": {"macs": ["52:54:00:00:00:01"]}},
@@ -37,7 +37,7 @@ pub fn machine() -> Value {
              "since": "2026-01-01T00:00:00Z", "observedGeneration": 1}]}})
 }
 
-pub fn run() -> Value {
+pub(crate) fn run() -> Value {
     json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Workflow",
         "metadata": {"name": "node-1-a", "resourceVersion": 6, "creationTimestamp": "2026-01-01T00:00:00Z"},
         "spec": {"machine": "node-1", "template": "mini"},
@@ -108,7 +108,7 @@ async fn logs() -> String {
 }
 
 impl Fake {
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("api.sock");
         let seen = Seen::default();
@@ -127,11 +127,11 @@ impl Fake {
     }
 
     /// The real binary, pointed here.
-    pub fn landfall(&self, args: &[&str]) -> Run {
+    pub(crate) fn landfall(&self, args: &[&str]) -> Run {
         run_landfall(&format!("unix://{}", self.socket.display()), args)
     }
 
-    pub fn file(&self, name: &str, text: &str) -> String {
+    pub(crate) fn file(&self, name: &str, text: &str) -> String {
         let path = self.dir.path().join(name);
         std::fs::write(&path, text).unwrap();
         path.display().to_string()
@@ -139,13 +139,13 @@ impl Fake {
 }
 
 /// What a run of the binary came to.
-pub struct Run {
-    pub code: i32,
-    pub out: String,
-    pub err: String,
+pub(crate) struct Run {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
 }
 
-pub fn run_landfall(server: &str, args: &[&str]) -> Run {
+pub(crate) fn run_landfall(server: &str, args: &[&str]) -> Run {
     let Output { status, stdout, stderr } =
         Command::new(env!("CARGO_BIN_EXE_landfall")).env("LANDFALL_SERVER", server).args(args).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();

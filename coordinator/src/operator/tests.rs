@@ -45,7 +45,8 @@ async fn api() -> Api {
     // Already installed by another test is fine.
     drop(rustls::crypto::ring::default_provider().install_default());
     let dir = tempfile::tempdir().unwrap();
-    let text = format!("data_dir = {:?}\nadvertise = \"127.0.0.1\"\n", dir.path());
+    let boot = "[boot]\nkernel = \"/k\"\ninitramfs = \"/i\"\nbootloaders = \"/b\"\nimages = \"/m\"\n";
+    let text = format!("data_dir = {:?}\nadvertise = \"127.0.0.1\"\n{boot}", dir.path());
     let config: Config = toml::from_str(&text).unwrap();
     let store = Store::memory();
     let pki = Arc::new(Pki::open(dir.path(), "127.0.0.1".parse().unwrap(), Duration::from_secs(3600)).unwrap());

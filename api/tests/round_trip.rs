@@ -1,0 +1,101 @@
+//! Whatever a document says, it says after being written and read again: as JSON, and as YAML through the file reader.
+
+use landfall_api::{Document, Kind};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+fn label() -> impl Strategy<Value = String> {
+    "[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?"
+}
+
+/// Text as people put into labels, hints and descriptions, YAML's own signs included; no `{`, which could begin an expression.
+fn text() -> impl Strategy<Value = String> {
+    "[ -z}~äß✓]{0,20}"
+}
+
+fn duration() -> impl Strategy<Value = String> {
+    (1u32..100_000, prop::sample::select(vec!["ms", "s", "m", "h", "d"])).prop_map(|(n, unit)| format!("{n}{unit}"))
+}
+
+fn action() -> impl Strategy<Value = Value> {
+    let image = ("[a-z0-9/.]{1,20}", any::<[u8; 32]>(), prop::option::of(prop::sample::select(vec!["raw", "zstd"])));
+    let write = image.prop_map(|(path, digest, format)| {
+        let digest: String = digest.iter().map(|b| format!("{b:02x}")).collect();
+        let mut image = json!({"url": format!("http://h/{path}"), "digest": format!("sha256:{digest}")});
+        if let Some(format) = format {
+            image["format"] = format.into();
+        }
+        ("writeImage", json!({"disk": {"name": "vda"}, "image": image}))
+    });
+    let seed =
+        (label(), text()).prop_map(|(host, value)| ("cloudInit", json!({"hostname": host, "userData": {"a": value}})));
+    let what = prop_oneof![write, seed];
+    (what, prop::option::of(duration()), prop::option::of(1u32..100)).prop_map(|((key, spec), timeout, attempts)| {
+        let mut action = json!({ key: spec });
+        if let Some(timeout) = timeout {
+            action["timeout"] = timeout.into();
+        }
+        if let Some(attempts) = attempts {
+            action["retry"] = json!({ "maxAttempts": attempts });
+        }
+        action
+    })
+}
+
+fn document() -> impl Strategy<Value = Value> {
+    let macs = prop::collection::btree_set(any::<[u8; 5]>(), 1..5);
+    let machine =
+        (macs, any::<Option<[u8; 16]>>(), prop::option::of("[A-Za-z0-9]{1,12}[a-z]")).prop_map(|(macs, id, serial)| {
+            let macs: Vec<String> = macs
+                .iter()
+                .map(|m| format!("52:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}", m[0], m[1], m[2], m[3], m[4]))
+                .collect();
+            let mut identity = json!({ "macs": macs });
+            if let Some(id) = id {
+                identity["smbiosUuid"] = uuid::Uuid::from_bytes(id).to_string().into();
+            }
+            if let Some(serial) = serial {
+                identity["serial"] = serial.into();
+            }
+            (Kind::Machine, json!({ "identity": identity }))
+        });
+    let template = (prop::collection::vec(action(), 1..5), text()).prop_map(|(mut actions, about)| {
+        for (i, action) in actions.iter_mut().enumerate() {
+            action["name"] = format!("a{i}").into();
+        }
+        (Kind::Template, json!({ "parameters": {"release": {"description": about}}, "actions": actions }))
+    });
+    let run = (label(), label(), text()).prop_map(|(machine, template, value)| {
+        (Kind::Workflow, json!({ "machine": machine, "template": template, "parameters": {"p": value} }))
+    });
+    (prop_oneof![machine, template, run], label(), prop::collection::btree_map(label(), text(), 0..3)).prop_map(
+        |((kind, spec), name, labels)| {
+            json!({"apiVersion": landfall_api::API_VERSION, "kind": kind, "metadata": {"name": name, "labels": labels}, "spec": spec})
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn a_document_survives_json(tree in document()) {
+        let document = Document::from_value(tree).unwrap();
+        document.validate().unwrap();
+        let again = Document::from_value(serde_json::to_value(&document).unwrap()).unwrap();
+        prop_assert_eq!(again, document);
+    }
+
+    #[test]
+    fn a_document_survives_yaml(tree in document()) {
+        let document = Document::from_value(tree).unwrap();
+        let yaml = serde_saphyr::to_string(&serde_json::to_value(&document).unwrap()).unwrap();
+        let read = Document::from_yaml_str("x.yaml", &yaml);
+        prop_assert!(read.is_ok(), "{:?}\n{yaml}", read.err());
+        prop_assert_eq!(&read.unwrap()[0].document, &document, "{}", yaml);
+    }
+
+    #[test]
+    fn no_text_makes_the_reader_panic(text in "(?s).{0,200}") {
+        // Whether it is taken does not matter here, only that an answer comes.
+        drop(Document::from_yaml_str("x.yaml", &text));
+    }
+}
