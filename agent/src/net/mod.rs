@@ -11,6 +11,7 @@ mod uplink;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
+    path::PathBuf,
     time::Duration,
 };
 
@@ -32,19 +33,21 @@ const PORT_PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) struct Network {
     netlink: Netlink,
     ports: watch::Receiver<Ports>,
+    resolv_conf: PathBuf,
 }
 
 impl Network {
-    /// Starts bringing ports up. `with_virtual`: also those without a device behind them.
+    /// Starts bringing ports up. `with_virtual`: also those without a device behind them. The uplink's name servers are
+    /// written to `resolv_conf`.
     ///
     /// # Errors
     /// The kernel gives no routing socket.
-    pub(crate) fn start(with_virtual: bool) -> io::Result<Self> {
+    pub(crate) fn start(with_virtual: bool, resolv_conf: PathBuf) -> io::Result<Self> {
         let (netlink, changes) = Netlink::open()?;
         let (sender, ports) = watch::channel(Ports::new());
         tokio::spawn(manage(netlink.clone(), changes, sender.clone(), with_virtual));
         tokio::spawn(complain_about_missing_ports(ports.clone()));
-        Ok(Self { netlink, ports })
+        Ok(Self { netlink, ports, resolv_conf })
     }
 
     /// Every port as it is now, and its changes.
@@ -127,7 +130,7 @@ async fn complain_about_missing_ports(mut ports: watch::Receiver<Ports>) {
 /// PCI devices of class 02 (network) that no driver took, as `vendor:device at address`.
 fn driverless_pci_nics() -> Vec<String> {
     let Ok(devices) = fs::read_dir("/sys/bus/pci/devices") else { return Vec::new() };
-    let read = |path: std::path::PathBuf| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    let read = |path: PathBuf| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     devices
         .flatten()
         .map(|d| d.path())

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    hash::BuildHasher,
     time::{Duration, Instant},
 };
 
@@ -96,8 +97,11 @@ impl Task {
         match &mut self.client {
             Some(client) => client.link_returned(now),
             None => {
-                let [a, b, c, d, ..] = *uuid::Uuid::new_v4().as_bytes();
-                self.client = Some(Client::new(self.link.mac, u32::from_be_bytes([a, b, c, d]), now));
+                // Not from the kernel's random source: early in a boot it blocks for seconds, and an exchange number
+                // need only differ from its neighbours'.
+                let random = std::hash::RandomState::new().hash_one(self.link.mac);
+                let [a, b, c, d, ..] = random.to_ne_bytes();
+                self.client = Some(Client::new(self.link.mac, u32::from_ne_bytes([a, b, c, d]), now));
             }
         }
         let mut buffer = [0; 2048];

@@ -8,7 +8,6 @@
 use std::{
     collections::BTreeMap,
     net::{IpAddr, Ipv4Addr, SocketAddr},
-    path::Path,
     time::Duration,
 };
 
@@ -110,8 +109,8 @@ impl Network {
                 tracing::warn!("{name}: {e}");
             }
         }
-        if let Err(e) = write_resolv_conf(Path::new("/etc/resolv.conf"), &lease.nameservers) {
-            tracing::warn!("/etc/resolv.conf: {e}; names in image URLs will not resolve");
+        if let Err(e) = write_resolv_conf(&self.resolv_conf, &lease.nameservers) {
+            tracing::warn!("{}: {e}; names in image URLs will not resolve", self.resolv_conf.display());
         }
         Uplink { index, name, address: lease.address, coordinator, nameservers: lease.nameservers.clone(), routes }
     }

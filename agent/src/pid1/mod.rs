@@ -4,7 +4,7 @@ mod kmsg;
 mod mount;
 mod power;
 
-use std::{convert::Infallible, fs, panic, time::Duration};
+use std::{convert::Infallible, fs, io::Read, panic, time::Duration};
 
 use landfall_session::{Secret, Target};
 
@@ -33,6 +33,7 @@ pub(crate) fn main() -> ! {
         tracing::error!("{complaint}");
     }
     answer_module_requests();
+    stir_randomness();
     loop {
         // PID 1 must not unwind out of main: the kernel would panic. The hook has said why.
         let life = panic::AssertUnwindSafe(|| match crate::runtime() {
@@ -49,7 +50,7 @@ async fn supervise(tail: &Tail) -> Infallible {
     tokio::spawn(power::reap_children());
     let drivers = tokio::spawn(load_drivers());
     let network = loop {
-        match Network::start(false) {
+        match Network::start(false, "/etc/resolv.conf".into()) {
             Ok(network) => break network,
             Err(e) => tracing::error!("no routing socket ({e}): this kernel has no network; trying again"),
         }
@@ -122,6 +123,17 @@ async fn load_drivers() {
         Ok(Err(e)) => tracing::warn!("no drivers: {e}"),
         Err(e) => tracing::error!("no drivers: {e}"),
     }
+}
+
+/// The kernel starts gathering randomness of its own only when somebody waits for it, and takes seconds on machines
+/// without a source in hardware. Waiting from the first moment on hides that behind drivers and DHCP; the agent's key
+/// needs it.
+fn stir_randomness() {
+    std::thread::spawn(|| {
+        let mut byte = [0];
+        // Whoever needs randomness waits for it and says so; this only begins it.
+        fs::File::open("/dev/random").and_then(|mut file| file.read_exact(&mut byte)).unwrap_or_default();
+    });
 }
 
 /// The kernel asks user space for modules by starting /sbin/modprobe: that is the agent too.

@@ -71,7 +71,7 @@ pub(crate) enum Answer {
 impl Answer {
     /// Reads a datagram. `None`: it is not DHCP, not for `mac` and `xid`, or of no use (a ProxyDHCP offer lends nothing).
     pub(crate) fn parse(datagram: &[u8], mac: MacAddr, xid: u32) -> Option<Self> {
-        let message = Message::decode(&mut Decoder::new(datagram)).ok()?;
+        let message = Message::decode(&mut Decoder::new(&well_formed(datagram)?)).ok()?;
         if message.opcode() != Opcode::BootReply || message.xid() != xid || message.chaddr() != mac.0.as_slice() {
             return None;
         }
@@ -88,6 +88,52 @@ impl Answer {
             _ => None,
         }
     }
+}
+
+/// The datagram with only those options that are used here, and of those only the ones whose length fits their type.
+/// dhcproto 0.15 does not hold options to their stated lengths and has assertions on some: whoever is on the LAN could
+/// end the port's task with one datagram.
+fn well_formed(datagram: &[u8]) -> Option<Vec<u8>> {
+    /// Fixed fields (RFC 2131, 2) and magic cookie (RFC 2132, 2).
+    const FIXED: usize = 236;
+    const COOKIE: [u8; 4] = [99, 130, 83, 99];
+    const PAD: u8 = 0;
+    const END: u8 = 255;
+    let (head, mut rest) = datagram.split_at_checked(FIXED + COOKIE.len())?;
+    if head[FIXED..] != COOKIE {
+        return None;
+    }
+    let mut out = head.to_vec();
+    while let [code, tail @ ..] = rest {
+        match *code {
+            PAD => rest = tail,
+            END => break,
+            code => {
+                let (length, tail) = tail.split_first()?;
+                let (value, tail) = tail.split_at_checked((*length).into())?;
+                let fits = match code {
+                    // Subnet mask, lease time, server, T1, T2.
+                    1 | 51 | 54 | 58 | 59 => value.len() == 4,
+                    // Routers and name servers.
+                    3 | 6 => !value.is_empty() && value.len() % 4 == 0,
+                    // MTU.
+                    26 => value.len() == 2,
+                    // Message type.
+                    53 => value.len() == 1,
+                    // Message, classless routes.
+                    56 | 121 => true,
+                    _ => false,
+                };
+                if fits {
+                    out.extend_from_slice(&[code, *length]);
+                    out.extend_from_slice(value);
+                }
+                rest = tail;
+            }
+        }
+    }
+    out.push(END);
+    Some(out)
 }
 
 fn server(message: &Message) -> Option<Ipv4Addr> {
@@ -195,10 +241,34 @@ mod tests {
         assert_eq!(prefix_of(Ipv4Addr::UNSPECIFIED), None);
     }
 
+    #[test]
+    fn an_option_of_a_wrong_length_is_passed_over_and_the_rest_is_read() {
+        let mut datagram = vec![2, 1, 6, 0];
+        datagram.resize(236, 0);
+        datagram[16..20].copy_from_slice(&[10, 0, 0, 9]);
+        // 153 (bulk lease query's base time) of one byte is what dhcproto asserts on.
+        datagram
+            .extend_from_slice(&[99, 130, 83, 99, 53, 1, 2, 153, 1, 7, 1, 3, 255, 255, 255, 54, 4, 10, 0, 0, 1, 255]);
+        let answer = Answer::parse(&datagram, MacAddr([0; 6]), 0);
+        let Some(Answer::Offer(lease)) = answer else { panic!("{answer:?}") };
+        assert_eq!((lease.server, lease.prefix), (Ipv4Addr::new(10, 0, 0, 1), 8));
+        datagram.truncate(datagram.len() - 4);
+        assert_eq!(Answer::parse(&datagram, MacAddr([0; 6]), 0), None, "cut short inside an option");
+    }
+
     proptest! {
         #[test]
         fn no_datagram_makes_the_parser_panic(bytes in proptest::collection::vec(any::<u8>(), 0..700)) {
             Answer::parse(&bytes, MacAddr([0; 6]), 0);
+        }
+
+        #[test]
+        fn no_options_make_the_parser_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let mut datagram = vec![2, 1, 6, 0];
+            datagram.resize(236, 0);
+            datagram.extend_from_slice(&[99, 130, 83, 99, 53, 1, 2]);
+            datagram.extend_from_slice(&bytes);
+            Answer::parse(&datagram, MacAddr([0; 6]), 0);
         }
 
         #[test]
