@@ -121,15 +121,12 @@ impl Page<'_> {
         }
         self.receipts(machine)?;
         if let Some(name) = &status.workflow {
-            match client.get(Kind::Workflow, name).await {
-                Ok(Document::Workflow(run)) => {
-                    self.heading(&format!("Workflow {name}"))?;
-                    self.phase(&table::workflow_phase(&run))?;
-                    self.actions(&run)?;
-                    self.problem(run.status.as_ref().and_then(|s| s.problem.as_ref()))?;
-                }
-                // It may have been deleted since; the machine's page is whole without it.
-                Ok(_) | Err(_) => {}
+            // It may have been deleted since; the machine's page is whole without it.
+            if let Ok(Document::Workflow(run)) = client.get(Kind::Workflow, name).await {
+                self.heading(&format!("Workflow {name}"))?;
+                self.phase(&table::workflow_phase(&run))?;
+                self.actions(&run)?;
+                self.problem(run.status.as_ref().and_then(|s| s.problem.as_ref()))?;
             }
         }
         Ok(())
