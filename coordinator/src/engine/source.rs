@@ -41,7 +41,7 @@ impl HttpSources {
     /// # Errors
     /// [`Problem`] if TLS cannot be set up.
     pub fn new() -> Result<Self, Problem> {
-        let client = Client::builder().connect_timeout(LIMIT).timeout(LIMIT).build();
+        let client = Client::builder().no_proxy().connect_timeout(LIMIT).timeout(LIMIT).build();
         client.map(Self).map_err(super::drive::internal)
     }
 

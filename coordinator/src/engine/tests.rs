@@ -165,8 +165,7 @@ impl Agent<'_> {
             *seq += 1;
             *seq
         };
-        let record =
-            EventRecord { workflow_uid: run, action_index, attempt, seq, time: Timestamp::UNIX_EPOCH, body };
+        let record = EventRecord { workflow_uid: run, action_index, attempt, seq, time: Timestamp::UNIX_EPOCH, body };
         self.world.engine.agent_events(self.uid, self.opened.epoch, vec![record]).await
     }
 

@@ -196,10 +196,8 @@ fn a_late_phone_home_is_noted_and_leaves_the_failed_run_failed() {
 #[test]
 fn without_phone_home_the_reboot_is_the_end() {
     let mut story = Story::new();
-    story.state.actions[1].action = serde_json::from_value(
-        json!({"name": "seed", "cloudInit": {"phoneHome": {"enabled": false}}}),
-    )
-    .unwrap();
+    story.state.actions[1].action =
+        serde_json::from_value(json!({"name": "seed", "cloudInit": {"phoneHome": {"enabled": false}}})).unwrap();
     story.then(connected(1, vec![]));
     for index in 0..3 {
         story.then(report(1, index, 1, finished(index)));
@@ -257,11 +255,8 @@ fn an_action_that_never_ends_stops_at_its_deadline_and_says_what_it_waited_for()
 }
 
 fn any_event() -> impl Strategy<Value = (i64, Event)> {
-    let receipts = prop_oneof![
-        Just(vec![]),
-        Just(vec![receipt(ReceiptState::Intent)]),
-        Just(vec![receipt(ReceiptState::Done)]),
-    ];
+    let receipts =
+        prop_oneof![Just(vec![]), Just(vec![receipt(ReceiptState::Intent)]), Just(vec![receipt(ReceiptState::Done)]),];
     let body = |index: u32| {
         prop_oneof![
             3 => Just(EventBody::Started),

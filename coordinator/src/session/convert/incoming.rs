@@ -50,7 +50,7 @@ fn identity(wire: Option<v1::Identity>) -> Result<Identity, ConvertError> {
 ///
 /// # Errors
 /// [`ConvertError`] naming the field; a proof of a kind that is not taken here is one.
-pub fn enroll(wire: v1::EnrollRequest) -> Result<EnrollRequest, ConvertError> {
+pub(crate) fn enroll(wire: v1::EnrollRequest) -> Result<EnrollRequest, ConvertError> {
     use v1::enroll_request::Proof as Wire;
     let proof = match wire.proof {
         Some(Wire::BootToken(token)) => Proof::BootToken(token.token),
@@ -112,7 +112,7 @@ fn disk_receipt(wire: v1::DiskReceipt) -> Result<DiskReceipt, ConvertError> {
 ///
 /// # Errors
 /// [`ConvertError`] naming the field.
-pub fn hello(wire: v1::Hello, address: String) -> Result<Hello, ConvertError> {
+pub(crate) fn hello(wire: v1::Hello, address: String) -> Result<Hello, ConvertError> {
     let running = wire
         .running
         .map(|wire| {
@@ -140,7 +140,7 @@ pub fn hello(wire: v1::Hello, address: String) -> Result<Hello, ConvertError> {
 ///
 /// # Errors
 /// [`ConvertError`] if they are not landfall-api's `MachineFacts`.
-pub fn facts(wire: &v1::Facts) -> Result<MachineFacts, ConvertError> {
+pub(crate) fn facts(wire: &v1::Facts) -> Result<MachineFacts, ConvertError> {
     serde_json::from_str(&wire.json).map_err(|error| ConvertError::new("facts", error))
 }
 
@@ -159,7 +159,7 @@ fn problem(wire: v1::Problem) -> Problem {
 ///
 /// # Errors
 /// [`ConvertError`] naming the field; numbers that count from 1 and are 0 are one.
-pub fn event(wire: v1::Event) -> Result<EventRecord, ConvertError> {
+pub(crate) fn event(wire: v1::Event) -> Result<EventRecord, ConvertError> {
     use v1::event::Event as Wire;
     if wire.attempt == 0 {
         return Err(ConvertError::new("event.attempt", "attempts count from 1"));
@@ -207,7 +207,7 @@ fn result(wire: v1::ActionFinished) -> Result<ActionResult, ConvertError> {
 
 /// One message of the telemetry stream.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Telemetry {
+pub(crate) enum Telemetry {
     /// How far the attempt got.
     Progress {
         /// The run.
@@ -232,7 +232,7 @@ pub enum Telemetry {
 ///
 /// # Errors
 /// [`ConvertError`] naming the field.
-pub fn telemetry(wire: v1::TelemetryRequest) -> Result<Telemetry, ConvertError> {
+pub(crate) fn telemetry(wire: v1::TelemetryRequest) -> Result<Telemetry, ConvertError> {
     use v1::telemetry_request::Item;
     let workflow_uid = uuid("telemetry.workflow_uid", &wire.workflow_uid)?;
     let (action_index, attempt) = (wire.action_index, wire.attempt);

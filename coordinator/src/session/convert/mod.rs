@@ -5,15 +5,15 @@
 mod incoming;
 mod outgoing;
 
-pub use incoming::{Telemetry, enroll, event, facts, hello, telemetry};
-pub use outgoing::{enrolled, problem_to_wire, refused, response, timestamp_to_wire, versions, welcome};
+pub(crate) use incoming::{Telemetry, enroll, event, facts, hello, telemetry};
+pub(crate) use outgoing::{enrolled, problem_to_wire, refused, response, welcome};
 
 use landfall_api::{ErrorCode, Problem};
 
 /// A message from an agent that makes no sense to this coordinator.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the agent's {field} makes no sense: {what}")]
-pub struct ConvertError {
+pub(crate) struct ConvertError {
     field: &'static str,
     what: String,
 }

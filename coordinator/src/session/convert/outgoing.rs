@@ -12,12 +12,12 @@ use crate::{
 };
 
 /// This coordinator's versions.
-pub fn versions() -> v1::Versions {
+pub(crate) fn versions() -> v1::Versions {
     v1::Versions { software: env!("CARGO_PKG_VERSION").to_owned(), protocol: PROTOCOL }
 }
 
 /// A moment.
-pub fn timestamp_to_wire(at: Timestamp) -> prost_types::Timestamp {
+pub(crate) fn timestamp_to_wire(at: Timestamp) -> prost_types::Timestamp {
     // The wire counts nanoseconds forward from the second, jiff towards zero.
     let nanos = at.as_nanosecond();
     let seconds = i64::try_from(nanos.div_euclid(1_000_000_000)).unwrap_or(0);
@@ -30,7 +30,7 @@ fn duration(span: Duration) -> prost_types::Duration {
 }
 
 /// A failure.
-pub fn problem_to_wire(problem: Problem) -> v1::Problem {
+pub(crate) fn problem_to_wire(problem: Problem) -> v1::Problem {
     v1::Problem {
         code: problem.code.as_str().to_owned(),
         message: problem.message,
@@ -42,7 +42,7 @@ pub fn problem_to_wire(problem: Problem) -> v1::Problem {
 }
 
 /// The answer to Enroll.
-pub fn enrolled(enrolled: Enrolled) -> v1::EnrollResponse {
+pub(crate) fn enrolled(enrolled: Enrolled) -> v1::EnrollResponse {
     v1::EnrollResponse {
         coordinator_time: Some(timestamp_to_wire(enrolled.time)),
         outcome: Some(v1::enroll_response::Outcome::Credentials(v1::Credentials {
@@ -54,7 +54,7 @@ pub fn enrolled(enrolled: Enrolled) -> v1::EnrollResponse {
 }
 
 /// The first answer of an accepted session.
-pub fn welcome(epoch: u64, now: Timestamp, heartbeat: Duration) -> v1::SessionResponse {
+pub(crate) fn welcome(epoch: u64, now: Timestamp, heartbeat: Duration) -> v1::SessionResponse {
     wrap(v1::session_response::Message::Welcome(v1::Welcome {
         epoch,
         time: Some(timestamp_to_wire(now)),
@@ -64,7 +64,7 @@ pub fn welcome(epoch: u64, now: Timestamp, heartbeat: Duration) -> v1::SessionRe
 }
 
 /// The only answer of a session that is not accepted.
-pub fn refused(refusal: Refusal) -> v1::SessionResponse {
+pub(crate) fn refused(refusal: Refusal) -> v1::SessionResponse {
     wrap(v1::session_response::Message::Refused(v1::Refused {
         problem: Some(problem_to_wire(refusal.problem)),
         retry_after: refusal.retry_after.map(duration),
@@ -72,7 +72,7 @@ pub fn refused(refusal: Refusal) -> v1::SessionResponse {
 }
 
 /// Anything the engine tells a connected agent.
-pub fn response(message: ToAgent) -> v1::SessionResponse {
+pub(crate) fn response(message: ToAgent) -> v1::SessionResponse {
     use v1::session_response::Message;
     wrap(match message {
         ToAgent::Assign(assigned) => Message::Assignment(assignment(*assigned)),

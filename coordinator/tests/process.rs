@@ -1,0 +1,275 @@
+//! The real coordinator process with the agent's real session library: an install over loopback, with the coordinator
+//! killed in the middle of it.
+
+use std::{
+    io::{BufRead as _, BufReader},
+    net::{TcpListener, TcpStream},
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    process::{Child, ChildStderr, Command, Stdio},
+    sync::Arc,
+    time::Duration,
+};
+
+use landfall_api::{DiskId, DiskReceipt, MachineFacts, Receipt, ReceiptState};
+use landfall_session::{
+    ActionKind, ActionRef, ActionResult, AgentKey, Assignment, EventKind, Host, Identity, Instruction, PhoneHomeReport,
+    Proof, Secret, Session, SessionConfig, SessionHandle, Target, Vitals, WriteImageResult, boot_time, enroll,
+    https_client, phone_home,
+};
+use serde_json::{Value, json};
+use tokio::{sync::mpsc, time::timeout};
+
+/// Generous: a loaded machine is not a failure.
+const LIMIT: Duration = Duration::from_secs(120);
+const MAC: &str = "52:54:00:00:00:01";
+const API: &str = "/apis/landfall.dev/v1alpha1";
+
+/// The process; killed when dropped.
+struct Coordinator {
+    child: Child,
+    // Held open: a closed pipe would make its next log line fail.
+    _log: BufReader<ChildStderr>,
+}
+
+impl Coordinator {
+    fn start(config: &Path) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_landfall-coordinator"))
+            .args(["--config".as_ref(), config.as_os_str()])
+            .env("RUST_LOG", "info")
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let mut said = String::new();
+        while !said.lines().last().is_some_and(|line| line.contains(" ready ")) {
+            assert_ne!(log.read_line(&mut said).unwrap(), 0, "it ended before it was ready:\n{said}");
+        }
+        Self { child, _log: log }
+    }
+}
+
+impl Drop for Coordinator {
+    fn drop(&mut self) {
+        // SIGKILL: nothing is tidied up, as in a crash.
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+struct Site {
+    dir: tempfile::TempDir,
+    http: u16,
+}
+
+impl Site {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let (http, tls) = (free(), free());
+        for file in ["vmlinuz", "initramfs", "images/os.zst"] {
+            let path = dir.path().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, b"content").unwrap();
+        }
+        let at = dir.path().display();
+        let config = format!(
+            "data_dir = \"{at}/data\"\nadvertise = \"127.0.0.1\"\n\
+             [http]\nlisten = \"127.0.0.1:{http}\"\n[tls]\nlisten = \"127.0.0.1:{tls}\"\n[tftp]\nenabled = false\n\
+             [boot]\nkernel = \"{at}/vmlinuz\"\ninitramfs = \"{at}/initramfs\"\nimages = \"{at}/images\"\n\
+             [limits]\nheartbeat = \"1s\"\n"
+        );
+        std::fs::write(dir.path().join("c.toml"), config).unwrap();
+        Self { dir, http }
+    }
+    fn config(&self) -> PathBuf {
+        self.dir.path().join("c.toml")
+    }
+    /// As `landfall` does, over the Unix socket.
+    fn api(&self, method: &str, path: &str, body: &Value) -> Value {
+        let socket = UnixStream::connect(self.dir.path().join("data/api.sock")).unwrap();
+        let (status, answer) = request(socket, method, &format!("{API}{path}"), &body.to_string());
+        assert!((200..300).contains(&status), "{method} {path}: {status} {answer}");
+        serde_json::from_str(&answer).unwrap()
+    }
+    /// The machine's boot script.
+    fn script(&self) -> String {
+        let stream = TcpStream::connect(("127.0.0.1", self.http)).unwrap();
+        request(stream, "GET", &format!("/boot/ipxe?mac={MAC}"), "").1
+    }
+}
+
+fn request(mut stream: impl std::io::Read + std::io::Write, method: &str, path: &str, body: &str) -> (u16, String) {
+    let length = body.len();
+    write!(
+        stream,
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n\
+         Content-Length: {length}\r\n\r\n{body}"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+/// The word after `name` on the script's kernel command line.
+fn word(script: &str, name: &str) -> String {
+    let at = script.find(name).unwrap_or_else(|| panic!("no {name} in {script}"));
+    script[at + name.len()..].split_whitespace().next().unwrap().to_owned()
+}
+
+struct Computer;
+
+impl Host for Computer {
+    fn disks(&self) -> Vec<DiskId> {
+        vec![disk()]
+    }
+    fn receipts(&self) -> Vec<DiskReceipt> {
+        vec![]
+    }
+    fn facts(&self) -> MachineFacts {
+        MachineFacts { memory_bytes: 512 << 20, ..MachineFacts::default() }
+    }
+    fn vitals(&self) -> Vitals {
+        Vitals { uptime: boot_time(), peak_rss_bytes: 1 << 20 }
+    }
+}
+
+fn disk() -> DiskId {
+    DiskId { serial: "D1".into(), size_bytes: 1 << 30, ..DiskId::default() }
+}
+
+async fn agent(script: &str) -> (SessionHandle, mpsc::Receiver<Instruction>, Target) {
+    let pins = vec![word(script, "landfall.ca=").parse().unwrap()];
+    let target = Target::new(&word(script, "landfall.coordinator="), pins).unwrap();
+    let identity = Identity { macs: vec![MAC.parse().unwrap()], ..Identity::default() };
+    let (key, proof) = (AgentKey::generate().unwrap(), Proof::BootToken(Secret::new(word(script, "landfall.token="))));
+    let enrolled = enroll(&target, "0.1.0", &identity, "boot-1", &proof, &key).await.unwrap();
+    assert_eq!(enrolled.machine_name, "m1");
+    let config = SessionConfig {
+        target: target.clone(),
+        credentials: enrolled.credentials,
+        software: "0.1.0".into(),
+        identity,
+        boot_id: "boot-1".into(),
+        enrolled_at: boot_time(),
+    };
+    let (handle, instructions) = Session::start(config, Arc::new(Computer));
+    (handle, instructions, target)
+}
+
+async fn assigned(instructions: &mut mpsc::Receiver<Instruction>) -> Box<Assignment> {
+    match timeout(LIMIT, instructions.recv()).await.unwrap().unwrap() {
+        Instruction::Assign { assignment, .. } => assignment,
+        other => panic!("an assignment was expected, not {other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_install_outlives_a_killed_coordinator_and_ends_with_the_phone_home() {
+    // Already installed by another test is fine.
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let site = Site::new();
+    let coordinator = Coordinator::start(&site.config());
+    let kind = |kind, name, spec| json!({"apiVersion": "landfall.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec});
+    let url = format!("http://127.0.0.1:{}/images/os.zst", site.http);
+    let actions = json!([
+        {"name": "write", "writeImage": {"image": {"url": url, "digest": format!("sha256:{}", "0a".repeat(32))}}},
+        {"name": "seed", "cloudInit": {}},
+        {"name": "restart", "reboot": {}},
+    ]);
+    site.api("POST", "/apply", &kind("Machine", "m1", json!({"identity": {"macs": [MAC]}})));
+    site.api("POST", "/apply", &kind("Template", "os", json!({"actions": actions})));
+    let run = site.api("POST", "/machines/m1/provision", &json!({"template": "os"}));
+    let name = run["metadata"]["name"].as_str().unwrap().to_owned();
+
+    let (handle, mut instructions, target) = agent(&site.script()).await;
+    let assignment = assigned(&mut instructions).await;
+    assert_eq!((assignment.start_index, assignment.start_attempt), (0, 1));
+    let action = |index| ActionRef { workflow_uid: assignment.workflow_uid, action_index: index, attempt: 1 };
+    handle.report(action(0), EventKind::Started).await.unwrap();
+    handle.flush(LIMIT).await.unwrap();
+
+    // Killed in mid-write; the agent goes on, and finishes the write while nobody listens.
+    drop(coordinator);
+    let done = done_receipt(&assignment);
+    let result = WriteImageResult {
+        receipt: Some(done.clone()),
+        written: true,
+        stored_bytes: 7,
+        raw_bytes: 7,
+        written_bytes: 7,
+        elapsed: Duration::from_secs(1),
+    };
+    handle.report(action(0), EventKind::ReceiptWritten(done)).await.unwrap();
+    handle.report(action(0), EventKind::Finished(ActionResult::WriteImage(result))).await.unwrap();
+
+    let coordinator = Coordinator::start(&site.config());
+    handle.report(action(1), EventKind::Started).await.unwrap();
+    handle
+        .report(action(1), EventKind::Finished(ActionResult::CloudInit { root_device: "vda1".into() }))
+        .await
+        .unwrap();
+    handle.report(action(2), EventKind::Started).await.unwrap();
+    handle.report(action(2), EventKind::Finished(ActionResult::Reboot)).await.unwrap();
+    handle.flush(LIMIT).await.unwrap();
+    let run = site.api("GET", &format!("/workflows/{name}"), &Value::Null);
+    assert_eq!(run["status"]["phase"], "Rebooting", "{run:#}");
+    for action in run["status"]["actions"].as_array().unwrap() {
+        assert_eq!((&action["state"], &action["attempt"]), (&json!("Succeeded"), &json!(1)), "{run:#}");
+    }
+    // Nothing was ordered a second time.
+    assert!(!matches!(instructions.try_recv(), Ok(Instruction::Assign { .. })));
+    assert!(!site.script().contains("landfall.token="), "what was installed is to start");
+
+    let ActionKind::CloudInit(seed) = &assignment.actions[1].kind else { panic!("a seed") };
+    let unit = seed.phone_home.as_ref().unwrap();
+    let client = https_client(target.pins()).unwrap();
+    phone_home(&client, &unit.url, &unit.bearer_token, &PhoneHomeReport::default()).await.unwrap();
+    let forged = Secret::new(format!("{}.00", assignment.workflow_uid));
+    assert!(!phone_home(&client, &unit.url, &forged, &PhoneHomeReport::default()).await.unwrap_err().retryable);
+    let machine = site.api("GET", "/machines/m1", &Value::Null);
+    assert_eq!(machine["status"]["phase"], "Provisioned", "{machine:#}");
+    assert_eq!(machine["status"]["facts"]["memoryBytes"], 512 << 20);
+    drop(coordinator);
+}
+
+fn done_receipt(assignment: &Assignment) -> DiskReceipt {
+    let receipt = Receipt {
+        machine_uid: assignment.machine_uid,
+        workflow_uid: assignment.workflow_uid,
+        workflow_name: assignment.workflow_name.clone(),
+        generation: assignment.generation,
+        action_index: 0,
+        image_digest: None,
+        state: ReceiptState::Done,
+        written_at: jiff::Timestamp::UNIX_EPOCH,
+    };
+    DiskReceipt { disk: disk(), receipt }
+}
+
+#[test]
+fn a_second_coordinator_on_the_same_data_is_refused_and_says_so() {
+    let site = Site::new();
+    let _first = Coordinator::start(&site.config());
+    let second = Command::new(env!("CARGO_BIN_EXE_landfall-coordinator"))
+        .args(["--config".as_ref(), site.config().as_os_str()])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(second.stderr).unwrap();
+    assert!(!second.status.success() && said.contains("in use by another process"), "{said}");
+}
+
+#[test]
+fn check_names_what_is_missing() {
+    let site = Site::new();
+    let check = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_landfall-coordinator"));
+        command.args(["--check".as_ref(), "--config".as_ref(), site.config().as_os_str()]).output().unwrap()
+    };
+    assert!(check().status.success());
+    std::fs::remove_file(site.dir.path().join("vmlinuz")).unwrap();
+    let said = String::from_utf8(check().stderr).unwrap();
+    assert!(said.contains("boot.kernel") && said.contains("vmlinuz"), "{said}");
+}
