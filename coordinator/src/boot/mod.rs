@@ -24,6 +24,7 @@ use self::{
     dhcp::{DhcpError, service::DhcpService},
     http::{
         BootHttp,
+        own_ipxe::OwnIpxe,
         script::{AgentBoot, KernelArgsError, check_kernel_args},
     },
     neighbours::Neighbours,
@@ -91,6 +92,7 @@ impl BootServices {
         if let Some(leases) = dhcp.as_ref().and_then(DhcpService::leases) {
             neighbours.learn(leases);
         }
+        let own_ipxe = OwnIpxe::new(tftp.as_ref().map(|_| config.advertise));
         // Where somebody else runs the network, somebody else runs its IPv6 too.
         let adverts = match (&config.dhcp.mode, &config.dhcp.interface) {
             (DhcpMode::Full, Some(interface)) => RouterAdverts::start(interface),
@@ -102,7 +104,8 @@ impl BootServices {
             ca_pins,
             kernel_args: config.boot.kernel_args.clone(),
         };
-        let router = http::router(Arc::new(BootHttp { files: config.boot.clone(), agent, policy, neighbours }));
+        let router =
+            http::router(Arc::new(BootHttp { files: config.boot.clone(), agent, policy, neighbours, own_ipxe }));
         Ok(Self { dhcp, adverts, tftp, listener, router })
     }
 

@@ -40,10 +40,12 @@ impl BootServer {
         format!("http://{}:{}", self.address, self.http_port)
     }
 
-    /// Where iPXE fetches the script for one machine. iPXE itself fills in `${uuid}`: it knows the byte order that its
-    /// SMBIOS has, which option 97 does not tell.
+    /// Where iPXE fetches the script for one machine. iPXE itself fills in what stands in `${…}`: the UUID, because it
+    /// knows the byte order that its SMBIOS has, which option 97 does not tell; platform and driver, because they show
+    /// whether this iPXE came from us or from a ROM. At most 112 bytes, with the longest address and port.
     pub fn script_url(&self, mac: MacAddr) -> String {
-        format!("{}/boot/ipxe?mac={mac}&uuid=${{uuid}}", self.base_url())
+        let filled_in = "uuid=${uuid}&platform=${platform}&chip=${netX/chip}";
+        format!("{}/boot/ipxe?mac={mac}&{filled_in}", self.base_url())
     }
 
     /// The file for this client.

@@ -90,7 +90,8 @@ fn raw(reply: &Reply, code: u8) -> Option<Vec<u8>> {
     message.opts().find(|o| u8::from(o.code()) == code).map(|o| o.data().to_vec())
 }
 
-const SCRIPT: &str = "http://10.77.0.1:7480/boot/ipxe?mac=52:54:00:00:00:01&uuid=${uuid}";
+const SCRIPT: &str =
+    "http://10.77.0.1:7480/boot/ipxe?mac=52:54:00:00:00:01&uuid=${uuid}&platform=${platform}&chip=${netX/chip}";
 
 #[test]
 fn each_firmware_is_sent_to_its_own_loader() {

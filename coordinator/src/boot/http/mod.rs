@@ -11,6 +11,7 @@
 
 pub mod file;
 pub mod metadata;
+pub mod own_ipxe;
 pub mod range;
 pub mod script;
 pub mod serve;
@@ -38,6 +39,7 @@ use uuid::Uuid;
 
 use self::file::{plain, respond};
 use self::metadata::Asker;
+use self::own_ipxe::OwnIpxe;
 use self::script::AgentBoot;
 use super::neighbours::Neighbours;
 use super::policy::BootPolicy;
@@ -61,6 +63,8 @@ pub struct BootHttp {
     pub policy: Arc<dyn BootPolicy>,
     /// Who is behind an address.
     pub neighbours: Neighbours,
+    /// Whom to give our own iPXE first.
+    pub own_ipxe: OwnIpxe,
 }
 
 /// The routes. Serve them with [`serve::serve`], which fills in [`Client`].
@@ -87,6 +91,10 @@ struct ScriptQuery {
     mac: String,
     #[serde(default)]
     uuid: String,
+    #[serde(default)]
+    platform: String,
+    #[serde(default)]
+    chip: String,
 }
 
 type ScriptQueryResult = Result<Query<ScriptQuery>, QueryRejection>;
@@ -100,6 +108,11 @@ async fn ipxe(State(shared): State<Arc<BootHttp>>, query: ScriptQueryResult, req
     };
     // What iPXE could not fill in, or the firmware has only a placeholder for, is not known: no reason to refuse.
     let uuid = query.uuid.parse::<Uuid>().ok().filter(|uuid| !uuid.is_nil() && !uuid.is_max());
+    if let Some(loader) = shared.own_ipxe.loader_for(mac, &query.platform, &query.chip) {
+        let AgentBoot { http_url, .. } = &shared.agent;
+        let again = format!("{http_url}/boot/ipxe?mac={mac}&uuid={}", query.uuid);
+        return plain(StatusCode::OK, script::load_own_ipxe(&loader, &again));
+    }
     let script = match impostor(&shared, request.extensions().get::<Client>(), mac) {
         Some(real) => {
             tracing::warn!(service = "http", %mac, %real, "a script was asked for from another machine's address");

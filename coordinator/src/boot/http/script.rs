@@ -65,6 +65,20 @@ pub fn render(decision: &Decision, mac: MacAddr, boot: &AgentBoot) -> String {
     }
 }
 
+/// A script for an iPXE that is not ours: load ours, and if that fails go on without it. `again` is where the machine's
+/// own script is.
+pub fn load_own_ipxe(loader: &str, again: &str) -> String {
+    format!(
+        "#!ipxe
+echo Landfall: this iPXE came with the network card: loading {loader}
+chain --autofree {loader} || goto without
+:without
+echo Landfall: going on with the network card's own.
+chain --autofree {again} || goto disk
+{TO_DISK}"
+    )
+}
+
 /// A script that only says why, and leaves to the own disk.
 pub fn to_disk(why: &str) -> String {
     format!("#!ipxe\necho Landfall: {why}\n{TO_DISK}")

@@ -65,6 +65,7 @@ impl Site {
             },
             policy: Arc::new(Table(table)),
             neighbours: Neighbours::default(),
+            own_ipxe: OwnIpxe::new(Some(Ipv4Addr::new(10, 77, 0, 1))),
         };
         Self { directory, router: router(Arc::new(shared)) }
     }
@@ -163,6 +164,23 @@ async fn scripts_follow_the_decision_and_a_fault_leads_to_the_own_disk() {
     for bad in ["/boot/ipxe", "/boot/ipxe?mac=", "/boot/ipxe?mac=1:2"] {
         assert_eq!(site.ask("GET", bad, &[]).await.0, StatusCode::BAD_REQUEST, "{bad}");
     }
+}
+
+#[tokio::test]
+async fn a_network_cards_own_ipxe_gets_ours_once() {
+    let site = Site::new();
+    let rom = "/boot/ipxe?mac=52:54:00:00:00:01&uuid=&platform=pcbios&chip=virtio-net";
+    let (_, _, first) = site.ask("GET", rom, &[]).await;
+    assert!(
+        first.contains("chain --autofree tftp://10.77.0.1/undionly.kpxe ||") && !first.contains("token"),
+        "{first}"
+    );
+    let ours = rom.replace("virtio-net", "undionly");
+    assert!(site.ask("GET", &ours, &[]).await.2.contains("landfall.token=t0ken"));
+    // The next power-on.
+    assert!(site.ask("GET", rom, &[]).await.2.contains("undionly.kpxe"));
+    // A loader that still calls itself something else must not go round for ever.
+    assert!(site.ask("GET", rom, &[]).await.2.contains("landfall.token=t0ken"));
 }
 
 #[tokio::test]

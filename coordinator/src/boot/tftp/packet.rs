@@ -1,14 +1,14 @@
 //! TFTP on the wire (RFC 1350, 2347, 2348, 2349): what a read-only server needs.
 
 /// The block size without negotiation.
-pub const DEFAULT_BLOCK: u16 = 512;
+pub(super) const DEFAULT_BLOCK: u16 = 512;
 /// The largest block given: a data packet of this size just fits an Ethernet frame unfragmented (1500 - 20 - 8 - 4). Firmware
 /// drops fragments.
-pub const MAX_BLOCK: u16 = 1468;
+pub(super) const MAX_BLOCK: u16 = 1468;
 
 /// What a client sends.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Incoming {
+pub(super) enum Incoming {
     /// A wish to read a file.
     Read(ReadRequest),
     /// A wish to write one, which is always refused.
@@ -26,20 +26,20 @@ pub enum Incoming {
 
 /// A wish to read a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReadRequest {
+pub(super) struct ReadRequest {
     /// The path as sent.
-    pub path: String,
+    pub(super) path: String,
     /// `blksize`, brought into this server's range.
-    pub block: Option<u16>,
+    pub(super) block: Option<u16>,
     /// Whether the client asked for the size.
-    pub wants_size: bool,
+    pub(super) wants_size: bool,
     /// `timeout`, seconds, 1 to 255.
-    pub timeout: Option<u8>,
+    pub(super) timeout: Option<u8>,
 }
 
 impl Incoming {
     /// Reads a packet; `None` for one that is not TFTP, or not for a server.
-    pub fn parse(bytes: &[u8]) -> Option<Self> {
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let (opcode, rest) = bytes.split_first_chunk::<2>()?;
         match u16::from_be_bytes(*opcode) {
             1 => ReadRequest::parse(rest).map(Self::Read),
@@ -84,7 +84,7 @@ impl ReadRequest {
     }
 
     /// The answer to the options, of a file of this many bytes; `None` if the client sent none that are known.
-    pub fn option_ack(&self, size: usize) -> Option<Vec<u8>> {
+    pub(super) fn option_ack(&self, size: usize) -> Option<Vec<u8>> {
         let mut packet = vec![0, 6];
         let mut add = |name: &str, value: String| {
             packet.extend_from_slice(name.as_bytes());
@@ -106,7 +106,7 @@ impl ReadRequest {
 }
 
 /// One block of data.
-pub fn data(number: u16, block: &[u8]) -> Vec<u8> {
+pub(super) fn data(number: u16, block: &[u8]) -> Vec<u8> {
     let mut packet = Vec::with_capacity(4 + block.len());
     packet.extend_from_slice(&[0, 3]);
     packet.extend_from_slice(&number.to_be_bytes());
@@ -115,14 +115,14 @@ pub fn data(number: u16, block: &[u8]) -> Vec<u8> {
 }
 
 /// Code 1.
-pub const NOT_FOUND: u16 = 1;
+pub(super) const NOT_FOUND: u16 = 1;
 /// Code 2.
-pub const ACCESS_VIOLATION: u16 = 2;
+pub(super) const ACCESS_VIOLATION: u16 = 2;
 /// Code 0: see the message.
-pub const UNDEFINED: u16 = 0;
+pub(super) const UNDEFINED: u16 = 0;
 
 /// A refusal.
-pub fn error(code: u16, message: &str) -> Vec<u8> {
+pub(super) fn error(code: u16, message: &str) -> Vec<u8> {
     let mut packet = vec![0, 5];
     packet.extend_from_slice(&code.to_be_bytes());
     packet.extend_from_slice(message.as_bytes());

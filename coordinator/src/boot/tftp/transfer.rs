@@ -19,7 +19,7 @@ const WHOLE: Duration = Duration::from_secs(300);
 
 /// How a transfer ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ending {
+pub(super) enum Ending {
     /// Everything was acknowledged.
     Complete,
     /// The client only wanted the size, and said so by refusing the rest, as UEFI does before it reads.
@@ -34,7 +34,11 @@ pub enum Ending {
 ///
 /// # Errors
 /// When the socket fails.
-pub async fn send_file(socket: &UdpSocket, request: &ReadRequest, content: &[u8]) -> io::Result<(usize, Ending)> {
+pub(super) async fn send_file(
+    socket: &UdpSocket,
+    request: &ReadRequest,
+    content: &[u8],
+) -> io::Result<(usize, Ending)> {
     let deadline = Instant::now() + WHOLE;
     let block = usize::from(request.block.unwrap_or(DEFAULT_BLOCK));
     let first_wait = request.timeout.map_or(FIRST_WAIT, |s| Duration::from_secs(s.into()));
