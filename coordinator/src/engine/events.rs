@@ -56,7 +56,6 @@ impl Engine {
         Ok(Some(name))
     }
 
-    #[allow(clippy::too_many_arguments)] // Each is a different fact about one event; a struct for one call says no more.
     async fn apply_event(
         &self,
         live: &mut Live,

@@ -75,7 +75,7 @@ impl Engine {
         let now = self.now();
         let same_process = hello.last_epoch != 0
             && live.session.as_ref().is_some_and(|s| s.boot_id == hello.boot_id)
-            && workflow.as_ref().and_then(|w| w.status.as_ref()).is_some_and(|s| s.epoch == hello.last_epoch);
+            && workflow.as_ref().and_then(|w| w.status.as_ref()).is_some_and(|s| s.epoch <= hello.last_epoch);
         live.session = Some(LiveSession {
             epoch,
             boot_id: hello.boot_id.clone(),

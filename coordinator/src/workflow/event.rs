@@ -61,6 +61,7 @@ pub enum EventBody {
 /// What came of an action that succeeded.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+#[expect(clippy::large_enum_variant, reason = "a handful exist at a time; a box would only burden who makes one")]
 pub enum ActionResult {
     /// Of `writeImage`.
     WriteImage {

@@ -157,7 +157,7 @@ impl Run<'_> {
     }
 
     fn assign(&mut self) {
-        let Some(index) = self.current() else { return };
+        let Some(index) = self.current() else { return self.end(WorkflowPhase::Succeeded) };
         let action = &mut self.state.actions[index];
         action.attempt += 1;
         if action.attempt - action.failures > MAX_INTERRUPTIONS {
@@ -226,6 +226,14 @@ impl Run<'_> {
     fn failed(&mut self, index: usize, problem: &Problem, retryable: bool) {
         let done = self.known_done().any(|r| r.receipt.action_index as usize == index);
         let action = &mut self.state.actions[index];
+        if problem.code == ErrorCode::LeaseExpired {
+            // An interruption, not a failure: the agent has let go of its list and waits to be given it again.
+            action.problem = Some(problem.clone());
+            if done {
+                self.succeed(index);
+            }
+            return self.assign();
+        }
         action.failures += 1;
         action.ended_at = Some(self.now);
         action.problem = Some(problem.clone());
@@ -274,7 +282,7 @@ impl Run<'_> {
     }
 
     fn tick(&mut self) {
-        if !self.state.deadline.is_some_and(|deadline| deadline <= self.now) {
+        if self.state.deadline.is_none_or(|deadline| deadline > self.now) {
             return;
         }
         match self.state.phase {

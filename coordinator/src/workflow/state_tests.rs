@@ -104,6 +104,10 @@ fn failed(retryable: bool) -> EventBody {
     EventBody::Failed { problem: Problem::new(ErrorCode::Truncated, "short"), retryable }
 }
 
+fn lease_expired() -> EventBody {
+    EventBody::Failed { problem: Problem::new(ErrorCode::LeaseExpired, "unheard"), retryable: true }
+}
+
 fn person() -> Authority {
     Authority { person: "ann".into(), at: at(0), force: false }
 }
@@ -254,6 +258,27 @@ fn an_action_that_never_ends_stops_at_its_deadline_and_says_what_it_waited_for()
     assert!(problem.message.contains("attempt 1 of action \"write\""), "{problem}");
 }
 
+#[test]
+fn an_agent_whose_lease_ran_out_is_given_its_list_again_and_it_counts_as_no_failure() {
+    let mut story = Story::new();
+    story.then(connected(1, vec![]));
+    story.then(report(1, 0, 1, EventBody::Started));
+    assert_eq!(story.then(report(1, 0, 1, lease_expired())), assign(0, 2));
+    assert_eq!(story.state.actions[0].failures, 0);
+    // After the commit it is the next action that goes on.
+    story.then(report(1, 0, 2, EventBody::ReceiptWritten { receipt: receipt(ReceiptState::Done) }));
+    assert_eq!(story.then(report(1, 0, 2, lease_expired())), assign(1, 1));
+}
+
+#[test]
+fn an_action_that_is_interrupted_without_end_gives_up() {
+    let mut story = Story::new();
+    for epoch in 1..100 {
+        story.then(connected(epoch, vec![]));
+    }
+    assert_eq!(story.state.problem.unwrap().code, ErrorCode::LimitReached);
+}
+
 fn any_event() -> impl Strategy<Value = (i64, Event)> {
     let receipts =
         prop_oneof![Just(vec![]), Just(vec![receipt(ReceiptState::Intent)]), Just(vec![receipt(ReceiptState::Done)]),];
@@ -262,6 +287,7 @@ fn any_event() -> impl Strategy<Value = (i64, Event)> {
             3 => Just(EventBody::Started),
             3 => Just(finished(index)),
             1 => any::<bool>().prop_map(failed),
+            1 => Just(lease_expired()),
             1 => Just(EventBody::ReceiptWritten { receipt: receipt(ReceiptState::Intent) }),
             1 => Just(EventBody::ReceiptWritten { receipt: receipt(ReceiptState::Done) }),
         ]

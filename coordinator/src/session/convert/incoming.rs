@@ -253,7 +253,9 @@ pub(crate) fn telemetry(wire: v1::TelemetryRequest) -> Result<Telemetry, Convert
         },
         Item::Log(wire) => {
             let mut message = wire.message;
-            message.truncate(message.floor_char_boundary(MAX_LOG_LINE));
+            if let Some(end) = (0..=MAX_LOG_LINE.min(message.len())).rev().find(|n| message.is_char_boundary(*n)) {
+                message.truncate(end);
+            }
             let time = timestamp("telemetry.log.time", wire.time)?;
             Telemetry::Log {
                 workflow_uid,
