@@ -61,6 +61,8 @@ pub(super) struct LiveSession {
     pub(super) silent: bool,
     /// When the status last noted that it was heard.
     pub(super) noted: Timestamp,
+    /// The agent's peak memory as the status has it, bytes.
+    pub(super) peak_rss_bytes: u64,
     /// A receipt that the store does not know was found; nothing is assigned.
     pub(super) held: bool,
     /// It outlived its last session and holds a list; whether it still works on it shows in a moment.

@@ -16,6 +16,8 @@ use crate::workflow::Event;
 
 /// An agent not heard for so many heartbeats is silent.
 pub(super) const SILENT_AFTER: u32 = 3;
+/// The status notes an agent's peak memory when it has grown by this much, bytes.
+const RSS_STEP: u64 = 1 << 20;
 /// An agent that outlived its session has so long to send what was not acknowledged, before it is told what to do.
 const SETTLE: Duration = Duration::from_secs(3);
 
@@ -88,6 +90,7 @@ impl Engine {
             lease_until: now,
             silent: false,
             noted: now,
+            peak_rss_bytes: 0,
             held,
             settling: false,
         });
@@ -173,12 +176,14 @@ impl Engine {
         if session.leased {
             session.lease_until = now.checked_add(lease).unwrap_or(Timestamp::MAX);
         }
+        let grown = peak_rss_bytes >= session.peak_rss_bytes + RSS_STEP;
         let renew = session.leased;
-        // Heartbeats are many and the status is for people: it notes one in six, and every return from silence.
-        let note = session.silent || now.duration_since(session.noted).unsigned_abs() >= every * 6;
+        // Heartbeats are many and the status is for people: it notes one in six, every return from silence, and memory.
+        let note = session.silent || grown || now.duration_since(session.noted).unsigned_abs() >= every * 6;
         if note {
             session.silent = false;
             session.noted = now;
+            session.peak_rss_bytes = session.peak_rss_bytes.max(peak_rss_bytes);
         }
         if renew {
             live.send(ToAgent::LeaseRenewal { epoch, lease });
@@ -287,6 +292,7 @@ impl Engine {
             lease_until: started.checked_add(wait).unwrap_or(Timestamp::MAX),
             silent: true,
             noted: started,
+            peak_rss_bytes: 0,
             held: false,
             settling: false,
         });
@@ -338,7 +344,9 @@ impl Engine {
                 status.epoch = epoch;
                 status.last_heard = Some(now);
                 status.agent = Some(format!("{} {}", hello.address, hello.software));
-                status.agent_peak_rss_bytes = None;
+                if status.session.as_ref().is_none_or(|holder| holder.boot_id != hello.boot_id) {
+                    status.agent_peak_rss_bytes = None;
+                }
                 status.enrolled_boottime_ms = Some(hello.enrolled_boottime_ms).filter(|ms| *ms > 0);
                 status.session = Some(SessionHolder {
                     boot_id: hello.boot_id.clone(),

@@ -1,0 +1,248 @@
+//! A world for the engine: a clock and a store that tests hold, and an agent by hand.
+
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use landfall_api::{
+    ApplyOutcome, Authority, ConditionStatus, DiskId, DiskReceipt, Document, ErrorCode, MacAddr, Machine, MachinePhase,
+    Problem, Receipt, ReceiptState, Workflow,
+};
+use serde_json::json;
+use uuid::Uuid;
+
+use super::super::*;
+use crate::workflow::{ActionResult, EventBody, EventRecord};
+
+pub(super) const MAC: &str = "52:54:00:00:00:01";
+
+pub(super) struct TestAuthority;
+
+impl CertificateAuthority for TestAuthority {
+    fn key_of_request(&self, csr_der: &[u8]) -> Result<String, Problem> {
+        Ok(hex::encode(csr_der))
+    }
+    fn issue_machine(&self, _: &str, _: Uuid, csr_der: &[u8]) -> Result<IssuedCertificate, Problem> {
+        Ok(IssuedCertificate { chain_der: vec![csr_der.to_vec()], serial_hex: "01".into() })
+    }
+    fn pins(&self) -> Vec<String> {
+        vec!["sha256:pin".into()]
+    }
+}
+
+/// Every URL is there but those that say `gone`.
+pub(super) struct TestSources;
+
+#[async_trait]
+impl SourceChecker for TestSources {
+    async fn check(&self, url: &str) -> Result<(), Problem> {
+        if url.contains("gone") {
+            return Err(Problem::new(ErrorCode::SourceUnreachable, "answered 404").at(url));
+        }
+        Ok(())
+    }
+}
+
+pub(super) struct World {
+    pub(super) engine: Engine,
+    pub(super) store: Store,
+    pub(super) clock: Arc<AtomicI64>,
+}
+
+impl World {
+    pub(super) async fn over(store: Store, clock: Arc<AtomicI64>) -> Self {
+        let settings = Settings {
+            lease: Duration::from_secs(600),
+            heartbeat: Duration::from_secs(5),
+            boot_token_ttl: Duration::from_secs(600),
+            certificate_ttl: Duration::from_secs(12 * 3600),
+            phone_home_deadline: Duration::from_secs(900),
+            phone_home_url: "https://10.77.0.1:7443/phone-home".into(),
+        };
+        let read = clock.clone();
+        let now: Clock = Arc::new(move || Timestamp::from_second(read.load(Ordering::SeqCst)).unwrap());
+        let engine =
+            Engine::start(store.clone(), settings, now, Arc::new(TestAuthority), Arc::new(TestSources)).await.unwrap();
+        Self { engine, store, clock }
+    }
+
+    /// A machine `m1` and a template `os`.
+    pub(super) async fn new() -> Self {
+        let world = Self::over(Store::memory(), Arc::new(AtomicI64::new(1_000_000))).await;
+        world.described().await
+    }
+
+    pub(super) async fn described(self) -> Self {
+        self.apply(machine("m1", MAC)).await.unwrap();
+        self.apply(template("http://10.77.0.1:7480/images/os.zst")).await.unwrap();
+        self
+    }
+
+    pub(super) async fn apply(&self, document: serde_json::Value) -> Result<(Document, ApplyOutcome), Problem> {
+        self.engine.apply(Document::from_value(document)?, "ann", false).await
+    }
+
+    pub(super) fn later(&self, seconds: i64) {
+        self.clock.fetch_add(seconds, Ordering::SeqCst);
+    }
+
+    pub(super) async fn provision(&self, force: bool) -> Result<Workflow, Problem> {
+        let authority = Authority { person: "ann".into(), at: Timestamp::UNIX_EPOCH, force };
+        self.engine.provision("m1", "os", BTreeMap::new(), authority).await
+    }
+
+    pub(super) async fn machine(&self) -> Machine {
+        self.store.machine("m1").await.unwrap().unwrap()
+    }
+
+    pub(super) async fn run(&self, name: &str) -> Workflow {
+        self.store.workflow(name).await.unwrap().unwrap()
+    }
+
+    pub(super) async fn phase(&self) -> MachinePhase {
+        self.machine().await.status.unwrap().phase
+    }
+
+    pub(super) async fn condition(&self, kind: &str) -> Option<(ConditionStatus, String)> {
+        let status = self.machine().await.status.unwrap();
+        status.conditions.into_iter().find(|c| c.kind == kind).map(|c| (c.status, c.reason))
+    }
+
+    pub(super) async fn boot(&self) -> BootDecision {
+        self.engine.boot_decision(MAC.parse().unwrap(), None).await.unwrap()
+    }
+
+    pub(super) async fn enroll(&self, key: &[u8]) -> Result<Enrolled, Problem> {
+        let BootDecision::RunAgent { token, .. } = self.boot().await else { panic!("the agent is wanted") };
+        self.enroll_with(token, key).await
+    }
+
+    pub(super) async fn enroll_with(&self, token: String, key: &[u8]) -> Result<Enrolled, Problem> {
+        let proof = Proof::BootToken(token);
+        let request = EnrollRequest { identity: identity(), boot_id: "boot".into(), csr_der: key.to_vec(), proof };
+        self.engine.enroll(request).await
+    }
+
+    pub(super) async fn connect(&self, hello: Hello) -> Agent<'_> {
+        let uid = self.machine().await.metadata.uid.unwrap();
+        let opened = self.engine.open_session(uid, hello).await.unwrap();
+        Agent { world: self, uid, opened, seq: Mutex::default() }
+    }
+}
+
+/// An agent by hand.
+pub(super) struct Agent<'w> {
+    pub(super) world: &'w World,
+    pub(super) uid: Uuid,
+    pub(super) opened: Opened,
+    pub(super) seq: Mutex<BTreeMap<(u32, u32), u64>>,
+}
+
+impl Agent<'_> {
+    pub(super) fn told(&mut self) -> Option<ToAgent> {
+        self.opened.to_agent.try_recv().ok()
+    }
+
+    pub(super) fn assigned(&mut self) -> Assignment {
+        match self.told() {
+            Some(ToAgent::Assign(assignment)) => *assignment,
+            other => panic!("an assignment was expected, not {other:?}"),
+        }
+    }
+
+    pub(super) async fn report(
+        &self,
+        run: Uuid,
+        action_index: u32,
+        attempt: u32,
+        body: EventBody,
+    ) -> Result<(), Problem> {
+        let seq = {
+            let mut numbers = self.seq.lock().unwrap();
+            let seq = numbers.entry((action_index, attempt)).or_default();
+            *seq += 1;
+            *seq
+        };
+        let record = EventRecord { workflow_uid: run, action_index, attempt, seq, time: Timestamp::UNIX_EPOCH, body };
+        self.world.engine.agent_events(self.uid, self.opened.epoch, vec![record]).await
+    }
+
+    pub(super) async fn does(&self, run: Uuid, index: u32, attempt: u32, result: ActionResult) {
+        self.report(run, index, attempt, EventBody::Started).await.unwrap();
+        self.report(run, index, attempt, EventBody::Finished { result }).await.unwrap();
+    }
+}
+
+pub(super) fn machine(name: &str, mac: &str) -> serde_json::Value {
+    json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Machine", "metadata": {"name": name},
+        "spec": {"identity": {"macs": [mac]}}})
+}
+
+pub(super) fn template(url: &str) -> serde_json::Value {
+    json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Template", "metadata": {"name": "os"}, "spec": {"actions": [
+        {"name": "write", "writeImage": {"image": {"url": url, "digest": format!("sha256:{}", "0a".repeat(32))}}},
+        {"name": "seed", "cloudInit": {"hostname": "{{ machine.name }}"}},
+        {"name": "restart", "reboot": {}},
+    ]}})
+}
+
+pub(super) fn identity() -> Identity {
+    Identity { macs: vec![MAC.parse::<MacAddr>().unwrap()], ..Identity::default() }
+}
+
+pub(super) fn disk(serial: &str) -> DiskId {
+    DiskId { serial: serial.into(), path: "pci-0".into(), size_bytes: 1 << 32, ..DiskId::default() }
+}
+
+pub(super) fn hello(boot_id: &str, serial: &str, receipts: Vec<DiskReceipt>) -> Hello {
+    Hello {
+        software: "0.1.0".into(),
+        address: "10.77.0.100".into(),
+        identity: identity(),
+        boot_id: boot_id.into(),
+        disks: vec![disk(serial)],
+        receipts,
+        ..Hello::default()
+    }
+}
+
+pub(super) fn receipt(machine_uid: Uuid, workflow_uid: Uuid, state: ReceiptState) -> DiskReceipt {
+    let receipt = Receipt {
+        machine_uid,
+        workflow_uid,
+        workflow_name: "run".into(),
+        generation: 1,
+        action_index: 0,
+        image_digest: None,
+        state,
+        written_at: Timestamp::UNIX_EPOCH,
+    };
+    DiskReceipt { disk: disk("D1"), receipt }
+}
+
+pub(super) fn written(receipt: DiskReceipt) -> ActionResult {
+    ActionResult::WriteImage {
+        receipt: Some(receipt),
+        written: true,
+        stored_bytes: 1,
+        raw_bytes: 1,
+        written_bytes: 1,
+        elapsed_ms: 1,
+    }
+}
+
+pub(super) fn seeded() -> ActionResult {
+    ActionResult::CloudInit { root_device: "/dev/vda2".into() }
+}
+
+pub(super) async fn sqlite_world(dir: &Path, clock: &Arc<AtomicI64>) -> World {
+    World::over(Store::open(dir).unwrap(), clock.clone()).await
+}
