@@ -43,7 +43,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct Connection {
-    /// Where the coordinator is: unix:///path or https://host[:port].
+    /// Where the coordinator is: unix:///path or https://host:port.
     #[arg(
         long,
         global = true,

@@ -89,12 +89,15 @@ fn span(d: Duration) -> Option<prost_types::Duration> {
     Some(d.try_into().unwrap())
 }
 
+/// Who the TLS port said was calling, and from where.
+type Caller = (Option<Peer>, Option<SocketAddr>);
+
 #[derive(Clone)]
 struct Scripted {
     pki: Arc<Pki>,
     lines: mpsc::Sender<Line>,
     telemetry: mpsc::Sender<v1::TelemetryRequest>,
-    enrolled_by: Arc<Mutex<VecDeque<(Option<Peer>, Option<SocketAddr>)>>>,
+    enrolled_by: Arc<Mutex<VecDeque<Caller>>>,
 }
 
 #[tonic::async_trait]

@@ -39,8 +39,8 @@ pub(super) async fn logs(
                 return;
             }
         }
-        while follow {
-            let Ok(watch) = &mut watch else { return };
+        let (true, Ok(watch)) = (follow, &mut watch) else { return };
+        loop {
             tokio::select! {
                 biased;
                 line = live.recv() => match line {

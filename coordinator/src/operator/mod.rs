@@ -2,7 +2,7 @@
 //!
 //! The same routes stand behind the Unix socket and the TLS port. A request carries the [`Peer`](crate::tls::Peer) its
 //! listener saw; every route but `/healthz` asks for an operator before it reads anything else. Every failure is a
-//! [`Problem`](landfall_api::Problem) in JSON.
+//! [`Problem`] in JSON.
 
 mod body;
 mod caller;

@@ -93,7 +93,8 @@ impl Pki {
     pub fn issue_machine(&self, csr_der: &[u8], name: &str, uid: Uuid) -> Result<IssuedCertificate, PkiError> {
         let key = issue::public_key(csr_der)?;
         let role = role::machine_uri(uid, name)?;
-        let issued = self.ca.issue(&key, issue::Template::client(name, role), SystemTime::now(), self.certificate_ttl)?;
+        let issued =
+            self.ca.issue(&key, issue::Template::client(name, role), SystemTime::now(), self.certificate_ttl)?;
         Ok(IssuedCertificate {
             chain_der: vec![issued.der.to_vec(), self.ca.certificate().to_vec()],
             serial_hex: issued.serial_hex,

@@ -35,7 +35,7 @@ pub(super) fn operator_uri(name: &str) -> Result<String, PkiError> {
 /// Who a certificate names. The certificate must already be verified against the CA.
 ///
 /// # Errors
-/// [`RoleError`] if it names nobody, or more than one.
+/// `RoleError` if it names nobody, or more than one.
 pub fn peer_of(certificate: &CertificateDer<'_>) -> Result<Peer, RoleError> {
     let (_, parsed) = parse_x509_certificate(certificate).map_err(|_| RoleError("does not parse"))?;
     let names = parsed.subject_alternative_name().map_err(|_| RoleError("has several lists of names"))?;

@@ -1,7 +1,7 @@
 //! Where documents, events and secrets are kept: three narrow traits, and a facade that holds one of each.
 //!
 //! No transaction spans two of the traits; whoever needs more replays the event log. That keeps the door open for
-//! back ends that offer one-object compare-and-swap and nothing else. [`conformance`] says what every back end owes.
+//! back ends that offer one-object compare-and-swap and nothing else. `conformance` says what every back end owes.
 
 #[cfg(test)]
 mod conformance;

@@ -13,10 +13,10 @@ use landfall_disk::{BlockDevice, ImageSource, ReadAt, WriteError};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-pub const MIB: u64 = 1 << 20;
+pub(crate) const MIB: u64 = 1 << 20;
 
 /// Bytes that look like nothing in particular, with runs of zeroes among them.
-pub fn noise(length: u64, seed: u64) -> Vec<u8> {
+pub(crate) fn noise(length: u64, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut out = Vec::with_capacity(length as usize);
     while (out.len() as u64) < length {
@@ -31,7 +31,7 @@ pub fn noise(length: u64, seed: u64) -> Vec<u8> {
 }
 
 /// A disk image with a GPT, made by the `gpt` crate: partitions of (first, last) sector, filled with noise.
-pub fn gpt_image(size: u64, sector: u32, parts: &[(u64, u64)], seed: u64) -> Vec<u8> {
+pub(crate) fn gpt_image(size: u64, sector: u32, parts: &[(u64, u64)], seed: u64) -> Vec<u8> {
     let block = if sector == 512 { gpt::disk::LogicalBlockSize::Lb512 } else { gpt::disk::LogicalBlockSize::Lb4096 };
     let mut bytes = vec![0; size as usize];
     gpt::mbr::ProtectiveMBR::with_lb_size(u32::try_from(size / u64::from(sector) - 1).unwrap())
@@ -68,7 +68,7 @@ pub fn gpt_image(size: u64, sector: u32, parts: &[(u64, u64)], seed: u64) -> Vec
 }
 
 /// An image with a partition table of the old kind and one partition from 1 MiB to its end.
-pub fn mbr_image(size: u64, seed: u64) -> Vec<u8> {
+pub(crate) fn mbr_image(size: u64, seed: u64) -> Vec<u8> {
     let mut bytes = noise(size, seed);
     bytes[446..510].fill(0);
     bytes[450] = 0x83;
@@ -78,11 +78,11 @@ pub fn mbr_image(size: u64, seed: u64) -> Vec<u8> {
     bytes
 }
 
-pub fn digest(bytes: &[u8]) -> Digest {
+pub(crate) fn digest(bytes: &[u8]) -> Digest {
     Digest::from_sha256(Sha256::digest(bytes).into())
 }
 
-pub fn mark(image: &[u8], size_bytes: u64) -> DiskReceipt {
+pub(crate) fn mark(image: &[u8], size_bytes: u64) -> DiskReceipt {
     DiskReceipt {
         disk: DiskId { serial: "crash".into(), size_bytes, ..DiskId::default() },
         receipt: Receipt {
@@ -99,9 +99,9 @@ pub fn mark(image: &[u8], size_bytes: u64) -> DiskReceipt {
 }
 
 /// An image in memory.
-pub struct MemorySource {
-    pub bytes: Vec<u8>,
-    pub at: usize,
+pub(crate) struct MemorySource {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) at: usize,
 }
 
 impl ImageSource for MemorySource {
@@ -121,20 +121,20 @@ impl ImageSource for MemorySource {
 
 /// What a recording device was told.
 #[derive(Debug, Clone)]
-pub enum Op {
+pub(crate) enum Op {
     Write(u64, Vec<u8>),
     Flush,
 }
 
 /// A disk in memory that writes down every operation.
-pub struct Recorder {
-    pub sector: u32,
-    pub bytes: Mutex<Vec<u8>>,
-    pub ops: Mutex<Vec<Op>>,
+pub(crate) struct Recorder {
+    pub(crate) sector: u32,
+    pub(crate) bytes: Mutex<Vec<u8>>,
+    pub(crate) ops: Mutex<Vec<Op>>,
 }
 
 impl Recorder {
-    pub fn new(bytes: Vec<u8>, sector: u32) -> Self {
+    pub(crate) fn new(bytes: Vec<u8>, sector: u32) -> Self {
         Self { sector, bytes: Mutex::new(bytes), ops: Mutex::default() }
     }
 }
@@ -154,7 +154,7 @@ impl BlockDevice for Recorder {
     }
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let sector = u64::from(self.sector);
-        assert!(offset % sector == 0 && data.len() as u64 % sector == 0, "whole sectors only");
+        assert!(offset.is_multiple_of(sector) && (data.len() as u64).is_multiple_of(sector), "whole sectors only");
         self.bytes.lock().unwrap()[offset as usize..offset as usize + data.len()].copy_from_slice(data);
         self.ops.lock().unwrap().push(Op::Write(offset, data.to_vec()));
         Ok(())
@@ -170,10 +170,10 @@ impl BlockDevice for Recorder {
 }
 
 /// A disk after a power cut: what was durable, and some sectors of what was not.
-pub struct AfterCut<'a> {
-    pub durable: &'a [u8],
-    pub sector: u64,
-    pub kept: &'a BTreeMap<u64, Vec<u8>>,
+pub(crate) struct AfterCut<'a> {
+    pub(crate) durable: &'a [u8],
+    pub(crate) sector: u64,
+    pub(crate) kept: &'a BTreeMap<u64, Vec<u8>>,
 }
 
 impl ReadAt for AfterCut<'_> {
