@@ -34,9 +34,12 @@ pub(super) async fn to_phone_home(context: Context, firmware: Firmware) -> anyho
     scene.logged(begin, &["service=http", "/images/"])?;
     require_installed(&machine, &workflow)?;
     ensure!(workflow.status.is_some_and(|s| s.phoned_home_at.is_some()), "it succeeded without a phone-home");
-    let seen = scene.coordinator.api().machine(machine.name()).await?;
+    // The machine's own document follows its workflow's.
+    let provisioned =
+        |m: &landfall_api::Machine| m.status.as_ref().is_some_and(|s| s.phase == MachinePhase::Provisioned);
+    let api = scene.coordinator.api();
+    let seen = api.wait_machine(machine.name(), "Provisioned", scene.limit(BOOT), provisioned).await?;
     let status = seen.status.ok_or_else(|| anyhow::anyhow!("the machine has no status"))?;
-    ensure!(status.phase == MachinePhase::Provisioned, "the machine is {:?}, not Provisioned", status.phase);
     let facts = status.facts.ok_or_else(|| anyhow::anyhow!("the machine has no facts"))?;
     ensure!(facts.firmware.mode == expected_mode(firmware), "the agent saw firmware {:?}", facts.firmware.mode);
     ensure!(facts.smbios.uuid == machine.spec().uuid, "the agent saw SMBIOS UUID {}", facts.smbios.uuid);
