@@ -11,7 +11,7 @@ const BUSYBOX: &str = "/bin/busybox";
 const SAYS: &str = "baseline-uptime ";
 const INIT: &str = "#!/bin/busybox sh
 /bin/busybox mount -t proc proc /proc
-/bin/busybox echo \"baseline-uptime $(/bin/busybox cat /proc/uptime)\"
+/bin/busybox echo \"baseline-uptime $(/bin/busybox cat /proc/uptime) seconds\"
 /bin/busybox poweroff -f
 ";
 
@@ -32,13 +32,19 @@ pub async fn busybox_boottime(
     let builder = builder.direct_kernel(kernel, &initramfs, "console=ttyS0,115200 panic=30");
     let mut machine = builder.build(network, dir, accel)?;
     let mark: Mark = machine.power_on().await?;
-    let line = machine.wait_serial(mark, SAYS, Duration::from_secs(60)).await?;
+    // A console arrives by the byte: the line counts once its last word is there.
+    let whole = |text: &str| text.contains(SAYS) && text.trim_end().ends_with("seconds");
+    let line = machine.serial().wait_until(mark, SAYS, limit(accel), whole).await?;
     machine.power_cut().await;
     let seconds = line.text.split(SAYS).nth(1).and_then(|rest| rest.split_whitespace().next()?.parse().ok());
     seconds.map(Duration::from_secs_f64).ok_or_else(|| LabError::Format {
         path: machine.serial().path().to_owned(),
         message: format!("no time in \"{}\"", line.text),
     })
+}
+
+fn limit(accel: Accel) -> Duration {
+    Duration::from_secs(60) * accel.patience()
 }
 
 fn pack(dir: &Path) -> Result<PathBuf, LabError> {
