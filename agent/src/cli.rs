@@ -84,7 +84,15 @@ pub(crate) fn main() -> anyhow::Result<u8> {
         Command::Run { coordinator, ca, token, reboot } => {
             let target = Target::new(&coordinator, ca)?;
             let token = token.map(Secret::new);
-            let life = Life { target, token, boot_port: None, network: None, owns_machine: false, tail };
+            let life = Life {
+                target,
+                token,
+                boot_port: None,
+                network: None,
+                drivers_settled: None,
+                owns_machine: false,
+                tail,
+            };
             let end = runtime.block_on(life.live());
             finish(end, reboot)
         }

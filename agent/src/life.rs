@@ -11,6 +11,7 @@ use landfall_api::{DiskId, DiskReceipt, MacAddr, MachineFacts, Problem};
 use landfall_session::{
     AgentKey, Backoff, EnrollError, Enrolled, Host, Identity, Proof, Secret, Session, SessionConfig, Target, Vitals,
 };
+use tokio::sync::watch;
 
 use self::serve::Ending;
 use crate::{facts, logging::Tail, net::Network};
@@ -31,6 +32,8 @@ pub(crate) struct Life {
     pub(crate) boot_port: Option<MacAddr>,
     /// The ports, where they are the agent's to bring up.
     pub(crate) network: Option<Network>,
+    /// Whether the drivers of this machine's devices are loaded; absent where that is not the agent's business.
+    pub(crate) drivers_settled: Option<watch::Receiver<bool>>,
     /// The machine is the agent's own: its clock may be set.
     pub(crate) owns_machine: bool,
     /// The log's memory.
@@ -85,6 +88,9 @@ impl Life {
             if self.owns_machine {
                 clock::set(enrolled.coordinator_time);
             }
+            // Enrolling takes one port; the hello names every disk and port, and they come with their drivers.
+            self.wait_for_drivers().await;
+            let identity = facts::identity(&gather().await);
             let config = SessionConfig {
                 target: target.clone(),
                 credentials: enrolled.credentials,
@@ -108,6 +114,14 @@ impl Life {
                     tokio::time::sleep(HELD_WAIT).await;
                 }
             }
+        }
+    }
+
+    /// Bounded by the drivers' own limit for settling.
+    async fn wait_for_drivers(&self) {
+        let Some(settled) = &self.drivers_settled else { return };
+        if settled.clone().wait_for(|settled| *settled).await.is_err() {
+            tracing::error!("loading drivers broke off; going on with the devices there are");
         }
     }
 

@@ -7,6 +7,7 @@ mod power;
 use std::{convert::Infallible, fs, io::Read, panic, time::Duration};
 
 use landfall_session::{Secret, Target};
+use tokio::sync::watch;
 
 use self::kmsg::KernelLog;
 use crate::{
@@ -48,7 +49,11 @@ pub(crate) fn main() -> ! {
 /// Lives again and again: a panic in one life is said, and another begins.
 async fn supervise(tail: &Tail) -> Infallible {
     tokio::spawn(power::reap_children());
-    let drivers = tokio::spawn(load_drivers());
+    let (settled, drivers_settled) = watch::channel(false);
+    tokio::spawn(async move {
+        load_drivers().await;
+        settled.send_replace(true);
+    });
     let network = loop {
         match Network::start(false, "/etc/resolv.conf".into()) {
             Ok(network) => break network,
@@ -56,12 +61,8 @@ async fn supervise(tail: &Tail) -> Infallible {
         }
         tokio::time::sleep(FAULT_WAIT).await;
     };
-    // Disks come with their drivers, and the first hello names the disks. Bounded by `Drivers::settle`.
-    if let Err(e) = drivers.await {
-        tracing::error!("loading drivers: {e}");
-    }
     loop {
-        match tokio::spawn(live(network.clone(), tail.clone())).await {
+        match tokio::spawn(live(network.clone(), drivers_settled.clone(), tail.clone())).await {
             Ok(end) => restart(end).await,
             Err(e) => {
                 tracing::error!("the agent's own code failed: {e}; starting over");
@@ -71,13 +72,14 @@ async fn supervise(tail: &Tail) -> Infallible {
     }
 }
 
-async fn live(network: Network, tail: Tail) -> End {
+async fn live(network: Network, drivers_settled: watch::Receiver<bool>, tail: Tail) -> End {
     let (line, target) = command_line().await;
     let life = Life {
         target,
         token: line.token.map(|t| Secret::new(t.0)),
         boot_port: line.boot_port,
         network: Some(network),
+        drivers_settled: Some(drivers_settled),
         owns_machine: true,
         tail,
     };
