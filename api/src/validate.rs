@@ -17,6 +17,12 @@ pub fn is_dns_label(text: &str) -> bool {
         && !text.ends_with('-')
 }
 
+/// Largest number of actions in a list: what a status document of one MiB holds with room for problems and progress.
+const MAX_ACTIONS: usize = 64;
+
+/// More ports than any machine netboots from.
+const MAX_MACS: usize = 64;
+
 const LABEL_HINT: &str = "use 1 to 63 lower-case letters, digits and \"-\", with no \"-\" at either end";
 
 impl Document {
@@ -92,6 +98,10 @@ fn machine(machine: &Machine, issues: &mut Vec<Issue>) {
     if identity.macs.is_empty() {
         let hint = "list the addresses of the ports it may netboot from";
         issues.push(Issue::new("spec.identity.macs", "a machine needs at least one MAC address", hint));
+    }
+    if identity.macs.len() > MAX_MACS {
+        let message = format!("{} addresses are given; at most {MAX_MACS} are taken", identity.macs.len());
+        issues.push(Issue::new("spec.identity.macs", message, "list only the ports it may netboot from"));
     }
     let mut seen = BTreeMap::new();
     for (i, mac) in identity.macs.iter().enumerate() {
@@ -204,7 +214,12 @@ impl Rules<'_> {
         if actions.is_empty() {
             self.say(path, "there is no action", "list at least one, such as writeImage");
         }
+        if actions.len() > MAX_ACTIONS {
+            let message = format!("there are {} actions; at most {MAX_ACTIONS} are taken", actions.len());
+            self.say(path, message, "split the list into several templates");
+        }
         let mut names = BTreeSet::new();
+        let mut disks_written = 0;
         let last = actions.len().saturating_sub(1);
         for (i, action) in actions.iter().enumerate() {
             let path = format!("{path}[{i}]");
@@ -228,8 +243,14 @@ impl Rules<'_> {
             for key in ActionSpec::KEYS {
                 let (Some(spec), at) = (action.get(key), join(&path, key)) else { continue };
                 match (key, spec) {
-                    ("writeImage", Value::Object(spec)) => self.write_image(spec, &at),
-                    ("cloudInit", Value::Object(spec)) => self.cloud_init(spec, &at),
+                    ("writeImage", Value::Object(spec)) => {
+                        self.write_image(spec, &at);
+                        disks_written += 1;
+                    }
+                    ("cloudInit", Value::Object(spec)) => {
+                        self.cloud_init(spec, &at);
+                        self.meant_disk(spec, disks_written, &at);
+                    }
                     ("reboot", _) if i != last => {
                         self.say(
                             at,
@@ -291,6 +312,18 @@ impl Rules<'_> {
             let message = format!("\"{format}\" is not a format that can be written");
             self.say(join(&path, "format"), message, suggest(format, &["raw", "zstd"], "The formats are"));
         }
+    }
+
+    /// Without a selector `cloudInit` means the disk that was written before it, so there must be exactly one.
+    fn meant_disk(&mut self, spec: &Map<String, Value>, written: usize, path: &str) {
+        if written == 1 || spec.get("disk").is_some_and(|disk| !disk.is_null()) {
+            return;
+        }
+        let message = match written {
+            0 => "no disk is written before, and disk does not say which is meant",
+            _ => "several disks are written before, and disk does not say which is meant",
+        };
+        self.say(join(path, "disk"), message, "add a disk selector, such as disk: { serial: … }");
     }
 
     fn cloud_init(&mut self, spec: &Map<String, Value>, path: &str) {
@@ -393,6 +426,11 @@ mod tests {
             (
                 json!([write(json!({"url": "http://h/{{ nope", "digest": digest}))]),
                 "spec.actions[0].writeImage.image.url",
+            ),
+            (json!([{"name": "s", "cloudInit": {}}]), "spec.actions[0].cloudInit.disk"),
+            (
+                json!([write(good.clone()), {"name": "b", "writeImage": {"image": good}}, {"name": "s", "cloudInit": {}}]),
+                "spec.actions[2].cloudInit.disk",
             ),
             (
                 json!([{"name": "w", "writeImage": {"disk": {"colour": "red"}, "image": good}}]),

@@ -1,12 +1,9 @@
 //! Applying and deleting documents: everything that can be wrong is said before anything is stored.
 
-use landfall_api::{ActionSpec, Document, ErrorCode, Kind, Machine, Problem, Template};
+use landfall_api::{Document, ErrorCode, Kind, Machine, Problem, Template};
 
 use super::{ApplyOutcome, Engine, derive};
 use crate::store::StoreError;
-
-/// More ports than any machine netboots from.
-const MAX_MACS: usize = 64;
 
 impl Engine {
     /// Creates a document, or changes the spec and labels of the one of that name. `dry_run` checks and stores nothing.
@@ -21,7 +18,7 @@ impl Engine {
         who: &str,
         dry_run: bool,
     ) -> Result<(Document, ApplyOutcome), Problem> {
-        check_name(&document)?;
+        document.validate()?;
         match &document {
             Document::Machine(machine) => self.check_machine(machine)?,
             Document::Template(template) => self.check_template(template).await?,
@@ -98,61 +95,27 @@ impl Engine {
         }
     }
 
+    /// What no document can say of itself: its addresses are no other machine's.
     fn check_machine(&self, machine: &Machine) -> Result<(), Problem> {
-        let macs = &machine.spec.identity.macs;
-        let at = |field: &str| format!("Machine/{}: spec.identity.{field}", machine.metadata.name);
-        let invalid = |what: String| Problem::new(ErrorCode::InvalidDocument, what).at(at("macs"));
-        if macs.is_empty() || macs.len() > MAX_MACS {
-            return Err(invalid(format!("{} addresses are given; 1 to {MAX_MACS} are taken", macs.len()))
-                .hint("list every port the machine may netboot from"));
-        }
-        for (n, mac) in macs.iter().enumerate() {
-            if macs[..n].contains(mac) {
-                return Err(invalid(format!("{mac} is listed twice")).hint("list each port once"));
-            }
-            if mac.0[0] & 1 == 1 || mac.0 == [0; 6] {
-                return Err(invalid(format!("{mac} is no port's own address")).hint("take the one printed on the port"));
-            }
+        for mac in &machine.spec.identity.macs {
             if let Some(owner) = self.index().machine_of_mac(*mac).filter(|owner| *owner != machine.metadata.name) {
                 return Err(Problem::new(ErrorCode::AlreadyExists, format!("{mac} belongs to machine \"{owner}\""))
-                    .at(at("macs"))
+                    .at(format!("Machine/{}: spec.identity.macs", machine.metadata.name))
                     .hint(format!("correct one of the two documents, or: landfall delete machines {owner}")));
             }
         }
         Ok(())
     }
 
-    /// What can be said of a template before a machine and parameters are known: each action's key, and the images whose
-    /// URL has no expression.
+    /// Images whose URL is known before a machine and parameters are.
     async fn check_template(&self, template: &Template) -> Result<(), Problem> {
-        let at = |field: String| format!("Template/{}: spec.{field}", template.metadata.name);
-        if template.spec.actions.is_empty() {
-            return Err(Problem::new(ErrorCode::InvalidTemplate, "the list of actions is empty")
-                .at(at("actions".into()))
-                .hint("add at least one action, such as writeImage"));
-        }
         for (n, action) in template.spec.actions.iter().enumerate() {
-            let text = action.to_string();
-            if text.contains("{{") || text.contains("{%") {
-                let url =
-                    action.pointer("/writeImage/image/url").and_then(|v| v.as_str()).filter(|u| !u.contains("{{"));
-                if let Some(url) = url {
-                    self.inner.sources.check(url).await?;
-                }
-                continue;
-            }
-            let action: landfall_api::Action = serde_path_to_error::deserialize(action).map_err(|error| {
-                let path = error.path().to_string();
-                Problem::new(ErrorCode::InvalidTemplate, error.into_inner().to_string())
-                    .at(at(format!("actions[{n}].{path}")))
-                    .hint("landfall explain templates lists the fields")
+            let url = action.pointer("/writeImage/image/url").and_then(|v| v.as_str()).filter(|u| !u.contains("{{"));
+            let Some(url) = url else { continue };
+            self.inner.sources.check(url).await.map_err(|mut problem| {
+                problem.causes.insert(0, url.to_owned());
+                problem.at(format!("Template/{}: spec.actions[{n}].writeImage.image.url", template.metadata.name))
             })?;
-            if let ActionSpec::WriteImage(spec) = &action.spec {
-                self.inner.sources.check(&spec.image.url).await.map_err(|mut problem| {
-                    problem.causes.push(format!("at {}", at(format!("actions[{n}].writeImage.image.url"))));
-                    problem
-                })?;
-            }
         }
         Ok(())
     }
@@ -161,21 +124,6 @@ impl Engine {
 fn busy_with(machine: &str, workflow: &str) -> Problem {
     Problem::new(ErrorCode::MachineBusy, format!("machine \"{machine}\" is busy with workflow \"{workflow}\""))
         .hint(format!("wait for it, or stop it with: landfall cancel {workflow}"))
-}
-
-fn check_name(document: &Document) -> Result<(), Problem> {
-    let name = &document.metadata().name;
-    let letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let fine = (1..=63).contains(&name.len())
-        && name.chars().all(|c| letter(c) || c == '-')
-        && name.starts_with(letter)
-        && name.ends_with(letter);
-    if fine {
-        return Ok(());
-    }
-    Err(Problem::new(ErrorCode::InvalidDocument, format!("\"{name}\" is not a name"))
-        .at(format!("{}: metadata.name", document.kind()))
-        .hint("use lower-case letters, digits and dashes, at most 63, beginning and ending with a letter or digit"))
 }
 
 fn names_version(document: &Document) -> bool {

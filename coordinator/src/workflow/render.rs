@@ -6,11 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use landfall_api::{Action, ErrorCode, Machine, Problem, Template};
+use landfall_api::{Action, ErrorCode, Machine, Problem, Template, validate_actions};
 use minijinja::{Environment, UndefinedBehavior};
 use serde_json::{Value, json};
-
-use super::check::check_actions;
 
 /// Renders the template's actions for a machine and checks the result, so that every error a list can have comes
 /// before its first step.
@@ -34,7 +32,10 @@ pub fn render(
         let tree = render_tree(&environment, &context, tree, &path)?;
         actions.push(typed_action(tree).map_err(|problem| rooted(problem, &path))?);
     }
-    check_actions(&actions).map_err(|problem| rooted(problem, &root))?;
+    validate_actions(&actions).map_err(|mut problem| {
+        problem.subject = format!("Template/{}: spec.{}", template.metadata.name, problem.subject);
+        problem
+    })?;
     Ok(actions)
 }
 
@@ -52,7 +53,6 @@ fn rooted(mut problem: Problem, root: &str) -> Problem {
     problem.code = ErrorCode::InvalidTemplate;
     problem.subject = match problem.subject.as_str() {
         "" => root.to_owned(),
-        inner if inner.starts_with('[') => format!("{root}{inner}"),
         inner => format!("{root}.{inner}"),
     };
     problem
