@@ -239,6 +239,8 @@ impl Drop for Scratch {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, SystemTime};
+
     use super::*;
     use crate::inspect::{Report, inspect};
 
@@ -258,6 +260,12 @@ mod tests {
         let root = dir.join("root");
         fs::create_dir_all(root.join("boot/grub")).unwrap();
         fs::write(root.join("boot/grub/grub.cfg"), "echo hello\n").unwrap();
+        // mke2fs copies access times, and the first disk's reading would set them for the second. One in the future is
+        // left alone (mount option relatime).
+        let future = fs::FileTimes::new().set_accessed(SystemTime::now() + Duration::from_secs(3600));
+        for path in ["", "boot", "boot/grub", "boot/grub/grub.cfg"] {
+            fs::File::open(root.join(path)).unwrap().set_times(future).unwrap();
+        }
         root
     }
 
