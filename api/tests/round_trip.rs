@@ -27,8 +27,9 @@ fn action() -> impl Strategy<Value = Value> {
         }
         ("writeImage", json!({"disk": {"name": "vda"}, "image": image}))
     });
-    let seed =
-        (label(), text()).prop_map(|(host, value)| ("cloudInit", json!({"hostname": host, "userData": {"a": value}})));
+    let seed = (label(), text()).prop_map(|(host, value)| {
+        ("cloudInit", json!({"disk": {"name": "vda"}, "hostname": host, "userData": {"a": value}}))
+    });
     let what = prop_oneof![write, seed];
     (what, prop::option::of(duration()), prop::option::of(1u32..100)).prop_map(|((key, spec), timeout, attempts)| {
         let mut action = json!({ key: spec });

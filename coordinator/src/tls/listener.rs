@@ -97,6 +97,10 @@ async fn accept(tcp: TcpListener, acceptor: TlsAcceptor, out: mpsc::Sender<Ready
             match timeout(HANDSHAKE_LIMIT, handshake(&acceptor, stream)).await {
                 // A closed channel means that the server stops: the connection goes with it.
                 Ok(Ok((stream, peer))) => drop(out.send((stream, ConnectionInfo { peer, remote })).await),
+                // Agents and health checks look whether anybody listens, and hang up.
+                Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    tracing::debug!(service = "tls", %remote, %error, "hung up before the handshake");
+                }
                 Ok(Err(error)) => tracing::warn!(service = "tls", %remote, %error, "TLS handshake failed"),
                 Err(_) => tracing::warn!(service = "tls", %remote, error = "timed out", "TLS handshake failed"),
             }

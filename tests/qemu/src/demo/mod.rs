@@ -1,5 +1,6 @@
 //! The demo: power-on to phone-home on machines with empty disks, watched live and measured.
 
+mod live;
 mod report;
 mod stages;
 
@@ -9,14 +10,15 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use landfall_api::{ActionState, Workflow, WorkflowPhase};
+use indicatif::{MultiProgress, ProgressDrawTarget};
+use landfall_api::{Workflow, WorkflowPhase};
 use landfall_lab::artefacts::Artefacts;
 use landfall_lab::{
     Accel, CoordinatorOptions, CoordinatorProcess, DhcpMode, DiskBus, Firmware, Machine, Mark, Network, baseline,
 };
 use serde_json::json;
 
+use live::Live;
 use report::{MachineReport, Report};
 use stages::Stages;
 
@@ -62,7 +64,10 @@ pub(crate) async fn run(artefacts: Artefacts, options: Options) -> anyhow::Resul
         machines.push(builder.build(&network, &options.logs, accel)?);
     }
     let bars = MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(8));
-    let installs = machines.iter_mut().map(|machine| install(machine, &coordinator, accel, bars.add(bar())));
+    let installs = machines.iter_mut().map(|machine| {
+        let line = Live::new(machine.name(), &bars);
+        install(machine, &coordinator, accel, line)
+    });
     let results = futures::future::join_all(installs).await;
 
     let report = Report::new(&artefacts, &options, accel, baseline, results)?;
@@ -124,18 +129,12 @@ async fn apply_template(coordinator: &CoordinatorProcess, artefacts: &Artefacts)
 }
 
 /// Installs one machine and tells how it went, whatever happens.
-async fn install(
-    machine: &mut Machine,
-    coordinator: &CoordinatorProcess,
-    accel: Accel,
-    bar: ProgressBar,
-) -> MachineReport {
-    bar.set_prefix(machine.name().to_owned());
+async fn install(machine: &mut Machine, coordinator: &CoordinatorProcess, accel: Accel, line: Live) -> MachineReport {
     let mut report = MachineReport::new(machine.name());
-    let result = installed(machine, coordinator, accel, &bar, &mut report).await;
+    let result = installed(machine, coordinator, accel, &line, &mut report).await;
     match &result {
-        Ok(()) => bar.finish_with_message("phoned home"),
-        Err(error) => bar.abandon_with_message(format!("failed: {error:#}")),
+        Ok(()) => line.finish("phoned home"),
+        Err(error) => line.finish(&format!("failed: {error:#}")),
     }
     report.error = result.err().map(|error| format!("{error:#}"));
     report
@@ -145,7 +144,7 @@ async fn installed(
     machine: &mut Machine,
     coordinator: &CoordinatorProcess,
     accel: Accel,
-    bar: &ProgressBar,
+    line: &Live,
     report: &mut MachineReport,
 ) -> anyhow::Result<()> {
     let api = coordinator.api();
@@ -159,12 +158,12 @@ async fn installed(
     let log_mark: Mark = coordinator.log().mark();
     let power_on = Instant::now();
     let serial_mark = machine.power_on().await?;
-    bar.set_message("powered on");
+    line.stage("powered on");
 
     let stages = Mutex::new(Stages::new(power_on));
     let wanted = |w: &Workflow| {
         let status = w.status.as_ref();
-        show(bar, w);
+        line.workflow(w);
         // Nobody panics while holding it.
         stages.lock().unwrap_or_else(std::sync::PoisonError::into_inner).observe(w, Instant::now());
         status.is_some_and(|s| s.phase.is_terminal() || s.phoned_home_at.is_some())
@@ -172,7 +171,7 @@ async fn installed(
     let limit = LIMIT * accel.patience();
     let ended = tokio::select! {
         ended = api.wait_workflow(&workflow, "phone-home", limit, wanted) => ended,
-        () = before_agent(bar, machine, coordinator, log_mark, serial_mark) => unreachable!("it never ends"),
+        () = before_agent(line, machine, coordinator, log_mark, serial_mark) => unreachable!("it never ends"),
     };
     let mut stages = stages.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     let seen = api.machine(machine.name()).await?;
@@ -196,58 +195,22 @@ async fn installed(
 }
 
 /// Until the agent speaks, the coordinator's log is all there is to show. Never ends by itself.
-async fn before_agent(bar: &ProgressBar, machine: &Machine, coordinator: &CoordinatorProcess, log: Mark, serial: Mark) {
+async fn before_agent(line: &Live, machine: &Machine, coordinator: &CoordinatorProcess, log: Mark, serial: Mark) {
     let forever = Duration::from_secs(24 * 3600);
     for (stage, word) in
         [("dhcp", "service=dhcp"), ("tftp", "service=tftp"), ("ipxe", "/boot/ipxe"), ("kernel", "/boot/kernel")]
     {
         let mac = machine.mac();
-        let seen = |line: &str| stages::names(line, &[word, mac]);
+        let seen = |text: &str| stages::names(text, &[word, mac]);
         if coordinator.log().wait_until(log, stage, forever, seen).await.is_err() {
             break;
         }
-        bar.set_message(stage);
+        line.stage(stage);
     }
     // An error is the limit of a day.
     let _ = machine.serial().wait_for(serial, "Linux version", forever).await;
-    bar.set_message("kernel started");
+    line.stage("kernel started");
     std::future::pending().await
-}
-
-fn bar() -> ProgressBar {
-    let bar = ProgressBar::no_length();
-    let style = ProgressStyle::with_template("{prefix:>4} {elapsed_precise} {wide_msg}");
-    // The template is a constant; were it wrong, the default style would do.
-    if let Ok(style) = style {
-        bar.set_style(style);
-    }
-    bar.enable_steady_tick(Duration::from_millis(250));
-    bar
-}
-
-/// Phase, action, bytes and rate on a machine's line.
-fn show(bar: &ProgressBar, workflow: &Workflow) {
-    let Some(status) = &workflow.status else { return };
-    if status.phase == WorkflowPhase::Pending {
-        return;
-    }
-    let running = status.actions.iter().find(|action| action.state == ActionState::Running);
-    let mut text = format!("{:?}", status.phase);
-    if let Some(action) = running {
-        text = format!("{text}  {}", action.action.name);
-        if let Some(p) = &action.progress {
-            let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-            text = format!(
-                "{text}  {} {:.0} of {:.0} MiB stored, {:.0} MiB raw, {:.1} MiB/s",
-                p.stage,
-                mib(p.stored_bytes),
-                mib(p.stored_total),
-                mib(p.raw_bytes),
-                mib(p.bytes_per_second)
-            );
-        }
-    }
-    bar.set_message(text);
 }
 
 fn show_tail(what: &str, lines: &[String]) {
