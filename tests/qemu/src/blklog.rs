@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use crate::LabError;
 
-const MAGIC: u64 = 0x6a73_6677_7368_7072;
+const MAGIC: u64 = 0x006a_7366_7773_6872;
 const VERSION: u64 = 1;
 const FLUSH: u64 = 1;
 const FUA: u64 = 2;

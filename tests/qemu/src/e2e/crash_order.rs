@@ -53,10 +53,10 @@ pub(super) async fn replayed(context: Context) -> anyhow::Result<()> {
     .await??;
     println!("     k: states judged: {judged}");
 
-    // Unknown to the coordinator, so nothing but the disk can boot them.
+    // Without a port, so that nothing but the disk can boot them.
     for firmware in Firmware::ALL {
         for (state, boots) in [("midway", false), ("committed", true)] {
-            let builder = Machine::builder(&format!("{state}-{firmware}")).firmware(firmware);
+            let builder = Machine::builder(&format!("{state}-{firmware}")).firmware(firmware).without_nics();
             let mut sample =
                 builder.disk(DISK_BYTES, DiskBus::Virtio).build(&scene.network, &dir, scene.context.accel)?;
             copy(&dir.join(format!("{state}.raw")), sample.disk(0).path())?;

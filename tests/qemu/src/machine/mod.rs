@@ -74,9 +74,9 @@ impl Machine {
         &self.spec.name
     }
 
-    /// Its first port's MAC address, lower-case with colons.
+    /// Its first port's MAC address, lower-case with colons; empty if it has no port.
     pub fn mac(&self) -> &str {
-        &self.spec.nics[0].mac
+        self.spec.nics.first().map_or("", |nic| &nic.mac)
     }
 
     /// Where its files are.

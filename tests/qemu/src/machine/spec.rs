@@ -70,9 +70,7 @@ impl MachineBuilder {
     /// UEFI, 512 MiB, one processor, one port, no disk. MAC address, UUID and serial number follow from the name, so a
     /// machine of the same name is the same machine.
     pub(super) fn new(name: &str) -> Self {
-        let seed = name
-            .bytes()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+        let seed = seed(name);
         let spec = MachineSpec {
             name: name.to_owned(),
             firmware: Firmware::Uefi,
@@ -129,8 +127,14 @@ impl MachineBuilder {
     #[must_use]
     pub fn nic(mut self) -> Self {
         let nth = self.spec.nics.len() as u64;
-        let seed = self.spec.nics[0].mac.bytes().fold(7, |hash: u64, byte| hash.wrapping_mul(131) ^ u64::from(byte));
-        self.spec.nics.push(NicSpec { mac: mac(seed, nth) });
+        self.spec.nics.push(NicSpec { mac: mac(seed(&self.spec.name), nth) });
+        self
+    }
+
+    /// No port at all: firmware goes to its disks at once.
+    #[must_use]
+    pub fn without_nics(mut self) -> Self {
+        self.spec.nics.clear();
         self
     }
 
@@ -162,6 +166,11 @@ impl MachineBuilder {
     pub fn spec(&self) -> &MachineSpec {
         &self.spec
     }
+}
+
+/// FNV-1a of a machine's name, from which its addresses and numbers follow.
+fn seed(name: &str) -> u64 {
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
 /// A MAC address in QEMU's own range.

@@ -17,8 +17,10 @@ use super::{SECTOR, copy_file};
 
 /// LBA 0 to 33: protective MBR, header and entries of a GPT.
 const TABLE_SECTORS: u64 = 34;
-/// Choices of kept writes tried between any two flushes, besides none, all, and the edges.
-const CHOICES: usize = 24;
+/// Choices of kept pieces tried between any two flushes, besides none, all, and the edges.
+const CHOICES: usize = 64;
+/// Writes up to this many bytes are torn at every sector.
+const SMALL: usize = 64 * 1024;
 
 /// How many states of each kind there were.
 #[derive(Debug, Default)]
@@ -50,18 +52,17 @@ pub(super) fn every_state(recording: &Recording, old: &Path, image: &Path, dir: 
     for epoch in recording.epochs() {
         let window = &recording.entries()[epoch.clone()];
         let data = window.iter().map(|entry| recording.data(entry)).collect::<Result<Vec<_>, _>>()?;
-        for choice in choices(window.len()) {
-            let kept = window.iter().zip(&data).zip(&choice).filter_map(|(write, keep)| keep.then_some(write));
+        let pieces: Vec<Piece<'_>> = window.iter().zip(&data).flat_map(|(entry, data)| pieces(entry, data)).collect();
+        for choice in choices(pieces.len()) {
+            let kept = pieces.iter().zip(&choice).filter_map(|(piece, keep)| keep.then_some(*piece));
             let state = Overlay::new(&base, kept)?;
             match judge(&state, &Disk::new(&old)?, &Disk::new(&new)?, sector)? {
                 State::Old => judged.old += 1,
                 State::Unbootable => judged.unbootable += 1,
                 State::VerifiedNew => judged.new += 1,
                 broken @ State::Broken => {
-                    bail!(
-                        "after the flush before writes {epoch:?}, with these of them kept: {}: {broken}",
-                        shown(&choice)
-                    )
+                    let kept = shown(&choice);
+                    bail!("after the flush before writes {epoch:?}, with these pieces of them kept: {kept}: {broken}")
                 }
             }
         }
@@ -74,6 +75,16 @@ pub(super) fn every_state(recording: &Recording, old: &Path, image: &Path, dir: 
     }
     ensure!(judged.old > 0 && judged.unbootable > 0 && judged.new > 0, "not a whole install: {judged}");
     Ok(judged)
+}
+
+/// A part of a write that reaches the medium whole or not at all: offset and bytes.
+type Piece<'a> = (u64, &'a [u8]);
+
+/// A write may be torn anywhere between two sectors. Small writes are tables and boot sectors: those are torn at every
+/// sector; the body's large ones at every 64 KiB, or there would be no end of choices.
+fn pieces<'a>(entry: &Entry, data: &'a [u8]) -> impl Iterator<Item = Piece<'a>> + use<'a> {
+    let size = if data.len() <= SMALL { SECTOR as usize } else { SMALL };
+    (entry.offset..).step_by(size).zip(data.chunks(size))
 }
 
 /// The last write that puts a boot signature into LBA 0.
@@ -183,10 +194,10 @@ struct Overlay<'a> {
 }
 
 impl<'a> Overlay<'a> {
-    fn new(base: &'a File, writes: impl Iterator<Item = (&'a Entry, &'a Vec<u8>)>) -> io::Result<Self> {
+    fn new(base: &'a File, pieces: impl Iterator<Item = Piece<'a>>) -> io::Result<Self> {
         let mut sectors = BTreeMap::new();
-        for (entry, data) in writes {
-            sectors.extend((entry.offset..).step_by(SECTOR as usize).zip(data.chunks(SECTOR as usize)));
+        for (offset, data) in pieces {
+            sectors.extend((offset..).step_by(SECTOR as usize).zip(data.chunks(SECTOR as usize)));
         }
         Ok(Self { disk: Disk::new(base)?, sectors })
     }
