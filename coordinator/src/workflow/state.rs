@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use landfall_api::{
-    ActionSpec, ActionState, ActionStatus, Authority, DiskReceipt, ErrorCode, Problem, ReceiptState, WorkflowPhase,
-    WorkflowStatus,
+    ActionSpec, ActionState, ActionStatus, Authority, DiskReceipt, ErrorCode, Problem, Progress, ReceiptState,
+    WorkflowPhase, WorkflowStatus,
 };
 use uuid::Uuid;
 
 use super::{
-    event::{EventBody, EventRecord},
+    event::{ActionResult, EventBody, EventRecord},
     policy,
 };
 
@@ -202,9 +202,29 @@ impl Run<'_> {
             }
             _ if record.attempt != action.attempt || action.ended_at.is_some() => {}
             EventBody::Started => {}
-            EventBody::Finished { .. } => self.finished(index),
+            EventBody::Finished { result } => {
+                self.note_result(index, result);
+                self.finished(index);
+            }
             EventBody::Failed { problem, retryable } => self.failed(index, problem, *retryable),
             EventBody::ReceiptWritten { receipt } => self.note_receipt(receipt),
+        }
+    }
+
+    /// Progress is thinned on its way, so what a write came to stands in its result alone.
+    fn note_result(&mut self, index: usize, result: &ActionResult) {
+        if let ActionResult::WriteImage { written: true, stored_bytes, raw_bytes, written_bytes, elapsed_ms, .. } =
+            *result
+        {
+            self.state.actions[index].progress = Some(Progress {
+                stored_bytes,
+                stored_total: stored_bytes,
+                raw_bytes,
+                raw_total: raw_bytes,
+                written_bytes,
+                bytes_per_second: raw_bytes.saturating_mul(1000) / elapsed_ms.max(1),
+                stage: "done".to_owned(),
+            });
         }
     }
 

@@ -91,7 +91,7 @@ fn finished(index: u32) -> EventBody {
             written: true,
             stored_bytes: 1,
             raw_bytes: 1,
-            written_bytes: 1,
+            written_bytes: 7,
             elapsed_ms: 1,
         },
         1 => ActionResult::CloudInit { root_device: "/dev/vda1".into() },
@@ -154,6 +154,13 @@ fn a_run_goes_from_pending_to_succeeded_by_phone_home() {
     assert_eq!(story.then(connected(2, vec![])), [Effect::Idle { boot_disk: true }]);
     story.then(Event::PhonedHome);
     assert_eq!(story.state.phase, WorkflowPhase::Succeeded);
+}
+
+#[test]
+fn what_a_write_came_to_is_shown_whatever_became_of_its_last_progress() {
+    let story = Story::installed();
+    let progress = story.state.actions[0].progress.as_ref().expect("a finished write has a last progress");
+    assert_eq!((progress.written_bytes, progress.stage.as_str()), (7, "done"));
 }
 
 #[test]
