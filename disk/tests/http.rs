@@ -8,7 +8,7 @@ use std::{
     net::{SocketAddr, TcpListener, TcpStream},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     thread,
 };
@@ -352,6 +352,37 @@ fn a_set_cancel_flag_ends_a_stalled_download() {
     let error = write_image(&bench.request, &CancelAtIntent(trigger)).unwrap_err();
     assert_eq!(error.code(), ErrorCode::Cancelled);
     assert!(!Findings::of(&bench.bytes(), 512).unwrap().boot_signature);
+}
+
+#[test]
+fn without_a_lease_nothing_is_touched_and_one_that_runs_out_midway_stops_before_the_commit() {
+    let stored = packed();
+    let url = serve({
+        let stored = stored.clone();
+        move |_| stored.clone().into_response()
+    });
+    let mut bench = Bench::new(&url, proved(&stored));
+    bench.request.lease = LeaseGuard::new(|| false);
+    assert_eq!(bench.write().unwrap_err().code(), ErrorCode::LeaseExpired);
+    bench.assert_untouched();
+
+    // It holds until the intent is written, and no longer.
+    let left = Arc::new(AtomicBool::new(true));
+    struct LoseAtIntent(Arc<AtomicBool>);
+    impl Observer for LoseAtIntent {
+        fn progress(&self, _: &Progress) {}
+        fn receipt_written(&self, _: &DiskReceipt) {
+            self.0.store(false, Ordering::SeqCst);
+        }
+        fn log(&self, _: LogLevel, _: &str) {}
+    }
+    bench.request.lease = LeaseGuard::new({
+        let left = left.clone();
+        move || left.load(Ordering::SeqCst)
+    });
+    let error = write_image(&bench.request, &LoseAtIntent(left)).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::LeaseExpired);
+    assert!(!Findings::of(&bench.bytes(), 512).unwrap().anything_boots(), "the disk boots");
 }
 
 #[test]
