@@ -1,8 +1,9 @@
 //! Drivers by modalias: every device names what could drive it, the index says which module that is.
 //!
-//! Loading a driver uncovers new devices behind it (a PCI bridge, a virtio bus, a SCSI host), so the scan repeats until
-//! nothing new appears, and goes on for ever in the background on the kernel's notices: a disk or a NIC may be plugged in
-//! while the agent waits.
+//! Loading a driver uncovers new devices behind it (a PCI bridge, a virtio bus, a SCSI host). The kernel announces each,
+//! and the notice says what could drive it, so the device tree is walked once and not again; the notices are followed for
+//! ever, since a disk or a NIC may be plugged in while the agent waits. Ports come first: the machine can reach its
+//! coordinator while disk controllers are still being probed.
 
 mod index;
 mod uevent;
@@ -19,10 +20,8 @@ use std::{
 use nix::kmod::{ModuleInitFlags, finit_module};
 
 pub(crate) use self::index::{Index, ModuleName};
-use self::uevent::Uevents;
+use self::uevent::{Notice, Uevents};
 
-/// Rounds of scanning in one settle; each round goes one bus deeper, and real machines need about four.
-const MAX_ROUNDS: usize = 16;
 /// Quiet for this long: the buses have been probed.
 const QUIET: Duration = Duration::from_millis(200);
 /// The longest that [`Drivers::settle`] waits for quiet.
@@ -36,6 +35,25 @@ pub(crate) struct Drivers {
     index: Index,
     tried: BTreeSet<ModuleName>,
     seen: BTreeSet<String>,
+    /// What was seen and not looked up yet, by rank.
+    queue: BTreeSet<(Rank, String)>,
+}
+
+/// What is looked up first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    /// A network port, or the bus device that hides one.
+    Port,
+    /// Anything else.
+    Other,
+}
+
+impl Rank {
+    fn of(alias: &str) -> Self {
+        // Class 02 of PCI is "network controller"; device 1 of virtio is a port.
+        let pci = alias.starts_with("pci:") && alias.contains("bc02");
+        if pci || alias.starts_with("virtio:d00000001v") { Self::Port } else { Self::Other }
+    }
 }
 
 impl Drivers {
@@ -59,7 +77,7 @@ impl Drivers {
             &read("modules.alias").unwrap_or_default(),
             &read("modules.softdep").unwrap_or_default(),
         );
-        Ok(Self { directory, index, tried: BTreeSet::new(), seen: BTreeSet::new() })
+        Ok(Self { directory, index, tried: BTreeSet::new(), seen: BTreeSet::new(), queue: BTreeSet::new() })
     }
 
     /// How many modules the boot image carries.
@@ -67,23 +85,30 @@ impl Drivers {
         self.index.len()
     }
 
-    /// Loads the drivers of every device there is, until no new device appears. Returns how many modules were loaded.
-    pub(crate) fn scan(&mut self) -> usize {
-        let mut loaded = 0;
-        for _ in 0..MAX_ROUNDS {
-            let fresh: Vec<String> =
-                modaliases(Path::new("/sys/devices")).into_iter().filter(|a| !self.seen.contains(a)).collect();
-            if fresh.is_empty() {
-                break;
-            }
-            for alias in fresh {
-                for module in self.index.for_device(&alias) {
-                    loaded += self.load(&module);
-                }
-                self.seen.insert(alias);
+    /// Walks the device tree and queues what is new in it.
+    fn walk(&mut self) {
+        for alias in modaliases(Path::new("/sys/devices")) {
+            self.note(alias);
+        }
+    }
+
+    /// Queues a device by what it names, if it is new.
+    fn note(&mut self, alias: String) {
+        if self.seen.insert(alias.clone()) {
+            self.queue.insert((Rank::of(&alias), alias));
+        }
+    }
+
+    /// Works through the queue until one device got a driver; tells how many modules that took, `None` once the queue is
+    /// empty.
+    fn load_next(&mut self) -> Option<usize> {
+        while let Some((_, alias)) = self.queue.pop_first() {
+            let loaded = self.index.for_device(&alias).iter().map(|module| self.load(module)).sum();
+            if loaded > 0 {
+                return Some(loaded);
             }
         }
-        loaded
+        None
     }
 
     /// Loads a module and what it needs. Returns how many were loaded now; a failure is logged and not tried again.
@@ -117,8 +142,8 @@ impl Drivers {
     }
 
     /// Loads drivers until the buses are quiet, at most [`SETTLE_LIMIT`]; then hands itself to a task that goes on for
-    /// ever. Without the kernel's notices it scans by time.
-    pub(crate) async fn settle(mut self) -> usize {
+    /// ever. Without the kernel's notices it walks the tree by time.
+    pub(crate) async fn settle(self) -> usize {
         let mut uevents = match Uevents::subscribe() {
             Ok(uevents) => Some(uevents),
             Err(e) => {
@@ -127,39 +152,72 @@ impl Drivers {
             }
         };
         let end = Instant::now() + SETTLE_LIMIT;
+        let (mut drivers, ()) = self.off_thread(Self::walk).await;
         let mut loaded = 0;
         loop {
-            let (drivers, now) = self.scan_off_thread().await;
-            self = drivers;
+            let now;
+            (drivers, now) = drivers.work_off(&mut uevents).await;
             loaded += now;
             let left = end.saturating_duration_since(Instant::now()).min(QUIET);
-            if left.is_zero() || wait_for_device(&mut uevents, left).await.is_err() {
+            if left.is_zero() || drivers.wait(&mut uevents, left).await.is_err() {
                 break;
             }
         }
-        tokio::spawn(self.watch(uevents));
+        tokio::spawn(drivers.watch(uevents));
         loaded
     }
 
     async fn watch(mut self, mut uevents: Option<Uevents>) {
         loop {
-            // A burst of notices is one scan: whatever came while scanning is in the socket and is drained first.
-            if wait_for_device(&mut uevents, Duration::MAX).await.is_ok() {
-                while wait_for_device(&mut uevents, Duration::from_millis(50)).await.is_ok() {}
+            if self.wait(&mut uevents, Duration::MAX).await.is_err() {
+                (self, ()) = self.off_thread(Self::walk).await;
             }
-            let (drivers, loaded) = self.scan_off_thread().await;
-            self = drivers;
+            let loaded;
+            (self, loaded) = self.work_off(&mut uevents).await;
             if loaded > 0 {
                 tracing::info!("{loaded} more drivers loaded for devices that appeared");
             }
         }
     }
 
+    /// Empties the queue. What a driver uncovers is announced while it loads, and may go before the rest.
+    async fn work_off(mut self, uevents: &mut Option<Uevents>) -> (Self, usize) {
+        let mut loaded = 0;
+        loop {
+            while self.wait(uevents, Duration::ZERO).await.is_ok() {}
+            let now;
+            (self, now) = self.off_thread(Self::load_next).await;
+            match now {
+                Some(now) => loaded += now,
+                None => return (self, loaded),
+            }
+        }
+    }
+
+    /// Queues what the next notice announces; `Err` when `limit` passed without one.
+    async fn wait(&mut self, uevents: &mut Option<Uevents>, limit: Duration) -> Result<(), ()> {
+        let Some(socket) = uevents else {
+            tokio::time::sleep(limit.min(BLIND_RESCAN)).await;
+            return Err(());
+        };
+        match tokio::time::timeout(limit, socket.next()).await {
+            Ok(Ok(Notice::Device { alias })) => self.note(alias),
+            Ok(Ok(Notice::Overrun)) => self.walk(),
+            Ok(Err(e)) => {
+                tracing::warn!("notices of new devices broke off ({e}); looking every {} s", BLIND_RESCAN.as_secs());
+                *uevents = None;
+                return Err(());
+            }
+            Err(_elapsed) => return Err(()),
+        }
+        Ok(())
+    }
+
     /// A driver's probe may take seconds; the runtime's threads have other work.
-    async fn scan_off_thread(mut self) -> (Self, usize) {
+    async fn off_thread<T: Send + 'static>(mut self, work: impl FnOnce(&mut Self) -> T + Send + 'static) -> (Self, T) {
         let task = tokio::task::spawn_blocking(move || {
-            let loaded = self.scan();
-            (self, loaded)
+            let result = work(&mut self);
+            (self, result)
         });
         match task.await {
             Ok(done) => done,
@@ -184,23 +242,6 @@ pub(crate) const MODPROBE: &str = "modprobe";
 pub(crate) fn modprobe(arguments: impl Iterator<Item = String>) {
     for request in arguments.skip(1).filter(|a| !a.starts_with('-')) {
         load_by_name(&request);
-    }
-}
-
-/// `Ok` when a device was announced, `Err` when `limit` passed without.
-async fn wait_for_device(uevents: &mut Option<Uevents>, limit: Duration) -> Result<(), ()> {
-    let Some(socket) = uevents else {
-        tokio::time::sleep(limit.min(BLIND_RESCAN)).await;
-        return Err(());
-    };
-    match tokio::time::timeout(limit, socket.next()).await {
-        Ok(Ok(_notice)) => Ok(()),
-        Ok(Err(e)) => {
-            tracing::warn!("notices of new devices broke off ({e}); looking every {} s", BLIND_RESCAN.as_secs());
-            *uevents = None;
-            Err(())
-        }
-        Err(_elapsed) => Err(()),
     }
 }
 
@@ -243,6 +284,16 @@ fn modaliases(root: &Path) -> BTreeSet<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ports_are_looked_up_before_anything_else() {
+        let port = "pci:v00001AF4d00001041sv00001AF4sd00001100bc02sc00i00";
+        assert_eq!(Rank::of(port), Rank::Port);
+        assert_eq!(Rank::of("virtio:d00000001v00001AF4"), Rank::Port);
+        assert_eq!(Rank::of("virtio:d00000002v00001AF4"), Rank::Other);
+        assert_eq!(Rank::of("pci:v00008086d00002922sv00001AF4sd00001100bc01sc06i01"), Rank::Other);
+        assert!((Rank::Port, "virtio") < (Rank::Other, "acpi"));
+    }
 
     #[test]
     fn every_modalias_of_a_device_tree_is_found_and_links_are_not_followed() {

@@ -15,8 +15,11 @@ pub(crate) struct Uevents(TokioSocket);
 /// One notice.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// A device was added or changed.
-    Device,
+    /// A device appeared that names what could drive it.
+    Device {
+        /// Its modalias.
+        alias: String,
+    },
     /// So many notices came at once that some were dropped; only a new scan tells.
     Overrun,
 }
@@ -41,8 +44,11 @@ impl Uevents {
     pub(crate) async fn next(&mut self) -> io::Result<Notice> {
         loop {
             match self.0.recv_from_full().await {
-                Ok((message, _)) if announces_device(&message) => return Ok(Notice::Device),
-                Ok(_) => {}
+                Ok((message, _)) => {
+                    if let Some(alias) = announced(&message) {
+                        return Ok(Notice::Device { alias });
+                    }
+                }
                 Err(e) if e.raw_os_error() == Some(Errno::ENOBUFS as i32) => return Ok(Notice::Overrun),
                 Err(e) => return Err(e),
             }
@@ -50,10 +56,14 @@ impl Uevents {
     }
 }
 
-/// Whether a notice is of a device added; a message is `ACTION@PATH`, then `KEY=VALUE`, each ended by a NUL.
-fn announces_device(message: &[u8]) -> bool {
+/// The modalias in a notice of a device added; a message is `ACTION@PATH`, then `KEY=VALUE`, each ended by a NUL.
+fn announced(message: &[u8]) -> Option<String> {
     let mut fields = message.split(|&b| b == 0);
-    fields.next().is_some_and(|head| head.starts_with(b"add@") || head.starts_with(b"bind@"))
+    if !fields.next()?.starts_with(b"add@") {
+        return None;
+    }
+    let alias = fields.find_map(|field| field.strip_prefix(b"MODALIAS="))?;
+    Some(String::from_utf8_lossy(alias).into_owned())
 }
 
 #[cfg(test)]
@@ -61,9 +71,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_additions_call_for_a_scan() {
-        assert!(announces_device(b"add@/devices/pci0000:00/0000:00:03.0\0ACTION=add\0"));
-        assert!(!announces_device(b"remove@/devices/pci0000:00/0000:00:03.0\0ACTION=remove\0"));
-        assert!(!announces_device(b""));
+    fn only_an_added_device_that_names_its_driver_calls_for_one() {
+        let added = b"add@/devices/pci0000:00/0000:00:03.0\0ACTION=add\0MODALIAS=pci:v00001AF4\0SEQNUM=7\0";
+        assert_eq!(announced(added).as_deref(), Some("pci:v00001AF4"));
+        assert_eq!(announced(b"add@/devices/virtual/tty/tty7\0ACTION=add\0SUBSYSTEM=tty\0"), None);
+        assert_eq!(announced(b"remove@/devices/pci0000:00/0000:00:03.0\0MODALIAS=pci:v00001AF4\0"), None);
+        assert_eq!(announced(b""), None);
     }
 }

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::{Accel, LabError, Machine, Mark, Network};
+use crate::{Accel, Firmware, LabError, Machine, Mark, Network};
 
 /// Where Debian's `busybox-static` puts it.
 const BUSYBOX: &str = "/bin/busybox";
@@ -15,20 +15,21 @@ const INIT: &str = "#!/bin/busybox sh
 /bin/busybox poweroff -f
 ";
 
-/// Boots `kernel` with a busybox init in a machine of that much memory, and returns the time since boot (CLOCK_BOOTTIME)
-/// at which its first line ran.
+/// Boots `kernel` with a busybox init in a machine of that firmware and memory, and returns the time since boot
+/// (CLOCK_BOOTTIME) at which its first line ran.
 ///
 /// # Errors
 /// [`LabError`] if busybox is missing or the machine does not come up.
 pub async fn busybox_boottime(
     kernel: &Path,
+    firmware: Firmware,
     memory_mib: u32,
     network: &Network,
     dir: &Path,
     accel: Accel,
 ) -> Result<Duration, LabError> {
     let initramfs = pack(dir)?;
-    let builder = Machine::builder("baseline").firmware(crate::Firmware::Bios).memory_mib(memory_mib);
+    let builder = Machine::builder("baseline").firmware(firmware).memory_mib(memory_mib);
     let builder = builder.direct_kernel(kernel, &initramfs, "console=ttyS0,115200 panic=30");
     let mut machine = builder.build(network, dir, accel)?;
     let mark: Mark = machine.power_on().await?;

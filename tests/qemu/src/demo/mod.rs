@@ -53,7 +53,9 @@ pub(crate) async fn run(artefacts: Artefacts, options: Options) -> anyhow::Resul
         options.logs.display()
     );
     println!("measuring: the same kernel with a busybox init that does nothing");
-    let baseline = baseline::busybox_boottime(&artefacts.kernel, MEMORY_MIB, &network, &options.logs, accel).await?;
+    let baseline =
+        baseline::busybox_boottime(&artefacts.kernel, options.firmware, MEMORY_MIB, &network, &options.logs, accel)
+            .await?;
 
     let coordinator = coordinator(&artefacts, &network, &options.logs).await?;
     apply_template(&coordinator, &artefacts).await?;
