@@ -133,6 +133,11 @@ fn seed() -> ActionKind {
     })
 }
 
+/// A run that never ends is a failure, not a wait without one.
+async fn in_time(runner: Runner) -> Outcome {
+    tokio::time::timeout(Duration::from_secs(120), runner.run()).await.expect("the run ends")
+}
+
 /// A run of one `cloudInit` for each count of attempts, then a reboot; nothing in it ever takes too long.
 fn play(attempts: &[u32], start: (u32, u32), acts: Vec<Act>) -> Scene {
     play_within(Duration::from_secs(600), attempts, start, acts)
@@ -170,7 +175,7 @@ fn play_within(timeout: Duration, attempts: &[u32], start: (u32, u32), acts: Vec
         report: told.clone(),
         perform: Arc::new(Script { acts: Mutex::new(acts.into()), begun }),
     };
-    Scene { told, lease, stop, begun: watching, task: tokio::spawn(runner.run()) }
+    Scene { told, lease, stop, begun: watching, task: tokio::spawn(in_time(runner)) }
 }
 
 #[tokio::test]
