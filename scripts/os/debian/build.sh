@@ -33,12 +33,12 @@ os_build() {
     debian_configure "$root" "$here"
 }
 
-# The sources of this machine's apt serve as mirrors, if they are this suite's; else Debian's own.
+# The sources of this machine's apt serve as mirrors, of the build and of those who run the image.
 debian_sources() {
     local uri
     uri=$(LC_ALL=C apt-get indextargets --format '$(SITE) $(RELEASE)' 'Created-By: Packages' 2>/dev/null |
         awk -v suite="$OS_SUITE" '$2 == suite && $1 ~ /debian\/?$/ { print $1; exit }' || true)
-    uri=${uri:-http://mirror.example/debian}
+    [ -n "$uri" ] || die "apt has no source for Debian $OS_SUITE on this machine; add one and run apt-get update"
     printf 'deb %s %s main\n' "$uri" "$OS_SUITE" "$uri" "$OS_SUITE-updates"
     printf 'deb %s %s main\n' "${uri%/debian*}/debian-security" "$OS_SUITE-security"
 }
@@ -49,12 +49,7 @@ debian_configure() {
     printf 'LABEL=%s / ext4 defaults,errors=remount-ro 0 1\n' "$OS_LABEL" >"$root/etc/fstab"
     echo debian >"$root/etc/hostname"
     printf '127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n' >"$root/etc/hosts"
-    # Public names for those who run the image, whatever mirror built it.
-    cat >"$root/etc/apt/sources.list" <<SOURCES
-deb http://mirror.example/debian $OS_SUITE main
-deb http://mirror.example/debian $OS_SUITE-updates main
-deb http://mirror.example/debian-security $OS_SUITE-security main
-SOURCES
+    debian_sources >"$root/etc/apt/sources.list"
     rm -f "$root"/etc/apt/sources.list.d/0*
 
     chroot "$root" systemctl --quiet enable systemd-networkd.service systemd-resolved.service
