@@ -8,8 +8,11 @@ use serde::{Deserialize, Serialize};
 /// A scalar in a document that does not parse; the message says what was expected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScalarError {
-    /// Not a `sha256:<64 hex digits>` digest.
-    #[error("\"{0}\" is not a digest; write sha256: and 64 hexadecimal digits, as printed by sha256sum")]
+    /// Not a `sha256:<64 hex digits>` or `sha512:<128 hex digits>` digest.
+    #[error(
+        "\"{0}\" is not a digest; write sha256: and the 64 hexadecimal digits that sha256sum prints, or sha512: and the \
+         128 of sha512sum"
+    )]
     Digest(String),
     /// Not six colon-separated octets.
     #[error("\"{0}\" is not a MAC address; write six octets such as 52:54:00:12:34:56")]
@@ -45,25 +48,70 @@ macro_rules! string_scalar {
     };
 }
 
-/// A SHA-256 digest, written `sha256:<64 lower-case hex digits>`.
+/// A digest, written `sha256:` or `sha512:` and lower-case hex digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Digest([u8; 32]);
+pub enum Digest {
+    /// 32 bytes of SHA-256.
+    Sha256([u8; 32]),
+    /// 64 bytes of SHA-512.
+    Sha512([u8; 64]),
+}
 
 impl Digest {
     /// Wraps the 32 bytes of a finished SHA-256.
     pub const fn from_sha256(bytes: [u8; 32]) -> Self {
-        Self(bytes)
+        Self::Sha256(bytes)
     }
-    /// The 32 bytes.
-    pub const fn as_bytes(&self) -> &[u8; 32] {
-        &self.0
+    /// Wraps the 64 bytes of a finished SHA-512.
+    pub const fn from_sha512(bytes: [u8; 64]) -> Self {
+        Self::Sha512(bytes)
     }
+    /// Its bytes: 32 or 64.
+    pub const fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::Sha256(bytes) => bytes,
+            Self::Sha512(bytes) => bytes,
+        }
+    }
+    /// The function's name as it is written before the colon.
+    pub const fn algorithm(&self) -> &'static str {
+        match self {
+            Self::Sha256(_) => "sha256",
+            Self::Sha512(_) => "sha512",
+        }
+    }
+    /// From bare hex digits, as `sha256sum` and `sha512sum` print them: their number tells which of the two.
+    ///
+    /// # Errors
+    /// [`ScalarError::Digest`] unless they are 64 or 128 hexadecimal digits.
+    pub fn from_hex(hex: &str) -> Result<Self, ScalarError> {
+        let bad = || ScalarError::Digest(hex.to_owned());
+        match hex.len() {
+            64 => octets(hex).map(Self::Sha256),
+            128 => octets(hex).map(Self::Sha512),
+            _ => None,
+        }
+        .ok_or_else(bad)
+    }
+}
+
+/// Exactly so many octets of hex digits.
+fn octets<const N: usize>(hex: &str) -> Option<[u8; N]> {
+    // `from_str_radix` would take a sign.
+    if hex.len() != 2 * N || !hex.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return None;
+    }
+    let mut out = [0; N];
+    for (byte, pair) in out.iter_mut().zip(hex.as_bytes().chunks_exact(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(out)
 }
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("sha256:")?;
-        self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
+        write!(f, "{}:", self.algorithm())?;
+        self.as_bytes().iter().try_for_each(|b| write!(f, "{b:02x}"))
     }
 }
 
@@ -77,23 +125,20 @@ impl FromStr for Digest {
     type Err = ScalarError;
     fn from_str(s: &str) -> Result<Self, Self::Err> {
         let bad = || ScalarError::Digest(s.to_owned());
-        let hex = s.strip_prefix("sha256:").ok_or_else(bad)?;
-        if hex.len() != 64 || !hex.is_ascii() {
-            return Err(bad());
+        let (algorithm, hex) = s.split_once(':').ok_or_else(bad)?;
+        match algorithm {
+            "sha256" => octets(hex).map(Self::Sha256),
+            "sha512" => octets(hex).map(Self::Sha512),
+            _ => None,
         }
-        let mut out = [0; 32];
-        for (byte, pair) in out.iter_mut().zip(hex.as_bytes().chunks_exact(2)) {
-            let pair = std::str::from_utf8(pair).map_err(|_| bad())?;
-            // `from_str_radix` would take a sign.
-            if pair.starts_with('+') {
-                return Err(bad());
-            }
-            *byte = u8::from_str_radix(pair, 16).map_err(|_| bad())?;
-        }
-        Ok(Self(out))
+        .ok_or_else(bad)
     }
 }
-string_scalar!(Digest, "^sha256:[0-9a-fA-F]{64}$", "SHA-256 of the stored bytes, as printed by sha256sum");
+string_scalar!(
+    Digest,
+    "^(sha256:[0-9a-fA-F]{64}|sha512:[0-9a-fA-F]{128})$",
+    "SHA-256 or SHA-512, as printed by sha256sum or sha512sum"
+);
 
 /// An Ethernet address, printed lower-case with colons.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -186,8 +231,15 @@ mod tests {
 
     #[test]
     fn digest_survives_a_round_trip_and_refuses_the_rest() {
-        let text = format!("sha256:{}", "0a".repeat(32));
-        assert_eq!(text.parse::<Digest>().unwrap().to_string(), text);
+        for (text, hex) in [("sha256:", "0a".repeat(32)), ("sha512:", "0b".repeat(64))] {
+            let digest = Digest::from_hex(&hex).unwrap();
+            assert_eq!(digest.to_string(), format!("{text}{hex}"));
+            assert_eq!(digest.to_string().parse(), Ok(digest));
+        }
+        assert!(
+            Digest::from_hex(&"0a".repeat(33)).is_err()
+                && format!("sha512:{}", "0a".repeat(32)).parse::<Digest>().is_err()
+        );
         for bad in ["", "sha256:", "sha256:zz", &"0a".repeat(32), &format!("sha256:{}", "+a".repeat(32))] {
             assert!(bad.parse::<Digest>().is_err(), "{bad}");
         }

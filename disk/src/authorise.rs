@@ -1,6 +1,6 @@
 //! May this disk be written? The compare of compare-and-swap, and the rule for disks that are not blank. Pure.
 
-use landfall_api::{DiskReceipt, Receipt, ReceiptState};
+use landfall_api::{Digest, DiskReceipt, Receipt, ReceiptState};
 
 use crate::{WriteError, WriteRequest};
 
@@ -13,11 +13,13 @@ pub(crate) enum Decision {
     AlreadyDone,
 }
 
-/// Decides by the mark found on the disk and by what else was found there (`content`; `None`: blank).
+/// Decides by the mark found on the disk, by what else was found there (`content`; `None`: blank), and by the digest the
+/// image is known by.
 pub(crate) fn authorise(
     request: &WriteRequest,
     found: Option<&DiskReceipt>,
     content: Option<&str>,
+    image_digest: Option<Digest>,
 ) -> Result<Decision, WriteError> {
     let device = || request.disk.id.name.clone();
     let found = found.map(|mark| &mark.receipt);
@@ -28,7 +30,7 @@ pub(crate) fn authorise(
     };
     if let Some(receipt) = found.filter(|r| same_run(r)) {
         // Even --force is no reason to write the same thing twice: it was said for this run, and the run has done it.
-        if receipt.state == ReceiptState::Done && receipt.image_digest == request.digest.digest() {
+        if receipt.state == ReceiptState::Done && receipt.image_digest == image_digest {
             return Ok(Decision::AlreadyDone);
         }
         if receipt.state == ReceiptState::Intent {
@@ -74,19 +76,24 @@ fn words(receipt: Option<&Receipt>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use landfall_api::{Digest, DiskFacts, ErrorCode};
+    use landfall_api::{DiskFacts, ErrorCode};
     use uuid::Uuid;
 
     use super::*;
-    use crate::{CancelFlag, Expectation, LeaseGuard, ReceiptIntent, receipt::tests::mark};
+    use crate::{Access, CancelFlag, Image, LeaseGuard, Proof, ReceiptIntent, receipt::tests::mark};
 
     fn request() -> WriteRequest {
         let disk = mark(ReceiptState::Intent, 0).disk;
         WriteRequest {
             disk: DiskFacts { id: disk, ..DiskFacts::default() },
-            url: "http://h/i".into(),
-            digest: Expectation::Digest(Digest::from_sha256([9; 32])),
-            format: None,
+            image: Image {
+                urls: vec!["http://h/i".into()],
+                proof: Proof::Stored(Digest::from_sha256([9; 32])),
+                format: None,
+                access: Access::default(),
+            },
+            keep: Vec::new(),
+            read_back: false,
             receipt: ReceiptIntent {
                 machine_uid: Uuid::from_u128(1),
                 workflow_uid: Uuid::from_u128(7),
@@ -103,7 +110,7 @@ mod tests {
     }
 
     fn code(request: &WriteRequest, found: Option<&DiskReceipt>, content: Option<&str>) -> Result<Decision, ErrorCode> {
-        authorise(request, found, content).map_err(|e| e.code())
+        authorise(request, found, content, request.image.proof.digest()).map_err(|e| e.code())
     }
 
     #[test]
@@ -147,7 +154,7 @@ mod tests {
             assert_eq!(code(&request, Some(&own), Some("a GPT")), Ok(Decision::AlreadyDone));
         }
         request.force = false;
-        request.digest = Expectation::Waived;
+        request.image.proof = Proof::Waived;
         assert_eq!(code(&request, Some(&own), Some("a GPT")), Err(ErrorCode::ReceiptMismatch), "another image");
     }
 }

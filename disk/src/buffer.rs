@@ -49,6 +49,10 @@ impl Pool {
     pub(crate) fn new(capacity: usize) -> Self {
         Self { free: Mutex::default(), capacity }
     }
+    /// Bytes of each buffer.
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
     /// An empty buffer.
     pub(crate) fn take(&self) -> Buffer {
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();

@@ -7,10 +7,12 @@
 mod authorise;
 mod blank;
 mod buffer;
+mod decode;
 mod device;
 mod error;
 mod gpt;
 mod http;
+mod image;
 mod inuse;
 pub mod judge;
 mod list;
@@ -27,17 +29,15 @@ pub use device::{BlockDevice, ReadAt, RealDevice};
 pub use error::{Candidate, DiskError, SelectError, WriteError};
 pub use gpt::{Entry, Header, RECEIPT_TYPE, Table, TableError};
 pub use http::HttpSource;
+pub use image::{Access, Authorization, Format, Image, Proof, Signature, UnknownFormat};
 pub use inuse::holders_of;
 pub use list::{device_path, disk_at, list_disks};
 pub use pipeline::{
-    BackupPlaced, Check, Committed, Installed, Order, TablePlaced, Verified, install, place_backup, place_lba0,
-    place_table,
+    BackupPlaced, Check, Committed, Expectation, Installed, Order, TablePlaced, Verified, install, place_backup,
+    place_lba0, place_table,
 };
 pub use receipt::{PLACE as RECEIPT_PLACE, read_mark, read_receipt, scan_receipts};
-pub use request::{
-    CancelFlag, Expectation, Format, LeaseGuard, LogLevel, Observer, ReceiptIntent, UnknownFormat, Unobserved,
-    WriteOutcome, WriteRequest,
-};
+pub use request::{CancelFlag, LeaseGuard, LogLevel, Observer, ReceiptIntent, Unobserved, WriteOutcome, WriteRequest};
 pub use select::Disk;
 pub use source::ImageSource;
 pub use write::write_image;

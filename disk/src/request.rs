@@ -2,7 +2,6 @@
 
 use std::{
     fmt,
-    str::FromStr,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -10,61 +9,10 @@ use std::{
     time::Duration,
 };
 
-use landfall_api::{Digest, DiskFacts, DiskReceipt, Progress};
+use landfall_api::{DiskFacts, DiskReceipt, Progress};
 use uuid::Uuid;
 
-/// What proves the image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Expectation {
-    /// SHA-256 of the stored bytes (the file behind the URL).
-    Digest(Digest),
-    /// The template says, spelled out, that nothing does.
-    Waived,
-}
-
-impl Expectation {
-    /// The digest, where there is one.
-    pub fn digest(&self) -> Option<Digest> {
-        match self {
-            Self::Digest(digest) => Some(*digest),
-            Self::Waived => None,
-        }
-    }
-}
-
-/// How an image is stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// The disk's bytes as they are.
-    Raw,
-    /// Zstandard: any number of frames, skippable ones among them.
-    Zstd,
-}
-
-impl fmt::Display for Format {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Raw => "raw",
-            Self::Zstd => "zstd",
-        })
-    }
-}
-
-/// Not a format's name.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("\"{0}\" is not an image format; write raw or zstd, or leave it out to go by content")]
-pub struct UnknownFormat(pub String);
-
-impl FromStr for Format {
-    type Err = UnknownFormat;
-    fn from_str(s: &str) -> Result<Self, Self::Err> {
-        match s {
-            "raw" => Ok(Self::Raw),
-            "zstd" => Ok(Self::Zstd),
-            other => Err(UnknownFormat(other.to_owned())),
-        }
-    }
-}
+use crate::Image;
 
 /// Who writes: the words of the receipt that the caller knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -131,12 +79,13 @@ pub struct WriteRequest {
     /// The disk, as [`crate::Disk::select`] or [`crate::disk_at`] gave it. Its identity is checked again just before
     /// the first write.
     pub disk: DiskFacts,
-    /// `http://` or `https://` (public certificate authorities).
-    pub url: String,
-    /// What proves the image.
-    pub digest: Expectation,
-    /// `None`: by content. Content that disagrees is refused.
-    pub format: Option<Format>,
+    /// What to write.
+    pub image: Image,
+    /// Labels of partitions of the disk's present table that stay, with all their content. Refused if one is not there,
+    /// if two carry the label, or if the image would touch it.
+    pub keep: Vec<String>,
+    /// Read everything back before the commit and compare it with what was written.
+    pub read_back: bool,
     /// Who writes.
     pub receipt: ReceiptIntent,
     /// Every receipt that is believed to be on this machine: the compare of compare-and-swap.

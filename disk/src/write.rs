@@ -9,7 +9,8 @@ use crate::{
     authorise::{Decision, authorise},
     blank, device_path, disk_at, holders_of,
     http::HttpSource,
-    pipeline::{Order, install},
+    image::Proof,
+    pipeline::{Expectation, Order, install},
     receipt,
 };
 
@@ -48,7 +49,7 @@ pub fn write_image(request: &WriteRequest, observer: &dyn Observer) -> Result<Wr
     let found = receipt::read_mark(&device).map_err(io("read the receipt of"))?;
     let found = found.filter(|mark| known_here(mark, request, &name, observer));
     let content = blank::what_is_there(&device).map_err(io("look at the content of"))?;
-    match authorise(request, found.as_ref(), content.as_deref())? {
+    match authorise(request, found.as_ref(), content.as_deref(), request.image.proof.digest())? {
         Decision::Write => {}
         Decision::AlreadyDone => {
             observer.log(LogLevel::Info, &format!("{name} already carries this very install; nothing is written"));
@@ -64,12 +65,20 @@ pub fn write_image(request: &WriteRequest, observer: &dyn Observer) -> Result<Wr
         }
     }
     let direct = if device.is_direct() { "past" } else { "through" };
-    observer.log(LogLevel::Info, &format!("writing {} to {name}, {direct} the page cache", request.url));
-    let mut source = HttpSource::new(&request.url, request.digest.digest().is_some(), observer)?;
+    observer.log(LogLevel::Info, &format!("writing {} to {name}, {direct} the page cache", request.image.name()));
+    let expectation = match &request.image.proof {
+        Proof::Stored(digest) => Expectation::Stored(*digest),
+        Proof::Raw(digest) => Expectation::Raw(*digest),
+        Proof::Waived => Expectation::Waived,
+        Proof::Sums { .. } | Proof::Signed(_) | Proof::Index { .. } => {
+            return Err(WriteError::Internal("this proof is not looked at yet".into()));
+        }
+    };
+    let mut source = HttpSource::new(request.image.name(), expectation != Expectation::Waived, observer)?;
     let order = Order {
         device: &name,
-        expectation: request.digest,
-        format: request.format,
+        expectation,
+        format: request.image.format,
         mark: mark_of(request),
         may_act: &may_act,
         same_disk: &|| {
@@ -110,7 +119,7 @@ fn mark_of(request: &WriteRequest) -> DiskReceipt {
             workflow_name: intent.workflow_name.clone(),
             generation: intent.generation,
             action_index: intent.action_index,
-            image_digest: request.digest.digest(),
+            image_digest: request.image.proof.digest(),
             state: ReceiptState::Intent,
             written_at: jiff::Timestamp::now(),
         },

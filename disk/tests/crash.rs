@@ -33,7 +33,7 @@ fn run(device: &Recorder, image: &[u8], digest_of: &[u8]) -> Result<landfall_dis
     let mut source = MemorySource { bytes: image.to_vec(), at: 0 };
     let order = Order {
         device: "recorder",
-        expectation: Expectation::Digest(digest(digest_of)),
+        expectation: Expectation::Stored(digest(digest_of)),
         format: None,
         mark: mark(digest_of, DISK),
         may_act: &|| Ok(()),
@@ -252,7 +252,7 @@ fn a_lease_or_cancel_lost_at_any_step_stops_before_the_commit() {
         };
         let order = Order {
             device: "recorder",
-            expectation: Expectation::Digest(digest(&stored)),
+            expectation: Expectation::Stored(digest(&stored)),
             format: None,
             mark: mark(&stored, DISK),
             may_act: &may_act,
@@ -280,7 +280,7 @@ fn another_disk_under_the_same_name_is_not_touched() {
     let device = Recorder::new(vec![0; DISK as usize], 512);
     let order = Order {
         device: "recorder",
-        expectation: Expectation::Digest(digest(&image)),
+        expectation: Expectation::Stored(digest(&image)),
         format: None,
         mark: mark(&image, DISK),
         may_act: &|| Ok(()),

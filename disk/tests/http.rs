@@ -23,8 +23,8 @@ use axum::{
 use common::{MIB, digest, gpt_image};
 use landfall_api::{DiskReceipt, ErrorCode, Progress, ReceiptState};
 use landfall_disk::{
-    CancelFlag, Expectation, LeaseGuard, LogLevel, Observer, ReceiptIntent, WriteError, WriteOutcome, WriteRequest,
-    disk_at, judge::Findings, read_mark, write_image,
+    Access, CancelFlag, Image, LeaseGuard, LogLevel, Observer, Proof, ReceiptIntent, WriteError, WriteOutcome,
+    WriteRequest, disk_at, judge::Findings, read_mark, write_image,
 };
 use uuid::Uuid;
 
@@ -98,14 +98,14 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(url: &str, expectation: Expectation) -> Self {
+    fn new(url: &str, proof: Proof) -> Self {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(DISK).unwrap();
         let request = WriteRequest {
             disk: disk_at(file.path()).unwrap(),
-            url: url.to_owned(),
-            digest: expectation,
-            format: None,
+            image: Image { urls: vec![url.to_owned()], proof, format: None, access: Access::default() },
+            keep: Vec::new(),
+            read_back: false,
             receipt: ReceiptIntent {
                 machine_uid: Uuid::from_u128(1),
                 workflow_uid: Uuid::from_u128(2),
@@ -160,8 +160,8 @@ fn packed() -> Vec<u8> {
     zstd::encode_all(&image()[..], 1).unwrap()
 }
 
-fn proved(stored: &[u8]) -> Expectation {
-    Expectation::Digest(digest(stored))
+fn proved(stored: &[u8]) -> Proof {
+    Proof::Stored(digest(stored))
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn an_image_cut_in_half_is_never_a_success() {
 fn a_cut_zstd_image_fails_even_with_its_digest_waived() {
     let stored = packed();
     let half = stored[..stored.len() - 5].to_vec();
-    let bench = Bench::new(&serve(move |_| half.clone().into_response()), Expectation::Waived);
+    let bench = Bench::new(&serve(move |_| half.clone().into_response()), Proof::Waived);
     assert_eq!(bench.write().unwrap_err().code(), ErrorCode::Truncated);
     bench.assert_unbootable();
 }
@@ -311,7 +311,7 @@ fn an_endless_body_ends_at_the_disks_end() {
             open = stream.write_all(&[7; 65536]).is_ok();
         }
     });
-    let bench = Bench::new(&url, Expectation::Waived);
+    let bench = Bench::new(&url, Proof::Waived);
     assert_eq!(bench.write().unwrap_err().code(), ErrorCode::DiskTooSmall);
     bench.assert_unbootable();
 }
@@ -336,7 +336,7 @@ fn a_set_cancel_flag_ends_a_stalled_download() {
         // Stays open until the client goes.
         let _ = stream.read(&mut [0]);
     });
-    let mut bench = Bench::new(&url, Expectation::Waived);
+    let mut bench = Bench::new(&url, Proof::Waived);
     // Cancelled by what happens, not by the clock: the first receipt.
     let cancel = CancelFlag::new();
     let trigger = cancel.clone();

@@ -62,7 +62,7 @@ fn a_real_block_device_is_installed_at_both_sector_sizes() {
         }
         let order = Order {
             device: "loop",
-            expectation: Expectation::Digest(digest(&stored)),
+            expectation: Expectation::Stored(digest(&stored)),
             format: None,
             mark: mark(&stored, size),
             may_act: &|| Ok(()),

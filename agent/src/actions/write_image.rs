@@ -6,7 +6,7 @@ use std::{
 };
 
 use landfall_api::{DiskReceipt, ErrorCode, Problem, Progress};
-use landfall_disk::{Expectation, LeaseGuard, Observer, ReceiptIntent, WriteRequest};
+use landfall_disk::{Access, Image, LeaseGuard, Observer, Proof, ReceiptIntent, WriteRequest};
 use landfall_session::{ActionResult, EventKind, Expectation as Stated, WriteImage, WriteImageResult};
 
 use super::{Machine, final_failure, select};
@@ -24,12 +24,17 @@ pub(super) fn perform(machine: &Machine, job: &Job, spec: &WriteImage) -> Result
     let lease = job.lease.clone();
     let request = WriteRequest {
         disk: disk.clone(),
-        url: spec.url.clone(),
-        digest: match spec.expectation {
-            Stated::Digest(digest) => Expectation::Digest(digest),
-            Stated::Waived => Expectation::Waived,
+        image: Image {
+            urls: vec![spec.url.clone()],
+            proof: match spec.expectation {
+                Stated::Digest(digest) => Proof::Stored(digest),
+                Stated::Waived => Proof::Waived,
+            },
+            format,
+            access: Access::default(),
         },
-        format,
+        keep: Vec::new(),
+        read_back: false,
         receipt: ReceiptIntent {
             machine_uid: job.run.machine_uid,
             workflow_uid: job.run.workflow_uid,

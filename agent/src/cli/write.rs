@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, bail};
 use landfall_api::{Digest, DiskReceipt, DiskSelector, Progress};
 use landfall_disk::{
-    CancelFlag, Disk, Expectation, Format, LeaseGuard, LogLevel, Observer, ReceiptIntent, WriteRequest,
+    Access, CancelFlag, Disk, Format, Image, LeaseGuard, LogLevel, Observer, Proof, ReceiptIntent, WriteRequest,
 };
 use uuid::Uuid;
 
@@ -67,9 +67,14 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let run = Uuid::new_v4();
     let request = WriteRequest {
         disk,
-        url: arguments.url.clone(),
-        digest: arguments.digest.map_or(Expectation::Waived, Expectation::Digest),
-        format: arguments.format,
+        image: Image {
+            urls: vec![arguments.url.clone()],
+            proof: arguments.digest.map_or(Proof::Waived, Proof::Stored),
+            format: arguments.format,
+            access: Access::default(),
+        },
+        keep: Vec::new(),
+        read_back: false,
         receipt: ReceiptIntent {
             machine_uid: Uuid::nil(),
             workflow_uid: run,

@@ -5,7 +5,6 @@ use std::ops::Range;
 use super::{device_io, meter::Meter};
 use crate::{
     BlockDevice, WriteError,
-    buffer::Buffer,
     gpt::{Captured, Fate, Layout, Piece},
 };
 
@@ -32,10 +31,10 @@ impl<'a> Body<'a> {
         Self { device, layout, name, meter, offset: 0, written: 0, zeroes: 0..0, captured: Captured::default() }
     }
 
-    /// The next block of the image.
-    pub(super) fn write(&mut self, block: &Buffer) -> Result<(), WriteError> {
+    /// A block of the image.
+    pub(super) fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), WriteError> {
         let sector = self.layout.sector as usize;
-        let data = block.data();
+        self.offset = offset;
         let end = self.offset + data.len() as u64;
         if end > self.layout.disk_size {
             return Err(WriteError::DiskTooSmall {
@@ -52,6 +51,31 @@ impl<'a> Body<'a> {
             last.resize(sector, 0);
             self.write_sectors(&last)?;
         }
+        Ok(())
+    }
+
+    /// A part of the image that is zero.
+    pub(super) fn zeroes(&mut self, range: Range<u64>) -> Result<(), WriteError> {
+        let sector = u64::from(self.layout.sector);
+        if range.end > self.layout.disk_size {
+            return Err(WriteError::DiskTooSmall {
+                device: self.name.into(),
+                needed: range.end,
+                size: self.layout.disk_size,
+            });
+        }
+        let whole = range.start..range.end.next_multiple_of(sector);
+        for (part, fate) in self.layout.split(whole) {
+            match fate {
+                Fate::Skip => {}
+                Fate::Zero | Fate::Write => self.zero(part)?,
+                Fate::Capture => {
+                    let bytes = vec![0; (part.end - part.start) as usize];
+                    self.captured.0.push(Piece { offset: part.start, bytes });
+                }
+            }
+        }
+        self.meter.raw(range.end - range.start, 0);
         Ok(())
     }
 

@@ -6,32 +6,44 @@
 
 mod body;
 mod commit;
-mod decode;
+mod hasher;
 mod invalidate;
 mod meter;
 mod stages;
 
 use std::{
-    sync::{
-        atomic::{AtomicBool, Ordering},
-        mpsc::{Receiver, RecvTimeoutError},
-    },
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::Duration,
 };
 
-use landfall_api::DiskReceipt;
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use landfall_api::{Digest, DiskReceipt};
 
 pub use commit::{BackupPlaced, Committed, TablePlaced, Verified, place_backup, place_lba0, place_table};
-use stages::{Decoded, Stages};
+use stages::Stages;
 
-use crate::{BlockDevice, Expectation, Format, LogLevel, Observer, WriteError, gpt::Layout, source::ImageSource};
+use crate::{
+    BlockDevice, Format, LogLevel, Observer, WriteError, buffer::Buffer, decode::Decoded, gpt::Layout,
+    source::ImageSource,
+};
 
 /// How often a waiting writer asks whether it may still act.
 const TICK: Duration = Duration::from_millis(100);
 
 /// Asked again and again; an error ends the write with nothing committed.
 pub type Check<'a> = &'a dyn Fn() -> Result<(), WriteError>;
+
+/// What the stages compare with what they saw.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expectation {
+    /// Digest of the stored bytes.
+    Stored(Digest),
+    /// Digest of the raw bytes.
+    Raw(Digest),
+    /// Nothing: the request says, spelled out, that nothing proves the image.
+    Waived,
+}
 
 /// One image onto one device: what [`install`] needs beyond the device and the source.
 pub struct Order<'a> {
@@ -105,9 +117,11 @@ fn write(
 ) -> Result<Installed, WriteError> {
     // The head is looked at whole before anything is destroyed.
     meter.stage("fetch");
-    let head = match next(&stages.decoded, order.may_act)? {
-        Decoded::Block(block) => block,
-        Decoded::End(_) => {
+    let head: Buffer = match next(&stages.pieces, order.may_act)? {
+        Some(Decoded::Block { offset: 0, bytes }) => bytes,
+        Some(_) => return Err(WriteError::Internal("the image's start did not come first".into())),
+        None => {
+            // Whatever is wrong with it, the evidence says nothing more than that it is empty.
             return Err(WriteError::Truncated { subject: image.into(), reason: "it is empty".into() });
         }
     };
@@ -122,16 +136,19 @@ fn write(
 
     meter.stage("write");
     let mut body = body::Body::new(device, &layout, order.device, meter);
-    let mut block = head;
-    let evidence = loop {
+    let mut next_piece = Some(Decoded::Block { offset: 0, bytes: head });
+    while let Some(piece) = next_piece {
         (order.may_act)()?;
-        body.write(&block)?;
-        stages.blocks.give(block);
-        match next(&stages.decoded, order.may_act)? {
-            Decoded::Block(more) => block = more,
-            Decoded::End(evidence) => break evidence,
+        match piece {
+            Decoded::Block { offset, bytes } => {
+                body.write(offset, bytes.data())?;
+                stages.blocks.give(bytes);
+            }
+            Decoded::Zeroes(range) => body.zeroes(range)?,
         }
-    };
+        next_piece = next(&stages.pieces, order.may_act)?;
+    }
+    let evidence = stages.evidence.recv().map_err(|_| silent())?;
     let (captured, written_bytes) = body.finish()?;
 
     meter.stage("verify");
@@ -146,17 +163,19 @@ fn write(
     Ok(Installed { receipt, no_receipt, stored_bytes, raw_bytes, written_bytes })
 }
 
-/// The next thing the stages hand on, asking meanwhile whether we may still act.
-fn next(decoded: &Receiver<Result<Decoded, WriteError>>, may_act: Check<'_>) -> Result<Decoded, WriteError> {
+/// The next piece the stages hand on, asking meanwhile whether we may still act; `None` after the last.
+fn next(pieces: &Receiver<Result<Decoded, WriteError>>, may_act: Check<'_>) -> Result<Option<Decoded>, WriteError> {
     loop {
-        match decoded.recv_timeout(TICK) {
-            Ok(result) => return result,
+        match pieces.recv_timeout(TICK) {
+            Ok(piece) => return piece.map(Some),
             Err(RecvTimeoutError::Timeout) => may_act()?,
-            Err(RecvTimeoutError::Disconnected) => {
-                return Err(WriteError::Internal("a stage of the pipeline ended without a word".into()));
-            }
+            Err(RecvTimeoutError::Disconnected) => return Ok(None),
         }
     }
+}
+
+fn silent() -> WriteError {
+    WriteError::Internal("a stage of the pipeline ended without a word".into())
 }
 
 /// Names what was tried on the device.

@@ -2,65 +2,55 @@
 
 use std::{
     io,
-    sync::{
-        Arc,
-        atomic::AtomicBool,
-        mpsc::{Receiver, SyncSender, sync_channel},
-    },
+    sync::{Arc, atomic::AtomicBool},
     thread::{Builder, Scope},
 };
 
+use crossbeam_channel::{Receiver, Sender, bounded};
 use landfall_api::Digest;
-use sha2::{Digest as _, Sha256};
 
-use super::{decode::Decoder, meter::Meter};
+use super::{hasher::Hasher, meter::Meter};
 use crate::{
     Expectation, Format, WriteError,
     buffer::{Buffer, Pool},
+    decode::{DecodeError, Decoded, Input, Sink, decode, format_of},
     gpt::HEAD,
     source::ImageSource,
 };
 
 /// Bytes of a buffer of stored bytes.
 const STORED: usize = 512 * 1024;
-/// How many buffers wait between two stages. All queues and hands together hold less than 16 MiB.
+/// How many buffers wait between two stages. All queues and hands together hold less than 32 MiB.
 const DEPTH: usize = 4;
 
 /// Stored bytes, or their end.
 enum Stored {
     Block(Buffer),
-    /// All bytes there are were fetched; how many the server had announced.
-    Drained {
-        announced: Option<u64>,
-    },
-    /// The same, counted and hashed.
-    Hashed {
-        stored: u64,
-        announced: Option<u64>,
-        digest: Digest,
-    },
+    /// All bytes there are were fetched.
+    Drained(Drained),
 }
 
-type Queue<T> = SyncSender<Result<T, WriteError>>;
+/// What is known of the stored bytes at their end.
+#[derive(Debug, Clone, Copy)]
+struct Drained {
+    stored: u64,
+    /// How many the server had announced.
+    announced: Option<u64>,
+    /// Set by the hash stage.
+    digest: Option<Digest>,
+}
+
+type Queue<T> = Sender<Result<T, WriteError>>;
 type Source<T> = Receiver<Result<T, WriteError>>;
 
-/// Decoded bytes, or the evidence that there are no more.
-pub(super) enum Decoded {
-    /// [`HEAD`] bytes; fewer only in the last one.
-    Block(Buffer),
-    /// Everything was fetched, hashed and decoded.
-    End(Evidence),
-}
-
-/// What a drained pipeline knows about its input. Only the decode stage makes one, at its regular end.
+/// What a drained pipeline knows about its input. Only the stages make one, at their regular end.
 #[derive(Debug)]
 pub(crate) struct Evidence {
     stored: u64,
     announced: Option<u64>,
-    digest: Digest,
+    digest: Option<Digest>,
     raw: u64,
-    /// Set when the decoder stopped in mid-frame, to what it waits for.
-    unfinished: Option<String>,
+    raw_digest: Option<Digest>,
 }
 
 impl Evidence {
@@ -77,97 +67,150 @@ impl Evidence {
         if let Some(announced) = self.announced.filter(|announced| *announced != self.stored) {
             return truncated(format!("{} bytes came and the server announced {announced}", self.stored));
         }
-        if let Some(why) = &self.unfinished {
-            return truncated(why.clone());
-        }
         if self.raw < least_raw {
             return truncated(format!("it holds {} bytes and its partitions end at {least_raw}", self.raw));
         }
-        match expectation {
-            Expectation::Digest(expected) if expected != self.digest => {
-                Err(WriteError::DigestMismatch { url: image.into(), expected, actual: self.digest })
-            }
-            Expectation::Digest(_) | Expectation::Waived => Ok(()),
+        let (expected, found) = match expectation {
+            Expectation::Stored(expected) => (expected, self.digest),
+            Expectation::Raw(expected) => (expected, self.raw_digest),
+            Expectation::Waived => return Ok(()),
+        };
+        match found {
+            Some(actual) if actual == expected => Ok(()),
+            Some(actual) => Err(WriteError::DigestMismatch { url: image.into(), expected, actual }),
+            None => Err(WriteError::Internal("the image was not hashed".into())),
         }
     }
 }
 
 /// The running stages, as the writer sees them.
 pub(super) struct Stages {
-    /// What comes out.
-    pub(super) decoded: Source<Decoded>,
-    /// Where its buffers go back to.
+    /// What comes out: pieces, and at the end either an error or a disconnection.
+    pub(super) pieces: Source<Decoded>,
+    /// Then this has what is known of the whole; disconnected without a word: a stage ended early.
+    pub(super) evidence: Receiver<Evidence>,
+    /// Where the pieces' buffers go back to.
     pub(super) blocks: Arc<Pool>,
 }
 
 impl Stages {
+    /// Looks at the first bytes, on the calling thread, and starts the rest.
     pub(super) fn start<'scope>(
         scope: &'scope Scope<'scope, '_>,
         source: &'scope mut dyn ImageSource,
         expectation: Expectation,
-        format: Option<Format>,
+        wanted: Option<Format>,
         stop: &'scope AtomicBool,
         meter: &'scope Meter<'_>,
     ) -> Result<Self, WriteError> {
+        let image = source.name().to_owned();
         let stored = Arc::new(Pool::new(STORED));
         let blocks = Arc::new(Pool::new(HEAD));
-        let (fetched_in, fetched) = sync_channel(DEPTH);
-        let (hashed_in, hashed) = sync_channel(DEPTH);
-        let (decoded_in, decoded) = sync_channel(DEPTH);
-        let image = source.name().to_owned();
+        let start = fill(source, &stored, stop, meter)?;
+        let format = agreed_format(start.data(), wanted)
+            .map_err(|reason| WriteError::BadFormat { subject: image.clone(), reason })?;
+        let (fetched_in, fetched) = bounded(DEPTH);
+        let (hashed_in, hashed) = bounded(DEPTH);
+        let (decoded_in, decoded) = bounded(DEPTH);
+        let (told, evidence) = bounded(1);
         let spawn = |what, run: Box<dyn FnOnce() + Send + 'scope>| {
             let started = Builder::new().name(format!("landfall-{what}")).spawn_scoped(scope, run);
             started.map(|_| ()).map_err(|source| WriteError::Start { what, source })
         };
         let pool = Arc::clone(&stored);
-        spawn("fetch", Box::new(move || fetch(source, &pool, &fetched_in, stop, meter)))?;
-        spawn("hash", Box::new(move || hash(&fetched, &hashed_in)))?;
+        spawn("fetch", Box::new(move || fetch(source, start, &pool, &fetched_in, stop, meter)))?;
+        let hasher = match expectation {
+            Expectation::Stored(digest) => Some(Hasher::like(&digest)),
+            Expectation::Raw(_) | Expectation::Waived => None,
+        };
+        spawn("hash", Box::new(move || hash(&fetched, &hashed_in, hasher)))?;
         let pool = Arc::clone(&blocks);
-        let decode = move || Decode { stored, blocks: pool, image, format, expectation, out: decoded_in }.run(&hashed);
-        spawn("decode", Box::new(decode))?;
-        Ok(Self { decoded, blocks })
+        let decoding = move || {
+            let sink = Sink::new(pool, decoded_in);
+            Decoding { stored, image, format, expectation }.run(hashed, sink, &told);
+        };
+        spawn("decode", Box::new(decoding))?;
+        let (pieces, evidence) = match expectation {
+            Expectation::Raw(digest) => {
+                let (pieces_in, pieces) = bounded(DEPTH);
+                let (told, raw_evidence) = bounded(1);
+                let hasher = Hasher::like(&digest);
+                spawn("rawhash", Box::new(move || hash_raw(&decoded, &pieces_in, &evidence, &told, hasher)))?;
+                (pieces, raw_evidence)
+            }
+            Expectation::Stored(_) | Expectation::Waived => (decoded, evidence),
+        };
+        Ok(Self { pieces, evidence, blocks })
     }
 }
 
-fn fetch(source: &mut dyn ImageSource, pool: &Pool, out: &Queue<Stored>, stop: &AtomicBool, meter: &Meter<'_>) {
-    loop {
-        let mut block = pool.take();
-        let mut ended = false;
-        while !block.is_full() && !ended {
-            let at = block.len;
-            match source.read(&mut block.space()[at..], stop) {
-                Ok(0) => ended = true,
-                Ok(n) => {
-                    block.len += n;
-                    meter.stored(n as u64, source.total());
-                }
-                Err(error) => {
-                    // A writer that has left does not care why.
-                    let _ = out.send(Err(error));
-                    return;
-                }
-            }
+fn agreed_format(start: &[u8], wanted: Option<Format>) -> Result<Format, String> {
+    let found = format_of(start)?;
+    match wanted.filter(|wanted| *wanted != found) {
+        Some(wanted) => Err(format!("it is said to be {wanted} and its content is {found}")),
+        None => Ok(found),
+    }
+}
+
+/// A buffer full of stored bytes; less than full only at their end.
+fn fill(source: &mut dyn ImageSource, pool: &Pool, stop: &AtomicBool, meter: &Meter<'_>) -> Result<Buffer, WriteError> {
+    let mut block = pool.take();
+    while !block.is_full() {
+        let at = block.len;
+        let n = source.read(&mut block.space()[at..], stop)?;
+        if n == 0 {
+            break;
         }
-        let sent = out.send(Ok(Stored::Block(block)));
-        let sent = if ended { out.send(Ok(Stored::Drained { announced: source.total() })) } else { sent };
-        if ended || sent.is_err() {
+        block.len += n;
+        meter.stored(n as u64, source.total());
+    }
+    Ok(block)
+}
+
+fn fetch(
+    source: &mut dyn ImageSource,
+    start: Buffer,
+    pool: &Pool,
+    out: &Queue<Stored>,
+    stop: &AtomicBool,
+    meter: &Meter<'_>,
+) {
+    let mut stored = 0;
+    let mut next = Ok(start);
+    loop {
+        let block = match next {
+            Ok(block) => block,
+            Err(error) => {
+                // A writer that has left does not care why.
+                let _ = out.send(Err(error));
+                return;
+            }
+        };
+        stored += block.len as u64;
+        let ended = !block.is_full();
+        if out.send(Ok(Stored::Block(block))).is_err() {
             return;
         }
+        if ended {
+            // As above.
+            let _ = out.send(Ok(Stored::Drained(Drained { stored, announced: source.total(), digest: None })));
+            return;
+        }
+        next = fill(source, pool, stop, meter);
     }
 }
 
-fn hash(input: &Source<Stored>, out: &Queue<Stored>) {
-    let (mut hasher, mut stored) = (Sha256::new(), 0);
+fn hash(input: &Source<Stored>, out: &Queue<Stored>, mut hasher: Option<Hasher>) {
     for item in input {
         let item = match item {
             Ok(Stored::Block(block)) => {
-                hasher.update(block.data());
-                stored += block.len as u64;
+                if let Some(hasher) = &mut hasher {
+                    hasher.update(block.data());
+                }
                 Ok(Stored::Block(block))
             }
-            Ok(Stored::Drained { announced } | Stored::Hashed { announced, .. }) => {
-                let digest = Digest::from_sha256(hasher.clone().finalize().into());
-                Ok(Stored::Hashed { stored, announced, digest })
+            Ok(Stored::Drained(drained)) => {
+                Ok(Stored::Drained(Drained { digest: hasher.take().map(Hasher::finish), ..drained }))
             }
             Err(error) => Err(error),
         };
@@ -177,88 +220,127 @@ fn hash(input: &Source<Stored>, out: &Queue<Stored>) {
     }
 }
 
-/// The decode stage.
-struct Decode {
-    stored: Arc<Pool>,
-    blocks: Arc<Pool>,
-    image: String,
-    format: Option<Format>,
-    expectation: Expectation,
-    out: Queue<Decoded>,
+/// Hashes raw bytes as they pass. They must come in order.
+fn hash_raw(
+    input: &Source<Decoded>,
+    out: &Queue<Decoded>,
+    evidence: &Receiver<Evidence>,
+    told: &Sender<Evidence>,
+    mut hasher: Hasher,
+) {
+    let mut next = 0;
+    for item in input {
+        let piece = match &item {
+            Ok(Decoded::Block { offset, bytes }) => {
+                hasher.update(bytes.data());
+                *offset..offset + bytes.len as u64
+            }
+            Ok(Decoded::Zeroes(range)) => {
+                hasher.zeroes(range.end - range.start);
+                range.clone()
+            }
+            Err(_) => next..next,
+        };
+        let item =
+            if piece.start == next { item } else { Err(WriteError::Internal("raw bytes came out of order".into())) };
+        next = piece.end;
+        if out.send(item).is_err() {
+            return;
+        }
+    }
+    if let Ok(evidence) = evidence.recv() {
+        // A writer that has left needs no evidence.
+        let _ = told.send(Evidence { raw_digest: Some(hasher.finish()), ..evidence });
+    }
 }
 
-impl Decode {
-    fn run(self, input: &Source<Stored>) {
-        if let Err(error) = self.decode(input) {
-            // A writer that has left does not care why.
-            let _ = self.out.send(Err(error));
-        }
-    }
+/// The decode stage.
+struct Decoding {
+    stored: Arc<Pool>,
+    image: String,
+    format: Format,
+    expectation: Expectation,
+}
 
-    fn decode(&self, input: &Source<Stored>) -> Result<(), WriteError> {
-        let mut decoder: Option<Decoder> = None;
-        let mut out = self.blocks.take();
-        let mut raw = 0;
-        loop {
-            match receive(input)? {
-                Stored::Block(block) if block.len == 0 => self.stored.give(block),
-                Stored::Block(block) => {
-                    if decoder.is_none() {
-                        decoder = Some(Decoder::for_content(block.data(), self.format).map_err(|r| self.bad(r))?);
-                    }
-                    let Some(decoder) = decoder.as_mut() else { continue };
-                    let mut rest = block.data();
-                    while !rest.is_empty() || decoder.has_more() {
-                        let at = out.len;
-                        let (taken, made) = match decoder.step(rest, &mut out.space()[at..]) {
-                            Ok(step) => step,
-                            Err(reason) => return Err(self.better_reason(input, reason)),
-                        };
-                        rest = &rest[taken..];
-                        out.len += made;
-                        raw += made as u64;
-                        if out.is_full() {
-                            let full = std::mem::replace(&mut out, self.blocks.take());
-                            if self.out.send(Ok(Decoded::Block(full))).is_err() {
-                                return Ok(());
-                            }
-                        }
-                    }
-                    self.stored.give(block);
-                }
-                Stored::Hashed { stored, announced, digest } => {
-                    let unfinished = decoder.as_ref().and_then(Decoder::unfinished);
-                    let evidence = Evidence { stored, announced, digest, raw, unfinished };
-                    if out.len > 0 && self.out.send(Ok(Decoded::Block(out))).is_err() {
-                        return Ok(());
-                    }
-                    // A writer that has left needs no evidence.
-                    let _ = self.out.send(Ok(Decoded::End(evidence)));
-                    return Ok(());
-                }
-                Stored::Drained { .. } => return Err(WriteError::Internal("bytes came past the hash stage".into())),
+/// Stored bytes as a decoder wants them.
+struct Hashed {
+    queue: Source<Stored>,
+    pool: Arc<Pool>,
+    block: Option<Buffer>,
+    at: usize,
+    drained: Option<Drained>,
+}
+
+impl Input for Hashed {
+    fn fill(&mut self) -> Result<&[u8], DecodeError> {
+        while self.drained.is_none() && self.block.as_ref().is_none_or(|block| self.at == block.len) {
+            if let Some(done) = self.block.take() {
+                self.pool.give(done);
+            }
+            match receive(&self.queue).map_err(DecodeError::Input)? {
+                Stored::Block(block) => (self.block, self.at) = (Some(block), 0),
+                Stored::Drained(drained) => self.drained = Some(drained),
             }
         }
+        Ok(self.block.as_ref().map_or(&[], |block| &block.data()[self.at..]))
     }
 
-    fn bad(&self, reason: String) -> WriteError {
-        WriteError::BadFormat { subject: self.image.clone(), reason }
+    fn consume(&mut self, bytes: usize) {
+        self.at += bytes;
+    }
+}
+
+impl Decoding {
+    fn run(self, queue: Source<Stored>, mut sink: Sink, told: &Sender<Evidence>) {
+        let mut input = Hashed { queue, pool: Arc::clone(&self.stored), block: None, at: 0, drained: None };
+        let error = match decode(self.format, &mut input, &mut sink) {
+            Ok(()) => match Self::finish(&mut input, &sink) {
+                Ok(evidence) => {
+                    // A writer that has left needs no evidence.
+                    let _ = told.send(evidence);
+                    return;
+                }
+                Err(error) => error,
+            },
+            Err(DecodeError::Abandoned) => return,
+            Err(DecodeError::Input(error)) => error,
+            Err(DecodeError::Unfinished(reason)) => WriteError::Truncated { subject: self.image, reason },
+            Err(DecodeError::Bad(reason)) => self.better_reason(&mut input, reason),
+        };
+        sink.fail(error);
+    }
+
+    /// The decoder is content; is the input at its end?
+    fn finish(input: &mut Hashed, sink: &Sink) -> Result<Evidence, WriteError> {
+        let at_end = match input.fill() {
+            Ok(rest) => rest.is_empty(),
+            Err(DecodeError::Input(error)) => return Err(error),
+            Err(_) => false,
+        };
+        match input.drained {
+            Some(Drained { stored, announced, digest }) if at_end => {
+                Ok(Evidence { stored, announced, digest, raw: sink.end(), raw_digest: None })
+            }
+            _ => Err(WriteError::Internal("a decoder ended before its input".into())),
+        }
     }
 
     /// Content that does not decode was most often altered or cut on its way. Where a digest can tell, the rest is
     /// fetched to find out, because "the file is not the one you named" helps more than "corrupt block".
-    fn better_reason(&self, input: &Source<Stored>, reason: String) -> WriteError {
-        let Expectation::Digest(expected) = self.expectation else { return self.bad(reason) };
+    fn better_reason(self, input: &mut Hashed, reason: String) -> WriteError {
+        let bad = WriteError::BadFormat { subject: self.image.clone(), reason };
+        let Expectation::Stored(expected) = self.expectation else { return bad };
         loop {
-            match receive(input) {
-                Ok(Stored::Hashed { digest: actual, .. }) if actual != expected => {
-                    return WriteError::DigestMismatch { url: self.image.clone(), expected, actual };
-                }
-                Ok(Stored::Hashed { .. } | Stored::Drained { .. }) => return self.bad(reason),
-                Ok(Stored::Block(block)) => self.stored.give(block),
-                Err(error @ WriteError::Truncated { .. }) => return error,
-                Err(_) => return self.bad(reason),
+            match input.fill().map(<[u8]>::len) {
+                Ok(0) => break,
+                Ok(rest) => input.consume(rest),
+                Err(DecodeError::Input(error @ WriteError::Truncated { .. })) => return error,
+                Err(_) => return bad,
             }
+        }
+        match input.drained.and_then(|drained| drained.digest) {
+            Some(actual) if actual != expected => WriteError::DigestMismatch { url: self.image, expected, actual },
+            _ => bad,
         }
     }
 }

@@ -1,0 +1,51 @@
+//! From stored bytes to raw ones: one file a format. A decoder pulls from an [`Input`] and fills a [`Sink`]; it ends well
+//! only when the input is at its end and nothing is missing or left over.
+
+mod raw;
+mod sink;
+mod sniff;
+mod zstd;
+
+#[cfg(test)]
+pub(crate) mod testing;
+
+pub(crate) use sink::{Decoded, Sink};
+pub(crate) use sniff::format_of;
+
+use crate::{Format, WriteError};
+
+/// The largest window or block a stream may declare, bytes. Our memory is bounded by 64 MiB plus what the stream declares,
+/// and a machine that netboots may have no more than 512 MiB.
+pub(crate) const WINDOW_MAX: u64 = 128 << 20;
+
+/// Stored bytes, pulled in order.
+pub(crate) trait Input {
+    /// The next bytes that were not consumed; empty only at the end.
+    fn fill(&mut self) -> Result<&[u8], DecodeError>;
+    /// So many of them are done with.
+    fn consume(&mut self, bytes: usize);
+}
+
+/// Why a decoder stopped.
+#[derive(Debug)]
+pub(crate) enum DecodeError {
+    /// The content is not what it claims to be, or asks for more memory than it may have. A clause that reads well after
+    /// "… is not a usable image: ".
+    Bad(String),
+    /// The input ended where more must come. A clause that reads well after "… ended early: ".
+    Unfinished(String),
+    /// What the stages before it said.
+    Input(WriteError),
+    /// Nobody takes the output any more.
+    Abandoned,
+}
+
+/// Decodes everything there is.
+pub(crate) fn decode(format: Format, input: &mut dyn Input, sink: &mut Sink) -> Result<(), DecodeError> {
+    match format {
+        Format::Raw => raw::decode(input, sink)?,
+        Format::Zstd => zstd::decode(input, sink)?,
+        other => return Err(DecodeError::Bad(format!("it is {other}, which is not supported"))),
+    }
+    sink.flush()
+}

@@ -1,0 +1,80 @@
+//! Decoding in tests: everything in memory, fed in pieces.
+
+use std::sync::Arc;
+
+use crossbeam_channel::unbounded;
+
+use super::{DecodeError, Decoded, Input, Sink, decode};
+use crate::{Format, buffer::Pool};
+
+/// Stored bytes in pieces of `step`.
+pub(crate) struct Pieces<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) step: usize,
+}
+
+impl Input for Pieces<'_> {
+    fn fill(&mut self) -> Result<&[u8], DecodeError> {
+        Ok(&self.bytes[..self.step.min(self.bytes.len())])
+    }
+    fn consume(&mut self, bytes: usize) {
+        self.bytes = &self.bytes[bytes..];
+    }
+}
+
+/// Runs `run` on a sink with blocks of 64 KiB and puts together what came out. The first piece must be the start, and no
+/// byte may come twice.
+pub(crate) fn collect(run: impl FnOnce(&mut Sink) -> Result<(), DecodeError>) -> Result<Vec<u8>, DecodeError> {
+    let (out, pieces) = unbounded();
+    let mut sink = Sink::new(Arc::new(Pool::new(64 * 1024)), out);
+    run(&mut sink)?;
+    sink.flush()?;
+    let mut image = vec![0; sink.end() as usize];
+    let mut seen = vec![false; image.len()];
+    drop(sink);
+    for (i, piece) in pieces.iter().enumerate() {
+        let (offset, length) = match piece.unwrap() {
+            Decoded::Block { offset, bytes } => {
+                let at = offset as usize;
+                image[at..at + bytes.len].copy_from_slice(bytes.data());
+                (offset, bytes.len)
+            }
+            Decoded::Zeroes(range) => (range.start, (range.end - range.start) as usize),
+        };
+        assert!(i > 0 || offset == 0, "the first piece is the image's start");
+        let marks = &mut seen[offset as usize..offset as usize + length];
+        assert!(marks.iter().all(|seen| !seen), "a byte came twice");
+        marks.fill(true);
+    }
+    assert!(seen.iter().all(|seen| *seen), "the pieces cover the image");
+    Ok(image)
+}
+
+/// Everything `stored` decodes to.
+pub(crate) fn decode_all(format: Format, stored: &[u8], step: usize) -> Result<Vec<u8>, DecodeError> {
+    collect(|sink| decode(format, &mut Pieces { bytes: stored, step }, sink))
+}
+
+/// Bytes that compress, with runs of zeroes.
+pub(crate) fn sample() -> Vec<u8> {
+    (0..50_000_u32).flat_map(|i| if i % 20_000 < 6_000 { [0; 4] } else { (i / 7).to_le_bytes() }).collect()
+}
+
+/// Truncated at many lengths, it is never a success; whole, it is what it should be, however it is fed.
+pub(crate) fn check_format(format: Format, stored: &[u8], raw: &[u8]) {
+    for step in [1, 7, 4096, stored.len()] {
+        assert!(decode_all(format, stored, step).unwrap() == raw, "{format} in steps of {step}");
+    }
+    for length in (1..stored.len()).step_by(stored.len() / 61 + 1).chain([stored.len() - 1]) {
+        let cut = decode_all(format, &stored[..length], 4096);
+        assert!(
+            matches!(cut, Err(DecodeError::Unfinished(_))),
+            "{format} cut at {length}: {:?}",
+            cut.map(|raw| raw.len())
+        );
+    }
+    for garbage in [&b"x"[..], b"garbage", &[0xff; 600]] {
+        let longer = [stored, garbage].concat();
+        assert!(decode_all(format, &longer, 4096).is_err(), "{format} with {garbage:?} after it");
+    }
+}
