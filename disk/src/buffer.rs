@@ -31,6 +31,11 @@ impl Buffer {
     pub(crate) fn space(&mut self) -> &mut [u8] {
         &mut self.storage[self.start..self.start + self.capacity]
     }
+    /// Zeroes the bytes in use from `start` on.
+    pub(crate) fn fill_zero(&mut self, start: usize) {
+        let end = self.start + self.len;
+        self.storage[(self.start + start).min(end)..end].fill(0);
+    }
     /// Whether nothing more fits.
     pub(crate) fn is_full(&self) -> bool {
         self.len == self.capacity

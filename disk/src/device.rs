@@ -181,6 +181,10 @@ impl ReadAt for RealDevice {
             return self.file.read_exact_at(buffer, offset);
         }
         let sector = u64::from(self.sector);
+        let whole = offset.is_multiple_of(sector) && (buffer.len() as u64).is_multiple_of(sector);
+        if whole && buffer.as_ptr().align_offset(ALIGNMENT) == 0 {
+            return self.file.read_exact_at(buffer, offset);
+        }
         let mut bounce = Buffer::new(BOUNCE.min(buffer.len() + 2 * ALIGNMENT).next_multiple_of(ALIGNMENT));
         let mut done = 0;
         while done < buffer.len() {

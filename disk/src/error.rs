@@ -210,6 +210,16 @@ pub enum WriteError {
         /// The kernel's reason.
         source: io::Error,
     },
+    /// The device does not give back what was written to it. Nothing was committed.
+    #[error("{device} does not hold what was written to it: the {length} bytes at {offset} read back differ")]
+    ReadBack {
+        /// The disk.
+        device: String,
+        /// Where, bytes from its start.
+        offset: u64,
+        /// How much was compared there, bytes.
+        length: u64,
+    },
     /// The lease ran out. Nothing was committed.
     #[error("the lease ran out while {device} was being written; nothing was committed")]
     LeaseExpired {
@@ -257,7 +267,9 @@ impl WriteError {
             Self::DiskChanged { .. } => ErrorCode::DiskChanged,
             Self::ReceiptMismatch { .. } => ErrorCode::ReceiptMismatch,
             Self::NotBlank { .. } => ErrorCode::DiskNotBlank,
-            Self::ReadOnly { .. } | Self::DeviceIo { .. } | Self::Examine { .. } => ErrorCode::DeviceIo,
+            Self::ReadOnly { .. } | Self::DeviceIo { .. } | Self::ReadBack { .. } | Self::Examine { .. } => {
+                ErrorCode::DeviceIo
+            }
             Self::LeaseExpired { .. } => ErrorCode::LeaseExpired,
             Self::Cancelled { .. } => ErrorCode::Cancelled,
             Self::Start { .. } | Self::Internal(_) => ErrorCode::Internal,
@@ -283,6 +295,7 @@ impl WriteError {
             | Self::ReceiptMismatch { .. }
             | Self::NotBlank { .. }
             | Self::DeviceIo { .. }
+            | Self::ReadBack { .. }
             | Self::LeaseExpired { .. }
             | Self::Cancelled { .. }
             | Self::Examine { .. }
@@ -310,6 +323,7 @@ impl WriteError {
             | Self::ReceiptMismatch { device, .. }
             | Self::NotBlank { device, .. }
             | Self::DeviceIo { device, .. }
+            | Self::ReadBack { device, .. }
             | Self::LeaseExpired { device }
             | Self::Cancelled { device }
             | Self::Examine { device, .. } => device,
@@ -332,6 +346,9 @@ impl WriteError {
             Self::DiskChanged { .. } => "look whether disks were swapped, and start the run again",
             Self::ReceiptMismatch { .. } => "a person decides: provision with --force to overwrite what is there",
             Self::NotBlank { .. } => "a person starts the install with landfall provision",
+            Self::ReadBack { .. } => {
+                "replace the disk, or look at its firmware and controller; its data cannot be trusted"
+            }
             Self::DeviceIo { .. } | Self::Examine { .. } => "look at the disk's health and the kernel's log",
             Self::LeaseExpired { .. } => "look whether the machine still reaches the coordinator",
             Self::Cancelled { .. } | Self::Start { .. } => "",

@@ -115,6 +115,10 @@ pub struct WriteOutcome {
     pub raw_bytes: u64,
     /// Bytes really written to the device; runs of zeroes that the device made itself are not among them.
     pub written_bytes: u64,
+    /// Bytes that were on the disk already and are not written again.
+    pub unchanged_bytes: u64,
+    /// Bytes read back before the commit and found as written.
+    pub read_back_bytes: u64,
     /// From call to return.
     pub elapsed: Duration,
 }

@@ -60,6 +60,8 @@ pub fn write_image(request: &WriteRequest, observer: &dyn Observer) -> Result<Wr
                 stored_bytes: 0,
                 raw_bytes: 0,
                 written_bytes: 0,
+                unchanged_bytes: 0,
+                read_back_bytes: 0,
                 elapsed: begun.elapsed(),
             });
         }
@@ -75,11 +77,15 @@ pub fn write_image(request: &WriteRequest, observer: &dyn Observer) -> Result<Wr
         }
     };
     let mut source = HttpSource::new(request.image.name(), expectation != Expectation::Waived, observer)?;
+    // Whoever began this very image here left parts of it; and after a finished install of another version much is alike.
+    let compare = found.is_some();
     let order = Order {
         device: &name,
         expectation,
         format: request.image.format,
         mark: mark_of(request),
+        compare,
+        read_back: request.read_back,
         may_act: &may_act,
         same_disk: &|| {
             same_disk(request, &path, &name)?;
@@ -94,6 +100,8 @@ pub fn write_image(request: &WriteRequest, observer: &dyn Observer) -> Result<Wr
         stored_bytes: installed.stored_bytes,
         raw_bytes: installed.raw_bytes,
         written_bytes: installed.written_bytes,
+        unchanged_bytes: installed.unchanged_bytes,
+        read_back_bytes: installed.read_back_bytes,
         elapsed: begun.elapsed(),
     })
 }

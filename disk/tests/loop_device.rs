@@ -65,6 +65,8 @@ fn a_real_block_device_is_installed_at_both_sector_sizes() {
             expectation: Expectation::Stored(digest(&stored)),
             format: None,
             mark: mark(&stored, size),
+            compare: false,
+            read_back: false,
             may_act: &|| Ok(()),
             same_disk: &|| Ok(()),
         };

@@ -1,70 +1,91 @@
-//! The body: decoded blocks onto the device, without head and tables, zero runs made rather than written.
+//! The body: decoded pieces onto the device, without head and tables. What is plain goes to the writing threads; what the
+//! layout treats in a special way (the first MiB, the image's end) is cut and done here.
 
 use std::ops::Range;
 
-use super::{device_io, meter::Meter};
+use super::{
+    readback::Record,
+    writers::{Manner, Tally, Writers, failed, is_zero},
+};
 use crate::{
-    BlockDevice, WriteError,
+    WriteError,
+    buffer::{Buffer, Pool},
     gpt::{Captured, Fate, Layout, Piece},
 };
 
-/// A run of zeroes shorter than this is cheaper to write. A multiple of every sector size.
-const GRAIN: usize = 64 * 1024;
-static ZEROES: [u8; GRAIN] = [0; GRAIN];
 /// Zero runs are joined up to this length, so that a device is not held up by one command for long.
 const LONGEST_RUN: u64 = 256 << 20;
 
-pub(super) struct Body<'a> {
-    device: &'a dyn BlockDevice,
+pub(super) struct Body<'scope, 'a> {
     layout: &'a Layout,
-    name: &'a str,
-    meter: &'a Meter<'a>,
-    offset: u64,
-    written: u64,
+    manner: &'scope Manner<'scope>,
+    writers: Writers<'scope>,
+    blocks: &'a Pool,
     /// Zeroes not yet made.
     zeroes: Range<u64>,
     captured: Captured,
+    /// What was done here rather than by the threads.
+    tally: Tally,
 }
 
-impl<'a> Body<'a> {
-    pub(super) fn new(device: &'a dyn BlockDevice, layout: &'a Layout, name: &'a str, meter: &'a Meter<'a>) -> Self {
-        Self { device, layout, name, meter, offset: 0, written: 0, zeroes: 0..0, captured: Captured::default() }
+impl<'scope, 'a> Body<'scope, 'a> {
+    pub(super) fn new(
+        layout: &'a Layout,
+        manner: &'scope Manner<'scope>,
+        writers: Writers<'scope>,
+        blocks: &'a Pool,
+    ) -> Self {
+        Self { layout, manner, writers, blocks, zeroes: 0..0, captured: Captured::default(), tally: Tally::default() }
     }
 
     /// A block of the image.
-    pub(super) fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), WriteError> {
-        let sector = self.layout.sector as usize;
-        self.offset = offset;
-        let end = self.offset + data.len() as u64;
-        if end > self.layout.disk_size {
-            return Err(WriteError::DiskTooSmall {
-                device: self.name.into(),
-                needed: end,
-                size: self.layout.disk_size,
-            });
+    pub(super) fn write(&mut self, offset: u64, mut block: Buffer) -> Result<(), WriteError> {
+        self.fits(offset + block.len as u64)?;
+        // Only the image's very last sector can be a part of one.
+        let whole = block.len.next_multiple_of(self.layout.sector as usize);
+        let length = block.len;
+        block.len = whole;
+        block.fill_zero(length);
+        let range = offset..offset + whole as u64;
+        let parts = self.layout.split(range.clone());
+        if let [(_, Fate::Write)] = parts.as_slice() {
+            if is_zero(block.data()) {
+                self.blocks.give(block);
+                return self.zero(range);
+            }
+            return self.writers.write(offset, block);
         }
-        let whole = data.len() / sector * sector;
-        self.write_sectors(&data[..whole])?;
-        if whole < data.len() {
-            // Only the image's very last sector can be a part of one.
-            let mut last = data[whole..].to_vec();
-            last.resize(sector, 0);
-            self.write_sectors(&last)?;
+        // Zeroes are counted where they are made.
+        let mut counted = length as u64;
+        for (part, fate) in parts {
+            let bytes = &block.data()[(part.start - offset) as usize..(part.end - offset) as usize];
+            match fate {
+                Fate::Skip => {}
+                Fate::Capture => self.captured.0.push(Piece { offset: part.start, bytes: bytes.to_vec() }),
+                fate if fate == Fate::Zero || is_zero(bytes) => {
+                    counted = counted.saturating_sub(part.end - part.start);
+                    self.zero(part)?;
+                }
+                _ => {
+                    let device = self.manner.device;
+                    let write = device.write_at(part.start, bytes);
+                    write.map_err(|error| failed(device, self.manner.name, part.start, bytes, error))?;
+                    self.tally.written += bytes.len() as u64;
+                    if self.manner.remember {
+                        self.tally.records.push(Record::of(part.start, bytes));
+                    }
+                }
+            }
         }
+        self.manner.meter.raw(counted, 0);
+        self.blocks.give(block);
         Ok(())
     }
 
     /// A part of the image that is zero.
     pub(super) fn zeroes(&mut self, range: Range<u64>) -> Result<(), WriteError> {
-        let sector = u64::from(self.layout.sector);
-        if range.end > self.layout.disk_size {
-            return Err(WriteError::DiskTooSmall {
-                device: self.name.into(),
-                needed: range.end,
-                size: self.layout.disk_size,
-            });
-        }
-        let whole = range.start..range.end.next_multiple_of(sector);
+        self.fits(range.end)?;
+        let whole = range.start..range.end.next_multiple_of(u64::from(self.layout.sector));
         for (part, fate) in self.layout.split(whole) {
             match fate {
                 Fate::Skip => {}
@@ -75,53 +96,15 @@ impl<'a> Body<'a> {
                 }
             }
         }
-        self.meter.raw(range.end - range.start, 0);
         Ok(())
     }
 
-    fn write_sectors(&mut self, data: &[u8]) -> Result<(), WriteError> {
-        let start = self.offset;
-        self.offset += data.len() as u64;
-        let written = self.written;
-        for (range, fate) in self.layout.split(start..self.offset) {
-            let bytes = &data[(range.start - start) as usize..(range.end - start) as usize];
-            match fate {
-                Fate::Skip => {}
-                Fate::Zero => self.zero(range)?,
-                Fate::Capture => self.captured.0.push(Piece { offset: range.start, bytes: bytes.to_vec() }),
-                Fate::Write => self.write_sparse(range.start, bytes)?,
-            }
-        }
-        self.meter.raw(data.len() as u64, self.written - written);
-        Ok(())
-    }
-
-    /// Writes what is not zero in as few writes as the zero runs allow.
-    fn write_sparse(&mut self, offset: u64, data: &[u8]) -> Result<(), WriteError> {
-        let mut pending = 0..0;
-        for (i, grain) in data.chunks(GRAIN).enumerate() {
-            let at = i * GRAIN;
-            if *grain == ZEROES[..grain.len()] {
-                self.put(offset, data, pending.clone())?;
-                pending = at + grain.len()..at + grain.len();
-                self.zero(offset + at as u64..offset + (at + grain.len()) as u64)?;
-            } else {
-                pending.end = at + grain.len();
-            }
-        }
-        self.put(offset, data, pending)
-    }
-
-    fn put(&mut self, offset: u64, data: &[u8], part: Range<usize>) -> Result<(), WriteError> {
-        if part.is_empty() {
+    fn fits(&self, end: u64) -> Result<(), WriteError> {
+        let size = self.layout.disk_size;
+        if end <= size {
             return Ok(());
         }
-        let at = offset + part.start as u64;
-        let bytes = &data[part];
-        let failed = device_io(self.name, format!("write {} bytes at {at} to", bytes.len()));
-        self.device.write_at(at, bytes).map_err(failed)?;
-        self.written += bytes.len() as u64;
-        Ok(())
+        Err(WriteError::DiskTooSmall { device: self.manner.name.into(), needed: end, size })
     }
 
     fn zero(&mut self, range: Range<u64>) -> Result<(), WriteError> {
@@ -137,19 +120,22 @@ impl<'a> Body<'a> {
         if range.is_empty() {
             return Ok(());
         }
-        let length = range.end - range.start;
-        let failed = device_io(self.name, format!("zero {length} bytes at {} of", range.start));
-        if !self.device.zero_range(range.start, length).map_err(failed)? {
-            self.written += length;
+        let written = self.manner.zeroes.make(range.clone())?;
+        self.tally.written += written;
+        self.manner.meter.raw(range.end - range.start, written);
+        if self.manner.remember {
+            self.tally.records.push(Record::Zeroes(range));
         }
         Ok(())
     }
 
-    /// Everything on stable storage; what was kept for the commit, and how many bytes were really written.
-    pub(super) fn finish(mut self) -> Result<(Captured, u64), WriteError> {
+    /// Everything written, nothing flushed; what was kept for the commit, and what was done.
+    pub(super) fn finish(mut self) -> Result<(Captured, Tally), WriteError> {
         let zeroes = std::mem::replace(&mut self.zeroes, 0..0);
         self.make_zeroes(zeroes)?;
-        self.device.flush().map_err(device_io(self.name, "flush"))?;
-        Ok((self.captured, self.written))
+        let mut tally = self.writers.finish()?;
+        tally.written += self.tally.written;
+        tally.records.append(&mut self.tally.records);
+        Ok((self.captured, tally))
     }
 }

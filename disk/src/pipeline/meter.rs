@@ -1,7 +1,7 @@
 //! Progress, thinned so that a fast disk does not drown its observer.
 
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -25,12 +25,18 @@ struct State {
     reported: Option<Instant>,
     window_start: Instant,
     window_raw: u64,
+    read_back: u64,
 }
 
 impl<'a> Meter<'a> {
     pub(super) fn new(observer: &'a dyn Observer) -> Self {
-        let state =
-            State { progress: Progress::default(), reported: None, window_start: Instant::now(), window_raw: 0 };
+        let state = State {
+            progress: Progress::default(),
+            reported: None,
+            window_start: Instant::now(),
+            window_raw: 0,
+            read_back: 0,
+        };
         Self { observer, state: Mutex::new(state) }
     }
 
@@ -49,20 +55,34 @@ impl<'a> Meter<'a> {
             progress.stored_total = total.unwrap_or(0);
         });
     }
-    /// So many decoded bytes more, of which so many were really written.
+    /// So many raw bytes more are on the device, of which so many had to be written.
     pub(super) fn raw(&self, raw: u64, written: u64) {
         self.update(false, |progress| {
             progress.raw_bytes += raw;
             progress.written_bytes += written;
         });
     }
+    /// The read-back begins.
+    pub(super) fn begin_read_back(&self) {
+        self.stage("readBack");
+        self.lock().read_back = 0;
+    }
+    /// So many bytes more were read back.
+    pub(super) fn read_back(&self, bytes: u64) {
+        self.lock().read_back += bytes;
+        self.update(false, |_| {});
+    }
     /// The last report.
     pub(super) fn finish(&self) {
         self.update(true, |_| {});
     }
 
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn update(&self, at_once: bool, change: impl FnOnce(&mut Progress)) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
         let now = Instant::now();
         change(&mut state.progress);
         if !at_once && state.reported.is_some_and(|at| now - at < THINNED) {

@@ -9,22 +9,34 @@ mod commit;
 mod hasher;
 mod invalidate;
 mod meter;
+mod readback;
 mod stages;
+mod writers;
+mod zeroes;
 
 use std::{
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::Duration,
 };
 
+use body::Body;
+pub use commit::{BackupPlaced, Committed, TablePlaced, Verified, place_backup, place_lba0, place_table};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use landfall_api::{Digest, DiskReceipt};
-
-pub use commit::{BackupPlaced, Committed, TablePlaced, Verified, place_backup, place_lba0, place_table};
-use stages::Stages;
+use meter::Meter;
+use stages::{Evidence, Stages};
+use writers::{Manner, Tally, Writers};
+use zeroes::Zeroes;
 
 use crate::{
-    BlockDevice, Format, LogLevel, Observer, WriteError, buffer::Buffer, decode::Decoded, gpt::Layout,
+    BlockDevice, Format, LogLevel, Observer, WriteError,
+    buffer::Pool,
+    decode::Decoded,
+    gpt::{Captured, HEAD, Layout},
     source::ImageSource,
 };
 
@@ -55,6 +67,10 @@ pub struct Order<'a> {
     pub format: Option<Format>,
     /// The mark to leave; its state and time are filled in here.
     pub mark: DiskReceipt,
+    /// The disk is likely to hold a part of the image already: what is right is left as it is.
+    pub compare: bool,
+    /// Everything is read back before the commit.
+    pub read_back: bool,
     /// Lease and cancel: asked before every destructive step and before the commit.
     pub may_act: Check<'a>,
     /// Is it still the same disk? Asked once, just before the first write.
@@ -74,11 +90,15 @@ pub struct Installed {
     pub raw_bytes: u64,
     /// Bytes really written.
     pub written_bytes: u64,
+    /// Bytes that were on the disk already, from an install that was interrupted or from one of a similar image.
+    pub unchanged_bytes: u64,
+    /// Bytes read back and found as written.
+    pub read_back_bytes: u64,
 }
 
 /// Writes the image from `source` to `device`. Whether the disk may be written at all is the caller's to decide first.
 ///
-/// Blocking; starts three threads and ends them before it returns.
+/// Blocking; starts the threads it needs and ends them before it returns.
 ///
 /// # Errors
 /// [`WriteError`]; nothing is committed then, and the device is untouched if the image's head was refused.
@@ -89,13 +109,30 @@ pub fn install(
     observer: &dyn Observer,
 ) -> Result<Installed, WriteError> {
     let stop = AtomicBool::new(false);
+    let meter = Meter::new(observer);
+    let zeroes = Zeroes::new(device, order.device);
+    let manner = Manner::new(device, order, &meter, &zeroes, &stop);
+    let blocks = Arc::new(Pool::new(HEAD));
     let image = source.name().to_owned();
-    let meter = meter::Meter::new(observer);
     thread::scope(|scope| {
         // Whatever way the closure is left, the stages must not go on fetching.
         let _stop = StopOnDrop(&stop);
-        let stages = Stages::start(scope, source, order.expectation, order.format, &stop, &meter)?;
-        write(device, &image, stages, order, &meter, observer)
+        meter.stage("fetch");
+        let stages = Stages::start(scope, source, order.expectation, order.format, &blocks, &stop, &meter)?;
+        let head = match next(&stages.pieces, order.may_act)? {
+            Some(Decoded::Block { offset: 0, bytes }) => bytes,
+            Some(_) => return Err(WriteError::Internal("the image's start did not come first".into())),
+            // Whatever is wrong with it, the evidence says nothing more than that it is empty.
+            None => return Err(WriteError::Truncated { subject: image.clone(), reason: "it is empty".into() }),
+        };
+        let job = Job { device, order, observer, meter: &meter, image: &image };
+        let layout = job.destroy(head.data())?;
+        let mut body = Body::new(&layout, &manner, Writers::start(scope, &manner, &blocks)?, &blocks);
+        meter.stage("write");
+        body.write(0, head)?;
+        let evidence = job.drain(&mut body, &stages)?;
+        let (captured, tally) = body.finish()?;
+        job.conclude(evidence, layout, captured, tally)
     })
 }
 
@@ -107,60 +144,76 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-fn write(
-    device: &dyn BlockDevice,
-    image: &str,
-    stages: Stages,
-    order: &Order<'_>,
-    meter: &meter::Meter<'_>,
-    observer: &dyn Observer,
-) -> Result<Installed, WriteError> {
-    // The head is looked at whole before anything is destroyed.
-    meter.stage("fetch");
-    let head: Buffer = match next(&stages.pieces, order.may_act)? {
-        Some(Decoded::Block { offset: 0, bytes }) => bytes,
-        Some(_) => return Err(WriteError::Internal("the image's start did not come first".into())),
-        None => {
-            // Whatever is wrong with it, the evidence says nothing more than that it is empty.
-            return Err(WriteError::Truncated { subject: image.into(), reason: "it is empty".into() });
-        }
-    };
-    let layout = Layout::plan(head.data(), device.logical_sector(), device.size(), order.device, image)?;
-    meter.expect_raw(layout.claimed);
-    if let Err(why) = &layout.receipt_room {
-        observer.log(LogLevel::Warn, &format!("the installed disk will carry no receipt: {why}"));
-    }
-    (order.may_act)()?;
-    (order.same_disk)()?;
-    invalidate::invalidate(device, &layout, order, observer)?;
+/// The steps every install takes on the calling thread, wherever its bytes come from.
+struct Job<'a> {
+    device: &'a dyn BlockDevice,
+    order: &'a Order<'a>,
+    observer: &'a dyn Observer,
+    meter: &'a Meter<'a>,
+    /// What to call the image in messages.
+    image: &'a str,
+}
 
-    meter.stage("write");
-    let mut body = body::Body::new(device, &layout, order.device, meter);
-    let mut next_piece = Some(Decoded::Block { offset: 0, bytes: head });
-    while let Some(piece) = next_piece {
+impl Job<'_> {
+    /// The head is looked at whole, then the old content goes.
+    fn destroy(&self, head: &[u8]) -> Result<Layout, WriteError> {
+        let Self { device, order, observer, meter, image } = self;
+        let layout = Layout::plan(head, device.logical_sector(), device.size(), order.device, image)?;
+        meter.expect_raw(layout.claimed);
+        if let Err(why) = &layout.receipt_room {
+            observer.log(LogLevel::Warn, &format!("the installed disk will carry no receipt: {why}"));
+        }
         (order.may_act)()?;
-        match piece {
-            Decoded::Block { offset, bytes } => {
-                body.write(offset, bytes.data())?;
-                stages.blocks.give(bytes);
-            }
-            Decoded::Zeroes(range) => body.zeroes(range)?,
-        }
-        next_piece = next(&stages.pieces, order.may_act)?;
+        (order.same_disk)()?;
+        invalidate::invalidate(*device, &layout, order, *observer)?;
+        Ok(layout)
     }
-    let evidence = stages.evidence.recv().map_err(|_| silent())?;
-    let (captured, written_bytes) = body.finish()?;
 
-    meter.stage("verify");
-    let raw_bytes = evidence.raw_bytes();
-    let stored_bytes = evidence.stored_bytes();
-    let verified = Verified::new(evidence, order.expectation, layout, captured, image)?;
+    /// Writes whatever the stages hand on, until they have no more and say what they saw.
+    fn drain(&self, body: &mut Body<'_, '_>, stages: &Stages) -> Result<Evidence, WriteError> {
+        while let Some(piece) = next(&stages.pieces, self.order.may_act)? {
+            match piece {
+                Decoded::Block { offset, bytes } => body.write(offset, bytes)?,
+                Decoded::Zeroes(range) => body.zeroes(range)?,
+            }
+            (self.order.may_act)()?;
+        }
+        stages.evidence.recv().map_err(|_| WriteError::Internal("a stage of the pipeline ended without a word".into()))
+    }
 
-    meter.stage("commit");
-    (order.may_act)()?;
-    let (receipt, no_receipt) = commit::commit(device, verified, order, observer)?;
-    meter.finish();
-    Ok(Installed { receipt, no_receipt, stored_bytes, raw_bytes, written_bytes })
+    /// Flush, verify, read back, commit.
+    fn conclude(
+        &self,
+        evidence: Evidence,
+        layout: Layout,
+        captured: Captured,
+        tally: Tally,
+    ) -> Result<Installed, WriteError> {
+        let Self { device, order, observer, meter, image } = self;
+        meter.stage("flush");
+        device.flush().map_err(device_io(order.device, "flush"))?;
+        meter.stage("verify");
+        let (raw_bytes, stored_bytes) = (evidence.raw_bytes(), evidence.stored_bytes());
+        let verified = Verified::new(evidence, order.expectation, layout, captured, image)?;
+        let mut read_back_bytes = 0;
+        if order.read_back {
+            meter.begin_read_back();
+            read_back_bytes = readback::read_back(*device, order.device, tally.records, meter, order.may_act)?;
+        }
+        meter.stage("commit");
+        (order.may_act)()?;
+        let (receipt, no_receipt) = commit::commit(*device, verified, order, *observer)?;
+        meter.finish();
+        Ok(Installed {
+            receipt,
+            no_receipt,
+            stored_bytes,
+            raw_bytes,
+            written_bytes: tally.written,
+            unchanged_bytes: tally.unchanged,
+            read_back_bytes,
+        })
+    }
 }
 
 /// The next piece the stages hand on, asking meanwhile whether we may still act; `None` after the last.
@@ -172,10 +225,6 @@ fn next(pieces: &Receiver<Result<Decoded, WriteError>>, may_act: Check<'_>) -> R
             Err(RecvTimeoutError::Disconnected) => return Ok(None),
         }
     }
-}
-
-fn silent() -> WriteError {
-    WriteError::Internal("a stage of the pipeline ended without a word".into())
 }
 
 /// Names what was tried on the device.

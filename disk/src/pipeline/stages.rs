@@ -14,7 +14,6 @@ use crate::{
     Expectation, Format, WriteError,
     buffer::{Buffer, Pool},
     decode::{DecodeError, Decoded, Input, Sink, decode, format_of},
-    gpt::HEAD,
     source::ImageSource,
 };
 
@@ -89,8 +88,6 @@ pub(super) struct Stages {
     pub(super) pieces: Source<Decoded>,
     /// Then this has what is known of the whole; disconnected without a word: a stage ended early.
     pub(super) evidence: Receiver<Evidence>,
-    /// Where the pieces' buffers go back to.
-    pub(super) blocks: Arc<Pool>,
 }
 
 impl Stages {
@@ -100,12 +97,12 @@ impl Stages {
         source: &'scope mut dyn ImageSource,
         expectation: Expectation,
         wanted: Option<Format>,
+        blocks: &Arc<Pool>,
         stop: &'scope AtomicBool,
         meter: &'scope Meter<'_>,
     ) -> Result<Self, WriteError> {
         let image = source.name().to_owned();
         let stored = Arc::new(Pool::new(STORED));
-        let blocks = Arc::new(Pool::new(HEAD));
         let start = fill(source, &stored, stop, meter)?;
         let format = agreed_format(start.data(), wanted)
             .map_err(|reason| WriteError::BadFormat { subject: image.clone(), reason })?;
@@ -124,7 +121,7 @@ impl Stages {
             Expectation::Raw(_) | Expectation::Waived => None,
         };
         spawn("hash", Box::new(move || hash(&fetched, &hashed_in, hasher)))?;
-        let pool = Arc::clone(&blocks);
+        let pool = Arc::clone(blocks);
         let decoding = move || {
             let sink = Sink::new(pool, decoded_in);
             Decoding { stored, image, format, expectation }.run(hashed, sink, &told);
@@ -140,7 +137,7 @@ impl Stages {
             }
             Expectation::Stored(_) | Expectation::Waived => (decoded, evidence),
         };
-        Ok(Self { pieces, evidence, blocks })
+        Ok(Self { pieces, evidence })
     }
 }
 

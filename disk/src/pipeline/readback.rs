@@ -1,0 +1,118 @@
+//! Read-back: everything that was written is read from the device once more, before the commit. The caches of the host are
+//! passed by where the device is opened past them; what the device's own cache holds was flushed before.
+
+use std::{
+    ops::Range,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::{Check, TICK, device_io, meter::Meter, writers::is_zero};
+use crate::{BlockDevice, WriteError, buffer::Buffer};
+
+/// Reads in flight at once.
+const THREADS: usize = 4;
+/// Bytes of one read.
+const STEP: u64 = 1 << 20;
+
+/// Something that was written, and how to know it again. The sum (XXH3, 128 bits) guards against a device that fails, not
+/// against one that is hostile: such a device could answer one thing now and another when it is booted from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Record {
+    Data { offset: u64, length: u32, sum: u128 },
+    Zeroes(Range<u64>),
+}
+
+impl Record {
+    /// Of bytes that were written; no more than [`STEP`].
+    pub(super) fn of(offset: u64, bytes: &[u8]) -> Self {
+        Self::Data { offset, length: bytes.len() as u32, sum: xxh3_128(bytes) }
+    }
+
+    fn start(&self) -> u64 {
+        match self {
+            Self::Data { offset, .. } => *offset,
+            Self::Zeroes(range) => range.start,
+        }
+    }
+}
+
+/// Reads all of it; how many bytes that were.
+pub(super) fn read_back(
+    device: &dyn BlockDevice,
+    name: &str,
+    mut records: Vec<Record>,
+    meter: &Meter<'_>,
+    may_act: Check<'_>,
+) -> Result<u64, WriteError> {
+    let mut cut = Vec::with_capacity(records.len());
+    records.sort_unstable_by_key(Record::start);
+    for record in records {
+        match record {
+            Record::Zeroes(range) => {
+                let starts = (range.start..range.end).step_by(STEP as usize);
+                cut.extend(starts.map(|start| Record::Zeroes(start..range.end.min(start + STEP))));
+            }
+            data @ Record::Data { .. } => cut.push(data),
+        }
+    }
+    let (next, total) = (AtomicUsize::new(0), Mutex::new(Ok(0_u64)));
+    let failed = |error| {
+        let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
+        if total.is_ok() {
+            *total = Err(error);
+        }
+        // Nobody takes another.
+        next.store(cut.len(), Ordering::Release);
+    };
+    thread::scope(|scope| {
+        let (busy, all_done) = bounded::<()>(0);
+        let work = |_busy: Sender<()>| {
+            let mut buffer = Buffer::new(STEP as usize);
+            while let Some(record) = cut.get(next.fetch_add(1, Ordering::AcqRel)) {
+                match check(device, name, record, &mut buffer) {
+                    Ok(bytes) => {
+                        meter.read_back(bytes);
+                        if let Ok(total) = &mut *total.lock().unwrap_or_else(PoisonError::into_inner) {
+                            *total += bytes;
+                        }
+                    }
+                    Err(error) => failed(error),
+                }
+            }
+        };
+        for _ in 0..THREADS {
+            let busy = busy.clone();
+            scope.spawn(move || work(busy));
+        }
+        drop(busy);
+        // The calling thread is the one that may ask, so it waits rather than reads.
+        while let Err(RecvTimeoutError::Timeout) = all_done.recv_timeout(TICK) {
+            if let Err(error) = may_act() {
+                failed(error);
+                break;
+            }
+        }
+    });
+    total.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn check(device: &dyn BlockDevice, name: &str, record: &Record, buffer: &mut Buffer) -> Result<u64, WriteError> {
+    let (offset, length) = match record {
+        Record::Data { offset, length, .. } => (*offset, u64::from(*length)),
+        Record::Zeroes(range) => (range.start, range.end - range.start),
+    };
+    let there = &mut buffer.space()[..length as usize];
+    device.read_at(offset, there).map_err(device_io(name, format!("read back {length} bytes at {offset} of")))?;
+    let same = match record {
+        Record::Data { sum, .. } => xxh3_128(there) == *sum,
+        Record::Zeroes(_) => is_zero(there),
+    };
+    if same { Ok(length) } else { Err(WriteError::ReadBack { device: name.into(), offset, length }) }
+}

@@ -1,0 +1,266 @@
+//! The threads that write: a deep queue for the device, while decoding goes on. Each takes a whole block, leaves out what
+//! the disk already holds or can make itself, and writes the rest past the page cache.
+
+use std::{
+    io,
+    ops::Range,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread::{Builder, Scope, ScopedJoinHandle},
+};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+use super::{Order, meter::Meter, readback::Record, zeroes::Zeroes};
+use crate::{
+    BlockDevice, WriteError,
+    buffer::{Buffer, Pool},
+};
+
+/// Writes in flight at once: enough for an NVMe drive to merge and reorder, few enough to be cheap in memory.
+const THREADS: usize = 4;
+/// Blocks waiting for a thread.
+const DEPTH: usize = 4;
+/// A run of zeroes shorter than this is cheaper to write. A multiple of every sector size.
+const GRAIN: usize = 64 * 1024;
+static NOTHING: [u8; GRAIN] = [0; GRAIN];
+
+/// Whether all bytes are zero; stops at the first that is not.
+pub(super) fn is_zero(bytes: &[u8]) -> bool {
+    bytes.chunks(GRAIN).all(|part| *part == NOTHING[..part.len()])
+}
+
+/// How the threads write, the same for every block.
+pub(super) struct Manner<'a> {
+    pub(super) device: &'a dyn BlockDevice,
+    /// What to call it in messages.
+    pub(super) name: &'a str,
+    pub(super) meter: &'a Meter<'a>,
+    pub(super) zeroes: &'a Zeroes<'a>,
+    /// Blocks are read first, and what is right already is not written again.
+    pub(super) compare: bool,
+    /// What was written is remembered, to be read back.
+    pub(super) remember: bool,
+    /// Set when the write has ended; what waits is then not written any more.
+    pub(super) stop: &'a AtomicBool,
+}
+
+impl<'a> Manner<'a> {
+    pub(super) fn new(
+        device: &'a dyn BlockDevice,
+        order: &Order<'a>,
+        meter: &'a Meter<'a>,
+        zeroes: &'a Zeroes<'a>,
+        stop: &'a AtomicBool,
+    ) -> Self {
+        let (compare, remember) = (order.compare, order.read_back);
+        Self { device, name: order.device, meter, zeroes, compare, remember, stop }
+    }
+}
+
+struct Job {
+    offset: u64,
+    bytes: Buffer,
+}
+
+/// What the threads share.
+#[derive(Default)]
+struct Shared {
+    written: AtomicU64,
+    unchanged: AtomicU64,
+    failed: AtomicBool,
+    error: Mutex<Option<WriteError>>,
+    records: Mutex<Vec<Record>>,
+}
+
+/// The running threads.
+pub(super) struct Writers<'scope> {
+    jobs: Sender<Job>,
+    shared: Arc<Shared>,
+    threads: Vec<ScopedJoinHandle<'scope, ()>>,
+}
+
+/// What they did, all of it flushed by nobody yet.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    /// Bytes really written.
+    pub(super) written: u64,
+    /// Bytes that were on the disk already.
+    pub(super) unchanged: u64,
+    /// What can be read back.
+    pub(super) records: Vec<Record>,
+}
+
+impl<'scope> Writers<'scope> {
+    pub(super) fn start<'env>(
+        scope: &'scope Scope<'scope, 'env>,
+        manner: &'scope Manner<'scope>,
+        blocks: &Arc<Pool>,
+    ) -> Result<Self, WriteError> {
+        let (jobs, queue) = bounded::<Job>(DEPTH);
+        let shared = Arc::new(Shared::default());
+        let mut threads = Vec::with_capacity(THREADS);
+        for _ in 0..THREADS {
+            let (queue, shared, blocks) = (queue.clone(), Arc::clone(&shared), Arc::clone(blocks));
+            let run = move || work(manner, &queue, &shared, &blocks);
+            let thread = Builder::new().name("landfall-write".into()).spawn_scoped(scope, run);
+            threads.push(thread.map_err(|source| WriteError::Start { what: "write", source })?);
+        }
+        Ok(Self { jobs, shared, threads })
+    }
+
+    /// Hands a block to the threads; whole sectors.
+    ///
+    /// # Errors
+    /// The first that any thread met.
+    pub(super) fn write(&self, offset: u64, bytes: Buffer) -> Result<(), WriteError> {
+        let sent = self.jobs.send(Job { offset, bytes });
+        if sent.is_err() || self.shared.failed.load(Ordering::Acquire) {
+            return Err(self.error());
+        }
+        Ok(())
+    }
+
+    /// Waits until everything handed over is written.
+    ///
+    /// # Errors
+    /// The first that any thread met.
+    pub(super) fn finish(self) -> Result<Tally, WriteError> {
+        let Self { jobs, shared, threads } = self;
+        drop(jobs);
+        let mut whole = true;
+        for thread in threads {
+            whole &= thread.join().is_ok();
+        }
+        if let Some(error) = shared.error.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            return Err(error);
+        }
+        if !whole {
+            return Err(WriteError::Internal("a writing thread ended without a word".into()));
+        }
+        Ok(Tally {
+            written: shared.written.load(Ordering::Acquire),
+            unchanged: shared.unchanged.load(Ordering::Acquire),
+            records: std::mem::take(&mut *shared.records.lock().unwrap_or_else(PoisonError::into_inner)),
+        })
+    }
+
+    fn error(&self) -> WriteError {
+        let error = self.shared.error.lock().unwrap_or_else(PoisonError::into_inner).take();
+        error.unwrap_or_else(|| WriteError::Internal("the writing threads ended without a word".into()))
+    }
+}
+
+fn work(manner: &Manner<'_>, queue: &Receiver<Job>, shared: &Shared, blocks: &Pool) {
+    let mut scratch = manner.compare.then(|| blocks.take());
+    for job in queue {
+        let over = manner.stop.load(Ordering::Acquire) || shared.failed.load(Ordering::Acquire);
+        let done = if over { Ok(()) } else { block(manner, shared, &job, scratch.as_mut()) };
+        blocks.give(job.bytes);
+        if let Err(error) = done {
+            shared.error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+            shared.failed.store(true, Ordering::Release);
+        }
+    }
+    if let Some(scratch) = scratch {
+        blocks.give(scratch);
+    }
+}
+
+fn block(manner: &Manner<'_>, shared: &Shared, job: &Job, scratch: Option<&mut Buffer>) -> Result<(), WriteError> {
+    let data = job.bytes.data();
+    if manner.remember {
+        let record = Record::of(job.offset, data);
+        shared.records.lock().unwrap_or_else(PoisonError::into_inner).push(record);
+    }
+    let before = match scratch {
+        Some(scratch) => {
+            scratch.len = data.len();
+            let there = &mut scratch.space()[..data.len()];
+            let action = || format!("read {} bytes at {} of", data.len(), job.offset);
+            manner.device.read_at(job.offset, there).map_err(|e| super::device_io(manner.name, action())(e))?;
+            Some(&*there)
+        }
+        None => None,
+    };
+    let (mut written, mut unchanged) = (0, 0);
+    // Neighbouring grains of one kind become one write, or one run of zeroes.
+    let mut run: Option<(Kind, Range<usize>)> = None;
+    let mut at = 0;
+    for grain in data.chunks(GRAIN) {
+        let range = at..at + grain.len();
+        at = range.end;
+        let kind = match before {
+            Some(before) if before[range.clone()] == *grain => Kind::Right,
+            _ if *grain == NOTHING[..grain.len()] => Kind::Zero,
+            _ => Kind::Data,
+        };
+        match &mut run {
+            Some((same, before)) if *same == kind => before.end = range.end,
+            _ => {
+                if let Some((kind, range)) = run.replace((kind, range)) {
+                    put(manner, job, kind, range, &mut written, &mut unchanged)?;
+                }
+            }
+        }
+    }
+    if let Some((kind, range)) = run {
+        put(manner, job, kind, range, &mut written, &mut unchanged)?;
+    }
+    manner.meter.raw(data.len() as u64, written);
+    shared.written.fetch_add(written, Ordering::AcqRel);
+    shared.unchanged.fetch_add(unchanged, Ordering::AcqRel);
+    Ok(())
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Data,
+    Zero,
+    /// On the disk already.
+    Right,
+}
+
+fn put(
+    manner: &Manner<'_>,
+    job: &Job,
+    kind: Kind,
+    range: Range<usize>,
+    written: &mut u64,
+    unchanged: &mut u64,
+) -> Result<(), WriteError> {
+    let offset = job.offset + range.start as u64;
+    let length = range.len() as u64;
+    match kind {
+        Kind::Right => *unchanged += length,
+        Kind::Zero => *written += manner.zeroes.make(offset..offset + length)?,
+        Kind::Data => {
+            let bytes = &job.bytes.data()[range];
+            manner
+                .device
+                .write_at(offset, bytes)
+                .map_err(|error| failed(manner.device, manner.name, offset, bytes, error))?;
+            *written += length;
+        }
+    }
+    Ok(())
+}
+
+/// Names the sector: the same bytes are written again in halves until one sector is left that does not take them. At most a
+/// dozen more tries, since a failing disk may take half a minute for each.
+pub(super) fn failed(device: &dyn BlockDevice, name: &str, offset: u64, bytes: &[u8], error: io::Error) -> WriteError {
+    let sector = u64::from(device.logical_sector());
+    let (mut start, mut length, mut error) = (offset, bytes.len() as u64, error);
+    while length > sector {
+        let half = (length / sector / 2).max(1) * sector;
+        let part = &bytes[(start - offset) as usize..(start - offset + half) as usize];
+        match device.write_at(start, part) {
+            Err(again) => (length, error) = (half, again),
+            Ok(()) => (start, length) = (start + half, length - half),
+        }
+    }
+    let action = format!("write sector {} (byte {start}) of", start / sector);
+    WriteError::DeviceIo { device: name.into(), action, source: error }
+}

@@ -1,0 +1,74 @@
+//! Zero runs: made by the device where it can, written where it cannot, and looked at where it says it did.
+
+use std::{
+    ops::Range,
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+};
+
+use super::device_io;
+use crate::{BlockDevice, WriteError, buffer::Buffer};
+
+/// So many runs are looked at whatever their length: a device that lies does so from the start.
+const FIRST: u32 = 16;
+/// Every run from this length on is looked at.
+const LONG: u64 = 1 << 20;
+/// What is looked at of a run: its first and its last bytes, so many each.
+const LOOK: u64 = 4096;
+/// Written at once where the device makes no zeroes.
+const STEP: usize = 1 << 20;
+
+/// Makes zeroes on one device; shared by the threads that write.
+pub(super) struct Zeroes<'a> {
+    device: &'a dyn BlockDevice,
+    name: &'a str,
+    runs: AtomicU32,
+    /// It said that it had made zeroes, and had not.
+    lies: AtomicBool,
+}
+
+impl<'a> Zeroes<'a> {
+    pub(super) fn new(device: &'a dyn BlockDevice, name: &'a str) -> Self {
+        Self { device, name, runs: AtomicU32::new(0), lies: AtomicBool::new(false) }
+    }
+
+    /// Makes a run of whole sectors read as zeroes; how many bytes had to be written for it.
+    pub(super) fn make(&self, range: Range<u64>) -> Result<u64, WriteError> {
+        let length = range.end - range.start;
+        let failed = || device_io(self.name, format!("zero {length} bytes at {} of", range.start));
+        if length == 0 {
+            return Ok(0);
+        }
+        if !self.lies.load(Ordering::Acquire) {
+            if !self.device.zero_range(range.start, length).map_err(|e| failed()(e))? {
+                return Ok(length);
+            }
+            let looked_at = self.runs.fetch_add(1, Ordering::AcqRel) < FIRST || length >= LONG;
+            if !looked_at || self.is_zero_at_both_ends(&range).map_err(|e| failed()(e))? {
+                return Ok(0);
+            }
+            self.lies.store(true, Ordering::Release);
+        }
+        let mut zeroes = Buffer::new(STEP);
+        zeroes.len = STEP;
+        let mut at = range.start;
+        while at < range.end {
+            let step = (range.end - at).min(STEP as u64);
+            self.device.write_at(at, &zeroes.data()[..step as usize]).map_err(|e| failed()(e))?;
+            at += step;
+        }
+        Ok(length)
+    }
+
+    fn is_zero_at_both_ends(&self, range: &Range<u64>) -> std::io::Result<bool> {
+        let mut there = Buffer::new(LOOK as usize);
+        let length = LOOK.min(range.end - range.start);
+        for at in [range.start, range.end - length] {
+            let there = &mut there.space()[..length as usize];
+            self.device.read_at(at, there)?;
+            if there.iter().any(|byte| *byte != 0) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
