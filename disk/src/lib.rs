@@ -13,6 +13,7 @@ mod error;
 mod gpt;
 mod http;
 mod image;
+mod index;
 mod inuse;
 pub mod judge;
 mod list;
@@ -30,6 +31,10 @@ pub use error::{Candidate, DiskError, SelectError, WriteError};
 pub use gpt::{Entry, Header, RECEIPT_TYPE, Table, TableError};
 pub use http::HttpSource;
 pub use image::{Access, Authorization, Format, Image, Proof, Signature, UnknownFormat};
+pub use index::{
+    Chunk, ChunkKind, Frame, Index, IndexError, MAX_CHUNK_BYTES, MAX_CHUNKS, MAX_INDEX_BYTES, MIN_CHUNK_BYTES,
+    SeekTable, SeekTableError, StoredAs,
+};
 pub use inuse::holders_of;
 pub use list::{device_path, disk_at, list_disks};
 pub use pipeline::{
