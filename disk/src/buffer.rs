@@ -31,6 +31,10 @@ impl Buffer {
     pub(crate) fn space(&mut self) -> &mut [u8] {
         &mut self.storage[self.start..self.start + self.capacity]
     }
+    /// The bytes in use, to be changed.
+    pub(crate) fn space_used(&mut self) -> &mut [u8] {
+        &mut self.storage[self.start..self.start + self.len]
+    }
     /// Zeroes the bytes in use from `start` on.
     pub(crate) fn fill_zero(&mut self, start: usize) {
         let end = self.start + self.len;

@@ -132,6 +132,16 @@ pub enum WriteError {
         /// As computed.
         actual: Digest,
     },
+    /// A chunk is not the one the index names.
+    #[error("the {length} bytes at {offset} of {url} are not those its index names")]
+    ChunkMismatch {
+        /// The image.
+        url: String,
+        /// Where: bytes from the start of the stored file; for a bmap, of the raw image.
+        offset: u64,
+        /// How many.
+        length: u64,
+    },
     /// Not an image this version can write.
     #[error("{subject} is not a usable image: {reason}")]
     BadFormat {
@@ -259,7 +269,7 @@ impl WriteError {
         match self {
             Self::Unreachable { .. } | Self::Status { .. } | Self::SourceChanged { .. } => ErrorCode::SourceUnreachable,
             Self::Truncated { .. } => ErrorCode::Truncated,
-            Self::DigestMismatch { .. } => ErrorCode::DigestMismatch,
+            Self::DigestMismatch { .. } | Self::ChunkMismatch { .. } => ErrorCode::DigestMismatch,
             Self::BadFormat { .. } => ErrorCode::BadFormat,
             Self::DiskTooSmall { .. } => ErrorCode::DiskTooSmall,
             Self::WrongSectorSize { .. } => ErrorCode::WrongSectorSize,
@@ -284,6 +294,7 @@ impl WriteError {
             | Self::SourceChanged { .. }
             | Self::Truncated { .. }
             | Self::DigestMismatch { .. }
+            | Self::ChunkMismatch { .. }
             | Self::Start { .. } => true,
             Self::Status { .. }
             | Self::BadFormat { .. }
@@ -313,7 +324,8 @@ impl WriteError {
             Self::Unreachable { url, .. }
             | Self::Status { url, .. }
             | Self::SourceChanged { url }
-            | Self::DigestMismatch { url, .. } => url,
+            | Self::DigestMismatch { url, .. }
+            | Self::ChunkMismatch { url, .. } => url,
             Self::Truncated { subject, .. } | Self::BadFormat { subject, .. } => subject,
             Self::DiskTooSmall { device, .. }
             | Self::WrongSectorSize { device, .. }
@@ -338,6 +350,7 @@ impl WriteError {
             Self::SourceChanged { .. } => "publish a new image under a new name",
             Self::Truncated { .. } => "upload the image again; the file on the server is cut short",
             Self::DigestMismatch { .. } => "state the digest that sha256sum prints for the file, or upload it again",
+            Self::ChunkMismatch { .. } => "upload image and index again, both from one run of landfall-image pack",
             Self::BadFormat { .. } => "give a raw or zstd disk image whose partition table is whole",
             Self::DiskTooSmall { .. } => "choose a larger disk, or make the image smaller",
             Self::WrongSectorSize { .. } => "build the image for the disk's sector size",

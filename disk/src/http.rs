@@ -289,6 +289,10 @@ impl ImageSource for HttpSource<'_> {
     fn total(&self) -> Option<u64> {
         self.total
     }
+
+    fn seek(&mut self, _: std::ops::Range<u64>, _: &AtomicBool) -> Result<(), WriteError> {
+        Err(WriteError::Internal("not yet".into()))
+    }
 }
 
 /// The future's value, or `None` once `stop` is set.

@@ -1,6 +1,6 @@
 //! Where an image's stored bytes come from.
 
-use std::sync::atomic::AtomicBool;
+use std::{ops::Range, sync::atomic::AtomicBool};
 
 use crate::WriteError;
 
@@ -13,6 +13,12 @@ pub trait ImageSource: Send {
     /// # Errors
     /// [`WriteError`]; an end before the stated length is [`WriteError::Truncated`], never 0.
     fn read(&mut self, buffer: &mut [u8], stop: &AtomicBool) -> Result<usize, WriteError>;
+    /// From now on reads give the stored bytes of `range` and then 0; an end of `u64::MAX` is the image's own. A new source
+    /// gives all of it.
+    ///
+    /// # Errors
+    /// As [`ImageSource::read`].
+    fn seek(&mut self, range: Range<u64>, stop: &AtomicBool) -> Result<(), WriteError>;
     /// How many bytes there are in all, once known.
     fn total(&self) -> Option<u64>;
 }

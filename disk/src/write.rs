@@ -76,7 +76,7 @@ pub fn write_image(request: &WriteRequest, observer: &dyn Observer) -> Result<Wr
             return Err(WriteError::Internal("this proof is not looked at yet".into()));
         }
     };
-    let mut source = HttpSource::new(request.image.name(), expectation != Expectation::Waived, observer)?;
+    let mut source = HttpSource::new(request.image.name(), !matches!(expectation, Expectation::Waived), observer)?;
     // Whoever began this very image here left parts of it; and after a finished install of another version much is alike.
     let compare = found.is_some();
     let order = Order {

@@ -26,6 +26,16 @@ pub(crate) enum Decoded {
     Zeroes(Range<u64>),
 }
 
+impl Decoded {
+    /// Which part of the raw image it is, bytes.
+    pub(crate) fn range(&self) -> Range<u64> {
+        match self {
+            Self::Block { offset, bytes } => *offset..*offset + bytes.len as u64,
+            Self::Zeroes(range) => range.clone(),
+        }
+    }
+}
+
 /// Takes raw bytes from a decoder.
 pub(crate) struct Sink {
     pool: Arc<Pool>,

@@ -39,7 +39,7 @@ pub struct Committed {
 impl Verified {
     pub(super) fn new(
         evidence: Evidence,
-        expectation: Expectation,
+        expectation: Expectation<'_>,
         layout: Layout,
         captured: Captured,
         image: &str,

@@ -7,7 +7,7 @@ use std::{
 
 use landfall_api::Progress;
 
-use crate::Observer;
+use crate::{Observer, index::Chunk};
 
 /// At most one report in this time, changes of stage apart.
 const THINNED: Duration = Duration::from_millis(250);
@@ -26,6 +26,7 @@ struct State {
     window_start: Instant,
     window_raw: u64,
     read_back: u64,
+    unchanged: u64,
 }
 
 impl<'a> Meter<'a> {
@@ -36,6 +37,7 @@ impl<'a> Meter<'a> {
             window_start: Instant::now(),
             window_raw: 0,
             read_back: 0,
+            unchanged: 0,
         };
         Self { observer, state: Mutex::new(state) }
     }
@@ -48,12 +50,33 @@ impl<'a> Meter<'a> {
     pub(super) fn expect_raw(&self, bytes: u64) {
         self.update(false, |progress| progress.raw_total = bytes);
     }
-    /// So many stored bytes more.
+    /// Of a packed image only these chunks are fetched.
+    pub(super) fn expect(&self, wanted: &[&Chunk], raw_bytes: u64) {
+        self.update(false, |progress| {
+            progress.stored_total =
+                progress.stored_bytes + wanted.iter().map(|chunk| chunk.stored_bytes()).sum::<u64>();
+            progress.raw_total = raw_bytes;
+        });
+    }
+    /// So many stored bytes more; and how many there are, where that is news.
     pub(super) fn stored(&self, bytes: u64, total: Option<u64>) {
         self.update(false, |progress| {
             progress.stored_bytes += bytes;
-            progress.stored_total = total.unwrap_or(0);
+            progress.stored_total = total.unwrap_or(progress.stored_total);
         });
+    }
+    /// Stored bytes so far.
+    pub(super) fn stored_bytes(&self) -> u64 {
+        self.lock().progress.stored_bytes
+    }
+    /// So many raw bytes were on the device already.
+    pub(super) fn unchanged(&self, raw: u64) {
+        self.lock().unchanged += raw;
+        self.raw(raw, 0);
+    }
+    /// Raw bytes that were found on the device.
+    pub(super) fn unchanged_bytes(&self) -> u64 {
+        self.lock().unchanged
     }
     /// So many raw bytes more are on the device, of which so many had to be written.
     pub(super) fn raw(&self, raw: u64, written: u64) {

@@ -4,9 +4,11 @@
 //! Async stays out of here; stages are joined by small bounded queues of reusable buffers, so memory does not grow with
 //! the image.
 
+mod blocks;
 mod body;
 mod commit;
 mod hasher;
+mod indexed;
 mod invalidate;
 mod meter;
 mod readback;
@@ -26,6 +28,7 @@ use std::{
 use body::Body;
 pub use commit::{BackupPlaced, Committed, TablePlaced, Verified, place_backup, place_lba0, place_table};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
+use indexed::Indexed;
 use landfall_api::{Digest, DiskReceipt};
 use meter::Meter;
 use stages::{Evidence, Stages};
@@ -37,22 +40,28 @@ use crate::{
     buffer::Pool,
     decode::Decoded,
     gpt::{Captured, HEAD, Layout},
+    index::{Index, StoredAs},
     source::ImageSource,
 };
 
 /// How often a waiting writer asks whether it may still act.
 const TICK: Duration = Duration::from_millis(100);
 
+/// What comes out of the stages, in any order after the head; disconnected after the last.
+type Pieces = Receiver<Result<Decoded, WriteError>>;
+
 /// Asked again and again; an error ends the write with nothing committed.
 pub type Check<'a> = &'a dyn Fn() -> Result<(), WriteError>;
 
 /// What the stages compare with what they saw.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Expectation {
+#[derive(Debug, Clone, Copy)]
+pub enum Expectation<'a> {
     /// Digest of the stored bytes.
     Stored(Digest),
     /// Digest of the raw bytes.
     Raw(Digest),
+    /// Digests of every chunk, from an index that was itself proven.
+    Index(&'a Index),
     /// Nothing: the request says, spelled out, that nothing proves the image.
     Waived,
 }
@@ -62,7 +71,7 @@ pub struct Order<'a> {
     /// What to call the device in messages.
     pub device: &'a str,
     /// What proves the image.
-    pub expectation: Expectation,
+    pub expectation: Expectation<'a>,
     /// `None`: by content.
     pub format: Option<Format>,
     /// The mark to leave; its state and time are filled in here.
@@ -108,6 +117,11 @@ pub fn install(
     order: &Order<'_>,
     observer: &dyn Observer,
 ) -> Result<Installed, WriteError> {
+    if let Expectation::Index(index) = order.expectation
+        && index.format == StoredAs::Zstd
+    {
+        return install_indexed(device, source, index, order, observer);
+    }
     let stop = AtomicBool::new(false);
     let meter = Meter::new(observer);
     let zeroes = Zeroes::new(device, order.device);
@@ -118,7 +132,7 @@ pub fn install(
         // Whatever way the closure is left, the stages must not go on fetching.
         let _stop = StopOnDrop(&stop);
         meter.stage("fetch");
-        let stages = Stages::start(scope, source, order.expectation, order.format, &blocks, &stop, &meter)?;
+        let stages = Stages::start(scope, source, &image, order.expectation, order.format, &blocks, &stop, &meter)?;
         let head = match next(&stages.pieces, order.may_act)? {
             Some(Decoded::Block { offset: 0, bytes }) => bytes,
             Some(_) => return Err(WriteError::Internal("the image's start did not come first".into())),
@@ -130,10 +144,51 @@ pub fn install(
         let mut body = Body::new(&layout, &manner, Writers::start(scope, &manner, &blocks)?, &blocks);
         meter.stage("write");
         body.write(0, head)?;
-        let evidence = job.drain(&mut body, &stages)?;
+        job.drain(&mut body, &stages.pieces)?;
+        let evidence = stages.evidence()?;
         let (captured, tally) = body.finish()?;
         job.conclude(evidence, layout, captured, tally)
     })
+}
+
+/// The same from a packed image, of which each chunk is proven and can be had alone.
+fn install_indexed(
+    device: &dyn BlockDevice,
+    source: &mut dyn ImageSource,
+    index: &Index,
+    order: &Order<'_>,
+    observer: &dyn Observer,
+) -> Result<Installed, WriteError> {
+    let stop = AtomicBool::new(false);
+    let meter = Meter::new(observer);
+    let zeroes = Zeroes::new(device, order.device);
+    // What the index finds on the disk is not even fetched; so what is fetched need not be compared once more.
+    let manner = Manner { compare: false, ..Manner::new(device, order, &meter, &zeroes, &stop) };
+    let blocks = Arc::new(Pool::new(HEAD));
+    let image = source.name().to_owned();
+    let indexed = Indexed { index, image: &image, meter: &meter, stop: &stop };
+    meter.stage("fetch");
+    let head = indexed.head(source)?;
+    let job = Job { device, order, observer, meter: &meter, image: &image };
+    let layout = job.destroy(head.data())?;
+    let wanted = indexed.wanted(device, order.device, &layout, order.compare, order.may_act)?;
+    meter.expect(&wanted.iter().map(|i| &index.chunks[*i]).collect::<Vec<_>>(), index.raw_bytes);
+    let (captured, tally, evidence) = thread::scope(|scope| {
+        let _stop = StopOnDrop(&stop);
+        let mut body = Body::new(&layout, &manner, Writers::start(scope, &manner, &blocks)?, &blocks);
+        meter.stage("write");
+        let running = indexed.start(scope, source, &wanted, &blocks)?;
+        body.write(0, head)?;
+        indexed.zeroes(&mut body, order.may_act)?;
+        job.drain(&mut body, &running.pieces)?;
+        let evidence = running.evidence(index)?;
+        let (captured, tally) = body.finish()?;
+        Ok::<_, WriteError>((captured, tally, evidence))
+    })?;
+    let unchanged = meter.unchanged_bytes();
+    let mut installed = job.conclude(evidence, layout, captured, tally)?;
+    installed.unchanged_bytes += unchanged;
+    Ok(installed)
 }
 
 struct StopOnDrop<'a>(&'a AtomicBool);
@@ -169,16 +224,16 @@ impl Job<'_> {
         Ok(layout)
     }
 
-    /// Writes whatever the stages hand on, until they have no more and say what they saw.
-    fn drain(&self, body: &mut Body<'_, '_>, stages: &Stages) -> Result<Evidence, WriteError> {
-        while let Some(piece) = next(&stages.pieces, self.order.may_act)? {
+    /// Writes whatever the stages hand on, until they have no more.
+    fn drain(&self, body: &mut Body<'_, '_>, pieces: &Pieces) -> Result<(), WriteError> {
+        while let Some(piece) = next(pieces, self.order.may_act)? {
             match piece {
                 Decoded::Block { offset, bytes } => body.write(offset, bytes)?,
                 Decoded::Zeroes(range) => body.zeroes(range)?,
             }
             (self.order.may_act)()?;
         }
-        stages.evidence.recv().map_err(|_| WriteError::Internal("a stage of the pipeline ended without a word".into()))
+        Ok(())
     }
 
     /// Flush, verify, read back, commit.
@@ -193,7 +248,7 @@ impl Job<'_> {
         meter.stage("flush");
         device.flush().map_err(device_io(order.device, "flush"))?;
         meter.stage("verify");
-        let (raw_bytes, stored_bytes) = (evidence.raw_bytes(), evidence.stored_bytes());
+        let (raw_bytes, stored_bytes) = (evidence.raw_bytes(), meter.stored_bytes());
         let verified = Verified::new(evidence, order.expectation, layout, captured, image)?;
         let mut read_back_bytes = 0;
         if order.read_back {
@@ -217,7 +272,7 @@ impl Job<'_> {
 }
 
 /// The next piece the stages hand on, asking meanwhile whether we may still act; `None` after the last.
-fn next(pieces: &Receiver<Result<Decoded, WriteError>>, may_act: Check<'_>) -> Result<Option<Decoded>, WriteError> {
+fn next(pieces: &Pieces, may_act: Check<'_>) -> Result<Option<Decoded>, WriteError> {
     loop {
         match pieces.recv_timeout(TICK) {
             Ok(piece) => return piece.map(Some),

@@ -9,7 +9,7 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, bounded};
 use landfall_api::Digest;
 
-use super::{hasher::Hasher, meter::Meter};
+use super::{blocks::Blocks, hasher::Hasher, meter::Meter};
 use crate::{
     Expectation, Format, WriteError,
     buffer::{Buffer, Pool},
@@ -50,18 +50,21 @@ pub(crate) struct Evidence {
     digest: Option<Digest>,
     raw: u64,
     raw_digest: Option<Digest>,
+    /// Every chunk was compared with its digest.
+    chunks: bool,
 }
 
 impl Evidence {
-    pub(super) fn stored_bytes(&self) -> u64 {
-        self.stored
+    /// Every chunk of an index was proven by itself.
+    pub(super) fn by_chunks(raw: u64) -> Self {
+        Self { stored: 0, announced: None, digest: None, raw, raw_digest: None, chunks: true }
     }
     pub(super) fn raw_bytes(&self) -> u64 {
         self.raw
     }
     /// Input drained to its end, length equal, decoder finished, digest equal; in the order that names the cause rather
     /// than its consequence.
-    pub(super) fn check(&self, expectation: Expectation, least_raw: u64, image: &str) -> Result<(), WriteError> {
+    pub(super) fn check(&self, expectation: Expectation<'_>, least_raw: u64, image: &str) -> Result<(), WriteError> {
         let truncated = |reason| Err(WriteError::Truncated { subject: image.into(), reason });
         if let Some(announced) = self.announced.filter(|announced| *announced != self.stored) {
             return truncated(format!("{} bytes came and the server announced {announced}", self.stored));
@@ -72,6 +75,10 @@ impl Evidence {
         let (expected, found) = match expectation {
             Expectation::Stored(expected) => (expected, self.digest),
             Expectation::Raw(expected) => (expected, self.raw_digest),
+            Expectation::Index(_) if self.chunks => return Ok(()),
+            Expectation::Index(_) => {
+                return Err(WriteError::Internal("the image was not compared with its index".into()));
+            }
             Expectation::Waived => return Ok(()),
         };
         match found {
@@ -87,25 +94,35 @@ pub(super) struct Stages {
     /// What comes out: pieces, and at the end either an error or a disconnection.
     pub(super) pieces: Source<Decoded>,
     /// Then this has what is known of the whole; disconnected without a word: a stage ended early.
-    pub(super) evidence: Receiver<Evidence>,
+    evidence: Receiver<Evidence>,
 }
 
 impl Stages {
+    /// Once the pieces have ended without an error: what was seen.
+    pub(super) fn evidence(&self) -> Result<Evidence, WriteError> {
+        self.evidence.recv().map_err(|_| WriteError::Internal("a stage of the pipeline ended without a word".into()))
+    }
+
     /// Looks at the first bytes, on the calling thread, and starts the rest.
     pub(super) fn start<'scope>(
         scope: &'scope Scope<'scope, '_>,
         source: &'scope mut dyn ImageSource,
-        expectation: Expectation,
+        image: &'scope str,
+        expectation: Expectation<'scope>,
         wanted: Option<Format>,
         blocks: &Arc<Pool>,
         stop: &'scope AtomicBool,
         meter: &'scope Meter<'_>,
     ) -> Result<Self, WriteError> {
-        let image = source.name().to_owned();
+        let name = image.to_owned();
+        let digest = match expectation {
+            Expectation::Stored(digest) => Some(digest),
+            _ => None,
+        };
         let stored = Arc::new(Pool::new(STORED));
         let start = fill(source, &stored, stop, meter)?;
         let format = agreed_format(start.data(), wanted)
-            .map_err(|reason| WriteError::BadFormat { subject: image.clone(), reason })?;
+            .map_err(|reason| WriteError::BadFormat { subject: name.clone(), reason })?;
         let (fetched_in, fetched) = bounded(DEPTH);
         let (hashed_in, hashed) = bounded(DEPTH);
         let (decoded_in, decoded) = bounded(DEPTH);
@@ -116,27 +133,23 @@ impl Stages {
         };
         let pool = Arc::clone(&stored);
         spawn("fetch", Box::new(move || fetch(source, start, &pool, &fetched_in, stop, meter)))?;
-        let hasher = match expectation {
-            Expectation::Stored(digest) => Some(Hasher::like(&digest)),
-            Expectation::Raw(_) | Expectation::Waived => None,
-        };
+        let hasher = digest.as_ref().map(Hasher::like);
         spawn("hash", Box::new(move || hash(&fetched, &hashed_in, hasher)))?;
         let pool = Arc::clone(blocks);
         let decoding = move || {
             let sink = Sink::new(pool, decoded_in);
-            Decoding { stored, image, format, expectation }.run(hashed, sink, &told);
+            Decoding { stored, image: name, format, digest }.run(hashed, sink, &told);
         };
         spawn("decode", Box::new(decoding))?;
-        let (pieces, evidence) = match expectation {
-            Expectation::Raw(digest) => {
-                let (pieces_in, pieces) = bounded(DEPTH);
-                let (told, raw_evidence) = bounded(1);
-                let hasher = Hasher::like(&digest);
-                spawn("rawhash", Box::new(move || hash_raw(&decoded, &pieces_in, &evidence, &told, hasher)))?;
-                (pieces, raw_evidence)
-            }
-            Expectation::Stored(_) | Expectation::Waived => (decoded, evidence),
+        let check = match expectation {
+            Expectation::Raw(digest) => RawCheck::Whole { hasher: Hasher::like(&digest), next: 0 },
+            Expectation::Index(index) => RawCheck::Blocks(Blocks::new(index, image)),
+            Expectation::Stored(_) | Expectation::Waived => return Ok(Self { pieces: decoded, evidence }),
         };
+        let (pieces_in, pieces) = bounded(DEPTH);
+        let (told, checked) = bounded(1);
+        spawn("check", Box::new(move || check_raw(&decoded, &pieces_in, &evidence, &told, check)))?;
+        let evidence = checked;
         Ok(Self { pieces, evidence })
     }
 }
@@ -217,37 +230,71 @@ fn hash(input: &Source<Stored>, out: &Queue<Stored>, mut hasher: Option<Hasher>)
     }
 }
 
-/// Hashes raw bytes as they pass. They must come in order.
-fn hash_raw(
+/// What looks at raw bytes as they pass. They must come in order.
+enum RawCheck<'a> {
+    /// One digest of them all.
+    Whole {
+        hasher: Hasher,
+        /// Offset of the next byte.
+        next: u64,
+    },
+    /// A digest for each mapped block.
+    Blocks(Blocks<'a>),
+}
+
+impl RawCheck<'_> {
+    fn look(&mut self, piece: &mut Decoded) -> Result<(), WriteError> {
+        match self {
+            Self::Whole { hasher, next } => {
+                let range = piece.range();
+                if range.start != *next {
+                    return Err(WriteError::Internal("raw bytes came out of order".into()));
+                }
+                *next = range.end;
+                match piece {
+                    Decoded::Block { bytes, .. } => hasher.update(bytes.data()),
+                    Decoded::Zeroes(_) => hasher.zeroes(range.end - range.start),
+                }
+                Ok(())
+            }
+            Self::Blocks(blocks) => blocks.check(piece),
+        }
+    }
+
+    fn conclude(self, evidence: Evidence) -> Result<Evidence, WriteError> {
+        Ok(match self {
+            Self::Whole { hasher, .. } => Evidence { raw_digest: Some(hasher.finish()), ..evidence },
+            Self::Blocks(blocks) => {
+                blocks.end()?;
+                Evidence { chunks: true, ..evidence }
+            }
+        })
+    }
+}
+
+fn check_raw(
     input: &Source<Decoded>,
     out: &Queue<Decoded>,
     evidence: &Receiver<Evidence>,
     told: &Sender<Evidence>,
-    mut hasher: Hasher,
+    mut check: RawCheck<'_>,
 ) {
-    let mut next = 0;
     for item in input {
-        let piece = match &item {
-            Ok(Decoded::Block { offset, bytes }) => {
-                hasher.update(bytes.data());
-                *offset..offset + bytes.len as u64
-            }
-            Ok(Decoded::Zeroes(range)) => {
-                hasher.zeroes(range.end - range.start);
-                range.clone()
-            }
-            Err(_) => next..next,
-        };
-        let item =
-            if piece.start == next { item } else { Err(WriteError::Internal("raw bytes came out of order".into())) };
-        next = piece.end;
+        let item = item.and_then(|mut piece| check.look(&mut piece).map(|()| piece));
         if out.send(item).is_err() {
             return;
         }
     }
-    if let Ok(evidence) = evidence.recv() {
-        // A writer that has left needs no evidence.
-        let _ = told.send(Evidence { raw_digest: Some(hasher.finish()), ..evidence });
+    // Without evidence a stage before this one failed, and has said so.
+    let Ok(evidence) = evidence.recv() else { return };
+    match check.conclude(evidence) {
+        // In both cases: a writer that has left does not care.
+        Ok(evidence) => {
+            let _ = told.send(evidence);
+        }
+        Err(error) => {
+            let _ = out.send(Err(error));
+        }
     }
 }
 
@@ -256,7 +303,8 @@ struct Decoding {
     stored: Arc<Pool>,
     image: String,
     format: Format,
-    expectation: Expectation,
+    /// Digest of the stored bytes, where it is known.
+    digest: Option<Digest>,
 }
 
 /// Stored bytes as a decoder wants them.
@@ -316,7 +364,7 @@ impl Decoding {
         };
         match input.drained {
             Some(Drained { stored, announced, digest }) if at_end => {
-                Ok(Evidence { stored, announced, digest, raw: sink.end(), raw_digest: None })
+                Ok(Evidence { stored, announced, digest, raw: sink.end(), raw_digest: None, chunks: false })
             }
             _ => Err(WriteError::Internal("a decoder ended before its input".into())),
         }
@@ -326,7 +374,7 @@ impl Decoding {
     /// fetched to find out, because "the file is not the one you named" helps more than "corrupt block".
     fn better_reason(self, input: &mut Hashed, reason: String) -> WriteError {
         let bad = WriteError::BadFormat { subject: self.image.clone(), reason };
-        let Expectation::Stored(expected) = self.expectation else { return bad };
+        let Some(expected) = self.digest else { return bad };
         loop {
             match input.fill().map(<[u8]>::len) {
                 Ok(0) => break,

@@ -9,7 +9,7 @@ use std::{
 };
 
 use landfall_api::{Digest, DiskId, DiskReceipt, Receipt, ReceiptState};
-use landfall_disk::{BlockDevice, ImageSource, ReadAt, WriteError};
+use landfall_disk::{BlockDevice, Chunk, ChunkKind, ImageSource, Index, ReadAt, StoredAs, WriteError};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
@@ -102,6 +102,16 @@ pub(crate) fn mark(image: &[u8], size_bytes: u64) -> DiskReceipt {
 pub(crate) struct MemorySource {
     pub(crate) bytes: Vec<u8>,
     pub(crate) at: usize,
+    /// Where reads end.
+    pub(crate) end: usize,
+    /// How many bytes were read in all.
+    pub(crate) read: u64,
+}
+
+impl MemorySource {
+    pub(crate) fn new(bytes: &[u8]) -> Self {
+        Self { bytes: bytes.to_vec(), at: 0, end: bytes.len(), read: 0 }
+    }
 }
 
 impl ImageSource for MemorySource {
@@ -109,10 +119,16 @@ impl ImageSource for MemorySource {
         "memory:image"
     }
     fn read(&mut self, buffer: &mut [u8], _: &AtomicBool) -> Result<usize, WriteError> {
-        let n = buffer.len().min(self.bytes.len() - self.at);
+        let n = buffer.len().min(self.end - self.at);
         buffer[..n].copy_from_slice(&self.bytes[self.at..self.at + n]);
         self.at += n;
+        self.read += n as u64;
         Ok(n)
+    }
+    fn seek(&mut self, range: std::ops::Range<u64>, _: &AtomicBool) -> Result<(), WriteError> {
+        let place = |offset: u64| usize::try_from(offset).map_or(self.bytes.len(), |at| at.min(self.bytes.len()));
+        (self.at, self.end) = (place(range.start), place(range.end));
+        Ok(())
     }
     fn total(&self) -> Option<u64> {
         Some(self.bytes.len() as u64)
@@ -191,4 +207,33 @@ impl ReadAt for AfterCut<'_> {
         }
         Ok(())
     }
+}
+
+/// A packed image: one zstd frame a chunk, and its index.
+pub(crate) fn packed(raw: &[u8], chunk_bytes: usize) -> (Vec<u8>, Index) {
+    let (mut stored, mut chunks) = (Vec::new(), Vec::new());
+    for (start, bytes) in (0..).step_by(chunk_bytes).zip(raw.chunks(chunk_bytes)) {
+        let frame = zstd::bulk::compress(bytes, 1).unwrap();
+        let place = stored.len() as u64..(stored.len() + frame.len()) as u64;
+        let kind = if bytes.iter().all(|byte| *byte == 0) {
+            ChunkKind::Zero
+        } else {
+            ChunkKind::Data {
+                stored_digest: Some(Sha256::digest(&frame).into()),
+                raw_digest: Some(Sha256::digest(bytes).into()),
+            }
+        };
+        stored.extend(frame);
+        chunks.push(Chunk { raw: start..start + bytes.len() as u64, stored: place, kind });
+    }
+    let index = Index {
+        raw_bytes: raw.len() as u64,
+        stored_bytes: stored.len() as u64,
+        format: StoredAs::Zstd,
+        chunk_bytes: chunk_bytes as u64,
+        stored_digest: Some(digest(&stored)),
+        raw_digest: Some(digest(raw)),
+        chunks,
+    };
+    (stored, index)
 }
