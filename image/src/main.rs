@@ -138,7 +138,7 @@ struct PackArgs {
 
 #[derive(Args)]
 struct InspectArgs {
-    /// Initramfs or disk image, plain or zstd, or the index of a packed image
+    /// Initramfs or disk image, plain or zstd; or an index or bmap
     file: PathBuf,
     /// How to print
     #[arg(short, long = "output", value_enum, default_value = "text")]
@@ -294,6 +294,18 @@ fn show(args: &InspectArgs) -> anyhow::Result<()> {
         return Ok(());
     }
     match &report {
+        Report::Index(index) => {
+            println!("{}: {}", args.file.display(), if index.bmap { "bmap" } else { "index of a packed image" });
+            println!("  raw      {}, {} of it zero", bytes(index.raw_bytes), {
+                share(index.raw_bytes - index.data_bytes, index.raw_bytes)
+            });
+            if let (Some(stored), Some(fetched)) = (index.stored_bytes, index.fetched_bytes) {
+                println!("  stored   {}, of which the first installation fetches {}", bytes(stored), bytes(fetched));
+            }
+            println!("  chunks   {} with data, {} runs of zeros", index.data_chunks, index.zero_runs);
+            println!("  each     {}", bytes(index.chunk_bytes));
+            println!("  digest   {}", index.digest);
+        }
         Report::Initramfs { sizes, modules, members } => {
             header(&args.file, "initramfs", sizes);
             println!("  members  {}, {} of them modules", members.len(), modules.len());
