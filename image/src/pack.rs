@@ -32,7 +32,8 @@ use self::{
 };
 use crate::output::{self, AtomicFile, OutputError};
 
-/// zstd's level if none is asked for.
+/// zstd's level if none is asked for. Of a Debian image of 1411 MiB in chunks of 1 MiB, level 3 makes 209 MiB, 9 makes 194 for
+/// 2.8 times the CPU time, and 12 makes 193 for 4.5 times.
 pub const DEFAULT_LEVEL: i32 = 9;
 /// Raw bytes of a chunk if none are asked for and the image is not very large.
 const DEFAULT_CHUNK: u64 = 1 << 20;
