@@ -8,6 +8,7 @@ use std::{
 };
 
 use gpt::disk::LogicalBlockSize;
+use landfall_disk::{Index, IndexError, MAX_INDEX_BYTES, StoredAs};
 use serde::Serialize;
 
 use crate::{
@@ -43,8 +44,17 @@ pub enum InspectError {
         #[source]
         source: CpioError,
     },
-    /// Neither of the two kinds.
-    #[error("{0} is neither a newc initramfs nor a GPT disk image, plain or zstd-compressed")]
+    /// It begins like an index and is none that can be used.
+    #[error("{path} is not a usable index")]
+    Index {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: IndexError,
+    },
+    /// None of the kinds.
+    #[error("{0} is neither a newc initramfs nor a GPT disk image, plain or zstd-compressed, nor an image's index")]
     Unknown(PathBuf),
 }
 
@@ -90,6 +100,32 @@ pub enum Report {
         /// Its partitions, by number.
         partitions: Vec<PartitionReport>,
     },
+    /// The index of a packed image, or a bmap.
+    Index(IndexReport),
+}
+
+/// What an index says of its image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct IndexReport {
+    /// `sha256:<hex>` of the index: what a template names.
+    pub digest: String,
+    /// Whether it is a bmap rather than our own manifest.
+    pub bmap: bool,
+    /// Bytes of the disk.
+    pub raw_bytes: u64,
+    /// Bytes of the disk that are not zero chunks.
+    pub data_bytes: u64,
+    /// Bytes of the packed image; `None` for a bmap.
+    pub stored_bytes: Option<u64>,
+    /// Bytes that a first installation fetches; `None` for a bmap.
+    pub fetched_bytes: Option<u64>,
+    /// Raw bytes of a chunk, or of a bmap's block.
+    pub chunk_bytes: u64,
+    /// Pieces with something in them.
+    pub data_chunks: usize,
+    /// Runs of zeros.
+    pub zero_runs: usize,
 }
 
 /// One partition.
@@ -120,6 +156,13 @@ pub fn inspect(path: &Path) -> Result<Report, InspectError> {
     let mut start = [0; 4];
     let got = read_up_to(&mut stored, &mut start).map_err(io)?;
     let whole = Cursor::new(start[..got].to_vec()).chain(&mut stored);
+    if matches!(start.trim_ascii_start().first(), Some(b'{' | b'<')) {
+        let mut text = Vec::new();
+        // One byte more than there may be, so that the parser sees that it is too large.
+        whole.take(MAX_INDEX_BYTES + 1).read_to_end(&mut text).map_err(io)?;
+        let index = Index::parse(&text).map_err(|source| InspectError::Index { path: path.to_owned(), source })?;
+        return Ok(Report::Index(summary(&index, stored.finish().1)));
+    }
     if start != ZSTD_MAGIC {
         let (found, raw_bytes, raw_digest) = look(path, whole)?;
         let (stored_bytes, digest) = stored.finish();
@@ -130,6 +173,22 @@ pub fn inspect(path: &Path) -> Result<Report, InspectError> {
     let (found, raw_bytes, raw_digest) = look(path, decoder)?;
     let (stored_bytes, digest) = stored.finish();
     found.report(path, Sizes { stored_bytes, digest, raw_bytes, raw_digest })
+}
+
+fn summary(index: &Index, digest: String) -> IndexReport {
+    let bmap = index.format == StoredAs::Linear;
+    let data_chunks = index.chunks.iter().filter(|chunk| chunk.is_data()).count();
+    IndexReport {
+        digest,
+        bmap,
+        raw_bytes: index.raw_bytes,
+        data_bytes: index.data_bytes(),
+        stored_bytes: (!bmap).then_some(index.stored_bytes),
+        fetched_bytes: (!bmap).then(|| index.fetched_bytes()),
+        chunk_bytes: index.chunk_bytes,
+        data_chunks,
+        zero_runs: index.chunks.len() - data_chunks,
+    }
 }
 
 enum Found {

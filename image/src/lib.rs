@@ -1,13 +1,14 @@
 //! Packs the boot image and assembles and inspects OS disk images.
 //!
-//! Two products, both made without a running target system and without trusting file times or orders:
+//! Three products, all made without a running target system and without trusting file times or orders:
 //!
 //! - the **initramfs** a machine netboots: the agent as `/init` and the few drivers of a *profile*, taken from an
 //!   unpacked Debian kernel package ([`kernel`], [`initramfs`]); same input, same bytes;
 //! - the **disk image** the agent writes: a GPT disk that boots on BIOS and UEFI alike ([`disk`]), zstd-compressed,
-//!   with its digest.
+//!   with its digest;
+//! - the **packed image** and its index ([`pack`]), of which the agent fetches, proves and decodes any part alone.
 //!
-//! [`inspect`] opens either of them again and says what is inside.
+//! [`inspect`] opens any of them again and says what is inside.
 
 pub mod cpio;
 pub mod digest;
@@ -16,3 +17,4 @@ pub mod initramfs;
 pub mod inspect;
 pub mod kernel;
 pub mod output;
+pub mod pack;

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeSet,
     fs,
+    num::NonZeroUsize,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -14,7 +15,7 @@ use landfall_image::{
     initramfs::{self, ExtraFile},
     inspect::{self, Report},
     kernel::{KernelTree, Profile},
-    output,
+    output, pack,
 };
 
 /// Packs the boot image; builds and inspects OS disk images.
@@ -31,7 +32,12 @@ enum Command {
     Initramfs(InitramfsArgs),
     /// Assemble a GPT disk image that boots on BIOS and UEFI from a directory with its root file system
     OsDisk(OsDiskArgs),
-    /// Say what a boot image or a disk image holds
+    /// Pack a disk image so that machines fetch, check and decode only the parts they lack
+    ///
+    /// Writes a .zst file that any zstd tool unpacks, and beside it an index with the digest of every chunk. A template
+    /// that names the index needs no other digest.
+    Pack(PackArgs),
+    /// Say what a boot image, a disk image or an index holds
     Inspect(InspectArgs),
 }
 
@@ -107,8 +113,32 @@ struct OsDiskArgs {
 }
 
 #[derive(Args)]
+struct PackArgs {
+    /// Disk image: raw, or compressed with zstd, gzip or xz (by content); - is the standard input
+    input: PathBuf,
+    /// Where the packed image goes
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Where its index goes [default: OUTPUT.index.json]
+    #[arg(long, value_name = "FILE")]
+    index: Option<PathBuf>,
+    /// zstd level
+    #[arg(long, value_name = "1-22", default_value_t = pack::DEFAULT_LEVEL, value_parser = clap::value_parser!(i32).range(1..=22))]
+    level: i32,
+    /// Raw size of a chunk, a power of two from 4KiB to 16MiB [default: 1MiB; more for images of more than 64 GiB]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    chunk: Option<u64>,
+    /// Threads that compress; the result does not depend on it [default: one a processor]
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
+    /// Report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
 struct InspectArgs {
-    /// Initramfs or disk image, plain or zstd
+    /// Initramfs or disk image, plain or zstd; or an index or bmap
     file: PathBuf,
     /// How to print
     #[arg(short, long = "output", value_enum, default_value = "text")]
@@ -133,10 +163,24 @@ fn extra_file(text: &str) -> Result<ExtraFile, String> {
     Ok(ExtraFile { source: source.into(), path: path.trim_start_matches('/').to_owned(), mode })
 }
 
+/// Bytes, or a number with KiB or MiB (or K, M) behind it.
+fn size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match &text[digits.len()..] {
+        "" | "B" => 0,
+        "K" | "KiB" => 10,
+        "M" | "MiB" => 20,
+        _ => return Err("write bytes, or a number with KiB or MiB".into()),
+    };
+    let number: u64 = digits.parse().map_err(|_| "write a whole number, such as 512KiB or 4MiB")?;
+    number.checked_mul(1 << shift).ok_or_else(|| "the number is too large".into())
+}
+
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Command::Initramfs(args) => pack(&args),
+        Command::Initramfs(args) => initramfs(&args),
         Command::OsDisk(args) => os_disk(&args),
+        Command::Pack(args) => pack_disk(&args),
         Command::Inspect(args) => show(&args),
     };
     match result {
@@ -148,7 +192,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn pack(args: &InitramfsArgs) -> anyhow::Result<()> {
+fn initramfs(args: &InitramfsArgs) -> anyhow::Result<()> {
     let tree = KernelTree::open(&args.kernel_tree, args.kernel_version.as_deref())?;
     let mut modules: BTreeSet<String> = args.profile.modules(&tree);
     modules.extend(args.modules.iter().cloned());
@@ -207,6 +251,42 @@ fn os_disk(args: &OsDiskArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn pack_disk(args: &PackArgs) -> anyhow::Result<()> {
+    let threads = args.threads.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
+    let recipe = pack::Recipe {
+        input: &args.input,
+        output: &args.output,
+        index: args.index.as_deref(),
+        level: args.level,
+        chunk: args.chunk,
+        threads,
+    };
+    let packed = pack::pack(&recipe)?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&packed)?);
+        return Ok(());
+    }
+    let chunks = packed.data_chunks + packed.zero_chunks;
+    println!("{}", packed.file.display());
+    println!("  raw      {}", bytes(packed.raw_bytes));
+    println!("  stored   {}, {} of raw", bytes(packed.stored_bytes), share(packed.stored_bytes, packed.raw_bytes));
+    println!("  fetched  {} by the first installation", bytes(packed.fetched_bytes));
+    println!("  chunks   {chunks} of {}, {} zero", bytes(packed.chunk_bytes), share(packed.zero_chunks, chunks));
+    println!("  digest   {}", packed.digest);
+    println!("  of raw   {}", packed.raw_digest);
+    println!("{}", packed.index.display());
+    println!("  stored   {}", bytes(packed.index_bytes));
+    println!("  digest   {}", packed.index_digest);
+    let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    println!("\nIn a template, with the address both are served at:\n");
+    println!("image:");
+    println!("  url: http://SERVER/{}", name(&packed.file));
+    println!("  index:");
+    println!("    url: http://SERVER/{}", name(&packed.index));
+    println!("    digest: {}", packed.index_digest);
+    Ok(())
+}
+
 fn show(args: &InspectArgs) -> anyhow::Result<()> {
     let report = inspect::inspect(&args.file)?;
     if args.output == Format::Json {
@@ -214,6 +294,18 @@ fn show(args: &InspectArgs) -> anyhow::Result<()> {
         return Ok(());
     }
     match &report {
+        Report::Index(index) => {
+            println!("{}: {}", args.file.display(), if index.bmap { "bmap" } else { "index of a packed image" });
+            println!("  raw      {}, {} of it zero", bytes(index.raw_bytes), {
+                share(index.raw_bytes - index.data_bytes, index.raw_bytes)
+            });
+            if let (Some(stored), Some(fetched)) = (index.stored_bytes, index.fetched_bytes) {
+                println!("  stored   {}, of which the first installation fetches {}", bytes(stored), bytes(fetched));
+            }
+            println!("  chunks   {} with data, {} runs of zeros", index.data_chunks, index.zero_runs);
+            println!("  each     {}", bytes(index.chunk_bytes));
+            println!("  digest   {}", index.digest);
+        }
         Report::Initramfs { sizes, modules, members } => {
             header(&args.file, "initramfs", sizes);
             println!("  members  {}, {} of them modules", members.len(), modules.len());
@@ -245,6 +337,11 @@ fn header(path: &Path, kind: &str, sizes: &inspect::Sizes) {
     println!("  stored   {}", bytes(sizes.stored_bytes));
     println!("  raw      {}", bytes(sizes.raw_bytes));
     println!("  digest   {}", sizes.digest);
+}
+
+fn share(part: u64, whole: u64) -> String {
+    let tenths = (u128::from(part) * 1000 + u128::from(whole) / 2).checked_div(u128::from(whole)).unwrap_or(0);
+    format!("{}.{} %", tenths / 10, tenths % 10)
 }
 
 fn bytes(count: u64) -> String {

@@ -106,7 +106,9 @@ impl Chunk {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IndexError {
     /// Over a limit.
-    #[error("it is larger than {limit} {unit}; pack the image again with larger chunks (--chunk)")]
+    #[error(
+        "it has more than {limit} {unit}; pack the image again with larger chunks (--chunk), or state the image's own digest"
+    )]
     TooLarge {
         /// The limit.
         limit: u64,
