@@ -13,7 +13,7 @@ use super::{hasher::Hasher, meter::Meter};
 use crate::{
     Expectation, Format, WriteError,
     buffer::{Buffer, Pool},
-    decode::{DecodeError, Decoded, Input, Sink, decode, format_of},
+    decode::{DecodeError, Decoded, Input, Limits, Sink, decode, format_of},
     gpt::HEAD,
     source::ImageSource,
 };
@@ -293,7 +293,8 @@ impl Input for Hashed {
 impl Decoding {
     fn run(self, queue: Source<Stored>, mut sink: Sink, told: &Sender<Evidence>) {
         let mut input = Hashed { queue, pool: Arc::clone(&self.stored), block: None, at: 0, drained: None };
-        let error = match decode(self.format, &mut input, &mut sink) {
+        let limits = Limits { ordered: matches!(self.expectation, Expectation::Raw(_)), ..Limits::default() };
+        let error = match decode(self.format, &mut input, &mut sink, limits) {
             Ok(()) => match Self::finish(&mut input, &sink) {
                 Ok(evidence) => {
                     // A writer that has left needs no evidence.
