@@ -73,7 +73,7 @@ pub(crate) fn decode(
         Format::Xz => xz::decode(input, sink, limits)?,
         Format::Bzip2 => bzip2::decode(input, sink)?,
         Format::Lz4 => lz4::decode(input, sink)?,
-        Format::Zstd => zstd::decode(input, sink)?,
+        Format::Zstd => zstd::decode(input, sink, limits)?,
         other => return Err(DecodeError::Bad(format!("it is {other}, which is not supported"))),
     }
     sink.flush()
