@@ -1,9 +1,14 @@
 //! From stored bytes to raw ones: one file a format. A decoder pulls from an [`Input`] and fills a [`Sink`]; it ends well
 //! only when the input is at its end and nothing is missing or left over.
 
+mod bzip2;
+mod gzip;
+mod lz4;
 mod raw;
+mod reader;
 mod sink;
 mod sniff;
+mod xz;
 mod zstd;
 
 #[cfg(test)]
@@ -40,11 +45,35 @@ pub(crate) enum DecodeError {
     Abandoned,
 }
 
+/// What a decoder that can work in parallel may do.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Pieces must come in the image's order: somebody hashes them.
+    pub(crate) ordered: bool,
+    /// Threads that decode; 1: the calling one alone.
+    pub(crate) threads: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { ordered: false, threads: 2 }
+    }
+}
+
 /// Decodes everything there is.
-pub(crate) fn decode(format: Format, input: &mut dyn Input, sink: &mut Sink) -> Result<(), DecodeError> {
+pub(crate) fn decode(
+    format: Format,
+    input: &mut dyn Input,
+    sink: &mut Sink,
+    limits: Limits,
+) -> Result<(), DecodeError> {
     match format {
         Format::Raw => raw::decode(input, sink)?,
-        Format::Zstd => zstd::decode(input, sink)?,
+        Format::Gzip => gzip::decode(input, sink)?,
+        Format::Xz => xz::decode(input, sink, limits)?,
+        Format::Bzip2 => bzip2::decode(input, sink)?,
+        Format::Lz4 => lz4::decode(input, sink)?,
+        Format::Zstd => zstd::decode(input, sink, limits)?,
         other => return Err(DecodeError::Bad(format!("it is {other}, which is not supported"))),
     }
     sink.flush()

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crossbeam_channel::unbounded;
 
-use super::{DecodeError, Decoded, Input, Sink, decode};
+use super::{DecodeError, Decoded, Input, Limits, Sink, decode};
 use crate::{Format, buffer::Pool};
 
 /// Stored bytes in pieces of `step`.
@@ -52,7 +52,7 @@ pub(crate) fn collect(run: impl FnOnce(&mut Sink) -> Result<(), DecodeError>) ->
 
 /// Everything `stored` decodes to.
 pub(crate) fn decode_all(format: Format, stored: &[u8], step: usize) -> Result<Vec<u8>, DecodeError> {
-    collect(|sink| decode(format, &mut Pieces { bytes: stored, step }, sink))
+    collect(|sink| decode(format, &mut Pieces { bytes: stored, step }, sink, Limits::default()))
 }
 
 /// Bytes that compress, with runs of zeroes.

@@ -1,45 +1,138 @@
-//! Zstandard: frame after frame, skippable ones among them.
+//! Zstandard (RFC 8878): frame after frame, skippable ones among them. Frames that declare a small content are decoded
+//! several at once; all others as they come.
 
-use zstd::stream::raw::{DParameter, InBuffer, Operation, OutBuffer};
+mod frame;
+mod workers;
 
-use super::{DecodeError, Input, Sink, WINDOW_MAX};
+use std::{ops::RangeInclusive, thread};
 
-pub(super) fn decode(input: &mut dyn Input, sink: &mut Sink) -> Result<(), DecodeError> {
-    let mut context = zstd::stream::raw::Decoder::new().map_err(|e| bad(format!("zstd does not start: {e}")))?;
-    let limit = DParameter::WindowLogMax(WINDOW_MAX.ilog2());
-    context.set_parameter(limit).map_err(|e| bad(format!("zstd takes no window limit: {e}")))?;
-    // In the middle of a frame; and whether the output was filled to its last byte, so that more may wait inside.
-    let (mut within, mut full) = (false, false);
-    loop {
-        let bytes = input.fill()?;
-        if bytes.is_empty() && !(within && full) {
-            break;
-        }
-        let mut from = InBuffer::around(bytes);
-        let mut to = OutBuffer::around(sink.space());
-        let hint = context.run(&mut from, &mut to).map_err(|error| {
-            bad(format!(
-                "its zstd stream cannot be decoded: {error} (windows up to {} MiB are taken)",
-                WINDOW_MAX >> 20
-            ))
-        })?;
-        let (taken, made) = (from.pos(), to.pos());
-        within = hint != 0;
-        full = made == to.capacity();
-        if taken == 0 && made == 0 {
-            if bytes.is_empty() {
-                break;
-            }
-            return Err(bad("its zstd stream does not go on".into()));
-        }
-        input.consume(taken);
-        sink.filled(made)?;
-    }
-    if within { Err(DecodeError::Unfinished("it stops in the middle of a zstd frame".into())) } else { Ok(()) }
+use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
+
+use super::{
+    DecodeError, Input, Limits, Sink, WINDOW_MAX,
+    reader::{Reader, Step, bad, cut},
+};
+use frame::Header;
+use workers::{Shared, Workers};
+
+/// Magic numbers of skippable frames.
+const SKIPPABLE: RangeInclusive<u32> = 0x184d_2a50..=0x184d_2a5f;
+/// Magic numbers of the formats of zstd 0.2 to 0.7.
+const LEGACY: RangeInclusive<u32> = 0xfd2f_b522..=0xfd2f_b527;
+
+#[derive(Clone, Copy)]
+enum Begins {
+    Frame,
+    Skippable,
+    Legacy,
 }
 
-fn bad(reason: String) -> DecodeError {
-    DecodeError::Bad(reason)
+/// Which frame it is, for messages.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    number: u64,
+    /// Stored offset of its first byte.
+    start: u64,
+}
+
+impl Place {
+    /// Puts the frame's name before a clause such as "is corrupt".
+    fn bad(self, reason: &str) -> DecodeError {
+        bad(format!("zstd frame {}, which begins at stored byte {}, {reason}", self.number, self.start))
+    }
+
+    fn name(self, error: DecodeError) -> DecodeError {
+        match error {
+            DecodeError::Bad(reason) => self.bad(&reason),
+            other => other,
+        }
+    }
+}
+
+pub(super) fn decode(input: &mut dyn Input, sink: &mut Sink, limits: Limits) -> Result<(), DecodeError> {
+    let shared = Shared::default();
+    let walked = thread::scope(|scope| walk(input, sink, Workers::new(scope, &shared, limits)));
+    // What a worker found lies before where the walk stopped.
+    shared.into_error().map_or(walked, Err)
+}
+
+fn walk(input: &mut dyn Input, sink: &mut Sink, mut workers: Workers<'_, '_>) -> Result<(), DecodeError> {
+    let mut input = Reader::new(input);
+    let mut stream = Stream::new()?;
+    let mut known = vec![(frame::MAGIC, Begins::Frame)];
+    known.extend(SKIPPABLE.map(|magic| (magic.to_le_bytes(), Begins::Skippable)));
+    known.extend(LEGACY.map(|magic| (magic.to_le_bytes(), Begins::Legacy)));
+    let mut stored = Vec::new();
+    for number in 1_u64.. {
+        let place = Place { number, start: input.offset() };
+        let garbage = |_: &[u8]| {
+            bad(format!("after {} zstd frames, at stored byte {}, is something else", number - 1, place.start))
+        };
+        match input.begins(&known, garbage)? {
+            None => break,
+            Some(Begins::Skippable) => {
+                let length = u32::from_le_bytes(input.take("header of a skippable zstd frame")?);
+                input.skip(length.into(), "middle of a skippable zstd frame")?;
+            }
+            Some(Begins::Legacy) => {
+                return Err(place.bad("is in a format from before zstd 0.8; compress it again with a newer zstd"));
+            }
+            Some(Begins::Frame) => {
+                stored.clear();
+                stored.extend(frame::MAGIC);
+                let header = Header::take(&mut input, &mut stored).map_err(|error| place.name(error))?;
+                if header.window > WINDOW_MAX {
+                    let (wanted, most) = (header.window.div_ceil(1 << 20), WINDOW_MAX >> 20);
+                    return Err(place.bad(&format!("needs a window of {wanted} MiB; up to {most} MiB are taken")));
+                }
+                if let Some(content) = workers.would_take(&header, sink)
+                    && header.gather_rest(&mut input, &mut stored, workers.frame_max()).map_err(|e| place.name(e))?
+                {
+                    workers.give(&mut stored, content, place, sink)?;
+                } else {
+                    workers.settle()?;
+                    stream.frame(&mut input, sink, &stored, place)?;
+                }
+            }
+        }
+    }
+    workers.settle()
+}
+
+/// Decodes a frame as it comes, in memory of its window.
+struct Stream(Decoder<'static>);
+
+impl Stream {
+    fn new() -> Result<Self, DecodeError> {
+        let mut context = Decoder::new().map_err(|e| bad(format!("zstd does not start: {e}")))?;
+        let limit = DParameter::WindowLogMax(WINDOW_MAX.ilog2());
+        context.set_parameter(limit).map_err(|e| bad(format!("zstd takes no window limit: {e}")))?;
+        Ok(Self(context))
+    }
+
+    /// Decodes the frame that begins with `ahead` and goes on in `input`.
+    fn frame(
+        &mut self,
+        input: &mut Reader<'_>,
+        sink: &mut Sink,
+        mut ahead: &[u8],
+        place: Place,
+    ) -> Result<(), DecodeError> {
+        let whole = input.pump(sink, |bytes, space| {
+            let first = !ahead.is_empty();
+            let mut from = InBuffer::around(if first { ahead } else { bytes });
+            let mut to = OutBuffer::around(space);
+            let hint =
+                self.0.run(&mut from, &mut to).map_err(|error| place.bad(&format!("cannot be decoded: {error}")))?;
+            let (mut taken, made) = (from.pos(), to.pos());
+            if first {
+                ahead = &ahead[taken..];
+                taken = 0;
+            }
+            Ok(Step { taken, made, ended: hint == 0 })
+        })?;
+        if whole { Ok(()) } else { Err(cut("middle of a zstd frame")) }
+    }
 }
 
 #[cfg(test)]
@@ -47,7 +140,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{
-        super::testing::{check_format, decode_all, sample},
+        super::testing::{Pieces, check_format, collect, decode_all, sample},
         *,
     };
     use crate::Format;
@@ -59,9 +152,135 @@ mod tests {
         frame
     }
 
+    /// A frame that declares its content's size and has a checksum.
+    fn sized(raw: &[u8]) -> Vec<u8> {
+        let mut compressor = zstd::bulk::Compressor::new(3).unwrap();
+        compressor.include_checksum(true).unwrap();
+        compressor.compress(raw).unwrap()
+    }
+
+    /// As `landfall-image pack` makes it: frames of `each` raw bytes.
+    fn packed(raw: &[u8], each: usize) -> Vec<u8> {
+        raw.chunks(each).flat_map(sized).collect()
+    }
+
+    fn decode_with(limits: Limits, stored: &[u8], step: usize) -> Result<Vec<u8>, DecodeError> {
+        collect(|sink| decode(&mut Pieces { bytes: stored, step }, sink, limits))
+    }
+
+    const EVERY: [Limits; 4] = [
+        Limits { ordered: false, threads: 2 },
+        Limits { ordered: true, threads: 2 },
+        Limits { ordered: false, threads: 5 },
+        Limits { ordered: true, threads: 1 },
+    ];
+
     #[test]
     fn one_frame_decodes_and_what_is_cut_or_longer_does_not() {
         check_format(Format::Zstd, &zstd::encode_all(&sample()[..], 3).unwrap(), &sample());
+        check_format(Format::Zstd, &sized(&sample()), &sample());
+    }
+
+    #[test]
+    fn many_frames_decode_in_parallel_and_what_is_cut_or_longer_does_not() {
+        for each in [4096, 40_960, 65_536, 131_072] {
+            let stored = packed(&sample(), each);
+            for length in [stored.len() - 1, stored.len() / 2 + 1, 3, 4, 5] {
+                for limits in EVERY {
+                    let cut = decode_with(limits, &stored[..length], 4096);
+                    assert!(matches!(cut, Err(DecodeError::Unfinished(_))), "{each}, cut at {length}, {limits:?}");
+                }
+            }
+            for limits in EVERY {
+                for step in [1, 7, 4096, stored.len()] {
+                    assert!(decode_with(limits, &stored, step).unwrap() == sample(), "{each}, {step}, {limits:?}");
+                }
+                assert!(matches!(
+                    decode_with(limits, &[&stored[..], b"garbage"].concat(), 64),
+                    Err(DecodeError::Bad(_))
+                ));
+            }
+        }
+    }
+
+    #[test]
+    fn frames_of_every_kind_and_size_decode_side_by_side() {
+        let data: Vec<u8> = sample().into_iter().cycle().take(1_500_000).collect();
+        let mut stored = skippable(100);
+        let mut at = 0;
+        // Aligned, unaligned, empty, larger than a block, without a size, and aligned again.
+        for (length, with_size) in [
+            (8192, true),
+            (65_536, true),
+            (4096, true),
+            (5000, true),
+            (0, true),
+            (3192, true),
+            (200_704, true),
+            (70_000, false),
+            (1, true),
+            (131_072, true),
+            (4095, true),
+            (4096, true),
+            (12_288, true),
+            (69_632, false),
+        ] {
+            let part = &data[at..at + length];
+            stored.extend(if with_size { sized(part) } else { zstd::encode_all(part, 3).unwrap() });
+            stored.extend(skippable(at as u32 % 7));
+            at += length;
+        }
+        stored.extend(packed(&data[at..], 32_768));
+        for limits in EVERY {
+            for step in [61, 4096, stored.len()] {
+                assert!(decode_with(limits, &stored, step).unwrap() == data, "step {step}, {limits:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn pieces_come_in_order_where_that_is_asked_for() {
+        let stored = packed(&sample(), 4096 * 3);
+        let (out, pieces) = crossbeam_channel::unbounded();
+        let mut sink = Sink::new(std::sync::Arc::new(crate::buffer::Pool::new(64 * 1024)), out);
+        let limits = Limits { ordered: true, threads: 4 };
+        decode(&mut Pieces { bytes: &stored, step: 4096 }, &mut sink, limits).unwrap();
+        sink.flush().unwrap();
+        drop(sink);
+        let mut next = 0;
+        for piece in pieces {
+            let super::super::Decoded::Block { offset, bytes } = piece.unwrap() else { panic!("no block") };
+            assert_eq!(offset, next);
+            next += bytes.len as u64;
+        }
+        assert_eq!(next, sample().len() as u64);
+    }
+
+    #[test]
+    fn a_corrupt_frame_is_named_with_its_place_in_parallel_too() {
+        let frames: Vec<_> = sample().chunks(4096).map(sized).collect();
+        let start: usize = frames[..30].iter().map(Vec::len).sum();
+        let mut stored = frames.concat();
+        // Its checksum.
+        stored[start + frames[30].len() - 1] ^= 1;
+        for limits in EVERY {
+            let Err(DecodeError::Bad(why)) = decode_with(limits, &stored, 4096) else { panic!("accepted") };
+            assert!(why.contains(&format!("zstd frame 31, which begins at stored byte {start},")), "{why}");
+        }
+    }
+
+    #[test]
+    fn nobody_who_takes_the_output_ends_the_decoding() {
+        let stored = packed(&sample(), 4096);
+        for limits in EVERY {
+            let (out, pieces) = crossbeam_channel::bounded(1);
+            let mut sink = Sink::new(std::sync::Arc::new(crate::buffer::Pool::new(4096)), out);
+            let result = thread::scope(|scope| {
+                scope.spawn(move || pieces.into_iter().take(3).count());
+                decode(&mut Pieces { bytes: &stored, step: 4096 }, &mut sink, limits)
+            });
+            assert!(matches!(result, Err(DecodeError::Abandoned)), "{limits:?}: {result:?}");
+        }
     }
 
     #[test]
@@ -75,6 +294,8 @@ mod tests {
         for step in [1, 7, 4096, stored.len()] {
             assert!(decode_all(Format::Zstd, &stored, step).unwrap() == data, "step {step}");
         }
+        stored.extend(&skippable(9)[..12]);
+        assert!(matches!(decode_all(Format::Zstd, &stored, 64), Err(DecodeError::Unfinished(_))));
     }
 
     #[test]
@@ -86,16 +307,38 @@ mod tests {
         std::io::Write::write_all(&mut writer, &sample()).unwrap();
         writer.finish().unwrap();
         let error = decode_all(Format::Zstd, &stored, 4096).unwrap_err();
-        assert!(matches!(error, DecodeError::Bad(why) if why.contains("128 MiB")));
+        assert!(matches!(error, DecodeError::Bad(why) if why.contains("256 MiB") && why.contains("128 MiB")));
+    }
+
+    #[test]
+    fn the_formats_of_old_are_refused_by_name() {
+        for magic in LEGACY {
+            let stored = [&sized(b"raw")[..], &magic.to_le_bytes(), &[0; 50]].concat();
+            assert!(matches!(decode_all(Format::Zstd, &stored, 64), Err(DecodeError::Bad(why)) if why.contains("0.8")));
+        }
     }
 
     proptest! {
         #[test]
-        fn arbitrary_frames_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
-            let mut stored = 0xfd2f_b528_u32.to_le_bytes().to_vec();
-            stored.extend(bytes);
-            // Whether it decodes is not the point here.
-            let _ = decode_all(Format::Zstd, &stored, 64);
+        fn arbitrary_frames_never_panic_and_always_end(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
+            // First and streamed, and later and in parallel.
+            let before = sized(&sample()[..65_536]);
+            for before in [&[][..], &before] {
+                // Whether it decodes is not the point here.
+                let _ = decode_all(Format::Zstd, &[before, &frame::MAGIC, &bytes].concat(), 64);
+            }
+        }
+
+        #[test]
+        fn an_altered_byte_is_never_a_success_with_other_content(at in any::<prop::sample::Index>(), flip in 1_u8..) {
+            let mut stored = packed(&sample(), 16_384);
+            let at = at.index(stored.len());
+            stored[at] ^= flip;
+            for limits in EVERY {
+                if let Ok(raw) = decode_with(limits, &stored, 512) {
+                    prop_assert!(raw == sample());
+                }
+            }
         }
     }
 }

@@ -13,7 +13,7 @@ use super::{blocks::Blocks, hasher::Hasher, meter::Meter};
 use crate::{
     Expectation, Format, WriteError,
     buffer::{Buffer, Pool},
-    decode::{DecodeError, Decoded, Input, Sink, decode, format_of},
+    decode::{DecodeError, Decoded, Input, Limits, Sink, decode, format_of},
     source::ImageSource,
 };
 
@@ -136,9 +136,10 @@ impl Stages {
         let hasher = digest.as_ref().map(Hasher::like);
         spawn("hash", Box::new(move || hash(&fetched, &hashed_in, hasher)))?;
         let pool = Arc::clone(blocks);
+        let ordered = matches!(expectation, Expectation::Raw(_) | Expectation::Index(_));
         let decoding = move || {
             let sink = Sink::new(pool, decoded_in);
-            Decoding { stored, image: name, format, digest }.run(hashed, sink, &told);
+            Decoding { stored, image: name, format, digest, ordered }.run(hashed, sink, &told);
         };
         spawn("decode", Box::new(decoding))?;
         let check = match expectation {
@@ -305,6 +306,8 @@ struct Decoding {
     format: Format,
     /// Digest of the stored bytes, where it is known.
     digest: Option<Digest>,
+    /// Raw bytes are looked at as they pass.
+    ordered: bool,
 }
 
 /// Stored bytes as a decoder wants them.
@@ -338,7 +341,8 @@ impl Input for Hashed {
 impl Decoding {
     fn run(self, queue: Source<Stored>, mut sink: Sink, told: &Sender<Evidence>) {
         let mut input = Hashed { queue, pool: Arc::clone(&self.stored), block: None, at: 0, drained: None };
-        let error = match decode(self.format, &mut input, &mut sink) {
+        let limits = Limits { ordered: self.ordered, ..Limits::default() };
+        let error = match decode(self.format, &mut input, &mut sink, limits) {
             Ok(()) => match Self::finish(&mut input, &sink) {
                 Ok(evidence) => {
                     // A writer that has left needs no evidence.
