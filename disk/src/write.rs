@@ -80,6 +80,7 @@ pub fn write_image(request: &WriteRequest, observer: &dyn Observer) -> Result<Wr
         expectation,
         format: request.image.format,
         mark: mark_of(request),
+        keep: &request.keep,
         may_act: &may_act,
         same_disk: &|| {
             same_disk(request, &path, &name)?;

@@ -36,6 +36,7 @@ fn run(device: &Recorder, image: &[u8], digest_of: &[u8]) -> Result<landfall_dis
         expectation: Expectation::Stored(digest(digest_of)),
         format: None,
         mark: mark(digest_of, DISK),
+        keep: &[],
         may_act: &|| Ok(()),
         same_disk: &|| Ok(()),
     };
@@ -255,6 +256,7 @@ fn a_lease_or_cancel_lost_at_any_step_stops_before_the_commit() {
             expectation: Expectation::Stored(digest(&stored)),
             format: None,
             mark: mark(&stored, DISK),
+            keep: &[],
             may_act: &may_act,
             same_disk: &|| Ok(()),
         };
@@ -283,6 +285,7 @@ fn another_disk_under_the_same_name_is_not_touched() {
         expectation: Expectation::Stored(digest(&image)),
         format: None,
         mark: mark(&image, DISK),
+        keep: &[],
         may_act: &|| Ok(()),
         same_disk: &|| Err(WriteError::DiskChanged { device: "recorder".into(), reason: "swapped".into() }),
     };

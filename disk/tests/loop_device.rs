@@ -65,6 +65,7 @@ fn a_real_block_device_is_installed_at_both_sector_sizes() {
             expectation: Expectation::Stored(digest(&stored)),
             format: None,
             mark: mark(&stored, size),
+            keep: &[],
             may_act: &|| Ok(()),
             same_disk: &|| Ok(()),
         };

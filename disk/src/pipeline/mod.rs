@@ -55,6 +55,8 @@ pub struct Order<'a> {
     pub format: Option<Format>,
     /// The mark to leave; its state and time are filled in here.
     pub mark: DiskReceipt,
+    /// Labels of partitions of the old table that stay, whole and findable at every instant.
+    pub keep: &'a [String],
     /// Lease and cancel: asked before every destructive step and before the commit.
     pub may_act: Check<'a>,
     /// Is it still the same disk? Asked once, just before the first write.
