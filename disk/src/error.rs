@@ -200,6 +200,14 @@ pub enum WriteError {
         /// What was found.
         found: String,
     },
+    /// A partition that is to be kept cannot be. Nothing of it was changed.
+    #[error("cannot keep partitions of {device}: {reason}")]
+    KeepRefused {
+        /// The disk.
+        device: String,
+        /// Which, and why not.
+        reason: String,
+    },
     /// The device failed.
     #[error("cannot {action} {device}")]
     DeviceIo {
@@ -257,6 +265,7 @@ impl WriteError {
             Self::DiskChanged { .. } => ErrorCode::DiskChanged,
             Self::ReceiptMismatch { .. } => ErrorCode::ReceiptMismatch,
             Self::NotBlank { .. } => ErrorCode::DiskNotBlank,
+            Self::KeepRefused { .. } => ErrorCode::InvalidDocument,
             Self::ReadOnly { .. } | Self::DeviceIo { .. } | Self::Examine { .. } => ErrorCode::DeviceIo,
             Self::LeaseExpired { .. } => ErrorCode::LeaseExpired,
             Self::Cancelled { .. } => ErrorCode::Cancelled,
@@ -282,6 +291,7 @@ impl WriteError {
             | Self::DiskChanged { .. }
             | Self::ReceiptMismatch { .. }
             | Self::NotBlank { .. }
+            | Self::KeepRefused { .. }
             | Self::DeviceIo { .. }
             | Self::LeaseExpired { .. }
             | Self::Cancelled { .. }
@@ -309,6 +319,7 @@ impl WriteError {
             | Self::DiskChanged { device, .. }
             | Self::ReceiptMismatch { device, .. }
             | Self::NotBlank { device, .. }
+            | Self::KeepRefused { device, .. }
             | Self::DeviceIo { device, .. }
             | Self::LeaseExpired { device }
             | Self::Cancelled { device }
@@ -332,6 +343,7 @@ impl WriteError {
             Self::DiskChanged { .. } => "look whether disks were swapped, and start the run again",
             Self::ReceiptMismatch { .. } => "a person decides: provision with --force to overwrite what is there",
             Self::NotBlank { .. } => "a person starts the install with landfall provision",
+            Self::KeepRefused { .. } => "name labels that the disk has, or give an image that leaves room for them",
             Self::DeviceIo { .. } | Self::Examine { .. } => "look at the disk's health and the kernel's log",
             Self::LeaseExpired { .. } => "look whether the machine still reaches the coordinator",
             Self::Cancelled { .. } | Self::Start { .. } => "",

@@ -67,7 +67,7 @@ impl<'a> Body<'a> {
         let whole = range.start..range.end.next_multiple_of(sector);
         for (part, fate) in self.layout.split(whole) {
             match fate {
-                Fate::Skip => {}
+                Fate::Skip | Fate::Forbidden => {}
                 Fate::Zero | Fate::Write => self.zero(part)?,
                 Fate::Capture => {
                     let bytes = vec![0; (part.end - part.start) as usize];
@@ -87,6 +87,7 @@ impl<'a> Body<'a> {
             let bytes = &data[(range.start - start) as usize..(range.end - start) as usize];
             match fate {
                 Fate::Skip => {}
+                Fate::Forbidden => self.must_be_zero(range.start, bytes)?,
                 Fate::Zero => self.zero(range)?,
                 Fate::Capture => self.captured.0.push(Piece { offset: range.start, bytes: bytes.to_vec() }),
                 Fate::Write => self.write_sparse(range.start, bytes)?,
@@ -94,6 +95,14 @@ impl<'a> Body<'a> {
         }
         self.meter.raw(data.len() as u64, self.written - written);
         Ok(())
+    }
+
+    /// What is kept is nobody's to write, not even with zeroes; an image with data there does not fit this disk.
+    fn must_be_zero(&self, offset: u64, data: &[u8]) -> Result<(), WriteError> {
+        let Some(at) = data.iter().position(|byte| *byte != 0) else { return Ok(()) };
+        let at = offset + at as u64;
+        let reason = format!("the image has data at byte {at}, which belongs to {}", self.layout.kept_at(at));
+        Err(WriteError::KeepRefused { device: self.name.into(), reason })
     }
 
     /// Writes what is not zero in as few writes as the zero runs allow.

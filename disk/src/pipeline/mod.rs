@@ -24,7 +24,10 @@ pub use commit::{BackupPlaced, Committed, TablePlaced, Verified, place_backup, p
 use stages::Stages;
 
 use crate::{
-    BlockDevice, Format, LogLevel, Observer, WriteError, buffer::Buffer, decode::Decoded, gpt::Layout,
+    BlockDevice, Format, LogLevel, Observer, WriteError,
+    buffer::Buffer,
+    decode::Decoded,
+    gpt::{Kept, Layout, Old},
     source::ImageSource,
 };
 
@@ -127,14 +130,18 @@ fn write(
             return Err(WriteError::Truncated { subject: image.into(), reason: "it is empty".into() });
         }
     };
-    let layout = Layout::plan(head.data(), device.logical_sector(), device.size(), order.device, image)?;
+    let sector = device.logical_sector();
+    let old = Old::read(device, sector).map_err(device_io(order.device, "read the partition table of"))?;
+    let kept = Kept::choose(&old, order.keep, sector)
+        .map_err(|reason| WriteError::KeepRefused { device: order.device.into(), reason })?;
+    let layout = Layout::plan(head.data(), sector, device.size(), order.device, image, &kept)?;
     meter.expect_raw(layout.claimed);
     if let Err(why) = &layout.receipt_room {
         observer.log(LogLevel::Warn, &format!("the installed disk will carry no receipt: {why}"));
     }
     (order.may_act)()?;
     (order.same_disk)()?;
-    invalidate::invalidate(device, &layout, order, observer)?;
+    invalidate::invalidate(device, &layout, &old, order, observer)?;
 
     meter.stage("write");
     let mut body = body::Body::new(device, &layout, order.device, meter);
