@@ -2,34 +2,13 @@
 
 use std::io;
 
-use crate::{ReadAt, Table, TableError, gpt, receipt};
+use crate::{ReadAt, Table, TableError, gpt, receipt, signature};
 
-/// How much of the start is looked at: every signature worth the name is in it.
+/// How much of the start must be zeroes for a disk to be blank.
 const LOOK: usize = 1 << 20;
 
-/// Signatures by their place at the disk's start, bytes. From the formats' own definitions, as libblkid has them.
-const SIGNATURES: [(&str, usize, &[u8]); 17] = [
-    ("an ext file system", 0x438, &[0x53, 0xef]),
-    ("an XFS file system", 0, b"XFSB"),
-    ("a btrfs file system", 0x1_0040, b"_BHRfS_M"),
-    ("a LUKS volume", 0, b"LUKS\xba\xbe"),
-    ("an LVM volume", 0, b"LABELONE"),
-    ("an LVM volume", 512, b"LABELONE"),
-    ("an LVM volume", 1024, b"LABELONE"),
-    ("an LVM volume", 1536, b"LABELONE"),
-    ("swap space", 4086, b"SWAPSPACE2"),
-    ("swap space", 4086, b"SWAP-SPACE"),
-    ("an md RAID member", 0, &[0xfc, 0x4e, 0x2b, 0xa9]),
-    ("an md RAID member", 4096, &[0xfc, 0x4e, 0x2b, 0xa9]),
-    ("an NTFS file system", 3, b"NTFS    "),
-    ("an F2FS file system", 1024, &[0x10, 0x20, 0xf5, 0xf2]),
-    ("an ISO 9660 file system", 0x8001, b"CD001"),
-    ("a bcache device", 0x1018, &[0xc6, 0x85, 0x73, 0xf6]),
-    ("a BlueStore device", 0, b"bluestore block device"),
-];
-
 /// What is on the disk, in a few words; `None`: it is blank. Anything but zeroes in the first MiB counts, known or not, and
-/// so does a backup partition table or an md superblock at the end.
+/// so does a backup partition table or any other signature that is kept elsewhere.
 ///
 /// # Errors
 /// The device's.
@@ -48,20 +27,11 @@ pub fn what_is_there(disk: &(impl ReadAt + ?Sized)) -> io::Result<Option<String>
             }
         }
     }
-    let known = SIGNATURES.iter().find(|(_, at, bytes)| head.get(*at..).is_some_and(|rest| rest.starts_with(bytes)));
-    if let Some((what, _, _)) = known {
-        return Ok(Some((*what).to_owned()));
+    if let Some(known) = signature::find(disk, &(0..size))?.first() {
+        return Ok(Some(known.name.to_owned()));
     }
     if gpt::has_signature(&head) {
         return Ok(Some("a boot sector".into()));
-    }
-    // md 0.90 keeps its superblock in the last whole 64 KiB but one boundary, 1.0 in the last 8 KiB.
-    for at in [(size & !0xffff).checked_sub(0x1_0000), (size & !0xfff).checked_sub(0x2000)].into_iter().flatten() {
-        let mut magic = [0; 4];
-        disk.read_at(at, &mut magic)?;
-        if magic == [0xfc, 0x4e, 0x2b, 0xa9] {
-            return Ok(Some("an md RAID member".into()));
-        }
     }
     let place = receipt::PLACE.start as usize..receipt::PLACE.end as usize;
     if head.get(place).is_some_and(|there| !receipt::is_ours(there)) || head.iter().take(LOOK - 4096).any(|b| *b != 0) {
@@ -73,12 +43,14 @@ pub fn what_is_there(disk: &(impl ReadAt + ?Sized)) -> io::Result<Option<String>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::signature::tests::all_places;
 
     #[test]
     fn zeroes_are_blank_and_every_signature_is_not() {
         let mut disk = vec![0; 4 << 20];
         assert_eq!(what_is_there(&disk).unwrap(), None);
-        for (what, at, bytes) in SIGNATURES {
+        for (what, at, bytes) in all_places(4 << 20).into_iter().filter(|(what, ..)| !what.contains("GPT")) {
+            let at = at as usize;
             disk[at..at + bytes.len()].copy_from_slice(bytes);
             assert_eq!(what_is_there(&disk).unwrap().as_deref(), Some(what));
             disk[at..at + bytes.len()].fill(0);

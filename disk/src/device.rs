@@ -79,6 +79,15 @@ impl ReadAt for Vec<u8> {
     }
 }
 
+impl<T: ReadAt + ?Sized> ReadAt for &T {
+    fn size(&self) -> u64 {
+        (**self).size()
+    }
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        (**self).read_at(offset, buffer)
+    }
+}
+
 /// A block device or, for trying things out, a regular file.
 #[derive(Debug)]
 pub struct RealDevice {

@@ -210,6 +210,14 @@ pub enum WriteError {
         /// What was found.
         found: String,
     },
+    /// A partition that is to be kept cannot be. Nothing of it was changed.
+    #[error("cannot keep partitions of {device}: {reason}")]
+    KeepRefused {
+        /// The disk.
+        device: String,
+        /// Which, and why not.
+        reason: String,
+    },
     /// The device failed.
     #[error("cannot {action} {device}")]
     DeviceIo {
@@ -277,6 +285,7 @@ impl WriteError {
             Self::DiskChanged { .. } => ErrorCode::DiskChanged,
             Self::ReceiptMismatch { .. } => ErrorCode::ReceiptMismatch,
             Self::NotBlank { .. } => ErrorCode::DiskNotBlank,
+            Self::KeepRefused { .. } => ErrorCode::InvalidDocument,
             Self::ReadOnly { .. } | Self::DeviceIo { .. } | Self::ReadBack { .. } | Self::Examine { .. } => {
                 ErrorCode::DeviceIo
             }
@@ -305,6 +314,7 @@ impl WriteError {
             | Self::DiskChanged { .. }
             | Self::ReceiptMismatch { .. }
             | Self::NotBlank { .. }
+            | Self::KeepRefused { .. }
             | Self::DeviceIo { .. }
             | Self::ReadBack { .. }
             | Self::LeaseExpired { .. }
@@ -334,6 +344,7 @@ impl WriteError {
             | Self::DiskChanged { device, .. }
             | Self::ReceiptMismatch { device, .. }
             | Self::NotBlank { device, .. }
+            | Self::KeepRefused { device, .. }
             | Self::DeviceIo { device, .. }
             | Self::ReadBack { device, .. }
             | Self::LeaseExpired { device }
@@ -362,6 +373,7 @@ impl WriteError {
             Self::ReadBack { .. } => {
                 "replace the disk, or look at its firmware and controller; its data cannot be trusted"
             }
+            Self::KeepRefused { .. } => "name labels that the disk has, or give an image that leaves room for them",
             Self::DeviceIo { .. } | Self::Examine { .. } => "look at the disk's health and the kernel's log",
             Self::LeaseExpired { .. } => "look whether the machine still reaches the coordinator",
             Self::Cancelled { .. } | Self::Start { .. } => "",

@@ -17,7 +17,7 @@ use std::{fmt, io, ops::Range};
 use crate::{
     ReadAt, Table, TableError,
     gpt::{self, RECEIPT_TYPE},
-    receipt,
+    receipt, signature,
 };
 
 /// What firmware finds.
@@ -63,6 +63,15 @@ impl Findings {
     pub fn table(&self) -> Option<&Table> {
         self.primary.as_ref().or(self.backup.as_ref())
     }
+}
+
+/// The signatures of `region` (bytes of the disk) by which a kernel or a tool would take it for something: what each is
+/// of, and where its magic stands.
+///
+/// # Errors
+/// The disk's.
+pub fn signatures(disk: &dyn ReadAt, region: &Range<u64>) -> io::Result<Vec<(&'static str, u64)>> {
+    Ok(signature::find(disk, region)?.into_iter().map(|found| (found.name, found.offset)).collect())
 }
 
 /// The verdict on a disk after a power cut.

@@ -21,6 +21,7 @@ mod pipeline;
 mod receipt;
 mod request;
 mod select;
+mod signature;
 mod source;
 mod sys;
 mod write;
@@ -28,7 +29,7 @@ mod write;
 pub use blank::what_is_there;
 pub use device::{BlockDevice, ReadAt, RealDevice};
 pub use error::{Candidate, DiskError, SelectError, WriteError};
-pub use gpt::{Entry, Header, RECEIPT_TYPE, Table, TableError};
+pub use gpt::{Entry, Header, KeptPartition, RECEIPT_TYPE, Table, TableError, find_kept};
 pub use http::HttpSource;
 pub use image::{Access, Authorization, Format, Image, Proof, Signature, UnknownFormat};
 pub use index::{

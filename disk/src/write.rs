@@ -84,6 +84,7 @@ pub fn write_image(request: &WriteRequest, observer: &dyn Observer) -> Result<Wr
         expectation,
         format: request.image.format,
         mark: mark_of(request),
+        keep: &request.keep,
         compare,
         read_back: request.read_back,
         may_act: &may_act,

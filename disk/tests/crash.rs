@@ -4,94 +4,25 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Range};
 
-use common::{AfterCut, MIB, MemorySource, Op, Recorder, digest, gpt_image, mark, mbr_image};
+use common::{
+    MIB, MemorySource, Recorder, digest, gpt_image, mark, mbr_image, old,
+    replay::{Random, replay, run},
+    tools,
+};
 use landfall_api::ReceiptState;
 use landfall_disk::{
-    Expectation, Order, ReadAt, Unobserved, WriteError, install,
-    judge::{Findings, State, judge},
+    Expectation, Order, ReadAt, Table, Unobserved, WriteError, find_kept, install,
+    judge::{Findings, State, judge, signatures},
     read_mark,
 };
 
 const DISK: u64 = 6 * MIB;
-/// Random subsets at each operation, besides "none", "all" and "only the newest".
-const SUBSETS: u64 = 12;
-
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-}
-
-fn run(device: &Recorder, image: &[u8], digest_of: &[u8]) -> Result<landfall_disk::Installed, WriteError> {
-    let mut source = MemorySource::new(&image);
-    let order = Order {
-        device: "recorder",
-        expectation: Expectation::Stored(digest(digest_of)),
-        format: None,
-        mark: mark(digest_of, DISK),
-        compare: false,
-        read_back: false,
-        may_act: &|| Ok(()),
-        same_disk: &|| Ok(()),
-    };
-    install(device, &mut source, &order, &Unobserved)
-}
-
-/// Replays the recording of an install and hands every state after a power cut to `check`.
-fn replay(old: &[u8], ops: &[Op], sector: u32, mut check: impl FnMut(&AfterCut<'_>, usize)) {
-    let size = u64::from(sector);
-    let mut durable = old.to_vec();
-    // Unflushed versions of each sector, oldest first.
-    let mut pending: BTreeMap<u64, Vec<&[u8]>> = BTreeMap::new();
-    let mut random = Random(0x1234_5678_9abc_def1);
-    for (index, op) in ops.iter().enumerate() {
-        let newest = match op {
-            Op::Write(offset, data) => {
-                for (at, bytes) in (*offset..).step_by(sector as usize).zip(data.chunks(sector as usize)) {
-                    pending.entry(at).or_default().push(bytes);
-                }
-                *offset..*offset + data.len() as u64
-            }
-            Op::Flush => {
-                for (at, versions) in std::mem::take(&mut pending) {
-                    let at = at as usize;
-                    durable[at..at + sector as usize].copy_from_slice(versions.last().unwrap());
-                }
-                0..0
-            }
-        };
-        let mut subset = |choose: &mut dyn FnMut(u64, usize) -> usize| {
-            // 0: none of the versions; n: the n-th.
-            let kept = pending
-                .iter()
-                .filter_map(|(at, versions)| match choose(*at, versions.len()) {
-                    0 => None,
-                    n => Some((*at, versions[n - 1].to_vec())),
-                })
-                .collect();
-            check(&AfterCut { durable: &durable, sector: size, kept: &kept }, index);
-        };
-        subset(&mut |_, _| 0);
-        subset(&mut |_, versions| versions);
-        subset(&mut |at, versions| if newest.contains(&at) { versions } else { 0 });
-        subset(&mut |at, versions| if newest.contains(&at) { 0 } else { versions });
-        for round in 0..SUBSETS {
-            // Sparse, even and dense subsets: a lone sector lost, or a lone one kept, breaks most.
-            let odds = [1, 8, 32, 63][round as usize % 4];
-            subset(&mut |_, versions| {
-                if random.next() % 64 < odds { 1 + random.next() as usize % versions } else { 0 }
-            });
-        }
-    }
-}
-
+/// For disks with old partitions that reach beyond the image and are not at the disk's own ends.
+const BIG: u64 = 9 * MIB;
+/// How many of the states are gone on from.
+const RESTART_ONE_IN: u64 = 60;
 fn old_disks(sector: u32) -> Vec<(&'static str, Vec<u8>)> {
     let s = u64::from(sector);
     let blank = vec![0; DISK as usize];
@@ -102,6 +33,7 @@ fn old_disks(sector: u32) -> Vec<(&'static str, Vec<u8>)> {
     let mut disks = vec![("blank", blank), ("old OS", old_os), ("old OS over the place", over_place)];
     if sector == 512 {
         disks.push(("old OS with MBR", mbr_image(DISK, 8)));
+        disks.push(("old OS with logical partitions", old::with_logicals(DISK, 11).0));
     }
     disks
 }
@@ -128,7 +60,7 @@ fn at_whatever_instant_the_power_goes_the_disk_is_old_unbootable_or_verified_new
         for (old_name, old) in old_disks(sector) {
             for (image_name, image, room) in images(sector) {
                 let device = Recorder::new(old.clone(), sector);
-                let installed = run(&device, &image, &image).unwrap();
+                let installed = run(&device, &image, &image, &[]).unwrap();
                 let case = format!("{sector}: {old_name} <- {image_name}");
                 assert_eq!(installed.receipt.is_some(), room, "{case}: {:?}", installed.no_receipt);
                 let new = device.bytes.lock().unwrap().clone();
@@ -167,7 +99,7 @@ fn an_install_that_fails_verification_never_becomes_bootable() {
             altered[3 * MIB as usize / 2] ^= 1;
             for (what, stored) in [("altered", altered), ("cut", image[..image.len() * 2 / 3].to_vec())] {
                 let device = Recorder::new(old.clone(), sector);
-                let error = run(&device, &stored, &image).unwrap_err();
+                let error = run(&device, &stored, &image, &[]).unwrap_err();
                 assert!(matches!(error, WriteError::DigestMismatch { .. } | WriteError::Truncated { .. }), "{error}");
                 let ops = device.ops.lock().unwrap().clone();
                 let nothing = vec![0; DISK as usize];
@@ -188,7 +120,7 @@ fn the_finished_disk_satisfies_an_independent_reader_and_holds_every_byte() {
     for sector in [512_u32, 4096] {
         for (name, image, room) in images(sector).into_iter().filter(|(name, ..)| !name.starts_with("MBR")) {
             let device = Recorder::new(common::noise(DISK, 3), sector);
-            run(&device, &image, &image).unwrap();
+            run(&device, &image, &image, &[]).unwrap();
             let disk = device.bytes.lock().unwrap().clone();
             let block =
                 if sector == 512 { gpt::disk::LogicalBlockSize::Lb512 } else { gpt::disk::LogicalBlockSize::Lb4096 };
@@ -231,7 +163,7 @@ fn a_head_that_is_refused_leaves_the_disk_untouched() {
     ] {
         for stored in [image.clone(), zstd::encode_all(&image[..], 1).unwrap()] {
             let device = Recorder::new(old.clone(), 512);
-            let error = run(&device, &stored, &stored).unwrap_err();
+            let error = run(&device, &stored, &stored, &[]).unwrap_err();
             if stored == image || what != "gzip" {
                 assert_eq!(error.code().as_str(), code, "{what}: {error}");
             }
@@ -257,6 +189,7 @@ fn a_lease_or_cancel_lost_at_any_step_stops_before_the_commit() {
             expectation: Expectation::Stored(digest(&stored)),
             format: None,
             mark: mark(&stored, DISK),
+            keep: &[],
             compare: false,
             read_back: false,
             may_act: &may_act,
@@ -287,6 +220,7 @@ fn another_disk_under_the_same_name_is_not_touched() {
         expectation: Expectation::Stored(digest(&image)),
         format: None,
         mark: mark(&image, DISK),
+        keep: &[],
         compare: false,
         read_back: false,
         may_act: &|| Ok(()),
@@ -295,4 +229,161 @@ fn another_disk_under_the_same_name_is_not_touched() {
     let error = install(&device, &mut MemorySource::new(&image), &order, &Unobserved).unwrap_err();
     assert!(matches!(error, WriteError::DiskChanged { .. }));
     assert!(device.ops.lock().unwrap().is_empty());
+}
+
+/// Partitions that stay, on disks whose table is whole or only its backup, with a receipt's place that is free or not.
+fn disks_with_kept(sector: u32) -> Vec<(&'static str, Vec<u8>, Vec<Range<u64>>)> {
+    let s = u64::from(sector);
+    let low = if sector == 512 { 34 } else { 6 };
+    let last = BIG - s - 128 * 128;
+    let parts = [
+        (MIB..4 * MIB + MIB / 2, "root"),
+        (4 * MIB + MIB / 2..6 * MIB, "data"),
+        (6 * MIB..7 * MIB + MIB / 2, "var"),
+        (7 * MIB + MIB / 2..last, "home"),
+    ];
+    let (whole, ranges) = old::with_gpt(BIG, sector, &parts, 5);
+    let mut lone_backup = whole.clone();
+    lone_backup[sector as usize + 40] ^= 1;
+    let mut torn_entries = whole.clone();
+    torn_entries[2 * sector as usize + 57] ^= 1;
+    let mut over_place = parts.clone();
+    over_place[0].0.start = low * s;
+    let (over_place, over_ranges) = old::with_gpt(BIG, sector, &over_place, 6);
+    vec![
+        ("whole", whole, ranges.clone()),
+        ("backup only", lone_backup, ranges.clone()),
+        ("primary with torn entries", torn_entries, ranges),
+        ("over the place", over_place, over_ranges),
+    ]
+}
+
+/// A disk as it is after a cut, whole in memory.
+fn frozen(disk: &dyn ReadAt) -> Vec<u8> {
+    let mut bytes = vec![0; disk.size() as usize];
+    disk.read_at(0, &mut bytes).unwrap();
+    bytes
+}
+
+/// After a finished install: the image's partitions and the kept ones byte for byte, and no signature left elsewhere.
+fn assert_finished(
+    disk: &[u8],
+    sector: u32,
+    image: &[u8],
+    old: &[u8],
+    parts: &[Range<u64>],
+    keep: &[String],
+    compare: false,
+    read_back: false,
+    case: &str,
+) {
+    let found = Findings::of(&disk, sector).unwrap();
+    assert!(found.uefi_boots() && found.primary.is_some() && found.backup.is_some(), "{case}");
+    assert_eq!(read_mark(disk).unwrap().map(|mark| mark.receipt.state), Some(ReceiptState::Done), "{case}");
+    let kept = find_kept(disk, sector, keep, "disk").unwrap();
+    assert_eq!(kept, find_kept(old, sector, keep, "disk").unwrap(), "{case}");
+    let same = |a: &[u8], b: &[u8], range: Range<u64>| {
+        let range = range.start as usize..range.end as usize;
+        a[range.clone()] == b[range]
+    };
+    let kept: Vec<_> = kept.iter().map(|part| part.bytes(sector)).collect();
+    assert!(kept.iter().all(|range| same(disk, old, range.clone())), "{case}");
+    for part in Findings::of(&image, sector).unwrap().primary.unwrap().used() {
+        assert!(same(disk, image, Table::bytes_of(&part, sector)), "{case}");
+    }
+    for part in parts.iter().filter(|part| !kept.contains(part)) {
+        assert_eq!(signatures(&disk, part).unwrap(), [], "{case}: {part:?}");
+    }
+    let whole = signatures(&disk, &(0..disk.len() as u64)).unwrap();
+    let in_kept = |at: u64| kept.iter().any(|range| range.contains(&at));
+    assert!(whole.iter().all(|(name, at)| *name == "a GPT" || in_kept(*at)), "{case}: {whole:?}");
+}
+
+/// Installs, judges every state a cut could leave, and goes on from some of them. Gives the number of states.
+fn cut_and_restart(old: &[u8], sector: u32, image: &[u8], parts: &[Range<u64>], keep: &[String], case: &str) -> usize {
+    let before = find_kept(old, sector, keep, "disk").unwrap();
+    let device = Recorder::new(old.to_vec(), sector);
+    run(&device, image, image, keep).unwrap();
+    let new = device.bytes.lock().unwrap().clone();
+    let ops = device.ops.lock().unwrap().clone();
+    assert_finished(&new, sector, image, old, parts, keep, case);
+    tools::assert_table_is_whole(&new, sector, case);
+    let whole = |disk: &dyn ReadAt, case: &str| {
+        // By the very code that a restart runs.
+        assert_eq!(find_kept(disk, sector, keep, "disk").unwrap(), before, "{case}: not findable");
+        for part in &before {
+            let range = part.bytes(sector);
+            let mut bytes = vec![0; (range.end - range.start) as usize];
+            disk.read_at(range.start, &mut bytes).unwrap();
+            assert!(bytes == old[range.start as usize..range.end as usize], "{case}: \"{}\" changed", part.label);
+        }
+    };
+    let mut chosen = Random(0x5851_f42d_4c95_7f2d);
+    let mut restarts = Vec::new();
+    let mut states = 0;
+    replay(old, &ops, sector, |disk, index| {
+        states += 1;
+        let case = format!("{case}, operation {index} of {}", ops.len());
+        assert_ne!(judge(disk, &old, &new, sector).unwrap(), State::Broken, "{case}");
+        whole(disk, &case);
+        if chosen.next().is_multiple_of(RESTART_ONE_IN) {
+            restarts.push((index, frozen(disk)));
+        }
+    });
+    for (nth, (index, cut)) in restarts.into_iter().enumerate() {
+        let case = format!("{case}, restarted after operation {index}");
+        let device = Recorder::new(cut.clone(), sector);
+        run(&device, image, image, keep).unwrap();
+        let end = device.bytes.lock().unwrap().clone();
+        assert_finished(&end, sector, image, old, parts, keep, &case);
+        for part in parts.iter().filter(|part| !before.iter().any(|kept| kept.bytes(sector) == **part)) {
+            if nth == 0 {
+                assert_eq!(tools::wipefs(&end, part), [""; 0], "{case}: {part:?}");
+            }
+        }
+        if nth < 2 {
+            // And the power goes a second time.
+            let ops = device.ops.lock().unwrap().clone();
+            replay(&cut, &ops, sector, |disk, index| {
+                states += 1;
+                let case = format!("{case}, cut again at {index}");
+                assert_ne!(judge(disk, &cut, &end, sector).unwrap(), State::Broken, "{case}");
+                whole(disk, &case);
+            });
+        }
+    }
+    states
+}
+
+#[test]
+fn what_is_kept_is_whole_and_findable_at_every_instant_and_a_restart_finishes() {
+    let keep = ["data".to_owned(), "home".to_owned()];
+    let mut states = 0;
+    for sector in [512, 4096] {
+        let s = u64::from(sector);
+        let image = gpt_image(4 * MIB, sector, &[(MIB / s, 2 * MIB / s), (2 * MIB / s + 8, 3 * MIB / s)], 1);
+        for (name, old, parts) in disks_with_kept(sector) {
+            states += cut_and_restart(&old, sector, &image, &parts, &keep, &format!("{sector}: {name}"));
+        }
+    }
+    assert!(states > 2000, "{states}");
+}
+
+#[test]
+fn old_signatures_are_gone_after_an_install_that_was_cut_and_started_again() {
+    let mut states = 0;
+    for sector in [512, 4096] {
+        let s = u64::from(sector);
+        let image = gpt_image(3 * MIB, sector, &[(MIB / s, 2 * MIB / s), (2 * MIB / s + 8, 5 * MIB / 2 / s)], 1);
+        let mut disks = disks_with_kept(sector);
+        disks.retain(|(name, ..)| *name != "primary with torn entries");
+        if sector == 512 {
+            let (disk, parts) = old::with_logicals(BIG, 7);
+            disks.push(("logical partitions", disk, parts));
+        }
+        for (name, old, parts) in disks {
+            states += cut_and_restart(&old, sector, &image, &parts, &[], &format!("{sector}: {name}"));
+        }
+    }
+    assert!(states > 2000, "{states}");
 }

@@ -34,6 +34,7 @@ fn run(
         expectation: Expectation::Index(index),
         format: None,
         mark: mark(b"index", DISK),
+        keep: &[],
         compare,
         read_back: true,
         may_act: &|| Ok(()),

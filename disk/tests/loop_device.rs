@@ -67,6 +67,7 @@ fn a_real_block_device_is_installed_at_both_sector_sizes() {
             mark: mark(&stored, size),
             compare: false,
             read_back: false,
+            keep: &[],
             may_act: &|| Ok(()),
             same_disk: &|| Ok(()),
         };

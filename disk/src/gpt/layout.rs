@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use uuid::Uuid;
 
-use super::{Entry, Table, TableError};
+use super::{Entry, Kept, LegacyPartition, Table, TableError, has_signature, legacy_partitions};
 use crate::{WriteError, receipt};
 
 /// Partition type of the receipt's entry, in the disk's byte order.
@@ -39,6 +39,8 @@ pub(crate) enum Fate {
     Capture,
     /// Zeroed: the image's own backup table, which has moved.
     Zero,
+    /// Not the image's: a partition that is kept, or the old table that leads to it. Data there fails the write.
+    Forbidden,
 }
 
 /// Data of the image that only the commit may write.
@@ -64,21 +66,23 @@ pub(crate) struct Layout {
     pub(crate) claimed: u64,
     /// Whether the receipt has a place of its own, and why not.
     pub(crate) receipt_room: Result<(), String>,
+    /// What stays of the old table.
+    pub(crate) kept: Kept,
 }
 
 impl Layout {
-    /// Plans from the first [`HEAD`] bytes of the image (fewer only if it has no more).
+    /// Plans from the first [`HEAD`] bytes of the image (fewer only if it has no more), around what is kept.
     pub(crate) fn plan(
         head: &[u8],
         sector: u32,
         disk_size: u64,
         device: &str,
         image: &str,
+        kept: &Kept,
     ) -> Result<Self, WriteError> {
-        let bad = |reason: String| WriteError::BadFormat { subject: image.into(), reason };
-        let small = |needed| WriteError::DiskTooSmall { device: device.into(), needed, size: disk_size };
+        let names = Names { device, image, disk_size };
         if disk_size < SMALLEST_DISK {
-            return Err(small(SMALLEST_DISK));
+            return Err(names.small(SMALLEST_DISK));
         }
         if head.len() < sector as usize {
             return Err(WriteError::Truncated {
@@ -87,16 +91,19 @@ impl Layout {
             });
         }
         match Table::read(head, 1, sector) {
-            Ok(table) => Self::with_table(head, table, sector, disk_size, &bad, &small),
+            Ok(table) => Self::with_table(head, table, sector, kept, &names),
             Err(TableError::Absent) => {
                 for other in [512, 4096].into_iter().filter(|s| *s != sector) {
                     if !matches!(Table::read(head, 1, other), Err(TableError::Absent)) {
                         return Err(WriteError::WrongSectorSize { device: device.into(), image: other, disk: sector });
                     }
                 }
-                Self::without_table(head, sector, disk_size, device, &bad)
+                if !kept.partitions.is_empty() {
+                    return Err(names.keep("the image has no GPT, so there is no table to keep a partition in".into()));
+                }
+                Self::without_table(head, sector, &names)
             }
-            Err(error) => Err(bad(error.to_string())),
+            Err(error) => Err(names.bad(error.to_string())),
         }
     }
 
@@ -104,35 +111,35 @@ impl Layout {
         head: &[u8],
         mut table: Table,
         sector: u32,
-        disk_size: u64,
-        bad: &dyn Fn(String) -> WriteError,
-        small: &dyn Fn(u64) -> WriteError,
+        kept: &Kept,
+        names: &Names<'_>,
     ) -> Result<Self, WriteError> {
+        let disk_size = names.disk_size;
         let bytes = u64::from(sector);
         if !has_signature(head) {
-            return Err(bad("it has a GPT and its first sector lacks the boot signature 55 AA".into()));
+            return Err(names.bad("it has a GPT and its first sector lacks the boot signature 55 AA".into()));
         }
         let claimed = table.header.alternate_lba.saturating_add(1).saturating_mul(bytes);
         if claimed > disk_size {
-            return Err(small(claimed));
+            return Err(names.small(claimed));
         }
         let entries_sectors = table.entries_sectors(sector);
         let entries_end = table.header.entries_lba.saturating_add(entries_sectors);
         let last = table.used().map(|e| e.last).max().unwrap_or(0);
         if table.used().any(|e| e.first < entries_end) {
-            return Err(bad("a partition overlaps the table's own entries".into()));
+            return Err(names.bad("a partition overlaps the table's own entries".into()));
         }
         let disk_sectors = disk_size / bytes;
         let last_usable = disk_sectors.saturating_sub(entries_sectors + 2);
         if last > last_usable {
-            return Err(small(last.saturating_add(entries_sectors + 2).saturating_mul(bytes)));
+            return Err(names.small(last.saturating_add(entries_sectors + 2).saturating_mul(bytes)));
         }
         let old_backup = (table.header.alternate_lba.saturating_sub(entries_sectors)).max(last + 1) * bytes..claimed;
         drop_receipts(&mut table);
         let receipt_room = add_receipt(&mut table, head, sector, entries_end);
-
         table.header.alternate_lba = disk_sectors - 1;
         table.header.last_usable = last_usable;
+        kept.merge(&mut table, sector).map_err(|reason| names.keep(reason))?;
         let mut backup = table.clone();
         backup.header.my_lba = disk_sectors - 1;
         backup.header.alternate_lba = 1;
@@ -142,13 +149,21 @@ impl Layout {
             vec![entries, Piece { offset: t.header.my_lba * bytes, bytes: t.header_sector(sector) }]
         };
         let place = receipt::PLACE;
-        let mut fates = vec![
+        let mut fates = Vec::new();
+        for range in kept.ranges(sector) {
+            // The image's own backup table may fall there: it has moved, so nothing of the image is lost.
+            fates.push((range.start.max(old_backup.start)..range.end.min(old_backup.end), Fate::Skip));
+            fates.push((range, Fate::Forbidden));
+        }
+        fates.extend([
             (0..2 * bytes, Fate::Skip),
             (table.header.entries_lba * bytes..entries_end * bytes, Fate::Skip),
             ((last_usable + 1) * bytes..u64::MAX, Fate::Skip),
+            (kept.array.clone(), Fate::Forbidden),
             (place, if receipt_room.is_ok() { Fate::Skip } else { Fate::Capture }),
-        ];
-        fates.push((old_backup, Fate::Zero));
+            (old_backup, Fate::Zero),
+        ]);
+        fates.retain(|(range, _)| !range.is_empty());
         Ok(Self {
             sector,
             disk_size,
@@ -159,22 +174,18 @@ impl Layout {
             least_raw: last.saturating_add(1).saturating_mul(bytes).min(claimed),
             claimed,
             receipt_room,
+            kept: kept.clone(),
         })
     }
 
-    fn without_table(
-        head: &[u8],
-        sector: u32,
-        disk_size: u64,
-        device: &str,
-        bad: &dyn Fn(String) -> WriteError,
-    ) -> Result<Self, WriteError> {
+    fn without_table(head: &[u8], sector: u32, names: &Names<'_>) -> Result<Self, WriteError> {
+        let Names { device, disk_size, .. } = *names;
         let parts = if has_signature(head) { legacy_partitions(head) } else { Vec::new() };
         if parts.iter().any(|p| p.kind == 0xee) {
-            return Err(bad("its first sector announces a GPT and there is none".into()));
+            return Err(names.bad("its first sector announces a GPT and there is none".into()));
         }
         // Only where they look like partitions: a lone file system's first sector has text there.
-        let plausible = parts.iter().all(|p| p.boot & 0x7f == 0 && p.start > 0 && p.count > 0);
+        let plausible = parts.iter().all(LegacyPartition::is_plausible);
         if plausible && !parts.is_empty() && sector != 512 {
             // The old table counts sectors and does not say how large they are; images are made with 512.
             return Err(WriteError::WrongSectorSize { device: device.into(), image: 512, disk: sector });
@@ -199,7 +210,17 @@ impl Layout {
             least_raw,
             claimed: 0,
             receipt_room: Err("the image has no GPT, so there is no entry to keep a receipt in".into()),
+            kept: Kept::default(),
         })
+    }
+
+    /// What the image would have overwritten at this byte, for a message.
+    pub(crate) fn kept_at(&self, offset: u64) -> String {
+        let mut parts = self.kept.partitions.iter();
+        match parts.find(|part| part.bytes(self.sector).contains(&offset)) {
+            Some(part) => format!("\"{}\"", part.label),
+            None => "the old table".into(),
+        }
     }
 
     /// Cuts a range of the image by what becomes of its parts.
@@ -221,26 +242,23 @@ impl Layout {
     }
 }
 
-/// An entry of a partition table of the old kind.
-pub(crate) struct LegacyPartition {
-    pub(crate) boot: u8,
-    pub(crate) kind: u8,
-    pub(crate) start: u32,
-    pub(crate) count: u32,
+/// What refusals name.
+struct Names<'a> {
+    device: &'a str,
+    image: &'a str,
+    disk_size: u64,
 }
 
-/// The used entries of the old table in a disk's first sector.
-pub(crate) fn legacy_partitions(sector: &[u8]) -> Vec<LegacyPartition> {
-    let table = sector.get(446..510).unwrap_or_default();
-    let number = |b: &[u8]| b.try_into().map_or(0, u32::from_le_bytes);
-    let parse =
-        |e: &[u8]| LegacyPartition { boot: e[0], kind: e[4], start: number(&e[8..12]), count: number(&e[12..]) };
-    table.chunks_exact(16).map(parse).filter(|p| p.kind != 0).collect()
-}
-
-/// Whether a disk's first sector carries the boot signature.
-pub(crate) fn has_signature(sector: &[u8]) -> bool {
-    sector.get(510..512) == Some(&[0x55, 0xaa])
+impl Names<'_> {
+    fn bad(&self, reason: String) -> WriteError {
+        WriteError::BadFormat { subject: self.image.into(), reason }
+    }
+    fn small(&self, needed: u64) -> WriteError {
+        WriteError::DiskTooSmall { device: self.device.into(), needed, size: self.disk_size }
+    }
+    fn keep(&self, reason: String) -> WriteError {
+        WriteError::KeepRefused { device: self.device.into(), reason }
+    }
 }
 
 /// The first sector, its protective entry stretched over the whole disk. A hybrid table is left as it is: its entries
@@ -309,7 +327,7 @@ mod tests {
         let mut head = vec![1; HEAD];
         head[446..512].fill(0);
         head[510..512].copy_from_slice(&[0x55, 0xaa]);
-        Layout::plan(&head, 512, 8 << 20, "disk", "image").unwrap()
+        Layout::plan(&head, 512, 8 << 20, "disk", "image", &Kept::default()).unwrap()
     }
 
     #[test]
@@ -330,7 +348,7 @@ mod tests {
         let mut head = vec![0; HEAD];
         head[450] = 0xee;
         head[510..512].copy_from_slice(&[0x55, 0xaa]);
-        let error = Layout::plan(&head, 512, 8 << 20, "disk", "image").unwrap_err();
+        let error = Layout::plan(&head, 512, 8 << 20, "disk", "image", &Kept::default()).unwrap_err();
         assert!(matches!(error, WriteError::BadFormat { .. }), "{error}");
     }
 }

@@ -1,9 +1,16 @@
 //! GUID partition tables: reading either copy with every check, and writing header, entries and LBA 0 as pieces of their
 //! own. The `gpt` crate writes them all at once, which the commit order forbids; it serves the tests as a second opinion.
 
+mod keep;
 mod layout;
+mod legacy;
+mod old;
 mod table;
 
+pub(crate) use keep::Kept;
+pub use keep::{KeptPartition, find_kept};
 pub use layout::RECEIPT_TYPE;
-pub(crate) use layout::{Captured, Fate, HEAD, Layout, Piece, has_signature, legacy_partitions};
+pub(crate) use layout::{Captured, Fate, HEAD, Layout, Piece};
+pub(crate) use legacy::{LegacyPartition, has_signature, legacy_partitions};
+pub(crate) use old::{Old, Retirement};
 pub use table::{Entry, Header, Table, TableError};

@@ -5,6 +5,8 @@ use std::{io, ops::Range};
 use crate::ReadAt;
 
 const SIGNATURE: &[u8; 8] = b"EFI PART";
+/// What stands in its place in a header that is to be found by us and by no firmware.
+const RETIRED: &[u8; 8] = b"LFOLDGPT";
 /// Bytes of a header that have a meaning; the rest of its sector is zero.
 const HEADER_BYTES: usize = 92;
 /// No table of a disk has more; bounds what damaged headers can make us read.
@@ -85,6 +87,18 @@ impl Table {
     /// # Errors
     /// [`TableError`]: absent, damaged, or unreadable.
     pub fn read(disk: &(impl ReadAt + ?Sized), lba: u64, sector: u32) -> Result<Self, TableError> {
+        Self::read_as(disk, lba, sector, *SIGNATURE)
+    }
+
+    /// Reads and checks the retired copy at LBA 1, with the very same checks.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub(crate) fn read_retired(disk: &(impl ReadAt + ?Sized), sector: u32) -> Result<Self, TableError> {
+        Self::read_as(disk, 1, sector, *RETIRED)
+    }
+
+    fn read_as(disk: &(impl ReadAt + ?Sized), lba: u64, sector: u32, signature: [u8; 8]) -> Result<Self, TableError> {
         let damaged = TableError::Damaged;
         let at = lba.checked_mul(u64::from(sector)).ok_or(TableError::Absent)?;
         if at.checked_add(u64::from(sector)).is_none_or(|end| end > disk.size()) {
@@ -92,9 +106,10 @@ impl Table {
         }
         let mut bytes = vec![0; sector as usize];
         disk.read_at(at, &mut bytes)?;
-        if !bytes.starts_with(SIGNATURE) {
+        if !bytes.starts_with(&signature) {
             return Err(TableError::Absent);
         }
+        bytes[..SIGNATURE.len()].copy_from_slice(SIGNATURE);
         let size = u32_at(&bytes, 12) as usize;
         if !(HEADER_BYTES..=bytes.len()).contains(&size) {
             return Err(damaged("its header's size is out of range"));
@@ -181,6 +196,13 @@ impl Table {
         let crc = crc32fast::hash(&out);
         out[16..20].copy_from_slice(&crc.to_le_bytes());
         out.resize(sector as usize, 0);
+        out
+    }
+
+    /// The header's sector, retired: all it says, and nothing that firmware would take for a table.
+    pub(crate) fn retired_sector(&self, sector: u32) -> Vec<u8> {
+        let mut out = self.header_sector(sector);
+        out[..RETIRED.len()].copy_from_slice(RETIRED);
         out
     }
 

@@ -61,6 +61,7 @@ impl<'scope, 'a> Body<'scope, 'a> {
             let bytes = &block.data()[(part.start - offset) as usize..(part.end - offset) as usize];
             match fate {
                 Fate::Skip => {}
+                Fate::Forbidden => self.must_be_zero(part.start, bytes)?,
                 Fate::Capture => self.captured.0.push(Piece { offset: part.start, bytes: bytes.to_vec() }),
                 fate if fate == Fate::Zero || is_zero(bytes) => {
                     counted = counted.saturating_sub(part.end - part.start);
@@ -88,7 +89,7 @@ impl<'scope, 'a> Body<'scope, 'a> {
         let whole = range.start..range.end.next_multiple_of(u64::from(self.layout.sector));
         for (part, fate) in self.layout.split(whole) {
             match fate {
-                Fate::Skip => {}
+                Fate::Skip | Fate::Forbidden => {}
                 Fate::Zero | Fate::Write => self.zero(part)?,
                 Fate::Capture => {
                     let bytes = vec![0; (part.end - part.start) as usize];
@@ -97,6 +98,14 @@ impl<'scope, 'a> Body<'scope, 'a> {
             }
         }
         Ok(())
+    }
+
+    /// What is kept is nobody's to write, not even with zeroes; an image with data there does not fit this disk.
+    fn must_be_zero(&self, offset: u64, data: &[u8]) -> Result<(), WriteError> {
+        let Some(at) = data.iter().position(|byte| *byte != 0) else { return Ok(()) };
+        let at = offset + at as u64;
+        let reason = format!("the image has data at byte {at}, which belongs to {}", self.layout.kept_at(at));
+        Err(WriteError::KeepRefused { device: self.manner.name.into(), reason })
     }
 
     fn fits(&self, end: u64) -> Result<(), WriteError> {

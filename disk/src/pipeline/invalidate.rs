@@ -1,56 +1,137 @@
 //! The destructive start: intent, then LBA 0, then everything a firmware or kernel could still take for a system.
 
-use std::io;
+use std::{io, ops::Range};
 
 use landfall_api::{DiskReceipt, ReceiptState};
 
 use super::{Order, device_io};
 use crate::{
-    BlockDevice, LogLevel, Observer, Table, TableError, WriteError, blank,
-    gpt::{self, Layout},
+    BlockDevice, LogLevel, Observer, WriteError, blank,
+    gpt::{Layout, Old, Retirement},
     receipt::{self, MarkError},
+    signature,
 };
 
-/// Cleared at both ends: tables and signatures of every kind live here.
-const ZONE: u64 = 1 << 20;
+/// What must stay while the rest is cleared, and for how long.
+struct Spared {
+    /// To the end: what is kept, and the receipt's place.
+    always: Vec<Range<u64>>,
+    /// Until the commit: the retired header and the entries it leads to, as long as something is kept; empty otherwise.
+    until_commit: Vec<Range<u64>>,
+    /// Until the old partitions are cleared: by these a restart finds them.
+    until_cleared: Vec<Range<u64>>,
+}
 
+/// Destroys what is there, top-down, so that at every instant the disk is old or unbootable, and that an install started
+/// again after a power cut still finds the old partitions:
+///
+/// 1. LBA 0, which every BIOS needs and every known UEFI wants. (A table of the old kind keeps its entries until step 4.)
+/// 2. Both GPT headers: the primary retired, flushed, then the backup zeroed.
+/// 3. Signatures inside every old partition.
+/// 4. Signatures of the disk itself and all that is left of the tables; with `keep`, not the retired one.
+///
+/// Each is flushed before the next begins.
 pub(super) fn invalidate(
     device: &dyn BlockDevice,
     layout: &Layout,
+    old: &Old,
     order: &Order<'_>,
     observer: &dyn Observer,
 ) -> Result<(), WriteError> {
     let io = |action: &str| device_io(order.device, action.to_owned());
+    let flush = || device.flush().map_err(io("flush"));
     let sector = u64::from(layout.sector);
-    let early = place_is_free(device, layout.sector).map_err(io("read the partition table of"))?;
+    let early = place_is_free(device, old).map_err(io("read the partition table of"))?;
     if early {
         write_intent(device, order, observer)?;
     }
     // Nothing boots from here on: no BIOS without the signature, no UEFI that wants LBA 0 in place.
     (order.may_act)()?;
-    device.zero_range(0, sector).map_err(io("clear LBA 0 of"))?;
-    device.flush().map_err(io("flush"))?;
+    if old.legacy.retired.is_empty() {
+        device.zero_range(0, sector).map(drop)
+    } else {
+        device.write_at(0, &old.legacy.retired)
+    }
+    .map_err(io("clear LBA 0 of"))?;
+    flush()?;
     // Nor any that would go by a table alone: both headers, before anything that either of them leads to.
     (order.may_act)()?;
-    let last = layout.disk_size / sector * sector - sector;
-    for (at, which) in [(sector, "clear the partition table of"), (last, "clear the backup partition table of")] {
-        device.zero_range(at, sector).map_err(io(which))?;
-    }
-    device.flush().map_err(io("flush"))?;
-    // The rest of the tables, and signatures that a kernel or an installer could still take for something.
-    (order.may_act)()?;
-    let place = receipt::PLACE;
-    device.zero_range(sector, place.start - sector).map_err(io("clear the first MiB of"))?;
-    let end = layout.disk_size.saturating_sub(ZONE).max(ZONE) / sector * sector;
-    let tail = layout.disk_size / sector * sector - end;
-    device.zero_range(end, tail).map_err(io("clear the last MiB of"))?;
-    device.flush().map_err(io("flush"))?;
+    let retired = retire(device, layout, old, order)?;
     if !early {
         // The place was inside an old partition. To write there while a table still led to it could have left a disk that
         // boots and is neither old nor new.
         write_intent(device, order, observer)?;
     }
-    Ok(())
+    let spared = spared(layout, old, retired.as_ref());
+    (order.may_act)()?;
+    let now: Vec<_> = [&spared.always[..], &spared.until_commit, &spared.until_cleared].concat();
+    for partition in old.partitions() {
+        let action = format!("clear the old partition at {} of", partition.start);
+        signature::clear(device, &partition, &now).map_err(io(&action))?;
+    }
+    flush()?;
+    // Nobody needs the old tables any more, but for what is kept.
+    (order.may_act)()?;
+    let now = [&spared.always[..], &spared.until_commit].concat();
+    let whole = 0..layout.disk_size / sector * sector;
+    signature::clear(device, &whole, &now).map_err(io("clear both ends of"))?;
+    for rest in spared.until_cleared {
+        signature::zero_except(device, rest, &now).map_err(io("clear the old tables of"))?;
+    }
+    if let Some(stray) = old.stray_backup().filter(|stray| holds_table(device, stray)) {
+        signature::zero_except(device, stray, &now).map_err(io("clear the old backup table of"))?;
+    }
+    flush()
+}
+
+/// Both headers. The retired one and its entries are on stable storage before the backup goes, so that one of the two is
+/// always there.
+fn retire(
+    device: &dyn BlockDevice,
+    layout: &Layout,
+    old: &Old,
+    order: &Order<'_>,
+) -> Result<Option<Retirement>, WriteError> {
+    let io = |action: &str| device_io(order.device, action.to_owned());
+    let flush = || device.flush().map_err(io("flush"));
+    let sector = u64::from(layout.sector);
+    let retirement = old.retirement();
+    if let Some(Retirement { array, entries, header }) = &retirement {
+        if let Some(entries) = entries {
+            // No valid primary: nothing leads to these sectors, and the header will not before they are whole.
+            device.write_at(array.start, entries).map_err(io("move the old partition table of"))?;
+        }
+        device.write_at(sector, header).map_err(io("clear the partition table of"))?;
+        flush()?;
+    } else {
+        device.zero_range(sector, sector).map_err(io("clear the partition table of"))?;
+    }
+    let last = layout.disk_size / sector * sector - sector;
+    device.zero_range(last, sector).map_err(io("clear the backup partition table of"))?;
+    flush()?;
+    Ok(retirement)
+}
+
+fn spared(layout: &Layout, old: &Old, retired: Option<&Retirement>) -> Spared {
+    let sector = u64::from(layout.sector);
+    let mut always = layout.kept.ranges(layout.sector);
+    always.push(receipt::PLACE);
+    let found_by: Vec<_> = retired.into_iter().flat_map(|r| [sector..2 * sector, r.array.clone()]).collect();
+    let mut until_cleared = old.legacy.records.clone();
+    until_cleared.push(0..2 * sector);
+    let until_commit = if layout.kept.partitions.is_empty() {
+        until_cleared.extend(found_by);
+        Vec::new()
+    } else {
+        found_by
+    };
+    Spared { always, until_commit, until_cleared }
+}
+
+/// Whether there is a header of a table. One that cannot be read is none.
+fn holds_table(device: &dyn BlockDevice, sector: &Range<u64>) -> bool {
+    let mut magic = [0; 8];
+    device.read_at(sector.start, &mut magic).is_ok() && magic == *b"EFI PART"
 }
 
 fn write_intent(device: &dyn BlockDevice, order: &Order<'_>, observer: &dyn Observer) -> Result<(), WriteError> {
@@ -79,36 +160,17 @@ pub(super) fn mark_error(order: &Order<'_>, error: MarkError) -> WriteError {
 }
 
 /// Whether the receipt's place belongs to nobody, so that intent can be written while the old system is still whole.
-fn place_is_free(device: &dyn BlockDevice, sector: u32) -> io::Result<bool> {
+fn place_is_free(device: &dyn BlockDevice, old: &Old) -> io::Result<bool> {
     let place = receipt::PLACE;
     let mut there = vec![0; (place.end - place.start) as usize];
     device.read_at(place.start, &mut there)?;
-    if !receipt::is_ours(&there) {
+    let partitions = old.partitions();
+    let overlaps = |r: &Range<u64>| r.start < place.end && r.end > place.start;
+    if !receipt::is_ours(&there) || partitions.iter().chain(&old.array()).any(overlaps) {
         return Ok(false);
     }
-    let mut first = vec![0; sector as usize];
-    device.read_at(0, &mut first)?;
-    let legacy = if gpt::has_signature(&first) { gpt::legacy_partitions(&first) } else { Vec::new() };
-    let sectors = place.start / u64::from(sector)..place.end / u64::from(sector);
-    let legacy_overlaps = legacy.iter().any(|p| {
-        let (start, end) = (u64::from(p.start), u64::from(p.start) + u64::from(p.count));
-        p.kind != 0xee && start < sectors.end && end > sectors.start
-    });
-    let mut tables = 0;
-    for lba in [1, device.size() / u64::from(sector) - 1] {
-        match Table::read(device, lba, sector) {
-            Ok(table) => {
-                tables += 1;
-                let mut others = table.used().filter(|e| e.kind != gpt::RECEIPT_TYPE);
-                if others.any(|e| e.first < sectors.end && e.last >= sectors.start) {
-                    return Ok(false);
-                }
-            }
-            Err(TableError::Io(error)) => return Err(error),
-            Err(TableError::Absent | TableError::Damaged(_)) => {}
-        }
-    }
-    // Without any table, whatever is there may be a file system over the whole disk, this place included.
-    let tabled = tables > 0 || !legacy.is_empty();
-    Ok(!legacy_overlaps && (tabled || blank::what_is_there(device)?.is_none()))
+    // Without any table, whatever is there may be a file system over the whole disk, this place included; unless an
+    // install that did not end has left its mark there.
+    let tabled = old.table.is_some() || !partitions.is_empty() || receipt::read_mark(device)?.is_some();
+    Ok(tabled || blank::what_is_there(device)?.is_none())
 }

@@ -39,7 +39,7 @@ use crate::{
     BlockDevice, Format, LogLevel, Observer, WriteError,
     buffer::Pool,
     decode::Decoded,
-    gpt::{Captured, HEAD, Layout},
+    gpt::{Captured, HEAD, Kept, Layout, Old},
     index::{Index, StoredAs},
     source::ImageSource,
 };
@@ -76,6 +76,8 @@ pub struct Order<'a> {
     pub format: Option<Format>,
     /// The mark to leave; its state and time are filled in here.
     pub mark: DiskReceipt,
+    /// Labels of partitions of the old table that stay, whole and findable at every instant.
+    pub keep: &'a [String],
     /// The disk is likely to hold a part of the image already: what is right is left as it is.
     pub compare: bool,
     /// Everything is read back before the commit.
@@ -213,14 +215,18 @@ impl Job<'_> {
     /// The head is looked at whole, then the old content goes.
     fn destroy(&self, head: &[u8]) -> Result<Layout, WriteError> {
         let Self { device, order, observer, meter, image } = self;
-        let layout = Layout::plan(head, device.logical_sector(), device.size(), order.device, image)?;
+        let sector = device.logical_sector();
+        let old = Old::read(*device, sector).map_err(device_io(order.device, "read the partition table of"))?;
+        let kept = Kept::choose(&old, order.keep, sector)
+            .map_err(|reason| WriteError::KeepRefused { device: order.device.into(), reason })?;
+        let layout = Layout::plan(head, sector, device.size(), order.device, image, &kept)?;
         meter.expect_raw(layout.claimed);
         if let Err(why) = &layout.receipt_room {
             observer.log(LogLevel::Warn, &format!("the installed disk will carry no receipt: {why}"));
         }
         (order.may_act)()?;
         (order.same_disk)()?;
-        invalidate::invalidate(*device, &layout, order, *observer)?;
+        invalidate::invalidate(*device, &layout, &old, order, *observer)?;
         Ok(layout)
     }
 

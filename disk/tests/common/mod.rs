@@ -2,6 +2,10 @@
 #![allow(dead_code)] // Each test binary uses its own part.
 #![allow(clippy::unwrap_used)] // Tests.
 
+pub(crate) mod old;
+pub(crate) mod replay;
+pub(crate) mod tools;
+
 use std::{
     collections::BTreeMap,
     io::{self, Cursor},
@@ -32,6 +36,13 @@ pub(crate) fn noise(length: u64, seed: u64) -> Vec<u8> {
 
 /// A disk image with a GPT, made by the `gpt` crate: partitions of (first, last) sector, filled with noise.
 pub(crate) fn gpt_image(size: u64, sector: u32, parts: &[(u64, u64)], seed: u64) -> Vec<u8> {
+    let named: Vec<_> = (1..).zip(parts).map(|(id, (first, last))| (*first, *last, format!("p{id}"))).collect();
+    let named: Vec<_> = named.iter().map(|(first, last, name)| (*first, *last, name.as_str())).collect();
+    gpt_disk(size, sector, &named, seed)
+}
+
+/// The same with partitions of (first, last, name).
+pub(crate) fn gpt_disk(size: u64, sector: u32, parts: &[(u64, u64, &str)], seed: u64) -> Vec<u8> {
     let block = if sector == 512 { gpt::disk::LogicalBlockSize::Lb512 } else { gpt::disk::LogicalBlockSize::Lb4096 };
     let mut bytes = vec![0; size as usize];
     gpt::mbr::ProtectiveMBR::with_lb_size(u32::try_from(size / u64::from(sector) - 1).unwrap())
@@ -45,21 +56,21 @@ pub(crate) fn gpt_image(size: u64, sector: u32, parts: &[(u64, u64)], seed: u64)
         .unwrap();
     let map: BTreeMap<u32, gpt::partition::Partition> = (1..)
         .zip(parts)
-        .map(|(id, (first, last))| {
+        .map(|(id, (first, last, name))| {
             let part = gpt::partition::Partition {
                 part_type_guid: gpt::partition_types::LINUX_FS,
                 part_guid: Uuid::from_u128(u128::from(id) + u128::from(seed) * 100),
                 first_lba: *first,
                 last_lba: *last,
                 flags: 0,
-                name: format!("p{id}"),
+                name: (*name).into(),
             };
             (id, part)
         })
         .collect();
     disk.update_partitions(map).unwrap();
     disk.write().unwrap();
-    for (first, last) in parts {
+    for (first, last, _) in parts {
         let range = (first * u64::from(sector)) as usize..((last + 1) * u64::from(sector)) as usize;
         let length = range.len() as u64;
         bytes[range].copy_from_slice(&noise(length, seed + first));
@@ -181,30 +192,6 @@ impl BlockDevice for Recorder {
     }
     fn flush(&self) -> io::Result<()> {
         self.ops.lock().unwrap().push(Op::Flush);
-        Ok(())
-    }
-}
-
-/// A disk after a power cut: what was durable, and some sectors of what was not.
-pub(crate) struct AfterCut<'a> {
-    pub(crate) durable: &'a [u8],
-    pub(crate) sector: u64,
-    pub(crate) kept: &'a BTreeMap<u64, Vec<u8>>,
-}
-
-impl ReadAt for AfterCut<'_> {
-    fn size(&self) -> u64 {
-        self.durable.len() as u64
-    }
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        self.durable.read_at(offset, buffer)?;
-        let end = offset + buffer.len() as u64;
-        for (at, bytes) in self.kept.range(offset.saturating_sub(self.sector - 1)..end) {
-            let from = (*at).max(offset);
-            let to = (at + self.sector).min(end);
-            buffer[(from - offset) as usize..(to - offset) as usize]
-                .copy_from_slice(&bytes[(from - at) as usize..(to - at) as usize]);
-        }
         Ok(())
     }
 }

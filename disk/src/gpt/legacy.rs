@@ -1,0 +1,204 @@
+//! Partition tables of the old kind, in LBA 0 and the extended boot records it leads to (there is no specification; as
+//! Linux' block/partitions/msdos.c reads them).
+
+use std::{io, ops::Range};
+
+use crate::ReadAt;
+
+/// Linux stops there too; bounds what a ring of records can make us read.
+const MOST_LOGICAL: usize = 128;
+const TABLE: Range<usize> = 446..510;
+/// What LBA 0 becomes while only its entries are still wanted. The few BIOSes that start a sector without looking for its
+/// signature are sent on to the next device: `int 18h`, and should that return, `hlt` for ever.
+const RETIRED: &[u8; 16] = b"\xcd\x18\xf4\xeb\xfd\0\0\0LANDFALL";
+
+/// An entry of a partition table of the old kind. Sectors are the disk's logical ones.
+pub(crate) struct LegacyPartition {
+    pub(crate) boot: u8,
+    pub(crate) kind: u8,
+    pub(crate) start: u32,
+    pub(crate) count: u32,
+}
+
+impl LegacyPartition {
+    /// Whether it can be one at all: a lone file system's first sector has text in its place.
+    pub(crate) fn is_plausible(&self) -> bool {
+        self.boot & 0x7f == 0 && self.start > 0 && self.count > 0
+    }
+
+    fn is_extended(&self) -> bool {
+        matches!(self.kind, 0x05 | 0x0f | 0x85)
+    }
+}
+
+/// The used entries of the old table in a disk's first sector.
+pub(crate) fn legacy_partitions(sector: &[u8]) -> Vec<LegacyPartition> {
+    let table = sector.get(TABLE).unwrap_or_default();
+    let number = |b: &[u8]| b.try_into().map_or(0, u32::from_le_bytes);
+    let parse =
+        |e: &[u8]| LegacyPartition { boot: e[0], kind: e[4], start: number(&e[8..12]), count: number(&e[12..]) };
+    table.chunks_exact(16).map(parse).filter(|p| p.kind != 0).collect()
+}
+
+/// Whether a disk's first sector carries the boot signature.
+pub(crate) fn has_signature(sector: &[u8]) -> bool {
+    sector.get(510..512) == Some(&[0x55, 0xaa])
+}
+
+/// What a table of the old kind leads to, bytes of the disk.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct Legacy {
+    /// Primary and logical partitions, and the extended ones that hold these.
+    pub(crate) partitions: Vec<Range<u64>>,
+    /// Extended boot records: without one, those behind it cannot be found.
+    pub(crate) records: Vec<Range<u64>>,
+    /// What LBA 0 is to hold until the partitions are cleared; empty if there are none.
+    pub(crate) retired: Vec<u8>,
+}
+
+impl Legacy {
+    /// Reads the table in LBA 0, as it was or retired, and follows the chains of extended boot records. A protective or
+    /// implausible table is none.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub(crate) fn read(disk: &(impl ReadAt + ?Sized), sector: u32) -> io::Result<Self> {
+        let mut first = vec![0; sector as usize];
+        disk.read_at(0, &mut first)?;
+        let parts =
+            if has_signature(&first) || first.starts_with(RETIRED) { legacy_partitions(&first) } else { vec![] };
+        if parts.is_empty() || parts.iter().any(|p| p.kind == 0xee || !p.is_plausible()) {
+            return Ok(Self::default());
+        }
+        let mut legacy = Self { retired: retired(&first), ..Self::default() };
+        let unit = u64::from(sector);
+        for part in &parts {
+            let start = u64::from(part.start);
+            legacy.add(disk, start * unit..(start + u64::from(part.count)) * unit);
+            if part.is_extended() {
+                legacy.follow(disk, start, unit)?;
+            }
+        }
+        Ok(legacy)
+    }
+
+    fn add(&mut self, disk: &(impl ReadAt + ?Sized), range: Range<u64>) {
+        let range = range.start..range.end.min(disk.size());
+        if !range.is_empty() {
+            self.partitions.push(range);
+        }
+    }
+
+    /// Each record has its partition first, counted from the record, and then the next record, counted from the extended
+    /// partition's start.
+    fn follow(&mut self, disk: &(impl ReadAt + ?Sized), extended: u64, unit: u64) -> io::Result<()> {
+        let mut record = extended;
+        while self.records.len() < MOST_LOGICAL {
+            let place = record * unit..(record + 1) * unit;
+            if place.end > disk.size() || self.records.contains(&place) {
+                break;
+            }
+            let mut bytes = vec![0; unit as usize];
+            disk.read_at(place.start, &mut bytes)?;
+            if !has_signature(&bytes) {
+                break;
+            }
+            self.records.push(place);
+            let mut next = None;
+            for part in legacy_partitions(&bytes) {
+                let start = u64::from(part.start);
+                if part.is_extended() {
+                    next = next.or(Some(extended + start));
+                } else if part.is_plausible() {
+                    self.add(disk, (record + start) * unit..(record + start + u64::from(part.count)) * unit);
+                }
+            }
+            let Some(next) = next else { break };
+            record = next;
+        }
+        Ok(())
+    }
+}
+
+/// The first sector with its entries, but without its boot code and its signature: no firmware starts it.
+fn retired(first: &[u8]) -> Vec<u8> {
+    let mut out = vec![0; first.len()];
+    out[..RETIRED.len()].copy_from_slice(RETIRED);
+    out[TABLE].copy_from_slice(&first[TABLE]);
+    out
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn entry(sector: &mut [u8], slot: usize, kind: u8, start: u32, count: u32) {
+        let at = 446 + 16 * slot;
+        sector[at + 4] = kind;
+        sector[at + 8..at + 12].copy_from_slice(&start.to_le_bytes());
+        sector[at + 12..at + 16].copy_from_slice(&count.to_le_bytes());
+        sector[510..512].copy_from_slice(&[0x55, 0xaa]);
+    }
+
+    fn disk() -> Vec<u8> {
+        let mut disk = vec![0; 512 * 1000];
+        entry(&mut disk, 0, 0x83, 100, 50);
+        entry(&mut disk, 1, 0x0f, 200, 600);
+        entry(&mut disk[200 * 512..], 0, 0x83, 10, 90);
+        entry(&mut disk[200 * 512..], 1, 0x05, 150, 200);
+        entry(&mut disk[350 * 512..], 0, 0x83, 10, 90);
+        disk
+    }
+
+    #[test]
+    fn logical_partitions_are_found_and_still_so_once_the_table_is_retired() {
+        let mut disk = disk();
+        let legacy = Legacy::read(&disk, 512).unwrap();
+        let sectors = |r: &Range<u64>| (r.start / 512, r.end / 512);
+        let found: Vec<_> = legacy.partitions.iter().map(sectors).collect();
+        assert_eq!(found, [(100, 150), (200, 800), (210, 300), (360, 450)]);
+        assert_eq!(legacy.records.iter().map(sectors).collect::<Vec<_>>(), [(200, 201), (350, 351)]);
+        disk[..512].copy_from_slice(&legacy.retired);
+        assert!(!has_signature(&disk));
+        assert_eq!(Legacy::read(&disk, 512).unwrap(), legacy);
+    }
+
+    #[test]
+    fn a_ring_of_records_ends() {
+        let mut disk = disk();
+        entry(&mut disk[350 * 512..], 1, 0x05, 150, 10);
+        assert_eq!(Legacy::read(&disk, 512).unwrap().records.len(), 2);
+    }
+
+    #[test]
+    fn what_only_looks_like_a_table_is_none() {
+        let mut text = disk();
+        text[446..510].fill(b'x');
+        let mut protective = disk();
+        protective[450] = 0xee;
+        for disk in [text, protective, vec![0; 4096]] {
+            assert_eq!(Legacy::read(&disk, 512).unwrap(), Legacy::default());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_tables_never_panic(
+            entries in prop::collection::vec((0_usize..4, any::<u8>(), any::<u32>(), any::<u32>()), 0..8),
+            near in prop::collection::vec((0_usize..4, 0_u32..40, 0_u32..40), 0..8),
+        ) {
+            let mut disk = vec![0; 512 * 40];
+            for (slot, kind, start, count) in entries {
+                entry(&mut disk, slot, kind, start, count);
+            }
+            for (at, (slot, start, count)) in near.into_iter().enumerate() {
+                entry(&mut disk[at * 5 * 512..], slot, 0x05, start, count);
+            }
+            let legacy = Legacy::read(&disk, 512).unwrap();
+            prop_assert!(legacy.records.len() <= MOST_LOGICAL);
+            prop_assert!(legacy.partitions.iter().all(|r| r.end <= disk.len() as u64));
+        }
+    }
+}

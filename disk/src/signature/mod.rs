@@ -1,0 +1,11 @@
+//! The marks by which kernels, tools and firmware know what is on a disk or partition: one table of them, finding them,
+//! and clearing them.
+
+mod clear;
+mod find;
+mod table;
+
+pub(crate) use clear::{clear, zero_except};
+pub(crate) use find::find;
+#[cfg(test)]
+pub(crate) use find::tests;

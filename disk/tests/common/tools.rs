@@ -1,0 +1,77 @@
+//! What tools of others make of a disk.
+
+use std::{
+    io::Write as _,
+    ops::Range,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use tempfile::NamedTempFile;
+
+fn dump(bytes: &[u8]) -> NamedTempFile {
+    let mut file = NamedTempFile::new().unwrap();
+    file.write_all(bytes).unwrap();
+    file.as_file().sync_data().unwrap();
+    file
+}
+
+/// A loop device, gone when dropped.
+pub(crate) struct Loop(pub(crate) PathBuf);
+
+impl Loop {
+    pub(crate) fn over(file: &Path, sector: u32) -> Result<Self, String> {
+        let output = Command::new("losetup")
+            .args(["--find", "--show", "--sector-size", &sector.to_string()])
+            .arg(file)
+            .output()
+            .map_err(|e| format!("losetup: {e}"))?;
+        if !output.status.success() {
+            return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
+        }
+        Ok(Self(String::from_utf8_lossy(&output.stdout).trim().into()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        // Nothing more can be done about a device that stays.
+        let _ = Command::new("losetup").arg("--detach").arg(&self.0).status();
+    }
+}
+
+/// The types of signature that `wipefs` finds in a region of a disk.
+pub(crate) fn wipefs(disk: &[u8], region: &Range<u64>) -> Vec<String> {
+    let file = dump(&disk[region.start as usize..region.end as usize]);
+    let output = Command::new("wipefs").args(["--no-act", "--parsable"]).arg(file.path()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let rows = text.lines().filter(|line| !line.starts_with('#'));
+    rows.filter_map(|line| line.rsplit(',').next().map(str::to_owned)).collect()
+}
+
+/// `sgdisk -v` and `sfdisk --verify` on a disk with sectors of `sector` bytes: nothing to complain about. Skipped, loudly,
+/// where either the tools or loop devices are missing.
+pub(crate) fn assert_table_is_whole(disk: &[u8], sector: u32, case: &str) {
+    let file = dump(disk);
+    let device = match Loop::over(file.path(), sector) {
+        Ok(device) => device,
+        Err(why) => {
+            eprintln!("SKIPPED: no loop device with {sector}-byte sectors: {why}");
+            return;
+        }
+    };
+    for (tool, option, content) in
+        [("sgdisk", "--verify", "No problems found"), ("sfdisk", "--verify", "No errors detected")]
+    {
+        let output = match Command::new(tool).arg(option).arg(&device.0).output() {
+            Ok(output) => output,
+            Err(why) => {
+                eprintln!("SKIPPED: {tool}: {why}");
+                continue;
+            }
+        };
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(output.status.success() && said.contains(content), "{case}: {tool}: {said}");
+    }
+}
