@@ -48,8 +48,8 @@ fn small() -> Vec<u8> {
 fn entry() -> impl Strategy<Value = u64> {
     prop_oneof![
         any::<u64>(),
-        (0_u64..45, 0_u64..2).prop_map(|(cluster, flag)| cluster * 4096 | flag | flag << 63),
-        (0_u64..180_000, 0_u64..16).prop_map(|(host, sectors)| 1 << 62 | sectors << 58 | host),
+        (0_u64..45, 0_u64..2).prop_map(|(cluster, flag)| (cluster * 4096) | flag | (flag << 63)),
+        (0_u64..180_000, 0_u64..16).prop_map(|(host, sectors)| (1 << 62) | (sectors << 58) | host),
     ]
 }
 
