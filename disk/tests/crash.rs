@@ -273,8 +273,6 @@ fn assert_finished(
     old: &[u8],
     parts: &[Range<u64>],
     keep: &[String],
-    compare: false,
-    read_back: false,
     case: &str,
 ) {
     let found = Findings::of(&disk, sector).unwrap();

@@ -4,6 +4,7 @@
 mod bzip2;
 mod gzip;
 mod lz4;
+pub(crate) mod qcow2;
 mod raw;
 mod reader;
 mod sink;
@@ -22,6 +23,21 @@ use crate::{Format, WriteError};
 /// The largest window or block a stream may declare, bytes. Our memory is bounded by 64 MiB plus what the stream declares,
 /// and a machine that netboots may have no more than 512 MiB.
 pub(crate) const WINDOW_MAX: u64 = 128 << 20;
+
+/// What a decoder may do.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Pieces must come in the order of the raw image.
+    pub ordered: bool,
+    /// Most threads that decode at the same time.
+    pub threads: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { ordered: false, threads: 2 }
+    }
+}
 
 /// Stored bytes, pulled in order.
 pub(crate) trait Input {

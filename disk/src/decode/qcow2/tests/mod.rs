@@ -1,0 +1,143 @@
+//! Images made by QEMU's own tools, against what those tools read from them. `qemu-img` and `qemu-io` must be there.
+
+mod cuts;
+mod fuzzed;
+mod images;
+mod pieces;
+mod refusals;
+
+use std::{ops::Range, path::PathBuf, process::Command, sync::atomic::AtomicBool};
+
+use super::Plan;
+use crate::{
+    ImageSource, WriteError,
+    decode::{
+        DecodeError, Limits,
+        testing::{Pieces, collect},
+    },
+};
+
+const UNORDERED: Limits = Limits { ordered: false, threads: 2 };
+const ORDERED: Limits = Limits { ordered: true, threads: 2 };
+
+/// A file in memory, with random access.
+struct Memory<'a> {
+    bytes: &'a [u8],
+    range: Range<u64>,
+    total_known: bool,
+}
+
+impl<'a> Memory<'a> {
+    fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, range: 0..u64::MAX, total_known: true }
+    }
+}
+
+impl ImageSource for Memory<'_> {
+    fn name(&self) -> &str {
+        "memory:qcow2"
+    }
+    fn read(&mut self, buffer: &mut [u8], _: &AtomicBool) -> Result<usize, WriteError> {
+        let end = self.range.end.min(self.bytes.len() as u64);
+        let n = (buffer.len() as u64).min(end.saturating_sub(self.range.start)).min(10_000) as usize;
+        let at = self.range.start as usize;
+        buffer[..n].copy_from_slice(self.bytes.get(at..at + n).unwrap_or_default());
+        self.range.start += n as u64;
+        Ok(n)
+    }
+    fn total(&self) -> Option<u64> {
+        self.total_known.then_some(self.bytes.len() as u64)
+    }
+    fn seek(&mut self, range: Range<u64>, _: &AtomicBool) -> Result<(), WriteError> {
+        self.range = range;
+        Ok(())
+    }
+}
+
+fn plan(file: &[u8]) -> Result<Plan, DecodeError> {
+    Plan::read(&mut Memory::new(file), &AtomicBool::new(false))
+}
+
+fn decode(file: &[u8], limits: Limits, step: usize) -> Result<Vec<u8>, DecodeError> {
+    let plan = plan(file)?;
+    collect(|sink| plan.decode(&mut Pieces { bytes: file, step }, sink, limits))
+}
+
+fn reason(error: DecodeError) -> String {
+    match error {
+        DecodeError::Bad(reason) | DecodeError::Unfinished(reason) => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A directory to make images in.
+struct Lab(tempfile::TempDir);
+
+impl Lab {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Runs a tool of QEMU here. The arguments are words.
+    fn run(&self, tool: &str, words: &str) {
+        self.run_with(tool, words, &[]);
+    }
+
+    fn run_with(&self, tool: &str, words: &str, more: &[&str]) {
+        let mut command = Command::new(tool);
+        command.args(words.split_whitespace()).args(more).current_dir(self.0.path());
+        let output = command.output().unwrap_or_else(|e| panic!("{tool} of the package qemu-utils is needed: {e}"));
+        assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// Each command on the image in a process of its own, so that QEMU settles everything between them.
+    fn io(&self, name: &str, commands: &[&str]) {
+        for command in commands {
+            self.run_with("qemu-io", &format!("-f qcow2 {name} -c"), &[command]);
+        }
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) {
+        std::fs::write(self.path(name), bytes).unwrap();
+    }
+
+    fn read(&self, name: &str) -> Vec<u8> {
+        std::fs::read(self.path(name)).unwrap()
+    }
+
+    /// `raw` as a qcow2 made with these words of `qemu-img convert`.
+    fn convert(&self, raw: &[u8], words: &str) -> Vec<u8> {
+        self.write("raw", raw);
+        self.run("qemu-img", &format!("convert -f raw -O qcow2 {words} raw image"));
+        self.read("image")
+    }
+
+    /// What QEMU reads from it.
+    fn reference(&self, name: &str) -> Vec<u8> {
+        self.run("qemu-img", &format!("convert -f qcow2 -O raw {name} {name}.raw"));
+        self.read(&format!("{name}.raw"))
+    }
+}
+
+/// A disk's content: of every 48 KiB some are zero, some compress, some do not.
+fn disk(length: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut out = Vec::with_capacity(length + 8);
+    while out.len() < length {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        let word = match (out.len() / (48 << 10)).wrapping_mul(0x9e37_79b1) >> 7 & 7 {
+            0..3 => 0,
+            3..6 => state & 0x0f0f_0000_0000_0f0f,
+            _ => state,
+        };
+        out.extend_from_slice(&word.to_le_bytes());
+    }
+    out.truncate(length);
+    out
+}
