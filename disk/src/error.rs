@@ -114,6 +114,28 @@ pub enum WriteError {
         /// The image.
         url: String,
     },
+    /// The server cannot give a part of a file, and reading over what comes before costs too much.
+    #[error("{url} is needed in parts, and its server gives it only from the start")]
+    NoRanges {
+        /// The image.
+        url: String,
+    },
+    /// None of several URLs gave the image.
+    #[error("no mirror gave {url}: {}", joined(failures))]
+    NoMirror {
+        /// The image's first URL.
+        url: String,
+        /// Why each was left; each names its mirror.
+        failures: Vec<WriteError>,
+    },
+    /// A signature does not hold, or cannot be looked at.
+    #[error("the signature of {subject} does not hold: {reason}")]
+    BadSignature {
+        /// What is signed.
+        subject: String,
+        /// Why.
+        reason: String,
+    },
     /// The input ended early.
     #[error("{subject} ended early: {reason}")]
     Truncated {
@@ -243,11 +265,22 @@ pub enum WriteError {
     Internal(String),
 }
 
+fn joined(failures: &[WriteError]) -> String {
+    failures.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
 impl WriteError {
     /// The stable code.
     pub fn code(&self) -> ErrorCode {
         match self {
-            Self::Unreachable { .. } | Self::Status { .. } | Self::SourceChanged { .. } => ErrorCode::SourceUnreachable,
+            Self::Unreachable { .. } | Self::Status { .. } | Self::SourceChanged { .. } | Self::NoRanges { .. } => {
+                ErrorCode::SourceUnreachable
+            }
+            Self::NoMirror { failures, .. } => match failures.as_slice() {
+                [first, rest @ ..] if rest.iter().all(|other| other.code() == first.code()) => first.code(),
+                _ => ErrorCode::SourceUnreachable,
+            },
+            Self::BadSignature { .. } => ErrorCode::DigestMismatch,
             Self::Truncated { .. } => ErrorCode::Truncated,
             Self::DigestMismatch { .. } => ErrorCode::DigestMismatch,
             Self::BadFormat { .. } => ErrorCode::BadFormat,
@@ -273,7 +306,10 @@ impl WriteError {
             | Self::Truncated { .. }
             | Self::DigestMismatch { .. }
             | Self::Start { .. } => true,
+            Self::NoMirror { failures, .. } => failures.iter().any(Self::retryable),
             Self::Status { .. }
+            | Self::NoRanges { .. }
+            | Self::BadSignature { .. }
             | Self::BadFormat { .. }
             | Self::DiskTooSmall { .. }
             | Self::WrongSectorSize { .. }
@@ -300,8 +336,12 @@ impl WriteError {
             Self::Unreachable { url, .. }
             | Self::Status { url, .. }
             | Self::SourceChanged { url }
+            | Self::NoRanges { url }
+            | Self::NoMirror { url, .. }
             | Self::DigestMismatch { url, .. } => url,
-            Self::Truncated { subject, .. } | Self::BadFormat { subject, .. } => subject,
+            Self::Truncated { subject, .. } | Self::BadFormat { subject, .. } | Self::BadSignature { subject, .. } => {
+                subject
+            }
             Self::DiskTooSmall { device, .. }
             | Self::WrongSectorSize { device, .. }
             | Self::InUse { device, .. }
@@ -321,6 +361,13 @@ impl WriteError {
         match self {
             Self::Unreachable { .. } => "look whether the server is up and the machine's network reaches it",
             Self::Status { .. } => "mend the URL in the template, or put the file where it points",
+            Self::NoRanges { .. } => {
+                "put it on a server that answers Range requests, such as nginx, or use another format"
+            }
+            Self::NoMirror { .. } => "look at each mirror's reason; at least one must give the image",
+            Self::BadSignature { .. } => {
+                "fetch signature and key again from who signs, and state the key that signs now"
+            }
             Self::SourceChanged { .. } => "publish a new image under a new name",
             Self::Truncated { .. } => "upload the image again; the file on the server is cut short",
             Self::DigestMismatch { .. } => "state the digest that sha256sum prints for the file, or upload it again",

@@ -8,10 +8,9 @@ use crate::{
     BlockDevice, LogLevel, Observer, ReadAt, RealDevice, WriteError, WriteOutcome, WriteRequest,
     authorise::{Decision, authorise},
     blank, device_path, disk_at, holders_of,
-    http::HttpSource,
     image::Proof,
     pipeline::{Expectation, Order, install},
-    receipt,
+    receipt, source,
 };
 
 /// Writes an image to a disk, in the order that keeps it old, unbootable or verified-new at every instant.
@@ -74,7 +73,7 @@ pub fn write_image(request: &WriteRequest, observer: &dyn Observer) -> Result<Wr
             return Err(WriteError::Internal("this proof is not looked at yet".into()));
         }
     };
-    let mut source = HttpSource::new(request.image.name(), expectation != Expectation::Waived, observer)?;
+    let mut source = source::open(&request.image, expectation != Expectation::Waived, observer)?;
     let order = Order {
         device: &name,
         expectation,
@@ -86,7 +85,7 @@ pub fn write_image(request: &WriteRequest, observer: &dyn Observer) -> Result<Wr
             same_device(&device, request, &name)
         },
     };
-    let installed = install(&device, &mut source, &order, observer)?;
+    let installed = install(&device, &mut *source, &order, observer)?;
     Ok(WriteOutcome {
         receipt: installed.receipt,
         no_receipt: installed.no_receipt,

@@ -30,7 +30,7 @@ impl Random {
 }
 
 fn run(device: &Recorder, image: &[u8], digest_of: &[u8]) -> Result<landfall_disk::Installed, WriteError> {
-    let mut source = MemorySource { bytes: image.to_vec(), at: 0 };
+    let mut source = MemorySource::new(image.to_vec());
     let order = Order {
         device: "recorder",
         expectation: Expectation::Stored(digest(digest_of)),
@@ -258,7 +258,7 @@ fn a_lease_or_cancel_lost_at_any_step_stops_before_the_commit() {
             may_act: &may_act,
             same_disk: &|| Ok(()),
         };
-        let mut source = MemorySource { bytes: stored.clone(), at: 0 };
+        let mut source = MemorySource::new(stored.clone());
         let result = install(&device, &mut source, &order, &Unobserved);
         let disk = device.bytes.lock().unwrap().clone();
         if result.is_ok() {
@@ -286,7 +286,7 @@ fn another_disk_under_the_same_name_is_not_touched() {
         may_act: &|| Ok(()),
         same_disk: &|| Err(WriteError::DiskChanged { device: "recorder".into(), reason: "swapped".into() }),
     };
-    let error = install(&device, &mut MemorySource { bytes: image.clone(), at: 0 }, &order, &Unobserved).unwrap_err();
+    let error = install(&device, &mut MemorySource::new(image.clone()), &order, &Unobserved).unwrap_err();
     assert!(matches!(error, WriteError::DiskChanged { .. }));
     assert!(device.ops.lock().unwrap().is_empty());
 }

@@ -68,7 +68,7 @@ fn a_real_block_device_is_installed_at_both_sector_sizes() {
             may_act: &|| Ok(()),
             same_disk: &|| Ok(()),
         };
-        let installed = install(&real, &mut MemorySource { bytes: stored, at: 0 }, &order, &Unobserved).unwrap();
+        let installed = install(&real, &mut MemorySource::new(stored), &order, &Unobserved).unwrap();
         assert!(installed.receipt.is_some());
         let found = Findings::of(&real, sector).unwrap();
         assert!(found.uefi_boots() && found.primary.is_some() && found.backup.is_some());

@@ -21,6 +21,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use landfall_api::{Digest, DiskReceipt};
 
 pub use commit::{BackupPlaced, Committed, TablePlaced, Verified, place_backup, place_lba0, place_table};
+pub(crate) use hasher::Hasher;
 use stages::Stages;
 
 use crate::{

@@ -5,6 +5,7 @@
 use std::{
     collections::BTreeMap,
     io::{self, Cursor},
+    ops::Range,
     sync::{Mutex, atomic::AtomicBool},
 };
 
@@ -102,6 +103,13 @@ pub(crate) fn mark(image: &[u8], size_bytes: u64) -> DiskReceipt {
 pub(crate) struct MemorySource {
     pub(crate) bytes: Vec<u8>,
     pub(crate) at: usize,
+    pub(crate) end: u64,
+}
+
+impl MemorySource {
+    pub(crate) fn new(bytes: Vec<u8>) -> Self {
+        Self { bytes, at: 0, end: u64::MAX }
+    }
 }
 
 impl ImageSource for MemorySource {
@@ -109,13 +117,18 @@ impl ImageSource for MemorySource {
         "memory:image"
     }
     fn read(&mut self, buffer: &mut [u8], _: &AtomicBool) -> Result<usize, WriteError> {
-        let n = buffer.len().min(self.bytes.len() - self.at);
+        let end = usize::try_from(self.end).unwrap_or(usize::MAX).min(self.bytes.len());
+        let n = buffer.len().min(end.saturating_sub(self.at));
         buffer[..n].copy_from_slice(&self.bytes[self.at..self.at + n]);
         self.at += n;
         Ok(n)
     }
     fn total(&self) -> Option<u64> {
         Some(self.bytes.len() as u64)
+    }
+    fn seek(&mut self, range: Range<u64>, _: &AtomicBool) -> Result<(), WriteError> {
+        (self.at, self.end) = (usize::try_from(range.start).unwrap(), range.end);
+        Ok(())
     }
 }
 
