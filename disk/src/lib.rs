@@ -16,6 +16,7 @@ mod inuse;
 pub mod judge;
 mod list;
 mod pipeline;
+mod proof;
 mod receipt;
 mod request;
 mod select;
@@ -34,6 +35,7 @@ pub use pipeline::{
     BackupPlaced, Check, Committed, Expectation, Installed, Order, TablePlaced, Verified, install, place_backup,
     place_lba0, place_table,
 };
+pub use proof::{DetachedSignature, Resolved, SignatureVerifier, resolve as resolve_proof};
 pub use receipt::{PLACE as RECEIPT_PLACE, read_mark, read_receipt, scan_receipts};
 pub use request::{CancelFlag, LeaseGuard, LogLevel, Observer, ReceiptIntent, Unobserved, WriteOutcome, WriteRequest};
 pub use select::Disk;

@@ -8,8 +8,8 @@ use crate::{
     BlockDevice, LogLevel, Observer, ReadAt, RealDevice, WriteError, WriteOutcome, WriteRequest,
     authorise::{Decision, authorise},
     blank, device_path, disk_at, holders_of,
-    image::Proof,
     pipeline::{Expectation, Order, install},
+    proof::{self, Resolved},
     receipt, source,
 };
 
@@ -65,11 +65,11 @@ pub fn write_image(request: &WriteRequest, observer: &dyn Observer) -> Result<Wr
     }
     let direct = if device.is_direct() { "past" } else { "through" };
     observer.log(LogLevel::Info, &format!("writing {} to {name}, {direct} the page cache", request.image.name()));
-    let expectation = match &request.image.proof {
-        Proof::Stored(digest) => Expectation::Stored(*digest),
-        Proof::Raw(digest) => Expectation::Raw(*digest),
-        Proof::Waived => Expectation::Waived,
-        Proof::Sums { .. } | Proof::Signed(_) | Proof::Index { .. } => {
+    let expectation = match proof::resolve(&request.image, observer, request.cancel.flag())? {
+        Resolved::Stored(digest) => Expectation::Stored(digest),
+        Resolved::Raw(digest) => Expectation::Raw(digest),
+        Resolved::Waived => Expectation::Waived,
+        Resolved::Signed(_) | Resolved::Index { .. } => {
             return Err(WriteError::Internal("this proof is not looked at yet".into()));
         }
     };
