@@ -4,6 +4,8 @@ use std::{io, path::PathBuf};
 
 use landfall_api::{Digest, ErrorCode, Problem, SelectorError};
 
+use crate::IndexError;
+
 /// Reading about or from a disk failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
@@ -114,6 +116,28 @@ pub enum WriteError {
         /// The image.
         url: String,
     },
+    /// The server cannot give a part of a file, and reading over what comes before costs too much.
+    #[error("{url} is needed in parts, and its server gives it only from the start")]
+    NoRanges {
+        /// The image.
+        url: String,
+    },
+    /// None of several URLs gave the image.
+    #[error("no mirror gave {url}: {}", joined(failures))]
+    NoMirror {
+        /// The image's first URL.
+        url: String,
+        /// Why each was left; each names its mirror.
+        failures: Vec<WriteError>,
+    },
+    /// A signature does not hold, or cannot be looked at.
+    #[error("the signature of {subject} does not hold: {reason}")]
+    BadSignature {
+        /// What is signed.
+        subject: String,
+        /// Why.
+        reason: String,
+    },
     /// The input ended early.
     #[error("{subject} ended early: {reason}")]
     Truncated {
@@ -141,6 +165,14 @@ pub enum WriteError {
         offset: u64,
         /// How many.
         length: u64,
+    },
+    /// The index cannot be used.
+    #[error("{url} is not a usable index: {source}")]
+    BadIndex {
+        /// The index.
+        url: String,
+        /// Why.
+        source: IndexError,
     },
     /// Not an image this version can write.
     #[error("{subject} is not a usable image: {reason}")]
@@ -271,14 +303,25 @@ pub enum WriteError {
     Internal(String),
 }
 
+fn joined(failures: &[WriteError]) -> String {
+    failures.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
 impl WriteError {
     /// The stable code.
     pub fn code(&self) -> ErrorCode {
         match self {
-            Self::Unreachable { .. } | Self::Status { .. } | Self::SourceChanged { .. } => ErrorCode::SourceUnreachable,
+            Self::Unreachable { .. } | Self::Status { .. } | Self::SourceChanged { .. } | Self::NoRanges { .. } => {
+                ErrorCode::SourceUnreachable
+            }
+            Self::NoMirror { failures, .. } => match failures.as_slice() {
+                [first, rest @ ..] if rest.iter().all(|other| other.code() == first.code()) => first.code(),
+                _ => ErrorCode::SourceUnreachable,
+            },
+            Self::BadSignature { .. } => ErrorCode::DigestMismatch,
             Self::Truncated { .. } => ErrorCode::Truncated,
             Self::DigestMismatch { .. } | Self::ChunkMismatch { .. } => ErrorCode::DigestMismatch,
-            Self::BadFormat { .. } => ErrorCode::BadFormat,
+            Self::BadFormat { .. } | Self::BadIndex { .. } => ErrorCode::BadFormat,
             Self::DiskTooSmall { .. } => ErrorCode::DiskTooSmall,
             Self::WrongSectorSize { .. } => ErrorCode::WrongSectorSize,
             Self::InUse { .. } => ErrorCode::DiskInUse,
@@ -305,8 +348,12 @@ impl WriteError {
             | Self::DigestMismatch { .. }
             | Self::ChunkMismatch { .. }
             | Self::Start { .. } => true,
+            Self::NoMirror { failures, .. } => failures.iter().any(Self::retryable),
             Self::Status { .. }
+            | Self::NoRanges { .. }
+            | Self::BadSignature { .. }
             | Self::BadFormat { .. }
+            | Self::BadIndex { .. }
             | Self::DiskTooSmall { .. }
             | Self::WrongSectorSize { .. }
             | Self::InUse { .. }
@@ -334,9 +381,14 @@ impl WriteError {
             Self::Unreachable { url, .. }
             | Self::Status { url, .. }
             | Self::SourceChanged { url }
+            | Self::NoRanges { url }
+            | Self::NoMirror { url, .. }
             | Self::DigestMismatch { url, .. }
-            | Self::ChunkMismatch { url, .. } => url,
-            Self::Truncated { subject, .. } | Self::BadFormat { subject, .. } => subject,
+            | Self::ChunkMismatch { url, .. }
+            | Self::BadIndex { url, .. } => url,
+            Self::Truncated { subject, .. } | Self::BadFormat { subject, .. } | Self::BadSignature { subject, .. } => {
+                subject
+            }
             Self::DiskTooSmall { device, .. }
             | Self::WrongSectorSize { device, .. }
             | Self::InUse { device, .. }
@@ -358,10 +410,18 @@ impl WriteError {
         match self {
             Self::Unreachable { .. } => "look whether the server is up and the machine's network reaches it",
             Self::Status { .. } => "mend the URL in the template, or put the file where it points",
+            Self::NoRanges { .. } => {
+                "put it on a server that answers Range requests, such as nginx, or use another format"
+            }
+            Self::NoMirror { .. } => "look at each mirror's reason; at least one must give the image",
+            Self::BadSignature { .. } => {
+                "fetch signature and key again from who signs, and state the key that signs now"
+            }
             Self::SourceChanged { .. } => "publish a new image under a new name",
             Self::Truncated { .. } => "upload the image again; the file on the server is cut short",
             Self::DigestMismatch { .. } => "state the digest that sha256sum prints for the file, or upload it again",
             Self::ChunkMismatch { .. } => "upload image and index again, both from one run of landfall-image pack",
+            Self::BadIndex { .. } => "give the index that landfall-image pack or bmaptool create made of this image",
             Self::BadFormat { .. } => "give a raw or zstd disk image whose partition table is whole",
             Self::DiskTooSmall { .. } => "choose a larger disk, or make the image smaller",
             Self::WrongSectorSize { .. } => "build the image for the disk's sector size",

@@ -11,13 +11,13 @@ mod decode;
 mod device;
 mod error;
 mod gpt;
-mod http;
 mod image;
 mod index;
 mod inuse;
 pub mod judge;
 mod list;
 mod pipeline;
+mod proof;
 mod receipt;
 mod request;
 mod select;
@@ -30,7 +30,6 @@ pub use blank::what_is_there;
 pub use device::{BlockDevice, ReadAt, RealDevice};
 pub use error::{Candidate, DiskError, SelectError, WriteError};
 pub use gpt::{Entry, Header, KeptPartition, RECEIPT_TYPE, Table, TableError, find_kept};
-pub use http::HttpSource;
 pub use image::{Access, Authorization, Format, Image, Proof, Signature, UnknownFormat};
 pub use index::{
     Chunk, ChunkKind, Frame, Index, IndexError, MAX_CHUNK_BYTES, MAX_CHUNKS, MAX_INDEX_BYTES, MIN_CHUNK_BYTES,
@@ -42,8 +41,9 @@ pub use pipeline::{
     BackupPlaced, Check, Committed, Expectation, Installed, Order, TablePlaced, Verified, install, place_backup,
     place_lba0, place_table,
 };
+pub use proof::{DetachedSignature, Resolved, SignatureVerifier, resolve as resolve_proof};
 pub use receipt::{PLACE as RECEIPT_PLACE, read_mark, read_receipt, scan_receipts};
 pub use request::{CancelFlag, LeaseGuard, LogLevel, Observer, ReceiptIntent, Unobserved, WriteOutcome, WriteRequest};
 pub use select::Disk;
-pub use source::ImageSource;
+pub use source::{ImageSource, open as open_source};
 pub use write::write_image;

@@ -67,6 +67,10 @@ impl CancelFlag {
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Release);
     }
+    /// For what asks by itself.
+    pub(crate) fn flag(&self) -> &AtomicBool {
+        &self.0
+    }
     /// Whether it is set.
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Acquire)

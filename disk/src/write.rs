@@ -2,16 +2,15 @@
 
 use std::{io, path::Path, time::Instant};
 
-use landfall_api::{DiskReceipt, Receipt, ReceiptState};
+use landfall_api::{Digest, DiskReceipt, Receipt, ReceiptState};
 
 use crate::{
-    BlockDevice, LogLevel, Observer, ReadAt, RealDevice, WriteError, WriteOutcome, WriteRequest,
+    BlockDevice, Image, Index, LogLevel, Observer, Proof, ReadAt, RealDevice, WriteError, WriteOutcome, WriteRequest,
     authorise::{Decision, authorise},
     blank, device_path, disk_at, holders_of,
-    http::HttpSource,
-    image::Proof,
     pipeline::{Expectation, Order, install},
-    receipt,
+    proof::{self, Resolved},
+    receipt, source,
 };
 
 /// Writes an image to a disk, in the order that keeps it old, unbootable or verified-new at every instant.
@@ -49,7 +48,11 @@ pub fn write_image(request: &WriteRequest, observer: &dyn Observer) -> Result<Wr
     let found = receipt::read_mark(&device).map_err(io("read the receipt of"))?;
     let found = found.filter(|mark| known_here(mark, request, &name, observer));
     let content = blank::what_is_there(&device).map_err(io("look at the content of"))?;
-    match authorise(request, found.as_ref(), content.as_deref(), request.image.proof.digest())? {
+    // Being told to end shows in many ways; what is told is that.
+    let told = |error| may_act().err().unwrap_or(error);
+    let proof = proof::resolve(&request.image, observer, request.cancel.flag()).map_err(told)?;
+    let image_digest = request.image.proof.digest().or_else(|| proof.digest());
+    match authorise(request, found.as_ref(), content.as_deref(), image_digest)? {
         Decision::Write => {}
         Decision::AlreadyDone => {
             observer.log(LogLevel::Info, &format!("{name} already carries this very install; nothing is written"));
@@ -68,22 +71,27 @@ pub fn write_image(request: &WriteRequest, observer: &dyn Observer) -> Result<Wr
     }
     let direct = if device.is_direct() { "past" } else { "through" };
     observer.log(LogLevel::Info, &format!("writing {} to {name}, {direct} the page cache", request.image.name()));
-    let expectation = match &request.image.proof {
-        Proof::Stored(digest) => Expectation::Stored(*digest),
-        Proof::Raw(digest) => Expectation::Raw(*digest),
-        Proof::Waived => Expectation::Waived,
-        Proof::Sums { .. } | Proof::Signed(_) | Proof::Index { .. } => {
-            return Err(WriteError::Internal("this proof is not looked at yet".into()));
-        }
+    let index = match &proof {
+        Resolved::Index { bytes, .. } => Some(parse_index(&request.image, bytes)?),
+        _ => None,
     };
-    let mut source = HttpSource::new(request.image.name(), !matches!(expectation, Expectation::Waived), observer)?;
+    let expectation = match (&proof, &index) {
+        (Resolved::Stored(digest), _) => Expectation::Stored(*digest),
+        (Resolved::Raw(digest), _) => Expectation::Raw(*digest),
+        (Resolved::Signed(signature), _) => Expectation::Signed(signature),
+        (Resolved::Index { .. }, Some(index)) => Expectation::Index(index),
+        (Resolved::Index { .. }, None) => return Err(WriteError::Internal("the index was lost".into())),
+        (Resolved::Waived, _) => Expectation::Waived,
+    };
+    let guarded = !matches!(expectation, Expectation::Waived);
+    let mut source = source::open(&request.image, guarded, observer)?;
     // Whoever began this very image here left parts of it; and after a finished install of another version much is alike.
     let compare = found.is_some();
     let order = Order {
         device: &name,
         expectation,
         format: request.image.format,
-        mark: mark_of(request),
+        mark: mark_of(request, image_digest),
         keep: &request.keep,
         compare,
         read_back: request.read_back,
@@ -93,7 +101,7 @@ pub fn write_image(request: &WriteRequest, observer: &dyn Observer) -> Result<Wr
             same_device(&device, request, &name)
         },
     };
-    let installed = install(&device, &mut source, &order, observer)?;
+    let installed = install(&device, &mut *source, &order, observer)?;
     Ok(WriteOutcome {
         receipt: installed.receipt,
         no_receipt: installed.no_receipt,
@@ -107,6 +115,13 @@ pub fn write_image(request: &WriteRequest, observer: &dyn Observer) -> Result<Wr
     })
 }
 
+fn parse_index(image: &Image, bytes: &[u8]) -> Result<Index, WriteError> {
+    let Proof::Index { url, .. } = &image.proof else {
+        return Err(WriteError::Internal("an index came from nowhere".into()));
+    };
+    Index::parse(bytes).map_err(|error| WriteError::BadIndex { url: url.clone(), source: error })
+}
+
 /// A receipt that was copied here with a clone of another disk says nothing about this one; it still makes the disk "not
 /// blank", and a person decides.
 fn known_here(mark: &DiskReceipt, request: &WriteRequest, name: &str, observer: &dyn Observer) -> bool {
@@ -118,7 +133,7 @@ fn known_here(mark: &DiskReceipt, request: &WriteRequest, name: &str, observer: 
     own
 }
 
-fn mark_of(request: &WriteRequest) -> DiskReceipt {
+fn mark_of(request: &WriteRequest, image_digest: Option<Digest>) -> DiskReceipt {
     let intent = &request.receipt;
     DiskReceipt {
         disk: request.disk.id.clone(),
@@ -128,7 +143,7 @@ fn mark_of(request: &WriteRequest) -> DiskReceipt {
             workflow_name: intent.workflow_name.clone(),
             generation: intent.generation,
             action_index: intent.action_index,
-            image_digest: request.image.proof.digest(),
+            image_digest,
             state: ReceiptState::Intent,
             written_at: jiff::Timestamp::now(),
         },

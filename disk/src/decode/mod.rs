@@ -24,21 +24,6 @@ use crate::{Format, WriteError};
 /// and a machine that netboots may have no more than 512 MiB.
 pub(crate) const WINDOW_MAX: u64 = 128 << 20;
 
-/// What a decoder may do.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
-    /// Pieces must come in the order of the raw image.
-    pub ordered: bool,
-    /// Most threads that decode at the same time.
-    pub threads: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { ordered: false, threads: 2 }
-    }
-}
-
 /// Stored bytes, pulled in order.
 pub(crate) trait Input {
     /// The next bytes that were not consumed; empty only at the end.

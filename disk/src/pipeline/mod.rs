@@ -27,11 +27,12 @@ use std::{
 
 use body::Body;
 pub use commit::{BackupPlaced, Committed, TablePlaced, Verified, place_backup, place_lba0, place_table};
-use crossbeam_channel::{Receiver, RecvTimeoutError};
+use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+pub(crate) use hasher::Hasher;
 use indexed::Indexed;
 use landfall_api::{Digest, DiskReceipt};
 use meter::Meter;
-use stages::{Evidence, Stages};
+use stages::{Evidence, Opened, Stages};
 use writers::{Manner, Tally, Writers};
 use zeroes::Zeroes;
 
@@ -41,6 +42,7 @@ use crate::{
     decode::Decoded,
     gpt::{Captured, HEAD, Kept, Layout, Old},
     index::{Index, StoredAs},
+    proof::DetachedSignature,
     source::ImageSource,
 };
 
@@ -60,6 +62,8 @@ pub enum Expectation<'a> {
     Stored(Digest),
     /// Digest of the raw bytes.
     Raw(Digest),
+    /// A signature of the stored bytes.
+    Signed(&'a DetachedSignature),
     /// Digests of every chunk, from an index that was itself proven.
     Index(&'a Index),
     /// Nothing: the request says, spelled out, that nothing proves the image.
@@ -134,7 +138,9 @@ pub fn install(
         // Whatever way the closure is left, the stages must not go on fetching.
         let _stop = StopOnDrop(&stop);
         meter.stage("fetch");
-        let stages = Stages::start(scope, source, &image, order.expectation, order.format, &blocks, &stop, &meter)?;
+        let wanted = order.format;
+        let opened = watched(order.may_act, &stop, || Opened::look(source, wanted, &image, &stop, &meter))?;
+        let stages = Stages::start(scope, opened, source, &image, order.expectation, &blocks, &stop, &meter)?;
         let head = match next(&stages.pieces, order.may_act)? {
             Some(Decoded::Block { offset: 0, bytes }) => bytes,
             Some(_) => return Err(WriteError::Internal("the image's start did not come first".into())),
@@ -170,7 +176,7 @@ fn install_indexed(
     let image = source.name().to_owned();
     let indexed = Indexed { index, image: &image, meter: &meter, stop: &stop };
     meter.stage("fetch");
-    let head = indexed.head(source)?;
+    let head = watched(order.may_act, &stop, || indexed.head(source))?;
     let job = Job { device, order, observer, meter: &meter, image: &image };
     let layout = job.destroy(head.data())?;
     let wanted = indexed.wanted(device, order.device, &layout, order.compare, order.may_act)?;
@@ -286,6 +292,30 @@ fn next(pieces: &Pieces, may_act: Check<'_>) -> Result<Option<Decoded>, WriteErr
             Err(RecvTimeoutError::Disconnected) => return Ok(None),
         }
     }
+}
+
+/// Runs something that may wait long, on a thread of its own, asking meanwhile whether we may still act.
+fn watched<T: Send>(
+    may_act: Check<'_>,
+    stop: &AtomicBool,
+    run: impl FnOnce() -> Result<T, WriteError> + Send,
+) -> Result<T, WriteError> {
+    thread::scope(|scope| {
+        let (done, told) = bounded(1);
+        scope.spawn(move || {
+            // Whoever asked waits for it below.
+            let _ = done.send(run());
+        });
+        loop {
+            match told.recv_timeout(TICK) {
+                Ok(result) => return result,
+                Err(RecvTimeoutError::Timeout) => may_act().inspect_err(|_| stop.store(true, Ordering::Release))?,
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(WriteError::Internal("looking at the image ended without a word".into()));
+                }
+            }
+        }
+    })
 }
 
 /// Names what was tried on the device.

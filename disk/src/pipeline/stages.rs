@@ -13,7 +13,8 @@ use super::{blocks::Blocks, hasher::Hasher, meter::Meter};
 use crate::{
     Expectation, Format, WriteError,
     buffer::{Buffer, Pool},
-    decode::{DecodeError, Decoded, Input, Limits, Sink, decode, format_of},
+    decode::{DecodeError, Decoded, Input, Limits, Sink, decode, format_of, qcow2},
+    proof::SignatureVerifier,
     source::ImageSource,
 };
 
@@ -30,13 +31,15 @@ enum Stored {
 }
 
 /// What is known of the stored bytes at their end.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Drained {
     stored: u64,
     /// How many the server had announced.
     announced: Option<u64>,
     /// Set by the hash stage.
     digest: Option<Digest>,
+    /// Likewise: whether the signature holds, and why not.
+    signed: Option<Result<(), String>>,
 }
 
 type Queue<T> = Sender<Result<T, WriteError>>;
@@ -52,12 +55,13 @@ pub(crate) struct Evidence {
     raw_digest: Option<Digest>,
     /// Every chunk was compared with its digest.
     chunks: bool,
+    signed: Option<Result<(), String>>,
 }
 
 impl Evidence {
     /// Every chunk of an index was proven by itself.
     pub(super) fn by_chunks(raw: u64) -> Self {
-        Self { stored: 0, announced: None, digest: None, raw, raw_digest: None, chunks: true }
+        Self { stored: 0, announced: None, digest: None, raw, raw_digest: None, chunks: true, signed: None }
     }
     pub(super) fn raw_bytes(&self) -> u64 {
         self.raw
@@ -75,6 +79,10 @@ impl Evidence {
         let (expected, found) = match expectation {
             Expectation::Stored(expected) => (expected, self.digest),
             Expectation::Raw(expected) => (expected, self.raw_digest),
+            Expectation::Signed(_) => {
+                let held = self.signed.clone().unwrap_or_else(|| Err("nobody looked at it".into()));
+                return held.map_err(|reason| WriteError::BadSignature { subject: image.into(), reason });
+            }
             Expectation::Index(_) if self.chunks => return Ok(()),
             Expectation::Index(_) => {
                 return Err(WriteError::Internal("the image was not compared with its index".into()));
@@ -85,6 +93,60 @@ impl Evidence {
             Some(actual) if actual == expected => Ok(()),
             Some(actual) => Err(WriteError::DigestMismatch { url: image.into(), expected, actual }),
             None => Err(WriteError::Internal("the image was not hashed".into())),
+        }
+    }
+}
+
+/// What the first bytes told: how the rest is to be decoded.
+pub(super) struct Opened {
+    start: Buffer,
+    recipe: Recipe,
+}
+
+enum Recipe {
+    /// From one end to the other.
+    Linear(Format),
+    /// By tables that were read first.
+    Qcow2(Box<qcow2::Plan>),
+}
+
+impl Opened {
+    /// Looks at the first bytes; of formats that need it, at the tables too.
+    pub(super) fn look(
+        source: &mut dyn ImageSource,
+        wanted: Option<Format>,
+        image: &str,
+        stop: &AtomicBool,
+        meter: &Meter<'_>,
+    ) -> Result<Self, WriteError> {
+        let bad = |reason| WriteError::BadFormat { subject: image.into(), reason };
+        let pool = Pool::new(STORED);
+        let mut start = fill(source, &pool, stop, meter)?;
+        let format = agreed_format(start.data(), wanted, source.claimed_format()).map_err(bad)?;
+        let recipe = if format == Format::Qcow2 {
+            let plan = qcow2::Plan::read(source, stop).map_err(|error| match error {
+                DecodeError::Bad(reason) => bad(reason),
+                DecodeError::Unfinished(reason) => WriteError::Truncated { subject: image.into(), reason },
+                DecodeError::Input(error) => error,
+                DecodeError::Abandoned => WriteError::Internal("nobody took the tables".into()),
+            })?;
+            meter.expect_raw(plan.raw_bytes());
+            source.seek(0..u64::MAX, stop)?;
+            // What was looked at is read once more, so that all of the file passes in order.
+            start.len = 0;
+            Recipe::Qcow2(Box::new(plan))
+        } else {
+            Recipe::Linear(format)
+        };
+        Ok(Self { start, recipe })
+    }
+}
+
+impl Recipe {
+    fn decode(&self, input: &mut dyn Input, sink: &mut Sink, limits: Limits) -> Result<(), DecodeError> {
+        match self {
+            Self::Linear(format) => decode(*format, input, sink, limits),
+            Self::Qcow2(plan) => plan.decode(input, sink, limits).and_then(|()| sink.flush()),
         }
     }
 }
@@ -103,13 +165,13 @@ impl Stages {
         self.evidence.recv().map_err(|_| WriteError::Internal("a stage of the pipeline ended without a word".into()))
     }
 
-    /// Looks at the first bytes, on the calling thread, and starts the rest.
+    /// Starts the threads.
     pub(super) fn start<'scope>(
         scope: &'scope Scope<'scope, '_>,
+        opened: Opened,
         source: &'scope mut dyn ImageSource,
         image: &'scope str,
         expectation: Expectation<'scope>,
-        wanted: Option<Format>,
         blocks: &Arc<Pool>,
         stop: &'scope AtomicBool,
         meter: &'scope Meter<'_>,
@@ -120,9 +182,7 @@ impl Stages {
             _ => None,
         };
         let stored = Arc::new(Pool::new(STORED));
-        let start = fill(source, &stored, stop, meter)?;
-        let format = agreed_format(start.data(), wanted)
-            .map_err(|reason| WriteError::BadFormat { subject: name.clone(), reason })?;
+        let Opened { start, recipe } = opened;
         let (fetched_in, fetched) = bounded(DEPTH);
         let (hashed_in, hashed) = bounded(DEPTH);
         let (decoded_in, decoded) = bounded(DEPTH);
@@ -134,18 +194,24 @@ impl Stages {
         let pool = Arc::clone(&stored);
         spawn("fetch", Box::new(move || fetch(source, start, &pool, &fetched_in, stop, meter)))?;
         let hasher = digest.as_ref().map(Hasher::like);
-        spawn("hash", Box::new(move || hash(&fetched, &hashed_in, hasher)))?;
+        let signature = match expectation {
+            Expectation::Signed(signature) => Some(signature.verifier()),
+            _ => None,
+        };
+        spawn("hash", Box::new(move || hash(&fetched, &hashed_in, hasher, signature)))?;
         let pool = Arc::clone(blocks);
         let ordered = matches!(expectation, Expectation::Raw(_) | Expectation::Index(_));
         let decoding = move || {
             let sink = Sink::new(pool, decoded_in);
-            Decoding { stored, image: name, format, digest, ordered }.run(hashed, sink, &told);
+            Decoding { stored, image: name, recipe, digest, ordered }.run(hashed, sink, &told);
         };
         spawn("decode", Box::new(decoding))?;
         let check = match expectation {
             Expectation::Raw(digest) => RawCheck::Whole { hasher: Hasher::like(&digest), next: 0 },
             Expectation::Index(index) => RawCheck::Blocks(Blocks::new(index, image)),
-            Expectation::Stored(_) | Expectation::Waived => return Ok(Self { pieces: decoded, evidence }),
+            Expectation::Stored(_) | Expectation::Signed(_) | Expectation::Waived => {
+                return Ok(Self { pieces: decoded, evidence });
+            }
         };
         let (pieces_in, pieces) = bounded(DEPTH);
         let (told, checked) = bounded(1);
@@ -155,10 +221,14 @@ impl Stages {
     }
 }
 
-fn agreed_format(start: &[u8], wanted: Option<Format>) -> Result<Format, String> {
+fn agreed_format(start: &[u8], wanted: Option<Format>, claimed: Option<Format>) -> Result<Format, String> {
     let found = format_of(start)?;
-    match wanted.filter(|wanted| *wanted != found) {
-        Some(wanted) => Err(format!("it is said to be {wanted} and its content is {found}")),
+    let differs = |said: &Format| *said != found;
+    if let Some(wanted) = wanted.filter(differs) {
+        return Err(format!("it is said to be {wanted} and its content is {found}"));
+    }
+    match claimed.filter(differs) {
+        Some(claimed) => Err(format!("its server says that it is {claimed} and its content is {found}")),
         None => Ok(found),
     }
 }
@@ -187,7 +257,7 @@ fn fetch(
     meter: &Meter<'_>,
 ) {
     let mut stored = 0;
-    let mut next = Ok(start);
+    let (mut first, mut next) = (true, Ok(start));
     loop {
         let block = match next {
             Ok(block) => block,
@@ -198,30 +268,46 @@ fn fetch(
             }
         };
         stored += block.len as u64;
-        let ended = !block.is_full();
+        // An empty first buffer is one that was read elsewhere.
+        let ended = !block.is_full() && !(first && block.len == 0);
+        first = false;
         if out.send(Ok(Stored::Block(block))).is_err() {
             return;
         }
         if ended {
             // As above.
-            let _ = out.send(Ok(Stored::Drained(Drained { stored, announced: source.total(), digest: None })));
+            let _ = out.send(Ok(Stored::Drained(Drained {
+                stored,
+                announced: source.total(),
+                digest: None,
+                signed: None,
+            })));
             return;
         }
         next = fill(source, pool, stop, meter);
     }
 }
 
-fn hash(input: &Source<Stored>, out: &Queue<Stored>, mut hasher: Option<Hasher>) {
+fn hash(
+    input: &Source<Stored>,
+    out: &Queue<Stored>,
+    mut hasher: Option<Hasher>,
+    mut signature: Option<Box<dyn SignatureVerifier + '_>>,
+) {
     for item in input {
         let item = match item {
             Ok(Stored::Block(block)) => {
                 if let Some(hasher) = &mut hasher {
                     hasher.update(block.data());
                 }
+                if let Some(signature) = &mut signature {
+                    signature.update(block.data());
+                }
                 Ok(Stored::Block(block))
             }
             Ok(Stored::Drained(drained)) => {
-                Ok(Stored::Drained(Drained { digest: hasher.take().map(Hasher::finish), ..drained }))
+                let signed = signature.take().map(SignatureVerifier::finish);
+                Ok(Stored::Drained(Drained { digest: hasher.take().map(Hasher::finish), signed, ..drained }))
             }
             Err(error) => Err(error),
         };
@@ -303,7 +389,7 @@ fn check_raw(
 struct Decoding {
     stored: Arc<Pool>,
     image: String,
-    format: Format,
+    recipe: Recipe,
     /// Digest of the stored bytes, where it is known.
     digest: Option<Digest>,
     /// Raw bytes are looked at as they pass.
@@ -342,7 +428,7 @@ impl Decoding {
     fn run(self, queue: Source<Stored>, mut sink: Sink, told: &Sender<Evidence>) {
         let mut input = Hashed { queue, pool: Arc::clone(&self.stored), block: None, at: 0, drained: None };
         let limits = Limits { ordered: self.ordered, ..Limits::default() };
-        let error = match decode(self.format, &mut input, &mut sink, limits) {
+        let error = match self.recipe.decode(&mut input, &mut sink, limits) {
             Ok(()) => match Self::finish(&mut input, &sink) {
                 Ok(evidence) => {
                     // A writer that has left needs no evidence.
@@ -366,9 +452,9 @@ impl Decoding {
             Err(DecodeError::Input(error)) => return Err(error),
             Err(_) => false,
         };
-        match input.drained {
-            Some(Drained { stored, announced, digest }) if at_end => {
-                Ok(Evidence { stored, announced, digest, raw: sink.end(), raw_digest: None, chunks: false })
+        match input.drained.take() {
+            Some(Drained { stored, announced, digest, signed }) if at_end => {
+                Ok(Evidence { stored, announced, digest, raw: sink.end(), raw_digest: None, chunks: false, signed })
             }
             _ => Err(WriteError::Internal("a decoder ended before its input".into())),
         }
@@ -387,7 +473,7 @@ impl Decoding {
                 Err(_) => return bad,
             }
         }
-        match input.drained.and_then(|drained| drained.digest) {
+        match input.drained.take().and_then(|drained| drained.digest) {
             Some(actual) if actual != expected => WriteError::DigestMismatch { url: self.image, expected, actual },
             _ => bad,
         }

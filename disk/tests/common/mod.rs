@@ -9,6 +9,7 @@ pub(crate) mod tools;
 use std::{
     collections::BTreeMap,
     io::{self, Cursor},
+    ops::Range,
     sync::{Mutex, atomic::AtomicBool},
 };
 
@@ -136,7 +137,7 @@ impl ImageSource for MemorySource {
         self.read += n as u64;
         Ok(n)
     }
-    fn seek(&mut self, range: std::ops::Range<u64>, _: &AtomicBool) -> Result<(), WriteError> {
+    fn seek(&mut self, range: Range<u64>, _: &AtomicBool) -> Result<(), WriteError> {
         let place = |offset: u64| usize::try_from(offset).map_or(self.bytes.len(), |at| at.min(self.bytes.len()));
         (self.at, self.end) = (place(range.start), place(range.end));
         Ok(())

@@ -1,0 +1,158 @@
+//! A layer of an artefact in an OCI registry as a source: the manifest names it by its digest, the blob is plain HTTP.
+//!
+//! Written out rather than taken from the `oci-client` crate: that brings a second TLS library (aws-lc, which wants
+//! cmake), a resolver over `getaddrinfo` and 150 crates into a static agent, for two GET requests and a token.
+
+mod manifest;
+mod reference;
+
+use std::{
+    ops::Range,
+    sync::{Arc, atomic::AtomicBool},
+};
+
+use landfall_api::Digest;
+use reqwest::Url;
+
+use super::{
+    ImageSource, connector,
+    http::{Connector, HttpSource, Login, Patience, format_of_type},
+    whole,
+};
+use crate::{Access, Format, Observer, WriteError, pipeline::Hasher};
+use manifest::Layer;
+pub(crate) use reference::Reference;
+use reference::Version;
+
+/// The largest manifest there may be, bytes: what the distribution specification makes registries take.
+const MANIFEST_MAX: u64 = 4 << 20;
+/// What we read: OCI's and Docker's manifest of one image, and their lists, which are told apart by what is in them.
+const ACCEPT: &str = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json, \
+    application/vnd.docker.distribution.manifest.v2+json, application/vnd.docker.distribution.manifest.list.v2+json";
+
+/// One layer; the manifest is fetched with the first read.
+pub(super) struct OciSource<'a> {
+    name: String,
+    reference: Reference,
+    connector: Arc<Connector>,
+    digest_guards: bool,
+    patience: Patience,
+    observer: &'a dyn Observer,
+    layer: Option<(Layer, HttpSource<'a>)>,
+}
+
+impl<'a> OciSource<'a> {
+    pub(super) fn new(
+        connector: Arc<Connector>,
+        reference: Reference,
+        digest_guards: bool,
+        patience: Patience,
+        observer: &'a dyn Observer,
+    ) -> Self {
+        Self { name: reference.to_string(), reference, connector, digest_guards, patience, observer, layer: None }
+    }
+
+    fn blob(&mut self, stop: &AtomicBool) -> Result<&mut HttpSource<'a>, WriteError> {
+        let (_, source) = match self.layer.take() {
+            Some(known) => self.layer.insert(known),
+            None => {
+                let login = Arc::new(Login::new(&self.reference.registry));
+                let layer = layer_of(&self.reference, &self.connector, &login, &self.patience, self.observer, stop)?;
+                let url = blob_url(&self.reference, &layer.digest)?;
+                let (connector, patience) = (Arc::clone(&self.connector), self.patience.clone());
+                let source = HttpSource::new(connector, url, self.digest_guards, patience, self.observer);
+                self.layer.insert((layer, source.of_registry(login, None)))
+            }
+        };
+        Ok(source)
+    }
+}
+
+impl ImageSource for OciSource<'_> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn read(&mut self, buffer: &mut [u8], stop: &AtomicBool) -> Result<usize, WriteError> {
+        let n = self.blob(stop)?.read(buffer, stop)?;
+        match &self.layer {
+            Some((layer, source)) if source.total().is_some_and(|total| total != layer.size) => {
+                let (said, total) = (layer.size, source.total().unwrap_or_default());
+                let reason = format!("its manifest says {said} bytes and the registry has {total}");
+                Err(WriteError::BadFormat { subject: self.name.clone(), reason })
+            }
+            _ => Ok(n),
+        }
+    }
+
+    fn total(&self) -> Option<u64> {
+        self.layer.as_ref().map(|(layer, _)| layer.size)
+    }
+
+    fn seek(&mut self, range: Range<u64>, stop: &AtomicBool) -> Result<(), WriteError> {
+        self.blob(stop)?.seek(range, stop)
+    }
+
+    /// By the layer's media type; registries give every blob as `application/octet-stream`.
+    fn claimed_format(&self) -> Option<Format> {
+        format_of_type(&self.layer.as_ref()?.0.media_type)
+    }
+}
+
+/// Digest of the layer's bytes, as the manifest has it: with a pinned reference it proves them.
+///
+/// # Errors
+/// As for a read of the image.
+pub(crate) fn proven_layer(
+    reference: &Reference,
+    access: &Access,
+    observer: &dyn Observer,
+    stop: &AtomicBool,
+) -> Result<Digest, WriteError> {
+    let connector = connector(&[super::Locator::Oci(reference.clone())], access, observer)?;
+    let login = Arc::new(Login::new(&reference.registry));
+    Ok(layer_of(reference, &connector, &login, &Patience::alone(), observer, stop)?.digest)
+}
+
+fn layer_of(
+    reference: &Reference,
+    connector: &Arc<Connector>,
+    login: &Arc<Login>,
+    patience: &Patience,
+    observer: &dyn Observer,
+    stop: &AtomicBool,
+) -> Result<Layer, WriteError> {
+    let bad = |reason: String| WriteError::BadFormat { subject: reference.to_string(), reason };
+    let fetch = |version: &Version| -> Result<Vec<u8>, WriteError> {
+        let url = manifest_url(reference, version)?;
+        let source = HttpSource::new(Arc::clone(connector), url, false, patience.clone(), observer);
+        let bytes = whole(&mut source.of_registry(Arc::clone(login), Some(ACCEPT)), MANIFEST_MAX, stop)?;
+        if let Version::Digest(expected) = version {
+            let mut hasher = Hasher::like(expected);
+            hasher.update(&bytes);
+            let actual = hasher.finish();
+            if actual != *expected {
+                return Err(WriteError::DigestMismatch { url: reference.to_string(), expected: *expected, actual });
+            }
+        }
+        Ok(bytes)
+    };
+    let mut bytes = fetch(&reference.version)?;
+    // A list that names one manifest stands for it; the digest in the list goes on proving what it names.
+    if let Some(only) = manifest::only_of_list(&bytes).map_err(bad)? {
+        bytes = fetch(&Version::Digest(only))?;
+    }
+    manifest::choose_layer(&bytes, reference.layer.as_deref()).map_err(bad)
+}
+
+fn manifest_url(reference: &Reference, version: &Version) -> Result<Url, WriteError> {
+    joined(reference, &format!("/v2/{}/manifests/{version}", reference.repository))
+}
+
+fn blob_url(reference: &Reference, digest: &Digest) -> Result<Url, WriteError> {
+    joined(reference, &format!("/v2/{}/blobs/{digest}", reference.repository))
+}
+
+fn joined(reference: &Reference, path: &str) -> Result<Url, WriteError> {
+    reference.registry.join(path).map_err(|error| WriteError::Internal(format!("a registry's URL: {error}")))
+}
