@@ -9,7 +9,7 @@
 //! only its reference counts may be stale. What a backing file, another data file or a key would be needed for is refused
 //! with the reason.
 //!
-//! Memory: 16 bytes a run of clusters, at most twice the tables, of which there may be 48 MiB; the head, at most 2 MiB; and
+//! Memory: 16 bytes a run of clusters, at most twice the tables (and twice that while it is made), which may have 48 MiB; the head, at most 2 MiB; and
 //! two batches more than there are threads, of 4 MiB raw each.
 
 mod bytes;
