@@ -198,8 +198,8 @@ impl Map {
         head
     }
 
-    /// Marks where the two orders agree. Whether they do so often enough that a bounded [`WINDOW`] puts everything in the
-    /// order of the raw image.
+    /// Marks where the two orders agree. Whether they do so often enough that a bounded [`WINDOW`] puts everything in
+    /// the order of the raw image.
     pub(super) fn mark_order(&mut self, header: &Header) -> bool {
         let mut least = u32::MAX;
         let mut least_after: Vec<u32> = self
