@@ -1,5 +1,5 @@
-//! The header: what the image is, and what about it this decoder does not do. Offsets, magic numbers and feature bits are
-//! those of "Qcow2 Image File Format" (QEMU, docs/interop/qcow2.rst).
+//! The header: what the image is, and what about it this decoder does not do. Offsets, magic numbers and feature bits
+//! are those of "Qcow2 Image File Format" (QEMU, docs/interop/qcow2.rst).
 
 use super::{
     super::DecodeError,

@@ -1,5 +1,5 @@
 //! The whole image as a list of runs in the order of the stored file. This is the only thing here that grows with the
-//! image: 16 bytes a run, so at most twice the size of the tables it was made from.
+//! image: 16 bytes a run, so at most twice the size of the tables it was made from (and twice that while it is made).
 
 use std::ops::Range;
 
@@ -166,6 +166,8 @@ impl Map {
             }
         }
         self.runs.dedup_by(|next, last| last.join(next, header));
+        self.runs.shrink_to_fit();
+        self.zeroes.shrink_to_fit();
         Ok(())
     }
 
@@ -196,8 +198,8 @@ impl Map {
         head
     }
 
-    /// Marks where the two orders agree. Whether they do so often enough that a bounded [`WINDOW`] puts everything in the
-    /// order of the raw image.
+    /// Marks where the two orders agree. Whether they do so often enough that a bounded [`WINDOW`] puts everything in
+    /// the order of the raw image.
     pub(super) fn mark_order(&mut self, header: &Header) -> bool {
         let mut least = u32::MAX;
         let mut least_after: Vec<u32> = self

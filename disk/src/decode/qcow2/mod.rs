@@ -1,16 +1,16 @@
 //! QEMU's qcow2, versions 2 and 3, in one pass over the stored bytes.
 //!
-//! The tables that say where a cluster belongs lie anywhere in the file, most often after what they speak of. So they are
-//! read first, by random access ([`Plan::read`]); then the whole file streams by once, is hashed, and every cluster goes to
-//! its place as it passes ([`Plan::decode`]). What was read first is compared with the stream, so the digest of the file
-//! proves the tables too.
+//! The tables that say where a cluster belongs lie anywhere in the file, most often after what they speak of. So they
+//! are read first, by random access ([`Plan::read`]); then the whole file streams by once, is hashed, and every cluster
+//! goes to its place as it passes ([`Plan::decode`]). What was read first is compared with the stream, so the digest of
+//! the file proves the tables too.
 //!
-//! Written is the active state. Internal snapshots and dirty bitmaps are passed over; a file marked dirty is taken, since
-//! only its reference counts may be stale. What a backing file, another data file or a key would be needed for is refused
-//! with the reason.
+//! Written is the active state. Internal snapshots and dirty bitmaps are passed over; a file marked dirty is taken,
+//! since only its reference counts may be stale. What a backing file, another data file or a key would be needed for is
+//! refused with the reason.
 //!
-//! Memory: 16 bytes a run of clusters, at most twice the tables, of which there may be 48 MiB; the head, at most 2 MiB; and
-//! two batches more than there are threads, of 4 MiB raw each.
+//! Memory: 16 bytes a run of clusters, at most twice the tables (and twice that while it is made), which may have 48
+//! MiB; the head, at most 2 MiB; and two batches more than there are threads, of 4 MiB raw each.
 
 mod bytes;
 mod header;

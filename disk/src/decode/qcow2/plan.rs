@@ -35,8 +35,8 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Reads what decides where the file's bytes go: header, tables, and the image's first block. Leaves the source at no
-    /// particular place.
+    /// Reads what decides where the file's bytes go: header, tables, and the image's first block. Leaves the source at
+    /// no particular place.
     ///
     /// # Errors
     /// [`DecodeError`]: nothing was decoded yet, so nothing is written of an image refused here.

@@ -1,4 +1,5 @@
-//! The one pass over the stored bytes: plain runs go straight to their place, the rest is gathered and unpacked by others.
+//! The one pass over the stored bytes: plain runs go straight to their place, the rest is gathered and unpacked by
+//! others.
 
 use super::{
     super::{DecodeError, Input},

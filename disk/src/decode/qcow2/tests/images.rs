@@ -136,7 +136,7 @@ fn the_active_state_is_taken_and_snapshots_are_not() {
 fn an_image_made_larger_or_smaller_decodes_to_its_size() {
     let lab = Lab::new();
     lab.convert(&disk(SIZE), "");
-    for size in ["700M", "1G", "5M"] {
+    for size in ["40M", "100M", "5M"] {
         lab.run("qemu-img", &format!("resize -f qcow2 --shrink image {size}"));
         let (file, reference) = (lab.read("image"), lab.reference("image"));
         assert!(decode(&file, UNORDERED, 1 << 20).unwrap() == reference, "{size}");
