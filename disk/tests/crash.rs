@@ -320,7 +320,9 @@ fn cut_and_restart(old: &[u8], sector: u32, image: &[u8], parts: &[Range<u64>], 
         let case = format!("{case}, operation {index} of {}", ops.len());
         assert_ne!(judge(disk, &old, &new, sector).unwrap(), State::Broken, "{case}");
         whole(disk, &case);
-        if chosen.next().is_multiple_of(RESTART_ONE_IN) {
+        // The first half is the destructive start: what a restart can miss is decided there.
+        let one_in = if 2 * index < ops.len() { RESTART_ONE_IN / 6 } else { RESTART_ONE_IN };
+        if chosen.next().is_multiple_of(one_in) {
             restarts.push((index, frozen(disk)));
         }
     });

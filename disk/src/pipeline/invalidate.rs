@@ -84,7 +84,8 @@ pub(super) fn invalidate(
     flush()
 }
 
-/// Both headers. The retired one is on stable storage before the backup goes, so that one of the two is always there.
+/// Both headers. The retired one and its entries are on stable storage before the backup goes, so that one of the two is
+/// always there.
 fn retire(
     device: &dyn BlockDevice,
     layout: &Layout,
@@ -97,9 +98,8 @@ fn retire(
     let retirement = old.retirement();
     if let Some(Retirement { array, entries, header }) = &retirement {
         if let Some(entries) = entries {
-            // No valid primary: nothing leads to these sectors, and nothing will before they are whole.
+            // No valid primary: nothing leads to these sectors, and the header will not before they are whole.
             device.write_at(array.start, entries).map_err(io("move the old partition table of"))?;
-            flush()?;
         }
         device.write_at(sector, header).map_err(io("clear the partition table of"))?;
         flush()?;
