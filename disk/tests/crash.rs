@@ -227,8 +227,11 @@ fn another_disk_under_the_same_name_is_not_touched() {
     assert!(device.ops.lock().unwrap().is_empty());
 }
 
+/// What to call it, its bytes, those of its partitions.
+type OldDisk = (&'static str, Vec<u8>, Vec<Range<u64>>);
+
 /// Partitions that stay, on disks whose table is whole or only its backup, with a receipt's place that is free or not.
-fn disks_with_kept(sector: u32) -> Vec<(&'static str, Vec<u8>, Vec<Range<u64>>)> {
+fn disks_with_kept(sector: u32) -> Vec<OldDisk> {
     let s = u64::from(sector);
     let low = if sector == 512 { 34 } else { 6 };
     let last = BIG - s - 128 * 128;
