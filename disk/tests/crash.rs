@@ -365,6 +365,7 @@ fn what_is_kept_is_whole_and_findable_at_every_instant_and_a_restart_finishes() 
             states += cut_and_restart(&old, sector, &image, &parts, &keep, &format!("{sector}: {name}"));
         }
     }
+    println!("{states} states after a power cut");
     assert!(states > 2000, "{states}");
 }
 
@@ -384,5 +385,6 @@ fn old_signatures_are_gone_after_an_install_that_was_cut_and_started_again() {
             states += cut_and_restart(&old, sector, &image, &parts, &[], &format!("{sector}: {name}"));
         }
     }
+    println!("{states} states after a power cut");
     assert!(states > 2000, "{states}");
 }
