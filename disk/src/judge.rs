@@ -8,6 +8,9 @@
 //! - UEFI at its most lenient goes by a valid primary or backup table alone. None is known to; the order must hold even
 //!   then.
 //!
+//! LBA 0 without its signature starts nothing, whatever else is in it (see `gpt/legacy.rs` for what an install leaves
+//! there for a moment), and neither does a GPT header under another magic (`gpt/old.rs`).
+//!
 //! A disk that any of the three would start must hold exactly the old or exactly the new content: every byte of every
 //! partition, of the gap before the first one, and of the boot sector it would start from. The receipt's place,
 //! where no partition covers it, belongs to neither.

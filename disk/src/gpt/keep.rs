@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, io, ops::Range};
 
-use super::{Entry, Old, RECEIPT_TYPE, Table, old::Copy};
+use super::{Entry, Old, RECEIPT_TYPE, Table};
 use crate::{ReadAt, WriteError};
 
 /// Bytes of an entry that have a meaning (UEFI 2.10, table 5.6); what a table with larger entries has beyond is reserved.
@@ -68,11 +68,12 @@ impl Kept {
         if labels.is_empty() {
             return Ok(Self::default());
         }
-        let Some((copy, table)) = &old.table else {
+        let Some((_, table)) = &old.table else {
             return Err("it has no valid partition table (GPT) to find them in".into());
         };
-        if *copy == Copy::Backup && old.boot_signature && !old.legacy.partitions.is_empty() {
-            return Err("its backup GPT is all that is left of one, and its first sector names other partitions".into());
+        if old.boot_signature && !old.legacy.partitions.is_empty() {
+            // Without a protective entry every kernel goes by the first sector, and the GPT is a leftover.
+            return Err("its first sector names other partitions than its GPT".into());
         }
         let there: Vec<KeptPartition> = table.used().filter_map(|entry| with_name(table, &entry)).collect();
         let mut partitions: Vec<KeptPartition> = Vec::new();

@@ -5,12 +5,13 @@ mod keep;
 mod layout;
 mod legacy;
 mod old;
+mod place;
 mod table;
 
 pub(crate) use keep::Kept;
 pub use keep::{KeptPartition, find_kept};
-pub use layout::RECEIPT_TYPE;
 pub(crate) use layout::{Captured, Fate, HEAD, Layout, Piece};
 pub(crate) use legacy::{LegacyPartition, has_signature, legacy_partitions};
 pub(crate) use old::{Old, Retirement};
+pub use place::RECEIPT_TYPE;
 pub use table::{Entry, Header, Table, TableError};

@@ -142,6 +142,8 @@ impl Old {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::{super::Header, *};
 
     const SECTOR: usize = 512;
@@ -223,5 +225,27 @@ mod tests {
         other.entries[32] = 1;
         put(&mut disk, &other);
         assert_eq!(Old::read(&disk, 512).unwrap().partitions().len(), 2);
+    }
+
+    proptest! {
+        #[test]
+        fn tables_with_wild_fields_and_right_checksums_never_panic(
+            fields in prop::array::uniform4(prop_oneof![any::<u64>(), 0_u64..200]), first in any::<u64>(),
+            last in prop_oneof![any::<u64>(), 0_u64..5000], lone in any::<bool>(),
+        ) {
+            let mut wild = if lone { backup() } else { table() };
+            wild.entries[32..40].copy_from_slice(&first.to_le_bytes());
+            wild.entries[40..48].copy_from_slice(&last.to_le_bytes());
+            let mut disk = blank();
+            put(&mut disk, &wild);
+            let h = &mut wild.header;
+            [h.alternate_lba, h.first_usable, h.last_usable, _] = fields;
+            let at = h.my_lba as usize * SECTOR;
+            disk[at..at + SECTOR].copy_from_slice(&wild.header_sector(512));
+            let old = Old::read(&disk, 512).unwrap();
+            // Whether there is anything is not the point here.
+            let _ = (old.retirement(), old.stray_backup(), old.array());
+            prop_assert!(old.partitions().iter().all(|r| r.start < r.end && r.end <= disk.len() as u64));
+        }
     }
 }

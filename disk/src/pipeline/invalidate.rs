@@ -41,6 +41,9 @@ pub(super) fn invalidate(
     let io = |action: &str| device_io(order.device, action.to_owned());
     let flush = || device.flush().map_err(io("flush"));
     let sector = u64::from(layout.sector);
+    if !order.keep.is_empty() {
+        observer.log(LogLevel::Info, &format!("{} keeps {}", order.device, order.keep.join(", ")));
+    }
     let early = place_is_free(device, old).map_err(io("read the partition table of"))?;
     if early {
         write_intent(device, order, observer)?;
@@ -66,6 +69,7 @@ pub(super) fn invalidate(
     (order.may_act)()?;
     let now: Vec<_> = [&spared.always[..], &spared.until_commit, &spared.until_cleared].concat();
     for partition in old.partitions() {
+        (order.may_act)()?;
         let action = format!("clear the old partition at {} of", partition.start);
         signature::clear(device, &partition, &now).map_err(io(&action))?;
     }

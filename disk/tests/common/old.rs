@@ -15,7 +15,8 @@ pub(crate) fn with_logicals(size: u64, seed: u64) -> (Vec<u8>, Vec<Range<u64>>) 
     let half = (sectors - extended) / 2;
     let logical =
         [(extended, extended + 63, extended + half - 1), (extended + half, extended + half + 63, sectors - 1)];
-    let mut parts = Vec::from([2048 * 512..extended * 512]);
+    let primary = 2048 * 512..extended * 512;
+    let mut parts = vec![primary];
     table(&mut disk, 0, &[(0x83, 2048, extended - 2048), (0x0f, extended, sectors - extended)]);
     for (at, (record, first, last)) in logical.iter().enumerate() {
         let mut entries = vec![(0x83, first - record, last - first + 1)];
