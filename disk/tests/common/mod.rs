@@ -2,6 +2,8 @@
 #![allow(dead_code)] // Each test binary uses its own part.
 #![allow(clippy::unwrap_used)] // Tests.
 
+pub(crate) mod server;
+
 use std::{
     collections::BTreeMap,
     io::{self, Cursor},

@@ -23,7 +23,7 @@ pub(super) const SUBKEY_REVOCATION: u8 = 0x28;
 pub(super) const MAY_SIGN: u8 = 0x02;
 
 /// Subpackets that say nothing against what we take a signature for: preferences, features, reasons, URLs, recipients.
-const HARMLESS: [u8; 13] = [4, 7, 11, 20, 21, 22, 23, 24, 25, 26, 28, 30, 35];
+const HARMLESS: [u8; 12] = [4, 7, 11, 21, 22, 23, 24, 25, 26, 28, 30, 35];
 
 /// What somebody signed, and how.
 #[derive(Debug, Clone)]
@@ -122,7 +122,7 @@ impl Statement {
                 self.issuer = key_id(fingerprint);
             }
             // A critical notation binds whoever does not understand it, and we understand none.
-            other if kind & 0x80 != 0 && (other == 20 || !HARMLESS.contains(&other)) => {
+            other if kind & 0x80 != 0 && !HARMLESS.contains(&other) => {
                 return Err(format!("it holds a critical part of type {other}, which is not understood"));
             }
             _ => {}
