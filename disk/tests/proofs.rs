@@ -115,9 +115,11 @@ fn gpgs_signatures_hold_for_their_own_bytes_and_no_others() {
                 }
             }
         }
-        let old = gpg.sign(&key, &data, &["--digest-algo", "SHA1", "--allow-weak-digest-algos"]);
-        let why = judge(&public, &old, &data).unwrap_err();
-        assert!(why.contains("SHA-1") || why.contains("P-256"), "{why}");
+        // gpg itself does not make one that is shorter than the curve.
+        if algorithm != "nistp256" {
+            let old = gpg.sign(&key, &data, &["--digest-algo", "SHA1", "--allow-weak-digest-algos"]);
+            assert!(judge(&public, &old, &data).unwrap_err().contains("SHA-1"));
+        }
         let text = gpg.sign(&key, b"text\n", &["--textmode"]);
         assert!(judge(&public, &text, b"text\n").unwrap_err().contains("binary"), "a text's signature");
     }
