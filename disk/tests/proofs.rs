@@ -5,7 +5,7 @@ mod common;
 
 use std::{
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
     sync::{Mutex, atomic::AtomicBool},
 };
 
@@ -90,7 +90,7 @@ fn gpgs_signatures_hold_for_their_own_bytes_and_no_others() {
     let mut altered = data.clone();
     altered[200_000] ^= 1;
     let other = gpg.public(&gpg.key("other", "rsa2048", "sign", &[]));
-    for algorithm in ["rsa2048", "rsa4096", "ed25519", "nistp256"] {
+    for algorithm in ["rsa3072", "ed25519", "nistp256"] {
         let key = gpg.key(algorithm, algorithm, "sign", &[]);
         let public = gpg.public(&key);
         for options in [&["--armor"][..], &[], &["--digest-algo", "SHA256"]] {
@@ -145,7 +145,7 @@ fn a_subkey_signs_for_its_key_unless_it_is_revoked_or_for_something_else() {
     let mut commands = Command::new("gpg");
     commands.arg("--homedir").arg(gpg.0.path()).args(["--batch", "--yes", "--pinentry-mode", "loopback"]);
     commands.args(["--passphrase", "", "--command-fd", "0", "--no-tty", "--edit-key", &key]);
-    let mut child = commands.stdin(std::process::Stdio::piped()).spawn().unwrap();
+    let mut child = commands.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"key 1\nrevkey\ny\n0\n\ny\nsave\n").unwrap();
     assert!(child.wait().unwrap().success());
     let why = judge(&gpg.public(&key), &signature, &data).unwrap_err();

@@ -114,12 +114,10 @@ impl Connector {
                 at = target;
                 continue;
             }
-            if status == StatusCode::UNAUTHORIZED && !logged_in {
-                if let Some(login) = login {
-                    login.renew(self, &at, answer.headers()).await?;
-                    logged_in = true;
-                    continue;
-                }
+            if let Some(login) = login.filter(|_| status == StatusCode::UNAUTHORIZED && !logged_in) {
+                login.renew(self, &at, answer.headers()).await?;
+                logged_in = true;
+                continue;
             }
             let busy = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
             if status.is_server_error() || busy {
