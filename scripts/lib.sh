@@ -33,6 +33,9 @@ grub-common grub-mkimage
 busybox-static user space of the small test image
 zstd opens images on the command line
 openssl makes incompressible filler for test images
+docker-registry holds OCI artefacts in the tests of sources
+gnupg makes OpenPGP signatures in the tests of proofs
+minisign makes its own kind of them there
 iproute2 network namespaces, bridges and taps
 LIST
 }

@@ -5,22 +5,21 @@ mod common;
 
 use std::{
     io::{Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
-    thread,
 };
 
 use axum::{
-    Router,
     body::Body,
-    extract::Request,
     http::{StatusCode, header},
-    response::{IntoResponse, Response},
+    response::IntoResponse,
 };
-use common::{MIB, digest, gpt_image};
+use common::{
+    MIB, digest, gpt_image,
+    server::{range_start, serve, serve_raw},
+};
 use landfall_api::{DiskReceipt, ErrorCode, Progress, ReceiptState};
 use landfall_disk::{
     Access, CancelFlag, Image, LeaseGuard, LogLevel, Observer, Proof, ReceiptIntent, WriteError, WriteOutcome,
@@ -29,48 +28,6 @@ use landfall_disk::{
 use uuid::Uuid;
 
 const DISK: u64 = 8 * MIB;
-
-/// A server on loopback that answers each request by `answer`; it ends with the test's process.
-fn serve(answer: impl Fn(Request) -> Response + Clone + Send + Sync + 'static) -> String {
-    let (tell, told) = std::sync::mpsc::channel();
-    thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async move {
-            let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-            tell.send(listener.local_addr().unwrap()).unwrap();
-            let router = Router::new().fallback(move |request: Request| {
-                let answer = answer.clone();
-                async move { answer(request) }
-            });
-            axum::serve(listener, router).await.unwrap();
-        });
-    });
-    let address: SocketAddr = told.recv().unwrap();
-    format!("http://{address}/image")
-}
-
-/// A server that writes raw bytes: for answers that a well-bred server cannot give.
-fn serve_raw(answer: impl Fn(&mut TcpStream, &str, u32) + Send + 'static) -> String {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    let address = listener.local_addr().unwrap();
-    thread::spawn(move || {
-        for (count, stream) in (0..).zip(listener.incoming()) {
-            let mut stream = stream.unwrap();
-            let mut head = Vec::new();
-            let mut byte = [0];
-            while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap_or(0) == 1 {
-                head.push(byte[0]);
-            }
-            answer(&mut stream, &String::from_utf8_lossy(&head).to_ascii_lowercase(), count);
-        }
-    });
-    format!("http://{address}/image")
-}
-
-fn range_start(head: &str) -> Option<usize> {
-    let line = head.lines().find(|l| l.starts_with("range: bytes="))?;
-    line.trim_start_matches("range: bytes=").trim_end_matches('-').parse().ok()
-}
 
 #[derive(Default)]
 struct Watcher {

@@ -97,8 +97,8 @@ impl<'a> Mirrors<'a> {
 
     /// Leaves the present mirror for the next one that is worth asking.
     fn next(&mut self, failure: WriteError, stop: &AtomicBool) -> Result<(), WriteError> {
-        // A server that does not answer or breaks off may do better the next time round.
-        let struck_off = !matches!(failure, WriteError::Unreachable { .. } | WriteError::Truncated { .. });
+        // A server that does not answer may the next time round. One that breaks off was asked often enough.
+        let struck_off = !matches!(failure, WriteError::Unreachable { .. });
         let why = failure.to_string();
         if let Some(mirror) = self.mirrors.get_mut(self.at) {
             (mirror.failure, mirror.struck_off) = (Some(failure), struck_off);

@@ -4,6 +4,7 @@
 
 pub(crate) mod old;
 pub(crate) mod replay;
+pub(crate) mod server;
 pub(crate) mod tools;
 
 use std::{

@@ -105,18 +105,19 @@ impl Connector {
             }
             let answer = tokio::time::timeout(READ + CONNECT, request.send()).await;
             let Ok(answer) = answer else { return Err(Broken::NoAnswer("the server does not answer".into(), None)) };
-            let answer = answer.map_err(|error| Broken::NoAnswer(chain(error), None))?;
+            let answer = answer.map_err(|error| match distrusted(&error) {
+                Some(why) => refused(&at, format!("a certificate that cannot be trusted: {why}")),
+                None => Broken::NoAnswer(chain(error), None),
+            })?;
             let status = answer.status();
             if let Some(target) = redirected(&at, &answer).map_err(Broken::Final)? {
                 at = target;
                 continue;
             }
-            if status == StatusCode::UNAUTHORIZED && !logged_in {
-                if let Some(login) = login {
-                    login.renew(self, &at, answer.headers()).await?;
-                    logged_in = true;
-                    continue;
-                }
+            if let Some(login) = login.filter(|_| status == StatusCode::UNAUTHORIZED && !logged_in) {
+                login.renew(self, &at, answer.headers()).await?;
+                logged_in = true;
+                continue;
             }
             let busy = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
             if status.is_server_error() || busy {
@@ -174,6 +175,20 @@ fn proxy_at(text: &str) -> Result<Proxy, String> {
         return Err("the proxy must be given as http://host:port".into());
     }
     Proxy::all(url).map_err(|error| format!("the proxy cannot be used: {error}"))
+}
+
+/// Why the server's certificate is not taken, if that is what went wrong: asking again does not mend it.
+fn distrusted(error: &(dyn Error + 'static)) -> Option<String> {
+    let mut next = Some(error);
+    while let Some(cause) = next {
+        if let Some(tls @ rustls::Error::InvalidCertificate(_)) = cause.downcast_ref() {
+            return Some(tls.to_string());
+        }
+        // An I/O error's source is its content's source, and not the content.
+        let content = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        next = content.map(|content| content as &(dyn Error + 'static)).or_else(|| cause.source());
+    }
+    None
 }
 
 /// The future's value, or `None` once `stop` is set.

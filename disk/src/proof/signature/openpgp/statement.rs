@@ -23,7 +23,7 @@ pub(super) const SUBKEY_REVOCATION: u8 = 0x28;
 pub(super) const MAY_SIGN: u8 = 0x02;
 
 /// Subpackets that say nothing against what we take a signature for: preferences, features, reasons, URLs, recipients.
-const HARMLESS: [u8; 13] = [4, 7, 11, 20, 21, 22, 23, 24, 25, 26, 28, 30, 35];
+const HARMLESS: [u8; 12] = [4, 7, 11, 21, 22, 23, 24, 25, 26, 28, 30, 35];
 
 /// What somebody signed, and how.
 #[derive(Debug, Clone)]
@@ -122,7 +122,7 @@ impl Statement {
                 self.issuer = key_id(fingerprint);
             }
             // A critical notation binds whoever does not understand it, and we understand none.
-            other if kind & 0x80 != 0 && (other == 20 || !HARMLESS.contains(&other)) => {
+            other if kind & 0x80 != 0 && !HARMLESS.contains(&other) => {
                 return Err(format!("it holds a critical part of type {other}, which is not understood"));
             }
             _ => {}
@@ -150,6 +150,7 @@ impl Statement {
         if self.algorithm != 19 || self.sha512 {
             return Err("a signature with a P-256 key must be ECDSA with SHA-256".into());
         }
+        checker.digest(self)?;
         let message = [&document.concat(), &self.hashed[..], &trailer(self.hashed.len())].concat();
         UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point).verify(&message, &signature).map_err(|_| WRONG.into())
     }
@@ -170,14 +171,17 @@ impl Checker {
         self.0.update(bytes);
     }
 
-    /// For keys that sign a digest: all but P-256's.
-    pub(super) fn finish(mut self, statement: &Statement, key: &Key) -> Result<(), String> {
+    /// What was signed, if it looks like it.
+    fn digest(mut self, statement: &Statement) -> Result<Digest, String> {
         self.0.update(&statement.hashed);
         self.0.update(&trailer(statement.hashed.len()));
         let digest = self.0.finish();
-        if !digest.as_bytes().starts_with(&statement.left) {
-            return Err(WRONG.into());
-        }
+        if digest.as_bytes().starts_with(&statement.left) { Ok(digest) } else { Err(WRONG.into()) }
+    }
+
+    /// For keys that sign a digest: all but P-256's.
+    pub(super) fn finish(self, statement: &Statement, key: &Key) -> Result<(), String> {
+        let digest = self.digest(statement)?;
         let mut numbers = Reader(&statement.numbers);
         let holds = match (&key.material, statement.algorithm) {
             (Material::Rsa { modulus, exponent }, 1 | 3) => {
