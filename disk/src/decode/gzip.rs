@@ -1,10 +1,10 @@
 //! gzip (RFC 1952): member after member, each with its checksum and length verified.
 
 use crc32fast::Hasher;
-use flate2::{Decompress, FlushDecompress, Status};
 
 use super::{
     DecodeError, Input, Sink,
+    inflate::{Inflate, Progress},
     reader::{Reader, Step, bad, cut},
 };
 
@@ -23,7 +23,7 @@ const TEXT_MAX: usize = 64 * 1024;
 
 pub(super) fn decode(input: &mut dyn Input, sink: &mut Sink) -> Result<(), DecodeError> {
     let mut input = Reader::new(input);
-    let mut inflate = Decompress::new(false);
+    let mut inflate = Inflate::new();
     for member in 1_u64.. {
         let start = input.offset();
         let garbage =
@@ -36,17 +36,14 @@ pub(super) fn decode(input: &mut dyn Input, sink: &mut Sink) -> Result<(), Decod
             DecodeError::Bad(reason) => bad(format!("{} {reason}", at())),
             other => other,
         })?;
-        inflate.reset(false);
-        let mut crc = Hasher::new();
+        inflate.reset();
+        let (mut crc, mut raw) = (Hasher::new(), 0_u64);
         let whole = input.pump(sink, |bytes, space| {
-            let (taken, made) = (inflate.total_in(), inflate.total_out());
-            let status = inflate
-                .decompress(bytes, space, FlushDecompress::None)
-                .map_err(|error| bad(format!("{} is corrupt: {error}", at())))?;
-            let taken = (inflate.total_in() - taken) as usize;
-            let made = (inflate.total_out() - made) as usize;
+            let Progress { taken, made, ended } =
+                inflate.run(bytes, space).map_err(|error| bad(format!("{} is corrupt: {error}", at())))?;
             crc.update(&space[..made]);
-            Ok(Step { taken, made, ended: status == Status::StreamEnd })
+            raw += made as u64;
+            Ok(Step { taken, made, ended })
         })?;
         if !whole {
             return Err(cut("middle of a gzip member"));
@@ -57,7 +54,7 @@ pub(super) fn decode(input: &mut dyn Input, sink: &mut Sink) -> Result<(), Decod
         if crc.finalize() != expected {
             return Err(bad(format!("{} fails its own checksum", at())));
         }
-        if inflate.total_out() as u32 != length {
+        if raw as u32 != length {
             return Err(bad(format!("{} is not as long as it says", at())));
         }
     }

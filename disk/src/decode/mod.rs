@@ -3,6 +3,7 @@
 
 mod bzip2;
 mod gzip;
+mod inflate;
 mod lz4;
 pub(crate) mod qcow2;
 mod raw;
