@@ -43,6 +43,7 @@ impl ActionSpec {
 /// What an action does: exactly one of these keys.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[expect(clippy::large_enum_variant, reason = "at most 64 exist in a run; a box would only burden who makes one")]
 pub enum ActionSpec {
     /// Writes a disk image.
     WriteImage(WriteImageSpec),

@@ -58,7 +58,7 @@ impl Rules<'_> {
             Some(Value::String(text)) if *name == "digestWaived" => !has_expression(text),
             Some(_) => true,
         };
-        let found: Vec<&str> = PROOFS.iter().copied().filter(|name| stated(&name)).collect();
+        let found: Vec<&str> = PROOFS.iter().copied().filter(stated).collect();
         match found.as_slice() {
             [_] => {}
             [first, second, ..] => {
