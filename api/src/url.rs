@@ -19,7 +19,7 @@ pub enum ImageUrl<'a> {
     Http,
     /// `file:` and an absolute path, which is this (percent-encoded as it was).
     File(&'a str),
-    /// `oci://registry/repository`, with `:tag` or `@sha256:…` behind it.
+    /// `oci://registry/repository`, with `:tag` or `@sha256:…` behind it; `?layer=` names one of several layers.
     Oci {
         /// `host` or `host:port`.
         registry: &'a str,
@@ -74,16 +74,24 @@ impl<'a> ImageUrl<'a> {
         match oci {
             None => Ok(Self::Http),
             Some(plain) => {
-                let (repository, pin) = match path.split_once('@') {
+                let (path, layer) = path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
+                if layer.is_some_and(|query| query.strip_prefix("layer=").is_none_or(str::is_empty)) {
+                    return Err(bad("after the ? write layer= and the digest or title of a layer, or nothing"));
+                }
+                let (name, pin) = match path.split_once('@') {
                     None => (path, None),
-                    Some((repository, pin)) => match pin.parse() {
-                        Ok(digest @ Digest::Sha256(_)) => (repository, Some(digest)),
-                        Ok(Digest::Sha512(_)) | Err(_) => return Err(bad(PIN)),
-                    },
+                    Some((name, pin)) => (name, Some(pin.parse().map_err(|_| bad(PIN))?)),
                 };
+                let (repository, tag) = name.split_once(':').map_or((name, None), |(name, tag)| (name, Some(tag)));
                 let repository = repository.strip_prefix('/').unwrap_or_default();
-                if repository.is_empty() || repository.starts_with(':') || repository.contains(['?', '#', '@']) {
+                if repository.is_empty()
+                    || repository.contains('#')
+                    || tag.is_some_and(|t| t.is_empty() || t.contains('/'))
+                {
                     return Err(bad("write oci://registry/repository, and :tag or @sha256:… behind it"));
+                }
+                if tag.is_none() && pin.is_none() {
+                    return Err(bad("write which version is meant: @sha256:… or :tag behind the repository"));
                 }
                 Ok(Self::Oci { registry: host, plain, pin })
             }
@@ -112,7 +120,8 @@ mod tests {
         let tagged = ImageUrl::parse("oci://r.example:5000/a/b:v1").unwrap();
         assert_eq!(tagged, ImageUrl::Oci { registry: "r.example:5000", plain: false, pin: None });
         assert!(!tagged.is_pinned());
-        for url in [format!("oci://r/a@sha256:{hex}"), format!("oci+http://r:1/a/b:v1@sha256:{hex}")] {
+        let pinned = format!("oci://r/a@sha256:{hex}");
+        for url in [pinned.clone(), format!("oci+http://r:1/a/b:v1@sha256:{hex}"), format!("{pinned}?layer=disk.img")] {
             assert!(ImageUrl::parse(&url).unwrap().is_pinned(), "{url}");
         }
     }
@@ -135,6 +144,10 @@ mod tests {
             "oci://r",
             "oci://r/",
             "oci://r/:tag",
+            "oci://r/a",
+            "oci://r/a:",
+            "oci://r/a:v1?tag=x",
+            "oci://r/a:v1?layer=",
             "oci://r@sha256:00",
             "oci://r/a@sha256:00",
             "oci://r/a@latest",

@@ -70,7 +70,7 @@ pub fn write_image(request: &WriteRequest, observer: &dyn Observer) -> Result<Wr
         Proof::Stored(digest) => Expectation::Stored(*digest),
         Proof::Raw(digest) => Expectation::Raw(*digest),
         Proof::Waived => Expectation::Waived,
-        Proof::Sums { .. } | Proof::Signed(_) | Proof::Index { .. } => {
+        Proof::Sums { .. } | Proof::Signed(_) | Proof::Index { .. } | Proof::Pinned => {
             return Err(WriteError::Internal("this proof is not looked at yet".into()));
         }
     };
