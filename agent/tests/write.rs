@@ -30,7 +30,7 @@ fn image() -> Vec<u8> {
 /// A web server on loopback.
 struct Server {
     url: String,
-    /// Connections whose request was read and that wait for an answer.
+    /// Connections that wait for the rest.
     held: mpsc::Receiver<TcpStream>,
 }
 
@@ -45,9 +45,14 @@ impl Server {
         })
     }
 
-    /// Answers nothing.
-    fn silent() -> Self {
-        Self::with(Some)
+    /// Gives half of `body`, and then nothing more.
+    fn stalling(body: Vec<u8>) -> Self {
+        Self::with(move |mut stream| {
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+            stream.write_all(head.as_bytes()).unwrap();
+            stream.write_all(&body[..body.len() / 2]).unwrap();
+            Some(stream)
+        })
     }
 
     fn with(serve: impl Fn(TcpStream) -> Option<TcpStream> + Send + 'static) -> Self {
@@ -162,10 +167,10 @@ fn a_wrong_command_line_and_a_missing_yes_touch_nothing() {
 #[test]
 fn an_interrupted_write_ends_in_order_and_says_so() {
     let dir = tempfile::tempdir().unwrap();
-    let (server, disk) = (Server::silent(), disk(dir.path()));
+    let (server, disk) = (Server::stalling(image()), disk(dir.path()));
     let arguments = ["--url", &server.url, "--digest-waived", "--disk", disk.to_str().unwrap(), "--yes"];
     let child = program(&arguments).stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    // It has asked for the image, and waits for an answer that does not come.
+    // It has taken half of the image, and waits for a rest that does not come.
     let held = server.held.recv_timeout(Duration::from_secs(60)).unwrap();
     let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap());
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
@@ -181,4 +186,6 @@ fn help_is_enough_to_use_it_alone() {
     for word in ["--raw-digest", "read-back", "glob", "Exit codes", "Examples", "--bearer-file", "bmap"] {
         assert!(help.contains(word), "{word}");
     }
+    let more = help.split_once("The image may be stored").unwrap().1;
+    assert!(more.lines().all(|line| line.chars().count() <= 80), "a terminal of 80 columns shows it as it is: {more}");
 }

@@ -17,41 +17,57 @@ use self::{image::ImageArguments, show::Show, summary::Summary};
 
 /// What `--help` says after the options.
 const MORE: &str = "\
-The image may be stored raw, or as gzip, xz, zstd, bzip2, lz4 or qcow2; which of them is seen from its content. It needs a
-partition table. The disk is made bootable last, by the write of one sector, and only after everything was verified: whatever
-goes wrong before leaves a disk that does not boot, never one that boots something else.
+The image may be stored raw, or as gzip, xz, zstd, bzip2, lz4 or qcow2; which of
+them is seen from its content. It needs a partition table. The disk is made
+bootable last, by the write of one sector, and only after everything was
+verified: whatever goes wrong before leaves a disk that does not boot, never one
+that boots something else.
 
 What proves the image: exactly one of
-  --digest D              the file behind the URL, as sha256sum or sha512sum prints it (the prefix may be left out)
-  --raw-digest D          what the file decodes to
-  --sums URL              a file of checksums that lists it; add --signature and --key for who signed that file
-  --signature URL --key K a detached signature of the file, of minisign or OpenPGP
+  --digest D           the file itself; D as sha256sum or sha512sum prints it
+  --raw-digest D       what the file decodes to
+  --sums URL           a file of checksums that lists it; who made that file is
+                       proven with --signature and --key
+  --signature URL --key K
+                       a signature of the file itself, minisign's or OpenPGP's
   --index URL --index-digest D
-                          an index by landfall-image pack, or a bmap: chunks are verified before they are written
-  --url oci://…@sha256:…  the reference itself
-  --digest-waived         nothing does
+                       an index by landfall-image pack, or a bmap: each chunk is
+                       verified before it is written
+  --url oci://HOST/REPOSITORY@sha256:...
+                       the reference itself
+  --digest-waived      nothing does
 
-Which disk: FIELD=EXPRESSION, as often as needed; all must hold, and exactly one disk must match. Or one path.
-  fields       wwn serial model vendor size path hctl name rotational transport   (landfall-agent facts shows them)
-  expressions  VALUE or =VALUE, !=VALUE, 'in A,B', 'glob PATTERN' with * and ?; for size also < <= > >= with
-               B KB MB GB TB (1000) or KiB MiB GiB TiB (1024); rotational is true or false
-  a path       /dev/nvme0n1, /dev/disk/by-id/…, or an existing regular file (truncate -s 8G disk.img makes one)
+Which disk: FIELD=EXPRESSION, as often as needed; all must hold, and exactly one
+disk must match. Or one path.
+  fields       wwn serial model vendor size path hctl name rotational transport
+               (landfall-agent facts -o json shows them)
+  expressions  VALUE or =VALUE, !=VALUE, 'in A,B', 'glob PATTERN' with * and ?
+               for size also < <= > >=, and B KB MB GB TB (powers of 1000) or
+               KiB MiB GiB TiB (of 1024); rotational is true or false
+  a path       /dev/nvme0n1, /dev/disk/by-id/..., or an existing regular file
+               (truncate -s 8G disk.img makes one); files need no root
 
 Examples:
-  landfall-agent write --url https://images.example/debian-12.img.zst --digest 5f0c… --disk serial=S4EVNF0M
+  landfall-agent write --url https://images.example/debian-12.img.zst \\
+      --digest sha256:5f0c... --disk serial=S4EVNF0M
   landfall-agent write --url debian-12.qcow2 --digest-waived --disk /dev/sdb
-  landfall-agent write --url https://a.example/i.img.xz --mirror https://b.example/i.img.xz \\
-      --sums https://a.example/SHA256SUMS --signature https://a.example/SHA256SUMS.gpg --key maker.asc \\
-      --disk 'size=>=400GB' --disk rotational=false --keep data --verify read-back --yes --report -
+  landfall-agent write --url https://a.example/i.img.xz \\
+      --mirror https://b.example/i.img.xz --sums https://a.example/SHA256SUMS \\
+      --signature https://a.example/SHA256SUMS.gpg --key maker.asc \\
+      --disk 'size=>=400GB' --disk rotational=false --keep data \\
+      --verify read-back --yes --report -
 
-Progress is a line on a terminal, and one JSON object a line on stderr elsewhere. --report - leaves stdout to the report.
+Progress is a line on a terminal, and elsewhere one JSON object a line on
+stderr. --report - leaves stdout to the report.
 
 Exit codes:
   0    the disk holds the verified image
-  1    it failed: what, why and what to do are on stderr; nothing unverified is bootable
+  1    it failed: what, why and what to do are on stderr; nothing unverified is
+       bootable
   2    the command line is wrong; nothing was touched
   3    nobody confirmed; nothing was touched
-  130  interrupted (SIGINT, SIGTERM); nothing unverified is bootable";
+  130  interrupted (SIGINT, SIGTERM; a second one ends it at once); nothing
+       unverified is bootable";
 
 const FAILED: u8 = 1;
 const WRONG_USE: u8 = 2;
@@ -62,8 +78,6 @@ const INTERRUPTED: u8 = 130;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = MORE)]
 pub(super) struct Arguments {
-    #[command(flatten)]
-    image: ImageArguments,
     /// Which disk: FIELD=EXPRESSION, may be repeated; or the path of a block device or of a regular file.
     #[arg(long = "disk", value_name = "FIELD=EXPR|PATH", required = true)]
     disk: Vec<String>,
@@ -85,6 +99,9 @@ pub(super) struct Arguments {
     /// Write how it ended as JSON, to a file or to stdout (-).
     #[arg(long, value_name = "FILE|-")]
     report: Option<PathBuf>,
+    // Last: its heading would go on over whatever follows.
+    #[command(flatten)]
+    image: ImageArguments,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
