@@ -30,8 +30,8 @@ enum Command {
         #[arg(short, long, value_enum, default_value_t = Output::Text)]
         output: Output,
     },
-    /// Write a disk image, without a coordinator.
-    Write(write::Arguments),
+    /// Write a disk image to a disk, without a coordinator.
+    Write(Box<write::Arguments>),
     /// Enrol with a coordinator and do what it says, on a system that is already up.
     Run {
         /// The coordinator's address, such as https://10.77.0.1:7443.
@@ -80,7 +80,7 @@ pub(crate) fn main() -> anyhow::Result<u8> {
             }
             Ok(0)
         }
-        Command::Write(arguments) => write::run(&arguments),
+        Command::Write(arguments) => Ok(write::run(&arguments, runtime.handle())),
         Command::Run { coordinator, ca, token, reboot } => {
             let target = Target::new(&coordinator, ca)?;
             let token = token.map(Secret::new);

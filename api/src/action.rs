@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Digest, DiskSelector, DurationSpec};
+use crate::{DiskSelector, DurationSpec, ImageSpec, Verify};
 
 /// One step: a name, how long it may take, how often it is tried, and what it does.
 ///
@@ -43,6 +43,7 @@ impl ActionSpec {
 /// What an action does: exactly one of these keys.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[expect(clippy::large_enum_variant, reason = "at most 64 exist in a run; a box would only burden who makes one")]
 pub enum ActionSpec {
     /// Writes a disk image.
     WriteImage(WriteImageSpec),
@@ -75,23 +76,13 @@ pub struct WriteImageSpec {
     pub disk: DiskSelector,
     /// Which image.
     pub image: ImageSpec,
-}
-
-/// An image and what proves it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct ImageSpec {
-    /// `http://` or `https://`.
-    pub url: String,
-    /// Digest of the stored bytes (the file at `url`). Mandatory unless `digestWaived`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub digest: Option<Digest>,
-    /// Spelled out in the template and shown in the status: nothing proves this image.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub digest_waived: bool,
-    /// `raw` or `zstd`. Default: by content. Content that disagrees is refused.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub format: Option<String>,
+    /// Labels of partitions of the disk's present GPT that stay, with all their content. A run fails before anything is
+    /// changed if one is not there, if two carry it, or if the image would touch it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keep: Vec<String>,
+    /// `readBack`: everything is read back and compared before the disk becomes bootable. Default: `none`.
+    #[serde(default, skip_serializing_if = "Verify::is_none")]
+    pub verify: Verify,
 }
 
 /// A NoCloud seed on the installed disk: structured fields, or whole files.

@@ -10,6 +10,7 @@ mod check;
 mod document;
 mod error;
 mod facts;
+mod image;
 mod machine;
 mod nearest;
 mod openapi;
@@ -17,17 +18,17 @@ mod scalar;
 mod schema;
 mod selector;
 mod template;
+mod url;
 mod validate;
 mod wire;
 mod workflow;
 mod yaml;
 
-pub use action::{
-    Action, ActionSpec, CloudInitSpec, ImageSpec, PhoneHomeSpec, RebootSpec, RetrySpec, UserSpec, WriteImageSpec,
-};
+pub use action::{Action, ActionSpec, CloudInitSpec, PhoneHomeSpec, RebootSpec, RetrySpec, UserSpec, WriteImageSpec};
 pub use document::{API_VERSION, Condition, ConditionStatus, Document, Kind, Metadata, Object};
 pub use error::{ErrorCode, Problem};
 pub use facts::{CpuFacts, DiskFacts, FirmwareFacts, FirmwareMode, MachineFacts, NicFacts, SmbiosFacts};
+pub use image::{AccessSpec, ImageFormat, ImageSpec, IndexSpec, SignatureSpec, SumsSpec, Verify};
 pub use machine::{
     DiskId, DiskReceipt, IdentitySpec, Machine, MachinePhase, MachineSpec, MachineStatus, Receipt, ReceiptState,
     SessionHolder,
@@ -38,6 +39,7 @@ pub use scalar::{Digest, DurationSpec, MacAddr, ScalarError};
 pub use schema::schema;
 pub use selector::{DiskSelector, SelectorError};
 pub use template::{Parameter, Template, TemplateSpec, TemplateStatus};
+pub use url::{ImageUrl, UrlError};
 pub use validate::{is_dns_label, validate_actions};
 pub use wire::{
     API_PATH, ApplyOutcome, ApplyResponse, EventRecord, List, ListMetadata, LogRecord, ProvisionRequest, SERVER_NAME,

@@ -1,5 +1,7 @@
 //! What the fields of a document mean together: rules that a schema cannot say.
 
+mod image;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
@@ -277,41 +279,7 @@ impl Rules<'_> {
 
     fn write_image(&mut self, spec: &Map<String, Value>, path: &str) {
         self.selector(spec.get("disk"), &join(path, "disk"));
-        let Some(image) = spec.get("image").and_then(Value::as_object) else { return };
-        let path = join(path, "image");
-        let text = |field: &str| image.get(field).and_then(Value::as_str);
-        if let Some(url) = text("url").filter(|url| !has_expression(url)) {
-            let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
-            let host = rest.and_then(|r| r.split(['/', '?', '#']).next()).unwrap_or_default();
-            if host.is_empty() {
-                self.say(
-                    join(&path, "url"),
-                    format!("\"{url}\" is not an image's URL"),
-                    "write http://host/path or https://host/path",
-                );
-            } else if host.contains('@') {
-                self.say(
-                    join(&path, "url"),
-                    "the URL carries a password, and URLs are logged and shown",
-                    "serve the image without one",
-                );
-            }
-        }
-        let given = |field: &str| image.get(field).is_some_and(|v| !v.is_null());
-        let waived = image.get("digestWaived").and_then(Value::as_bool) == Some(true);
-        if !given("digest") && !given("digestWaived")
-            || !given("digest") && image.get("digestWaived") == Some(&Value::Bool(false))
-        {
-            let hint = "add digest: sha256:… of the file at the URL, or say digestWaived: true for an image that nothing proves";
-            self.say(join(&path, "digest"), "the image has no digest", hint);
-        }
-        if given("digest") && waived {
-            self.say(join(&path, "digestWaived"), "the digest is both stated and waived", "remove one of the two");
-        }
-        if let Some(format) = text("format").filter(|f| !has_expression(f) && !["raw", "zstd"].contains(f)) {
-            let message = format!("\"{format}\" is not a format that can be written");
-            self.say(join(&path, "format"), message, suggest(format, &["raw", "zstd"], "The formats are"));
-        }
+        self.image(spec, path);
     }
 
     /// Without a selector `cloudInit` means the disk that was written before it, so there must be exactly one.
@@ -380,7 +348,7 @@ mod tests {
         .unwrap()
     }
 
-    fn faults(actions: Value) -> Vec<(String, String)> {
+    pub(super) fn faults(actions: Value) -> Vec<(String, String)> {
         let issues = template(json!({"release": {}}), actions).issues();
         issues.into_iter().map(|issue| (issue.path, issue.hint)).collect()
     }

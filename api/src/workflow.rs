@@ -176,4 +176,58 @@ pub struct Progress {
     /// What it is doing: `fetch`, `verify`, `commit`, …
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub stage: String,
+    /// Seconds to go, as the agent reckons; 0 while unknown.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub eta_seconds: u64,
+    /// The slowest stage, the one that the others wait for: `fetch`, `hash`, `decode` or `write`. Absent while unknown.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub slowest: String,
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
+impl Progress {
+    /// Bytes done and in all: raw ones where their total is known, else stored ones. The total is 0 while unknown.
+    pub const fn share(&self) -> (u64, u64) {
+        if self.raw_total > 0 { (self.raw_bytes, self.raw_total) } else { (self.stored_bytes, self.stored_total) }
+    }
+
+    /// Seconds to go: as the agent reckons; else (an older agent says nothing) at the present rate, which counts decoded
+    /// bytes. Where their total is unknown the stored bytes' share stands in for it.
+    pub fn remaining_seconds(&self) -> Option<u64> {
+        if self.eta_seconds > 0 {
+            return Some(self.eta_seconds);
+        }
+        let rate = u128::from(self.bytes_per_second);
+        let left = if self.raw_total > 0 {
+            u128::from(self.raw_total.saturating_sub(self.raw_bytes))
+        } else {
+            let stored_left = u128::from(self.stored_total.saturating_sub(self.stored_bytes));
+            (u128::from(self.raw_bytes) * stored_left)
+                .checked_div(u128::from(self.stored_bytes))
+                .filter(|_| self.stored_total > 0)?
+        };
+        left.checked_div(rate).map(|seconds| u64::try_from(seconds).unwrap_or(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_to_go_is_the_agents_or_comes_from_raw_bytes_or_from_the_stored_share() {
+        let mut progress = Progress { raw_bytes: 100, raw_total: 300, bytes_per_second: 50, ..Progress::default() };
+        assert_eq!(progress.remaining_seconds(), Some(4));
+        progress.raw_total = 0;
+        assert_eq!(progress.remaining_seconds(), None);
+        (progress.stored_bytes, progress.stored_total) = (10, 20);
+        assert_eq!(progress.remaining_seconds(), Some(2));
+        progress.bytes_per_second = 0;
+        assert_eq!(progress.remaining_seconds(), None);
+        progress.eta_seconds = 7;
+        assert_eq!(progress.remaining_seconds(), Some(7));
+    }
 }

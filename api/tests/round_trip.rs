@@ -18,15 +18,37 @@ fn duration() -> impl Strategy<Value = String> {
 }
 
 fn action() -> impl Strategy<Value = Value> {
-    let image = ("[a-z0-9/.]{1,20}", any::<[u8; 32]>(), prop::option::of(prop::sample::select(vec!["raw", "zstd"])));
-    let write = image.prop_map(|(path, digest, format)| {
-        let digest: String = digest.iter().map(|b| format!("{b:02x}")).collect();
-        let mut image = json!({"url": format!("http://h/{path}"), "digest": format!("sha256:{digest}")});
-        if let Some(format) = format {
-            image["format"] = format.into();
-        }
-        ("writeImage", json!({"disk": {"name": "vda"}, "image": image}))
-    });
+    let formats = vec!["raw", "gzip", "xz", "zstd", "bzip2", "lz4", "qcow2"];
+    let proofs = prop::sample::select(vec!["digest", "rawDigest", "index", "signature", "sums", "digestWaived"]);
+    let image = ("[a-z0-9/.]{1,20}", any::<[u8; 32]>(), prop::option::of(prop::sample::select(formats)), proofs);
+    let write = (image, any::<bool>(), prop::option::of(label())).prop_map(
+        |((path, digest, format, proof), read_back, keep)| {
+            let digest: String = digest.iter().map(|b| format!("{b:02x}")).collect();
+            let digest = format!("sha256:{digest}");
+            let signature = json!({"url": "http://h/s", "key": format!("RW{}", &digest[7..61])});
+            let mut image = json!({"url": format!("http://h/{path}")});
+            image[proof] = match proof {
+                "digest" | "rawDigest" => json!(digest),
+                "index" => json!({"url": "http://h/x", "digest": digest}),
+                "signature" => signature,
+                "sums" => json!({"url": "http://h/SHA256SUMS", "signature": signature}),
+                _ => json!(true),
+            };
+            if let Some(format) = format {
+                image["format"] = format.into();
+            }
+            let mut spec = json!({"disk": {"name": "vda"}, "image": image});
+            if read_back {
+                spec["verify"] = "readBack".into();
+            }
+            if let Some(keep) = keep {
+                spec["keep"] = json!([keep]);
+                spec["image"]["mirrors"] = json!([format!("https://g/{path}")]);
+                spec["image"]["access"] = json!({"proxy": "http://p:3128"});
+            }
+            ("writeImage", spec)
+        },
+    );
     let seed = (label(), text()).prop_map(|(host, value)| {
         ("cloudInit", json!({"disk": {"name": "vda"}, "hostname": host, "userData": {"a": value}}))
     });

@@ -1,6 +1,7 @@
 //! Numbers and times as people read them.
 
 use jiff::Timestamp;
+use landfall_api::Progress;
 
 /// `1.2 GiB`.
 pub(crate) fn bytes(n: u64) -> String {
@@ -43,6 +44,17 @@ pub(crate) fn percent(done: u64, total: u64) -> Option<u64> {
     (total > 0).then(|| (u128::from(done) * 100 / u128::from(total)).min(100) as u64)
 }
 
+/// `ETA 12s`; `None` while nobody can tell.
+pub(crate) fn to_go(progress: &Progress) -> Option<String> {
+    let seconds = progress.remaining_seconds()?;
+    Some(format!("ETA {}", span(i64::try_from(seconds).unwrap_or(i64::MAX))))
+}
+
+/// `write-bound`: which stage the others wait for.
+pub(crate) fn bound_by(progress: &Progress) -> Option<String> {
+    (!progress.slowest.is_empty()).then(|| format!("{}-bound", progress.slowest))
+}
+
 /// A moment in tables of events: UTC, to the second.
 pub(crate) fn moment(at: Timestamp) -> String {
     at.strftime("%Y-%m-%d %H:%M:%S").to_string()
@@ -63,6 +75,12 @@ mod tests {
         {
             assert_eq!(span(s), text);
         }
+        let progress = Progress { eta_seconds: 125, slowest: "write".into(), ..Progress::default() };
+        assert_eq!(
+            (to_go(&progress).as_deref(), bound_by(&progress).as_deref()),
+            (Some("ETA 2m5s"), Some("write-bound"))
+        );
+        assert_eq!((to_go(&Progress::default()), bound_by(&Progress::default())), (None, None));
         assert_eq!(percent(1, 0), None);
         assert_eq!(percent(u64::MAX, u64::MAX), Some(100));
         assert_eq!(percent(5, 2), Some(100));

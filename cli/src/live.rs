@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use futures::StreamExt;
 use jiff::Timestamp;
 use landfall_api::{
-    ActionState, ActionStatus, ConditionStatus, Document, ErrorCode, Kind, Machine, Progress, WatchType, Workflow,
+    ActionState, ActionStatus, ConditionStatus, Document, ErrorCode, Kind, Machine, WatchType, Workflow,
 };
 use tokio::{sync::mpsc, time::Instant};
 
@@ -197,6 +197,8 @@ pub(crate) struct Line {
     pub(crate) bytes: String,
     /// `85.0 MiB/s`.
     pub(crate) rate: String,
+    /// `write-bound`: the stage that the others wait for.
+    pub(crate) slowest: String,
     /// `ETA 12s`, or how long the run has taken.
     pub(crate) time: String,
     /// Why it waits or failed.
@@ -245,11 +247,7 @@ impl Line {
         if !progress.stage.is_empty() {
             self.action.push_str(&format!(" {}", progress.stage));
         }
-        let (done, total) = if progress.raw_total > 0 {
-            (progress.raw_bytes, progress.raw_total)
-        } else {
-            (progress.stored_bytes, progress.stored_total)
-        };
+        let (done, total) = progress.share();
         self.percent = human::percent(done, total);
         self.bytes = match total {
             0 => human::bytes(progress.raw_bytes),
@@ -257,10 +255,9 @@ impl Line {
         };
         if progress.bytes_per_second > 0 {
             self.rate = format!("{}/s", human::bytes(progress.bytes_per_second));
-            if let Some(seconds) = remaining(progress) {
-                self.time = format!("ETA {}", human::span(seconds));
-            }
+            self.time = human::to_go(progress).unwrap_or_else(|| std::mem::take(&mut self.time));
         }
+        self.slowest = human::bound_by(progress).unwrap_or_default();
     }
 
     /// What is worth a new line where lines are not redrawn: everything but counters, and every tenth percent.
@@ -269,33 +266,17 @@ impl Line {
     }
 
     /// Cells, in the order they are shown.
-    pub(crate) fn cells(&self) -> [String; 7] {
+    pub(crate) fn cells(&self) -> [String; 8] {
         let percent = self.percent.map(|p| format!("{p:>3}%")).unwrap_or_default();
         let (action, bytes, rate) = (self.action.clone(), self.bytes.clone(), self.rate.clone());
-        [self.name.clone(), self.phase.clone(), action, percent, bytes, rate, self.time.clone()]
+        let (slowest, time) = (self.slowest.clone(), self.time.clone());
+        [self.name.clone(), self.phase.clone(), action, percent, bytes, rate, slowest, time]
     }
-}
-
-/// Seconds to go at the present rate, which counts decoded bytes; where their total is unknown the stored bytes' share
-/// stands in for it.
-fn remaining(progress: &Progress) -> Option<i64> {
-    let rate = u128::from(progress.bytes_per_second);
-    let left = if progress.raw_total > 0 {
-        u128::from(progress.raw_total.saturating_sub(progress.raw_bytes))
-    } else {
-        let stored_left = u128::from(progress.stored_total.saturating_sub(progress.stored_bytes));
-        let stored = u128::from(progress.stored_bytes);
-        if progress.stored_total == 0 || stored == 0 {
-            return None;
-        }
-        u128::from(progress.raw_bytes) * stored_left / stored
-    };
-    (rate > 0).then(|| i64::try_from(left / rate).unwrap_or(i64::MAX))
 }
 
 /// Lines with their cells in columns; empty columns take no room.
 pub(crate) fn columns(lines: &[Line]) -> Vec<String> {
-    let mut widths = [0; 7];
+    let mut widths = [0; 8];
     for line in lines {
         for (width, cell) in widths.iter_mut().zip(line.cells()) {
             *width = (*width).max(cell.chars().count());
@@ -315,18 +296,6 @@ pub(crate) fn columns(lines: &[Line]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn time_to_go_comes_from_raw_bytes_or_from_the_stored_share() {
-        let mut progress = Progress { raw_bytes: 100, raw_total: 300, bytes_per_second: 50, ..Progress::default() };
-        assert_eq!(remaining(&progress), Some(4));
-        progress.raw_total = 0;
-        assert_eq!(remaining(&progress), None);
-        (progress.stored_bytes, progress.stored_total) = (10, 20);
-        assert_eq!(remaining(&progress), Some(2));
-        progress.bytes_per_second = 0;
-        assert_eq!(remaining(&progress), None);
-    }
 
     #[test]
     fn empty_columns_take_no_room() {

@@ -183,7 +183,8 @@ pub(crate) fn action_cell(workflow: &Workflow) -> String {
         return String::new();
     };
     let percent = current.progress.as_ref().filter(|_| current.state == ActionState::Running).and_then(|p| {
-        human::percent(p.raw_bytes, p.raw_total).or_else(|| human::percent(p.stored_bytes, p.stored_total))
+        let (done, total) = p.share();
+        human::percent(done, total)
     });
     match percent {
         Some(percent) => format!("{} {percent}%", current.action.name),

@@ -49,6 +49,8 @@ pub enum Proof {
         /// Digest of the index's own bytes.
         digest: Digest,
     },
+    /// The URLs themselves: each is an OCI reference by digest.
+    Pinned,
     /// The request says, spelled out, that nothing does.
     Waived,
 }
@@ -58,7 +60,7 @@ impl Proof {
     pub fn digest(&self) -> Option<Digest> {
         match self {
             Self::Stored(digest) | Self::Raw(digest) | Self::Index { digest, .. } => Some(*digest),
-            Self::Sums { .. } | Self::Signed(_) | Self::Waived => None,
+            Self::Sums { .. } | Self::Signed(_) | Self::Pinned | Self::Waived => None,
         }
     }
 }

@@ -34,8 +34,9 @@ pub use error::ConnectError;
 pub use handle::{Connection, SessionEnded, SessionHandle, Unflushed};
 pub use lease::{Lease, LeaseWatch};
 pub use model::{
-    Action, ActionKind, ActionRef, ActionResult, Assignment, CloudInit, Event, EventKind, Expectation, Identity,
-    Instruction, LogLevel, PhoneHome, Proof, Retry, Secret, Vitals, WriteImage, WriteImageResult,
+    Action, ActionKind, ActionRef, ActionResult, Assignment, CloudInit, Event, EventKind, Identity, ImageAccess,
+    ImageProof, ImageSignature, Instruction, LogLevel, PhoneHome, Proof, Retry, Secret, Vitals, WriteImage,
+    WriteImageResult,
 };
 pub use outbox::{AckError, Full, Outbox};
 pub use phone_home::{PhoneHomeError, PhoneHomeReport, https_client, phone_home};

@@ -135,12 +135,50 @@ pub enum ActionKind {
 }
 
 /// What proves an image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Expectation {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ImageProof {
     /// The stored bytes have this digest.
-    Digest(Digest),
+    Stored(Digest),
+    /// What they decode to has this digest.
+    Raw(Digest),
+    /// A file of checksums lists it.
+    Sums {
+        /// Where the file is.
+        url: String,
+        /// What proves the file itself.
+        signature: Option<ImageSignature>,
+    },
+    /// A signature of the stored bytes.
+    Signed(ImageSignature),
+    /// An index with the digest of every chunk.
+    Index {
+        /// Where the index is.
+        url: String,
+        /// Digest of the index's own bytes.
+        digest: Digest,
+    },
+    /// Every URL is an OCI reference by digest.
+    Pinned,
     /// The template says, in so many words, that nothing proves it.
     Waived,
+}
+
+/// A detached signature and who must have made it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageSignature {
+    /// Where the signature is.
+    pub url: String,
+    /// The public key, as its maker publishes it.
+    pub key: String,
+}
+
+/// How an image's servers are spoken to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ImageAccess {
+    /// Authorities to trust besides the public ones, PEM.
+    pub ca_certificates: Vec<String>,
+    /// `http://host:port` of a proxy.
+    pub proxy: Option<String>,
 }
 
 /// Writes a disk image to exactly one disk.
@@ -148,12 +186,18 @@ pub enum Expectation {
 pub struct WriteImage {
     /// Which disk. Every expression is text, whatever it was in the template.
     pub disk: DiskSelector,
-    /// Where the image is.
-    pub url: String,
+    /// Where the image is, in the order to try; never empty.
+    pub urls: Vec<String>,
     /// What proves it.
-    pub expectation: Expectation,
+    pub proof: ImageProof,
     /// A format's name; absent: by content.
     pub format: Option<String>,
+    /// How its servers are spoken to.
+    pub access: ImageAccess,
+    /// Labels of partitions that stay.
+    pub keep: Vec<String>,
+    /// Read everything back before the disk becomes bootable.
+    pub read_back: bool,
 }
 
 /// A NoCloud seed for the installed disk.

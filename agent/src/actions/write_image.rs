@@ -6,8 +6,8 @@ use std::{
 };
 
 use landfall_api::{DiskReceipt, ErrorCode, Problem, Progress};
-use landfall_disk::{Access, Image, LeaseGuard, Observer, Proof, ReceiptIntent, WriteRequest};
-use landfall_session::{ActionResult, EventKind, Expectation as Stated, WriteImage, WriteImageResult};
+use landfall_disk::{Access, Image, LeaseGuard, Observer, Proof, ReceiptIntent, Signature, WriteRequest};
+use landfall_session::{ActionResult, EventKind, ImageProof, ImageSignature, WriteImage, WriteImageResult};
 
 use super::{Machine, final_failure, select};
 use crate::runner::{Failure, Job};
@@ -18,23 +18,13 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 /// Writes the image. Blocks until the write ended or obeyed `job.cancel`.
 pub(super) fn perform(machine: &Machine, job: &Job, spec: &WriteImage) -> Result<ActionResult, Failure> {
     let disk = select(&spec.disk)?;
-    let format = spec.format.as_deref().map(str::parse).transpose().map_err(|e: landfall_disk::UnknownFormat| {
-        final_failure(Problem::new(ErrorCode::BadFormat, e.to_string()).hint("mend image.format in the template"))
-    })?;
+    let image = image(spec)?;
     let lease = job.lease.clone();
     let request = WriteRequest {
         disk: disk.clone(),
-        image: Image {
-            urls: vec![spec.url.clone()],
-            proof: match spec.expectation {
-                Stated::Digest(digest) => Proof::Stored(digest),
-                Stated::Waived => Proof::Waived,
-            },
-            format,
-            access: Access::default(),
-        },
-        keep: Vec::new(),
-        read_back: false,
+        image,
+        keep: spec.keep.clone(),
+        read_back: spec.read_back,
         receipt: ReceiptIntent {
             machine_uid: job.run.machine_uid,
             workflow_uid: job.run.workflow_uid,
@@ -63,6 +53,36 @@ pub(super) fn perform(machine: &Machine, job: &Job, spec: &WriteImage) -> Result
         written_bytes: outcome.written_bytes,
         elapsed: outcome.elapsed,
     }))
+}
+
+/// The image as the disk library knows it.
+fn image(spec: &WriteImage) -> Result<Image, Failure> {
+    let format = spec.format.as_deref().map(str::parse).transpose().map_err(|e: landfall_disk::UnknownFormat| {
+        final_failure(Problem::new(ErrorCode::BadFormat, e.to_string()).hint("mend image.format in the template"))
+    })?;
+    let signature = |stated: &ImageSignature| Signature { url: stated.url.clone(), key: stated.key.clone() };
+    let proof = match &spec.proof {
+        ImageProof::Stored(digest) => Proof::Stored(*digest),
+        ImageProof::Raw(digest) => Proof::Raw(*digest),
+        ImageProof::Sums { url, signature: stated } => {
+            Proof::Sums { url: url.clone(), signature: stated.as_ref().map(signature) }
+        }
+        ImageProof::Signed(stated) => Proof::Signed(signature(stated)),
+        ImageProof::Index { url, digest } => Proof::Index { url: url.clone(), digest: *digest },
+        ImageProof::Pinned => Proof::Pinned,
+        ImageProof::Waived => Proof::Waived,
+    };
+    Ok(Image {
+        urls: spec.urls.clone(),
+        proof,
+        format,
+        access: Access {
+            ca_certificates: spec.access.ca_certificates.clone(),
+            proxy: spec.access.proxy.clone(),
+            // Documents carry no secrets, and nothing else hands them out yet.
+            authorization: None,
+        },
+    })
 }
 
 /// Passes what the write says on to the run.
@@ -96,5 +116,63 @@ impl Observer for ToRun<'_> {
             landfall_disk::LogLevel::Info => tracing::info!("{message}"),
             landfall_disk::LogLevel::Warn => tracing::warn!("{message}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use landfall_api::{Digest, DiskSelector, ImageFormat};
+    use landfall_disk::Format;
+    use landfall_session::ImageAccess;
+
+    use super::*;
+
+    fn spec(proof: ImageProof) -> WriteImage {
+        WriteImage {
+            disk: DiskSelector::default(),
+            urls: vec!["http://h/i".into(), "http://g/i".into()],
+            proof,
+            format: Some("qcow2".into()),
+            access: ImageAccess { ca_certificates: vec!["PEM".into()], proxy: Some("http://p:1".into()) },
+            keep: vec!["data".into()],
+            read_back: true,
+        }
+    }
+
+    #[test]
+    fn every_proof_reaches_the_disk_as_itself() {
+        let digest = Digest::from_sha256([7; 32]);
+        let url = || "http://h/f".to_owned();
+        let (stated, signed) =
+            (ImageSignature { url: url(), key: "RW".into() }, Signature { url: url(), key: "RW".into() });
+        for (stated, expected) in [
+            (ImageProof::Stored(digest), Proof::Stored(digest)),
+            (ImageProof::Raw(digest), Proof::Raw(digest)),
+            (
+                ImageProof::Sums { url: url(), signature: Some(stated.clone()) },
+                Proof::Sums { url: url(), signature: Some(signed.clone()) },
+            ),
+            (ImageProof::Signed(stated), Proof::Signed(signed)),
+            (ImageProof::Index { url: url(), digest }, Proof::Index { url: url(), digest }),
+            (ImageProof::Pinned, Proof::Pinned),
+            (ImageProof::Waived, Proof::Waived),
+        ] {
+            let image = image(&spec(stated)).unwrap_or_else(|_| panic!("{expected:?}"));
+            assert_eq!(image.proof, expected);
+            assert_eq!((image.urls.len(), image.format), (2, Some(Format::Qcow2)));
+            assert_eq!((image.access.ca_certificates.len(), image.access.proxy.as_deref()), (1, Some("http://p:1")));
+        }
+    }
+
+    #[test]
+    fn documents_and_the_disk_library_have_the_same_formats() {
+        let documents = ImageFormat::ALL.map(ImageFormat::as_str);
+        assert_eq!(documents, Format::ALL.map(Format::as_str));
+    }
+
+    #[test]
+    fn a_format_of_a_newer_coordinator_is_refused_for_good() {
+        let failure = image(&WriteImage { format: Some("vmdk".into()), ..spec(ImageProof::Waived) }).unwrap_err();
+        assert!(!failure.retryable && failure.problem.code == ErrorCode::BadFormat);
     }
 }

@@ -1,83 +1,178 @@
-//! `write`: an image onto a disk, by a person at the machine, without a coordinator.
+//! `write`: an image onto a disk, by a person or a script at the machine, without a coordinator. Nothing of PID 1 is needed,
+//! and no root for a disk that is a regular file.
 
-use std::{
-    collections::BTreeMap,
-    io::{IsTerminal, Write as _},
-    sync::{Mutex, PoisonError},
-    time::{Duration, Instant},
-};
+mod image;
+mod show;
+mod summary;
+mod target;
 
-use anyhow::{Context, bail};
-use landfall_api::{Digest, DiskReceipt, DiskSelector, Progress};
-use landfall_disk::{
-    Access, CancelFlag, Disk, Format, Image, LeaseGuard, LogLevel, Observer, Proof, ReceiptIntent, WriteRequest,
-};
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use landfall_api::Problem;
+use landfall_disk::{CancelFlag, LeaseGuard, ReceiptIntent, WriteRequest};
 use uuid::Uuid;
 
+use self::{image::ImageArguments, show::Show, summary::Summary};
+
+/// What `--help` says after the options.
+const MORE: &str = "\
+The image may be stored raw, or as gzip, xz, zstd, bzip2, lz4 or qcow2; which of
+them is seen from its content. It needs a partition table. The disk is made
+bootable last, by the write of one sector, and only after everything was
+verified: whatever goes wrong before leaves a disk that does not boot, never one
+that boots something else.
+
+What proves the image: exactly one of
+  --digest D           the file itself; D as sha256sum or sha512sum prints it
+  --raw-digest D       what the file decodes to
+  --sums URL           a file of checksums that lists it; who made that file is
+                       proven with --signature and --key
+  --signature URL --key K
+                       a signature of the file itself, minisign's or OpenPGP's
+  --index URL --index-digest D
+                       an index by landfall-image pack, or a bmap: each chunk is
+                       verified before it is written
+  --url oci://HOST/REPOSITORY@sha256:...
+                       the reference itself
+  --digest-waived      nothing does
+
+Which disk: FIELD=EXPRESSION, as often as needed; all must hold, and exactly one
+disk must match. Or one path.
+  fields       wwn serial model vendor size path hctl name rotational transport
+               (landfall-agent facts -o json shows them)
+  expressions  VALUE or =VALUE, !=VALUE, 'in A,B', 'glob PATTERN' with * and ?
+               for size also < <= > >=, and B KB MB GB TB (powers of 1000) or
+               KiB MiB GiB TiB (of 1024); rotational is true or false
+  a path       /dev/nvme0n1, /dev/disk/by-id/..., or an existing regular file
+               (truncate -s 8G disk.img makes one); files need no root
+
+Examples:
+  landfall-agent write --url https://images.example/debian-12.img.zst \\
+      --digest sha256:5f0c... --disk serial=S4EVNF0M
+  landfall-agent write --url debian-12.qcow2 --digest-waived --disk /dev/sdb
+  landfall-agent write --url https://a.example/i.img.xz \\
+      --mirror https://b.example/i.img.xz --sums https://a.example/SHA256SUMS \\
+      --signature https://a.example/SHA256SUMS.gpg --key maker.asc \\
+      --disk 'size=>=400GB' --disk rotational=false --keep data \\
+      --verify read-back --yes --report -
+
+Progress is a line on a terminal, and elsewhere one JSON object a line on
+stderr. --report - leaves stdout to the report.
+
+Exit codes:
+  0    the disk holds the verified image
+  1    it failed: what, why and what to do are on stderr; nothing unverified is
+       bootable
+  2    the command line is wrong; nothing was touched
+  3    nobody confirmed; nothing was touched
+  130  interrupted (SIGINT, SIGTERM; a second one ends it at once); nothing
+       unverified is bootable";
+
+const FAILED: u8 = 1;
+const WRONG_USE: u8 = 2;
+const NOT_CONFIRMED: u8 = 3;
+/// What a shell reports of a program that SIGINT ended.
+const INTERRUPTED: u8 = 130;
+
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = MORE)]
 pub(super) struct Arguments {
-    /// Where the image is: http:// or https://.
-    #[arg(long)]
-    url: String,
-    /// What sha256sum prints for the stored file, as sha256:…
-    #[arg(long, required_unless_present = "digest_waived")]
-    digest: Option<Digest>,
-    /// Write the image although nothing proves it.
-    #[arg(long, conflicts_with = "digest")]
-    digest_waived: bool,
-    /// Which disk, as FIELD=EXPRESSION; may be repeated. Exactly one disk must match.
-    #[arg(long = "disk", value_parser = field, required = true)]
-    disk: Vec<(String, String)>,
-    /// raw or zstd. Default: by content.
-    #[arg(long)]
-    format: Option<Format>,
+    /// Which disk: FIELD=EXPRESSION, may be repeated; or the path of a block device or of a regular file.
+    #[arg(long = "disk", value_name = "FIELD=EXPR|PATH", required = true)]
+    disk: Vec<String>,
+    /// Label of a partition of the disk's present table that stays with its content; may be repeated.
+    #[arg(long, value_name = "LABEL")]
+    keep: Vec<String>,
+    /// What is made sure of after the writing.
+    #[arg(long, value_enum, default_value_t = Verify::None)]
+    verify: Verify,
     /// Overwrite whatever receipt of an earlier install is on the disk.
     #[arg(long)]
     force: bool,
-    /// Do not ask.
-    #[arg(long)]
+    /// Do not ask before the disk is overwritten.
+    #[arg(long, short)]
     yes: bool,
+    /// How progress is shown, on stderr.
+    #[arg(long, value_enum, default_value_t = Mode::Auto)]
+    progress: Mode,
+    /// Write how it ended as JSON, to a file or to stdout (-).
+    #[arg(long, value_name = "FILE|-")]
+    report: Option<PathBuf>,
+    // Last: its heading would go on over whatever follows.
+    #[command(flatten)]
+    image: ImageArguments,
 }
 
-fn field(text: &str) -> Result<(String, String), String> {
-    let (field, expression) =
-        text.split_once('=').ok_or("write FIELD=EXPRESSION, such as serial=S3ABC or size=<=1TB")?;
-    Ok((field.to_owned(), expression.to_owned()))
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Verify {
+    /// Nothing more than always.
+    None,
+    /// Everything is read back and compared before the disk becomes bootable.
+    ReadBack,
 }
 
-pub(super) fn run(arguments: &Arguments) -> anyhow::Result<u8> {
-    let fields: BTreeMap<_, _> =
-        arguments.disk.iter().map(|(f, e)| (f.clone(), serde_json::Value::from(e.as_str()))).collect();
-    if fields.len() != arguments.disk.len() {
-        bail!("--disk names a field twice; join the conditions into one expression");
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    /// A bar on a terminal, JSON elsewhere.
+    Auto,
+    /// One line, redrawn.
+    Bar,
+    /// One JSON object a line, at most one a second and at each change of stage.
+    Json,
+    /// Not at all.
+    None,
+}
+
+/// Why nothing was written.
+#[derive(Debug)]
+enum Stop {
+    /// The command line is wrong.
+    Use(String),
+    /// Nobody said yes.
+    NotConfirmed(String),
+    /// It failed.
+    Failed(Box<Problem>),
+}
+
+impl From<Problem> for Stop {
+    fn from(problem: Problem) -> Self {
+        Self::Failed(Box::new(problem))
     }
-    let disks = landfall_disk::list_disks()?;
-    let disk = Disk::select(&DiskSelector(fields), &disks).map_err(|e| anyhow::Error::new(e.problem()))?.clone();
+}
+
+/// Writes; the exit status. Says itself on stderr what went wrong. Blocks; `runtime` only watches for signals.
+pub(super) fn run(arguments: &Arguments, runtime: &tokio::runtime::Handle) -> u8 {
+    let cancel = CancelFlag::new();
+    let (text, code) = match write(arguments, runtime, &cancel) {
+        Ok(()) => return 0,
+        Err(Stop::Use(text)) => (format!("{text}\nlandfall-agent write --help says more"), WRONG_USE),
+        Err(Stop::NotConfirmed(text)) => (text, NOT_CONFIRMED),
+        Err(Stop::Failed(problem)) => (problem.to_string(), if cancel.is_cancelled() { INTERRUPTED } else { FAILED }),
+    };
+    eprintln!("landfall-agent: {text}");
+    code
+}
+
+fn write(arguments: &Arguments, runtime: &tokio::runtime::Handle, cancel: &CancelFlag) -> Result<(), Stop> {
+    let image = arguments.image.image()?;
+    let named = image.name().to_owned();
+    let disk = target::choose(&arguments.disk)?;
     let device = landfall_disk::device_path(&disk);
+    // Opened before anything is destroyed: a report that cannot be written is found out now.
+    let mut summary = Summary::open(arguments.report.as_deref(), &device, &named)?;
     if !arguments.yes {
-        confirm(&format!(
-            "Everything on {} ({} {}, {} MiB) is lost. Type yes to go on: ",
-            device.display(),
-            disk.id.model,
-            disk.id.serial,
-            disk.id.size_bytes >> 20
-        ))?;
+        target::confirm(&disk, &device, &arguments.keep)?;
     }
-    // No coordinator handed this out, so the run is one of its own.
-    let run = Uuid::new_v4();
     let request = WriteRequest {
         disk,
-        image: Image {
-            urls: vec![arguments.url.clone()],
-            proof: arguments.digest.map_or(Proof::Waived, Proof::Stored),
-            format: arguments.format,
-            access: Access::default(),
-        },
-        keep: Vec::new(),
-        read_back: false,
+        image,
+        keep: arguments.keep.clone(),
+        read_back: arguments.verify == Verify::ReadBack,
         receipt: ReceiptIntent {
             machine_uid: Uuid::nil(),
-            workflow_uid: run,
+            // No coordinator handed this out, so the run is one of its own.
+            workflow_uid: Uuid::new_v4(),
             workflow_name: "by-hand".into(),
             generation: 0,
             action_index: 0,
@@ -87,85 +182,36 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         person_authorised: true,
         force: arguments.force,
         lease: LeaseGuard::unlimited(),
-        cancel: CancelFlag::new(),
+        cancel: cancel.clone(),
     };
-    let terminal = Terminal::default();
-    let outcome = landfall_disk::write_image(&request, &terminal).map_err(|e| anyhow::Error::new(e.problem()));
-    terminal.end_line();
-    let outcome = outcome?;
-    println!(
-        "{}: {} stored bytes, {} raw, {} written, in {:.1} s",
-        device.display(),
-        outcome.stored_bytes,
-        outcome.raw_bytes,
-        outcome.written_bytes,
-        outcome.elapsed.as_secs_f32()
-    );
-    if let Some(why) = outcome.no_receipt {
-        println!("no receipt on the disk: {why}");
-    }
-    Ok(0)
-}
-
-fn confirm(question: &str) -> anyhow::Result<()> {
-    if !std::io::stdin().is_terminal() {
-        bail!("nobody to ask whether the disk may be overwritten; add --yes");
-    }
-    print!("{question}");
-    std::io::stdout().flush()?;
-    let mut answer = String::new();
-    std::io::stdin().read_line(&mut answer).context("cannot read the answer")?;
-    if answer.trim() != "yes" {
-        bail!("not confirmed; nothing was written");
-    }
-    Ok(())
-}
-
-/// Progress on one line of a terminal, or as lines of a log.
-#[derive(Default)]
-struct Terminal(Mutex<Option<Instant>>);
-
-impl Terminal {
-    fn end_line(&self) {
-        if std::io::stderr().is_terminal() {
-            eprintln!();
+    end_on_signal(runtime, cancel.clone());
+    let show = Show::new(arguments.progress);
+    let outcome = landfall_disk::write_image(&request, &show).map_err(|e| e.problem());
+    show.end();
+    match outcome {
+        Ok(outcome) => summary.written(&outcome, request.read_back),
+        Err(problem) => {
+            summary.failed(&problem);
+            Err(problem.into())
         }
     }
 }
 
-impl Observer for Terminal {
-    fn progress(&self, progress: &Progress) {
-        let terminal = std::io::stderr().is_terminal();
-        let interval = Duration::from_millis(if terminal { 250 } else { 5000 });
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.is_some_and(|at| at.elapsed() < interval) {
+/// The first signal ends the write in an orderly way; a second one at once.
+fn end_on_signal(runtime: &tokio::runtime::Handle, cancel: CancelFlag) {
+    use tokio::signal::unix::{SignalKind, signal};
+    runtime.spawn(async move {
+        let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+        else {
+            // Then signals end the process as they do any other, and the disk is as after a power cut.
             return;
-        }
-        *last = Some(Instant::now());
-        let total =
-            if progress.stored_total > 0 { format!(" of {}", progress.stored_total >> 20) } else { String::new() };
-        let line = format!(
-            "{:8} {}{total} MiB in, {} MiB out, {} MiB/s",
-            progress.stage,
-            progress.stored_bytes >> 20,
-            progress.raw_bytes >> 20,
-            progress.bytes_per_second >> 20
-        );
-        if terminal {
-            eprint!("\r{line}\x1b[K");
-        } else {
-            eprintln!("{line}");
-        }
-    }
-
-    fn receipt_written(&self, receipt: &DiskReceipt) {
-        tracing::debug!("receipt {:?} on {}", receipt.receipt.state, receipt.disk.name);
-    }
-
-    fn log(&self, level: LogLevel, message: &str) {
-        match level {
-            LogLevel::Info => tracing::info!("{message}"),
-            LogLevel::Warn => tracing::warn!("{message}"),
-        }
-    }
+        };
+        let mut next = async || {
+            tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
+        };
+        next().await;
+        cancel.cancel();
+        next().await;
+        std::process::exit(i32::from(INTERRUPTED));
+    });
 }

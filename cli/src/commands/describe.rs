@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use landfall_api::{
     ActionState, ActionStatus, Condition, ConditionStatus, Document, Kind, Machine, MachineFacts, Metadata, Problem,
-    ReceiptState, Template, Workflow,
+    Progress, ReceiptState, Template, Workflow,
 };
 
 use super::events;
@@ -248,7 +248,8 @@ impl Page<'_> {
     fn actions(&mut self, run: &Workflow) -> Result<(), Failure> {
         let Some(status) = &run.status else { return Ok(()) };
         self.heading("Actions")?;
-        let mut columns = Columns::new(&["NAME", "DOES", "STATE", "ATTEMPT", "TOOK", "READ", "IMAGE", "WRITTEN"]);
+        let mut columns =
+            Columns::new(&["NAME", "DOES", "STATE", "ATTEMPT", "TOOK", "READ", "IMAGE", "WRITTEN", "RATE"]);
         for action in &status.actions {
             columns.row(self.action_cells(action));
         }
@@ -283,6 +284,7 @@ impl Page<'_> {
             progress.map_or("-".into(), |p| of(p.stored_bytes, p.stored_total)),
             progress.map_or("-".into(), |p| of(p.raw_bytes, p.raw_total)),
             progress.map_or("-".into(), |p| of(p.written_bytes, 0)),
+            or_dash(progress.filter(|_| action.state == ActionState::Running).map(going).unwrap_or_default()),
         ]
     }
 
@@ -343,4 +345,10 @@ impl Page<'_> {
         }
         self.columns(&events::columns(&records[skipped..]))
     }
+}
+
+/// `85.0 MiB/s, write-bound, ETA 12s`.
+fn going(progress: &Progress) -> String {
+    let rate = (progress.bytes_per_second > 0).then(|| format!("{}/s", human::bytes(progress.bytes_per_second)));
+    [rate, human::bound_by(progress), human::to_go(progress)].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }

@@ -2,7 +2,7 @@
 
 use landfall_api::{Document, ErrorCode, Kind, Machine, Problem, Template};
 
-use super::{ApplyOutcome, Engine, derive};
+use super::{ApplyOutcome, Engine, Wanted, derive};
 use crate::store::StoreError;
 
 impl Engine {
@@ -110,10 +110,10 @@ impl Engine {
     /// Images whose URL is known before a machine and parameters are.
     async fn check_template(&self, template: &Template) -> Result<(), Problem> {
         for (n, action) in template.spec.actions.iter().enumerate() {
-            let url = action.pointer("/writeImage/image/url").and_then(|v| v.as_str()).filter(|u| !u.contains("{{"));
-            let Some(url) = url else { continue };
-            self.inner.sources.check(url).await.map_err(|mut problem| {
-                problem.causes.insert(0, url.to_owned());
+            let Some(wanted) = Wanted::in_template(action) else { continue };
+            self.inner.sources.check(&wanted).await.map_err(|mut problem| {
+                let url = std::mem::take(&mut problem.subject);
+                problem.causes.insert(0, url);
                 problem.at(format!("Template/{}: spec.actions[{n}].writeImage.image.url", template.metadata.name))
             })?;
         }

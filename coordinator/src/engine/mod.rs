@@ -35,7 +35,7 @@ use landfall_api::{Problem, WorkflowPhase};
 
 pub use authority::{CertificateAuthority, IssuedCertificate};
 pub use sessions::Opened;
-pub use source::{HttpSources, SourceChecker};
+pub use source::{HttpSources, SourceChecker, Wanted};
 pub use types::*;
 
 use crate::{config::Config, store::Store, workflow::Context};

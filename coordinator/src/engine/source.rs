@@ -3,29 +3,72 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use landfall_api::{Action, ActionSpec, ErrorCode, Problem};
-use reqwest::{Client, StatusCode, header::RANGE};
+use landfall_api::{AccessSpec, Action, ActionSpec, ErrorCode, ImageSpec, ImageUrl, Problem};
+use reqwest::{Certificate, Client, Proxy, StatusCode, header::RANGE};
+use serde_json::Value;
 
 /// How long one server may take to answer.
 const LIMIT: Duration = Duration::from_secs(10);
 
+/// One thing that must be there, at any of several places.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Wanted {
+    /// Where it may be; any of them will do.
+    pub urls: Vec<String>,
+    /// How the servers are spoken to.
+    pub access: AccessSpec,
+}
+
+impl Wanted {
+    /// The image, and each file beside it.
+    fn all_of(image: &ImageSpec) -> Vec<Self> {
+        let access = image.access.clone().unwrap_or_default();
+        let sums = image.sums.as_ref();
+        let signatures = [image.signature.as_ref(), sums.and_then(|sums| sums.signature.as_ref())];
+        let beside = [sums.map(|sums| &sums.url), image.index.as_ref().map(|index| &index.url)].into_iter().flatten();
+        let beside = beside.chain(signatures.into_iter().flatten().map(|signature| &signature.url));
+        let mut out = vec![Self { urls: image.urls().map(str::to_owned).collect(), access: access.clone() }];
+        out.extend(beside.map(|url| Self { urls: vec![url.clone()], access: access.clone() }));
+        out
+    }
+
+    /// The image of a template's action, where that is known before a machine and parameters are: `None` where an
+    /// expression still stands in what matters here.
+    pub fn in_template(action: &Value) -> Option<Self> {
+        let image = action.pointer("/writeImage/image")?;
+        let known = |value: &Value| !value.to_string().contains("{{");
+        let mirrors = image.get("mirrors").cloned().unwrap_or_else(|| Value::Array(Vec::new()));
+        let access = image.get("access").cloned().unwrap_or_else(|| Value::Object(serde_json::Map::new()));
+        let url = image.get("url")?.as_str()?.to_owned();
+        if url.contains("{{") || !known(&mirrors) || !known(&access) {
+            return None;
+        }
+        let mut urls = vec![url];
+        urls.extend(serde_json::from_value::<Vec<String>>(mirrors).ok()?);
+        Some(Self { urls, access: serde_json::from_value(access).ok()? })
+    }
+}
+
 /// Asks image servers.
 #[async_trait]
 pub trait SourceChecker: Send + Sync {
-    /// Whether the image at `url` is there.
+    /// Whether it is there.
     ///
     /// # Errors
-    /// [`Problem`] with code `SourceUnreachable` naming the URL and what its server said.
-    async fn check(&self, url: &str) -> Result<(), Problem>;
+    /// [`Problem`] with code `SourceUnreachable` naming the URL and what its server said; of several URLs the first, with
+    /// the others among the causes.
+    async fn check(&self, wanted: &Wanted) -> Result<(), Problem>;
 
-    /// Every image of a list.
+    /// Every image of a list, and the files beside it.
     ///
     /// # Errors
     /// The first that is not there.
     async fn check_all(&self, actions: &[Action]) -> Result<(), Problem> {
         for action in actions {
             if let ActionSpec::WriteImage(spec) = &action.spec {
-                self.check(&spec.image.url).await?;
+                for wanted in Wanted::all_of(&spec.image) {
+                    self.check(&wanted).await?;
+                }
             }
         }
         Ok(())
@@ -41,35 +84,146 @@ impl HttpSources {
     /// # Errors
     /// [`Problem`] if TLS cannot be set up.
     pub fn new() -> Result<Self, Problem> {
-        let client = Client::builder().no_proxy().connect_timeout(LIMIT).timeout(LIMIT).build();
-        client.map(Self).map_err(super::drive::internal)
+        client(&AccessSpec::default()).map(Self)
     }
+}
 
-    async fn ask(&self, url: &str) -> Result<StatusCode, reqwest::Error> {
-        let status = self.0.head(url).send().await?.status();
-        if status == StatusCode::METHOD_NOT_ALLOWED || status == StatusCode::NOT_IMPLEMENTED {
-            return Ok(self.0.get(url).header(RANGE, "bytes=0-0").send().await?.status());
+/// A client that speaks as the image's document says.
+fn client(access: &AccessSpec) -> Result<Client, Problem> {
+    let mut builder = Client::builder().no_proxy().connect_timeout(LIMIT).timeout(LIMIT);
+    let unusable = |what: &str, error: reqwest::Error| {
+        Problem::new(ErrorCode::InvalidTemplate, format!("{what} cannot be used: {error}")).caused_by(&error)
+    };
+    for pem in &access.ca_certificates {
+        let certificates = Certificate::from_pem_bundle(pem.as_bytes())
+            .map_err(|error| unusable("a certificate of image.access.caCertificates", error))?;
+        builder = certificates.into_iter().fold(builder, reqwest::ClientBuilder::add_root_certificate);
+    }
+    if let Some(proxy) = &access.proxy {
+        builder = builder.proxy(Proxy::all(proxy).map_err(|error| unusable("image.access.proxy", error))?);
+    }
+    builder.build().map_err(super::drive::internal)
+}
+
+async fn ask(client: &Client, url: &str) -> Result<StatusCode, reqwest::Error> {
+    let status = client.head(url).send().await?.status();
+    if status == StatusCode::METHOD_NOT_ALLOWED || status == StatusCode::NOT_IMPLEMENTED {
+        return Ok(client.get(url).header(RANGE, "bytes=0-0").send().await?.status());
+    }
+    Ok(status)
+}
+
+async fn check_one(client: &Client, url: &str) -> Result<(), Problem> {
+    let unreachable = |what: String| {
+        Problem::new(ErrorCode::SourceUnreachable, what)
+            .at(url)
+            .hint("correct the URL, or start its server; the machines must reach it too")
+    };
+    // Without the URL, which is in `subject` already.
+    let silent = |error: reqwest::Error| {
+        let error = error.without_url();
+        unreachable(format!("the image cannot be reached: {error}")).caused_by(&error)
+    };
+    match ImageUrl::parse(url) {
+        // The agent's own file: it alone can tell.
+        Ok(ImageUrl::File(_)) => Ok(()),
+        // Whether the registry gives the image is settled between it and the agent, in several steps; any answer means
+        // that it is up (`/v2/` is the distribution specification's own check).
+        Ok(ImageUrl::Oci { registry, plain, .. }) => {
+            let scheme = if plain { "http" } else { "https" };
+            client.get(format!("{scheme}://{registry}/v2/")).send().await.map(drop).map_err(silent)
         }
-        Ok(status)
+        Ok(ImageUrl::Http) => match ask(client, url).await {
+            Ok(status) if status.is_success() => Ok(()),
+            Ok(status) => Err(unreachable(format!("the image's server answered {status}"))),
+            Err(error) => Err(silent(error)),
+        },
+        Err(error) => Err(Problem::new(ErrorCode::InvalidTemplate, error.message).at(url).hint(error.hint)),
     }
 }
 
 #[async_trait]
 impl SourceChecker for HttpSources {
-    async fn check(&self, url: &str) -> Result<(), Problem> {
-        let unreachable = |what: String| {
-            Problem::new(ErrorCode::SourceUnreachable, what)
-                .at(url)
-                .hint("correct the URL, or start its server; the machines must reach it too")
-        };
-        match self.ask(url).await {
-            Ok(status) if status.is_success() => Ok(()),
-            Ok(status) => Err(unreachable(format!("the image's server answered {status}"))),
-            // The URL is in `subject` already.
-            Err(error) => {
-                let error = error.without_url();
-                Err(unreachable(format!("the image cannot be reached: {error}")).caused_by(&error))
+    async fn check(&self, wanted: &Wanted) -> Result<(), Problem> {
+        let own = wanted.access != AccessSpec::default();
+        let client = if own { client(&wanted.access)? } else { self.0.clone() };
+        let mut first: Option<Problem> = None;
+        for url in &wanted.urls {
+            match (check_one(&client, url).await, &mut first) {
+                (Ok(()), _) => return Ok(()),
+                (Err(problem), None) => first = Some(problem),
+                (Err(problem), Some(first)) => first.causes.push(format!("{url}: {}", problem.message)),
             }
         }
+        first.map_or(Ok(()), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn wanted(urls: &[&str]) -> Wanted {
+        Wanted { urls: urls.iter().map(|url| (*url).to_owned()).collect(), access: AccessSpec::default() }
+    }
+
+    /// A server that answers 200 to HEAD of `/there`, and 404 to the rest.
+    async fn server() -> String {
+        let router = axum::Router::new().route("/there", axum::routing::get(|| async { "x" }));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        format!("http://{address}")
+    }
+
+    fn sources() -> HttpSources {
+        // Another test of this process may have installed the same one.
+        drop(rustls::crypto::ring::default_provider().install_default());
+        HttpSources::new().unwrap()
+    }
+
+    #[tokio::test]
+    async fn one_of_several_places_is_enough_and_none_is_refused_naming_all() {
+        let (sources, server) = (sources(), server().await);
+        let (there, gone) = (format!("{server}/there"), format!("{server}/gone"));
+        assert_eq!(sources.check(&wanted(&[&there])).await, Ok(()));
+        assert_eq!(sources.check(&wanted(&[&gone, &there])).await, Ok(()));
+        assert_eq!(sources.check(&wanted(&["file:///no/such/file"])).await, Ok(()));
+        assert_eq!(sources.check(&wanted(&[&format!("oci+{server}/a:b")])).await, Ok(()), "it answered");
+        let problem = sources.check(&wanted(&[&gone, &gone.replace("gone", "lost")])).await.unwrap_err();
+        assert_eq!((problem.code, &problem.subject), (ErrorCode::SourceUnreachable, &gone));
+        assert!(problem.causes.iter().any(|cause| cause.contains("/lost")), "{problem}");
+    }
+
+    #[tokio::test]
+    async fn a_proxy_or_authority_that_cannot_be_used_is_the_templates_fault() {
+        let sources = sources();
+        let access = AccessSpec {
+            ca_certificates: vec!["-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n".into()],
+            proxy: None,
+        };
+        let problem = sources.check(&Wanted { urls: vec!["https://127.0.0.1:1/i".into()], access }).await.unwrap_err();
+        assert_eq!(problem.code, ErrorCode::InvalidTemplate, "{problem}");
+    }
+
+    #[test]
+    fn a_template_is_asked_about_only_where_no_expression_stands() {
+        let of = |image: Value| Wanted::in_template(&json!({"name": "w", "writeImage": {"image": image}}));
+        let plain = of(json!({"url": "http://h/i", "mirrors": ["http://g/i"], "digest": "{{ params.d }}"}));
+        assert_eq!(plain, Some(wanted(&["http://h/i", "http://g/i"])));
+        assert_eq!(of(json!({"url": "http://h/{{ params.r }}"})), None);
+        assert_eq!(of(json!({"url": "http://h/i", "mirrors": ["http://{{ params.r }}/i"]})), None);
+        assert_eq!(of(json!({"url": "http://h/i", "access": {"proxy": "{{ params.p }}"}})), None);
+        assert_eq!(Wanted::in_template(&json!({"name": "r", "reboot": {}})), None);
+    }
+
+    #[test]
+    fn the_files_beside_an_image_are_wanted_too() {
+        let signature = json!({"url": "http://h/s", "key": "RW"});
+        let image = json!({"url": "http://h/i", "mirrors": ["http://g/i"], "sums": {"url": "http://h/f", "signature": signature}});
+        let all = Wanted::all_of(&serde_json::from_value(image).unwrap());
+        assert_eq!(all, [wanted(&["http://h/i", "http://g/i"]), wanted(&["http://h/f"]), wanted(&["http://h/s"])]);
     }
 }

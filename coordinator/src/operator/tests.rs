@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::router;
 use crate::{
     config::Config,
-    engine::{Engine, Settings, SourceChecker},
+    engine::{Engine, Settings, SourceChecker, Wanted},
     pki::Pki,
     state::Coordinator,
     store::{MAX_DOCUMENT_BYTES, Store},
@@ -30,7 +30,7 @@ struct AllThere;
 
 #[async_trait]
 impl SourceChecker for AllThere {
-    async fn check(&self, _: &str) -> Result<(), Problem> {
+    async fn check(&self, _: &Wanted) -> Result<(), Problem> {
         Ok(())
     }
 }

@@ -224,6 +224,7 @@ impl Run<'_> {
                 written_bytes,
                 bytes_per_second: raw_bytes.saturating_mul(1000) / elapsed_ms.max(1),
                 stage: "done".to_owned(),
+                ..Progress::default()
             });
         }
     }

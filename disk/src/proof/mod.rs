@@ -67,6 +67,10 @@ pub fn resolve(image: &Image, observer: &dyn Observer, stop: &AtomicBool) -> Res
             None => Ok(Resolved::Stored(*digest)),
         },
         Proof::Raw(digest) => Ok(Resolved::Raw(*digest)),
+        Proof::Pinned => layer_of(image, None, observer, stop)?.map(Resolved::Stored).ok_or_else(|| {
+            let reason = "none of its URLs is oci:// and pinned by @sha256:, so nothing proves it".into();
+            WriteError::BadFormat { subject: image.name().into(), reason }
+        }),
         Proof::Waived => Ok(layer_of(image, None, observer, stop)?.map_or(Resolved::Waived, Resolved::Stored)),
         Proof::Sums { url, signature } => from_sums(image, url, signature.as_ref(), observer, stop),
         Proof::Signed(signature) => {

@@ -1,5 +1,7 @@
 //! From the coordinator.
 
+mod image;
+
 use std::{collections::HashMap, time::Duration};
 
 use jiff::Timestamp;
@@ -8,7 +10,7 @@ use landfall_proto::v1;
 use uuid::Uuid;
 
 use super::{ConvertError, Within as _};
-use crate::{Action, ActionKind, Assignment, CloudInit, Expectation, PhoneHome, Retry, Secret, WriteImage};
+use crate::{Action, ActionKind, Assignment, CloudInit, PhoneHome, Retry, Secret};
 
 /// A positive duration; absent or zero is an error, never "now" or "for ever".
 pub(crate) fn duration(field: &str, wire: Option<prost_types::Duration>) -> Result<Duration, ConvertError> {
@@ -120,7 +122,7 @@ pub(crate) fn assignment(wire: v1::Assignment) -> Result<Assignment, ConvertErro
 fn action(wire: v1::Action) -> Result<Action, ConvertError> {
     use v1::action::Kind;
     let kind = match wire.kind.ok_or_else(|| ConvertError::missing("kind"))? {
-        Kind::WriteImage(wire) => ActionKind::WriteImage(write_image(wire).within("write_image")?),
+        Kind::WriteImage(wire) => ActionKind::WriteImage(image::write_image(wire).within("write_image")?),
         Kind::CloudInit(wire) => ActionKind::CloudInit(cloud_init(wire).within("cloud_init")?),
         Kind::Reboot(v1::Reboot {}) => ActionKind::Reboot,
     };
@@ -140,24 +142,6 @@ fn retry(wire: v1::RetryPolicy) -> Result<Retry, ConvertError> {
         max_attempts: wire.max_attempts,
         initial_backoff: duration("initial_backoff", wire.initial_backoff)?,
         max_backoff: duration("max_backoff", wire.max_backoff)?,
-    })
-}
-
-fn write_image(wire: v1::WriteImage) -> Result<WriteImage, ConvertError> {
-    let expectation = match (digest("digest", &wire.digest)?, wire.digest_waived) {
-        (Some(digest), false) => Expectation::Digest(digest),
-        (None, true) => Expectation::Waived,
-        (Some(_), true) => return Err(ConvertError::new("digest_waived", "a digest is given as well")),
-        (None, false) => return Err(ConvertError::missing("digest")),
-    };
-    if wire.url.is_empty() {
-        return Err(ConvertError::missing("url"));
-    }
-    Ok(WriteImage {
-        disk: selector(wire.disk),
-        url: wire.url,
-        expectation,
-        format: Some(wire.format).filter(|f| !f.is_empty()),
     })
 }
 
@@ -215,7 +199,8 @@ mod tests {
         let got = assignment(wire()).unwrap();
         assert_eq!((got.epoch, got.lease, got.start_attempt), (3, Duration::from_secs(1), 1));
         let ActionKind::WriteImage(write) = &got.actions[0].kind else { panic!("{got:?}") };
-        assert!(matches!(write.expectation, Expectation::Digest(_)) && write.format.is_none());
+        assert!(matches!(write.proof, crate::ImageProof::Stored(_)) && write.format.is_none() && !write.read_back);
+        assert_eq!(write.urls, ["http://h/i"]);
         assert_eq!(write.disk.0["size"], ">= 1 GiB");
     }
 

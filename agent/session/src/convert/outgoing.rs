@@ -135,6 +135,8 @@ pub(crate) fn telemetry_to_wire(item: telemetry::Item) -> v1::TelemetryRequest {
                 bytes_per_second: p.bytes_per_second,
                 stage: p.stage,
                 written_bytes: p.written_bytes,
+                eta_seconds: p.eta_seconds,
+                slowest: p.slowest,
             }),
         ),
         telemetry::Item::Log(action, time, level, message) => envelope(

@@ -43,8 +43,8 @@ pub(super) struct TestSources;
 
 #[async_trait]
 impl SourceChecker for TestSources {
-    async fn check(&self, url: &str) -> Result<(), Problem> {
-        if url.contains("gone") {
+    async fn check(&self, wanted: &Wanted) -> Result<(), Problem> {
+        if let Some(url) = wanted.urls.iter().find(|url| url.contains("gone")) {
             return Err(Problem::new(ErrorCode::SourceUnreachable, "answered 404").at(url));
         }
         Ok(())

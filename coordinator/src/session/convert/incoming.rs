@@ -249,6 +249,8 @@ pub(crate) fn telemetry(wire: v1::TelemetryRequest) -> Result<Telemetry, Convert
                 written_bytes: wire.written_bytes,
                 bytes_per_second: wire.bytes_per_second,
                 stage: wire.stage,
+                eta_seconds: wire.eta_seconds,
+                slowest: wire.slowest,
             },
         },
         Item::Log(wire) => {

@@ -1,5 +1,7 @@
 //! To the agent.
 
+mod image;
+
 use std::{collections::HashMap, time::Duration};
 
 use jiff::Timestamp;
@@ -118,13 +120,7 @@ fn action(assigned: AssignedAction) -> v1::Action {
         max_backoff: Some(duration(policy::max_backoff(&action))),
     });
     let kind = match action.spec {
-        ActionSpec::WriteImage(spec) => Kind::WriteImage(v1::WriteImage {
-            disk: selector(&spec.disk),
-            url: spec.image.url,
-            digest: spec.image.digest.map(|digest| digest.to_string()).unwrap_or_default(),
-            digest_waived: spec.image.digest_waived,
-            format: spec.image.format.unwrap_or_default(),
-        }),
+        ActionSpec::WriteImage(spec) => Kind::WriteImage(image::write_image(spec)),
         ActionSpec::CloudInit(spec) => Kind::CloudInit(cloud_init(spec.disk.as_ref(), seed)),
         ActionSpec::Reboot(_) => Kind::Reboot(v1::Reboot {}),
     };

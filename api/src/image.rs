@@ -1,0 +1,181 @@
+//! What is to be written, and what proves it: the `image` of a `writeImage` action.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{Digest, ImageUrl};
+
+/// An image and what proves it: exactly one of `digest`, `rawDigest`, `sums`, `signature`, `index` and `digestWaived`. An
+/// image whose URLs are all `oci://…@sha256:…` needs none of them: the reference is the proof.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ImageSpec {
+    /// `http://`, `https://`, `oci://registry/repository:tag`, `oci+http://…` (a registry without TLS), or `file:///path`:
+    /// a file that the agent itself sees. No passwords: URLs are logged and shown.
+    pub url: String,
+    /// The same content elsewhere, tried in this order when `url` fails. At most 15.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mirrors: Vec<String>,
+    /// Digest of the stored bytes: of the file at `url`, compressed as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<Digest>,
+    /// Digest of the raw bytes: of what the stored ones decode to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raw_digest: Option<Digest>,
+    /// A file of checksums that lists the image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sums: Option<SumsSpec>,
+    /// A detached signature of the stored bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<SignatureSpec>,
+    /// An index with a digest of every chunk, which are verified before they are written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<IndexSpec>,
+    /// Spelled out in the template and shown in the status: nothing proves this image.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub digest_waived: bool,
+    /// How it is stored. Default: by content. Content that disagrees is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<ImageFormat>,
+    /// How its servers are spoken to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub access: Option<AccessSpec>,
+}
+
+impl ImageSpec {
+    /// Every URL with this content, in the order they are tried.
+    pub fn urls(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&self.url).chain(&self.mirrors).map(String::as_str)
+    }
+
+    /// Whether the references themselves prove it: each URL names a registry's content by digest.
+    pub fn is_pinned(&self) -> bool {
+        self.urls().all(|url| ImageUrl::parse(url).is_ok_and(ImageUrl::is_pinned))
+    }
+}
+
+/// A file of checksums, as `sha256sum` and `sha512sum` write it. It must list the image's file name. Without a signature it
+/// proves that nothing was cut or altered on the way, not who made the image.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SumsSpec {
+    /// Where the file is: `http://`, `https://` or `file:`.
+    pub url: String,
+    /// What proves the file itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<SignatureSpec>,
+}
+
+/// A detached signature and who must have made it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SignatureSpec {
+    /// Where the signature is: `http://`, `https://` or `file:`.
+    pub url: String,
+    /// The maker's public key: a minisign key (the line that begins with RW), or an armoured OpenPGP one.
+    pub key: String,
+}
+
+/// An index: the JSON manifest that `landfall-image pack` writes, or a bmap.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct IndexSpec {
+    /// Where the index is: `http://`, `https://` or `file:`.
+    pub url: String,
+    /// Digest of the index's own bytes.
+    pub digest: Digest,
+}
+
+/// How an image's servers are spoken to.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AccessSpec {
+    /// Certificate authorities to trust besides the public ones, PEM, one or several an item.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ca_certificates: Vec<String>,
+    /// `http://host:port` of a proxy. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<String>,
+}
+
+/// How an image is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ImageFormat {
+    /// The disk's bytes as they are.
+    Raw,
+    /// gzip.
+    Gzip,
+    /// The .xz format.
+    Xz,
+    /// Zstandard.
+    Zstd,
+    /// bzip2.
+    Bzip2,
+    /// The LZ4 frame format.
+    Lz4,
+    /// QEMU's qcow2, version 2 or 3.
+    Qcow2,
+}
+
+impl ImageFormat {
+    /// All of them.
+    pub const ALL: [Self; 7] = [Self::Raw, Self::Gzip, Self::Xz, Self::Zstd, Self::Bzip2, Self::Lz4, Self::Qcow2];
+
+    /// As it is written.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Raw => "raw",
+            Self::Gzip => "gzip",
+            Self::Xz => "xz",
+            Self::Zstd => "zstd",
+            Self::Bzip2 => "bzip2",
+            Self::Lz4 => "lz4",
+            Self::Qcow2 => "qcow2",
+        }
+    }
+}
+
+/// What is made sure of after the writing, besides what always is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Verify {
+    /// Nothing more.
+    #[default]
+    None,
+    /// Everything is read back from the disk and compared with what was written, before the disk becomes bootable.
+    ReadBack,
+}
+
+impl Verify {
+    pub(crate) const fn is_none(&self) -> bool {
+        matches!(self, Self::None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn every_format_is_written_by_its_name() {
+        for format in ImageFormat::ALL {
+            assert_eq!(serde_json::to_value(format).unwrap(), json!(format.as_str()));
+        }
+    }
+
+    #[test]
+    fn an_image_is_pinned_only_if_every_url_is() {
+        let pinned = format!("oci://r.example/a/b@sha256:{}", "0a".repeat(32));
+        let mut image = ImageSpec { url: pinned.clone(), ..ImageSpec::default() };
+        assert!(image.is_pinned());
+        image.mirrors = vec![pinned.replace("oci:", "oci+http:")];
+        assert!(image.is_pinned());
+        image.mirrors.push("http://h/i".into());
+        assert!(!image.is_pinned());
+        image.mirrors = vec!["oci://r.example/a/b:latest".into()];
+        assert!(!image.is_pinned());
+    }
+}

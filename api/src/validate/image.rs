@@ -1,0 +1,353 @@
+//! What the fields of a `writeImage` mean together.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+use super::Rules;
+use crate::{
+    ImageUrl,
+    check::{has_expression, join},
+};
+
+/// Most places one image is looked for at.
+const MAX_MIRRORS: usize = 15;
+
+/// A GPT of the usual size has so many entries (UEFI 2.10, section 5.3.2).
+const MAX_KEPT: usize = 128;
+
+/// A GPT entry's name: 36 UTF-16 code units (UEFI 2.10, table 5.6).
+const MAX_LABEL: usize = 36;
+
+/// More than any private hierarchy has.
+const MAX_CERTIFICATES: usize = 16;
+
+/// What may prove an image, apart from the URL itself.
+const PROOFS: [&str; 6] = ["digest", "rawDigest", "sums", "signature", "index", "digestWaived"];
+
+/// Base64 digits of a minisign public key: 2 bytes of algorithm, 8 of key id, 32 of key.
+const MINISIGN_KEY: usize = 56;
+
+const PROOF_HINT: &str = "add digest: sha256:… of the file at the URL; or one of rawDigest, sums, signature, index; or say digestWaived: true for an image that nothing proves";
+
+impl Rules<'_> {
+    /// Everything about a `writeImage` but its disk.
+    pub(super) fn image(&mut self, spec: &Map<String, Value>, path: &str) {
+        self.keep(spec.get("keep"), &join(path, "keep"));
+        let Some(image) = spec.get("image").and_then(Value::as_object) else { return };
+        let path = join(path, "image");
+        self.proof(image, &path);
+        self.urls(image, &path);
+        self.access(image.get("access"), &join(&path, "access"));
+        if let Some(sums) = image.get("sums") {
+            let path = join(&path, "sums");
+            self.file_beside(sums, &path);
+            self.signature(sums.get("signature"), &join(&path, "signature"));
+        }
+        self.signature(image.get("signature"), &join(&path, "signature"));
+        if let Some(index) = image.get("index") {
+            self.file_beside(index, &join(&path, "index"));
+        }
+    }
+
+    /// Exactly one proof. An expression counts as what it will most likely be: a value.
+    fn proof(&mut self, image: &Map<String, Value>, path: &str) {
+        let stated = |name: &&str| match image.get(*name) {
+            None | Some(Value::Null | Value::Bool(false)) => false,
+            // Whether it will be true is known only once it is rendered.
+            Some(Value::String(text)) if *name == "digestWaived" => !has_expression(text),
+            Some(_) => true,
+        };
+        let found: Vec<&str> = PROOFS.iter().copied().filter(stated).collect();
+        match found.as_slice() {
+            [_] => {}
+            [first, second, ..] => {
+                let said = |name: &str| if name == "digestWaived" { "a waiver".into() } else { format!("\"{name}\"") };
+                let message = format!("one thing proves an image, and here are {} and {}", said(first), said(second));
+                self.say(join(path, second), message, "remove one of the two");
+            }
+            [] => {
+                let pending = image.get("digestWaived").and_then(Value::as_str).is_some_and(has_expression);
+                if !pending && !may_be_pinned(image) {
+                    self.say(join(path, "digest"), "the image has no digest, and nothing else proves it", PROOF_HINT);
+                }
+            }
+        }
+    }
+
+    fn urls(&mut self, image: &Map<String, Value>, path: &str) {
+        let mut seen = BTreeSet::new();
+        let mirrors = image.get("mirrors").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let places = mirrors.iter().enumerate().map(|(i, url)| (url.as_str(), format!("{path}.mirrors[{i}]")));
+        for (url, at) in [(image.get("url").and_then(Value::as_str), join(path, "url"))].into_iter().chain(places) {
+            let Some(url) = url.filter(|url| !has_expression(url)) else { continue };
+            if let Err(error) = ImageUrl::parse(url) {
+                self.say(at, error.message, error.hint);
+            } else if !seen.insert(url) {
+                self.say(at, format!("{url} stands here twice"), "remove one of the two");
+            }
+        }
+        if mirrors.len() > MAX_MIRRORS {
+            let message = format!("there are {} mirrors; at most {MAX_MIRRORS} are taken", mirrors.len());
+            self.say(join(path, "mirrors"), message, "keep the nearest ones");
+        }
+    }
+
+    /// The `url` of a small file fetched beside the image.
+    fn file_beside(&mut self, holder: &Value, path: &str) {
+        let Some(url) = holder.get("url").and_then(Value::as_str).filter(|url| !has_expression(url)) else { return };
+        let hint = "write http://host/path, https://host/path or file:///path";
+        match ImageUrl::parse(url) {
+            Ok(ImageUrl::Http | ImageUrl::File(_)) => {}
+            Ok(ImageUrl::Oci { .. }) => self.say(join(path, "url"), format!("{url} is not a file's URL"), hint),
+            Err(error) => self.say(join(path, "url"), error.message, error.hint),
+        }
+    }
+
+    fn signature(&mut self, signature: Option<&Value>, path: &str) {
+        let Some(signature) = signature.filter(|s| s.is_object()) else { return };
+        self.file_beside(signature, path);
+        let Some(key) = signature.get("key").and_then(Value::as_str).filter(|key| !has_expression(key)) else { return };
+        // Never the key itself in a message: it may be the wrong one of a pair.
+        if key.contains("PRIVATE KEY") || key.contains("secret key") {
+            self.say(
+                join(path, "key"),
+                "this is a private key, and whoever reads the document could sign with it",
+                "write the public key, and make a new pair: this one has been shown",
+            );
+        } else if !is_public_key(key) {
+            self.say(
+                join(path, "key"),
+                "this is not a public key",
+                "write minisign's line that begins with RW, or the block from -----BEGIN PGP PUBLIC KEY BLOCK----- on",
+            );
+        }
+    }
+
+    fn access(&mut self, access: Option<&Value>, path: &str) {
+        let Some(access) = access else { return };
+        let certificates =
+            access.get("caCertificates").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        for (i, pem) in certificates.iter().enumerate() {
+            let Some(pem) = pem.as_str().filter(|pem| !has_expression(pem)) else { continue };
+            let at = format!("{path}.caCertificates[{i}]");
+            if pem.contains("PRIVATE KEY") {
+                let hint = "write the certificate alone, and make a new key: this one has been shown";
+                self.say(at, "this holds a private key", hint);
+            } else if !(pem.contains("-----BEGIN CERTIFICATE-----") && pem.contains("-----END CERTIFICATE-----")) {
+                let hint = "write the block from -----BEGIN CERTIFICATE----- to -----END CERTIFICATE-----";
+                self.say(at, "this is not a certificate in PEM", hint);
+            }
+        }
+        if certificates.len() > MAX_CERTIFICATES {
+            let message =
+                format!("there are {} certificates; at most {MAX_CERTIFICATES} are taken", certificates.len());
+            self.say(join(path, "caCertificates"), message, "list the authorities of the image's servers alone");
+        }
+        if let Some(proxy) = access.get("proxy").and_then(Value::as_str).filter(|proxy| !has_expression(proxy)) {
+            let host = proxy.strip_prefix("http://").map(|rest| rest.trim_end_matches('/'));
+            match (ImageUrl::parse(proxy), host) {
+                (Ok(ImageUrl::Http), Some(host)) if !host.contains(['/', '?', '#']) => {}
+                (Err(error), Some(_)) => self.say(join(path, "proxy"), error.message, error.hint),
+                _ => self.say(join(path, "proxy"), format!("\"{proxy}\" is not a proxy"), "write http://host:port"),
+            }
+        }
+    }
+
+    fn keep(&mut self, keep: Option<&Value>, path: &str) {
+        let labels = keep.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let mut seen = BTreeSet::new();
+        for (i, label) in labels.iter().enumerate() {
+            let Some(label) = label.as_str().filter(|label| !has_expression(label)) else { continue };
+            let at = format!("{path}[{i}]");
+            if label.is_empty() || label.contains(char::is_control) || label.encode_utf16().count() > MAX_LABEL {
+                let hint = "write the name that sgdisk -p or lsblk -o PARTLABEL shows, of 1 to 36 characters";
+                self.say(at, format!("\"{label}\" is not a partition's label"), hint);
+            } else if !seen.insert(label) {
+                self.say(at, format!("\"{label}\" stands here twice"), "remove one of the two");
+            }
+        }
+        if labels.len() > MAX_KEPT {
+            let message = format!("there are {} labels; a table has {MAX_KEPT} entries", labels.len());
+            self.say(path, message, "list the partitions that must stay");
+        }
+    }
+}
+
+/// Whether every URL is pinned, or may be once it is rendered.
+fn may_be_pinned(image: &Map<String, Value>) -> bool {
+    let may = |url: &Value| match url.as_str() {
+        Some(text) if has_expression(text) => text.trim_start().starts_with('{') || text.starts_with("oci"),
+        Some(text) => ImageUrl::parse(text).is_ok_and(ImageUrl::is_pinned),
+        None => false,
+    };
+    let mirrors = match image.get("mirrors") {
+        None | Some(Value::Null) => true,
+        Some(Value::Array(mirrors)) => mirrors.iter().all(may),
+        // One expression for the whole list.
+        Some(other) => may(other),
+    };
+    image.get("url").is_some_and(may) && mirrors
+}
+
+/// By shape alone: whoever verifies parses it.
+fn is_public_key(key: &str) -> bool {
+    key.contains("-----BEGIN PGP PUBLIC KEY BLOCK-----")
+        || key.lines().map(str::trim).any(|line| line.starts_with("RW") && line.len() == MINISIGN_KEY)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{check::Issue, validate::tests::faults};
+
+    const AT: &str = "spec.actions[0].writeImage";
+
+    fn digest() -> String {
+        format!("sha256:{}", "00".repeat(32))
+    }
+
+    fn of(spec: Value) -> Vec<(String, String)> {
+        faults(json!([{"name": "write", "writeImage": spec}]))
+    }
+
+    fn of_image(image: Value) -> Vec<(String, String)> {
+        of(json!({"image": image}))
+    }
+
+    fn minisign() -> String {
+        format!("RW{}", "Q".repeat(MINISIGN_KEY - 2))
+    }
+
+    #[test]
+    fn each_proof_alone_is_enough() {
+        let signature = json!({"url": "http://h/i.minisig", "key": minisign()});
+        for (name, value) in [
+            ("digest", json!(digest())),
+            ("digest", json!(format!("sha512:{}", "00".repeat(64)))),
+            ("rawDigest", json!(digest())),
+            ("sums", json!({"url": "http://h/SHA256SUMS"})),
+            ("sums", json!({"url": "http://h/SHA256SUMS", "signature": signature})),
+            ("signature", signature.clone()),
+            ("index", json!({"url": "file:///i.json", "digest": digest()})),
+            ("digestWaived", json!(true)),
+            ("digest", json!("{{ params.release }}")),
+            ("digestWaived", json!("{{ params.release }}")),
+        ] {
+            assert_eq!(of_image(json!({"url": "http://h/i", name: value})), [], "{name}: {value}");
+        }
+        let pinned = format!("oci://r/a@{}", digest());
+        assert_eq!(of_image(json!({"url": pinned})), []);
+        assert_eq!(of_image(json!({"url": "oci://r/a@{{ params.release }}"})), []);
+        assert_eq!(of_image(json!({"url": "{{ params.release }}", "mirrors": "{{ params.release }}"})), []);
+    }
+
+    #[test]
+    fn without_a_proof_an_image_is_refused_and_so_it_is_with_two() {
+        for (image, field) in [
+            (json!({"url": "http://h/i"}), "digest"),
+            (json!({"url": "http://h/i", "digestWaived": false}), "digest"),
+            (json!({"url": "oci://r/a:latest"}), "digest"),
+            (json!({"url": format!("oci://r/a@{}", digest()), "mirrors": ["http://h/i"]}), "digest"),
+            (json!({"url": "http://h/{{ params.release }}"}), "digest"),
+            (json!({"url": "http://h/i", "digest": digest(), "digestWaived": true}), "digestWaived"),
+            (json!({"url": "http://h/i", "digest": digest(), "rawDigest": digest()}), "rawDigest"),
+            (json!({"url": "http://h/i", "digest": digest(), "sums": {"url": "http://h/s"}}), "sums"),
+            (
+                json!({"url": "http://h/i", "sums": {"url": "http://h/s"}, "index": {"url": "http://h/x", "digest": digest()}}),
+                "index",
+            ),
+        ] {
+            let faults = of_image(image.clone());
+            assert_eq!(faults.len(), 1, "{image}: {faults:?}");
+            assert_eq!(faults[0].0, format!("{AT}.image.{field}"), "{image}");
+        }
+    }
+
+    #[test]
+    fn each_fault_is_named_at_its_field() {
+        let url = "http://h/i";
+        let certificate = "-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n";
+        for (more, field) in [
+            (json!({"mirrors": ["ftp://h/i"]}), "mirrors[0]"),
+            (json!({"mirrors": ["http://g/i", url]}), "mirrors[1]"),
+            (json!({"mirrors": ["http://anna:geheim@g/i"]}), "mirrors[0]"),
+            (json!({"mirrors": (0..16).map(|n| format!("http://h{n}/i")).collect::<Vec<_>>()}), "mirrors"),
+            (json!({"format": "zst"}), "format"),
+            (json!({"access": {"proxy": "socks5://p:1"}}), "access.proxy"),
+            (json!({"access": {"proxy": "http://anna:geheim@p:1"}}), "access.proxy"),
+            (json!({"access": {"proxy": "http://p:1/path"}}), "access.proxy"),
+            (json!({"access": {"caCertificates": [certificate, "nonsense"]}}), "access.caCertificates[1]"),
+            (json!({"access": {"caCertificates": ["-----BEGIN PRIVATE KEY-----"]}}), "access.caCertificates[0]"),
+            (json!({"access": {"password": "x"}}), "access.password"),
+            (json!({"digest": null, "sums": {"url": "oci://r/a"}}), "sums.url"),
+            (json!({"digest": null, "sums": {}}), "sums.url"),
+            (
+                json!({"digest": null, "sums": {"url": "http://h/s", "signature": {"url": "http://h/g", "key": "RWx"}}}),
+                "sums.signature.key",
+            ),
+            (
+                json!({"digest": null, "signature": {"url": "http://h/g", "key": "-----BEGIN PGP PRIVATE KEY BLOCK-----"}}),
+                "signature.key",
+            ),
+            (json!({"digest": null, "signature": {"url": "ftp://h/g", "key": minisign()}}), "signature.url"),
+            (json!({"digest": null, "index": {"url": "http://h/x"}}), "index.digest"),
+        ] {
+            let mut image = json!({"url": url, "digest": digest()});
+            for (name, value) in more.as_object().unwrap() {
+                image[name] = value.clone();
+            }
+            let faults = of_image(image);
+            assert_eq!(faults.len(), 1, "{more}: {faults:?}");
+            assert_eq!(faults[0].0, format!("{AT}.image.{field}"), "{more}");
+            assert!(!faults[0].1.is_empty(), "{more}: what to do is said");
+        }
+        for (more, field) in [
+            (json!({"keep": ["data", ""]}), "keep[1]"),
+            (json!({"keep": ["data", "data"]}), "keep[1]"),
+            (json!({"keep": ["x".repeat(37)]}), "keep[0]"),
+            (json!({"verify": "readback"}), "verify"),
+        ] {
+            let mut spec = json!({"image": {"url": url, "digest": digest()}});
+            for (name, value) in more.as_object().unwrap() {
+                spec[name] = value.clone();
+            }
+            let faults = of(spec);
+            assert_eq!(faults.len(), 1, "{more}: {faults:?}");
+            assert_eq!(faults[0].0, format!("{AT}.{field}"), "{more}");
+        }
+    }
+
+    #[test]
+    fn a_format_or_verify_that_is_misspelt_is_recognised() {
+        let faults = of_image(json!({"url": "http://h/i", "digest": digest(), "format": "zst"}));
+        assert!(faults[0].1.starts_with("did you mean \"zstd\"?"), "{faults:?}");
+        let faults = of(json!({"image": {"url": "http://h/i", "digest": digest()}, "verify": "read-back"}));
+        assert!(faults[0].1.starts_with("did you mean \"readBack\"?"), "{faults:?}");
+    }
+
+    #[test]
+    fn everything_may_be_an_expression() {
+        let e = "{{ params.release }}";
+        let spec = json!({"keep": [e], "verify": e, "image": {"url": e, "mirrors": [e], "format": e,
+            "access": {"caCertificates": [e], "proxy": e}, "sums": {"url": e, "signature": {"url": e, "key": e}}}});
+        assert_eq!(of(spec), []);
+        assert_eq!(of(json!({"keep": e, "image": {"url": "http://h/i", "index": e, "access": e}})), []);
+    }
+
+    #[test]
+    fn a_secret_in_a_document_is_not_repeated() {
+        let issues = |spec: Value| -> Vec<Issue> {
+            let mut issues = Vec::new();
+            Rules { expressions: true, issues: &mut issues }.image(spec.as_object().unwrap(), "writeImage");
+            issues
+        };
+        let found = issues(json!({"image": {"url": "http://anna:geheim@h/i",
+            "signature": {"url": "http://h/g", "key": "-----BEGIN PGP PRIVATE KEY BLOCK-----\ngeheim"},
+            "access": {"proxy": "http://anna:geheim@p:1", "caCertificates": ["PRIVATE KEY geheim"]}}}));
+        assert_eq!(found.len(), 4);
+        assert!(!format!("{found:?}").contains("geheim"), "{found:?}");
+    }
+}
