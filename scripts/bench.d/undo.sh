@@ -1,7 +1,7 @@
 # What to undo at the end, however the end comes: newest first, on success, failure and signals alike.
 # shellcheck shell=bash
 
-UNDO=()
+UNDO=() RUNNING=''
 
 # undo COMMAND: one line of shell, run at the end.
 undo() { UNDO+=("$1"); }
@@ -12,6 +12,8 @@ _undo_all() {
     # A second Ctrl-C must not leave a loop device behind.
     trap '' INT TERM HUP
     set +e
+    # Nothing can be taken away under what still uses it.
+    [ -z "$RUNNING" ] || end_process "$RUNNING"
     for ((index = ${#UNDO[@]} - 1; index >= 0; index--)); do eval "${UNDO[index]}"; done
     exit "$status"
 }
@@ -29,4 +31,14 @@ end_process() {
     kill "$1" 2>/dev/null
     wait "$1" 2>/dev/null
     return 0
+}
+
+# waited COMMAND...: runs it so that a signal to this shell is acted on at once, not when the command ends.
+waited() {
+    "$@" 9>&- &
+    RUNNING=$!
+    local status=0
+    wait "$RUNNING" || status=$?
+    RUNNING=''
+    return "$status"
 }

@@ -51,8 +51,8 @@ debian_contestants() {
     stage_sha256 zstd "$INPUTS/disk.img" sha256-raw
     stage_read zstd
 
-    make_packed "$INPUTS/disk.img" "$INPUTS/packed"
-    if [ -e "$PACKED.zst" ]; then
+    if wants packed; then make_packed "$INPUTS/disk.img" "$INPUTS/packed"; fi
+    if [ -e "${PACKED:-}.zst" ]; then
         url=$SERVER/debian/${PACKED##*/}
         local index=(--url "$url.zst" --index "$url.index" --index-digest "sha256:$(sha256_of "$PACKED.index")")
         ours packed ours "$raw" "${index[@]}"
@@ -62,6 +62,8 @@ debian_contestants() {
         stage_write packed
         stage_sha256 packed "$PACKED.zst"
         stage_read packed
+    elif wants packed; then
+        fact failed.packed "landfall-image pack failed"
     fi
 
     url=$SERVER/debian/disk.img.gz
@@ -111,7 +113,10 @@ sparse_contestants() {
     ours sparse ours "$raw" --url "$SERVER/synthetic/$name.zst" --digest "sha256:$(sha256_of "$SYNTHETIC/$name.zst")"
     contestant sparse decode stage "zstd -q -dc $SYNTHETIC/$name.zst >/dev/null"
     make_packed "$SYNTHETIC/$name.img" "$SYNTHETIC/$name-packed"
-    [ -e "$PACKED.zst" ] || return 0
+    if [ ! -e "$PACKED.zst" ]; then
+        fact failed.sparse.ours-packed "landfall-image pack failed"
+        return
+    fi
     local url=$SERVER/synthetic/${PACKED##*/}
     ours sparse ours-packed "$raw" --url "$url.zst" --index "$url.index" --index-digest "sha256:$(sha256_of "$PACKED.index")"
 }

@@ -34,7 +34,8 @@ close_device() {
 wipe_device() {
     local try
     udevadm settle --timeout=20 || true
-    blkdiscard -f "$DEVICE"
+    # It warns of the data it was asked to discard.
+    blkdiscard -f "$DEVICE" 2>"$WORK/blkdiscard" || die "cannot wipe $DEVICE: $(<"$WORK/blkdiscard")"
     blockdev --flushbufs "$DEVICE"
     [ "$DEVICE_PREALLOCATED" = 0 ] || fallocate -l "$DEVICE_BYTES" "$DEVICE_FILE"
     for ((try = 0; try < 20; try++)); do

@@ -48,6 +48,8 @@ make_inputs() {
     # By the image's content and by how the inputs are made.
     key=$({ sha256sum <"$1"; sha256sum <"$HERE/inputs.sh"; sha256sum <"$HERE/extents.py"; } | sha256sum | cut -c1-16)
     INPUTS=$BENCH/write-$key
+    # Another image's or another recipe's: gigabytes that nothing will ask for again.
+    find "$BENCH" -maxdepth 1 -name 'write-*' ! -name "write-$key" -exec rm -rf --one-file-system {} +
     mkdir -p "$INPUTS"
     make_once "$INPUTS/disk.img" _raw "$1"
     make_once "$INPUTS/disk.img.data" _data "$INPUTS/disk.img"

@@ -21,14 +21,16 @@ GIB = 1 << 30
 class Samples:
     """All samples, by group and name."""
 
-    def __init__(self, lines):
+    def __init__(self, lines, failed=()):
+        """`failed` are the groups that could not even start."""
         self.by = {}
+        self.failed = set(failed)
         for line in lines:
             sample = json.loads(line)
             self.by.setdefault((sample["group"], sample["name"]), []).append(sample)
 
     def ran(self, group):
-        return any(key[0] == group for key in self.by)
+        return group in self.failed or any(key[0] == group for key in self.by)
 
     def good(self, group, name):
         """The samples of a contestant, or none unless every one succeeded: half a result is none."""
@@ -57,19 +59,18 @@ def span(samples, group, name):
     good = samples.good(group, name)
     if not good:
         tried = samples.by.get((group, name), [])
-        return "failed" if tried else "not run"
+        return "failed" if tried or group in samples.failed else "not run"
     walls = [sample["wallSeconds"] for sample in good]
     return f"{median(walls):.3f} ({min(walls):.3f}..{max(walls):.3f})"
 
 
 def verdict(row, what, value, limit, unit):
-    """One judged target."""
-    known = value is not None and limit is not None
+    """One judged target; what of ours has no value failed, and what has no limit could not be measured."""
     return {
         "row": row, "target": what, "unit": unit,
         "value": round(value, 4) if value is not None else None,
         "limit": round(limit, 4) if limit is not None else None,
-        "verdict": "MET" if known and value <= limit else "MISSED" if known else "NOT MEASURED",
+        "verdict": "NOT MEASURED" if limit is None else "MET" if value is not None and value <= limit else "MISSED",
     }
 
 
@@ -185,6 +186,9 @@ def print_table(samples, facts, judged, checks):
         failure = next((run["failure"] for run in runs if not run["ok"]), None)
         if failure:
             print(f"failed: {group} {name}: {failure.splitlines()[-1][:300]}")
+    for key, value in facts.items():
+        if key.startswith("failed."):
+            print(f"failed: {key[7:]}: {value}")
     wrong = {key: value for key, value in checks.items() if value != "equal"}
     for key, value in wrong.items():
         print(f"wrong disk: {key}: {value}")
@@ -201,6 +205,8 @@ def print_conditions(samples, facts):
     others = sum(s["otherCpuSeconds"] for runs in samples.by.values() for s in runs)
     print(f"CPU outside the measured processes: {others / walls if walls else 0:.2f} cores on average "
           "(server, kernel threads, and whatever else this machine did)")
+    if float(facts["machine.load-before"].split()[0]) > int(facts["machine.cores"]) / 2:
+        print("WARNING: the machine was busy before the start: the figures are noisy, and so are the verdicts")
     print(f"tools: {', '.join(f'{k[5:]} {v}' for k, v in facts.items() if k.startswith('tool.') and not k.endswith('sha256'))}")
     print(f"{facts['run.runs']} runs each, {int(facts['run.data-bytes']) / MIB:.0f} MiB of data in the image, "
           f"{facts['run.seconds']} s in all; CPU seconds and RSS are the client's, RSS that of its largest process")
@@ -223,10 +229,10 @@ def main():
     parser.add_argument("--facts", required=True)
     parser.add_argument("--json")
     arguments = parser.parse_args()
-    with open(arguments.samples) as lines:
-        samples = Samples(lines)
     with open(arguments.facts) as file:
         facts = dict(fact.split("=", 1) for fact in file.read().split("\0") if fact)
+    with open(arguments.samples) as lines:
+        samples = Samples(lines, (key.split(".")[1] for key in facts if key.startswith("failed.")))
     checks = {key[6:]: value for key, value in facts.items() if key.startswith("check.")}
     facts = {key: value for key, value in facts.items() if not key.startswith("check.")}
 
@@ -244,7 +250,7 @@ def main():
             out.write("\n")
         os.replace(arguments.json + ".part", arguments.json)
     ours = [run["ok"] for runs in samples.by.values() for run in runs if run["kind"] == "ours"]
-    sys.exit(0 if all(ours) and all(value == "equal" for value in checks.values()) else 1)
+    sys.exit(0 if all(ours) and not samples.failed and all(value == "equal" for value in checks.values()) else 1)
 
 
 main()

@@ -1,16 +1,6 @@
 # The runs: within a group everybody in turn, again and again (ABCABC), so that a slow minute of the machine hits all.
 # shellcheck shell=bash
 
-# waited COMMAND...: runs it so that a signal to this shell is acted on at once, not when the command ends.
-waited() {
-    "$@" 9>&- &
-    RUNNING=$!
-    local status=0
-    wait "$RUNNING" || status=$?
-    RUNNING=''
-    return "$status"
-}
-
 # warm: what the group reads comes from memory, for everybody.
 warm() {
     local index word
