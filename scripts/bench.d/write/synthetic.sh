@@ -3,7 +3,9 @@
 
 # Hexadecimal digits of an AES-CTR keystream: nothing repeats, so no match saves work, and every byte carries 4 bits, so
 # that zstd halves it. The same every time.
-keystream_text() {
+keystream_text() (
+    # openssl never ends by itself: the closed pipe ends it, which is no failure.
+    set +o pipefail
     openssl enc -aes-128-ctr -nosalt -K 00000000000000000000000000000002 -iv 00000000000000000000000000000000 \
         -in /dev/zero 2>/dev/null | python3 -c '
 import sys
@@ -13,7 +15,7 @@ while left:
     sys.stdout.buffer.write(piece)
     left -= len(piece)
 ' "$1"
-}
+)
 
 # empty_disk FILE MIB: a sparse disk with one partition, from 1 MiB to 1 MiB before the end.
 empty_disk() {
@@ -30,10 +32,7 @@ _sized() {
     empty_disk "$table" "$mib"
     {
         head -c 1M "$table"
-        # `head` closes the pipe early: openssl then ends, which is no failure.
-        set +o pipefail
         keystream_text $(((mib - 2) << 20))
-        set -o pipefail
         tail -c 1M "$table"
     } | zstd -q -3 -T2 --stream-size=$((mib << 20)) -o "$2"
     rm -f "$table"
