@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Runs one command line and appends what it took to a file of JSON lines.
 
-    measure.py --out FILE --group G --name N --kind K --round R [--timeout S] [--served LOG] COMMAND
+    measure.py --out FILE --group G --name N --kind K --round R [--timeout S] [--served LOG] [--attach REPORT] COMMAND
 
 Wall seconds are from start to the end of the last process of the pipeline; CPU seconds are user + system of the whole
 process tree (its kernel threads' and the server's are in `otherCpuSeconds`, together with whatever else the machine
-did); peak RSS is that of the largest single process of the tree. With --served, the body bytes the server logged meanwhile.
+did); peak RSS is that of the largest single process of the tree. With --served, the body bytes the server logged meanwhile. With --attach,
+the JSON that the command itself wrote there, if it did.
 
 No process is told as smaller than this program itself (some 14 MiB): the kernel counts what was there before exec.
 
@@ -53,11 +54,14 @@ def main():
     parser.add_argument("--round", type=int, required=True)
     parser.add_argument("--timeout", type=float, default=900)
     parser.add_argument("--served")
+    parser.add_argument("--attach")
     parser.add_argument("command")
     arguments = parser.parse_args()
 
     if arguments.served:
         open(arguments.served, "w").close()
+    if arguments.attach and os.path.exists(arguments.attach):
+        os.remove(arguments.attach)
     complaints = tempfile.TemporaryFile()
     others = machine_cpu()
     begun = time.monotonic()
@@ -106,6 +110,12 @@ def main():
     }
     if arguments.served:
         sample["servedBytes"] = served_bytes(arguments.served)
+    if arguments.attach and os.path.exists(arguments.attach):
+        try:
+            with open(arguments.attach) as report:
+                sample["report"] = json.load(report)
+        except ValueError as error:
+            sample["report"] = f"not JSON: {error}"
     if status != 0:
         complaints.seek(max(0, os.fstat(complaints.fileno()).st_size - 2000))
         tail = complaints.read().decode(errors="replace").strip()

@@ -35,7 +35,8 @@ run_group() {
             if [[ ${C_COMMAND[index]} == *"$DEVICE"* ]]; then wipe_device; fi
             if [ -n "${C_PREPARE[index]}" ]; then bash -c "${C_PREPARE[index]}"; fi
             waited "$BENCH_D/measure.py" --out "$SAMPLES" --group "$group" --name "${C_NAME[index]}" \
-                --kind "${C_KIND[index]}" --round "$round" --served "$SERVED" "${C_COMMAND[index]}" >"$WORK/line" </dev/null
+                --kind "${C_KIND[index]}" --round "$round" --served "$SERVED" \
+                --attach "$WORK/ours.json" "${C_COMMAND[index]}" >"$WORK/line" </dev/null
             line=$(<"$WORK/line")
             log "$(printf '%-8s %d/%d  %-18s %s' "$group" "$round" "$runs" "${C_NAME[index]}" "$line")"
             [ "${C_KIND[index]}" = ours ] || continue
