@@ -5,8 +5,8 @@
 
 Wall seconds are from start to the end of the last process of the pipeline; CPU seconds are user + system of the whole
 process tree (its kernel threads' and the server's are in `otherCpuSeconds`, together with whatever else the machine
-did); peak RSS is that of the largest single process of the tree. With --served, the body bytes the server logged meanwhile. With --attach,
-the JSON that the command itself wrote there, if it did.
+did); peak RSS is that of the largest single process of the tree. With --served, the body bytes the server
+logged meanwhile. With --attach, the JSON that the command itself wrote there, if it did.
 
 No process is told as smaller than this program itself (some 14 MiB): the kernel counts what was there before exec.
 
@@ -63,6 +63,8 @@ def main():
     if arguments.attach and os.path.exists(arguments.attach):
         os.remove(arguments.attach)
     complaints = tempfile.TemporaryFile()
+    # Of children that whatever started this program (such as a shim for python3) had before its exec.
+    earlier = resource.getrusage(resource.RUSAGE_CHILDREN)
     others = machine_cpu()
     begun = time.monotonic()
     signal.signal(signal.SIGTERM, stopped)
@@ -93,7 +95,8 @@ def main():
     wall = time.monotonic() - begun
 
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = usage.ru_utime + usage.ru_stime
+    user, system = usage.ru_utime - earlier.ru_utime, usage.ru_stime - earlier.ru_stime
+    cpu = user + system
     sample = {
         "group": arguments.group,
         "name": arguments.name,
@@ -102,8 +105,8 @@ def main():
         "round": arguments.round,
         "ok": status == 0,
         "wallSeconds": round(wall, 4),
-        "userSeconds": round(usage.ru_utime, 4),
-        "systemSeconds": round(usage.ru_stime, 4),
+        "userSeconds": round(user, 4),
+        "systemSeconds": round(system, 4),
         "cpuSeconds": round(cpu, 4),
         "otherCpuSeconds": round(max(0, machine_cpu() - others - cpu), 2),
         "peakRssBytes": usage.ru_maxrss * 1024,
