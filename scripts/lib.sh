@@ -47,7 +47,7 @@ need_root() {
     log "this needs root; asking sudo"
     # sudo resets PATH and HOME; cargo and the cache are the caller's.
     exec sudo -- env PATH="$PATH" HOME="$HOME" LANDFALL_CACHE="$LANDFALL_CACHE" CARGO_TARGET_DIR="$CARGO_TARGET_DIR" \
-        LANDFALL_IMAGE="${LANDFALL_IMAGE:-}" http_proxy="${http_proxy:-}" https_proxy="${https_proxy:-}" "$0" "$@"
+        LANDFALL_IMAGE="${LANDFALL_IMAGE:-}" LANDFALL_AGENT="${LANDFALL_AGENT:-}" http_proxy="${http_proxy:-}" https_proxy="${https_proxy:-}" "$0" "$@"
 }
 
 # Fills apt's lists if they are empty (a fresh container) or older than a day. Serialised: apt has one lock.
@@ -72,17 +72,18 @@ cache_dir() {
 
 installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 
-# Installs what `landfall_packages` lists and is not there, saying what and why. Needs root only if something is missing.
+# install_packages [LIST]: installs what the function LIST (landfall_packages without it) lists and is not there, saying
+# what and why. Needs root only if something is missing.
 install_packages() {
-    local missing=() name why
+    local list=${1:-landfall_packages} missing=() name why
     while read -r name why; do
         installed "$name" && continue
         [ ${#missing[@]} -gt 0 ] || log "installing from Debian:"
         log "$(printf '  %-20s %s' "$name" "$why")"
         missing+=("$name")
-    done < <(landfall_packages)
+    done < <("$list")
     [ ${#missing[@]} -gt 0 ] || return 0
-    [ "$(id -u)" = 0 ] || die "these packages are missing; run scripts/setup as root"
+    [ "$(id -u)" = 0 ] || die "these packages are missing; run this as root once"
     apt_refresh
     local try
     for try in 1 2 3; do
