@@ -11,12 +11,19 @@ use std::{
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread::{self, Builder, Scope},
+    time::Instant,
 };
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use sha2::{Digest as _, Sha256};
 
-use super::{Check, TICK, body::Body, device_io, meter::Meter, stages::Evidence};
+use super::{
+    Check, TICK,
+    body::Body,
+    device_io,
+    meter::{Meter, Wait},
+    stages::Evidence,
+};
 use crate::{
     BlockDevice, WriteError,
     buffer::{Buffer, Pool},
@@ -200,9 +207,13 @@ impl Indexed<'_> {
             }
             let bytes = self.proven(source, chunk, pool)?;
             at = Some(chunk.stored.end);
+            let waiting = Instant::now();
             if out.send(Stored { chunk: wanted[i], bytes }).is_err() {
                 return Ok(());
             }
+            // Proving is a part of fetching here: who waits for room waits for the decoders.
+            self.meter.waited(Wait::Fetched, waiting);
+            self.meter.waited(Wait::Hashed, waiting);
         }
         Ok(())
     }

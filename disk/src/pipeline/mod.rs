@@ -22,7 +22,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use body::Body;
@@ -31,7 +31,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 pub(crate) use hasher::Hasher;
 use indexed::Indexed;
 use landfall_api::{Digest, DiskReceipt};
-use meter::Meter;
+use meter::{Meter, Wait};
 use stages::{Evidence, Opened, Stages};
 use writers::{Manner, Tally, Writers};
 use zeroes::Zeroes;
@@ -141,7 +141,7 @@ pub fn install(
         let wanted = order.format;
         let opened = watched(order.may_act, &stop, || Opened::look(source, wanted, &image, &stop, &meter))?;
         let stages = Stages::start(scope, opened, source, &image, order.expectation, &blocks, &stop, &meter)?;
-        let head = match next(&stages.pieces, order.may_act)? {
+        let head = match next(&stages.pieces, &meter, order.may_act)? {
             Some(Decoded::Block { offset: 0, bytes }) => bytes,
             Some(_) => return Err(WriteError::Internal("the image's start did not come first".into())),
             // Whatever is wrong with it, the evidence says nothing more than that it is empty.
@@ -238,7 +238,7 @@ impl Job<'_> {
 
     /// Writes whatever the stages hand on, until they have no more.
     fn drain(&self, body: &mut Body<'_, '_>, pieces: &Pieces) -> Result<(), WriteError> {
-        while let Some(piece) = next(pieces, self.order.may_act)? {
+        while let Some(piece) = next(pieces, self.meter, self.order.may_act)? {
             match piece {
                 Decoded::Block { offset, bytes } => body.write(offset, bytes)?,
                 Decoded::Zeroes(range) => body.zeroes(range)?,
@@ -264,7 +264,7 @@ impl Job<'_> {
         let verified = Verified::new(evidence, order.expectation, layout, captured, image)?;
         let mut read_back_bytes = 0;
         if order.read_back {
-            meter.begin_read_back();
+            meter.begin_read_back(tally.records.iter().map(readback::Record::length).sum());
             read_back_bytes = readback::read_back(*device, order.device, tally.records, meter, order.may_act)?;
         }
         meter.stage("commit");
@@ -284,10 +284,14 @@ impl Job<'_> {
 }
 
 /// The next piece the stages hand on, asking meanwhile whether we may still act; `None` after the last.
-fn next(pieces: &Pieces, may_act: Check<'_>) -> Result<Option<Decoded>, WriteError> {
+fn next(pieces: &Pieces, meter: &Meter<'_>, may_act: Check<'_>) -> Result<Option<Decoded>, WriteError> {
+    let waiting = Instant::now();
     loop {
         match pieces.recv_timeout(TICK) {
-            Ok(piece) => return piece.map(Some),
+            Ok(piece) => {
+                meter.waited(Wait::Pieces, waiting);
+                return piece.map(Some);
+            }
             Err(RecvTimeoutError::Timeout) => may_act()?,
             Err(RecvTimeoutError::Disconnected) => return Ok(None),
         }

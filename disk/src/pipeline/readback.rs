@@ -35,6 +35,14 @@ impl Record {
         Self::Data { offset, length: bytes.len() as u32, sum: xxh3_128(bytes) }
     }
 
+    /// Bytes it covers.
+    pub(super) fn length(&self) -> u64 {
+        match self {
+            Self::Data { length, .. } => u64::from(*length),
+            Self::Zeroes(range) => range.end - range.start,
+        }
+    }
+
     fn start(&self) -> u64 {
         match self {
             Self::Data { offset, .. } => *offset,
@@ -104,10 +112,7 @@ pub(super) fn read_back(
 }
 
 fn check(device: &dyn BlockDevice, name: &str, record: &Record, buffer: &mut Buffer) -> Result<u64, WriteError> {
-    let (offset, length) = match record {
-        Record::Data { offset, length, .. } => (*offset, u64::from(*length)),
-        Record::Zeroes(range) => (range.start, range.end - range.start),
-    };
+    let (offset, length) = (record.start(), record.length());
     let there = &mut buffer.space()[..length as usize];
     device.read_at(offset, there).map_err(device_io(name, format!("read back {length} bytes at {offset} of")))?;
     let same = match record {

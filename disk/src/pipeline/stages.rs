@@ -4,12 +4,17 @@ use std::{
     io,
     sync::{Arc, atomic::AtomicBool},
     thread::{Builder, Scope},
+    time::Instant,
 };
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use landfall_api::Digest;
 
-use super::{blocks::Blocks, hasher::Hasher, meter::Meter};
+use super::{
+    blocks::Blocks,
+    hasher::Hasher,
+    meter::{Meter, Wait},
+};
 use crate::{
     Expectation, Format, WriteError,
     buffer::{Buffer, Pool},
@@ -198,7 +203,7 @@ impl Stages {
             Expectation::Signed(signature) => Some(signature.verifier()),
             _ => None,
         };
-        spawn("hash", Box::new(move || hash(&fetched, &hashed_in, hasher, signature)))?;
+        spawn("hash", Box::new(move || hash(&fetched, &hashed_in, hasher, signature, meter)))?;
         let pool = Arc::clone(blocks);
         let ordered = matches!(expectation, Expectation::Raw(_) | Expectation::Index(_));
         let decoding = move || {
@@ -271,9 +276,11 @@ fn fetch(
         // An empty first buffer is one that was read elsewhere.
         let ended = !block.is_full() && !(first && block.len == 0);
         first = false;
+        let waiting = Instant::now();
         if out.send(Ok(Stored::Block(block))).is_err() {
             return;
         }
+        meter.waited(Wait::Fetched, waiting);
         if ended {
             // As above.
             let _ = out.send(Ok(Stored::Drained(Drained {
@@ -293,6 +300,7 @@ fn hash(
     out: &Queue<Stored>,
     mut hasher: Option<Hasher>,
     mut signature: Option<Box<dyn SignatureVerifier + '_>>,
+    meter: &Meter<'_>,
 ) {
     for item in input {
         let item = match item {
@@ -311,9 +319,11 @@ fn hash(
             }
             Err(error) => Err(error),
         };
+        let waiting = Instant::now();
         if out.send(item).is_err() {
             return;
         }
+        meter.waited(Wait::Hashed, waiting);
     }
 }
 
