@@ -15,7 +15,8 @@ const DECODED: [(Format, &[u8]); 5] = [
 ];
 
 /// What is told by name rather than written to a disk as if it were raw.
-const REFUSED: [(&str, usize, &[u8]); 9] = [
+const REFUSED: [(&str, usize, &[u8]); 10] = [
+    ("in the legacy LZ4 format (lz4 -l)", 0, &[0x02, 0x21, 0x4c, 0x18]),
     ("a VMDK", 0, b"KDMV"),
     ("a VMDK descriptor", 0, b"# Disk DescriptorFile"),
     ("a VHDX", 0, b"vhdxfile"),

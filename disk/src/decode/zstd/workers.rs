@@ -1,6 +1,6 @@
 //! Threads that decode whole frames, each into a block of its own.
 //!
-//! What is held at once is bounded: stored bytes by [`STORED_MAX`], raw ones by a block a thread, or by [`CONTENT_MAX`]
+//! What is held at once is bounded: stored bytes by [`UNDER_WAY_MAX`] and twice [`FRAME_MAX`], raw ones by a block a thread, or by [`CONTENT_MAX`]
 //! where frames are larger than a block.
 
 use std::{
@@ -17,8 +17,14 @@ use crate::{
     decode::{DecodeError, Limits, Sink},
 };
 
-/// Stored bytes of frames that are gathered, wait or are decoded, all together.
-const STORED_MAX: usize = 16 << 20;
+/// Stored bytes of a frame that is decoded here. One is gathered, and a job waits to be complete.
+pub(super) const FRAME_MAX: usize = 4 << 20;
+/// Stored bytes of jobs that wait or are decoded, all together.
+const UNDER_WAY_MAX: usize = 8 << 20;
+/// Jobs that wait: enough that no thread ever does.
+const WAITING: usize = 16;
+/// Memory of a job that is kept to be used again, at most.
+const SPARE_MAX: usize = 1 << 20;
 /// Raw bytes of a frame that is decoded at once.
 const CONTENT_MAX: u64 = 16 << 20;
 /// Pieces of the image start and end at multiples of this.
@@ -35,6 +41,8 @@ pub(super) struct Shared {
 struct State {
     /// Jobs done: the turn of the one that may put out its pieces next, where order matters.
     done: u64,
+    /// Stored bytes of the jobs that were handed over and are not done.
+    under_way: usize,
     /// The error that lies first in the file, and its turn.
     failed: Option<(u64, DecodeError)>,
 }
@@ -60,8 +68,19 @@ impl Shared {
         state.failed.is_none()
     }
 
-    fn finish(&self, turn: u64, result: Result<(), DecodeError>) {
+    /// Waits until a job of so many stored bytes may be handed over. False: one failed.
+    fn reserve(&self, bytes: usize) -> bool {
+        let waits = |state: &mut State| {
+            state.under_way > 0 && state.under_way + bytes > UNDER_WAY_MAX && state.failed.is_none()
+        };
+        let mut state = self.changed.wait_while(self.lock(), waits).unwrap_or_else(PoisonError::into_inner);
+        state.under_way += bytes;
+        state.failed.is_none()
+    }
+
+    fn finish(&self, turn: u64, bytes: usize, result: Result<(), DecodeError>) {
         let mut state = self.lock();
+        state.under_way -= bytes;
         match result {
             Ok(()) => state.done += 1,
             Err(error) if state.failed.as_ref().is_none_or(|(other, _)| turn < *other) => {
@@ -115,12 +134,6 @@ impl<'scope, 'env> Workers<'scope, 'env> {
         Self { scope, shared, limits, running: None, pending: None, jobs: 0 }
     }
 
-    /// Most stored bytes of a frame: one is gathered, one waits to be complete, and as many as there are threads wait or
-    /// are decoded.
-    pub(super) fn frame_max(&self) -> usize {
-        STORED_MAX / (2 * self.limits.threads + 1)
-    }
-
     /// Raw bytes of the frame, if it can be decoded here: it goes to `sink`'s place as it is, and the image's start is
     /// under way.
     pub(super) fn would_take(&self, header: &Header, sink: &Sink) -> Option<usize> {
@@ -142,9 +155,8 @@ impl<'scope, 'env> Workers<'scope, 'env> {
         sink: &mut Sink,
     ) -> Result<(), DecodeError> {
         sink.flush()?;
-        let frame_max = self.frame_max();
         let full =
-            |job: &mut Job| job.raw + content > job.sink.block_size() || job.stored.len() + stored.len() > frame_max;
+            |job: &mut Job| job.raw + content > job.sink.block_size() || job.stored.len() + stored.len() > FRAME_MAX;
         if self.pending.as_mut().is_some_and(full) {
             self.dispatch()?;
         }
@@ -182,12 +194,13 @@ impl<'scope, 'env> Workers<'scope, 'env> {
         if self.running.is_none() {
             self.running = Some(self.start()?);
         }
-        let sent = self.running.as_ref().is_some_and(|running| running.jobs.send(job).is_ok());
-        if sent && !self.shared.has_failed() { Ok(()) } else { Err(DecodeError::Abandoned) }
+        let sent = self.shared.reserve(job.stored.len())
+            && self.running.as_ref().is_some_and(|running| running.jobs.send(job).is_ok());
+        if sent { Ok(()) } else { Err(DecodeError::Abandoned) }
     }
 
     fn start(&self) -> Result<Running, DecodeError> {
-        let (jobs, waiting) = bounded(self.limits.threads - 1);
+        let (jobs, waiting) = bounded(WAITING);
         let (spare_in, spare) = bounded(2 * self.limits.threads);
         for _ in 0..self.limits.threads {
             let (waiting, spare, shared, ordered) =
@@ -212,13 +225,15 @@ fn work(jobs: &Receiver<Job>, spare: &Sender<Vec<u8>>, shared: &Shared, ordered:
         let turn = job.turn;
         let result = job.run(&mut context, &mut scratch, || !ordered || shared.wait_for(turn));
         let failed = result.is_err();
-        shared.finish(turn, result);
+        shared.finish(turn, job.stored.len(), result);
         if failed {
             return;
         }
-        job.stored.clear();
-        // One too many is just let go.
-        let _ = spare.try_send(job.stored);
+        if job.stored.capacity() <= SPARE_MAX {
+            job.stored.clear();
+            // One too many is just let go.
+            let _ = spare.try_send(job.stored);
+        }
     }
 }
 
