@@ -64,7 +64,10 @@ pub fn write_image(request: &WriteRequest, observer: &dyn Observer) -> Result<Wr
         }
     }
     let direct = if device.is_direct() { "past" } else { "through" };
-    observer.log(LogLevel::Info, &format!("writing {} to {name}, {direct} the page cache", request.image.name()));
+    observer.log(
+        LogLevel::Info,
+        &format!("writing {} to {name}, {direct} the page cache", source::shown_text(request.image.name())),
+    );
     let expectation = match proof::resolve(&request.image, observer, request.cancel.flag())? {
         Resolved::Stored(digest) => Expectation::Stored(digest),
         Resolved::Raw(digest) => Expectation::Raw(digest),
