@@ -70,7 +70,8 @@ pub fn write_image(request: &WriteRequest, observer: &dyn Observer) -> Result<Wr
         }
     }
     let direct = if device.is_direct() { "past" } else { "through" };
-    observer.log(LogLevel::Info, &format!("writing {} to {name}, {direct} the page cache", request.image.name()));
+    let shown = source::shown_text(request.image.name());
+    observer.log(LogLevel::Info, &format!("writing {shown} to {name}, {direct} the page cache"));
     let index = match &proof {
         Resolved::Index { bytes, .. } => Some(parse_index(&request.image, bytes)?),
         _ => None,

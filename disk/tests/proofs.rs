@@ -237,6 +237,7 @@ fn a_file_of_checksums_gives_the_digest_and_says_when_nothing_proves_it() {
     let resolved = resolve_proof(&image, &lines, &RUN).unwrap();
     assert!(matches!(resolved, Resolved::Stored(found) if found == content), "{resolved:?}");
     assert!(lines.0.lock().unwrap().concat().contains("not signed"));
+    assert!(!lines.0.lock().unwrap().concat().contains("token=x"));
     let image = image_with_sums(folder.path(), format!("{}  other.img\n", "0".repeat(64)).as_bytes(), None);
     let error = resolve_proof(&image, &lines, &RUN).unwrap_err();
     assert!(error.code() == ErrorCode::BadFormat && error.to_string().contains("it lists other.img"), "{error}");

@@ -13,7 +13,7 @@ pub use signature::{DetachedSignature, SignatureVerifier};
 use crate::{
     Access, Image, LogLevel, MAX_INDEX_BYTES, Observer, Proof, Signature, WriteError,
     pipeline::Hasher,
-    source::{Locator, fetch_whole, proven_layer},
+    source::{Locator, fetch_whole, proven_layer, shown_text},
 };
 
 /// The largest file of checksums, bytes: some ten thousand lines.
@@ -75,7 +75,7 @@ pub fn resolve(image: &Image, observer: &dyn Observer, stop: &AtomicBool) -> Res
         Proof::Sums { url, signature } => from_sums(image, url, signature.as_ref(), observer, stop),
         Proof::Signed(signature) => {
             let signature = fetch_signature(image, signature, image.name(), observer, stop)?;
-            let refuse = |reason| WriteError::BadSignature { subject: image.name().into(), reason };
+            let refuse = |reason| WriteError::BadSignature { subject: shown_text(image.name()), reason };
             signature.can_stream().map_err(refuse)?;
             Ok(Resolved::Signed(signature))
         }
@@ -85,7 +85,7 @@ pub fn resolve(image: &Image, observer: &dyn Observer, stop: &AtomicBool) -> Res
             hasher.update(&bytes);
             let actual = hasher.finish();
             if actual != *digest {
-                return Err(WriteError::DigestMismatch { url: url.clone(), expected: *digest, actual });
+                return Err(WriteError::DigestMismatch { url: shown_text(url), expected: *digest, actual });
             }
             Ok(Resolved::Index { bytes, digest: *digest })
         }
@@ -116,7 +116,7 @@ fn from_sums(
     observer: &dyn Observer,
     stop: &AtomicBool,
 ) -> Result<Resolved, WriteError> {
-    let bad = |reason: String| WriteError::BadFormat { subject: url.into(), reason };
+    let bad = |reason: String| WriteError::BadFormat { subject: shown_text(url), reason };
     let names = image.urls.iter().filter_map(|url| Locator::parse(url).ok()?.file_name());
     let name = names.into_iter().next().ok_or_else(|| {
         bad("the image's URL ends in no file name, so there is nothing to look for in a file of checksums".into())
@@ -125,14 +125,15 @@ fn from_sums(
     match signature {
         Some(stated) => {
             let signature = fetch_signature(image, stated, url, observer, stop)?;
-            let refuse = |reason| WriteError::BadSignature { subject: url.into(), reason };
+            let refuse = |reason| WriteError::BadSignature { subject: shown_text(url), reason };
             signature.check(&bytes).map_err(refuse)?;
-            let line = format!("the signature of {url} holds ({})", signature.description());
+            let line = format!("the signature of {} holds ({})", shown_text(url), signature.description());
             observer.log(LogLevel::Info, &line);
         }
         None => {
             let line = format!(
-                "{url} is not signed: it shows that nothing was cut or altered by accident, not who made the image"
+                "{} is not signed: it shows that nothing was cut or altered by accident, not who made the image",
+                shown_text(url)
             );
             observer.log(LogLevel::Warn, &line);
         }
@@ -149,7 +150,7 @@ fn fetch_signature(
 ) -> Result<DetachedSignature, WriteError> {
     let bytes = fetch(image, &stated.url, SIGNATURE_MAX, observer, stop)?;
     DetachedSignature::read(&stated.key, &bytes)
-        .map_err(|reason| WriteError::BadSignature { subject: subject.into(), reason })
+        .map_err(|reason| WriteError::BadSignature { subject: shown_text(subject), reason })
 }
 
 /// A small file beside the image. Its server is told the credentials only if it is one of the image's own.

@@ -75,7 +75,7 @@ pub(super) fn shown(url: &Url) -> String {
 }
 
 /// The same for what may not even be a URL.
-fn shown_text(text: &str) -> String {
+pub(crate) fn shown_text(text: &str) -> String {
     let (plain, query) = text.split_at(text.find(['?', '#']).unwrap_or(text.len()));
     let query = if query.is_empty() { "" } else { "?…" };
     // An `@` before the path ends what may be a password; in an OCI reference it comes after it.

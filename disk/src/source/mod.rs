@@ -14,7 +14,7 @@ use std::{
 use crate::{Access, Format, Image, Observer, WriteError};
 use file::FileSource;
 use http::{Connector, HttpSource, Patience};
-pub(crate) use locator::Locator;
+pub(crate) use locator::{Locator, shown_text};
 use mirrors::Mirrors;
 use oci::OciSource;
 pub(crate) use oci::proven_layer;
@@ -101,9 +101,10 @@ pub(crate) fn fetch_whole(
             whole(&mut source, limit, stop)
         }
         Locator::File(path) => whole(&mut FileSource::new(path), limit, stop),
-        Locator::Oci(_) => {
-            Err(WriteError::BadFormat { subject: url.into(), reason: "oci:// can name only the image itself".into() })
-        }
+        Locator::Oci(_) => Err(WriteError::BadFormat {
+            subject: shown_text(url),
+            reason: "oci:// can name only the image itself".into(),
+        }),
     }
 }
 
