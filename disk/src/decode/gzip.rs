@@ -1,10 +1,10 @@
 //! gzip (RFC 1952): member after member, each with its checksum and length verified.
 
 use crc32fast::Hasher;
+use landfall_inflate::{Inflate, Progress};
 
 use super::{
     DecodeError, Input, Sink,
-    inflate::{Inflate, Progress},
     reader::{Reader, Step, bad, cut},
 };
 

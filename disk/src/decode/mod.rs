@@ -3,7 +3,6 @@
 
 mod bzip2;
 mod gzip;
-mod inflate;
 mod lz4;
 pub(crate) mod qcow2;
 mod raw;

@@ -1,6 +1,6 @@
 //! One compressed cluster at a time, with a context that is used again.
 
-use flate2::{Decompress, FlushDecompress};
+use landfall_inflate::Inflate;
 use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
 
 use super::header::Compression;
@@ -11,14 +11,14 @@ const WINDOW_BITS: u32 = 23;
 
 /// Unpacks clusters.
 pub(super) enum Inflater {
-    Deflate(Decompress),
+    Deflate(Box<Inflate>),
     Zstd(Decoder<'static>),
 }
 
 impl Inflater {
     pub(super) fn new(compression: Compression) -> Result<Self, String> {
         match compression {
-            Compression::Deflate => Ok(Self::Deflate(Decompress::new(false))),
+            Compression::Deflate => Ok(Self::Deflate(Box::default())),
             Compression::Zstd => {
                 let mut decoder = Decoder::new().map_err(|e| e.to_string())?;
                 decoder.set_parameter(DParameter::WindowLogMax(WINDOW_BITS)).map_err(|e| e.to_string())?;
@@ -31,9 +31,8 @@ impl Inflater {
     pub(super) fn fill(&mut self, stored: &[u8], out: &mut [u8]) -> Result<(), String> {
         let made = match self {
             Self::Deflate(context) => {
-                context.reset(false);
-                context.decompress(stored, out, FlushDecompress::Finish).map_err(|e| e.to_string())?;
-                context.total_out()
+                context.reset();
+                context.run(stored, out)?.made as u64
             }
             Self::Zstd(decoder) => {
                 decoder.reinit().map_err(|e| e.to_string())?;

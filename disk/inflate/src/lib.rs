@@ -15,8 +15,8 @@ const WINDOW: usize = 32 * 1024;
 /// The order in which code lengths' codes are stored (3.2.7).
 const ORDER: [usize; 19] = [16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15];
 
-/// Why a stream is not one.
-pub(super) type Corrupt = &'static str;
+/// Why a stream is not one: a clause.
+pub type Corrupt = &'static str;
 
 /// Where in the stream it is.
 enum State {
@@ -33,14 +33,18 @@ enum State {
 }
 
 /// What one call did.
-pub(super) struct Progress {
-    pub(super) taken: usize,
-    pub(super) made: usize,
-    pub(super) ended: bool,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes of the input that were used up.
+    pub taken: usize,
+    /// Bytes of the output that were filled.
+    pub made: usize,
+    /// The stream has ended; what follows in the input is not its own.
+    pub ended: bool,
 }
 
 /// A stream in the middle.
-pub(super) struct Inflate {
+pub struct Inflate {
     state: State,
     last: bool,
     bits: u64,
@@ -59,8 +63,21 @@ pub(super) struct Inflate {
     remembered: usize,
 }
 
+impl Default for Inflate {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl std::fmt::Debug for Inflate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inflate").finish_non_exhaustive()
+    }
+}
+
 impl Inflate {
-    pub(super) fn new() -> Self {
+    /// At the start of a stream.
+    pub fn new() -> Self {
         Self {
             state: State::BlockHeader,
             last: false,
@@ -80,12 +97,16 @@ impl Inflate {
     }
 
     /// Begins another stream.
-    pub(super) fn reset(&mut self) {
+    pub fn reset(&mut self) {
         (self.state, self.last, self.bits, self.count, self.remembered) = (State::BlockHeader, false, 0, 0, 0);
     }
 
-    /// Decodes until the stream ends, the output is full, or the input is used up.
-    pub(super) fn run(&mut self, input: &[u8], output: &mut [u8]) -> Result<Progress, Corrupt> {
+    /// Decodes until the stream ends, the output is full, or the input is used up. No byte is taken that the stream does not
+    /// need, so whatever stands behind it is left.
+    ///
+    /// # Errors
+    /// [`Corrupt`]: this is no DEFLATE stream. The state is of no use then, until [`Inflate::reset`].
+    pub fn run(&mut self, input: &[u8], output: &mut [u8]) -> Result<Progress, Corrupt> {
         let mut io = Io { input, at: 0, output, made: 0 };
         self.decode(&mut io)?;
         self.remember(&io.output[..io.made]);
@@ -355,7 +376,12 @@ mod tests {
     use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress};
     use proptest::prelude::*;
 
-    use super::{super::testing::sample, fast::LONGEST, *};
+    use super::{fast::LONGEST, *};
+
+    /// Bytes that compress, with runs of zeroes.
+    fn sample() -> Vec<u8> {
+        (0..50_000_u32).flat_map(|i| if i % 20_000 < 6_000 { [0; 4] } else { (i / 7).to_le_bytes() }).collect()
+    }
 
     fn deflate(raw: &[u8], level: u32) -> Vec<u8> {
         let mut stored = Vec::with_capacity(raw.len() + 4096);
