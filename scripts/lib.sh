@@ -33,6 +33,10 @@ grub-common grub-mkimage
 busybox-static user space of the small test image
 zstd opens images on the command line
 openssl makes incompressible filler for test images
+qemu-utils makes and reads qcow2 in the tests of formats
+xz-utils compresses for them
+bzip2 likewise
+lz4 likewise
 docker-registry holds OCI artefacts in the tests of sources
 gnupg makes OpenPGP signatures in the tests of proofs
 minisign makes its own kind of them there
@@ -88,12 +92,25 @@ install_packages() {
     local try
     for try in 1 2 3; do
         DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=600 -o Dpkg::Use-Pty=0 \
-            install --no-install-recommends -y "${missing[@]}" >&2 && return 0
+            install --no-install-recommends -y "${missing[@]}" >&2 && { stop_services "${missing[@]}"; return 0; }
         log "apt-get install failed (try $try of 3); refreshing the package lists"
         apt_refresh force
         apt-get -qq -o DPkg::Lock::Timeout=300 update || true
     done
     die "apt-get could not install: ${missing[*]}"
+}
+
+# stop_services PACKAGE...: of packages just installed only the programs are wanted, started by the tests themselves on ports
+# of their own; not the services that Debian starts with them.
+stop_services() {
+    [ -d /run/systemd/system ] || return 0
+    local name
+    for name in "$@"; do
+        case $name in
+        docker-registry) systemctl disable --now docker-registry.service >&2 || true ;;
+        nginx-light) systemctl disable --now nginx.service >&2 || true ;;
+        esac
+    done
 }
 
 # What `cargo build` names the host, as .cargo/config.toml's build.target = "host-tuple" resolves it.
