@@ -5,8 +5,8 @@ use landfall_api::{DiskReceipt, ReceiptState};
 
 use super::{
     Order, device_io,
+    evidence::Evidence,
     invalidate::{mark_error, stamped},
-    stages::Evidence,
 };
 use crate::{
     BlockDevice, Expectation, LogLevel, Observer, WriteError,

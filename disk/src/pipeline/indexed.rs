@@ -8,7 +8,7 @@ use std::{
     ops::Range,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     thread::{self, Builder, Scope},
     time::Instant,
@@ -17,13 +17,7 @@ use std::{
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use sha2::{Digest as _, Sha256};
 
-use super::{
-    Check, TICK,
-    body::Body,
-    device_io,
-    meter::{Meter, Wait},
-    stages::Evidence,
-};
+use super::{Check, Context, TICK, body::Body, device_io, evidence::Evidence, meter::Wait};
 use crate::{
     BlockDevice, WriteError,
     buffer::{Buffer, Pool},
@@ -47,10 +41,7 @@ const STORED_MAX: u64 = MAX_CHUNK_BYTES + (1 << 20);
 /// One index, being installed.
 pub(super) struct Indexed<'a> {
     pub(super) index: &'a Index,
-    /// What to call the image in messages.
-    pub(super) image: &'a str,
-    pub(super) meter: &'a Meter<'a>,
-    pub(super) stop: &'a AtomicBool,
+    pub(super) context: Context<'a>,
 }
 
 /// A chunk as it is stored, proven.
@@ -67,7 +58,7 @@ impl Indexed<'_> {
         head.len = HEAD.min(usize::try_from(self.index.raw_bytes).unwrap_or(HEAD));
         let pool = Pool::new(self.stored_capacity()?);
         for chunk in covering.filter(|chunk| chunk.is_data()) {
-            source.seek(chunk.stored.clone(), self.stop)?;
+            source.seek(chunk.stored.clone(), self.context.stop)?;
             let stored = self.proven(source, chunk, &pool)?;
             let mut raw = vec![0; chunk.raw_bytes() as usize];
             self.decode(chunk, stored.data(), &mut raw, &mut decompressor()?)?;
@@ -92,7 +83,7 @@ impl Indexed<'_> {
         if !compare {
             return Ok(data.map(|(i, _)| i).collect());
         }
-        self.meter.stage("compare");
+        self.context.meter.stage("compare");
         // What the layout treats in a special way is always fetched, since the disk must not hold it yet.
         let plain = |chunk: &Chunk| matches!(layout.split(chunk.raw.clone()).as_slice(), [(_, Fate::Write)]);
         let (mut wanted, candidates): (Vec<_>, Vec<_>) = data.partition(|(_, chunk)| !plain(chunk));
@@ -106,7 +97,7 @@ impl Indexed<'_> {
                     let mut buffer = Buffer::new(HEAD);
                     while let Some((i, chunk)) = candidates.get(next.fetch_add(1, Ordering::AcqRel)) {
                         match holds(device, name, chunk, &mut buffer) {
-                            Ok(true) => self.meter.unchanged(chunk.raw_bytes()),
+                            Ok(true) => self.context.meter.unchanged(chunk.raw_bytes()),
                             Ok(false) => lock(differ).push((*i, *chunk)),
                             Err(failed) => {
                                 lock(error).get_or_insert(failed);
@@ -202,7 +193,7 @@ impl Indexed<'_> {
                 _ => {
                     let far = |j: &usize| place(*j).start > place(j - 1).end + GAP;
                     let last = (i + 1..wanted.len()).find(far).unwrap_or(wanted.len()) - 1;
-                    source.seek(chunk.stored.start..place(last).end, self.stop)?;
+                    source.seek(chunk.stored.start..place(last).end, self.context.stop)?;
                 }
             }
             let bytes = self.proven(source, chunk, pool)?;
@@ -212,8 +203,8 @@ impl Indexed<'_> {
                 return Ok(());
             }
             // Proving is a part of fetching here: who waits for room waits for the decoders.
-            self.meter.waited(Wait::Fetched, waiting);
-            self.meter.waited(Wait::Hashed, waiting);
+            self.context.meter.waited(Wait::Fetched, waiting);
+            self.context.meter.waited(Wait::Hashed, waiting);
         }
         Ok(())
     }
@@ -227,29 +218,29 @@ impl Indexed<'_> {
         for tried in 1.. {
             bytes.len = chunk.stored_bytes() as usize;
             self.read(source, bytes.space_used())?;
-            self.meter.stored(bytes.len as u64, None);
+            self.context.meter.stored(bytes.len as u64, None);
             if Sha256::digest(bytes.data())[..] == expected {
                 break;
             }
             if tried == TRIES {
                 return Err(WriteError::ChunkMismatch {
-                    url: self.image.into(),
+                    url: self.context.image.into(),
                     offset: chunk.stored.start,
                     length: chunk.stored_bytes(),
                 });
             }
             // The rest of the image follows it as before.
-            source.seek(chunk.stored.start..u64::MAX, self.stop)?;
+            source.seek(chunk.stored.start..u64::MAX, self.context.stop)?;
         }
         Ok(bytes)
     }
 
     fn read(&self, source: &mut dyn ImageSource, mut into: &mut [u8]) -> Result<(), WriteError> {
         while !into.is_empty() {
-            let n = source.read(into, self.stop)?;
+            let n = source.read(into, self.context.stop)?;
             if n == 0 {
                 let reason = format!("the index says {} bytes", self.index.stored_bytes);
-                return Err(WriteError::Truncated { subject: self.image.into(), reason });
+                return Err(WriteError::Truncated { subject: self.context.image.into(), reason });
             }
             into = &mut into[n..];
         }
@@ -315,7 +306,7 @@ impl Indexed<'_> {
     ) -> Result<(), WriteError> {
         // What is here has the digest of the index, so a failure is the packer's.
         let bad = |why: String| WriteError::BadFormat {
-            subject: self.image.into(),
+            subject: self.context.image.into(),
             reason: format!("the chunk at byte {} of it {why}", chunk.stored.start),
         };
         let made =
@@ -327,7 +318,7 @@ impl Indexed<'_> {
     fn same_length(&self, source: &dyn ImageSource) -> Result<(), WriteError> {
         match source.total() {
             Some(total) if total != self.index.stored_bytes => Err(WriteError::Truncated {
-                subject: self.image.into(),
+                subject: self.context.image.into(),
                 reason: format!("it has {total} bytes and its index says {}", self.index.stored_bytes),
             }),
             _ => Ok(()),
@@ -339,7 +330,7 @@ impl Indexed<'_> {
         let largest = largest.unwrap_or(0);
         if largest > STORED_MAX {
             let reason = format!("its index has a chunk of {largest} stored bytes, and {STORED_MAX} is the limit");
-            return Err(WriteError::BadFormat { subject: self.image.into(), reason });
+            return Err(WriteError::BadFormat { subject: self.context.image.into(), reason });
         }
         Ok(largest as usize)
     }

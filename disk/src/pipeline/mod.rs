@@ -7,10 +7,13 @@
 mod blocks;
 mod body;
 mod commit;
+mod evidence;
 mod hasher;
 mod indexed;
 mod invalidate;
 mod meter;
+mod opened;
+mod rawcheck;
 mod readback;
 mod stages;
 mod writers;
@@ -28,11 +31,13 @@ use std::{
 use body::Body;
 pub use commit::{BackupPlaced, Committed, TablePlaced, Verified, place_backup, place_lba0, place_table};
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+use evidence::Evidence;
 pub(crate) use hasher::Hasher;
 use indexed::Indexed;
 use landfall_api::{Digest, DiskReceipt};
 use meter::{Meter, Wait};
-use stages::{Evidence, Opened, Stages};
+use opened::Opened;
+use stages::Stages;
 use writers::{Manner, Tally, Writers};
 use zeroes::Zeroes;
 
@@ -134,13 +139,14 @@ pub fn install(
     let manner = Manner::new(device, order, &meter, &zeroes, &stop);
     let blocks = Arc::new(Pool::new(HEAD));
     let image = source.name().to_owned();
+    let context = Context { image: &image, stop: &stop, meter: &meter };
     thread::scope(|scope| {
         // Whatever way the closure is left, the stages must not go on fetching.
         let _stop = StopOnDrop(&stop);
         meter.stage("fetch");
         let wanted = order.format;
-        let opened = watched(order.may_act, &stop, || Opened::look(source, wanted, &image, &stop, &meter))?;
-        let stages = Stages::start(scope, opened, source, &image, order.expectation, &blocks, &stop, &meter)?;
+        let opened = watched(order.may_act, &stop, || Opened::look(source, wanted, context))?;
+        let stages = Stages::start(scope, opened, source, order.expectation, &blocks, context)?;
         let head = match next(&stages.pieces, &meter, order.may_act)? {
             Some(Decoded::Block { offset: 0, bytes }) => bytes,
             Some(_) => return Err(WriteError::Internal("the image's start did not come first".into())),
@@ -174,7 +180,7 @@ fn install_indexed(
     let manner = Manner { compare: false, ..Manner::new(device, order, &meter, &zeroes, &stop) };
     let blocks = Arc::new(Pool::new(HEAD));
     let image = source.name().to_owned();
-    let indexed = Indexed { index, image: &image, meter: &meter, stop: &stop };
+    let indexed = Indexed { index, context: Context { image: &image, stop: &stop, meter: &meter } };
     meter.stage("fetch");
     let head = watched(order.may_act, &stop, || indexed.head(source))?;
     let job = Job { device, order, observer, meter: &meter, image: &image };
@@ -197,6 +203,16 @@ fn install_indexed(
     let mut installed = job.conclude(evidence, layout, captured, tally)?;
     installed.unchanged_bytes += unchanged;
     Ok(installed)
+}
+
+/// What every stage needs to know.
+#[derive(Clone, Copy)]
+struct Context<'a> {
+    /// What to call the image in messages.
+    image: &'a str,
+    /// Set when the write has ended, however it did.
+    stop: &'a AtomicBool,
+    meter: &'a Meter<'a>,
 }
 
 struct StopOnDrop<'a>(&'a AtomicBool);

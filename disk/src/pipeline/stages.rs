@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    sync::{Arc, atomic::AtomicBool},
+    sync::Arc,
     thread::{Builder, Scope},
     time::Instant,
 };
@@ -11,20 +11,22 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use landfall_api::Digest;
 
 use super::{
+    Context, Expectation,
     blocks::Blocks,
+    evidence::Evidence,
     hasher::Hasher,
     meter::{Meter, Wait},
+    opened::{Opened, Recipe, STORED, fill},
+    rawcheck::{RawCheck, check_raw},
 };
 use crate::{
-    Expectation, Format, WriteError,
+    WriteError,
     buffer::{Buffer, Pool},
-    decode::{DecodeError, Decoded, Input, Limits, Sink, decode, format_of, qcow2},
+    decode::{DecodeError, Decoded, Input, Limits, Sink},
     proof::SignatureVerifier,
     source::ImageSource,
 };
 
-/// Bytes of a buffer of stored bytes.
-const STORED: usize = 512 * 1024;
 /// How many buffers wait between two stages. All queues and hands together hold less than 32 MiB.
 const DEPTH: usize = 4;
 
@@ -47,114 +49,8 @@ struct Drained {
     signed: Option<Result<(), String>>,
 }
 
-type Queue<T> = Sender<Result<T, WriteError>>;
-type Source<T> = Receiver<Result<T, WriteError>>;
-
-/// What a drained pipeline knows about its input. Only the stages make one, at their regular end.
-#[derive(Debug)]
-pub(crate) struct Evidence {
-    stored: u64,
-    announced: Option<u64>,
-    digest: Option<Digest>,
-    raw: u64,
-    raw_digest: Option<Digest>,
-    /// Every chunk was compared with its digest.
-    chunks: bool,
-    signed: Option<Result<(), String>>,
-}
-
-impl Evidence {
-    /// Every chunk of an index was proven by itself.
-    pub(super) fn by_chunks(raw: u64) -> Self {
-        Self { stored: 0, announced: None, digest: None, raw, raw_digest: None, chunks: true, signed: None }
-    }
-    pub(super) fn raw_bytes(&self) -> u64 {
-        self.raw
-    }
-    /// Input drained to its end, length equal, decoder finished, digest equal; in the order that names the cause rather
-    /// than its consequence.
-    pub(super) fn check(&self, expectation: Expectation<'_>, least_raw: u64, image: &str) -> Result<(), WriteError> {
-        let truncated = |reason| Err(WriteError::Truncated { subject: image.into(), reason });
-        if let Some(announced) = self.announced.filter(|announced| *announced != self.stored) {
-            return truncated(format!("{} bytes came and the server announced {announced}", self.stored));
-        }
-        if self.raw < least_raw {
-            return truncated(format!("it holds {} bytes and its partitions end at {least_raw}", self.raw));
-        }
-        let (expected, found) = match expectation {
-            Expectation::Stored(expected) => (expected, self.digest),
-            Expectation::Raw(expected) => (expected, self.raw_digest),
-            Expectation::Signed(_) => {
-                let held = self.signed.clone().unwrap_or_else(|| Err("nobody looked at it".into()));
-                return held.map_err(|reason| WriteError::BadSignature { subject: image.into(), reason });
-            }
-            Expectation::Index(_) if self.chunks => return Ok(()),
-            Expectation::Index(_) => {
-                return Err(WriteError::Internal("the image was not compared with its index".into()));
-            }
-            Expectation::Waived => return Ok(()),
-        };
-        match found {
-            Some(actual) if actual == expected => Ok(()),
-            Some(actual) => Err(WriteError::DigestMismatch { url: image.into(), expected, actual }),
-            None => Err(WriteError::Internal("the image was not hashed".into())),
-        }
-    }
-}
-
-/// What the first bytes told: how the rest is to be decoded.
-pub(super) struct Opened {
-    start: Buffer,
-    recipe: Recipe,
-}
-
-enum Recipe {
-    /// From one end to the other.
-    Linear(Format),
-    /// By tables that were read first.
-    Qcow2(Box<qcow2::Plan>),
-}
-
-impl Opened {
-    /// Looks at the first bytes; of formats that need it, at the tables too.
-    pub(super) fn look(
-        source: &mut dyn ImageSource,
-        wanted: Option<Format>,
-        image: &str,
-        stop: &AtomicBool,
-        meter: &Meter<'_>,
-    ) -> Result<Self, WriteError> {
-        let bad = |reason| WriteError::BadFormat { subject: image.into(), reason };
-        let pool = Pool::new(STORED);
-        let mut start = fill(source, &pool, stop, meter)?;
-        let format = agreed_format(start.data(), wanted, source.claimed_format()).map_err(bad)?;
-        let recipe = if format == Format::Qcow2 {
-            let plan = qcow2::Plan::read(source, stop).map_err(|error| match error {
-                DecodeError::Bad(reason) => bad(reason),
-                DecodeError::Unfinished(reason) => WriteError::Truncated { subject: image.into(), reason },
-                DecodeError::Input(error) => error,
-                DecodeError::Abandoned => WriteError::Internal("nobody took the tables".into()),
-            })?;
-            meter.expect_raw(plan.raw_bytes());
-            source.seek(0..u64::MAX, stop)?;
-            // What was looked at is read once more, so that all of the file passes in order.
-            start.len = 0;
-            Recipe::Qcow2(Box::new(plan))
-        } else {
-            Recipe::Linear(format)
-        };
-        Ok(Self { start, recipe })
-    }
-}
-
-impl Recipe {
-    fn decode(&self, input: &mut dyn Input, sink: &mut Sink, limits: Limits) -> Result<(), DecodeError> {
-        match self {
-            Self::Linear(format) => decode(*format, input, sink, limits),
-            Self::Qcow2(plan) => plan.decode(input, sink, limits).and_then(|()| sink.flush()),
-        }
-    }
-}
+pub(super) type Queue<T> = Sender<Result<T, WriteError>>;
+pub(super) type Source<T> = Receiver<Result<T, WriteError>>;
 
 /// The running stages, as the writer sees them.
 pub(super) struct Stages {
@@ -175,13 +71,11 @@ impl Stages {
         scope: &'scope Scope<'scope, '_>,
         opened: Opened,
         source: &'scope mut dyn ImageSource,
-        image: &'scope str,
         expectation: Expectation<'scope>,
         blocks: &Arc<Pool>,
-        stop: &'scope AtomicBool,
-        meter: &'scope Meter<'_>,
+        context: Context<'scope>,
     ) -> Result<Self, WriteError> {
-        let name = image.to_owned();
+        let Context { image, meter, .. } = context;
         let digest = match expectation {
             Expectation::Stored(digest) => Some(digest),
             _ => None,
@@ -197,7 +91,7 @@ impl Stages {
             started.map(|_| ()).map_err(|source| WriteError::Start { what, source })
         };
         let pool = Arc::clone(&stored);
-        spawn("fetch", Box::new(move || fetch(source, start, &pool, &fetched_in, stop, meter)))?;
+        spawn("fetch", Box::new(move || fetch(source, start, &pool, &fetched_in, context)))?;
         let hasher = digest.as_ref().map(Hasher::like);
         let signature = match expectation {
             Expectation::Signed(signature) => Some(signature.verifier()),
@@ -208,7 +102,7 @@ impl Stages {
         let ordered = matches!(expectation, Expectation::Raw(_) | Expectation::Index(_));
         let decoding = move || {
             let sink = Sink::new(pool, decoded_in);
-            Decoding { stored, image: name, recipe, digest, ordered }.run(hashed, sink, &told);
+            Decoding { stored, image: image.to_owned(), recipe, digest, ordered }.run(hashed, sink, &told);
         };
         spawn("decode", Box::new(decoding))?;
         let check = match expectation {
@@ -226,41 +120,7 @@ impl Stages {
     }
 }
 
-fn agreed_format(start: &[u8], wanted: Option<Format>, claimed: Option<Format>) -> Result<Format, String> {
-    let found = format_of(start)?;
-    let differs = |said: &Format| *said != found;
-    if let Some(wanted) = wanted.filter(differs) {
-        return Err(format!("it is said to be {wanted} and its content is {found}"));
-    }
-    match claimed.filter(differs) {
-        Some(claimed) => Err(format!("its server says that it is {claimed} and its content is {found}")),
-        None => Ok(found),
-    }
-}
-
-/// A buffer full of stored bytes; less than full only at their end.
-fn fill(source: &mut dyn ImageSource, pool: &Pool, stop: &AtomicBool, meter: &Meter<'_>) -> Result<Buffer, WriteError> {
-    let mut block = pool.take();
-    while !block.is_full() {
-        let at = block.len;
-        let n = source.read(&mut block.space()[at..], stop)?;
-        if n == 0 {
-            break;
-        }
-        block.len += n;
-        meter.stored(n as u64, source.total());
-    }
-    Ok(block)
-}
-
-fn fetch(
-    source: &mut dyn ImageSource,
-    start: Buffer,
-    pool: &Pool,
-    out: &Queue<Stored>,
-    stop: &AtomicBool,
-    meter: &Meter<'_>,
-) {
+fn fetch(source: &mut dyn ImageSource, start: Buffer, pool: &Pool, out: &Queue<Stored>, context: Context<'_>) {
     let mut stored = 0;
     let (mut first, mut next) = (true, Ok(start));
     loop {
@@ -274,13 +134,14 @@ fn fetch(
         };
         stored += block.len as u64;
         // An empty first buffer is one that was read elsewhere.
-        let ended = !block.is_full() && !(first && block.len == 0);
+        let elsewhere = first && block.len == 0;
+        let ended = !block.is_full() && !elsewhere;
         first = false;
         let waiting = Instant::now();
         if out.send(Ok(Stored::Block(block))).is_err() {
             return;
         }
-        meter.waited(Wait::Fetched, waiting);
+        context.meter.waited(Wait::Fetched, waiting);
         if ended {
             // As above.
             let _ = out.send(Ok(Stored::Drained(Drained {
@@ -291,7 +152,7 @@ fn fetch(
             })));
             return;
         }
-        next = fill(source, pool, stop, meter);
+        next = fill(source, pool, context);
     }
 }
 
@@ -324,74 +185,6 @@ fn hash(
             return;
         }
         meter.waited(Wait::Hashed, waiting);
-    }
-}
-
-/// What looks at raw bytes as they pass. They must come in order.
-enum RawCheck<'a> {
-    /// One digest of them all.
-    Whole {
-        hasher: Hasher,
-        /// Offset of the next byte.
-        next: u64,
-    },
-    /// A digest for each mapped block.
-    Blocks(Blocks<'a>),
-}
-
-impl RawCheck<'_> {
-    fn look(&mut self, piece: &mut Decoded) -> Result<(), WriteError> {
-        match self {
-            Self::Whole { hasher, next } => {
-                let range = piece.range();
-                if range.start != *next {
-                    return Err(WriteError::Internal("raw bytes came out of order".into()));
-                }
-                *next = range.end;
-                match piece {
-                    Decoded::Block { bytes, .. } => hasher.update(bytes.data()),
-                    Decoded::Zeroes(_) => hasher.zeroes(range.end - range.start),
-                }
-                Ok(())
-            }
-            Self::Blocks(blocks) => blocks.check(piece),
-        }
-    }
-
-    fn conclude(self, evidence: Evidence) -> Result<Evidence, WriteError> {
-        Ok(match self {
-            Self::Whole { hasher, .. } => Evidence { raw_digest: Some(hasher.finish()), ..evidence },
-            Self::Blocks(blocks) => {
-                blocks.end()?;
-                Evidence { chunks: true, ..evidence }
-            }
-        })
-    }
-}
-
-fn check_raw(
-    input: &Source<Decoded>,
-    out: &Queue<Decoded>,
-    evidence: &Receiver<Evidence>,
-    told: &Sender<Evidence>,
-    mut check: RawCheck<'_>,
-) {
-    for item in input {
-        let item = item.and_then(|mut piece| check.look(&mut piece).map(|()| piece));
-        if out.send(item).is_err() {
-            return;
-        }
-    }
-    // Without evidence a stage before this one failed, and has said so.
-    let Ok(evidence) = evidence.recv() else { return };
-    match check.conclude(evidence) {
-        // In both cases: a writer that has left does not care.
-        Ok(evidence) => {
-            let _ = told.send(evidence);
-        }
-        Err(error) => {
-            let _ = out.send(Err(error));
-        }
     }
 }
 

@@ -1,0 +1,60 @@
+//! What the stages saw of the whole image, and whether it is what was stated: the one gate to a commit.
+
+use landfall_api::Digest;
+
+use super::Expectation;
+use crate::WriteError;
+
+/// What a drained pipeline knows about its input. Only the stages make one, at their regular end.
+#[derive(Debug)]
+pub(crate) struct Evidence {
+    pub(super) stored: u64,
+    /// How many the server had announced.
+    pub(super) announced: Option<u64>,
+    pub(super) digest: Option<Digest>,
+    pub(super) raw: u64,
+    pub(super) raw_digest: Option<Digest>,
+    /// Every chunk was compared with its digest.
+    pub(super) chunks: bool,
+    /// Whether the signature holds, and why not.
+    pub(super) signed: Option<Result<(), String>>,
+}
+
+impl Evidence {
+    /// Every chunk of an index was proven by itself.
+    pub(super) fn by_chunks(raw: u64) -> Self {
+        Self { stored: 0, announced: None, digest: None, raw, raw_digest: None, chunks: true, signed: None }
+    }
+    pub(super) fn raw_bytes(&self) -> u64 {
+        self.raw
+    }
+    /// Input drained to its end, length equal, decoder finished, digest equal; in the order that names the cause rather
+    /// than its consequence.
+    pub(super) fn check(&self, expectation: Expectation<'_>, least_raw: u64, image: &str) -> Result<(), WriteError> {
+        let truncated = |reason| Err(WriteError::Truncated { subject: image.into(), reason });
+        if let Some(announced) = self.announced.filter(|announced| *announced != self.stored) {
+            return truncated(format!("{} bytes came and the server announced {announced}", self.stored));
+        }
+        if self.raw < least_raw {
+            return truncated(format!("it holds {} bytes and its partitions end at {least_raw}", self.raw));
+        }
+        let (expected, found) = match expectation {
+            Expectation::Stored(expected) => (expected, self.digest),
+            Expectation::Raw(expected) => (expected, self.raw_digest),
+            Expectation::Signed(_) => {
+                let held = self.signed.clone().unwrap_or_else(|| Err("nobody looked at it".into()));
+                return held.map_err(|reason| WriteError::BadSignature { subject: image.into(), reason });
+            }
+            Expectation::Index(_) if self.chunks => return Ok(()),
+            Expectation::Index(_) => {
+                return Err(WriteError::Internal("the image was not compared with its index".into()));
+            }
+            Expectation::Waived => return Ok(()),
+        };
+        match found {
+            Some(actual) if actual == expected => Ok(()),
+            Some(actual) => Err(WriteError::DigestMismatch { url: image.into(), expected, actual }),
+            None => Err(WriteError::Internal("the image was not hashed".into())),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The first look at an image: its format by content, and of formats that need it the tables.
+
+use super::Context;
+use crate::{
+    Format, WriteError,
+    buffer::{Buffer, Pool},
+    decode::{DecodeError, Input, Limits, Sink, decode, format_of, qcow2},
+    source::ImageSource,
+};
+
+/// Bytes of a buffer of stored bytes.
+pub(super) const STORED: usize = 512 * 1024;
+
+/// What the first bytes told: how the rest is to be decoded.
+pub(super) struct Opened {
+    pub(super) start: Buffer,
+    pub(super) recipe: Recipe,
+}
+
+/// How stored bytes become raw ones.
+pub(super) enum Recipe {
+    /// From one end to the other.
+    Linear(Format),
+    /// By tables that were read first.
+    Qcow2(Box<qcow2::Plan>),
+}
+
+impl Opened {
+    /// Looks at the first bytes; of formats that need it, at the tables too.
+    pub(super) fn look(
+        source: &mut dyn ImageSource,
+        wanted: Option<Format>,
+        context: Context<'_>,
+    ) -> Result<Self, WriteError> {
+        let Context { image, stop, meter } = context;
+        let bad = |reason| WriteError::BadFormat { subject: image.into(), reason };
+        let pool = Pool::new(STORED);
+        let mut start = fill(source, &pool, context)?;
+        let format = agreed_format(start.data(), wanted, source.claimed_format()).map_err(bad)?;
+        let recipe = if format == Format::Qcow2 {
+            let plan = qcow2::Plan::read(source, stop).map_err(|error| match error {
+                DecodeError::Bad(reason) => bad(reason),
+                DecodeError::Unfinished(reason) => WriteError::Truncated { subject: image.into(), reason },
+                DecodeError::Input(error) => error,
+                DecodeError::Abandoned => WriteError::Internal("nobody took the tables".into()),
+            })?;
+            meter.expect_raw(plan.raw_bytes());
+            source.seek(0..u64::MAX, stop)?;
+            // What was looked at is read once more, so that all of the file passes in order.
+            start.len = 0;
+            Recipe::Qcow2(Box::new(plan))
+        } else {
+            Recipe::Linear(format)
+        };
+        Ok(Self { start, recipe })
+    }
+}
+
+impl Recipe {
+    pub(super) fn decode(&self, input: &mut dyn Input, sink: &mut Sink, limits: Limits) -> Result<(), DecodeError> {
+        match self {
+            Self::Linear(format) => decode(*format, input, sink, limits),
+            Self::Qcow2(plan) => plan.decode(input, sink, limits).and_then(|()| sink.flush()),
+        }
+    }
+}
+
+fn agreed_format(start: &[u8], wanted: Option<Format>, claimed: Option<Format>) -> Result<Format, String> {
+    let found = format_of(start)?;
+    let differs = |said: &Format| *said != found;
+    if let Some(wanted) = wanted.filter(differs) {
+        return Err(format!("it is said to be {wanted} and its content is {found}"));
+    }
+    match claimed.filter(differs) {
+        Some(claimed) => Err(format!("its server says that it is {claimed} and its content is {found}")),
+        None => Ok(found),
+    }
+}
+
+/// A buffer full of stored bytes; less than full only at their end.
+pub(super) fn fill(source: &mut dyn ImageSource, pool: &Pool, context: Context<'_>) -> Result<Buffer, WriteError> {
+    let mut block = pool.take();
+    while !block.is_full() {
+        let at = block.len;
+        let n = source.read(&mut block.space()[at..], context.stop)?;
+        if n == 0 {
+            break;
+        }
+        block.len += n;
+        context.meter.stored(n as u64, source.total());
+    }
+    Ok(block)
+}
