@@ -67,7 +67,12 @@ pub(super) fn invalidate(
     }
     let spared = spared(layout, old, retired.as_ref());
     (order.may_act)()?;
-    let now: Vec<_> = [&spared.always[..], &spared.until_commit, &spared.until_cleared].concat();
+    let mut now: Vec<_> = [&spared.always[..], &spared.until_commit, &spared.until_cleared].concat();
+    if order.compare {
+        // Every byte up to here is written, zeroed or found right before anything is committed: what an earlier install of
+        // the image left there is worth having.
+        now.push(0..layout.least_raw);
+    }
     for partition in old.partitions() {
         (order.may_act)()?;
         let action = format!("clear the old partition at {} of", partition.start);
