@@ -2,6 +2,7 @@
 
 use sha2::{Digest as _, Sha256};
 
+use super::hasher::ZEROES;
 use crate::{
     WriteError,
     decode::Decoded,
@@ -85,5 +86,3 @@ impl<'a> Blocks<'a> {
         }
     }
 }
-
-static ZEROES: [u8; 64 * 1024] = [0; 64 * 1024];
