@@ -51,12 +51,17 @@ pub(super) async fn each_way(context: Context) -> anyhow::Result<()> {
     let run = scene.run(&machine, &template(READ_BACK)).await?;
     failed(&scene, &machine, READ_BACK, &run, errors, &["read back", &sector]).await?;
 
-    // Half of the image is there when this one begins to fail: not the old content's end is lost, but the new one's.
+    // The old content is gone for good when this one begins to fail: what cannot be flushed is the new.
     let half = scene.image().stored_bytes / 2;
     server.set([(file.clone(), FileFault { pause_at: Some(half), ..FileFault::default() })]).await?;
     let mark = server.mark();
     let run = scene.run(&machine, &template(FLUSH)).await?;
     server.wait(mark, &Told::Paused { file: file.clone(), at: half }, scene.limit(INSTALL)).await?;
+    let writing = |w: &Workflow| {
+        let action = w.status.as_ref().and_then(|s| s.actions.first());
+        action.and_then(|a| a.progress.as_ref()).is_some_and(|progress| progress.stage == "write")
+    };
+    scene.coordinator.api().wait_workflow(&run, "in mid-write", scene.limit(INSTALL), writing).await?;
     machine.fail_disk(FLUSH, DiskFault::Flush).await?;
     let errors = machine.disk_errors()?;
     server.set([]).await?;
