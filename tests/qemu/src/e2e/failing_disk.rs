@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use landfall_api::{ErrorCode, Workflow, WorkflowPhase, WorkflowStatus};
 use landfall_lab::faulty::Told;
-use landfall_lab::{DiskBus, DiskErrors, DiskFault, FileFault, Machine};
+use landfall_lab::{DiskBus, DiskErrors, DiskFault, FileFault, Firmware, Machine};
 use serde_json::{Value, json};
 
 use super::Context;
@@ -32,7 +32,9 @@ pub(super) async fn each_way(context: Context) -> anyhow::Result<()> {
     let scene = Scene::start(context).await?;
     let mut server = scene.faulty().await?;
     let file = scene.image().file_name();
-    let builder = DISKS.iter().fold(Machine::builder("m1"), |builder, _| builder.disk(DISK_BYTES, DiskBus::Virtio));
+    let builder = DISKS
+        .iter()
+        .fold(Machine::builder("m1").firmware(Firmware::Bios), |builder, _| builder.disk(DISK_BYTES, DiskBus::Virtio));
     let mut machine = scene.described(builder).await?;
     for disk in DISKS {
         scene.actions(&template(disk), json!([write(&scene, &machine, &server.url(&file), disk)])).await?;
