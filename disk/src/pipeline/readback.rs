@@ -2,6 +2,7 @@
 //! passed by where the device is opened past them; what the device's own cache holds was flushed before.
 
 use std::{
+    io,
     ops::Range,
     sync::{
         Mutex, PoisonError,
@@ -13,7 +14,7 @@ use std::{
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::{Check, TICK, device_io, meter::Meter, writers::is_zero};
+use super::{Check, TICK, meter::Meter, writers::is_zero};
 use crate::{BlockDevice, WriteError, buffer::Buffer};
 
 /// Reads in flight at once.
@@ -114,10 +115,72 @@ pub(super) fn read_back(
 fn check(device: &dyn BlockDevice, name: &str, record: &Record, buffer: &mut Buffer) -> Result<u64, WriteError> {
     let (offset, length) = (record.start(), record.length());
     let there = &mut buffer.space()[..length as usize];
-    device.read_at(offset, there).map_err(device_io(name, format!("read back {length} bytes at {offset} of")))?;
+    if let Err(error) = device.read_at(offset, there) {
+        return Err(unreadable(device, name, offset, there, error));
+    }
     let same = match record {
         Record::Data { sum, .. } => xxh3_128(there) == *sum,
         Record::Zeroes(_) => is_zero(there),
     };
     if same { Ok(length) } else { Err(WriteError::ReadBack { device: name.into(), offset, length }) }
+}
+
+/// Names the sector, as is done of a write: the range is read again in halves until one sector is left that does not come.
+fn unreadable(device: &dyn BlockDevice, name: &str, offset: u64, buffer: &mut [u8], error: io::Error) -> WriteError {
+    let sector = u64::from(device.logical_sector());
+    let (mut start, mut length, mut error) = (offset, buffer.len() as u64, error);
+    while length > sector {
+        let half = (length / sector / 2).max(1) * sector;
+        match device.read_at(start, &mut buffer[..half as usize]) {
+            Err(again) => (length, error) = (half, again),
+            Ok(()) => (start, length) = (start + half, length - half),
+        }
+    }
+    let action = format!("read back sector {} (byte {start}) of", start / sector);
+    WriteError::DeviceIo { device: name.into(), action, source: error }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ReadAt;
+
+    /// Zeroes, but for one byte that cannot be read.
+    struct Bad(u64);
+
+    impl ReadAt for Bad {
+        fn size(&self) -> u64 {
+            4 << 20
+        }
+        fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+            buffer.fill(0);
+            let hit = (offset..offset + buffer.len() as u64).contains(&self.0);
+            if hit { Err(io::Error::other("a bad sector")) } else { Ok(()) }
+        }
+    }
+
+    impl BlockDevice for Bad {
+        fn logical_sector(&self) -> u32 {
+            512
+        }
+        fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
+            Ok(())
+        }
+        fn zero_range(&self, _: u64, _: u64) -> io::Result<bool> {
+            Ok(true)
+        }
+        fn flush(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_sector_that_cannot_be_read_back_is_named_wherever_it_is() {
+        for at in [0, 511, 512, 700 * 512 + 3, (1 << 20) - 1, (1 << 20) + 70_000] {
+            let record = Record::Zeroes(at / STEP * STEP..at / STEP * STEP + STEP);
+            let error = check(&Bad(at), "sda", &record, &mut Buffer::new(STEP as usize)).unwrap_err();
+            let said = format!("cannot read back sector {} (byte {}) of sda", at / 512, at / 512 * 512);
+            assert_eq!(error.to_string(), said);
+        }
+    }
 }

@@ -48,6 +48,7 @@ pub struct CoordinatorProcess {
     namespace: String,
     log: Log,
     process: Option<Process>,
+    socket: PathBuf,
     api: Api,
 }
 
@@ -64,13 +65,15 @@ impl CoordinatorProcess {
         std::fs::create_dir_all(&data).map_err(LabError::file("cannot make", &data))?;
         let config = dir.join("coordinator.toml");
         std::fs::write(&config, configuration(options, &data)).map_err(LabError::file("cannot write", &config))?;
+        let socket = data.join("api.sock");
         let mut coordinator = Self {
             program: options.program.clone(),
             config,
             namespace: network.namespace().name().to_owned(),
             log: Log::open(&dir.join("coordinator.log"))?,
             process: None,
-            api: Api::new(&data.join("api.sock"))?,
+            api: Api::new(&socket)?,
+            socket,
         };
         coordinator.restart().await?;
         Ok(coordinator)
@@ -120,6 +123,11 @@ impl CoordinatorProcess {
     /// Its operators' API.
     pub fn api(&self) -> &Api {
         &self.api
+    }
+
+    /// The socket of its operators' API, for `landfall --server`.
+    pub fn socket(&self) -> &Path {
+        &self.socket
     }
 
     /// The file its configuration is in.

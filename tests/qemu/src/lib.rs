@@ -35,7 +35,7 @@ pub use faulty::{FaultyHttp, FileFault};
 pub use firmware::Firmware;
 pub use log::printable;
 pub use log::{Line, Log, Mark};
-pub use machine::{DiskBus, DiskSpec, Machine, MachineBuilder, MachineSpec, NicSpec};
+pub use machine::{DiskBus, DiskErrors, DiskFault, DiskSpec, Machine, MachineBuilder, MachineSpec, NicSpec};
 pub use network::{Namespace, Network};
 pub use process::Process;
 pub use qmp::{Qmp, wait_event};

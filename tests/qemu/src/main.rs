@@ -83,6 +83,9 @@ struct DemoArgs {
 struct TestArgs {
     #[command(flatten)]
     what: What,
+    /// The operator's program
+    #[arg(long, value_name = "FILE")]
+    cli: PathBuf,
     /// Every test on every firmware, not the small set
     #[arg(long)]
     full: bool,
@@ -149,7 +152,9 @@ async fn work(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Test(args) => {
             let logs = logs(args.what.logs.as_deref())?;
             let artefacts = artefacts(&args.what)?;
-            e2e::run(artefacts, &logs, args.full, args.jobs as usize, &args.letters).await
+            let cli = std::path::absolute(&args.cli).context("no working directory")?;
+            anyhow::ensure!(cli.exists(), "{} is missing; ./scripts/test makes it", cli.display());
+            e2e::run(artefacts, &cli, &logs, args.full, args.jobs as usize, &args.letters).await
         }
         Command::FaultyHttp { listen, dir } => {
             landfall_lab::faulty::serve(listen, dir).await.with_context(|| format!("cannot serve on {listen}"))?;

@@ -7,7 +7,6 @@
 mod replay;
 
 use std::fs::File;
-use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -17,6 +16,7 @@ use landfall_lab::blklog::Recording;
 use landfall_lab::{DiskBus, DiskImage, Firmware, Machine};
 
 use super::Context;
+use super::raw::{copy, decode};
 use super::scene::{BOOTED, DISK_BYTES, INSTALL, Scene};
 
 const SECTOR: u64 = 512;
@@ -89,51 +89,4 @@ fn old_disk(disk: &DiskImage, image: &Path) -> anyhow::Result<()> {
     let mut backup_header = head[512..1024].to_vec();
     backup_header.resize(512, 0);
     Ok(disk.write(disk.size()? - SECTOR, &backup_header)?)
-}
-
-fn decode(stored: &Path, raw: &Path) -> anyhow::Result<()> {
-    let mut out = File::create(raw)?;
-    let mut input = File::open(stored)?;
-    let mut magic = [0; 4];
-    input.read_exact(&mut magic)?;
-    let input = File::open(stored)?;
-    if magic == [0x28, 0xb5, 0x2f, 0xfd] {
-        std::io::copy(&mut zstd::Decoder::new(input)?, &mut out)?;
-    } else {
-        std::io::copy(&mut { input }, &mut out)?;
-    }
-    Ok(())
-}
-
-fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
-    copy_file(&File::open(from)?, to)
-}
-
-/// Copies a disk and leaves its holes holes.
-fn copy_file(from: &File, to: &Path) -> anyhow::Result<()> {
-    let out = File::create(to)?;
-    let length = from.metadata()?.len();
-    out.set_len(length)?;
-    let mut at = 0;
-    let mut buffer = vec![0; 1 << 20];
-    while let Some(data) = next_data(from, at)? {
-        at = data & !0xfff;
-        let n = usize::try_from((length - at).min(buffer.len() as u64))?;
-        from.read_exact_at(&mut buffer[..n], at)?;
-        out.write_all_at(&buffer[..n], at)?;
-        at += n as u64;
-        if at >= length {
-            break;
-        }
-    }
-    Ok(())
-}
-
-/// Where the next bytes that are not a hole begin.
-fn next_data(file: &File, from: u64) -> anyhow::Result<Option<u64>> {
-    match nix::unistd::lseek(file, i64::try_from(from)?, nix::unistd::Whence::SeekData) {
-        Ok(at) => Ok(Some(u64::try_from(at)?)),
-        Err(nix::errno::Errno::ENXIO) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
 }

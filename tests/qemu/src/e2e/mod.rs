@@ -4,12 +4,16 @@ mod boot_own_disk;
 mod broken_image;
 mod crash_order;
 mod cut_after_commit;
+mod disk_buses;
+mod failing_disk;
 mod install;
 mod interrupted;
 mod proxy_dhcp;
+mod raw;
 mod scene;
 mod selectors;
 mod twins;
+mod whole_image;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -31,6 +35,8 @@ const TAIL: usize = 30;
 pub(crate) struct Context {
     artefacts: Arc<Artefacts>,
     accel: Accel,
+    /// The operator's program.
+    cli: PathBuf,
     /// This program, for its subcommands.
     program: PathBuf,
     /// The test's own directory.
@@ -72,18 +78,22 @@ const TESTS: &[Test] = tests! {
     "i" power_cut_after_the_commit_installs_nothing_again small cut_after_commit::before_the_ack;
     "j" the_second_of_two_machines_with_one_identity_is_refused full twins::one_identity;
     "k" every_state_a_power_cut_can_leave_is_old_unbootable_or_new full crash_order::replayed;
+    "l" bios_one_machine_with_a_disk_on_every_bus small |c| disk_buses::every_bus(c, Firmware::Bios, false);
+    "l" uefi_a_disk_of_every_bus_boots_alone full |c| disk_buses::every_bus(c, Firmware::Uefi, true);
+    "m" a_failing_disk_is_named_and_a_mended_one_installs small failing_disk::each_way;
 };
 
 /// Runs tests, prints a line for each and a closing line.
 pub(crate) async fn run(
     artefacts: Artefacts,
+    cli: &Path,
     logs: &Path,
     full: bool,
     jobs: usize,
     letters: &[String],
 ) -> anyhow::Result<ExitCode> {
     for letter in letters {
-        anyhow::ensure!(TESTS.iter().any(|test| test.letter == letter), "there is no test \"{letter}\"; use a to k");
+        anyhow::ensure!(TESTS.iter().any(|test| test.letter == letter), "there is no test \"{letter}\"; use a to m");
     }
     let accel = Accel::probe().await;
     let artefacts = Arc::new(artefacts);
@@ -95,7 +105,8 @@ pub(crate) async fn run(
     });
     let runs = chosen.map(|test| {
         let dir = logs.join(format!("{}-{}", test.letter, &test.name[..test.name.len().min(24)]));
-        let context = Context { artefacts: Arc::clone(&artefacts), accel, program: program.clone(), dir };
+        let context =
+            Context { artefacts: Arc::clone(&artefacts), accel, cli: cli.to_owned(), program: program.clone(), dir };
         one(test, context)
     });
     let results: Vec<bool> = futures::stream::iter(runs).buffer_unordered(jobs).collect().await;
@@ -143,9 +154,11 @@ fn show_logs(dir: &Path) {
     }
 }
 
-/// Disks of a test that passed are of no use to anybody; its logs stay.
+/// Disks and images of a test that passed are of no use to anybody; its logs stay.
 fn remove_disks(dir: &Path) {
-    for path in files(dir).into_iter().filter(|path| path.extension().is_some_and(|e| e == "raw" || e == "writes")) {
+    let large =
+        |path: &PathBuf| path.extension().is_some_and(|e| ["raw", "writes", "zst"].iter().any(|large| e == *large));
+    for path in files(dir).into_iter().filter(large) {
         if let Err(error) = std::fs::remove_file(&path) {
             tracing::warn!(path = %path.display(), %error, "cannot remove");
         }

@@ -1,5 +1,6 @@
 //! What most tests begin with: a network, a coordinator, a described machine, a template.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
@@ -20,6 +21,8 @@ pub(super) const BOOTED: &str = "mini: booted";
 pub(super) const INSTALL: Duration = Duration::from_secs(240);
 /// From power-on to anything short of an install, under KVM.
 pub(super) const BOOT: Duration = Duration::from_secs(120);
+/// A command of the operator's, on any host.
+const COMMAND: Duration = Duration::from_secs(30);
 
 /// Where a receipt lies: the 4096 bytes that end at 1 MiB.
 const RECEIPT_AT: u64 = (1 << 20) - 4096;
@@ -40,8 +43,18 @@ impl Scene {
 
     /// A coordinator on a network that exists.
     pub(super) async fn start_on(context: Context, network: Network, dhcp: DhcpMode) -> anyhow::Result<Self> {
+        let images = context.artefacts.image.path.parent().context("the image is in no directory")?.to_owned();
+        Self::start_with(context, network, dhcp, images).await
+    }
+
+    /// A coordinator that serves the images in a directory of the test's own.
+    pub(super) async fn start_with(
+        context: Context,
+        network: Network,
+        dhcp: DhcpMode,
+        images: PathBuf,
+    ) -> anyhow::Result<Self> {
         let artefacts = &context.artefacts;
-        let images = artefacts.image.path.parent().context("the image is in no directory")?.to_owned();
         let options = CoordinatorOptions {
             program: artefacts.coordinator.clone(),
             kernel: artefacts.kernel.clone(),
@@ -68,8 +81,12 @@ impl Scene {
 
     /// The image's URL at the coordinator.
     pub(super) fn image_url(&self) -> String {
-        let address = Network::ADDRESS;
-        format!("http://{address}:{}/images/{}", CoordinatorProcess::HTTP_PORT, self.image().file_name())
+        self.url(&self.image().file_name())
+    }
+
+    /// The URL of a file in the coordinator's directory of images.
+    pub(super) fn url(&self, file: &str) -> String {
+        format!("http://{}:{}/images/{file}", Network::ADDRESS, CoordinatorProcess::HTTP_PORT)
     }
 
     /// A machine with one empty virtio disk.
@@ -99,7 +116,12 @@ impl Scene {
             { "name": "seed", "cloudInit": {} },
             { "name": "reboot", "reboot": {} },
         ]);
-        self.apply("Template", "install", json!({ "actions": actions })).await
+        self.actions("install", actions).await
+    }
+
+    /// Applies a template of these actions.
+    pub(super) async fn actions(&self, template: &str, actions: Value) -> anyhow::Result<()> {
+        self.apply("Template", template, json!({ "actions": actions })).await
     }
 
     async fn apply(&self, kind: &str, name: &str, spec: Value) -> anyhow::Result<()> {
@@ -112,7 +134,12 @@ impl Scene {
 
     /// Starts the template `install` on a machine, as a person would.
     pub(super) async fn provision(&self, machine: &Machine) -> anyhow::Result<String> {
-        Ok(self.coordinator.api().provision(machine.name(), "install", false).await?)
+        self.run(machine, "install").await
+    }
+
+    /// Starts a template on a machine, as a person would.
+    pub(super) async fn run(&self, machine: &Machine, template: &str) -> anyhow::Result<String> {
+        Ok(self.coordinator.api().provision(machine.name(), template, false).await?)
     }
 
     /// Waits until a workflow has ended, and fails unless it ended as wanted.
@@ -127,6 +154,20 @@ impl Scene {
             bail!("the workflow ended {:?}, not {wanted:?}: {problem}", status.phase);
         }
         Ok(workflow)
+    }
+
+    /// What `landfall describe workflow` shows a person.
+    pub(super) async fn describe_workflow(&self, workflow: &str) -> anyhow::Result<String> {
+        let server = format!("unix://{}", self.coordinator.socket().display());
+        let output = tokio::process::Command::new(&self.context.cli)
+            .args(["--server", &server, "describe", "workflow", workflow])
+            .kill_on_drop(true)
+            .output();
+        let output = tokio::time::timeout(COMMAND, output).await.context("landfall describe goes on and on")?;
+        let output = output.with_context(|| format!("cannot run {}", self.context.cli.display()))?;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "landfall describe failed: {errors}");
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     /// What a wait may take here.

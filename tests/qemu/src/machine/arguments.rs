@@ -77,11 +77,15 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
             add(&["-blockdev", &format!("driver=file,node-name=file{i},filename={file},discard=unmap")]);
             add(&["-blockdev", &format!("driver=raw,node-name=disk{i},file=file{i},discard=unmap")]);
         }
-        let common = format!("drive=disk{i},serial={},bootindex={}", disk.serial, boot_index());
+        let mut common = format!("id=dev{i},drive=disk{i},serial={},bootindex={}", disk.serial, boot_index());
+        if disk.sector != 512 {
+            common += &format!(",logical_block_size={0},physical_block_size={0}", disk.sector);
+        }
         let device = match disk.bus {
             DiskBus::Virtio => format!("virtio-blk-pci,{common}"),
             DiskBus::Nvme => format!("nvme,{common}"),
-            DiskBus::Scsi => format!("scsi-hd,bus=scsi.0,{common}"),
+            // The target's number is the disk's own, so that it is known before the machine runs.
+            DiskBus::Scsi => format!("scsi-hd,bus=scsi.0,channel=0,scsi-id={i},lun=0,{common}"),
             DiskBus::Ahci => {
                 sata_ports += 1;
                 format!("ide-hd,bus=ide.{},{common}", sata_ports - 1)
@@ -108,8 +112,19 @@ mod tests {
     fn a_server_boots_from_the_network_before_its_disks() {
         let line = line(Machine::builder("a").disk(1 << 20, DiskBus::Virtio).disk(1 << 20, DiskBus::Nvme));
         let at = |what: &str| line.find(what).unwrap_or_else(|| panic!("{what} not in {line}"));
-        assert!(at("romfile=,bootindex=1") < at("virtio-blk-pci") && at("bootindex=2") < at("nvme,drive=disk1"));
+        assert!(
+            at("romfile=,bootindex=1") < at("virtio-blk-pci") && at("bootindex=2") < at("nvme,id=dev1,drive=disk1")
+        );
         assert!(line.contains("bootindex=3"));
+    }
+
+    #[test]
+    fn a_disk_has_512_byte_sectors_unless_said_and_a_scsi_disk_its_own_number_as_target() {
+        let builder = Machine::builder("a").disk(1 << 20, DiskBus::Virtio).disk(1 << 20, DiskBus::Scsi);
+        let line = line(builder.disk(1 << 20, DiskBus::Nvme).sectors_of(4096));
+        assert!(line.contains("scsi-id=1,lun=0,id=dev1,"), "{line}");
+        assert_eq!(line.matches("logical_block_size").count(), 1, "{line}");
+        assert!(line.contains("bootindex=4,logical_block_size=4096,physical_block_size=4096"), "{line}");
     }
 
     #[test]

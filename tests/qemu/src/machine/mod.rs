@@ -1,6 +1,7 @@
 //! A machine: firmware, disks, ports, a power switch and a serial console.
 
 mod arguments;
+mod fault;
 mod spec;
 
 use std::path::{Path, PathBuf};
@@ -9,6 +10,7 @@ use std::time::Duration;
 use crate::process::Outputs;
 use crate::{Accel, DiskImage, LabError, Line, Log, Mark, Network, Process, Qmp};
 
+pub use fault::{DiskErrors, DiskFault};
 pub use spec::{DiskBus, DiskSpec, MachineBuilder, MachineSpec, NicSpec};
 
 /// How long QEMU has to open its control socket.
@@ -192,6 +194,34 @@ impl Machine {
         // Its answer races with its end; what counts is the end.
         let _ = running.qmp.command("quit", serde_json::json!({})).await;
         running.process.wait(START_LIMIT).await.map(drop)
+    }
+
+    /// From now on, until the power is cut, a reboot by the guest ends QEMU: the disks can then be looked at as the guest
+    /// left them, before firmware or an installed system changes them.
+    ///
+    /// # Errors
+    /// [`LabError::Qmp`] if it is off.
+    pub async fn off_at_reboot(&mut self) -> Result<(), LabError> {
+        self.on()?.command("set-action", serde_json::json!({ "reboot": "shutdown" })).await.map(drop)
+    }
+
+    /// Waits until it is off by itself; see [`Machine::off_at_reboot`]. `limit` is what it may take under KVM.
+    ///
+    /// # Errors
+    /// [`LabError::Timeout`]; it stays on.
+    pub async fn wait_off(&mut self, limit: Duration) -> Result<(), LabError> {
+        let limit = limit * self.accel.patience();
+        if let Some(running) = self.running.as_mut() {
+            running.process.wait(limit).await?;
+        }
+        self.running = None;
+        Ok(())
+    }
+
+    /// Its control connection.
+    fn on(&mut self) -> Result<&mut Qmp, LabError> {
+        let message = format!("{} is off", self.spec.name);
+        self.qmp().ok_or(LabError::Qmp { command: "any".into(), message })
     }
 
     /// Waits for text on the serial console since `mark`, and fails at once if QEMU ends. `limit` is what it may take

@@ -26,6 +26,8 @@ pub struct DiskSpec {
     pub bus: DiskBus,
     /// Serial number, at most 20 characters.
     pub serial: String,
+    /// Bytes of a logical sector.
+    pub sector: u32,
     /// Whether QEMU records every write and flush in the order the guest made them, see [`crate::blklog`].
     pub recorded: bool,
 }
@@ -110,7 +112,7 @@ impl MachineBuilder {
     #[must_use]
     pub fn disk(mut self, bytes: u64, bus: DiskBus) -> Self {
         let serial = format!("{}-{}", self.spec.serial, self.spec.disks.len());
-        self.spec.disks.push(DiskSpec { bytes, bus, serial, recorded: false });
+        self.spec.disks.push(DiskSpec { bytes, bus, serial, sector: 512, recorded: false });
         self
     }
 
@@ -119,6 +121,15 @@ impl MachineBuilder {
     pub fn recorded(mut self) -> Self {
         if let Some(disk) = self.spec.disks.last_mut() {
             disk.recorded = true;
+        }
+        self
+    }
+
+    /// Bytes of a logical sector of the disk added last: 512 unless said, or 4096.
+    #[must_use]
+    pub fn sectors_of(mut self, bytes: u32) -> Self {
+        if let Some(disk) = self.spec.disks.last_mut() {
+            disk.sector = bytes;
         }
         self
     }

@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use anyhow::{Context as _, bail, ensure};
@@ -13,7 +11,8 @@ use landfall_disk::ReadAt;
 use landfall_disk::judge::{State, judge};
 use landfall_lab::blklog::{Entry, Recording};
 
-use super::{SECTOR, copy_file};
+use super::SECTOR;
+use crate::e2e::raw::{Disk, copy_file, first_difference};
 
 /// LBA 0 to 33: protective MBR, header and entries of a GPT.
 const TABLE_SECTORS: u64 = 34;
@@ -122,21 +121,6 @@ fn require_image(disk: &File, image: &File) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn first_difference(a: &File, b: &File, range: Range<u64>) -> anyhow::Result<Option<u64>> {
-    let (mut left, mut right) = (vec![0; 1 << 20], vec![0; 1 << 20]);
-    let mut at = range.start;
-    while at < range.end {
-        let n = usize::try_from((range.end - at).min(1 << 20))?;
-        a.read_exact_at(&mut left[..n], at)?;
-        b.read_exact_at(&mut right[..n], at)?;
-        if let Some(off) = left[..n].iter().zip(&right[..n]).position(|(a, b)| a != b) {
-            return Ok(Some(at + off as u64));
-        }
-        at += n as u64;
-    }
-    Ok(None)
-}
-
 /// Which writes of a window a volatile cache may have kept: none, all, each alone at the window's edges, and a spread of
 /// others, the same in every run.
 fn choices(n: usize) -> Vec<Vec<bool>> {
@@ -164,27 +148,6 @@ fn choices(n: usize) -> Vec<Vec<bool>> {
 
 fn shown(choice: &[bool]) -> String {
     choice.iter().take(200).map(|keep| if *keep { '1' } else { '0' }).collect()
-}
-
-/// A disk in a file.
-struct Disk<'a> {
-    file: &'a File,
-    size: u64,
-}
-
-impl<'a> Disk<'a> {
-    fn new(file: &'a File) -> io::Result<Self> {
-        Ok(Self { file, size: file.metadata()?.len() })
-    }
-}
-
-impl ReadAt for Disk<'_> {
-    fn size(&self) -> u64 {
-        self.size
-    }
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        self.file.read_exact_at(buffer, offset)
-    }
 }
 
 /// A disk and some writes on top, not written: sector by sector, the last write of each.
