@@ -16,6 +16,8 @@ mod zstd;
 #[cfg(test)]
 pub(crate) mod testing;
 
+#[cfg(fuzzing)]
+pub(crate) use inflate::Inflate;
 pub(crate) use sink::{Decoded, Sink};
 pub(crate) use sniff::format_of;
 

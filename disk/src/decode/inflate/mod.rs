@@ -16,7 +16,7 @@ const WINDOW: usize = 32 * 1024;
 const ORDER: [usize; 19] = [16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15];
 
 /// Why a stream is not one.
-pub(super) type Corrupt = &'static str;
+pub(crate) type Corrupt = &'static str;
 
 /// Where in the stream it is.
 enum State {
@@ -33,14 +33,14 @@ enum State {
 }
 
 /// What one call did.
-pub(super) struct Progress {
-    pub(super) taken: usize,
-    pub(super) made: usize,
-    pub(super) ended: bool,
+pub(crate) struct Progress {
+    pub(crate) taken: usize,
+    pub(crate) made: usize,
+    pub(crate) ended: bool,
 }
 
 /// A stream in the middle.
-pub(super) struct Inflate {
+pub(crate) struct Inflate {
     state: State,
     last: bool,
     bits: u64,
@@ -60,7 +60,7 @@ pub(super) struct Inflate {
 }
 
 impl Inflate {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             state: State::BlockHeader,
             last: false,
@@ -85,7 +85,7 @@ impl Inflate {
     }
 
     /// Decodes until the stream ends, the output is full, or the input is used up.
-    pub(super) fn run(&mut self, input: &[u8], output: &mut [u8]) -> Result<Progress, Corrupt> {
+    pub(crate) fn run(&mut self, input: &[u8], output: &mut [u8]) -> Result<Progress, Corrupt> {
         let mut io = Io { input, at: 0, output, made: 0 };
         self.decode(&mut io)?;
         self.remember(&io.output[..io.made]);
