@@ -10,6 +10,8 @@ mod buffer;
 mod decode;
 mod device;
 mod error;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod gpt;
 mod image;
 mod index;

@@ -60,7 +60,8 @@ fn decode(slot: &[u8]) -> Option<(u64, DiskReceipt)> {
     }
     let length = u32::from_le_bytes(slot[12..16].try_into().ok()?) as usize;
     let sequence = u64::from_le_bytes(slot[16..24].try_into().ok()?);
-    let body = slot[BODY..SUM].get(..length)?;
+    // Nothing could follow the last number there is; none of ours gets there.
+    let body = slot[BODY..SUM].get(..length).filter(|_| sequence < u64::MAX)?;
     Some((sequence, serde_json::from_slice(body).ok()?))
 }
 
@@ -209,6 +210,16 @@ pub(crate) mod tests {
             }
             assert_eq!(newest(&torn).unwrap().2.receipt.action_index, 4);
         }
+    }
+
+    #[test]
+    fn a_mark_that_none_could_follow_is_none() {
+        let (_file, device) = file();
+        device.write_at(PLACE.start, &encode(&mark(ReceiptState::Intent, 1), u64::MAX).unwrap()).unwrap();
+        assert_eq!(read_mark(&device).unwrap(), None);
+        write_mark(&device, &mark(ReceiptState::Intent, 2)).unwrap();
+        write_mark(&device, &mark(ReceiptState::Intent, 3)).unwrap();
+        assert_eq!(read_mark(&device).unwrap().unwrap().receipt.action_index, 3);
     }
 
     #[test]

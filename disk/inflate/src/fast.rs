@@ -118,11 +118,13 @@ impl Inflate {
                 made = own.made;
             }
         }
+        // A symbol that is none may have begun in input given before: its bytes are not here to be given back.
+        result?;
         io.at = at - (count / 8) as usize;
         io.made = made;
         self.count = count % 8;
         self.bits = bits & ((1 << self.count) - 1);
-        result
+        Ok(())
     }
 }
 

@@ -383,6 +383,15 @@ mod tests {
         (0..50_000_u32).flat_map(|i| if i % 20_000 < 6_000 { [0; 4] } else { (i / 7).to_le_bytes() }).collect()
     }
 
+    #[test]
+    fn a_code_that_does_not_exist_is_refused_also_where_it_began_in_the_input_before() {
+        // A fixed block with a match of length 3 at distance code 30, which is none; its bits are known only later.
+        let mut inflate = Inflate::new();
+        let mut output = vec![0; 1000];
+        assert_eq!(inflate.run(&[0x03, 0x3e, 0x00], &mut output).unwrap().taken, 3);
+        assert!(inflate.run(&[0; 100], &mut output).is_err());
+    }
+
     fn deflate(raw: &[u8], level: u32) -> Vec<u8> {
         let mut stored = Vec::with_capacity(raw.len() + 4096);
         let mut library = Compress::new(Compression::new(level), false);

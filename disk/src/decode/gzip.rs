@@ -148,6 +148,14 @@ mod tests {
     }
 
     #[test]
+    fn nothing_at_all_is_a_cut_in_every_format() {
+        for format in [Format::Gzip, Format::Xz, Format::Zstd, Format::Bzip2, Format::Lz4] {
+            let nothing = decode_all(format, b"", 1);
+            assert!(matches!(nothing, Err(DecodeError::Unfinished(_))), "{format}: {nothing:?}");
+        }
+    }
+
+    #[test]
     fn any_number_of_members_decode_empty_ones_among_them() {
         let data = sample();
         let parts = [&data[..0], &data[..70_001], &data[70_001..70_002], &data[70_002..], &data[..0]];

@@ -33,6 +33,7 @@ pub(super) fn decode(input: &mut dyn Input, sink: &mut Sink) -> Result<(), Decod
         let garbage =
             |_: &[u8]| bad(format!("after {} LZ4 frames, at stored byte {start}, is something else", number - 1));
         match input.begins(&known, garbage)? {
+            None if number == 1 => return Err(cut("first LZ4 frame")),
             None => break,
             Some(Begins::Frame) => frame(&mut input, sink).map_err(|error| match error {
                 DecodeError::Bad(reason) => {

@@ -69,6 +69,7 @@ fn walk(input: &mut dyn Input, sink: &mut Sink, mut workers: Workers<'_, '_>) ->
             bad(format!("after {} zstd frames, at stored byte {}, is something else", number - 1, place.start))
         };
         match input.begins(&known, garbage)? {
+            None if number == 1 => return Err(cut("first zstd frame")),
             None => break,
             Some(Begins::Skippable) => {
                 let length = u32::from_le_bytes(input.take("header of a skippable zstd frame")?);

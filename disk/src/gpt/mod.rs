@@ -11,6 +11,8 @@ mod table;
 pub(crate) use keep::Kept;
 pub use keep::{KeptPartition, find_kept};
 pub(crate) use layout::{Captured, Fate, HEAD, Layout, Piece};
+#[cfg(fuzzing)]
+pub(crate) use legacy::Legacy;
 pub(crate) use legacy::{LegacyPartition, has_signature, legacy_partitions};
 pub(crate) use old::{Old, Retirement};
 pub use place::RECEIPT_TYPE;

@@ -10,6 +10,9 @@ use landfall_api::Digest;
 
 pub use signature::{DetachedSignature, SignatureVerifier};
 
+#[cfg(fuzzing)]
+pub(crate) use sums::digest_of;
+
 use crate::{
     Access, Image, LogLevel, MAX_INDEX_BYTES, Observer, Proof, Signature, WriteError,
     pipeline::Hasher,

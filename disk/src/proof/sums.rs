@@ -12,7 +12,7 @@ const LISTED: usize = 6;
 ///
 /// # Errors
 /// A clause that reads well after "… is not a usable image: ", with what is there instead.
-pub(super) fn digest_of(bytes: &[u8], name: &str) -> Result<Digest, String> {
+pub(crate) fn digest_of(bytes: &[u8], name: &str) -> Result<Digest, String> {
     let lines: Vec<_> = bytes.split(|byte| *byte == b'\n').filter_map(entry).collect();
     // The very name if it is there, else the same file name in some folder.
     let exact = |listed: &str| listed.strip_prefix("./").unwrap_or(listed) == name;

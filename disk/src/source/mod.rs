@@ -14,10 +14,14 @@ use std::{
 use crate::{Access, Format, Image, Observer, WriteError};
 use file::FileSource;
 use http::{Connector, HttpSource, Patience};
+#[cfg(fuzzing)]
+pub(crate) use http::{ContentRange, bearer_challenge, claimed_format, encoding, retry_after};
 pub(crate) use locator::{Locator, shown_text};
 use mirrors::Mirrors;
 use oci::OciSource;
 pub(crate) use oci::proven_layer;
+#[cfg(fuzzing)]
+pub(crate) use oci::{Reference, choose_layer, only_of_list};
 
 /// A stream of stored bytes, pulled by the fetch thread. Mends broken connections by itself, within bounds.
 pub trait ImageSource: Send {

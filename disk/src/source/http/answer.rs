@@ -32,12 +32,12 @@ pub(in crate::source) fn format_of_type(text: &str) -> Option<Format> {
     TYPES.iter().find(|(name, _)| name.eq_ignore_ascii_case(essence)).map(|(_, format)| *format)
 }
 
-pub(super) fn claimed_format(headers: &HeaderMap) -> Option<Format> {
+pub(crate) fn claimed_format(headers: &HeaderMap) -> Option<Format> {
     format_of_type(headers.get(header::CONTENT_TYPE)?.to_str().ok()?)
 }
 
 /// How the server packed the answer although asked not to.
-pub(super) fn encoding(headers: &HeaderMap) -> Option<String> {
+pub(crate) fn encoding(headers: &HeaderMap) -> Option<String> {
     let names = headers.get_all(header::CONTENT_ENCODING).iter();
     let mut names = names.map(|value| String::from_utf8_lossy(value.as_bytes()).trim().to_ascii_lowercase());
     names.find(|name| !matches!(name.as_str(), "" | "identity"))
@@ -55,17 +55,17 @@ pub(super) fn content_length(headers: &HeaderMap) -> Option<u64> {
 
 /// A `Content-Range`, RFC 9110 section 14.4.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ContentRange {
+pub(crate) struct ContentRange {
     /// The first byte's place.
-    pub(super) first: u64,
+    pub(crate) first: u64,
     /// One past the last byte's.
-    pub(super) end: u64,
+    pub(crate) end: u64,
     /// How long the whole is, if said.
-    pub(super) total: Option<u64>,
+    pub(crate) total: Option<u64>,
 }
 
 impl ContentRange {
-    pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
+    pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
         Self::parse(headers.get(header::CONTENT_RANGE)?.to_str().ok()?)
     }
 
@@ -80,7 +80,7 @@ impl ContentRange {
 }
 
 /// When the server wants to be asked again: seconds or a date, RFC 9110 section 10.2.3.
-pub(super) fn retry_after(headers: &HeaderMap, now: jiff::Timestamp) -> Option<Duration> {
+pub(crate) fn retry_after(headers: &HeaderMap, now: jiff::Timestamp) -> Option<Duration> {
     let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     if let Ok(seconds) = text.parse() {
         return Some(Duration::from_secs(seconds));

@@ -92,14 +92,14 @@ impl Login {
 
 /// What a challenge asks for.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Challenge {
-    realm: String,
-    service: Option<String>,
-    scope: Option<String>,
+pub(crate) struct Challenge {
+    pub(crate) realm: String,
+    pub(crate) service: Option<String>,
+    pub(crate) scope: Option<String>,
 }
 
 /// `Bearer realm="…",service="…",scope="…"`, RFC 9110 section 11.6.1.
-fn bearer_challenge(text: &str) -> Option<Challenge> {
+pub(crate) fn bearer_challenge(text: &str) -> Option<Challenge> {
     let (scheme, mut rest) = text.trim().split_once(' ')?;
     if !scheme.eq_ignore_ascii_case("bearer") {
         return None;

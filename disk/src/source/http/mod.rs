@@ -22,11 +22,16 @@ use reqwest::{
 };
 
 pub(super) use answer::format_of_type;
-use answer::{ContentRange, claimed_format, content_length, encoding, validator};
+#[cfg(fuzzing)]
+pub(crate) use answer::retry_after;
+pub(crate) use answer::{ContentRange, claimed_format, encoding};
+use answer::{content_length, validator};
 use body::{Body, Pulled};
 pub(super) use client::Connector;
 use client::{Broken, until_stopped};
 pub(super) use login::Login;
+#[cfg(fuzzing)]
+pub(crate) use login::bearer_challenge;
 pub(super) use patience::Patience;
 
 use super::{ImageSource, locator::shown};

@@ -12,11 +12,11 @@ const LISTED: usize = 8;
 
 /// A layer of a manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Layer {
-    pub(super) digest: Digest,
+pub(crate) struct Layer {
+    pub(crate) digest: Digest,
     /// Bytes.
-    pub(super) size: u64,
-    pub(super) media_type: String,
+    pub(crate) size: u64,
+    pub(crate) media_type: String,
     title: Option<String>,
 }
 
@@ -59,7 +59,7 @@ fn layer(descriptor: Descriptor) -> Result<Layer, String> {
 ///
 /// # Errors
 /// A clause, as for a format that cannot be used.
-pub(super) fn only_of_list(bytes: &[u8]) -> Result<Option<Digest>, String> {
+pub(crate) fn only_of_list(bytes: &[u8]) -> Result<Option<Digest>, String> {
     let Some(manifests) = document(bytes)?.manifests else { return Ok(None) };
     let count = manifests.len();
     match <[Descriptor; 1]>::try_from(manifests) {
@@ -74,7 +74,7 @@ pub(super) fn only_of_list(bytes: &[u8]) -> Result<Option<Digest>, String> {
 ///
 /// # Errors
 /// A clause, as for a format that cannot be used; it lists what there is.
-pub(super) fn choose_layer(bytes: &[u8], wanted: Option<&str>) -> Result<Layer, String> {
+pub(crate) fn choose_layer(bytes: &[u8], wanted: Option<&str>) -> Result<Layer, String> {
     let descriptors = document(bytes)?.layers.ok_or("the registry's manifest has no layers")?;
     let layers = descriptors.into_iter().map(layer).collect::<Result<Vec<_>, _>>()?;
     let fits = |layer: &&Layer| match wanted {

@@ -21,6 +21,8 @@ use super::{
 };
 use crate::{Access, Format, Observer, WriteError, pipeline::Hasher};
 use manifest::Layer;
+#[cfg(fuzzing)]
+pub(crate) use manifest::{choose_layer, only_of_list};
 pub(crate) use reference::Reference;
 use reference::Version;
 

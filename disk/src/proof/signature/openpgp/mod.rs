@@ -127,6 +127,20 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn rsa_keys_that_would_take_minutes_are_refused() {
+        let key = |octets: u16, exponent: &[u8]| {
+            let number = |octets: &[u8]| [&(8 * octets.len() as u16).to_be_bytes(), octets].concat();
+            let body = [vec![4, 0, 0, 0, 0, 1], number(&vec![0xff; octets.into()]), number(exponent)].concat();
+            Key::read(&body).err()
+        };
+        assert_eq!(key(256, &[0x81, 0, 1]), None);
+        assert_eq!(key(1024, &[0xff; 4]), None);
+        for (octets, exponent) in [(1025, &[3][..]), (256, &[0x81, 0, 0, 0, 1])] {
+            assert!(key(octets, exponent).unwrap().contains("8192"));
+        }
+    }
+
     proptest! {
         #[test]
         fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
