@@ -10,6 +10,7 @@ mod buffer;
 mod decode;
 mod device;
 mod error;
+mod exact;
 mod gpt;
 mod image;
 mod index;

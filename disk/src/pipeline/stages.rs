@@ -23,6 +23,11 @@ const STORED: usize = 512 * 1024;
 /// How many buffers wait between two stages. All queues and hands together hold less than 32 MiB.
 const DEPTH: usize = 4;
 
+/// How much is fetched only to tell altered content from a wrong file, bytes: where the server says how long the file is,
+/// and where it does not.
+const ANNOUNCED: u64 = 16 << 30;
+const UNANNOUNCED: u64 = 64 << 20;
+
 /// Stored bytes, or their end.
 enum Stored {
     Block(Buffer),
@@ -101,6 +106,8 @@ impl Evidence {
 pub(super) struct Opened {
     start: Buffer,
     recipe: Recipe,
+    /// Bytes of the stored file, where the source says so.
+    announced: Option<u64>,
 }
 
 enum Recipe {
@@ -138,7 +145,17 @@ impl Opened {
         } else {
             Recipe::Linear(format)
         };
-        Ok(Self { start, recipe })
+        Ok(Self { start, recipe, announced: source.total() })
+    }
+
+    /// How many raw bytes there will be, where something tells before their end.
+    pub(super) fn raw_bytes(&self, expectation: Expectation<'_>) -> Option<u64> {
+        match (expectation, &self.recipe) {
+            (Expectation::Index(index), _) => Some(index.raw_bytes),
+            (_, Recipe::Qcow2(plan)) => Some(plan.raw_bytes()),
+            (_, Recipe::Linear(Format::Raw)) => self.announced,
+            (_, Recipe::Linear(_)) => None,
+        }
     }
 }
 
@@ -182,7 +199,7 @@ impl Stages {
             _ => None,
         };
         let stored = Arc::new(Pool::new(STORED));
-        let Opened { start, recipe } = opened;
+        let Opened { start, recipe, announced } = opened;
         let (fetched_in, fetched) = bounded(DEPTH);
         let (hashed_in, hashed) = bounded(DEPTH);
         let (decoded_in, decoded) = bounded(DEPTH);
@@ -203,7 +220,7 @@ impl Stages {
         let ordered = matches!(expectation, Expectation::Raw(_) | Expectation::Index(_));
         let decoding = move || {
             let sink = Sink::new(pool, decoded_in);
-            Decoding { stored, image: name, recipe, digest, ordered }.run(hashed, sink, &told);
+            Decoding { stored, image: name, recipe, digest, announced, ordered }.run(hashed, sink, &told);
         };
         spawn("decode", Box::new(decoding))?;
         let check = match expectation {
@@ -392,6 +409,8 @@ struct Decoding {
     recipe: Recipe,
     /// Digest of the stored bytes, where it is known.
     digest: Option<Digest>,
+    /// Bytes of the stored file, where the source says so.
+    announced: Option<u64>,
     /// Raw bytes are looked at as they pass.
     ordered: bool,
 }
@@ -465,10 +484,16 @@ impl Decoding {
     fn better_reason(self, input: &mut Hashed, reason: String) -> WriteError {
         let bad = WriteError::BadFormat { subject: self.image.clone(), reason };
         let Some(expected) = self.digest else { return bad };
+        // A server that never ends is not read to its end.
+        let mut left = self.announced.map_or(UNANNOUNCED, |announced| announced.min(ANNOUNCED));
         loop {
             match input.fill().map(<[u8]>::len) {
                 Ok(0) => break,
-                Ok(rest) => input.consume(rest),
+                Ok(rest) if rest as u64 > left => return bad,
+                Ok(rest) => {
+                    left -= rest as u64;
+                    input.consume(rest);
+                }
                 Err(DecodeError::Input(error @ WriteError::Truncated { .. })) => return error,
                 Err(_) => return bad,
             }
