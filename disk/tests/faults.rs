@@ -22,8 +22,8 @@ use common::{
 };
 use landfall_api::ReceiptState;
 use landfall_disk::{
-    Access, CancelFlag, Expectation, Image, LeaseGuard, Order, Proof, RECEIPT_PLACE, ReceiptIntent, Unobserved, WriteError,
-    WriteOutcome, WriteRequest, disk_at, install,
+    Access, CancelFlag, Expectation, Image, LeaseGuard, Order, Proof, RECEIPT_PLACE, ReceiptIntent, Unobserved,
+    WriteError, WriteOutcome, WriteRequest, disk_at, install,
     judge::{Findings, State, judge},
     read_mark, write_image,
 };
@@ -352,9 +352,7 @@ fn a_body_without_an_end_comes_to_one() {
                 read_back: false,
                 script,
             };
-            eprintln!("T {} {kind:?} start", stored.name);
             let first = case.run().unwrap_or_else(|why| panic!("{}: {why}", stored.name));
-            eprintln!("T {} {kind:?} {first:?}", stored.name);
             // Chunks are proven one by one, so those of a packed image are none the worse.
             assert!(first.is_err() || stored.name == "packed", "{}: {first:?}", stored.name);
         }

@@ -43,10 +43,12 @@ impl<'a> Zeroes<'a> {
                 Ok(false) => return Ok(length),
                 Ok(true) => {
                     let looked_at = self.runs.fetch_add(1, Ordering::AcqRel) < FIRST || length >= LONG;
-                    if !looked_at || self.looks_zero(&range).map_err(|e| failed()(e))? {
-                        return Ok(0);
+                    match if looked_at { self.looks_zero(&range) } else { Ok(true) } {
+                        Ok(true) => return Ok(0),
+                        Ok(false) => self.lies.store(true, Ordering::Release),
+                        // What cannot be read is written, which is what makes a disk put another sector in its place.
+                        Err(_) => {}
                     }
-                    self.lies.store(true, Ordering::Release);
                 }
                 // It may still take them written; and where it does not, it is the write that tells the sector.
                 Err(_) => {}
