@@ -210,15 +210,14 @@ impl Bench {
             if kills == most {
                 break;
             }
-            let t = std::time::Instant::now();
             let killed = self.kill(&server, stored, kind);
-            eprintln!("T {} {} {killed} {:?}", self.sector, stored.name, t.elapsed());
             kills += u32::from(killed);
             let disk = self.read();
             let state = judge(&disk, &old.to_vec(), &self.new, self.sector).unwrap();
             let done = read_mark(&disk).unwrap().is_some_and(|mark| mark.receipt.state == ReceiptState::Done);
             match (state, killed) {
-                (State::Unbootable | State::Old, true) => assert!(!done, "{state}, and the receipt says done"),
+                // Between its table and LBA 0 the new system is whole, but started by no firmware that is known.
+                (State::Unbootable | State::Old, true) | (State::VerifiedNew, true) if !done => {}
                 (State::VerifiedNew, _) => {
                     self.assert_installed();
                     // Begun anew, so that the next one has something to do.
