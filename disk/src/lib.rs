@@ -10,6 +10,7 @@ mod buffer;
 mod decode;
 mod device;
 mod error;
+mod exact;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod gpt;

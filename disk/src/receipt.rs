@@ -13,7 +13,7 @@ use std::{io, ops::Range, path::Path};
 use landfall_api::{DiskFacts, DiskReceipt, Receipt, ReceiptState};
 use sha2::{Digest as _, Sha256};
 
-use crate::{BlockDevice, DiskError, ReadAt, device::RealDevice, device_path, gpt};
+use crate::{BlockDevice, DiskError, ReadAt, device::RealDevice, device_path, exact, gpt};
 
 /// Where receipts are, bytes from the disk's start. Whole sectors at both sector sizes.
 pub const PLACE: Range<u64> = (1 << 20) - 4096..1 << 20;
@@ -109,10 +109,10 @@ pub(crate) fn write_mark(device: &dyn BlockDevice, mark: &DiskReceipt) -> Result
     }
     place[slot * SLOT..(slot + 1) * SLOT].copy_from_slice(&encode(mark, sequence)?);
     if (device.logical_sector() as usize) <= SLOT && newest_exists(&place, 1 - slot) {
-        device.write_at(PLACE.start + (slot * SLOT) as u64, &place[slot * SLOT..(slot + 1) * SLOT])?;
+        exact::write(device, PLACE.start + (slot * SLOT) as u64, &place[slot * SLOT..(slot + 1) * SLOT])?;
     } else {
         // One sector holds both slots, or the other slot is to be cleared.
-        device.write_at(PLACE.start, &place)?;
+        exact::write(device, PLACE.start, &place)?;
     }
     Ok(())
 }

@@ -4,12 +4,14 @@
 use std::ops::Range;
 
 use super::{
+    device_io,
     readback::Record,
-    writers::{Manner, Tally, Writers, failed, is_zero},
+    writers::{Manner, Tally, Writers, is_zero},
 };
 use crate::{
     WriteError,
     buffer::{Buffer, Pool},
+    exact,
     gpt::{Captured, Fate, Layout, Piece},
 };
 
@@ -68,9 +70,9 @@ impl<'scope, 'a> Body<'scope, 'a> {
                     self.zero(part)?;
                 }
                 _ => {
-                    let device = self.manner.device;
-                    let write = device.write_at(part.start, bytes);
-                    write.map_err(|error| failed(device, self.manner.name, part.start, bytes, error))?;
+                    let action = || format!("write {} bytes at {} of", bytes.len(), part.start);
+                    let write = exact::write(self.manner.device, part.start, bytes);
+                    write.map_err(|error| device_io(self.manner.name, action())(error))?;
                     self.tally.written += bytes.len() as u64;
                     if self.manner.remember {
                         self.tally.records.push(Record::of(part.start, bytes));

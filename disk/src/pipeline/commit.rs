@@ -9,7 +9,7 @@ use super::{
     invalidate::{mark_error, stamped},
 };
 use crate::{
-    BlockDevice, Expectation, LogLevel, Observer, WriteError,
+    BlockDevice, Expectation, LogLevel, Observer, WriteError, exact,
     gpt::{Captured, Layout, Piece},
     receipt,
 };
@@ -56,7 +56,7 @@ fn put<'p>(
     pieces: impl IntoIterator<Item = &'p Piece>,
 ) -> Result<(), WriteError> {
     for piece in pieces {
-        device.write_at(piece.offset, &piece.bytes).map_err(device_io(name, format!("write {what} to")))?;
+        exact::write(device, piece.offset, &piece.bytes).map_err(device_io(name, format!("write {what} to")))?;
     }
     Ok(())
 }
@@ -71,7 +71,7 @@ pub fn place_backup(device: &dyn BlockDevice, name: &str, verified: Verified) ->
         // Here the intent gives way to what the image has in its place, before any table leads to it.
         let place = receipt::PLACE;
         if !verified.captured.0.iter().any(|piece| place.contains(&piece.offset)) {
-            device.zero_range(place.start, place.end - place.start).map_err(device_io(name, "clear the receipt on"))?;
+            exact::zero(device, place).map_err(device_io(name, "clear the receipt on"))?;
         }
         put(device, name, "the image's last bytes", &verified.captured.0)?;
         device.flush().map_err(device_io(name, "flush"))?;
@@ -105,9 +105,23 @@ pub fn place_table(
 /// [`WriteError::DeviceIo`]; the disk is unbootable or verified-new.
 pub fn place_lba0(device: &dyn BlockDevice, name: &str, table: TablePlaced) -> Result<Committed, WriteError> {
     let TablePlaced(Verified { layout, .. }) = table;
-    device.write_at(0, &layout.lba0).map_err(device_io(name, "write LBA 0 to"))?;
+    exact::write(device, 0, &layout.lba0).map_err(device_io(name, "write LBA 0 to"))?;
     device.flush().map_err(device_io(name, "flush"))?;
     Ok(Committed { layout })
+}
+
+/// What a step wrote is there, where everything is to be read back: no disk boots by a table that was not stored.
+fn there(device: &dyn BlockDevice, order: &Order<'_>, pieces: &[Piece]) -> Result<(), WriteError> {
+    for Piece { offset, bytes } in pieces.iter().filter(|_| order.read_back) {
+        let (offset, length) = (*offset, bytes.len() as u64);
+        let mut found = vec![0; bytes.len()];
+        let action = || format!("read back {length} bytes at {offset} of");
+        device.read_at(offset, &mut found).map_err(|error| device_io(order.device, action())(error))?;
+        if found != *bytes {
+            return Err(WriteError::ReadBack { device: order.device.into(), offset, length });
+        }
+    }
+    Ok(())
 }
 
 /// The three steps in a row; the receipt now on the disk, or why there is none.
@@ -120,12 +134,26 @@ pub(super) fn commit(
     let done = stamped(&order.mark, ReceiptState::Done);
     let room = verified.layout.receipt_room.is_ok();
     let backup = place_backup(device, order.device, verified)?;
+    there(device, order, &backup.0.layout.backup)?;
+    if !room {
+        there(device, order, &backup.0.captured.0)?;
+    }
     (order.may_act)()?;
     let table = place_table(device, order.device, backup, || {
         if room { receipt::write_mark(device, &done).map_err(|error| mark_error(order, error)) } else { Ok(()) }
     })?;
+    there(device, order, &table.0.layout.table)?;
     (order.may_act)()?;
     let Committed { layout } = place_lba0(device, order.device, table)?;
+    // Nothing can be taken back now, but a disk that lost this one is not called installed.
+    there(device, order, &[Piece { offset: 0, bytes: layout.lba0.clone() }])?;
+    if room && order.read_back {
+        let found = receipt::read_mark(device).map_err(device_io(order.device, "read back the receipt of"))?;
+        if found.as_ref() != Some(&done) {
+            let (offset, length) = (receipt::PLACE.start, receipt::PLACE.end - receipt::PLACE.start);
+            return Err(WriteError::ReadBack { device: order.device.into(), offset, length });
+        }
+    }
     observer.log(LogLevel::Info, &format!("{} is committed", order.device));
     if let Err(error) = device.reread_table() {
         // The content is right whatever the kernel thinks; regular files and loop devices without partitions say EINVAL.

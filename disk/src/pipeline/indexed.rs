@@ -17,7 +17,7 @@ use std::{
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use sha2::{Digest as _, Sha256};
 
-use super::{Check, Context, TICK, body::Body, device_io, evidence::Evidence, meter::Wait};
+use super::{Check, Context, TICK, body::Body, evidence::Evidence, meter::Wait};
 use crate::{
     BlockDevice, WriteError,
     buffer::{Buffer, Pool},
@@ -70,16 +70,16 @@ impl Indexed<'_> {
         Ok(head)
     }
 
-    /// Which chunks must be fetched; the others are zero, or `compare` found them on the disk.
+    /// Which chunks must be fetched; the others are zero, came whole with the head, or `compare` found them on the disk.
     pub(super) fn wanted(
         &self,
         device: &dyn BlockDevice,
-        name: &str,
         layout: &Layout,
         compare: bool,
         may_act: Check<'_>,
     ) -> Result<Vec<usize>, WriteError> {
-        let data = self.index.chunks.iter().enumerate().filter(|(_, chunk)| chunk.is_data());
+        let data = self.index.chunks.iter().enumerate();
+        let data = data.filter(|(_, chunk)| chunk.is_data() && chunk.raw.end > HEAD as u64);
         if !compare {
             return Ok(data.map(|(i, _)| i).collect());
         }
@@ -87,22 +87,20 @@ impl Indexed<'_> {
         // What the layout treats in a special way is always fetched, since the disk must not hold it yet.
         let plain = |chunk: &Chunk| matches!(layout.split(chunk.raw.clone()).as_slice(), [(_, Fate::Write)]);
         let (mut wanted, candidates): (Vec<_>, Vec<_>) = data.partition(|(_, chunk)| !plain(chunk));
-        let (next, differ, error) = (AtomicUsize::new(0), Mutex::new(Vec::new()), Mutex::new(None));
+        let (next, differ) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+        let mut told = Ok(());
         thread::scope(|scope| {
             let (busy, all_done) = bounded::<()>(0);
             for _ in 0..THREADS {
-                let (busy, next, differ, error, candidates) = (busy.clone(), &next, &differ, &error, &candidates);
+                let (busy, next, differ, candidates) = (busy.clone(), &next, &differ, &candidates);
                 scope.spawn(move || {
                     let _busy = busy;
                     let mut buffer = Buffer::new(HEAD);
                     while let Some((i, chunk)) = candidates.get(next.fetch_add(1, Ordering::AcqRel)) {
-                        match holds(device, name, chunk, &mut buffer) {
-                            Ok(true) => self.context.meter.unchanged(chunk.raw_bytes()),
-                            Ok(false) => lock(differ).push((*i, *chunk)),
-                            Err(failed) => {
-                                lock(error).get_or_insert(failed);
-                                next.store(candidates.len(), Ordering::Release);
-                            }
+                        if holds(device, chunk, &mut buffer) {
+                            self.context.meter.unchanged(chunk.raw_bytes());
+                        } else {
+                            lock(differ).push((*i, *chunk));
                         }
                     }
                 });
@@ -110,14 +108,12 @@ impl Indexed<'_> {
             drop(busy);
             while let Err(RecvTimeoutError::Timeout) = all_done.recv_timeout(TICK) {
                 if let Err(failed) = may_act() {
-                    lock(&error).get_or_insert(failed);
+                    told = Err(failed);
                     next.store(candidates.len(), Ordering::Release);
                 }
             }
         });
-        if let Some(error) = error.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            return Err(error);
-        }
+        told?;
         wanted.append(&mut differ.into_inner().unwrap_or_else(PoisonError::into_inner));
         let mut wanted: Vec<_> = wanted.into_iter().map(|(i, _)| i).collect();
         wanted.sort_unstable();
@@ -388,22 +384,24 @@ fn hand_on_after_head(
 }
 
 /// Whether the disk holds this chunk already.
-fn holds(device: &dyn BlockDevice, name: &str, chunk: &Chunk, buffer: &mut Buffer) -> Result<bool, WriteError> {
-    let ChunkKind::Data { raw_digest: Some(expected), .. } = chunk.kind else { return Ok(false) };
+fn holds(device: &dyn BlockDevice, chunk: &Chunk, buffer: &mut Buffer) -> bool {
+    let ChunkKind::Data { raw_digest: Some(expected), .. } = chunk.kind else { return false };
     if chunk.raw.end > device.size() {
-        return Ok(false);
+        return false;
     }
     let mut hasher = Sha256::new();
     let mut rest: Range<u64> = chunk.raw.clone();
     while rest.start < rest.end {
         let length = (rest.end - rest.start).min(HEAD as u64) as usize;
         let there = &mut buffer.space()[..length];
-        let failed = || format!("read {length} bytes at {} of", rest.start);
-        device.read_at(rest.start, there).map_err(|error| device_io(name, failed())(error))?;
+        if device.read_at(rest.start, there).is_err() {
+            // Writing it is what makes a disk put another sector in its place.
+            return false;
+        }
         hasher.update(there);
         rest.start += length as u64;
     }
-    Ok(hasher.finalize()[..] == expected)
+    hasher.finalize()[..] == expected
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

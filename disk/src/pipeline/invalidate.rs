@@ -6,7 +6,7 @@ use landfall_api::{DiskReceipt, ReceiptState};
 
 use super::{Order, device_io};
 use crate::{
-    BlockDevice, LogLevel, Observer, WriteError, blank,
+    BlockDevice, LogLevel, Observer, WriteError, blank, exact,
     gpt::{Layout, Old, Retirement},
     receipt::{self, MarkError},
     signature,
@@ -51,9 +51,9 @@ pub(super) fn invalidate(
     // Nothing boots from here on: no BIOS without the signature, no UEFI that wants LBA 0 in place.
     (order.may_act)()?;
     if old.legacy.retired.is_empty() {
-        device.zero_range(0, sector).map(drop)
+        exact::zero(device, 0..sector)
     } else {
-        device.write_at(0, &old.legacy.retired)
+        exact::write(device, 0, &old.legacy.retired)
     }
     .map_err(io("clear LBA 0 of"))?;
     flush()?;
@@ -108,15 +108,15 @@ fn retire(
     if let Some(Retirement { array, entries, header }) = &retirement {
         if let Some(entries) = entries {
             // No valid primary: nothing leads to these sectors, and the header will not before they are whole.
-            device.write_at(array.start, entries).map_err(io("move the old partition table of"))?;
+            exact::write(device, array.start, entries).map_err(io("move the old partition table of"))?;
         }
-        device.write_at(sector, header).map_err(io("clear the partition table of"))?;
+        exact::write(device, sector, header).map_err(io("clear the partition table of"))?;
         flush()?;
     } else {
-        device.zero_range(sector, sector).map_err(io("clear the partition table of"))?;
+        exact::zero(device, sector..2 * sector).map_err(io("clear the partition table of"))?;
     }
     let last = layout.disk_size / sector * sector - sector;
-    device.zero_range(last, sector).map_err(io("clear the backup partition table of"))?;
+    exact::zero(device, last..last + sector).map_err(io("clear the backup partition table of"))?;
     flush()?;
     Ok(retirement)
 }

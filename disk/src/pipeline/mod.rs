@@ -146,6 +146,7 @@ pub fn install(
         meter.stage("fetch");
         let wanted = order.format;
         let opened = watched(order.may_act, &stop, || Opened::look(source, wanted, context))?;
+        let raw = opened.raw_bytes(order.expectation);
         let stages = Stages::start(scope, opened, source, order.expectation, &blocks, context)?;
         let head = match next(&stages.pieces, &meter, order.may_act)? {
             Some(Decoded::Block { offset: 0, bytes }) => bytes,
@@ -154,7 +155,7 @@ pub fn install(
             None => return Err(WriteError::Truncated { subject: image.clone(), reason: "it is empty".into() }),
         };
         let job = Job { device, order, observer, meter: &meter, image: &image };
-        let layout = job.destroy(head.data())?;
+        let layout = job.destroy(head.data(), raw)?;
         let mut body = Body::new(&layout, &manner, Writers::start(scope, &manner, &blocks)?, &blocks);
         meter.stage("write");
         body.write(0, head)?;
@@ -184,8 +185,8 @@ fn install_indexed(
     meter.stage("fetch");
     let head = watched(order.may_act, &stop, || indexed.head(source))?;
     let job = Job { device, order, observer, meter: &meter, image: &image };
-    let layout = job.destroy(head.data())?;
-    let wanted = indexed.wanted(device, order.device, &layout, order.compare, order.may_act)?;
+    let layout = job.destroy(head.data(), Some(index.raw_bytes))?;
+    let wanted = indexed.wanted(device, &layout, order.compare, order.may_act)?;
     meter.expect(&wanted.iter().map(|i| &index.chunks[*i]).collect::<Vec<_>>(), index.raw_bytes);
     let (captured, tally, evidence) = thread::scope(|scope| {
         let _stop = StopOnDrop(&stop);
@@ -234,9 +235,14 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// The head is looked at whole, then the old content goes.
-    fn destroy(&self, head: &[u8]) -> Result<Layout, WriteError> {
+    /// The head is looked at whole, then the old content goes. `raw`: how long the image is, where that is known before its
+    /// end; its own table may claim less.
+    fn destroy(&self, head: &[u8], raw: Option<u64>) -> Result<Layout, WriteError> {
         let Self { device, order, observer, meter, image } = self;
+        let size = device.size();
+        if let Some(needed) = raw.filter(|raw| *raw > size) {
+            return Err(WriteError::DiskTooSmall { device: order.device.into(), needed, size });
+        }
         let sector = device.logical_sector();
         let old = Old::read(*device, sector).map_err(device_io(order.device, "read the partition table of"))?;
         let kept = Kept::choose(&old, order.keep, sector)

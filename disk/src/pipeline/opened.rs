@@ -1,6 +1,6 @@
 //! The first look at an image: its format by content, and of formats that need it the tables.
 
-use super::Context;
+use super::{Context, Expectation};
 use crate::{
     Format, WriteError,
     buffer::{Buffer, Pool},
@@ -15,6 +15,8 @@ pub(super) const STORED: usize = 512 * 1024;
 pub(super) struct Opened {
     pub(super) start: Buffer,
     pub(super) recipe: Recipe,
+    /// Bytes of the stored file, where the source says so.
+    pub(super) announced: Option<u64>,
 }
 
 /// How stored bytes become raw ones.
@@ -52,7 +54,17 @@ impl Opened {
         } else {
             Recipe::Linear(format)
         };
-        Ok(Self { start, recipe })
+        Ok(Self { start, recipe, announced: source.total() })
+    }
+
+    /// How many raw bytes there will be, where something tells before their end.
+    pub(super) fn raw_bytes(&self, expectation: Expectation<'_>) -> Option<u64> {
+        match (expectation, &self.recipe) {
+            (Expectation::Index(index), _) => Some(index.raw_bytes),
+            (_, Recipe::Qcow2(plan)) => Some(plan.raw_bytes()),
+            (_, Recipe::Linear(Format::Raw)) => self.announced,
+            (_, Recipe::Linear(_)) => None,
+        }
     }
 }
 

@@ -30,6 +30,11 @@ use crate::{
 /// How many buffers wait between two stages. All queues and hands together hold less than 32 MiB.
 const DEPTH: usize = 4;
 
+/// How much is fetched only to tell altered content from a wrong file, bytes: where the server says how long the file is,
+/// and where it does not.
+const ANNOUNCED: u64 = 16 << 30;
+const UNANNOUNCED: u64 = 64 << 20;
+
 /// Stored bytes, or their end.
 enum Stored {
     Block(Buffer),
@@ -81,7 +86,7 @@ impl Stages {
             _ => None,
         };
         let stored = Arc::new(Pool::new(STORED));
-        let Opened { start, recipe } = opened;
+        let Opened { start, recipe, announced } = opened;
         let (fetched_in, fetched) = bounded(DEPTH);
         let (hashed_in, hashed) = bounded(DEPTH);
         let (decoded_in, decoded) = bounded(DEPTH);
@@ -102,7 +107,7 @@ impl Stages {
         let ordered = matches!(expectation, Expectation::Raw(_) | Expectation::Index(_));
         let decoding = move || {
             let sink = Sink::new(pool, decoded_in);
-            Decoding { stored, image: image.to_owned(), recipe, digest, ordered }.run(hashed, sink, &told);
+            Decoding { stored, image: image.to_owned(), recipe, digest, announced, ordered }.run(hashed, sink, &told);
         };
         spawn("decode", Box::new(decoding))?;
         let check = match expectation {
@@ -195,6 +200,8 @@ struct Decoding {
     recipe: Recipe,
     /// Digest of the stored bytes, where it is known.
     digest: Option<Digest>,
+    /// Bytes of the stored file, where the source says so.
+    announced: Option<u64>,
     /// Raw bytes are looked at as they pass.
     ordered: bool,
 }
@@ -268,10 +275,16 @@ impl Decoding {
     fn better_reason(self, input: &mut Hashed, reason: String) -> WriteError {
         let bad = WriteError::BadFormat { subject: self.image.clone(), reason };
         let Some(expected) = self.digest else { return bad };
+        // A server that never ends is not read to its end.
+        let mut left = self.announced.map_or(UNANNOUNCED, |announced| announced.min(ANNOUNCED));
         loop {
             match input.fill().map(<[u8]>::len) {
                 Ok(0) => break,
-                Ok(rest) => input.consume(rest),
+                Ok(rest) if rest as u64 > left => return bad,
+                Ok(rest) => {
+                    left -= rest as u64;
+                    input.consume(rest);
+                }
                 Err(DecodeError::Input(error @ WriteError::Truncated { .. })) => return error,
                 Err(_) => return bad,
             }

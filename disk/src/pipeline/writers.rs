@@ -2,7 +2,6 @@
 //! the disk already holds or can make itself, and writes the rest past the page cache.
 
 use std::{
-    io,
     ops::Range,
     sync::{
         Arc, Mutex, PoisonError,
@@ -17,6 +16,7 @@ use super::{Order, meter::Meter, readback::Record, zeroes::Zeroes};
 use crate::{
     BlockDevice, WriteError,
     buffer::{Buffer, Pool},
+    exact,
 };
 
 /// Writes in flight at once: enough for an NVMe drive to merge and reorder, few enough to be cheap in memory.
@@ -179,9 +179,8 @@ fn block(manner: &Manner<'_>, shared: &Shared, job: &Job, scratch: Option<&mut B
         Some(scratch) => {
             scratch.len = data.len();
             let there = &mut scratch.space()[..data.len()];
-            let action = || format!("read {} bytes at {} of", data.len(), job.offset);
-            manner.device.read_at(job.offset, there).map_err(|e| super::device_io(manner.name, action())(e))?;
-            Some(&*there)
+            // What cannot be read is not right; writing it is what makes a disk put another sector in its place.
+            manner.device.read_at(job.offset, there).is_ok().then_some(&*there)
         }
         None => None,
     };
@@ -238,31 +237,12 @@ fn put(
         Kind::Zero => *written += manner.zeroes.make(offset..offset + length)?,
         Kind::Data => {
             let bytes = &job.bytes.data()[range];
-            manner
-                .device
-                .write_at(offset, bytes)
-                .map_err(|error| failed(manner.device, manner.name, offset, bytes, error))?;
+            let action = || format!("write {length} bytes at {offset} of");
+            exact::write(manner.device, offset, bytes).map_err(|e| super::device_io(manner.name, action())(e))?;
             *written += length;
         }
     }
     Ok(())
-}
-
-/// Names the sector: the same bytes are written again in halves until one sector is left that does not take them. At most a
-/// dozen more tries, since a failing disk may take half a minute for each.
-pub(super) fn failed(device: &dyn BlockDevice, name: &str, offset: u64, bytes: &[u8], error: io::Error) -> WriteError {
-    let sector = u64::from(device.logical_sector());
-    let (mut start, mut length, mut error) = (offset, bytes.len() as u64, error);
-    while length > sector {
-        let half = (length / sector / 2).max(1) * sector;
-        let part = &bytes[(start - offset) as usize..(start - offset + half) as usize];
-        match device.write_at(start, part) {
-            Err(again) => (length, error) = (half, again),
-            Ok(()) => (start, length) = (start + half, length - half),
-        }
-    }
-    let action = format!("write sector {} (byte {start}) of", start / sector);
-    WriteError::DeviceIo { device: name.into(), action, source: error }
 }
 
 #[cfg(test)]

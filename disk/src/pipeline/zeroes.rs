@@ -6,16 +6,16 @@ use std::{
 };
 
 use super::device_io;
-use crate::{BlockDevice, WriteError, buffer::Buffer};
+use crate::{BlockDevice, WriteError, buffer::Buffer, exact};
 
 /// So many runs are looked at whatever their length: a device that lies does so from the start.
 const FIRST: u32 = 16;
 /// Every run from this length on is looked at.
 const LONG: u64 = 1 << 20;
-/// What is looked at of a run: its first and its last bytes, so many each.
+/// What is looked at of a run: its first and its last bytes, so many each, and as many in each place between.
 const LOOK: u64 = 4096;
-/// Written at once where the device makes no zeroes.
-const STEP: usize = 1 << 20;
+/// Into so many parts the places between cut a run.
+const LOOKS: u64 = 16;
 
 /// Makes zeroes on one device; shared by the threads that write.
 pub(super) struct Zeroes<'a> {
@@ -39,30 +39,32 @@ impl<'a> Zeroes<'a> {
             return Ok(0);
         }
         if !self.lies.load(Ordering::Acquire) {
-            if !self.device.zero_range(range.start, length).map_err(|e| failed()(e))? {
-                return Ok(length);
+            match self.device.zero_range(range.start, length) {
+                Ok(false) => return Ok(length),
+                Ok(true) => {
+                    let looked_at = self.runs.fetch_add(1, Ordering::AcqRel) < FIRST || length >= LONG;
+                    match if looked_at { self.looks_zero(&range) } else { Ok(true) } {
+                        Ok(true) => return Ok(0),
+                        Ok(false) => self.lies.store(true, Ordering::Release),
+                        // What cannot be read is written, which is what makes a disk put another sector in its place.
+                        Err(_) => {}
+                    }
+                }
+                // It may still take them written; and where it does not, it is the write that tells the sector.
+                Err(_) => {}
             }
-            let looked_at = self.runs.fetch_add(1, Ordering::AcqRel) < FIRST || length >= LONG;
-            if !looked_at || self.is_zero_at_both_ends(&range).map_err(|e| failed()(e))? {
-                return Ok(0);
-            }
-            self.lies.store(true, Ordering::Release);
         }
-        let mut zeroes = Buffer::new(STEP);
-        zeroes.len = STEP;
-        let mut at = range.start;
-        while at < range.end {
-            let step = (range.end - at).min(STEP as u64);
-            self.device.write_at(at, &zeroes.data()[..step as usize]).map_err(|e| failed()(e))?;
-            at += step;
-        }
+        exact::zero(self.device, range.clone()).map_err(|e| failed()(e))?;
         Ok(length)
     }
 
-    fn is_zero_at_both_ends(&self, range: &Range<u64>) -> std::io::Result<bool> {
+    /// Looked at in several places, both ends among them: what a device left as it was may be zero in some.
+    fn looks_zero(&self, range: &Range<u64>) -> std::io::Result<bool> {
         let mut there = Buffer::new(LOOK as usize);
         let length = LOOK.min(range.end - range.start);
-        for at in [range.start, range.end - length] {
+        let (first, last) = (range.start / LOOK, (range.end - length) / LOOK);
+        let between = (1..LOOKS).map(|n| (first + (last - first) * n / LOOKS) * LOOK).filter(|at| *at > range.start);
+        for at in [range.start, range.end - length].into_iter().chain(between) {
             let there = &mut there.space()[..length as usize];
             self.device.read_at(at, there)?;
             if there.iter().any(|byte| *byte != 0) {

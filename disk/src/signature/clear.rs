@@ -3,7 +3,7 @@
 use std::{io, ops::Range};
 
 use super::find::find_far;
-use crate::BlockDevice;
+use crate::{BlockDevice, exact};
 
 /// What is cleared at either end, bytes: the tables of every kind, and all but the farthest signatures, are in it.
 pub(crate) const ZONE: u64 = 1 << 20;
@@ -39,12 +39,12 @@ pub(crate) fn zero_except(device: &dyn BlockDevice, range: Range<u64>, spared: &
     let mut at = range.start;
     for hole in spared {
         if hole.start > at {
-            device.zero_range(at, hole.start - at)?;
+            exact::zero(device, at..hole.start)?;
         }
         at = at.max(hole.end);
     }
     if at < range.end {
-        device.zero_range(at, range.end - at)?;
+        exact::zero(device, at..range.end)?;
     }
     Ok(())
 }

@@ -32,6 +32,8 @@ pub(crate) struct Plan {
     pub(super) head: Vec<u8>,
     /// Whether one pass can give the raw image in its order.
     pub(super) in_order: bool,
+    /// Bytes of the file, where the source says so.
+    pub(super) announced: Option<u64>,
 }
 
 impl Plan {
@@ -67,7 +69,8 @@ impl Plan {
         in_order(&watched)?;
         watched.sort_unstable_by_key(|watched| watched.place().start);
         let in_order = map.mark_order(&header);
-        Ok(Self { header, map, watched, head, in_order })
+        let announced = reader.source.total();
+        Ok(Self { header, map, watched, head, in_order, announced })
     }
 
     /// Bytes of the raw image.

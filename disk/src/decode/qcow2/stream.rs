@@ -20,6 +20,10 @@ const MOST: u64 = 4 << 20;
 /// Takes a batch to be placed and gives another, empty one; the zeroes before its end are to be placed too.
 pub(super) type Hand<'h> = dyn FnMut(Batch, &mut Gaps<'_>, &mut Placer) -> Result<Batch, DecodeError> + 'h;
 
+/// How much may follow the last data (clusters that are not used, snapshots), bytes, where nobody says how long the file is: a
+/// body without an end must come to one.
+const TAIL: u64 = 64 << 20;
+
 /// The pass.
 pub(super) struct Pass<'p, 'i, 'h> {
     plan: &'p Plan,
@@ -62,7 +66,12 @@ impl<'p, 'i, 'h> Pass<'p, 'i, 'h> {
         self.hand_over()?;
         self.gaps.before(u64::MAX, &mut self.placer)?;
         self.placer.flush()?;
-        self.stored.pass(u64::MAX, |_| Ok(()))?;
+        let announced = self.plan.announced.is_some();
+        self.stored.pass(if announced { u64::MAX } else { self.stored.at.saturating_add(TAIL) }, |_| Ok(()))?;
+        if !announced && !self.stored.input.fill()?.is_empty() {
+            let reason = format!("more than {TAIL} bytes follow its last data, and its server does not say how many");
+            return Err(DecodeError::Bad(reason));
+        }
         self.stored.watch.finish(self.stored.at)
     }
 

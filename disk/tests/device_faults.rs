@@ -1,0 +1,463 @@
+//! Disks that fail, lie, lose and shrink: a typed error that names the place, or success with the right bytes, and nothing
+//! is committed that is not there.
+#![allow(clippy::unwrap_used)] // Tests.
+
+mod common;
+
+use std::{
+    error::Error as _,
+    io,
+    ops::Range,
+    sync::{
+        Mutex, OnceLock,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use common::{
+    MIB, MemorySource, digest,
+    formats::{bmap, qcow2},
+    gpt_image, mark, mbr_image, noise, packed,
+};
+use landfall_api::ErrorCode;
+use landfall_disk::{
+    BlockDevice, Expectation, Index, Installed, Order, RECEIPT_PLACE, ReadAt, Unobserved, WriteError, install,
+    judge::{Findings, State, judge},
+};
+
+const DISK: u64 = 8 * MIB;
+const SECTOR: u64 = 512;
+
+/// What a device makes of being told to make zeroes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Zeroing {
+    Makes,
+    /// Says that it did, and did nothing.
+    Lies,
+    Refuses,
+}
+
+/// A disk in memory that goes wrong as told.
+struct Device {
+    bytes: Mutex<Vec<u8>>,
+    size: AtomicU64,
+    sector: u32,
+    zeroing: Zeroing,
+    /// Writing these bytes, or reading them, fails with EIO.
+    bad_writes: Range<u64>,
+    bad_reads: Range<u64>,
+    /// Writes of this byte store another one.
+    flips: Option<u64>,
+    /// Writes that touch these bytes are not stored.
+    loses: Range<u64>,
+    /// From this flush on, counted from 1, flushing fails.
+    bad_flush: usize,
+    /// So many operations are done, then it is half as large.
+    shrinks: usize,
+    slow: Duration,
+    ops: AtomicUsize,
+    flushes: AtomicUsize,
+}
+
+impl Device {
+    fn new(content: Vec<u8>) -> Self {
+        Self {
+            size: AtomicU64::new(content.len() as u64),
+            bytes: Mutex::new(content),
+            sector: SECTOR as u32,
+            zeroing: Zeroing::Makes,
+            bad_writes: 0..0,
+            bad_reads: 0..0,
+            flips: None,
+            loses: 0..0,
+            bad_flush: usize::MAX,
+            shrinks: usize::MAX,
+            slow: Duration::ZERO,
+            ops: AtomicUsize::new(0),
+            flushes: AtomicUsize::new(0),
+        }
+    }
+
+    fn content(&self) -> Vec<u8> {
+        self.bytes.lock().unwrap().clone()
+    }
+
+    fn operate(&self, range: &Range<u64>) -> io::Result<()> {
+        if !self.slow.is_zero() {
+            thread::sleep(self.slow);
+        }
+        if self.ops.fetch_add(1, Ordering::AcqRel) >= self.shrinks {
+            self.size.store(DISK / 2, Ordering::Release);
+        }
+        if range.end > self.size() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(())
+    }
+}
+
+fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
+    a.start < b.end && b.start < a.end
+}
+
+fn eio() -> io::Error {
+    io::Error::from_raw_os_error(5)
+}
+
+impl ReadAt for Device {
+    fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let range = offset..offset + buffer.len() as u64;
+        if range.end > self.size() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if overlap(&range, &self.bad_reads) {
+            return Err(eio());
+        }
+        self.bytes.lock().unwrap().read_at(offset, buffer)
+    }
+}
+
+impl BlockDevice for Device {
+    fn logical_sector(&self) -> u32 {
+        self.sector
+    }
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let range = offset..offset + data.len() as u64;
+        self.operate(&range)?;
+        let mut bytes = self.bytes.lock().unwrap();
+        for (sector, part) in (offset..).step_by(SECTOR as usize).zip(data.chunks(SECTOR as usize)) {
+            let here = sector..sector + SECTOR;
+            // What comes before the bad sector is written, as a disk does it.
+            if overlap(&here, &self.bad_writes) {
+                return Err(eio());
+            }
+            if overlap(&here, &self.loses) {
+                continue;
+            }
+            bytes[sector as usize..here.end as usize].copy_from_slice(part);
+            if let Some(at) = self.flips.filter(|at| here.contains(at)) {
+                bytes[at as usize] ^= 0x20;
+            }
+        }
+        Ok(())
+    }
+    fn zero_range(&self, offset: u64, length: u64) -> io::Result<bool> {
+        self.operate(&(offset..offset + length))?;
+        match self.zeroing {
+            Zeroing::Makes => self.write_at(offset, &vec![0; length as usize]).map(|()| true),
+            Zeroing::Lies => Ok(true),
+            Zeroing::Refuses => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+    fn flush(&self) -> io::Result<()> {
+        if self.flushes.fetch_add(1, Ordering::AcqRel) + 1 >= self.bad_flush {
+            return Err(eio());
+        }
+        Ok(())
+    }
+}
+
+/// 6 MiB; 3 to 4 MiB is zero, and runs of zeroes are elsewhere.
+fn image() -> Vec<u8> {
+    let mut image = gpt_image(6 * MIB, 512, &[(2048, 6143), (6144, 12200)], 3);
+    image[3 * MIB as usize..4 * MIB as usize].fill(0);
+    image
+}
+
+fn order<'a>(expectation: Expectation<'a>, image: &[u8], compare: bool, read_back: bool) -> Order<'a> {
+    Order {
+        device: "faulty",
+        expectation,
+        format: None,
+        mark: mark(image, DISK),
+        keep: &[],
+        compare,
+        read_back,
+        may_act: &|| Ok(()),
+        same_disk: &|| Ok(()),
+    }
+}
+
+fn run(device: &Device, compare: bool, read_back: bool) -> Result<Installed, WriteError> {
+    let image = image();
+    let stored = zstd::encode_all(&image[..], 1).unwrap();
+    let order = order(Expectation::Stored(digest(&stored)), &image, compare, read_back);
+    install(device, &mut MemorySource::new(&stored), &order, &Unobserved)
+}
+
+fn run_packed(device: &Device, compare: bool, read_back: bool) -> Result<Installed, WriteError> {
+    let image = image();
+    let (stored, index) = packed(&image, 256 << 10);
+    let order = order(Expectation::Index(&index), &image, compare, read_back);
+    install(device, &mut MemorySource::new(&stored), &order, &Unobserved)
+}
+
+type Run = fn(&Device, bool, bool) -> Result<Installed, WriteError>;
+const BOTH: [Run; 2] = [run, run_packed];
+
+/// A disk with an old system on it, and noise wherever it says nothing.
+fn old() -> Vec<u8> {
+    static OLD: OnceLock<Vec<u8>> = OnceLock::new();
+    OLD.get_or_init(make_old).clone()
+}
+
+fn make_old() -> Vec<u8> {
+    let mut old = noise(DISK, 1);
+    for zero in old.chunks_exact_mut(8).filter(|bytes| **bytes == [0; 8]) {
+        zero.copy_from_slice(b"old data");
+    }
+    let table = gpt_image(DISK, 512, &[(4096, 16000)], 9);
+    let place = RECEIPT_PLACE.start as usize..RECEIPT_PLACE.end as usize;
+    old[..34 * 512].copy_from_slice(&table[..34 * 512]);
+    old[DISK as usize - 33 * 512..].copy_from_slice(&table[DISK as usize - 33 * 512..]);
+    old[place].fill(0);
+    old
+}
+
+fn assert_installed(device: &Device, case: &str) {
+    let (disk, image) = (device.content(), image());
+    let part = MIB as usize..12201 * 512;
+    assert!(disk[part.clone()] == image[part], "{case}: the partitions differ");
+    let found = Findings::of(&disk, 512).unwrap();
+    assert!(found.uefi_boots() && found.primary.is_some() && found.backup.is_some(), "{case}");
+}
+
+fn assert_unbootable(device: &Device, case: &str) {
+    assert!(!Findings::of(&device.content(), 512).unwrap().anything_boots(), "{case}: it boots");
+}
+
+/// The error and all its causes.
+fn words(error: &WriteError) -> String {
+    let causes = std::iter::successors(error.source(), |cause| (*cause).source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+#[test]
+fn a_sector_that_takes_no_write_is_named() {
+    // LBA 0, the header, the entries, the gap, the receipt's place, edges of blocks, zeroes, the backup table and header.
+    let last = DISK / SECTOR - 1;
+    for sector in [0, 1, 2, 33, 500, 2040, 2048, 2049, 4095, 5000, 6143, 7000, 9000, 12200, last - 32, last] {
+        for (which, run) in BOTH.into_iter().enumerate() {
+            for zeroing in [Zeroing::Makes, Zeroing::Refuses] {
+                let bad_writes = sector * SECTOR..(sector + 1) * SECTOR;
+                let device = Device { bad_writes, zeroing, ..Device::new(old()) };
+                let error = run(&device, false, false).unwrap_err();
+                assert_eq!(error.code(), ErrorCode::DeviceIo, "{error}");
+                let (text, name) = (words(&error), format!("sector {sector} "));
+                assert!(text.contains(&name) && text.contains("faulty"), "sector {sector}, {which}: {text}");
+                let state = judge(&device.content(), &old(), &vec![0; DISK as usize], 512).unwrap();
+                assert!([State::Old, State::Unbootable].contains(&state), "sector {sector}: {state}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_sector_that_cannot_be_read_is_an_error_that_names_the_place_before_anything_is_destroyed() {
+    for sector in [0, 1, DISK / SECTOR - 1] {
+        let device = Device { bad_reads: sector * SECTOR..(sector + 1) * SECTOR, ..Device::new(old()) };
+        let error = run(&device, false, false).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::DeviceIo);
+        assert!(error.to_string().contains("partition table"), "{error}");
+        assert!(device.content() == old(), "the disk was touched");
+    }
+}
+
+#[test]
+fn a_sector_that_cannot_be_read_back_is_named_and_nothing_is_committed() {
+    for run in BOTH {
+        let device = Device { bad_reads: 4700 * SECTOR..4701 * SECTOR, ..Device::new(old()) };
+        let error = run(&device, false, true).unwrap_err();
+        assert!(error.code() == ErrorCode::DeviceIo && error.to_string().contains("read back"), "{error}");
+        assert_unbootable(&device, "read back");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_for_a_comparison_is_written() {
+    for run in BOTH {
+        let device = Device { bad_reads: 4700 * SECTOR..4701 * SECTOR, ..Device::new(old()) };
+        run(&device, true, false).unwrap();
+        assert_installed(&device, "compared");
+    }
+}
+
+#[test]
+fn zeroes_that_the_device_only_said_it_made_are_written() {
+    for (which, run) in BOTH.into_iter().enumerate() {
+        let mut hollow = old();
+        // Zero wherever a look at the two ends would fall, and something in between.
+        for edge in [3 * MIB, 4 * MIB] {
+            hollow[edge as usize - 8192..edge as usize + 8192].fill(0);
+        }
+        for old in [old(), hollow] {
+            let device = Device { zeroing: Zeroing::Lies, ..Device::new(old) };
+            run(&device, false, false).unwrap();
+            assert_installed(&device, &format!("a liar, {which}"));
+        }
+    }
+}
+
+#[test]
+fn a_disk_that_lies_about_zeroes_never_boots_before_it_is_verified() {
+    let device = Device { zeroing: Zeroing::Lies, ..Device::new(old()) };
+    let image = image();
+    // Another digest: the whole body is written, and the verdict is no.
+    let order = order(Expectation::Stored(digest(b"another")), &image, false, false);
+    install(&device, &mut MemorySource::new(&image), &order, &Unobserved).unwrap_err();
+    assert_unbootable(&device, "a liar");
+}
+
+#[test]
+fn a_disk_that_refuses_to_make_zeroes_gets_them_written() {
+    for run in BOTH {
+        let device = Device { zeroing: Zeroing::Refuses, ..Device::new(old()) };
+        run(&device, false, true).unwrap();
+        assert_installed(&device, "refused");
+    }
+}
+
+#[test]
+fn a_slow_disk_is_waited_for() {
+    for run in BOTH {
+        let device = Device { slow: Duration::from_millis(2), ..Device::new(old()) };
+        run(&device, true, true).unwrap();
+        assert_installed(&device, "slow");
+    }
+}
+
+#[test]
+fn a_flipped_bit_or_a_lost_write_is_found_by_reading_back_and_never_committed() {
+    let last = DISK / SECTOR - 1;
+    // In the gap, in data, in zeroes that replaced something, in a partition's last sector; then what the commit writes.
+    let places = [500, 2048, 5000, 7000, 12200, 1, 2, last - 32, last, 0];
+    for sector in places {
+        for (which, run) in BOTH.into_iter().enumerate() {
+            let at = sector * SECTOR + 11;
+            // What is lost was not written by clearing either, and must differ from what should be there.
+            let flips = Device { flips: Some(at), ..Device::new(old()) };
+            let mut before = old();
+            let here = (sector * SECTOR) as usize..((sector + 1) * SECTOR) as usize;
+            before[here].fill(0x77);
+            let loses = Device { loses: sector * SECTOR..(sector + 1) * SECTOR, ..Device::new(before) };
+            for (what, device) in [("flipped", flips), ("lost", loses)] {
+                let error = run(&device, false, true).unwrap_err();
+                let case = format!("{what}, sector {sector}, {which}: {error:?}");
+                match error {
+                    WriteError::ReadBack { offset, length, .. } => {
+                        assert!((offset..offset + length).contains(&at), "{case}");
+                    }
+                    _ => panic!("{case}"),
+                }
+                let found = Findings::of(&device.content(), 512).unwrap();
+                match which_step(sector) {
+                    Step::Body => assert!(!found.anything_boots(), "{case}: it boots"),
+                    // All that is there is verified by then, and still no firmware that is known takes it.
+                    Step::Table => assert!(!found.boot_signature, "{case}: it boots"),
+                    // There only success can be denied.
+                    Step::Lba0 => {}
+                }
+            }
+        }
+    }
+}
+
+enum Step {
+    Body,
+    Table,
+    Lba0,
+}
+
+fn which_step(sector: u64) -> Step {
+    match sector {
+        0 => Step::Lba0,
+        1..34 => Step::Table,
+        _ if sector >= DISK / SECTOR - 33 => Step::Table,
+        _ => Step::Body,
+    }
+}
+
+#[test]
+fn a_lost_receipt_is_no_success() {
+    for run in BOTH {
+        let device = Device { loses: RECEIPT_PLACE, ..Device::new(old()) };
+        let error = run(&device, false, true).unwrap_err();
+        assert!(matches!(error, WriteError::ReadBack { offset, .. } if offset == RECEIPT_PLACE.start), "{error:?}");
+    }
+}
+
+#[test]
+fn a_flush_that_fails_ends_the_write_and_nothing_after_it_is_written() {
+    for run in BOTH {
+        let good = Device::new(old());
+        run(&good, false, false).unwrap();
+        let (flushes, new) = (good.flushes.load(Ordering::Acquire), good.content());
+        assert!(flushes > 6);
+        for bad_flush in 1..=flushes {
+            let device = Device { bad_flush, ..Device::new(old()) };
+            let error = run(&device, false, false).unwrap_err();
+            assert_eq!((error.code(), error.to_string()), (ErrorCode::DeviceIo, "cannot flush faulty".into()));
+            assert_eq!(device.flushes.load(Ordering::Acquire), bad_flush, "it went on after a flush that failed");
+            let state = judge(&device.content(), &old(), &new, 512).unwrap();
+            // Without LBA 0 the most lenient firmware may still find the old table, and near the end the new one.
+            assert!(state != State::Broken, "flush {bad_flush}: {state}");
+            let signed = Findings::of(&device.content(), 512).unwrap().boot_signature;
+            assert!(signed == (bad_flush == 1 || bad_flush == flushes), "flush {bad_flush}: {state}");
+        }
+    }
+}
+
+#[test]
+fn a_disk_that_shrinks_meanwhile_is_never_committed() {
+    for run in BOTH {
+        let good = Device::new(old());
+        run(&good, false, false).unwrap();
+        let ops = good.ops.load(Ordering::Acquire);
+        for shrinks in [0, 1, ops / 4, ops / 2, ops * 3 / 4, ops - 8] {
+            let device = Device { shrinks, ..Device::new(old()) };
+            let error = run(&device, false, false).unwrap_err();
+            assert_eq!(error.code(), ErrorCode::DeviceIo, "{error:?}");
+            let state = judge(&device.content(), &old(), &vec![0; DISK as usize], 512).unwrap();
+            assert!([State::Old, State::Unbootable].contains(&state), "after {shrinks} of {ops}: {state}");
+        }
+    }
+}
+
+#[test]
+fn an_image_larger_than_the_disk_is_refused_before_the_first_write() {
+    // Its own table claims 6 MiB, so that nothing but the length of what follows says that it is too large.
+    let mut long = image();
+    long.extend(noise(6 * MIB, 4));
+    let claims = gpt_image(12 * MIB, 512, &[(2048, 23000)], 2);
+    let refused = |what: &str, source: &[u8], expectation: Expectation<'_>| {
+        let device = Device::new(old());
+        let error =
+            install(&device, &mut MemorySource::new(source), &order(expectation, source, false, false), &Unobserved)
+                .unwrap_err();
+        match error {
+            WriteError::DiskTooSmall { needed, size, .. } => assert_eq!((needed, size), (12 * MIB, DISK), "{what}"),
+            other => panic!("{what}: {other:?}"),
+        }
+        assert_eq!((device.ops.load(Ordering::Acquire), device.flushes.load(Ordering::Acquire)), (0, 0), "{what}");
+        assert!(device.content() == old(), "{what}");
+    };
+    let stored = |bytes: &[u8]| zstd::encode_all(bytes, 1).unwrap();
+    refused("the GPT", &stored(&claims), Expectation::Stored(digest(&stored(&claims))));
+    refused("the length of a raw image", &long, Expectation::Stored(digest(&long)));
+    let mbr = mbr_image(12 * MIB, 7);
+    refused("a table of the old kind", &mbr, Expectation::Stored(digest(&mbr)));
+    let (chunks, index) = packed(&long, MIB as usize);
+    refused("a manifest", &chunks, Expectation::Index(&index));
+    let map = Index::parse(bmap(&long).as_bytes()).unwrap();
+    refused("a bmap", &long, Expectation::Index(&map));
+    refused("a bmap of something compressed", &stored(&long), Expectation::Index(&map));
+    match qcow2(&long) {
+        Some(file) => refused("a qcow2", &file, Expectation::Stored(digest(&file))),
+        None => eprintln!("SKIPPED: qcow2: no qemu-img"),
+    }
+}
