@@ -5,29 +5,28 @@
 //! chunk that comes altered is asked for again, since each can be had alone.
 
 use std::{
-    ops::Range,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    thread::{self, Builder, Scope},
+    thread::{Builder, Scope},
     time::Instant,
 };
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded};
 use sha2::{Digest as _, Sha256};
 
-use super::{Check, Context, TICK, body::Body, evidence::Evidence, meter::Wait};
+use super::{Check, Context, body::Body, compare, evidence::Evidence, meter::Wait};
 use crate::{
     BlockDevice, WriteError,
     buffer::{Buffer, Pool},
     decode::Decoded,
-    gpt::{Fate, HEAD, Layout},
+    gpt::{HEAD, Layout},
     index::{Chunk, ChunkKind, Index, MAX_CHUNK_BYTES},
     source::ImageSource,
 };
 
-/// Threads that decode, and as many that compare.
+/// Threads that decode.
 const THREADS: usize = 2;
 /// A chunk over this is decoded by one thread alone, with one in reserve, so that memory stays within its bound.
 const LARGE_CHUNK: u64 = 4 << 20;
@@ -78,46 +77,13 @@ impl Indexed<'_> {
         compare: bool,
         may_act: Check<'_>,
     ) -> Result<Vec<usize>, WriteError> {
-        let data = self.index.chunks.iter().enumerate();
-        let data = data.filter(|(_, chunk)| chunk.is_data() && chunk.raw.end > HEAD as u64);
-        if !compare {
-            return Ok(data.map(|(i, _)| i).collect());
+        let chunks = self.index.chunks.iter().enumerate();
+        let data: Vec<_> = chunks.filter(|(_, chunk)| chunk.is_data() && chunk.raw.end > HEAD as u64).collect();
+        if compare {
+            self.context.meter.stage("compare");
+            return compare::missing(device, layout, data, self.context.meter, may_act);
         }
-        self.context.meter.stage("compare");
-        // What the layout treats in a special way is always fetched, since the disk must not hold it yet.
-        let plain = |chunk: &Chunk| matches!(layout.split(chunk.raw.clone()).as_slice(), [(_, Fate::Write)]);
-        let (mut wanted, candidates): (Vec<_>, Vec<_>) = data.partition(|(_, chunk)| !plain(chunk));
-        let (next, differ) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-        let mut told = Ok(());
-        thread::scope(|scope| {
-            let (busy, all_done) = bounded::<()>(0);
-            for _ in 0..THREADS {
-                let (busy, next, differ, candidates) = (busy.clone(), &next, &differ, &candidates);
-                scope.spawn(move || {
-                    let _busy = busy;
-                    let mut buffer = Buffer::new(HEAD);
-                    while let Some((i, chunk)) = candidates.get(next.fetch_add(1, Ordering::AcqRel)) {
-                        if holds(device, chunk, &mut buffer) {
-                            self.context.meter.unchanged(chunk.raw_bytes());
-                        } else {
-                            lock(differ).push((*i, *chunk));
-                        }
-                    }
-                });
-            }
-            drop(busy);
-            while let Err(RecvTimeoutError::Timeout) = all_done.recv_timeout(TICK) {
-                if let Err(failed) = may_act() {
-                    told = Err(failed);
-                    next.store(candidates.len(), Ordering::Release);
-                }
-            }
-        });
-        told?;
-        wanted.append(&mut differ.into_inner().unwrap_or_else(PoisonError::into_inner));
-        let mut wanted: Vec<_> = wanted.into_iter().map(|(i, _)| i).collect();
-        wanted.sort_unstable();
-        Ok(wanted)
+        Ok(data.into_iter().map(|(i, _)| i).collect())
     }
 
     /// Everything that is zero by the index.
@@ -381,29 +347,4 @@ fn hand_on_after_head(
     bytes.len = 0;
     blocks.give(bytes);
     sent
-}
-
-/// Whether the disk holds this chunk already.
-fn holds(device: &dyn BlockDevice, chunk: &Chunk, buffer: &mut Buffer) -> bool {
-    let ChunkKind::Data { raw_digest: Some(expected), .. } = chunk.kind else { return false };
-    if chunk.raw.end > device.size() {
-        return false;
-    }
-    let mut hasher = Sha256::new();
-    let mut rest: Range<u64> = chunk.raw.clone();
-    while rest.start < rest.end {
-        let length = (rest.end - rest.start).min(HEAD as u64) as usize;
-        let there = &mut buffer.space()[..length];
-        if device.read_at(rest.start, there).is_err() {
-            // Writing it is what makes a disk put another sector in its place.
-            return false;
-        }
-        hasher.update(there);
-        rest.start += length as u64;
-    }
-    hasher.finalize()[..] == expected
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

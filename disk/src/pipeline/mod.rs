@@ -7,6 +7,7 @@
 mod blocks;
 mod body;
 mod commit;
+mod compare;
 mod evidence;
 mod hasher;
 mod indexed;
