@@ -32,6 +32,7 @@ grub-efi-amd64-bin boot loader for UEFI
 grub-common grub-mkimage
 busybox-static user space of the small test image
 zstd opens images on the command line
+g++ compiles libFuzzer for the fuzz targets
 openssl makes incompressible filler for test images
 docker-registry holds OCI artefacts in the tests of sources
 gnupg makes OpenPGP signatures in the tests of proofs

@@ -89,7 +89,7 @@ def qcow2(name, raw, *options):
     run("qemu-img", "convert", "-f", "raw", "-O", "qcow2", *options, raw, "image")
     image = pathlib.Path("image").read_bytes()
     assert len(image) <= 40000, (name, len(image))
-    for how in (b"\x05\x00", b"\x2a\x01"):
+    for how in (b"\x05\x00", b"\x2a\x03"):
         seed("qcow2", f"{name}-{how[0]}", how, image)
     seed("sniff", f"{name}.qcow2", image)
 

@@ -1,6 +1,6 @@
 //! qcow2: header, tables, and the pass over the stream; in order and in parallel the same comes out.
 //!
-//! Input: how it is fed (2 bytes), the file.
+//! Input: how it is fed (1 byte), flags, the file.
 #![no_main]
 
 use landfall_disk::{
@@ -14,9 +14,13 @@ const MOST: u64 = 8 << 20;
 
 fuzz_target!(|data: &[u8]| {
     let mut input = Input(data);
-    let (step, threads) = (1 + usize::from(input.u8()) * 97, 1 + usize::from(input.u8() & 1));
+    let (step, flags) = (1 + usize::from(input.u8()) * 97, input.u8());
     let file = input.0;
+    let threads = 1 + usize::from(flags & 1);
     let parallel = decode(Format::Qcow2, file, How { step, ordered: false, threads, most: MOST });
+    if flags & 2 == 0 {
+        return;
+    }
     let ordered = decode(Format::Qcow2, file, How { step: 4096, ordered: true, threads: 1, most: MOST });
     match (parallel, ordered) {
         (Ok(parallel), Ok(ordered)) => {

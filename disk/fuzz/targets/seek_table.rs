@@ -9,7 +9,10 @@ fuzz_target!(|data: &[u8]| {
         Ok(table) => {
             let bytes = table.to_bytes().expect("what was read can be written");
             assert_eq!(SeekTable::parse(&bytes).expect("what is written can be read"), table);
-            assert!(table.frames.is_empty() || data.ends_with(&bytes), "and it is the same");
+            // But for the two bits of the descriptor that mean nothing, and a table without frames.
+            let mut same = data[data.len() - bytes.len()..].to_vec();
+            same[bytes.len() - 5] &= !3;
+            assert!(table.frames.is_empty() || same == bytes, "and it is the same");
         }
         Err(SeekTableError::Short { needed }) => assert!(needed > data.len() as u64),
         Err(_) => {}
