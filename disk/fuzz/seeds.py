@@ -154,7 +154,7 @@ seed("sniff", "packed", packed_image[-400:])
 sums = run("sha256sum", raw, sparse) + run("sha512sum", raw)
 seed("sums", "gnu", b"raw\0", sums)
 seed("sums", "bsd", b"raw\0", run("sha256sum", "--tag", raw, sparse), run("sha512sum", "--tag", sparse))
-seed("sums", "binary-folder", b"raw\0", run("sha256sum", "-b", "./raw"), run("sha256sum", os.path.abspath(raw)))
+seed("sums", "binary-folder", b"raw\0", run("sha256sum", "-b", "./raw"), run("sha256sum", sparse).replace(b"sparse", b"/srv/images/raw"))
 
 mark = (
     '{"disk":{"wwn":"","serial":"S","path":"","name":"sda","model":"","sizeBytes":8388608},"receipt":{"machineUid":'

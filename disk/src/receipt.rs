@@ -60,8 +60,7 @@ fn decode(slot: &[u8]) -> Option<(u64, DiskReceipt)> {
     }
     let length = u32::from_le_bytes(slot[12..16].try_into().ok()?) as usize;
     let sequence = u64::from_le_bytes(slot[16..24].try_into().ok()?);
-    // Nothing could follow the last number there is; none of ours gets there.
-    let body = slot[BODY..SUM].get(..length).filter(|_| sequence < u64::MAX)?;
+    let body = slot[BODY..SUM].get(..length)?;
     Some((sequence, serde_json::from_slice(body).ok()?))
 }
 
@@ -102,8 +101,10 @@ pub fn read_mark(disk: &(impl ReadAt + ?Sized)) -> io::Result<Option<DiskReceipt
 /// Writes a mark beside the newest one. Not flushed.
 pub(crate) fn write_mark(device: &dyn BlockDevice, mark: &DiskReceipt) -> Result<(), MarkError> {
     let mut place = read_place(device)?.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
-    let (slot, sequence) = newest(&place).map_or((0, 1), |(slot, sequence, _)| (1 - slot, sequence.saturating_add(1)));
-    if newest(&place).is_none() {
+    // None of ours gets to the last number, which nothing could follow.
+    let found = newest(&place).filter(|(_, sequence, _)| *sequence < u64::MAX);
+    let (slot, sequence) = found.as_ref().map_or((0, 1), |(slot, sequence, _)| (1 - slot, sequence + 1));
+    if found.is_none() {
         // Whatever was there is not ours; a stranger's bytes must not stand beside a mark.
         place.fill(0);
     }
@@ -213,13 +214,13 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_mark_that_none_could_follow_is_none() {
+    fn a_mark_can_follow_whatever_number_the_one_before_it_has() {
         let (_file, device) = file();
-        device.write_at(PLACE.start, &encode(&mark(ReceiptState::Intent, 1), u64::MAX).unwrap()).unwrap();
-        assert_eq!(read_mark(&device).unwrap(), None);
-        write_mark(&device, &mark(ReceiptState::Intent, 2)).unwrap();
-        write_mark(&device, &mark(ReceiptState::Intent, 3)).unwrap();
-        assert_eq!(read_mark(&device).unwrap().unwrap().receipt.action_index, 3);
+        device.write_at(PLACE.start, &encode(&mark(ReceiptState::Intent, 0), u64::MAX - 1).unwrap()).unwrap();
+        for index in 1..5 {
+            write_mark(&device, &mark(ReceiptState::Intent, index)).unwrap();
+            assert_eq!(read_mark(&device).unwrap().unwrap().receipt.action_index, index);
+        }
     }
 
     #[test]

@@ -31,7 +31,7 @@ fuzz_target!(|data: &[u8]| {
     };
     let Ok(signature) = DetachedSignature::read(key, input.0) else { return };
     assert!(signature.description().chars().count() <= 300);
-    for bytes in [SIGNED, b"", b"landfall", b"something else"] {
+    for bytes in [SIGNED, b"something else"] {
         let whole = signature.check(bytes);
         assert!(ours.is_none() || bytes == SIGNED || whole.is_err(), "nobody else signs with these keys");
         let mut passing = signature.verifier();
