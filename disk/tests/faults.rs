@@ -187,14 +187,14 @@ impl Case<'_> {
     fn nudge(&self, cancel: &CancelFlag) -> LeaseGuard {
         let (server, cancel, asked) = (self.server.clone(), cancel.clone(), AtomicU32::new(0));
         LeaseGuard::new(move || {
-            if let Some(fault) = server.stalled() {
-                if asked.fetch_add(1, Ordering::AcqRel) >= 2 {
-                    asked.store(0, Ordering::Release);
-                    if matches!(fault, Fault::Hang(_)) {
-                        cancel.cancel();
-                    }
-                    server.go_on();
+            if let Some(fault) = server.stalled()
+                && asked.fetch_add(1, Ordering::AcqRel) >= 2
+            {
+                asked.store(0, Ordering::Release);
+                if matches!(fault, Fault::Hang(_)) {
+                    cancel.cancel();
                 }
+                server.go_on();
             }
             true
         })

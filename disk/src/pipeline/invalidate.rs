@@ -30,12 +30,13 @@ struct Spared {
 /// 3. Signatures inside every old partition.
 /// 4. Signatures of the disk itself and all that is left of the tables; with `keep`, not the retired one.
 ///
-/// Each is flushed before the next begins.
+/// Each is flushed before the next begins. `raw`: how long the image is, if known.
 pub(super) fn invalidate(
     device: &dyn BlockDevice,
     layout: &Layout,
     old: &Old,
     order: &Order<'_>,
+    raw: Option<u64>,
     observer: &dyn Observer,
 ) -> Result<(), WriteError> {
     let io = |action: &str| device_io(order.device, action.to_owned());
@@ -67,7 +68,11 @@ pub(super) fn invalidate(
     }
     let spared = spared(layout, old, retired.as_ref());
     (order.may_act)()?;
-    let now: Vec<_> = [&spared.always[..], &spared.until_commit, &spared.until_cleared].concat();
+    let mut now: Vec<_> = [&spared.always[..], &spared.until_commit, &spared.until_cleared].concat();
+    if order.compare {
+        // Most of it may be the image already, and there is no commit before every byte of this range is the image's.
+        now.push(0..raw.unwrap_or(layout.least_raw).min(layout.disk_size) / sector * sector);
+    }
     for partition in old.partitions() {
         (order.may_act)()?;
         let action = format!("clear the old partition at {} of", partition.start);

@@ -141,7 +141,7 @@ pub fn install(
         let wanted = order.format;
         let opened = watched(order.may_act, &stop, || Opened::look(source, wanted, &image, &stop, &meter))?;
         let raw = opened.raw_bytes(order.expectation);
-        let stages = Stages::start(scope, opened, source, &image, order.expectation, &blocks, &stop, &meter)?;
+        let stages = Stages::start(scope, opened, source, order.expectation, &blocks, &stop, &meter)?;
         let head = match next(&stages.pieces, order.may_act)? {
             Some(Decoded::Block { offset: 0, bytes }) => bytes,
             Some(_) => return Err(WriteError::Internal("the image's start did not come first".into())),
@@ -238,7 +238,7 @@ impl Job<'_> {
         }
         (order.may_act)()?;
         (order.same_disk)()?;
-        invalidate::invalidate(*device, &layout, &old, order, *observer)?;
+        invalidate::invalidate(*device, &layout, &old, order, raw, *observer)?;
         Ok(layout)
     }
 

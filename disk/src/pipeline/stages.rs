@@ -103,7 +103,9 @@ impl Evidence {
 }
 
 /// What the first bytes told: how the rest is to be decoded.
-pub(super) struct Opened {
+pub(super) struct Opened<'a> {
+    /// What to call it in messages.
+    image: &'a str,
     start: Buffer,
     recipe: Recipe,
     /// Bytes of the stored file, where the source says so.
@@ -117,12 +119,12 @@ enum Recipe {
     Qcow2(Box<qcow2::Plan>),
 }
 
-impl Opened {
+impl<'a> Opened<'a> {
     /// Looks at the first bytes; of formats that need it, at the tables too.
     pub(super) fn look(
         source: &mut dyn ImageSource,
         wanted: Option<Format>,
-        image: &str,
+        image: &'a str,
         stop: &AtomicBool,
         meter: &Meter<'_>,
     ) -> Result<Self, WriteError> {
@@ -145,7 +147,7 @@ impl Opened {
         } else {
             Recipe::Linear(format)
         };
-        Ok(Self { start, recipe, announced: source.total() })
+        Ok(Self { image, start, recipe, announced: source.total() })
     }
 
     /// How many raw bytes there will be, where something tells before their end.
@@ -185,21 +187,20 @@ impl Stages {
     /// Starts the threads.
     pub(super) fn start<'scope>(
         scope: &'scope Scope<'scope, '_>,
-        opened: Opened,
+        opened: Opened<'scope>,
         source: &'scope mut dyn ImageSource,
-        image: &'scope str,
         expectation: Expectation<'scope>,
         blocks: &Arc<Pool>,
         stop: &'scope AtomicBool,
         meter: &'scope Meter<'_>,
     ) -> Result<Self, WriteError> {
-        let name = image.to_owned();
         let digest = match expectation {
             Expectation::Stored(digest) => Some(digest),
             _ => None,
         };
         let stored = Arc::new(Pool::new(STORED));
-        let Opened { start, recipe, announced } = opened;
+        let Opened { image, start, recipe, announced } = opened;
+        let name = image.to_owned();
         let (fetched_in, fetched) = bounded(DEPTH);
         let (hashed_in, hashed) = bounded(DEPTH);
         let (decoded_in, decoded) = bounded(DEPTH);
@@ -286,7 +287,7 @@ fn fetch(
         };
         stored += block.len as u64;
         // An empty first buffer is one that was read elsewhere.
-        let ended = !block.is_full() && !(first && block.len == 0);
+        let ended = !(block.is_full() || first && block.len == 0);
         first = false;
         if out.send(Ok(Stored::Block(block))).is_err() {
             return;
