@@ -30,12 +30,13 @@ struct Spared {
 /// 3. Signatures inside every old partition.
 /// 4. Signatures of the disk itself and all that is left of the tables; with `keep`, not the retired one.
 ///
-/// Each is flushed before the next begins.
+/// Each is flushed before the next begins. `raw`: how long the image is, if known.
 pub(super) fn invalidate(
     device: &dyn BlockDevice,
     layout: &Layout,
     old: &Old,
     order: &Order<'_>,
+    raw: Option<u64>,
     observer: &dyn Observer,
 ) -> Result<(), WriteError> {
     let io = |action: &str| device_io(order.device, action.to_owned());
@@ -69,9 +70,8 @@ pub(super) fn invalidate(
     (order.may_act)()?;
     let mut now: Vec<_> = [&spared.always[..], &spared.until_commit, &spared.until_cleared].concat();
     if order.compare {
-        // Every byte up to here is written, zeroed or found right before anything is committed: what an earlier install of
-        // the image left there is worth having.
-        now.push(0..layout.least_raw);
+        // Most of it may be the image already, and there is no commit before every byte of this range is the image's.
+        now.push(0..raw.unwrap_or(layout.least_raw).min(layout.disk_size) / sector * sector);
     }
     for partition in old.partitions() {
         (order.may_act)()?;

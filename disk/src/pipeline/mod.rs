@@ -255,7 +255,7 @@ impl Job<'_> {
         }
         (order.may_act)()?;
         (order.same_disk)()?;
-        invalidate::invalidate(*device, &layout, &old, order, *observer)?;
+        invalidate::invalidate(*device, &layout, &old, order, raw, *observer)?;
         Ok(layout)
     }
 
