@@ -151,7 +151,7 @@ impl Bench {
     /// Kills one child at a random instant: after so many bytes, or after a step it told; and a little later. False: it
     /// came to its end before.
     fn kill(&mut self, server: &Faulty, stored: &Stored, kind: Kind) -> bool {
-        let by_bytes = self.random.next() % 3 > 0;
+        let by_bytes = !self.random.next().is_multiple_of(3);
         let bytes = self.random.next() % stored.image.len() as u64;
         let steps = 1 + self.random.next() % 12;
         let delay = Duration::from_micros(self.random.next() % 15_000);
