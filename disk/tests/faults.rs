@@ -367,7 +367,7 @@ fn a_body_without_an_end_comes_to_one() {
 fn altered_content_is_not_read_for_ever_only_to_name_its_digest() {
     let truth = Truth::new();
     let mut all = formats::all(&truth.raw);
-    all.retain(|stored| ["gzip", "xz", "bzip2"].contains(&stored.name));
+    all.retain(|stored| ["gzip", "bzip2"].contains(&stored.name));
     side_by_side(all.len(), |at| {
         let mut image = all[at].image.clone();
         let proof = Proof::Stored(digest(&image));
