@@ -384,3 +384,18 @@ fn altered_content_is_not_read_for_ever_only_to_name_its_digest() {
         assert!(matches!(error, WriteError::BadFormat { .. }), "{}: {error:?}", all[at].name);
     });
 }
+
+#[test]
+fn a_format_that_the_server_claims_and_the_content_denies_is_refused_before_the_first_write() {
+    let truth = Truth::new();
+    let mut all = formats::all(&truth.raw);
+    all.retain(|stored| ["gzip", "zstd", "raw", "qcow2"].contains(&stored.name));
+    side_by_side(all.len(), |at| {
+        let (stored, kind) = (&all[at], Kind::Sha256);
+        let server = serve(stored);
+        let script = vec![Fault::Label];
+        let case = Case { truth: &truth, stored, server: &server, kind, old: OldDisk::Gpt, read_back: false, script };
+        let first = case.run().unwrap_or_else(|why| panic!("{}: {why}", stored.name));
+        assert!(matches!(first, Err(WriteError::BadFormat { .. })), "{}: {first:?}", stored.name);
+    });
+}
