@@ -12,6 +12,7 @@ use std::{
         atomic::{AtomicU32, AtomicUsize, Ordering},
     },
     thread,
+    time::{Duration, Instant},
 };
 
 use common::{
@@ -359,5 +360,42 @@ fn a_body_without_an_end_comes_to_one() {
             // Chunks are proven one by one, so those of a packed image are none the worse.
             assert!(first.is_err() || stored.name == "packed", "{}: {first:?}", stored.name);
         }
+    });
+}
+
+#[test]
+fn altered_content_is_not_read_for_ever_only_to_name_its_digest() {
+    let truth = Truth::new();
+    let mut all = formats::all(&truth.raw);
+    all.retain(|stored| ["gzip", "bzip2"].contains(&stored.name));
+    side_by_side(all.len(), |at| {
+        let mut image = all[at].image.clone();
+        let proof = Proof::Stored(digest(&image));
+        let middle = image.len() / 2;
+        image[middle..middle + 64].fill(0x5a);
+        let server = Faulty::start(vec![("/image", image)]);
+        server.script(vec![Fault::Endless; 40]);
+        let file = disk_file();
+        prepare(OldDisk::Blank, file.path()).unwrap();
+        let mut request = request(file.path(), image_at(server.url("/image"), proof), 2);
+        let begun = Instant::now();
+        request.lease = LeaseGuard::new(move || begun.elapsed() < Duration::from_secs(40));
+        let error = write_image(&request, &Unobserved).unwrap_err();
+        assert!(matches!(error, WriteError::BadFormat { .. }), "{}: {error:?}", all[at].name);
+    });
+}
+
+#[test]
+fn a_format_that_the_server_claims_and_the_content_denies_is_refused_before_the_first_write() {
+    let truth = Truth::new();
+    let mut all = formats::all(&truth.raw);
+    all.retain(|stored| ["gzip", "zstd", "raw", "qcow2"].contains(&stored.name));
+    side_by_side(all.len(), |at| {
+        let (stored, kind) = (&all[at], Kind::Sha256);
+        let server = serve(stored);
+        let script = vec![Fault::Label];
+        let case = Case { truth: &truth, stored, server: &server, kind, old: OldDisk::Gpt, read_back: false, script };
+        let first = case.run().unwrap_or_else(|why| panic!("{}: {why}", stored.name));
+        assert!(matches!(first, Err(WriteError::BadFormat { .. })), "{}: {first:?}", stored.name);
     });
 }

@@ -3,7 +3,10 @@
 use std::{fmt::Write as _, io::Write, process::Command};
 
 use landfall_disk::Proof;
-use liblzma::{stream::MtStreamBuilder, write::XzEncoder};
+use liblzma::{
+    stream::{Check, MtStreamBuilder},
+    write::XzEncoder,
+};
 use sha2::{Digest as _, Sha256, Sha512};
 
 use super::{digest, packed};
@@ -51,7 +54,7 @@ pub(crate) fn all(raw: &[u8]) -> Vec<Stored> {
     let plain = |name, image| Stored { name, image, index: None };
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     gzip.write_all(raw).unwrap();
-    let blocks = MtStreamBuilder::new().threads(1).preset(0).block_size(1 << 20).encoder().unwrap();
+    let blocks = MtStreamBuilder::new().check(Check::Crc64).threads(1).preset(0).block_size(1 << 20).encoder().unwrap();
     let mut xz = XzEncoder::new_stream(Vec::new(), blocks);
     xz.write_all(raw).unwrap();
     let mut bzip2 = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
