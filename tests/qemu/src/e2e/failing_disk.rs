@@ -109,9 +109,16 @@ async fn failed(
     mut errors: DiskErrors,
     said: &[&str],
 ) -> anyhow::Result<()> {
-    errors.next(scene.limit(INSTALL)).await?;
     let api = scene.coordinator.api();
     let ended = |w: &Workflow| w.status.as_ref().is_some_and(|s| s.phase.is_terminal());
+    tokio::select! {
+        error = errors.next(scene.limit(INSTALL)) => error?,
+        end = api.wait_workflow(run, "ended", scene.limit(INSTALL), ended) => {
+            // The disk's error was told before the run's end, and may be read after it.
+            let phase = end?.status.map(|s| s.phase);
+            errors.next(TOLD).await.with_context(|| format!("the run ended {phase:?} without an error of its disk"))?;
+        }
+    }
     let workflow = api.wait_workflow(run, "failed within seconds", scene.limit(TOLD), ended).await?;
     let status: WorkflowStatus = workflow.status.context("a workflow without a status")?;
     let problem = status.problem.context("the workflow failed without a reason")?;
