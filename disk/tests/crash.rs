@@ -7,7 +7,7 @@ mod common;
 use std::{collections::BTreeMap, ops::Range};
 
 use common::{
-    MIB, MemorySource, Recorder, digest, gpt_image, mark, mbr_image, old,
+    MIB, MemorySource, Op, Recorder, digest, gpt_image, mark, mbr_image, old,
     replay::{Random, replay, run},
     tools,
 };
@@ -140,6 +140,14 @@ fn the_finished_disk_satisfies_an_independent_reader_and_holds_every_byte() {
                     (part.first_lba * u64::from(sector)) as usize..((part.last_lba + 1) * u64::from(sector)) as usize;
                 assert!(disk[range.clone()] == image[range], "{sector} {name} {}", part.name);
             }
+            // The image's own backup table would stand in the middle of the disk, and a repair tool might believe it.
+            let stray = image.len() - sector as usize;
+            if image.len() < disk.len() {
+                assert!(
+                    disk[stray..stray + sector as usize].iter().all(|byte| *byte == 0),
+                    "{sector} {name}: a stray table"
+                );
+            }
             let size = u32::from_le_bytes(disk[458..462].try_into().unwrap());
             assert_eq!(u64::from(size), DISK / u64::from(sector) - 1, "{name}: the protective entry");
         }
@@ -209,6 +217,60 @@ fn a_lease_or_cancel_lost_at_any_step_stops_before_the_commit() {
             assert!(device.ops.lock().unwrap().is_empty());
         }
     }
+}
+
+/// What has reached the recorder, as far as the steps of an install go.
+fn reached(ops: &[Op], offset: u64, start: &[u8]) -> bool {
+    ops.iter().any(|op| matches!(op, Op::Write(at, data) if *at == offset && data.starts_with(start)))
+}
+
+#[test]
+fn a_lease_lost_between_two_steps_of_the_commit_stops_before_the_next() {
+    let image = images(512).remove(0).1;
+    let (backup, primary, body) = (DISK - 512, 512, MIB);
+    let body_start = image[body as usize..body as usize + 16].to_vec();
+    // After this is written, that is not any more.
+    let table = b"EFI PART".to_vec();
+    let steps = [
+        ("the body", (body, body_start), (backup, table.clone())),
+        ("the backup table", (backup, table.clone()), (primary, table.clone())),
+        ("the table", (primary, table), (0, image[..64].to_vec())),
+    ];
+    for (what, after, never) in steps {
+        let device = Recorder::new(vec![0; DISK as usize], 512);
+        let may_act = || {
+            let lost = reached(&device.ops.lock().unwrap(), after.0, &after.1);
+            if lost { Err(WriteError::Cancelled { device: "recorder".into() }) } else { Ok(()) }
+        };
+        let order = Order {
+            device: "recorder",
+            expectation: Expectation::Stored(digest(&image)),
+            format: None,
+            mark: mark(&image, DISK),
+            keep: &[],
+            compare: false,
+            read_back: false,
+            may_act: &may_act,
+            same_disk: &|| Ok(()),
+        };
+        let error = install(&device, &mut MemorySource::new(&image), &order, &Unobserved).unwrap_err();
+        assert!(matches!(error, WriteError::Cancelled { .. }), "after {what}: {error}");
+        let ops = device.ops.lock().unwrap();
+        assert!(reached(&ops, after.0, &after.1), "{what} was written");
+        assert!(!reached(&ops, never.0, &never.1), "after {what} one step more was taken");
+    }
+}
+
+#[test]
+fn the_body_is_on_stable_storage_before_anything_leads_to_it() {
+    let image = images(512).remove(0).1;
+    let device = Recorder::new(vec![0; DISK as usize], 512);
+    run(&device, &image, &image, &[]).unwrap();
+    let ops = device.ops.lock().unwrap();
+    let last_body = ops.iter().rposition(|op| matches!(op, Op::Write(at, _) if (MIB..4 * MIB).contains(at))).unwrap();
+    let is_backup = |op: &Op| matches!(op, Op::Write(at, data) if *at == DISK - 512 && data.starts_with(b"EFI PART"));
+    let backup = ops.iter().position(is_backup).unwrap();
+    assert!(ops[last_body..backup].iter().any(|op| matches!(op, Op::Flush)), "no flush between body and backup table");
 }
 
 #[test]
