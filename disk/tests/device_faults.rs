@@ -21,10 +21,12 @@ use common::{
     formats::{bmap, qcow2},
     gpt_image, mark, mbr_image, noise, packed,
 };
-use landfall_api::ErrorCode;
+use landfall_api::{DiskReceipt, ErrorCode, Progress, ReceiptState};
 use landfall_disk::{
-    BlockDevice, Expectation, Index, Installed, Order, RECEIPT_PLACE, ReadAt, Unobserved, WriteError, install,
+    BlockDevice, Expectation, Index, Installed, LogLevel, Observer, Order, RECEIPT_PLACE, ReadAt, Unobserved,
+    WriteError, install,
     judge::{Findings, State, judge},
+    read_mark,
 };
 
 const DISK: u64 = 8 * MIB;
@@ -410,6 +412,29 @@ fn a_flush_that_fails_ends_the_write_and_nothing_after_it_is_written() {
             assert!(signed == (bad_flush == 1 || bad_flush == flushes), "flush {bad_flush}: {state}");
         }
     }
+}
+
+/// Counts what it is told of receipts.
+#[derive(Default)]
+struct Told(Mutex<Vec<ReceiptState>>);
+
+impl Observer for Told {
+    fn progress(&self, _: &Progress) {}
+    fn receipt_written(&self, receipt: &DiskReceipt) {
+        self.0.lock().unwrap().push(receipt.receipt.state);
+    }
+    fn log(&self, _: LogLevel, _: &str) {}
+}
+
+#[test]
+fn an_intent_that_may_be_on_the_disk_is_told_although_its_flush_failed() {
+    // Else whoever goes on later would find a receipt that nobody expects.
+    let (device, told) = (Device { bad_flush: 1, ..Device::new(old()) }, Told::default());
+    let image = image();
+    let order = order(Expectation::Stored(digest(&image)), &image, false, false);
+    install(&device, &mut MemorySource::new(&image), &order, &told).unwrap_err();
+    assert_eq!(read_mark(&device.content()).unwrap().unwrap().receipt.state, ReceiptState::Intent);
+    assert_eq!(*told.0.lock().unwrap(), [ReceiptState::Intent]);
 }
 
 #[test]

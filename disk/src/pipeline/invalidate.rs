@@ -147,8 +147,10 @@ fn write_intent(device: &dyn BlockDevice, order: &Order<'_>, observer: &dyn Obse
     (order.may_act)()?;
     let mark = stamped(&order.mark, ReceiptState::Intent);
     receipt::write_mark(device, &mark).map_err(|error| mark_error(order, error))?;
-    device.flush().map_err(device_io(order.device, "flush"))?;
+    let flushed = device.flush();
+    // Told even where the flush failed: the mark is most likely there, and whoever goes on must expect it.
     observer.receipt_written(&mark);
+    flushed.map_err(device_io(order.device, "flush"))?;
     observer.log(LogLevel::Info, &format!("intent is on {}; the old content goes now", order.device));
     Ok(())
 }
