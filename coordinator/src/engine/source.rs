@@ -102,7 +102,11 @@ fn client(access: &AccessSpec) -> Result<Client, Problem> {
     if let Some(proxy) = &access.proxy {
         builder = builder.proxy(Proxy::all(proxy).map_err(|error| unusable("image.access.proxy", error))?);
     }
-    builder.build().map_err(super::drive::internal)
+    builder.build().map_err(|error| match access {
+        // A certificate's inside is looked at only here.
+        access if *access != AccessSpec::default() => unusable("image.access", error),
+        _ => super::drive::internal(error),
+    })
 }
 
 async fn ask(client: &Client, url: &str) -> Result<StatusCode, reqwest::Error> {
