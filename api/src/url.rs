@@ -40,6 +40,14 @@ impl<'a> ImageUrl<'a> {
     /// # Errors
     /// [`UrlError`], which repeats nothing of a URL that holds a password.
     pub fn parse(text: &'a str) -> Result<Self, UrlError> {
+        if let Some((_, rest)) = text.split_once("://") {
+            // A reference without a repository has its `@` in the place of a host, and is no password.
+            let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+            if host.contains('@') && !host.contains("@sha256:") {
+                let message = "the URL carries a user or a password, and URLs are logged and shown".to_owned();
+                return Err(UrlError { message, hint: NO_PASSWORDS });
+            }
+        }
         let bad = |hint| UrlError { message: format!("\"{text}\" is not an image's URL"), hint };
         if text.contains(|c: char| c.is_whitespace() || c.is_control()) {
             return Err(bad("write %20 for a space"));
@@ -62,11 +70,6 @@ impl<'a> ImageUrl<'a> {
             "oci+http" => Some(true),
             _ => return Err(bad(SCHEMES)),
         };
-        // A reference without a repository has its `@` in the place of a host, and is no password.
-        if host.contains('@') && !host.contains("@sha256:") {
-            let message = "the URL carries a user or a password, and URLs are logged and shown".to_owned();
-            return Err(UrlError { message, hint: NO_PASSWORDS });
-        }
         let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
         if name.is_empty() || host.contains('@') {
             return Err(bad(if oci.is_some() { "write oci://registry/repository" } else { SCHEMES }));

@@ -18,7 +18,12 @@ pub struct Image {
 }
 
 impl Image {
-    /// What to call it in messages.
+    /// What to call it where people see it: without a query, which is most often a signature that lets its bearer in.
+    pub fn shown_name(&self) -> String {
+        crate::source::shown_text(self.name())
+    }
+
+    /// Its first URL.
     pub fn name(&self) -> &str {
         self.urls.first().map_or("an image without a URL", String::as_str)
     }

@@ -46,8 +46,10 @@ pub fn write_image(request: &WriteRequest, observer: &dyn Observer) -> Result<Wr
         move |source| WriteError::DeviceIo { device, action: action.into(), source }
     };
     let found = receipt::read_mark(&device).map_err(io("read the receipt of"))?;
+    let marked = found.is_some();
     let found = found.filter(|mark| known_here(mark, request, &name, observer));
-    let content = blank::what_is_there(&device).map_err(io("look at the content of"))?;
+    let foreign = (marked && found.is_none()).then(|| "a receipt of another disk".to_owned());
+    let content = blank::what_is_there(&device).map_err(io("look at the content of"))?.or(foreign);
     // Being told to end shows in many ways; what is told is that.
     let told = |error| may_act().err().unwrap_or(error);
     let proof = proof::resolve(&request.image, observer, request.cancel.flag()).map_err(told)?;
@@ -55,6 +57,11 @@ pub fn write_image(request: &WriteRequest, observer: &dyn Observer) -> Result<Wr
     match authorise(request, found.as_ref(), content.as_deref(), image_digest)? {
         Decision::Write => {}
         Decision::AlreadyDone => {
+            // The run that placed it may have been killed, or failed, before its last flush.
+            device.flush().map_err(io("flush"))?;
+            if let Err(error) = device.reread_table() {
+                observer.log(LogLevel::Warn, &format!("the kernel did not read the table of {name} again: {error}"));
+            }
             observer.log(LogLevel::Info, &format!("{name} already carries this very install; nothing is written"));
             return Ok(WriteOutcome {
                 receipt: found,
@@ -120,7 +127,7 @@ fn parse_index(image: &Image, bytes: &[u8]) -> Result<Index, WriteError> {
     let Proof::Index { url, .. } = &image.proof else {
         return Err(WriteError::Internal("an index came from nowhere".into()));
     };
-    Index::parse(bytes).map_err(|error| WriteError::BadIndex { url: url.clone(), source: error })
+    Index::parse(bytes).map_err(|error| WriteError::BadIndex { url: source::shown_text(url), source: error })
 }
 
 /// A receipt that was copied here with a clone of another disk says nothing about this one; it still makes the disk "not

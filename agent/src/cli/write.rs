@@ -156,7 +156,7 @@ pub(super) fn run(arguments: &Arguments, runtime: &tokio::runtime::Handle) -> u8
 
 fn write(arguments: &Arguments, runtime: &tokio::runtime::Handle, cancel: &CancelFlag) -> Result<(), Stop> {
     let image = arguments.image.image()?;
-    let named = image.name().to_owned();
+    let named = image.shown_name();
     let disk = target::choose(&arguments.disk)?;
     let device = landfall_disk::device_path(&disk);
     // Opened before anything is destroyed: a report that cannot be written is found out now.

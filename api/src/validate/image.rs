@@ -149,7 +149,8 @@ impl Rules<'_> {
             match (ImageUrl::parse(proxy), host) {
                 (Ok(ImageUrl::Http), Some(host)) if !host.contains(['/', '?', '#']) => {}
                 (Err(error), Some(_)) => self.say(join(path, "proxy"), error.message, error.hint),
-                _ => self.say(join(path, "proxy"), format!("\"{proxy}\" is not a proxy"), "write http://host:port"),
+                // Not repeated: it may hold a password.
+                _ => self.say(join(path, "proxy"), "this is not a proxy".to_owned(), "write http://host:port"),
             }
         }
     }

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::{
-    device_io,
+    Check, device_io,
     readback::Record,
     writers::{Manner, Tally, Writers, is_zero},
 };
@@ -15,14 +15,16 @@ use crate::{
     gpt::{Captured, Fate, Layout, Piece},
 };
 
-/// Zero runs are joined up to this length, so that a device is not held up by one command for long.
-const LONGEST_RUN: u64 = 256 << 20;
+/// Zero runs are joined up to this length and longer ones are cut to it, so that neither the device nor whoever wants to
+/// cancel is held up for long.
+const LONGEST_RUN: u64 = 64 << 20;
 
 pub(super) struct Body<'scope, 'a> {
     layout: &'a Layout,
     manner: &'scope Manner<'scope>,
     writers: Writers<'scope>,
     blocks: &'a Pool,
+    may_act: Check<'a>,
     /// Zeroes not yet made.
     zeroes: Range<u64>,
     captured: Captured,
@@ -36,8 +38,18 @@ impl<'scope, 'a> Body<'scope, 'a> {
         manner: &'scope Manner<'scope>,
         writers: Writers<'scope>,
         blocks: &'a Pool,
+        may_act: Check<'a>,
     ) -> Self {
-        Self { layout, manner, writers, blocks, zeroes: 0..0, captured: Captured::default(), tally: Tally::default() }
+        Self {
+            layout,
+            manner,
+            writers,
+            blocks,
+            may_act,
+            zeroes: 0..0,
+            captured: Captured::default(),
+            tally: Tally::default(),
+        }
     }
 
     /// A block of the image.
@@ -131,9 +143,16 @@ impl<'scope, 'a> Body<'scope, 'a> {
         if range.is_empty() {
             return Ok(());
         }
-        let written = self.manner.zeroes.make(range.clone())?;
-        self.tally.written += written;
-        self.manner.meter.raw(range.end - range.start, written);
+        let mut start = range.start;
+        while start < range.end {
+            // A device that makes no zeroes may take long over each of these.
+            (self.may_act)()?;
+            let part = start..range.end.min(start + LONGEST_RUN);
+            let written = self.manner.zeroes.make(part.clone())?;
+            self.tally.written += written;
+            self.manner.meter.raw(part.end - part.start, written);
+            start = part.end;
+        }
         if self.manner.remember {
             self.tally.records.push(Record::Zeroes(range));
         }

@@ -70,9 +70,8 @@ pub fn place_backup(device: &dyn BlockDevice, name: &str, verified: Verified) ->
     if verified.layout.receipt_room.is_err() {
         // Here the intent gives way to what the image has in its place, before any table leads to it.
         let place = receipt::PLACE;
-        if !verified.captured.0.iter().any(|piece| place.contains(&piece.offset)) {
-            exact::zero(device, place).map_err(device_io(name, "clear the receipt on"))?;
-        }
+        // All of it, since the image may end within: what is left of a receipt would speak for a system that is gone.
+        exact::zero(device, place).map_err(device_io(name, "clear the receipt on"))?;
         put(device, name, "the image's last bytes", &verified.captured.0)?;
         device.flush().map_err(device_io(name, "flush"))?;
     }
@@ -124,6 +123,23 @@ fn there(device: &dyn BlockDevice, order: &Order<'_>, pieces: &[Piece]) -> Resul
     Ok(())
 }
 
+/// LBA 0 and the receipt are there, where everything is to be read back.
+fn last_read_back(
+    device: &dyn BlockDevice,
+    order: &Order<'_>,
+    layout: &Layout,
+    done: Option<&DiskReceipt>,
+) -> Result<(), WriteError> {
+    there(device, order, &[Piece { offset: 0, bytes: layout.lba0.clone() }])?;
+    let Some(done) = done.filter(|_| order.read_back) else { return Ok(()) };
+    let found = receipt::read_mark(device).map_err(device_io(order.device, "read back the receipt of"))?;
+    if found.as_ref() == Some(done) {
+        return Ok(());
+    }
+    let (offset, length) = (receipt::PLACE.start, receipt::PLACE.end - receipt::PLACE.start);
+    Err(WriteError::ReadBack { device: order.device.into(), offset, length })
+}
+
 /// The three steps in a row; the receipt now on the disk, or why there is none.
 pub(super) fn commit(
     device: &dyn BlockDevice,
@@ -145,14 +161,10 @@ pub(super) fn commit(
     there(device, order, &table.0.layout.table)?;
     (order.may_act)()?;
     let Committed { layout } = place_lba0(device, order.device, table)?;
-    // Nothing can be taken back now, but a disk that lost this one is not called installed.
-    there(device, order, &[Piece { offset: 0, bytes: layout.lba0.clone() }])?;
-    if room && order.read_back {
-        let found = receipt::read_mark(device).map_err(device_io(order.device, "read back the receipt of"))?;
-        if found.as_ref() != Some(&done) {
-            let (offset, length) = (receipt::PLACE.start, receipt::PLACE.end - receipt::PLACE.start);
-            return Err(WriteError::ReadBack { device: order.device.into(), offset, length });
-        }
+    if let Err(error) = last_read_back(device, order, &layout, room.then_some(&done)) {
+        // Else the next try would find it installed. Whether the device takes this back is its own affair.
+        let _ = exact::zero(device, 0..u64::from(layout.sector)).and_then(|()| device.flush());
+        return Err(error);
     }
     observer.log(LogLevel::Info, &format!("{} is committed", order.device));
     if let Err(error) = device.reread_table() {

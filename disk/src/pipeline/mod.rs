@@ -157,7 +157,7 @@ pub fn install(
         };
         let job = Job { device, order, observer, meter: &meter, image: &image };
         let layout = job.destroy(head.data(), raw)?;
-        let mut body = Body::new(&layout, &manner, Writers::start(scope, &manner, &blocks)?, &blocks);
+        let mut body = Body::new(&layout, &manner, Writers::start(scope, &manner, &blocks)?, &blocks, order.may_act);
         meter.stage("write");
         body.write(0, head)?;
         job.drain(&mut body, &stages.pieces)?;
@@ -185,13 +185,18 @@ fn install_indexed(
     let indexed = Indexed { index, context: Context { image: &image, stop: &stop, meter: &meter } };
     meter.stage("fetch");
     let head = watched(order.may_act, &stop, || indexed.head(source))?;
+    let mut said = [order.format, source.claimed_format()].into_iter().flatten();
+    if let Some(other) = said.find(|said| *said != Format::Zstd) {
+        let reason = format!("it is said to be {other} and its index is of a zstd file");
+        return Err(WriteError::BadFormat { subject: image, reason });
+    }
     let job = Job { device, order, observer, meter: &meter, image: &image };
     let layout = job.destroy(head.data(), Some(index.raw_bytes))?;
     let wanted = indexed.wanted(device, &layout, order.compare, order.may_act)?;
     meter.expect(&wanted.iter().map(|i| &index.chunks[*i]).collect::<Vec<_>>(), index.raw_bytes);
     let (captured, tally, evidence) = thread::scope(|scope| {
         let _stop = StopOnDrop(&stop);
-        let mut body = Body::new(&layout, &manner, Writers::start(scope, &manner, &blocks)?, &blocks);
+        let mut body = Body::new(&layout, &manner, Writers::start(scope, &manner, &blocks)?, &blocks, order.may_act);
         meter.stage("write");
         let running = indexed.start(scope, source, &wanted, &blocks)?;
         body.write(0, head)?;

@@ -78,8 +78,8 @@ impl ImageArguments {
         let urls =
             std::iter::once(&self.url).chain(&self.mirrors).map(|text| url(text)).collect::<Result<Vec<_>, _>>()?;
         let proof = self.proof(&urls)?;
-        if let Some(proxy) = self.proxy.as_deref().filter(|proxy| !proxy.starts_with("http://")) {
-            return Err(Stop::Use(format!("--proxy {proxy} is not a proxy; write http://host:port")));
+        if self.proxy.as_deref().is_some_and(|proxy| !proxy.starts_with("http://")) {
+            return Err(Stop::Use("--proxy is given something that is not a proxy; write http://host:port".into()));
         }
         let ca_certificates = self.certificates.iter().map(|path| certificate(path)).collect::<Result<_, _>>()?;
         let access = Access { ca_certificates, proxy: self.proxy.clone(), authorization: self.authorization()? };

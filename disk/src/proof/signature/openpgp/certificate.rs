@@ -76,11 +76,13 @@ impl Certificate {
     fn hear(&mut self, about: &About, body: &[u8]) {
         // Second octet: the type. A revocation counts even if it cannot be checked; whoever gives the key may take it out.
         match (about, body.get(1)) {
-            (About::Nothing, _) | (_, None) => return,
+            (_, None) => return,
+            // Whatever stands before it: a revocation appended to a key file follows its last subkey.
             (_, Some(&KEY_REVOCATION)) => {
                 self.revoked = true;
                 return;
             }
+            (About::Nothing, _) => return,
             (About::Subkey, Some(&SUBKEY_REVOCATION)) => {
                 if let Some(subkey) = self.subkeys.last_mut() {
                     subkey.revoked = true;

@@ -7,8 +7,6 @@ use super::packet::Reader;
 /// OIDs of curves, RFC 9580 section 9.2.
 const ED25519_LEGACY: [u8; 9] = [0x2b, 0x06, 0x01, 0x04, 0x01, 0xda, 0x47, 0x0f, 0x01];
 const P256: [u8; 8] = [0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
-/// The largest RSA modulus, octets: twice what GnuPG makes. Bounds the time a signature takes, as does the exponent's size.
-const RSA_MAX: usize = 1024;
 
 /// A key that can verify.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,9 +73,6 @@ fn material(algorithm: u8, reader: &mut Reader<'_>) -> Result<Material, String> 
                 exponent.filter(|e| *e >= 3 && e % 2 == 1).ok_or("has an RSA key with a strange exponent")?;
             if modulus.len() < 256 {
                 return Err("has an RSA key of less than 2048 bits".into());
-            }
-            if modulus.len() > RSA_MAX || exponent > u32::MAX.into() {
-                return Err("has an RSA key of more than 8192 bits or with a huge exponent".into());
             }
             if modulus.last().is_none_or(|last| last % 2 == 0) {
                 return Err(cut.into());

@@ -73,10 +73,14 @@ impl Detached {
             return Err("the signature has expired".into());
         }
         let maker = statement.issuer.ok_or("it does not say which key made it")?;
-        let known = certificates.iter().find_map(|certificate| Some((certificate, certificate.find(maker)?)));
-        let (certificate, key) =
-            known.ok_or_else(|| format!("it was made with key {maker:016X} and not with the one given"))?;
-        certificate.may_sign(key, &statement, now)?;
+        // A file may hold several states of one key: what any of them says against its use counts.
+        let mut known = None;
+        for certificate in certificates {
+            let Some(key) = certificate.find(maker) else { continue };
+            certificate.may_sign(key, &statement, now)?;
+            known = Some(key);
+        }
+        let key = known.ok_or_else(|| format!("it was made with key {maker:016X} and not with the one given"))?;
         Ok(Self { key: key.clone(), statement })
     }
 
@@ -126,20 +130,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    #[test]
-    fn rsa_keys_that_would_take_minutes_are_refused() {
-        let key = |octets: u16, exponent: &[u8]| {
-            let number = |octets: &[u8]| [&(8 * octets.len() as u16).to_be_bytes(), octets].concat();
-            let body = [vec![4, 0, 0, 0, 0, 1], number(&vec![0xff; octets.into()]), number(exponent)].concat();
-            Key::read(&body).err()
-        };
-        assert_eq!(key(256, &[0x81, 0, 1]), None);
-        assert_eq!(key(1024, &[0xff; 4]), None);
-        for (octets, exponent) in [(1025, &[3][..]), (256, &[0x81, 0, 0, 0, 1])] {
-            assert!(key(octets, exponent).unwrap().contains("8192"));
-        }
-    }
 
     proptest! {
         #[test]
