@@ -274,6 +274,21 @@ fn the_body_is_on_stable_storage_before_anything_leads_to_it() {
 }
 
 #[test]
+fn no_receipt_of_an_older_run_is_left_under_an_image_without_room_for_one() {
+    let device = Recorder::new(vec![0; DISK as usize], 512);
+    let first = images(512).remove(0).1;
+    run(&device, &first, &first, &[]).unwrap();
+    assert!(read_mark(&*device.bytes.lock().unwrap()).unwrap().is_some());
+    // It has no table, and it ends between the two slots.
+    let mut second = common::noise(MIB - 2048, 8);
+    second[446..512].fill(0);
+    second[510..512].copy_from_slice(&[0x55, 0xaa]);
+    let installed = run(&device, &second, &second, &[]).unwrap();
+    assert!(installed.receipt.is_none());
+    assert_eq!(read_mark(&*device.bytes.lock().unwrap()).unwrap(), None);
+}
+
+#[test]
 fn another_disk_under_the_same_name_is_not_touched() {
     let image = images(512).remove(0).1;
     let device = Recorder::new(vec![0; DISK as usize], 512);

@@ -169,6 +169,10 @@ fn keys_that_have_expired_or_were_revoked_or_are_not_for_signing_do_not_count() 
     assert_eq!(judge(&gpg.public(&key), &signature, &data), Ok(()));
     let certificate = gpg.0.path().join(format!("openpgp-revocs.d/{key}.rev"));
     let text = std::fs::read_to_string(&certificate).unwrap().replace(":-----BEGIN", "-----BEGIN");
+    // Appended to the key as it is published, behind a subkey of a kind that cannot sign.
+    gpg.run(&["--quick-add-key", &key, "cv25519", "encr", "never"]);
+    let appended = format!("{}\n{text}", gpg.public(&key));
+    assert!(judge(&appended, &signature, &data).unwrap_err().contains("revoked"));
     std::fs::write(&certificate, text).unwrap();
     gpg.run(&["--import", &certificate.display().to_string()]);
     assert!(judge(&gpg.public(&key), &signature, &data).unwrap_err().contains("revoked"));
