@@ -136,7 +136,8 @@ pub enum LogLevel {
     Warn,
 }
 
-/// Who wants to know how it goes. Called from the calling thread and from the fetch thread; must answer at once.
+/// Who wants to know how it goes. Called from the calling thread and from those that fetch, write and read back; must answer
+/// at once. Reports of two threads may come in either order.
 pub trait Observer: Send + Sync {
     /// At most every 250 ms, and at each change of stage.
     fn progress(&self, progress: &Progress);

@@ -30,7 +30,7 @@ use self::{
     source::Source,
     workers::{Failure, Next},
 };
-use crate::output::{self, AtomicFile, OutputError};
+use crate::output::{AtomicFile, OutputError};
 
 /// zstd's level if none is asked for. Of a Debian image of 1411 MiB in chunks of 1 MiB, level 3 makes 209 MiB, 9 makes 194 for
 /// 2.8 times the CPU time, and 12 makes 193 for 4.5 times.
@@ -173,8 +173,12 @@ pub fn pack(recipe: &Recipe<'_>) -> Result<Packed, PackError> {
     check_size(recipe.input, packer.raw_at)?;
     let index = packer.finish()?;
     let text = index.to_json()?;
+    // Both are written before either gets its name: an image beside another's index would install nowhere.
+    let mut beside = AtomicFile::create(&index_file)?;
+    let failed = |source| OutputError { path: index_file.clone(), source };
+    beside.file().and_then(|file| file.write_all(text.as_bytes())).map_err(failed)?;
     out.commit()?;
-    output::write_file(&index_file, text.as_bytes())?;
+    beside.commit()?;
     report(recipe.output, index_file, &text, &index)
 }
 

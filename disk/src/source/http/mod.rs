@@ -238,7 +238,8 @@ impl<'a> HttpSource<'a> {
     /// What the end of an answer means.
     fn ended(&mut self, body_end: Option<u64>, skipping: bool) {
         self.body = None;
-        let whole = self.total.is_none() && (body_end.is_none() || self.end == u64::MAX);
+        // A part that says where it ends is whole only there.
+        let whole = self.total.is_none() && body_end.is_none_or(|end| end == self.position && self.end == u64::MAX);
         if skipping {
             self.broke = Some("the answer ended before what was known".into());
         } else if whole {
