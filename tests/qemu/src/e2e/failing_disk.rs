@@ -131,8 +131,10 @@ async fn failed(
     for words in said.iter().chain(&["Failed", "DeviceIo"]) {
         ensure!(shown.contains(words), "landfall describe does not say \"{words}\":\n{shown}");
     }
+    // The sector stands in the sentence or in its cause.
+    let reason = problem.to_string();
     for words in said {
-        ensure!(problem.message.contains(words), "the reason does not say \"{words}\": {problem}");
+        ensure!(reason.contains(words), "the reason does not say \"{words}\": {problem}");
     }
     let disk = machine.disk(disk);
     ensure!(!disk.has_boot_signature()?, "a disk that failed carries a boot signature");
