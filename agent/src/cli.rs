@@ -108,18 +108,20 @@ pub(crate) fn main() -> anyhow::Result<u8> {
 }
 
 fn finish(end: End, reboot: bool) -> anyhow::Result<u8> {
+    let command = if end == End::PowerOff { "poweroff" } else { "reboot" };
     let why = match end {
         End::Reboot => "the run is done and wants this machine restarted",
+        End::PowerOff => "the run is done and wants this machine turned off",
         End::BootDisk => "there is nothing to do, and the coordinator wants this machine to boot its own disk",
     };
     if !reboot {
-        tracing::info!("{why}; not restarting without --reboot");
+        tracing::info!("{why}; not done without --reboot");
         return Ok(0);
     }
     tracing::info!("{why}");
     // An orderly restart is the running system's own to make; init knows what must be stopped first.
-    let status = std::process::Command::new("reboot").status().context("cannot run reboot")?;
-    anyhow::ensure!(status.success(), "reboot: {status}");
+    let status = std::process::Command::new(command).status().with_context(|| format!("cannot run {command}"))?;
+    anyhow::ensure!(status.success(), "{command}: {status}");
     Ok(0)
 }
 

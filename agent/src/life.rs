@@ -7,7 +7,7 @@ mod uplink;
 
 use std::{sync::Arc, time::Duration};
 
-use landfall_api::{DiskId, DiskReceipt, MacAddr, MachineFacts, Problem};
+use landfall_api::{DiskId, DiskReceipt, ErrorCode, MacAddr, MachineFacts, Problem};
 use landfall_session::{
     AgentKey, Backoff, EnrollError, Enrolled, Host, Identity, Proof, Secret, Session, SessionConfig, Target, Vitals,
 };
@@ -40,11 +40,13 @@ pub(crate) struct Life {
     pub(crate) tail: Tail,
 }
 
-/// Why the machine should restart now.
+/// Why the machine should go down now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     /// A run's last action.
     Reboot,
+    /// A run's last action: the machine is to be turned off.
+    PowerOff,
     /// There is nothing to do, and the own disk is to be booted.
     BootDisk,
 }
@@ -66,8 +68,9 @@ impl Life {
         loop {
             let (target, uplink) = self.reach().await;
             // Looked at for each try: a disk or a port may have appeared since.
-            let identity = facts::identity(&gather().await);
-            let enrolled = match self.enroll(&target, &identity, &key).await {
+            let seen = gather().await;
+            let identity = facts::identity(&seen);
+            let enrolled = match self.enroll_or_wait(&target, &identity, &key, &seen).await {
                 Ok(enrolled) => enrolled,
                 Err(e) => {
                     self.leave(uplink).await;
@@ -101,7 +104,7 @@ impl Life {
             };
             let (session, instructions) = Session::start(config, Arc::new(ThisMachine));
             let keeper = self.keep_uplink(uplink, &target, session.connection());
-            let renew = || self.enroll(&target, &identity, &key);
+            let renew = || self.enroll(&target, &identity, &key, &seen);
             let ending = tokio::select! {
                 ending = serve::serve(&session, instructions, &self.tail, &renew) => ending,
                 never = keeper => match never {},
@@ -125,16 +128,42 @@ impl Life {
         }
     }
 
-    async fn enroll(&self, target: &Target, identity: &Identity, key: &AgentKey) -> Result<Enrolled, EnrollError> {
+    /// Asks over the same port for as long as all that is missing is somebody's approval.
+    async fn enroll_or_wait(
+        &self,
+        target: &Target,
+        identity: &Identity,
+        key: &AgentKey,
+        seen: &MachineFacts,
+    ) -> Result<Enrolled, EnrollError> {
+        loop {
+            match self.enroll(target, identity, key, seen).await {
+                Err(EnrollError { problem, retry_after: Some(after), .. }) if problem.code == ErrorCode::Unapproved => {
+                    tracing::info!("waiting: {}; asking again in {} s", problem.message, after.as_secs().max(1));
+                    tokio::time::sleep(after).await;
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    async fn enroll(
+        &self,
+        target: &Target,
+        identity: &Identity,
+        key: &AgentKey,
+        seen: &MachineFacts,
+    ) -> Result<Enrolled, EnrollError> {
         let proof = match &self.token {
             Some(token) => Proof::BootToken(token.clone()),
             None => {
-                tracing::info!("no boot token: approve the key {} at the coordinator", key.fingerprint());
+                tracing::info!("no boot token: a person has to approve this machine's key, whose fingerprint is");
+                tracing::info!("    {}", key.readable_fingerprint());
                 Proof::Approval { fingerprint: key.fingerprint() }
             }
         };
         let software = env!("CARGO_PKG_VERSION");
-        landfall_session::enroll(target, software, identity, &facts::boot_id(), &proof, key).await
+        landfall_session::enroll_with_facts(target, software, identity, &facts::boot_id(), &proof, key, seen).await
     }
 }
 

@@ -40,13 +40,21 @@ pub(crate) struct Tail(Arc<Mutex<State>>);
 #[derive(Default)]
 struct State {
     lines: VecDeque<String>,
-    follower: Option<(SessionHandle, ActionRef)>,
+    /// Actions under way, the newest last. One a branch, so a handful at most.
+    followers: Vec<(SessionHandle, ActionRef)>,
 }
 
 impl Tail {
-    /// Hands new lines to a session's telemetry under this action, or to nobody.
-    pub(crate) fn follow(&self, follower: Option<(SessionHandle, ActionRef)>) {
-        self.lock().follower = follower;
+    /// Hands new lines to a session's telemetry under this action, until another takes its place or it is over.
+    pub(crate) fn follow(&self, session: SessionHandle, action: ActionRef) {
+        let mut state = self.lock();
+        state.followers.retain(|(_, known)| known.action_index != action.action_index);
+        state.followers.push((session, action));
+    }
+
+    /// This action is over: no line is its any more.
+    pub(crate) fn unfollow(&self, action: ActionRef) {
+        self.lock().followers.retain(|(_, known)| *known != action);
     }
 
     /// The newest lines, oldest first.
@@ -58,13 +66,14 @@ impl Tail {
     /// Says a line past the log: the panic hook's way, which must not meet a lock the panicking thread holds.
     pub(crate) fn last_words(&self, line: &str) {
         if let Ok(state) = self.0.try_lock()
-            && let Some((session, action)) = &state.follower
+            && let Some((session, action)) = state.followers.last()
         {
             session.log(*action, LogLevel::Error, line);
         }
     }
 
-    fn push(&self, level: LogLevel, mut line: String) {
+    /// `of`: the action that says so itself, where several are under way at once.
+    fn push(&self, level: LogLevel, mut line: String, of: Option<u64>) {
         if line.len() > LONGEST {
             let cut = (0..=LONGEST).rev().find(|at| line.is_char_boundary(*at)).unwrap_or(0);
             line.truncate(cut);
@@ -75,7 +84,8 @@ impl Tail {
                 state.lines.pop_front();
             }
             state.lines.push_back(format!("{} {line}", level.as_str()));
-            state.follower.clone()
+            let named = |(_, action): &&(SessionHandle, ActionRef)| of == Some(u64::from(action.action_index));
+            state.followers.iter().find(named).or(state.followers.last()).cloned()
         };
         if let Some((session, action)) = follower {
             HANDING_OVER.set(true);
@@ -102,22 +112,36 @@ impl<S: Subscriber> Layer<S> for Tail {
         }
         let mut line = Line::default();
         event.record(&mut line);
-        self.push(level, line.0);
+        self.push(level, line.text, line.action);
     }
 }
 
+/// The field by which a line says which action it belongs to; it is not shown.
+const ACTION_FIELD: &str = "action_index";
+
 /// The message first, then every field as `name=value`.
 #[derive(Default)]
-struct Line(String);
+struct Line {
+    text: String,
+    action: Option<u64>,
+}
 
 impl Visit for Line {
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        if field.name() == ACTION_FIELD {
+            self.action = Some(value);
+        } else {
+            self.record_debug(field, &value);
+        }
+    }
+
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         let written = match field.name() {
             "message" => {
-                let fields = std::mem::take(&mut self.0);
-                write!(self.0, "{value:?}{fields}")
+                let fields = std::mem::take(&mut self.text);
+                write!(self.text, "{value:?}{fields}")
             }
-            name => write!(self.0, " {name}={value:?}"),
+            name => write!(self.text, " {name}={value:?}"),
         };
         // Writing to a String does not fail.
         written.unwrap_or_default();
@@ -148,7 +172,7 @@ mod tests {
     fn the_memory_is_bounded_in_lines_and_in_length() {
         let tail = Tail::default();
         for i in 0..CAPACITY * 2 {
-            tail.push(LogLevel::Info, format!("{i} {}", "ä".repeat(LONGEST)));
+            tail.push(LogLevel::Info, format!("{i} {}", "ä".repeat(LONGEST)), None);
         }
         let lines = tail.last(usize::MAX);
         assert_eq!(lines.len(), CAPACITY);
@@ -161,7 +185,7 @@ mod tests {
     fn a_line_is_its_message_and_then_its_fields() {
         let tail = Tail::default();
         let subscriber = tracing_subscriber::registry().with(tail.clone());
-        tracing::subscriber::with_default(subscriber, || tracing::warn!(port = 7, "no answer"));
+        tracing::subscriber::with_default(subscriber, || tracing::warn!(port = 7, action_index = 1u32, "no answer"));
         assert_eq!(tail.last(1), ["warn no answer port=7"]);
     }
 }

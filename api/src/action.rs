@@ -16,12 +16,16 @@ use crate::{DiskSelector, DurationSpec, ImageSpec, Verify};
 pub struct Action {
     /// Unique within its list; a DNS label.
     pub name: String,
-    /// How long one attempt may take. Default: 1 h for `writeImage`, 5 min for the others.
+    /// How long one attempt may take. Default: 1 h for `writeImage`, 24 h for `hold`, 5 min for the others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<DurationSpec>,
     /// Retry policy. Default: 3 attempts for `writeImage` (a download may break), 1 for the others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry: Option<RetrySpec>,
+    /// Consecutive actions that name a branch form one stage: its branches run at once, the actions of one branch in
+    /// order, and what follows begins when all have ended. A DNS label.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub branch: Option<String>,
     /// What it does.
     #[serde(flatten)]
     pub spec: ActionSpec,
@@ -29,14 +33,23 @@ pub struct Action {
 
 impl ActionSpec {
     /// The keys under which actions are written.
-    pub const KEYS: [&'static str; 3] = ["writeImage", "cloudInit", "reboot"];
+    pub const KEYS: [&'static str; 6] = ["writeImage", "cloudInit", "hold", "reboot", "powerOff", "clearDisks"];
+    /// Those after which the machine is down, so that nothing may follow them.
+    pub const LAST_STEPS: [&'static str; 2] = ["reboot", "powerOff"];
     /// The key this one is written under.
     pub const fn key(&self) -> &'static str {
         match self {
             Self::WriteImage(_) => "writeImage",
             Self::CloudInit(_) => "cloudInit",
+            Self::Hold(_) => "hold",
             Self::Reboot(_) => "reboot",
+            Self::PowerOff(_) => "powerOff",
+            Self::ClearDisks(_) => "clearDisks",
         }
+    }
+    /// Whether the machine is down after it, so that nothing may follow.
+    pub fn is_last_step(&self) -> bool {
+        Self::LAST_STEPS.contains(&self.key())
     }
 }
 
@@ -49,8 +62,14 @@ pub enum ActionSpec {
     WriteImage(WriteImageSpec),
     /// Puts a NoCloud seed on the installed disk.
     CloudInit(CloudInitSpec),
+    /// Stops here until a person says `landfall resume`.
+    Hold(HoldSpec),
     /// Restarts into the installed system. The last action.
     Reboot(RebootSpec),
+    /// Turns the machine off. The last action.
+    PowerOff(PowerOffSpec),
+    /// Clears what makes disks bootable and known: tables, signatures, receipts.
+    ClearDisks(ClearDisksSpec),
 }
 
 /// How often an action is tried.
@@ -144,3 +163,26 @@ pub struct UserSpec {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RebootSpec {}
+
+/// Stops the run at this point until a person says `landfall resume`. Its timeout is how long it waits; then it fails.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct HoldSpec {
+    /// What the person is to do or to decide, in one sentence.
+    pub message: String,
+}
+
+/// Turns the machine off.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PowerOffSpec {}
+
+/// Clears what makes disks bootable and known: boot sectors, partition tables, signatures and, last of all, receipts. Data
+/// between them stays and is not overwritten: this is no erasure.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ClearDisksSpec {
+    /// Which disks; exactly one must match each. Default: every disk that carries a receipt of this machine.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disks: Vec<DiskSelector>,
+}

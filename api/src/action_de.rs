@@ -5,9 +5,13 @@ use std::{borrow::Cow, fmt};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 
-use crate::{Action, ActionSpec, CloudInitSpec, DurationSpec, RebootSpec, RetrySpec, WriteImageSpec};
+use crate::{
+    Action, ActionSpec, ClearDisksSpec, CloudInitSpec, DurationSpec, HoldSpec, PowerOffSpec, RebootSpec, RetrySpec,
+    WriteImageSpec,
+};
 
-const FIELDS: [&str; 6] = ["name", "timeout", "retry", "writeImage", "cloudInit", "reboot"];
+const FIELDS: [&str; 10] =
+    ["name", "timeout", "retry", "branch", "writeImage", "cloudInit", "hold", "reboot", "powerOff", "clearDisks"];
 
 impl<'de> Deserialize<'de> for Action {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -21,11 +25,11 @@ impl<'de> Visitor<'de> for ActionVisitor {
     type Value = Action;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an action: name, and one of writeImage, cloudInit, reboot")
+        write!(f, "an action: name, and one of {}", ActionSpec::KEYS.join(", "))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Action, A::Error> {
-        let (mut name, mut timeout, mut retry) = (None, None, None);
+        let (mut name, mut timeout, mut retry, mut branch) = (None, None, None, None);
         let mut spec: Option<ActionSpec> = None;
         while let Some(key) = map.next_key::<String>()? {
             if ActionSpec::KEYS.contains(&key.as_str())
@@ -40,9 +44,13 @@ impl<'de> Visitor<'de> for ActionVisitor {
                 "name" => once(&mut name, "name", map.next_value::<String>()?)?,
                 "timeout" => once(&mut timeout, "timeout", map.next_value::<Option<DurationSpec>>()?)?,
                 "retry" => once(&mut retry, "retry", map.next_value::<Option<RetrySpec>>()?)?,
+                "branch" => once(&mut branch, "branch", map.next_value::<Option<String>>()?)?,
                 "writeImage" => spec = Some(ActionSpec::WriteImage(map.next_value::<WriteImageSpec>()?)),
                 "cloudInit" => spec = Some(ActionSpec::CloudInit(map.next_value::<CloudInitSpec>()?)),
+                "hold" => spec = Some(ActionSpec::Hold(map.next_value::<HoldSpec>()?)),
                 "reboot" => spec = Some(ActionSpec::Reboot(map.next_value::<RebootSpec>()?)),
+                "powerOff" => spec = Some(ActionSpec::PowerOff(map.next_value::<PowerOffSpec>()?)),
+                "clearDisks" => spec = Some(ActionSpec::ClearDisks(map.next_value::<ClearDisksSpec>()?)),
                 other => {
                     let error = A::Error::unknown_field(other, &FIELDS);
                     // The value is passed over so that the path of the error ends at the field.
@@ -51,11 +59,15 @@ impl<'de> Visitor<'de> for ActionVisitor {
                 }
             }
         }
-        let nothing = || A::Error::custom("this action says nothing to do: add one of writeImage, cloudInit, reboot");
+        let nothing = || {
+            let keys = ActionSpec::KEYS.join(", ");
+            A::Error::custom(format_args!("this action says nothing to do: add one of {keys}"))
+        };
         Ok(Action {
             name: name.ok_or_else(|| A::Error::missing_field("name"))?,
             timeout: timeout.flatten(),
             retry: retry.flatten(),
+            branch: branch.flatten(),
             spec: spec.ok_or_else(nothing)?,
         })
     }
@@ -84,15 +96,20 @@ impl JsonSchema for Action {
             "properties": {
                 "name": { "type": "string", "description": "Unique within its list; a DNS label." },
                 "timeout": described(generator.subschema_for::<DurationSpec>(),
-                    "How long one attempt may take. Default: 1h for writeImage, 5m for the others."),
+                    "How long one attempt may take. Default: 1h for writeImage, 24h for hold, 5m for the others."),
                 "retry": described(generator.subschema_for::<RetrySpec>(),
                     "Retry policy. Default: 3 attempts for writeImage, 1 for the others."),
+                "branch": { "type": ["string", "null"], "description": "Consecutive actions that name a branch form one stage: its branches run at once, the actions of one branch in order." },
                 "writeImage": described(generator.subschema_for::<WriteImageSpec>(), "Writes a disk image."),
                 "cloudInit": described(generator.subschema_for::<CloudInitSpec>(), "Puts a NoCloud seed on the installed disk."),
+                "hold": described(generator.subschema_for::<HoldSpec>(), "Stops here until a person says landfall resume."),
                 "reboot": described(generator.subschema_for::<RebootSpec>(), "Restarts into the installed system. The last action."),
+                "powerOff": described(generator.subschema_for::<PowerOffSpec>(), "Turns the machine off. The last action."),
+                "clearDisks": described(generator.subschema_for::<ClearDisksSpec>(),
+                    "Clears boot sectors, partition tables, signatures and receipts of disks."),
             },
             "required": ["name"],
-            "oneOf": [{ "required": ["writeImage"] }, { "required": ["cloudInit"] }, { "required": ["reboot"] }],
+            "oneOf": ActionSpec::KEYS.map(|key| serde_json::json!({ "required": [key] })),
             "additionalProperties": false,
         })
     }

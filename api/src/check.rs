@@ -53,6 +53,8 @@ pub(crate) fn document(value: Value) -> Result<Document, Vec<Issue>> {
         Kind::Machine => serde_path_to_error::deserialize(&value).map(|d| Document::Machine(Box::new(d))),
         Kind::Template => serde_path_to_error::deserialize(&value).map(|d| Document::Template(Box::new(d))),
         Kind::Workflow => serde_path_to_error::deserialize(&value).map(|d| Document::Workflow(Box::new(d))),
+        Kind::Secret => serde_path_to_error::deserialize(&value).map(|d| Document::Secret(Box::new(d))),
+        Kind::EnrolmentRule => serde_path_to_error::deserialize(&value).map(|d| Document::EnrolmentRule(Box::new(d))),
     };
     typed.map_err(|error| {
         let mut issues = Vec::new();
@@ -66,8 +68,20 @@ pub(crate) fn document(value: Value) -> Result<Document, Vec<Issue>> {
                 hint,
             ));
         }
+        if kind == Kind::Secret {
+            issues.iter_mut().for_each(without_value);
+        }
         issues
     })
+}
+
+/// What is wrong with a secret's value is said without the value.
+fn without_value(issue: &mut Issue) {
+    if issue.path.starts_with("spec.data") {
+        issue.path = "spec.data".to_owned();
+        issue.message = "a secret's data is a mapping of keys to text".to_owned();
+        issue.hint = "put each value in quotes".to_owned();
+    }
 }
 
 /// `apiVersion` and `kind`, which decide how the rest is read.

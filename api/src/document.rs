@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::{Machine, Problem, Template, Workflow};
+use crate::{EnrolmentRule, Machine, Problem, Secret, Template, Workflow};
 
 /// The only `apiVersion` there is so far.
 pub const API_VERSION: &str = "landfall.dev/v1alpha1";
@@ -21,17 +21,23 @@ pub enum Kind {
     Template,
     /// One run of a template on one machine.
     Workflow,
+    /// Values that templates refer to.
+    Secret,
+    /// What becomes of machines nobody has described.
+    EnrolmentRule,
 }
 
 impl Kind {
     /// Every kind, in the order they depend on one another.
-    pub const ALL: [Self; 3] = [Self::Machine, Self::Template, Self::Workflow];
+    pub const ALL: [Self; 5] = [Self::Secret, Self::Machine, Self::Template, Self::EnrolmentRule, Self::Workflow];
     /// The plural used in routes and on the command line.
     pub const fn plural(self) -> &'static str {
         match self {
             Self::Machine => "machines",
             Self::Template => "templates",
             Self::Workflow => "workflows",
+            Self::Secret => "secrets",
+            Self::EnrolmentRule => "enrolmentrules",
         }
     }
     /// What it is, in one line.
@@ -40,14 +46,18 @@ impl Kind {
             Self::Machine => "One physical or virtual computer.",
             Self::Template => "A named, parameterised list of actions.",
             Self::Workflow => "One run of a template on one machine.",
+            Self::Secret => "Values that templates refer to, for the machines they belong to.",
+            Self::EnrolmentRule => "What becomes of machines nobody has described.",
         }
     }
-    /// The kind a person means: singular or plural, either case, or the short forms `m`, `t`, `w` and `wf`.
+    /// The kind a person means: singular or plural, either case, or the short forms `m`, `t`, `w`, `wf` and `rule`.
     pub fn from_word(word: &str) -> Option<Self> {
         match word.to_ascii_lowercase().as_str() {
             "m" | "machine" | "machines" => Some(Self::Machine),
             "t" | "template" | "templates" => Some(Self::Template),
             "w" | "wf" | "workflow" | "workflows" => Some(Self::Workflow),
+            "secret" | "secrets" => Some(Self::Secret),
+            "rule" | "rules" | "enrolmentrule" | "enrolmentrules" => Some(Self::EnrolmentRule),
             _ => None,
         }
     }
@@ -57,6 +67,8 @@ impl Kind {
             Self::Machine => "machine",
             Self::Template => "template",
             Self::Workflow => "workflow",
+            Self::Secret => "secret",
+            Self::EnrolmentRule => "enrolmentrule",
         }
     }
     /// The kind's name as written in documents.
@@ -65,6 +77,8 @@ impl Kind {
             Self::Machine => "Machine",
             Self::Template => "Template",
             Self::Workflow => "Workflow",
+            Self::Secret => "Secret",
+            Self::EnrolmentRule => "EnrolmentRule",
         }
     }
 }
@@ -96,6 +110,12 @@ pub struct Metadata {
     /// When the document was created. Given by the store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub creation_timestamp: Option<Timestamp>,
+    /// A delete was asked for; the document goes once `finalizers` is empty. Given by the store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deletion_timestamp: Option<Timestamp>,
+    /// Who has something to end before the document may go. Kept by the coordinator.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub finalizers: Vec<String>,
 }
 
 fn is_zero(n: &u64) -> bool {
@@ -128,6 +148,10 @@ pub enum Document {
     Template(Box<Template>),
     /// A workflow.
     Workflow(Box<Workflow>),
+    /// A secret.
+    Secret(Box<Secret>),
+    /// An enrolment rule.
+    EnrolmentRule(Box<EnrolmentRule>),
 }
 
 impl Document {
@@ -137,6 +161,8 @@ impl Document {
             Self::Machine(_) => Kind::Machine,
             Self::Template(_) => Kind::Template,
             Self::Workflow(_) => Kind::Workflow,
+            Self::Secret(_) => Kind::Secret,
+            Self::EnrolmentRule(_) => Kind::EnrolmentRule,
         }
     }
     /// The metadata.
@@ -145,6 +171,8 @@ impl Document {
             Self::Machine(d) => &d.metadata,
             Self::Template(d) => &d.metadata,
             Self::Workflow(d) => &d.metadata,
+            Self::Secret(d) => &d.metadata,
+            Self::EnrolmentRule(d) => &d.metadata,
         }
     }
     /// The metadata, to be filled in by a store.
@@ -153,6 +181,8 @@ impl Document {
             Self::Machine(d) => &mut d.metadata,
             Self::Template(d) => &mut d.metadata,
             Self::Workflow(d) => &mut d.metadata,
+            Self::Secret(d) => &mut d.metadata,
+            Self::EnrolmentRule(d) => &mut d.metadata,
         }
     }
     /// Reads a document from a parsed tree, by its `kind`; unknown fields are refused by path. Says nothing of what the
@@ -175,6 +205,8 @@ impl Serialize for Document {
             Self::Machine(d) => d.serialize(s),
             Self::Template(d) => d.serialize(s),
             Self::Workflow(d) => d.serialize(s),
+            Self::Secret(d) => d.serialize(s),
+            Self::EnrolmentRule(d) => d.serialize(s),
         }
     }
 }

@@ -91,6 +91,16 @@ codes! {
     NoPhoneHome,
     /// A watch asked for a revision that is no longer kept: list again, then watch from there.
     Expired,
+    /// No person has approved this machine yet.
+    Unapproved,
+    /// The machine is watched only; nothing may be done to it.
+    Unmanaged,
+    /// The machine is in maintenance: nothing new begins on it.
+    Maintenance,
+    /// A certificate or token was withdrawn.
+    Revoked,
+    /// The coordinator's database cannot be written at the moment.
+    StoreUnavailable,
     /// A queue or a limit is full.
     LimitReached,
     /// A fault in Landfall itself.

@@ -96,6 +96,32 @@ pub struct AccessSpec {
     /// `http://host:port` of a proxy. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<String>,
+    /// Who asks. Only where every URL of the image is `https://` or `oci://`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authorization: Option<AuthorizationSpec>,
+}
+
+/// Who asks an image's servers: `username` and `password`, or `token`. Password and token are secrets, written as
+/// `{{ secrets.NAME.KEY }}`; the servers get them from the agent, and nobody else does.
+#[derive(Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AuthorizationSpec {
+    /// The user's name (RFC 7617).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub username: Option<String>,
+    /// The user's password.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub password: Option<String>,
+    /// A bearer token (RFC 6750).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+}
+
+/// An assignment holds the values themselves.
+impl std::fmt::Debug for AuthorizationSpec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.token.is_some() { "Bearer(…)" } else { "Basic(…)" })
+    }
 }
 
 /// How an image is stored.

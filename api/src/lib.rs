@@ -4,19 +4,27 @@
 //! and what to do. Nothing here does I/O or reads a clock. Documents have the Kubernetes shape (`apiVersion`, `kind`,
 //! `metadata`, `spec`, `status`), group `landfall.dev/v1alpha1`.
 
+mod access;
 mod action;
 mod action_de;
 mod check;
 mod document;
+mod enrolment;
 mod error;
+mod fact_match;
 mod facts;
 mod image;
+mod labels;
 mod machine;
 mod nearest;
 mod openapi;
+mod rule;
 mod scalar;
 mod schema;
+mod secret;
 mod selector;
+mod smbios;
+mod stages;
 mod template;
 mod url;
 mod validate;
@@ -24,28 +32,43 @@ mod wire;
 mod workflow;
 mod yaml;
 
-pub use action::{Action, ActionSpec, CloudInitSpec, PhoneHomeSpec, RebootSpec, RetrySpec, UserSpec, WriteImageSpec};
+pub use access::{
+    ApproveRequest, AuditEntry, AuditOutcome, OperatorRevoked, Role, TokenInfo, TokenIssued, TokenList, TokenRequest,
+    UnknownRole,
+};
+pub use action::{
+    Action, ActionSpec, ClearDisksSpec, CloudInitSpec, HoldSpec, PhoneHomeSpec, PowerOffSpec, RebootSpec, RetrySpec,
+    UserSpec, WriteImageSpec,
+};
 pub use document::{API_VERSION, Condition, ConditionStatus, Document, Kind, Metadata, Object};
+pub use enrolment::{AppliedRule, ApprovedKey, CertificateStatus, EnrolmentStatus, ProofKind, WaitingKey};
 pub use error::{ErrorCode, Problem};
 pub use facts::{CpuFacts, DiskFacts, FirmwareFacts, FirmwareMode, MachineFacts, NicFacts, SmbiosFacts};
-pub use image::{AccessSpec, ImageFormat, ImageSpec, IndexSpec, SignatureSpec, SumsSpec, Verify};
+pub use image::{AccessSpec, AuthorizationSpec, ImageFormat, ImageSpec, IndexSpec, SignatureSpec, SumsSpec, Verify};
+pub use labels::{LabelSelector, LabelSelectorError};
 pub use machine::{
-    DiskId, DiskReceipt, IdentitySpec, Machine, MachinePhase, MachineSpec, MachineStatus, Receipt, ReceiptState,
-    SessionHolder,
+    DiskId, DiskReceipt, IdentitySpec, Machine, MachinePhase, MachineSpec, MachineStatus, Management, Receipt,
+    ReceiptState, SessionHolder,
 };
 pub use nearest::nearest;
 pub use openapi::openapi;
+pub use rule::{EnrolmentRule, EnrolmentRuleSpec, EnrolmentRuleStatus};
 pub use scalar::{Digest, DurationSpec, MacAddr, ScalarError};
 pub use schema::schema;
+pub use secret::{Secret, SecretSpec, SecretStatus, with_secret_names};
 pub use selector::{DiskSelector, SelectorError};
-pub use template::{Parameter, Template, TemplateSpec, TemplateStatus};
+pub use smbios::{smbios_text, smbios_uuid};
+pub use stages::{Stage, stages};
+pub use template::{Parameter, SuccessOn, Template, TemplateSpec, TemplateStatus};
 pub use url::{ImageUrl, UrlError};
-pub use validate::{is_dns_label, validate_actions};
+pub use validate::{is_dns_label, validate_actions, validate_rendered};
 pub use wire::{
-    API_PATH, ApplyOutcome, ApplyResponse, EventRecord, List, ListMetadata, LogRecord, ProvisionRequest, SERVER_NAME,
+    API_PATH, ApplyOutcome, ApplyResponse, DeprovisionRequest, DetachResponse, EventRecord, HistoryEntry,
+    HistoryOperation, List, ListMetadata, LogRecord, ManifestFile, ManifestReport, ProvisionRequest, SERVER_NAME,
     WatchLine, WatchType,
 };
 pub use workflow::{
-    ActionState, ActionStatus, Authority, Progress, Workflow, WorkflowPhase, WorkflowSpec, WorkflowStatus,
+    ActionState, ActionStatus, Authority, BUILT_IN_DEPROVISION, Pause, Progress, Purpose, RunRequest, RunRequestKind,
+    Workflow, WorkflowPhase, WorkflowSpec, WorkflowStatus,
 };
 pub use yaml::{MAX_FILE_BYTES, Origin, Sourced};

@@ -5,21 +5,47 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::{Condition, Digest, MacAddr, MachineFacts, Object};
+use crate::{Authority, Condition, Digest, EnrolmentStatus, MacAddr, MachineFacts, Object, ProofKind};
 
 /// A machine document.
 pub type Machine = Object<MachineSpec, MachineStatus>;
 
 /// Who the machine is.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct MachineSpec {
     /// How it is recognised.
     pub identity: IdentitySpec,
+    /// What it must show before it is given a certificate. Default `bootToken`.
+    #[serde(default, skip_serializing_if = "ProofKind::is_default")]
+    pub proof: ProofKind,
+    /// Whether Landfall installs it, or only watches it. Default: `managed`.
+    #[serde(default, skip_serializing_if = "Management::is_managed")]
+    pub management: Management,
+    /// Somebody works on it: no install starts and it boots its own disk. An install under way goes on. Default: false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub maintenance: bool,
+}
+
+/// Whose machine it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Management {
+    /// Landfall installs it when a person asks, or a rule does.
+    #[default]
+    Managed,
+    /// Watched and never touched: nothing is ever run on it, and it always boots its own disk.
+    External,
+}
+
+impl Management {
+    const fn is_managed(&self) -> bool {
+        matches!(self, Self::Managed)
+    }
 }
 
 /// How a machine is recognised. Every field that is given must agree with what the machine says.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct IdentitySpec {
     /// The ports it may netboot from; at least one. No two machines share one.
@@ -39,14 +65,18 @@ pub enum MachinePhase {
     Discovered,
     /// Described, nothing installed by us.
     Available,
-    /// A workflow is running.
+    /// An install is asked for or under way.
     Provisioning,
-    /// Installed, and the installed system phoned home.
+    /// Installed, or adopted as it was.
     Provisioned,
+    /// What installs left is being cleared.
+    Deprovisioning,
     /// The last workflow failed or was cancelled; the reason is in the conditions.
     Failed,
     /// Held until a person decides, such as on a receipt the store does not know.
     Held,
+    /// Its document goes as soon as nothing of it can still be acting.
+    Deleting,
 }
 
 /// What the coordinator has seen of a machine.
@@ -55,7 +85,8 @@ pub enum MachinePhase {
 pub struct MachineStatus {
     /// Derived from the conditions, for people.
     pub phase: MachinePhase,
-    /// `Connected`, `Provisioned`, `NoReceipt`, `ReceiptConflict`, `IdentityAmbiguous` and the like.
+    /// `Managed`, `Maintenance`, `Connected`, `Progressing`, `Provisioned`, `NoReceipt`, `ReceiptConflict`, `StoreBehind`,
+    /// `IdentityAmbiguous` and the like.
     #[serde(default)]
     pub conditions: Vec<Condition>,
     /// The last facts the agent reported.
@@ -64,6 +95,12 @@ pub struct MachineStatus {
     /// Every receipt last known to be on this machine's disks.
     #[serde(default)]
     pub receipts: Vec<DiskReceipt>,
+    /// How it came to be let in, and what it was given.
+    #[serde(default, skip_serializing_if = "EnrolmentStatus::is_empty")]
+    pub enrolment: EnrolmentStatus,
+    /// Who took the machine over as it was, and when. Ends with the next install or deprovisioning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adopted: Option<Authority>,
     /// The workflow that is not terminal, or the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workflow: Option<String>,

@@ -4,8 +4,9 @@ use schemars::{SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    API_PATH, ApplyOutcome, EventRecord, Kind, ListMetadata, LogRecord, Problem, ProvisionRequest, WatchType, schema,
-    schema::without_links,
+    API_PATH, ApplyOutcome, ApproveRequest, AuditEntry, DeprovisionRequest, EventRecord, HistoryEntry, Kind,
+    ListMetadata, LogRecord, ManifestReport, OperatorRevoked, Problem, ProvisionRequest, TokenInfo, TokenIssued,
+    TokenList, TokenRequest, WatchType, schema, schema::without_links,
 };
 
 /// The OpenAPI 3.1 document. `version` is the program's that serves it.
@@ -15,6 +16,7 @@ pub fn openapi(version: &str) -> Value {
         collection(kind, &mut paths);
     }
     actions(&mut paths);
+    access(&mut paths);
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -51,6 +53,9 @@ fn components() -> Map<String, Value> {
     let applied = json!({ "type": "object", "required": ["outcome", "object"], "properties": {
         "outcome": reference("ApplyOutcome"), "object": reference("Document") } });
     out.insert("ApplyResponse".into(), applied);
+    let detached = json!({ "type": "object", "required": ["object", "stays"], "properties": {
+        "object": reference("Machine"), "stays": { "type": "array", "items": { "type": "string" } } } });
+    out.insert("DetachResponse".into(), detached);
     let mut generator = SchemaGenerator::new(SchemaSettings::draft2020_12().with(|s| {
         s.definitions_path = "/components/schemas".into();
         s.meta_schema = None;
@@ -60,8 +65,18 @@ fn components() -> Map<String, Value> {
     generator.subschema_for::<WatchType>();
     generator.subschema_for::<ApplyOutcome>();
     generator.subschema_for::<ProvisionRequest>();
+    generator.subschema_for::<DeprovisionRequest>();
     generator.subschema_for::<EventRecord>();
+    generator.subschema_for::<HistoryEntry>();
     generator.subschema_for::<LogRecord>();
+    generator.subschema_for::<ManifestReport>();
+    generator.subschema_for::<ApproveRequest>();
+    generator.subschema_for::<AuditEntry>();
+    generator.subschema_for::<OperatorRevoked>();
+    generator.subschema_for::<TokenInfo>();
+    generator.subschema_for::<TokenIssued>();
+    generator.subschema_for::<TokenList>();
+    generator.subschema_for::<TokenRequest>();
     out.extend(generator.take_definitions(true));
     out.values_mut().for_each(without_links);
     out
@@ -122,6 +137,12 @@ fn collection(kind: Kind, paths: &mut Map<String, Value>) {
         format!("list{name}"),
         &format!("List {plural}, or watch them"),
         vec![
+            query("name", "string", "Only the document of that name."),
+            query(
+                "labelSelector",
+                "string",
+                "Only documents whose labels agree, such as rack=r7,env!=prod,zone in (a,b),!retired. In a watch a document that begins to agree is ADDED, and one that ceases to is DELETED.",
+            ),
             query("watch", "boolean", "Answer with one line of JSON a change instead of a list."),
             query(
                 "resourceVersion",
@@ -150,6 +171,14 @@ fn collection(kind: Kind, paths: &mut Map<String, Value>) {
         json_content(reference(name)),
     );
     paths.insert(format!("{API_PATH}/{plural}/{{name}}"), json!({ "get": get, "delete": delete }));
+    let history = operation(
+        format!("history{name}"),
+        "What was changed, when and by whom, oldest first",
+        vec![path_name(), query("limit", "integer", "Only so many of the newest changes.")],
+        None,
+        lines_content(reference("HistoryEntry")),
+    );
+    paths.insert(format!("{API_PATH}/{plural}/{{name}}/history"), json!({ "get": history }));
 }
 
 fn actions(paths: &mut Map<String, Value>) {
@@ -177,8 +206,63 @@ fn actions(paths: &mut Map<String, Value>) {
         ),
     );
     post(
-        "/workflows/{name}/cancel",
-        operation("cancel".into(), "Stop a workflow", vec![path_name()], None, json_content(reference("Workflow"))),
+        "/machines/{name}/deprovision",
+        operation(
+            "deprovision".into(),
+            "Clear what installs left on a machine's disks",
+            vec![path_name()],
+            Some(reference("DeprovisionRequest")),
+            json_content(reference("Workflow")),
+        ),
+    );
+    post(
+        "/machines/{name}/adopt",
+        operation(
+            "adopt".into(),
+            "Take a machine over as it is installed",
+            vec![path_name()],
+            None,
+            json_content(reference("Machine")),
+        ),
+    );
+    post(
+        "/machines/{name}/detach",
+        operation(
+            "detach".into(),
+            "Stop managing a machine; its disks stay as they are",
+            vec![path_name()],
+            None,
+            json_content(reference("DetachResponse")),
+        ),
+    );
+    for (verb, about) in [
+        ("cancel", "Stop a workflow"),
+        ("pause", "Let a workflow finish the action under way and begin no other"),
+        ("resume", "Let a workflow go on: after a pause, else past the hold it stands at"),
+        ("retry", "Start a workflow that goes on where this one failed or was cancelled"),
+    ] {
+        let answer = json_content(reference("Workflow"));
+        post(&format!("/workflows/{{name}}/{verb}"), operation(verb.into(), about, vec![path_name()], None, answer));
+    }
+    post(
+        "/machines/{name}/approve",
+        operation(
+            "approve".into(),
+            "Let in the key with this fingerprint, and no other",
+            vec![path_name()],
+            Some(reference("ApproveRequest")),
+            json_content(reference("Machine")),
+        ),
+    );
+    post(
+        "/machines/{name}/revoke",
+        operation(
+            "revokeMachine".into(),
+            "Withdraw a machine's certificates, boot tokens and approval, and end its session",
+            vec![path_name()],
+            None,
+            json_content(reference("Machine")),
+        ),
     );
     let after = query("after", "integer", "Only events after this position.");
     for kind in [Kind::Machine, Kind::Workflow] {
@@ -195,13 +279,42 @@ fn actions(paths: &mut Map<String, Value>) {
     let logs = operation(
         "logs".into(),
         "Log lines, oldest first",
-        vec![path_name(), follow],
+        vec![
+            path_name(),
+            follow,
+            query("action", "string", "Only lines of this action."),
+            query("tail", "integer", "Of the lines there are already only so many, the newest."),
+            query("since", "string", "Only lines from then on: an RFC 3339 time, by the agent's clock."),
+        ],
         None,
         lines_content(reference("LogRecord")),
     );
     paths.insert(format!("{API_PATH}/workflows/{{name}}/logs"), json!({ "get": logs }));
     let free = |id: &str, about: &str| json!({ "get": operation(id.into(), about, vec![], None, json_content(json!({ "type": "object" }))) });
     paths.insert("/healthz".into(), free("healthz", "Whether the coordinator can answer; needs no credentials"));
+    paths.insert(
+        "/readyz".into(),
+        free("readyz", "Whether it can do its work, check by check; 503 if not; needs no credentials"),
+    );
+    let text = json!({ "text/plain": { "schema": { "type": "string" } } });
+    let metrics = operation("metrics".into(), "What is counted, in Prometheus' text form", vec![], None, text);
+    paths.insert("/metrics".into(), json!({ "get": metrics }));
+    let manifests = operation(
+        "manifests".into(),
+        "What the last look at the directory of manifests found",
+        vec![],
+        None,
+        json_content(reference("ManifestReport")),
+    );
+    paths.insert(format!("{API_PATH}/manifests"), json!({ "get": manifests }));
+    let backup = operation(
+        "backup".into(),
+        "Everything the coordinator has: database, certificate authority, key of the secrets. Keep it as secret as they are",
+        vec![],
+        None,
+        json!({ "application/x-tar": {} }),
+    );
+    paths.insert("/backup".into(), json!({ "get": backup }));
     paths.insert("/openapi.json".into(), free("openapi", "This document"));
     let kind =
         json!({ "name": "kind", "in": "path", "required": true, "schema": { "enum": Kind::ALL.map(Kind::singular) } });
@@ -213,6 +326,45 @@ fn actions(paths: &mut Map<String, Value>) {
         json_content(json!({ "type": "object" })),
     );
     paths.insert("/schemas/{kind}".into(), json!({ "get": schemas }));
+}
+
+/// Tokens, withdrawn certificates, the audit log.
+fn access(paths: &mut Map<String, Value>) {
+    let tokens = json!({
+        "get": operation("tokens".into(), "Bearer tokens, without their values", vec![], None, json_content(reference("TokenList"))),
+        "post": operation("makeToken".into(), "Make a bearer token; its value is in the answer and nowhere else", vec![],
+            Some(reference("TokenRequest")), json_content(reference("TokenIssued"))),
+    });
+    paths.insert(format!("{API_PATH}/tokens"), tokens);
+    let gone = operation(
+        "deleteToken".into(),
+        "Take a bearer token away, at once",
+        vec![path_name()],
+        None,
+        json_content(reference("TokenInfo")),
+    );
+    paths.insert(format!("{API_PATH}/tokens/{{name}}"), json!({ "delete": gone }));
+    let operator = operation(
+        "revokeOperator".into(),
+        "Refuse every certificate of that name made until now",
+        vec![path_name()],
+        None,
+        json_content(reference("OperatorRevoked")),
+    );
+    paths.insert(format!("{API_PATH}/operators/{{name}}/revoke"), json!({ "post": operator }));
+    let parameters = vec![
+        query("after", "integer", "Only entries after this position."),
+        query("limit", "integer", "How many at most, up to 10000; with follow, at once. Default 1000."),
+        query("follow", "boolean", "Go on with new entries."),
+    ];
+    let audit = operation(
+        "audit".into(),
+        "Who did what, oldest first",
+        parameters,
+        None,
+        lines_content(reference("AuditEntry")),
+    );
+    paths.insert(format!("{API_PATH}/audit"), json!({ "get": audit }));
 }
 
 #[cfg(test)]

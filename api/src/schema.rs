@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
-use crate::{API_VERSION, Action, Kind, Machine, Template, Workflow};
+use crate::{API_VERSION, Action, EnrolmentRule, Kind, Machine, Secret, Template, Workflow};
 
 /// Prefix of the definitions in which an expression may stand for any value.
 pub(crate) const TEMPLATE_PREFIX: &str = "Template";
@@ -82,10 +82,14 @@ pub(crate) fn of(kind: Kind) -> &'static Schema {
     static MACHINE: OnceLock<Schema> = OnceLock::new();
     static TEMPLATE: OnceLock<Schema> = OnceLock::new();
     static WORKFLOW: OnceLock<Schema> = OnceLock::new();
+    static SECRET: OnceLock<Schema> = OnceLock::new();
+    static RULE: OnceLock<Schema> = OnceLock::new();
     match kind {
         Kind::Machine => MACHINE.get_or_init(|| headed(Schema::made_from::<Machine>(), kind)),
         Kind::Template => TEMPLATE.get_or_init(|| headed(with_expressions(Schema::made_from::<Template>()), kind)),
         Kind::Workflow => WORKFLOW.get_or_init(|| headed(Schema::made_from::<Workflow>(), kind)),
+        Kind::Secret => SECRET.get_or_init(|| headed(Schema::made_from::<Secret>(), kind)),
+        Kind::EnrolmentRule => RULE.get_or_init(|| headed(Schema::made_from::<EnrolmentRule>(), kind)),
     }
 }
 
@@ -179,10 +183,12 @@ fn or_expression(schema: &Value, property: &str) -> Value {
 }
 
 fn point_actions_at_copies(schema: &mut Value) {
-    if let Some(items) = schema.pointer_mut("/properties/actions/items")
-        && items.get("$ref").and_then(Value::as_str) == Some("#/$defs/Action")
-    {
-        *items = json!({ "$ref": format!("#/$defs/{TEMPLATE_PREFIX}Action") });
+    for list in ["actions", "onFailure"] {
+        if let Some(items) = schema.pointer_mut(&format!("/properties/{list}/items"))
+            && items.get("$ref").and_then(Value::as_str) == Some("#/$defs/Action")
+        {
+            *items = json!({ "$ref": format!("#/$defs/{TEMPLATE_PREFIX}Action") });
+        }
     }
 }
 

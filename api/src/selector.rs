@@ -107,9 +107,9 @@ enum TextOperator {
     Glob,
 }
 
-const EQUAL: &[Ordering] = &[Ordering::Equal];
+pub(crate) const EQUAL: &[Ordering] = &[Ordering::Equal];
 /// Longer spellings first, so that `<=` is not read as `<`.
-const OPERATORS: [(&str, &[Ordering]); 6] = [
+pub(crate) const OPERATORS: [(&str, &[Ordering]); 6] = [
     ("!=", &[Ordering::Less, Ordering::Greater]),
     ("<=", &[Ordering::Less, Ordering::Equal]),
     (">=", &[Ordering::Greater, Ordering::Equal]),
@@ -229,7 +229,7 @@ fn text_of<'a>(field: &str, disk: &'a DiskFacts) -> &'a str {
 }
 
 /// Bytes of a number with an optional unit; a fraction is rounded down to whole bytes.
-fn parse_size(text: &str) -> Result<u64, SelectorError> {
+pub(crate) fn parse_size(text: &str) -> Result<u64, SelectorError> {
     let bad = || SelectorError::BadSize(text.to_owned());
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let unit: u128 = match text[split..].trim_start() {
@@ -257,7 +257,7 @@ fn parse_size(text: &str) -> Result<u64, SelectorError> {
 
 /// Whether `text` matches `pattern`, where `*` stands for any run of characters and `?` for any one. Linear in practice:
 /// only the last `*` is ever tried again.
-fn glob(pattern: &str, text: &str) -> bool {
+pub(crate) fn glob(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
     let (mut p, mut t) = (0, 0);
     let mut star: Option<(usize, usize)> = None;

@@ -1,14 +1,16 @@
 //! What the fields of a document mean together: rules that a schema cannot say.
 
+mod actions;
 mod image;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
 use crate::{
-    Action, ActionSpec, DiskSelector, Document, ErrorCode, Machine, Metadata, Problem, Template, Workflow,
-    check::{self, Issue, has_expression, join, suggest},
+    Action, DiskSelector, Document, EnrolmentRule, ErrorCode, Machine, Metadata, Problem, Secret, SuccessOn, Template,
+    Workflow,
+    check::{Issue, has_expression, join, suggest},
 };
 
 /// Whether `text` is a DNS label: 1 to 63 of lower-case letters, digits and `-`, beginning and ending with no `-`.
@@ -18,9 +20,6 @@ pub fn is_dns_label(text: &str) -> bool {
         && !text.starts_with('-')
         && !text.ends_with('-')
 }
-
-/// Largest number of actions in a list: what a status document of one MiB holds with room for problems and progress.
-const MAX_ACTIONS: usize = 64;
 
 /// More ports than any machine netboots from.
 const MAX_MACS: usize = 64;
@@ -44,6 +43,8 @@ impl Document {
             Self::Machine(machine) => self::machine(machine, &mut issues),
             Self::Template(template) => self::template(template, &mut issues),
             Self::Workflow(workflow) => self::workflow(workflow, &mut issues),
+            Self::Secret(secret) => self::secret(secret, &mut issues),
+            Self::EnrolmentRule(rule) => self::enrolment_rule(rule, &mut issues),
         }
         issues
     }
@@ -54,10 +55,26 @@ impl Document {
 /// # Errors
 /// [`Problem`] with code `InvalidTemplate` naming the field, such as `actions[0].writeImage.image.digest`.
 pub fn validate_actions(actions: &[Action]) -> Result<(), Problem> {
+    validate_rendered(actions, &[], None)
+}
+
+/// Checks rendered lists and what the template says of success: what [`Document::validate`] checks of a template, without
+/// allowance for expressions.
+///
+/// # Errors
+/// [`Problem`] with code `InvalidTemplate` naming the field, such as `actions[0].writeImage.image.digest`.
+pub fn validate_rendered(
+    actions: &[Action],
+    on_failure: &[Action],
+    success_on: Option<SuccessOn>,
+) -> Result<(), Problem> {
     let mut issues = Vec::new();
-    let trees: Result<Vec<Value>, _> = actions.iter().map(serde_json::to_value).collect();
-    match trees {
-        Ok(trees) => Rules { expressions: false, issues: &mut issues }.actions(&trees, "actions"),
+    let trees = |list: &[Action]| list.iter().map(serde_json::to_value).collect::<Result<Vec<Value>, _>>();
+    match trees(actions).and_then(|main| Ok((main, trees(on_failure)?))) {
+        Ok((main, after)) => {
+            let lists = Lists { actions: &main, on_failure: &after, success_on };
+            Rules { expressions: false, issues: &mut issues }.lists(&lists, "");
+        }
         Err(error) => issues.push(Issue::new("actions", error.to_string(), "")),
     }
     if issues.is_empty() {
@@ -82,10 +99,14 @@ pub(crate) fn one_problem(issues: Vec<Issue>) -> Problem {
 fn metadata(metadata: &Metadata, issues: &mut Vec<Issue>) {
     label(&metadata.name, "metadata.name", "a name", issues);
     for key in metadata.labels.keys() {
-        if key.is_empty() || key.len() > 253 || key.contains(|c: char| c.is_whitespace() || c.is_control()) {
-            let hint = "use 1 to 253 characters without spaces";
-            issues.push(Issue::new(join("metadata.labels", key), format!("\"{key}\" is not a label's name"), hint));
-        }
+        label_key(key, "metadata.labels", issues);
+    }
+}
+
+fn label_key(key: &str, path: &str, issues: &mut Vec<Issue>) {
+    if key.is_empty() || key.len() > 253 || key.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        let hint = "use 1 to 253 characters without spaces";
+        issues.push(Issue::new(join(path, key), format!("\"{key}\" is not a label's name"), hint));
     }
 }
 
@@ -131,7 +152,49 @@ fn machine(machine: &Machine, issues: &mut Vec<Issue>) {
 
 fn workflow(workflow: &Workflow, issues: &mut Vec<Issue>) {
     label(&workflow.spec.machine, "spec.machine", "a machine's name", issues);
-    label(&workflow.spec.template, "spec.template", "a template's name", issues);
+    if workflow.spec.template != crate::BUILT_IN_DEPROVISION {
+        label(&workflow.spec.template, "spec.template", "a template's name", issues);
+    }
+}
+
+/// Bytes of all of a secret's values together: keys and certificates, not images.
+const MAX_SECRET_BYTES: usize = 256 << 10;
+
+fn secret(secret: &Secret, issues: &mut Vec<Issue>) {
+    for key in secret.spec.data.keys() {
+        let identifier = (1..=63).contains(&key.len())
+            && key.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+            && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        if !identifier {
+            let hint = "use letters, digits and \"_\", at most 63, not beginning with a digit";
+            issues.push(Issue::new(join("spec.data", key), format!("\"{key}\" cannot be a key"), hint));
+        }
+    }
+    let bytes: usize = secret.spec.data.values().map(String::len).sum();
+    if bytes > MAX_SECRET_BYTES {
+        let message = format!("the values have {bytes} bytes; at most {MAX_SECRET_BYTES} are taken");
+        issues.push(Issue::new(
+            "spec.data",
+            message,
+            "a secret is for keys and passwords; serve large files over HTTP",
+        ));
+    }
+    for (n, machine) in secret.spec.machines.iter().enumerate() {
+        label(machine, &format!("spec.machines[{n}]"), "a machine's name", issues);
+    }
+}
+
+fn enrolment_rule(rule: &EnrolmentRule, issues: &mut Vec<Issue>) {
+    for (path, fault) in crate::fact_match::faults(&rule.spec.when) {
+        let hint = "the facts are those that `landfall get machine NAME -o yaml` shows under status.facts";
+        issues.push(Issue::new(join("spec.when", &path), fault.to_string(), hint));
+    }
+    if let Some(template) = &rule.spec.template {
+        label(template, "spec.template", "a template's name", issues);
+    }
+    for key in rule.spec.labels.keys() {
+        label_key(key, "spec.labels", issues);
+    }
 }
 
 fn template(template: &Template, issues: &mut Vec<Issue>) {
@@ -145,10 +208,14 @@ fn template(template: &Template, issues: &mut Vec<Issue>) {
         }
     }
     let mut found = Vec::new();
-    Rules { expressions: true, issues: &mut found }.actions(&template.spec.actions, "spec.actions");
-    let parameters: Vec<&str> = template.spec.parameters.keys().map(String::as_str).collect();
-    for (i, action) in template.spec.actions.iter().enumerate() {
-        expressions(action, &format!("spec.actions[{i}]"), &parameters, &mut found);
+    let spec = &template.spec;
+    let lists = Lists { actions: &spec.actions, on_failure: &spec.on_failure, success_on: spec.success_on };
+    Rules { expressions: true, issues: &mut found }.lists(&lists, "spec");
+    let parameters: Vec<&str> = spec.parameters.keys().map(String::as_str).collect();
+    for (list, name) in [(&spec.actions, "actions"), (&spec.on_failure, "onFailure")] {
+        for (i, action) in list.iter().enumerate() {
+            expressions(action, &format!("spec.{name}[{i}]"), &parameters, &mut found);
+        }
     }
     issues.extend(found.into_iter().map(|issue| issue.coded(ErrorCode::InvalidTemplate)));
 }
@@ -167,7 +234,8 @@ fn expressions(tree: &Value, path: &str, parameters: &[&str], issues: &mut Vec<I
 
 fn expression(text: &str, path: &str, parameters: &[&str], issues: &mut Vec<Issue>) {
     let environment = minijinja::Environment::new();
-    let template = match environment.template_from_str(text) {
+    let text = crate::with_secret_names(text);
+    let template = match environment.template_from_str(&text) {
         Ok(template) => template,
         Err(error) => {
             let message = format!("the expression does not parse: {}", error.detail().unwrap_or("syntax error"));
@@ -179,7 +247,8 @@ fn expression(text: &str, path: &str, parameters: &[&str], issues: &mut Vec<Issu
     for name in names {
         let (root, rest) = name.split_once('.').unwrap_or((&name, ""));
         match root {
-            "machine" => {}
+            // Which secrets there are, and whose, is known when a run begins.
+            "machine" | "secrets" => {}
             "params" => {
                 let parameter = rest.split('.').next().unwrap_or_default();
                 if !parameter.is_empty() && !parameters.contains(&parameter) {
@@ -194,11 +263,18 @@ fn expression(text: &str, path: &str, parameters: &[&str], issues: &mut Vec<Issu
             // Functions of the expression language stand in this list too.
             "range" | "dict" | "namespace" | "lipsum" | "debug" => {}
             other => {
-                let hint = "expressions may name machine (name, labels, macs, facts) and params";
+                let hint = "expressions may name machine (name, labels, macs, facts), params and secrets";
                 issues.push(Issue::new(path, format!("\"{other}\" is not known here"), hint));
             }
         }
     }
+}
+
+/// The lists of a template, or as rendered, and what it says of success.
+struct Lists<'a> {
+    actions: &'a [Value],
+    on_failure: &'a [Value],
+    success_on: Option<SuccessOn>,
 }
 
 /// The rules of a list of actions, over trees: a template's, where expressions may stand, or a rendered list's.
@@ -212,86 +288,9 @@ impl Rules<'_> {
         self.issues.push(Issue::new(path, message, hint));
     }
 
-    fn actions(&mut self, actions: &[Value], path: &str) {
-        if actions.is_empty() {
-            self.say(path, "there is no action", "list at least one, such as writeImage");
-        }
-        if actions.len() > MAX_ACTIONS {
-            let message = format!("there are {} actions; at most {MAX_ACTIONS} are taken", actions.len());
-            self.say(path, message, "split the list into several templates");
-        }
-        let mut names = BTreeSet::new();
-        let mut disks_written = 0;
-        let last = actions.len().saturating_sub(1);
-        for (i, action) in actions.iter().enumerate() {
-            let path = format!("{path}[{i}]");
-            check::action(action, &path, self.expressions, self.issues);
-            let Some(action) = action.as_object() else { continue };
-            if let Some(name) = action.get("name").and_then(Value::as_str) {
-                let at = join(&path, "name");
-                if has_expression(name) {
-                    self.say(
-                        at,
-                        "an action's name is fixed text",
-                        "programs and people find actions by it; write a plain name",
-                    );
-                } else if !is_dns_label(name) {
-                    self.say(at, format!("\"{name}\" cannot be an action's name"), LABEL_HINT);
-                } else if !names.insert(name) {
-                    self.say(at, format!("two actions are called \"{name}\""), "give each its own name");
-                }
-            }
-            self.retry(action, &path);
-            for key in ActionSpec::KEYS {
-                let (Some(spec), at) = (action.get(key), join(&path, key)) else { continue };
-                match (key, spec) {
-                    ("writeImage", Value::Object(spec)) => {
-                        self.write_image(spec, &at);
-                        disks_written += 1;
-                    }
-                    ("cloudInit", Value::Object(spec)) => {
-                        self.cloud_init(spec, &at);
-                        self.meant_disk(spec, disks_written, &at);
-                    }
-                    ("reboot", _) if i != last => {
-                        self.say(
-                            at,
-                            "actions stand after this reboot and would never run",
-                            "make reboot the last action",
-                        );
-                    }
-                    _ => {}
-                }
-            }
-        }
-    }
-
-    fn retry(&mut self, action: &Map<String, Value>, path: &str) {
-        let attempts = action.get("retry").and_then(|r| r.get("maxAttempts"));
-        if attempts.and_then(Value::as_u64).is_some_and(|n| !(1..=100).contains(&n)) {
-            self.say(
-                format!("{path}.retry.maxAttempts"),
-                "the number of attempts is out of range",
-                "write 1 (no retry) to 100",
-            );
-        }
-    }
-
     fn write_image(&mut self, spec: &Map<String, Value>, path: &str) {
         self.selector(spec.get("disk"), &join(path, "disk"));
         self.image(spec, path);
-    }
-
-    /// Without a selector `cloudInit` means the disk that was written before it, so there must be exactly one.
-    fn meant_disk(&mut self, spec: &Map<String, Value>, written: usize, path: &str) {
-        if written == 1 || spec.get("disk").is_some_and(|disk| !disk.is_null()) {
-            return;
-        }
-        let message = match written {
-            0 => "no disk is written before, and disk does not say which is meant",
-            _ => "several disks are written before, and disk does not say which is meant",
-        };
-        self.say(join(path, "disk"), message, "add a disk selector, such as disk: { serial: … }");
     }
 
     fn cloud_init(&mut self, spec: &Map<String, Value>, path: &str) {
@@ -408,6 +407,101 @@ mod tests {
             let faults = faults(actions.clone());
             assert!(faults.iter().any(|(path, _)| path == at), "{at}: {faults:?} of {actions}");
         }
+    }
+
+    fn with(fields: Value, actions: Value) -> Vec<String> {
+        let mut spec = fields;
+        spec["actions"] = actions;
+        let tree =
+            json!({"apiVersion": crate::API_VERSION, "kind": "Template", "metadata": {"name": "t"}, "spec": spec});
+        match Document::from_value(tree) {
+            Ok(document) => document.issues().into_iter().map(|issue| issue.path).collect(),
+            Err(problem) => vec![problem.subject],
+        }
+    }
+
+    fn image(disk: Value) -> Value {
+        json!({"disk": disk, "image": {"url": "http://h/i", "digestWaived": true}})
+    }
+
+    #[test]
+    fn a_zero_time_is_refused_wherever_one_may_stand() {
+        let reboot = json!([{"name": "r", "reboot": {}}]);
+        assert_eq!(with(json!({"timeout": "0s"}), reboot.clone()), ["spec.timeout"]);
+        for field in ["initialBackoff", "maxBackoff"] {
+            let list = json!([{"name": "r", "retry": {"maxAttempts": 2, (field): "0ms"}, "reboot": {}}]);
+            assert_eq!(with(json!({}), list), [format!("spec.actions[0].retry.{field}")]);
+        }
+        assert_eq!(with(json!({}), json!([{"name": "r", "timeout": "0h", "reboot": {}}])), ["spec.actions[0].timeout"]);
+        let backwards = json!({"maxAttempts": 2, "initialBackoff": "2m", "maxBackoff": "1m"});
+        let list = json!([{"name": "r", "retry": backwards, "reboot": {}}]);
+        assert_eq!(with(json!({}), list), ["spec.actions[0].retry.initialBackoff"]);
+    }
+
+    #[test]
+    fn success_must_be_something_that_can_happen() {
+        let (seed, reboot) =
+            (json!({"name": "s", "cloudInit": {"disk": {"name": "vda"}}}), json!({"name": "r", "reboot": {}}));
+        let off = json!({"name": "o", "powerOff": {}});
+        let quiet = json!({"name": "s", "cloudInit": {"disk": {"name": "vda"}, "phoneHome": {"enabled": false}}});
+        for (on, list, fits) in [
+            ("phoneHome", json!([seed, reboot]), true),
+            ("phoneHome", json!([quiet, reboot]), false),
+            ("phoneHome", json!([reboot]), false),
+            ("phoneHome", json!([seed, off]), false),
+            ("reboot", json!([seed, off]), true),
+            ("reboot", json!([seed, reboot]), true),
+            ("reboot", json!([seed]), false),
+        ] {
+            assert_eq!(with(json!({"successOn": on}), list.clone()).is_empty(), fits, "{on} of {list}");
+        }
+        assert_eq!(with(json!({"successOn": "whenever"}), json!([seed, reboot])), ["spec.successOn"]);
+    }
+
+    #[test]
+    fn a_last_step_is_last_and_stands_in_no_branch() {
+        let list = json!([{"name": "o", "powerOff": {}}, {"name": "r", "reboot": {}}]);
+        assert_eq!(with(json!({}), list), ["spec.actions[0].powerOff"]);
+        let list = json!([{"name": "r", "branch": "a", "reboot": {}}]);
+        assert_eq!(with(json!({}), list), ["spec.actions[0].branch"]);
+    }
+
+    #[test]
+    fn what_is_done_after_a_failure_writes_no_disk_and_has_names_of_its_own() {
+        let main = json!([{"name": "r", "reboot": {}}]);
+        let after = |list: Value| with(json!({"onFailure": list}), main.clone());
+        assert!(after(json!([{"name": "h", "hold": {"message": "look"}}, {"name": "o", "powerOff": {}}])).is_empty());
+        assert_eq!(
+            after(json!([{"name": "w", "writeImage": image(json!({"name": "vda"}))}])),
+            ["spec.onFailure[0].writeImage"]
+        );
+        assert_eq!(after(json!([{"name": "r", "powerOff": {}}])), ["spec.onFailure[0].name"]);
+        assert_eq!(
+            after(json!([{"name": "x", "powerOff": {}}, {"name": "y", "reboot": {}}])),
+            ["spec.onFailure[0].powerOff"]
+        );
+        assert_eq!(after(json!([{"name": "h", "hold": {"message": " "}}])), ["spec.onFailure[0].hold.message"]);
+    }
+
+    #[test]
+    fn branches_are_named_in_plain_text_and_write_disks_of_their_own() {
+        let write = |name: &str, branch: &str, disk: &str| json!({"name": name, "branch": branch, "writeImage": image(json!({"serial": disk}))});
+        assert!(with(json!({}), json!([write("x", "a", "1"), write("y", "b", "2")])).is_empty());
+        assert!(with(json!({}), json!([write("x", "a", "1"), write("y", "a", "1")])).is_empty(), "one after the other");
+        assert_eq!(
+            with(json!({}), json!([write("x", "a", "1"), write("y", "b", "1")])),
+            ["spec.actions[1].writeImage.disk"]
+        );
+        for bad in ["A", "{{ params.x }}"] {
+            let faults = with(json!({"parameters": {"x": {}}}), json!([write("x", bad, "1")]));
+            assert_eq!(faults, ["spec.actions[0].branch"], "{bad}");
+        }
+        let many: Vec<Value> = (0..9).map(|n| write(&format!("w{n}"), &format!("b{n}"), &n.to_string())).collect();
+        assert_eq!(with(json!({}), many.into()), ["spec.actions[8].branch"]);
+        // Either disk may have been written first.
+        let seed = json!({"name": "s", "branch": "a", "cloudInit": {}});
+        let list = json!([write("x", "a", "1"), seed, write("y", "b", "2")]);
+        assert_eq!(with(json!({}), list), ["spec.actions[1].cloudInit.disk"]);
     }
 
     #[test]

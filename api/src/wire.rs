@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::Problem;
+use crate::{DiskSelector, Problem};
 
 /// The path under which the documents live.
 pub const API_PATH: &str = "/apis/landfall.dev/v1alpha1";
@@ -114,6 +114,27 @@ pub struct ProvisionRequest {
     pub force: bool,
 }
 
+/// The body of `POST …/machines/{name}/deprovision`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct DeprovisionRequest {
+    /// Whatever receipt is on the disks.
+    pub force: bool,
+    /// Which disks; exactly one must match each. Default: every disk that carries a receipt of this machine.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub disks: Vec<DiskSelector>,
+}
+
+/// The answer to `POST …/machines/{name}/detach`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DetachResponse<D> {
+    /// The document. It has gone, or with a `deletionTimestamp` it goes as soon as nothing of it can still be acting.
+    pub object: D,
+    /// What stays on the machine, in sentences for people.
+    pub stays: Vec<String>,
+}
+
 /// One stored fact of a run, as people and programs read it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -146,6 +167,45 @@ pub struct EventRecord {
     pub problem: Option<Problem>,
 }
 
+/// What was done to a document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum HistoryOperation {
+    /// It was created.
+    Created,
+    /// Labels, spec, finalizers or phase changed.
+    Changed,
+    /// Its deletion was asked for; it goes once its last finalizer is removed.
+    DeletionRequested,
+    /// It is gone.
+    Deleted,
+}
+
+/// One change of a document, as `GET …/{plural}/{name}/history` answers them, one a line, oldest first.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HistoryEntry {
+    /// The store's revision after it.
+    pub resource_version: u64,
+    /// The document's generation after it.
+    pub generation: u64,
+    /// When it was asked for, by the coordinator's clock.
+    pub time: Timestamp,
+    /// Who asked for it; `coordinator` for what it did by itself.
+    pub who: String,
+    /// What was done.
+    pub operation: HistoryOperation,
+    /// A JSON merge patch (RFC 7396) over metadata, spec and `status.phase`: what is other after it; `null` for what is
+    /// gone. Of a document that was created or deleted, all of it.
+    pub change: serde_json::Value,
+    /// The change was larger than is kept: so many bytes, and `change` is null. Otherwise 0 and left out.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub omitted_bytes: u64,
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
 /// One log line of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -162,4 +222,39 @@ pub struct LogRecord {
     pub attempt: u32,
     /// The line.
     pub message: String,
+}
+
+/// The answer to `GET …/manifests`: what the last look at the directory of manifests found.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ManifestReport {
+    /// The directory; empty if none is configured.
+    pub directory: String,
+    /// When it was looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scanned_at: Option<Timestamp>,
+    /// Its files, by name.
+    pub files: Vec<ManifestFile>,
+    /// What is wrong with the directory as a whole, or could not be deleted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<Problem>,
+}
+
+/// One file of manifests.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ManifestFile {
+    /// Its name.
+    pub file: String,
+    /// Documents in it; 0 if it does not parse.
+    pub documents: u64,
+    /// Documents that were applied, now or before.
+    pub applied: u64,
+    /// What a person should know and is no fault.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+    /// All that is wrong with it, each with file and line. Documents without a fault are applied all the same, unless the
+    /// file does not parse.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<Problem>,
 }

@@ -6,19 +6,25 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Action, Condition, DiskReceipt, Object, Problem};
+use uuid::Uuid;
+
+use crate::{Action, ActionSpec, Condition, DiskReceipt, DurationSpec, Object, Problem, SuccessOn};
 
 /// A workflow document.
 pub type Workflow = Object<WorkflowSpec, WorkflowStatus>;
 
 /// What to run where, and who asked.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WorkflowSpec {
     /// Name of the machine.
     pub machine: String,
     /// Name of the template. The rendered list is pinned in the status, so a later change of the template is not seen.
+    /// [`BUILT_IN_DEPROVISION`] where the list is the coordinator's own.
     pub template: String,
+    /// What it is for. Default: `provision`.
+    #[serde(default, skip_serializing_if = "Purpose::is_provision")]
+    pub purpose: Purpose,
     /// Values for the template's parameters.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, serde_json::Value>,
@@ -28,6 +34,51 @@ pub struct WorkflowSpec {
     /// A person asked to stop it. Set by `landfall cancel`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancel: Option<Authority>,
+    /// Persons asked it to stop before its next action, or to go on. The newest last; the newest 16 are kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requests: Vec<RunRequest>,
+    /// The run whose work this one takes over, at the action that failed. Set by `landfall retry`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_of: Option<String>,
+}
+
+/// A person's recorded request about a run under way.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RunRequest {
+    /// What was asked for.
+    pub what: RunRequestKind,
+    /// Who asked.
+    pub by: Authority,
+}
+
+/// What a person may ask of a run under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum RunRequestKind {
+    /// Begin no other action.
+    Pause,
+    /// Go on: after a pause, or past the `hold` it stands at.
+    Resume,
+}
+
+/// What stands for a template's name in a run that deprovisions. No template can have it: it is no DNS label.
+pub const BUILT_IN_DEPROVISION: &str = "built-in/deprovision";
+
+/// What a run is for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Purpose {
+    /// To install.
+    #[default]
+    Provision,
+    /// To clear what installs left.
+    Deprovision,
+}
+
+impl Purpose {
+    const fn is_provision(&self) -> bool {
+        matches!(self, Self::Provision)
+    }
 }
 
 /// A person's recorded request.
@@ -44,9 +95,10 @@ pub struct Authority {
 }
 
 /// One word for people; nothing decides by it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum WorkflowPhase {
     /// No agent has taken it yet.
+    #[default]
     Pending,
     /// The agent is working.
     Running,
@@ -68,16 +120,34 @@ impl WorkflowPhase {
 }
 
 /// What the coordinator has seen of a run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkflowStatus {
     /// Where it is.
     pub phase: WorkflowPhase,
-    /// `Progressing`, `Heard`, `InTime`, and why not.
+    /// `Admitted`, `Progressing`, `Paused`, `Slow`, `Silent` and `Stuck`, and why.
     #[serde(default)]
     pub conditions: Vec<Condition>,
     /// The rendered list, pinned.
     pub actions: Vec<ActionStatus>,
+    /// What is done after a failure or a cancel, pinned. Events count these actions on from the last of `actions`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub on_failure: Vec<ActionStatus>,
+    /// How long the run may take in all, as the template states it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<DurationSpec>,
+    /// When it has succeeded, as the template states it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub success_on: Option<SuccessOn>,
+    /// The runs whose work this one takes over, the nearest first: their receipts count as its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub takes_over: Vec<Uuid>,
+    /// A person paused it: no other action begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<Pause>,
+    /// It failed or was cancelled, and ends so once `onFailure` has been done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ending: Option<WorkflowPhase>,
     /// The machine document's generation at rendering.
     pub machine_generation: u64,
     /// The receipts the coordinator believed in when the run was made: the compare of compare-and-swap. Receipts of
@@ -87,6 +157,9 @@ pub struct WorkflowStatus {
     /// Why it failed or was cancelled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<Problem>,
+    /// Its place in the order of asking, from 1: of runs that wait, the lowest begins first.
+    #[serde(default)]
+    pub ticket: u64,
     /// When an agent first took it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
@@ -102,12 +175,62 @@ pub struct WorkflowStatus {
     /// The moment by which the present state must have changed, and is reported if it has not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
+    /// The moment by which the whole run must have ended; a pause puts it off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end_by: Option<Timestamp>,
     /// The epoch of the session that works on it; what an older session reports no longer counts.
     #[serde(default)]
     pub epoch: u64,
+    /// The epoch under which an agent holds the list; 0 if none does.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub held_under: u64,
     /// Position in the event log up to which this status was computed.
     #[serde(default)]
     pub applied: u64,
+}
+
+impl WorkflowStatus {
+    /// The action that events count under this index: of `actions`, or on from there of `onFailure`.
+    pub fn action(&self, index: usize) -> Option<&ActionStatus> {
+        self.actions.get(index).or_else(|| self.on_failure.get(index.checked_sub(self.actions.len())?))
+    }
+
+    /// The same, to be changed.
+    pub fn action_mut(&mut self, index: usize) -> Option<&mut ActionStatus> {
+        let main = self.actions.len();
+        match index.checked_sub(main) {
+            None => self.actions.get_mut(index),
+            Some(beyond) => self.on_failure.get_mut(beyond),
+        }
+    }
+
+    /// One word for people: the phase, or what keeps the run from going on in it.
+    pub fn word(&self) -> &'static str {
+        match self.phase {
+            WorkflowPhase::Pending | WorkflowPhase::Running if self.paused.is_some() => "Paused",
+            WorkflowPhase::Running if self.ending == Some(WorkflowPhase::Cancelled) => "Cancelling",
+            WorkflowPhase::Running if self.ending.is_some() => "Failing",
+            WorkflowPhase::Running if self.actions.iter().any(ActionStatus::holds) => "Holding",
+            WorkflowPhase::Pending => "Pending",
+            WorkflowPhase::Running => "Running",
+            WorkflowPhase::Rebooting => "Rebooting",
+            WorkflowPhase::Succeeded => "Succeeded",
+            WorkflowPhase::Failed => "Failed",
+            WorkflowPhase::Cancelled => "Cancelled",
+        }
+    }
+}
+
+/// A pause, by a person.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Pause {
+    /// Who asked for it.
+    pub by: String,
+    /// Since when, by the coordinator's clock.
+    pub since: Timestamp,
+    /// The run fails if nobody resumed it by then.
+    pub until: Timestamp,
 }
 
 /// Where one action is.
@@ -145,12 +268,54 @@ pub struct ActionStatus {
     /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,
+    /// The moment by which it must have begun, or having begun must have ended with all its attempts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Timestamp>,
+    /// Done by the run that this one takes over; nothing of it is done again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub taken_over: bool,
     /// How the newest failed attempt failed; kept after a later one succeeds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<Problem>,
+    /// The last log lines of the newest attempt that failed, oldest first: at most 50, each at most 512 bytes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub log_tail: Vec<String>,
     /// The newest progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
+    /// When the progress last moved, by the coordinator's clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moved_at: Option<Timestamp>,
+}
+
+impl ActionStatus {
+    /// An action not yet begun.
+    pub const fn pending(action: Action) -> Self {
+        Self {
+            action,
+            state: ActionState::Pending,
+            attempt: 0,
+            failures: 0,
+            started_at: None,
+            ended_at: None,
+            deadline: None,
+            taken_over: false,
+            problem: None,
+            log_tail: Vec::new(),
+            progress: None,
+            moved_at: None,
+        }
+    }
+
+    /// Whether an attempt has begun and not ended.
+    pub fn is_under_way(&self) -> bool {
+        self.state == ActionState::Running && self.started_at.is_some() && self.ended_at.is_none()
+    }
+
+    /// Whether the run stands at it until a person resumes it.
+    pub fn holds(&self) -> bool {
+        matches!(self.action.spec, ActionSpec::Hold(_)) && self.is_under_way()
+    }
 }
 
 /// How far a write has got. Counters are bytes.

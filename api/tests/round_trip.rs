@@ -52,17 +52,25 @@ fn action() -> impl Strategy<Value = Value> {
     let seed = (label(), text()).prop_map(|(host, value)| {
         ("cloudInit", json!({"disk": {"name": "vda"}, "hostname": host, "userData": {"a": value}}))
     });
-    let what = prop_oneof![write, seed];
-    (what, prop::option::of(duration()), prop::option::of(1u32..100)).prop_map(|((key, spec), timeout, attempts)| {
-        let mut action = json!({ key: spec });
-        if let Some(timeout) = timeout {
-            action["timeout"] = timeout.into();
-        }
-        if let Some(attempts) = attempts {
-            action["retry"] = json!({ "maxAttempts": attempts });
-        }
-        action
-    })
+    let hold = "[a-z ]{0,10}[a-z]".prop_map(|message| ("hold", json!({ "message": message })));
+    let what = prop_oneof![write, seed, hold];
+    let branch = prop::option::of(label());
+    (what, prop::option::of(duration()), prop::option::of(1u32..100), branch).prop_map(
+        |((key, spec), timeout, attempts, branch)| {
+            let mut action = json!({ key: spec });
+            // Branches that run at once must write disks of their own.
+            if let Some(branch) = branch.filter(|_| key == "hold") {
+                action["branch"] = branch.into();
+            }
+            if let Some(timeout) = timeout {
+                action["timeout"] = timeout.into();
+            }
+            if let Some(attempts) = attempts {
+                action["retry"] = json!({ "maxAttempts": attempts });
+            }
+            action
+        },
+    )
 }
 
 fn document() -> impl Strategy<Value = Value> {
@@ -82,14 +90,36 @@ fn document() -> impl Strategy<Value = Value> {
             }
             (Kind::Machine, json!({ "identity": identity }))
         });
-    let template = (prop::collection::vec(action(), 1..5), text()).prop_map(|(mut actions, about)| {
-        for (i, action) in actions.iter_mut().enumerate() {
-            action["name"] = format!("a{i}").into();
+    let last = prop::sample::select(vec!["reboot", "powerOff"]);
+    let ends = (last.clone(), prop::option::of(last), prop::option::of(duration()), any::<bool>());
+    let template = (prop::collection::vec(action(), 1..5), text(), ends).prop_map(
+        |(mut actions, about, (last, after, timeout, stated))| {
+            actions.push(json!({ last: {} }));
+            for (i, action) in actions.iter_mut().enumerate() {
+                action["name"] = format!("a{i}").into();
+            }
+            let mut spec = json!({ "parameters": {"release": {"description": about}}, "actions": actions });
+            if let Some(after) = after {
+                spec["onFailure"] =
+                    json!([{"name": "wait", "hold": {"message": "look"}}, {"name": "end", (after): {}}]);
+            }
+            if let Some(timeout) = timeout {
+                spec["timeout"] = timeout.into();
+            }
+            if stated {
+                spec["successOn"] = "reboot".into();
+            }
+            (Kind::Template, spec)
+        },
+    );
+    let run = (label(), label(), text(), prop::option::of(label())).prop_map(|(machine, template, value, retry_of)| {
+        let mut spec = json!({ "machine": machine, "template": template, "parameters": {"p": value} });
+        if let Some(retry_of) = retry_of {
+            let by = json!({"person": "ann", "at": "2026-01-01T00:00:00Z"});
+            spec["requests"] = json!([{"what": "Pause", "by": by}]);
+            spec["retryOf"] = retry_of.into();
         }
-        (Kind::Template, json!({ "parameters": {"release": {"description": about}}, "actions": actions }))
-    });
-    let run = (label(), label(), text()).prop_map(|(machine, template, value)| {
-        (Kind::Workflow, json!({ "machine": machine, "template": template, "parameters": {"p": value} }))
+        (Kind::Workflow, spec)
     });
     (prop_oneof![machine, template, run], label(), prop::collection::btree_map(label(), text(), 0..3)).prop_map(
         |((kind, spec), name, labels)| {

@@ -24,6 +24,9 @@ pub(crate) enum Failure {
     /// Something here failed, such as reading a file.
     #[error("{what}: {cause}")]
     Local { what: String, cause: String, hint: String },
+    /// What was waited for did not come in time.
+    #[error("{what}")]
+    TimedOut { what: String, hint: String },
     /// The workflow that was waited for did not succeed; it has been shown already.
     #[error("the workflow did not succeed")]
     NotSucceeded,
@@ -57,17 +60,18 @@ impl Failure {
         Self::Local { what: what.into(), cause: cause.to_string(), hint: hint.into() }
     }
 
-    /// Documented in `--help`.
+    /// Documented in `landfall help exit-codes`.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Problem(problem) => match problem.code {
                 ErrorCode::NotFound => 3,
-                ErrorCode::Internal | ErrorCode::Timeout => 1,
+                ErrorCode::Internal | ErrorCode::StoreUnavailable | ErrorCode::Timeout => 1,
                 _ => 4,
             },
             Self::Refused(_) => 4,
             Self::Unreachable { .. } => 5,
             Self::Usage(_) => 2,
+            Self::TimedOut { .. } => 6,
             Self::Local { .. } | Self::NotSucceeded => 1,
             Self::Closed => 0,
         }
@@ -78,37 +82,59 @@ impl Failure {
         matches!(self, Self::Unreachable { .. })
     }
 
+    /// As a person reads it, in plain text.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.parts().iter().map(|part| part.text("error:")).collect()
+    }
+
     pub(crate) fn print(&self) {
+        let error = output::paint_stderr("error:", output::RED);
+        self.parts().iter().for_each(|part| output::to_stderr(&part.text(&error)));
+        if let Self::Refused(problems) = self {
+            let (count, s) = (problems.len(), if problems.len() == 1 { "" } else { "s" });
+            output::to_stderr(&format!("{count} problem{s}; nothing was applied"));
+        }
+    }
+
+    fn parts(&self) -> Vec<Parts<'_>> {
+        let parts = |what: &str, causes, hint| Parts { what: what.to_owned(), at: "", causes, hint };
         match self {
-            Self::Problem(problem) => print_problem(problem),
-            Self::Refused(problems) => {
-                problems.iter().for_each(print_problem);
-                let (count, s) = (problems.len(), if problems.len() == 1 { "" } else { "s" });
-                output::to_stderr(&format!("{count} problem{s}; nothing was applied"));
-            }
-            Self::Unreachable { what, causes, hint } => print_parts(what, "", causes, hint),
-            Self::Usage(what) => print_parts(what, "", &[], "landfall --help shows every command"),
-            Self::Local { what, cause, hint } => print_parts(what, "", std::slice::from_ref(cause), hint),
-            Self::NotSucceeded | Self::Closed => {}
+            Self::Problem(problem) => vec![Parts::of(problem)],
+            Self::Refused(problems) => problems.iter().map(Parts::of).collect(),
+            Self::Unreachable { what, causes, hint } => vec![parts(what, causes, hint)],
+            Self::Usage(what) => vec![parts(what, &[], "landfall --help shows every command")],
+            Self::Local { what, cause, hint } => vec![parts(what, std::slice::from_ref(cause), hint)],
+            Self::TimedOut { what, hint } => vec![parts(what, &[], hint)],
+            Self::NotSucceeded | Self::Closed => Vec::new(),
         }
     }
 }
 
-fn print_problem(problem: &Problem) {
-    let what = format!("{} [{}]", problem.message, problem.code);
-    print_parts(&what, &problem.subject, &problem.causes, &problem.hint);
+/// What every failure consists of.
+struct Parts<'a> {
+    what: String,
+    at: &'a str,
+    causes: &'a [String],
+    hint: &'a str,
 }
 
-fn print_parts(what: &str, at: &str, causes: &[String], hint: &str) {
-    let error = output::paint_stderr("error:", output::RED);
-    let mut text = if at.is_empty() { format!("{error} {what}") } else { format!("{error} {at}: {what}") };
-    for cause in causes {
-        text.push_str(&format!("\n  because: {cause}"));
+impl<'a> Parts<'a> {
+    fn of(problem: &'a Problem) -> Self {
+        let what = format!("{} [{}]", problem.message, problem.code);
+        Self { what, at: &problem.subject, causes: &problem.causes, hint: &problem.hint }
     }
-    if !hint.is_empty() {
-        text.push_str(&format!("\n  hint: {hint}"));
+
+    fn text(&self, error: &str) -> String {
+        let Self { what, at, causes, hint } = self;
+        let mut text = if at.is_empty() { format!("{error} {what}") } else { format!("{error} {at}: {what}") };
+        for cause in *causes {
+            text.push_str(&format!("\n  because: {cause}"));
+        }
+        if !hint.is_empty() {
+            text.push_str(&format!("\n  hint: {hint}"));
+        }
+        text
     }
-    output::to_stderr(&text);
 }
 
 #[cfg(test)]
@@ -126,6 +152,7 @@ mod tests {
         assert_eq!(Failure::Usage(String::new()).exit_code(), 2);
         let unreachable = Failure::Unreachable { what: String::new(), causes: vec![], hint: String::new() };
         assert_eq!(unreachable.exit_code(), 5);
+        assert_eq!(Failure::TimedOut { what: String::new(), hint: String::new() }.exit_code(), 6);
         assert_eq!(Failure::from(io::Error::from(io::ErrorKind::BrokenPipe)).exit_code(), 0);
     }
 }

@@ -60,6 +60,11 @@ pub(crate) fn moment(at: Timestamp) -> String {
     at.strftime("%Y-%m-%d %H:%M:%S").to_string()
 }
 
+/// The same of a time as documents have it; text that is none stays as it is.
+pub(crate) fn moment_of(text: &str) -> String {
+    text.parse().map_or_else(|_| text.to_owned(), moment)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use futures::StreamExt;
 use jiff::Timestamp;
 use landfall_api::{
-    ActionState, ActionStatus, ConditionStatus, Document, ErrorCode, Kind, Machine, WatchType, Workflow,
+    ActionState, ActionStatus, ConditionStatus, Document, ErrorCode, Kind, LabelSelector, Machine, WatchType, Workflow,
 };
 use tokio::{sync::mpsc, time::Instant};
 
@@ -36,19 +36,20 @@ pub(crate) enum News {
 }
 
 /// Follows documents of these kinds. The first connection must succeed at once; later ones are tried again.
-pub(crate) fn feed(client: &Client, kinds: &[Kind]) -> mpsc::Receiver<News> {
+/// With a selector only documents of that kind whose labels agree are told of.
+pub(crate) fn feed(client: &Client, kinds: &[(Kind, Option<LabelSelector>)]) -> mpsc::Receiver<News> {
     let (sender, receiver) = mpsc::channel(64);
-    for kind in kinds {
-        tokio::spawn(follow(client.clone(), *kind, sender.clone()));
+    for (kind, labels) in kinds {
+        tokio::spawn(follow(client.clone(), *kind, labels.clone(), sender.clone()));
     }
     receiver
 }
 
-async fn follow(client: Client, kind: Kind, news: mpsc::Sender<News>) {
+async fn follow(client: Client, kind: Kind, labels: Option<LabelSelector>, news: mpsc::Sender<News>) {
     let (mut wait, mut lost_at, mut ever) = (FIRST_WAIT, None::<Instant>, false);
     let mut from = None;
     loop {
-        let failure = match run(&client, kind, &mut from, &news, &mut ever).await {
+        let failure = match run(&client, (kind, labels.as_ref()), &mut from, &news, &mut ever).await {
             Ok(()) => return,
             Err(Ended::Expired) => {
                 from = None;
@@ -90,7 +91,7 @@ enum Ended {
 /// One connection's life. `Ok` when nobody listens any more.
 async fn run(
     client: &Client,
-    kind: Kind,
+    (kind, labels): (Kind, Option<&LabelSelector>),
     from: &mut Option<u64>,
     news: &mpsc::Sender<News>,
     ever: &mut bool,
@@ -103,7 +104,7 @@ async fn run(
     let revision = match *from {
         Some(revision) => revision,
         None => {
-            let (documents, revision) = client.list(kind).await.map_err(|f| ended(f, false))?;
+            let (documents, revision) = client.list(kind, labels).await.map_err(|f| ended(f, false))?;
             heard = true;
             if news.send(News::All(kind, documents)).await.is_err() {
                 return Ok(());
@@ -113,7 +114,7 @@ async fn run(
     };
     *from = Some(revision);
     *ever = true;
-    let mut changes = client.watch(kind, revision).await.map_err(|f| ended(f, heard))?;
+    let mut changes = client.watch(kind, labels, revision).await.map_err(|f| ended(f, heard))?;
     while let Some(change) = changes.next().await {
         let Change { kind, resource_version, object, problem } = change.map_err(|f| ended(f, true))?;
         *from = Some(resource_version);
@@ -147,7 +148,7 @@ impl Fleet {
                 match kind {
                     Kind::Machine => self.machines.clear(),
                     Kind::Workflow => self.runs.clear(),
-                    Kind::Template => {}
+                    Kind::Template | Kind::Secret | Kind::EnrolmentRule => {}
                 }
                 documents.into_iter().for_each(|d| self.put(d));
             }
@@ -155,7 +156,7 @@ impl Fleet {
             News::Gone(document) => match document {
                 Document::Machine(machine) => drop(self.machines.remove(&machine.metadata.name)),
                 Document::Workflow(run) => drop(self.runs.remove(&run.metadata.name)),
-                Document::Template(_) => {}
+                Document::Template(_) | Document::Secret(_) | Document::EnrolmentRule(_) => {}
             },
             News::Lost(..) | News::Ended(_) => {}
         }
@@ -165,7 +166,7 @@ impl Fleet {
         match document {
             Document::Machine(machine) => drop(self.machines.insert(machine.metadata.name.clone(), *machine)),
             Document::Workflow(run) => drop(self.runs.insert(run.metadata.name.clone(), *run)),
-            Document::Template(_) => {}
+            Document::Template(_) | Document::Secret(_) | Document::EnrolmentRule(_) => {}
         }
     }
 
@@ -274,6 +275,25 @@ impl Line {
     }
 }
 
+/// The lines that a person most wants to see where not all fit: what is under way, then what failed, then the rest; in the
+/// order they had.
+pub(crate) fn foremost(lines: &[Line], room: usize) -> Vec<Line> {
+    if lines.len() <= room {
+        return lines.to_vec();
+    }
+    let rank = |line: &Line| match line.phase.as_str() {
+        "Provisioning" | "Deprovisioning" => 0,
+        "Failed" | "Held" => 1,
+        _ => 2,
+    };
+    let mut order: Vec<(usize, &Line)> = lines.iter().enumerate().collect();
+    order.sort_by_key(|(at, line)| (rank(line), *at));
+    // One row says how many are left out.
+    order.truncate(room.saturating_sub(1));
+    order.sort_by_key(|(at, _)| *at);
+    order.into_iter().map(|(_, line)| line.clone()).collect()
+}
+
 /// Lines with their cells in columns; empty columns take no room.
 pub(crate) fn columns(lines: &[Line]) -> Vec<String> {
     let mut widths = [0; 8];
@@ -296,6 +316,19 @@ pub(crate) fn columns(lines: &[Line]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn where_not_all_fit_what_is_under_way_is_shown_in_the_order_it_had() {
+        let line = |(name, phase): (&str, &str)| Line { name: name.into(), phase: phase.into(), ..Line::default() };
+        let lines: Vec<Line> =
+            [("a", "Available"), ("b", "Failed"), ("c", "Provisioning"), ("d", "Available"), ("e", "Provisioning")]
+                .map(line)
+                .into();
+        let names = |room| foremost(&lines, room).iter().map(|l| l.name.clone()).collect::<Vec<_>>();
+        assert_eq!(names(5), ["a", "b", "c", "d", "e"]);
+        assert_eq!(names(4), ["b", "c", "e"]);
+        assert_eq!(names(2), ["c"]);
+    }
 
     #[test]
     fn empty_columns_take_no_room() {

@@ -2,14 +2,21 @@
 //! comes back. Decides nothing that the coordinator decides.
 
 mod args;
+mod changes;
 mod client;
 mod commands;
+mod complete;
+mod contexts;
+mod endpoint;
 mod failure;
 mod files;
 mod human;
+mod jsonpath;
 mod live;
 mod output;
+mod pin;
 mod server;
+mod show;
 mod table;
 mod tls;
 
@@ -19,6 +26,8 @@ use clap::Parser;
 
 use args::{Cli, Command};
 use client::Client;
+use commands::{machines, runs};
+use endpoint::Endpoint;
 use failure::Failure;
 use output::Out;
 
@@ -44,18 +53,41 @@ fn main() -> ExitCode {
 
 async fn run(cli: Cli) -> Result<(), Failure> {
     let mut out = Out::stdout();
-    let connect = || Client::new(&cli.connection);
+    let out = &mut out;
+    let flags = &cli.connection;
+    let connect = || async { Client::new(&Endpoint::find(flags)?).await };
     match cli.command {
-        Command::Apply(args) => commands::apply::run(&args, connect, &mut out).await,
-        Command::Get(args) => commands::get::run(&args, &connect().await?, &mut out).await,
-        Command::Describe(args) => commands::describe::run(&args, &connect().await?, &mut out).await,
-        Command::Delete(args) => commands::delete::run(&args, &connect().await?, &mut out).await,
-        Command::Provision(args) => commands::provision::run(&args, &connect().await?, &mut out).await,
-        Command::Cancel(args) => commands::provision::cancel(&args, &connect().await?, &mut out).await,
-        Command::Watch(args) => commands::watch::run(&args, &connect().await?, &mut out).await,
-        Command::Events(args) => commands::events::run(&args, &connect().await?, &mut out).await,
-        Command::Logs(args) => commands::logs::run(&args, &connect().await?, &mut out).await,
-        Command::Explain(args) => commands::explain::run(&args, &mut out),
-        Command::Completion(args) => commands::completion::run(&args, &mut out),
+        Command::Apply(args) => commands::apply::run(&args, connect, out).await,
+        Command::Get(args) => commands::get::run(&args, &connect().await?, out).await,
+        Command::Describe(args) => commands::describe::run(&args, &connect().await?, out).await,
+        Command::Edit(args) => commands::edit::run(&args, &connect().await?, out).await,
+        Command::Delete(args) => commands::delete::run(&args, &connect().await?, out).await,
+        Command::Wait(args) => commands::wait::run(&args, &connect().await?, out).await,
+        Command::Provision(args) => commands::provision::run(&args, &connect().await?, out).await,
+        Command::Deprovision(args) => commands::provision::deprovision(&args, &connect().await?, out).await,
+        Command::Retry(args) => commands::provision::retry(&args, &connect().await?, out).await,
+        Command::Cancel(args) => runs::run(runs::Verb::Cancel, &args.run, &connect().await?, out).await,
+        Command::Pause(args) => runs::run(runs::Verb::Pause, &args.run, &connect().await?, out).await,
+        Command::Resume(args) => runs::run(runs::Verb::Resume, &args.run, &connect().await?, out).await,
+        Command::Approve(args) => machines::approve(&args, &connect().await?, out).await,
+        Command::Adopt(args) => machines::run(machines::Verb::Adopt, &args, &connect().await?, out).await,
+        Command::Detach(args) => machines::run(machines::Verb::Detach, &args, &connect().await?, out).await,
+        Command::Revoke(args) => machines::run(machines::Verb::Revoke, &args, &connect().await?, out).await,
+        Command::Watch(args) => commands::watch::run(&args, &connect().await?, out).await,
+        Command::Events(args) => commands::events::run(&args, &connect().await?, out).await,
+        Command::Logs(args) => commands::logs::run(&args, &connect().await?, out).await,
+        Command::History(args) => commands::history::run(&args, &connect().await?, out).await,
+        Command::Audit(args) => commands::audit::run(&args, &connect().await?, out).await,
+        Command::Token(args) => commands::token::run(&args.what, &connect().await?, out).await,
+        Command::Backup(args) => commands::backup::run(&args, &connect().await?, out).await,
+        Command::Explain(args) => commands::explain::run(&args, out),
+        Command::Context(args) => commands::context::run(&args.what, flags, out),
+        Command::Completion(args) => commands::completion::run(&args, out),
+        Command::Man(args) => commands::man::run(&args, out),
+        Command::Version(args) => commands::version::run(&args, flags, out).await,
+        Command::ExitCodes(_) => Ok(out.line(args::topics::EXIT_CODES)?),
+        Command::Output(_) => Ok(out.line(args::topics::OUTPUT)?),
+        Command::Selectors(_) => Ok(out.line(args::topics::SELECTORS)?),
+        Command::Complete(args) => commands::complete::run(&args, out).await,
     }
 }

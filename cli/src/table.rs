@@ -3,7 +3,8 @@
 use comfy_table::{ContentArrangement, Table, presets};
 use jiff::Timestamp;
 use landfall_api::{
-    ActionState, ConditionStatus, Document, Kind, Machine, MachinePhase, Template, Workflow, WorkflowPhase,
+    ActionState, ConditionStatus, Document, EnrolmentRule, Kind, Machine, MachinePhase, Secret, Template, Workflow,
+    WorkflowPhase,
 };
 
 use crate::{
@@ -13,13 +14,26 @@ use crate::{
 
 /// A header and rows, laid out with two spaces between columns.
 pub(crate) struct Columns {
-    header: Vec<&'static str>,
+    header: Vec<String>,
     rows: Vec<Vec<String>>,
 }
 
 impl Columns {
-    pub(crate) fn new(header: &[&'static str]) -> Self {
-        Self { header: header.to_vec(), rows: Vec::new() }
+    pub(crate) fn new(header: &[&str]) -> Self {
+        Self { header: header.iter().map(ToString::to_string).collect(), rows: Vec::new() }
+    }
+
+    /// Puts text before every first cell.
+    pub(crate) fn prefix(&mut self, text: &str) {
+        self.rows.iter_mut().filter_map(|row| row.first_mut()).for_each(|cell| cell.insert_str(0, text));
+    }
+
+    /// Writes the lines.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub(crate) fn print(&self, out: &mut Out, header: bool) -> std::io::Result<()> {
+        self.lines(out, header).iter().try_for_each(|line| out.line(line))
     }
 
     pub(crate) fn row(&mut self, cells: Vec<String>) {
@@ -38,7 +52,7 @@ impl Columns {
         for column in table.column_iter_mut() {
             column.set_padding((0, 2));
         }
-        let coloured = self.header.iter().position(|name| *name == "PHASE" || *name == "STATE");
+        let coloured = self.header.iter().position(|name| ["PHASE", "STATE", "OUTCOME"].contains(&name.as_str()));
         let widths = table.column_max_content_widths();
         let offset: usize = widths.iter().take(coloured.unwrap_or(0)).map(|w| usize::from(*w) + 2).sum();
         let lines = table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>();
@@ -62,17 +76,17 @@ impl Columns {
 /// The colour of a phase or state.
 pub(crate) fn colour(word: &str) -> &'static str {
     match word {
-        "Provisioned" | "Succeeded" | "True" => output::GREEN,
-        "Failed" | "Held" => output::RED,
-        "Cancelled" | "Discovered" => output::YELLOW,
-        "Provisioning" | "Running" | "Rebooting" => output::CYAN,
+        "Provisioned" | "Succeeded" | "True" | "done" => output::GREEN,
+        "Failed" | "Held" | "refused" | "failed" => output::RED,
+        "Cancelled" | "Discovered" | "Deleting" | "Paused" => output::YELLOW,
+        "Provisioning" | "Deprovisioning" | "Running" | "Rebooting" => output::CYAN,
         _ => "",
     }
 }
 
 /// The table of documents of one kind.
-pub(crate) fn documents(kind: Kind, documents: &[Document], wide: bool, now: Timestamp) -> Columns {
-    let header: &[&'static str] = match (kind, wide) {
+pub(crate) fn documents(kind: Kind, documents: &[&Document], wide: bool, labels: bool, now: Timestamp) -> Columns {
+    let header: &[&str] = match (kind, wide) {
         (Kind::Machine, false) => &["NAME", "PHASE", "CONNECTED", "WORKFLOW", "AGE"],
         (Kind::Machine, true) => &[
             "NAME",
@@ -90,17 +104,32 @@ pub(crate) fn documents(kind: Kind, documents: &[Document], wide: bool, now: Tim
         ],
         (Kind::Template, false) => &["NAME", "ACTIONS", "PARAMETERS", "AGE"],
         (Kind::Template, true) => &["NAME", "ACTIONS", "PARAMETERS", "AGE", "GENERATION"],
+        (Kind::Secret, false) => &["NAME", "KEYS", "FOR", "AGE"],
+        (Kind::Secret, true) => &["NAME", "KEYS", "FOR", "AGE", "VERSION"],
+        (Kind::EnrolmentRule, false) => &["NAME", "PRIORITY", "WHEN", "TEMPLATE", "APPROVES", "AGE"],
+        (Kind::EnrolmentRule, true) => {
+            &["NAME", "PRIORITY", "WHEN", "TEMPLATE", "APPROVES", "AGE", "NAMES", "LABELLED", "APPLIED"]
+        }
         (Kind::Workflow, false) => &["NAME", "MACHINE", "TEMPLATE", "PHASE", "ACTION", "AGE"],
         (Kind::Workflow, true) => &["NAME", "MACHINE", "TEMPLATE", "PHASE", "ACTION", "AGE", "TOOK", "BY", "PROBLEM"],
     };
-    let mut columns = Columns::new(header);
+    let mut names = header.to_vec();
+    if labels {
+        names.push("LABELS");
+    }
+    let mut columns = Columns::new(&names);
     for document in documents {
-        let mut cells = match document {
+        let mut cells = match *document {
             Document::Machine(machine) => machine_cells(machine, now),
             Document::Template(template) => template_cells(template, now),
             Document::Workflow(workflow) => workflow_cells(workflow, now),
+            Document::Secret(secret) => secret_cells(secret, now),
+            Document::EnrolmentRule(rule) => rule_cells(rule, now),
         };
         cells.truncate(header.len());
+        if labels {
+            cells.push(or_dash(pairs(&document.metadata().labels).collect::<Vec<_>>().join(",")));
+        }
         columns.row(cells);
     }
     columns
@@ -118,6 +147,15 @@ pub(crate) fn machine_phase(machine: &Machine) -> String {
 
 pub(crate) fn workflow_phase(workflow: &Workflow) -> String {
     format!("{:?}", workflow.status.as_ref().map_or(WorkflowPhase::Pending, |s| s.phase))
+}
+
+/// The phase of a document, where its kind has one.
+pub(crate) fn phase(document: &Document) -> Option<String> {
+    match document {
+        Document::Machine(machine) => Some(machine_phase(machine)),
+        Document::Workflow(run) => Some(workflow_phase(run)),
+        Document::Template(_) | Document::Secret(_) | Document::EnrolmentRule(_) => None,
+    }
 }
 
 fn machine_cells(machine: &Machine, now: Timestamp) -> Vec<String> {
@@ -170,6 +208,36 @@ fn workflow_cells(workflow: &Workflow, now: Timestamp) -> Vec<String> {
         or_dash(status.and_then(|s| human::between(s.started_at, s.ended_at, now)).unwrap_or_default()),
         or_dash(workflow.spec.authority.as_ref().map(|a| a.person.clone()).unwrap_or_default()),
         or_dash(status.and_then(|s| s.problem.as_ref()).map(|p| p.code.to_string()).unwrap_or_default()),
+    ]
+}
+
+pub(crate) fn pairs(map: &std::collections::BTreeMap<String, String>) -> impl Iterator<Item = String> {
+    map.iter().map(|(key, value)| format!("{key}={value}"))
+}
+
+fn secret_cells(secret: &Secret, now: Timestamp) -> Vec<String> {
+    let keys = secret.status.as_ref().map(|s| s.keys.join(",")).unwrap_or_default();
+    let owners = secret.spec.machines.iter().cloned().chain(pairs(&secret.spec.match_labels));
+    vec![
+        secret.metadata.name.clone(),
+        or_dash(keys),
+        or_dash(owners.collect::<Vec<_>>().join(",")),
+        human::age(secret.metadata.creation_timestamp, now),
+        secret.status.as_ref().map_or("-".into(), |s| s.version.to_string()),
+    ]
+}
+
+fn rule_cells(rule: &EnrolmentRule, now: Timestamp) -> Vec<String> {
+    vec![
+        rule.metadata.name.clone(),
+        rule.spec.priority.to_string(),
+        or_dash(rule.spec.when.iter().map(|(fact, is)| format!("{fact} {is}")).collect::<Vec<_>>().join(", ")),
+        or_dash(rule.spec.template.clone().unwrap_or_default()),
+        if rule.spec.approve { "yes".into() } else { "no".into() },
+        human::age(rule.metadata.creation_timestamp, now),
+        or_dash(rule.spec.name.clone().unwrap_or_default()),
+        or_dash(pairs(&rule.spec.labels).collect::<Vec<_>>().join(",")),
+        rule.status.as_ref().map_or("-".into(), |s| s.applied.to_string()),
     ]
 }
 

@@ -12,9 +12,17 @@ use std::{
 
 use hickory_resolver::TokioResolver;
 use landfall_api::SERVER_NAME;
-use reqwest::{Certificate, ClientBuilder, Identity};
+use reqwest::{
+    Certificate, ClientBuilder,
+    header::{AUTHORIZATION, HeaderValue},
+};
 
-use crate::{args::Connection, failure::Failure, server::Server};
+use crate::{
+    endpoint::{Endpoint, Identity, Trust},
+    failure::Failure,
+    pin,
+    server::Server,
+};
 
 /// Connecting, TLS included.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
@@ -23,19 +31,26 @@ const SILENCE_LIMIT: Duration = Duration::from_secs(60);
 const RESOLVE_LIMIT: Duration = Duration::from_secs(10);
 
 /// A client, and the URL that stands before every path.
-pub(crate) async fn http_client(connection: &Connection) -> Result<(reqwest::Client, String), Failure> {
-    let builder = reqwest::Client::builder()
+pub(crate) async fn http_client(endpoint: &Endpoint) -> Result<(reqwest::Client, String), Failure> {
+    let mut builder = reqwest::Client::builder()
         .no_proxy()
         .connect_timeout(CONNECT_LIMIT)
         .read_timeout(SILENCE_LIMIT)
         .redirect(reqwest::redirect::Policy::none())
         .user_agent(concat!("landfall/", env!("CARGO_PKG_VERSION")));
-    let (builder, base) = match &connection.server {
+    if let Some(Identity::Token(source)) = &endpoint.identity {
+        let mut value = HeaderValue::from_str(&format!("Bearer {}", source.read()?)).map_err(|e| {
+            Failure::local("the token cannot be sent", e, "a token is one line of letters, digits and a few signs")
+        })?;
+        value.set_sensitive(true);
+        builder = builder.default_headers([(AUTHORIZATION, value)].into_iter().collect());
+    }
+    let (builder, base) = match &endpoint.server {
         // TLS is never used here, but the builder wants roots; none are given.
         Server::Unix(path) => (builder.tls_certs_only([]).unix_socket(path.clone()), "http://landfall".to_owned()),
         Server::Https { host, port } => {
+            let builder = trusting(builder, endpoint)?.https_only(true);
             let addresses = resolve(host, *port).await?;
-            let builder = with_credentials(builder, connection)?.https_only(true);
             (builder.resolve_to_addrs(SERVER_NAME, &addresses), format!("https://{SERVER_NAME}:{port}"))
         }
     };
@@ -45,16 +60,33 @@ pub(crate) async fn http_client(connection: &Connection) -> Result<(reqwest::Cli
     Ok((client, base))
 }
 
-fn with_credentials(builder: ClientBuilder, connection: &Connection) -> Result<ClientBuilder, Failure> {
-    let (Some(ca), Some(cert), Some(key)) = (&connection.ca, &connection.cert, &connection.key) else {
-        let missing: Vec<&str> = [("--ca", &connection.ca), ("--cert", &connection.cert), ("--key", &connection.key)]
-            .into_iter()
-            .filter_map(|(flag, given)| given.is_none().then_some(flag))
-            .collect();
-        return Err(Failure::Usage(format!(
-            "an https server needs {}: the coordinator's data directory has the first ones in admin/ (ca.pem, admin.pem, admin.key)",
-            missing.join(", ")
-        )));
+/// A builder that trusts the coordinator only, and shows the caller's certificate where there is one.
+fn trusting(builder: ClientBuilder, endpoint: &Endpoint) -> Result<ClientBuilder, Failure> {
+    let pem = match &endpoint.identity {
+        Some(Identity::Certificate { cert, key }) => {
+            let mut both = read(cert)?;
+            both.push(b'\n');
+            both.extend(read(key)?);
+            Some((both, cert, key))
+        }
+        Some(Identity::Token(_)) => None,
+        None => return Err(wanting("--cert with --key, or --token-file")),
+    };
+    let unfit = |cert: &Path, key: &Path, error: &dyn std::error::Error| {
+        let what = format!("{} and {} are no certificate with its key", cert.display(), key.display());
+        Failure::local(what, error, "both are PEM; --cert holds the certificate, --key its private key")
+    };
+    let ca = match &endpoint.trust {
+        None => return Err(wanting("--ca or --ca-pin")),
+        Some(Trust::Pin(pin)) => {
+            let config = pin::client_config(*pin, pem.as_ref().map(|(pem, ..)| pem.as_slice()));
+            let config = config.map_err(|error| match &pem {
+                Some((_, cert, key)) => unfit(cert, key, &*error),
+                None => Failure::local("the connection cannot be set up", error, "check --ca-pin"),
+            })?;
+            return Ok(builder.tls_backend_preconfigured(config));
+        }
+        Some(Trust::Ca(ca)) => ca,
     };
     let roots = Certificate::from_pem_bundle(&read(ca)?).map_err(|e| {
         Failure::local(format!("{} is no certificate", ca.display()), e, "--ca takes the coordinator's ca.pem")
@@ -63,14 +95,19 @@ fn with_credentials(builder: ClientBuilder, connection: &Connection) -> Result<C
         let hint = "--ca takes the coordinator's ca.pem";
         return Err(Failure::local(format!("{} is no certificate", ca.display()), "it holds no PEM block", hint));
     }
-    let mut both = read(cert)?;
-    both.push(b'\n');
-    both.extend(read(key)?);
-    let identity = Identity::from_pem(&both).map_err(|e| {
-        let what = format!("{} and {} are no certificate with its key", cert.display(), key.display());
-        Failure::local(what, e, "both are PEM; --cert holds the certificate, --key its private key")
-    })?;
-    Ok(builder.tls_certs_only(roots).identity(identity))
+    let builder = builder.tls_certs_only(roots);
+    match pem {
+        Some((pem, cert, key)) => {
+            Ok(builder.identity(reqwest::Identity::from_pem(&pem).map_err(|error| unfit(cert, key, &error))?))
+        }
+        None => Ok(builder),
+    }
+}
+
+fn wanting(what: &str) -> Failure {
+    Failure::Usage(format!(
+        "an https server needs {what}: the coordinator's data directory has the first ones in admin/ (ca.pem, admin.pem, admin.key); landfall context set keeps them"
+    ))
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {

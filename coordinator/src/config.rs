@@ -1,13 +1,14 @@
 //! The coordinator's one configuration file: TOML, unknown keys refused, every default stated here.
 
 use std::{
-    net::{Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use landfall_api::DurationSpec;
-use serde::Deserialize;
+use ipnet::Ipv4Net;
+use landfall_api::{DurationSpec, nearest};
+use serde::{Deserialize, Serialize};
 
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -20,13 +21,17 @@ pub enum ConfigError {
         /// Why.
         source: std::io::Error,
     },
-    /// The file is not the TOML expected; the source names line, column and key.
-    #[error("the configuration {path} is not valid")]
+    /// The file is not the TOML expected.
+    #[error("{path}:{line}: {what}{hint}")]
     Parse {
         /// The file.
         path: PathBuf,
-        /// Why.
-        source: Box<toml::de::Error>,
+        /// Which line of it, from 1.
+        line: usize,
+        /// What is wrong there.
+        what: String,
+        /// The name that was meant, or those there are; empty, or begins with `; `.
+        hint: String,
     },
     /// It parses but says something impossible.
     #[error("{key}: {what}; {hint}")]
@@ -41,7 +46,7 @@ pub enum ConfigError {
 }
 
 /// Everything that can be configured.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// Where the store, the CA and the admin certificate live. Made with mode 0700 if missing.
@@ -59,16 +64,28 @@ pub struct Config {
     /// The DHCP service.
     #[serde(default)]
     pub dhcp: DhcpConfig,
+    /// Machines that nobody has described.
+    #[serde(default)]
+    pub discovery: DiscoveryConfig,
     /// The TFTP service.
     #[serde(default)]
     pub tftp: TftpConfig,
     /// How long things last.
     #[serde(default)]
     pub limits: Limits,
+    /// The directory of manifests.
+    #[serde(default)]
+    pub manifests: ManifestsConfig,
+    /// Where metrics are served without credentials.
+    #[serde(default)]
+    pub metrics: MetricsConfig,
+    /// What is logged.
+    #[serde(default)]
+    pub log: LogConfig,
 }
 
 /// The plain HTTP port: boot scripts, boot image, OS images, metadata.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HttpConfig {
     /// Default `0.0.0.0:7480`.
@@ -82,7 +99,7 @@ impl Default for HttpConfig {
 }
 
 /// The TLS port: agents, operators, phone-home.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TlsConfig {
     /// Default `0.0.0.0:7443`.
@@ -96,7 +113,7 @@ impl Default for TlsConfig {
 }
 
 /// What machines boot.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BootConfig {
     /// The kernel, served as `/boot/kernel`.
@@ -123,7 +140,7 @@ fn default_kernel_args() -> String {
 }
 
 /// Which DHCP service is given.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DhcpMode {
     /// None: bring your own, and point it here.
@@ -136,7 +153,7 @@ pub enum DhcpMode {
 }
 
 /// The DHCP service.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DhcpConfig {
     /// Default `off`.
@@ -172,14 +189,47 @@ impl Default for DhcpConfig {
     }
 }
 
+/// Machines that nobody has described: whether they are taken note of. Such a machine that netboots starts the agent and
+/// waits there until a person, or a rule, lets it in; so this is off unless subnets are named.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DiscoveryConfig {
+    /// The subnets whose unknown machines are taken note of, such as `10.77.0.0/24`. Default none.
+    pub subnets: Vec<Ipv4Net>,
+    /// Discovered machines kept at once that nobody has let in; more are turned away. Default 256, at most 4096.
+    pub max_machines: usize,
+    /// One that nobody let in, and that has not asked for so long, is forgotten. Default 7 days.
+    pub keep: DurationSpec,
+}
+
+impl Default for DiscoveryConfig {
+    fn default() -> Self {
+        Self { subnets: Vec::new(), max_machines: 256, keep: DurationSpec::from_secs(7 * 24 * 3600) }
+    }
+}
+
+impl DiscoveryConfig {
+    /// Whether an unknown machine at that address is taken note of.
+    pub fn covers(&self, address: IpAddr) -> bool {
+        let IpAddr::V4(address) = address.to_canonical() else { return false };
+        self.subnets.iter().any(|subnet| subnet.contains(&address))
+    }
+}
+
 /// Addresses from `first` to `last`, both included, `first` ≤ `last`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct AddressRange {
     /// The lowest.
     pub first: Ipv4Addr,
     /// The highest.
     pub last: Ipv4Addr,
+}
+
+impl From<AddressRange> for String {
+    fn from(range: AddressRange) -> Self {
+        format!("{}-{}", range.first, range.last)
+    }
 }
 
 impl TryFrom<String> for AddressRange {
@@ -197,7 +247,7 @@ impl TryFrom<String> for AddressRange {
 }
 
 /// The TFTP service.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TftpConfig {
     /// Default `0.0.0.0:69`.
@@ -213,7 +263,7 @@ impl Default for TftpConfig {
 }
 
 /// How long things last.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// A boot token, from the boot script to the enrolment. Default 10 min.
@@ -226,6 +276,9 @@ pub struct Limits {
     pub certificate_ttl: DurationSpec,
     /// From the reboot to the installed system's phone-home, where the template names none. Default 15 min.
     pub phone_home_deadline: DurationSpec,
+    /// How many installs run at once; the others wait in the order they were asked for. Default 16: that many machines
+    /// fill 10 GbE.
+    pub parallel_installs: u32,
 }
 
 impl Default for Limits {
@@ -236,8 +289,73 @@ impl Default for Limits {
             heartbeat: DurationSpec::from_secs(5),
             certificate_ttl: DurationSpec::from_secs(12 * 3600),
             phone_home_deadline: DurationSpec::from_secs(900),
+            parallel_installs: 16,
         }
     }
+}
+
+/// A directory of YAML files whose documents are applied.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ManifestsConfig {
+    /// Default none: only the API makes documents.
+    pub directory: Option<PathBuf>,
+    /// Whether a document is deleted when it has gone from the files. Default false.
+    pub prune: bool,
+    /// How often everything is looked at again, besides whenever a file changes. Default 1 min.
+    pub rescan: DurationSpec,
+}
+
+impl Default for ManifestsConfig {
+    fn default() -> Self {
+        Self { directory: None, prune: false, rescan: DurationSpec::from_secs(60) }
+    }
+}
+
+/// Metrics and health on a port of their own, without credentials.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MetricsConfig {
+    /// Default none: only operators see them, on the TLS port.
+    pub listen: Option<SocketAddr>,
+}
+
+/// What is logged.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LogConfig {
+    /// Which lines, as RUST_LOG says it; that variable overrides this. Default `info`.
+    pub filter: String,
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self { filter: "info".to_owned() }
+    }
+}
+
+/// What the TOML reader says, in our words: the line, the key, and the name that was meant.
+fn unreadable(path: &Path, text: &str, error: &toml::de::Error) -> ConfigError {
+    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    let line = before.matches('\n').count() + 1;
+    let message = error.message();
+    let unknown = message.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`'));
+    let (what, hint) = match unknown {
+        Some((key, rest)) => {
+            let known: Vec<&str> = rest.split('`').skip(1).step_by(2).collect();
+            let hint = match nearest(key, &known) {
+                Some(near) => format!("; did you mean \"{near}\"?"),
+                None => format!("; the keys here are {}", known.join(", ")),
+            };
+            (format!("there is no key \"{key}\" here"), hint)
+        }
+        None => {
+            let message = message.trim().replace('\n', " ");
+            let key = text.lines().nth(line - 1).and_then(|line| line.split_once('=')).map(|(key, _)| key.trim());
+            (key.map_or_else(|| message.clone(), |key| format!("{key}: {message}")), String::new())
+        }
+    };
+    ConfigError::Parse { path: path.to_owned(), line, what, hint }
 }
 
 impl Config {
@@ -248,8 +366,15 @@ impl Config {
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let text =
             std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        let config: Self = toml::from_str(&text)
-            .map_err(|source| ConfigError::Parse { path: path.to_owned(), source: Box::new(source) })?;
+        Self::parse(path, &text)
+    }
+
+    /// [`Self::load`] of a text; `path` is the name shown in errors.
+    ///
+    /// # Errors
+    /// [`ConfigError`] naming the line, or the key.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
+        let config: Self = toml::from_str(text).map_err(|error| unreadable(path, text, &error))?;
         config.validate()?;
         Ok(config)
     }
@@ -276,6 +401,9 @@ impl Config {
         if self.dhcp.mode == DhcpMode::Full && self.dhcp.range.is_none() {
             return invalid("dhcp.range", "is missing", "write one such as 10.77.0.100-10.77.0.199");
         }
+        if !(1..=4096).contains(&self.discovery.max_machines) {
+            return invalid("discovery.max_machines", "is not between 1 and 4096", "leave it out for 256");
+        }
         if self.limits.lease.get() < 4 * self.limits.heartbeat.get() {
             return invalid(
                 "limits.lease",
@@ -283,8 +411,28 @@ impl Config {
                 "make it longer, or limits.heartbeat shorter",
             );
         }
+        if self.limits.parallel_installs == 0 {
+            return invalid(
+                "limits.parallel_installs",
+                "is zero, so nothing would ever be installed",
+                "write 1 or more",
+            );
+        }
         if self.limits.certificate_ttl.get() < Duration::from_secs(600) {
             return invalid("limits.certificate_ttl", "is under ten minutes", "give certificates an hour or more");
+        }
+        if self.manifests.directory.as_ref().is_some_and(|directory| !directory.is_absolute()) {
+            return invalid("manifests.directory", "is a relative path", "write an absolute one");
+        }
+        if self.metrics.listen.is_some_and(|listen| [self.http.listen, self.tls.listen].contains(&listen)) {
+            return invalid(
+                "metrics.listen",
+                "is another service's address",
+                "give it a port of its own, such as 7481",
+            );
+        }
+        if let Err(error) = tracing_subscriber::EnvFilter::builder().parse(&self.log.filter) {
+            return invalid("log.filter", &error.to_string(), "write it as RUST_LOG is written, such as info");
         }
         Ok(())
     }
@@ -300,6 +448,7 @@ impl Config {
             directories.push(("boot.bootloaders", &self.boot.bootloaders));
         }
         directories.extend(self.boot.images.iter().map(|images| ("boot.images", images)));
+        directories.extend(self.manifests.directory.iter().map(|directory| ("manifests.directory", directory)));
         for (key, path) in files {
             if !path.is_file() {
                 return Err(ConfigError::Invalid {
@@ -350,9 +499,56 @@ mod tests {
     "#;
 
     fn parse(text: &str) -> Result<Config, String> {
-        let config: Config = toml::from_str(text).map_err(|e| e.to_string())?;
-        config.validate().map_err(|e| e.to_string())?;
-        Ok(config)
+        Config::parse(Path::new("c.toml"), text).map_err(|e| e.to_string())
+    }
+
+    /// Every key with a value of its own, or the least there is of it.
+    fn keys(value: &serde_json::Value, at: &str, out: &mut Vec<String>) {
+        match value {
+            serde_json::Value::Object(map) => map.iter().for_each(|(key, value)| {
+                keys(value, &format!("{at}{}{key}", if at.is_empty() { "" } else { "." }), out);
+            }),
+            _ => out.push(at.to_owned()),
+        }
+    }
+
+    #[test]
+    fn the_shipped_example_is_valid_and_has_every_key_there_is_and_says_what_each_is_for() {
+        let text = include_str!("../../docs/coordinator.toml");
+        parse(text).unwrap();
+        // What is off by default stands there as a comment of the form `# key = value`.
+        let mut all = String::new();
+        let mut explained = false;
+        for line in text.lines() {
+            let bare = line.strip_prefix("# ").filter(|bare| {
+                bare.split_once(" = ").is_some_and(|(key, _)| key.chars().all(|c| c.is_ascii_lowercase() || c == '_'))
+            });
+            let line = bare.unwrap_or(line);
+            if !line.starts_with('#') && line.contains(" = ") {
+                assert!(explained, "nothing explains {line}");
+            }
+            explained = line.starts_with('#');
+            all.push_str(line);
+            all.push('\n');
+        }
+        let config = parse(&all).unwrap();
+        let (mut there, mut written) = (Vec::new(), Vec::new());
+        keys(&serde_json::to_value(&config).unwrap(), "", &mut there);
+        let text: toml::Value = toml::from_str(&all).unwrap();
+        keys(&serde_json::to_value(text).unwrap(), "", &mut written);
+        there.sort();
+        written.sort();
+        assert_eq!(written, there);
+    }
+
+    #[test]
+    fn an_unknown_key_is_named_with_its_line_and_the_one_that_was_meant() {
+        let error = parse(&format!("{MINIMAL}\n[limits]\nleese = \"5s\"")).unwrap_err();
+        assert_eq!(error, "c.toml:9: there is no key \"leese\" here; did you mean \"lease\"?");
+        let error = parse(&format!("{MINIMAL}\n[tftp]\nfoo = 1")).unwrap_err();
+        assert_eq!(error, "c.toml:9: there is no key \"foo\" here; the keys here are listen, enabled");
+        let error = parse("data_dir = [").unwrap_err();
+        assert!(error.starts_with("c.toml:1: "), "{error}");
     }
 
     #[test]
@@ -373,6 +569,13 @@ mod tests {
             ("[limits]\nlease = \"5s\"", "limits.lease"),
             ("[limits]\nlease = \"0s\"", "zero"),
             ("[limits]\nleese = \"5s\"", "leese"),
+            ("[limits]\nparallel_installs = 0", "limits.parallel_installs"),
+            ("[discovery]\nmax_machines = 0", "discovery.max_machines"),
+            ("[discovery]\nsubnets = [\"10.77.0.0\"]", "subnets"),
+            ("[manifests]\ndirectory = \"m\"", "manifests.directory"),
+            ("[metrics]\nlisten = \"0.0.0.0:7443\"", "metrics.listen"),
+            ("[log]\nfilter = \"a=b=c\"", "log.filter"),
+            ("[manifests]\nrescan = \"0s\"", "zero"),
         ] {
             let error = parse(&format!("{MINIMAL}\n{more}")).unwrap_err();
             assert!(error.contains(named), "{more}: {error}");

@@ -1,126 +1,157 @@
-//! `landfall-coordinator`: flags, construction, signals, drain.
+//! `landfall-coordinator`: flags and subcommands. What they do stands elsewhere.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+mod logging;
+mod run;
+
+use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::{Context as _, Result};
-use clap::{Parser, ValueEnum};
-use jiff::Timestamp;
-use landfall_coordinator::{
-    boot,
-    config::Config,
-    engine::{Engine, HttpSources, Settings},
-    operator,
-    operator::LocalListener,
-    pki::Pki,
-    session,
-    state::Coordinator,
-    store::Store,
-    tls,
-};
-use tokio::signal::unix::{SignalKind, signal};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use landfall_api::{DurationSpec, Role};
+use landfall_coordinator::{backup, config::Config, doctor, gate, pki::issue_operator};
 
-/// After the signal, requests under way have so long to end. Agents' sessions never end by themselves; they come back.
-const DRAIN: Duration = Duration::from_secs(3);
+use logging::LogFormat;
 
 /// Brings bare metal ashore: documents, workflows, sessions and boot services in one process.
 #[derive(Parser)]
 #[command(version, max_term_width = 100)]
 struct Arguments {
-    /// The configuration file, TOML.
-    #[arg(long, env = "LANDFALL_CONFIG", default_value = "/etc/landfall/coordinator.toml")]
-    config: PathBuf,
-    /// Checks the configuration and the files it names, and ends.
+    #[command(flatten)]
+    common: Common,
+    /// Checks the configuration and the files it names, and ends: the same as the command `check`.
     #[arg(long)]
     check: bool,
-    /// How log lines are written to standard error. RUST_LOG chooses which; default: info.
-    #[arg(long, value_enum, default_value_t)]
+    /// What to do. Default: run.
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Args)]
+struct Common {
+    /// The configuration file, TOML.
+    #[arg(long, global = true, env = "LANDFALL_CONFIG", default_value = "/etc/landfall/coordinator.toml")]
+    config: PathBuf,
+    /// How log lines are written to standard error. RUST_LOG, else log.filter, chooses which.
+    #[arg(long, global = true, value_enum, default_value_t)]
     log_format: LogFormat,
 }
 
+#[derive(Subcommand)]
+enum Command {
+    /// Serves until SIGTERM; SIGHUP reads the configuration again.
+    Run,
+    /// Makes a key and a certificate for an operator, whether the coordinator runs or not.
+    IssueOperator {
+        /// The operator's name: letters, digits, dots, hyphens, underscores and @. The audit log calls them so.
+        name: String,
+        /// What they may do: viewer, operator or admin.
+        #[arg(long)]
+        role: Role,
+        /// The directory to make, with NAME.pem, NAME.key and ca.pem in it.
+        #[arg(long)]
+        out: PathBuf,
+        /// How long the certificate is good for, such as 12h or 90d: an hour to 825 days.
+        #[arg(long, default_value = "365d")]
+        ttl: DurationSpec,
+    },
+    /// Checks the configuration and the files it names.
+    Check,
+    /// Looks at everything this coordinator needs of its host, and says what to do about what is amiss. Ends with 1 if
+    /// something does not work.
+    Doctor {
+        /// How it is shown.
+        #[arg(short, long, value_enum, default_value_t)]
+        output: Output,
+    },
+    /// Writes everything the coordinator has into one file; of a running one without stopping it. The file holds the
+    /// certificate authority's key and the key of the secrets: keep it as they are kept.
+    Backup {
+        /// The file to make, mode 0600. It must not be there.
+        #[arg(long)]
+        output: PathBuf,
+    },
+    /// Puts a backup into the data directory of a coordinator that does not run.
+    Restore {
+        /// The backup.
+        #[arg(long)]
+        from: PathBuf,
+        /// If the data directory is not empty: renames it, keeps it, and puts the backup in its place.
+        #[arg(long)]
+        replace: bool,
+    },
+}
+
 #[derive(Clone, Copy, Default, ValueEnum)]
-enum LogFormat {
+enum Output {
     /// For people.
     #[default]
     Text,
-    /// One JSON object a line.
+    /// One JSON object.
     Json,
 }
 
-fn main() -> Result<()> {
-    let arguments = Arguments::parse();
-    let config = Config::load(&arguments.config)?;
-    config.check_files()?;
-    if arguments.check {
-        println!("{} is fine", arguments.config.display());
-        return Ok(());
-    }
-    start_logging(arguments.log_format);
+fn main() -> Result<ExitCode> {
+    let Arguments { common, check, command } = Arguments::parse();
+    let command = if check { Command::Check } else { command.unwrap_or(Command::Run) };
+    gate::open_files::raise();
     // `Err` means that it is installed already.
     let _installed = rustls::crypto::ring::default_provider().install_default();
-    tokio::runtime::Runtime::new().context("cannot start the runtime")?.block_on(run(config))
+    match command {
+        Command::Run => {
+            let config = checked(&common)?;
+            let logs = logging::start(common.log_format, &config.log.filter);
+            runtime()?.block_on(run::run(&common.config, config, logs))?;
+        }
+        Command::Check => {
+            checked(&common)?;
+            println!("{} is fine", common.config.display());
+        }
+        Command::Doctor { output } => {
+            let findings = runtime()?.block_on(doctor::examine(&common.config));
+            match output {
+                Output::Text => print!("{}", doctor::text(&findings)),
+                Output::Json => println!("{}", doctor::json(&findings)),
+            }
+            return Ok(if doctor::well(&findings) { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
+        Command::IssueOperator { name, role, out, ttl } => {
+            let config = logged(&common)?;
+            let ends = issue_operator(&config.data_dir, &name, role, ttl.get(), &out)?;
+            println!("{name} is {role} until {ends}; certificate, key and CA are in {}", out.display());
+            println!("withdraw it with: POST /apis/landfall.dev/v1alpha1/operators/{name}/revoke");
+        }
+        Command::Backup { output } => {
+            let config = logged(&common)?;
+            let taken = runtime()?.block_on(backup::take(&config, &output))?;
+            let whose = if taken.online { "the running coordinator" } else { "a coordinator that does not run" };
+            println!("{}: {} files of {whose}, {}", output.display(), taken.manifest.files.len(), taken.manifest.time);
+        }
+        Command::Restore { from, replace } => {
+            let config = logged(&common)?;
+            let restored = backup::restore(&config, &from, replace)?;
+            println!("{} is as it was at {}", config.data_dir.display(), restored.manifest.time);
+            if let Some(old) = restored.kept_aside {
+                println!("what was there before is in {}", old.display());
+            }
+            println!("start it with: landfall-coordinator --config {}", common.config.display());
+        }
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
-fn start_logging(format: LogFormat) {
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into());
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);
-    match format {
-        LogFormat::Text => logs.init(),
-        LogFormat::Json => logs.json().init(),
-    }
+/// The configuration, and log lines from here on.
+fn logged(common: &Common) -> Result<Config> {
+    let config = Config::load(&common.config)?;
+    logging::start(common.log_format, &config.log.filter);
+    Ok(config)
 }
 
-async fn run(config: Config) -> Result<()> {
-    let store = Store::open(&config.data_dir)?;
-    let pki = Arc::new(Pki::open(&config.data_dir, config.advertise.into(), config.limits.certificate_ttl.get())?);
-    let sources = Arc::new(HttpSources::new()?);
-    let clock = Arc::new(Timestamp::now);
-    let engine = Engine::start(store.clone(), Settings::from_config(&config), clock, pki.clone(), sources).await?;
-    let coordinator = Arc::new(Coordinator { config: config.clone(), store, engine: engine.clone(), pki: pki.clone() });
-
-    let boot = boot::engine::start(coordinator.clone()).await?;
-    let tls_config = tls::server_config(&pki)?;
-    let listener = tls::TlsListener::bind(config.tls.listen, tls_config)
-        .await
-        .with_context(|| format!("cannot listen on {}; is another program using the port?", config.tls.listen))?;
-    let local = LocalListener::bind(&config.api_socket()).await?;
-    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
-
-    let (stop, failed, tasks) = (CancellationToken::new(), CancellationToken::new(), TaskTracker::new());
-    let api = operator::router(coordinator.clone());
-    let app = tls::service(session::router(engine.clone()).merge(api.clone()));
-    tracing::info!(
-        tls = %config.tls.listen, http = %config.http.listen, socket = %config.api_socket().display(),
-        advertise = %config.advertise, ca = %pki.ca_pin(), "ready"
-    );
-    let graceful = stop.clone().cancelled_owned();
-    let serve_tls = async move { axum::serve(listener, app).with_graceful_shutdown(graceful).await };
-    // Whichever service ends first ends all: half a coordinator helps nobody.
-    tasks.spawn(ending("the TLS port", failed.clone(), async { Ok(serve_tls.await?) }));
-    let (token, drain) = (stop.clone(), stop.clone());
-    tasks.spawn(ending("the boot services", failed.clone(), async move { Ok(boot.run(token).await?) }));
-    tasks.spawn(ending("the API's socket", failed.clone(), async move { Ok(local.serve(api, drain).await?) }));
-    let token = stop.clone();
-    tasks.spawn(async move { engine.run_ticker(token).await });
-    tasks.close();
-
-    let outcome = tokio::select! {
-        _ = terminate.recv() => Ok(()),
-        _ = interrupt.recv() => Ok(()),
-        () = failed.cancelled() => Err(anyhow::anyhow!("a service ended; the log says why")),
-    };
-    tracing::info!("draining");
-    stop.cancel();
-    if tokio::time::timeout(DRAIN, tasks.wait()).await.is_err() {
-        tracing::info!("sessions were still open; their agents come back to the next start");
-    }
-    outcome
+fn checked(common: &Common) -> Result<Config> {
+    let config = Config::load(&common.config)?;
+    config.check_files()?;
+    Ok(config)
 }
 
-async fn ending(name: &'static str, failed: CancellationToken, service: impl Future<Output = Result<()>>) {
-    if let Err(error) = service.await {
-        tracing::error!(error = format!("{error:#}"), "{name} failed");
-    }
-    failed.cancel();
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Runtime::new().context("cannot start the runtime")
 }

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::{config::Config, engine::Engine, pki::Pki, store::Store};
+use crate::{config::Config, engine::Engine, ops::Ops, pki::Pki, store::Store};
 
 /// What every service of the coordinator shares; handed around as `Arc<Coordinator>`.
 pub struct Coordinator {
-    /// The configuration, fixed for the life of the process.
+    /// The configuration as it was at the start; see [`crate::reload`] for what may change later.
     pub config: Config,
     /// Documents, events and secrets.
     pub store: Store,
@@ -14,4 +14,6 @@ pub struct Coordinator {
     pub engine: Engine,
     /// The certificate authority.
     pub pki: Arc<Pki>,
+    /// Its health, and the directory of manifests.
+    pub ops: Arc<Ops>,
 }

@@ -32,6 +32,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 use uuid::Uuid;
 
@@ -66,11 +67,14 @@ impl Line {
         self.down.send(Ok(v1::SessionResponse { message: Some(message) })).await.unwrap();
     }
     async fn welcome(&self, epoch: u64) {
+        self.welcome_as(epoch, PROTOCOL).await;
+    }
+    async fn welcome_as(&self, epoch: u64, protocol: u32) {
         self.say(Down::Welcome(v1::Welcome {
             epoch,
             time: Some(prost_types::Timestamp { seconds: 1_700_000_000, nanos: 0 }),
             heartbeat_interval: span(Duration::from_millis(200)),
-            versions: Some(v1::Versions { software: "test".into(), protocol: PROTOCOL }),
+            versions: Some(v1::Versions { software: "test".into(), protocol }),
         }))
         .await;
     }
@@ -128,6 +132,12 @@ impl AgentService for Scripted {
         request: Request<Streaming<v1::SessionRequest>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
         let peer = request.extensions().get::<Peer>().cloned().unwrap();
+        // The handshake lets a certificate through that has ended; each call says why it is refused.
+        if let Peer::Machine(certificate) = &peer
+            && certificate.not_after < jiff::Timestamp::now()
+        {
+            return Err(Status::unauthenticated("the certificate has ended"));
+        }
         let (down, out) = mpsc::channel(16);
         drop(self.lines.send(Line { peer, up: request.into_inner(), down }).await);
         Ok(Response::new(ReceiverStream::new(out)))
@@ -160,7 +170,7 @@ async fn serve(service: &Scripted, at: SocketAddr) -> (SocketAddr, tokio::task::
     let listener = TlsListener::bind(at, config).await.unwrap();
     let address = listener.address();
     let routes = tonic::service::Routes::new(AgentServiceServer::new(service.clone())).into_axum_router();
-    let server = tokio::spawn(async move { axum::serve(listener, tls::service(routes)).await.unwrap() });
+    let server = tokio::spawn(async move { listener.serve(routes, CancellationToken::new()).await.unwrap() });
     (address, server)
 }
 
@@ -251,6 +261,7 @@ fn assignment(epoch: u64, lease: Duration) -> Down {
             name: "restart".into(),
             timeout: second,
             retry: Some(v1::RetryPolicy { max_attempts: 1, initial_backoff: second, max_backoff: second }),
+            branch: String::new(),
             kind: Some(v1::action::Kind::Reboot(v1::Reboot {})),
         }],
         start_attempt: 1,
@@ -488,6 +499,85 @@ async fn an_assignment_that_makes_no_sense_fails_its_run_with_the_reason() {
     let problem = failed.problem.unwrap();
     assert_eq!((problem.code.as_str(), failed.retryable), ("VersionSkew", false));
     assert_eq!(problem.subject, "assignment.actions[0].kind");
+}
+
+#[tokio::test]
+async fn a_coordinator_of_an_older_or_newer_protocol_works_and_one_that_says_none_is_named_as_the_one_to_upgrade() {
+    for protocol in [1, PROTOCOL, PROTOCOL + 1] {
+        let mut fixture = Fixture::new().await;
+        let (handle, mut instructions) = fixture.start().await;
+        let mut line = fixture.line().await;
+        assert_eq!(line.hello().await.versions.unwrap().protocol, PROTOCOL);
+        line.welcome_as(1, protocol).await;
+        line.say(assignment(1, Duration::from_secs(600))).await;
+        assigned(&mut instructions).await;
+        handle.report(action(), EventKind::Started).await.unwrap();
+        let event = line.event().await;
+        line.ack(&event).await;
+        handle.flush(LIMIT).await.unwrap();
+    }
+    let mut fixture = Fixture::new().await;
+    let (handle, _instructions) = fixture.start().await;
+    let mut line = fixture.line().await;
+    drop(line.hello().await);
+    line.welcome_as(1, 0).await;
+    let mut connection = handle.connection();
+    let lost = timeout(LIMIT, connection.wait_for(|c| matches!(c, Connection::Disconnected { .. }))).await.unwrap();
+    let Connection::Disconnected { problem, .. } = lost.unwrap().clone() else { unreachable!() };
+    assert_eq!(problem.code, ErrorCode::VersionSkew);
+    assert!(problem.hint.contains("landfall-coordinator"), "{problem}");
+}
+
+#[tokio::test]
+async fn what_persons_want_reaches_the_agent_and_the_hello_names_the_list_it_holds() {
+    let mut fixture = Fixture::new().await;
+    let (handle, mut instructions) = fixture.start().await;
+    let mut line = fixture.line().await;
+    assert_eq!(line.hello().await.holds, "");
+    line.welcome(1).await;
+    let uid = action().workflow_uid;
+    let wire = v1::RunControl { workflow_uid: uid.to_string(), paused: true, released_holds: vec![2, 5] };
+    line.say(Down::RunControl(wire)).await;
+    match instruction(&mut instructions).await {
+        Instruction::Control { workflow_uid, control } => {
+            assert_eq!((workflow_uid, control.paused, control.released), (uid, true, vec![2, 5]));
+        }
+        other => panic!("{other:?}"),
+    }
+    // Nothing of the run is under way, and still the list is the agent's: it must not be handed out again.
+    handle.holds(Some(uid));
+    drop(line);
+    let hello = fixture.line().await.hello().await;
+    assert_eq!((hello.holds, hello.running), (uid.to_string(), None));
+}
+
+#[tokio::test]
+async fn a_fence_is_answered_only_when_no_branch_runs() {
+    let mut fixture = Fixture::new().await;
+    let (handle, _instructions) = fixture.start().await;
+    let mut line = fixture.line().await;
+    drop(line.hello().await);
+    line.welcome(1).await;
+    let branch = |action_index| ActionRef { action_index, ..action() };
+    for index in [0, 1] {
+        handle.report(branch(index), EventKind::Started).await.unwrap();
+        line.event().await;
+    }
+    line.say(Down::Fenced(v1::Fenced { epoch: 9, reason: "newer".into() })).await;
+    let failed = || EventKind::Failed { problem: landfall_api::Problem::new(ErrorCode::Fenced, "x"), retryable: false };
+    handle.report(branch(0), failed()).await.unwrap();
+    line.event().await;
+    for _ in 0..5 {
+        assert!(matches!(line.next().await, Up::Heartbeat(_) | Up::Facts(_)), "one branch still runs");
+    }
+    handle.report(branch(1), failed()).await.unwrap();
+    line.event().await;
+    loop {
+        match line.next().await {
+            Up::Heartbeat(_) | Up::Facts(_) => {}
+            answer => break assert_eq!(answer, Up::FenceAck(v1::FenceAck { epoch: 9 })),
+        }
+    }
 }
 
 #[tokio::test]

@@ -1,8 +1,8 @@
 //! May this disk be written? The compare of compare-and-swap, and the rule for disks that are not blank. Pure.
 
-use landfall_api::{Digest, DiskReceipt, Receipt, ReceiptState};
+use landfall_api::{Digest, DiskId, DiskReceipt, Receipt, ReceiptState};
 
-use crate::{WriteError, WriteRequest};
+use crate::{ReceiptIntent, WriteError};
 
 /// What the receipts say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,17 +13,28 @@ pub(crate) enum Decision {
     AlreadyDone,
 }
 
+/// Who wants to change which disk, and by what right.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Claim<'a> {
+    pub disk: &'a DiskId,
+    pub intent: &'a ReceiptIntent,
+    /// Every receipt that is believed to be on this machine.
+    pub expected: &'a [DiskReceipt],
+    pub person_authorised: bool,
+    pub force: bool,
+}
+
 /// Decides by the mark found on the disk, by what else was found there (`content`; `None`: blank), and by the digest the
 /// image is known by.
 pub(crate) fn authorise(
-    request: &WriteRequest,
+    claim: Claim<'_>,
     found: Option<&DiskReceipt>,
     content: Option<&str>,
     image_digest: Option<Digest>,
 ) -> Result<Decision, WriteError> {
-    let device = || request.disk.id.name.clone();
+    let Claim { disk, intent, expected, person_authorised, force } = claim;
+    let device = || disk.name.clone();
     let found = found.map(|mark| &mark.receipt);
-    let intent = &request.receipt;
     let same_run = |r: &Receipt| {
         (r.machine_uid, r.workflow_uid, r.action_index)
             == (intent.machine_uid, intent.workflow_uid, intent.action_index)
@@ -37,10 +48,10 @@ pub(crate) fn authorise(
             return Ok(Decision::Write);
         }
     }
-    if request.force {
+    if force && person_authorised {
         return Ok(Decision::Write);
     }
-    let expected = request.expected.iter().find(|mark| mark.disk.same_disk(&request.disk.id)).map(|mark| &mark.receipt);
+    let expected = expected.iter().find(|mark| mark.disk.same_disk(disk)).map(|mark| &mark.receipt);
     let agree = match (found, expected) {
         (None, None) => true,
         (Some(found), Some(expected)) => same_mark(found, expected),
@@ -49,10 +60,10 @@ pub(crate) fn authorise(
     if !agree {
         return Err(WriteError::ReceiptMismatch { device: device(), found: words(found), expected: words(expected) });
     }
-    match content {
-        Some(content) if found.is_none() && !request.person_authorised => {
-            Err(WriteError::NotBlank { device: device(), found: content.to_owned() })
-        }
+    // A receipt as expected is no reason either: what was installed is not to be replaced by a rule or a file.
+    let there = content.map(str::to_owned).or_else(|| found.map(|found| words(Some(found))));
+    match there {
+        Some(found) if !person_authorised => Err(WriteError::NotBlank { device: device(), found }),
         _ => Ok(Decision::Write),
     }
 }
@@ -80,7 +91,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::{Access, CancelFlag, Image, LeaseGuard, Proof, ReceiptIntent, receipt::tests::mark};
+    use crate::{Access, CancelFlag, Image, LeaseGuard, Proof, WriteRequest, receipt::tests::mark};
 
     fn request() -> WriteRequest {
         let disk = mark(ReceiptState::Intent, 0).disk;
@@ -110,7 +121,7 @@ mod tests {
     }
 
     fn code(request: &WriteRequest, found: Option<&DiskReceipt>, content: Option<&str>) -> Result<Decision, ErrorCode> {
-        authorise(request, found, content, request.image.proof.digest()).map_err(|e| e.code())
+        authorise(request.claim(), found, content, request.image.proof.digest()).map_err(|e| e.code())
     }
 
     #[test]
@@ -140,6 +151,19 @@ mod tests {
         assert_eq!(code(&request, Some(&old), None), Err(ErrorCode::ReceiptMismatch), "expected on another disk");
         request.force = true;
         assert_eq!(code(&request, Some(&old), None), Ok(Decision::Write));
+    }
+
+    #[test]
+    fn what_a_rule_started_replaces_nothing_that_was_installed_forced_or_not() {
+        let mut request = request();
+        let old = mark(ReceiptState::Done, 0);
+        request.expected = vec![old.clone()];
+        assert_eq!(code(&request, Some(&old), Some("a GPT")), Err(ErrorCode::DiskNotBlank));
+        assert_eq!(code(&request, Some(&old), None), Err(ErrorCode::DiskNotBlank));
+        request.force = true;
+        assert_eq!(code(&request, Some(&old), Some("a GPT")), Err(ErrorCode::DiskNotBlank), "force is a person's");
+        request.person_authorised = true;
+        assert_eq!(code(&request, Some(&old), Some("a GPT")), Ok(Decision::Write));
     }
 
     #[test]

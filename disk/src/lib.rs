@@ -7,6 +7,7 @@
 mod authorise;
 mod blank;
 mod buffer;
+mod clear;
 mod decode;
 mod device;
 mod error;
@@ -30,6 +31,7 @@ mod sys;
 mod write;
 
 pub use blank::what_is_there;
+pub use clear::{clear_disk, may_clear};
 pub use device::{BlockDevice, ReadAt, RealDevice};
 pub use error::{Candidate, DiskError, SelectError, WriteError};
 pub use gpt::{Entry, Header, KeptPartition, RECEIPT_TYPE, Table, TableError, find_kept};
@@ -41,12 +43,14 @@ pub use index::{
 pub use inuse::holders_of;
 pub use list::{device_path, disk_at, list_disks};
 pub use pipeline::{
-    BackupPlaced, Check, Committed, Expectation, Installed, Order, TablePlaced, Verified, install, place_backup,
-    place_lba0, place_table,
+    BackupPlaced, Check, Committed, Expectation, Installed, Order, TablePlaced, Verified, clear_device, install,
+    place_backup, place_lba0, place_table,
 };
 pub use proof::{DetachedSignature, Resolved, SignatureVerifier, resolve as resolve_proof};
 pub use receipt::{PLACE as RECEIPT_PLACE, read_mark, read_receipt, scan_receipts};
-pub use request::{CancelFlag, LeaseGuard, LogLevel, Observer, ReceiptIntent, Unobserved, WriteOutcome, WriteRequest};
+pub use request::{
+    CancelFlag, ClearRequest, LeaseGuard, LogLevel, Observer, ReceiptIntent, Unobserved, WriteOutcome, WriteRequest,
+};
 pub use select::Disk;
 pub use source::{ImageSource, open as open_source};
 pub use write::write_image;

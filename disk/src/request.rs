@@ -12,7 +12,7 @@ use std::{
 use landfall_api::{DiskFacts, DiskReceipt, Progress};
 use uuid::Uuid;
 
-use crate::Image;
+use crate::{Image, authorise::Claim};
 
 /// Who writes: the words of the receipt that the caller knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,6 +102,52 @@ pub struct WriteRequest {
     pub lease: LeaseGuard,
     /// Set to end early.
     pub cancel: CancelFlag,
+}
+
+impl WriteRequest {
+    /// By what right the disk is to be written.
+    pub(crate) fn claim(&self) -> Claim<'_> {
+        Claim {
+            disk: &self.disk.id,
+            intent: &self.receipt,
+            expected: &self.expected,
+            person_authorised: self.person_authorised,
+            force: self.force,
+        }
+    }
+}
+
+/// One disk to be cleared.
+#[derive(Debug, Clone)]
+pub struct ClearRequest {
+    /// The disk, as [`crate::Disk::select`] or [`crate::disk_at`] gave it. Its identity is checked again just before
+    /// the first write.
+    pub disk: DiskFacts,
+    /// Who clears.
+    pub receipt: ReceiptIntent,
+    /// Every receipt that is believed to be on this machine: the compare of compare-and-swap.
+    pub expected: Vec<DiskReceipt>,
+    /// A person asked for this run. Without, no disk is cleared.
+    pub person_authorised: bool,
+    /// A person said: whatever receipt is there.
+    pub force: bool,
+    /// Whether the caller may still act.
+    pub lease: LeaseGuard,
+    /// Set to end early.
+    pub cancel: CancelFlag,
+}
+
+impl ClearRequest {
+    /// By what right the disk is to be cleared.
+    pub(crate) fn claim(&self) -> Claim<'_> {
+        Claim {
+            disk: &self.disk.id,
+            intent: &self.receipt,
+            expected: &self.expected,
+            person_authorised: self.person_authorised,
+            force: self.force,
+        }
+    }
 }
 
 /// How a write ended well.

@@ -2,10 +2,11 @@
 
 use std::{io, path::Path, time::Instant};
 
-use landfall_api::{Digest, DiskReceipt, Receipt, ReceiptState};
+use landfall_api::{Digest, DiskFacts, DiskId, DiskReceipt, Receipt, ReceiptState};
 
 use crate::{
-    BlockDevice, Image, Index, LogLevel, Observer, Proof, ReadAt, RealDevice, WriteError, WriteOutcome, WriteRequest,
+    BlockDevice, Image, Index, LogLevel, Observer, Proof, ReadAt, RealDevice, ReceiptIntent, WriteError, WriteOutcome,
+    WriteRequest,
     authorise::{Decision, authorise},
     blank, device_path, disk_at, holders_of,
     pipeline::{Expectation, Order, install},
@@ -39,22 +40,22 @@ pub fn write_image(request: &WriteRequest, observer: &dyn Observer) -> Result<Wr
         Ok(())
     };
     may_act()?;
-    same_disk(request, &path, &name)?;
-    let device = open(request, &path, &name)?;
+    same_disk(&request.disk, &path, &name)?;
+    let device = open(&request.disk, &path, &name)?;
     let io = |action: &'static str| {
         let device = name.clone();
         move |source| WriteError::DeviceIo { device, action: action.into(), source }
     };
     let found = receipt::read_mark(&device).map_err(io("read the receipt of"))?;
     let marked = found.is_some();
-    let found = found.filter(|mark| known_here(mark, request, &name, observer));
+    let found = found.filter(|mark| known_here(mark, &request.disk.id, &name, observer));
     let foreign = (marked && found.is_none()).then(|| "a receipt of another disk".to_owned());
     let content = blank::what_is_there(&device).map_err(io("look at the content of"))?.or(foreign);
     // Being told to end shows in many ways; what is told is that.
     let told = |error| may_act().err().unwrap_or(error);
     let proof = proof::resolve(&request.image, observer, request.cancel.flag()).map_err(told)?;
     let image_digest = request.image.proof.digest().or_else(|| proof.digest());
-    match authorise(request, found.as_ref(), content.as_deref(), image_digest)? {
+    match authorise(request.claim(), found.as_ref(), content.as_deref(), image_digest)? {
         Decision::Write => {}
         Decision::AlreadyDone => {
             // The run that placed it may have been killed, or failed, before its last flush.
@@ -99,14 +100,14 @@ pub fn write_image(request: &WriteRequest, observer: &dyn Observer) -> Result<Wr
         device: &name,
         expectation,
         format: request.image.format,
-        mark: mark_of(request, image_digest),
+        mark: mark_of(&request.disk.id, &request.receipt, image_digest),
         keep: &request.keep,
         compare,
         read_back: request.read_back,
         may_act: &may_act,
         same_disk: &|| {
-            same_disk(request, &path, &name)?;
-            same_device(&device, request, &name)
+            same_disk(&request.disk, &path, &name)?;
+            same_device(&device, &request.disk, &name)
         },
     };
     let installed = install(&device, &mut *source, &order, observer)?;
@@ -132,8 +133,8 @@ fn parse_index(image: &Image, bytes: &[u8]) -> Result<Index, WriteError> {
 
 /// A receipt that was copied here with a clone of another disk says nothing about this one; it still makes the disk "not
 /// blank", and a person decides.
-fn known_here(mark: &DiskReceipt, request: &WriteRequest, name: &str, observer: &dyn Observer) -> bool {
-    let own = mark.disk.same_disk(&request.disk.id);
+pub(crate) fn known_here(mark: &DiskReceipt, disk: &DiskId, name: &str, observer: &dyn Observer) -> bool {
+    let own = mark.disk.same_disk(disk);
     if !own {
         let line = format!("the receipt on {name} was written for another disk ({:?}) and does not count", mark.disk);
         observer.log(LogLevel::Warn, &line);
@@ -141,10 +142,9 @@ fn known_here(mark: &DiskReceipt, request: &WriteRequest, name: &str, observer: 
     own
 }
 
-fn mark_of(request: &WriteRequest, image_digest: Option<Digest>) -> DiskReceipt {
-    let intent = &request.receipt;
+pub(crate) fn mark_of(disk: &DiskId, intent: &ReceiptIntent, image_digest: Option<Digest>) -> DiskReceipt {
     DiskReceipt {
-        disk: request.disk.id.clone(),
+        disk: disk.clone(),
         receipt: Receipt {
             machine_uid: intent.machine_uid,
             workflow_uid: intent.workflow_uid,
@@ -159,11 +159,11 @@ fn mark_of(request: &WriteRequest, image_digest: Option<Digest>) -> DiskReceipt 
 }
 
 /// The disk behind the name is the one chosen, and nobody uses it.
-fn same_disk(request: &WriteRequest, path: &Path, name: &str) -> Result<(), WriteError> {
+pub(crate) fn same_disk(disk: &DiskFacts, path: &Path, name: &str) -> Result<(), WriteError> {
     let examine = |source| WriteError::Examine { device: name.into(), source };
     let changed = |reason: String| WriteError::DiskChanged { device: name.into(), reason };
     let now = disk_at(path).map_err(|error| changed(format!("it has gone ({error})")))?;
-    let chosen = &request.disk.id;
+    let chosen = &disk.id;
     if !now.id.same_disk(chosen) {
         let words = |id: &landfall_api::DiskId| {
             format!("wwn \"{}\" serial \"{}\" path \"{}\" {} bytes", id.wwn, id.serial, id.path, id.size_bytes)
@@ -175,15 +175,15 @@ fn same_disk(request: &WriteRequest, path: &Path, name: &str) -> Result<(), Writ
 }
 
 /// The open device has the size and sectors of the disk chosen: the name did not move between looking and opening.
-fn same_device(device: &RealDevice, request: &WriteRequest, name: &str) -> Result<(), WriteError> {
+pub(crate) fn same_device(device: &RealDevice, disk: &DiskFacts, name: &str) -> Result<(), WriteError> {
     let (size, sector) = (device.size(), device.logical_sector());
-    if size == request.disk.id.size_bytes && sector == request.disk.logical_sector_bytes {
+    if size == disk.id.size_bytes && sector == disk.logical_sector_bytes {
         return Ok(());
     }
     Err(WriteError::DiskChanged { device: name.into(), reason: format!("it has {size} bytes in sectors of {sector}") })
 }
 
-fn open(request: &WriteRequest, path: &Path, name: &str) -> Result<RealDevice, WriteError> {
+pub(crate) fn open(disk: &DiskFacts, path: &Path, name: &str) -> Result<RealDevice, WriteError> {
     let device = RealDevice::open(path).map_err(|source| {
         if source.kind() == io::ErrorKind::ResourceBusy {
             let reasons = vec!["the kernel refuses to lend it out: it is mounted, or held by another program".into()];
@@ -192,6 +192,6 @@ fn open(request: &WriteRequest, path: &Path, name: &str) -> Result<RealDevice, W
             WriteError::DeviceIo { device: name.into(), action: "open".into(), source }
         }
     })?;
-    same_device(&device, request, name)?;
+    same_device(&device, disk, name)?;
     Ok(device)
 }

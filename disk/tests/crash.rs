@@ -13,9 +13,9 @@ use common::{
 };
 use landfall_api::ReceiptState;
 use landfall_disk::{
-    Expectation, Order, ReadAt, Table, Unobserved, WriteError, find_kept, install,
+    Expectation, Order, RECEIPT_PLACE, ReadAt, Table, Unobserved, WriteError, clear_device, find_kept, install,
     judge::{Findings, State, judge, signatures},
-    read_mark,
+    read_mark, what_is_there,
 };
 
 const DISK: u64 = 6 * MIB;
@@ -468,4 +468,71 @@ fn old_signatures_are_gone_after_an_install_that_was_cut_and_started_again() {
     }
     println!("{states} states after a power cut");
     assert!(states > 2000, "{states}");
+}
+
+fn cleared(device: &Recorder) {
+    let mut mark = mark(b"", device.bytes.lock().unwrap().len() as u64);
+    mark.receipt.image_digest = None;
+    let order = Order {
+        device: "recorder",
+        expectation: Expectation::Waived,
+        format: None,
+        mark,
+        keep: &[],
+        compare: false,
+        read_back: false,
+        may_act: &|| Ok(()),
+        same_disk: &|| Ok(()),
+    };
+    clear_device(device, &order, &Unobserved).unwrap();
+}
+
+#[test]
+fn at_whatever_instant_the_power_goes_a_cleared_disk_is_old_or_unbootable_and_says_so_until_nothing_is_left() {
+    for sector in [512, 4096] {
+        for (old_name, mut old) in old_disks(sector).into_iter().skip(1) {
+            let installed = old_name == "old OS";
+            if installed {
+                // A disk that we installed: its receipt goes last of all.
+                let device = Recorder::new(old, sector);
+                let image = images(sector).remove(0).1;
+                run(&device, &image, &image, &[]).unwrap();
+                old = device.bytes.lock().unwrap().clone();
+            }
+            let device = Recorder::new(old.clone(), sector);
+            cleared(&device);
+            let new = device.bytes.lock().unwrap().clone();
+            let ops = device.ops.lock().unwrap().clone();
+            let case = format!("{sector}: {old_name}");
+            assert_eq!(what_is_there(&new).unwrap(), None, "{case}");
+            assert_eq!(read_mark(&new).unwrap(), None, "{case}");
+            assert!(!Findings::of(&new, sector).unwrap().anything_boots(), "{case}");
+            let nothing = vec![0; old.len()];
+            let (mut number, mut again) = (0_u64, 0);
+            replay(&old, &ops, sector, |disk, index| {
+                let case = format!("{case}, operation {index} of {}", ops.len());
+                let state = judge(disk, &old, &nothing, sector).unwrap();
+                assert_ne!(state, State::Broken, "{case}");
+                assert_ne!(state, State::VerifiedNew, "{case}");
+                if installed && state == State::Unbootable && read_mark(disk).unwrap().is_none() {
+                    let mut bytes = vec![0; old.len()];
+                    disk.read_at(0, &mut bytes).unwrap();
+                    bytes[RECEIPT_PLACE.start as usize..RECEIPT_PLACE.end as usize].fill(0);
+                    assert_eq!(what_is_there(&bytes).unwrap(), None, "{case}: half cleared, and nothing says by whom");
+                }
+                number += 1;
+                if number % RESTART_ONE_IN == 0 {
+                    again += 1;
+                    let mut bytes = vec![0; old.len()];
+                    disk.read_at(0, &mut bytes).unwrap();
+                    let device = Recorder::new(bytes, sector);
+                    cleared(&device);
+                    let end = device.bytes.lock().unwrap().clone();
+                    assert_eq!(what_is_there(&end).unwrap(), None, "{case}: cleared again");
+                    assert!(!Findings::of(&end, sector).unwrap().anything_boots(), "{case}: cleared again");
+                }
+            });
+            assert!(again > 0, "{case}");
+        }
+    }
 }

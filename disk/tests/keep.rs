@@ -39,6 +39,18 @@ fn image(sector: u32) -> Vec<u8> {
     gpt_image(5 * MIB, sector, &[(MIB / s, 2 * MIB / s - 1), (2 * MIB / s, 4 * MIB / s - 1)], 1)
 }
 
+/// The image with a table of four entries: one sector.
+fn with_four_entries(mut image: Vec<u8>, sector: u32) -> Vec<u8> {
+    let (header, entries) = (sector as usize, 2 * sector as usize);
+    let checksum = crc32fast::hash(&image[entries..entries + 4 * 128]);
+    image[header + 80..header + 84].copy_from_slice(&4_u32.to_le_bytes());
+    image[header + 88..header + 92].copy_from_slice(&checksum.to_le_bytes());
+    image[header + 16..header + 20].fill(0);
+    let checksum = crc32fast::hash(&image[header..header + 92]);
+    image[header + 16..header + 20].copy_from_slice(&checksum.to_le_bytes());
+    image
+}
+
 /// The reason, and that nothing was written.
 fn refused(disk: Vec<u8>, sector: u32, image: &[u8], keep: &[&str]) -> String {
     let device = Recorder::new(disk, sector);
@@ -84,6 +96,10 @@ fn what_cannot_be_kept_is_refused_before_the_first_write() {
         says(&old, &beyond, &["data"], &["\"data\"", "starts before the end"]);
         let low = gpt_disk(DISK, sector, &[(40, 100, "low"), (200, 201, "next")], 3);
         says(&low, &image, &["low"], &["\"low\"", "starts before the end"]);
+        // Boot code behind a table smaller than the old one, which must stay until the commit.
+        let mut reaching = with_four_entries(image.clone(), sector);
+        reaching[4 * sector as usize + 5] = 1;
+        says(&old, &reaching, &["data"], &["the image has data at byte", "the old table"]);
 
         // One GUID or name for two.
         let same_guid = gpt_disk(DISK, sector, &[(8 * MIB / s, 9 * MIB / s, "data")], 1);

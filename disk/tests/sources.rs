@@ -513,6 +513,13 @@ fn a_layer_in_a_registry_is_read_by_tag_or_digest_and_a_pinned_one_is_proven() {
         let Resolved::Stored(layer) = resolve_proof(&image, &lines, &RUN).unwrap() else { panic!("not proven") };
         assert_eq!(layer, digest(&content()));
     }
+    let gone = dead().replace("http://", "oci+http://").replace("/image", &format!("/lab/disk@{manifest}"));
+    image.urls.insert(0, gone);
+    let Ok(Resolved::Stored(layer)) = resolve_proof(&image, &lines, &RUN) else { panic!("one registry is enough") };
+    assert_eq!(layer, digest(&content()));
+    image.urls[1] = image.urls[0].clone();
+    assert!(matches!(resolve_proof(&image, &lines, &RUN), Err(error) if error.retryable()), "none answers");
+
     image.urls = vec![registry.url(":v1")];
     image.proof = Proof::Waived;
     assert!(matches!(resolve_proof(&image, &lines, &RUN), Ok(Resolved::Waived)), "a tag proves nothing");

@@ -11,7 +11,10 @@ pub mod v1 {
 }
 
 /// The protocol revision of the `.proto` file in this crate.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
+
+/// The oldest revision that either side still speaks. Fields are only added, so every one since the first.
+pub const OLDEST_PROTOCOL: u32 = 1;
 
 /// The fixed logical name in the coordinator's server certificate. Agents check this, never an IP address or a host
 /// name, so that a coordinator can move without new certificates.

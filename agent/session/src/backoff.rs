@@ -20,17 +20,24 @@ impl Backoff {
     }
     /// The wait before the next try: between half of, and the whole of, the present step.
     pub fn step(&mut self) -> Duration {
+        self.step_by(chance())
+    }
+    /// [`Self::step`] by a random number of one's own.
+    pub fn step_by(&mut self, chance: u64) -> Duration {
         let whole = self.next.min(self.max);
         self.next = whole.saturating_mul(2).min(self.max);
-        // Each RandomState is keyed anew: randomness enough for jitter, without another dependency.
-        let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
-        let share = (random >> 11) as f64 / (1u64 << 53) as f64;
+        let share = (chance >> 11) as f64 / (1u64 << 53) as f64;
         whole.mul_f64(0.5 + share / 2.0)
     }
     /// The last try worked: the next wait is the first again.
     pub const fn reset(&mut self) {
         self.next = self.initial;
     }
+}
+
+/// A random number. Each RandomState is keyed anew: randomness enough for jitter, without another dependency.
+pub(crate) fn chance() -> u64 {
+    std::collections::hash_map::RandomState::new().build_hasher().finish()
 }
 
 #[cfg(test)]

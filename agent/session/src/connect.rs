@@ -24,7 +24,11 @@ use tokio::{
 use tokio_rustls::{TlsConnector, client::TlsStream};
 use tonic::transport::{Channel, Endpoint};
 
-use crate::{ConnectError, Credentials, Target, Validity, tls};
+use crate::{
+    ConnectError, Credentials, Target, Validity,
+    surroundings::{Dial, Dialling, Wire},
+    tls,
+};
 
 /// Resolving a name, retries included.
 const RESOLVE_LIMIT: Duration = Duration::from_secs(10);
@@ -41,14 +45,12 @@ const PING_LIMIT: Duration = Duration::from_secs(10);
 /// Connects and starts HTTP/2. The channel is this one connection: when it breaks, calls fail and the caller connects
 /// again, so that every failure is seen and said.
 pub(crate) async fn connect(
+    way: &dyn Dial,
     target: &Target,
     validity: Validity,
     credentials: Option<&Credentials>,
 ) -> Result<Channel, ConnectError> {
-    let (stream, address) = dial(target, validity, credentials).await?;
-    if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
-        return Err(ConnectError::Http2 { address, source: None });
-    }
+    let (stream, address) = way.dial(target, validity, credentials).await?;
     let stream = Arc::new(Mutex::new(Some(TokioIo::new(stream))));
     let connector = tower::service_fn(move |_uri: http::Uri| {
         let stream = stream.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -63,6 +65,27 @@ pub(crate) async fn connect(
         .connect_with_connector(connector)
         .await
         .map_err(http2)
+}
+
+/// TCP and TLS.
+pub(crate) struct Tls;
+
+impl Dial for Tls {
+    fn dial<'a>(
+        &'a self,
+        target: &'a Target,
+        validity: Validity,
+        credentials: Option<&'a Credentials>,
+    ) -> Dialling<'a> {
+        Box::pin(async move {
+            let (stream, address) = dial(target, validity, credentials).await?;
+            if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
+                return Err(ConnectError::Http2 { address, source: None });
+            }
+            let stream: Box<dyn Wire> = Box::new(stream);
+            Ok((stream, address))
+        })
+    }
 }
 
 async fn dial(

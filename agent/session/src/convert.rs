@@ -5,7 +5,7 @@
 mod incoming;
 mod outgoing;
 
-pub(crate) use incoming::{assignment, duration, problem, timestamp, uuid};
+pub(crate) use incoming::{assignment, control, duration, problem, timestamp, uuid};
 pub(crate) use outgoing::{disk_id, event_to_wire, heartbeat, identity, receipt_to_wire, telemetry_to_wire, versions};
 
 use landfall_api::{ErrorCode, Problem};

@@ -1,6 +1,6 @@
 //! The agent's key and the certificate the coordinator gave for it. Both live in memory only.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use landfall_api::Digest;
 use rcgen::{CertificateParams, KeyPair, PublicKeyData as _};
@@ -27,6 +27,12 @@ impl AgentKey {
     /// SHA-256 over the key's SubjectPublicKeyInfo, for a person to compare with what the coordinator shows.
     pub fn fingerprint(&self) -> String {
         Digest::from_sha256(Sha256::digest(self.0.subject_public_key_info()).into()).to_string()
+    }
+    /// The same for a person to read: its 64 digits in groups of four.
+    pub fn readable_fingerprint(&self) -> String {
+        let fingerprint = self.fingerprint();
+        let digits: Vec<char> = fingerprint.rsplit(':').next().unwrap_or_default().chars().collect();
+        digits.chunks(4).map(|group| group.iter().collect::<String>()).collect::<Vec<_>>().join(" ")
     }
     /// The request for a certificate, PKCS#10 DER. Only its public key counts; it names nobody.
     pub(crate) fn request_der(&self) -> Result<Vec<u8>, KeyError> {
@@ -59,6 +65,18 @@ impl Credentials {
     pub fn chain(&self) -> &[CertificateDer<'static>] {
         &self.chain
     }
+    /// The key.
+    pub(crate) const fn key(&self) -> &AgentKey {
+        &self.key
+    }
+    /// How long until another certificate should be asked for: two thirds of what is left of this one, so that there is time
+    /// to try again. None is left of one that does not parse.
+    pub(crate) fn renew_in(&self) -> Duration {
+        let leaf = self.chain.first().and_then(|leaf| x509_parser::parse_x509_certificate(leaf).ok());
+        let ends = leaf.map_or(0, |(_, leaf)| leaf.validity().not_after.timestamp());
+        let left = ends.saturating_sub(jiff::Timestamp::now().as_second());
+        Duration::from_secs(u64::try_from(left).unwrap_or(0)) * 2 / 3
+    }
     /// Whether the certificate has run out by this machine's clock (which Enroll's answer has set).
     pub(crate) fn have_expired(&self) -> bool {
         let leaf = self.chain.first().and_then(|leaf| x509_parser::parse_x509_certificate(leaf).ok());
@@ -67,5 +85,18 @@ impl Credentials {
     /// For rustls.
     pub(crate) fn parts(&self) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
         (self.chain.clone(), self.key.private_der())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::AgentKey;
+
+    #[test]
+    fn the_readable_fingerprint_is_the_whole_one_in_groups() {
+        let key = AgentKey::generate().unwrap();
+        let readable = key.readable_fingerprint();
+        assert_eq!(readable.split(' ').count(), 16);
+        assert_eq!(format!("sha256:{}", readable.replace(' ', "")), key.fingerprint());
     }
 }

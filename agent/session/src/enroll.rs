@@ -3,19 +3,22 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use landfall_api::{ErrorCode, Problem};
+use landfall_api::{ErrorCode, MachineFacts, Problem};
 use landfall_proto::v1::{self, agent_service_client::AgentServiceClient, enroll_response::Outcome};
 use rustls::pki_types::CertificateDer;
 use tokio::time::timeout;
+use tonic::transport::Channel;
 use uuid::Uuid;
 
 use crate::{
-    AgentKey, Credentials, Identity, Proof, Target, Validity,
-    connect::connect,
+    AgentKey, Credentials, Dial, Identity, Proof, SessionConfig, Target, Validity,
+    connect::{self, connect},
     convert::{self, ConvertError},
     wire_status,
 };
 
+/// Facts told with a request, bytes: a coordinator reads 64 KiB of strangers, key and identity included.
+const MAX_FACTS: usize = 48 << 10;
 /// How long the coordinator may take to answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
@@ -66,27 +69,110 @@ pub async fn enroll(
     proof: &Proof,
     key: &AgentKey,
 ) -> Result<Enrolled, EnrollError> {
+    enroll_over(&connect::Tls, target, software, identity, boot_id, proof, key).await
+}
+
+/// [`enroll`] over a network of one's own.
+///
+/// # Errors
+/// [`EnrollError`], as there.
+pub async fn enroll_over(
+    way: &dyn Dial,
+    target: &Target,
+    software: &str,
+    identity: &Identity,
+    boot_id: &str,
+    proof: &Proof,
+    key: &AgentKey,
+) -> Result<Enrolled, EnrollError> {
+    let request = request(key, software, identity, boot_id, wire_proof(proof), String::new())?;
+    enroll_by(way, target, key, request).await
+}
+
+/// [`enroll`], telling also what the machine saw of itself: enrolment rules for machines nobody has described go by it.
+///
+/// # Errors
+/// [`EnrollError`], as there.
+pub async fn enroll_with_facts(
+    target: &Target,
+    software: &str,
+    identity: &Identity,
+    boot_id: &str,
+    proof: &Proof,
+    key: &AgentKey,
+    facts: &MachineFacts,
+) -> Result<Enrolled, EnrollError> {
+    // Facts are plain data, which serialises; without them it is a request all the same, as it is where they are more than
+    // a coordinator takes of strangers.
+    let facts = serde_json::to_string(facts).unwrap_or_default();
+    let facts = if facts.len() > MAX_FACTS { String::new() } else { facts };
+    let request = request(key, software, identity, boot_id, wire_proof(proof), facts)?;
+    enroll_by(&connect::Tls, target, key, request).await
+}
+
+async fn enroll_by(
+    way: &dyn Dial,
+    target: &Target,
+    key: &AgentKey,
+    request: v1::EnrollRequest,
+) -> Result<Enrolled, EnrollError> {
+    let channel = connect(way, target, Validity::AnyTime, None)
+        .await
+        .map_err(|error| EnrollError::new(error.to_problem(target), true))?;
+    ask(AgentServiceClient::new(channel), target, key, request).await
+}
+
+fn wire_proof(proof: &Proof) -> v1::enroll_request::Proof {
+    match proof {
+        Proof::BootToken(token) => {
+            v1::enroll_request::Proof::BootToken(v1::BootToken { token: token.expose().to_owned() })
+        }
+        Proof::Approval { fingerprint } => {
+            v1::enroll_request::Proof::Approval(v1::Approval { fingerprint: fingerprint.clone() })
+        }
+    }
+}
+
+/// Asks for a new certificate for the key that the connection of `client` was opened with.
+pub(crate) async fn renew(
+    client: AgentServiceClient<Channel>,
+    config: &SessionConfig,
+    credentials: &Credentials,
+) -> Result<Credentials, EnrollError> {
+    let proof = v1::enroll_request::Proof::Renewal(v1::Renewal {});
+    let (identity, key) = (&config.identity, credentials.key());
+    let request = request(key, &config.software, identity, &config.boot_id, proof, String::new())?;
+    Ok(ask(client, &config.target, key, request).await?.credentials)
+}
+
+fn request(
+    key: &AgentKey,
+    software: &str,
+    identity: &Identity,
+    boot_id: &str,
+    proof: v1::enroll_request::Proof,
+    facts_json: String,
+) -> Result<v1::EnrollRequest, EnrollError> {
     let csr_der = key.request_der().map_err(|error| {
         EnrollError::new(Problem::new(ErrorCode::Internal, error.to_string()).caused_by(&error), true)
     })?;
-    let channel = connect(target, Validity::AnyTime, None)
-        .await
-        .map_err(|error| EnrollError::new(error.to_problem(target), true))?;
-    let request = v1::EnrollRequest {
+    Ok(v1::EnrollRequest {
         versions: Some(convert::versions(software)),
         identity: Some(convert::identity(identity)),
         boot_id: boot_id.to_owned(),
         csr_der,
-        proof: Some(match proof {
-            Proof::BootToken(token) => {
-                v1::enroll_request::Proof::BootToken(v1::BootToken { token: token.expose().to_owned() })
-            }
-            Proof::Approval { fingerprint } => {
-                v1::enroll_request::Proof::Approval(v1::Approval { fingerprint: fingerprint.clone() })
-            }
-        }),
-    };
-    let answer = match timeout(ANSWER_LIMIT, AgentServiceClient::new(channel).enroll(request)).await {
+        facts_json,
+        proof: Some(proof),
+    })
+}
+
+async fn ask(
+    mut client: AgentServiceClient<Channel>,
+    target: &Target,
+    key: &AgentKey,
+    request: v1::EnrollRequest,
+) -> Result<Enrolled, EnrollError> {
+    let answer = match timeout(ANSWER_LIMIT, client.enroll(request)).await {
         Ok(Ok(answer)) => answer.into_inner(),
         Ok(Err(status)) => {
             return Err(EnrollError::new(wire_status::problem_of(target, &status), wire_status::retryable(&status)));
@@ -107,8 +193,8 @@ pub async fn enroll(
         Some(Outcome::Waiting(waiting)) => {
             let after = convert::duration("enroll.waiting.retry_after", waiting.retry_after)
                 .map_err(|e| EnrollError::nonsense(&e))?;
-            let problem = Problem::new(ErrorCode::Unauthenticated, waiting.reason)
-                .hint(format!("approve the key {} at the coordinator", key.fingerprint()))
+            let problem = Problem::new(ErrorCode::Unapproved, waiting.reason)
+                .hint(format!("the key's fingerprint is {}", key.readable_fingerprint()))
                 .at(target.to_string());
             Err(EnrollError { problem, retryable: true, retry_after: Some(after) })
         }

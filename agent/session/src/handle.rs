@@ -13,10 +13,11 @@ use tokio::{
     time::timeout,
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
+use uuid::Uuid;
 
 use crate::{
-    ActionRef, Credentials, EventKind, Instruction, LeaseWatch, LogLevel, Outbox, lease::LeaseKeeper, session::Runner,
-    telemetry::Telemetry,
+    ActionRef, BootClock, Credentials, EventKind, Instruction, LeaseWatch, LogLevel, Outbox, lease::LeaseKeeper,
+    session::Runner, telemetry::Telemetry,
 };
 
 /// Events that may wait for their ack before whoever reports the next one has to wait too. A run has a few per attempt,
@@ -72,20 +73,23 @@ pub(crate) struct Shared {
 pub(crate) struct State {
     pub(crate) outbox: Outbox,
     pub(crate) lease: LeaseKeeper,
-    /// Between `Started` and `Finished` or `Failed`.
-    pub(crate) running: Option<ActionRef>,
+    /// Between `Started` and `Finished` or `Failed`, one of each branch; the oldest first.
+    pub(crate) running: Vec<ActionRef>,
+    /// The run whose list the agent works on.
+    pub(crate) holds: Option<Uuid>,
     /// 0 before the first welcome.
     pub(crate) epoch: u64,
     pub(crate) fenced: bool,
 }
 
 impl Shared {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(clock: BootClock) -> Self {
         Self {
             state: Mutex::new(State {
                 outbox: Outbox::new(OUTBOX_CAPACITY),
-                lease: LeaseKeeper::new(),
-                running: None,
+                lease: LeaseKeeper::new(clock),
+                running: Vec::new(),
+                holds: None,
                 epoch: 0,
                 fenced: false,
             }),
@@ -108,9 +112,10 @@ impl Shared {
         let mut state = self.lock();
         let seq = state.outbox.report(action, Timestamp::now(), kind.clone()).ok()?;
         if matches!(kind, EventKind::Started) {
-            state.running = Some(action);
-        } else if kind.ends_attempt() && state.running == Some(action) {
-            state.running = None;
+            state.running.retain(|known| known.action_index != action.action_index);
+            state.running.push(action);
+        } else if kind.ends_attempt() {
+            state.running.retain(|known| *known != action);
         }
         drop(state);
         self.publish_unacked();
@@ -160,7 +165,7 @@ impl SessionHandle {
                 return Ok(seq);
             }
             // Both senders live as long as `self`, so neither wait can fail; either way the loop looks again.
-            tokio::select! { _ = unacked.changed() => {}, _ = connection.changed() => {} }
+            tokio::select! { biased; _ = unacked.changed() => {}, _ = connection.changed() => {} }
         }
     }
 
@@ -170,6 +175,12 @@ impl SessionHandle {
     /// [`SessionEnded`]; the event is not kept.
     pub fn report_blocking(&self, action: ActionRef, kind: EventKind) -> Result<u64, SessionEnded> {
         self.runtime.block_on(self.report(action, kind))
+    }
+
+    /// Says which run's list the agent works on from now on, until it says another or none. The coordinator hears of it in
+    /// the next hello: an agent that holds a list is not handed it again, also where nothing of it runs just then.
+    pub fn holds(&self, workflow_uid: Option<Uuid>) {
+        self.shared.lock().holds = workflow_uid;
     }
 
     /// Says how far an action is. Never waits; only the newest counts.

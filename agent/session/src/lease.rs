@@ -12,6 +12,8 @@ use std::{
 
 use tokio::sync::watch;
 
+use crate::BootClock;
+
 /// One term, without a clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lease {
@@ -47,6 +49,7 @@ impl Lease {
 #[derive(Debug, Clone)]
 pub struct LeaseWatch {
     term: Arc<Mutex<Lease>>,
+    clock: BootClock,
     changed: watch::Receiver<()>,
 }
 
@@ -57,13 +60,14 @@ impl LeaseWatch {
     }
     /// How long it may act, as far as is known now; `None` once it may not.
     pub fn remaining(&self) -> Option<Duration> {
-        self.term.lock().unwrap_or_else(PoisonError::into_inner).remaining(crate::boot_time())
+        self.term.lock().unwrap_or_else(PoisonError::into_inner).remaining(self.clock.now())
     }
     /// Waits until the agent may no longer act.
     pub async fn expired(&self) {
         let mut changed = self.changed.clone();
         while let Some(left) = self.remaining() {
             tokio::select! {
+                biased;
                 // A timer may be late (it does not count suspended time), never early: `remaining` decides.
                 () = tokio::time::sleep(left) => {}
                 ended = changed.changed() => if ended.is_err() {
@@ -79,20 +83,22 @@ impl LeaseWatch {
 #[derive(Debug)]
 pub(crate) struct LeaseKeeper {
     term: Arc<Mutex<Lease>>,
+    clock: BootClock,
     changed: watch::Sender<()>,
 }
 
 impl LeaseKeeper {
     /// Before the first assignment: a term that never held.
-    pub(crate) fn new() -> Self {
-        Self { term: Arc::new(Mutex::new(Lease::dead())), changed: watch::Sender::new(()) }
+    pub(crate) fn new(clock: BootClock) -> Self {
+        Self { term: Arc::new(Mutex::new(Lease::dead())), clock, changed: watch::Sender::new(()) }
     }
     /// An assignment arrived: renews the present term if it holds, else begins another.
     pub(crate) fn grant(&mut self, length: Duration) -> LeaseWatch {
         if !self.renew(length) {
             // Watches of the dead term keep it, and it stays dead.
             *self = Self {
-                term: Arc::new(Mutex::new(Lease::begin(crate::boot_time(), length))),
+                term: Arc::new(Mutex::new(Lease::begin(self.clock.now(), length))),
+                clock: self.clock.clone(),
                 changed: watch::Sender::new(()),
             };
         }
@@ -100,7 +106,7 @@ impl LeaseKeeper {
     }
     /// A renewal arrived. Says whether the term still holds.
     pub(crate) fn renew(&self, length: Duration) -> bool {
-        self.change(|term| term.renew(crate::boot_time(), length))
+        self.change(|term| term.renew(self.clock.now(), length))
     }
     /// Ends the present term at once.
     pub(crate) fn revoke(&self) {
@@ -108,7 +114,7 @@ impl LeaseKeeper {
     }
     /// The present term.
     pub(crate) fn watch(&self) -> LeaseWatch {
-        LeaseWatch { term: self.term.clone(), changed: self.changed.subscribe() }
+        LeaseWatch { term: self.term.clone(), clock: self.clock.clone(), changed: self.changed.subscribe() }
     }
     fn change<T>(&self, f: impl FnOnce(&mut Lease) -> T) -> T {
         let out = f(&mut self.term.lock().unwrap_or_else(PoisonError::into_inner));
@@ -162,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_new_term_leaves_watches_of_the_dead_one_dead() {
-        let mut keeper = LeaseKeeper::new();
+        let mut keeper = LeaseKeeper::new(BootClock::new(crate::boot_time));
         assert!(!keeper.watch().is_valid());
         let old = keeper.grant(s(1000));
         let repeated = keeper.grant(s(2000));
@@ -175,7 +181,7 @@ mod tests {
 
     #[tokio::test]
     async fn expiry_is_noticed_on_revocation_and_on_time() {
-        let mut keeper = LeaseKeeper::new();
+        let mut keeper = LeaseKeeper::new(BootClock::new(crate::boot_time));
         let revoked = keeper.grant(s(1000));
         let waiting = tokio::spawn(async move { revoked.expired().await });
         keeper.revoke();

@@ -21,6 +21,7 @@ mod outbox;
 mod phone_home;
 mod pin;
 mod session;
+mod surroundings;
 mod target;
 mod telemetry;
 mod tls;
@@ -29,18 +30,19 @@ mod wire_status;
 pub use backoff::Backoff;
 pub use clock::boot_time;
 pub use credentials::{AgentKey, Credentials, KeyError};
-pub use enroll::{EnrollError, Enrolled, enroll};
+pub use enroll::{EnrollError, Enrolled, enroll, enroll_over, enroll_with_facts};
 pub use error::ConnectError;
 pub use handle::{Connection, SessionEnded, SessionHandle, Unflushed};
 pub use lease::{Lease, LeaseWatch};
 pub use model::{
-    Action, ActionKind, ActionRef, ActionResult, Assignment, CloudInit, Event, EventKind, Identity, ImageAccess,
-    ImageProof, ImageSignature, Instruction, LogLevel, PhoneHome, Proof, Retry, Secret, Vitals, WriteImage,
-    WriteImageResult,
+    Action, ActionKind, ActionRef, ActionResult, Assignment, ClearDisks, CloudInit, Control, Event, EventKind,
+    Identity, ImageAccess, ImageAuthorization, ImageProof, ImageSignature, Instruction, LogLevel, PhoneHome, Proof,
+    Retry, Secret, Start, Vitals, WriteImage, WriteImageResult,
 };
 pub use outbox::{AckError, Full, Outbox};
 pub use phone_home::{PhoneHomeError, PhoneHomeReport, https_client, phone_home};
 pub use pin::{Pin, PinError};
 pub use session::{Host, Session, SessionConfig};
+pub use surroundings::{BootClock, Dial, Dialling, Surroundings, Wire};
 pub use target::{Target, TargetError};
 pub use tls::{PinMismatch, Validity, client_config};

@@ -3,7 +3,7 @@
 use std::{fmt, time::Duration};
 
 use jiff::Timestamp;
-use landfall_api::{Digest, DiskReceipt, DiskSelector, MacAddr, Problem};
+use landfall_api::{Digest, DiskId, DiskReceipt, DiskSelector, MacAddr, Problem};
 use uuid::Uuid;
 
 use crate::{LeaseWatch, Pin};
@@ -91,12 +91,35 @@ pub struct Assignment {
     pub start_index: u32,
     /// The attempt number to use for the action at `start_index`; from 1.
     pub start_attempt: u32,
+    /// Every action to start at once, one a branch, that at `start_index` first; empty if nothing is left to do. A branch
+    /// of the same stage that has none has ended.
+    pub starts: Vec<Start>,
+    /// Runs whose work this one takes over: disks that carry their receipts were written for this one.
+    pub earlier_runs: Vec<Uuid>,
     /// Every receipt the coordinator believes is on this machine: the compare of compare-and-swap.
     pub expected_receipts: Vec<DiskReceipt>,
     /// A person asked for this run by name, so a disk that is not blank may be written.
     pub person_authorised: bool,
     /// A person said `--force`: write whatever receipt is found.
     pub force: bool,
+}
+
+/// Where a branch of a run starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Start {
+    /// Index of the action.
+    pub index: u32,
+    /// Its attempt, from 1.
+    pub attempt: u32,
+}
+
+/// What persons want of a run under way. The newest alone counts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Control {
+    /// Begin no other action or attempt.
+    pub paused: bool,
+    /// Indices of `hold` actions that a person let the run go past.
+    pub released: Vec<u32>,
 }
 
 /// One action of a run.
@@ -108,6 +131,8 @@ pub struct Action {
     pub timeout: Duration,
     /// How often it is tried.
     pub retry: Retry,
+    /// Consecutive actions that name a branch form one stage: its branches run at once, the actions of one in order.
+    pub branch: Option<String>,
     /// What it does.
     pub kind: ActionKind,
 }
@@ -130,8 +155,17 @@ pub enum ActionKind {
     WriteImage(WriteImage),
     /// Puts a NoCloud seed on the installed disk.
     CloudInit(CloudInit),
+    /// Waits until a person lets the run go on.
+    Hold {
+        /// What the person is to do or decide.
+        message: String,
+    },
     /// Restarts into the installed system.
     Reboot,
+    /// Turns the machine off.
+    PowerOff,
+    /// Clears disks.
+    ClearDisks(ClearDisks),
 }
 
 /// What proves an image.
@@ -179,6 +213,25 @@ pub struct ImageAccess {
     pub ca_certificates: Vec<String>,
     /// `http://host:port` of a proxy.
     pub proxy: Option<String>,
+    /// Who asks; `None`: nobody in particular.
+    pub authorization: Option<ImageAuthorization>,
+}
+
+/// Who asks an image's servers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ImageAuthorization {
+    /// RFC 7617.
+    Basic {
+        /// The user's name.
+        username: String,
+        /// The password.
+        password: Secret,
+    },
+    /// RFC 6750.
+    Bearer(
+        /// The token.
+        Secret,
+    ),
 }
 
 /// Writes a disk image to exactly one disk.
@@ -198,6 +251,13 @@ pub struct WriteImage {
     pub keep: Vec<String>,
     /// Read everything back before the disk becomes bootable.
     pub read_back: bool,
+}
+
+/// Clears boot sectors, tables, signatures and, last of all, receipts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClearDisks {
+    /// Exactly one disk must match each; empty: every disk that carries a receipt of this machine.
+    pub disks: Vec<DiskSelector>,
 }
 
 /// A NoCloud seed for the installed disk.
@@ -243,6 +303,13 @@ pub enum Instruction {
         workflow_uid: Uuid,
         /// Why, for people.
         reason: String,
+    },
+    /// What persons want of a run under way.
+    Control {
+        /// Which run.
+        workflow_uid: Uuid,
+        /// All of it; whatever was said before counts no more.
+        control: Control,
     },
     /// A newer session of this machine exists. The lease is already revoked; stop and report the running action as
     /// failed with code `Fenced`: the library acknowledges the fence once nothing runs any more. The session has ended.
@@ -313,8 +380,17 @@ pub enum ActionResult {
         /// The device the seed went to.
         root_device: String,
     },
+    /// Of `hold`.
+    Hold,
     /// Of `reboot`; reported, and flushed for a bounded time, before the machine goes down.
     Reboot,
+    /// Of `powerOff`; as `Reboot`.
+    PowerOff,
+    /// Of `clearDisks`.
+    ClearDisks {
+        /// Disks that now carry nothing, whether it was cleared just now or before.
+        disks: Vec<DiskId>,
+    },
 }
 
 /// How a write ended. Counters are bytes.

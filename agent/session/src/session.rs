@@ -14,7 +14,10 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{Backoff, Connection, Credentials, Identity, Instruction, SessionHandle, Target, Vitals, handle::Shared};
+use crate::{
+    Backoff, Connection, Credentials, Identity, Instruction, SessionHandle, Surroundings, Target, Vitals,
+    handle::Shared,
+};
 
 /// Waits between connections.
 const RETRY_FIRST: Duration = Duration::from_millis(250);
@@ -53,6 +56,11 @@ pub trait Host: Send + Sync + 'static {
     fn facts(&self) -> MachineFacts;
     /// For each heartbeat; must not block.
     fn vitals(&self) -> Vitals;
+    /// Whether looking at the machine may block, as disks do. A simulator, which keeps thousands of machines in memory,
+    /// says no, and is asked in place rather than on a thread.
+    fn may_block(&self) -> bool {
+        true
+    }
 }
 
 /// Starts sessions.
@@ -63,9 +71,19 @@ impl Session {
     /// Starts the session's task on the present tokio runtime. It ends when the last handle or the receiver is
     /// dropped, or after [`Instruction::Fenced`] or an [`Instruction::Refused`] that names no time.
     pub fn start(config: SessionConfig, host: Arc<dyn Host>) -> (SessionHandle, mpsc::Receiver<Instruction>) {
+        Self::start_in(Surroundings::default(), config, host)
+    }
+
+    /// [`Self::start`] in a world of one's own.
+    pub fn start_in(
+        world: Surroundings,
+        config: SessionConfig,
+        host: Arc<dyn Host>,
+    ) -> (SessionHandle, mpsc::Receiver<Instruction>) {
         let closing = CancellationToken::new();
         let credentials = config.credentials.clone();
-        let runner = Arc::new(Runner { config, host, shared: Arc::new(Shared::new()) });
+        let shared = Arc::new(Shared::new(world.clock.clone()));
+        let runner = Arc::new(Runner { config, host, world, shared });
         let handle = SessionHandle::new(runner.clone(), closing.clone());
         let instructions = runner.spawn(credentials, closing, &Handle::current());
         (handle, instructions)
@@ -76,6 +94,7 @@ impl Session {
 pub(crate) struct Runner {
     config: SessionConfig,
     host: Arc<dyn Host>,
+    world: Surroundings,
     pub(crate) shared: Arc<Shared>,
 }
 
@@ -95,6 +114,8 @@ enum Outcome {
     Fenced,
     /// The agent wants no more.
     Closed,
+    /// There is a new certificate; the connection is opened again with it.
+    Renewed(Credentials),
 }
 
 /// The way to the agent.
@@ -124,23 +145,23 @@ impl Runner {
     ) -> mpsc::Receiver<Instruction> {
         let (out, instructions) = mpsc::channel(INSTRUCTIONS);
         runtime.spawn(async move {
-            self.run(&credentials, &closing, &Instructions(out)).await;
+            self.run(credentials, &closing, &Instructions(out)).await;
             self.shared.connection.send_replace(Connection::Ended);
         });
         instructions
     }
 
-    async fn run(&self, credentials: &Credentials, closing: &CancellationToken, agent: &Instructions) {
+    async fn run(&self, mut credentials: Credentials, closing: &CancellationToken, agent: &Instructions) {
         let mut backoff = Backoff::new(RETRY_FIRST, RETRY_MAX);
         loop {
             self.shared.connection.send_replace(Connection::Connecting);
             let begun = Instant::now();
-            let outcome = self.connection(credentials, closing, agent).await;
+            let outcome = self.connection(&credentials, closing, agent).await;
             if begun.elapsed() >= GOOD_CONNECTION {
                 backoff.reset();
             }
             let (problem, retry_in) = match outcome {
-                Outcome::Lost(problem) => (problem, backoff.step()),
+                Outcome::Lost(problem) => (problem, backoff.step_by((self.world.chance)())),
                 Outcome::Refused(problem, retry_after) => {
                     tracing::warn!(%problem, "the coordinator refuses the session");
                     let given = agent.give(Instruction::Refused { problem: problem.clone(), retry_after });
@@ -148,16 +169,22 @@ impl Runner {
                     if matches!(given, Err(Deaf::Gone)) {
                         return;
                     }
-                    (problem, after.min(REFUSED_MAX).max(backoff.step()))
+                    (problem, after.min(REFUSED_MAX).max(backoff.step_by((self.world.chance)())))
+                }
+                Outcome::Renewed(renewed) => {
+                    tracing::info!("the certificate was renewed");
+                    credentials = renewed;
+                    continue;
                 }
                 Outcome::Fenced | Outcome::Closed => return,
             };
             tracing::warn!(%problem, ?retry_in, "no session with the coordinator");
             self.shared.connection.send_replace(Connection::Disconnected { problem, retry_in });
             tokio::select! {
-                () = tokio::time::sleep(retry_in) => {}
+                biased;
                 () = closing.cancelled() => return,
                 () = agent.0.closed() => return,
+                () = tokio::time::sleep(retry_in) => {}
             }
         }
     }

@@ -17,7 +17,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 
-use crate::{ActionRef, Backoff, LogLevel, convert};
+use crate::{ActionRef, Backoff, LogLevel, Surroundings, convert};
 
 /// Lines and counters kept while nobody takes them.
 const CAPACITY: usize = 512;
@@ -91,7 +91,7 @@ impl Telemetry {
     }
 
     /// Drains the queue over `client` until dropped. A stream that breaks is opened anew after a bounded wait.
-    pub(crate) async fn run(self: Arc<Self>, client: AgentServiceClient<Channel>) {
+    pub(crate) async fn run(self: Arc<Self>, client: AgentServiceClient<Channel>, world: Surroundings) {
         let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
         loop {
             // The stream is opened only once there is something to say, and holds little: the rest waits in the ring,
@@ -104,13 +104,14 @@ impl Telemetry {
             let mut item = first;
             while out.send(convert::telemetry_to_wire(item)).await.is_ok() {
                 item = tokio::select! {
+                    biased;
                     item = self.next() => item,
                     () = out.closed() => break,
                 };
                 backoff.reset();
             }
             drop(aborts);
-            tokio::time::sleep(backoff.step()).await;
+            tokio::time::sleep(backoff.step_by((world.chance)())).await;
         }
     }
 }

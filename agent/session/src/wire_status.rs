@@ -1,7 +1,7 @@
 //! A refused or broken call, as a person reads it.
 
 use landfall_api::{ErrorCode, Problem};
-use landfall_proto::{PROBLEM_METADATA, PROTOCOL, v1};
+use landfall_proto::{OLDEST_PROTOCOL, PROBLEM_METADATA, v1};
 use prost::Message as _;
 use tonic::{Code, Status};
 
@@ -64,17 +64,19 @@ pub(crate) fn credentials_refused(status: &Status) -> bool {
 /// itself if it must.
 pub(crate) fn check_versions(target: &Target, theirs: Option<&v1::Versions>) -> Result<(), Problem> {
     let (software, protocol) = theirs.map_or(("unknown", 0), |v| (v.software.as_str(), v.protocol));
-    if protocol >= PROTOCOL {
+    if protocol >= OLDEST_PROTOCOL {
         return Ok(());
     }
     let message = format!(
-        "the coordinator (version {software}) speaks protocol {protocol}, this agent needs at least {PROTOCOL}"
+        "the coordinator (version {software}) speaks protocol {protocol}, this agent needs at least {OLDEST_PROTOCOL}"
     );
     Err(Problem::new(ErrorCode::VersionSkew, message).hint("upgrade landfall-coordinator").at(target.to_string()))
 }
 
 #[cfg(test)]
 mod tests {
+    use landfall_proto::PROTOCOL;
+
     use super::*;
 
     fn target() -> Target {
@@ -84,9 +86,10 @@ mod tests {
     #[test]
     fn a_coordinator_older_than_the_agent_is_named_as_the_one_to_upgrade() {
         let versions = |protocol| v1::Versions { software: "0.9".into(), protocol };
-        assert_eq!(check_versions(&target(), Some(&versions(PROTOCOL))), Ok(()));
-        assert_eq!(check_versions(&target(), Some(&versions(PROTOCOL + 1))), Ok(()));
-        for old in [None, Some(&versions(PROTOCOL - 1))] {
+        for taken in [OLDEST_PROTOCOL, PROTOCOL, PROTOCOL + 1] {
+            assert_eq!(check_versions(&target(), Some(&versions(taken))), Ok(()));
+        }
+        for old in [None, Some(&versions(OLDEST_PROTOCOL - 1))] {
             let problem = check_versions(&target(), old).unwrap_err();
             assert_eq!(problem.code, ErrorCode::VersionSkew);
             assert!(problem.hint.contains("landfall-coordinator"), "{problem}");

@@ -5,6 +5,7 @@ use std::{fs::File, path::Path};
 
 use landfall_api::{DiskFacts, ErrorCode, Problem, ReceiptState};
 use landfall_session::{ActionResult, CloudInit, PhoneHome};
+use uuid::Uuid;
 
 use super::{Machine, final_failure, list, select};
 use crate::{
@@ -13,7 +14,7 @@ use crate::{
     runner::{Failure, Job},
 };
 
-/// Where the installed root is mounted meanwhile.
+/// Where the installed root is mounted meanwhile, with the action's index: branches do this at once.
 const MOUNT_POINT: &str = "/run/landfall/root";
 
 /// Writes the seed.
@@ -27,7 +28,8 @@ pub(super) fn perform(machine: &Machine, job: &Job, spec: &CloudInit) -> Result<
         return Err(Failure { problem: Problem::new(ErrorCode::LeaseExpired, text), retryable: true });
     }
     let cancelled = || job.cancel.is_cancelled();
-    let root = rootfs::find(&disk.id.name, Path::new(MOUNT_POINT), &cancelled).map_err(|e| {
+    let mount_point = format!("{MOUNT_POINT}-{}", job.action.action_index);
+    let root = rootfs::find(&disk.id.name, Path::new(&mount_point), &cancelled).map_err(|e| {
         let hint = "the image needs an ext4, xfs or btrfs root file system that holds /etc/os-release";
         final_failure(Problem::new(ErrorCode::NoRootFilesystem, e.to_string()).hint(hint).at(&disk.id.name))
     })?;
@@ -52,13 +54,15 @@ pub(super) fn perform(machine: &Machine, job: &Job, spec: &CloudInit) -> Result<
     Ok(ActionResult::CloudInit { root_device: device })
 }
 
-/// The disk that this run wrote: by the receipt on it, which outlives a restart of the agent, else from memory.
+/// The disk that this run wrote, or one whose work it takes over: by the receipt on it, which outlives a restart of the
+/// agent, else from memory.
 fn written_disk(machine: &Machine, job: &Job) -> Result<DiskFacts, Failure> {
     let disks = list()?;
     let receipts = landfall_disk::scan_receipts(&disks);
+    let own = |uid: Uuid| uid == job.run.workflow_uid || job.run.earlier_runs.contains(&uid);
     let ours = receipts
         .iter()
-        .filter(|r| r.receipt.workflow_uid == job.run.workflow_uid && r.receipt.state == ReceiptState::Done)
+        .filter(|r| own(r.receipt.workflow_uid) && r.receipt.state == ReceiptState::Done)
         .max_by_key(|r| r.receipt.action_index)
         .map(|r| r.disk.clone());
     let wanted = ours.or_else(|| machine.remembered(job.run.workflow_uid));

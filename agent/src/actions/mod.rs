@@ -1,8 +1,9 @@
 //! The actions, one file each. The match in [`Machine::perform`] is exhaustive: a new kind of action does not compile
 //! until it is done here.
 
+mod clear_disks;
 mod cloud_init;
-mod reboot;
+mod power;
 mod write_image;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,7 +29,11 @@ impl Perform for Machine {
             match job.kind.clone() {
                 ActionKind::WriteImage(spec) => blocking(move || write_image::perform(&machine, &job, &spec)).await,
                 ActionKind::CloudInit(spec) => blocking(move || cloud_init::perform(&machine, &job, &spec)).await,
-                ActionKind::Reboot => blocking(reboot::perform).await,
+                ActionKind::Reboot => blocking(power::reboot).await,
+                ActionKind::PowerOff => blocking(power::off).await,
+                // The runner waits by itself: nothing of the machine is touched.
+                ActionKind::Hold { .. } => Ok(ActionResult::Hold),
+                ActionKind::ClearDisks(spec) => blocking(move || clear_disks::perform(&job, &spec)).await,
             }
         })
     }

@@ -5,11 +5,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use landfall_api::{DiskReceipt, ErrorCode, Problem, Progress};
-use landfall_disk::{Access, Image, LeaseGuard, Observer, Proof, ReceiptIntent, Signature, WriteRequest};
-use landfall_session::{ActionResult, EventKind, ImageProof, ImageSignature, WriteImage, WriteImageResult};
+use landfall_api::{DiskFacts, DiskReceipt, ErrorCode, Problem, Progress, stages};
+use landfall_disk::{
+    Access, Authorization, Image, LeaseGuard, Observer, Proof, ReceiptIntent, Signature, WriteRequest,
+};
+use landfall_session::{
+    Action, ActionKind, ActionResult, EventKind, ImageAuthorization, ImageProof, ImageSignature, WriteImage,
+    WriteImageResult,
+};
 
-use super::{Machine, final_failure, select};
+use super::{Machine, final_failure, list, select};
 use crate::runner::{Failure, Job};
 
 /// Progress goes out this often; a change of stage at once.
@@ -18,6 +23,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 /// Writes the image. Blocks until the write ended or obeyed `job.cancel`.
 pub(super) fn perform(machine: &Machine, job: &Job, spec: &WriteImage) -> Result<ActionResult, Failure> {
     let disk = select(&spec.disk)?;
+    alone(job, &disk)?;
     let image = image(spec)?;
     let lease = job.lease.clone();
     let request = WriteRequest {
@@ -55,6 +61,38 @@ pub(super) fn perform(machine: &Machine, job: &Job, spec: &WriteImage) -> Result
     }))
 }
 
+/// Refuses a disk that another branch, which runs at the same time, selects as well: before either has written a byte, for
+/// every branch looks.
+fn alone(job: &Job, disk: &DiskFacts) -> Result<(), Failure> {
+    let disks = list()?;
+    match selected_elsewhere(&job.run.actions, job.action.action_index as usize, disk, &disks) {
+        None => Ok(()),
+        Some(name) => {
+            let message =
+                format!("disk {} is also selected by action {name}, which runs at the same time", disk.id.name);
+            let hint = "give each branch's disk selector a fact that only its own disk has, such as serial";
+            Err(final_failure(Problem::new(ErrorCode::AmbiguousDisk, message).hint(hint).at(&disk.id.name)))
+        }
+    }
+}
+
+/// The action of another branch of the same stage that writes this very disk.
+fn selected_elsewhere<'a>(
+    actions: &'a [Action],
+    index: usize,
+    disk: &DiskFacts,
+    disks: &[DiskFacts],
+) -> Option<&'a str> {
+    let stage = stages(actions.iter().map(|a| a.branch.as_deref())).into_iter().find(|s| s.span().contains(&index))?;
+    let others = stage.lanes.iter().filter(|lane| !lane.contains(&index)).flatten();
+    others.filter_map(|other| actions.get(*other)).find_map(|action| {
+        let ActionKind::WriteImage(spec) = &action.kind else { return None };
+        // One that selects nothing, or several, fails by itself.
+        let theirs = landfall_disk::Disk::select(&spec.disk, disks).ok()?;
+        (theirs.id.same_disk(&disk.id) || theirs.id.name == disk.id.name).then_some(action.name.as_str())
+    })
+}
+
 /// The image as the disk library knows it.
 fn image(spec: &WriteImage) -> Result<Image, Failure> {
     let format = spec.format.as_deref().map(str::parse).transpose().map_err(|e: landfall_disk::UnknownFormat| {
@@ -79,8 +117,12 @@ fn image(spec: &WriteImage) -> Result<Image, Failure> {
         access: Access {
             ca_certificates: spec.access.ca_certificates.clone(),
             proxy: spec.access.proxy.clone(),
-            // Documents carry no secrets, and nothing else hands them out yet.
-            authorization: None,
+            authorization: spec.access.authorization.as_ref().map(|who| match who {
+                ImageAuthorization::Basic { username, password } => {
+                    Authorization::Basic { user: username.clone(), password: password.expose().to_owned() }
+                }
+                ImageAuthorization::Bearer(token) => Authorization::Bearer(token.expose().to_owned()),
+            }),
         },
     })
 }
@@ -111,10 +153,12 @@ impl Observer for ToRun<'_> {
     }
 
     fn log(&self, level: landfall_disk::LogLevel, message: &str) {
-        // Through the log, which the console shows and the telemetry follows.
+        // Through the log, which the console shows and the telemetry follows. Branches write at once, so it says whose it is.
+        let index = self.job.action.action_index;
+        let action_index = self.job.run.actions.get(index as usize).and_then(|a| a.branch.as_ref()).map(|_| index);
         match level {
-            landfall_disk::LogLevel::Info => tracing::info!("{message}"),
-            landfall_disk::LogLevel::Warn => tracing::warn!("{message}"),
+            landfall_disk::LogLevel::Info => tracing::info!(action_index, "{message}"),
+            landfall_disk::LogLevel::Warn => tracing::warn!(action_index, "{message}"),
         }
     }
 }
@@ -123,7 +167,7 @@ impl Observer for ToRun<'_> {
 mod tests {
     use landfall_api::{Digest, DiskSelector, ImageFormat};
     use landfall_disk::Format;
-    use landfall_session::ImageAccess;
+    use landfall_session::{ImageAccess, Secret};
 
     use super::*;
 
@@ -133,7 +177,11 @@ mod tests {
             urls: vec!["http://h/i".into(), "http://g/i".into()],
             proof,
             format: Some("qcow2".into()),
-            access: ImageAccess { ca_certificates: vec!["PEM".into()], proxy: Some("http://p:1".into()) },
+            access: ImageAccess {
+                ca_certificates: vec!["PEM".into()],
+                proxy: Some("http://p:1".into()),
+                authorization: Some(ImageAuthorization::Basic { username: "u".into(), password: Secret::new("pw") }),
+            },
             keep: vec!["data".into()],
             read_back: true,
         }
@@ -161,6 +209,8 @@ mod tests {
             assert_eq!(image.proof, expected);
             assert_eq!((image.urls.len(), image.format), (2, Some(Format::Qcow2)));
             assert_eq!((image.access.ca_certificates.len(), image.access.proxy.as_deref()), (1, Some("http://p:1")));
+            let asks = Authorization::Basic { user: "u".into(), password: "pw".into() };
+            assert_eq!(image.access.authorization, Some(asks));
         }
     }
 
@@ -168,6 +218,35 @@ mod tests {
     fn documents_and_the_disk_library_have_the_same_formats() {
         let documents = ImageFormat::ALL.map(ImageFormat::as_str);
         assert_eq!(documents, Format::ALL.map(Format::as_str));
+    }
+
+    #[test]
+    fn a_disk_that_two_branches_of_one_stage_select_is_refused_and_one_of_another_stage_is_not() {
+        let action = |branch: &str, name: &str| landfall_session::Action {
+            name: format!("write-{name}-{branch}"),
+            timeout: Duration::from_secs(1),
+            retry: landfall_session::Retry {
+                max_attempts: 1,
+                initial_backoff: Duration::from_secs(1),
+                max_backoff: Duration::from_secs(1),
+            },
+            branch: Some(branch.to_owned()).filter(|b| !b.is_empty()),
+            kind: ActionKind::WriteImage(WriteImage {
+                disk: DiskSelector([("size".to_owned(), name.into())].into()),
+                ..spec(ImageProof::Waived)
+            }),
+        };
+        let disk = |name: &str, size: u64| DiskFacts {
+            id: landfall_api::DiskId { name: name.into(), serial: name.into(), size_bytes: size, ..Default::default() },
+            ..DiskFacts::default()
+        };
+        let disks = [disk("vda", 1 << 30), disk("vdb", 2 << 30)];
+        // Two selectors, one disk: no look at the template would have told.
+        let list = [action("a", ">= 2GiB"), action("b", "> 1GiB"), action("", "> 1GiB")];
+        assert_eq!(selected_elsewhere(&list, 0, &disks[1], &disks), Some("write-> 1GiB-b"));
+        assert_eq!(selected_elsewhere(&list, 1, &disks[1], &disks), Some("write->= 2GiB-a"));
+        assert_eq!(selected_elsewhere(&list, 2, &disks[1], &disks), None, "it waits for both");
+        assert_eq!(selected_elsewhere(&list, 0, &disks[0], &disks), None);
     }
 
     #[test]

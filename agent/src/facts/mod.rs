@@ -41,7 +41,7 @@ pub(crate) fn collect() -> MachineFacts {
 /// Who this machine is, as far as hardware says so.
 pub(crate) fn identity(facts: &MachineFacts) -> Identity {
     Identity {
-        smbios_uuid: smbios::uuid(&facts.smbios.uuid),
+        smbios_uuid: landfall_api::smbios_uuid(&facts.smbios.uuid),
         serial: facts.smbios.serial.clone(),
         macs: facts.nics.iter().map(|n| n.mac).collect(),
     }
@@ -69,7 +69,7 @@ fn peak_rss(status: &str) -> Option<u64> {
 
 fn firmware() -> FirmwareFacts {
     let uefi = Path::new("/sys/firmware/efi").is_dir();
-    let dmi = |name: &str| smbios::text(&read(&Path::new("/sys/class/dmi/id").join(name)));
+    let dmi = |name: &str| landfall_api::smbios_text(&read(&Path::new("/sys/class/dmi/id").join(name)));
     let version = [dmi("bios_vendor"), dmi("bios_version")].join(" ").trim().to_owned();
     FirmwareFacts {
         mode: if uefi { FirmwareMode::Uefi } else { FirmwareMode::Bios },

@@ -3,7 +3,7 @@
 use std::{future::Future, sync::Arc};
 
 use landfall_api::{ErrorCode, Problem};
-use landfall_session::{Assignment, Backoff, EnrollError, Enrolled, Instruction, LeaseWatch, SessionHandle};
+use landfall_session::{Assignment, Backoff, Control, EnrollError, Enrolled, Instruction, LeaseWatch, SessionHandle};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinHandle,
@@ -30,7 +30,15 @@ struct Running {
     uid: Uuid,
     lease: LeaseWatch,
     stop: watch::Sender<Option<Stop>>,
+    control: watch::Sender<Control>,
     task: JoinHandle<Outcome>,
+}
+
+impl Running {
+    /// Whether it still works on that run and may.
+    fn goes_on(&self, uid: Uuid) -> bool {
+        self.uid == uid && self.lease.is_valid() && self.stop.borrow().is_none()
+    }
 }
 
 /// Follows instructions until the machine should restart or the session is over for good. `renew` enrols again with the
@@ -86,7 +94,7 @@ struct Server<'a> {
     machine: Machine,
     running: Option<Running>,
     /// Handed out while an earlier run was still stopping.
-    next: Option<(Box<Assignment>, LeaseWatch)>,
+    next: Option<(Box<Assignment>, LeaseWatch, Control)>,
     refused: Option<Problem>,
 }
 
@@ -94,14 +102,22 @@ impl Server<'_> {
     fn follow(&mut self, instruction: Instruction) -> Option<End> {
         match instruction {
             Instruction::Assign { assignment, lease } => match &self.running {
-                // A repeat after a reconnect: the library has taken its lease, and the action goes on.
-                Some(running) if running.uid == assignment.workflow_uid && running.lease.is_valid() => {}
-                Some(_) => self.next = Some((assignment, lease)),
-                None => self.start(*assignment, lease),
+                // A repeat after a reconnect: the library has taken its lease, and the action goes on. What was told to
+                // stop goes on no more: after it comes what follows a failure.
+                Some(running) if running.goes_on(assignment.workflow_uid) => {}
+                Some(_) => self.next = Some((assignment, lease, Control::default())),
+                None => self.start(*assignment, lease, Control::default()),
             },
+            Instruction::Control { workflow_uid, control } => {
+                if let Some((_, _, next)) = self.next.as_mut().filter(|(next, ..)| next.workflow_uid == workflow_uid) {
+                    *next = control;
+                } else if let Some(running) = self.running.as_ref().filter(|r| r.uid == workflow_uid) {
+                    running.control.send_replace(control);
+                }
+            }
             Instruction::Cancel { workflow_uid, reason } => {
                 tracing::warn!("the run is cancelled: {reason}");
-                self.next.take_if(|(assignment, _)| assignment.workflow_uid == workflow_uid);
+                self.next.take_if(|(assignment, ..)| assignment.workflow_uid == workflow_uid);
                 if let Some(running) = self.running.as_ref().filter(|r| r.uid == workflow_uid) {
                     running.stop.send_replace(Some(Stop::Cancelled(reason)));
                 }
@@ -129,29 +145,34 @@ impl Server<'_> {
         None
     }
 
-    fn start(&mut self, assignment: Assignment, lease: LeaseWatch) {
+    fn start(&mut self, assignment: Assignment, lease: LeaseWatch, wanted: Control) {
         let (stop, stopped) = watch::channel(None);
+        let (control, controlled) = watch::channel(wanted);
         let uid = assignment.workflow_uid;
         let runner = Runner {
             run: Arc::new(assignment),
             lease: Arc::new(lease.clone()),
             stop: stopped,
+            control: controlled,
             report: Arc::new(ToSession::new(self.session.clone(), self.tail.clone())),
             perform: Arc::new(self.machine.clone()),
         };
-        self.running = Some(Running { uid, lease, stop, task: tokio::spawn(runner.run()) });
+        self.session.holds(Some(uid));
+        self.running = Some(Running { uid, lease, stop, control, task: tokio::spawn(runner.run()) });
     }
 
     fn run_ended(&mut self, outcome: Outcome) -> Option<End> {
+        self.session.holds(None);
         match outcome {
             Outcome::Reboot => return Some(End::Reboot),
+            Outcome::PowerOff => return Some(End::PowerOff),
             Outcome::Done => tracing::info!("the run is done; waiting for the coordinator"),
             Outcome::Failed(problem) => tracing::error!("the run failed: {problem}"),
             Outcome::Stopped(problem) => tracing::warn!("the run stopped: {problem}"),
             Outcome::Untold => tracing::error!("the run stopped: its session ended and nobody could be told"),
         }
-        if let Some((assignment, lease)) = self.next.take() {
-            self.start(*assignment, lease);
+        if let Some((assignment, lease, control)) = self.next.take() {
+            self.start(*assignment, lease, control);
         }
         None
     }
@@ -190,8 +211,10 @@ impl Server<'_> {
                 }
                 unset
             });
-            if finished(&mut self.running).await == Outcome::Reboot {
-                return Ending::Restart(End::Reboot);
+            match finished(&mut self.running).await {
+                Outcome::Reboot => return Ending::Restart(End::Reboot),
+                Outcome::PowerOff => return Ending::Restart(End::PowerOff),
+                _ => {}
             }
         }
         Ending::Over(problem)

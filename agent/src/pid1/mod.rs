@@ -7,6 +7,7 @@ mod power;
 use std::{convert::Infallible, fs, io::Read, panic, time::Duration};
 
 use landfall_session::{Secret, Target};
+use nix::sys::reboot::RebootMode;
 use tokio::sync::watch;
 
 use self::kmsg::KernelLog;
@@ -156,11 +157,13 @@ fn answer_module_requests() {
 async fn restart(end: End) {
     match end {
         End::Reboot => tracing::info!("restarting into the installed system"),
+        End::PowerOff => tracing::info!("turning the machine off"),
         End::BootDisk => tracing::info!("restarting to boot the own disk"),
     }
     // Unmounting may block on a slow device.
-    let refused = tokio::task::spawn_blocking(power::restart).await;
-    tracing::error!("the kernel does not restart the machine: {refused:?}; power it off and on");
+    let how = if end == End::PowerOff { RebootMode::RB_POWER_OFF } else { RebootMode::RB_AUTOBOOT };
+    let refused = tokio::task::spawn_blocking(move || power::go_down(how)).await;
+    tracing::error!("the kernel does not take the machine down: {refused:?}; turn it off by hand");
     tokio::time::sleep(STUCK_WAIT).await;
 }
 

@@ -7,11 +7,11 @@ use nix::{
     sys::reboot::{RebootMode, reboot},
 };
 
-/// Restarts the machine. Comes back only if the kernel refuses.
+/// Restarts the machine or turns it off. Comes back only if the kernel refuses.
 ///
 /// # Errors
 /// The kernel's refusal (no `CAP_SYS_BOOT`).
-pub(crate) fn restart() -> nix::Result<Infallible> {
+pub(crate) fn go_down(how: RebootMode) -> nix::Result<Infallible> {
     nix::unistd::sync();
     // Newest mount first, so that what is mounted on another file system goes before it. What is busy stays; it was
     // synced above and again below.
@@ -21,7 +21,7 @@ pub(crate) fn restart() -> nix::Result<Infallible> {
         }
     }
     nix::unistd::sync();
-    reboot(RebootMode::RB_AUTOBOOT)
+    reboot(how)
 }
 
 /// Mount points whose source is a block device, in the order they were mounted.

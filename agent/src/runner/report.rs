@@ -52,9 +52,9 @@ impl ToSession {
             }
         }
         if matches!(kind, EventKind::Started) {
-            self.tail.follow(Some((self.session.clone(), action)));
+            self.tail.follow(self.session.clone(), action);
         } else if kind.ends_attempt() {
-            self.tail.follow(None);
+            self.tail.unfollow(action);
         }
         Ok(())
     }

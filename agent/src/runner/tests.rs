@@ -1,7 +1,11 @@
+mod branches;
+mod interference;
+mod persons;
+
 use std::{collections::VecDeque, sync::Mutex};
 
-use landfall_api::Progress;
-use landfall_session::{CloudInit, Retry, Secret, Unflushed};
+use landfall_api::{ErrorCode, Progress};
+use landfall_session::{Action, CloudInit, EventKind, Retry, Secret, Unflushed};
 use uuid::Uuid;
 
 use super::*;
@@ -75,6 +79,10 @@ enum Act {
     /// Goes on until it is cancelled, and turns out to have succeeded.
     Late,
     Panic,
+    /// Goes on until so many attempts of the run have begun, and then succeeds.
+    Meet(u32),
+    /// Goes on until it is cancelled, and then fails by itself for good.
+    Break,
 }
 
 struct Script {
@@ -87,9 +95,11 @@ impl Perform for Script {
     fn perform(&self, job: Job) -> BoxFuture<'static, Result<ActionResult, Failure>> {
         let act = self.acts.lock().unwrap().pop_front().expect("an attempt too many");
         self.begun.send_modify(|n| *n += 1);
+        let mut begun = self.begun.subscribe();
         Box::pin(async move {
             let success = match &job.kind {
                 ActionKind::Reboot => ActionResult::Reboot,
+                ActionKind::PowerOff => ActionResult::PowerOff,
                 _ => ActionResult::CloudInit { root_device: "/dev/vda2".into() },
             };
             let failure = |code, retryable| Failure { problem: Problem::new(code, "why"), retryable };
@@ -110,6 +120,14 @@ impl Perform for Script {
                     Ok(success)
                 }
                 Act::Panic => panic!("on purpose"),
+                Act::Meet(others) => {
+                    drop(begun.wait_for(|n| *n >= others).await);
+                    Ok(success)
+                }
+                Act::Break => {
+                    cancelled.await;
+                    Err(failure(ErrorCode::DeviceIo, false))
+                }
             }
         })
     }
@@ -119,6 +137,7 @@ struct Scene {
     told: Arc<Told>,
     lease: Arc<Lease>,
     stop: watch::Sender<Option<Stop>>,
+    control: watch::Sender<Control>,
     begun: watch::Receiver<u32>,
     task: tokio::task::JoinHandle<Outcome>,
 }
@@ -144,14 +163,23 @@ fn play(attempts: &[u32], start: (u32, u32), acts: Vec<Act>) -> Scene {
 }
 
 fn play_within(timeout: Duration, attempts: &[u32], start: (u32, u32), acts: Vec<Act>) -> Scene {
-    let action = |kind, max_attempts| Action {
+    let actions = attempts.iter().map(|n| step(seed(), timeout, *n, ""));
+    let actions = actions.chain([step(ActionKind::Reboot, timeout, 1, "")]).collect();
+    stage(run_of(actions, &[start]), acts)
+}
+
+fn step(kind: ActionKind, timeout: Duration, max_attempts: u32, branch: &str) -> Action {
+    Action {
         name: "step".into(),
         timeout,
         retry: Retry { max_attempts, initial_backoff: BACKOFF, max_backoff: BACKOFF * 3 },
+        branch: Some(branch.to_owned()).filter(|b| !b.is_empty()),
         kind,
-    };
-    let actions = attempts.iter().map(|n| action(seed(), *n)).chain([action(ActionKind::Reboot, 1)]).collect();
-    let run = Assignment {
+    }
+}
+
+fn run_of(actions: Vec<Action>, starts: &[(u32, u32)]) -> Assignment {
+    Assignment {
         epoch: 1,
         workflow_uid: Uuid::from_u128(1),
         workflow_name: "run".into(),
@@ -159,23 +187,30 @@ fn play_within(timeout: Duration, attempts: &[u32], start: (u32, u32), acts: Vec
         generation: 1,
         lease: Duration::from_secs(600),
         actions,
-        start_index: start.0,
-        start_attempt: start.1,
+        start_index: starts[0].0,
+        start_attempt: starts[0].1,
+        starts: starts.iter().map(|(index, attempt)| Start { index: *index, attempt: *attempt }).collect(),
+        earlier_runs: Vec::new(),
         expected_receipts: Vec::new(),
         person_authorised: true,
         force: false,
-    };
+    }
+}
+
+fn stage(run: Assignment, acts: Vec<Act>) -> Scene {
     let (stop, stopped) = watch::channel(None);
+    let (control, controlled) = watch::channel(Control::default());
     let begun = watch::Sender::new(0);
     let (told, lease, watching) = (Arc::new(Told::default()), Lease::new(), begun.subscribe());
     let runner = Runner {
         run: Arc::new(run),
         lease: lease.clone(),
         stop: stopped,
+        control: controlled,
         report: told.clone(),
         perform: Arc::new(Script { acts: Mutex::new(acts.into()), begun }),
     };
-    Scene { told, lease, stop, begun: watching, task: tokio::spawn(in_time(runner)) }
+    Scene { told, lease, stop, control, begun: watching, task: tokio::spawn(in_time(runner)) }
 }
 
 #[tokio::test]

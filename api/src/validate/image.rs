@@ -39,6 +39,7 @@ impl Rules<'_> {
         self.proof(image, &path);
         self.urls(image, &path);
         self.access(image.get("access"), &join(&path, "access"));
+        self.authorization(image, &join(&path, "access.authorization"));
         if let Some(sums) = image.get("sums") {
             let path = join(&path, "sums");
             self.file_beside(sums, &path);
@@ -152,6 +153,31 @@ impl Rules<'_> {
                 // Not repeated: it may hold a password.
                 _ => self.say(join(path, "proxy"), "this is not a proxy".to_owned(), "write http://host:port"),
             }
+        }
+    }
+
+    /// One way to say who asks, with its secret kept apart, and never over a connection that everybody reads.
+    fn authorization(&mut self, image: &Map<String, Value>, path: &str) {
+        let Some(stated) = image.get("access").and_then(|access| access.get("authorization")) else { return };
+        let Some(stated) = stated.as_object() else { return };
+        let has = |name: &str| stated.get(name).is_some_and(|value| !value.is_null());
+        match (has("username"), has("password"), has("token")) {
+            (true, true, false) | (false, false, true) => {}
+            _ => self.say(path, "this does not say who asks", "write username and password, or token alone"),
+        }
+        for name in ["password", "token"] {
+            // What stands here once it is rendered is a reference: a value of anything else has no expression left.
+            if stated.get(name).and_then(Value::as_str).is_some_and(|text| !has_expression(text)) {
+                let hint = "apply it as a Secret, and write {{ secrets.NAME.KEY }}; change this one, it has been shown";
+                self.say(join(path, name), format!("a {name} is not written into a template"), hint);
+            }
+        }
+        let mirrors = image.get("mirrors").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let plain = |url: &&str| url.starts_with("http://") || url.starts_with("oci+http://");
+        if let Some(url) = image.get("url").into_iter().chain(mirrors).filter_map(Value::as_str).find(plain) {
+            let url = url.split("://").next().unwrap_or_default();
+            let message = format!("over {url}:// everybody on the way reads who asks");
+            self.say(path, message, "serve the image over https:// or oci://");
         }
     }
 
@@ -283,6 +309,20 @@ mod tests {
             (json!({"access": {"caCertificates": [certificate, "nonsense"]}}), "access.caCertificates[1]"),
             (json!({"access": {"caCertificates": ["-----BEGIN PRIVATE KEY-----"]}}), "access.caCertificates[0]"),
             (json!({"access": {"password": "x"}}), "access.password"),
+            (json!({"url": "https://h/i", "access": {"authorization": {"token": "x"}}}), "access.authorization.token"),
+            (
+                json!({"url": "https://h/i", "access": {"authorization": {"username": "u", "password": "x"}}}),
+                "access.authorization.password",
+            ),
+            (json!({"url": "https://h/i", "access": {"authorization": {}}}), "access.authorization"),
+            (
+                json!({"url": "https://h/i", "access": {"authorization": {"username": "u", "token": "{{ secrets.a.b }}"}}}),
+                "access.authorization",
+            ),
+            (
+                json!({"url": "http://h/i", "access": {"authorization": {"token": "{{ secrets.a.b }}"}}}),
+                "access.authorization",
+            ),
             (json!({"digest": null, "sums": {"url": "oci://r/a"}}), "sums.url"),
             (json!({"digest": null, "sums": {}}), "sums.url"),
             (

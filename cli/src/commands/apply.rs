@@ -6,7 +6,7 @@ use landfall_api::{ApplyOutcome, ErrorCode, Sourced};
 use serde_json::{Value, json};
 
 use crate::{
-    args::{Apply, Format},
+    args::{Apply, Output},
     client::Client,
     failure::Failure,
     files,
@@ -36,20 +36,19 @@ pub(crate) async fn run<F: Future<Output = Result<Client, Failure>>>(
                 }
             }
         };
-        match args.output {
-            Format::Table | Format::Wide => {
+        match &args.output {
+            Output::Table | Output::Wide => {
                 let dry = if args.dry_run { " (dry run)" } else { "" };
                 out.line(&format!("{} {outcome}{dry}", sourced.document.reference()))?;
             }
-            Format::Json | Format::Yaml => shown.push(json!({ "outcome": outcome, "object": object })),
+            Output::Name => out.line(&sourced.document.reference())?,
+            _ => shown.push(json!({ "outcome": outcome, "object": object })),
         }
     }
-    match args.output {
-        Format::Json => out.json(&shown)?,
-        Format::Yaml => out.yaml(&shown)?,
-        Format::Table | Format::Wide => {}
+    match &args.output {
+        Output::Name => Ok(()),
+        other => other.value(&Value::Array(shown), out),
     }
-    Ok(())
 }
 
 /// What each document would come to, by the coordinator, which changes nothing yet.

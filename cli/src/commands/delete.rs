@@ -1,19 +1,34 @@
 //! `landfall delete`.
 
-use landfall_api::ErrorCode;
+use landfall_api::{ErrorCode, Kind};
 
-use crate::{args::Delete, client::Client, failure::Failure, output::Out};
+use super::wait::{self, For};
+use crate::{
+    args::{Delete, Selection, Which},
+    client::Client,
+    failure::Failure,
+    files,
+    output::{self, Out},
+};
 
 pub(crate) async fn run(args: &Delete, client: &Client, out: &mut Out) -> Result<(), Failure> {
-    let names = args.which.names();
-    let kind = args.which.target.kind;
-    if names.is_empty() {
-        return Err(Failure::Usage(format!("say which {} to delete", kind.plural())));
+    let named = named(args, client).await?;
+    if named.is_empty() {
+        output::to_stderr("There is nothing to delete.");
     }
-    let mut failed = None;
-    for name in &names {
-        match client.delete(kind, name).await {
-            Ok(document) => out.line(&format!("{} deleted", document.reference()))?,
+    let (mut failed, mut leaving) = (None, Vec::new());
+    for (kind, name) in &named {
+        match client.delete(*kind, name).await {
+            Ok(document) => {
+                let held = &document.metadata().finalizers;
+                if document.metadata().deletion_timestamp.is_some() && !held.is_empty() {
+                    let by = held.join(", ");
+                    out.line(&format!("{} is being deleted; it still waits for {by}", document.reference()))?;
+                } else {
+                    out.line(&format!("{} deleted", document.reference()))?;
+                }
+                leaving.push((*kind, name.clone()));
+            }
             Err(Failure::Problem(p)) if args.ignore_not_found && p.code == ErrorCode::NotFound => {}
             // The others are still deleted; each failure is said, the last one decides the exit code.
             Err(failure) => {
@@ -23,5 +38,34 @@ pub(crate) async fn run(args: &Delete, client: &Client, out: &mut Out) -> Result
             }
         }
     }
+    if args.wait && !leaving.is_empty() {
+        wait::until(client, Selection::Named(leaving), None, &For::Delete, args.timeout.get(), &mut |_| Ok(())).await?;
+    }
     failed.map_or(Ok(()), Err)
+}
+
+/// What is to be deleted, by name.
+async fn named(args: &Delete, client: &Client) -> Result<Vec<(Kind, String)>, Failure> {
+    if !args.filename.is_empty() {
+        let documents = files::read(&args.filename, false)?;
+        // What depends on others goes first.
+        return Ok(documents.iter().rev().map(|s| (s.document.kind(), s.document.metadata().name.clone())).collect());
+    }
+    let selection = Which { words: args.words.clone() }.selection()?;
+    args.labels.with(&selection)?;
+    let kinds = match selection {
+        Selection::Named(_) if args.all => return Err(Failure::Usage("names and --all exclude each other".into())),
+        Selection::Named(named) => return Ok(named),
+        Selection::Kinds(kinds) => kinds,
+    };
+    if !args.all && args.labels.selector.is_none() {
+        let words = kinds.iter().map(|k| k.plural()).collect::<Vec<_>>().join(", ");
+        return Err(Failure::Usage(format!("say which {words} to delete: names, --selector, or --all")));
+    }
+    let mut named = Vec::new();
+    for kind in kinds {
+        let (found, _) = client.list(kind, args.labels.selector.as_ref()).await?;
+        named.extend(found.into_iter().map(|d| (kind, d.metadata().name.clone())));
+    }
+    Ok(named)
 }

@@ -1,55 +1,127 @@
 //! `landfall events`.
 
+use std::collections::BTreeMap;
+
 use futures::StreamExt;
-use landfall_api::{ErrorCode, EventRecord, Kind};
+use landfall_api::{Document, ErrorCode, EventRecord, Kind, Workflow};
 
 use crate::{
     args::{Events, Format, Target},
     client::Client,
     failure::Failure,
     human,
+    live::{self, News},
     output::{self, Out},
     table::{Columns, or_dash},
 };
 
 pub(crate) async fn run(args: &Events, client: &Client, out: &mut Out) -> Result<(), Failure> {
-    let records = read(client, &args.subject).await?;
-    match args.output {
+    let (kind, name, records) = subject(client, &args.subject).await?;
+    if records.is_empty() && !args.follow && matches!(args.output, Format::Table | Format::Wide) {
+        output::to_stderr("Nothing happened yet.");
+        return Ok(());
+    }
+    show(&records, args.output, true, out)?;
+    if args.follow { follow(client, kind, &name, records, args.output, out).await } else { Ok(()) }
+}
+
+fn show(records: &[EventRecord], output: Format, header: bool, out: &mut Out) -> Result<(), Failure> {
+    match output {
         Format::Json => records.iter().try_for_each(|r| out.json_line(r))?,
+        Format::Yaml if records.is_empty() => {}
         Format::Yaml => out.yaml(&records)?,
-        Format::Table | Format::Wide if records.is_empty() => output::to_stderr("Nothing happened yet."),
-        Format::Table | Format::Wide => {
-            for line in columns(&records).lines(out, true) {
-                out.line(&line)?;
+        Format::Table | Format::Wide => columns(records).print(out, header)?,
+    }
+    Ok(())
+}
+
+/// Asks again whenever a watch tells that something turned, and shows what is new.
+async fn follow(
+    client: &Client,
+    kind: Kind,
+    name: &str,
+    mut shown: Vec<EventRecord>,
+    output: Format,
+    out: &mut Out,
+) -> Result<(), Failure> {
+    let mut feed = live::feed(client, &[(Kind::Workflow, None)]);
+    let mut turned = BTreeMap::new();
+    while let Some(news) = feed.recv().await {
+        let runs = match news {
+            News::All(_, documents) => documents,
+            News::Changed(document) => vec![document],
+            News::Gone(document) if kind == Kind::Workflow && document.metadata().name == name => return Ok(()),
+            News::Gone(_) => continue,
+            News::Lost(failure, wait) => {
+                output::to_stderr(&format!("{failure}; trying again in {:.1} s", wait.as_secs_f64()));
+                continue;
             }
+            News::Ended(failure) => return Err(failure),
+        };
+        let (mut any, mut over) = (false, false);
+        for document in &runs {
+            let Document::Workflow(run) = document else { continue };
+            let meant = if kind == Kind::Machine { &run.spec.machine } else { &run.metadata.name };
+            if meant == name {
+                any |= turned.insert(run.metadata.uid, turns(run)) != Some(turns(run));
+                over |= kind == Kind::Workflow && run.status.as_ref().is_some_and(|s| s.phase.is_terminal());
+            }
+        }
+        if any {
+            match of(client, kind, name).await {
+                Ok(all) => {
+                    let new: Vec<EventRecord> = all.iter().filter(|r| !shown.contains(r)).cloned().collect();
+                    show(&new, output, false, out)?;
+                    shown = all;
+                }
+                // The watch says when it is back; the next turn asks again for everything.
+                Err(failure) if failure.is_unreachable() => turned.clear(),
+                Err(failure) => return Err(failure),
+            }
+        }
+        if over {
+            return Ok(());
         }
     }
     Ok(())
 }
 
-/// Events of `workflow/NAME`, `machine/NAME`, or of the workflow, else the machine, of that name.
-async fn read(client: &Client, subject: &str) -> Result<Vec<EventRecord>, Failure> {
-    let either = match subject.contains('/') {
-        true => match subject.parse::<Target>().map_err(Failure::Usage)? {
+/// What rises or comes to be when a run has something to tell; its progress, which changes all the time, does not.
+fn turns(run: &Workflow) -> impl PartialEq + use<> {
+    let cancel = run.spec.cancel.is_some();
+    let status = run.status.as_ref();
+    status.map(|s| (s.applied, s.phase, s.rebooted_at, s.phoned_home_at, s.ended_at, cancel, s.conditions.len()))
+}
+
+/// Events of `workflow/NAME`, `machine/NAME`, or of the workflow, else the machine, of that name; and which that is.
+async fn subject(client: &Client, subject: &str) -> Result<(Kind, String, Vec<EventRecord>), Failure> {
+    if subject.contains('/') {
+        return match subject.parse::<Target>().map_err(Failure::Usage)? {
             Target { kind: kind @ (Kind::Machine | Kind::Workflow), name: Some(name) } => {
-                return of(client, kind, &name).await;
+                let records = of(client, kind, &name).await?;
+                Ok((kind, name, records))
             }
-            _ => return Err(Failure::Usage("events are of a machine/NAME or a workflow/NAME".into())),
-        },
-        false => of(client, Kind::Workflow, subject).await,
+            _ => Err(Failure::Usage("events are of a machine/NAME or a workflow/NAME".into())),
+        };
+    }
+    let failure = match of(client, Kind::Workflow, subject).await {
+        Ok(records) => return Ok((Kind::Workflow, subject.to_owned(), records)),
+        Err(Failure::Problem(problem)) if problem.code == ErrorCode::NotFound => problem,
+        Err(other) => return Err(other),
     };
-    match either {
-        Err(Failure::Problem(problem)) if problem.code == ErrorCode::NotFound => {
-            of(client, Kind::Machine, subject).await.map_err(|failure| match failure {
-                Failure::Problem(mut problem) if problem.code == ErrorCode::NotFound => {
-                    problem.message = format!("there is no workflow and no machine \"{subject}\"");
-                    problem.hint = "landfall get workflows lists the runs".into();
-                    Failure::Problem(problem)
+    match of(client, Kind::Machine, subject).await {
+        Ok(records) => Ok((Kind::Machine, subject.to_owned(), records)),
+        Err(Failure::Problem(mut problem)) if problem.code == ErrorCode::NotFound => {
+            // Which of the two was meant the nearer name says.
+            for hint in [&failure.hint, &problem.hint.clone()] {
+                if hint.starts_with("did you mean") {
+                    problem.hint.clone_from(hint);
                 }
-                other => other,
-            })
+            }
+            problem.message = format!("there is no workflow and no machine \"{subject}\"");
+            Err(Failure::Problem(problem))
         }
-        other => other,
+        Err(other) => Err(other),
     }
 }
 

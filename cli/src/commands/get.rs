@@ -1,88 +1,110 @@
 //! `landfall get`.
 
-use std::collections::BTreeMap;
+use std::{cmp::Ordering, collections::BTreeMap};
 
-use jiff::Timestamp;
 use landfall_api::{Document, Kind};
-use serde_json::json;
+use serde_json::Value;
 
 use crate::{
-    args::{Format, Get},
+    args::{Get, Output, Selection},
     client::Client,
     failure::Failure,
+    jsonpath::Expression,
     live::{self, News},
     output::{self, Out},
-    table,
+    show::{self, Look},
 };
 
 pub(crate) async fn run(args: &Get, client: &Client, out: &mut Out) -> Result<(), Failure> {
-    let kind = args.which.target.kind;
-    let names = args.which.names();
+    let selection = args.which.selection()?;
+    args.labels.with(&selection)?;
     if args.watch {
-        return watch(args, client, out, kind, &names).await;
+        return watch(args, &selection, client, out).await;
     }
     let mut documents = Vec::new();
     let (mut revision, mut failed) = (0, None);
-    if names.is_empty() {
-        (documents, revision) = client.list(kind).await?;
-    }
-    for name in &names {
-        match client.get(kind, name).await {
-            Ok(document) => documents.push(document),
-            // What is there is still shown; each failure is said, the last one decides the exit code.
-            Err(failure) => {
-                if let Some(earlier) = failed.replace(failure) {
-                    Failure::print(&earlier);
+    match &selection {
+        Selection::Kinds(kinds) => {
+            for kind in kinds {
+                let (found, at) = client.list(*kind, args.labels.selector.as_ref()).await?;
+                documents.extend(found);
+                revision = at;
+            }
+        }
+        Selection::Named(named) => {
+            for (kind, name) in named {
+                match client.get(*kind, name).await {
+                    Ok(document) => documents.push(document),
+                    // What is there is still shown; each failure is said, the last one decides the exit code.
+                    Err(failure) => {
+                        if let Some(earlier) = failed.replace(failure) {
+                            Failure::print(&earlier);
+                        }
+                    }
                 }
             }
+            documents.sort_by_key(Document::kind);
         }
     }
     if let Some(failure) = failed.take_if(|_| documents.is_empty()) {
         return Err(failure);
     }
-    match args.output {
-        Format::Table | Format::Wide => {
-            if documents.is_empty() {
-                output::to_stderr(&format!("There are no {}.", kind.plural()));
-            } else {
-                let columns = table::documents(kind, &documents, args.output == Format::Wide, Timestamp::now());
-                for line in columns.lines(out, true) {
-                    out.line(&line)?;
-                }
-            }
-        }
-        Format::Json => match (documents.as_slice(), names.len()) {
-            ([one], 1) => out.json(one)?,
-            _ => out.json(&json!({ "items": documents, "metadata": { "resourceVersion": revision } }))?,
-        },
-        Format::Yaml => yaml(&documents, out)?,
+    if let Some(path) = &args.sort_by {
+        sort(&mut documents, path)?;
+    }
+    if documents.is_empty() && args.output.is_table() {
+        output::to_stderr(&nothing(&selection.kinds(), args));
+    } else {
+        let one = matches!(&selection, Selection::Named(named) if named.len() == 1);
+        let look = Look { header: !args.no_headers, labels: args.show_labels, one, revision };
+        show::documents(&args.output, &documents, look, out)?;
     }
     failed.map_or(Ok(()), Err)
 }
 
-/// Documents separated by `---`: what `apply` takes.
-fn yaml(documents: &[Document], out: &mut Out) -> Result<(), Failure> {
-    for (i, document) in documents.iter().enumerate() {
-        if i > 0 {
-            out.line("---")?;
-        }
-        out.yaml(document)?;
+fn nothing(kinds: &[Kind], args: &Get) -> String {
+    let words = kinds.iter().map(|k| k.plural()).collect::<Vec<_>>().join(", ");
+    match &args.labels.selector {
+        Some(labels) => format!("There are no {words} with {labels}."),
+        None => format!("There are no {words}."),
     }
+}
+
+/// By kind, then by what the path finds: numbers by size, everything else as text, what has none first.
+fn sort(documents: &mut Vec<Document>, path: &Expression) -> Result<(), Failure> {
+    let mut keyed = Vec::new();
+    for document in documents.drain(..) {
+        let tree = serde_json::to_value(&document).map_err(show::unseen)?;
+        keyed.push((path.all(&tree).first().map(|found| (*found).clone()), document));
+    }
+    keyed.sort_by(|(a, one), (b, other)| one.kind().cmp(&other.kind()).then_with(|| order(a.as_ref(), b.as_ref())));
+    documents.extend(keyed.into_iter().map(|(_, document)| document));
     Ok(())
 }
 
-async fn watch(args: &Get, client: &Client, out: &mut Out, kind: Kind, names: &[String]) -> Result<(), Failure> {
-    let mut feed = live::feed(client, &[kind]);
-    let wanted = |d: &Document| names.is_empty() || names.contains(&d.metadata().name);
+fn order(a: Option<&Value>, b: Option<&Value>) -> Ordering {
+    match (a, b) {
+        (Some(Value::Number(a)), Some(Value::Number(b))) => {
+            a.as_f64().partial_cmp(&b.as_f64()).unwrap_or(Ordering::Equal)
+        }
+        (Some(a), Some(b)) => crate::jsonpath::plain(a).cmp(&crate::jsonpath::plain(b)),
+        (a, b) => a.is_some().cmp(&b.is_some()),
+    }
+}
+
+async fn watch(args: &Get, selection: &Selection, client: &Client, out: &mut Out) -> Result<(), Failure> {
+    let kinds = selection.kinds().into_iter().map(|kind| (kind, args.labels.selector.clone())).collect::<Vec<_>>();
+    let mut feed = live::feed(client, &kinds);
+    let wanted = |d: &Document| selection.has(d.kind(), &d.metadata().name);
     let mut shown = BTreeMap::new();
-    let mut first = true;
+    let mut headed = Vec::new();
     while let Some(news) = feed.recv().await {
         let documents = match news {
             News::All(_, documents) => documents,
             News::Changed(document) => vec![document],
             News::Gone(document) => {
-                if wanted(&document) && matches!(args.output, Format::Table | Format::Wide) {
-                    output::to_stderr(&format!("{} deleted", document.reference()));
+                if shown.remove(&document.reference()).is_some() && args.output.is_table() {
+                    output::to_stderr(&format!("{} is gone", document.reference()));
                 }
                 continue;
             }
@@ -93,27 +115,30 @@ async fn watch(args: &Get, client: &Client, out: &mut Out, kind: Kind, names: &[
             News::Ended(failure) => return Err(failure),
         };
         // After a reconnect everything is listed again: only what changed is shown.
-        let new = |d: &Document| shown.get(&d.metadata().name) != Some(&d.metadata().resource_version);
+        let new = |d: &Document| shown.get(&d.reference()) != Some(&d.metadata().resource_version);
         let documents: Vec<Document> = documents.into_iter().filter(|d| wanted(d) && new(d)).collect();
         for document in &documents {
-            shown.insert(document.metadata().name.clone(), document.metadata().resource_version);
+            shown.insert(document.reference(), document.metadata().resource_version);
         }
+        let Some(kind) = documents.first().map(Document::kind) else { continue };
+        let first = !headed.contains(&kind);
+        if first {
+            headed.push(kind);
+        }
+        let look = Look { header: first && !args.no_headers, labels: args.show_labels, one: true, revision: 0 };
         match args.output {
-            Format::Table | Format::Wide => {
-                let columns = table::documents(kind, &documents, args.output == Format::Wide, Timestamp::now());
-                for line in columns.lines(out, first) {
-                    out.line(&line)?;
-                }
-            }
-            Format::Json => documents.iter().try_for_each(|d| out.json_line(d))?,
-            Format::Yaml => {
-                if !first && !documents.is_empty() {
+            Output::Json => documents.iter().try_for_each(|d| out.json_line(d))?,
+            Output::Yaml => {
+                for document in &documents {
                     out.line("---")?;
+                    out.yaml(document)?;
                 }
-                yaml(&documents, out)?;
             }
+            Output::JsonPath(_) => {
+                documents.iter().try_for_each(|d| show::documents(&args.output, std::slice::from_ref(d), look, out))?;
+            }
+            _ => show::documents(&args.output, &documents, look, out)?,
         }
-        first = false;
     }
     Ok(())
 }

@@ -1,10 +1,11 @@
 //! `landfall logs`.
 
 use futures::StreamExt;
-use landfall_api::{Document, ErrorCode, Kind, LogRecord, Problem};
+use jiff::Timestamp;
+use landfall_api::{ErrorCode, LogRecord};
 
 use crate::{
-    args::{Format, Logs, Target},
+    args::{Format, Logs},
     client::Client,
     failure::Failure,
     human,
@@ -12,8 +13,24 @@ use crate::{
 };
 
 pub(crate) async fn run(args: &Logs, client: &Client, out: &mut Out) -> Result<(), Failure> {
-    let name = workflow(client, &args.subject).await?;
-    let mut lines = client.logs(&name, args.follow).await?;
+    let name = super::runs::named(client, &args.subject).await?;
+    let mut query = vec![("follow", args.follow.to_string())];
+    query.extend(args.action.iter().map(|action| ("action", action.clone())));
+    query.extend(args.tail.map(|tail| ("tail", tail.to_string())));
+    if let Some(since) = args.since {
+        let from = Timestamp::now().checked_sub(since.get()).unwrap_or(Timestamp::UNIX_EPOCH);
+        query.push(("since", from.to_string()));
+    }
+    let mut lines = match client.logs(&name, &query).await {
+        // As events do: the name may be a machine's.
+        Err(Failure::Problem(problem)) if problem.code == ErrorCode::NotFound && !args.subject.contains('/') => {
+            match super::runs::named(client, &format!("machine/{name}")).await {
+                Ok(newest) => client.logs(&newest, &query).await?,
+                Err(_) => return Err(Failure::Problem(problem)),
+            }
+        }
+        other => other?,
+    };
     while let Some(record) = lines.next().await {
         let record = record?;
         match args.output {
@@ -26,27 +43,6 @@ pub(crate) async fn run(args: &Logs, client: &Client, out: &mut Out) -> Result<(
         }
     }
     Ok(())
-}
-
-/// The run meant: named itself, or a machine's newest.
-async fn workflow(client: &Client, subject: &str) -> Result<String, Failure> {
-    if !subject.contains('/') {
-        return Ok(subject.to_owned());
-    }
-    match subject.parse::<Target>().map_err(Failure::Usage)? {
-        Target { kind: Kind::Workflow, name: Some(name) } => Ok(name),
-        Target { kind: Kind::Machine, name: Some(name) } => {
-            let Document::Machine(machine) = client.get(Kind::Machine, &name).await? else {
-                return Err(Problem::new(ErrorCode::Internal, "the coordinator answered another kind").into());
-            };
-            machine.status.and_then(|s| s.workflow).ok_or_else(|| {
-                Problem::new(ErrorCode::NotFound, format!("machine {name} has no workflow yet"))
-                    .hint(format!("landfall provision {name} --template TEMPLATE starts one"))
-                    .into()
-            })
-        }
-        _ => Err(Failure::Usage("logs are of a workflow, or of machine/NAME".into())),
-    }
 }
 
 fn text(record: &LogRecord, out: &Out) -> String {

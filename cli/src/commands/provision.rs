@@ -1,69 +1,79 @@
-//! `landfall provision` and `landfall cancel`.
+//! `landfall provision`, `deprovision` and `retry`: what starts a run, and may wait for it.
 
 use std::{collections::BTreeMap, time::Duration};
 
-use landfall_api::{ErrorCode, Kind, Problem, Workflow, WorkflowPhase};
-use serde_json::Value;
+use landfall_api::{ErrorCode, Kind, Problem, ProvisionRequest, Workflow, WorkflowPhase};
+use serde_json::{Value, json};
 
 use super::watch::Display;
 use crate::{
-    args::{Cancel, Format, Provision},
-    client::Client,
+    args::{Deprovision, Follow, Provision, Retry},
+    client::{self, Client},
     failure::Failure,
     human,
     live::{self, Fleet, News},
     output::{self, Out},
+    show,
 };
 
 pub(crate) async fn run(args: &Provision, client: &Client, out: &mut Out) -> Result<(), Failure> {
-    let parameters = parameters(&args.params)?;
-    let run = client.provision(&args.machine, &args.template, parameters, args.force).await?;
-    let name = run.metadata.name.clone();
-    match args.output {
-        Format::Table | Format::Wide => {
-            out.line(&format!("workflow/{name} created"))?;
-            if !args.wait {
-                let next = format!(
-                    "The machine takes it when it next netboots; follow it with: landfall watch {}",
-                    args.machine
-                );
-                output::to_stderr(&next);
-            }
-        }
-        Format::Json if !args.wait => out.json(&run)?,
-        Format::Yaml if !args.wait => out.yaml(&run)?,
-        Format::Json | Format::Yaml => {}
+    let body =
+        ProvisionRequest { template: args.template.clone(), parameters: parameters(&args.params)?, force: args.force };
+    let body = serde_json::to_value(&body).map_err(show::unseen)?;
+    let answer = client.act(Kind::Machine, &args.machine, "provision", Some(&body)).await?;
+    follow(answer, &args.follow, client, out).await
+}
+
+pub(crate) async fn deprovision(args: &Deprovision, client: &Client, out: &mut Out) -> Result<(), Failure> {
+    let body = json!({ "force": args.force });
+    let answer = client.act(Kind::Machine, &args.machine, "deprovision", Some(&body)).await?;
+    follow(answer, &args.follow, client, out).await
+}
+
+pub(crate) async fn retry(args: &Retry, client: &Client, out: &mut Out) -> Result<(), Failure> {
+    let name = super::runs::named(client, &args.workflow).await?;
+    let answer = client.act(Kind::Workflow, &name, "retry", None).await?;
+    follow(answer, &args.follow, client, out).await
+}
+
+/// Shows a run that was started, and where that is wanted waits for it.
+async fn follow(answer: Value, args: &Follow, client: &Client, out: &mut Out) -> Result<(), Failure> {
+    if !args.wait && !args.output.is_table() {
+        return args.output.value(&answer, out);
+    }
+    let run = client::workflow(answer)?;
+    let (name, machine) = (run.metadata.name, run.spec.machine);
+    let quiet = !args.output.is_table();
+    if !quiet {
+        out.line(&format!("workflow/{name} created"))?;
     }
     if !args.wait {
+        let next = format!("The machine takes it when it next netboots; follow it with: landfall watch {machine}");
+        output::to_stderr(&next);
         return Ok(());
     }
-    let quiet = matches!(args.output, Format::Json | Format::Yaml);
-    let waiting = wait(client, &args.machine, &name, out, quiet);
+    let waiting = wait(client, &machine, &name, out, quiet);
     // A wait without a limit ends by the run's own deadlines.
     let limit = args.timeout.map_or(Duration::from_secs(7 * 86_400), landfall_api::DurationSpec::get);
-    let ended = tokio::time::timeout(limit, waiting).await.map_err(|_| {
-        Failure::from(
-            Problem::new(ErrorCode::Timeout, format!("workflow {name} has not ended within {} s", limit.as_secs()))
-                .hint(format!("it goes on; landfall describe workflow {name} says where it is")),
-        )
+    let ended = tokio::time::timeout(limit, waiting).await.map_err(|_| Failure::TimedOut {
+        what: format!("workflow {name} has not ended within {} s", limit.as_secs()),
+        hint: format!("it goes on; landfall describe workflow {name} says where it is"),
     })??;
     finish(args, &ended, out)
 }
 
-fn finish(args: &Provision, run: &Workflow, out: &mut Out) -> Result<(), Failure> {
+fn finish(args: &Follow, run: &Workflow, out: &mut Out) -> Result<(), Failure> {
     let Some(status) = &run.status else { return Err(Failure::NotSucceeded) };
     let name = &run.metadata.name;
-    match args.output {
-        Format::Json => out.json(run)?,
-        Format::Yaml => out.yaml(run)?,
-        Format::Table | Format::Wide => {
-            let took = human::between(run.metadata.creation_timestamp, status.ended_at, jiff::Timestamp::now());
-            let took = took.map(|t| format!(" after {t}")).unwrap_or_default();
-            match status.phase {
-                WorkflowPhase::Succeeded => out.line(&format!("workflow/{name} succeeded{took}"))?,
-                phase => out.line(&format!("workflow/{name} {}{took}", format!("{phase:?}").to_lowercase()))?,
-            }
+    if args.output.is_table() {
+        let took = human::between(run.metadata.creation_timestamp, status.ended_at, jiff::Timestamp::now());
+        let took = took.map(|t| format!(" after {t}")).unwrap_or_default();
+        match status.phase {
+            WorkflowPhase::Succeeded => out.line(&format!("workflow/{name} succeeded{took}"))?,
+            phase => out.line(&format!("workflow/{name} {}{took}", format!("{phase:?}").to_lowercase()))?,
         }
+    } else {
+        args.output.value(&serde_json::to_value(run).map_err(show::unseen)?, out)?;
     }
     if status.phase == WorkflowPhase::Succeeded {
         return Ok(());
@@ -80,7 +90,7 @@ fn finish(args: &Provision, run: &Workflow, out: &mut Out) -> Result<(), Failure
 }
 
 async fn wait(client: &Client, machine: &str, name: &str, out: &mut Out, quiet: bool) -> Result<Workflow, Failure> {
-    let mut feed = live::feed(client, &[Kind::Machine, Kind::Workflow]);
+    let mut feed = live::feed(client, &[(Kind::Machine, None), (Kind::Workflow, None)]);
     let mut fleet = Fleet::default();
     let mut display = Display::new(out, vec![machine.to_owned()], Some(name.to_owned()));
     let mut listed = false;
@@ -128,13 +138,6 @@ fn parameters(given: &[String]) -> Result<BTreeMap<String, Value>, Failure> {
         }
     }
     Ok(out)
-}
-
-pub(crate) async fn cancel(args: &Cancel, client: &Client, out: &mut Out) -> Result<(), Failure> {
-    let run = client.cancel(&args.workflow).await?;
-    let done = run.status.as_ref().is_some_and(|s| s.phase == WorkflowPhase::Cancelled);
-    out.line(&format!("workflow/{} {}", run.metadata.name, if done { "cancelled" } else { "cancelling" }))?;
-    Ok(())
 }
 
 #[cfg(test)]

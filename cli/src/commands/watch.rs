@@ -16,7 +16,7 @@ use crate::{
 };
 
 pub(crate) async fn run(args: &Watch, client: &Client, out: &mut Out) -> Result<(), Failure> {
-    let mut feed = live::feed(client, &[Kind::Machine, Kind::Workflow]);
+    let mut feed = live::feed(client, &[(Kind::Machine, args.labels.selector.clone()), (Kind::Workflow, None)]);
     let mut fleet = Fleet::default();
     let mut display = Display::new(out, args.machines.clone(), None);
     // Counts the seconds of what goes on without news.
@@ -114,34 +114,59 @@ impl Display {
     }
 }
 
+/// What a terminal shows of a fleet that does not fit on it.
+const LEAST_ROWS: usize = 4;
+
 impl Screen {
     fn draw(&mut self, lines: &[Line], out: &Out) {
-        let none = [String::from("No machines yet; landfall apply -f FILE describes some.")];
-        let texts = live::columns(lines);
-        let texts: &[String] = if lines.is_empty() { &none } else { &texts };
-        while self.bars.len() > texts.len() {
+        let room = usize::from(console::Term::stdout().size().0).saturating_sub(2).max(LEAST_ROWS);
+        let shown = live::foremost(lines, room);
+        let texts = live::columns(&shown);
+        let mut rows: Vec<(String, Option<u64>)> =
+            shown.iter().zip(texts).map(|(line, text)| (painted(line, text, out), line.percent)).collect();
+        if lines.is_empty() {
+            rows.push(("No machines yet; landfall apply -f FILE describes some.".into(), None));
+        }
+        if shown.len() < lines.len() {
+            let more = lines.len() - shown.len();
+            rows.push((format!("… and {more} more: landfall get machines lists them all"), None));
+        }
+        // Where nothing has a bar no room is left for one.
+        let barred = rows.iter().any(|(_, percent)| percent.is_some());
+        while self.bars.len() > rows.len() {
             if let Some(bar) = self.bars.pop() {
                 self.all.remove(&bar);
             }
         }
-        while self.bars.len() < texts.len() {
-            let bar = self.all.add(ProgressBar::new_spinner());
-            // "{wide_msg}" cuts a line at the terminal's width, so that redrawing never smears.
-            bar.set_style(
-                ProgressStyle::with_template("{wide_msg}").unwrap_or_else(|_| ProgressStyle::default_spinner()),
-            );
-            self.bars.push(bar);
+        while self.bars.len() < rows.len() {
+            self.bars.push(self.all.add(ProgressBar::new(100)));
         }
-        for (i, (bar, text)) in self.bars.iter().zip(texts).enumerate() {
-            let phase = lines.get(i).map(|l| l.phase.as_str()).unwrap_or_default();
-            let coloured = match text.find(phase) {
-                Some(at) if !phase.is_empty() => {
-                    let (before, after) = (&text[..at], &text[at + phase.len()..]);
-                    format!("{before}{}{after}", out.paint(phase, table::colour(phase)))
-                }
-                _ => text.clone(),
-            };
-            bar.set_message(coloured);
+        for (bar, (text, percent)) in self.bars.iter().zip(rows) {
+            bar.set_style(style(percent.is_some(), barred));
+            bar.set_position(percent.unwrap_or(0));
+            bar.set_message(text);
         }
+    }
+}
+
+/// `{wide_msg}` cuts a line at the terminal's width, so that redrawing never smears.
+fn style(bar: bool, barred: bool) -> ProgressStyle {
+    let template = match (bar, barred) {
+        (true, _) => "{bar:16} {wide_msg}",
+        (false, true) => "                 {wide_msg}",
+        (false, false) => "{wide_msg}",
+    };
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    style.progress_chars("━╸─")
+}
+
+fn painted(line: &Line, text: String, out: &Out) -> String {
+    match text.find(&line.phase) {
+        Some(at) if !line.phase.is_empty() => {
+            let (before, rest) = text.split_at(at);
+            let after = rest.strip_prefix(line.phase.as_str()).unwrap_or_default();
+            format!("{before}{}{after}", out.paint(&line.phase, table::colour(&line.phase)))
+        }
+        _ => text,
     }
 }

@@ -1,6 +1,6 @@
 //! The boot services' view of the engine: the one place where [`BootPolicy`] meets the rest of the coordinator.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use async_trait::async_trait;
 use landfall_api::{Document, Kind, MacAddr};
@@ -12,8 +12,14 @@ use crate::{engine::BootDecision, state::Coordinator};
 
 #[async_trait]
 impl BootPolicy for Coordinator {
-    async fn decide(&self, mac: MacAddr, smbios_uuid: Option<Uuid>) -> Result<Decision, PolicyError> {
-        match self.engine.boot_decision(mac, smbios_uuid).await {
+    async fn decide(
+        &self,
+        mac: MacAddr,
+        smbios_uuid: Option<Uuid>,
+        from: Option<IpAddr>,
+    ) -> Result<Decision, PolicyError> {
+        match self.engine.boot_decision_from(mac, smbios_uuid, from).await {
+            Ok(BootDecision::Approve { machine }) => Ok(Decision::Approve { machine }),
             Ok(BootDecision::Unknown) => Ok(Decision::Unknown),
             Ok(BootDecision::BootDisk { machine }) => Ok(Decision::BootDisk { machine }),
             Ok(BootDecision::RunAgent { machine, token }) => Ok(Decision::RunAgent { machine, token }),

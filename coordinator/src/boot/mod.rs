@@ -15,7 +15,14 @@ pub mod policy;
 pub mod router_advert;
 pub mod tftp;
 
-use std::{io, net::SocketAddr, sync::Arc};
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -68,7 +75,30 @@ pub struct BootServices {
     adverts: Option<RouterAdverts>,
     tftp: Option<TftpService>,
     listener: TcpListener,
-    router: axum::Router,
+    http: Arc<BootHttp>,
+}
+
+/// What of running boot services a new configuration changes.
+pub struct BootReload {
+    http: Arc<BootHttp>,
+    discovery: Option<Arc<AtomicBool>>,
+}
+
+impl BootReload {
+    /// Goes by `config` from now on: files, kernel arguments, discovery. Everything else of it is passed over.
+    ///
+    /// # Errors
+    /// [`KernelArgsError`]; nothing is changed then.
+    pub fn reload(&self, config: &Config) -> Result<(), KernelArgsError> {
+        check_kernel_args(&config.boot.kernel_args)?;
+        self.http.files.replace(config.boot.clone());
+        let kernel_args = config.boot.kernel_args.clone();
+        self.http.agent.replace(AgentBoot { kernel_args, ..self.http.agent.clone() });
+        if let Some(discovery) = &self.discovery {
+            discovery.store(config.dhcp.discovery, Ordering::Relaxed);
+        }
+        Ok(())
+    }
 }
 
 impl BootServices {
@@ -104,9 +134,15 @@ impl BootServices {
             ca_pins,
             kernel_args: config.boot.kernel_args.clone(),
         };
-        let router =
-            http::router(Arc::new(BootHttp { files: config.boot.clone(), agent, policy, neighbours, own_ipxe }));
-        Ok(Self { dhcp, adverts, tftp, listener, router })
+        let (files, agent) = (config.boot.clone().into(), agent.into());
+        let scripts = http::Scripts::default();
+        let http = Arc::new(BootHttp { files, agent, policy, neighbours, own_ipxe, scripts });
+        Ok(Self { dhcp, adverts, tftp, listener, http })
+    }
+
+    /// What can be changed while they run.
+    pub fn reload(&self) -> BootReload {
+        BootReload { http: self.http.clone(), discovery: self.dhcp.as_ref().map(DhcpService::discovery) }
     }
 
     /// Serves until cancelled. When one service fails the others are stopped too: half a boot chain helps nobody.
@@ -131,7 +167,7 @@ impl BootServices {
             let cancel = cancel.clone();
             services.spawn(async move { Ok(tftp.run(cancel).await?) });
         }
-        let (listener, router, stop) = (self.listener, self.router, cancel.clone());
+        let (listener, router, stop) = (self.listener, http::router(self.http), cancel.clone());
         services.spawn(async move { http::serve::serve(listener, router, stop).await.map_err(BootError::Http) });
         let mut outcome = Ok(());
         while let Some(ended) = services.join_next().await {

@@ -3,6 +3,8 @@
 //! The services below see machines only through this trait, so that they can be tested with a table of machines and run
 //! by hand without a store.
 
+use std::net::IpAddr;
+
 use async_trait::async_trait;
 use landfall_api::MacAddr;
 use uuid::Uuid;
@@ -23,6 +25,11 @@ pub enum Decision {
         machine: String,
         /// One-time boot token for the kernel command line.
         token: String,
+    },
+    /// Somebody has to let it in: the agent, without a token.
+    Approve {
+        /// The machine's name, where it has one yet.
+        machine: Option<String>,
     },
 }
 
@@ -48,11 +55,17 @@ pub struct PolicyError {
 /// What the boot services ask.
 #[async_trait]
 pub trait BootPolicy: Send + Sync + 'static {
-    /// What the machine at `mac` is to boot. May mint a boot token, so it is asked only when a script is rendered.
+    /// What the machine at `mac`, which asks from `from`, is to boot. May mint a boot token, so it is asked only when a
+    /// script is rendered.
     ///
     /// # Errors
     /// [`PolicyError`] when it cannot be known; the caller then leaves the machine to its own disk.
-    async fn decide(&self, mac: MacAddr, smbios_uuid: Option<Uuid>) -> Result<Decision, PolicyError>;
+    async fn decide(
+        &self,
+        mac: MacAddr,
+        smbios_uuid: Option<Uuid>,
+        from: Option<IpAddr>,
+    ) -> Result<Decision, PolicyError>;
 
     /// Whether anybody described a machine with that address. Asked for every DHCP packet, so it is cheap.
     ///

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use landfall_api::{ActionSpec, CloudInitSpec, ErrorCode, Problem, Workflow};
+use landfall_api::{ActionSpec, CloudInitSpec, ErrorCode, Problem, RetrySpec, Workflow};
 use uuid::Uuid;
 
 use super::{AssignedAction, Assignment, Engine, PhoneHomeUnit, Seed, secret};
-use crate::workflow::{policy, seed_files};
+use crate::workflow::{Start, policy, seed_files};
 
 /// A run's phone-home token outlives its deadline by far: a late one still sets the machine right.
 const BEARER_TTL: Duration = Duration::from_secs(90 * 24 * 3600);
@@ -20,35 +20,37 @@ impl Engine {
         &self,
         workflow: &Workflow,
         epoch: u64,
-        start_index: u32,
-        start_attempt: u32,
+        starts: Vec<Start>,
     ) -> Result<Assignment, Problem> {
         let missing =
             |what: &str| Problem::new(ErrorCode::Internal, format!("the workflow or its machine has no {what}"));
         let workflow_uid = workflow.metadata.uid.ok_or_else(|| missing("uid"))?;
         let status = workflow.status.as_ref().ok_or_else(|| missing("status"))?;
         let machine = self.inner.store.machine(&workflow.spec.machine).await?.ok_or_else(|| missing("document"))?;
+        // A retry has its first run's token: whichever of them put the seed in place, the system can phone home.
+        let token_run = status.takes_over.last().copied().unwrap_or(workflow_uid);
         let mut actions = Vec::with_capacity(status.actions.len());
-        for (index, pinned) in status.actions.iter().enumerate() {
-            let mut action = pinned.action.clone();
-            if index == start_index as usize
-                && let Some(retry) = &mut action.retry
-            {
+        for (pinned, index) in status.actions.iter().chain(&status.on_failure).zip(0u32..) {
+            let mut action = self.with_secrets(&machine, pinned.action.clone()).await?;
+            if let Some(start) = starts.iter().find(|start| start.index == index) {
                 // The agent counts attempts by number; interrupted ones used up no retry.
-                retry.max_attempts = retry.max_attempts.saturating_sub(pinned.failures).max(1) + start_attempt - 1;
-            } else if index == start_index as usize && start_attempt > 1 {
                 let left = policy::max_attempts(&action).saturating_sub(pinned.failures).max(1);
-                action.retry = Some(landfall_api::RetrySpec {
-                    max_attempts: left + start_attempt - 1,
-                    initial_backoff: None,
-                    max_backoff: None,
-                });
+                let none = RetrySpec { max_attempts: 1, initial_backoff: None, max_backoff: None };
+                action.retry.get_or_insert(none).max_attempts = left.saturating_add(start.attempt - 1);
             }
             let seed = match &action.spec {
-                ActionSpec::CloudInit(spec) => Some(self.seed(spec, &workflow.spec.machine, workflow_uid).await?),
+                ActionSpec::CloudInit(spec) => {
+                    Some(self.seed(spec, &workflow.spec.machine, workflow_uid, token_run).await?)
+                }
                 _ => None,
             };
             actions.push(AssignedAction { action, seed });
+        }
+        let first = starts.first().copied().ok_or_else(|| missing("action to start"))?;
+        // What follows a failure is a list of its own behind the other, and neither runs on into the other.
+        let main = u32::try_from(status.actions.len()).unwrap_or(u32::MAX);
+        if first.index < main {
+            actions.truncate(status.actions.len());
         }
         Ok(Assignment {
             epoch,
@@ -58,20 +60,28 @@ impl Engine {
             generation: status.machine_generation,
             lease: self.inner.settings.lease,
             actions,
-            start_index,
-            start_attempt,
+            start_index: first.index,
+            start_attempt: first.attempt,
+            starts,
+            earlier_runs: status.takes_over.clone(),
             expected_receipts: status.expected_receipts.clone(),
             person_authorised: workflow.spec.authority.is_some(),
             force: workflow.spec.authority.as_ref().is_some_and(|a| a.force),
         })
     }
 
-    async fn seed(&self, spec: &CloudInitSpec, machine: &str, workflow_uid: Uuid) -> Result<Seed, Problem> {
+    async fn seed(
+        &self,
+        spec: &CloudInitSpec,
+        machine: &str,
+        workflow_uid: Uuid,
+        token_run: Uuid,
+    ) -> Result<Seed, Problem> {
         let files = seed_files(spec, machine, &workflow_uid.to_string());
         let phone_home = if spec.phone_home.as_ref().is_none_or(|unit| unit.enabled) {
             Some(PhoneHomeUnit {
                 url: self.inner.settings.phone_home_url.clone(),
-                bearer: self.bearer(workflow_uid).await?,
+                bearer: self.bearer(token_run).await?,
                 ca_pins: self.inner.authority.pins(),
             })
         } else {

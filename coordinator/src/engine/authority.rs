@@ -1,5 +1,6 @@
 //! What the engine needs of a certificate authority.
 
+use jiff::Timestamp;
 use landfall_api::Problem;
 use uuid::Uuid;
 
@@ -12,6 +13,8 @@ pub struct IssuedCertificate {
     pub chain_der: Vec<Vec<u8>>,
     /// The machine's certificate's serial, lower-case hex.
     pub serial_hex: String,
+    /// When it ends.
+    pub not_after: Timestamp,
 }
 
 /// Issues certificates to machines.
@@ -39,7 +42,11 @@ impl CertificateAuthority for Pki {
 
     fn issue_machine(&self, name: &str, uid: Uuid, csr_der: &[u8]) -> Result<IssuedCertificate, Problem> {
         let issued = Pki::issue_machine(self, csr_der, name, uid).map_err(|error| error.to_problem())?;
-        Ok(IssuedCertificate { chain_der: issued.chain_der, serial_hex: issued.serial_hex })
+        Ok(IssuedCertificate {
+            chain_der: issued.chain_der,
+            serial_hex: issued.serial_hex,
+            not_after: issued.not_after,
+        })
     }
 
     fn pins(&self) -> Vec<String> {

@@ -1,11 +1,13 @@
 //! What a machine that netboots is told, and the one-time tokens it gets.
 
+use std::net::IpAddr;
+
 use jiff::Timestamp;
-use landfall_api::{MacAddr, Machine, Problem, Workflow, WorkflowPhase};
+use landfall_api::{EnrolmentStatus, MacAddr, Machine, Problem, ProofKind, Workflow};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{BootDecision, Engine, derive, secret};
+use super::{BootDecision, Engine, life, secret};
 
 /// What is stored of a boot token, under its hash.
 #[derive(Debug, Serialize, Deserialize)]
@@ -13,6 +15,9 @@ pub(super) struct TokenRecord {
     pub(super) machine: Uuid,
     /// SHA-256 of the first key that used it, hex.
     pub(super) key: Option<String>,
+    /// How often the machine's certificates had been revoked when it was made.
+    #[serde(default)]
+    pub(super) revocations: u64,
 }
 
 pub(super) fn token_name(token: &str) -> String {
@@ -21,26 +26,49 @@ pub(super) fn token_name(token: &str) -> String {
 
 impl Engine {
     /// What a machine that netboots from `mac` is told; mints a boot token if it is to run the agent. The UUID is for
-    /// the log only: whether it is the right machine is judged at enrolment, where the agent reads it itself.
+    /// the log only: whether it is the right machine is judged at enrolment, where the agent reads it itself. `from` is the
+    /// address that asks: unknown machines are told something only where discovery is on for it.
     ///
     /// # Errors
     /// [`Problem`] if the store cannot be read or written; the machine then boots its own disk.
-    pub async fn boot_decision(&self, mac: MacAddr, smbios_uuid: Option<Uuid>) -> Result<BootDecision, Problem> {
-        let Some(name) = self.index().machine_of_mac(mac) else { return Ok(BootDecision::Unknown) };
-        let Some(machine) = self.inner.store.machine(&name).await? else { return Ok(BootDecision::Unknown) };
+    pub async fn boot_decision_from(
+        &self,
+        mac: MacAddr,
+        smbios_uuid: Option<Uuid>,
+        from: Option<IpAddr>,
+    ) -> Result<BootDecision, Problem> {
+        let discovered = from.is_some_and(|from| self.inner.settings.discovery.covers(from));
+        let unknown = || if discovered { BootDecision::Approve { machine: None } } else { BootDecision::Unknown };
+        let Some(name) = self.index().machine_of_mac(mac) else { return Ok(unknown()) };
+        let Some(machine) = self.inner.store.machine(&name).await? else { return Ok(unknown()) };
         if let (Some(said), Some(described)) = (smbios_uuid, machine.spec.identity.smbios_uuid)
             && said != described
         {
             tracing::warn!(machine = %name, %mac, %said, %described, "the boot script was asked for with another SMBIOS UUID");
         }
+        let enrolment = machine.status.as_ref().map(|s| &s.enrolment);
+        if discovered && enrolment.is_some_and(EnrolmentStatus::is_stranger) {
+            return Ok(BootDecision::Approve { machine: Some(name) });
+        }
         let workflow = self.current_workflow(&machine).await?;
         match machine.metadata.uid {
-            Some(uid) if wants_agent(&machine, workflow.as_ref()) => {
-                let token = self.mint_boot_token(uid).await?;
+            Some(_) if life::wants_agent(&machine, workflow.as_ref()) && machine.spec.proof == ProofKind::Approval => {
+                Ok(BootDecision::Approve { machine: Some(name) })
+            }
+            Some(uid) if life::wants_agent(&machine, workflow.as_ref()) => {
+                let token = self.mint_boot_token(uid, enrolment.map_or(0, |e| e.revocations)).await?;
                 Ok(BootDecision::RunAgent { machine: name, token })
             }
             _ => Ok(BootDecision::BootDisk { machine: name }),
         }
+    }
+
+    /// The same, of a machine whose address is not known.
+    ///
+    /// # Errors
+    /// As [`Engine::boot_decision_from`].
+    pub async fn boot_decision(&self, mac: MacAddr, smbios_uuid: Option<Uuid>) -> Result<BootDecision, Problem> {
+        self.boot_decision_from(mac, smbios_uuid, None).await
     }
 
     /// Whether a machine document names this address. Reads no store.
@@ -53,10 +81,10 @@ impl Engine {
         self.index().machine_of_mac(mac)
     }
 
-    async fn mint_boot_token(&self, machine: Uuid) -> Result<String, Problem> {
+    async fn mint_boot_token(&self, machine: Uuid, revocations: u64) -> Result<String, Problem> {
         let token = secret::random()?;
         let expires = self.after(self.inner.settings.boot_token_ttl);
-        self.put_token(&token, &TokenRecord { machine, key: None }, expires).await?;
+        self.put_token(&token, &TokenRecord { machine, key: None, revocations }, expires).await?;
         Ok(token)
     }
 
@@ -76,12 +104,4 @@ impl Engine {
             None => Ok(None),
         }
     }
-}
-
-fn wants_agent(machine: &Machine, workflow: Option<&Workflow>) -> bool {
-    let held = machine.status.as_ref().is_some_and(|s| derive::holds(&s.conditions, "ReceiptConflict"));
-    let Some(workflow) = workflow else { return false };
-    let forced = workflow.spec.authority.as_ref().is_some_and(|a| a.force);
-    let phase = workflow.status.as_ref().map(|s| s.phase);
-    matches!(phase, Some(WorkflowPhase::Pending | WorkflowPhase::Running)) && (!held || forced)
 }

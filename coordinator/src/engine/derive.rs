@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 use landfall_api::{
-    ActionState, Condition, ConditionStatus, Machine, MachinePhase, MachineStatus, Workflow, WorkflowPhase,
-    WorkflowStatus,
+    Condition, ConditionStatus, EnrolmentStatus, Machine, MachinePhase, MachineStatus, Management, Purpose, Workflow,
+    WorkflowPhase, WorkflowStatus,
 };
 
 /// Sets a condition; `since` moves only when the status does.
@@ -13,9 +13,21 @@ pub(super) fn set(
     status: bool,
     reason: &str,
     message: impl Into<String>,
-    (now, observed_generation): (Timestamp, u64),
+    at: (Timestamp, u64),
 ) {
     let status = if status { ConditionStatus::True } else { ConditionStatus::False };
+    put(conditions, kind, status, reason, message, at);
+}
+
+/// The same for one that may be unknown.
+pub(super) fn put(
+    conditions: &mut Vec<Condition>,
+    kind: &str,
+    status: ConditionStatus,
+    reason: &str,
+    message: impl Into<String>,
+    (now, observed_generation): (Timestamp, u64),
+) {
     let old = conditions.iter().position(|c| c.kind == kind);
     let since = old.map(|n| &conditions[n]).filter(|c| c.status == status).map_or(now, |c| c.since);
     let new = Condition {
@@ -32,18 +44,32 @@ pub(super) fn set(
     }
 }
 
+/// The condition of that kind, if it is there.
+pub(super) fn find<'c>(conditions: &'c [Condition], kind: &str) -> Option<&'c Condition> {
+    conditions.iter().find(|c| c.kind == kind)
+}
+
 /// Whether a condition is there and true.
 pub(super) fn holds(conditions: &[Condition], kind: &str) -> bool {
-    conditions.iter().any(|c| c.kind == kind && c.status == ConditionStatus::True)
+    find(conditions, kind).is_some_and(|c| c.status == ConditionStatus::True)
+}
+
+/// Why nothing is to happen to a machine before a person decides.
+pub(super) fn held(conditions: &[Condition]) -> Option<&Condition> {
+    ["ReceiptConflict", "StoreBehind"]
+        .iter()
+        .find_map(|kind| conditions.iter().find(|c| c.kind == *kind && c.status == ConditionStatus::True))
 }
 
 /// A status nothing is known for yet.
-pub(super) fn new_machine_status() -> MachineStatus {
+pub(crate) fn new_machine_status() -> MachineStatus {
     MachineStatus {
         phase: MachinePhase::Available,
         conditions: Vec::new(),
         facts: None,
         receipts: Vec::new(),
+        adopted: None,
+        enrolment: EnrolmentStatus::default(),
         workflow: None,
         epoch: 0,
         session: None,
@@ -54,38 +80,127 @@ pub(super) fn new_machine_status() -> MachineStatus {
     }
 }
 
-/// Brings a machine's `Provisioned` condition, receipts and phase in line with its newest run.
-pub(super) fn machine(machine: &mut Machine, workflow: Option<&Workflow>, now: Timestamp) {
-    let generation = machine.metadata.generation;
+/// Brings the receipts that a machine is believed to carry in line with a step of its run.
+pub(super) fn receipts(machine: &mut Machine, workflow: &Workflow) {
+    let (Some(uid), Some(run)) = (workflow.metadata.uid, &workflow.status) else { return };
     let status = machine.status.get_or_insert_with(new_machine_status);
-    let run = workflow.and_then(|w| Some((w.metadata.uid?, w.status.as_ref()?)));
-    if let Some((uid, run)) = run {
-        for own in run.expected_receipts.iter().filter(|r| r.receipt.workflow_uid == uid) {
-            status.receipts.retain(|known| !known.disk.same_disk(&own.disk));
-            status.receipts.push(own.clone());
-        }
-        provisioned(status, run, (now, generation));
+    if workflow.spec.purpose == Purpose::Deprovision && run.phase == WorkflowPhase::Succeeded {
+        status.receipts.clone_from(&run.expected_receipts);
     }
-    let phase = run.map(|(_, run)| run.phase);
-    status.phase = if holds(&status.conditions, "ReceiptConflict") {
+    for own in run.expected_receipts.iter().filter(|r| r.receipt.workflow_uid == uid) {
+        status.receipts.retain(|known| !known.disk.same_disk(&own.disk));
+        status.receipts.push(own.clone());
+    }
+}
+
+/// Brings a machine's conditions and phase in line with its spec and its newest run.
+pub(super) fn conditions(machine: &mut Machine, workflow: Option<&Workflow>, now: Timestamp) {
+    let at = (now, machine.metadata.generation);
+    wanted(machine, at);
+    let status = machine.status.get_or_insert_with(new_machine_status);
+    match workflow.and_then(|w| Some((w, w.status.as_ref()?))) {
+        Some((workflow, run)) => {
+            progressing(status, workflow, run, at);
+            provisioned(status, workflow.spec.purpose, run, at);
+        }
+        None => set(&mut status.conditions, "Progressing", false, "Idle", "nothing was ever run on it", at),
+    }
+    phase(machine);
+}
+
+/// What the machine's `spec` asks for, as conditions. `at`: also the generation that `spec` has, or is about to get.
+pub(super) fn wanted(machine: &mut Machine, at: (Timestamp, u64)) {
+    let (management, maintenance) = (machine.spec.management, machine.spec.maintenance);
+    let conditions = &mut machine.status.get_or_insert_with(new_machine_status).conditions;
+    match management {
+        Management::Managed => set(conditions, "Managed", true, "Managed", "it is installed when asked for", at),
+        Management::External => {
+            set(conditions, "Managed", false, "External", "it is watched and never touched: spec.management", at);
+        }
+    }
+    if maintenance {
+        let message = "no install starts and it boots its own disk: spec.maintenance";
+        set(conditions, "Maintenance", true, "Requested", message, at);
+    } else {
+        set(conditions, "Maintenance", false, "NotRequested", "", at);
+    }
+}
+
+/// The word for people.
+pub(super) fn phase(machine: &mut Machine) {
+    let deleting = machine.metadata.deletion_timestamp.is_some();
+    if let Some(status) = &mut machine.status {
+        status.phase = phase_of(&status.conditions, deleting, status.enrolment.is_stranger());
+    }
+}
+
+/// `stranger`: it was discovered, and nobody has let it in.
+fn phase_of(conditions: &[Condition], deleting: bool, stranger: bool) -> MachinePhase {
+    let progressing = find(conditions, "Progressing");
+    let reason = progressing.map_or("", |c| c.reason.as_str());
+    if deleting {
+        MachinePhase::Deleting
+    } else if held(conditions).is_some() {
         MachinePhase::Held
-    } else if phase.is_some_and(|phase| !phase.is_terminal()) {
-        MachinePhase::Provisioning
-    } else if holds(&status.conditions, "Provisioned") {
+    } else if progressing.is_some_and(|c| c.status == ConditionStatus::True) {
+        if reason == "Deprovisioning" { MachinePhase::Deprovisioning } else { MachinePhase::Provisioning }
+    } else if holds(conditions, "Provisioned") {
         MachinePhase::Provisioned
-    } else if phase.is_some() {
+    } else if stranger {
+        MachinePhase::Discovered
+    } else if matches!(reason, "Failed" | "Cancelled") {
         MachinePhase::Failed
     } else {
         MachinePhase::Available
-    };
+    }
 }
 
-fn provisioned(status: &mut MachineStatus, run: &WorkflowStatus, at: (Timestamp, u64)) {
+fn progressing(status: &mut MachineStatus, workflow: &Workflow, run: &WorkflowStatus, at: (Timestamp, u64)) {
+    let name = &workflow.metadata.name;
+    let purpose = match workflow.spec.purpose {
+        Purpose::Provision => "Provisioning",
+        Purpose::Deprovision => "Deprovisioning",
+    };
+    let (going, reason, message) = match run.phase {
+        WorkflowPhase::Pending => (true, purpose, format!("run \"{name}\" waits")),
+        phase if !phase.is_terminal() => (true, purpose, format!("run \"{name}\" is under way")),
+        WorkflowPhase::Failed => (false, "Failed", format!("run \"{name}\" failed")),
+        // Nothing was done to it, so nothing is wrong with it.
+        WorkflowPhase::Cancelled if touched(run) => (false, "Cancelled", format!("run \"{name}\" was cancelled")),
+        _ => (false, "Idle", format!("run \"{name}\" has ended")),
+    };
+    // After an adoption it is no longer the run before it that says how the machine is.
+    let (reason, message) = match &status.adopted {
+        Some(by) if !going => ("Idle", format!("adopted by {} at {}", by.person, by.at)),
+        _ => (reason, message),
+    };
+    set(&mut status.conditions, "Progressing", going, reason, message, at);
+    if run.phase.is_terminal() && find(&status.conditions, "StoreBehind").is_some() {
+        let message = "the run that was asked for before the store fell behind has ended";
+        set(&mut status.conditions, "StoreBehind", false, "RunEnded", message, at);
+    }
+}
+
+fn touched(run: &WorkflowStatus) -> bool {
+    run.actions.iter().any(|action| action.attempt > 0)
+}
+
+fn provisioned(status: &mut MachineStatus, purpose: Purpose, run: &WorkflowStatus, at: (Timestamp, u64)) {
+    if status.adopted.is_some() && run.phase.is_terminal() && run.phoned_home_at.is_none() {
+        return;
+    }
+    let touched = touched(run);
+    if touched {
+        status.adopted = None;
+    }
     let conditions = &mut status.conditions;
-    let touched = run.actions.iter().any(|action| action.attempt > 0);
     match (run.phase, run.phoned_home_at) {
         (_, Some(when)) => {
             set(conditions, "Provisioned", true, "PhonedHome", format!("the installed system phoned home {when}"), at);
+        }
+        (WorkflowPhase::Succeeded, None) if purpose == Purpose::Deprovision => {
+            set(conditions, "Provisioned", false, "Deprovisioned", "what installs left was cleared", at);
+            set(conditions, "NoReceipt", false, "Deprovisioned", "nothing is installed", at);
         }
         (WorkflowPhase::Succeeded, None) => {
             set(conditions, "Provisioned", true, "Installed", "installed; the template asks for no phone-home", at);
@@ -95,40 +210,98 @@ fn provisioned(status: &mut MachineStatus, run: &WorkflowStatus, at: (Timestamp,
                 run.problem.as_ref().map_or(("Failed", String::new()), |p| (p.code.as_str(), p.to_string()));
             set(conditions, "Provisioned", false, reason, message, at);
         }
+        (phase, None) if !phase.is_terminal() && phase != WorkflowPhase::Pending => match purpose {
+            Purpose::Provision => set(conditions, "Provisioned", false, "Provisioning", "a run is under way", at),
+            Purpose::Deprovision => {
+                set(conditions, "Provisioned", false, "Deprovisioning", "what installs left is being cleared", at);
+            }
+        },
         // Nothing was done to it: whatever held before holds still.
-        (WorkflowPhase::Failed | WorkflowPhase::Cancelled | WorkflowPhase::Pending, None) => {}
-        (WorkflowPhase::Running | WorkflowPhase::Rebooting, None) => {
-            set(conditions, "Provisioned", false, "Provisioning", "a run is under way", at);
-        }
+        (_, None) => {}
     }
 }
 
-/// Brings a run's `Progressing` and `InTime` conditions in line with its state.
+/// Brings a run's conditions in line with its state.
 pub(super) fn workflow(workflow: &mut Workflow, now: Timestamp) {
+    crate::workflow::conditions::derive(workflow, None, now);
     let at = (now, workflow.metadata.generation);
-    let machine = workflow.spec.machine.clone();
     let Some(status) = &mut workflow.status else { return };
-    let (progressing, reason, message) = match status.phase {
-        WorkflowPhase::Pending => (false, "WaitingForAgent", format!("waits for {machine} to netboot; power it on")),
-        WorkflowPhase::Running => {
-            let current = status.actions.iter().find(|a| a.state != ActionState::Succeeded);
-            let what = current
-                .map_or_else(String::new, |a| format!("action \"{}\", attempt {}", a.action.name, a.attempt.max(1)));
-            (true, "Running", what)
+    if status.started_at.is_some() {
+        set(&mut status.conditions, "Admitted", true, "Started", "it has begun", at);
+    } else if status.phase.is_terminal() {
+        set(&mut status.conditions, "Admitted", false, "Ended", "it ended before it began", at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Given = (&'static str, Option<ConditionStatus>, &'static str);
+
+    fn phase(deleting: bool, stranger: bool, given: &[Given]) -> MachinePhase {
+        let mut conditions = Vec::new();
+        for (kind, status, reason) in given {
+            if let Some(status) = status {
+                put(&mut conditions, kind, *status, reason, "", (Timestamp::UNIX_EPOCH, 1));
+            }
         }
-        WorkflowPhase::Rebooting => {
-            (true, "WaitingForPhoneHome", "waits for the installed system to phone home".into())
+        phase_of(&conditions, deleting, stranger)
+    }
+
+    /// Every combination of what decides, with the word for it: deleted before held, held before under way, under way
+    /// before installed, installed before unknown, unknown before failed.
+    #[test]
+    fn the_word_for_people_follows_from_the_conditions_in_every_combination() {
+        use ConditionStatus::{False, True, Unknown};
+        let runs = [
+            (None, "", None),
+            (Some(True), "Provisioning", Some(MachinePhase::Provisioning)),
+            (Some(True), "Deprovisioning", Some(MachinePhase::Deprovisioning)),
+            (Some(False), "Idle", None),
+            (Some(False), "Failed", None),
+            (Some(False), "Cancelled", None),
+        ];
+        let mut seen = 0;
+        for conflict in [None, Some(False), Some(True)] {
+            for behind in [None, Some(False), Some(Unknown), Some(True)] {
+                for (going, reason, under_way) in runs {
+                    for installed in [None, Some(False), Some(True)] {
+                        for stranger in [false, true] {
+                            let given = [
+                                ("ReceiptConflict", conflict, "R"),
+                                ("StoreBehind", behind, "R"),
+                                ("Progressing", going, reason),
+                                ("Provisioned", installed, "R"),
+                            ];
+                            let expected = match (conflict, behind, under_way, installed, stranger, reason) {
+                                (Some(True), ..) | (_, Some(True), ..) => MachinePhase::Held,
+                                (_, _, Some(phase), ..) => phase,
+                                (_, _, None, Some(True), ..) => MachinePhase::Provisioned,
+                                (_, _, None, _, true, _) => MachinePhase::Discovered,
+                                (_, _, None, _, _, "Failed" | "Cancelled") => MachinePhase::Failed,
+                                _ => MachinePhase::Available,
+                            };
+                            assert_eq!(phase(false, stranger, &given), expected, "{given:?}");
+                            assert_eq!(phase(true, stranger, &given), MachinePhase::Deleting, "{given:?}");
+                            seen += 1;
+                        }
+                    }
+                }
+            }
         }
-        WorkflowPhase::Succeeded => (false, "Succeeded", "done".into()),
-        WorkflowPhase::Failed | WorkflowPhase::Cancelled => {
-            (false, "Ended", status.problem.as_ref().map_or_else(String::new, ToString::to_string))
-        }
-    };
-    set(&mut status.conditions, "Progressing", progressing, reason, message, at);
-    let (in_time, reason, message) = match (status.phase, status.deadline) {
-        (WorkflowPhase::Pending, _) => (true, "NoDeadline", "a person decides when the machine is powered on".into()),
-        (_, Some(deadline)) => (deadline > now, "Deadline", format!("must have changed by {deadline}")),
-        _ => (status.phase != WorkflowPhase::Failed, "Ended", String::new()),
-    };
-    set(&mut status.conditions, "InTime", in_time, reason, message, at);
+        assert_eq!(seen, 3 * 4 * 6 * 3 * 2);
+    }
+
+    #[test]
+    fn since_moves_with_the_status_alone_and_the_generation_is_the_one_judged() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let mut conditions = Vec::new();
+        set(&mut conditions, "Connected", true, "Hello", "a", (at(1), 1));
+        set(&mut conditions, "Connected", true, "Heard", "b", (at(2), 3));
+        assert_eq!((conditions[0].since, conditions[0].observed_generation), (at(1), 3));
+        assert_eq!((conditions[0].reason.as_str(), conditions[0].message.as_str()), ("Heard", "b"));
+        set(&mut conditions, "Connected", false, "Silent", "c", (at(4), 3));
+        assert_eq!((conditions.len(), conditions[0].since), (1, at(4)));
+    }
 }

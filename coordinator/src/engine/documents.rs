@@ -1,8 +1,8 @@
 //! Applying and deleting documents: everything that can be wrong is said before anything is stored.
 
-use landfall_api::{Document, ErrorCode, Kind, Machine, Problem, Template};
+use landfall_api::{Authority, Document, ErrorCode, Kind, Machine, Management, Problem, Template};
 
-use super::{ApplyOutcome, Engine, Wanted, derive};
+use super::{ApplyOutcome, Engine, Wanted, derive, life::busy};
 use crate::store::StoreError;
 
 impl Engine {
@@ -22,22 +22,41 @@ impl Engine {
         match &document {
             Document::Machine(machine) => self.check_machine(machine)?,
             Document::Template(template) => self.check_template(template).await?,
+            Document::EnrolmentRule(_) => {}
+            Document::Secret(_) => {}
             Document::Workflow(_) => {
                 return Err(Problem::new(ErrorCode::Forbidden, "a workflow is not applied: a person asks for it")
                     .at("kind")
                     .hint("run: landfall provision MACHINE --template TEMPLATE"));
             }
         }
+        let document = match document {
+            Document::Secret(secret) => return self.apply_secret(*secret, who, dry_run).await,
+            other => other,
+        };
         let (kind, name) = (document.kind(), document.metadata().name.clone());
         // Against an engine that changes the status at the same moment; a person's own version is not tried again.
         for _ in 0..16 {
             let stored = self.inner.store.documents().get(kind, &name).await?;
-            let merged = merge(document.clone(), stored.as_ref());
+            let mut merged = merge(document.clone(), stored.as_ref());
             let outcome = match &stored {
                 None => ApplyOutcome::Created,
                 Some(stored) if *stored == merged => ApplyOutcome::Unchanged,
                 Some(_) => ApplyOutcome::Configured,
             };
+            if let Document::Machine(machine) = &mut merged
+                && outcome != ApplyOutcome::Unchanged
+            {
+                let stored = stored.as_ref().and_then(|stored| match stored {
+                    Document::Machine(stored) => Some(&**stored),
+                    _ => None,
+                });
+                self.may_become(machine, stored).await?;
+                // The store counts the generation up with the change of spec that is about to be written.
+                let generation = stored.map_or(1, |old| old.metadata.generation + u64::from(old.spec != machine.spec));
+                derive::wanted(machine, (self.now(), generation));
+                derive::phase(machine);
+            }
             if dry_run || outcome == ApplyOutcome::Unchanged {
                 return Ok((merged, outcome));
             }
@@ -49,6 +68,7 @@ impl Engine {
                 Ok(document) => {
                     if let Document::Machine(machine) = &document {
                         self.index().put_machine(machine);
+                        self.goes_on(machine).await?;
                     }
                     tracing::info!(%kind, name, who, ?outcome, "applied");
                     return Ok((document, outcome));
@@ -61,38 +81,80 @@ impl Engine {
         Err(Problem::new(ErrorCode::Conflict, format!("{kind} \"{name}\" is being changed without end")))
     }
 
-    /// Deletes a document. A machine under way, and a run that has not ended, are refused.
+    /// Deletes a document, in the name of `who`. A machine goes at whatever moment: what runs on it is cancelled, and the
+    /// document stays, with a `deletionTimestamp`, for as long as an agent may be acting. A run that has not ended is refused.
     ///
     /// # Errors
     /// [`Problem`] with code `NotFound` or `MachineBusy`.
-    pub async fn delete(&self, kind: Kind, name: &str) -> Result<Document, Problem> {
+    pub async fn delete(&self, kind: Kind, name: &str, who: &str) -> Result<Document, Problem> {
         let Some(found) = self.inner.store.documents().get(kind, name).await? else {
             return Err(self.not_found(kind, name).await);
         };
         match found {
-            Document::Template(_) => Ok(self.inner.store.documents().delete(kind, name).await?),
-            Document::Machine(machine) => {
-                let uid = machine.metadata.uid.unwrap_or_default();
-                let _lock = self.inner.machines.lock(uid).await;
-                if let Some(busy) = self
-                    .current_workflow(&machine)
-                    .await?
-                    .filter(|w| w.status.as_ref().is_some_and(|s| !s.phase.is_terminal()))
-                {
-                    return Err(busy_with(name, &busy.metadata.name));
-                }
-                let gone = self.inner.store.documents().delete(kind, name).await?;
-                self.index().drop_machine(&machine);
-                self.inner.machines.forget(uid);
-                Ok(gone)
+            Document::Secret(_) => self.delete_secret(name).await,
+            Document::Template(_) | Document::EnrolmentRule(_) => {
+                Ok(self.inner.store.documents().delete(kind, name).await?)
+            }
+            Document::Machine(_) => {
+                let by = Authority { person: who.to_owned(), at: self.now(), force: false };
+                self.delete_machine(name, &by).await
             }
             Document::Workflow(workflow) => {
                 if workflow.status.as_ref().is_some_and(|s| !s.phase.is_terminal()) {
-                    return Err(busy_with(&workflow.spec.machine, name));
+                    return Err(busy(&workflow.spec.machine, name));
                 }
                 self.forget_workflow(&workflow).await
             }
         }
+    }
+
+    /// The same, where no person stands behind it at this moment: a machine with a run that has not ended stays.
+    ///
+    /// # Errors
+    /// As [`Engine::delete`].
+    pub async fn delete_idle(&self, kind: Kind, name: &str, who: &str) -> Result<Document, Problem> {
+        if kind == Kind::Machine
+            && let Some(run) = self.current_workflow(&self.described(name).await?).await?
+            && run.status.as_ref().is_some_and(|s| !s.phase.is_terminal())
+        {
+            return Err(busy(name, &run.metadata.name));
+        }
+        self.delete(kind, name, who).await
+    }
+
+    /// A machine that is to go changes no more; one that becomes somebody else's to install must not be under way.
+    async fn may_become(&self, machine: &Machine, stored: Option<&Machine>) -> Result<(), Problem> {
+        let Some(stored) = stored else { return Ok(()) };
+        let name = &machine.metadata.name;
+        if stored.metadata.deletion_timestamp.is_some() {
+            let hint = format!("wait for it with: landfall wait machine/{name} --for=delete, then apply it again");
+            let message = format!("machine \"{name}\" is being deleted");
+            return Err(Problem::new(ErrorCode::Conflict, message).at(format!("Machine/{name}")).hint(hint));
+        }
+        if machine.spec.management == Management::External
+            && stored.spec.management != Management::External
+            && let Some(run) = self.current_workflow(stored).await?
+            && run.status.as_ref().is_some_and(|s| !s.phase.is_terminal())
+        {
+            return Err(busy(name, &run.metadata.name).at(format!("Machine/{name}: spec.management")));
+        }
+        Ok(())
+    }
+
+    /// Its maintenance may just have ended, with an agent there that waits.
+    async fn goes_on(&self, machine: &Machine) -> Result<(), Problem> {
+        if machine.spec.maintenance {
+            return Ok(());
+        }
+        let Some(run) = self.current_workflow(machine).await? else { return Ok(()) };
+        if run.status.as_ref().is_none_or(|s| s.phase != landfall_api::WorkflowPhase::Pending) {
+            return Ok(());
+        }
+        let mut live = self.inner.machines.lock(machine.metadata.uid.unwrap_or_default()).await;
+        if live.session.as_ref().is_some_and(|s| s.to_agent.is_some() && !s.settling) {
+            self.connect(&mut live, Some(&run), false).await?;
+        }
+        Ok(())
     }
 
     /// What no document can say of itself: its addresses are no other machine's.
@@ -103,6 +165,13 @@ impl Engine {
                     .at(format!("Machine/{}: spec.identity.macs", machine.metadata.name))
                     .hint(format!("correct one of the two documents, or: landfall delete machines {owner}")));
             }
+        }
+        let owner = machine.spec.identity.smbios_uuid.and_then(|uuid| self.index().machine_of_uuid(uuid));
+        if let Some(owner) = owner.filter(|owner| *owner != machine.metadata.name) {
+            let message = format!("that SMBIOS UUID belongs to machine \"{owner}\"");
+            return Err(Problem::new(ErrorCode::AlreadyExists, message)
+                .at(format!("Machine/{}: spec.identity.smbiosUuid", machine.metadata.name))
+                .hint(format!("correct one of the two documents, or: landfall delete machines {owner}")));
         }
         Ok(())
     }
@@ -119,11 +188,6 @@ impl Engine {
         }
         Ok(())
     }
-}
-
-fn busy_with(machine: &str, workflow: &str) -> Problem {
-    Problem::new(ErrorCode::MachineBusy, format!("machine \"{machine}\" is busy with workflow \"{workflow}\""))
-        .hint(format!("wait for it, or stop it with: landfall cancel {workflow}"))
 }
 
 fn names_version(document: &Document) -> bool {
@@ -146,6 +210,18 @@ fn merge(applied: Document, stored: Option<&Document>) -> Document {
             merged.metadata.labels = new.metadata.labels;
             Document::Template(merged)
         }
+        (Document::Secret(new), Some(Document::Secret(old))) => {
+            let mut merged = old.clone();
+            merged.spec = new.spec;
+            merged.metadata.labels = new.metadata.labels;
+            Document::Secret(merged)
+        }
+        (Document::EnrolmentRule(new), Some(Document::EnrolmentRule(old))) => {
+            let mut merged = old.clone();
+            merged.spec = new.spec;
+            merged.metadata.labels = new.metadata.labels;
+            Document::EnrolmentRule(merged)
+        }
         (mut new, _) => {
             let metadata = new.metadata_mut();
             (metadata.uid, metadata.creation_timestamp) = (None, None);
@@ -154,6 +230,8 @@ fn merge(applied: Document, stored: Option<&Document>) -> Document {
                 Document::Machine(machine) => machine.status = Some(derive::new_machine_status()),
                 Document::Template(template) => template.status = None,
                 Document::Workflow(workflow) => workflow.status = None,
+                Document::Secret(secret) => secret.status = None,
+                Document::EnrolmentRule(rule) => rule.status = None,
             }
             return new;
         }

@@ -1,18 +1,35 @@
 //! Stepping a run: the state machine applied to a stored workflow, persisted, its machine brought in line, its effects
 //! carried out.
 
-use landfall_api::{Document, ErrorCode, Kind, Machine, Problem, Workflow};
+use landfall_api::{
+    ActionSpec, ActionState, ActionStatus, Document, ErrorCode, Kind, Machine, Problem, Workflow, WorkflowStatus,
+};
 
-use super::{Engine, ToAgent, derive, live::Live};
+use super::{Engine, ToAgent, derive, live::Live, stopping::Stopping, tail::FailedAttempt};
 use crate::{
     store::StoreError,
     workflow::{Effect, Event, step},
 };
 
 /// Writes that lose a compare-and-swap this often in a row give up: somebody else writes without end.
-const CAS_TRIES: usize = 16;
+pub(super) const CAS_TRIES: usize = 16;
 /// Events read at once in a replay.
 const PAGE: usize = 512;
+
+/// The protocol revision from which agents can be paused.
+pub(super) const CONTROL_PROTOCOL: u32 = 2;
+
+/// What a step came to.
+struct Stepped {
+    /// The run as stored.
+    workflow: Workflow,
+    /// What is to be done about it.
+    effects: Vec<Effect>,
+    /// The attempts that failed in this step.
+    failed: Vec<FailedAttempt>,
+    /// The run's status before it.
+    before: WorkflowStatus,
+}
 
 /// A fault of the coordinator itself.
 pub(super) fn internal(error: impl std::error::Error) -> Problem {
@@ -22,10 +39,23 @@ pub(super) fn internal(error: impl std::error::Error) -> Problem {
 impl Engine {
     /// Applies one event to a run, under its machine's lock.
     pub(super) async fn advance(&self, live: &mut Live, workflow: &str, event: Event) -> Result<Workflow, Problem> {
-        let (workflow, effects) = self.step_stored(workflow, event).await?;
-        self.bring_machine_in_line(&workflow).await?;
-        if live.session.as_ref().is_some_and(|s| s.leased) && !workflow.status.as_ref().is_some_and(is_running) {
-            self.release_lease(live, &workflow.spec.machine).await?;
+        let was_active = self.index().is_active(workflow);
+        let Stepped { workflow, effects, failed, before } = self.step_stored(workflow, &event).await?;
+        if let (false, Some(uid)) = (failed.is_empty(), workflow.metadata.uid) {
+            self.keep_tails_open(&workflow.metadata.name, uid, &failed);
+        }
+        self.bring_machine_in_line(&workflow, was_active).await?;
+        if let Some(session) = live.session.as_mut().filter(|s| s.leased)
+            && let Some(uid) = workflow.metadata.uid
+            && !workflow.status.as_ref().is_some_and(is_running)
+        {
+            // An agent that is only told to stop may act until it says that it has, or until its lease ends.
+            if is_running(&before) {
+                session.stopping = Some(Stopping::new(uid, &before));
+            }
+            if session.stopping.as_mut().filter(|s| s.run() == uid).is_some_and(|s| s.hears(&event)) {
+                self.release_lease(live, &workflow.spec.machine).await?;
+            }
         }
         for effect in effects {
             self.carry_out(live, &workflow, effect).await?;
@@ -33,7 +63,7 @@ impl Engine {
         Ok(workflow)
     }
 
-    async fn step_stored(&self, name: &str, event: Event) -> Result<(Workflow, Vec<Effect>), Problem> {
+    async fn step_stored(&self, name: &str, event: &Event) -> Result<Stepped, Problem> {
         let now = self.now();
         for _ in 0..CAS_TRIES {
             let Some(mut workflow) = self.inner.store.workflow(name).await? else {
@@ -45,18 +75,19 @@ impl Engine {
                     format!("workflow \"{name}\" was stored without a status"),
                 ));
             };
-            let before = status.phase;
-            let (status, effects) = step(&self.context(uid), status, event.clone(), now);
-            let after = status.phase;
-            workflow.status = Some(status);
+            let (mut next, effects) = step(&self.context(uid), status, event.clone(), now);
+            let failed = self.put_tails(uid, status, &mut next);
+            let after = next.phase;
+            let before = workflow.status.replace(next).unwrap_or_default();
             derive::workflow(&mut workflow, now);
             match self.inner.store.documents().update(Document::Workflow(Box::new(workflow))).await {
                 Ok(Document::Workflow(workflow)) => {
                     self.index().put_workflow(&workflow);
-                    if before != after {
-                        tracing::info!(workflow = name, machine = %workflow.spec.machine, from = ?before, to = ?after, "the run moved on");
+                    self.wake_queue();
+                    if before.phase != after {
+                        tracing::info!(workflow = name, machine = %workflow.spec.machine, from = ?before.phase, to = ?after, "the run moved on");
                     }
-                    return Ok((*workflow, effects));
+                    return Ok(Stepped { workflow: *workflow, effects, failed, before });
                 }
                 Ok(_) => return Err(Problem::new(ErrorCode::Internal, "the store answered another kind of document")),
                 Err(StoreError::Conflict { .. }) => {}
@@ -66,14 +97,18 @@ impl Engine {
         Err(Problem::new(ErrorCode::Conflict, format!("workflow \"{name}\" is being changed without end")))
     }
 
-    async fn bring_machine_in_line(&self, workflow: &Workflow) -> Result<(), Problem> {
+    /// `moved`: the run had not ended, so what it says of the disks is news; else the agent's own word is newer.
+    async fn bring_machine_in_line(&self, workflow: &Workflow, moved: bool) -> Result<(), Problem> {
         let now = self.now();
         let result = self
             .mutate_machine(&workflow.spec.machine, |machine| {
                 // An older run's story must not cover the newest one's.
                 let newest = machine.status.as_ref().and_then(|s| s.workflow.as_deref());
                 if newest == Some(workflow.metadata.name.as_str()) {
-                    derive::machine(machine, Some(workflow), now);
+                    if moved {
+                        derive::receipts(machine, workflow);
+                    }
+                    derive::conditions(machine, Some(workflow), now);
                 }
             })
             .await;
@@ -94,7 +129,12 @@ impl Engine {
             let Some(mut machine) = self.inner.store.machine(name).await? else {
                 return Err(StoreError::NotFound { kind: Kind::Machine, name: name.to_owned() }.into());
             };
+            let before = machine.clone();
             change(&mut machine);
+            if machine == before {
+                // Most events say nothing new of the machine; the store would only be asked to say so, after a sync.
+                return Ok(machine);
+            }
             match self.inner.store.documents().update(Document::Machine(Box::new(machine))).await {
                 Ok(Document::Machine(machine)) => return Ok(*machine),
                 Ok(_) => return Err(Problem::new(ErrorCode::Internal, "the store answered another kind of document")),
@@ -107,15 +147,28 @@ impl Engine {
 
     async fn carry_out(&self, live: &mut Live, workflow: &Workflow, effect: Effect) -> Result<(), Problem> {
         match effect {
-            Effect::Assign { start_index, start_attempt } => {
+            Effect::Assign { starts } => {
                 self.take_lease(live, &workflow.spec.machine).await?;
                 let Some(epoch) = live.session.as_ref().map(|s| s.epoch) else { return Ok(()) };
-                let assignment = self.assignment(workflow, epoch, start_index, start_attempt).await?;
+                self.conceal_secrets_of(workflow).await?;
+                let assignment = self.assignment(workflow, epoch, starts).await?;
                 tracing::info!(
-                    workflow = %workflow.metadata.name, machine = %workflow.spec.machine, epoch, start_index,
-                    start_attempt, "assigned"
+                    workflow = %workflow.metadata.name, workflow_uid = %assignment.workflow_uid,
+                    machine = %workflow.spec.machine, epoch, starts = ?assignment.starts, "assigned"
                 );
                 live.send(ToAgent::Assign(Box::new(assignment)));
+            }
+            Effect::Control => {
+                let (Some(workflow_uid), Some(status)) = (workflow.metadata.uid, &workflow.status) else {
+                    return Ok(());
+                };
+                // An older agent knows of neither, and is never handed a list that has a hold. Where nobody has asked for
+                // anything yet, no agent can believe anything else.
+                let asked = !workflow.spec.requests.is_empty();
+                if asked && live.session.as_ref().is_some_and(|s| s.protocol >= CONTROL_PROTOCOL) {
+                    let (paused, released) = (status.paused.is_some(), released_holds(status));
+                    live.send(ToAgent::Control { workflow_uid, paused, released });
+                }
             }
             Effect::RenewLease => {
                 self.take_lease(live, &workflow.spec.machine).await?;
@@ -143,7 +196,7 @@ impl Engine {
             for event in page {
                 let event = Event::Agent { epoch, position: event.position, record: Box::new(event.record) };
                 // Effects need a session, and at the start there is none: the agent that comes back gets them.
-                self.step_stored(&workflow.metadata.name, event).await?;
+                self.step_stored(&workflow.metadata.name, &event).await?;
                 replayed += 1;
             }
         }
@@ -151,12 +204,19 @@ impl Engine {
             tracing::info!(workflow = %workflow.metadata.name, replayed, "replayed what the log held beyond the status");
         }
         if let Some(workflow) = self.inner.store.workflow(&workflow.metadata.name).await? {
-            self.bring_machine_in_line(&workflow).await?;
+            self.bring_machine_in_line(&workflow, true).await?;
         }
         Ok(())
     }
 }
 
-pub(super) fn is_running(status: &landfall_api::WorkflowStatus) -> bool {
+pub(super) fn is_running(status: &WorkflowStatus) -> bool {
     status.phase == landfall_api::WorkflowPhase::Running
+}
+
+/// Indices of the holds that a person let the run go past.
+fn released_holds(status: &WorkflowStatus) -> Vec<u32> {
+    let actions = status.actions.iter().chain(&status.on_failure).zip(0u32..);
+    let released = |a: &ActionStatus| matches!(a.action.spec, ActionSpec::Hold(_)) && a.state == ActionState::Succeeded;
+    actions.filter(|(action, _)| released(action)).map(|(_, index)| index).collect()
 }

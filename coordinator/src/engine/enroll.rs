@@ -1,24 +1,83 @@
-//! Enrolment: a proof and a key in, a machine's certificate out.
+//! Enrolment: a proof and a key in, a machine's certificate out. Every answer is in the audit log.
 
-use landfall_api::{ErrorCode, IdentitySpec, Machine, Problem};
+use landfall_api::{AuditOutcome, ErrorCode, Problem, ProofKind};
 
 use super::{
-    Engine, EnrollRequest, Enrolled, Identity, Proof,
+    Engine, EnrollRequest, Enrolled, Enrolment, Proof,
     boot::{TokenRecord, token_name},
-    derive,
+    identity::describe,
 };
+use crate::audit::Note;
 
 impl Engine {
-    /// Gives a certificate to whoever holds a machine's boot token and looks like that machine.
-    ///
-    /// A token belongs to the first key that uses it: the same key asking again gets a certificate again, for as long
-    /// as it may need one; a second key is refused, and the machine carries an alarm.
+    /// Gives a certificate to whoever proves to be a machine: by its boot token, by a person's approval of the key, or by
+    /// the certificate it has.
     ///
     /// # Errors
-    /// [`Problem`] with code `TokenRefused`, `AmbiguousIdentity` or `InvalidDocument` (the request does not parse).
-    pub async fn enroll(&self, request: EnrollRequest) -> Result<Enrolled, Problem> {
+    /// [`Problem`] with code `TokenRefused`, `AmbiguousIdentity`, `Unapproved`, `Forbidden`, `Unauthenticated`, `Revoked`
+    /// or `InvalidDocument` (the request does not parse).
+    pub async fn enroll(&self, request: EnrollRequest) -> Result<Enrolment, Problem> {
+        let from = request.address.map_or_else(|| "unknown".to_owned(), |a| a.to_canonical().to_string());
+        let who = request.shown.as_ref().map_or_else(|| "anonymous".to_owned(), |m| format!("machine/{}", m.name));
+        let (action, said) = match request.proof {
+            Proof::BootToken(_) => ("Enroll", describe(&request.identity)),
+            Proof::Approval(_) => ("EnrollByApproval", describe(&request.identity)),
+            Proof::Renewal => ("RenewCertificate", String::new()),
+        };
+        let answer = self.answer(request).await;
+        let note = |outcome| Note {
+            who,
+            from,
+            action: action.to_owned(),
+            subject: String::new(),
+            outcome,
+            code: None,
+            detail: said.clone(),
+        };
+        let note = match &answer {
+            // Asked again every few seconds; that a key began to wait was noted when it did.
+            Ok(Enrolment::Waiting { .. }) => return answer,
+            Ok(Enrolment::Granted(Enrolled { machine, serial_hex, expires, .. })) => Note {
+                subject: format!("machine/{machine}"),
+                detail: format!("certificate {serial_hex} until {expires}; {said}"),
+                ..note(AuditOutcome::Done)
+            },
+            Err(problem) => Note {
+                subject: problem.subject.clone(),
+                code: Some(problem.code),
+                detail: format!("{}; {said}", problem.message),
+                ..note(AuditOutcome::Refused)
+            },
+        };
+        self.inner.store.audit().note(self.now(), note).await;
+        answer
+    }
+
+    async fn answer(&self, request: EnrollRequest) -> Result<Enrolment, Problem> {
         let key = self.inner.authority.key_of_request(&request.csr_der)?;
-        let Proof::BootToken(token) = &request.proof;
+        if let Some(shown) = &request.shown {
+            self.check_certificate(shown)?;
+        }
+        match &request.proof {
+            Proof::BootToken(token) => Ok(Enrolment::Granted(self.by_token(&request, token, key).await?)),
+            Proof::Approval(fingerprint) if *fingerprint == key => self.by_approval(&request, &key).await,
+            Proof::Approval(_) => {
+                Err(Problem::new(ErrorCode::Forbidden, "the fingerprint is not that of the request's key")
+                    .hint("agent and coordinator disagree; build both from one release"))
+            }
+            Proof::Renewal => {
+                let shown = request.shown.as_ref().ok_or_else(|| {
+                    Problem::new(ErrorCode::Unauthenticated, "a renewal needs the machine's certificate")
+                        .hint("enrol by a boot token or an approval")
+                })?;
+                Ok(Enrolment::Granted(self.renew(shown, &request.csr_der, &key).await?))
+            }
+        }
+    }
+
+    /// A token belongs to the first key that uses it: the same key asking again gets a certificate again, for as long as
+    /// it may need one; a second key is refused, and the machine carries an alarm.
+    async fn by_token(&self, request: &EnrollRequest, token: &str, key: String) -> Result<Enrolled, Problem> {
         let refused = |what: &str| {
             Problem::new(ErrorCode::TokenRefused, format!("the boot token {what}"))
                 .hint("restart the machine: its boot script brings a new token")
@@ -29,6 +88,12 @@ impl Engine {
         let Some(name) = self.index().machine_name(record.machine) else {
             return Err(refused("belongs to a machine that is no longer described"));
         };
+        let at = format!("machine/{name}");
+        if request.shown.as_ref().is_some_and(|shown| shown.uid != record.machine) {
+            let message = format!("another machine's certificate came with a boot token of \"{name}\"");
+            self.alarm(&name, "WrongCertificate", message.clone()).await?;
+            return Err(Problem::new(ErrorCode::Forbidden, message).at(at));
+        }
         let _lock = self.inner.machines.lock(record.machine).await;
         // Read again under the lock: another key may have been first.
         let stored = self.inner.store.secrets().get(&token_name(token), self.now()).await?;
@@ -43,68 +108,23 @@ impl Engine {
             let said = describe(&request.identity);
             self.alarm(&name, "TokenReused", format!("a second key tried the boot token of this machine ({said})"))
                 .await?;
-            return Err(refused("was used by another key already"));
+            return Err(refused("was used by another key already").at(at));
         }
-        if let Err(problem) = check_identity(&machine, &request.identity) {
+        if record.revocations != machine.status.as_ref().map_or(0, |s| s.enrolment.revocations) {
+            return Err(refused("was made before the machine's certificates were revoked").at(at));
+        }
+        if machine.spec.proof == ProofKind::Approval {
+            return Err(refused("opens nothing: this machine's key is to be approved by a person").at(at));
+        }
+        if let Err(problem) = self.check_identity(&machine, &request.identity) {
             self.alarm(&name, "IdentityMismatch", problem.message.clone()).await?;
             return Err(problem);
         }
-        let issued = self.inner.authority.issue_machine(&name, record.machine, &request.csr_der)?;
         // From now on the token is the key's own, and lasts for renewals; each certificate is still short.
         let expires = self.after(self.inner.settings.certificate_ttl * 2);
-        self.put_token(token, &TokenRecord { machine: record.machine, key: Some(key) }, expires).await?;
-        tracing::info!(machine = %name, serial = %issued.serial_hex, boot_id = %request.boot_id, "enrolled");
-        Ok(Enrolled { machine: name, machine_uid: record.machine, chain_der: issued.chain_der, time: self.now() })
+        self.put_token(token, &TokenRecord { key: Some(key), ..record }, expires).await?;
+        let enrolled = self.give_certificate(&machine, &request.csr_der).await?;
+        tracing::info!(machine = %name, serial = %enrolled.serial_hex, boot_id = %request.boot_id, "enrolled");
+        Ok(enrolled)
     }
-
-    pub(super) async fn alarm(&self, machine: &str, reason: &str, message: String) -> Result<(), Problem> {
-        tracing::warn!(machine, reason, %message, "identity alarm");
-        let now = self.now();
-        self.mutate_machine(machine, |machine| {
-            let at = (now, machine.metadata.generation);
-            let status = machine.status.get_or_insert_with(derive::new_machine_status);
-            derive::set(&mut status.conditions, "IdentityAmbiguous", true, reason, message.clone(), at);
-        })
-        .await
-        .map(drop)
-    }
-}
-
-/// Every field that the document gives must agree with what the agent read.
-pub(super) fn check_identity(machine: &Machine, said: &Identity) -> Result<(), Problem> {
-    let IdentitySpec { macs, smbios_uuid, serial } = &machine.spec.identity;
-    let name = &machine.metadata.name;
-    let wrong = |field: &str, described: String, said: String| {
-        let said = if said.is_empty() { "none".to_owned() } else { said };
-        Err(Problem::new(
-            ErrorCode::AmbiguousIdentity,
-            format!("machine \"{name}\" is described with {field} {described}, this computer has {said}"),
-        )
-        .at(format!("spec.identity.{field}"))
-        .hint("correct the machine document, or find out which computer uses its address"))
-    };
-    let list = |macs: &[landfall_api::MacAddr]| macs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    if !said.macs.iter().any(|mac| macs.contains(mac)) {
-        return wrong("macs", list(macs), list(&said.macs));
-    }
-    if let Some(described) = smbios_uuid
-        && said.smbios_uuid != Some(*described)
-    {
-        return wrong(
-            "smbiosUuid",
-            described.to_string(),
-            said.smbios_uuid.map_or_else(String::new, |u| u.to_string()),
-        );
-    }
-    if let Some(described) = serial
-        && said.serial != *described
-    {
-        return wrong("serial", described.clone(), said.serial.clone());
-    }
-    Ok(())
-}
-
-fn describe(identity: &Identity) -> String {
-    let macs = identity.macs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    format!("macs {macs}; serial \"{}\"", identity.serial)
 }

@@ -4,7 +4,10 @@ use landfall_api::{ErrorCode, MachineFacts, Problem};
 use uuid::Uuid;
 
 use super::{Engine, PhoneHomeReport, derive, live::Live, secret, sessions::current};
-use crate::workflow::{ActionResult, Event, EventBody, EventRecord, MAX_INTERRUPTIONS};
+use crate::{
+    metrics::metrics,
+    workflow::{ActionResult, Event, EventBody, EventRecord, MAX_INTERRUPTIONS},
+};
 
 /// Events within one attempt; an agent sends a handful.
 const MAX_SEQ: u64 = 256;
@@ -22,29 +25,34 @@ impl Engine {
         let mut live = self.inner.machines.lock(machine_uid).await;
         let now = self.now();
         current(&mut live, epoch)?.last_heard = now;
-        let machine = self.machine_by_uid(machine_uid).await?.metadata.name;
+        let machine = self.machine_name(machine_uid)?;
         let mut ours = Vec::with_capacity(batch.len());
-        for record in batch {
+        for mut record in batch {
             match self.workflow_of(&record, &machine).await? {
-                Some(workflow) => ours.push((workflow, record)),
+                Some(workflow) => {
+                    if let EventBody::Failed { problem, .. } = &mut record.body {
+                        self.clean_problem(record.workflow_uid, problem).await?;
+                    }
+                    ours.push((workflow, record));
+                }
                 None => tracing::warn!(
                     machine, workflow_uid = %record.workflow_uid, "an event of a run that this machine does not have is dropped"
                 ),
             }
         }
         let positions = self.inner.store.events().append(ours.iter().map(|(_, r)| r.clone()).collect()).await?;
+        metrics().events_stored.add(positions.len() as u64);
         for ((workflow, record), position) in ours.into_iter().zip(positions) {
             self.apply_event(&mut live, &machine, &workflow, epoch, position, record).await?;
         }
-        Ok(())
+        self.finish_deletion(&mut live, &machine).await
     }
 
     async fn workflow_of(&self, record: &EventRecord, machine: &str) -> Result<Option<String>, Problem> {
         let Some(name) = self.index().workflow_name(record.workflow_uid) else { return Ok(None) };
         let Some(workflow) = self.inner.store.workflow(&name).await? else { return Ok(None) };
-        let actions = workflow.status.as_ref().map(|s| s.actions.as_slice()).unwrap_or_default();
-        let Some(action) = actions.get(record.action_index as usize).filter(|_| workflow.spec.machine == machine)
-        else {
+        let found = workflow.status.as_ref().and_then(|s| s.action(record.action_index as usize));
+        let Some(action) = found.filter(|_| workflow.spec.machine == machine) else {
             return Ok(None);
         };
         // An attempt beyond every retry and interruption, or an endless one, is nonsense; its log would have no bound.
@@ -68,6 +76,8 @@ impl Engine {
         tracing::info!(
             machine,
             workflow,
+            workflow_uid = %record.workflow_uid,
+            epoch,
             action = record.action_index,
             attempt = record.attempt,
             seq = record.seq,
@@ -75,16 +85,23 @@ impl Engine {
             "event"
         );
         if let EventBody::Failed { problem, retryable } = &record.body {
-            tracing::warn!(machine, workflow, retryable, %problem, "an attempt failed");
+            tracing::warn!(
+                machine, workflow, workflow_uid = %record.workflow_uid, epoch, action = record.action_index,
+                attempt = record.attempt, retryable, %problem, "an attempt failed"
+            );
         }
         // The agent of this session still works on its list: whatever it was settled with, it has it.
         let settles = live.session.as_ref().is_some_and(|s| s.settling);
         if settles && let Some(stored) = self.inner.store.workflow(workflow).await? {
             self.connect(live, Some(&stored), true).await?;
         }
+        note_receipt_of_session(live, &record.body);
         self.note_receipt(machine, &record).await?;
+        let (index, body) = (record.action_index, record.body.clone());
         let event = Event::Agent { epoch, position, record: Box::new(record) };
-        self.advance(live, workflow, event).await.map(drop)
+        let workflow = self.advance(live, workflow, event).await?;
+        self.measure(&workflow, index, &body);
+        Ok(())
     }
 
     /// `NoReceipt`: the image left no room for one, so from now on only a person starts an install of this machine.
@@ -113,7 +130,7 @@ impl Engine {
     pub async fn facts(&self, machine_uid: Uuid, epoch: u64, facts: MachineFacts) -> Result<(), Problem> {
         let mut live = self.inner.machines.lock(machine_uid).await;
         current(&mut live, epoch)?;
-        let name = self.machine_by_uid(machine_uid).await?.metadata.name;
+        let name = self.machine_name(machine_uid)?;
         self.mutate_machine(&name, |machine| {
             machine.status.get_or_insert_with(derive::new_machine_status).facts = Some(Box::new(facts.clone()));
         })
@@ -140,7 +157,32 @@ impl Engine {
             workflow = %name, machine = %workflow.spec.machine, hostname = %report.hostname, os = %report.os_release,
             kernel = %report.kernel, uptime_seconds = report.uptime_seconds, "phoned home"
         );
-        self.advance(&mut live, &name, Event::PhonedHome).await.map(drop)
+        self.advance(&mut live, &name, Event::PhonedHome).await?;
+        // A run that took this one's work over shares its token, and waits for the same phone-home.
+        let machine = self.inner.store.machine(&workflow.spec.machine).await?;
+        let newest = match &machine {
+            Some(machine) => self.current_workflow(machine).await?,
+            None => None,
+        };
+        let heir = newest.filter(|w| w.status.as_ref().is_some_and(|s| s.takes_over.contains(&uid)));
+        match heir {
+            Some(heir) => self.advance(&mut live, &heir.metadata.name, Event::PhonedHome).await.map(drop),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What the session is known to see on its disks: as its hello said, and what it has written since. A run that begins on
+/// an agent that is there already is judged by it.
+fn note_receipt_of_session(live: &mut Live, body: &EventBody) {
+    let (EventBody::ReceiptWritten { receipt }
+    | EventBody::Finished { result: ActionResult::WriteImage { receipt: Some(receipt), .. } }) = body
+    else {
+        return;
+    };
+    if let Some(session) = &mut live.session {
+        session.receipts.retain(|known| !known.disk.same_disk(&receipt.disk));
+        session.receipts.push(receipt.clone());
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is known of a machine beyond its document: its session, its newest progress. One lock a machine.
+//! What is known of a machine beyond its document: its session. One lock a machine.
 
 use std::{
     collections::HashMap,
@@ -6,11 +6,11 @@ use std::{
 };
 
 use jiff::Timestamp;
-use landfall_api::{DiskId, DiskReceipt, Progress};
+use landfall_api::{DiskId, DiskReceipt};
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, mpsc};
 use uuid::Uuid;
 
-use super::ToAgent;
+use super::{ToAgent, stopping::Stopping};
 
 /// Messages to an agent that may wait. An agent that reads so slowly is cut off, and gets everything again when it
 /// comes back.
@@ -40,8 +40,6 @@ impl Machines {
 pub(super) struct Live {
     /// The newest session, whether its stream is up or not.
     pub(super) session: Option<LiveSession>,
-    /// The newest progress, to be folded into the status.
-    pub(super) progress: Option<(Uuid, u32, u32, Progress)>,
 }
 
 pub(super) struct LiveSession {
@@ -49,6 +47,8 @@ pub(super) struct LiveSession {
     pub(super) boot_id: String,
     pub(super) disks: Vec<DiskId>,
     pub(super) address: String,
+    /// The protocol revision its agent speaks.
+    pub(super) protocol: u32,
     pub(super) receipts: Vec<DiskReceipt>,
     /// `None` when the stream ended, or when only the status knows of this session (after a restart).
     pub(super) to_agent: Option<mpsc::Sender<ToAgent>>,
@@ -57,6 +57,8 @@ pub(super) struct LiveSession {
     pub(super) leased: bool,
     /// Until then it may act.
     pub(super) lease_until: Timestamp,
+    /// The run it holds an assignment of is over, and it has not yet said that it has stopped. Not renewed any more.
+    pub(super) stopping: Option<Stopping>,
     /// Marked silent in the conditions.
     pub(super) silent: bool,
     /// When the status last noted that it was heard.

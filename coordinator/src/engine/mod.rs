@@ -5,20 +5,37 @@
 //! durable, the state machine steps, the new status is stored by compare-and-swap, and only then effects go out. A
 //! crash between any two of these is mended at the start by replaying the log from where the status stands.
 
+mod admission;
+mod approve;
 mod assign;
 mod authority;
 mod boot;
+mod certificates;
+mod control;
 mod derive;
+mod discover;
 mod documents;
 mod drive;
 mod enroll;
 mod events;
+mod horizon;
+mod identity;
 mod index;
+mod life;
 mod live;
+mod logs;
+mod measure;
+mod orphans;
 mod provision;
+mod redact;
+mod retention;
+mod rules;
 mod secret;
+mod secrets;
 mod sessions;
 mod source;
+mod stopping;
+mod tail;
 mod telemetry;
 #[cfg(test)]
 mod tests;
@@ -34,14 +51,25 @@ use jiff::Timestamp;
 use landfall_api::{Problem, WorkflowPhase};
 
 pub use authority::{CertificateAuthority, IssuedCertificate};
+#[cfg(test)]
+pub(crate) use derive::new_machine_status;
 pub use sessions::Opened;
 pub use source::{HttpSources, SourceChecker, Wanted};
 pub use types::*;
 
-use crate::{config::Config, store::Store, workflow::Context};
+use crate::{
+    config::{Config, DiscoveryConfig},
+    reload::Reloadable,
+    store::Store,
+    workflow::Context,
+};
+use horizon::Horizon;
+pub(crate) use horizon::forget_last_beat;
 use index::Index;
 use live::Machines;
-use telemetry::Logs;
+use logs::Logs;
+use tail::Tails;
+use telemetry::Waiting;
 
 /// Where the engine reads the time; a test's own clock stands in for it.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -61,6 +89,10 @@ pub struct Settings {
     pub phone_home_deadline: Duration,
     /// Where installed systems phone home.
     pub phone_home_url: String,
+    /// How many installs run at once; at least 1.
+    pub parallel_installs: usize,
+    /// Which machines may be discovered.
+    pub discovery: DiscoveryConfig,
 }
 
 impl Settings {
@@ -73,6 +105,8 @@ impl Settings {
             certificate_ttl: config.limits.certificate_ttl.get(),
             phone_home_deadline: config.limits.phone_home_deadline.get(),
             phone_home_url: format!("{}/phone-home", config.tls_url()),
+            parallel_installs: config.limits.parallel_installs as usize,
+            discovery: config.discovery.clone(),
         }
     }
 }
@@ -85,14 +119,25 @@ pub struct Engine {
 
 struct Inner {
     store: Store,
-    settings: Settings,
+    settings: Reloadable<Settings>,
     clock: Clock,
     authority: Arc<dyn CertificateAuthority>,
     sources: Arc<dyn SourceChecker>,
     index: Mutex<Index>,
     machines: Machines,
     logs: Logs,
+    /// Counts revocations of certificates.
+    revoked: tokio::sync::watch::Sender<u64>,
+    /// One machine is discovered at a time: two asks of one computer make one document.
+    discovering: tokio::sync::Mutex<()>,
+    tails: Tails,
+    waiting: Waiting,
     started: Timestamp,
+    horizon: Horizon,
+    /// When it was last noted that this coordinator is there.
+    beat: Mutex<Option<Timestamp>>,
+    /// One change of a secret's values at a time: they and their document are two writes.
+    secrets: tokio::sync::Mutex<()>,
 }
 
 impl Engine {
@@ -107,7 +152,7 @@ impl Engine {
         authority: Arc<dyn CertificateAuthority>,
         sources: Arc<dyn SourceChecker>,
     ) -> Result<Self, Problem> {
-        let mut index = Index::default();
+        let mut index = Index::new(settings.parallel_installs.max(1));
         for machine in store.machines().await? {
             index.put_machine(&machine);
         }
@@ -116,19 +161,32 @@ impl Engine {
             index.put_workflow(workflow);
         }
         let started = clock();
+        let lease = settings.lease;
+        let horizon = Horizon { as_of: Self::last_beat(&store, started).await?, started, lease };
         let engine = Self {
             inner: Arc::new(Inner {
                 store,
-                settings,
+                settings: settings.into(),
                 clock,
                 authority,
                 sources,
                 index: Mutex::new(index),
                 machines: Machines::default(),
                 logs: Logs::default(),
+                revoked: tokio::sync::watch::Sender::new(0),
+                discovering: tokio::sync::Mutex::default(),
+                tails: Tails::default(),
+                waiting: Waiting::default(),
                 started,
+                horizon,
+                beat: Mutex::default(),
+                secrets: tokio::sync::Mutex::default(),
             }),
         };
+        engine.drop_orphans(&workflows).await?;
+        engine.mark_what_is_behind(&workflows).await?;
+        // Only now: whoever is killed in between must find the same again.
+        engine.beat().await?;
         for workflow in workflows {
             let terminal = workflow.status.as_ref().is_none_or(|s| s.phase.is_terminal());
             if !terminal && workflow.status.as_ref().is_some_and(|s| s.phase != WorkflowPhase::Pending) {
@@ -155,8 +213,25 @@ impl Engine {
         }
     }
 
+    /// The time, by the engine's clock.
+    pub fn time(&self) -> Timestamp {
+        self.now()
+    }
+
+    /// Makes an entry of the audit log.
+    pub async fn audit(&self, note: crate::audit::Note) {
+        self.inner.store.audit().note(self.now(), note).await;
+    }
+
     /// The settings it goes by.
     pub fn settings(&self) -> &Settings {
         &self.inner.settings
+    }
+
+    /// Goes by others from now on. What was already promised (a lease, a deadline) stands.
+    pub fn reload(&self, settings: Settings) {
+        // Where there is more room now, the next tick lets the next begin.
+        self.index().admission.allow(settings.parallel_installs);
+        self.inner.settings.replace(settings);
     }
 }

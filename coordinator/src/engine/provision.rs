@@ -1,26 +1,53 @@
-//! A person's requests: run this there; stop that.
+//! Requests: run this there; clear that; stop it.
 
 use std::collections::BTreeMap;
 
 use landfall_api::{
-    API_VERSION, ActionState, ActionStatus, Authority, Document, ErrorCode, Kind, Metadata, Problem, Workflow,
-    WorkflowPhase, WorkflowSpec, WorkflowStatus,
+    API_VERSION, Action, ActionSpec, Authority, BUILT_IN_DEPROVISION, ClearDisksSpec, DiskReceipt, DiskSelector,
+    Document, ErrorCode, Kind, Machine, Metadata, Problem, Purpose, RebootSpec, Workflow, WorkflowSpec, WorkflowStatus,
 };
+use tokio::sync::OwnedMutexGuard;
 use uuid::Uuid;
 
-use super::{Engine, derive};
-use crate::workflow::{Event, render};
+use super::{Engine, admission, derive, life, live::Live};
+use crate::workflow::{Event, Plan, render};
 
 /// Terminal runs kept for each machine; older ones are dropped, with their events.
 const KEPT_RUNS: usize = 20;
+/// The label of a run that a rule started: the rule's name.
+const RULE_LABEL: &str = "landfall.dev/rule";
+
+/// A run that is asked for.
+struct Asked<'a> {
+    machine: &'a str,
+    template: &'a str,
+    purpose: Purpose,
+    parameters: BTreeMap<String, serde_json::Value>,
+    plan: Plan,
+    by: Asker<'a>,
+}
+
+/// Who asks. A rule is nobody's request.
+enum Asker<'a> {
+    Person(Authority),
+    Rule(&'a str),
+}
+
+impl Asker<'_> {
+    fn force(&self) -> bool {
+        matches!(self, Self::Person(by) if by.force)
+    }
+}
 
 impl Engine {
     /// Starts a run of a template on a machine: renders and pins the list, asks each image's server, and hands the list
-    /// to the agent if one is there; otherwise it waits for the machine to netboot.
+    /// to the agent if one is there; otherwise it waits for the machine to netboot, and for its turn.
+    ///
+    /// With `--force` a hold on the machine ends, and with it a run that the hold kept from beginning.
     ///
     /// # Errors
     /// [`Problem`] with code `NotFound` (names that are near), `MachineBusy` (the run that is), `InvalidTemplate`,
-    /// `SourceUnreachable`.
+    /// `SourceUnreachable`, `ReceiptMismatch` (held until a person says `--force`), `Unmanaged`, `Maintenance`.
     pub async fn provision(
         &self,
         machine: &str,
@@ -28,97 +55,215 @@ impl Engine {
         parameters: BTreeMap<String, serde_json::Value>,
         authority: Authority,
     ) -> Result<Workflow, Problem> {
-        let Some(found) = self.inner.store.machine(machine).await? else {
-            return Err(self.not_found(Kind::Machine, machine).await);
-        };
+        let plan = self.rendered(machine, template, &parameters).await?;
+        let by = Asker::Person(authority);
+        self.begin_run(Asked { machine, template, purpose: Purpose::Provision, parameters, plan, by }).await
+    }
+
+    /// The same for an enrolment rule: once in a machine's life, and only where nothing was ever installed. The agent
+    /// writes a blank disk and refuses any other, since no person asked.
+    ///
+    /// # Errors
+    /// As [`Engine::provision`], and `DiskNotBlank` for a machine that is, was or may be installed.
+    pub async fn provision_by_rule(
+        &self,
+        machine: &str,
+        template: &str,
+        parameters: BTreeMap<String, serde_json::Value>,
+        rule: &str,
+    ) -> Result<Workflow, Problem> {
+        let plan = self.rendered(machine, template, &parameters).await?;
+        let by = Asker::Rule(rule);
+        self.begin_run(Asked { machine, template, purpose: Purpose::Provision, parameters, plan, by }).await
+    }
+
+    /// Starts a run that clears what installs left: every disk with a receipt of this machine, or those that `disks`
+    /// choose; receipts last. Then the machine restarts, and is available.
+    ///
+    /// # Errors
+    /// As [`Engine::provision`]; `Conflict` if nothing is known to be installed and no disk is named.
+    pub async fn deprovision(
+        &self,
+        machine: &str,
+        disks: Vec<DiskSelector>,
+        authority: Authority,
+    ) -> Result<Workflow, Problem> {
+        for disk in &disks {
+            disk.validate().map_err(|error| {
+                Problem::new(ErrorCode::InvalidDocument, error.to_string())
+                    .at("disks")
+                    .hint("landfall explain templates lists a disk selector's fields")
+            })?;
+        }
+        let step = |name: &str, spec| Action { name: name.into(), timeout: None, retry: None, branch: None, spec };
+        let actions = vec![
+            step("clear-disks", ActionSpec::ClearDisks(ClearDisksSpec { disks })),
+            step("restart", ActionSpec::Reboot(RebootSpec {})),
+        ];
+        self.begin_run(Asked {
+            machine,
+            template: BUILT_IN_DEPROVISION,
+            purpose: Purpose::Deprovision,
+            parameters: BTreeMap::new(),
+            plan: Plan { actions, on_failure: Vec::new(), timeout: None, success_on: None },
+            by: Asker::Person(authority),
+        })
+        .await
+    }
+
+    /// The template's list for this machine, every image of it looked at.
+    async fn rendered(
+        &self,
+        machine: &str,
+        template: &str,
+        parameters: &BTreeMap<String, serde_json::Value>,
+    ) -> Result<Plan, Problem> {
+        let found = self.described(machine).await?;
+        life::may_begin(&found)?;
         let Some(described) = self.inner.store.template(template).await? else {
             return Err(self.not_found(Kind::Template, template).await);
         };
-        let actions = render(&found, &described, &parameters)?;
-        self.inner.sources.check_all(&actions).await?;
-        let Some(machine_uid) = found.metadata.uid else {
+        let plan = render(&found, &described, parameters)?;
+        // As the agent will ask; with the secrets in place they live here and no longer.
+        for list in [&plan.actions, &plan.on_failure] {
+            self.inner.sources.check_all(&self.all_with_secrets(&found, list).await?).await?;
+        }
+        Ok(plan)
+    }
+
+    async fn begin_run(&self, asked: Asked<'_>) -> Result<Workflow, Problem> {
+        let (mut live, mut found) = self.locked_machine(asked.machine).await?;
+        match &asked.by {
+            Asker::Person(by) if by.force => {
+                self.end_held_run(&mut live, &found, by).await?;
+                found = self.described(asked.machine).await?;
+            }
+            _ => self.refuse_if_busy(&found).await?,
+        }
+        refuse_if_held(&found, asked.by.force())?;
+        may_be_asked(&asked, &found)?;
+        let status = asked.plan.status(found.metadata.generation, believed(&live, &found, asked.by.force()));
+        let mut labels = BTreeMap::new();
+        let authority = match asked.by {
+            Asker::Person(by) => Some(by),
+            Asker::Rule(rule) => {
+                labels.insert(RULE_LABEL.to_owned(), rule.to_owned());
+                None
+            }
+        };
+        let spec = WorkflowSpec {
+            machine: asked.machine.to_owned(),
+            template: asked.template.to_owned(),
+            purpose: asked.purpose,
+            parameters: asked.parameters,
+            authority,
+            ..WorkflowSpec::default()
+        };
+        self.launch(live, labels, spec, status).await
+    }
+
+    /// The machine, locked, if anything may begin on it.
+    async fn locked_machine(&self, machine: &str) -> Result<(OwnedMutexGuard<Live>, Machine), Problem> {
+        let Some(machine_uid) = self.described(machine).await?.metadata.uid else {
             return Err(Problem::new(ErrorCode::Internal, format!("machine \"{machine}\" was stored without a uid")));
         };
-        let mut live = self.inner.machines.lock(machine_uid).await;
-        // Read again under the lock: somebody may have been faster.
-        let Some(found) = self.inner.store.machine(machine).await? else {
-            return Err(self.not_found(Kind::Machine, machine).await);
-        };
-        if let Some(busy) =
-            self.current_workflow(&found).await?.filter(|w| w.status.as_ref().is_some_and(|s| !s.phase.is_terminal()))
-        {
-            let name = &busy.metadata.name;
-            return Err(Problem::new(
-                ErrorCode::MachineBusy,
-                format!("machine \"{machine}\" is busy with workflow \"{name}\""),
-            )
-            .hint(format!("wait for it, or stop it with: landfall cancel {name}"))
-            .at(format!("Machine/{machine}")));
-        }
-        let status = found.status.clone().unwrap_or_else(derive::new_machine_status);
-        if derive::holds(&status.conditions, "ReceiptConflict") && !authority.force {
-            let why = status.conditions.iter().find(|c| c.kind == "ReceiptConflict").map(|c| c.message.clone());
-            return Err(Problem::new(ErrorCode::ReceiptMismatch, why.unwrap_or_default())
-                .hint("provision with --force to write the disk whatever receipt it carries")
-                .at(format!("Machine/{machine}")));
-        }
+        let live = self.inner.machines.lock(machine_uid).await;
+        // Read under the lock: somebody may have been faster.
+        let found = self.described(machine).await?;
+        life::may_begin(&found)?;
+        Ok((live, found))
+    }
+
+    /// The machine, locked, with no run under way on it and nothing that holds it.
+    pub(super) async fn idle_machine(
+        &self,
+        machine: &str,
+        force: bool,
+    ) -> Result<(OwnedMutexGuard<Live>, Machine), Problem> {
+        let (live, found) = self.locked_machine(machine).await?;
+        self.refuse_if_busy(&found).await?;
+        refuse_if_held(&found, force)?;
+        Ok((live, found))
+    }
+
+    /// Makes the run, gives it its place in the queue, and hands it to the machine's agent if one is there and it is its
+    /// turn.
+    pub(super) async fn launch(
+        &self,
+        mut live: OwnedMutexGuard<Live>,
+        labels: BTreeMap<String, String>,
+        spec: WorkflowSpec,
+        status: WorkflowStatus,
+    ) -> Result<Workflow, Problem> {
         let now = self.now();
+        let machine = spec.machine.clone();
+        let machine = machine.as_str();
+        let name = run_name(machine);
         let mut workflow = Workflow {
             api_version: API_VERSION.to_owned(),
             kind: Kind::Workflow,
-            metadata: Metadata { name: run_name(machine), creation_timestamp: Some(now), ..Metadata::default() },
-            spec: WorkflowSpec {
-                machine: machine.to_owned(),
-                template: template.to_owned(),
-                parameters,
-                authority: Some(authority.clone()),
-                cancel: None,
-            },
-            status: Some(WorkflowStatus {
-                phase: WorkflowPhase::Pending,
-                conditions: Vec::new(),
-                actions: actions.into_iter().map(pending).collect(),
-                machine_generation: found.metadata.generation,
-                expected_receipts: status.receipts,
-                problem: None,
-                started_at: None,
-                rebooted_at: None,
-                phoned_home_at: None,
-                ended_at: None,
-                deadline: None,
-                epoch: 0,
-                applied: 0,
-            }),
+            metadata: Metadata { name: name.clone(), labels, creation_timestamp: Some(now), ..Metadata::default() },
+            spec,
+            status: Some(status),
         };
-        derive::workflow(&mut workflow, now);
-        let created = self.inner.store.documents().create(Document::Workflow(Box::new(workflow))).await?;
-        let Document::Workflow(mut workflow) = created else {
-            return Err(Problem::new(ErrorCode::Internal, "the store answered another kind of document"));
-        };
-        self.index().put_workflow(&workflow);
-        self.mutate_machine(machine, |machine| {
-            let at = (now, machine.metadata.generation);
-            let status = machine.status.get_or_insert_with(derive::new_machine_status);
-            status.workflow = Some(workflow.metadata.name.clone());
-            if authority.force {
-                let message = format!("{} said --force", authority.person);
-                derive::set(&mut status.conditions, "ReceiptConflict", false, "Forced", message, at);
+        {
+            let mut index = self.index();
+            if let Some(status) = &mut workflow.status {
+                status.ticket = index.admission.ticket();
             }
-            derive::machine(machine, Some(&workflow), now);
-        })
-        .await?;
-        tracing::info!(machine, template, workflow = %workflow.metadata.name, person = %authority.person, "provisioning asked for");
+            // Its place is known before it is stored; a store that refuses it gives the place back.
+            index.admission.note(&workflow);
+            if let Some(standing) = index.admission.standing(&workflow.metadata.name) {
+                admission::show(&mut workflow, &standing, now);
+            }
+        }
+        derive::workflow(&mut workflow, now);
+        let created = match self.inner.store.documents().create(Document::Workflow(Box::new(workflow))).await {
+            Ok(Document::Workflow(created)) => Ok(created),
+            Ok(_) => Err(Problem::new(ErrorCode::Internal, "the store answered another kind of document")),
+            Err(error) => Err(error.into()),
+        };
+        let mut workflow = created.inspect_err(|_| self.index().admission.forget(&name))?;
+        self.index().put_workflow(&workflow);
+        let changed = self
+            .mutate_machine(machine, |machine| {
+                let at = (now, machine.metadata.generation);
+                let status = machine.status.get_or_insert_with(derive::new_machine_status);
+                status.workflow = Some(workflow.metadata.name.clone());
+                if let Some(by) = workflow.spec.authority.as_ref().filter(|by| by.force) {
+                    let message = format!("{} said --force, {}", by.person, by.at);
+                    for kind in ["ReceiptConflict", "StoreBehind"] {
+                        if derive::find(&status.conditions, kind).is_some() {
+                            derive::set(&mut status.conditions, kind, false, "Forced", &message, at);
+                        }
+                    }
+                }
+                derive::conditions(machine, Some(&workflow), now);
+            })
+            .await?;
+        let by = workflow.spec.authority.as_ref();
+        let (person, force) = (by.map_or("nobody", |by| by.person.as_str()), by.is_some_and(|by| by.force));
+        tracing::info!(machine, template = %workflow.spec.template, workflow = %name, person, force, "a run was asked for");
         // An agent that is there and idle need not netboot again.
         if let Some(session) = live.session.as_mut().filter(|s| s.to_agent.is_some()) {
-            session.held &= !authority.force;
+            session.held = changed.status.is_some_and(|s| derive::held(&s.conditions).is_some());
             self.connect(&mut live, Some(&workflow), false).await?;
-            if let Some(newer) = self.inner.store.workflow(&workflow.metadata.name).await? {
+            if let Some(newer) = self.inner.store.workflow(&name).await? {
                 *workflow = newer;
             }
         }
         drop(live);
         self.drop_old_runs(machine).await?;
         Ok(*workflow)
+    }
+
+    async fn refuse_if_busy(&self, machine: &Machine) -> Result<(), Problem> {
+        match self.current_workflow(machine).await? {
+            Some(run) if run.status.as_ref().is_some_and(|s| !s.phase.is_terminal()) => {
+                Err(life::busy(&machine.metadata.name, &run.metadata.name))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Stops a run; the agent is told at once.
@@ -132,7 +277,7 @@ impl Engine {
         let machine = self.inner.store.machine(&found.spec.machine).await?;
         let uid = machine.and_then(|m| m.metadata.uid).or(found.metadata.uid).unwrap_or_default();
         let mut live = self.inner.machines.lock(uid).await;
-        let Some(mut found) = self.inner.store.workflow(workflow).await? else {
+        let Some(found) = self.inner.store.workflow(workflow).await? else {
             return Err(self.not_found(Kind::Workflow, workflow).await);
         };
         if let Some(status) = found.status.as_ref().filter(|s| s.phase.is_terminal()) {
@@ -142,8 +287,7 @@ impl Engine {
             )
             .at(format!("Workflow/{workflow}")));
         }
-        found.spec.cancel = Some(authority.clone());
-        self.inner.store.documents().update(Document::Workflow(Box::new(found))).await?;
+        self.mutate_run(workflow, |spec| spec.cancel = Some(authority.clone())).await?;
         self.advance(&mut live, workflow, Event::Cancelled(authority)).await
     }
 
@@ -171,8 +315,11 @@ impl Engine {
 
     async fn drop_old_runs(&self, machine: &str) -> Result<(), Problem> {
         let ended = |w: &Workflow| w.status.as_ref().is_some_and(|s| s.phase.is_terminal());
-        let mut runs = self.inner.store.workflows().await?;
-        runs.retain(|w| w.spec.machine == machine && ended(w));
+        let names = self.index().runs_of(machine);
+        let mut runs = Vec::with_capacity(names.len());
+        for name in names {
+            runs.extend(self.inner.store.workflow(&name).await?.filter(ended));
+        }
         runs.sort_by_key(|w| w.metadata.creation_timestamp);
         let excess = runs.len().saturating_sub(KEPT_RUNS);
         for old in runs.into_iter().take(excess) {
@@ -187,22 +334,66 @@ impl Engine {
         if let Some(uid) = workflow.metadata.uid {
             self.inner.store.events().forget(uid).await?;
             self.inner.logs.forget(uid);
+            self.inner.waiting.forget(uid);
         }
         Ok(gone)
     }
 }
 
-fn pending(action: landfall_api::Action) -> ActionStatus {
-    ActionStatus {
-        action,
-        state: ActionState::Pending,
-        attempt: 0,
-        failures: 0,
-        started_at: None,
-        ended_at: None,
-        problem: None,
-        progress: None,
+/// The receipts that a run is to expect: what the person has been shown is what they force, else what the store believes
+/// in.
+pub(super) fn believed(live: &Live, machine: &Machine, force: bool) -> Vec<DiskReceipt> {
+    let seen = live.session.as_ref().filter(|_| force).map(|s| s.receipts.clone());
+    seen.unwrap_or_else(|| machine.status.as_ref().map(|s| s.receipts.clone()).unwrap_or_default())
+}
+
+/// Nothing happens to a held machine before a person decides.
+fn refuse_if_held(machine: &Machine, force: bool) -> Result<(), Problem> {
+    let name = &machine.metadata.name;
+    let Some(status) = &machine.status else { return Ok(()) };
+    match derive::held(&status.conditions).filter(|_| !force) {
+        None => Ok(()),
+        Some(held) => Err(Problem::new(ErrorCode::ReceiptMismatch, held.message.clone())
+            .at(format!("Machine/{name}"))
+            .hint(format!(
+                "landfall adopt {name} takes it as it is; with --force the disks are written whatever receipt they carry"
+            ))),
     }
+}
+
+/// Whether this may be asked of the machine as it is.
+fn may_be_asked(asked: &Asked<'_>, machine: &Machine) -> Result<(), Problem> {
+    let name = &machine.metadata.name;
+    let Some(status) = &machine.status else { return Ok(()) };
+    let refused =
+        |code, message: String, hint: String| Err(Problem::new(code, message).hint(hint).at(format!("Machine/{name}")));
+    let installed = derive::holds(&status.conditions, "Provisioned");
+    if let Asker::Rule(rule) = asked.by {
+        let why = if let Some(run) = &status.workflow {
+            Some(format!("it had run \"{run}\" already"))
+        } else if installed {
+            Some("it is installed".to_owned())
+        } else if !status.receipts.is_empty() || derive::holds(&status.conditions, "NoReceipt") {
+            Some("a disk of it was installed".to_owned())
+        } else {
+            None
+        };
+        if let Some(why) = why {
+            let message = format!("rule \"{rule}\" does not install machine \"{name}\": {why}");
+            let hint = format!("a person may ask for it: landfall provision {name} --template {}", asked.template);
+            return refused(ErrorCode::DiskNotBlank, message, hint);
+        }
+    }
+    if let Some(ActionSpec::ClearDisks(spec)) = asked.plan.actions.first().map(|a| &a.spec)
+        && asked.purpose == Purpose::Deprovision
+        && spec.disks.is_empty()
+        && !installed
+        && status.receipts.is_empty()
+    {
+        let message = format!("nothing is known to be installed on machine \"{name}\"");
+        return refused(ErrorCode::Conflict, message, "name the disks that are to be cleared all the same".to_owned());
+    }
+    Ok(())
 }
 
 /// The machine's name and something that no other run of it has; a DNS label.

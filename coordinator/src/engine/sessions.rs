@@ -3,13 +3,16 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use landfall_api::{DiskId, ErrorCode, Machine, Problem, SessionHolder, Workflow, WorkflowPhase};
+use landfall_api::{
+    DiskId, DiskReceipt, ErrorCode, Machine, MachineStatus, Problem, ReceiptState, SessionHolder, Workflow,
+    WorkflowPhase,
+};
+use landfall_proto::OLDEST_PROTOCOL;
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use super::{
-    Engine, Hello, Refusal, ToAgent, derive,
-    enroll::check_identity,
+    Engine, Hello, Refusal, ToAgent, derive, horizon, life,
     live::{Live, LiveSession, TO_AGENT},
 };
 use crate::workflow::Event;
@@ -46,12 +49,16 @@ impl Engine {
         let mut live = self.inner.machines.lock(machine_uid).await;
         let machine = self.machine_by_uid(machine_uid).await?;
         let name = machine.metadata.name.clone();
-        if let Err(problem) = check_identity(&machine, &hello.identity) {
+        if let Err(problem) = self.check_identity(&machine, &hello.identity) {
             self.alarm(&name, "IdentityMismatch", problem.message.clone()).await?;
             return Err(Refusal { problem, retry_after: Some(Duration::from_secs(60)) });
         }
+        speaks(&hello)?;
         let workflow = self.current_workflow(&machine).await?;
         self.remember_session(&mut live, &machine);
+        if machine.metadata.deletion_timestamp.is_some() {
+            return Err(self.refuse_deleted(&mut live, &name, &hello).await?);
+        }
         if let Some(older) = &live.session
             && let Err(wait) = may_follow(older, &hello, workflow.as_ref(), self.now(), self.inner.settings.heartbeat)
         {
@@ -66,7 +73,11 @@ impl Engine {
             self.alarm(&name, "TwoComputers", problem.message.clone()).await?;
             return Err(Refusal { problem, retry_after: Some(wait.max(Duration::from_secs(1))) });
         }
-        let epoch = machine.status.as_ref().map_or(0, |s| s.epoch) + 1;
+        // Above whatever this agent held before, also where a store put back from a copy has forgotten it.
+        let newest = machine.status.as_ref().map_or(0, |s| s.epoch).max(hello.last_epoch);
+        let Some(epoch) = newest.checked_add(1) else {
+            return Err(Problem::new(ErrorCode::InvalidDocument, "no epoch can follow the one this agent held").into());
+        };
         if let Some(older) = &live.session {
             let reason = format!("a newer session of this machine (epoch {epoch}) was accepted");
             let fenced = ToAgent::Fenced { epoch: older.epoch, reason };
@@ -83,11 +94,13 @@ impl Engine {
             boot_id: hello.boot_id.clone(),
             disks: hello.disks.clone(),
             address: hello.address.clone(),
+            protocol: hello.protocol,
             receipts: hello.receipts.clone(),
             to_agent: Some(sender),
             last_heard: now,
             leased: false,
             lease_until: now,
+            stopping: None,
             silent: false,
             noted: now,
             peak_rss_bytes: 0,
@@ -96,7 +109,8 @@ impl Engine {
         });
         tracing::info!(machine = %name, epoch, address = %hello.address, agent = %hello.software, "session opened");
         self.stop_strangers(&mut live, &hello, workflow.as_ref());
-        let running = hello.running.zip(workflow.as_ref()).is_some_and(|(r, w)| Some(r.workflow_uid) == w.metadata.uid);
+        let named = hello.running.map(|running| running.workflow_uid).or(hello.holds);
+        let running = named.is_some() && workflow.as_ref().is_some_and(|w| w.metadata.uid == named);
         if !running
             && same_process
             && workflow.as_ref().and_then(|w| w.status.as_ref()).is_some_and(super::drive::is_running)
@@ -118,18 +132,63 @@ impl Engine {
         let Some(session) = &mut live.session else { return Ok(()) };
         session.settling = false;
         if session.held {
+            // Whatever is there starts; only a disk that cannot boot waits here for the person's word.
+            let begun = session.receipts.iter().any(|r| r.receipt.state == ReceiptState::Intent);
+            live.send(ToAgent::Idle { boot_disk: !begun });
+            return Ok(());
+        }
+        let (epoch, receipts, protocol) = (session.epoch, session.receipts.clone(), session.protocol);
+        let Some(workflow) = workflow else {
+            live.send(ToAgent::Idle { boot_disk: true });
+            return Ok(());
+        };
+        let name = &workflow.metadata.name;
+        let phase = workflow.status.as_ref().map(|s| s.phase);
+        if phase != Some(WorkflowPhase::Running) {
+            let machine = self.inner.store.machine(&workflow.spec.machine).await?;
+            if let Some(Err(problem)) = machine.as_ref().map(life::may_begin) {
+                tracing::info!(workflow = %name, %problem, "nothing begins");
+                live.send(ToAgent::Idle { boot_disk: true });
+                return Ok(());
+            }
+        }
+        let waits = phase == Some(WorkflowPhase::Pending);
+        if waits && !self.index().admission.begin(name) {
+            tracing::info!(workflow = %name, machine = %workflow.spec.machine, "its agent waits for its turn");
             live.send(ToAgent::Idle { boot_disk: false });
             return Ok(());
         }
-        let (epoch, receipts) = (session.epoch, session.receipts.clone());
-        match workflow {
-            Some(workflow) => {
-                let event = Event::AgentConnected { epoch, receipts, still_running };
-                self.advance(live, &workflow.metadata.name, event).await?;
-            }
-            None => live.send(ToAgent::Idle { boot_disk: true }),
+        if still_running && phase == Some(WorkflowPhase::Running) {
+            // It acts under an older session's lease: whatever becomes of the run now, it does so until it says otherwise.
+            self.take_lease(live, &workflow.spec.machine).await?;
         }
-        Ok(())
+        let event = Event::AgentConnected { epoch, receipts, still_running, protocol };
+        let stepped = self.advance(live, name, event).await;
+        if waits {
+            let runs = |w: &Workflow| w.status.as_ref().is_some_and(super::drive::is_running);
+            let began = match &stepped {
+                Ok(run) => runs(run),
+                // It may have been stored as begun, and only the agent could not be told.
+                Err(_) => self.inner.store.workflow(name).await.ok().flatten().is_some_and(|run| runs(&run)),
+            };
+            if !began {
+                self.index().admission.did_not_begin(name);
+            }
+        }
+        stepped.map(drop)
+    }
+
+    /// Its certificate is useless from now on. An agent that says itself that nothing runs any more lets the document go.
+    async fn refuse_deleted(&self, live: &mut Live, name: &str, hello: &Hello) -> Result<Refusal, Problem> {
+        if let Some(older) = live.session.as_mut().filter(|s| s.boot_id == hello.boot_id)
+            && hello.running.is_none()
+        {
+            older.leased = false;
+        }
+        self.finish_deletion(live, name).await?;
+        let problem = Problem::new(ErrorCode::Revoked, format!("machine \"{name}\" was deleted"))
+            .hint("apply it again, then restart the machine so that it enrols anew");
+        Ok(Refusal { problem, retry_after: None })
     }
 
     /// The same process came back and says that nothing runs: what it has not had acknowledged comes first, and shows
@@ -156,10 +215,10 @@ impl Engine {
         let machine = self.machine_by_uid(machine_uid).await?;
         let workflow = self.current_workflow(&machine).await?;
         // A failed attempt whose next one has not begun: the agent waits before it tries again, and still has its list.
-        let retrying = workflow.as_ref().and_then(|w| w.status.as_ref()).is_some_and(|s| {
-            let current = s.actions.iter().find(|a| a.state != landfall_api::ActionState::Succeeded);
-            current.is_some_and(|a| a.attempt > 0 && a.ended_at.is_some())
-        });
+        let retrying = workflow
+            .as_ref()
+            .and_then(|w| w.status.as_ref())
+            .is_some_and(crate::workflow::conditions::between_attempts);
         self.connect(&mut live, workflow.as_ref(), retrying).await
     }
 
@@ -173,11 +232,11 @@ impl Engine {
         let (lease, every) = (self.inner.settings.lease, self.inner.settings.heartbeat);
         let session = current(&mut live, epoch)?;
         session.last_heard = now;
-        if session.leased {
+        let renew = session.leased && session.stopping.is_none();
+        if renew {
             session.lease_until = now.checked_add(lease).unwrap_or(Timestamp::MAX);
         }
         let grown = peak_rss_bytes >= session.peak_rss_bytes + RSS_STEP;
-        let renew = session.leased;
         // Heartbeats are many and the status is for people: it notes one in six, every return from silence, and memory.
         let note = session.silent || grown || now.duration_since(session.noted).unsigned_abs() >= every * 6;
         if note {
@@ -189,7 +248,7 @@ impl Engine {
             live.send(ToAgent::LeaseRenewal { epoch, lease });
         }
         if note {
-            let name = self.machine_by_uid(machine_uid).await?.metadata.name;
+            let name = self.machine_name(machine_uid)?;
             self.mutate_machine(&name, |machine| {
                 let at = (now, machine.metadata.generation);
                 let status = machine.status.get_or_insert_with(derive::new_machine_status);
@@ -211,8 +270,10 @@ impl Engine {
         let Ok(session) = current(&mut live, epoch) else { return Ok(()) };
         session.to_agent = None;
         session.silent = true;
+        let heard = session.last_heard;
+        self.leaves_queue(machine_uid);
         let Some(name) = self.index().machine_name(machine_uid) else { return Ok(()) };
-        let (now, heard) = (self.now(), session.last_heard);
+        let now = self.now();
         self.mutate_machine(&name, |machine| {
             let at = (now, machine.metadata.generation);
             let status = machine.status.get_or_insert_with(derive::new_machine_status);
@@ -224,12 +285,16 @@ impl Engine {
     }
 
     /// A fenced agent has stopped everything destructive; nothing of its lease is left.
-    pub async fn fence_acknowledged(&self, machine_uid: Uuid, epoch: u64) {
+    ///
+    /// # Errors
+    /// [`Problem`] if the store cannot be written.
+    pub async fn fence_acknowledged(&self, machine_uid: Uuid, epoch: u64) -> Result<(), Problem> {
         let mut live = self.inner.machines.lock(machine_uid).await;
-        if let Some(session) = live.session.as_mut().filter(|s| s.epoch == epoch) {
-            session.leased = false;
-            session.lease_until = self.now();
-        }
+        let now = self.now();
+        let Some(session) = live.session.as_mut().filter(|s| s.epoch == epoch) else { return Ok(()) };
+        (session.leased, session.stopping, session.lease_until) = (false, None, now);
+        let Some(name) = self.index().machine_name(machine_uid) else { return Ok(()) };
+        self.finish_deletion(&mut live, &name).await
     }
 
     /// The agent may act from now on. Known to the store before the agent hears of it: a coordinator that starts again
@@ -238,6 +303,7 @@ impl Engine {
         let until = self.after(self.inner.settings.lease);
         let Some(session) = &mut live.session else { return Ok(()) };
         session.lease_until = until;
+        session.stopping = None;
         if !std::mem::replace(&mut session.leased, true) {
             self.store_leased(machine, true).await?;
         }
@@ -249,6 +315,7 @@ impl Engine {
         let now = self.now();
         if let Some(session) = &mut live.session {
             session.leased = false;
+            session.stopping = None;
             session.lease_until = now;
         }
         self.store_leased(machine, false).await
@@ -265,17 +332,18 @@ impl Engine {
     }
 
     pub(super) async fn machine_by_uid(&self, uid: Uuid) -> Result<Machine, Problem> {
-        let gone = || {
-            Problem::new(ErrorCode::NotFound, format!("no machine document has the uid {uid}"))
-                .hint("apply the machine again, then restart it so that it enrols anew")
-        };
-        let name = self.index().machine_name(uid).ok_or_else(gone)?;
-        self.inner.store.machine(&name).await?.ok_or_else(gone)
+        let name = self.machine_name(uid)?;
+        self.inner.store.machine(&name).await?.ok_or_else(|| no_machine(uid))
+    }
+
+    /// The name alone: most who hear of a machine need no more, and its document is large.
+    pub(super) fn machine_name(&self, uid: Uuid) -> Result<String, Problem> {
+        self.index().machine_name(uid).ok_or_else(|| no_machine(uid))
     }
 
     /// After a restart only the status knows of the session; when it was last heard, and so when its lease ends, is not
     /// known, so the worst is taken: heard just before the start.
-    fn remember_session(&self, live: &mut Live, machine: &Machine) {
+    pub(super) fn remember_session(&self, live: &mut Live, machine: &Machine) {
         let Some(status) = machine.status.as_ref().filter(|_| live.session.is_none()) else { return };
         let Some(holder) = &status.session else { return };
         let started = self.inner.started;
@@ -285,11 +353,14 @@ impl Engine {
             boot_id: holder.boot_id.clone(),
             disks: holder.disks.clone(),
             address: holder.address.clone(),
+            // Whatever it spoke, its stream is gone.
+            protocol: 0,
             receipts: status.receipts.clone(),
             to_agent: None,
             last_heard: status.last_heard.unwrap_or(started),
             leased: holder.leased,
             lease_until: started.checked_add(wait).unwrap_or(Timestamp::MAX),
+            stopping: None,
             silent: true,
             noted: started,
             peak_rss_bytes: 0,
@@ -306,40 +377,56 @@ impl Engine {
         hello: &Hello,
         workflow: Option<&Workflow>,
     ) -> Result<bool, Problem> {
-        let known = self.inner.store.workflows().await?;
-        let forced = workflow.is_some_and(|w| {
-            w.spec.authority.as_ref().is_some_and(|a| a.force)
-                && w.status.as_ref().is_some_and(|s| !s.phase.is_terminal())
-        });
-        let now = self.now();
+        let (now, horizon) = (self.now(), self.inner.horizon);
+        let run_known: Vec<bool> = {
+            let index = self.index();
+            hello.receipts.iter().map(|found| index.workflow_name(found.receipt.workflow_uid).is_some()).collect()
+        };
+        let open = workflow.filter(|w| w.status.as_ref().is_some_and(|s| !s.phase.is_terminal()));
         let machine = self
             .mutate_machine(name, |machine| {
                 let (at, uid) = ((now, machine.metadata.generation), machine.metadata.uid);
+                machine.status.get_or_insert_with(derive::new_machine_status);
+                horizon::judge(machine, hello, workflow, at);
+                let newer = open.and_then(|run| horizon::newer(&horizon, machine, hello, run));
                 let status = machine.status.get_or_insert_with(derive::new_machine_status);
-                let stranger = hello.receipts.iter().find(|found| {
-                    let receipt = &found.receipt;
-                    let ours = known.iter().any(|w| {
-                        w.metadata.uid == Some(receipt.workflow_uid) && uid == Some(receipt.machine_uid)
-                    });
-                    !ours && !status.receipts.iter().any(|r| r.receipt == *receipt && r.disk.same_disk(&found.disk))
+                let stranger = hello.receipts.iter().zip(&run_known).map(|(found, known)| {
+                    let ours = *known && uid == Some(found.receipt.machine_uid);
+                    let seen = status.receipts.iter().any(|r| r.receipt == found.receipt && r.disk.same_disk(&found.disk));
+                    (found, ours || seen)
                 });
+                // Taken over as it was, and nothing asked for since: whatever is there is as it should be.
+                let adopted = status.adopted.is_some() && open.is_none();
+                let stranger = stranger
+                    .filter(|(found, known)| !known && !adopted && !open.is_some_and(|run| meant(run, found)))
+                    .map(|(found, _)| (found, "that this store does not know"))
+                    .next();
                 let conditions = &mut status.conditions;
-                match stranger {
-                    Some(found) if !forced => {
+                let found = newer.map(|newer| (newer, "NewerThanStore")).or(stranger.map(|s| (s, "UnknownReceipt")));
+                match found {
+                    Some(((found, what), reason)) => {
                         let receipt = &found.receipt;
                         let message = format!(
-                            "disk {} carries a receipt of run \"{}\" ({}, {:?}) that this store does not know; find out \
-                             whether the store was restored from an old copy, then provision with --force",
+                            "disk {} carries a receipt of run \"{}\" ({}, {:?}), {what}; find out whether the store was \
+                             restored from an old copy, then adopt the machine as it is, or provision with --force",
                             found.disk.name, receipt.workflow_name, receipt.workflow_uid, receipt.state
                         );
-                        derive::set(conditions, "ReceiptConflict", true, "UnknownReceipt", message, at);
+                        derive::set(conditions, "ReceiptConflict", true, reason, message, at);
                     }
-                    _ => derive::set(conditions, "ReceiptConflict", false, "Known", "every receipt found is known", at),
+                    None => {
+                        derive::set(conditions, "ReceiptConflict", false, "Known", "every receipt found is known", at);
+                    }
                 }
+                let under_way = open.and_then(|w| w.status.as_ref()).is_some_and(|s| s.phase != WorkflowPhase::Pending);
+                note_lost(status, hello, under_way, at);
+                let conditions = &mut status.conditions;
                 derive::set(conditions, "Connected", true, "Hello", "the agent is connected", at);
                 derive::set(conditions, "IdentityAmbiguous", false, "OneComputer", "one computer holds the session", at);
-                if stranger.is_none() || forced {
-                    status.receipts.clone_from(&hello.receipts);
+                if found.is_none() {
+                    // Of a disk that is not there now, nothing is known anew.
+                    status.receipts.retain(|known| !hello.disks.iter().any(|disk| disk.same_disk(&known.disk)));
+                    status.receipts.retain(|known| !hello.receipts.iter().any(|r| r.disk.same_disk(&known.disk)));
+                    status.receipts.extend(hello.receipts.iter().cloned());
                 }
                 status.epoch = epoch;
                 status.last_heard = Some(now);
@@ -354,24 +441,79 @@ impl Engine {
                     address: hello.address.clone(),
                     leased: status.session.as_ref().is_some_and(|s| s.leased),
                 });
-                derive::machine(machine, workflow, now);
+                derive::conditions(machine, workflow, now);
             })
             .await?;
-        Ok(machine.status.is_some_and(|s| derive::holds(&s.conditions, "ReceiptConflict")))
+        Ok(machine.status.is_some_and(|s| derive::held(&s.conditions).is_some()))
     }
 
     /// An agent that still works on a run which is over, or not this machine's newest, is told to stop it.
     fn stop_strangers(&self, live: &mut Live, hello: &Hello, workflow: Option<&Workflow>) {
-        let Some(running) = hello.running else { return };
+        let Some(running) = hello.running.map(|running| running.workflow_uid).or(hello.holds) else { return };
         let wanted = workflow.is_some_and(|w| {
-            w.metadata.uid == Some(running.workflow_uid)
+            w.metadata.uid == Some(running)
                 && w.status.as_ref().is_some_and(|s| matches!(s.phase, WorkflowPhase::Running))
         });
         if !wanted {
             let reason = "this run is over or unknown here".to_owned();
-            live.send(ToAgent::Cancel { workflow_uid: running.workflow_uid, reason });
+            live.send(ToAgent::Cancel { workflow_uid: running, reason });
         }
     }
+}
+
+/// Whether the person who said `--force` for this run can have meant this receipt: it was shown to them, or is older than
+/// their word. (Forcing is for what was there, not for what a run in between has installed.)
+fn meant(run: &Workflow, found: &DiskReceipt) -> bool {
+    let shown = |known: &DiskReceipt| known.receipt == found.receipt && known.disk.same_disk(&found.disk);
+    run.spec.authority.as_ref().is_some_and(|by| {
+        let shown = run.status.as_ref().is_some_and(|s| s.expected_receipts.iter().any(shown));
+        by.force && (shown || found.receipt.written_at <= by.at)
+    })
+}
+
+/// `NoReceipt`: we installed it, the disk is there, and the mark is not. From now on only a person starts an install.
+fn note_lost(status: &mut MachineStatus, hello: &Hello, under_way: bool, at: (Timestamp, u64)) {
+    let there = |known: &&DiskReceipt| hello.disks.iter().any(|disk| disk.same_disk(&known.disk));
+    let marked = |known: &DiskReceipt| hello.receipts.iter().any(|r| r.disk.same_disk(&known.disk));
+    let mut installed = status.receipts.iter().filter(|r| r.receipt.state == ReceiptState::Done).filter(there);
+    let lost = installed.find(|known| !marked(known));
+    let conditions = &mut status.conditions;
+    match lost {
+        Some(lost) if !under_way && derive::holds(conditions, "Provisioned") => {
+            let (disk, run) = (&lost.disk, &lost.receipt.workflow_name);
+            let disk = [&disk.name, &disk.serial, &disk.wwn, &disk.path].into_iter().find(|s| !s.is_empty());
+            let disk = disk.map_or("?", String::as_str);
+            let message = format!(
+                "disk {disk} was installed by run \"{run}\" and carries its receipt no more: somebody partitioned it \
+                 anew; only a person starts an install of it"
+            );
+            derive::set(conditions, "NoReceipt", true, "Lost", message, at);
+        }
+        _ if !hello.receipts.is_empty() && derive::holds(conditions, "NoReceipt") => {
+            derive::set(conditions, "NoReceipt", false, "Found", "a disk carries a receipt", at);
+        }
+        _ => {}
+    }
+}
+
+fn no_machine(uid: Uuid) -> Problem {
+    Problem::new(ErrorCode::NotFound, format!("no machine document has the uid {uid}"))
+        .hint("apply the machine again, then restart it so that it enrols anew")
+}
+
+/// Whether the agent speaks a protocol that is still spoken here. A newer one does: what it says that is not known here is
+/// answered with a problem, and what it is told it knows.
+fn speaks(hello: &Hello) -> Result<(), Refusal> {
+    if hello.protocol >= OLDEST_PROTOCOL {
+        return Ok(());
+    }
+    let message = format!(
+        "this machine's agent (version {}) speaks protocol {}, and this coordinator needs at least {OLDEST_PROTOCOL}",
+        hello.software, hello.protocol
+    );
+    let problem = Problem::new(ErrorCode::VersionSkew, message)
+        .hint("build a new boot image with landfall-image, and let the machine netboot it");
+    Err(Refusal { problem, retry_after: None })
 }
 
 /// The newest session, if `epoch` is its.
@@ -401,7 +543,9 @@ fn may_follow(
     let quiet = older.last_heard.checked_add(heartbeat * SILENT_AFTER).unwrap_or(Timestamp::MAX);
     let over = if connected { older.lease_until.max(quiet) } else { older.lease_until };
     let running = workflow.and_then(|w| w.metadata.uid);
-    let carries = hello.receipts.iter().any(|r| Some(r.receipt.workflow_uid) == running);
+    // On a disk that the older session had: another computer may carry a mark of this run too, from when it had the run.
+    let theirs = |disk: &DiskId| older.disks.iter().any(|known| known.same_disk(disk));
+    let carries = hello.receipts.iter().any(|r| Some(r.receipt.workflow_uid) == running && theirs(&r.disk));
     let end = match same_disks(&older.disks, &hello.disks) || carries {
         true if connected => quiet,
         true => return Ok(()),

@@ -3,8 +3,12 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use base64::Engine as _;
 use landfall_api::{AccessSpec, Action, ActionSpec, ErrorCode, ImageSpec, ImageUrl, Problem};
-use reqwest::{Certificate, Client, Proxy, StatusCode, header::RANGE};
+use reqwest::{
+    Certificate, Client, Proxy, StatusCode,
+    header::{AUTHORIZATION, HeaderMap, HeaderValue, RANGE},
+};
 use serde_json::Value;
 
 /// How long one server may take to answer.
@@ -101,6 +105,22 @@ fn client(access: &AccessSpec) -> Result<Client, Problem> {
     }
     if let Some(proxy) = &access.proxy {
         builder = builder.proxy(Proxy::all(proxy).map_err(|error| unusable("image.access.proxy", error))?);
+    }
+    if let Some(who) = &access.authorization {
+        let text = match (&who.token, &who.username, &who.password) {
+            (Some(token), ..) => format!("Bearer {token}"),
+            (None, user, password) => {
+                let (user, password) = (user.as_deref().unwrap_or_default(), password.as_deref().unwrap_or_default());
+                format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}")))
+            }
+        };
+        // Why it cannot be a header would quote it.
+        let mut value = HeaderValue::from_str(&text).map_err(|_| {
+            Problem::new(ErrorCode::InvalidTemplate, "the secret of image.access.authorization cannot be sent")
+                .hint("it holds a line break or another control character; apply it again without")
+        })?;
+        value.set_sensitive(true);
+        builder = builder.default_headers(HeaderMap::from_iter([(AUTHORIZATION, value)]));
     }
     builder.build().map_err(|error| match access {
         // A certificate's inside is looked at only here.
@@ -206,7 +226,7 @@ mod tests {
         let sources = sources();
         let access = AccessSpec {
             ca_certificates: vec!["-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n".into()],
-            proxy: None,
+            ..AccessSpec::default()
         };
         let problem = sources.check(&Wanted { urls: vec!["https://127.0.0.1:1/i".into()], access }).await.unwrap_err();
         assert_eq!(problem.code, ErrorCode::InvalidTemplate, "{problem}");

@@ -1,101 +1,210 @@
-//! Progress and logs: kept in memory within bounds, never in anybody's way.
+//! Progress and logs as agents send them: taken in without a lock that anything else waits for, shown when there is time.
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
-use landfall_api::{Problem, Progress};
+use jiff::Timestamp;
+use landfall_api::{ActionState, ActionStatus, Document, Problem, Progress, Workflow, WorkflowPhase};
 use tokio::sync::broadcast;
 use uuid::Uuid;
 
 use super::{Engine, LogRecord};
+use crate::{metrics::metrics, store::StoreError};
 
-/// Lines kept of one run.
-const LINES: usize = 1000;
-/// Runs whose lines are kept; the one that logged least lately goes first.
-const RUNS: usize = 256;
-/// Lines a follower may be behind before it misses some.
-const FOLLOW: usize = 256;
-/// A line is cut here.
-const LINE_BYTES: usize = 4096;
+/// Statuses that take in progress in one tick, at most: a thousand writing machines must not fill the store's queue.
+/// The others' newest waits for the next tick.
+const PER_TICK: usize = 512;
+
+/// The newest progress of each action under way, until it is folded into the status. Bounded by the runs there are.
+#[derive(Default)]
+pub(super) struct Waiting(Mutex<Inbox>);
 
 #[derive(Default)]
-pub(super) struct Logs(Mutex<(u64, HashMap<Uuid, Ring>)>);
-
-struct Ring {
-    lines: VecDeque<LogRecord>,
-    live: broadcast::Sender<LogRecord>,
-    touched: u64,
+struct Inbox {
+    newest: HashMap<(Uuid, u32), Reported>,
+    /// Who has waited longest is first.
+    order: VecDeque<(Uuid, u32)>,
+    /// Of every write under way.
+    stages: HashMap<(Uuid, u32), Stage>,
 }
 
-impl Logs {
-    fn with<T>(&self, workflow: Uuid, act: impl FnOnce(&mut Ring) -> T) -> T {
-        let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (clock, rings) = &mut *guard;
-        *clock += 1;
-        if !rings.contains_key(&workflow)
-            && rings.len() >= RUNS
-            && let Some(oldest) = rings.iter().min_by_key(|(_, ring)| ring.touched).map(|(uid, _)| *uid)
-        {
-            rings.remove(&oldest);
+/// The stage an attempt is in, and since when.
+struct Stage {
+    attempt: u32,
+    name: &'static str,
+    since: Timestamp,
+}
+
+/// The stages whose time is counted, as the agent's write pipeline names them; any other is `other`.
+const STAGES: [&str; 7] = ["fetch", "compare", "write", "flush", "verify", "readBack", "commit"];
+
+/// Progress as it came.
+struct Reported {
+    machine: Uuid,
+    attempt: u32,
+    progress: Progress,
+}
+
+impl Waiting {
+    fn lock(&self) -> MutexGuard<'_, Inbox> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, key: (Uuid, u32), reported: Reported) {
+        let mut inbox = self.lock();
+        if inbox.newest.insert(key, reported).is_some() {
+            metrics().progress_thinned.add(1);
+        } else {
+            inbox.order.push_back(key);
         }
-        let ring = rings.entry(workflow).or_insert_with(|| Ring {
-            lines: VecDeque::new(),
-            live: broadcast::channel(FOLLOW).0,
-            touched: 0,
-        });
-        ring.touched = *clock;
-        act(ring)
+    }
+
+    /// Counts the time of the stage that ended, if another one began.
+    fn note_stage(&self, key: (Uuid, u32), attempt: u32, stage: &str, now: Timestamp) {
+        let name = STAGES.into_iter().find(|known| *known == stage).unwrap_or("other");
+        let stages = &mut self.lock().stages;
+        if stages.get(&key).is_some_and(|s| (s.attempt, s.name) == (attempt, name)) {
+            return;
+        }
+        // An attempt that was cut off tells nothing about how long its stage takes.
+        if let Some(ended) = stages.insert(key, Stage { attempt, name, since: now }).filter(|s| s.attempt == attempt) {
+            count_stage(&ended, now);
+        }
+    }
+
+    /// No more progress is to come of it. The last stage counts if the action succeeded.
+    pub(super) fn close_stage(&self, key: (Uuid, u32), succeeded: bool, now: Timestamp) {
+        if let Some(stage) = self.lock().stages.remove(&key).filter(|_| succeeded) {
+            count_stage(&stage, now);
+        }
     }
 
     pub(super) fn forget(&self, workflow: Uuid) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).1.remove(&workflow);
+        let mut inbox = self.lock();
+        inbox.stages.retain(|(run, _), _| *run != workflow);
+        inbox.newest.retain(|(run, _), _| *run != workflow);
+        inbox.order.retain(|(run, _)| *run != workflow);
+    }
+
+    fn take(&self) -> Option<((Uuid, u32), Reported)> {
+        let mut inbox = self.lock();
+        let key = inbox.order.pop_front()?;
+        inbox.newest.remove(&key).map(|reported| (key, reported))
     }
 }
 
 impl Engine {
     /// The newest log lines of a run, and those to come.
     pub fn logs(&self, workflow_uid: Uuid) -> (Vec<LogRecord>, broadcast::Receiver<LogRecord>) {
-        self.inner.logs.with(workflow_uid, |ring| (ring.lines.iter().cloned().collect(), ring.live.subscribe()))
+        self.inner.logs.follow(workflow_uid)
     }
 
-    /// Whether this run is that machine's: a machine says nothing about another's runs.
+    /// To be called before the first line of a run: from here on its secrets are kept out of them. After a restart of this
+    /// process an agent goes on without a new assignment, and they are to be learnt from the store.
     ///
     /// # Errors
     /// [`Problem`] if the store cannot be read.
-    pub async fn runs_on(&self, workflow_uid: Uuid, machine_uid: Uuid) -> Result<bool, Problem> {
-        let (workflow, machine) = {
-            let index = self.index();
-            (index.workflow_name(workflow_uid), index.machine_name(machine_uid))
-        };
-        let (Some(workflow), Some(machine)) = (workflow, machine) else { return Ok(false) };
-        Ok(self.inner.store.workflow(&workflow).await?.is_some_and(|w| w.spec.machine == machine))
+    pub async fn prepare_logs(&self, workflow_uid: Uuid) -> Result<(), Problem> {
+        if self.inner.logs.prepared(workflow_uid) {
+            return Ok(());
+        }
+        let Some(name) = self.index().workflow_name(workflow_uid) else { return Ok(()) };
+        match self.inner.store.workflow(&name).await? {
+            Some(workflow) => self.conceal_secrets_of(&workflow).await,
+            None => Ok(()),
+        }
     }
 
-    /// Takes in a log line.
-    pub fn log(&self, workflow_uid: Uuid, mut record: LogRecord) {
-        if record.message.len() > LINE_BYTES {
-            let end = (0..=LINE_BYTES).rev().find(|n| record.message.is_char_boundary(*n)).unwrap_or(0);
-            record.message.truncate(end);
-            record.message.push('…');
+    /// What a run's assignment holds and nobody may read in a log: its bearer token, and the secrets it refers to.
+    pub(super) async fn conceal_secrets_of(&self, workflow: &Workflow) -> Result<(), Problem> {
+        let Some(uid) = workflow.metadata.uid else { return Ok(()) };
+        // A retry has its first run's token.
+        let token_run = workflow.status.as_ref().and_then(|s| s.takes_over.last().copied()).unwrap_or(uid);
+        let bearer = self.known_bearer(token_run).await?;
+        let mut secrets: Vec<String> = bearer.iter().flat_map(|bearer| bearer_parts(bearer)).collect();
+        secrets.extend(self.run_secrets(workflow).await?);
+        self.inner.logs.conceal(uid, secrets);
+        Ok(())
+    }
+
+    /// A failure's texts without the run's secrets.
+    pub(super) async fn clean_problem(&self, workflow_uid: Uuid, problem: &mut Problem) -> Result<(), Problem> {
+        self.prepare_logs(workflow_uid).await?;
+        let texts = [&mut problem.message, &mut problem.hint, &mut problem.subject];
+        for text in texts.into_iter().chain(&mut problem.causes).chain(&mut problem.last_log_lines) {
+            self.inner.logs.clean(workflow_uid, text);
         }
-        // Only runs there are have a ring; whatever else an agent names is dropped.
-        if self.index().workflow_name(workflow_uid).is_none() {
-            return;
+        Ok(())
+    }
+
+    /// Takes in a log line. Only of runs there are: whatever else an agent names is dropped.
+    pub fn log(&self, workflow_uid: Uuid, record: LogRecord) {
+        if self.index().workflow_name(workflow_uid).is_some() {
+            self.inner.logs.push(workflow_uid, record, self.now());
         }
-        self.inner.logs.with(workflow_uid, |ring| {
-            if ring.lines.len() == LINES {
-                ring.lines.pop_front();
+    }
+
+    /// Takes in progress; the status shows the newest, at most once a second. Waits for nothing.
+    pub fn progress(&self, machine: Uuid, workflow: Uuid, action: u32, attempt: u32, progress: Progress) {
+        if self.index().workflow_name(workflow).is_some() {
+            if !progress.stage.is_empty() {
+                self.inner.waiting.note_stage((workflow, action), attempt, &progress.stage, self.now());
             }
-            ring.lines.push_back(record.clone());
-            // Nobody follows: that is no error.
-            let _followers = ring.live.send(record);
-        });
+            self.inner.waiting.put((workflow, action), Reported { machine, attempt, progress });
+        }
     }
 
-    /// Takes in progress; the status shows the newest, at most once a second.
-    pub async fn progress(&self, machine: Uuid, workflow: Uuid, action: u32, attempt: u32, progress: Progress) {
-        self.inner.machines.lock(machine).await.progress = Some((workflow, action, attempt, progress));
+    /// Brings the newest progress into the statuses, at the tick.
+    pub(super) async fn fold_progress(&self) -> Result<(), Problem> {
+        for _ in 0..PER_TICK {
+            let Some(((workflow, action), reported)) = self.inner.waiting.take() else { break };
+            self.fold(workflow, action, reported).await?;
+        }
+        Ok(())
     }
+
+    async fn fold(&self, uid: Uuid, index: u32, reported: Reported) -> Result<(), Problem> {
+        let now = self.now();
+        let _alone = self.inner.machines.lock(reported.machine).await;
+        let Some(name) = self.index().workflow_name(uid) else { return Ok(()) };
+        let Some(mut workflow) = self.inner.store.workflow(&name).await? else { return Ok(()) };
+        let Some(status) = workflow.status.as_mut().filter(|s| s.phase == WorkflowPhase::Running) else {
+            return Ok(());
+        };
+        let Some(action) = status.action_mut(index as usize) else { return Ok(()) };
+        if action.state != ActionState::Running || action.attempt != reported.attempt {
+            return Ok(());
+        }
+        note_progress(action, reported.progress, now);
+        match self.inner.store.documents().update(Document::Workflow(Box::new(workflow))).await {
+            // Progress may be thinned: whoever won said something newer or better.
+            Ok(_) | Err(StoreError::Conflict { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// What stands still is slow; that is judged by the counters, never by how often the agent speaks.
+fn note_progress(action: &mut ActionStatus, progress: Progress, now: Timestamp) {
+    let counters = |p: &Progress| (p.stored_bytes, p.raw_bytes, p.written_bytes, p.stage.clone());
+    if action.progress.as_ref().map(counters) != Some(counters(&progress)) {
+        action.moved_at = Some(now);
+    }
+    action.progress = Some(progress);
+}
+
+fn count_stage(stage: &Stage, now: Timestamp) {
+    // A clock that was set back meanwhile tells nothing.
+    if let Ok(took) = Duration::try_from(now.duration_since(stage.since)) {
+        metrics().stage_seconds.of(&[("stage", stage.name)]).took(took);
+    }
+}
+
+/// A bearer is `<run>.<secret>`: the run's uid is no secret, the rest is, alone too.
+fn bearer_parts(bearer: &str) -> Vec<String> {
+    let secret = bearer.split_once('.').map(|(_, secret)| secret.to_owned());
+    secret.into_iter().chain([bearer.to_owned()]).collect()
 }

@@ -1,18 +1,27 @@
 //! Time: deadlines, silent agents, progress into the status, expired secrets.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
-use landfall_api::{ActionState, Document, Problem, WorkflowPhase};
+use jiff::Timestamp;
+use landfall_api::{Document, Problem};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{Engine, derive, live::Live, sessions::SILENT_AFTER};
-use crate::{store::StoreError, workflow::Event};
+use crate::{
+    store::StoreError,
+    workflow::{
+        Event,
+        conditions::{self, Heard},
+    },
+};
 
 /// How often everything here is looked at.
 const TICK: Duration = Duration::from_secs(1);
 /// Secrets are purged once in so many ticks.
 const PURGE_EVERY: u32 = 60;
+/// History and event log are cut to their bounds once in so many ticks.
+const RETAIN_EVERY: u32 = 600;
 
 impl Engine {
     /// Looks at everything that time changes, until `stop`.
@@ -30,6 +39,16 @@ impl Engine {
             {
                 tracing::error!(%error, "expired secrets were not purged; the next minute tries again");
             }
+            if count.is_multiple_of(RETAIN_EVERY)
+                && let Err(problem) = self.retain().await
+            {
+                tracing::error!(%problem, "history and events were not cut; the next time tries again");
+            }
+            if count.is_multiple_of(PURGE_EVERY)
+                && let Err(problem) = self.forget_strangers().await
+            {
+                tracing::error!(%problem, "discovered machines were not forgotten; the next minute tries again");
+            }
         }
     }
 
@@ -38,41 +57,54 @@ impl Engine {
     /// # Errors
     /// The first [`Problem`] of the store.
     pub async fn tick(&self) -> Result<(), Problem> {
+        self.fold_progress().await?;
+        self.fold_tails().await?;
+        // When each machine's agent was last heard, by the machine's name; only of those with a stream.
+        let mut heard = HashMap::new();
         for uid in self.inner.machines.uids() {
             let mut live = self.inner.machines.lock(uid).await;
-            self.fold_progress(&mut live).await?;
             self.note_silence(uid, &mut live).await?;
+            let session = live.session.as_ref().filter(|s| s.to_agent.is_some());
+            if let (Some(session), Some(name)) = (session, self.index().machine_name(uid)) {
+                heard.insert(name, session.last_heard);
+            }
         }
+        self.finish_deletions().await?;
+        self.beat().await?;
         let now = self.now();
+        let limit = self.inner.settings.heartbeat * SILENT_AFTER;
         // On a line of its own: inside the loop's head the lock would be held over every await below.
         let active = self.index().active();
         for (name, machine) in active {
-            let Some(workflow) = self.inner.store.workflow(&name).await? else { continue };
+            let Some(mut workflow) = self.inner.store.workflow(&name).await? else { continue };
             let overdue = workflow.status.as_ref().and_then(|s| s.deadline).is_some_and(|deadline| deadline <= now);
-            if !overdue {
+            let heard = Heard { last: heard.get(&machine).copied(), limit };
+            // Judged on a copy first: most runs have nothing new to say, and then nobody is locked and nothing written.
+            if !overdue && !conditions::derive(&mut workflow, Some(heard), now) {
                 continue;
             }
             let uid = self.inner.store.machine(&machine).await?.and_then(|m| m.metadata.uid);
             let mut live = self.inner.machines.lock(uid.or(workflow.metadata.uid).unwrap_or_default()).await;
-            self.advance(&mut live, &name, Event::Tick).await?;
+            if overdue {
+                self.advance(&mut live, &name, Event::Tick).await?;
+            } else {
+                self.note_pace(&name, heard, now).await?;
+            }
         }
-        Ok(())
+        // Whoever ends wakes the queue at once; this is for a wake that failed.
+        self.admit().await?;
+        self.show_queue().await
     }
 
-    async fn fold_progress(&self, live: &mut Live) -> Result<(), Problem> {
-        let Some((uid, index, attempt, progress)) = live.progress.take() else { return Ok(()) };
-        let Some(name) = self.index().workflow_name(uid) else { return Ok(()) };
-        let Some(mut workflow) = self.inner.store.workflow(&name).await? else { return Ok(()) };
-        let Some(status) = workflow.status.as_mut().filter(|s| s.phase == WorkflowPhase::Running) else {
-            return Ok(());
-        };
-        let Some(action) = status.actions.get_mut(index as usize) else { return Ok(()) };
-        if action.state == ActionState::Succeeded || action.attempt != attempt {
+    /// Whether the run is slow, silent or stuck. Under its machine's lock: a person's request at the same moment must not
+    /// lose against it.
+    async fn note_pace(&self, name: &str, heard: Heard, now: Timestamp) -> Result<(), Problem> {
+        let Some(mut workflow) = self.inner.store.workflow(name).await? else { return Ok(()) };
+        if !conditions::derive(&mut workflow, Some(heard), now) {
             return Ok(());
         }
-        action.progress = Some(progress);
         match self.inner.store.documents().update(Document::Workflow(Box::new(workflow))).await {
-            // Progress may be thinned: whoever won said something newer or better.
+            // The next look, a second from now, sees what the other wrote.
             Ok(_) | Err(StoreError::Conflict { .. }) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -82,6 +114,8 @@ impl Engine {
         let now = self.now();
         let limit = self.inner.settings.heartbeat * SILENT_AFTER;
         let Some(session) = live.session.as_mut().filter(|s| s.to_agent.is_some() && !s.silent) else { return Ok(()) };
+        // A clock that was set back makes the last word a future one: silence is counted from now on.
+        session.last_heard = session.last_heard.min(now);
         if now.duration_since(session.last_heard).unsigned_abs() < limit {
             return Ok(());
         }

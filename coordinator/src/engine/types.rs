@@ -1,12 +1,14 @@
 //! What goes into and comes out of the engine.
 
-use std::time::Duration;
+use std::{net::IpAddr, time::Duration};
 
 use jiff::Timestamp;
 pub use landfall_api::ApplyOutcome;
-use landfall_api::{Action, DiskId, DiskReceipt, MacAddr, Problem};
+use landfall_api::{Action, DiskId, DiskReceipt, MacAddr, MachineFacts, Problem};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
+
+use crate::{tls::MachineCert, workflow::Start};
 
 /// What a machine that netboots is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +26,11 @@ pub enum BootDecision {
         machine: String,
         /// A one-time boot token for the kernel's command line.
         token: String,
+    },
+    /// Somebody has to let it in: start the agent, without a token.
+    Approve {
+        /// Its name, where it has one yet.
+        machine: Option<String>,
     },
 }
 
@@ -43,6 +50,10 @@ pub struct Identity {
 pub enum Proof {
     /// The one-time token of its boot script.
     BootToken(String),
+    /// A person is to approve the key; its fingerprint as the agent shows it.
+    Approval(String),
+    /// The certificate that the connection showed.
+    Renewal,
 }
 
 /// An agent that asks for a certificate.
@@ -56,6 +67,26 @@ pub struct EnrollRequest {
     pub csr_der: Vec<u8>,
     /// Its proof.
     pub proof: Proof,
+    /// What it saw of itself, where it said.
+    pub facts: Option<Box<MachineFacts>>,
+    /// Where it asks from; `None` where that is not known.
+    pub address: Option<IpAddr>,
+    /// The machine's certificate that the connection showed.
+    pub shown: Option<MachineCert>,
+}
+
+/// The answer to one that asks for a certificate.
+#[derive(Debug, Clone)]
+pub enum Enrolment {
+    /// Here it is.
+    Granted(Enrolled),
+    /// Somebody has to let it in first.
+    Waiting {
+        /// What is waited for, for the console.
+        reason: String,
+        /// When to ask again.
+        retry_after: Duration,
+    },
 }
 
 /// A certificate for a machine.
@@ -67,6 +98,10 @@ pub struct Enrolled {
     pub machine_uid: Uuid,
     /// The machine's certificate, then the CA's; DER.
     pub chain_der: Vec<Vec<u8>>,
+    /// The machine's certificate's serial, lower-case hex.
+    pub serial_hex: String,
+    /// When it ends.
+    pub expires: Timestamp,
     /// The coordinator's time.
     pub time: Timestamp,
 }
@@ -76,6 +111,10 @@ pub struct Enrolled {
 pub struct Hello {
     /// The agent's version, SemVer.
     pub software: String,
+    /// The protocol revision it speaks.
+    pub protocol: u32,
+    /// The run whose list it holds, also while nothing of it runs.
+    pub holds: Option<Uuid>,
     /// Its address, as seen here.
     pub address: String,
     /// Who it says it is.
@@ -126,6 +165,10 @@ pub struct Assignment {
     pub start_index: u32,
     /// The attempt to use for the action at `start_index`.
     pub start_attempt: u32,
+    /// Every action to start at once, one a branch; that at `start_index` is the first.
+    pub starts: Vec<Start>,
+    /// Runs whose work this one takes over.
+    pub earlier_runs: Vec<Uuid>,
     /// Every receipt believed to be on the machine.
     pub expected_receipts: Vec<DiskReceipt>,
     /// A person asked for this run.
@@ -135,16 +178,23 @@ pub struct Assignment {
 }
 
 /// One action as sent: the pinned one, and for `cloudInit` the files and the secret made from it.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct AssignedAction {
-    /// As pinned in the workflow's status.
+    /// As pinned in the workflow's status, with its secrets in place.
     pub action: Action,
     /// The seed, for `cloudInit`.
     pub seed: Option<Seed>,
 }
 
-/// The NoCloud seed of an installed system.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Its name alone: secrets are in it.
+impl std::fmt::Debug for AssignedAction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AssignedAction").field("name", &self.action.name).finish_non_exhaustive()
+    }
+}
+
+/// The NoCloud seed of an installed system. Secrets are in it.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Seed {
     /// `user-data`.
     pub user_data: String,
@@ -154,6 +204,12 @@ pub struct Seed {
     pub network_config: String,
     /// The phone-home unit, if one is wanted.
     pub phone_home: Option<PhoneHomeUnit>,
+}
+
+impl std::fmt::Debug for Seed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Seed").field("phone_home", &self.phone_home).finish_non_exhaustive()
+    }
 }
 
 /// What the phone-home unit needs.
@@ -184,6 +240,15 @@ pub enum ToAgent {
         epoch: u64,
         /// From its arrival.
         lease: Duration,
+    },
+    /// What persons want of this run: all of it each time.
+    Control {
+        /// The run.
+        workflow_uid: Uuid,
+        /// Begin no other action.
+        paused: bool,
+        /// Holds that it may go past, by index.
+        released: Vec<u32>,
     },
     /// Stop this run.
     Cancel {

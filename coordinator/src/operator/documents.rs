@@ -3,17 +3,18 @@
 use std::sync::Arc;
 
 use axum::{
-    Json,
+    Extension, Json,
     extract::{Path, State},
     response::{IntoResponse, Response},
 };
-use landfall_api::{ApplyResponse, Document, ErrorCode, Kind, List, ListMetadata, Problem};
+use landfall_api::{ApplyResponse, Document, ErrorCode, Kind, LabelSelector, List, ListMetadata, Problem, Role};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
     body::{JsonBody, Params},
     caller::Operator,
+    guard::About,
     problem::Refusal,
     watch,
 };
@@ -27,6 +28,37 @@ pub(super) struct ListQuery {
     resource_version: Option<u64>,
     /// Only the document of that name.
     name: Option<String>,
+    /// Only documents whose labels agree.
+    label_selector: Option<String>,
+}
+
+/// Which documents of a kind are asked for.
+pub(super) struct Wanted {
+    kind: Kind,
+    name: Option<String>,
+    labels: LabelSelector,
+}
+
+impl Wanted {
+    pub(super) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Whether a document of that name may be meant, whatever its labels.
+    pub(super) fn named(&self, name: &str) -> bool {
+        self.name.as_ref().is_none_or(|wanted| wanted == name)
+    }
+
+    /// Whether a document can begin or cease to be meant while it exists.
+    pub(super) fn may_change(&self) -> bool {
+        !self.labels.is_empty()
+    }
+
+    pub(super) fn has(&self, document: &Document) -> bool {
+        document.kind() == self.kind
+            && self.named(&document.metadata().name)
+            && self.labels.matches(&document.metadata().labels)
+    }
 }
 
 pub(super) async fn list(
@@ -35,11 +67,17 @@ pub(super) async fn list(
     State(coordinator): State<Arc<Coordinator>>,
     Params(query): Params<ListQuery>,
 ) -> Result<Response, Refusal> {
+    let labels = query.label_selector.as_deref().unwrap_or_default().parse::<LabelSelector>().map_err(|error| {
+        Problem::new(ErrorCode::InvalidDocument, error.to_string())
+            .at("labelSelector")
+            .hint("write requirements with commas between: a=b, c!=d, e in (x,y), f notin (z), g, !h")
+    })?;
+    let wanted = Wanted { kind, name: query.name, labels };
     if query.watch {
-        return watch::stream(&coordinator, kind, query.name, query.resource_version).await;
+        return watch::stream(&coordinator, wanted, query.resource_version).await;
     }
     let (mut items, revision) = coordinator.store.documents().list(kind).await?;
-    items.retain(|d| query.name.as_ref().is_none_or(|name| &d.metadata().name == name));
+    items.retain(|document| wanted.has(document));
     Ok(Json(List { items, metadata: ListMetadata { resource_version: revision } }).into_response())
 }
 
@@ -59,13 +97,21 @@ pub(super) fn missing(kind: Kind, name: &str) -> Problem {
         .hint(format!("landfall get {} lists them", kind.plural()))
 }
 
+/// Who may change documents of a kind. Rules let machines in, and secrets are for those who may see everything anyway.
+pub(super) const fn role_for(kind: Kind) -> Role {
+    match kind {
+        Kind::Machine | Kind::Template | Kind::Workflow => Role::Operator,
+        Kind::Secret | Kind::EnrolmentRule => Role::Admin,
+    }
+}
+
 pub(super) async fn delete(
     kind: Kind,
     operator: Operator,
     State(coordinator): State<Arc<Coordinator>>,
     Path(name): Path<String>,
 ) -> Result<Json<Document>, Refusal> {
-    let document = coordinator.engine.delete(kind, &name).await?;
+    let document = coordinator.engine.delete(kind, &name, &operator.name).await?;
     tracing::info!(service = "operator", by = operator.name, document = document.reference(), "deleted");
     Ok(Json(document))
 }
@@ -82,9 +128,11 @@ pub(super) async fn apply(
     State(coordinator): State<Arc<Coordinator>>,
     Params(query): Params<ApplyQuery>,
     JsonBody(tree): JsonBody<Value>,
-) -> Result<Json<ApplyResponse<Document>>, Refusal> {
+) -> Result<(Extension<About>, Json<ApplyResponse<Document>>), Refusal> {
     let document = Document::from_value(tree)?;
+    operator.at_least(role_for(document.kind()), &format!("applying {}", document.kind().plural()))?;
     document.validate()?;
     let (object, outcome) = coordinator.engine.apply(document, &operator.name, query.dry_run).await?;
-    Ok(Json(ApplyResponse { outcome, object }))
+    let about = About { subject: object.reference(), detail: outcome.to_string() };
+    Ok((Extension(about), Json(ApplyResponse { outcome, object })))
 }

@@ -6,7 +6,8 @@ use axum::{
     extract::{Path, State},
     response::Response,
 };
-use landfall_api::{Document, Kind, LogRecord, Workflow};
+use jiff::Timestamp;
+use landfall_api::{Document, ErrorCode, Kind, LogRecord, Problem, Workflow};
 use serde::Deserialize;
 use tokio::sync::broadcast::error::RecvError;
 
@@ -18,6 +19,19 @@ use crate::{engine, state::Coordinator};
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct LogsQuery {
     follow: bool,
+    /// Only lines of this action.
+    action: Option<String>,
+    /// Of the lines there are already only so many, the newest.
+    tail: Option<usize>,
+    /// Only lines from then on, by the agent's clock.
+    since: Option<Timestamp>,
+}
+
+impl LogsQuery {
+    fn has(&self, line: &LogRecord) -> bool {
+        self.action.as_ref().is_none_or(|action| *action == line.action)
+            && self.since.is_none_or(|since| line.time >= since)
+    }
 }
 
 pub(super) async fn logs(
@@ -30,12 +44,16 @@ pub(super) async fn logs(
     let revision = coordinator.store.documents().list(Kind::Workflow).await?.1;
     let run = coordinator.store.workflow(&name).await?.ok_or_else(|| missing(Kind::Workflow, &name))?;
     let (kept, mut live) = coordinator.engine.logs(run.metadata.uid.unwrap_or_default());
+    known(&run, query.action.as_deref())?;
     let follow = query.follow && !ended(&run);
+    let mut kept: Vec<LogRecord> =
+        kept.into_iter().map(|line| named(&run, line)).filter(|line| query.has(line)).collect();
+    kept.drain(..kept.len().saturating_sub(query.tail.unwrap_or(usize::MAX)));
     let mut watch = coordinator.store.documents().watch(Some(Kind::Workflow), revision);
     let (lines, response) = lines();
     tokio::spawn(async move {
         for line in kept {
-            if !lines.send(&named(&run, line)).await {
+            if !lines.send(&line).await {
                 return;
             }
         }
@@ -44,10 +62,13 @@ pub(super) async fn logs(
             tokio::select! {
                 biased;
                 line = live.recv() => match line {
-                    Ok(line) => if !lines.send(&named(&run, line)).await { return },
+                    Ok(line) => {
+                        let line = named(&run, line);
+                        if query.has(&line) && !lines.send(&line).await { return }
+                    }
                     Err(RecvError::Lagged(missed)) => {
                         let line = LogRecord {
-                            time: jiff::Timestamp::now(),
+                            time: Timestamp::now(),
                             level: "warn".into(),
                             action: String::new(),
                             attempt: 0,
@@ -72,12 +93,25 @@ pub(super) async fn logs(
     Ok(response)
 }
 
+/// Refuses the name of an action that the run does not have: nothing would ever come.
+fn known(run: &Workflow, action: Option<&str>) -> Result<(), Problem> {
+    let Some(action) = action else { return Ok(()) };
+    let names: Vec<&str> = run.status.iter().flat_map(|s| &s.actions).map(|a| a.action.name.as_str()).collect();
+    if names.contains(&action) {
+        return Ok(());
+    }
+    let name = &run.metadata.name;
+    Err(Problem::new(ErrorCode::NotFound, format!("workflow \"{name}\" has no action \"{action}\""))
+        .at("action")
+        .hint(format!("its actions are {}", names.join(", "))))
+}
+
 fn ended(run: &Workflow) -> bool {
     run.status.as_ref().is_some_and(|status| status.phase.is_terminal())
 }
 
 fn named(run: &Workflow, line: engine::LogRecord) -> LogRecord {
-    let action = run.status.as_ref().and_then(|s| s.actions.get(line.action_index as usize));
+    let action = run.status.as_ref().and_then(|s| s.action(line.action_index as usize));
     LogRecord {
         time: line.time,
         level: line.level,

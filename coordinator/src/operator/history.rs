@@ -6,7 +6,7 @@ use axum::{
     extract::{Path, State},
     response::Response,
 };
-use landfall_api::{EventRecord, Kind, Workflow};
+use landfall_api::{EventRecord, Kind, RunRequestKind, Workflow};
 use serde::Deserialize;
 
 use super::{body::Params, caller::Operator, documents::missing, problem::Refusal, watch::lines};
@@ -103,11 +103,21 @@ fn turning_points(run: &Workflow) -> Vec<EventRecord> {
             run,
             asked.at,
             "Requested",
-            format!("{} asked for template {}{force}", asked.person, run.spec.template),
+            match &run.spec.retry_of {
+                Some(failed) => format!("{} asked to go on where {failed} stopped{force}", asked.person),
+                None => format!("{} asked for template {}{force}", asked.person, run.spec.template),
+            },
         ));
     }
     if let Some(cancel) = &run.spec.cancel {
         out.push(blank(run, cancel.at, "CancelRequested", format!("{} asked to stop it", cancel.person)));
+    }
+    for request in &run.spec.requests {
+        let (reason, what) = match request.what {
+            RunRequestKind::Pause => ("PauseRequested", "to begin no other action"),
+            RunRequestKind::Resume => ("ResumeRequested", "to go on"),
+        };
+        out.push(blank(run, request.by.at, reason, format!("{} asked it {what}", request.by.person)));
     }
     let Some(status) = &run.status else { return out };
     if let Some(at) = status.rebooted_at {
@@ -127,8 +137,7 @@ fn turning_points(run: &Workflow) -> Vec<EventRecord> {
 
 fn record(run: &Workflow, event: LoggedEvent) -> EventRecord {
     let LoggedEvent { position, record } = event;
-    let name =
-        run.status.as_ref().and_then(|s| s.actions.get(record.action_index as usize)).map(|a| a.action.name.clone());
+    let name = run.status.as_ref().and_then(|s| s.action(record.action_index as usize)).map(|a| a.action.name.clone());
     let name = name.unwrap_or_default();
     let (reason, message, problem) = match record.body {
         EventBody::Started => ("Started", format!("attempt {} began", record.attempt), None),
@@ -159,6 +168,11 @@ fn finished(result: &ActionResult) -> String {
             format!("image of {raw_bytes} bytes on disk, {written_bytes} of them written, in {seconds} s")
         }
         ActionResult::CloudInit { root_device } => format!("seed put on {root_device}"),
-        ActionResult::Reboot => "the machine is going down".into(),
+        ActionResult::Hold => "a person let it go on".into(),
+        ActionResult::ClearDisks { disks } => {
+            let names: Vec<_> = disks.iter().map(|disk| disk.name.as_str()).collect();
+            format!("nothing is left on {}", names.join(", "))
+        }
+        ActionResult::Reboot | ActionResult::PowerOff => "the machine is going down".into(),
     }
 }

@@ -1,13 +1,13 @@
 //! A problem as an HTTP answer.
 
 use axum::{
-    Json,
+    Extension, Json,
     http::StatusCode,
     response::{IntoResponse, Response},
 };
 use landfall_api::{ErrorCode, Problem};
 
-use crate::store::StoreError;
+use crate::{metrics::refused, store::StoreError};
 
 /// A refused or failed request: a status, and the problem as its JSON body.
 #[derive(Debug)]
@@ -15,6 +15,10 @@ pub(super) struct Refusal {
     status: StatusCode,
     problem: Box<Problem>,
 }
+
+/// The code of a refused request, in its response's extensions for the audit log.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Failure(pub(super) ErrorCode);
 
 impl Refusal {
     pub(super) fn with_status(status: StatusCode, problem: Problem) -> Self {
@@ -39,14 +43,16 @@ impl IntoResponse for Refusal {
         if self.status.is_server_error() {
             tracing::error!(service = "operator", status = self.status.as_u16(), problem = %self.problem, "request failed");
         }
-        (self.status, Json(self.problem)).into_response()
+        refused("api", self.problem.code);
+        let failure = Failure(self.problem.code);
+        (self.status, Extension(failure), Json(self.problem)).into_response()
     }
 }
 
 fn status_of(code: ErrorCode) -> StatusCode {
     match code {
         ErrorCode::NotFound => StatusCode::NOT_FOUND,
-        ErrorCode::Unauthenticated | ErrorCode::TokenRefused => StatusCode::UNAUTHORIZED,
+        ErrorCode::Unauthenticated | ErrorCode::TokenRefused | ErrorCode::Revoked => StatusCode::UNAUTHORIZED,
         ErrorCode::Forbidden => StatusCode::FORBIDDEN,
         ErrorCode::Expired => StatusCode::GONE,
         ErrorCode::LimitReached => StatusCode::TOO_MANY_REQUESTS,
@@ -56,7 +62,11 @@ fn status_of(code: ErrorCode) -> StatusCode {
         | ErrorCode::WorkflowEnded
         | ErrorCode::AmbiguousIdentity
         | ErrorCode::ReceiptMismatch
-        | ErrorCode::DiskNotBlank => StatusCode::CONFLICT,
+        | ErrorCode::DiskNotBlank
+        | ErrorCode::Unapproved
+        | ErrorCode::Unmanaged
+        | ErrorCode::Maintenance => StatusCode::CONFLICT,
+        ErrorCode::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
         ErrorCode::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         // What is left is said of the request's own content: a document, a template, an image's URL.
         _ => StatusCode::UNPROCESSABLE_ENTITY,

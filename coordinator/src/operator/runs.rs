@@ -1,4 +1,4 @@
-//! Starting and stopping runs: each records who asked.
+//! Starting and stopping runs, and what else a person decides of a machine: each records who asked.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use axum::{
     extract::{Path, State},
 };
 use jiff::Timestamp;
-use landfall_api::{Authority, ProvisionRequest, Workflow};
+use landfall_api::{Authority, DeprovisionRequest, DetachResponse, Document, Machine, ProvisionRequest, Workflow};
 
 use super::{body::JsonBody, caller::Operator, problem::Refusal};
 use crate::state::Coordinator;
@@ -22,6 +22,35 @@ pub(super) async fn provision(
     Ok(Json(coordinator.engine.provision(&machine, &request.template, request.parameters, authority).await?))
 }
 
+pub(super) async fn deprovision(
+    operator: Operator,
+    State(coordinator): State<Arc<Coordinator>>,
+    Path(machine): Path<String>,
+    JsonBody(request): JsonBody<DeprovisionRequest>,
+) -> Result<Json<Workflow>, Refusal> {
+    let authority = Authority { person: operator.name, at: Timestamp::now(), force: request.force };
+    Ok(Json(coordinator.engine.deprovision(&machine, request.disks, authority).await?))
+}
+
+pub(super) async fn adopt(
+    operator: Operator,
+    State(coordinator): State<Arc<Coordinator>>,
+    Path(machine): Path<String>,
+) -> Result<Json<Machine>, Refusal> {
+    let authority = Authority { person: operator.name, at: Timestamp::now(), force: false };
+    Ok(Json(coordinator.engine.adopt(&machine, authority).await?))
+}
+
+pub(super) async fn detach(
+    operator: Operator,
+    State(coordinator): State<Arc<Coordinator>>,
+    Path(machine): Path<String>,
+) -> Result<Json<DetachResponse<Document>>, Refusal> {
+    let authority = Authority { person: operator.name, at: Timestamp::now(), force: false };
+    let (object, stays) = coordinator.engine.detach(&machine, authority).await?;
+    Ok(Json(DetachResponse { object, stays }))
+}
+
 pub(super) async fn cancel(
     operator: Operator,
     State(coordinator): State<Arc<Coordinator>>,
@@ -29,4 +58,31 @@ pub(super) async fn cancel(
 ) -> Result<Json<Workflow>, Refusal> {
     let authority = Authority { person: operator.name, at: Timestamp::now(), force: false };
     Ok(Json(coordinator.engine.cancel(&workflow, authority).await?))
+}
+
+pub(super) async fn pause(
+    operator: Operator,
+    State(coordinator): State<Arc<Coordinator>>,
+    Path(workflow): Path<String>,
+) -> Result<Json<Workflow>, Refusal> {
+    let authority = Authority { person: operator.name, at: Timestamp::now(), force: false };
+    Ok(Json(coordinator.engine.pause(&workflow, authority).await?))
+}
+
+pub(super) async fn resume(
+    operator: Operator,
+    State(coordinator): State<Arc<Coordinator>>,
+    Path(workflow): Path<String>,
+) -> Result<Json<Workflow>, Refusal> {
+    let authority = Authority { person: operator.name, at: Timestamp::now(), force: false };
+    Ok(Json(coordinator.engine.resume(&workflow, authority).await?))
+}
+
+pub(super) async fn retry(
+    operator: Operator,
+    State(coordinator): State<Arc<Coordinator>>,
+    Path(workflow): Path<String>,
+) -> Result<Json<Workflow>, Refusal> {
+    let authority = Authority { person: operator.name, at: Timestamp::now(), force: false };
+    Ok(Json(coordinator.engine.retry(&workflow, authority).await?))
 }

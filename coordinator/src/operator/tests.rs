@@ -8,7 +8,7 @@ use axum::{
 };
 use http_body_util::BodyExt;
 use jiff::Timestamp;
-use landfall_api::{API_PATH, ErrorCode, Problem};
+use landfall_api::{API_PATH, ErrorCode, Problem, Role};
 use serde_json::{Value, json};
 use tower::ServiceExt;
 use uuid::Uuid;
@@ -20,7 +20,7 @@ use crate::{
     pki::Pki,
     state::Coordinator,
     store::{MAX_DOCUMENT_BYTES, Store},
-    tls::{MachineCert, Peer},
+    tls::{MachineCert, OperatorCert, Peer},
 };
 
 /// Generous: a loaded machine must not fail a test.
@@ -54,12 +54,17 @@ async fn api() -> Api {
     let engine = Engine::start(store.clone(), settings, Arc::new(Timestamp::now), pki.clone(), Arc::new(AllThere))
         .await
         .unwrap();
-    let coordinator = Arc::new(Coordinator { config, store, engine, pki });
+    let coordinator = Arc::new(Coordinator { config, store, engine, pki, ops: Arc::default() });
     Api { router: router(coordinator.clone()), coordinator, _dir: dir }
 }
 
+fn with_role(name: &str, role: Role) -> Peer {
+    let not_after = Timestamp::now() + jiff::SignedDuration::from_hours(1);
+    Peer::Operator(OperatorCert { name: name.into(), role, made: Timestamp::now(), not_after })
+}
+
 fn admin() -> Peer {
-    Peer::Operator { name: "ann".into() }
+    with_role("ann", Role::Admin)
 }
 
 impl Api {
@@ -107,7 +112,13 @@ fn template() -> Value {
 async fn every_route_but_health_asks_for_an_operator() {
     let api = api().await;
     let own = nix::unistd::geteuid().as_raw();
-    let machine_cert = MachineCert { name: "node-1".into(), uid: Uuid::nil(), serial_hex: "01".into() };
+    let machine_cert = MachineCert {
+        name: "node-1".into(),
+        uid: Uuid::nil(),
+        serial_hex: "01".into(),
+        key_fingerprint: String::new(),
+        not_after: Timestamp::MAX,
+    };
     let peers = [
         (None, Some(StatusCode::UNAUTHORIZED)),
         (Some(Peer::Anonymous), Some(StatusCode::UNAUTHORIZED)),
@@ -249,7 +260,7 @@ async fn a_watch_tells_every_change_from_its_revision_and_410_when_that_is_gone(
     api.post("/apply", &machine("node-1", "52:54:00:00:00:01")).await;
     api.post("/apply", &template()).await;
     api.post("/apply", &machine("node-2", "52:54:00:00:00:02")).await;
-    api.coordinator.engine.delete(landfall_api::Kind::Machine, "node-1").await.unwrap();
+    api.coordinator.engine.delete(landfall_api::Kind::Machine, "node-1", "ann").await.unwrap();
     let path = format!("{API_PATH}/machines?watch=true&resourceVersion={revision}");
     let mut request = Request::builder().uri(path).body(Body::empty()).unwrap();
     request.extensions_mut().insert(admin());
@@ -269,7 +280,100 @@ async fn a_watch_tells_every_change_from_its_revision_and_410_when_that_is_gone(
     assert_eq!((status, &problem["code"]), (StatusCode::GONE, &json!(ErrorCode::Expired)), "{problem}");
 }
 
+async fn relabel(api: &Api, name: &str, mac: &str, labels: Value) {
+    let mut document = machine(name, mac);
+    document["metadata"]["labels"] = labels;
+    let (status, answer) = api.post("/apply", &document).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+}
+
+#[tokio::test]
+async fn a_list_has_only_documents_whose_labels_agree_and_a_bad_selector_is_refused_with_its_column() {
+    let api = api().await;
+    relabel(&api, "node-1", "52:54:00:00:00:01", json!({"rack": "r7", "env": "lab"})).await;
+    relabel(&api, "node-2", "52:54:00:00:00:02", json!({"rack": "r8"})).await;
+    for (selector, names) in [
+        ("rack%3Dr7", vec!["node-1"]),
+        ("rack%20in%20(r7,r8)", vec!["node-1", "node-2"]),
+        ("!env", vec!["node-2"]),
+        ("env!%3Dlab,rack", vec!["node-2"]),
+        ("", vec!["node-1", "node-2"]),
+        ("none", vec![]),
+    ] {
+        let (status, list) = api.get(&format!("/machines?labelSelector={selector}")).await;
+        assert_eq!(status, StatusCode::OK, "{list}");
+        let found: Vec<&str> =
+            list["items"].as_array().unwrap().iter().map(|d| d["metadata"]["name"].as_str().unwrap()).collect();
+        assert_eq!(found, names, "{selector}");
+    }
+    let (status, problem) = api.get("/machines?labelSelector=a,,b").await;
+    assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{problem}");
+    assert!(problem["message"].as_str().unwrap().contains("column 3"), "{problem}");
+    assert_eq!(problem["subject"], "labelSelector");
+}
+
+#[tokio::test]
+async fn a_watch_by_labels_tells_of_documents_that_come_into_it_and_leave_it() {
+    let api = api().await;
+    relabel(&api, "node-1", "52:54:00:00:00:01", json!({"rack": "r7"})).await;
+    relabel(&api, "node-2", "52:54:00:00:00:02", json!({})).await;
+    for resumed in [false, true] {
+        relabel(&api, "node-1", "52:54:00:00:00:01", json!({"rack": "r7"})).await;
+        relabel(&api, "node-2", "52:54:00:00:00:02", json!({})).await;
+        let (_, list) = api.get("/machines").await;
+        let revision = list["metadata"]["resourceVersion"].as_u64().unwrap();
+        let from = if resumed { format!("&resourceVersion={revision}") } else { String::new() };
+        let path = format!("{API_PATH}/machines?watch=true&labelSelector=rack%3Dr7{from}");
+        let mut request = Request::builder().uri(path).body(Body::empty()).unwrap();
+        request.extensions_mut().insert(admin());
+        let mut body = api.router.clone().oneshot(request).await.unwrap().into_body();
+        relabel(&api, "node-2", "52:54:00:00:00:02", json!({"rack": "r7"})).await;
+        relabel(&api, "node-2", "52:54:00:00:00:02", json!({"rack": "r7", "more": "1"})).await;
+        relabel(&api, "node-1", "52:54:00:00:00:01", json!({"rack": "r8"})).await;
+        // Unseen: it is not in the watch any more.
+        relabel(&api, "node-1", "52:54:00:00:00:01", json!({"rack": "r9"})).await;
+        relabel(&api, "node-2", "52:54:00:00:00:02", json!({"rack": "r6"})).await;
+        let mut wanted =
+            vec![("ADDED", "node-2"), ("MODIFIED", "node-2"), ("DELETED", "node-1"), ("DELETED", "node-2")];
+        if !resumed {
+            wanted.insert(0, ("ADDED", "node-1"));
+        }
+        let mut seen = String::new();
+        while seen.lines().count() < wanted.len() {
+            let frame = tokio::time::timeout(LIMIT, body.frame()).await.unwrap().unwrap().unwrap();
+            seen.push_str(std::str::from_utf8(frame.data_ref().unwrap()).unwrap());
+        }
+        let lines: Vec<Value> = seen.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+        let told: Vec<_> = lines
+            .iter()
+            .map(|l| (l["type"].as_str().unwrap(), l["object"]["metadata"]["name"].as_str().unwrap()))
+            .collect();
+        assert_eq!(told, wanted);
+    }
+}
+
 #[test]
 fn the_servers_name_is_the_same_in_both_contracts() {
     assert_eq!(landfall_api::SERVER_NAME, landfall_proto::SERVER_NAME);
+}
+
+#[tokio::test]
+async fn history_names_the_caller_of_each_change_and_outlives_the_document() {
+    let api = api().await;
+    let url = format!("{API_PATH}/machines/m1/history");
+    assert_eq!(api.get("/machines/m1/history").await.0, StatusCode::NOT_FOUND);
+    assert_eq!(api.post("/apply", &machine("m1", "52:54:00:00:00:01")).await.0, StatusCode::OK);
+    let body = Body::from(machine("m1", "52:54:00:00:00:02").to_string());
+    let bob = Some(with_role("bob", Role::Operator));
+    assert_eq!(api.send(bob, Method::POST, &format!("{API_PATH}/apply"), body).await.0, StatusCode::OK);
+    let gone = api.send(Some(admin()), Method::DELETE, &format!("{API_PATH}/machines/m1"), Body::empty()).await;
+    assert_eq!(gone.0, StatusCode::OK);
+
+    let (_, text) = api.send(Some(admin()), Method::GET, &url, Body::empty()).await;
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let told: Vec<_> = lines.iter().map(|l| (l["who"].as_str().unwrap(), l["operation"].as_str().unwrap())).collect();
+    assert_eq!(told, [("admin/ann", "Created"), ("operator/bob", "Changed"), ("admin/ann", "Deleted")]);
+    assert_eq!(lines[1]["change"], json!({"spec": {"identity": {"macs": ["52:54:00:00:00:02"]}}}));
+    let (_, newest) = api.send(Some(admin()), Method::GET, &format!("{url}?limit=1"), Body::empty()).await;
+    assert_eq!(newest.lines().count(), 1);
 }

@@ -1,21 +1,21 @@
 //! Watching documents: one line of JSON a change.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use axum::{
     body::{Body, Bytes},
     http::header,
     response::{IntoResponse, Response},
 };
-use landfall_api::{Document, ErrorCode, Kind, Problem, WatchLine, WatchType};
+use landfall_api::{ErrorCode, Problem, WatchLine, WatchType};
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 
-use super::problem::Refusal;
+use super::{documents::Wanted, problem::Refusal};
 use crate::{
     state::Coordinator,
-    store::{ChangeOp, Watch, WatchError},
+    store::{Change, ChangeOp, Watch, WatchError},
 };
 
 /// A line is sent at least this often, so that either side learns of a dead connection.
@@ -54,35 +54,79 @@ impl Lines {
 /// Changes after `from`; without it what is there first, as `ADDED`, then changes.
 pub(super) async fn stream(
     coordinator: &Arc<Coordinator>,
-    kind: Kind,
-    name: Option<String>,
+    wanted: Wanted,
     from: Option<u64>,
 ) -> Result<Response, Refusal> {
     let documents = coordinator.store.documents();
-    let (first, revision) = match from {
-        Some(revision) => (Vec::new(), revision),
-        None => documents.list(kind).await?,
+    let (first, revision, listing) = match from {
+        Some(from) if !wanted.may_change() => (Vec::new(), from, None),
+        _ => {
+            let (mut first, listed_at) = documents.list(wanted.kind()).await?;
+            first.retain(|document| wanted.has(document));
+            let told = first.iter().map(|document| document.metadata().name.clone()).collect();
+            let listing = wanted.may_change().then_some(Listing { told, listed_at });
+            match from {
+                Some(from) => (Vec::new(), from, listing),
+                None => (first, listed_at, listing),
+            }
+        }
     };
     // Of every kind, so that a bookmark moves on with the store and not only with the kind that is watched.
     let watch = documents.watch(None, revision).map_err(expired)?;
     let (lines, response) = lines();
-    let wanted = move |document: &Document| {
-        document.kind() == kind && name.as_ref().is_none_or(|name| &document.metadata().name == name)
-    };
+    let view = View { wanted, listing };
     tokio::spawn(async move {
-        for document in first.into_iter().filter(|d| wanted(d)) {
+        for document in first {
             let line =
                 WatchLine { kind: WatchType::Added, resource_version: revision, object: Some(document), problem: None };
             if !lines.send(&line).await {
                 return;
             }
         }
-        run(watch, revision, wanted, &lines).await;
+        run(watch, revision, view, &lines).await;
     });
     Ok(response)
 }
 
-async fn run(mut watch: Watch, mut revision: u64, wanted: impl Fn(&Document) -> bool, lines: &Lines) {
+/// What a reader is told of.
+struct View {
+    wanted: Wanted,
+    /// Only where documents come into what is wanted and leave it: labels change.
+    listing: Option<Listing>,
+}
+
+/// What a reader has been told of.
+struct Listing {
+    told: BTreeSet<String>,
+    /// The revision at which `told` was drawn up. Of changes before it nobody knows here what the reader has.
+    listed_at: u64,
+}
+
+impl View {
+    /// How the reader is told of a change, if at all. One that resumes with a selector may be told twice that a document is
+    /// there, and of the end of one it never had; nothing is kept from it.
+    fn line(&mut self, change: &Change) -> Option<WatchType> {
+        let (document, name) = (&change.document, &change.document.metadata().name);
+        if document.kind() != self.wanted.kind() || !self.wanted.named(name) {
+            return None;
+        }
+        let Some(listing) = &mut self.listing else {
+            return Some(match change.op {
+                ChangeOp::Added => WatchType::Added,
+                ChangeOp::Modified => WatchType::Modified,
+                ChangeOp::Deleted => WatchType::Deleted,
+            });
+        };
+        if change.op != ChangeOp::Deleted && self.wanted.has(document) {
+            let new = listing.told.insert(name.clone()) || change.op == ChangeOp::Added;
+            return Some(if new { WatchType::Added } else { WatchType::Modified });
+        }
+        let had = listing.told.remove(name);
+        (had || change.revision <= listing.listed_at).then_some(WatchType::Deleted)
+    }
+}
+
+async fn run(mut watch: Watch, mut revision: u64, mut view: View, lines: &Lines) {
     loop {
         let change = tokio::select! {
             change = tokio::time::timeout(BOOKMARK_EVERY, watch.next()) => change,
@@ -91,14 +135,7 @@ async fn run(mut watch: Watch, mut revision: u64, wanted: impl Fn(&Document) -> 
         let line = match change {
             Ok(Ok(change)) => {
                 revision = change.revision;
-                if !wanted(&change.document) {
-                    continue;
-                }
-                let kind = match change.op {
-                    ChangeOp::Added => WatchType::Added,
-                    ChangeOp::Modified => WatchType::Modified,
-                    ChangeOp::Deleted => WatchType::Deleted,
-                };
+                let Some(kind) = view.line(&change) else { continue };
                 WatchLine { kind, resource_version: revision, object: Some(change.document), problem: None }
             }
             Ok(Err(WatchError::Closed)) => return,

@@ -5,6 +5,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use landfall_api::Role;
 use rcgen::KeyPair;
 use rustls_pki_types::{CertificateDer, pem::PemObject as _};
 use x509_parser::parse_x509_certificate;
@@ -46,5 +47,5 @@ pub(super) fn ensure(data_dir: &Path, ca: &Ca) -> Result<(), PkiError> {
 }
 
 fn issue_for(ca: &Ca, key: &KeyPair, now: SystemTime) -> Result<String, PkiError> {
-    Ok(ca.issue(key, issue::Template::client(NAME, role::operator_uri(NAME)?), now, LIFE)?.pem)
+    Ok(ca.issue(key, issue::Template::client(NAME, role::operator_uri(NAME, Role::Admin)?), now, LIFE)?.pem)
 }

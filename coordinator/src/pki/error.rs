@@ -34,6 +34,15 @@ pub enum PkiError {
         /// What is wrong with it.
         what: String,
     },
+    /// A file or directory that must not be written over.
+    #[error("{path} is there already; name another, or remove it first")]
+    Exists {
+        /// The file or directory.
+        path: PathBuf,
+    },
+    /// A time that no certificate should last.
+    #[error("an operator's certificate lasts from one hour to 825 days")]
+    Life,
     /// A private key that others may read.
     #[error("{path} can be read by others (mode {mode:04o}); run chmod 600 on it, and think about who has read it")]
     Exposed {

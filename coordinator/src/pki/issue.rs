@@ -107,5 +107,10 @@ pub(super) fn public_key(csr_der: &[u8]) -> Result<PublicKey, PkiError> {
 
 /// `sha256:…` over a public key's SubjectPublicKeyInfo.
 pub(super) fn fingerprint(key: &impl PublicKeyData) -> String {
-    Digest::from_sha256(Sha256::digest(key.subject_public_key_info()).into()).to_string()
+    spki_fingerprint(&key.subject_public_key_info())
+}
+
+/// The same, of the SubjectPublicKeyInfo itself, DER.
+pub(super) fn spki_fingerprint(spki: &[u8]) -> String {
+    Digest::from_sha256(Sha256::digest(spki).into()).to_string()
 }

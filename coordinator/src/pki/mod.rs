@@ -9,6 +9,7 @@ mod ca;
 mod error;
 mod files;
 mod issue;
+mod operator;
 mod role;
 mod server;
 
@@ -25,6 +26,7 @@ use rustls_pki_types::CertificateDer;
 use uuid::Uuid;
 
 pub use error::PkiError;
+pub use operator::issue_operator;
 pub use role::peer_of;
 pub use server::ServerCertificates;
 

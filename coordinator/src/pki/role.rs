@@ -1,11 +1,14 @@
-//! Roles in certificates: one URI, `landfall://machine/<uid>/<name>` or `landfall://operator/<name>`.
+//! Roles in certificates: one URI, `landfall://machine/<uid>/<name>` or `landfall://operator/<name>/<role>`. An operator's
+//! without a role, as the first release made them, is an admin's.
 
+use jiff::Timestamp;
+use landfall_api::Role;
 use rustls_pki_types::CertificateDer;
 use uuid::Uuid;
-use x509_parser::{extensions::GeneralName, parse_x509_certificate};
+use x509_parser::{certificate::X509Certificate, extensions::GeneralName, parse_x509_certificate};
 
-use super::PkiError;
-use crate::tls::{MachineCert, Peer};
+use super::{PkiError, issue};
+use crate::tls::{MachineCert, OperatorCert, Peer};
 
 const MACHINE: &str = "landfall://machine/";
 const OPERATOR: &str = "landfall://operator/";
@@ -28,8 +31,8 @@ pub(super) fn machine_uri(uid: Uuid, name: &str) -> Result<String, PkiError> {
     Ok(format!("{MACHINE}{uid}/{}", checked(name)?))
 }
 
-pub(super) fn operator_uri(name: &str) -> Result<String, PkiError> {
-    Ok(format!("{OPERATOR}{}", checked(name)?))
+pub(super) fn operator_uri(name: &str, role: Role) -> Result<String, PkiError> {
+    Ok(format!("{OPERATOR}{}/{role}", checked(name)?))
 }
 
 /// Who a certificate names. The certificate must already be verified against the CA.
@@ -46,8 +49,14 @@ pub fn peer_of(certificate: &CertificateDer<'_>) -> Result<Peer, RoleError> {
     let (Some(uri), None) = (uris.next(), uris.next()) else {
         return Err(RoleError("does not carry exactly one role"));
     };
-    if let Some(name) = uri.strip_prefix(OPERATOR) {
-        return Ok(Peer::Operator { name: name.to_owned() });
+    let (begins, not_after) = dates(&parsed)?;
+    if let Some(rest) = uri.strip_prefix(OPERATOR) {
+        let (name, role) = match rest.split_once('/') {
+            None => (rest, Role::Admin),
+            Some((name, role)) => (name, role.parse().map_err(|_| RoleError("carries an unknown role"))?),
+        };
+        let made = begins.checked_add(issue::EARLY).map_err(|_| RoleError("has impossible dates"))?;
+        return Ok(Peer::Operator(OperatorCert { name: name.to_owned(), role, made, not_after }));
     }
     let machine = uri.strip_prefix(MACHINE).and_then(|rest| rest.split_once('/'));
     let (uid, name) = machine.ok_or(RoleError("carries an unknown role"))?;
@@ -55,5 +64,12 @@ pub fn peer_of(certificate: &CertificateDer<'_>) -> Result<Peer, RoleError> {
         name: name.to_owned(),
         uid: uid.parse().map_err(|_| RoleError("carries a role without a uid"))?,
         serial_hex: hex::encode(parsed.raw_serial()),
+        key_fingerprint: issue::spki_fingerprint(parsed.public_key().raw),
+        not_after,
     }))
+}
+
+fn dates(parsed: &X509Certificate<'_>) -> Result<(Timestamp, Timestamp), RoleError> {
+    let at = |seconds: i64| Timestamp::from_second(seconds).map_err(|_| RoleError("has impossible dates"));
+    Ok((at(parsed.validity().not_before.timestamp())?, at(parsed.validity().not_after.timestamp())?))
 }

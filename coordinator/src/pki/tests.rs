@@ -2,6 +2,7 @@
 
 use std::{fs, net::IpAddr, os::unix::fs::PermissionsExt as _, path::Path, time::Duration};
 
+use landfall_api::Role;
 use rcgen::{CertificateParams, KeyPair, PublicKeyData as _};
 use rustls_pki_types::{CertificateDer, pem::PemObject as _};
 use uuid::Uuid;
@@ -125,13 +126,13 @@ fn the_first_operator_is_named_and_an_aged_certificate_is_renewed_for_the_same_k
     let path = dir.path().join("admin/admin.pem");
     let read = || CertificateDer::from_pem_slice(&fs::read(&path).unwrap()).unwrap();
     let first = read();
-    assert_eq!(peer_of(&first), Ok(Peer::Operator { name: "admin".to_owned() }));
+    assert!(matches!(peer_of(&first), Ok(Peer::Operator(a)) if (a.name.as_str(), a.role) == ("admin", Role::Admin)));
     drop(open(dir.path()).unwrap());
     assert_eq!(read(), first);
     // An hour is far less than half a year.
     let ca = super::ca::Ca::open(dir.path()).unwrap();
     let key = KeyPair::from_pem(&fs::read_to_string(dir.path().join("admin/admin.key")).unwrap()).unwrap();
-    let role = super::role::operator_uri("admin").unwrap();
+    let role = super::role::operator_uri("admin", Role::Viewer).unwrap();
     let short = super::issue::Template::client("admin", role);
     let aged = ca.issue(&key, short, std::time::SystemTime::now(), TTL).unwrap();
     fs::write(&path, &aged.pem).unwrap();

@@ -1,7 +1,9 @@
 //! `POST /phone-home`: an installed system says that it is up.
 
+use std::net::SocketAddr;
+
 use axum::{
-    Json, Router,
+    Extension, Json, Router,
     body::Bytes,
     extract::{DefaultBodyLimit, State},
     http::{HeaderMap, StatusCode, header::AUTHORIZATION},
@@ -10,7 +12,11 @@ use axum::{
 };
 use landfall_api::{ErrorCode, Problem};
 
-use crate::engine::{Engine, PhoneHomeReport};
+use super::access;
+use crate::{
+    engine::{Engine, PhoneHomeReport},
+    tls::Peer,
+};
 
 /// Many times what the report takes.
 const MAX_BODY: usize = 16 * 1024;
@@ -19,14 +25,25 @@ pub(super) fn router(engine: Engine) -> Router {
     Router::new().route("/phone-home", post(phone_home)).layer(DefaultBodyLimit::max(MAX_BODY)).with_state(engine)
 }
 
-async fn phone_home(State(engine): State<Engine>, headers: HeaderMap, body: Bytes) -> Response {
+async fn phone_home(
+    State(engine): State<Engine>,
+    peer: Option<Extension<Peer>>,
+    from: Option<Extension<SocketAddr>>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
     match take(&engine, &headers, &body).await {
         Ok(()) => StatusCode::NO_CONTENT.into_response(),
         Err(problem) => {
             tracing::warn!(%problem, "a phone-home was refused");
+            let peer = peer.map_or(Peer::Anonymous, |Extension(peer)| peer);
+            let from = from.map(|Extension(address)| address.ip().to_canonical().to_string());
+            access::refused(&engine, "POST /phone-home", &peer, from, &problem).await;
             let status = match problem.code {
                 ErrorCode::Unauthenticated => StatusCode::UNAUTHORIZED,
                 ErrorCode::InvalidDocument => StatusCode::BAD_REQUEST,
+                // It asks again until its patience ends.
+                ErrorCode::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
                 _ => StatusCode::INTERNAL_SERVER_ERROR,
             };
             (status, Json(problem)).into_response()

@@ -1,6 +1,9 @@
 //! The three calls.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
 use landfall_api::{ErrorCode, Problem};
 use landfall_proto::v1::{
@@ -10,13 +13,18 @@ use landfall_proto::v1::{
 use tokio::{sync::mpsc, time::timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
-use uuid::Uuid;
 
 use super::{
+    access::{self, Admitted},
     convert::{self, Telemetry},
+    pace::Pace,
     status, stream,
 };
-use crate::{engine::Engine, tls::Peer};
+use crate::{
+    engine::Engine,
+    metrics::refused,
+    tls::{MachineCert, Peer},
+};
 
 /// Messages to an agent that the connection has not taken yet.
 const DOWN: usize = 64;
@@ -33,11 +41,11 @@ impl AgentApi {
     }
 }
 
-/// The machine whose certificate the connection showed.
-fn machine_of<T>(request: &Request<T>) -> Result<Uuid, Status> {
-    match request.extensions().get::<Peer>() {
-        Some(Peer::Machine(machine)) => Ok(machine.uid),
-        _ => Err(status::of(
+/// The machine whose certificate was found good; nothing else gets past the check in front of the calls.
+fn machine_of<T>(request: &Request<T>) -> Result<MachineCert, Status> {
+    match request.extensions().get::<Admitted>() {
+        Some(Admitted(machine)) => Ok(machine.clone()),
+        None => Err(status::of(
             Problem::new(ErrorCode::Unauthenticated, "this call needs a machine's certificate").hint("enrol first"),
         )),
     }
@@ -51,11 +59,24 @@ fn address_of<T>(request: &Request<T>) -> String {
 impl AgentService for AgentApi {
     async fn enroll(&self, request: Request<EnrollRequest>) -> Result<Response<EnrollResponse>, Status> {
         let address = address_of(&request);
-        let wire = convert::enroll(request.into_inner()).map_err(|error| status::of(error.into()))?;
+        let asker = convert::Asker {
+            address: request.extensions().get::<SocketAddr>().map(SocketAddr::ip),
+            shown: request.extensions().get::<Admitted>().map(|Admitted(machine)| machine.clone()),
+        };
+        let peer = asker.shown.clone().map_or(Peer::Anonymous, Peer::Machine);
+        let wire = match convert::enroll(request.into_inner(), asker) {
+            Ok(wire) => wire,
+            Err(error) => {
+                let problem = Problem::from(error);
+                access::refused(&self.engine, "Enroll", &peer, Some(address), &problem).await;
+                return Err(status::of(problem));
+            }
+        };
         match self.engine.enroll(wire).await {
-            Ok(enrolled) => Ok(Response::new(convert::enrolled(enrolled))),
+            Ok(enrolment) => Ok(Response::new(convert::enrolment(enrolment, self.engine.time()))),
             Err(problem) => {
                 tracing::warn!(address, %problem, "an enrolment was refused");
+                refused("enroll", problem.code);
                 Err(status::of(problem))
             }
         }
@@ -79,21 +100,48 @@ impl AgentService for AgentApi {
         &self,
         request: Request<Streaming<TelemetryRequest>>,
     ) -> Result<Response<TelemetryResponse>, Status> {
-        let machine = machine_of(&request)?;
+        let (machine, address) = (machine_of(&request)?, address_of(&request));
         let mut items = request.into_inner();
-        let (mut accepted, mut known) = (0, None);
-        while let Ok(Some(item)) = timeout(TELEMETRY_IDLE, items.message()).await.unwrap_or(Ok(None)) {
+        let (mut accepted, mut known, mut pace) = (0, None, Pace::default());
+        let mut revoked = self.engine.revocations();
+        loop {
+            let item = tokio::select! {
+                item = timeout(TELEMETRY_IDLE, items.message()) => match item {
+                    Ok(Ok(Some(item))) => item,
+                    _ => break,
+                },
+                told = revoked.changed() => {
+                    if told.is_err() {
+                        break;
+                    }
+                    self.engine.check_certificate(&machine).map_err(status::of)?;
+                    continue;
+                }
+            };
+            self.engine.check_certificate(&machine).map_err(status::of)?;
+            pace.item(Instant::now()).map_err(status::of)?;
             let item = convert::telemetry(item).map_err(|error| status::of(error.into()))?;
             let (Telemetry::Progress { workflow_uid, .. } | Telemetry::Log { workflow_uid, .. }) = &item;
             if known != Some(*workflow_uid) {
-                if !self.engine.runs_on(*workflow_uid, machine).await.map_err(status::of)? {
-                    continue;
+                match self.engine.machine_of_run(*workflow_uid).await.map_err(status::of)? {
+                    Some(owner) if owner == machine.uid => {
+                        self.engine.prepare_logs(*workflow_uid).await.map_err(status::of)?;
+                        known = Some(*workflow_uid);
+                    }
+                    // A run that is gone: whatever was still to be told of it.
+                    None => continue,
+                    Some(_) => {
+                        let message = format!("machine \"{}\" reports on another machine's run", machine.name);
+                        let problem = Problem::new(ErrorCode::Forbidden, message).at(workflow_uid.to_string());
+                        let peer = Peer::Machine(machine.clone());
+                        access::refused(&self.engine, "Telemetry", &peer, Some(address), &problem).await;
+                        return Err(status::of(problem));
+                    }
                 }
-                known = Some(*workflow_uid);
             }
             match item {
                 Telemetry::Progress { workflow_uid, action_index, attempt, progress } => {
-                    self.engine.progress(machine, workflow_uid, action_index, attempt, progress).await;
+                    self.engine.progress(machine.uid, workflow_uid, action_index, attempt, progress);
                 }
                 Telemetry::Log { workflow_uid, record } => self.engine.log(workflow_uid, record),
             }

@@ -10,11 +10,14 @@ use super::convert;
 /// The status of a refused call.
 pub(super) fn of(problem: Problem) -> Status {
     let code = match problem.code {
-        ErrorCode::Unauthenticated => Code::Unauthenticated,
-        ErrorCode::Forbidden | ErrorCode::TokenRefused | ErrorCode::AmbiguousIdentity => Code::PermissionDenied,
+        ErrorCode::Unauthenticated | ErrorCode::Revoked => Code::Unauthenticated,
+        ErrorCode::Forbidden | ErrorCode::TokenRefused | ErrorCode::Unapproved | ErrorCode::AmbiguousIdentity => {
+            Code::PermissionDenied
+        }
         ErrorCode::NotFound => Code::NotFound,
         ErrorCode::InvalidDocument | ErrorCode::VersionSkew => Code::InvalidArgument,
         ErrorCode::LimitReached => Code::ResourceExhausted,
+        ErrorCode::StoreUnavailable => Code::Unavailable,
         ErrorCode::Fenced => Code::Aborted,
         _ => Code::Internal,
     };

@@ -1,6 +1,6 @@
 //! One session, from hello to its end.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::FutureExt as _;
 use landfall_api::{ErrorCode, Problem};
@@ -9,9 +9,11 @@ use tokio::{sync::mpsc, time::timeout};
 use tonic::{Status, Streaming};
 use uuid::Uuid;
 
-use super::{convert, status};
+use super::{access, convert, status};
 use crate::{
     engine::{Engine, Opened, ToAgent},
+    metrics::{metrics, refused},
+    tls::{MachineCert, Peer},
     workflow::EventRecord,
 };
 
@@ -28,14 +30,23 @@ const FENCE_LIMIT: Duration = Duration::from_secs(30);
 
 type Down = mpsc::Sender<Result<SessionResponse, Status>>;
 
-pub(super) async fn run(engine: Engine, machine: Uuid, address: String, mut up: Streaming<SessionRequest>, down: Down) {
-    let opened = match hello(&engine, machine, address, &mut up, &down).await {
+pub(super) async fn run(
+    engine: Engine,
+    certificate: MachineCert,
+    address: String,
+    mut up: Streaming<SessionRequest>,
+    down: Down,
+) {
+    let machine = certificate.uid;
+    let opened = match hello(&engine, &certificate, address, &mut up, &down).await {
         Ok(Some(opened)) => opened,
         Ok(None) => return,
         Err(end) => return refuse(&down, end).await,
     };
     let epoch = opened.epoch;
-    let mut session = Session { engine: engine.clone(), machine, epoch, down, fenced: false };
+    metrics().sessions_opened.add(1);
+    let _counted = metrics().sessions.hold();
+    let mut session = Session { engine: engine.clone(), certificate, machine, epoch, down, fenced: false };
     let why = match session.serve(opened, &mut up).await {
         Ok(why) => why,
         Err(problem) => {
@@ -61,7 +72,7 @@ fn unexpected(what: &str) -> Problem {
 
 async fn hello(
     engine: &Engine,
-    machine: Uuid,
+    certificate: &MachineCert,
     address: String,
     up: &mut Streaming<SessionRequest>,
     down: &Down,
@@ -70,9 +81,15 @@ async fn hello(
     let Ok(Ok(Some(SessionRequest { message: Some(Message::Hello(hello)) }))) = first else {
         return Err(unexpected("the session's first message was not a hello"));
     };
-    let hello = convert::hello(hello, address)?;
+    let hello = convert::hello(hello, address.clone())?;
+    let machine = certificate.uid;
     let answer = match engine.open_session(machine, hello).await {
         Ok(opened) => {
+            // Revoked between the call's beginning and now: what is open is cut only where it is known to be open.
+            if let Err(problem) = engine.check_certificate(certificate) {
+                engine.close_session(machine, opened.epoch, "its certificate was revoked").await?;
+                return Err(problem);
+            }
             let welcome = convert::welcome(opened.epoch, opened.time, opened.heartbeat);
             return match send(down, welcome).await {
                 Ok(()) => Ok(Some(opened)),
@@ -84,6 +101,9 @@ async fn hello(
         }
         Err(refusal) => {
             tracing::warn!(%machine, problem = %refusal.problem, "a session was refused");
+            refused("session", refusal.problem.code);
+            let peer = Peer::Machine(certificate.clone());
+            access::refused(engine, "Session", &peer, Some(address), &refusal.problem).await;
             convert::refused(refusal)
         }
     };
@@ -102,6 +122,7 @@ async fn send(down: &Down, message: SessionResponse) -> Result<(), &'static str>
 
 struct Session {
     engine: Engine,
+    certificate: MachineCert,
     machine: Uuid,
     epoch: u64,
     down: Down,
@@ -120,13 +141,20 @@ impl Session {
                 biased;
                 message = opened.to_agent.recv(), if !self.fenced => match message {
                     Some(message) => self.tell(message).await,
-                    None => Some("the coordinator ended it"),
+                    None => {
+                        // The reason, where there is one to tell.
+                        self.engine.check_certificate(&self.certificate)?;
+                        Some("the coordinator ended it")
+                    }
                 },
                 message = timeout(limit, up.message()) => match message {
                     Err(_) => Some("nothing was heard of the agent"),
                     Ok(Err(_)) => Some("the connection broke"),
                     Ok(Ok(None)) => Some("the agent closed it"),
-                    Ok(Ok(Some(message))) => self.take(message, up).await?,
+                    Ok(Ok(Some(message))) => {
+                        self.engine.check_certificate(&self.certificate)?;
+                        self.take(message, up).await?
+                    }
                 },
             };
             if let Some(why) = ended {
@@ -145,6 +173,7 @@ impl Session {
         while let Some(message) = next.take() {
             match message.message.ok_or_else(|| unexpected("a session message is of a kind not known here"))? {
                 Message::Event(event) => {
+                    let came = Instant::now();
                     let mut group = vec![convert::event(event)?];
                     // Whatever has arrived already is made durable with it.
                     while group.len() < GROUP
@@ -161,6 +190,7 @@ impl Session {
                     if let Some(why) = self.events(group).await? {
                         return Ok(Some(why));
                     }
+                    metrics().ack_seconds.took(came.elapsed());
                 }
                 Message::Heartbeat(beat) => {
                     self.engine.heartbeat(self.machine, self.epoch, beat.peak_rss_bytes).await?;
@@ -169,7 +199,7 @@ impl Session {
                     self.engine.facts(self.machine, self.epoch, convert::facts(&facts)?).await?;
                 }
                 Message::FenceAck(ack) => {
-                    self.engine.fence_acknowledged(self.machine, ack.epoch).await;
+                    self.engine.fence_acknowledged(self.machine, ack.epoch).await?;
                     return Ok(Some("it was fenced"));
                 }
                 Message::Hello(_) => return Err(unexpected("a session's hello came twice")),

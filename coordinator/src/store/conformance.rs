@@ -3,10 +3,11 @@
 use std::{future::Future, time::Duration};
 
 use jiff::Timestamp;
-use landfall_api::{API_VERSION, Document, IdentitySpec, Kind, Machine, MachineSpec, Metadata};
+use landfall_api::{API_VERSION, Document, HistoryOperation, Kind, Machine, MachineSpec, Metadata};
+use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{ChangeOp, Store, StoreError, WatchError};
+use super::{ChangeOp, HISTORY_PER_DOCUMENT, LoggedRun, Store, StoreError, WatchError, actor};
 use crate::workflow::{EventBody, EventRecord};
 
 pub(super) fn machine(name: &str) -> Document {
@@ -14,18 +15,18 @@ pub(super) fn machine(name: &str) -> Document {
         api_version: API_VERSION.into(),
         kind: Kind::Machine,
         metadata: Metadata { name: name.into(), ..Metadata::default() },
-        spec: MachineSpec { identity: IdentitySpec { macs: vec![], smbios_uuid: None, serial: None } },
+        spec: MachineSpec::default(),
         status: None,
     }))
 }
 
-fn with_serial(document: &Document, serial: &str) -> Document {
+pub(super) fn with_serial(document: &Document, serial: &str) -> Document {
     let Document::Machine(mut machine) = document.clone() else { panic!("a machine") };
     machine.spec.identity.serial = Some(serial.into());
     Document::Machine(machine)
 }
 
-fn event(workflow_uid: Uuid, attempt: u32, seq: u64) -> EventRecord {
+pub(super) fn event(workflow_uid: Uuid, attempt: u32, seq: u64) -> EventRecord {
     EventRecord { workflow_uid, action_index: 0, attempt, seq, time: Timestamp::UNIX_EPOCH, body: EventBody::Started }
 }
 
@@ -156,6 +157,144 @@ async fn a_secret_ends_with_its_time_and_is_consumed_once() {
         assert_eq!(secrets.get("a", at(9)).await.unwrap(), None);
         assert_eq!(secrets.consume("b", at(10)).await.unwrap().as_deref(), Some(&b"2"[..]));
         assert_eq!(secrets.consume("b", at(10)).await.unwrap(), None);
+    })
+    .await;
+}
+
+fn finalized(name: &str, finalizers: &[&str]) -> Document {
+    let mut document = machine(name);
+    document.metadata_mut().finalizers = finalizers.iter().map(|&name| name.to_owned()).collect();
+    document
+}
+
+#[tokio::test]
+async fn a_document_with_finalizers_outlives_its_deletion_until_the_last_one_is_removed() {
+    on_each(async |store| {
+        let documents = store.documents();
+        documents.create(finalized("m1", &["disks", "bmc"])).await.unwrap();
+        let marked = documents.delete(Kind::Machine, "m1").await.unwrap();
+        assert!(marked.metadata().deletion_timestamp.is_some());
+        assert_eq!(marked.metadata().resource_version, 2);
+        assert_eq!(documents.get(Kind::Machine, "m1").await.unwrap().as_ref(), Some(&marked));
+        // Asked for again nothing happens, and it cannot be taken back.
+        assert_eq!(documents.delete(Kind::Machine, "m1").await.unwrap(), marked);
+        let mut alive = marked.clone();
+        alive.metadata_mut().deletion_timestamp = None;
+        alive.metadata_mut().finalizers = vec!["bmc".into(), "newcomer".into()];
+        let half = documents.update(alive).await.unwrap();
+        assert_eq!(half.metadata().deletion_timestamp, marked.metadata().deletion_timestamp);
+        assert_eq!(half.metadata().finalizers, ["bmc"], "whoever comes after the deletion has nothing to end");
+        let mut watch = documents.watch(None, half.metadata().resource_version).unwrap();
+        let mut last = half;
+        last.metadata_mut().finalizers.clear();
+        documents.update(last).await.unwrap();
+        assert_eq!(documents.get(Kind::Machine, "m1").await.unwrap(), None);
+        assert_eq!(watch.next().await.unwrap().op, ChangeOp::Deleted);
+        documents.create(machine("m1")).await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_document_cannot_be_made_deleted() {
+    on_each(async |store| {
+        let mut born_dead = finalized("m1", &["disks"]);
+        born_dead.metadata_mut().deletion_timestamp = Some(Timestamp::UNIX_EPOCH);
+        let created = store.documents().create(born_dead).await.unwrap();
+        assert_eq!(created.metadata().deletion_timestamp, None);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn history_tells_who_changed_what_and_outlives_the_document() {
+    on_each(async |store| {
+        let documents = store.documents();
+        let began = Timestamp::now();
+        let first = actor::acting("ann", documents.create(machine("m1"))).await.unwrap();
+        let second = actor::acting("bob", documents.update(with_serial(&first, "A"))).await.unwrap();
+        // A status is the engine's, and changes all the time: not history.
+        let Document::Machine(mut heard) = second.clone() else { panic!("a machine") };
+        heard.status = Some(crate::engine::new_machine_status());
+        heard.status.as_mut().unwrap().epoch = 7;
+        let heard = documents.update(Document::Machine(heard)).await.unwrap();
+        let Document::Machine(mut quiet) = heard else { panic!("a machine") };
+        quiet.status.as_mut().unwrap().epoch = 8;
+        documents.update(Document::Machine(quiet)).await.unwrap();
+        actor::acting("ann", documents.delete(Kind::Machine, "m1")).await.unwrap();
+
+        let history = documents.history(Kind::Machine, "m1", 100).await.unwrap();
+        let told: Vec<_> = history.iter().map(|e| (e.who.as_str(), e.operation, e.generation)).collect();
+        assert_eq!(
+            told,
+            [
+                ("ann", HistoryOperation::Created, 1),
+                ("bob", HistoryOperation::Changed, 2),
+                ("coordinator", HistoryOperation::Changed, 2),
+                ("ann", HistoryOperation::Deleted, 2),
+            ]
+        );
+        assert_eq!(history[1].change, json!({"spec": {"identity": {"serial": "A"}}}));
+        assert!(history[2].change["status"]["phase"].is_string() && history[2].change.get("spec").is_none());
+        assert_eq!(history[3].change["spec"]["identity"]["serial"], "A", "what it was, so that it can be made again");
+        assert!(history.iter().all(|e| e.time >= began && e.time <= Timestamp::now()));
+        let newest = documents.history(Kind::Machine, "m1", 1).await.unwrap();
+        assert_eq!(newest, history[3..]);
+        assert!(documents.history(Kind::Template, "m1", 100).await.unwrap().is_empty());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn history_is_bounded_by_document_by_age_and_in_all_and_a_huge_change_is_noted_without_content() {
+    on_each(async |store| {
+        let documents = store.documents();
+        let mut stored = documents.create(machine("m1")).await.unwrap();
+        for n in 0..HISTORY_PER_DOCUMENT + 5 {
+            stored = documents.update(with_serial(&stored, &n.to_string())).await.unwrap();
+        }
+        documents.create(machine("m2")).await.unwrap();
+        let history = documents.history(Kind::Machine, "m1", usize::MAX).await.unwrap();
+        assert_eq!(history.len(), HISTORY_PER_DOCUMENT);
+        assert_eq!(history.last().unwrap().resource_version, stored.metadata().resource_version);
+
+        let large = documents.update(with_serial(&stored, &"x".repeat(100_000))).await.unwrap();
+        let newest = documents.history(Kind::Machine, "m1", 1).await.unwrap().remove(0);
+        assert_eq!((newest.change, newest.omitted_bytes > 100_000), (Value::Null, true));
+        assert_eq!(newest.resource_version, large.metadata().resource_version);
+
+        assert_eq!(documents.trim_history(Timestamp::UNIX_EPOCH, 11).await.unwrap(), 90);
+        assert_eq!(documents.history(Kind::Machine, "m2", 9).await.unwrap().len(), 1);
+        assert_eq!(documents.history(Kind::Machine, "m1", 99).await.unwrap().len(), 10);
+        assert_eq!(documents.trim_history(Timestamp::MAX, 11).await.unwrap(), 11);
+        assert!(documents.history(Kind::Machine, "m1", 99).await.unwrap().is_empty());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_refused_write_leaves_no_history() {
+    on_each(async |store| {
+        let first = store.documents().create(machine("m1")).await.unwrap();
+        store.documents().update(with_serial(&first, "A")).await.unwrap();
+        store.documents().update(with_serial(&first, "B")).await.unwrap_err();
+        let huge = "x".repeat(super::MAX_DOCUMENT_BYTES);
+        let now = store.documents().get(Kind::Machine, "m1").await.unwrap().unwrap();
+        let refused = store.documents().update(with_serial(&now, &huge)).await.unwrap_err();
+        assert!(matches!(refused, StoreError::TooLarge { .. }), "{refused}");
+        assert_eq!(store.documents().history(Kind::Machine, "m1", 9).await.unwrap().len(), 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_log_says_how_much_it_holds_of_each_run_the_stalest_first() {
+    on_each(async |store| {
+        let (stale, fresh) = (Uuid::new_v4(), Uuid::new_v4());
+        store.events().append(vec![event(fresh, 1, 1), event(stale, 1, 1)]).await.unwrap();
+        store.events().append(vec![event(fresh, 1, 2)]).await.unwrap();
+        let run = |workflow_uid, events, newest| LoggedRun { workflow_uid, events, newest };
+        assert_eq!(store.events().runs().await.unwrap(), [run(stale, 1, 2), run(fresh, 2, 3)]);
     })
     .await;
 }

@@ -7,14 +7,15 @@ use std::{
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use landfall_api::{Document, Kind};
+use landfall_api::{Document, HistoryEntry, Kind};
 use uuid::Uuid;
 
 use super::{
-    Change, ChangeOp, DocumentStore, EventLog, LoggedEvent, MAX_EVENTS_PER_WORKFLOW, SecretStore, StoreError, Watch,
-    WatchError,
+    Change, ChangeOp, DocumentStore, EventLog, HISTORY_PER_DOCUMENT, LoggedEvent, LoggedRun, MAX_EVENTS_PER_WORKFLOW,
+    SecretStore, StoreError, Watch, WatchError,
     history::History,
-    rules::{self, Updated},
+    journal::{self, By},
+    rules::{self, Written},
 };
 use crate::workflow::EventRecord;
 
@@ -74,6 +75,7 @@ impl Table {
 /// The whole store in memory.
 pub struct MemoryStore {
     table: Table,
+    journal: Mutex<BTreeMap<(Kind, String), Vec<HistoryEntry>>>,
     log: Mutex<Log>,
     secrets: Mutex<HashMap<String, (Vec<u8>, Timestamp)>>,
 }
@@ -86,23 +88,66 @@ struct Log {
 
 impl Default for MemoryStore {
     fn default() -> Self {
-        Self { table: Table::new(Vec::new(), 0), log: Mutex::default(), secrets: Mutex::default() }
+        Self {
+            table: Table::new(Vec::new(), 0),
+            journal: Mutex::default(),
+            log: Mutex::default(),
+            secrets: Mutex::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+impl MemoryStore {
+    /// A store with the same content, as of now: what a backup holds.
+    pub(crate) fn copy(&self) -> Self {
+        let (documents, revision) = {
+            let rows = self.table.rows();
+            (rows.documents.values().cloned().collect(), rows.revision)
+        };
+        let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Self {
+            table: Table::new(documents, revision),
+            journal: Mutex::new(self.journal().clone()),
+            log: Mutex::new(Log { last: log.last, events: log.events.clone() }),
+            secrets: Mutex::new(secrets),
+        }
     }
 }
 
 impl MemoryStore {
+    fn journal(&self) -> MutexGuard<'_, BTreeMap<(Kind, String), Vec<HistoryEntry>>> {
+        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `make` sees what is stored and the next revision. Answers what is stored afterwards, or what was.
     fn change(
         &self,
-        op: ChangeOp,
-        make: impl FnOnce(&Rows) -> Result<Updated, StoreError>,
-    ) -> Result<Option<Document>, StoreError> {
+        kind: Kind,
+        name: &str,
+        make: impl FnOnce(Option<&Document>, u64) -> Result<Written, StoreError>,
+    ) -> Result<Document, StoreError> {
+        let key = (kind, name.to_owned());
         let mut rows = self.table.rows();
-        let Updated::New(document) = make(&rows)? else { return Ok(None) };
+        let (revision, old) = (rows.revision + 1, rows.documents.get(&key).cloned());
+        let (op, document) = match (make(old.as_ref(), revision)?, old.as_ref()) {
+            (Written::As(op, document), _) => (op, document),
+            (Written::Same, Some(old)) => return Ok(old.clone()),
+            (Written::Same, None) => return Err(StoreError::NotFound { kind, name: key.1 }),
+        };
         rules::encoded(&document)?;
-        let change = Change { revision: rows.revision + 1, op, document: document.clone() };
+        if let Some(entry) = journal::entry(old.as_ref(), &document, op, revision, By::now()) {
+            let mut journal = self.journal();
+            let entries = journal.entry(key).or_default();
+            entries.push(entry);
+            let excess = entries.len().saturating_sub(HISTORY_PER_DOCUMENT);
+            entries.drain(..excess);
+        }
+        let change = Change { revision, op, document: document.clone() };
         Table::put(&mut rows, &change);
         self.table.history.publish(change);
-        Ok(Some(document))
+        Ok(document)
     }
 }
 
@@ -118,32 +163,46 @@ impl DocumentStore for MemoryStore {
 
     async fn create(&self, document: Document) -> Result<Document, StoreError> {
         let (kind, name) = (document.kind(), document.metadata().name.clone());
-        let created = self.change(ChangeOp::Added, |rows| {
-            if rows.documents.contains_key(&(kind, name.clone())) {
-                return Err(StoreError::AlreadyExists { kind, name: name.clone() });
-            }
-            Ok(Updated::New(rules::created(document, rows.revision + 1)))
-        })?;
-        created.ok_or(StoreError::NotFound { kind, name })
+        self.change(kind, &name.clone(), |stored, revision| match stored {
+            Some(_) => Err(StoreError::AlreadyExists { kind, name }),
+            None => Ok(Written::As(ChangeOp::Added, rules::created(document, revision))),
+        })
     }
 
     async fn update(&self, document: Document) -> Result<Document, StoreError> {
         let (kind, name) = (document.kind(), document.metadata().name.clone());
-        let written = self.change(ChangeOp::Modified, |rows| {
-            let Some(stored) = rows.documents.get(&(kind, name.clone())) else {
-                return Err(StoreError::NotFound { kind, name: name.clone() });
-            };
-            rules::updated(stored, document, rows.revision + 1)
-        })?;
-        written.or_else(|| self.table.get(kind, &name)).ok_or(StoreError::NotFound { kind, name })
+        self.change(kind, &name.clone(), |stored, revision| match stored {
+            Some(stored) => rules::updated(stored, document, revision),
+            None => Err(StoreError::NotFound { kind, name }),
+        })
     }
 
     async fn delete(&self, kind: Kind, name: &str) -> Result<Document, StoreError> {
-        let gone = self.change(ChangeOp::Deleted, |rows| match rows.documents.get(&(kind, name.to_owned())) {
-            Some(document) => Ok(Updated::New(document.clone())),
+        self.change(kind, name, |stored, revision| match stored {
+            Some(stored) => Ok(rules::deleted(stored, Timestamp::now(), revision)),
             None => Err(StoreError::NotFound { kind, name: name.to_owned() }),
-        })?;
-        gone.ok_or_else(|| StoreError::NotFound { kind, name: name.to_owned() })
+        })
+    }
+
+    async fn history(&self, kind: Kind, name: &str, limit: usize) -> Result<Vec<HistoryEntry>, StoreError> {
+        let journal = self.journal();
+        let entries = journal.get(&(kind, name.to_owned())).map(Vec::as_slice).unwrap_or_default();
+        Ok(entries.iter().skip(entries.len().saturating_sub(limit)).cloned().collect())
+    }
+
+    async fn trim_history(&self, before: Timestamp, most: u64) -> Result<u64, StoreError> {
+        let mut journal = self.journal();
+        let count = |journal: &BTreeMap<_, Vec<HistoryEntry>>| journal.values().map(Vec::len).sum::<usize>();
+        let was = count(&journal);
+        journal.values_mut().for_each(|entries| entries.retain(|entry| entry.time >= before));
+        let mut revisions: Vec<u64> = journal.values().flatten().map(|entry| entry.resource_version).collect();
+        revisions.sort_unstable();
+        let excess = revisions.len().saturating_sub(usize::try_from(most).unwrap_or(usize::MAX));
+        if let Some(last) = excess.checked_sub(1).and_then(|n| revisions.get(n)).copied() {
+            journal.values_mut().for_each(|entries| entries.retain(|entry| entry.resource_version > last));
+        }
+        journal.retain(|_, entries| !entries.is_empty());
+        Ok((was - count(&journal)) as u64)
     }
 
     fn watch(&self, kind: Option<Kind>, from_revision: u64) -> Result<Watch, WatchError> {
@@ -195,6 +254,18 @@ impl EventLog for MemoryStore {
     async fn forget(&self, workflow_uid: Uuid) -> Result<u64, StoreError> {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(log.events.remove(&workflow_uid).map_or(0, |events| events.len() as u64))
+    }
+
+    async fn runs(&self) -> Result<Vec<LoggedRun>, StoreError> {
+        let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let run = |(uid, events): (&Uuid, &Vec<LoggedEvent>)| LoggedRun {
+            workflow_uid: *uid,
+            events: events.len() as u64,
+            newest: events.last().map_or(0, |event| event.position),
+        };
+        let mut runs: Vec<_> = log.events.iter().map(run).collect();
+        runs.sort_unstable_by_key(|run| run.newest);
+        Ok(runs)
     }
 }
 

@@ -3,9 +3,12 @@
 //! No transaction spans two of the traits; whoever needs more replays the event log. That keeps the door open for
 //! back ends that offer one-object compare-and-swap and nothing else. `conformance` says what every back end owes.
 
+pub mod actor;
 #[cfg(test)]
 mod conformance;
+mod error;
 mod history;
+mod journal;
 mod memory;
 mod rules;
 mod sqlite;
@@ -14,14 +17,20 @@ use std::{path::Path, sync::Arc};
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use landfall_api::{Document, ErrorCode, Kind, Machine, Problem, Template, Workflow};
+use landfall_api::{Document, HistoryEntry, Kind, Machine, Template, Workflow};
 use uuid::Uuid;
 
+pub use error::StoreError;
 pub use history::{Change, ChangeOp, Watch, WatchError};
+pub use journal::{HISTORY_AGE, HISTORY_PER_DOCUMENT, HISTORY_TOTAL};
 pub use memory::MemoryStore;
-pub use sqlite::{OpenError, SqliteStore};
+pub use sqlite::{DATABASE, KEY_FILE, OpenError, SCHEMA, SqliteStore, copy_database, hold};
 
-use crate::workflow::EventRecord;
+use crate::{
+    access::{Access, GrantStore, MemoryGrants},
+    audit::{Audit, AuditLog, MemoryAudit},
+    workflow::EventRecord,
+};
 
 /// At most this many events are kept for one workflow; an agent that reports more is refused. A run of ten actions
 /// with a hundred attempts each stays below it.
@@ -30,103 +39,9 @@ pub const MAX_EVENTS_PER_WORKFLOW: u64 = 10_000;
 /// A document as stored, larger than this many bytes of JSON, is refused: other back ends hold 1.5 MiB an object.
 pub const MAX_DOCUMENT_BYTES: usize = 1 << 20;
 
-/// Why a store refused or could not do something.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// No such document.
-    #[error("there is no {kind} \"{name}\"")]
-    NotFound {
-        /// Its kind.
-        kind: Kind,
-        /// Its name.
-        name: String,
-    },
-    /// A document of that kind and name is there already.
-    #[error("the {kind} \"{name}\" exists already")]
-    AlreadyExists {
-        /// Its kind.
-        kind: Kind,
-        /// Its name.
-        name: String,
-    },
-    /// The document changed since the caller read it.
-    #[error("the {kind} \"{name}\" changed meanwhile: it is at resourceVersion {stored}, the write named {given}")]
-    Conflict {
-        /// Its kind.
-        kind: Kind,
-        /// Its name.
-        name: String,
-        /// The version stored.
-        stored: u64,
-        /// The version the write named.
-        given: u64,
-    },
-    /// The document is too large.
-    #[error("the {kind} \"{name}\" is {bytes} bytes large; at most {MAX_DOCUMENT_BYTES} can be kept")]
-    TooLarge {
-        /// Its kind.
-        kind: Kind,
-        /// Its name.
-        name: String,
-        /// Its size as JSON.
-        bytes: usize,
-    },
-    /// An event skips numbers: one before it is missing.
-    #[error("event {got} of workflow {workflow_uid}, action {action_index}, attempt {attempt} skips {expected}")]
-    EventGap {
-        /// The run.
-        workflow_uid: Uuid,
-        /// The action.
-        action_index: u32,
-        /// The attempt.
-        attempt: u32,
-        /// The number that must come next.
-        expected: u64,
-        /// The number that came.
-        got: u64,
-    },
-    /// The workflow has as many events as are kept.
-    #[error("workflow {workflow_uid} has {MAX_EVENTS_PER_WORKFLOW} events; no more are taken")]
-    TooManyEvents {
-        /// The run.
-        workflow_uid: Uuid,
-    },
-    /// The database failed.
-    #[error("the database failed")]
-    Database(#[from] rusqlite::Error),
-    /// The transaction was not committed, so nothing of it happened.
-    #[error("the database did not commit")]
-    Commit(#[source] Arc<rusqlite::Error>),
-    /// What is stored does not parse.
-    #[error("what is stored does not parse: {what}")]
-    Corrupt {
-        /// Which row.
-        what: String,
-        /// Why.
-        source: serde_json::Error,
-    },
-    /// The store was shut down.
-    #[error("the store is shut down")]
-    Closed,
-}
-
-impl From<StoreError> for Problem {
-    fn from(error: StoreError) -> Self {
-        let code = match &error {
-            StoreError::NotFound { .. } => ErrorCode::NotFound,
-            StoreError::AlreadyExists { .. } => ErrorCode::AlreadyExists,
-            StoreError::Conflict { .. } => ErrorCode::Conflict,
-            StoreError::TooLarge { .. } | StoreError::EventGap { .. } => ErrorCode::InvalidDocument,
-            StoreError::TooManyEvents { .. } => ErrorCode::LimitReached,
-            StoreError::Database(_) | StoreError::Commit(_) | StoreError::Corrupt { .. } | StoreError::Closed => {
-                ErrorCode::Internal
-            }
-        };
-        Problem::new(code, error.to_string()).caused_by(&error)
-    }
-}
-
-/// Compare-and-swap on one document, list and watch.
+/// Compare-and-swap on one document, list, watch, and what was changed by whom.
+///
+/// Who changes something is not an argument but [`actor`]'s context: most writes are the engine's own.
 #[async_trait]
 pub trait DocumentStore: Send + Sync {
     /// The document, if there is one.
@@ -141,14 +56,23 @@ pub trait DocumentStore: Send + Sync {
     /// Replaces a document if `metadata.resourceVersion` is the one stored. The generation rises exactly if the spec
     /// changed; uid and creation time stay the stored ones. A document equal to the stored one is not written again.
     ///
+    /// A document whose deletion was asked for keeps its `deletionTimestamp` and takes no new finalizers; the write that
+    /// removes its last one removes the document, and answers what it was.
+    ///
     /// # Errors
     /// [`StoreError::NotFound`], [`StoreError::Conflict`].
     async fn update(&self, document: Document) -> Result<Document, StoreError>;
-    /// Deletes a document and answers what it was.
+    /// Deletes a document and answers what it was. One with finalizers is only marked: it has a `deletionTimestamp` from
+    /// then on, and goes with its last finalizer; asked for again, nothing more happens.
     ///
     /// # Errors
     /// [`StoreError::NotFound`].
     async fn delete(&self, kind: Kind, name: &str) -> Result<Document, StoreError>;
+    /// The newest `limit` changes of what people decide about a document (see `journal`), oldest first; also of one that
+    /// is gone. Kept within [`HISTORY_PER_DOCUMENT`].
+    async fn history(&self, kind: Kind, name: &str, limit: usize) -> Result<Vec<HistoryEntry>, StoreError>;
+    /// Drops changes older than `before`, and the oldest beyond `most` of all documents together; how many there were.
+    async fn trim_history(&self, before: Timestamp, most: u64) -> Result<u64, StoreError>;
     /// Changes after `from_revision`, of one kind or of all. The watch answers [`WatchError::Expired`] when changes it
     /// has not handed out are no longer kept; list again then.
     ///
@@ -181,6 +105,19 @@ pub trait EventLog: Send + Sync {
     async fn list(&self, workflow_uid: Uuid, after: u64, limit: usize) -> Result<Vec<LoggedEvent>, StoreError>;
     /// Drops every event of a workflow; how many there were.
     async fn forget(&self, workflow_uid: Uuid) -> Result<u64, StoreError>;
+    /// Every workflow that has events, the one whose newest event is oldest first.
+    async fn runs(&self) -> Result<Vec<LoggedRun>, StoreError>;
+}
+
+/// How much the log holds of one workflow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LoggedRun {
+    /// The run.
+    pub workflow_uid: Uuid,
+    /// Its events.
+    pub events: u64,
+    /// The position of its newest event.
+    pub newest: u64,
 }
 
 /// Small secrets by name, each with an end.
@@ -196,27 +133,58 @@ pub trait SecretStore: Send + Sync {
     async fn purge(&self, now: Timestamp) -> Result<u64, StoreError>;
 }
 
+/// What only a store on this host's own disk has: a size, and a copy of itself.
+#[async_trait]
+pub trait Upkeep: Send + Sync {
+    /// How much disk it takes.
+    async fn sizes(&self) -> Result<Sizes, StoreError>;
+    /// Writes a consistent copy, durable when this returns, to `to`, which must not be there. Writers go on meanwhile.
+    async fn snapshot(&self, to: &Path) -> Result<(), StoreError>;
+}
+
+/// How much disk a store takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sizes {
+    /// The database, bytes.
+    pub database: u64,
+    /// The write-ahead log beside it, bytes.
+    pub wal: u64,
+}
+
 /// One of each.
 #[derive(Clone)]
 pub struct Store {
     documents: Arc<dyn DocumentStore>,
     events: Arc<dyn EventLog>,
     secrets: Arc<dyn SecretStore>,
+    upkeep: Option<Arc<dyn Upkeep>>,
+    audit: Audit,
+    access: Access,
 }
 
 impl Store {
-    /// A store of three back ends.
+    /// A store of three back ends; audit log and grants are in memory until [`Store::with_access`] says otherwise.
     pub fn new(documents: Arc<dyn DocumentStore>, events: Arc<dyn EventLog>, secrets: Arc<dyn SecretStore>) -> Self {
-        Self { documents, events, secrets }
+        let (audit, access) = (Arc::new(MemoryAudit::default()), Arc::new(MemoryGrants::default()));
+        Self { documents, events, secrets, audit: Audit::new(audit), access: Access::new(access), upkeep: None }
+    }
+
+    /// The same, with the audit log and the grants in these back ends.
+    #[must_use]
+    pub fn with_access(mut self, audit: Arc<dyn AuditLog>, grants: Arc<dyn GrantStore>) -> Self {
+        (self.audit, self.access) = (Audit::new(audit), Access::new(grants));
+        self
     }
 
     /// Opens, or makes, the SQLite store in `data_dir`; it is this process's alone until dropped.
     ///
     /// # Errors
-    /// [`OpenError`] naming the file: in use by another process, damaged, of a newer version, not readable.
+    /// [`OpenError`] naming the file: in use by another process, damaged, of a newer version, not writable, or without
+    /// the key of its secrets.
     pub fn open(data_dir: &Path) -> Result<Self, OpenError> {
         let store = Arc::new(SqliteStore::open(data_dir)?);
-        Ok(Self::new(store.clone(), store.clone(), store))
+        let opened = Self::new(store.clone(), store.clone(), store.clone()).with_access(store.clone(), store.clone());
+        Ok(Self { upkeep: Some(store), ..opened })
     }
 
     /// A store in memory, for tests and simulation.
@@ -238,6 +206,21 @@ impl Store {
     /// The secrets.
     pub fn secrets(&self) -> &dyn SecretStore {
         &*self.secrets
+    }
+
+    /// What a store on this host's own disk has besides; `None` for the others.
+    pub fn upkeep(&self) -> Option<&dyn Upkeep> {
+        self.upkeep.as_deref()
+    }
+
+    /// The audit log.
+    pub fn audit(&self) -> &Audit {
+        &self.audit
+    }
+
+    /// Bearer tokens, and operators whose certificates were withdrawn.
+    pub fn access(&self) -> &Access {
+        &self.access
     }
 
     /// The machine of that name.

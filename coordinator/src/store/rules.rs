@@ -4,28 +4,29 @@ use jiff::Timestamp;
 use landfall_api::Document;
 use uuid::Uuid;
 
-use super::{MAX_DOCUMENT_BYTES, StoreError};
+use super::{ChangeOp, MAX_DOCUMENT_BYTES, StoreError};
 
 /// Metadata of a new document. `revision` is the store's next one.
 pub(super) fn created(mut document: Document, revision: u64) -> Document {
     let metadata = document.metadata_mut();
     metadata.uid.get_or_insert_with(Uuid::new_v4);
     metadata.creation_timestamp.get_or_insert_with(Timestamp::now);
+    metadata.deletion_timestamp = None;
     metadata.generation = 1;
     metadata.resource_version = revision;
     document
 }
 
-/// What a replacement comes to.
-pub(super) enum Updated {
+/// What a write comes to.
+pub(super) enum Written {
     /// Equal to what is stored: nothing to write.
     Same,
-    /// To be written.
-    New(Document),
+    /// To be written, or with [`ChangeOp::Deleted`] to be removed.
+    As(ChangeOp, Document),
 }
 
 /// Checks the compare-and-swap and fills in the metadata that only a store may change.
-pub(super) fn updated(stored: &Document, mut new: Document, revision: u64) -> Result<Updated, StoreError> {
+pub(super) fn updated(stored: &Document, mut new: Document, revision: u64) -> Result<Written, StoreError> {
     let (kind, old) = (stored.kind(), stored.metadata());
     if new.metadata().resource_version != old.resource_version {
         return Err(StoreError::Conflict {
@@ -35,21 +36,49 @@ pub(super) fn updated(stored: &Document, mut new: Document, revision: u64) -> Re
             given: new.metadata().resource_version,
         });
     }
-    let same_spec = match (stored, &new) {
-        (Document::Machine(a), Document::Machine(b)) => a.spec == b.spec,
-        (Document::Template(a), Document::Template(b)) => a.spec == b.spec,
-        (Document::Workflow(a), Document::Workflow(b)) => a.spec == b.spec,
-        _ => false,
-    };
+    let same_spec = same_spec(stored, &new);
     let metadata = new.metadata_mut();
     metadata.uid = old.uid;
     metadata.creation_timestamp = old.creation_timestamp;
+    metadata.deletion_timestamp = old.deletion_timestamp;
+    if old.deletion_timestamp.is_some() {
+        // Whoever came after the deletion has nothing to end.
+        metadata.finalizers.retain(|name| old.finalizers.contains(name));
+    }
     metadata.generation = old.generation + u64::from(!same_spec);
     if new == *stored {
-        return Ok(Updated::Same);
+        return Ok(Written::Same);
     }
     new.metadata_mut().resource_version = revision;
-    Ok(Updated::New(new))
+    let ended = new.metadata().deletion_timestamp.is_some() && new.metadata().finalizers.is_empty();
+    Ok(Written::As(if ended { ChangeOp::Deleted } else { ChangeOp::Modified }, new))
+}
+
+/// What asking for a deletion comes to: the document goes, or is marked while somebody has something to end.
+pub(super) fn deleted(stored: &Document, now: Timestamp, revision: u64) -> Written {
+    let mut document = stored.clone();
+    if document.metadata().finalizers.is_empty() {
+        return Written::As(ChangeOp::Deleted, document);
+    }
+    let metadata = document.metadata_mut();
+    if metadata.deletion_timestamp.is_some() {
+        return Written::Same;
+    }
+    metadata.deletion_timestamp = Some(now);
+    metadata.resource_version = revision;
+    Written::As(ChangeOp::Modified, document)
+}
+
+/// Whether both want the same.
+pub(super) fn same_spec(a: &Document, b: &Document) -> bool {
+    match (a, b) {
+        (Document::Machine(a), Document::Machine(b)) => a.spec == b.spec,
+        (Document::Template(a), Document::Template(b)) => a.spec == b.spec,
+        (Document::Workflow(a), Document::Workflow(b)) => a.spec == b.spec,
+        (Document::Secret(a), Document::Secret(b)) => a.spec == b.spec,
+        (Document::EnrolmentRule(a), Document::EnrolmentRule(b)) => a.spec == b.spec,
+        _ => false,
+    }
 }
 
 /// The document as JSON, within the bound.

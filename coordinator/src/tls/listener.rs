@@ -1,41 +1,69 @@
-//! Accepting TLS connections.
+//! The TLS port: whom it lets in, and for how long.
 //!
-//! Handshakes run beside each other, bounded in number and time, so that neither a slow nor a broken client keeps others
-//! waiting, and none ends the port. A failed one is logged with whose it was and why.
+//! | bound | of whom | number |
+//! |---|---|---|
+//! | connections without a certificate, and handshakes | all | [`STRANGERS`] |
+//! | | one address (this host itself: no limit of its own) | [`STRANGERS_EACH`] |
+//! | connections with a certificate | all | [`MEMBERS`], fewer where the limit of open files is low |
+//! | | one machine or operator | [`MEMBERS_EACH`] |
+//! | a handshake | everybody | [`HANDSHAKE_LIMIT`] |
+//! | from the handshake to the end of the first request's headers | everybody | [`super::serve`] |
+//!
+//! When all places are taken, a connection that has been quiet for [`QUIET`] gives way, first one of whoever has the most
+//! (see [`crate::gate`]). So whoever opens thousands of connections and says nothing keeps others waiting for seconds, and
+//! takes a bounded amount of memory.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
-
-use axum::{
-    Router,
-    extract::{ConnectInfo, Request, connect_info::Connected},
-    middleware::map_request,
-    serve::{IncomingStream, Listener},
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
 };
+
+use axum::Router;
 use nix::sys::socket::{setsockopt, sockopt};
 use rustls::ServerConfig;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream},
-    sync::{Semaphore, mpsc},
+    net::{TcpListener, TcpSocket, TcpStream},
     task::JoinSet,
     time::timeout,
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
-use super::Peer;
-use crate::pki;
+use super::{Peer, serve};
+use crate::{
+    gate::{Admission, Gate, Limits, LogBudget, Place, Watched, each_of, open_files, origin},
+    pki,
+};
 
-/// Handshakes under way at once; more wait in the kernel's backlog.
-const MAX_HANDSHAKES: usize = 1024;
+/// Handshakes under way, and connections of those who showed no certificate: enrolments, phone-homes, tokens.
+pub const STRANGERS: usize = 1024;
+/// Of them, those of one address. A whole site may come through one.
+pub const STRANGERS_EACH: usize = 768;
+/// Connections of machines and operators; a machine has one, and two for a moment when it comes back.
+pub const MEMBERS: usize = 12 * 1024;
+/// Of them, those of one machine or operator.
+pub const MEMBERS_EACH: usize = 64;
+/// A connection that is quiet for so long without a request gives way when all places are taken.
+pub const QUIET: Duration = Duration::from_secs(2);
+/// One with a request under way, likewise: a session is heard every few seconds, a watch four times a minute.
+const STALLED: Duration = Duration::from_secs(60);
 /// One handshake.
-const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+pub const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 /// After a failed one, what is still read, and for how long, so that the client gets the alert.
 const LINGER_BYTES: u64 = 64 * 1024;
 const LINGER_LIMIT: Duration = Duration::from_secs(1);
-/// Finished handshakes that the server has not yet taken.
-const READY: usize = 64;
+/// Connections that the kernel holds for us; it takes no more than `net.core.somaxconn`.
+const BACKLOG: u32 = 4096;
 /// After an error of accept itself (out of file descriptors), so that it does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+/// Open files that everything else may need: the plain HTTP port, transfers, the store, the image files.
+const OTHER_FILES: usize = 3072;
+/// Lines a second about clients that are turned away or fail: anybody can cause them.
+static LINES: LogBudget = LogBudget::new(10);
 
 /// Who is on the other end, and from where.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,76 +74,166 @@ pub struct ConnectionInfo {
     pub remote: SocketAddr,
 }
 
-type Ready = (TlsStream<TcpStream>, ConnectionInfo);
-
-/// The bound TLS port. Dropping it stops accepting.
-#[derive(Debug)]
-pub struct TlsListener {
-    ready: mpsc::Receiver<Ready>,
-    local: SocketAddr,
-    // Dropped with the listener, which aborts the task in it.
-    _accepting: JoinSet<()>,
+/// Whose connections are counted together once a certificate was shown.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Member {
+    Machine(Uuid),
+    Operator(String),
 }
 
+impl Member {
+    fn of(peer: &Peer) -> Option<Self> {
+        match peer {
+            Peer::Machine(machine) => Some(Self::Machine(machine.uid)),
+            Peer::Operator(operator) => Some(Self::Operator(operator.name.clone())),
+            Peer::Anonymous | Peer::Local { .. } => None,
+        }
+    }
+}
+
+/// The bound TLS port.
+pub struct TlsListener {
+    tcp: TcpListener,
+    local: SocketAddr,
+    door: Door,
+}
+
+#[derive(Clone)]
+struct Door {
+    acceptor: TlsAcceptor,
+    strangers: Gate<IpAddr>,
+    members: Gate<Member>,
+}
+
+type Stream = TlsStream<Watched<TcpStream>>;
+
 impl TlsListener {
-    /// Binds the port and begins to accept, on the present tokio runtime.
+    /// Binds the port; [`TlsListener::serve`] accepts.
     ///
     /// # Errors
     /// The address cannot be bound.
     pub async fn bind(address: SocketAddr, config: Arc<ServerConfig>) -> io::Result<Self> {
-        let tcp = TcpListener::bind(address).await?;
+        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        // A restart must not wait for the old connections' ends.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        let tcp = socket.listen(BACKLOG)?;
         let local = tcp.local_addr()?;
-        let (out, ready) = mpsc::channel(READY);
-        let mut accepting = JoinSet::new();
-        accepting.spawn(accept(tcp, TlsAcceptor::from(config), out));
-        Ok(Self { ready, local, _accepting: accepting })
+        let room = open_files::limit().saturating_sub(STRANGERS + OTHER_FILES).clamp(MEMBERS_EACH, MEMBERS);
+        let gate = |total| Limits { total, waiting: QUIET, stalled: STALLED };
+        let (strangers, members) = (Gate::new(gate(STRANGERS)), Gate::new(gate(room)));
+        Ok(Self { tcp, local, door: Door { acceptor: TlsAcceptor::from(config), strangers, members } })
     }
+
     /// The bound address, the port filled in.
     pub const fn address(&self) -> SocketAddr {
         self.local
     }
-}
 
-async fn accept(tcp: TcpListener, acceptor: TlsAcceptor, out: mpsc::Sender<Ready>) {
-    let slots = Arc::new(Semaphore::new(MAX_HANDSHAKES));
-    let mut handshakes = JoinSet::new();
-    loop {
-        // The semaphore is never closed.
-        let Ok(slot) = slots.clone().acquire_owned().await else { return };
-        // Reap what has finished, so that the set stays as small as the slots are few.
-        while handshakes.try_join_next().is_some() {}
-        let (stream, remote) = match tcp.accept().await {
+    /// Serves `router` with [`Peer`] and `SocketAddr` in every request's extensions, whatever a route is written with (axum's
+    /// `Extension`, or `request.extensions()` in a gRPC service). When stopped, requests under way may end. Dropping the
+    /// future ends every connection.
+    ///
+    /// # Errors
+    /// None at present: what fails is one connection's own.
+    pub async fn serve(self, router: Router, stop: CancellationToken) -> io::Result<()> {
+        // Ended with this future, whatever ends it.
+        let mut connections = JoinSet::new();
+        loop {
+            let accepted = tokio::select! {
+                () = stop.cancelled() => break,
+                Some(_ended) = connections.join_next() => continue,
+                accepted = self.accept() => accepted,
+            };
+            let Some((stream, remote, place)) = accepted else { continue };
+            let (door, router, stop) = (self.door.clone(), router.clone(), stop.clone());
+            connections.spawn(async move { door.connection(stream, remote, place, router, stop).await });
+        }
+        drop(self.tcp);
+        while connections.join_next().await.is_some() {}
+        Ok(())
+    }
+
+    async fn accept(&self) -> Option<(TcpStream, SocketAddr, Place<IpAddr>)> {
+        let (stream, remote) = match self.tcp.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(service = "tls", %error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
+                return None;
             }
         };
-        let (acceptor, out) = (acceptor.clone(), out.clone());
-        handshakes.spawn(async move {
-            match timeout(HANDSHAKE_LIMIT, handshake(&acceptor, stream)).await {
-                // A closed channel means that the server stops: the connection goes with it.
-                Ok(Ok((stream, peer))) => drop(out.send((stream, ConnectionInfo { peer, remote })).await),
-                // Agents and health checks look whether anybody listens, and hang up.
-                Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                    tracing::debug!(service = "tls", %remote, %error, "hung up before the handshake");
-                }
-                Ok(Err(error)) => tracing::warn!(service = "tls", %remote, %error, "TLS handshake failed"),
-                Err(_) => tracing::warn!(service = "tls", %remote, error = "timed out", "TLS handshake failed"),
+        let address = remote.ip();
+        match self.door.strangers.admit(&origin(address), each_of(address, STRANGERS_EACH, STRANGERS)).await {
+            Some(place) => Some((stream, remote, place)),
+            None => {
+                turned_away(remote, "its address has too many connections under way");
+                None
             }
-            drop(slot);
-        });
+        }
     }
 }
 
-async fn handshake(acceptor: &TlsAcceptor, stream: TcpStream) -> io::Result<(TlsStream<TcpStream>, Peer)> {
-    stream.set_nodelay(true)?;
+fn turned_away(remote: SocketAddr, why: &str) {
+    if let Some(left_out) = LINES.spend() {
+        tracing::warn!(service = "tls", %remote, why, left_out, "a connection was closed");
+    }
+}
+
+impl Door {
+    async fn connection(
+        self,
+        tcp: TcpStream,
+        remote: SocketAddr,
+        place: Place<IpAddr>,
+        router: Router,
+        stop: CancellationToken,
+    ) {
+        let seat = Arc::clone(place.seat());
+        let handshake = handshake(&self.acceptor, Watched::new(tcp, Arc::clone(&seat)));
+        let (mut stream, peer) = tokio::select! {
+            () = stop.cancelled() => return,
+            () = seat.wanted() => return turned_away(remote, "it was silent, and others needed its place"),
+            done = timeout(HANDSHAKE_LIMIT, handshake) => match done {
+                Ok(Ok(done)) => done,
+                Ok(Err(error)) => return failed(remote, &error),
+                Err(_) => return failed(remote, &io::ErrorKind::TimedOut.into()),
+            },
+        };
+        let member = Member::of(&peer);
+        let info = ConnectionInfo { peer, remote };
+        let Some(member) = member else {
+            return serve::connection(stream, info, &seat, router, stop).await;
+        };
+        match self.members.try_admit(&member, MEMBERS_EACH) {
+            Admission::Admitted(own) => {
+                stream.get_mut().0.sit(Arc::clone(own.seat()));
+                drop(place);
+                serve::connection(stream, info, own.seat(), router, stop).await;
+            }
+            Admission::TooMany => turned_away(remote, "its certificate has too many connections"),
+            Admission::Full => turned_away(remote, "every connection for certificates is in use"),
+        }
+    }
+}
+
+fn failed(remote: SocketAddr, error: &io::Error) {
+    // Agents and health checks look whether anybody listens, and hang up.
+    if error.kind() == io::ErrorKind::UnexpectedEof {
+        tracing::debug!(service = "tls", %remote, %error, "hung up before the handshake");
+    } else if let Some(left_out) = LINES.spend() {
+        tracing::warn!(service = "tls", %remote, %error, left_out, "TLS handshake failed");
+    }
+}
+
+async fn handshake(acceptor: &TlsAcceptor, stream: Watched<TcpStream>) -> io::Result<(Stream, Peer)> {
+    let tcp = stream.get_ref();
+    tcp.set_nodelay(true)?;
     // A machine whose power went never says goodbye: the kernel notices within about a minute.
-    setsockopt(&stream, sockopt::KeepAlive, &true)?;
-    setsockopt(&stream, sockopt::TcpKeepIdle, &30)?;
-    setsockopt(&stream, sockopt::TcpKeepInterval, &10)?;
-    setsockopt(&stream, sockopt::TcpKeepCount, &3)?;
+    setsockopt(tcp, sockopt::KeepAlive, &true)?;
+    setsockopt(tcp, sockopt::TcpKeepIdle, &30)?;
+    setsockopt(tcp, sockopt::TcpKeepInterval, &10)?;
+    setsockopt(tcp, sockopt::TcpKeepCount, &3)?;
     let stream = match acceptor.accept(stream).into_fallible().await {
         Ok(stream) => stream,
         Err((error, stream)) => {
@@ -132,46 +250,11 @@ async fn handshake(acceptor: &TlsAcceptor, stream: TcpStream) -> io::Result<(Tls
 
 /// Reads away what the client has already sent, for a bounded time. Closing with unread data would reset the connection
 /// and destroy the alert that tells the client why it is refused.
-async fn linger(mut stream: TcpStream) {
+async fn linger(mut stream: Watched<TcpStream>) {
     let drained = async {
         stream.shutdown().await?;
         tokio::io::copy(&mut stream.take(LINGER_BYTES), &mut tokio::io::sink()).await
     };
     // Whether the client was still there to read the alert changes nothing here.
     drop(timeout(LINGER_LIMIT, drained).await);
-}
-
-impl Listener for TlsListener {
-    type Io = TlsStream<TcpStream>;
-    type Addr = ConnectionInfo;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        match self.ready.recv().await {
-            Some(ready) => ready,
-            // The accepting task ends only with this listener; were it to panic, the port would be silent, not wrong.
-            None => std::future::pending().await,
-        }
-    }
-
-    fn local_addr(&self) -> io::Result<Self::Addr> {
-        Ok(ConnectionInfo { peer: Peer::Anonymous, remote: self.local })
-    }
-}
-
-impl Connected<IncomingStream<'_, TlsListener>> for ConnectionInfo {
-    fn connect_info(stream: IncomingStream<'_, TlsListener>) -> Self {
-        stream.remote_addr().clone()
-    }
-}
-
-/// Makes `router` servable on a [`TlsListener`], with [`Peer`] and `SocketAddr` in every request's extensions, whatever
-/// a route is written with (axum's `Extension`, or `request.extensions()` in a gRPC service).
-pub fn service(router: Router) -> axum::extract::connect_info::IntoMakeServiceWithConnectInfo<Router, ConnectionInfo> {
-    router.layer(map_request(name_peer)).into_make_service_with_connect_info()
-}
-
-async fn name_peer(ConnectInfo(info): ConnectInfo<ConnectionInfo>, mut request: Request) -> Request {
-    request.extensions_mut().insert(info.peer);
-    request.extensions_mut().insert(info.remote);
-    request
 }

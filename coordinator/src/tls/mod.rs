@@ -1,12 +1,14 @@
 //! The one TLS port: agents, operators and phone-home, told apart by certificate.
 //!
-//! [`server_config`] says what the port speaks, [`TlsListener`] accepts, and [`service`] puts the [`Peer`] and the remote
+//! [`server_config`] says what the port speaks; [`TlsListener`] lets in, bounds, serves, and puts the [`Peer`] and the remote
 //! `SocketAddr` into every request's extensions, so that each route, gRPC ones included, can check whom it talks to.
 
+mod arriving;
 mod config;
-mod listener;
+pub mod listener;
 mod peer;
+pub mod serve;
 
 pub use config::server_config;
-pub use listener::{ConnectionInfo, TlsListener, service};
-pub use peer::{MachineCert, Peer};
+pub use listener::{ConnectionInfo, TlsListener};
+pub use peer::{MachineCert, OperatorCert, Peer};

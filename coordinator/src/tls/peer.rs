@@ -1,19 +1,18 @@
 //! Who is on the other end.
 
+use jiff::Timestamp;
+use landfall_api::Role;
 use uuid::Uuid;
 
 /// Who is on the other end of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Peer {
-    /// No certificate: may enrol or phone home, with a proof of its own.
+    /// No certificate: may enrol, phone home, or show a bearer token.
     Anonymous,
     /// A machine's agent.
     Machine(MachineCert),
     /// A person or program with an operator's certificate.
-    Operator {
-        /// The name in it.
-        name: String,
-    },
+    Operator(OperatorCert),
     /// A local user, over the Unix socket.
     Local {
         /// User id of the other process.
@@ -23,7 +22,7 @@ pub enum Peer {
     },
 }
 
-/// What a machine's certificate says. Whether it is still good (newest issued, not revoked) is checked per call.
+/// What a machine's certificate says. Whether it is still good (not ended, not revoked) is checked per call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MachineCert {
     /// The machine's name when it was issued.
@@ -32,4 +31,21 @@ pub struct MachineCert {
     pub uid: Uuid,
     /// The certificate's serial number, lower-case hexadecimal.
     pub serial_hex: String,
+    /// The fingerprint of its key, as of [`crate::pki::Pki::key_fingerprint`].
+    pub key_fingerprint: String,
+    /// When it ends.
+    pub not_after: Timestamp,
+}
+
+/// What an operator's certificate says. Whether it is still good (not ended, not revoked) is checked per call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OperatorCert {
+    /// The name in it.
+    pub name: String,
+    /// What its holder may do.
+    pub role: Role,
+    /// When it was made, to the second.
+    pub made: Timestamp,
+    /// When it ends.
+    pub not_after: Timestamp,
 }

@@ -1,7 +1,7 @@
 //! Events: what an agent reports about an action, and what the log keeps.
 
 use jiff::Timestamp;
-use landfall_api::{DiskReceipt, Problem};
+use landfall_api::{DiskId, DiskReceipt, Problem};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -84,6 +84,15 @@ pub enum ActionResult {
         /// The installed root file system's device.
         root_device: String,
     },
+    /// Of `hold`.
+    Hold,
     /// Of `reboot`.
     Reboot,
+    /// Of `powerOff`.
+    PowerOff,
+    /// Of `clearDisks`.
+    ClearDisks {
+        /// Disks that now carry nothing, whether it was cleared just now or before.
+        disks: Vec<DiskId>,
+    },
 }

@@ -2,14 +2,25 @@
 
 use std::time::Duration;
 
-use landfall_api::{Action, ActionSpec, ActionStatus};
+use landfall_api::{Action, ActionSpec, SuccessOn, WorkflowStatus};
+
+/// How long a run may take in all where its template does not say and its actions need no more.
+const WHOLE: Duration = Duration::from_secs(24 * 3600);
+/// How long a person may leave a run paused before it fails.
+pub const MAX_PAUSE: Duration = Duration::from_secs(7 * 24 * 3600);
+/// An action whose progress stands still for so long, while its agent is heard, is slow. The agent reports twice a second
+/// while anything moves.
+pub const NO_PROGRESS: Duration = Duration::from_secs(120);
 
 /// How long one attempt may take.
 pub fn timeout(action: &Action) -> Duration {
     action.timeout.map_or_else(
         || match action.spec {
             ActionSpec::WriteImage(_) => Duration::from_secs(3600),
-            ActionSpec::CloudInit(_) | ActionSpec::Reboot(_) => Duration::from_secs(300),
+            ActionSpec::Hold(_) => Duration::from_secs(24 * 3600),
+            ActionSpec::CloudInit(_) | ActionSpec::Reboot(_) | ActionSpec::PowerOff(_) | ActionSpec::ClearDisks(_) => {
+                Duration::from_secs(300)
+            }
         },
         |t| t.get(),
     )
@@ -20,7 +31,11 @@ pub fn max_attempts(action: &Action) -> u32 {
     action.retry.map_or_else(
         || match action.spec {
             ActionSpec::WriteImage(_) => 3,
-            ActionSpec::CloudInit(_) | ActionSpec::Reboot(_) => 1,
+            ActionSpec::CloudInit(_)
+            | ActionSpec::Hold(_)
+            | ActionSpec::Reboot(_)
+            | ActionSpec::PowerOff(_)
+            | ActionSpec::ClearDisks(_) => 1,
         },
         |retry| retry.max_attempts.max(1),
     )
@@ -42,13 +57,27 @@ pub(super) fn allowed(action: &Action, failures: u32) -> Duration {
     timeout(action).saturating_mul(left).saturating_add(max_backoff(action).saturating_mul(left))
 }
 
-/// How long the installed system has to phone home; `None` if the run asks for none, and so ends at its reboot.
-pub fn phone_home(actions: &[ActionStatus], default: Duration) -> Option<Duration> {
-    actions.iter().rev().find_map(|a| match &a.action.spec {
+/// How long the installed system has to phone home; `None` if the run asks for none, and so ends with its last action.
+pub fn phone_home(state: &WorkflowStatus, default: Duration) -> Option<Duration> {
+    let restarts = state.actions.last().is_some_and(|a| matches!(a.action.spec, ActionSpec::Reboot(_)));
+    if !restarts || state.success_on == Some(SuccessOn::Reboot) {
+        return None;
+    }
+    state.actions.iter().rev().find_map(|a| match &a.action.spec {
         ActionSpec::CloudInit(spec) => match &spec.phone_home {
             None => Some(default),
             Some(unit) => unit.enabled.then(|| unit.deadline.map_or(default, |d| d.get())),
         },
         _ => None,
     })
+}
+
+/// How long the run may take in all: as stated, else 24 h, or where that is longer what its own limits come to.
+pub fn whole(state: &WorkflowStatus, lease: Duration, phone_home_default: Duration) -> Duration {
+    if let Some(stated) = state.timeout {
+        return stated.get();
+    }
+    let actions = state.actions.iter().map(|a| allowed(&a.action, 0).saturating_add(2 * lease));
+    let after = phone_home(state, phone_home_default).unwrap_or_default();
+    WHOLE.max(actions.fold(after, Duration::saturating_add))
 }

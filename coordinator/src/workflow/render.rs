@@ -6,9 +6,45 @@
 
 use std::collections::BTreeMap;
 
-use landfall_api::{Action, ErrorCode, Machine, Problem, Template, validate_actions};
-use minijinja::{Environment, UndefinedBehavior};
+use landfall_api::{
+    Action, ActionStatus, DiskReceipt, DurationSpec, ErrorCode, Machine, Problem, SuccessOn, Template, WorkflowStatus,
+    validate_rendered,
+};
+use minijinja::{Environment, UndefinedBehavior, context};
 use serde_json::{Value, json};
+
+use super::secret_ref::{self, Secrets};
+
+/// The largest value that one scalar may become, bytes of its JSON: many times what a seed holds.
+pub const MAX_RENDERED: usize = 256 << 10;
+
+/// A template rendered for one machine: what a run of it pins.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// What is done, in order.
+    pub actions: Vec<Action>,
+    /// What is done after a failure or a cancel.
+    pub on_failure: Vec<Action>,
+    /// How long the run may take in all, where the template says.
+    pub timeout: Option<DurationSpec>,
+    /// When it has succeeded, where the template says.
+    pub success_on: Option<SuccessOn>,
+}
+
+impl Plan {
+    /// The status of a run that has not begun.
+    pub fn status(self, machine_generation: u64, expected_receipts: Vec<DiskReceipt>) -> WorkflowStatus {
+        WorkflowStatus {
+            actions: self.actions.into_iter().map(ActionStatus::pending).collect(),
+            on_failure: self.on_failure.into_iter().map(ActionStatus::pending).collect(),
+            timeout: self.timeout,
+            success_on: self.success_on,
+            machine_generation,
+            expected_receipts,
+            ..WorkflowStatus::default()
+        }
+    }
+}
 
 /// Renders the template's actions for a machine and checks the result, so that every error a list can have comes
 /// before its first step.
@@ -16,27 +52,47 @@ use serde_json::{Value, json};
 /// # Errors
 /// [`Problem`] with code `InvalidTemplate`; `subject` is the path of the field, such as
 /// `Template/debian: spec.actions[0].writeImage.image.url`.
-pub fn render(
-    machine: &Machine,
-    template: &Template,
-    parameters: &BTreeMap<String, Value>,
-) -> Result<Vec<Action>, Problem> {
-    let root = format!("Template/{}: spec.actions", template.metadata.name);
-    let context = minijinja::Value::from(minijinja::value::Serde(
-        json!({ "machine": machine_scope(machine), "params": resolve_parameters(template, parameters)? }),
-    ));
-    let environment = environment();
-    let mut actions = Vec::with_capacity(template.spec.actions.len());
-    for (index, tree) in template.spec.actions.iter().enumerate() {
-        let path = format!("{root}[{index}]");
-        let tree = render_tree(&environment, &context, tree, &path)?;
-        actions.push(typed_action(tree).map_err(|problem| rooted(problem, &path))?);
+pub fn render(machine: &Machine, template: &Template, parameters: &BTreeMap<String, Value>) -> Result<Plan, Problem> {
+    let name = &template.metadata.name;
+    let (machine, parameters) = (machine_scope(machine), json!(resolve_parameters(template, parameters)?));
+    if secret_ref::has_placeholder(&machine.to_string()) || secret_ref::has_placeholder(&parameters.to_string()) {
+        let message = "a label, a fact or a parameter holds characters that are no text (U+FDD0 to U+FDD2)";
+        return Err(Problem::new(ErrorCode::InvalidTemplate, message)
+            .at(format!("Template/{name}: spec.actions"))
+            .hint("take them out"));
     }
-    validate_actions(&actions).map_err(|mut problem| {
-        problem.subject = format!("Template/{}: spec.{}", template.metadata.name, problem.subject);
+    let context = context! {
+        machine => minijinja::Value::from(minijinja::value::Serde(machine)),
+        params => minijinja::Value::from(minijinja::value::Serde(parameters)),
+        secrets => minijinja::Value::from_object(Secrets),
+    };
+    let environment = environment();
+    let list = |trees: &[Value], field: &str| {
+        let one = |(index, tree): (usize, &Value)| {
+            let path = format!("Template/{name}: spec.{field}[{index}]");
+            let tree = render_tree(&environment, &context, tree, &path)?;
+            if let Some(place) = secret_ref::misplaced(&tree) {
+                let message = "a secret cannot stand here: this field is logged and shown";
+                return Err(Problem::new(ErrorCode::InvalidTemplate, message)
+                    .at(format!("{path}.{place}"))
+                    .hint("put it into cloudInit's users, userData or network, or an image's access.authorization"));
+            }
+            typed_action(tree).map_err(|problem| rooted(problem, &path))
+        };
+        trees.iter().enumerate().map(one).collect::<Result<Vec<_>, Problem>>()
+    };
+    let spec = &template.spec;
+    let plan = Plan {
+        actions: list(&spec.actions, "actions")?,
+        on_failure: list(&spec.on_failure, "onFailure")?,
+        timeout: spec.timeout,
+        success_on: spec.success_on,
+    };
+    validate_rendered(&plan.actions, &plan.on_failure, plan.success_on).map_err(|mut problem| {
+        problem.subject = format!("Template/{name}: spec.{}", problem.subject);
         problem
     })?;
-    Ok(actions)
+    Ok(plan)
 }
 
 fn typed_action(tree: Value) -> Result<Action, Problem> {
@@ -135,19 +191,68 @@ fn render_scalar(
         return Err(problem("statements and comments are not taken here".into())
             .hint("write an expression in {{ … }}, or text without {% and {#"));
     }
+    if secret_ref::has_placeholder(text) {
+        return Err(problem("it holds characters that are no text (U+FDD0 to U+FDD2)".into()).hint("take them out"));
+    }
     if !text.contains("{{") {
         return Ok(Value::String(text.to_owned()));
     }
-    let in_scope = "in scope are machine.name, machine.uid, machine.labels, machine.macs, machine.facts and params";
+    let in_scope =
+        "in scope are machine.name, machine.uid, machine.labels, machine.macs, machine.facts, params and secrets";
+    let pinned = |value: Value| {
+        pin(value).map_err(|what| problem(format!("\"{text}\" cannot be pinned: {what}")).hint(in_scope))
+    };
+    let text = &landfall_api::with_secret_names(text);
     let failed = |error: minijinja::Error| problem(format!("\"{text}\" does not render: {error}")).hint(in_scope);
     let Some(expression) = lone_expression(text) else {
-        return environment.render_str(text, context).map(Value::String).map_err(failed);
+        let mut out = Bounded(Vec::new());
+        let written = |t: minijinja::Template<'_, '_>| t.render_captured_to(context, &mut out).map(drop);
+        environment.template_from_str(text).and_then(written).map_err(failed)?;
+        let rendered = String::from_utf8(out.0).map(Value::String).map_err(|error| problem(error.to_string()))?;
+        return pinned(rendered);
     };
     let value = environment.compile_expression(expression).and_then(|e| e.eval(context)).map_err(failed)?;
     if value.is_undefined() {
         return Err(problem(format!("\"{text}\" names nothing that exists")).hint(in_scope));
     }
-    serde_json::to_value(&value).map_err(|error| problem(format!("\"{text}\" is not a plain value: {error}")))
+    let plain = |error: serde_json::Error| problem(format!("\"{text}\" is not a plain value: {error}"));
+    let mut out = Bounded(Vec::new());
+    serde_json::to_writer(&mut out, &value).map_err(plain)?;
+    serde_json::from_slice(&out.0).map_err(plain).and_then(pinned)
+}
+
+/// What an expression came to, with references in place of the secrets it named.
+fn pin(value: Value) -> Result<Value, &'static str> {
+    Ok(match value {
+        Value::String(text) => Value::String(secret_ref::pinned(&text)?),
+        Value::Array(items) => Value::Array(items.into_iter().map(pin).collect::<Result<_, _>>()?),
+        Value::Object(fields) => fields
+            .into_iter()
+            .map(|(name, field)| match secret_ref::has_placeholder(&name) {
+                true => Err("a secret cannot be the name of a field"),
+                false => Ok((name, pin(field)?)),
+            })
+            .collect::<Result<serde_json::Map<_, _>, _>>()?
+            .into(),
+        other => other,
+    })
+}
+
+/// An expression of a few characters can stand for gigabytes: what it becomes is written no further than allowed.
+struct Bounded(Vec<u8>);
+
+impl std::io::Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.0.len() + bytes.len() > MAX_RENDERED {
+            return Err(std::io::Error::other(format!("it becomes more than {MAX_RENDERED} bytes")));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 /// The inside of `{{ … }}` if the whole scalar is that one expression.
@@ -185,6 +290,17 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_short_expression_for_a_huge_value_is_refused_before_it_is_one() {
+        for text in ["{{ [[1] * 9999] * 9999 }}", "{{ range(90000) | list }}", "x{{ range(90000) | list }}"] {
+            let problem = render(&machine(), &template(json!({}), seed(json!({"hostname": text}))), &BTreeMap::new());
+            let problem = problem.unwrap_err();
+            assert_eq!(problem.code, ErrorCode::InvalidTemplate, "{problem}");
+            assert!(problem.subject.ends_with("cloudInit.hostname"), "{problem}");
+            assert!(problem.to_string().contains("more than 262144 bytes") || text.starts_with('x'), "{problem}");
+        }
+    }
+
     fn seed(mut fields: Value) -> Value {
         fields["disk"] = json!({});
         json!([{"name": "seed", "cloudInit": fields}])
@@ -194,8 +310,8 @@ mod tests {
         let stated = parameters.as_object().unwrap().clone().into_iter().collect();
         let declared: serde_json::Map<_, _> =
             parameters.as_object().unwrap().keys().map(|key| (key.clone(), json!({}))).collect();
-        let actions = render(&machine(), &template(Value::Object(declared), seed(fields)), &stated)?;
-        match actions.into_iter().next().unwrap().spec {
+        let plan = render(&machine(), &template(Value::Object(declared), seed(fields)), &stated)?;
+        match plan.actions.into_iter().next().unwrap().spec {
             ActionSpec::CloudInit(spec) => Ok(spec),
             other => panic!("{other:?}"),
         }
@@ -239,6 +355,55 @@ mod tests {
     }
 
     #[test]
+    fn a_secret_is_pinned_as_a_reference_alone_within_text_and_within_a_list() {
+        let user_data = json!({
+            "a": "{{ secrets.db.pw }}", "b": "u:{{ secrets.my-db.pw }}@{{ machine.name }}",
+            "c": "{{ [secrets.db.pw, 1] }}", "d": "{{ secrets['db'].pw ~ '!' }}", "e": "{{ secrets.db['pw'] }}",
+        });
+        let spec = rendered_seed(json!({"userData": user_data}), json!({})).unwrap();
+        assert_eq!(spec.user_data["a"], "{{ secrets.db.pw }}");
+        assert_eq!(spec.user_data["b"], "u:{{ secrets.my-db.pw }}@node-1");
+        assert_eq!(spec.user_data["c"], json!(["{{ secrets.db.pw }}", 1]));
+        assert_eq!(spec.user_data["d"], "{{ secrets.db.pw }}!");
+        assert_eq!(spec.user_data["e"], "{{ secrets.db.pw }}");
+    }
+
+    #[test]
+    fn a_secret_that_is_cut_altered_or_half_named_is_refused() {
+        for text in [
+            "{{ secrets.db }}",
+            "{{ secrets }}",
+            "{{ secrets.db.pw.x }}",
+            "{{ secrets.db.pw | upper }}",
+            "{{ secrets.db.pw | string | reverse }}",
+            "{{ (secrets.db.pw | string)[:4] }}",
+            "{{ secrets.DB.pw }}",
+            "{{ secrets.db['p w'] }}",
+            "{{ {secrets.db.pw: 1} }}",
+            "{{ secrets.db.pw | length }}",
+            "x {{ secrets.db }} y",
+        ] {
+            let refused = rendered_seed(json!({"userData": {"a": text}}), json!({}));
+            assert!(refused.is_err(), "{text}: {refused:?}");
+        }
+    }
+
+    #[test]
+    fn only_a_template_names_secrets_and_only_where_nothing_is_shown() {
+        let forged = ["{{ secrets.db.pw }}", "\u{fdd0}db\u{fdd1}pw\u{fdd2}"];
+        for value in forged {
+            let refused = rendered_seed(json!({"userData": {"a": "{{ params.p }}"}}), json!({"p": value})).unwrap_err();
+            assert_eq!(refused.code, ErrorCode::InvalidTemplate, "{refused}");
+        }
+        let shown = rendered_seed(json!({"hostname": "{{ secrets.db.pw }}"}), json!({})).unwrap_err();
+        assert_eq!(shown.subject, "Template/t: spec.actions[0].cloudInit.hostname");
+        let image = json!({"url": "http://h/{{ secrets.db.pw }}", "digest": format!("sha256:{}", "0a".repeat(32))});
+        let in_url = template(json!({}), json!([{"name": "w", "writeImage": {"image": image}}]));
+        let refused = render(&machine(), &in_url, &BTreeMap::new()).unwrap_err();
+        assert_eq!(refused.subject, "Template/t: spec.actions[0].writeImage.image.url");
+    }
+
+    #[test]
     fn parameters_are_required_defaulted_and_never_unknown() {
         let template = template(
             json!({"h": {}, "d": {"default": "dflt"}}),
@@ -248,7 +413,7 @@ mod tests {
             |stated: Value| render(&machine(), &template, &stated.as_object().unwrap().clone().into_iter().collect());
         assert!(render(json!({})).unwrap_err().message.contains("\"h\" is required"));
         assert!(render(json!({"h": "a", "x": 1})).unwrap_err().message.contains("\"x\" is not declared"));
-        let ActionSpec::CloudInit(spec) = &render(json!({"h": "a"})).unwrap()[0].spec else { panic!() };
+        let ActionSpec::CloudInit(spec) = &render(json!({"h": "a"})).unwrap().actions[0].spec else { panic!() };
         assert_eq!(spec.hostname.as_deref(), Some("adflt"));
     }
 }

@@ -2,19 +2,23 @@
 //!
 //! What it promises, whatever arrives in whatever order: a terminal state never changes (a late phone-home is only
 //! noted); no action is started twice under one attempt number; once a disk is known to carry this run's `done`
-//! receipt, that disk is never written by this run again; every state but `Pending` has a deadline.
+//! receipt, that disk is never written by this run again; every state has a deadline but `Pending`, which waits for a
+//! person to power the machine on and says so in a condition.
+//!
+//! This file has what agents and time do to a run; [`super::control`] what persons do; [`super::ending`] how it ends.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use landfall_api::{
-    ActionSpec, ActionState, ActionStatus, Authority, DiskReceipt, ErrorCode, Problem, Progress, ReceiptState,
-    WorkflowPhase, WorkflowStatus,
+    ActionState, ActionStatus, Authority, DiskReceipt, ErrorCode, Problem, Progress, ReceiptState, WorkflowPhase,
+    WorkflowStatus,
 };
 use uuid::Uuid;
 
 use super::{
     event::{ActionResult, EventBody, EventRecord},
+    frontier::{Start, frontier, is_write, needs, up_to},
     policy,
 };
 
@@ -42,8 +46,10 @@ pub enum Event {
         epoch: u64,
         /// Every receipt it found.
         receipts: Vec<DiskReceipt>,
-        /// It outlived its last session and still works on this very run.
+        /// It outlived its last session and still holds this very run's list.
         still_running: bool,
+        /// The protocol revision it speaks.
+        protocol: u32,
     },
     /// The agent reported something, and the log holds it.
     Agent {
@@ -56,6 +62,10 @@ pub enum Event {
     },
     /// A person stopped the run.
     Cancelled(Authority),
+    /// A person wants no other action begun.
+    Paused(Authority),
+    /// A person lets it go on: after a pause, else past the hold it stands at.
+    Resumed,
     /// The installed system phoned home.
     PhonedHome,
     /// Time passed.
@@ -65,15 +75,15 @@ pub enum Event {
 /// What is to be done about it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
-    /// Send the list, from this action and under this attempt number.
+    /// Send the list, to be begun at these actions at once: one a branch.
     Assign {
-        /// Index of the first action to do.
-        start_index: u32,
-        /// Its attempt.
-        start_attempt: u32,
+        /// Never empty; by index.
+        starts: Vec<Start>,
     },
     /// The agent has the list already; let it go on.
     RenewLease,
+    /// Tell the agent what persons want of its list: whether it is paused, which holds are released.
+    Control,
     /// Tell the agent that there is nothing to do.
     Idle {
         /// Boot the own disk now.
@@ -90,33 +100,36 @@ pub enum Effect {
 pub fn step(context: &Context, state: &WorkflowStatus, event: Event, now: Timestamp) -> (WorkflowStatus, Vec<Effect>) {
     let mut run = Run { context, state: state.clone(), effects: Vec::new(), now };
     match event {
-        Event::AgentConnected { epoch, receipts, still_running } => run.connected(epoch, &receipts, still_running),
+        Event::AgentConnected { epoch, receipts, still_running, protocol } => {
+            run.connected(epoch, &receipts, still_running, protocol);
+        }
         Event::Agent { epoch, position, record } => run.reported(epoch, position, &record),
         Event::Cancelled(authority) => run.cancelled(&authority),
+        Event::Paused(authority) => run.paused(&authority),
+        Event::Resumed => run.resumed(),
         Event::PhonedHome => run.phoned_home(),
         Event::Tick => run.tick(),
     }
+    run.set_deadline();
     (run.state, run.effects)
 }
 
-struct Run<'c> {
-    context: &'c Context,
-    state: WorkflowStatus,
-    effects: Vec<Effect>,
-    now: Timestamp,
+pub(super) struct Run<'c> {
+    pub(super) context: &'c Context,
+    pub(super) state: WorkflowStatus,
+    pub(super) effects: Vec<Effect>,
+    pub(super) now: Timestamp,
 }
 
 impl Run<'_> {
-    /// The first action that has not succeeded.
-    fn current(&self) -> Option<usize> {
-        self.state.actions.iter().position(|a| a.state != ActionState::Succeeded)
-    }
-
-    fn connected(&mut self, epoch: u64, receipts: &[DiskReceipt], still_running: bool) {
+    fn connected(&mut self, epoch: u64, receipts: &[DiskReceipt], still_running: bool, protocol: u32) {
         if epoch <= self.state.epoch && self.state.epoch != 0 {
             return;
         }
         match self.state.phase {
+            WorkflowPhase::Pending if self.state.paused.is_some() => {
+                return self.effects.push(Effect::Idle { boot_disk: false });
+            }
             WorkflowPhase::Pending | WorkflowPhase::Running => {}
             // Netbooted again before it phoned home: what was installed is to start.
             WorkflowPhase::Rebooting | WorkflowPhase::Succeeded => {
@@ -127,8 +140,13 @@ impl Run<'_> {
             }
         }
         self.state.epoch = epoch;
-        let own = |r: &&DiskReceipt| r.receipt.workflow_uid == self.context.workflow_uid;
-        let own: Vec<DiskReceipt> = receipts.iter().filter(own).cloned().collect();
+        if protocol < needs(&self.state) {
+            return self.too_old(protocol);
+        }
+        if self.state.ending.is_some() {
+            return self.connected_while_ending(still_running);
+        }
+        let own: Vec<DiskReceipt> = receipts.iter().filter(|r| self.is_own(r)).cloned().collect();
         let lost = self.known_done().find(|known| {
             let (index, disk) = (known.receipt.action_index, &known.disk);
             !own.iter().any(|r| is_done(r) && r.receipt.action_index == index && r.disk.same_disk(disk))
@@ -141,6 +159,9 @@ impl Run<'_> {
             .hint("find out who changed the disk; provision again with --force to write it anew");
             return self.fail(problem);
         }
+        if let Some(problem) = self.may_be_done(&own).filter(|_| !still_running) {
+            return self.fail(problem);
+        }
         for receipt in own {
             self.note_receipt(&receipt);
             if is_done(&receipt) {
@@ -150,33 +171,102 @@ impl Run<'_> {
         if self.state.phase == WorkflowPhase::Pending {
             self.state.phase = WorkflowPhase::Running;
             self.state.started_at = Some(self.now);
+            let whole = policy::whole(&self.state, self.context.lease, self.context.phone_home_deadline);
+            self.state.end_by = Some(after(self.now, whole));
         } else if still_running {
-            return self.effects.push(Effect::RenewLease);
+            self.state.held_under = epoch;
+            self.goes_on();
+            return self.effects.extend([Effect::RenewLease, Effect::Control]);
+        }
+        if self.state.paused.is_some() {
+            self.interrupted();
+            return self.effects.push(Effect::Idle { boot_disk: false });
         }
         self.assign();
     }
 
-    fn assign(&mut self) {
-        let Some(index) = self.current() else { return self.end(WorkflowPhase::Succeeded) };
-        let action = &mut self.state.actions[index];
-        action.attempt += 1;
-        if action.attempt - action.failures > MAX_INTERRUPTIONS {
-            let name = action.action.name.clone();
-            return self.fail(
-                Problem::new(
-                    ErrorCode::LimitReached,
-                    format!("action \"{name}\" was interrupted {MAX_INTERRUPTIONS} times and never ended"),
-                )
-                .hint("the machine loses power or its agent dies in this action; look at its console"),
-            );
+    /// A receipt may have told of an action's end before the agent's own report does: it goes on with the next of that
+    /// branch, or with the next stage, under the number that [`Self::finished`] would have given it. Were that left to
+    /// the report, whoever comes after an interruption would be given the same number again, and its events be taken for
+    /// repeats.
+    fn goes_on(&mut self) {
+        for index in frontier(&self.state) {
+            if let Some(action) = self.state.action_mut(index).filter(|action| action.attempt == 0) {
+                action.attempt = 1;
+                self.allow(index);
+            }
         }
-        action.state = ActionState::Running;
-        action.started_at = None;
-        action.ended_at = None;
-        let start_attempt = action.attempt;
-        self.set_deadline(index);
-        // Cannot truncate: lists are bounded far below.
-        self.effects.push(Effect::Assign { start_index: index as u32, start_attempt });
+    }
+
+    /// A write that had begun and left no mark may have been committed: an image whose table has no room for a receipt
+    /// takes the mark of the beginning away with its commit. It is not done again by itself, not even under `--force`.
+    fn may_be_done(&self, found: &[DiskReceipt]) -> Option<Problem> {
+        let at = frontier(&self.state);
+        let begun = self.state.expected_receipts.iter().find(|known| {
+            let index = known.receipt.action_index;
+            known.receipt.workflow_uid == self.context.workflow_uid
+                && at.contains(&(index as usize))
+                && !found.iter().any(|r| r.receipt.action_index == index && r.disk.same_disk(&known.disk))
+        })?;
+        let name = self.state.action(begun.receipt.action_index as usize).map_or("?", |a| a.action.name.as_str());
+        let message = format!(
+            "action \"{name}\" had begun to write disk {}, and its mark is gone: it may have been done",
+            disk_name(begun)
+        );
+        let hint = "an image without room for a receipt leaves none; look at the machine, then provision it again";
+        Some(Problem::new(ErrorCode::ReceiptMismatch, message).hint(hint))
+    }
+
+    /// Nobody holds the list any more: what was under way is begun anew, under the next number, when it goes on.
+    fn interrupted(&mut self) {
+        self.state.held_under = 0;
+        for index in frontier(&self.state) {
+            if let Some(action) = self.state.action_mut(index) {
+                action.started_at = None;
+                action.deadline = None;
+            }
+        }
+    }
+
+    /// A receipt may have come by itself, while nobody held the list: what it says is done is not ordered again.
+    fn take_in_receipts(&mut self) {
+        if self.state.ending.is_none() {
+            let done: Vec<u32> = self.known_done().map(|r| r.receipt.action_index).collect();
+            for index in done {
+                self.installed_before(index);
+            }
+        }
+    }
+
+    pub(super) fn assign(&mut self) {
+        self.take_in_receipts();
+        let at = frontier(&self.state);
+        if at.is_empty() {
+            return self.nothing_left();
+        }
+        let mut starts = Vec::with_capacity(at.len());
+        for index in at {
+            let Some(action) = self.state.action_mut(index) else { continue };
+            action.attempt += 1;
+            if action.attempt.saturating_sub(action.failures) > MAX_INTERRUPTIONS {
+                let name = action.action.name.clone();
+                return self.fail(
+                    Problem::new(
+                        ErrorCode::LimitReached,
+                        format!("action \"{name}\" was interrupted {MAX_INTERRUPTIONS} times and never ended"),
+                    )
+                    .hint("the machine loses power or its agent dies in this action; look at its console"),
+                );
+            }
+            action.state = ActionState::Running;
+            action.started_at = None;
+            action.ended_at = None;
+            // Cannot truncate: lists are bounded far below.
+            starts.push(Start { index: index as u32, attempt: action.attempt });
+            self.allow(index);
+        }
+        self.state.held_under = self.state.epoch;
+        self.effects.push(Effect::Assign { starts });
     }
 
     fn reported(&mut self, epoch: u64, position: u64, record: &EventRecord) {
@@ -184,21 +274,20 @@ impl Run<'_> {
         let index = record.action_index as usize;
         let stale = epoch < self.state.epoch
             || self.state.phase != WorkflowPhase::Running
-            || self.current() != Some(index)
-            || record.workflow_uid != self.context.workflow_uid;
-        if stale {
-            return;
-        }
-        let action = &mut self.state.actions[index];
+            || record.workflow_uid != self.context.workflow_uid
+            || !frontier(&self.state).contains(&index);
+        let now = self.now;
+        let Some(action) = self.state.action_mut(index).filter(|_| !stale) else { return };
         // The agent retries by itself: its next attempt may begin once the one before has failed.
         let retry = record.attempt == action.attempt + 1 && action.ended_at.is_some();
         match &record.body {
             EventBody::Started if retry || (record.attempt == action.attempt && action.ended_at.is_none()) => {
                 action.state = ActionState::Running;
                 action.attempt = record.attempt;
-                action.started_at = Some(self.now);
+                action.started_at = Some(now);
+                action.moved_at = Some(now);
                 action.ended_at = None;
-                self.set_deadline(index);
+                self.allow(index);
             }
             _ if record.attempt != action.attempt || action.ended_at.is_some() => {}
             EventBody::Started => {}
@@ -215,8 +304,9 @@ impl Run<'_> {
     fn note_result(&mut self, index: usize, result: &ActionResult) {
         if let ActionResult::WriteImage { written: true, stored_bytes, raw_bytes, written_bytes, elapsed_ms, .. } =
             *result
+            && let Some(action) = self.state.action_mut(index)
         {
-            self.state.actions[index].progress = Some(Progress {
+            action.progress = Some(Progress {
                 stored_bytes,
                 stored_total: stored_bytes,
                 raw_bytes,
@@ -227,78 +317,59 @@ impl Run<'_> {
                 ..Progress::default()
             });
         }
+        let uid = self.context.workflow_uid;
+        let expected = &mut self.state.expected_receipts;
+        match result {
+            // What is cleared carries no mark.
+            ActionResult::ClearDisks { disks } => {
+                expected.retain(|known| !disks.iter().any(|disk| disk.same_disk(&known.disk)));
+            }
+            // The image left no room: its intent gave way to it.
+            ActionResult::WriteImage { receipt: None, .. } => expected
+                .retain(|known| known.receipt.workflow_uid != uid || known.receipt.action_index as usize != index),
+            _ => {}
+        }
     }
 
-    fn finished(&mut self, index: usize) {
+    pub(super) fn finished(&mut self, index: usize) {
+        let before = frontier(&self.state);
         self.succeed(index);
-        let action = &self.state.actions[index];
-        if matches!(action.action.spec, ActionSpec::Reboot(_)) {
-            return self.rebooting();
+        let at = frontier(&self.state);
+        if at.is_empty() {
+            return self.nothing_left();
         }
-        if index + 1 == self.state.actions.len() {
-            return self.end(WorkflowPhase::Succeeded);
+        for next in at.into_iter().filter(|next| !before.contains(next)) {
+            // The agent goes on by itself, under this number; whoever comes after an interruption gets the next one.
+            if let Some(action) = self.state.action_mut(next) {
+                action.attempt += 1;
+            }
+            self.allow(next);
         }
-        let next = &mut self.state.actions[index + 1];
-        // The agent goes on by itself, under this number; whoever comes after an interruption gets the next one.
-        next.attempt += 1;
-        self.set_deadline(index + 1);
     }
 
     fn failed(&mut self, index: usize, problem: &Problem, retryable: bool) {
         let done = self.known_done().any(|r| r.receipt.action_index as usize == index);
-        let action = &mut self.state.actions[index];
-        if problem.code == ErrorCode::LeaseExpired {
+        let (now, ending) = (self.now, self.state.ending);
+        let Some(action) = self.state.action_mut(index) else { return };
+        action.problem = Some(problem.clone());
+        if problem.code == ErrorCode::LeaseExpired && ending.is_none() {
             // An interruption, not a failure: the agent has let go of its list and waits to be given it again.
-            action.problem = Some(problem.clone());
             if done {
                 self.succeed(index);
             }
-            return self.assign();
+            return if self.state.paused.is_some() { self.interrupted() } else { self.assign() };
         }
         action.failures += 1;
-        action.ended_at = Some(self.now);
-        action.problem = Some(problem.clone());
+        action.ended_at = Some(now);
         let again = retryable && !done && action.failures < policy::max_attempts(&action.action);
-        if again { self.set_deadline(index) } else { self.fail(problem.clone()) }
-    }
-
-    fn rebooting(&mut self) {
-        self.state.rebooted_at = Some(self.now);
-        match policy::phone_home(&self.state.actions, self.context.phone_home_deadline) {
-            Some(deadline) => {
-                self.state.phase = WorkflowPhase::Rebooting;
-                self.state.deadline = after(self.now, deadline);
+        match ending {
+            _ if again => self.allow(index),
+            None => self.fail(problem.clone()),
+            // What is done after a failure changes nothing of how the run ends.
+            Some(phase) => {
+                action.state = ActionState::Failed;
+                self.end(phase);
             }
-            None => self.end(WorkflowPhase::Succeeded),
-        }
-    }
-
-    fn cancelled(&mut self, authority: &Authority) {
-        if self.state.phase.is_terminal() {
-            return;
-        }
-        let reason = format!("cancelled by {}", authority.person);
-        let had_agent = self.state.phase == WorkflowPhase::Running;
-        self.state.problem = Some(Problem::new(ErrorCode::Cancelled, reason.clone()));
-        self.skip_rest(ActionState::Skipped);
-        self.end(WorkflowPhase::Cancelled);
-        if had_agent {
-            self.effects.push(Effect::StopAgent { reason });
-        }
-    }
-
-    fn phoned_home(&mut self) {
-        self.state.phoned_home_at.get_or_insert(self.now);
-        // Also while `Running`: the reboot's own report may have been lost, and only a system that this run installed
-        // has its token.
-        if matches!(self.state.phase, WorkflowPhase::Running | WorkflowPhase::Rebooting) {
-            for index in 0..self.state.actions.len() {
-                if self.state.actions[index].state != ActionState::Succeeded {
-                    self.succeed(index);
-                }
-            }
-            self.state.rebooted_at.get_or_insert(self.now);
-            self.end(WorkflowPhase::Succeeded);
         }
     }
 
@@ -306,15 +377,27 @@ impl Run<'_> {
         if self.state.deadline.is_none_or(|deadline| deadline > self.now) {
             return;
         }
-        match self.state.phase {
-            WorkflowPhase::Running => {
-                let waits = self.waits_for();
-                self.fail(
-                    Problem::new(ErrorCode::Timeout, format!("{waits} did not happen by its deadline"))
-                        .hint("the machine may have lost power or network; look at its console, then provision again"),
-                );
+        let now = self.now;
+        let over = |limit: Option<Timestamp>| limit.is_some_and(|limit| limit <= now);
+        let looked = "look at its console, then provision again, or go on where it stopped with landfall retry";
+        match (self.state.phase, self.state.ending, &self.state.paused) {
+            (_, Some(phase), _) => self.end(phase),
+            (WorkflowPhase::Pending | WorkflowPhase::Running, None, Some(pause)) if over(Some(pause.until)) => {
+                let message = format!("it was paused by {} and nobody resumed it within 7 days", pause.by);
+                self.fail(Problem::new(ErrorCode::Timeout, message).hint("go on where it stopped with landfall retry"));
             }
-            WorkflowPhase::Rebooting => {
+            (WorkflowPhase::Running, None, None) if over(self.state.end_by) => {
+                let message = format!("the run did not end within its time; it waited for {}", self.waits_for());
+                let hint = "raise the template's timeout, or find out what took so long: landfall events";
+                self.fail(Problem::new(ErrorCode::Timeout, message).hint(hint));
+            }
+            (WorkflowPhase::Running, None, _) => {
+                let message = format!("{} did not happen by its deadline", self.waits_for());
+                let hint = format!("the machine may have lost power or network; {looked}");
+                // Whoever let it pass is not there to do what follows a failure.
+                self.fail_unheard(Problem::new(ErrorCode::Timeout, message).hint(hint));
+            }
+            (WorkflowPhase::Rebooting, ..) => {
                 self.fail(Problem::new(ErrorCode::NoPhoneHome, "the installed system did not phone home in time").hint(
                     "it was installed and is never installed again by itself; look at its console. If it phones home \
                      later, the machine is set right",
@@ -324,11 +407,11 @@ impl Run<'_> {
         }
     }
 
-    /// What a running run waits for, as the subject of a sentence.
-    fn waits_for(&self) -> String {
-        match self.current() {
-            Some(index) => {
-                let action = &self.state.actions[index];
+    /// What a running run waits for, as the subject of a sentence: what is due first.
+    pub(super) fn waits_for(&self) -> String {
+        let due = |index: &usize| self.state.action(*index).and_then(|a| a.deadline).unwrap_or(Timestamp::MAX);
+        match frontier(&self.state).into_iter().min_by_key(due).and_then(|index| self.state.action(index)) {
+            Some(action) => {
                 let what = if action.started_at.is_none() { "beginning" } else { "end" };
                 format!("the {what} of attempt {} of action \"{}\"", action.attempt.max(1), action.action.name)
             }
@@ -336,63 +419,42 @@ impl Run<'_> {
         }
     }
 
-    fn fail(&mut self, problem: Problem) {
-        let had_agent = self.state.phase == WorkflowPhase::Running;
-        let reason = problem.message.clone();
-        if had_agent && let Some(index) = self.current() {
-            self.state.actions[index].problem.get_or_insert_with(|| problem.clone());
+    pub(super) fn succeed(&mut self, index: usize) {
+        let now = self.now;
+        if let Some(action) = self.state.action_mut(index) {
+            action.state = ActionState::Succeeded;
+            action.ended_at = Some(now);
+            action.deadline = None;
         }
-        self.state.problem = Some(problem);
-        self.skip_rest(ActionState::Failed);
-        self.end(WorkflowPhase::Failed);
-        if had_agent {
-            self.effects.push(Effect::StopAgent { reason });
-        }
-    }
-
-    /// The action under way becomes `state`, those after it are skipped.
-    fn skip_rest(&mut self, state: ActionState) {
-        let Some(index) = self.current() else { return };
-        for (n, action) in self.state.actions.iter_mut().enumerate().skip(index) {
-            action.state = if n == index && action.attempt > 0 { state } else { ActionState::Skipped };
-            if n == index {
-                action.ended_at = Some(self.now);
-            }
-        }
-    }
-
-    fn end(&mut self, phase: WorkflowPhase) {
-        self.state.phase = phase;
-        self.state.ended_at = Some(self.now);
-        self.state.deadline = None;
-    }
-
-    fn succeed(&mut self, index: usize) {
-        let action = &mut self.state.actions[index];
-        action.state = ActionState::Succeeded;
-        action.ended_at = Some(self.now);
     }
 
     /// A `done` receipt of this run says that its action, and so all before it, had succeeded.
     fn installed_before(&mut self, action_index: u32) {
         let index = action_index as usize;
-        let is_write = self.state.actions.get(index).is_some_and(is_write);
-        for n in 0..=index {
-            if is_write && self.state.actions[n].state != ActionState::Succeeded {
+        if !self.state.actions.get(index).is_some_and(is_write) {
+            return;
+        }
+        for n in up_to(&self.state, index) {
+            if self.state.actions.get(n).is_some_and(|a| a.state != ActionState::Succeeded) {
                 self.succeed(n);
             }
         }
     }
 
+    /// This run's receipt, or one of a run whose work it took over.
+    fn is_own(&self, receipt: &DiskReceipt) -> bool {
+        let uid = receipt.receipt.workflow_uid;
+        uid == self.context.workflow_uid || self.state.takes_over.contains(&uid)
+    }
+
     /// The receipts by which this run is known to have committed a disk.
     fn known_done(&self) -> impl Iterator<Item = &DiskReceipt> {
-        let uid = self.context.workflow_uid;
-        self.state.expected_receipts.iter().filter(move |r| r.receipt.workflow_uid == uid && is_done(r))
+        self.state.expected_receipts.iter().filter(move |r| self.is_own(r) && is_done(r))
     }
 
     /// A receipt of this run takes the place of whatever was known of its disk; `done` is never taken back.
     fn note_receipt(&mut self, new: &DiskReceipt) {
-        if new.receipt.workflow_uid != self.context.workflow_uid {
+        if !self.is_own(new) {
             return;
         }
         let same = |known: &DiskReceipt| known.disk.same_disk(&new.disk);
@@ -403,20 +465,43 @@ impl Run<'_> {
         self.state.expected_receipts.push(new.clone());
     }
 
-    fn set_deadline(&mut self, index: usize) {
-        let action = &self.state.actions[index];
+    /// Gives an action its time, from now.
+    pub(super) fn allow(&mut self, index: usize) {
+        let (now, lease, paused) = (self.now, self.context.lease, self.state.paused.is_some());
+        let Some(action) = self.state.action_mut(index) else { return };
+        if paused && !action.is_under_way() {
+            // It may not begin; the pause has an end of its own.
+            action.deadline = None;
+            return;
+        }
         let allowed = policy::allowed(&action.action, action.failures);
         // Twice the lease: an agent that is cut off may act for one, and needs time to come back.
-        self.state.deadline = after(self.now, allowed + 2 * self.context.lease);
+        action.deadline = Some(after(now, allowed + 2 * lease));
+    }
+
+    /// The run's deadline is the nearest of all it stands under.
+    fn set_deadline(&mut self) {
+        let state = &self.state;
+        let actions = || frontier(state).into_iter().filter_map(|index| state.action(index)?.deadline);
+        let paused = state.paused.as_ref().map(|pause| pause.until);
+        self.state.deadline = match state.phase {
+            WorkflowPhase::Pending => paused,
+            WorkflowPhase::Running if state.ending.is_some() => actions().min(),
+            WorkflowPhase::Running => actions().chain(paused.or(state.end_by)).min(),
+            // Set when the machine went down.
+            WorkflowPhase::Rebooting => state.deadline,
+            WorkflowPhase::Succeeded | WorkflowPhase::Failed | WorkflowPhase::Cancelled => None,
+        };
+    }
+
+    /// Whether a disk is still to be written.
+    pub(super) fn writes_left(&self) -> bool {
+        self.state.actions.iter().any(|a: &ActionStatus| is_write(a) && a.state != ActionState::Succeeded)
     }
 }
 
-fn is_done(receipt: &DiskReceipt) -> bool {
+pub(super) fn is_done(receipt: &DiskReceipt) -> bool {
     receipt.receipt.state == ReceiptState::Done
-}
-
-fn is_write(action: &ActionStatus) -> bool {
-    matches!(action.action.spec, ActionSpec::WriteImage(_))
 }
 
 fn disk_name(receipt: &DiskReceipt) -> &str {
@@ -425,6 +510,6 @@ fn disk_name(receipt: &DiskReceipt) -> &str {
 }
 
 /// `now + duration`, or the end of time: a deadline that cannot be written down is never "now".
-fn after(now: Timestamp, duration: Duration) -> Option<Timestamp> {
-    Some(now.checked_add(duration).unwrap_or(Timestamp::MAX))
+pub(super) fn after(now: Timestamp, duration: Duration) -> Timestamp {
+    now.checked_add(duration).unwrap_or(Timestamp::MAX)
 }

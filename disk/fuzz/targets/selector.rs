@@ -3,6 +3,7 @@
 
 use landfall_api::{DiskFacts, DiskId, DiskSelector};
 use libfuzzer_sys::fuzz_target;
+use serde_json::Value;
 
 fuzz_target!(|data: &[u8]| {
     let Ok(selector) = serde_json::from_slice::<DiskSelector>(data) else { return };
@@ -23,10 +24,18 @@ fuzz_target!(|data: &[u8]| {
     let (valid, mismatches) = (selector.validate(), selector.mismatches(&disk));
     assert_eq!(valid.clone().err(), mismatches.clone().err(), "whether it parses does not hang on the disk");
     assert!(mismatches.is_ok_and(|why| why.len() <= selector.0.len()) || valid.is_err());
-    if selector.0.values().any(serde_json::Value::is_f64) {
+    if selector.0.values().any(has_float) {
         // Their last digit may change on the way; sizes in bytes have none.
         return;
     }
     let text = serde_json::to_vec(&selector).expect("what was read can be written");
     assert_eq!(serde_json::from_slice::<DiskSelector>(&text).expect("what is written can be read"), selector);
 });
+
+fn has_float(value: &Value) -> bool {
+    match value {
+        Value::Array(items) => items.iter().any(has_float),
+        Value::Object(fields) => fields.values().any(has_float),
+        scalar => scalar.is_f64(),
+    }
+}

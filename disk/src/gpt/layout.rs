@@ -67,6 +67,25 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
+    /// Nothing goes anywhere: for a disk that is only cleared.
+    pub(crate) fn nothing(sector: u32, disk_size: u64, device: &str) -> Result<Self, WriteError> {
+        if disk_size < SMALLEST_DISK {
+            return Err(WriteError::DiskTooSmall { device: device.into(), needed: SMALLEST_DISK, size: disk_size });
+        }
+        Ok(Self {
+            sector,
+            disk_size,
+            lba0: vec![0; sector as usize],
+            table: Vec::new(),
+            backup: Vec::new(),
+            fates: Vec::new(),
+            least_raw: 0,
+            claimed: 0,
+            receipt_room: Ok(()),
+            kept: Kept::default(),
+        })
+    }
+
     /// Plans from the first [`HEAD`] bytes of the image (fewer only if it has no more), around what is kept.
     pub(crate) fn plan(
         head: &[u8],
@@ -160,7 +179,7 @@ impl Layout {
             (old_backup, Fate::Zero),
         ]);
         fates.retain(|(range, _)| !range.is_empty());
-        Ok(Self {
+        let layout = Self {
             sector,
             disk_size,
             lba0: protective(&head[..sector as usize], disk_sectors),
@@ -171,7 +190,16 @@ impl Layout {
             claimed,
             receipt_room,
             kept: kept.clone(),
-        })
+        };
+        // What is seen already need not wait for the writing, when the old system is gone.
+        for (part, fate) in layout.split(0..head.len() as u64) {
+            if fate == Fate::Forbidden {
+                layout
+                    .must_spare(part.start, &head[part.start as usize..part.end as usize])
+                    .map_err(|r| names.keep(r))?;
+            }
+        }
+        Ok(layout)
     }
 
     fn without_table(head: &[u8], sector: u32, names: &Names<'_>) -> Result<Self, WriteError> {
@@ -210,13 +238,17 @@ impl Layout {
         })
     }
 
-    /// What the image would have overwritten at this byte, for a message.
-    pub(crate) fn kept_at(&self, offset: u64) -> String {
+    /// Whether data of the image at this byte, where something is kept, is all zero; if not, what it would have
+    /// overwritten.
+    pub(crate) fn must_spare(&self, offset: u64, data: &[u8]) -> Result<(), String> {
+        let Some(at) = data.iter().position(|byte| *byte != 0) else { return Ok(()) };
+        let at = offset + at as u64;
         let mut parts = self.kept.partitions.iter();
-        match parts.find(|part| part.bytes(self.sector).contains(&offset)) {
+        let whose = match parts.find(|part| part.bytes(self.sector).contains(&at)) {
             Some(part) => format!("\"{}\"", part.label),
             None => "the old table".into(),
-        }
+        };
+        Err(format!("the image has data at byte {at}, which belongs to {whose}"))
     }
 
     /// Cuts a range of the image by what becomes of its parts.

@@ -116,10 +116,8 @@ impl<'scope, 'a> Body<'scope, 'a> {
 
     /// What is kept is nobody's to write, not even with zeroes; an image with data there does not fit this disk.
     fn must_be_zero(&self, offset: u64, data: &[u8]) -> Result<(), WriteError> {
-        let Some(at) = data.iter().position(|byte| *byte != 0) else { return Ok(()) };
-        let at = offset + at as u64;
-        let reason = format!("the image has data at byte {at}, which belongs to {}", self.layout.kept_at(at));
-        Err(WriteError::KeepRefused { device: self.manner.name.into(), reason })
+        let refuse = |reason| WriteError::KeepRefused { device: self.manner.name.into(), reason };
+        self.layout.must_spare(offset, data).map_err(refuse)
     }
 
     fn fits(&self, end: u64) -> Result<(), WriteError> {

@@ -58,3 +58,40 @@ impl Evidence {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATED: Digest = Digest::from_sha256([1; 32]);
+    const OTHER: Digest = Digest::from_sha256([2; 32]);
+
+    fn whole() -> Evidence {
+        let (stored, raw) = (10, 20);
+        let (digest, raw_digest) = (Some(STATED), Some(STATED));
+        Evidence { stored, announced: Some(stored), digest, raw, raw_digest, chunks: true, signed: Some(Ok(())) }
+    }
+
+    #[test]
+    fn each_part_of_the_evidence_is_needed() {
+        let judge = |evidence: &Evidence, expectation| evidence.check(expectation, 20, "image");
+        for expectation in [Expectation::Stored(STATED), Expectation::Raw(STATED), Expectation::Waived] {
+            assert!(judge(&whole(), expectation).is_ok());
+            for cut in [Evidence { announced: Some(11), ..whole() }, Evidence { raw: 19, ..whole() }] {
+                let refused = judge(&cut, expectation);
+                assert!(matches!(refused, Err(WriteError::Truncated { .. })), "{cut:?}: {refused:?}");
+            }
+        }
+        for (digest, raw_digest, expectation) in [
+            (Some(OTHER), Some(STATED), Expectation::Stored(STATED)),
+            (Some(STATED), Some(OTHER), Expectation::Raw(STATED)),
+        ] {
+            let refused = judge(&Evidence { digest, raw_digest, ..whole() }, expectation);
+            assert!(matches!(refused, Err(WriteError::DigestMismatch { .. })), "{refused:?}");
+        }
+        let unseen = Evidence { digest: None, raw_digest: None, ..whole() };
+        for expectation in [Expectation::Stored(STATED), Expectation::Raw(STATED)] {
+            assert!(matches!(judge(&unseen, expectation), Err(WriteError::Internal(_))), "nobody hashed it");
+        }
+    }
+}

@@ -6,6 +6,7 @@
 
 mod blocks;
 mod body;
+mod clear;
 mod commit;
 mod compare;
 mod evidence;
@@ -30,6 +31,7 @@ use std::{
 };
 
 use body::Body;
+pub use clear::clear_device;
 pub use commit::{BackupPlaced, Committed, TablePlaced, Verified, place_backup, place_lba0, place_table};
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use evidence::Evidence;

@@ -95,21 +95,31 @@ pub fn resolve(image: &Image, observer: &dyn Observer, stop: &AtomicBool) -> Res
     }
 }
 
-/// The digest of the layer behind the first `oci:` URL that is pinned, to `stated` if something is stated.
+/// The digest of the layer behind the first `oci:` URL that answers and is pinned, to `stated` if something is stated.
 fn layer_of(
     image: &Image,
     stated: Option<&Digest>,
     observer: &dyn Observer,
     stop: &AtomicBool,
 ) -> Result<Option<Digest>, WriteError> {
+    let mut pinned = Vec::new();
     for url in &image.urls {
-        let Locator::Oci(reference) = Locator::parse(url)? else { continue };
-        let Some(pinned) = reference.pinned() else { continue };
-        if stated.is_none_or(|stated| stated == pinned) {
-            return proven_layer(&reference, &image.access, observer, stop).map(Some);
+        if let Locator::Oci(reference) = Locator::parse(url)?
+            && reference.pinned().is_some_and(|pin| stated.is_none_or(|stated| stated == pin))
+        {
+            pinned.push(reference);
         }
     }
-    Ok(None)
+    let mut first = None;
+    for reference in &pinned {
+        match proven_layer(reference, pinned.len() > 1, &image.access, observer, stop) {
+            Ok(layer) => return Ok(Some(layer)),
+            Err(error @ WriteError::Cancelled { .. }) => return Err(error),
+            // Any registry will do: what it answers is held against the pin.
+            Err(error) => first = first.or(Some(error)),
+        }
+    }
+    first.map_or(Ok(None), Err)
 }
 
 fn from_sums(

@@ -5,12 +5,12 @@ mod image;
 use std::{collections::HashMap, time::Duration};
 
 use jiff::Timestamp;
-use landfall_api::{Digest, DiskId, DiskReceipt, DiskSelector, ErrorCode, Problem, Receipt, ReceiptState};
+use landfall_api::{Digest, DiskId, DiskReceipt, DiskSelector, ErrorCode, Problem, Receipt, ReceiptState, stages};
 use landfall_proto::v1;
 use uuid::Uuid;
 
 use super::{ConvertError, Within as _};
-use crate::{Action, ActionKind, Assignment, CloudInit, PhoneHome, Retry, Secret};
+use crate::{Action, ActionKind, Assignment, ClearDisks, CloudInit, Control, PhoneHome, Retry, Secret, Start};
 
 /// A positive duration; absent or zero is an error, never "now" or "for ever".
 pub(crate) fn duration(field: &str, wire: Option<prost_types::Duration>) -> Result<Duration, ConvertError> {
@@ -99,6 +99,8 @@ pub(crate) fn assignment(wire: v1::Assignment) -> Result<Assignment, ConvertErro
     if wire.start_attempt == 0 {
         return Err(ConvertError::new("assignment.start_attempt", "attempts count from 1"));
     }
+    let first = Start { index: wire.start_index, attempt: wire.start_attempt };
+    let starts = starts(first, &wire.starts, &actions)?;
     Ok(Assignment {
         epoch: wire.epoch,
         workflow_uid: uuid("assignment.workflow_uid", &wire.workflow_uid)?,
@@ -109,6 +111,12 @@ pub(crate) fn assignment(wire: v1::Assignment) -> Result<Assignment, ConvertErro
         actions,
         start_index: wire.start_index,
         start_attempt: wire.start_attempt,
+        starts,
+        earlier_runs: wire
+            .earlier_runs
+            .iter()
+            .map(|text| uuid("assignment.earlier_runs", text))
+            .collect::<Result<_, _>>()?,
         expected_receipts: wire
             .expected_receipts
             .into_iter()
@@ -119,17 +127,53 @@ pub(crate) fn assignment(wire: v1::Assignment) -> Result<Assignment, ConvertErro
     })
 }
 
+/// All in one stage, and no two in one branch: else something would run at once that must not.
+fn starts(first: Start, listed: &[v1::Start], actions: &[Action]) -> Result<Vec<Start>, ConvertError> {
+    const FIELD: &str = "assignment.starts";
+    let listed: Vec<Start> = match listed {
+        [] if first.index as usize == actions.len() => return Ok(Vec::new()),
+        [] => vec![first],
+        some => some.iter().map(|start| Start { index: start.index, attempt: start.attempt }).collect(),
+    };
+    if !listed.contains(&first) {
+        return Err(ConvertError::new(FIELD, "start_index and start_attempt are not among them"));
+    }
+    if listed.iter().any(|start| start.attempt == 0) {
+        return Err(ConvertError::new(FIELD, "attempts count from 1"));
+    }
+    let at = first.index as usize;
+    let own = stages(actions.iter().map(|a| a.branch.as_deref())).into_iter().find(|stage| stage.span().contains(&at));
+    let lanes = own.map(|stage| stage.lanes).unwrap_or_default();
+    let lane = |start: &Start| lanes.iter().position(|lane| lane.contains(&(start.index as usize)));
+    let mut used: Vec<Option<usize>> = listed.iter().map(lane).collect();
+    used.sort_unstable();
+    if used.contains(&None) || used.windows(2).any(|pair| pair.first() == pair.last()) {
+        return Err(ConvertError::new(FIELD, "they are not one of each branch of one stage"));
+    }
+    Ok(listed)
+}
+
+pub(crate) fn control(wire: v1::RunControl) -> Control {
+    Control { paused: wire.paused, released: wire.released_holds }
+}
+
 fn action(wire: v1::Action) -> Result<Action, ConvertError> {
     use v1::action::Kind;
     let kind = match wire.kind.ok_or_else(|| ConvertError::missing("kind"))? {
         Kind::WriteImage(wire) => ActionKind::WriteImage(image::write_image(wire).within("write_image")?),
         Kind::CloudInit(wire) => ActionKind::CloudInit(cloud_init(wire).within("cloud_init")?),
+        Kind::Hold(wire) => ActionKind::Hold { message: wire.message },
         Kind::Reboot(v1::Reboot {}) => ActionKind::Reboot,
+        Kind::PowerOff(v1::PowerOff {}) => ActionKind::PowerOff,
+        Kind::ClearDisks(wire) => {
+            ActionKind::ClearDisks(ClearDisks { disks: wire.disks.into_iter().map(|d| selector(d.fields)).collect() })
+        }
     };
     Ok(Action {
         name: wire.name,
         timeout: duration("timeout", wire.timeout)?,
         retry: retry(wire.retry.ok_or_else(|| ConvertError::missing("retry"))?).within("retry")?,
+        branch: Some(wire.branch).filter(|branch| !branch.is_empty()),
         kind,
     })
 }
@@ -183,6 +227,7 @@ mod tests {
                 name: "write".into(),
                 timeout: second,
                 retry: Some(v1::RetryPolicy { max_attempts: 1, initial_backoff: second, max_backoff: second }),
+                branch: String::new(),
                 kind: Some(v1::action::Kind::WriteImage(v1::WriteImage {
                     disk: HashMap::from([("size".into(), ">= 1 GiB".into())]),
                     url: "http://h/i".into(),
@@ -191,6 +236,33 @@ mod tests {
                 })),
             }],
             ..v1::Assignment::default()
+        }
+    }
+
+    #[test]
+    fn starts_are_one_of_each_branch_of_one_stage() {
+        let listed = |branches: &[&str], first: u32, starts: &[(u32, u32)]| {
+            let mut wire = wire();
+            let action = wire.actions.remove(0);
+            wire.actions = branches.iter().map(|b| v1::Action { branch: (*b).into(), ..action.clone() }).collect();
+            wire.start_index = first;
+            wire.starts =
+                starts.iter().map(|(index, attempt)| v1::Start { index: *index, attempt: *attempt }).collect();
+            assignment(wire).map(|a| a.starts.iter().map(|s| (s.index, s.attempt)).collect::<Vec<_>>())
+        };
+        let branches = ["a", "b", "a", "", "c"];
+        assert_eq!(listed(&branches, 0, &[(0, 1), (1, 4)]).unwrap(), [(0, 1), (1, 4)]);
+        assert_eq!(listed(&branches, 3, &[]).unwrap(), [(3, 1)]);
+        assert_eq!(listed(&branches, 5, &[]).unwrap(), []);
+        for bad in [
+            &[(0, 1), (2, 1)][..], // one branch twice
+            &[(0, 1), (0, 1)],     // the same twice
+            &[(0, 1), (3, 1)],     // two stages
+            &[(0, 1), (9, 1)],     // not there
+            &[(0, 1), (1, 0)],     // no attempt
+            &[(1, 1)],             // not the first
+        ] {
+            assert!(listed(&branches, 0, bad).is_err(), "{bad:?}");
         }
     }
 

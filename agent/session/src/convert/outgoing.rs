@@ -95,7 +95,12 @@ pub(crate) fn event_to_wire(event: Event) -> v1::Event {
                     elapsed: Some(duration(result.elapsed)),
                 }),
                 ActionResult::CloudInit { root_device } => Yield::CloudInit(v1::CloudInitResult { root_device }),
+                ActionResult::Hold => Yield::Hold(v1::HoldResult {}),
                 ActionResult::Reboot => Yield::Reboot(v1::RebootResult {}),
+                ActionResult::PowerOff => Yield::PowerOff(v1::PowerOffResult {}),
+                ActionResult::ClearDisks { disks } => {
+                    Yield::ClearDisks(v1::ClearDisksResult { disks: disks.iter().map(disk_id).collect() })
+                }
             }),
         }),
     };

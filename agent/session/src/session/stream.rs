@@ -16,13 +16,14 @@ use tokio::{
 };
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
-use tonic::{Status, Streaming};
+use tonic::{Status, Streaming, transport::Channel};
 
 use super::{Deaf, Instructions, Outcome, Runner};
 use crate::{
     ActionRef, ConnectError, Connection, Credentials, EventKind, Instruction, Validity,
     connect::connect,
     convert::{self, ConvertError},
+    enroll::renew,
     wire_status,
 };
 
@@ -30,6 +31,8 @@ use crate::{
 const WELCOME_LIMIT: Duration = Duration::from_secs(30);
 /// Reading disks and receipts for the hello; a dying disk may take its time.
 const LOOK_LIMIT: Duration = Duration::from_secs(60);
+/// Between tries to renew a certificate, at least; and how soon after a connection the first one is.
+const RENEW_RETRY: Duration = Duration::from_secs(5);
 /// A fenced agent's work must have stopped by then, or the fence stays unanswered.
 const FENCE_LIMIT: Duration = Duration::from_secs(60);
 /// Last acks after our last word.
@@ -58,6 +61,9 @@ struct Open<'a> {
     fence: Option<Fence>,
 }
 
+/// The stream, the way up, the heartbeat's interval, the telemetry's task, and the connection's client.
+type Opened<'a> = (Open<'a>, mpsc::Sender<v1::SessionRequest>, Duration, AbortOnDrop, AgentServiceClient<Channel>);
+
 struct Fence {
     epoch: u64,
     give_up: Instant,
@@ -71,23 +77,39 @@ impl Runner {
         agent: &Instructions,
     ) -> Outcome {
         let opened = tokio::select! {
+            biased;
             () = closing.cancelled() => return Outcome::Closed,
             opened = self.open(credentials, agent) => opened,
         };
         match opened {
             Err(outcome) => outcome,
-            Ok((open, out, beat, _telemetry)) => open.run(out, beat, closing).await,
+            Ok((open, out, beat, _telemetry, client)) => tokio::select! {
+                outcome = open.run(out, beat, closing) => outcome,
+                // What is not acknowledged is kept and sent again over the next connection.
+                renewed = self.renewed(client, credentials) => Outcome::Renewed(renewed),
+            },
         }
     }
 
-    async fn open<'a>(
-        &'a self,
-        credentials: &Credentials,
-        agent: &'a Instructions,
-    ) -> Result<(Open<'a>, mpsc::Sender<v1::SessionRequest>, Duration, AbortOnDrop), Outcome> {
+    /// Waits until the certificate should be renewed, and renews it over the connection that it opened.
+    async fn renewed(&self, client: AgentServiceClient<Channel>, credentials: &Credentials) -> Credentials {
+        let mut wait = credentials.renew_in().max(RENEW_RETRY);
+        loop {
+            tokio::time::sleep(wait).await;
+            match renew(client.clone(), &self.config, credentials).await {
+                Ok(renewed) => return renewed,
+                Err(error) => {
+                    tracing::warn!(problem = %error.problem, "the certificate was not renewed; asking again");
+                    wait = (credentials.renew_in() / 4).max(RENEW_RETRY);
+                }
+            }
+        }
+    }
+
+    async fn open<'a>(&'a self, credentials: &Credentials, agent: &'a Instructions) -> Result<Opened<'a>, Outcome> {
         let target = &self.config.target;
         let (hello, facts) = self.look().await.map_err(Outcome::Lost)?;
-        let channel = connect(target, Validity::Now, Some(credentials)).await.map_err(|error| {
+        let channel = connect(&*self.world.dial, target, Validity::Now, Some(credentials)).await.map_err(|error| {
             let problem = error.to_problem(target);
             match error {
                 ConnectError::CredentialsRefused { .. } | ConnectError::Credentials(_) => {
@@ -138,7 +160,7 @@ impl Runner {
         }
         self.shared.connection.send_replace(Connection::Connected { epoch: welcome.epoch });
         tracing::info!(epoch = welcome.epoch, %target, "welcomed by the coordinator");
-        let telemetry = tokio::spawn(Arc::clone(&self.shared.telemetry).run(client));
+        let telemetry = tokio::spawn(Arc::clone(&self.shared.telemetry).run(client.clone(), self.world.clone()));
         let open = Open {
             runner: self,
             agent,
@@ -148,22 +170,27 @@ impl Runner {
             heartbeat_due: false,
             fence: None,
         };
-        Ok((open, out, beat.clamp(*HEARTBEAT.start(), *HEARTBEAT.end()), AbortOnDrop(telemetry.abort_handle())))
+        Ok((open, out, beat.clamp(*HEARTBEAT.start(), *HEARTBEAT.end()), AbortOnDrop(telemetry.abort_handle()), client))
     }
 
     /// Looks at the machine for the hello and the facts.
     async fn look(&self) -> Result<(v1::Hello, String), Problem> {
         let host = self.host.clone();
-        let look = tokio::task::spawn_blocking(move || (host.disks(), host.receipts(), host.facts()));
-        let (disks, receipts, facts) = match timeout(LOOK_LIMIT, look).await {
-            Ok(Ok(seen)) => seen,
-            Ok(Err(error)) => {
-                return Err(Problem::new(ErrorCode::Internal, "reading this machine's disks failed").caused_by(&error));
+        let look = move || (host.disks(), host.receipts(), host.facts());
+        let (disks, receipts, facts) = if self.host.may_block() {
+            match timeout(LOOK_LIMIT, tokio::task::spawn_blocking(look)).await {
+                Ok(Ok(seen)) => seen,
+                Ok(Err(error)) => {
+                    let problem = Problem::new(ErrorCode::Internal, "reading this machine's disks failed");
+                    return Err(problem.caused_by(&error));
+                }
+                Err(_) => {
+                    return Err(Problem::new(ErrorCode::DeviceIo, "reading this machine's disks takes too long")
+                        .hint("the kernel log on the console names the disk that does not answer"));
+                }
             }
-            Err(_) => {
-                return Err(Problem::new(ErrorCode::DeviceIo, "reading this machine's disks takes too long")
-                    .hint("the kernel log on the console names the disk that does not answer"));
-            }
+        } else {
+            look()
         };
         let facts = serde_json::to_string(&facts).map_err(|error| {
             Problem::new(ErrorCode::Internal, "the facts cannot be written as JSON").caused_by(&error)
@@ -176,12 +203,13 @@ impl Runner {
             disks: disks.iter().map(convert::disk_id).collect(),
             receipts: receipts.iter().map(convert::receipt_to_wire).collect(),
             last_epoch: state.epoch,
-            running: state.running.map(|action| v1::RunningAction {
+            running: state.running.first().map(|action| v1::RunningAction {
                 workflow_uid: action.workflow_uid.to_string(),
                 action_index: action.action_index,
                 attempt: action.attempt,
             }),
             enrolled_boottime_ms: u64::try_from(self.config.enrolled_at.as_millis()).unwrap_or(u64::MAX),
+            holds: state.holds.map(|uid| uid.to_string()).unwrap_or_default(),
         };
         Ok((hello, facts))
     }
@@ -216,6 +244,16 @@ impl Open<'_> {
         let end = loop {
             let fence_ends = self.fence.as_ref().map_or_else(Instant::now, |fence| fence.give_up);
             tokio::select! {
+                // In an order of its own, so that a simulated run is the same each time. None starves another: the rare
+                // ones come first, and a coordinator says little.
+                biased;
+                () = self.agent.0.closed() => return Outcome::Closed,
+                () = closing.cancelled() => break Outcome::Closed,
+                () = sleep_until(fence_ends), if self.fence.is_some() => {
+                    tracing::warn!("work did not stop in time; the fence stays unanswered");
+                    return Outcome::Fenced;
+                }
+                _ = beat.tick() => self.heartbeat_due = true,
                 message = self.inbound.message() => match message {
                     Ok(Some(response)) => if let Err(outcome) = self.take(response) { return outcome },
                     Ok(None) if self.fence.is_some() => return Outcome::Fenced,
@@ -223,7 +261,6 @@ impl Open<'_> {
                     Err(_) if self.fence.is_some() => return Outcome::Fenced,
                     Err(status) => return self.runner.broken(&status),
                 },
-                _ = beat.tick() => self.heartbeat_due = true,
                 permit = out.reserve(), if self.has_something() => match permit {
                     Ok(permit) => {
                         let next = next_up(self.runner, &mut self.facts, &mut self.heartbeat_due, self.fence.as_ref());
@@ -242,12 +279,6 @@ impl Open<'_> {
                     },
                 },
                 () = self.runner.shared.wake.notified() => {}
-                () = sleep_until(fence_ends), if self.fence.is_some() => {
-                    tracing::warn!("work did not stop in time; the fence stays unanswered");
-                    return Outcome::Fenced;
-                }
-                () = self.agent.0.closed() => return Outcome::Closed,
-                () = closing.cancelled() => break Outcome::Closed,
             }
         };
         drop(out);
@@ -277,7 +308,7 @@ impl Open<'_> {
         self.facts.is_some()
             || self.heartbeat_due
             || state.outbox.has_unsent()
-            || (self.fence.is_some() && state.running.is_none())
+            || (self.fence.is_some() && state.running.is_empty())
     }
 
     /// Takes one message. An `Err` ends the connection.
@@ -313,6 +344,10 @@ impl Open<'_> {
                 tracing::warn!(reason = fenced.reason, "fenced by a newer session of this machine");
                 self.fence = Some(Fence { epoch: fenced.epoch, give_up: Instant::now() + FENCE_LIMIT });
                 self.give(Instruction::Fenced { reason: fenced.reason })
+            }
+            Down::RunControl(wire) => {
+                let workflow_uid = convert::uuid("run_control.workflow_uid", &wire.workflow_uid).map_err(nonsense)?;
+                self.give(Instruction::Control { workflow_uid, control: convert::control(wire) })
             }
             Down::Idle(idle) => self.give(Instruction::Idle { boot_disk: idle.boot_disk }),
         }
@@ -386,5 +421,5 @@ fn next_up(runner: &Runner, facts: &mut Option<String>, heartbeat_due: &mut bool
     if let Some(event) = state.outbox.next_unsent() {
         return Some(Up::Event(convert::event_to_wire(event)));
     }
-    fence.filter(|_| state.running.is_none()).map(|fence| Up::FenceAck(v1::FenceAck { epoch: fence.epoch }))
+    fence.filter(|_| state.running.is_empty()).map(|fence| Up::FenceAck(v1::FenceAck { epoch: fence.epoch }))
 }

@@ -5,10 +5,13 @@ use std::{net::Ipv4Addr, time::Duration};
 use dhcproto::v4::{DhcpOption, Flags, MessageType};
 
 use super::bootfile::BootServer;
-use super::leases::Pool;
+use super::leases::{Holder, Pool};
 use super::packet::{Client, Request};
 use super::reply::{Destination, Reply};
 use super::{Silence, Standing};
+
+/// A machine that nobody described has its address for no longer than this: long enough to tell who it is.
+pub const STRANGERS_LEASE: Duration = Duration::from_secs(600);
 
 /// What the server tells its clients about their network.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +27,11 @@ pub struct Network {
 }
 
 impl Network {
+    /// How long this client has its address.
+    fn lease_of(&self, client: Holder) -> Duration {
+        if client.stranger { self.lease.min(STRANGERS_LEASE) } else { self.lease }
+    }
+
     /// Whether both addresses are in one subnet of this netmask.
     pub fn same_subnet(&self, a: Ipv4Addr, b: Ipv4Addr) -> bool {
         let mask = u32::from(self.netmask);
@@ -53,12 +61,13 @@ pub fn answer(
     if !request.giaddr.is_unspecified() && !network.same_subnet(request.giaddr, server.address) {
         return Err(Silence::Relayed(request.giaddr));
     }
+    let client = Holder { mac: request.mac, stranger: standing != Standing::Known };
     match request.kind {
         MessageType::Discover => {
-            let address = pool.offer(request.mac, request.requested, now).ok_or(Silence::NoAddress)?;
-            lease_reply(request, MessageType::Offer, address, network, server)
+            let address = pool.offer(client, request.requested, now).ok_or(Silence::NoAddress)?;
+            lease_reply(request, MessageType::Offer, (address, network.lease_of(client)), network, server)
         }
-        MessageType::Request => on_request(request, pool, network, server, now),
+        MessageType::Request => on_request(request, client, pool, network, server, now),
         MessageType::Inform => {
             let mut reply = Reply::new(request, MessageType::Ack, server, destination(request));
             add_network(&mut reply, network);
@@ -82,6 +91,7 @@ pub fn answer(
 
 fn on_request(
     request: &Request,
+    client: Holder,
     pool: &mut Pool,
     network: &Network,
     server: &BootServer,
@@ -97,22 +107,23 @@ fn on_request(
     let Some(address) = request.requested.or(Some(request.ciaddr).filter(|a| !a.is_unspecified())) else {
         return nak(request, server);
     };
-    if !pool.bind(request.mac, address, network.lease, now) {
+    let life = network.lease_of(client);
+    if !pool.bind(client, address, life, now) {
         return nak(request, server);
     }
-    lease_reply(request, MessageType::Ack, address, network, server)
+    lease_reply(request, MessageType::Ack, (address, life), network, server)
 }
 
 fn lease_reply(
     request: &Request,
     kind: MessageType,
-    address: Ipv4Addr,
+    (address, life): (Ipv4Addr, Duration),
     network: &Network,
     server: &BootServer,
 ) -> Result<Reply, Silence> {
     let mut reply = Reply::new(request, kind, server, destination(request));
     reply.message.set_yiaddr(address);
-    let seconds = u32::try_from(network.lease.as_secs()).unwrap_or(u32::MAX);
+    let seconds = u32::try_from(life.as_secs()).unwrap_or(u32::MAX);
     let options = reply.message.opts_mut();
     options.insert(DhcpOption::AddressLeaseTime(seconds));
     options.insert(DhcpOption::Renewal(seconds / 2));

@@ -3,6 +3,9 @@
 //! A lease belongs to an Ethernet address, not to a client identifier: firmware, iPXE, agent and installed system each
 //! send another identifier and must all get the same address. Which one is settled by a hash, so that a machine keeps its
 //! address even when every lease was lost.
+//!
+//! Machines that nobody described (strangers, served with `dhcp.discovery`) hold at most half of the range, and what is only
+//! offered to them is given up for a described machine: whoever makes up Ethernet addresses locks nobody out.
 
 use std::{collections::BTreeMap, net::Ipv4Addr, time::Duration};
 
@@ -40,6 +43,18 @@ pub struct Lease {
     pub state: LeaseState,
     /// Unix time in seconds from which it is free again.
     pub until: u64,
+    /// No document described the machine when it was given.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stranger: bool,
+}
+
+/// Who asks for an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Holder {
+    /// Its Ethernet address.
+    pub mac: MacAddr,
+    /// No document describes it.
+    pub stranger: bool,
 }
 
 /// Why a range cannot be used.
@@ -55,6 +70,7 @@ pub struct Pool {
     excluded: Vec<Ipv4Addr>,
     leases: BTreeMap<Ipv4Addr, Lease>,
     by_mac: BTreeMap<MacAddr, Ipv4Addr>,
+    revision: u64,
 }
 
 impl Pool {
@@ -68,7 +84,7 @@ impl Pool {
         let Some(width) = width else {
             return Err(RangeError(format!("{}-{} has more than {MAX_RANGE} addresses", range.first, range.last)));
         };
-        Ok(Self { first, count: width + 1, excluded, leases: BTreeMap::new(), by_mac: BTreeMap::new() })
+        Ok(Self { first, count: width + 1, excluded, leases: BTreeMap::new(), by_mac: BTreeMap::new(), revision: 0 })
     }
 
     /// Takes in kept leases. Those outside the range, or contradicting an earlier one, are left out.
@@ -92,6 +108,11 @@ impl Pool {
         self.leases.iter().filter(|(_, l)| l.state != LeaseState::Offered).map(|(a, l)| (*a, *l)).collect()
     }
 
+    /// Grows whenever [`Pool::kept`] has changed.
+    pub const fn revision(&self) -> u64 {
+        self.revision
+    }
+
     /// Whether the address may be given out at all.
     pub fn usable(&self, address: Ipv4Addr) -> bool {
         let offset = u32::from(address).wrapping_sub(self.first);
@@ -105,32 +126,61 @@ impl Pool {
     }
 
     /// The address this client would get: its own, else the one its hash points at, else the next free one. Reserves it for
-    /// [`OFFER_LIFE`]. `None` when every address is taken.
-    pub fn offer(&mut self, mac: MacAddr, wanted: Option<Ipv4Addr>, now: u64) -> Option<Ipv4Addr> {
-        if let Some(address) = self.by_mac.get(&mac).copied() {
+    /// [`OFFER_LIFE`]. `None` when every address that it may have is taken.
+    pub fn offer(&mut self, client: Holder, wanted: Option<Ipv4Addr>, now: u64) -> Option<Ipv4Addr> {
+        let until = now + OFFER_LIFE.as_secs();
+        if let Some(address) = self.by_mac.get(&client.mac).copied() {
             // A bound lease stays bound: a machine that restarts discovers anew while its lease runs.
             let lease = self.leases.get(&address).copied()?;
             if lease.state == LeaseState::Offered || lease.until <= now {
-                self.set(address, mac, LeaseState::Offered, now + OFFER_LIFE.as_secs());
+                self.set(address, client, LeaseState::Offered, until);
             }
             return Some(address);
         }
-        let start = hash(mac) % self.count;
+        if client.stranger && self.strangers(now) >= self.strangers_share() {
+            return None;
+        }
+        let start = hash(client.mac) % self.count;
         let by_hash = (0..self.count).map(|i| Ipv4Addr::from(self.first + (start + i) % self.count));
-        let address = wanted.into_iter().chain(by_hash).find(|a| self.free(*a, now))?;
-        self.set(address, mac, LeaseState::Offered, now + OFFER_LIFE.as_secs());
+        let free = wanted.into_iter().chain(by_hash).find(|a| self.free(*a, now));
+        let address = match free {
+            Some(address) => address,
+            None if client.stranger => return None,
+            None => self.offered_to_a_stranger()?,
+        };
+        self.set(address, client, LeaseState::Offered, until);
         Some(address)
     }
 
     /// Gives the address to the client until `now + life`, if it is the client's or free. The client's other address, if it
     /// had one, becomes free. Says whether it was given.
-    pub fn bind(&mut self, mac: MacAddr, address: Ipv4Addr, life: Duration, now: u64) -> bool {
-        let own = self.by_mac.get(&mac) == Some(&address);
+    pub fn bind(&mut self, client: Holder, address: Ipv4Addr, life: Duration, now: u64) -> bool {
+        let own = self.by_mac.get(&client.mac) == Some(&address);
         if !own && !self.free(address, now) {
             return false;
         }
-        self.set(address, mac, LeaseState::Bound, now + life.as_secs());
+        if !own && client.stranger && self.strangers(now) >= self.strangers_share() {
+            return false;
+        }
+        self.set(address, client, LeaseState::Bound, now + life.as_secs());
         true
+    }
+
+    /// How many addresses strangers hold now.
+    fn strangers(&self, now: u64) -> u32 {
+        // Cannot truncate: a range is far smaller.
+        self.leases.values().filter(|l| l.stranger && l.until > now).count() as u32
+    }
+
+    /// How many they may hold.
+    fn strangers_share(&self) -> u32 {
+        (self.count / 2).max(1)
+    }
+
+    /// The address that was offered to a stranger first.
+    fn offered_to_a_stranger(&self) -> Option<Ipv4Addr> {
+        let offered = self.leases.iter().filter(|(_, l)| l.stranger && l.state == LeaseState::Offered);
+        offered.min_by_key(|(_, l)| l.until).map(|(address, _)| *address)
     }
 
     /// Takes an offer back that the client did not choose.
@@ -150,6 +200,7 @@ impl Pool {
         }
         self.by_mac.remove(&mac);
         self.leases.remove(&address);
+        self.revision += 1;
         true
     }
 
@@ -160,7 +211,9 @@ impl Pool {
         }
         self.by_mac.remove(&mac);
         let until = now + DECLINED_LIFE.as_secs();
-        self.leases.insert(address, Lease { mac, state: LeaseState::Declined, until });
+        let stranger = self.leases.get(&address).is_some_and(|l| l.stranger);
+        self.leases.insert(address, Lease { mac, state: LeaseState::Declined, until, stranger });
+        self.revision += 1;
         true
     }
 
@@ -169,18 +222,21 @@ impl Pool {
     }
 
     /// Keeps both maps in step: one address a client, one client an address.
-    fn set(&mut self, address: Ipv4Addr, mac: MacAddr, state: LeaseState, until: u64) {
+    fn set(&mut self, address: Ipv4Addr, Holder { mac, stranger }: Holder, state: LeaseState, until: u64) {
+        let kept = |lease: &Lease| lease.state != LeaseState::Offered;
+        let mut changed = state != LeaseState::Offered;
         if let Some(old) = self.by_mac.insert(mac, address)
             && old != address
         {
-            self.leases.remove(&old);
+            changed |= self.leases.remove(&old).as_ref().is_some_and(kept);
         }
-        if let Some(before) = self.leases.insert(address, Lease { mac, state, until })
-            && before.mac != mac
-            && self.by_mac.get(&before.mac) == Some(&address)
-        {
-            self.by_mac.remove(&before.mac);
+        if let Some(before) = self.leases.insert(address, Lease { mac, state, until, stranger }) {
+            changed |= kept(&before);
+            if before.mac != mac && self.by_mac.get(&before.mac) == Some(&address) {
+                self.by_mac.remove(&before.mac);
+            }
         }
+        self.revision += u64::from(changed);
     }
 }
 
@@ -205,39 +261,65 @@ mod tests {
         MacAddr([0x52, 0x54, 0, 0, 0, n])
     }
 
+    fn known(n: u8) -> Holder {
+        Holder { mac: mac(n), stranger: false }
+    }
+
+    fn stranger(n: u8) -> Holder {
+        Holder { mac: mac(n), stranger: true }
+    }
+
     const HOUR: Duration = Duration::from_secs(3600);
 
     #[test]
     fn a_machine_gets_the_same_address_after_every_lease_was_lost() {
-        let first = pool(200).offer(mac(7), None, 0).unwrap();
-        assert_eq!(pool(200).offer(mac(7), None, 999).unwrap(), first);
+        let first = pool(200).offer(known(7), None, 0).unwrap();
+        assert_eq!(pool(200).offer(known(7), None, 999).unwrap(), first);
     }
 
     #[test]
     fn a_full_range_gives_nothing_until_a_lease_ends() {
         let mut pool = pool(12); // 10.0.0.10 and 10.0.0.12; .11 is excluded
         for n in 1..=2 {
-            let address = pool.offer(mac(n), None, 0).unwrap();
-            assert!(pool.bind(mac(n), address, HOUR, 0));
+            let address = pool.offer(known(n), None, 0).unwrap();
+            assert!(pool.bind(known(n), address, HOUR, 0));
         }
-        assert_eq!(pool.offer(mac(3), None, 3599), None);
-        assert!(pool.offer(mac(3), None, 3600).is_some());
+        assert_eq!(pool.offer(known(3), None, 3599), None);
+        assert!(pool.offer(known(3), None, 3600).is_some());
     }
 
     #[test]
     fn a_declined_address_is_left_alone_and_the_client_gets_another() {
         let mut pool = pool(20);
-        let address = pool.offer(mac(1), None, 0).unwrap();
-        assert!(pool.bind(mac(1), address, HOUR, 0));
+        let address = pool.offer(known(1), None, 0).unwrap();
+        assert!(pool.bind(known(1), address, HOUR, 0));
         assert!(!pool.decline(mac(2), address, 1), "only its holder may decline it");
         assert!(pool.decline(mac(1), address, 1));
-        assert_ne!(pool.offer(mac(1), Some(address), 2).unwrap(), address);
+        assert_ne!(pool.offer(known(1), Some(address), 2).unwrap(), address);
     }
 
     #[test]
     fn a_range_too_wide_is_refused() {
         let range = AddressRange { first: Ipv4Addr::new(10, 0, 0, 0), last: Ipv4Addr::new(10, 255, 0, 0) };
         assert!(Pool::new(range, vec![]).is_err());
+    }
+
+    #[test]
+    fn a_flood_of_made_up_addresses_leaves_the_range_to_machines_that_are_described() {
+        // Nine addresses: .10 and .12 to .19; ten are counted.
+        let mut pool = pool(19);
+        let offers: Vec<_> = (100..200).filter_map(|n| pool.offer(stranger(n), None, 0)).collect();
+        assert_eq!(offers.len(), 5, "half of the range");
+        let bound: Vec<_> = (100..104).filter(|n| pool.by_mac.contains_key(&mac(*n))).collect();
+        for n in &bound {
+            let address = pool.by_mac[&mac(*n)];
+            assert!(pool.bind(stranger(*n), address, HOUR, 0));
+        }
+        let free = (10..20).map(|n| Ipv4Addr::new(10, 0, 0, n)).find(|a| pool.free(*a, 0)).unwrap();
+        assert!(!pool.bind(stranger(250), free, HOUR, 0), "nor without an offer");
+        // Four are free, and what is only offered to a stranger is given up.
+        let known: Vec<_> = (1..=9).filter_map(|n| pool.offer(known(n), None, 1)).collect();
+        assert_eq!(known.len(), 9 - bound.len(), "{bound:?}");
     }
 
     proptest! {
@@ -250,9 +332,11 @@ mod tests {
             for (what, who, last, wait) in steps {
                 now += wait;
                 let (mac, address) = (mac(who), Ipv4Addr::new(10, 0, 0, last));
+                let client = Holder { mac, stranger: who > 3 };
+                let (kept, revision) = (pool.kept(), pool.revision());
                 match what {
-                    0 => { pool.offer(mac, Some(address), now); }
-                    1 | 2 => if pool.bind(mac, address, HOUR, now) { bound.insert(mac, (address, now + 3600)); },
+                    0 => { pool.offer(client, Some(address), now); }
+                    1 | 2 => if pool.bind(client, address, HOUR, now) { bound.insert(mac, (address, now + 3600)); },
                     3 => if pool.release(mac, address) { bound.remove(&mac); },
                     4 => if pool.decline(mac, address, now) { bound.remove(&mac); },
                     _ => {
@@ -261,6 +345,7 @@ mod tests {
                         pool.restore(kept);
                     }
                 }
+                prop_assert!(pool.kept() == kept || pool.revision() != revision, "a change is never overlooked");
                 bound.retain(|_, (_, until)| *until > now);
                 let mut seen = BTreeMap::new();
                 for (mac, (address, _)) in &bound {

@@ -10,7 +10,9 @@
 //! | iPXE, in ROM or loaded by us | option 77 `iPXE` | the URL of its machine's script |
 //! | anything else | | an address, if this is the only server |
 //!
-//! A machine that nobody described gets no answer at all, unless `dhcp.discovery` is on.
+//! A machine that nobody described gets no answer at all, unless `dhcp.discovery` is on. Then it is still the described ones
+//! that come first: strangers are answered [`STRANGERS_A_SECOND`] times a second at most, have half of the range at most, and
+//! have it for ten minutes.
 
 pub mod bootfile;
 pub mod full;
@@ -73,6 +75,9 @@ pub enum Silence {
     /// The reply does not fit its fields.
     #[error("the boot URL is longer than DHCP's 127 bytes")]
     UrlTooLong,
+    /// Strangers ask faster than they are answered.
+    #[error("machines that nobody described ask faster than they are answered")]
+    TooManyStrangers,
     /// The machine's document could not be looked up in time.
     #[error("the machine could not be looked up: {0}")]
     Lookup(String),
@@ -139,6 +144,9 @@ pub enum DhcpError {
         source: io::Error,
     },
 }
+
+/// Packets of machines that nobody described that are answered in a second, all of them together.
+pub const STRANGERS_A_SECOND: u32 = 20;
 
 /// How long one look-up of a machine may hold up the service.
 pub(crate) const LOOKUP_LIMIT: Duration = Duration::from_secs(2);

@@ -2,7 +2,10 @@
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -17,9 +20,16 @@ use super::leases::Pool;
 use super::packet::{Client, Request};
 use super::reply::Reply;
 use super::socket::{PXE_PORT, SERVER_PORT, Sharing, open, resolve};
-use super::{DhcpError, LOOKUP_LIMIT, Silence, Standing, probe, proxy};
+use super::{DhcpError, LOOKUP_LIMIT, STRANGERS_A_SECOND, Silence, Standing, probe, proxy};
 use crate::boot::policy::BootPolicy;
-use crate::config::{Config, DhcpMode};
+use crate::{
+    config::{Config, DhcpMode},
+    gate::{LogBudget, Pace},
+    metrics::metrics,
+};
+
+/// Lines a second about packets that get no answer: anybody can send them.
+static LINES: LogBudget = LogBudget::new(20);
 
 /// A packet longer than Ethernet's is cut, and then fails to parse.
 const MAX_PACKET: usize = 1500;
@@ -48,12 +58,13 @@ enum Mode {
 /// A DHCP service that listens, and answers once [`DhcpService::run`] is polled.
 pub struct DhcpService {
     interface: String,
-    discovery: bool,
+    discovery: Arc<AtomicBool>,
     server: BootServer,
     mode: Mode,
     main: UdpSocket,
     pxe: UdpSocket,
     policy: Arc<dyn BootPolicy>,
+    strangers: Pace,
 }
 
 impl DhcpService {
@@ -85,7 +96,22 @@ impl DhcpService {
         } else {
             Mode::Proxy
         };
-        Ok(Some(Self { interface, discovery: config.dhcp.discovery, server, mode, main, pxe, policy }))
+        let discovery = Arc::new(AtomicBool::new(config.dhcp.discovery));
+        Ok(Some(Self {
+            interface,
+            discovery,
+            server,
+            mode,
+            main,
+            pxe,
+            policy,
+            strangers: Pace::new(STRANGERS_A_SECOND),
+        }))
+    }
+
+    /// Whether strangers are answered; may be changed while it runs.
+    pub fn discovery(&self) -> Arc<AtomicBool> {
+        self.discovery.clone()
     }
 
     /// The leases, in full mode.
@@ -131,14 +157,23 @@ impl DhcpService {
         };
         match outcome {
             Ok(reply) => self.send(&request, &reply, from, port).await,
-            Err(reason) => log_silence(&request, &reason, port),
+            Err(reason) => {
+                metrics().dhcp_unanswered.add(1);
+                log_silence(&request, &reason, port);
+            }
         }
     }
 
     async fn standing(&self, mac: MacAddr) -> Result<Standing, Silence> {
         match timeout(LOOKUP_LIMIT, self.policy.known(mac)).await {
             Ok(Ok(true)) => Ok(Standing::Known),
-            Ok(Ok(false)) if self.discovery => Ok(Standing::Discovered),
+            Ok(Ok(false)) if self.discovery.load(Ordering::Relaxed) => {
+                if self.strangers.step() {
+                    Ok(Standing::Discovered)
+                } else {
+                    Err(Silence::TooManyStrangers)
+                }
+            }
             Ok(Ok(false)) => Ok(Standing::Stranger),
             Ok(Err(e)) => Err(Silence::Lookup(e.to_string())),
             Err(_) => Err(Silence::Lookup(format!("no answer within {} s", LOOKUP_LIMIT.as_secs()))),
@@ -152,10 +187,9 @@ impl DhcpService {
             Mode::Full { leases, network, file } => {
                 let (outcome, kept) = {
                     let mut pool = leases.lock();
-                    let before = pool.kept();
+                    let before = pool.revision();
                     let outcome = full::answer(request, standing, &mut pool, network, &self.server, unix_now());
-                    let after = pool.kept();
-                    (outcome, (after != before).then_some(after))
+                    (outcome, (pool.revision() != before).then(|| pool.kept()))
                 };
                 if let Some(kept) = kept {
                     save(file.clone(), kept).await;
@@ -173,6 +207,9 @@ impl DhcpService {
             Err(e) => Err(std::io::Error::other(e)),
         };
         let file = reply.message.fname().map(String::from_utf8_lossy).unwrap_or_default();
+        if sent.is_ok() {
+            metrics().dhcp_answers.of(&[("kind", reply.kind_str())]).add(1);
+        }
         match sent {
             Ok(()) => tracing::info!(
                 service = "dhcp", kind = request.kind_str(), mac = %request.mac, arch = request.arch,
@@ -232,9 +269,10 @@ fn log_silence(request: &Request, reason: &Silence, port: u16) {
     // On a network with ordinary clients theirs is the bulk, and none of it is about us.
     if client == Client::Ordinary || matches!(reason, Silence::OtherServer(_) | Silence::Kind) {
         tracing::debug!(service = "dhcp", kind, %mac, client = client.as_str(), port, answer = "none", %reason);
-    } else {
+    } else if let Some(left_out) = LINES.spend() {
         tracing::info!(
-            service = "dhcp", kind, %mac, arch = request.arch, client = client.as_str(), port, answer = "none", %reason
+            service = "dhcp", kind, %mac, arch = request.arch, client = client.as_str(), port, answer = "none", %reason,
+            left_out
         );
     }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrIn, bind, setsockopt, socket,
-    sockopt::{BindToDevice, Broadcast, ReuseAddr},
+    sockopt::{BindToDevice, Broadcast, RcvBuf, ReuseAddr},
 };
 use tokio::net::UdpSocket;
 
@@ -21,6 +21,10 @@ pub const SERVER_PORT: u16 = 67;
 pub const CLIENT_PORT: u16 = 68;
 /// The port where a PXE client asks for its boot file once it has an address.
 pub const PXE_PORT: u16 = 4011;
+
+/// Bytes of packets that the kernel holds for us (it takes no more than `net.core.rmem_max`): about a thousand, so that a rack
+/// powered on at once, or a flood, costs nobody its packet.
+const RECEIVE_BUFFER: usize = 1 << 20;
 
 /// Whether another socket may hold the port too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +55,7 @@ fn try_open(interface: &str, port: u16, sharing: Sharing) -> io::Result<UdpSocke
     if sharing == Sharing::Shared {
         setsockopt(&fd, ReuseAddr, &true)?;
     }
+    setsockopt(&fd, RcvBuf, &RECEIVE_BUFFER)?;
     bind(std::os::fd::AsRawFd::as_raw_fd(&fd), &SockaddrIn::new(0, 0, 0, 0, port))?;
     UdpSocket::from_std(StdSocket::from(fd))
 }

@@ -15,6 +15,7 @@ use http::header;
 use hyper::body::{Frame, SizeHint};
 
 use super::Client;
+use crate::metrics::metrics;
 
 /// What the line will say.
 pub(super) struct Entry {
@@ -92,6 +93,8 @@ impl HttpBody for Logged {
 
 impl Drop for Logged {
     fn drop(&mut self) {
+        metrics().boot_bytes.add(self.bytes);
+        metrics().boot_requests.of(&[("code", &self.status.to_string())]).add(1);
         let Entry { method, path, mac, range, client, began } = &self.entry;
         // A body of known length is dropped after its last byte without being asked for an end.
         let done = self.ended || self.inner.is_end_stream() || self.expected == Some(self.bytes);

@@ -44,7 +44,7 @@ use self::script::AgentBoot;
 use super::neighbours::Neighbours;
 use super::policy::BootPolicy;
 use super::tftp::LOADERS;
-use crate::config::BootConfig;
+use crate::{config::BootConfig, gate::Paces, reload::Reloadable};
 
 /// How long the engine may take to decide; the machine's screen shows nothing meanwhile.
 const DECISION_LIMIT: Duration = Duration::from_secs(10);
@@ -56,16 +56,34 @@ pub struct Client(pub SocketAddr);
 /// What the routes share.
 pub struct BootHttp {
     /// Files to serve.
-    pub files: BootConfig,
+    pub files: Reloadable<BootConfig>,
     /// What scripts say.
-    pub agent: AgentBoot,
+    pub agent: Reloadable<AgentBoot>,
     /// Who may boot what.
     pub policy: Arc<dyn BootPolicy>,
     /// Who is behind an address.
     pub neighbours: Neighbours,
     /// Whom to give our own iPXE first.
     pub own_ipxe: OwnIpxe,
+    /// How fast one address may ask for scripts.
+    pub scripts: Scripts,
 }
+
+/// How fast one address may ask for scripts: each may hold a token, which the store keeps until it has run out. A machine asks
+/// for two or three a boot; a whole site may come through one address.
+#[derive(Debug)]
+pub struct Scripts(Paces);
+
+impl Default for Scripts {
+    fn default() -> Self {
+        Self(Paces::new(SCRIPTS_A_SECOND, SCRIPTS_SAVED))
+    }
+}
+
+/// Scripts a second for one address (this host itself: no limit).
+pub const SCRIPTS_A_SECOND: u32 = 10;
+/// An address that was quiet may ask for the worth of so long at once.
+const SCRIPTS_SAVED: Duration = Duration::from_secs(10);
 
 /// The routes. Serve them with [`serve::serve`], which fills in [`Client`].
 pub fn router(shared: Arc<BootHttp>) -> Router {
@@ -103,22 +121,29 @@ async fn ipxe(State(shared): State<Arc<BootHttp>>, query: ScriptQueryResult, req
     let Ok(Query(query)) = query else {
         return plain(StatusCode::BAD_REQUEST, "say who you are: /boot/ipxe?mac=52:54:00:12:34:56\n");
     };
+    let client = request.extensions().get::<Client>();
+    if client.is_some_and(|client| !shared.scripts.0.step(client.0.ip())) {
+        return plain(StatusCode::TOO_MANY_REQUESTS, "this address asks for too many scripts\n");
+    }
     let Ok(mac) = query.mac.parse::<MacAddr>() else {
         return plain(StatusCode::BAD_REQUEST, format!("mac={:?} is no Ethernet address\n", query.mac));
     };
     // What iPXE could not fill in, or the firmware has only a placeholder for, is not known: no reason to refuse.
     let uuid = query.uuid.parse::<Uuid>().ok().filter(|uuid| !uuid.is_nil() && !uuid.is_max());
     if let Some(loader) = shared.own_ipxe.loader_for(mac, &query.platform, &query.chip) {
-        let AgentBoot { http_url, .. } = &shared.agent;
-        let again = format!("{http_url}/boot/ipxe?mac={mac}&uuid={}", query.uuid);
+        let AgentBoot { http_url, .. } = &*shared.agent;
+        // As it was read, not as it was sent: a line's end in it would be another line of the script.
+        let uuid = uuid.map_or_else(String::new, |uuid| uuid.to_string());
+        let again = format!("{http_url}/boot/ipxe?mac={mac}&uuid={uuid}");
         return plain(StatusCode::OK, script::load_own_ipxe(&loader, &again));
     }
-    let script = match impostor(&shared, request.extensions().get::<Client>(), mac) {
+    let from = client.map(|client| client.0.ip());
+    let script = match impostor(&shared, client, mac) {
         Some(real) => {
             tracing::warn!(service = "http", %mac, %real, "a script was asked for from another machine's address");
             script::to_disk(&format!("this address was given to {real}, not to {mac}. Starting the own disk."))
         }
-        None => match timeout(DECISION_LIMIT, shared.policy.decide(mac, uuid)).await {
+        None => match timeout(DECISION_LIMIT, shared.policy.decide(mac, uuid, from)).await {
             Ok(Ok(decision)) => script::render(&decision, mac, &shared.agent),
             Ok(Err(error)) => {
                 tracing::error!(service = "http", %mac, %error, "no decision about a machine");

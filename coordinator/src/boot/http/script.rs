@@ -57,7 +57,13 @@ pub fn check_kernel_args(args: &str) -> Result<(), KernelArgsError> {
 /// The script for what was decided.
 pub fn render(decision: &Decision, mac: MacAddr, boot: &AgentBoot) -> String {
     match decision {
-        Decision::RunAgent { machine, token } => run_agent(machine, token, mac, boot),
+        Decision::RunAgent { machine, token } => {
+            run_agent(&format!("{machine} has work"), &format!(" landfall.token={token}"), mac, boot)
+        }
+        Decision::Approve { machine } => {
+            let who = machine.as_deref().unwrap_or("this machine");
+            run_agent(&format!("{who} waits for approval"), "", mac, boot)
+        }
         Decision::BootDisk { machine } => to_disk(&format!("{machine} has nothing to do: starting its own disk.")),
         Decision::Unknown => to_disk(&format!(
             "no machine has the address {mac}. Describe it with: landfall apply. Starting its own disk."
@@ -93,7 +99,8 @@ exit 1
 sanboot --no-describe --drive 0x80 || exit 1
 ";
 
-fn run_agent(machine: &str, token: &str, mac: MacAddr, boot: &AgentBoot) -> String {
+/// `token` is a word for the command line with a blank before it, or nothing.
+fn run_agent(why: &str, token: &str, mac: MacAddr, boot: &AgentBoot) -> String {
     let AgentBoot { http_url, tls_url, ca_pins, kernel_args } = boot;
     let mut line = format!("initrd=initramfs landfall.coordinator={tls_url}");
     for pin in ca_pins {
@@ -101,10 +108,10 @@ fn run_agent(machine: &str, token: &str, mac: MacAddr, boot: &AgentBoot) -> Stri
         let _infallible = write!(line, " landfall.ca={pin}");
     }
     let bootif = mac.to_string().replace(':', "-");
-    let _infallible = write!(line, " landfall.token={token} BOOTIF=01-{bootif} {kernel_args} panic=30");
+    let _infallible = write!(line, "{token} BOOTIF=01-{bootif} {kernel_args} panic=30");
     format!(
         "#!ipxe
-echo Landfall: {machine} has work: starting the agent from {http_url}
+echo Landfall: {why}: starting the agent from {http_url}
 set tries:int32 0
 set pause:int32 2
 :try
@@ -188,6 +195,15 @@ sanboot --no-describe --drive 0x80 || exit 1
             let script = render(&decision, mac(), &boot());
             assert!(script.starts_with("#!ipxe\n") && script.contains(says) && script.ends_with(TO_DISK), "{script}");
             assert!(!script.contains("kernel"));
+        }
+    }
+
+    #[test]
+    fn a_machine_that_waits_for_approval_gets_the_agent_and_no_token() {
+        for machine in [None, Some("web-1".to_owned())] {
+            let script = render(&Decision::Approve { machine }, mac(), &boot());
+            assert!(script.contains("waits for approval") && script.contains("landfall.ca=sha256:aa"), "{script}");
+            assert!(!script.contains("landfall.token"), "{script}");
         }
     }
 

@@ -8,12 +8,13 @@ use tower::ServiceExt;
 
 use super::*;
 use crate::boot::policy::{Decision, PolicyError, PublicFacts};
+use crate::reload::Reloadable;
 
 struct Table(BTreeMap<MacAddr, Decision>);
 
 #[async_trait]
 impl BootPolicy for Table {
-    async fn decide(&self, mac: MacAddr, _uuid: Option<Uuid>) -> Result<Decision, PolicyError> {
+    async fn decide(&self, mac: MacAddr, _: Option<Uuid>, _: Option<IpAddr>) -> Result<Decision, PolicyError> {
         match self.0.get(&mac) {
             Some(Decision::Unknown) => Err(PolicyError { mac, reason: "the store is gone".into() }),
             Some(decision) => Ok(decision.clone()),
@@ -50,22 +51,23 @@ impl Site {
             ("52:54:00:00:00:02".parse().unwrap(), broken),
         ]);
         let shared = BootHttp {
-            files: BootConfig {
+            files: Reloadable::from(BootConfig {
                 kernel: root.join("vmlinuz"),
                 initramfs: root.join("initramfs"),
                 bootloaders: root.to_owned(),
                 images: Some(root.join("images")),
                 kernel_args: String::new(),
-            },
-            agent: AgentBoot {
+            }),
+            agent: Reloadable::from(AgentBoot {
                 http_url: "http://10.77.0.1:7480".into(),
                 tls_url: "https://10.77.0.1:7443".into(),
                 ca_pins: vec!["sha256:aa".into()],
                 kernel_args: String::new(),
-            },
+            }),
             policy: Arc::new(Table(table)),
             neighbours: Neighbours::default(),
             own_ipxe: OwnIpxe::new(Some(Ipv4Addr::new(10, 77, 0, 1))),
+            scripts: Scripts::default(),
         };
         Self { directory, router: router(Arc::new(shared)) }
     }

@@ -2,7 +2,16 @@
 //!
 //! Own code instead of the async-tftp crate: that one brings a second async runtime, takes any number of transfers at
 //! once, follows the client's block size into IP fragments, and does not tell how a transfer ended, which the log must.
+//!
+//! | bound | number |
+//! |---|---|
+//! | transfers | [`MAX_TRANSFERS`] |
+//! | of one address (this host itself: no limit of its own) | [`TRANSFERS_EACH`] |
+//!
+//! A request's address may be forged, an acknowledgement proves it. When all places are taken, a transfer of which nothing
+//! was acknowledged for [`UNPROVEN`] gives way, first one of whoever has the most.
 
+mod files;
 mod packet;
 mod transfer;
 
@@ -11,24 +20,36 @@ use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::PathBuf,
     sync::Arc,
+    time::Duration,
 };
 
 use landfall_api::MacAddr;
-use tokio::{net::UdpSocket, sync::Semaphore};
+use tokio::net::UdpSocket;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+use self::files::Loaders;
 use self::packet::{ACCESS_VIOLATION, Incoming, NOT_FOUND, ReadRequest, UNDEFINED};
 use self::transfer::{Ending, send_file};
 use super::dhcp::bootfile::{ARM64_LOADER, BIOS_LOADER, UEFI_LOADER};
 use super::neighbours::Neighbours;
+use crate::gate::{Admission, Gate, Limits, LogBudget, Seat, each_of, origin};
+use crate::metrics::metrics;
 
 /// Everything that is served; a name not in here does not exist.
 pub const LOADERS: [&str; 3] = [BIOS_LOADER, UEFI_LOADER, ARM64_LOADER];
 
-/// Transfers at one time. Firmware asks again by itself, so a whole rack powered on at once only waits.
-const MAX_TRANSFERS: usize = 64;
-/// A loader is a few hundred kilobytes; something larger is not one.
-const MAX_FILE: u64 = 16 << 20;
+/// Transfers at one time, each with a port of its own. Firmware asks again by itself, so a whole rack powered on at once only
+/// waits.
+pub const MAX_TRANSFERS: usize = 256;
+/// Of them, those of one address: firmware has one, and a second while the first still waits for its last acknowledgement.
+pub const TRANSFERS_EACH: usize = 8;
+/// A transfer without an acknowledgement for so long gives way when all places are taken: a client on the same network
+/// answers within milliseconds.
+pub const UNPROVEN: Duration = Duration::from_secs(1);
+/// One that was once acknowledged, likewise; by then a packet was sent four times.
+const STALLED: Duration = Duration::from_secs(8);
+/// Lines a second about requests that strangers can send at will.
+static LINES: LogBudget = LogBudget::new(10);
 
 /// Why the TFTP service cannot start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -53,7 +74,7 @@ pub struct TftpService {
 }
 
 struct Files {
-    directory: PathBuf,
+    loaders: Loaders,
     advertise: Ipv4Addr,
     neighbours: Neighbours,
 }
@@ -70,7 +91,7 @@ impl TftpService {
         neighbours: Neighbours,
     ) -> Result<Self, TftpError> {
         let socket = UdpSocket::bind(listen).await.map_err(|source| TftpError::Bind { listen, source })?;
-        Ok(Self { socket, files: Arc::new(Files { directory, advertise, neighbours }) })
+        Ok(Self { socket, files: Arc::new(Files { loaders: Loaders::new(directory), advertise, neighbours }) })
     }
 
     /// The address that is listened on.
@@ -86,7 +107,7 @@ impl TftpService {
     /// # Errors
     /// [`TftpError::Receive`].
     pub async fn run(self, cancel: CancellationToken) -> Result<(), TftpError> {
-        let places = Arc::new(Semaphore::new(MAX_TRANSFERS));
+        let gate = Gate::new(Limits { total: MAX_TRANSFERS, waiting: UNPROVEN, stalled: STALLED });
         let transfers = TaskTracker::new();
         let mut buffer = [0; 1500];
         loop {
@@ -99,23 +120,29 @@ impl TftpService {
                 },
             };
             match Incoming::parse(&buffer[..length]) {
-                Some(Incoming::Read(request)) => match places.clone().try_acquire_owned() {
-                    Ok(place) => {
-                        let (files, cancel) = (self.files.clone(), cancel.clone());
-                        transfers.spawn(async move {
-                            let _place = place;
-                            tokio::select! {
-                                () = cancel.cancelled() => {}
-                                () = files.serve(client, request) => {}
-                            }
-                        });
+                Some(Incoming::Read(request)) => {
+                    let each = each_of(client.ip(), TRANSFERS_EACH, MAX_TRANSFERS);
+                    match gate.try_admit(&origin(client.ip()), each) {
+                        Admission::Admitted(place) => {
+                            let (files, cancel) = (self.files.clone(), cancel.clone());
+                            transfers.spawn(async move {
+                                tokio::select! {
+                                    () = cancel.cancelled() => {}
+                                    // Its place is somebody else's already.
+                                    () = place.seat().wanted() => {}
+                                    () = files.serve(client, request, place.seat()) => {}
+                                }
+                            });
+                        }
+                        // No answer at all: the client asks again, and by then there is room.
+                        Admission::Full => silent(client, &request, "too many transfers at once"),
+                        Admission::TooMany => silent(client, &request, "its address has too many transfers"),
                     }
-                    // No answer at all: the client asks again, and by then there is room.
-                    Err(_) => tracing::warn!(service = "tftp", %client, path = request.path, answer = "none",
-                        reason = "too many transfers at once"),
-                },
+                }
                 Some(Incoming::Write) => {
-                    tracing::info!(service = "tftp", %client, answer = "error", reason = "read-only");
+                    if let Some(left_out) = LINES.spend() {
+                        tracing::info!(service = "tftp", %client, answer = "error", reason = "read-only", left_out);
+                    }
                     self.refuse(client, ACCESS_VIOLATION, "read-only").await;
                 }
                 // Stray acknowledgements and noise.
@@ -134,24 +161,41 @@ impl TftpService {
     }
 }
 
+fn silent(client: SocketAddr, request: &ReadRequest, reason: &str) {
+    if let Some(left_out) = LINES.spend() {
+        tracing::warn!(service = "tftp", %client, path = request.path, answer = "none", reason, left_out);
+    }
+}
+
+fn failed(client: SocketAddr, mac: Option<String>, path: &str, bytes: usize, reason: &str) {
+    if let Some(left_out) = LINES.spend() {
+        tracing::warn!(service = "tftp", %client, mac, path, bytes, done = false, reason, left_out);
+    }
+}
+
 impl Files {
-    async fn serve(&self, client: SocketAddr, request: ReadRequest) {
+    async fn serve(&self, client: SocketAddr, request: ReadRequest, seat: &Arc<Seat>) {
         let mac = self.mac(client);
         let path = request.path.as_str();
-        match self.transfer(client, &request).await {
+        let outcome = self.transfer(client, &request, seat).await;
+        let ended = match &outcome {
+            Ok((_, Ending::Complete)) => "complete",
+            Ok((_, Ending::SizeOnly)) => "sizeOnly",
+            Ok((_, Ending::Refused(_))) => "refused",
+            Ok((_, Ending::Silent)) => "silent",
+            Err(_) => "failed",
+        };
+        metrics().tftp_transfers.of(&[("ended", ended)]).add(1);
+        match outcome {
             Ok((bytes, Ending::Complete)) => {
                 tracing::info!(service = "tftp", %client, mac, path, bytes, done = true);
             }
             Ok((bytes, Ending::SizeOnly)) => {
                 tracing::info!(service = "tftp", %client, mac, path, bytes, done = false, reason = "size only");
             }
-            Ok((bytes, Ending::Refused(reason))) => {
-                tracing::warn!(service = "tftp", %client, mac, path, bytes, done = false, reason);
-            }
-            Ok((bytes, Ending::Silent)) => {
-                tracing::warn!(service = "tftp", %client, mac, path, bytes, done = false, reason = "client went silent");
-            }
-            Err(error) => tracing::warn!(service = "tftp", %client, mac, path, bytes = 0, done = false, %error),
+            Ok((bytes, Ending::Refused(reason))) => failed(client, mac, path, bytes, &reason),
+            Ok((bytes, Ending::Silent)) => failed(client, mac, path, bytes, "client went silent"),
+            Err(error) => failed(client, mac, path, 0, &error.to_string()),
         }
     }
 
@@ -160,7 +204,12 @@ impl Files {
         self.neighbours.mac(ip).as_ref().map(MacAddr::to_string)
     }
 
-    async fn transfer(&self, client: SocketAddr, request: &ReadRequest) -> io::Result<(usize, Ending)> {
+    async fn transfer(
+        &self,
+        client: SocketAddr,
+        request: &ReadRequest,
+        seat: &Arc<Seat>,
+    ) -> io::Result<(usize, Ending)> {
         // Off-address hosts (NAT, tests on loopback) cannot bind what they advertise.
         let socket = match UdpSocket::bind((self.advertise, 0)).await {
             Ok(socket) if client.ip().is_loopback() == self.advertise.is_loopback() => socket,
@@ -175,23 +224,26 @@ impl Files {
             refuse(NOT_FOUND, "no such file").await;
             return Err(io::Error::new(io::ErrorKind::NotFound, "not one of the loaders"));
         };
-        match self.load(name).await {
-            Ok(content) => send_file(&socket, request, &content).await,
+        match self.loaders.load(name).await {
+            Ok(content) => send_file(&socket, request, &content, seat).await,
             Err(e) => {
                 refuse(if e.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { UNDEFINED }, "cannot be read").await;
                 Err(e)
             }
         }
     }
+}
 
-    async fn load(&self, name: &str) -> io::Result<Vec<u8>> {
-        let path = self.directory.join(name);
-        let length = tokio::fs::metadata(&path).await?.len();
-        if length > MAX_FILE {
-            return Err(io::Error::other(format!("{} has {length} bytes, more than any loader", path.display())));
-        }
-        tokio::fs::read(&path).await
-    }
+/// See [`crate::fuzzing`].
+#[cfg(fuzzing)]
+pub(crate) type Asked = (String, u16, Option<u8>, Option<Vec<u8>>);
+
+/// See [`crate::fuzzing`].
+#[cfg(fuzzing)]
+pub(crate) fn fuzzing_request(packet: &[u8], size: usize) -> Option<Asked> {
+    let Some(Incoming::Read(request)) = Incoming::parse(packet) else { return None };
+    let ack = request.option_ack(size);
+    Some((request.path, request.block.unwrap_or(packet::DEFAULT_BLOCK), request.timeout, ack))
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! TFTP on the wire (RFC 1350, 2347, 2348, 2349): what a read-only server needs.
 
+use super::transfer::LONGEST_ASKED;
+
 /// The block size without negotiation.
 pub(super) const DEFAULT_BLOCK: u16 = 512;
 /// The largest block given: a data packet of this size just fits an Ethernet frame unfragmented (1500 - 20 - 8 - 4). Firmware
@@ -33,7 +35,7 @@ pub(super) struct ReadRequest {
     pub(super) block: Option<u16>,
     /// Whether the client asked for the size.
     pub(super) wants_size: bool,
-    /// `timeout`, seconds, 1 to 255.
+    /// `timeout`, seconds, 1 to [`LONGEST_ASKED`].
     pub(super) timeout: Option<u8>,
 }
 
@@ -76,7 +78,10 @@ impl ReadRequest {
                     request.block = Some(u16::try_from(n).map_or(MAX_BLOCK, |n| n.min(MAX_BLOCK)));
                 }
                 ("tsize", Some(_)) => request.wants_size = true,
-                ("timeout", Some(n @ 1..=255)) => request.timeout = u8::try_from(n).ok(),
+                // One that asks for more is not heard, and goes by its own patience.
+                ("timeout", Some(n)) if (1..=u32::from(LONGEST_ASKED)).contains(&n) => {
+                    request.timeout = u8::try_from(n).ok();
+                }
                 _ => {}
             }
         }

@@ -89,3 +89,25 @@ async fn nothing_but_loaders_is_served() {
     assert_eq!(server.read(b"\0\x02snponly.efi\0octet\0").await.unwrap_err(), "read-only");
     server.stop().await;
 }
+
+#[tokio::test]
+async fn requests_that_are_never_acknowledged_keep_nobody_from_the_file() {
+    let content: Vec<u8> = (0..50_000).map(|n| (n % 251) as u8).collect();
+    let server = Server::start(&content).await;
+    let silent = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    for n in 0..20 * MAX_TRANSFERS {
+        // A timeout that would keep each place for minutes, if it were heard.
+        let sent = silent.send_to(b"\0\x01snponly.efi\0octet\0timeout\x00255\0", server.address).await;
+        assert!(sent.is_ok(), "{n}");
+    }
+    let begun = std::time::Instant::now();
+    // A client asks again, as firmware does.
+    let read = loop {
+        match timeout(Duration::from_secs(1), server.read(b"\0\x01snponly.efi\0octet\0blksize\x001468\0")).await {
+            Ok(read) => break read.unwrap(),
+            Err(_) => assert!(begun.elapsed() < LIMIT, "nobody was served for {LIMIT:?}"),
+        }
+    };
+    assert_eq!(read, content);
+    server.stop().await;
+}

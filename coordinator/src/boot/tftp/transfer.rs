@@ -1,11 +1,13 @@
 //! One file to one client, block by block, each acknowledged before the next.
 
-use std::{io, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use tokio::{
     net::UdpSocket,
     time::{Instant, timeout_at},
 };
+
+use crate::gate::Seat;
 
 use super::packet::{DEFAULT_BLOCK, Incoming, ReadRequest, data};
 
@@ -16,6 +18,9 @@ const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(4);
 /// The longest a whole transfer may take: a loader is under a megabyte.
 const WHOLE: Duration = Duration::from_secs(300);
+
+/// The longest wait a client may ask for. A longer one would only keep a place taken.
+pub(super) const LONGEST_ASKED: u8 = 5;
 
 /// How a transfer ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,13 +43,21 @@ pub(super) async fn send_file(
     socket: &UdpSocket,
     request: &ReadRequest,
     content: &[u8],
+    seat: &Arc<Seat>,
 ) -> io::Result<(usize, Ending)> {
     let deadline = Instant::now() + WHOLE;
+    seat.waits();
+    let mut proven = None;
+    let mut acknowledged = || {
+        seat.moved();
+        // From the first on the client's address is known to be its own.
+        proven.get_or_insert_with(|| seat.begin());
+    };
     let block = usize::from(request.block.unwrap_or(DEFAULT_BLOCK));
     let first_wait = request.timeout.map_or(FIRST_WAIT, |s| Duration::from_secs(s.into()));
     if let Some(ack) = request.option_ack(content.len()) {
         match exchange(socket, &ack, 0, first_wait, deadline).await? {
-            None => {}
+            None => acknowledged(),
             Some(Ending::Refused(_)) if request.wants_size => return Ok((0, Ending::SizeOnly)),
             Some(ending) => return Ok((0, ending)),
         }
@@ -58,6 +71,7 @@ pub(super) async fn send_file(
         if let Some(ending) = exchange(socket, &data(number, part), number, first_wait, deadline).await? {
             return Ok((start, ending));
         }
+        acknowledged();
     }
     Ok((content.len(), Ending::Complete))
 }

@@ -1,5 +1,14 @@
 //! The engine through whole installs, power cuts, two computers with one identity, restarts and restored stores.
 
+mod control;
+mod failures;
+mod fleet;
+mod life;
+mod queue;
+mod restore;
+mod secrets;
+mod strangers;
+mod time;
 mod world;
 
 use std::{
@@ -10,8 +19,8 @@ use std::{
 
 use jiff::Timestamp;
 use landfall_api::{
-    ActionState, ApplyOutcome, Authority, ConditionStatus, Document, ErrorCode, Kind, MachinePhase, Problem,
-    ReceiptState, WorkflowPhase,
+    ActionSpec, ActionState, ApplyOutcome, Authority, ConditionStatus, DiskId, DiskReceipt, Document, ErrorCode, Kind,
+    Machine, MachinePhase, Problem, Receipt, ReceiptState, Workflow, WorkflowPhase,
 };
 use serde_json::json;
 use uuid::Uuid;
@@ -220,7 +229,7 @@ async fn a_receipt_that_a_restored_store_does_not_know_holds_the_machine_until_f
     let enrolled = world.enroll(b"key").await.unwrap();
     let stranger = receipt(enrolled.machine_uid, Uuid::from_u128(99), ReceiptState::Done);
     let mut agent = world.connect(hello("b1", "D1", vec![stranger])).await;
-    assert!(matches!(agent.told(), Some(ToAgent::Idle { boot_disk: false })));
+    assert!(matches!(agent.told(), Some(ToAgent::Idle { boot_disk: true })), "what is installed starts");
     assert_eq!(world.phase().await, MachinePhase::Held);
     assert!(matches!(world.boot().await, BootDecision::BootDisk { .. }), "held: what is installed starts");
     let run = world.machine().await.status.unwrap().workflow.unwrap();
@@ -293,7 +302,8 @@ async fn what_cannot_be_is_refused_with_what_where_and_what_to_do() {
     let run = world.provision(false).await.unwrap();
     let busy = world.provision(false).await.unwrap_err();
     assert!(busy.code == ErrorCode::MachineBusy && busy.message.contains(&run.metadata.name), "{busy}");
-    assert_eq!(world.engine.delete(Kind::Machine, "m1").await.unwrap_err().code, ErrorCode::MachineBusy);
+    let of_run = world.engine.delete(Kind::Workflow, &run.metadata.name, "ann").await.unwrap_err();
+    assert_eq!(of_run.code, ErrorCode::MachineBusy);
 }
 
 #[tokio::test]

@@ -20,6 +20,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::super::*;
+use crate::config::DiscoveryConfig;
 use crate::workflow::{ActionResult, EventBody, EventRecord};
 
 pub(super) const MAC: &str = "52:54:00:00:00:01";
@@ -31,7 +32,11 @@ impl CertificateAuthority for TestAuthority {
         Ok(hex::encode(csr_der))
     }
     fn issue_machine(&self, _: &str, _: Uuid, csr_der: &[u8]) -> Result<IssuedCertificate, Problem> {
-        Ok(IssuedCertificate { chain_der: vec![csr_der.to_vec()], serial_hex: "01".into() })
+        Ok(IssuedCertificate {
+            chain_der: vec![csr_der.to_vec()],
+            serial_hex: hex::encode(csr_der),
+            not_after: Timestamp::MAX,
+        })
     }
     fn pins(&self) -> Vec<String> {
         vec!["sha256:pin".into()]
@@ -59,6 +64,18 @@ pub(super) struct World {
 
 impl World {
     pub(super) async fn over(store: Store, clock: Arc<AtomicI64>) -> Self {
+        Self::over_with(store, clock, 2).await
+    }
+
+    pub(super) async fn over_with(store: Store, clock: Arc<AtomicI64>, parallel_installs: usize) -> Self {
+        Self::with(store, clock, parallel_installs, DiscoveryConfig::default()).await
+    }
+
+    pub(super) async fn discovering(store: Store, clock: Arc<AtomicI64>, discovery: DiscoveryConfig) -> Self {
+        Self::with(store, clock, 2, discovery).await
+    }
+
+    async fn with(store: Store, clock: Arc<AtomicI64>, parallel_installs: usize, discovery: DiscoveryConfig) -> Self {
         let settings = Settings {
             lease: Duration::from_secs(600),
             heartbeat: Duration::from_secs(5),
@@ -66,6 +83,8 @@ impl World {
             certificate_ttl: Duration::from_secs(12 * 3600),
             phone_home_deadline: Duration::from_secs(900),
             phone_home_url: "https://10.77.0.1:7443/phone-home".into(),
+            parallel_installs,
+            discovery,
         };
         let read = clock.clone();
         let now: Clock = Arc::new(move || Timestamp::from_second(read.load(Ordering::SeqCst)).unwrap());
@@ -94,6 +113,11 @@ impl World {
         self.clock.fetch_add(seconds, Ordering::SeqCst);
     }
 
+    /// Ann, now.
+    pub(super) fn ann(&self, force: bool) -> Authority {
+        Authority { person: "ann".into(), at: self.engine.now(), force }
+    }
+
     pub(super) async fn provision(&self, force: bool) -> Result<Workflow, Problem> {
         let authority = Authority { person: "ann".into(), at: Timestamp::UNIX_EPOCH, force };
         self.engine.provision("m1", "os", BTreeMap::new(), authority).await
@@ -105,6 +129,12 @@ impl World {
 
     pub(super) async fn run(&self, name: &str) -> Workflow {
         self.store.workflow(name).await.unwrap().unwrap()
+    }
+
+    /// The newest run of a machine.
+    pub(super) async fn current(&self, machine: &str) -> Option<Workflow> {
+        let machine = self.store.machine(machine).await.unwrap().unwrap();
+        self.engine.current_workflow(&machine).await.unwrap()
     }
 
     pub(super) async fn phase(&self) -> MachinePhase {
@@ -127,8 +157,10 @@ impl World {
 
     pub(super) async fn enroll_with(&self, token: String, key: &[u8]) -> Result<Enrolled, Problem> {
         let proof = Proof::BootToken(token);
-        let request = EnrollRequest { identity: identity(), boot_id: "boot".into(), csr_der: key.to_vec(), proof };
-        self.engine.enroll(request).await
+        match self.engine.enroll(request(proof, key)).await? {
+            Enrolment::Granted(enrolled) => Ok(enrolled),
+            Enrolment::Waiting { reason, .. } => Err(Problem::new(ErrorCode::Unapproved, reason)),
+        }
     }
 
     pub(super) async fn connect(&self, hello: Hello) -> Agent<'_> {
@@ -198,6 +230,19 @@ pub(super) fn identity() -> Identity {
     Identity { macs: vec![MAC.parse::<MacAddr>().unwrap()], ..Identity::default() }
 }
 
+/// Of a computer with [`identity`].
+pub(super) fn request(proof: Proof, key: &[u8]) -> EnrollRequest {
+    EnrollRequest {
+        identity: identity(),
+        boot_id: "boot".into(),
+        csr_der: key.to_vec(),
+        proof,
+        facts: None,
+        address: None,
+        shown: None,
+    }
+}
+
 pub(super) fn disk(serial: &str) -> DiskId {
     DiskId { serial: serial.into(), path: "pci-0".into(), size_bytes: 1 << 32, ..DiskId::default() }
 }
@@ -205,6 +250,7 @@ pub(super) fn disk(serial: &str) -> DiskId {
 pub(super) fn hello(boot_id: &str, serial: &str, receipts: Vec<DiskReceipt>) -> Hello {
     Hello {
         software: "0.1.0".into(),
+        protocol: landfall_proto::PROTOCOL,
         address: "10.77.0.100".into(),
         identity: identity(),
         boot_id: boot_id.into(),

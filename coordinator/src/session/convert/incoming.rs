@@ -1,5 +1,7 @@
 //! From the agent.
 
+use std::net::IpAddr;
+
 use jiff::Timestamp;
 use landfall_api::{Digest, DiskId, DiskReceipt, ErrorCode, MachineFacts, Problem, Progress, Receipt, ReceiptState};
 use landfall_proto::v1;
@@ -8,14 +10,48 @@ use uuid::Uuid;
 use super::ConvertError;
 use crate::{
     engine::{EnrollRequest, Hello, Identity, LogRecord, Proof, RunningAction},
+    tls::MachineCert,
     workflow::{ActionResult, EventBody, EventRecord},
 };
 
 /// The largest boot id taken: the kernel's is 36 characters.
 const MAX_BOOT_ID: usize = 64;
 
+/// The largest facts taken with a request, bytes: a machine of a hundred disks has a third of it.
+const MAX_FACTS: usize = 256 << 10;
+
 /// The longest log line taken, bytes; the rest is cut.
 const MAX_LOG_LINE: usize = 4096;
+
+/// The longest of any other text taken, bytes; the rest is cut. Statuses hold it, and a document has a bound.
+const MAX_TEXT: usize = 4096;
+/// The longest word taken where one is expected: a level, a stage, a version, a name.
+const MAX_WORD: usize = 256;
+/// Causes of one failure.
+const MAX_CAUSES: usize = 32;
+/// Log lines with one failure; the newest count.
+const MAX_LAST_LINES: usize = 50;
+/// Disks and receipts of one machine; a status holds them all.
+const MAX_DISKS: usize = 512;
+/// Ports of one machine.
+const MAX_MACS: usize = 256;
+
+fn cut(mut text: String, most: usize) -> String {
+    if let Some(end) = (0..=most.min(text.len())).rev().find(|n| text.is_char_boundary(*n)) {
+        text.truncate(end);
+    }
+    text
+}
+
+fn at_most<T>(field: &'static str, list: &[T], most: usize) -> Result<(), ConvertError> {
+    if list.len() > most {
+        return Err(ConvertError::new(
+            field,
+            format!("there are {} of them, and at most {most} are taken", list.len()),
+        ));
+    }
+    Ok(())
+}
 
 fn uuid(field: &'static str, text: &str) -> Result<Uuid, ConvertError> {
     text.parse().map_err(|error| ConvertError::new(field, error))
@@ -32,12 +68,17 @@ fn boot_id(text: String) -> Result<String, ConvertError> {
 
 fn identity(wire: Option<v1::Identity>) -> Result<Identity, ConvertError> {
     let wire = wire.ok_or_else(|| ConvertError::missing("identity"))?;
+    at_most("identity.macs", &wire.macs, MAX_MACS)?;
+    if wire.serial.len() > MAX_WORD {
+        return Err(ConvertError::new("identity.serial", "it is longer than any machine's"));
+    }
     Ok(Identity {
         smbios_uuid: match wire.smbios_uuid.as_str() {
             "" => None,
-            text => Some(uuid("identity.smbios_uuid", text)?),
+            // Fillers are no identity, whatever the agent takes them for.
+            text => uuid("identity.smbios_uuid", text).map(|_| landfall_api::smbios_uuid(text))?,
         },
-        serial: wire.serial,
+        serial: landfall_api::smbios_text(&wire.serial),
         macs: wire
             .macs
             .iter()
@@ -46,16 +87,27 @@ fn identity(wire: Option<v1::Identity>) -> Result<Identity, ConvertError> {
     })
 }
 
+/// What the connection says of who asks.
+#[derive(Debug, Default)]
+pub(crate) struct Asker {
+    /// Where it asks from.
+    pub(crate) address: Option<IpAddr>,
+    /// The machine's certificate that it showed.
+    pub(crate) shown: Option<MachineCert>,
+}
+
 /// An Enroll request.
 ///
 /// # Errors
 /// [`ConvertError`] naming the field; a proof of a kind that is not taken here is one.
-pub(crate) fn enroll(wire: v1::EnrollRequest) -> Result<EnrollRequest, ConvertError> {
+pub(crate) fn enroll(wire: v1::EnrollRequest, peer: Asker) -> Result<EnrollRequest, ConvertError> {
     use v1::enroll_request::Proof as Wire;
     let proof = match wire.proof {
         Some(Wire::BootToken(token)) => Proof::BootToken(token.token),
-        Some(Wire::Approval(_) | Wire::Tpm(_)) => {
-            return Err(ConvertError::new("proof", "this coordinator takes boot tokens only"));
+        Some(Wire::Approval(approval)) => Proof::Approval(approval.fingerprint),
+        Some(Wire::Renewal(v1::Renewal {})) => Proof::Renewal,
+        Some(Wire::Tpm(_)) => {
+            return Err(ConvertError::new("proof", "this coordinator takes boot tokens, approvals and renewals only"));
         }
         None => return Err(ConvertError::missing("proof")),
     };
@@ -67,16 +119,25 @@ pub(crate) fn enroll(wire: v1::EnrollRequest) -> Result<EnrollRequest, ConvertEr
         boot_id: boot_id(wire.boot_id)?,
         csr_der: wire.csr_der,
         proof,
+        facts: match wire.facts_json.as_str() {
+            "" => None,
+            json if json.len() > MAX_FACTS => {
+                return Err(ConvertError::new("facts_json", "facts are smaller than that"));
+            }
+            json => Some(Box::new(serde_json::from_str(json).map_err(|error| ConvertError::new("facts_json", error))?)),
+        },
+        address: peer.address,
+        shown: peer.shown,
     })
 }
 
 fn disk_id(wire: v1::DiskId) -> DiskId {
     DiskId {
-        wwn: wire.wwn,
-        serial: wire.serial,
-        path: wire.path,
-        name: wire.name,
-        model: wire.model,
+        wwn: cut(wire.wwn, MAX_WORD),
+        serial: cut(wire.serial, MAX_WORD),
+        path: cut(wire.path, MAX_WORD),
+        name: cut(wire.name, MAX_WORD),
+        model: cut(wire.model, MAX_WORD),
         size_bytes: wire.size_bytes,
     }
 }
@@ -98,7 +159,7 @@ fn disk_receipt(wire: v1::DiskReceipt) -> Result<DiskReceipt, ConvertError> {
         receipt: Receipt {
             machine_uid: uuid("receipt.machine_uid", &wire.machine_uid)?,
             workflow_uid: uuid("receipt.workflow_uid", &wire.workflow_uid)?,
-            workflow_name: wire.workflow_name,
+            workflow_name: cut(wire.workflow_name, MAX_WORD),
             generation: wire.generation,
             action_index: wire.action_index,
             image_digest,
@@ -113,6 +174,8 @@ fn disk_receipt(wire: v1::DiskReceipt) -> Result<DiskReceipt, ConvertError> {
 /// # Errors
 /// [`ConvertError`] naming the field.
 pub(crate) fn hello(wire: v1::Hello, address: String) -> Result<Hello, ConvertError> {
+    at_most("disks", &wire.disks, MAX_DISKS)?;
+    at_most("receipts", &wire.receipts, MAX_DISKS)?;
     let running = wire
         .running
         .map(|wire| {
@@ -123,8 +186,15 @@ pub(crate) fn hello(wire: v1::Hello, address: String) -> Result<Hello, ConvertEr
             })
         })
         .transpose()?;
+    let holds = match wire.holds.as_str() {
+        "" => None,
+        text => Some(uuid("holds", text)?),
+    };
+    let versions = wire.versions.unwrap_or_default();
     Ok(Hello {
-        software: wire.versions.unwrap_or_default().software,
+        software: cut(versions.software, MAX_WORD),
+        protocol: versions.protocol,
+        holds,
         address,
         identity: identity(wire.identity)?,
         boot_id: boot_id(wire.boot_id)?,
@@ -147,11 +217,14 @@ pub(crate) fn facts(wire: &v1::Facts) -> Result<MachineFacts, ConvertError> {
 fn problem(wire: v1::Problem) -> Problem {
     Problem {
         code: ErrorCode::from_wire(&wire.code),
-        message: wire.message,
-        causes: wire.causes,
-        hint: wire.hint,
-        subject: wire.subject,
-        last_log_lines: wire.last_log_lines,
+        message: cut(wire.message, MAX_TEXT),
+        causes: wire.causes.into_iter().take(MAX_CAUSES).map(|cause| cut(cause, MAX_TEXT)).collect(),
+        hint: cut(wire.hint, MAX_TEXT),
+        subject: cut(wire.subject, MAX_TEXT),
+        last_log_lines: {
+            let older = wire.last_log_lines.len().saturating_sub(MAX_LAST_LINES);
+            wire.last_log_lines.into_iter().skip(older).map(|line| cut(line, MAX_LOG_LINE)).collect()
+        },
     }
 }
 
@@ -200,8 +273,11 @@ fn result(wire: v1::ActionFinished) -> Result<ActionResult, ConvertError> {
                 u64::try_from(ms).unwrap_or(0)
             }),
         },
-        Wire::CloudInit(wire) => ActionResult::CloudInit { root_device: wire.root_device },
+        Wire::ClearDisks(wire) => ActionResult::ClearDisks { disks: wire.disks.into_iter().map(disk_id).collect() },
+        Wire::CloudInit(wire) => ActionResult::CloudInit { root_device: cut(wire.root_device, MAX_WORD) },
         Wire::Reboot(v1::RebootResult {}) => ActionResult::Reboot,
+        Wire::Hold(v1::HoldResult {}) => ActionResult::Hold,
+        Wire::PowerOff(v1::PowerOffResult {}) => ActionResult::PowerOff,
     })
 }
 
@@ -248,20 +324,17 @@ pub(crate) fn telemetry(wire: v1::TelemetryRequest) -> Result<Telemetry, Convert
                 raw_total: wire.raw_total,
                 written_bytes: wire.written_bytes,
                 bytes_per_second: wire.bytes_per_second,
-                stage: wire.stage,
+                stage: cut(wire.stage, MAX_WORD),
                 eta_seconds: wire.eta_seconds,
-                slowest: wire.slowest,
+                slowest: cut(wire.slowest, MAX_WORD),
             },
         },
         Item::Log(wire) => {
-            let mut message = wire.message;
-            if let Some(end) = (0..=MAX_LOG_LINE.min(message.len())).rev().find(|n| message.is_char_boundary(*n)) {
-                message.truncate(end);
-            }
+            let message = cut(wire.message, MAX_LOG_LINE);
             let time = timestamp("telemetry.log.time", wire.time)?;
             Telemetry::Log {
                 workflow_uid,
-                record: LogRecord { time, level: wire.level, action_index, attempt, message },
+                record: LogRecord { time, level: cut(wire.level, MAX_WORD), action_index, attempt, message },
             }
         }
     })
@@ -305,6 +378,34 @@ mod tests {
     }
 
     #[test]
+    fn a_failure_is_told_within_bounds_and_its_newest_lines_count() {
+        let wire = v1::Problem {
+            message: "é".repeat(1 << 18),
+            causes: vec!["c".repeat(MAX_TEXT + 1); 1000],
+            last_log_lines: (0..1000).map(|n| n.to_string()).collect(),
+            ..v1::Problem::default()
+        };
+        let problem = problem(wire);
+        assert_eq!((problem.message.len(), problem.causes.len()), (MAX_TEXT, MAX_CAUSES));
+        assert!(problem.causes.iter().all(|cause| cause.len() == MAX_TEXT));
+        assert_eq!(problem.last_log_lines.len(), MAX_LAST_LINES);
+        assert_eq!(problem.last_log_lines.last().map(String::as_str), Some("999"));
+    }
+
+    #[test]
+    fn a_machine_with_more_disks_than_any_has_is_refused_by_the_field() {
+        let wire = v1::Hello {
+            identity: Some(v1::Identity::default()),
+            boot_id: "b".into(),
+            disks: vec![v1::DiskId::default(); MAX_DISKS + 1],
+            ..v1::Hello::default()
+        };
+        assert!(hello(wire.clone(), String::new()).unwrap_err().to_string().contains("disks"));
+        let fewer = v1::Hello { disks: vec![v1::DiskId::default(); MAX_DISKS], ..wire };
+        assert_eq!(hello(fewer, String::new()).unwrap().disks.len(), MAX_DISKS);
+    }
+
+    #[test]
     fn a_long_log_line_is_cut_at_a_character() {
         let wire = v1::TelemetryRequest {
             workflow_uid: Uuid::from_u128(1).to_string(),
@@ -329,6 +430,6 @@ mod tests {
             proof: Some(v1::enroll_request::Proof::Tpm(v1::TpmQuote::default())),
             ..v1::EnrollRequest::default()
         };
-        assert!(enroll(wire).unwrap_err().to_string().contains("proof"));
+        assert!(enroll(wire, Asker::default()).unwrap_err().to_string().contains("proof"));
     }
 }

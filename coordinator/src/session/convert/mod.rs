@@ -5,8 +5,8 @@
 mod incoming;
 mod outgoing;
 
-pub(crate) use incoming::{Telemetry, enroll, event, facts, hello, telemetry};
-pub(crate) use outgoing::{enrolled, problem_to_wire, refused, response, welcome};
+pub(crate) use incoming::{Asker, Telemetry, enroll, event, facts, hello, telemetry};
+pub(crate) use outgoing::{enrolment, problem_to_wire, refused, response, welcome};
 
 use landfall_api::{ErrorCode, Problem};
 

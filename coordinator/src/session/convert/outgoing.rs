@@ -9,7 +9,7 @@ use landfall_api::{ActionSpec, DiskId, DiskReceipt, DiskSelector, Problem, Recei
 use landfall_proto::{PROTOCOL, v1};
 
 use crate::{
-    engine::{AssignedAction, Assignment, Enrolled, Refusal, Seed, ToAgent},
+    engine::{AssignedAction, Assignment, Enrolment, Refusal, Seed, ToAgent},
     workflow::policy,
 };
 
@@ -44,15 +44,19 @@ pub(crate) fn problem_to_wire(problem: Problem) -> v1::Problem {
 }
 
 /// The answer to Enroll.
-pub(crate) fn enrolled(enrolled: Enrolled) -> v1::EnrollResponse {
-    v1::EnrollResponse {
-        coordinator_time: Some(timestamp_to_wire(enrolled.time)),
-        outcome: Some(v1::enroll_response::Outcome::Credentials(v1::Credentials {
+pub(crate) fn enrolment(enrolment: Enrolment, now: Timestamp) -> v1::EnrollResponse {
+    use v1::enroll_response::Outcome;
+    let outcome = match enrolment {
+        Enrolment::Granted(enrolled) => Outcome::Credentials(v1::Credentials {
             machine_name: enrolled.machine,
             machine_uid: enrolled.machine_uid.to_string(),
             certificate_chain_der: enrolled.chain_der,
-        })),
-    }
+        }),
+        Enrolment::Waiting { reason, retry_after } => {
+            Outcome::Waiting(v1::Waiting { reason, retry_after: Some(duration(retry_after)) })
+        }
+    };
+    v1::EnrollResponse { coordinator_time: Some(timestamp_to_wire(now)), outcome: Some(outcome) }
 }
 
 /// The first answer of an accepted session.
@@ -81,6 +85,11 @@ pub(crate) fn response(message: ToAgent) -> v1::SessionResponse {
         ToAgent::LeaseRenewal { epoch, lease } => {
             Message::LeaseRenewal(v1::LeaseRenewal { epoch, lease: Some(duration(lease)) })
         }
+        ToAgent::Control { workflow_uid, paused, released } => Message::RunControl(v1::RunControl {
+            workflow_uid: workflow_uid.to_string(),
+            paused,
+            released_holds: released,
+        }),
         ToAgent::Cancel { workflow_uid, reason } => {
             Message::Cancel(v1::Cancel { workflow_uid: workflow_uid.to_string(), reason })
         }
@@ -94,6 +103,8 @@ fn wrap(message: v1::session_response::Message) -> v1::SessionResponse {
 }
 
 fn assignment(assigned: Assignment) -> v1::Assignment {
+    // One start needs no list, and an agent of protocol 1 knows of none.
+    let starts = assigned.starts.iter().filter(|_| assigned.starts.len() > 1);
     v1::Assignment {
         epoch: assigned.epoch,
         workflow_uid: assigned.workflow_uid.to_string(),
@@ -104,6 +115,8 @@ fn assignment(assigned: Assignment) -> v1::Assignment {
         actions: assigned.actions.into_iter().map(action).collect(),
         start_index: assigned.start_index,
         start_attempt: assigned.start_attempt,
+        starts: starts.map(|start| v1::Start { index: start.index, attempt: start.attempt }).collect(),
+        earlier_runs: assigned.earlier_runs.iter().map(ToString::to_string).collect(),
         expected_receipts: assigned.expected_receipts.iter().map(disk_receipt).collect(),
         person_authorised: assigned.person_authorised,
         force: assigned.force,
@@ -122,9 +135,15 @@ fn action(assigned: AssignedAction) -> v1::Action {
     let kind = match action.spec {
         ActionSpec::WriteImage(spec) => Kind::WriteImage(image::write_image(spec)),
         ActionSpec::CloudInit(spec) => Kind::CloudInit(cloud_init(spec.disk.as_ref(), seed)),
+        ActionSpec::Hold(spec) => Kind::Hold(v1::Hold { message: spec.message }),
         ActionSpec::Reboot(_) => Kind::Reboot(v1::Reboot {}),
+        ActionSpec::PowerOff(_) => Kind::PowerOff(v1::PowerOff {}),
+        ActionSpec::ClearDisks(spec) => {
+            let disks = spec.disks.iter().map(|disk| v1::Selector { fields: self::selector(disk) }).collect();
+            Kind::ClearDisks(v1::ClearDisks { disks })
+        }
     };
-    v1::Action { name: action.name, timeout, retry, kind: Some(kind) }
+    v1::Action { name: action.name, timeout, retry, branch: action.branch.unwrap_or_default(), kind: Some(kind) }
 }
 
 fn cloud_init(disk: Option<&DiskSelector>, seed: Option<Seed>) -> v1::CloudInit {

@@ -4,27 +4,57 @@
 //! then answers everybody. Documents are read from memory, which holds exactly what was committed, so a reader never
 //! waits for a disk.
 
+mod access;
 mod open;
 mod ops;
+mod seal;
+mod snapshot;
+#[cfg(test)]
+mod tests;
+mod wal;
 mod writer;
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use landfall_api::{Document, Kind};
+use landfall_api::{Document, HistoryEntry, Kind};
 use uuid::Uuid;
 
-pub use open::OpenError;
+pub use open::{DATABASE, OpenError, SCHEMA, hold};
+pub use seal::KEY_FILE;
 
-use super::{DocumentStore, EventLog, LoggedEvent, SecretStore, StoreError, Watch, WatchError, memory::Table};
+use super::{
+    DocumentStore, EventLog, LoggedEvent, LoggedRun, SecretStore, Sizes, StoreError, Upkeep, Watch, WatchError,
+    journal::By, memory::Table,
+};
 use crate::workflow::EventRecord;
+use seal::Sealer;
+use wal::Bounds;
 use writer::Writer;
 
 /// The whole store in one SQLite file.
 pub struct SqliteStore {
     table: Arc<Table>,
     writer: Writer,
+    sealer: Sealer,
+    path: PathBuf,
+}
+
+/// Copies the database of `data_dir`, which nobody else may have open, to the new file `to`: what is in its write-ahead
+/// log too, and whatever version wrote it.
+///
+/// # Errors
+/// [`StoreError`] of the database or of `to`.
+pub fn copy_database(data_dir: &Path, to: &Path) -> Result<(), StoreError> {
+    let connection = rusqlite::Connection::open_with_flags(
+        data_dir.join(DATABASE),
+        rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE | rusqlite::OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )?;
+    snapshot::copy(&connection, to, || ())
 }
 
 impl SqliteStore {
@@ -33,10 +63,44 @@ impl SqliteStore {
     /// # Errors
     /// [`OpenError`] naming the file.
     pub fn open(data_dir: &Path) -> Result<Self, OpenError> {
-        let opened = open::open(data_dir)?;
-        let table = Arc::new(Table::new(opened.documents, opened.revision));
-        let writer = Writer::start(opened.connection, opened.lock, table.clone(), opened.revision)?;
-        Ok(Self { table, writer })
+        Self::open_within(data_dir, Bounds::default())
+    }
+
+    fn open_within(data_dir: &Path, bounds: Bounds) -> Result<Self, OpenError> {
+        let open::Opened { connection, lock, documents, revision, sealer } = open::open(data_dir)?;
+        let table = Arc::new(Table::new(documents, revision));
+        let path = data_dir.join(DATABASE);
+        let wal = wal::Wal::new(wal_of(&path), bounds);
+        let writer = Writer::start(connection, wal, lock, table.clone(), revision)?;
+        Ok(Self { table, writer, sealer, path })
+    }
+
+    fn unseal(&self, name: &str, sealed: Option<Vec<u8>>) -> Result<Option<Vec<u8>>, StoreError> {
+        let Some(sealed) = sealed else { return Ok(None) };
+        let value = self.sealer.unseal(name, &sealed);
+        value.map(Some).ok_or_else(|| StoreError::Sealed { name: name.to_owned() })
+    }
+}
+
+fn wal_of(database: &Path) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push("-wal");
+    name.into()
+}
+
+#[async_trait]
+impl Upkeep for SqliteStore {
+    async fn sizes(&self) -> Result<Sizes, StoreError> {
+        let bytes = |path: PathBuf| match std::fs::metadata(&path) {
+            Ok(file) => Ok(file.len()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(0),
+            Err(source) => Err(StoreError::File { path, source }),
+        };
+        Ok(Sizes { database: bytes(self.path.clone())?, wal: bytes(wal_of(&self.path))? })
+    }
+
+    async fn snapshot(&self, to: &Path) -> Result<(), StoreError> {
+        self.writer.snapshot(to.to_owned()).await
     }
 }
 
@@ -51,16 +115,27 @@ impl DocumentStore for SqliteStore {
     }
 
     async fn create(&self, document: Document) -> Result<Document, StoreError> {
-        self.writer.submit(move |batch| ops::create(batch, document)).await
+        let by = By::now();
+        self.writer.submit(move |batch| ops::create(batch, document, by)).await
     }
 
     async fn update(&self, document: Document) -> Result<Document, StoreError> {
-        self.writer.submit(move |batch| ops::update(batch, document)).await
+        let by = By::now();
+        self.writer.submit(move |batch| ops::update(batch, document, by)).await
     }
 
     async fn delete(&self, kind: Kind, name: &str) -> Result<Document, StoreError> {
+        let (name, by) = (name.to_owned(), By::now());
+        self.writer.submit(move |batch| ops::delete(batch, kind, &name, by)).await
+    }
+
+    async fn history(&self, kind: Kind, name: &str, limit: usize) -> Result<Vec<HistoryEntry>, StoreError> {
         let name = name.to_owned();
-        self.writer.submit(move |batch| ops::delete(batch, kind, &name)).await
+        self.writer.submit(move |batch| ops::history(batch, kind, &name, limit)).await
+    }
+
+    async fn trim_history(&self, before: Timestamp, most: u64) -> Result<u64, StoreError> {
+        self.writer.submit(move |batch| ops::trim_history(batch, before, most)).await
     }
 
     fn watch(&self, kind: Option<Kind>, from_revision: u64) -> Result<Watch, WatchError> {
@@ -81,89 +156,32 @@ impl EventLog for SqliteStore {
     async fn forget(&self, workflow_uid: Uuid) -> Result<u64, StoreError> {
         self.writer.submit(move |batch| ops::forget(batch, workflow_uid)).await
     }
+
+    async fn runs(&self) -> Result<Vec<LoggedRun>, StoreError> {
+        self.writer.submit(ops::runs).await
+    }
 }
 
 #[async_trait]
 impl SecretStore for SqliteStore {
     async fn put(&self, name: &str, value: &[u8], expires: Timestamp) -> Result<(), StoreError> {
-        let (name, value) = (name.to_owned(), value.to_vec());
-        self.writer.submit(move |batch| ops::put_secret(batch, &name, &value, expires)).await
+        let (sealed, name) = (self.sealer.seal(name, value)?, name.to_owned());
+        self.writer.submit(move |batch| ops::put_secret(batch, &name, &sealed, expires)).await
     }
 
     async fn get(&self, name: &str, now: Timestamp) -> Result<Option<Vec<u8>>, StoreError> {
-        let name = name.to_owned();
-        self.writer.submit(move |batch| ops::secret(batch, &name, now)).await
+        let owned = name.to_owned();
+        let sealed = self.writer.submit(move |batch| ops::secret(batch, &owned, now)).await?;
+        self.unseal(name, sealed)
     }
 
     async fn consume(&self, name: &str, now: Timestamp) -> Result<Option<Vec<u8>>, StoreError> {
-        let name = name.to_owned();
-        self.writer.submit(move |batch| ops::consume_secret(batch, &name, now)).await
+        let owned = name.to_owned();
+        let sealed = self.writer.submit(move |batch| ops::consume_secret(batch, &owned, now)).await?;
+        self.unseal(name, sealed)
     }
 
     async fn purge(&self, now: Timestamp) -> Result<u64, StoreError> {
         self.writer.submit(move |batch| ops::purge_secrets(batch, now)).await
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::store::conformance::machine;
-
-    #[tokio::test]
-    async fn what_was_answered_is_there_after_reopening_and_old_revisions_are_expired() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = SqliteStore::open(dir.path()).unwrap();
-        let first = store.create(machine("m1")).await.unwrap();
-        store.create(machine("m2")).await.unwrap();
-        DocumentStore::delete(&store, Kind::Machine, "m2").await.unwrap();
-        drop(store);
-
-        let store = SqliteStore::open(dir.path()).unwrap();
-        let (all, revision) = DocumentStore::list(&store, Kind::Machine).await.unwrap();
-        assert_eq!((all, revision), (vec![first], 3));
-        assert!(matches!(store.watch(None, 1), Err(WatchError::Expired { asked: 1, oldest: 3 })));
-        assert!(store.watch(None, 3).is_ok());
-    }
-
-    #[test]
-    fn a_second_opener_is_refused_by_name() {
-        let dir = tempfile::tempdir().unwrap();
-        let _first = SqliteStore::open(dir.path()).unwrap();
-        let error = SqliteStore::open(dir.path()).err().unwrap();
-        assert!(matches!(error, OpenError::InUse { .. }), "{error}");
-    }
-
-    #[test]
-    fn a_newer_schema_and_a_damaged_file_are_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        drop(SqliteStore::open(dir.path()).unwrap());
-        let file = dir.path().join("landfall.db");
-        let raw = rusqlite::Connection::open(&file).unwrap();
-        raw.pragma_update(None, "user_version", 999).unwrap();
-        drop(raw);
-        assert!(matches!(SqliteStore::open(dir.path()).err().unwrap(), OpenError::Newer { found: 999, .. }));
-
-        std::fs::write(&file, b"this is no database, whatever its name says".repeat(100)).unwrap();
-        let error = SqliteStore::open(dir.path()).err().unwrap();
-        assert!(error.to_string().contains("landfall.db"), "{error}");
-    }
-
-    #[tokio::test]
-    async fn one_refused_write_leaves_its_neighbours_in_the_batch_alone() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = Arc::new(SqliteStore::open(dir.path()).unwrap());
-        let writes = (0..200).map(|n| {
-            let store = store.clone();
-            // Every name twice: one of each pair must be refused, whichever batch they fall into.
-            tokio::spawn(async move { store.create(machine(&format!("m{}", n / 2))).await })
-        });
-        let mut refused = 0;
-        for write in writes.collect::<Vec<_>>() {
-            refused += usize::from(write.await.unwrap().is_err());
-        }
-        assert_eq!(refused, 100);
-        let (all, revision) = DocumentStore::list(&*store, Kind::Machine).await.unwrap();
-        assert_eq!((all.len(), revision), (100, 100));
     }
 }

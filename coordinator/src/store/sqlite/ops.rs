@@ -1,15 +1,16 @@
 //! The operations, each inside the writer's transaction.
 
 use jiff::Timestamp;
-use landfall_api::{Document, Kind};
+use landfall_api::{Document, HistoryEntry, Kind};
 use rusqlite::{OptionalExtension, params};
 use uuid::Uuid;
 
 use super::writer::Batch;
 use crate::{
     store::{
-        Change, ChangeOp, LoggedEvent, StoreError,
-        rules::{self, Updated},
+        Change, ChangeOp, HISTORY_PER_DOCUMENT, LoggedEvent, LoggedRun, StoreError,
+        journal::{self, By},
+        rules::{self, Written},
     },
     workflow::EventRecord,
 };
@@ -26,52 +27,103 @@ fn stored(batch: &Batch<'_>, kind: Kind, name: &str) -> Result<Option<Document>,
         Kind::Machine => Document::Machine(serde_json::from_str(&json).map_err(corrupt)?),
         Kind::Template => Document::Template(serde_json::from_str(&json).map_err(corrupt)?),
         Kind::Workflow => Document::Workflow(serde_json::from_str(&json).map_err(corrupt)?),
+        Kind::Secret => Document::Secret(serde_json::from_str(&json).map_err(corrupt)?),
+        Kind::EnrolmentRule => Document::EnrolmentRule(serde_json::from_str(&json).map_err(corrupt)?),
     }))
 }
 
-fn write(batch: &mut Batch<'_>, op: ChangeOp, document: &Document) -> Result<(), StoreError> {
-    let (kind, name) = (document.kind().as_str(), &document.metadata().name);
+fn write(
+    batch: &mut Batch<'_>,
+    old: Option<&Document>,
+    written: Written,
+    by: By,
+) -> Result<Option<Document>, StoreError> {
+    let Written::As(op, document) = written else { return Ok(None) };
+    let (kind, name) = (document.kind(), document.metadata().name.clone());
     if op == ChangeOp::Deleted {
-        batch.transaction.execute("DELETE FROM documents WHERE kind = ?1 AND name = ?2", params![kind, name])?;
+        batch
+            .transaction
+            .execute("DELETE FROM documents WHERE kind = ?1 AND name = ?2", params![kind.as_str(), name])?;
     } else {
-        let json = rules::encoded(document)?;
+        let json = rules::encoded(&document)?;
         batch
             .transaction
             .prepare_cached("INSERT OR REPLACE INTO documents (kind, name, json) VALUES (?1, ?2, ?3)")?
-            .execute(params![kind, name, json])?;
+            .execute(params![kind.as_str(), name, json])?;
     }
     batch.revision += 1;
+    if let Some(entry) = journal::entry(old, &document, op, batch.revision, by) {
+        note(batch, kind, &name, &entry)?;
+    }
     batch.changes.push(Change { revision: batch.revision, op, document: document.clone() });
+    Ok(Some(document))
+}
+
+fn note(batch: &Batch<'_>, kind: Kind, name: &str, entry: &HistoryEntry) -> Result<(), StoreError> {
+    let corrupt = |source| StoreError::Corrupt { what: format!("the history of {kind} {name}"), source };
+    let json = serde_json::to_string(entry).map_err(corrupt)?;
+    batch
+        .transaction
+        .prepare_cached("INSERT INTO history (revision, kind, name, time, json) VALUES (?1, ?2, ?3, ?4, ?5)")?
+        .execute(params![entry.resource_version, kind.as_str(), name, entry.time.as_millisecond(), json])?;
+    batch
+        .transaction
+        .prepare_cached(
+            "DELETE FROM history WHERE kind = ?1 AND name = ?2 AND revision <= (SELECT revision FROM history
+             WHERE kind = ?1 AND name = ?2 ORDER BY revision DESC LIMIT 1 OFFSET ?3)",
+        )?
+        .execute(params![kind.as_str(), name, HISTORY_PER_DOCUMENT])?;
     Ok(())
 }
 
-pub(super) fn create(batch: &mut Batch<'_>, document: Document) -> Result<Document, StoreError> {
+pub(super) fn create(batch: &mut Batch<'_>, document: Document, by: By) -> Result<Document, StoreError> {
     let (kind, name) = (document.kind(), document.metadata().name.clone());
+    let exists = || StoreError::AlreadyExists { kind, name: name.clone() };
     if stored(batch, kind, &name)?.is_some() {
-        return Err(StoreError::AlreadyExists { kind, name });
+        return Err(exists());
     }
     let document = rules::created(document, batch.revision + 1);
-    write(batch, ChangeOp::Added, &document)?;
-    Ok(document)
+    write(batch, None, Written::As(ChangeOp::Added, document), by)?.ok_or_else(exists)
 }
 
-pub(super) fn update(batch: &mut Batch<'_>, document: Document) -> Result<Document, StoreError> {
+pub(super) fn update(batch: &mut Batch<'_>, document: Document, by: By) -> Result<Document, StoreError> {
     let (kind, name) = (document.kind(), document.metadata().name.clone());
     let Some(old) = stored(batch, kind, &name)? else { return Err(StoreError::NotFound { kind, name }) };
-    match rules::updated(&old, document, batch.revision + 1)? {
-        Updated::Same => Ok(old),
-        Updated::New(new) => {
-            write(batch, ChangeOp::Modified, &new)?;
-            Ok(new)
-        }
-    }
+    let written = rules::updated(&old, document, batch.revision + 1)?;
+    Ok(write(batch, Some(&old), written, by)?.unwrap_or(old))
 }
 
-pub(super) fn delete(batch: &mut Batch<'_>, kind: Kind, name: &str) -> Result<Document, StoreError> {
+pub(super) fn delete(batch: &mut Batch<'_>, kind: Kind, name: &str, by: By) -> Result<Document, StoreError> {
     let not_found = || StoreError::NotFound { kind, name: name.to_owned() };
     let old = stored(batch, kind, name)?.ok_or_else(not_found)?;
-    write(batch, ChangeOp::Deleted, &old)?;
-    Ok(old)
+    let written = rules::deleted(&old, by.time, batch.revision + 1);
+    Ok(write(batch, Some(&old), written, by)?.unwrap_or(old))
+}
+
+pub(super) fn history(
+    batch: &mut Batch<'_>,
+    kind: Kind,
+    name: &str,
+    limit: usize,
+) -> Result<Vec<HistoryEntry>, StoreError> {
+    let mut select = batch
+        .transaction
+        .prepare_cached("SELECT json FROM history WHERE kind = ?1 AND name = ?2 ORDER BY revision DESC LIMIT ?3")?;
+    let limit = limit.min(HISTORY_PER_DOCUMENT);
+    let rows = select.query_map(params![kind.as_str(), name, limit], |row| row.get::<_, String>(0))?;
+    let corrupt = |source| StoreError::Corrupt { what: format!("the history of {kind} {name}"), source };
+    let mut entries = rows.map(|row| serde_json::from_str(&row?).map_err(corrupt)).collect::<Result<Vec<_>, _>>()?;
+    entries.reverse();
+    Ok(entries)
+}
+
+pub(super) fn trim_history(batch: &mut Batch<'_>, before: Timestamp, most: u64) -> Result<u64, StoreError> {
+    let old = batch.transaction.execute("DELETE FROM history WHERE time < ?1", [before.as_millisecond()])?;
+    let beyond = batch.transaction.execute(
+        "DELETE FROM history WHERE revision <= (SELECT revision FROM history ORDER BY revision DESC LIMIT 1 OFFSET ?1)",
+        [most],
+    )?;
+    Ok((old + beyond) as u64)
 }
 
 pub(super) fn append(batch: &mut Batch<'_>, event: &EventRecord) -> Result<u64, StoreError> {
@@ -132,15 +184,31 @@ pub(super) fn forget(batch: &mut Batch<'_>, workflow_uid: Uuid) -> Result<u64, S
     Ok(gone as u64)
 }
 
+pub(super) fn runs(batch: &mut Batch<'_>) -> Result<Vec<LoggedRun>, StoreError> {
+    let mut select = batch.transaction.prepare_cached(
+        "SELECT workflow, COUNT(*), MAX(position) FROM events GROUP BY workflow ORDER BY MAX(position)",
+    )?;
+    let rows = select.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get(1)?, row.get(2)?)))?;
+    let mut runs = Vec::new();
+    for row in rows {
+        let (workflow, events, newest) = row?;
+        // What is not a uid was never written here; it belongs to no run and is bounded by being there already.
+        if let Ok(workflow_uid) = Uuid::parse_str(&workflow) {
+            runs.push(LoggedRun { workflow_uid, events, newest });
+        }
+    }
+    Ok(runs)
+}
+
 pub(super) fn put_secret(
     batch: &mut Batch<'_>,
     name: &str,
-    value: &[u8],
+    sealed: &[u8],
     expires: Timestamp,
 ) -> Result<(), StoreError> {
     batch.transaction.execute(
-        "INSERT OR REPLACE INTO secrets (name, value, expires) VALUES (?1, ?2, ?3)",
-        params![name, value, expires.as_millisecond()],
+        "INSERT OR REPLACE INTO secrets (name, value, expires, sealed) VALUES (?1, ?2, ?3, 1)",
+        params![name, sealed, expires.as_millisecond()],
     )?;
     Ok(())
 }

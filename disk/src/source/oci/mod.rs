@@ -101,19 +101,22 @@ impl ImageSource for OciSource<'_> {
     }
 }
 
-/// Digest of the layer's bytes, as the manifest has it: with a pinned reference it proves them.
+/// Digest of the layer's bytes, as the manifest has it: with a pinned reference it proves them. With
+/// `others` to ask, a registry that does not answer is left soon.
 ///
 /// # Errors
 /// As for a read of the image.
 pub(crate) fn proven_layer(
     reference: &Reference,
+    others: bool,
     access: &Access,
     observer: &dyn Observer,
     stop: &AtomicBool,
 ) -> Result<Digest, WriteError> {
     let connector = connector(&[super::Locator::Oci(reference.clone())], access, observer)?;
     let login = Arc::new(Login::new(&reference.registry));
-    Ok(layer_of(reference, &connector, &login, &Patience::alone(), observer, stop)?.digest)
+    let patience = if others { Patience::among_mirrors() } else { Patience::alone() };
+    Ok(layer_of(reference, &connector, &login, &patience, observer, stop)?.digest)
 }
 
 fn layer_of(

@@ -1,9 +1,9 @@
-//! f, g: the coordinator, or the machine, dies in mid-write; the install completes.
+//! f, g, o: the coordinator, or the machine, dies in mid-write; the install completes.
 
 use anyhow::{Context as _, ensure};
 use landfall_api::{Workflow, WorkflowPhase};
 use landfall_lab::faulty::Told;
-use landfall_lab::{FaultyHttp, FileFault, Machine};
+use landfall_lab::{FaultyHttp, FileFault, Firmware, Machine};
 
 use super::Context;
 use super::scene::{INSTALL, Scene, require_installed};
@@ -16,13 +16,13 @@ struct Midway {
     workflow: String,
 }
 
-async fn midway(context: Context) -> anyhow::Result<Midway> {
+async fn midway(context: Context, firmware: Firmware) -> anyhow::Result<Midway> {
     let scene = Scene::start(context).await?;
     let mut server = scene.faulty().await?;
     let file = scene.image().file_name();
     let half = scene.image().stored_bytes / 2;
     server.set([(file.clone(), FileFault { pause_at: Some(half), ..FileFault::default() })]).await?;
-    let mut machine = scene.described(scene.ordinary("m1")).await?;
+    let mut machine = scene.described(scene.ordinary("m1").firmware(firmware)).await?;
     scene.template(&server.url(&file)).await?;
     let workflow = scene.provision(&machine).await?;
     let mark = server.mark();
@@ -33,7 +33,7 @@ async fn midway(context: Context) -> anyhow::Result<Midway> {
 }
 
 pub(super) async fn coordinator_killed(context: Context) -> anyhow::Result<()> {
-    let Midway { mut scene, mut server, machine, workflow } = midway(context).await?;
+    let Midway { mut scene, mut server, machine, workflow } = midway(context, Firmware::Uefi).await?;
     scene.coordinator.sigkill().await;
     server.set([]).await?;
     scene.coordinator.restart().await?;
@@ -44,13 +44,37 @@ pub(super) async fn coordinator_killed(context: Context) -> anyhow::Result<()> {
 }
 
 pub(super) async fn power_cut(context: Context) -> anyhow::Result<()> {
-    let Midway { scene, mut server, mut machine, workflow } = midway(context).await?;
+    let Midway { scene, mut server, mut machine, workflow } = midway(context, Firmware::Uefi).await?;
     machine.power_cut().await;
     ensure!(!machine.disk(0).has_boot_signature()?, "the disk carries a boot signature after a cut in mid-write");
     server.set([]).await?;
     machine.power_on().await?;
     let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
     require_installed(&machine, &workflow)
+}
+
+/// The machine restarts by itself while its old session still stands, as after a crash of its kernel: no word, no end of the
+/// connection. The new agent waits until the old one was silent for long enough, fences it, and completes the write.
+pub(super) async fn older_self_fenced(context: Context) -> anyhow::Result<()> {
+    let Midway { scene, mut server, mut machine, workflow } = midway(context, Firmware::Bios).await?;
+    let api = scene.coordinator.api();
+    let epoch = |m: &landfall_api::Machine| m.status.as_ref().map_or(0, |s| s.epoch);
+    let before = epoch(&api.machine(machine.name()).await?);
+    ensure!(before > 0, "no session had begun");
+    let mark = scene.coordinator.log().mark();
+    machine.qmp().context("the machine is off")?.command("system_reset", serde_json::json!({})).await?;
+    api.wait_machine(machine.name(), "a newer session", scene.limit(INSTALL), |m| epoch(m) > before).await?;
+    ensure!(!machine.disk(0).has_boot_signature()?, "the disk carries a boot signature after a reset in mid-write");
+    server.set([]).await?;
+    let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
+    require_installed(&machine, &workflow)?;
+    // One computer, and it was never in doubt.
+    let seen = api.machine(machine.name()).await?;
+    let conditions = seen.status.map(|s| s.conditions).unwrap_or_default();
+    let ambiguous =
+        |c: &landfall_api::Condition| c.kind == "IdentityAmbiguous" && c.status == landfall_api::ConditionStatus::True;
+    ensure!(!conditions.iter().any(ambiguous), "the machine was taken for two");
+    scene.logged(mark, &["session opened", machine.name()])
 }
 
 /// How often the image was tried.

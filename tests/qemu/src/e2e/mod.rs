@@ -10,8 +10,10 @@ mod install;
 mod interrupted;
 mod proxy_dhcp;
 mod raw;
+mod restored;
 mod scene;
 mod selectors;
+mod told;
 mod twins;
 mod whole_image;
 
@@ -76,11 +78,14 @@ const TESTS: &[Test] = tests! {
     "g" power_cut_in_mid_write_and_the_install_completes small interrupted::power_cut;
     "h" a_selector_that_matches_two_disks_touches_neither full selectors::two_disks;
     "i" power_cut_after_the_commit_installs_nothing_again small cut_after_commit::before_the_ack;
-    "j" the_second_of_two_machines_with_one_identity_is_refused full twins::one_identity;
+    "j" the_second_of_two_machines_with_one_identity_is_refused small twins::one_identity;
     "k" every_state_a_power_cut_can_leave_is_old_unbootable_or_new full crash_order::replayed;
     "l" bios_one_machine_with_a_disk_on_every_bus small |c| disk_buses::every_bus(c, Firmware::Bios, false);
     "l" uefi_a_disk_of_every_bus_boots_alone full |c| disk_buses::every_bus(c, Firmware::Uefi, true);
     "m" a_failing_disk_is_named_and_a_mended_one_installs small failing_disk::each_way;
+    "n" a_person_follows_stops_and_is_told_why_a_run_failed small told::as_it_happens;
+    "o" a_machine_that_restarts_under_its_session_fences_its_older_self full interrupted::older_self_fenced;
+    "p" a_restored_store_installs_nothing_and_holds_the_machine small restored::installs_nothing;
 };
 
 /// Runs tests, prints a line for each and a closing line.
@@ -93,7 +98,7 @@ pub(crate) async fn run(
     letters: &[String],
 ) -> anyhow::Result<ExitCode> {
     for letter in letters {
-        anyhow::ensure!(TESTS.iter().any(|test| test.letter == letter), "there is no test \"{letter}\"; use a to m");
+        anyhow::ensure!(TESTS.iter().any(|test| test.letter == letter), "there is no test \"{letter}\"; use a to p");
     }
     let accel = Accel::probe().await;
     let artefacts = Arc::new(artefacts);

@@ -7,7 +7,8 @@ use anyhow::{Context as _, bail, ensure};
 use landfall_api::{Workflow, WorkflowPhase};
 use landfall_lab::artefacts::OsImage;
 use landfall_lab::{
-    CoordinatorOptions, CoordinatorProcess, DhcpMode, DiskBus, FaultyHttp, Machine, MachineBuilder, Mark, Network,
+    CoordinatorOptions, CoordinatorProcess, DhcpMode, DiskBus, FaultyHttp, Log, Machine, MachineBuilder, Mark, Network,
+    Process,
 };
 use serde_json::{Value, json};
 
@@ -158,16 +159,31 @@ impl Scene {
 
     /// What `landfall describe workflow` shows a person.
     pub(super) async fn describe_workflow(&self, workflow: &str) -> anyhow::Result<String> {
-        let server = format!("unix://{}", self.coordinator.socket().display());
-        let output = tokio::process::Command::new(&self.context.cli)
-            .args(["--server", &server, "describe", "workflow", workflow])
-            .kill_on_drop(true)
-            .output();
-        let output = tokio::time::timeout(COMMAND, output).await.context("landfall describe goes on and on")?;
+        self.landfall(&["describe", "workflow", workflow]).await
+    }
+
+    /// What a command of the operator's prints; it must succeed.
+    pub(super) async fn landfall(&self, words: &[&str]) -> anyhow::Result<String> {
+        let output = self.command(words).kill_on_drop(true).output();
+        let command = words.join(" ");
+        let output = tokio::time::timeout(COMMAND, output).await;
+        let output = output.with_context(|| format!("landfall {command} goes on and on"))?;
         let output = output.with_context(|| format!("cannot run {}", self.context.cli.display()))?;
         let errors = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "landfall describe failed: {errors}");
+        ensure!(output.status.success(), "landfall {command} failed: {errors}");
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// A command of the operator's that goes on, its output in a log of that name.
+    pub(super) fn landfall_follows(&self, words: &[&str], name: &str) -> anyhow::Result<(Process, Log)> {
+        let log = Log::open(&self.context.dir.join(format!("{name}.log")))?;
+        Ok((Process::spawn(&format!("landfall {}", words.join(" ")), self.command(words), log.clone())?, log))
+    }
+
+    fn command(&self, words: &[&str]) -> tokio::process::Command {
+        let mut command = tokio::process::Command::new(&self.context.cli);
+        command.arg("--server").arg(format!("unix://{}", self.coordinator.socket().display())).args(words);
+        command
     }
 
     /// What a wait may take here.

@@ -3,7 +3,7 @@
 use anyhow::ensure;
 use landfall_api::WorkflowPhase;
 use landfall_lab::faulty::Told;
-use landfall_lab::{DiskBus, FileFault, Machine, NicSpec};
+use landfall_lab::{DiskBus, FileFault, Firmware, Machine, NicSpec};
 
 use super::Context;
 use super::scene::{DISK_BYTES, INSTALL, Scene, require_installed};
@@ -19,11 +19,13 @@ pub(super) async fn one_identity(context: Context) -> anyhow::Result<()> {
     // equal MAC addresses on one switch would prove no more than that switches dislike that.)
     let build =
         |builder: landfall_lab::MachineBuilder| builder.build(&scene.network, &scene.context.dir, scene.context.accel);
-    let mut first = build(scene.ordinary("m1"))?;
+    let mut first = build(scene.ordinary("m1").firmware(Firmware::Bios))?;
     let own_port = Machine::builder("twin").spec().nics[0].mac.clone();
     let mut twin_spec = first.spec().clone();
     twin_spec.nics = vec![NicSpec { mac: own_port }];
-    let mut twin = build(Machine::builder("twin").identity_of(&twin_spec).disk(DISK_BYTES, DiskBus::Nvme))?;
+    let mut twin = build(
+        Machine::builder("twin").firmware(Firmware::Bios).identity_of(&twin_spec).disk(DISK_BYTES, DiskBus::Nvme),
+    )?;
     scene.describe(&first, &[first.mac(), twin.mac()]).await?;
     scene.template(&server.url(&file)).await?;
     let workflow = scene.provision(&first).await?;

@@ -4,7 +4,7 @@ use landfall_api::Digest;
 use landfall_proto::v1;
 
 use super::{super::Within as _, ConvertError, digest, selector};
-use crate::{ImageAccess, ImageProof, ImageSignature, WriteImage};
+use crate::{ImageAccess, ImageAuthorization, ImageProof, ImageSignature, Secret, WriteImage};
 
 pub(super) fn write_image(wire: v1::WriteImage) -> Result<WriteImage, ConvertError> {
     // A number that this agent does not know asks for something it cannot do.
@@ -29,10 +29,21 @@ pub(super) fn write_image(wire: v1::WriteImage) -> Result<WriteImage, ConvertErr
         access: ImageAccess {
             ca_certificates: access.ca_certificates,
             proxy: Some(access.proxy).filter(|p| !p.is_empty()),
+            authorization: access.authorization.map(authorization).transpose().within("access.authorization")?,
         },
         keep: wire.keep,
         read_back,
     })
+}
+
+/// One way of the two. Of neither or both the image's server would learn something that nobody meant.
+fn authorization(wire: v1::ImageAuthorization) -> Result<ImageAuthorization, ConvertError> {
+    let v1::ImageAuthorization { username, password, token } = wire;
+    match (username.is_empty(), token.is_empty()) {
+        (false, true) => Ok(ImageAuthorization::Basic { username, password: Secret::new(password) }),
+        (true, false) if password.is_empty() => Ok(ImageAuthorization::Bearer(Secret::new(token))),
+        _ => Err(ConvertError::missing("username or token")),
+    }
 }
 
 /// Exactly one proof, in the first agents' two fields or in the `oneof`. Absent, or of a kind that only a newer agent knows:
@@ -117,7 +128,11 @@ mod tests {
                 mirrors: vec!["http://g/i".into()],
                 keep: vec!["data".into()],
                 verify: v1::Verify::ReadBack.into(),
-                access: Some(v1::ImageAccess { ca_certificates: vec!["PEM".into()], proxy: "http://p:1".into() }),
+                access: Some(v1::ImageAccess {
+                    ca_certificates: vec!["PEM".into()],
+                    proxy: "http://p:1".into(),
+                    authorization: Some(v1::ImageAuthorization { token: "tok".into(), ..Default::default() }),
+                }),
                 ..wire(Some(proof))
             })
             .unwrap();
@@ -125,6 +140,8 @@ mod tests {
             assert_eq!(got.urls, ["http://h/i", "http://g/i"]);
             assert!(got.read_back && got.keep == ["data"]);
             assert_eq!((got.access.ca_certificates.len(), got.access.proxy.as_deref()), (1, Some("http://p:1")));
+            assert_eq!(got.access.authorization, Some(ImageAuthorization::Bearer(Secret::new("tok"))));
+            assert!(!format!("{got:?}").contains("tok"), "{got:?}");
         }
     }
 

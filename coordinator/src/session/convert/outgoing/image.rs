@@ -26,8 +26,15 @@ pub(super) fn write_image(spec: WriteImageSpec) -> v1::WriteImage {
             Verify::ReadBack => v1::Verify::ReadBack,
         }
         .into(),
-        access: access
-            .map(|a| v1::ImageAccess { ca_certificates: a.ca_certificates, proxy: a.proxy.unwrap_or_default() }),
+        access: access.map(|a| v1::ImageAccess {
+            ca_certificates: a.ca_certificates,
+            proxy: a.proxy.unwrap_or_default(),
+            authorization: a.authorization.map(|who| v1::ImageAuthorization {
+                username: who.username.unwrap_or_default(),
+                password: who.password.unwrap_or_default(),
+                token: who.token.unwrap_or_default(),
+            }),
+        }),
         ..v1::WriteImage::default()
     };
     // Exactly one of them is there: `validate_actions` saw to that when the run was made.
@@ -107,10 +114,13 @@ mod tests {
         let wire =
             sent(json!({"keep": ["data"], "verify": "readBack", "image": {"url": "http://h/i", "format": "qcow2",
             "index": {"url": "http://h/x", "digest": sum()},
-            "access": {"caCertificates": ["PEM"], "proxy": "http://p:1"}}}));
+            "access": {"caCertificates": ["PEM"], "proxy": "http://p:1",
+                "authorization": {"username": "u", "password": "{{ secrets.a.b }}"}}}}));
         assert_eq!((wire.format.as_str(), wire.verify(), wire.keep.len()), ("qcow2", v1::Verify::ReadBack, 1));
         let access = wire.access.unwrap();
         assert_eq!((access.ca_certificates.len(), access.proxy.as_str()), (1, "http://p:1"));
+        let who = access.authorization.unwrap();
+        assert_eq!((who.username.as_str(), who.password.as_str(), who.token.as_str()), ("u", "{{ secrets.a.b }}", ""));
         assert_eq!(wire.proof, Some(Proof::Index(v1::ImageIndex { url: "http://h/x".into(), digest: sum() })));
     }
 }

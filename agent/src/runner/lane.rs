@@ -1,0 +1,260 @@
+//! One branch of a stage: its actions in order, each with all its attempts.
+
+use std::time::Duration;
+
+use landfall_api::{ErrorCode, Problem};
+use landfall_disk::CancelFlag;
+use landfall_session::{Action, ActionKind, ActionRef, ActionResult, EventKind};
+use tokio::sync::watch;
+
+use super::{Failure, Job, Outcome, Runner, Stop, Untold};
+
+/// How long a cancelled action may take to stop. A device in error recovery answers within its own timeouts (SCSI: 30 s
+/// a command and a few repeats).
+const STOP_LIMIT: Duration = Duration::from_secs(180);
+/// Log lines that go with a problem.
+const LAST_LINES: usize = 50;
+
+pub(super) struct Lane {
+    runner: Runner,
+    /// Holds a value once another branch has failed for good.
+    elsewhere: watch::Receiver<Option<Stop>>,
+}
+
+enum Attempt {
+    Succeeded(ActionResult),
+    Failed(Failure),
+    Stopped(Failure),
+}
+
+impl Lane {
+    pub(super) fn new(runner: Runner, elsewhere: watch::Receiver<Option<Stop>>) -> Self {
+        Self { runner, elsewhere }
+    }
+
+    /// Works through the actions at `indices`; says whether the machine is to go down now.
+    pub(super) async fn work(mut self, indices: Vec<usize>, first: u32) -> Result<Option<Outcome>, Outcome> {
+        let run = self.runner.run.clone();
+        let mut first = Some(first);
+        for index in indices {
+            let Some(action) = run.actions.get(index) else { continue };
+            let index = u32::try_from(index).unwrap_or(u32::MAX);
+            match self.action(action, index, first.take().unwrap_or(1)).await {
+                Ok(Ok(ActionResult::Reboot)) => return Ok(Some(Outcome::Reboot)),
+                Ok(Ok(ActionResult::PowerOff)) => return Ok(Some(Outcome::PowerOff)),
+                Ok(Ok(_)) => {}
+                Ok(Err(ended)) => return Err(ended),
+                Err(Untold) => return Err(Outcome::Untold),
+            }
+        }
+        Ok(None)
+    }
+
+    /// One action with all its attempts.
+    async fn action(
+        &mut self,
+        action: &Action,
+        index: u32,
+        first: u32,
+    ) -> Result<Result<ActionResult, Outcome>, Untold> {
+        let mut wait = action.retry.initial_backoff;
+        let mut attempt = first;
+        let report = self.runner.report.clone();
+        loop {
+            self.while_paused().await;
+            let reference = ActionRef { workflow_uid: self.runner.run.workflow_uid, action_index: index, attempt };
+            // The same keys as in the coordinator's log: they join the two.
+            tracing::info!(
+                workflow_uid = %reference.workflow_uid, epoch = self.runner.run.epoch, action = index, attempt,
+                "action {} ({}), attempt {attempt}", index + 1, action.name
+            );
+            report.report(reference, EventKind::Started).await?;
+            let (failure, stopped) = match self.attempt(action, reference).await {
+                Attempt::Succeeded(result) => {
+                    report.report(reference, EventKind::Finished(result.clone())).await?;
+                    return Ok(Ok(result));
+                }
+                Attempt::Failed(failure) => (failure, false),
+                Attempt::Stopped(failure) => (failure, true),
+            };
+            let Failure { problem, retryable } = with_last_lines(failure, report.last_lines(LAST_LINES));
+            tracing::error!(
+                workflow_uid = %reference.workflow_uid, epoch = self.runner.run.epoch, action = index, attempt,
+                "action {} ({}) failed: {problem}", index + 1, action.name
+            );
+            let event = EventKind::Failed { problem: problem.clone(), retryable };
+            report.report(reference, event).await?;
+            if stopped {
+                return Ok(Err(Outcome::Stopped(problem)));
+            }
+            if !retryable || attempt >= action.retry.max_attempts {
+                return Ok(Err(Outcome::Failed(problem)));
+            }
+            tracing::info!("next attempt in {} s", wait.as_secs_f32().ceil());
+            // Whatever ends the wait early is found again by the next attempt, which reports it.
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                _ = stopped_by(&mut self.runner.stop, &mut self.elsewhere) => {}
+                () = self.runner.lease.expired() => {}
+            }
+            wait = wait.saturating_mul(2).min(action.retry.max_backoff);
+            attempt = attempt.saturating_add(1);
+        }
+    }
+
+    /// Stands still as long as a person wants that; whatever else ends it is found again by the next attempt.
+    async fn while_paused(&mut self) {
+        if !self.runner.control.borrow().paused {
+            return;
+        }
+        tracing::info!("a person paused this run; nothing begins until it is resumed");
+        tokio::select! {
+            () = until(&mut self.runner.control, |control| !control.paused) => tracing::info!("resumed"),
+            _ = stopped_by(&mut self.runner.stop, &mut self.elsewhere) => {}
+            () = self.runner.lease.expired() => {}
+        }
+    }
+
+    async fn attempt(&mut self, action: &Action, reference: ActionRef) -> Attempt {
+        if let Some(stop) = wanted(&self.runner.stop, &self.elsewhere) {
+            return Attempt::Stopped(stop_failure(&stop));
+        }
+        if !self.runner.lease.is_valid() {
+            return Attempt::Stopped(lease_failure());
+        }
+        match &action.kind {
+            ActionKind::Hold { message } => self.hold(action, message, reference.action_index).await,
+            _ => self.perform(action, reference).await,
+        }
+    }
+
+    /// Waits for a person. Nothing runs meanwhile, so nothing has to be stopped.
+    async fn hold(&mut self, action: &Action, message: &str, index: u32) -> Attempt {
+        let name = &self.runner.run.workflow_name;
+        tracing::info!("{}: {message}; then: landfall resume {name}", action.name);
+        tokio::select! {
+            () = until(&mut self.runner.control, |control| control.released.contains(&index)) => {
+                tracing::info!("{}: a person let the run go on", action.name);
+                Attempt::Succeeded(ActionResult::Hold)
+            }
+            () = tokio::time::sleep(action.timeout) => {
+                let text = format!("nobody resumed the run at {} within {} s", action.name, action.timeout.as_secs());
+                let problem = Problem::new(ErrorCode::Timeout, text).hint("go on from here with landfall retry");
+                Attempt::Failed(Failure { problem, retryable: false })
+            }
+            stop = stopped_by(&mut self.runner.stop, &mut self.elsewhere) => Attempt::Stopped(stop_failure(&stop)),
+            () = self.runner.lease.expired() => Attempt::Stopped(lease_failure()),
+        }
+    }
+
+    async fn perform(&mut self, action: &Action, reference: ActionRef) -> Attempt {
+        let cancel = CancelFlag::new();
+        let job = Job {
+            action: reference,
+            kind: action.kind.clone(),
+            run: self.runner.run.clone(),
+            lease: self.runner.lease.clone(),
+            cancel: cancel.clone(),
+            report: self.runner.report.clone(),
+        };
+        let mut work = tokio::spawn(self.runner.perform.perform(job));
+        let why = tokio::select! {
+            done = &mut work => return Attempt::of(done),
+            () = tokio::time::sleep(action.timeout) => {
+                let text = format!("action {} took longer than its {} s", action.name, action.timeout.as_secs());
+                let hint = "raise the action's timeout, or look at the last progress for what it was waiting for";
+                Attempt::Failed(Failure { problem: Problem::new(ErrorCode::Timeout, text).hint(hint), retryable: true })
+            }
+            stop = stopped_by(&mut self.runner.stop, &mut self.elsewhere) => Attempt::Stopped(stop_failure(&stop)),
+            () = self.runner.lease.expired() => Attempt::Stopped(lease_failure()),
+        };
+        cancel.cancel();
+        match tokio::time::timeout(STOP_LIMIT, &mut work).await {
+            // It got through after all: what is true is reported, and nothing is done twice.
+            Ok(Ok(Ok(result))) => Attempt::Succeeded(result),
+            Ok(Ok(Err(own))) => why.with_own(own),
+            Ok(Err(_panic)) => why,
+            Err(_elapsed) => {
+                let text = format!("action {} does not stop", action.name);
+                let problem = Problem::new(ErrorCode::Timeout, text).hint(
+                    "a device does not answer; look at the kernel's lines on the machine's console and power it off",
+                );
+                Attempt::Stopped(Failure { problem, retryable: false })
+            }
+        }
+    }
+}
+
+impl Attempt {
+    fn of(done: Result<Result<ActionResult, Failure>, tokio::task::JoinError>) -> Self {
+        match done {
+            Ok(Ok(result)) => Self::Succeeded(result),
+            Ok(Err(failure)) if matches!(failure.problem.code, ErrorCode::LeaseExpired | ErrorCode::Fenced) => {
+                Self::Stopped(failure)
+            }
+            Ok(Err(failure)) => Self::Failed(failure),
+            Err(panic) => {
+                let problem = Problem::new(ErrorCode::Internal, format!("the action's code panicked: {panic}"))
+                    .hint("report this with the machine's console log");
+                Self::Failed(Failure { problem, retryable: false })
+            }
+        }
+    }
+
+    /// What the action itself said when it was stopped. That it was stopped is no news; anything else counts too: a
+    /// fault that no other attempt can mend is not tried again because the time ran out as well.
+    fn with_own(self, own: Failure) -> Self {
+        match self {
+            Self::Failed(mut failure)
+                if !matches!(own.problem.code, ErrorCode::Cancelled | ErrorCode::LeaseExpired) && !own.retryable =>
+            {
+                failure.problem.causes.push(own.problem.to_string());
+                Self::Failed(Failure { retryable: false, ..failure })
+            }
+            other => other,
+        }
+    }
+}
+
+/// Waits until it holds; for ever if nobody can say so any more.
+async fn until<T>(watched: &mut watch::Receiver<T>, holds: impl FnMut(&T) -> bool) {
+    if watched.wait_for(holds).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Waits until somebody wants the run stopped.
+async fn stopped_by(stop: &mut watch::Receiver<Option<Stop>>, elsewhere: &mut watch::Receiver<Option<Stop>>) -> Stop {
+    tokio::select! {
+        () = until(stop, Option::is_some) => {}
+        () = until(elsewhere, Option::is_some) => {}
+    }
+    wanted(stop, elsewhere).unwrap_or_else(|| Stop::Cancelled("stopped".to_owned()))
+}
+
+fn wanted(stop: &watch::Receiver<Option<Stop>>, elsewhere: &watch::Receiver<Option<Stop>>) -> Option<Stop> {
+    stop.borrow().clone().or_else(|| elsewhere.borrow().clone())
+}
+
+fn stop_failure(stop: &Stop) -> Failure {
+    let (code, reason) = match stop {
+        Stop::Cancelled(reason) | Stop::Elsewhere(reason) => (ErrorCode::Cancelled, reason),
+        Stop::Fenced(reason) => (ErrorCode::Fenced, reason),
+    };
+    Failure { problem: Problem::new(code, reason), retryable: false }
+}
+
+fn lease_failure() -> Failure {
+    let problem =
+        Problem::new(ErrorCode::LeaseExpired, "the coordinator was not heard for as long as the lease allows")
+            .hint("the agent goes on by itself when the coordinator hands the run out again");
+    // Nothing was committed, so under another lease the same action may go on where this one stopped.
+    Failure { problem, retryable: true }
+}
+
+fn with_last_lines(mut failure: Failure, lines: Vec<String>) -> Failure {
+    if failure.problem.last_log_lines.is_empty() {
+        failure.problem.last_log_lines = lines;
+    }
+    failure
+}

@@ -1,0 +1,55 @@
+//! Branches that run at once.
+
+use super::*;
+
+const LONG: Duration = Duration::from_secs(600);
+
+fn list(branches: &[&str]) -> Vec<Action> {
+    let actions = branches.iter().map(|branch| step(seed(), LONG, 2, branch));
+    actions.chain([step(ActionKind::PowerOff, LONG, 1, "")]).collect()
+}
+
+#[tokio::test]
+async fn branches_run_at_once_and_what_follows_waits_for_all_of_them() {
+    // Each goes on until the other has begun as well: one after the other, this would never end.
+    let scene = stage(run_of(list(&["a", "b"]), &[(0, 1), (1, 1)]), vec![Act::Meet(2), Act::Meet(2), Act::Succeed]);
+    assert_eq!(scene.task.await.unwrap(), Outcome::PowerOff);
+    let told = scene.told.all();
+    assert_eq!(told[..2], ["0.1 started", "1.1 started"]);
+    assert_eq!(told[4..], ["2.1 started", "2.1 finished", "flush 30"]);
+}
+
+#[tokio::test]
+async fn a_branch_that_the_coordinator_does_not_start_has_ended() {
+    let scene = stage(run_of(list(&["a", "b", "a"]), &[(2, 3)]), vec![Act::Succeed, Act::Succeed]);
+    assert_eq!(scene.task.await.unwrap(), Outcome::PowerOff);
+    assert_eq!(scene.told.all()[..4], ["2.3 started", "2.3 finished", "3.1 started", "3.1 finished"]);
+}
+
+#[tokio::test]
+async fn the_actions_of_one_branch_are_done_in_order() {
+    let acts = (0..4).map(|_| Act::Succeed).collect();
+    let scene = stage(run_of(list(&["a", "b", "a"]), &[(0, 1), (1, 1)]), acts);
+    assert_eq!(scene.task.await.unwrap(), Outcome::PowerOff);
+    let told = scene.told.all();
+    let at = |what: &str| told.iter().position(|t| t == what).unwrap();
+    assert!(at("0.1 finished") < at("2.1 started"));
+}
+
+#[tokio::test]
+async fn a_branch_that_fails_for_good_stops_the_others_and_is_the_reason() {
+    let acts = vec![Act::Hang, Act::Fail(ErrorCode::DiskInUse, false)];
+    let scene = stage(run_of(list(&["a", "b"]), &[(0, 1), (1, 1)]), acts);
+    assert!(matches!(scene.task.await.unwrap(), Outcome::Failed(p) if p.code == ErrorCode::DiskInUse));
+    let told = scene.told.all();
+    assert_eq!(told[2..], ["1.1 failed DiskInUse false", "0.1 failed Cancelled false"]);
+}
+
+#[tokio::test]
+async fn a_cancel_stops_every_branch() {
+    let mut scene = stage(run_of(list(&["a", "b"]), &[(0, 1), (1, 1)]), vec![Act::Hang, Act::Hang]);
+    scene.begun.wait_for(|n| *n == 2).await.unwrap();
+    scene.stop.send_replace(Some(Stop::Cancelled("not today".into())));
+    assert!(matches!(scene.task.await.unwrap(), Outcome::Stopped(p) if p.message == "not today"));
+    assert_eq!(scene.told.all().iter().filter(|t| t.ends_with("failed Cancelled false")).count(), 2);
+}

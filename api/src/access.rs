@@ -1,0 +1,193 @@
+//! Who may do what: roles, tokens, approval, and the audit log's entries.
+
+use std::{fmt, str::FromStr};
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::DurationSpec;
+
+/// What a person or program may do. Each role may do everything that the ones before it may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Looks at everything but secrets' values, tokens, backups and the audit log.
+    Viewer,
+    /// Changes machines, templates and workflows.
+    Operator,
+    /// Everything.
+    Admin,
+}
+
+impl Role {
+    /// Every role, the least first.
+    pub const ALL: [Self; 3] = [Self::Viewer, Self::Operator, Self::Admin];
+    /// The role as it is written.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Viewer => "viewer",
+            Self::Operator => "operator",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A word that is no role.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("\"{0}\" is not a role; the roles are viewer, operator and admin")]
+pub struct UnknownRole(String);
+
+impl FromStr for Role {
+    type Err = UnknownRole;
+    fn from_str(text: &str) -> Result<Self, UnknownRole> {
+        Self::ALL.into_iter().find(|role| role.as_str() == text).ok_or_else(|| UnknownRole(text.to_owned()))
+    }
+}
+
+/// The body of `POST …/tokens`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct TokenRequest {
+    /// A DNS label, unique among tokens; what the audit log calls its holder.
+    pub name: String,
+    /// What the holder may do.
+    pub role: Role,
+    /// How long it is good for: a minute at least, 366 days at most. Default 30 days.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<DurationSpec>,
+}
+
+/// A bearer token, without its value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TokenInfo {
+    /// Its name.
+    pub name: String,
+    /// What its holder may do.
+    pub role: Role,
+    /// Who made it.
+    pub created_by: String,
+    /// When.
+    pub created: Timestamp,
+    /// When it ends.
+    pub expires: Timestamp,
+    /// When it was last used, to the minute; absent: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_used: Option<Timestamp>,
+}
+
+/// The answer to `POST …/tokens`: the only time that the value is shown.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TokenIssued {
+    /// What is kept of it.
+    pub token: TokenInfo,
+    /// For `Authorization: Bearer`. Only its hash is kept.
+    pub value: String,
+}
+
+impl fmt::Debug for TokenIssued {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TokenIssued").field("token", &self.token).finish_non_exhaustive()
+    }
+}
+
+/// The answer to `GET …/tokens`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TokenList {
+    /// By name, those that have ended for less than a day included.
+    pub items: Vec<TokenInfo>,
+}
+
+/// The answer to `POST …/operators/{name}/revoke`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OperatorRevoked {
+    /// The name in the certificates.
+    pub name: String,
+    /// Certificates of that name made until then are refused.
+    pub revoked_at: Timestamp,
+}
+
+/// The body of `POST …/machines/{name}/approve`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ApproveRequest {
+    /// The key's fingerprint as the machine's console shows it; colons, spaces and the case of letters do not matter.
+    pub fingerprint: String,
+}
+
+/// What became of what somebody asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AuditOutcome {
+    /// It was done.
+    Done,
+    /// It was allowed, and failed; `code` says why.
+    Failed,
+    /// It was not allowed; `code` says why.
+    Refused,
+}
+
+/// One line of the audit log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AuditEntry {
+    /// Rises with every entry, from 1: `?after=` continues from here.
+    pub position: u64,
+    /// When, by the coordinator's clock.
+    pub time: Timestamp,
+    /// Who: `admin/ann`, `token/ci`, `local/root`, `machine/node-1`, `anonymous`, `coordinator`.
+    pub who: String,
+    /// From where: an address, or `unix` for the local socket.
+    pub from: String,
+    /// What: method and path of a request, name of a call, or one word such as `IdentityAlarm`.
+    pub action: String,
+    /// What it was about, such as `machine/node-1`; empty where the action says it all.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub subject: String,
+    /// What became of it.
+    pub outcome: AuditOutcome,
+    /// The problem's code, where there is one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub code: String,
+    /// More for people. Never a secret.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub detail: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roles_are_ordered_and_read_as_they_are_written() {
+        assert!(Role::Viewer < Role::Operator && Role::Operator < Role::Admin);
+        for role in Role::ALL {
+            assert_eq!(role.to_string().parse(), Ok(role));
+            assert_eq!(serde_json::to_value(role).unwrap(), role.as_str());
+        }
+        assert!("Admin".parse::<Role>().is_err() && "".parse::<Role>().is_err());
+    }
+
+    #[test]
+    fn a_tokens_value_is_in_no_debug_output() {
+        let token = TokenInfo {
+            name: "ci".into(),
+            role: Role::Viewer,
+            created_by: "ann".into(),
+            created: Timestamp::UNIX_EPOCH,
+            expires: Timestamp::UNIX_EPOCH,
+            last_used: None,
+        };
+        assert!(!format!("{:?}", TokenIssued { token, value: "hunter2".into() }).contains("hunter2"));
+    }
+}

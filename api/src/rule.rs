@@ -1,0 +1,46 @@
+//! Enrolment rules: what becomes of machines nobody has described.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::Object;
+
+/// An enrolment rule document.
+pub type EnrolmentRule = Object<EnrolmentRuleSpec, EnrolmentRuleStatus>;
+
+/// Which machines, and what they are given. Of several rules that match, the one with the highest priority counts; of
+/// equals the first by name.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct EnrolmentRuleSpec {
+    /// Higher ones are asked first. Default 0.
+    #[serde(default)]
+    pub priority: i32,
+    /// Path of a fact, such as `smbios.vendor` or `memoryBytes`, to an expression as in a disk selector; all must hold.
+    /// Empty: every machine.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub when: BTreeMap<String, String>,
+    /// The machine's name, with expressions over `facts`. Default: the name it was discovered under.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Labels the machine is given.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Approves the machine without a person. Whoever can reach the provisioning network then gets what the rule gives.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub approve: bool,
+    /// A template to run once the machine is approved. A rule is nobody's request: only blank disks are written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<String>,
+}
+
+/// What came of the rule.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct EnrolmentRuleStatus {
+    /// Machines it was applied to.
+    #[serde(default)]
+    pub applied: u64,
+}

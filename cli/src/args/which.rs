@@ -1,0 +1,165 @@
+//! Which documents a command is about: kinds, names and labels, as kubectl's users write them.
+
+use clap::Args;
+use landfall_api::{Kind, LabelSelector};
+
+use crate::failure::Failure;
+
+/// A kind as people write it: machine, machines, Machine, m.
+pub(crate) fn kind(word: &str) -> Result<Kind, String> {
+    Kind::from_word(word).ok_or_else(|| {
+        let known: Vec<&str> = Kind::ALL.iter().flat_map(|k| [k.singular(), k.plural()]).collect();
+        let nearest = landfall_api::nearest(word, &known).map(|n| format!("; did you mean {n}?")).unwrap_or_default();
+        let plurals: Vec<&str> = Kind::ALL.iter().map(|k| k.plural()).collect();
+        format!("\"{word}\" is no kind{nearest} The kinds are {}", plurals.join(", "))
+    })
+}
+
+/// A kind, or KIND/NAME.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(crate) kind: Kind,
+    pub(crate) name: Option<String>,
+}
+
+impl std::str::FromStr for Target {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('/') {
+            Some((_, "")) => Err("a name belongs after the /".into()),
+            Some((word, name)) => Ok(Self { kind: kind(word)?, name: Some(name.to_owned()) }),
+            None => Ok(Self { kind: kind(text)?, name: None }),
+        }
+    }
+}
+
+/// KIND[,KIND…] [NAME…], or KIND/NAME….
+#[derive(Debug, Args)]
+pub(crate) struct Which {
+    /// machines, templates, workflows, secrets or enrolmentrules (or m, t, w, rules), several with commas between, or
+    /// all; then names. Or KIND/NAME, as often as wanted.
+    #[arg(required = true, value_name = "KIND[/NAME]|NAME")]
+    pub(crate) words: Vec<String>,
+}
+
+/// What the words say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Selection {
+    /// Every document of these kinds.
+    Kinds(Vec<Kind>),
+    /// These.
+    Named(Vec<(Kind, String)>),
+}
+
+impl Selection {
+    /// The kinds that are in it, each once.
+    pub(crate) fn kinds(&self) -> Vec<Kind> {
+        let mut kinds = match self {
+            Self::Kinds(kinds) => kinds.clone(),
+            Self::Named(named) => named.iter().map(|(kind, _)| *kind).collect(),
+        };
+        kinds.sort();
+        kinds.dedup();
+        kinds
+    }
+
+    /// Whether that document is in it.
+    pub(crate) fn has(&self, kind: Kind, name: &str) -> bool {
+        match self {
+            Self::Kinds(kinds) => kinds.contains(&kind),
+            Self::Named(named) => named.iter().any(|(k, n)| *k == kind && n == name),
+        }
+    }
+}
+
+impl Which {
+    /// What the words say.
+    ///
+    /// # Errors
+    /// [`Failure::Usage`] where they say nothing that can be meant.
+    pub(crate) fn selection(&self) -> Result<Selection, Failure> {
+        self.read().map_err(Failure::Usage)
+    }
+
+    fn read(&self) -> Result<Selection, String> {
+        let (first, rest) = self.words.split_first().ok_or("say which kind")?;
+        if first.contains('/') {
+            let one = |word: &String| match word.parse::<Target>()? {
+                Target { kind, name: Some(name) } => Ok((kind, name)),
+                Target { .. } => Err(format!("after {first} each further word is KIND/NAME too, not \"{word}\"")),
+            };
+            return Ok(Selection::Named(self.words.iter().map(one).collect::<Result<_, String>>()?));
+        }
+        let mut kinds = if first == "all" {
+            Kind::ALL.to_vec()
+        } else {
+            first.split(',').map(kind).collect::<Result<Vec<_>, _>>()?
+        };
+        kinds.dedup();
+        match (rest, kinds.as_slice()) {
+            ([], _) => Ok(Selection::Kinds(kinds)),
+            (names, [kind]) => match names.iter().find(|name| name.contains('/')) {
+                Some(odd) => Err(format!(
+                    "\"{odd}\" stands where a name of a {} is expected; write KIND/NAME alone",
+                    kind.singular()
+                )),
+                None => Ok(Selection::Named(names.iter().map(|name| (*kind, name.clone())).collect())),
+            },
+            _ => Err("names belong to one kind; write KIND/NAME for each".into()),
+        }
+    }
+}
+
+/// Documents by their labels.
+#[derive(Debug, Default, Args)]
+pub(crate) struct Labels {
+    /// Only those whose labels agree: a=b, c!=d, e in (x,y), f notin (z), g, !h; commas between.
+    #[arg(short = 'l', long = "selector", value_name = "LABELS")]
+    pub(crate) selector: Option<LabelSelector>,
+}
+
+impl Labels {
+    /// Refuses a selector beside names: which of the two is meant?
+    ///
+    /// # Errors
+    /// [`Failure::Usage`].
+    pub(crate) fn with(&self, selection: &Selection) -> Result<(), Failure> {
+        match (&self.selector, selection) {
+            (Some(_), Selection::Named(_)) => {
+                Err(Failure::Usage("names and --selector exclude each other; give one of the two".into()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(words: &[&str]) -> Result<Selection, String> {
+        Which { words: words.iter().map(ToString::to_string).collect() }.read()
+    }
+
+    #[test]
+    fn a_kind_is_taken_in_every_spelling_and_a_slip_is_named() {
+        for word in ["machine", "machines", "Machine", "m"] {
+            assert_eq!(read(&[word]), Ok(Selection::Kinds(vec![Kind::Machine])));
+        }
+        assert!(read(&["machnes"]).unwrap_err().contains("did you mean machines?"));
+        assert_eq!(read(&["all"]), Ok(Selection::Kinds(Kind::ALL.to_vec())));
+        assert_eq!(read(&["m,wf"]), Ok(Selection::Kinds(vec![Kind::Machine, Kind::Workflow])));
+    }
+
+    #[test]
+    fn names_are_given_in_either_way_and_never_in_both() {
+        let named = |pairs: &[(Kind, &str)]| {
+            Ok(Selection::Named(pairs.iter().map(|(kind, name)| (*kind, (*name).to_owned())).collect()))
+        };
+        assert_eq!(read(&["m", "a", "b"]), named(&[(Kind::Machine, "a"), (Kind::Machine, "b")]));
+        assert_eq!(read(&["m/a", "wf/b"]), named(&[(Kind::Machine, "a"), (Kind::Workflow, "b")]));
+        for bad in [&["m/a", "b"][..], &["m", "wf/b"], &["m,wf", "a"], &["m/"], &["all", "a"], &["m,"], &[]] {
+            assert!(read(bad).is_err(), "{bad:?}");
+        }
+    }
+}

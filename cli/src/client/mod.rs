@@ -1,0 +1,318 @@
+//! The coordinator's routes as functions.
+
+mod site;
+
+use futures::StreamExt;
+use landfall_api::{
+    API_PATH, ApplyResponse, Document, ErrorCode, EventRecord, Kind, LabelSelector, ListMetadata, LogRecord, Problem,
+    WatchType, Workflow,
+};
+use reqwest::{Method, RequestBuilder, Response};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::Value;
+use tokio_util::{
+    codec::{FramedRead, LinesCodec},
+    io::StreamReader,
+};
+
+use crate::{
+    endpoint::Endpoint,
+    failure::Failure,
+    pin,
+    server::Server,
+    tls::{chain, http_client},
+};
+
+/// The longest line of a stream that is read, bytes: a document has at most 1 MiB.
+const MAX_LINE: usize = 4 << 20;
+
+/// A connection to a coordinator.
+#[derive(Debug, Clone)]
+pub(crate) struct Client {
+    http: reqwest::Client,
+    base: String,
+    server: Server,
+}
+
+/// Lines of JSON that go on.
+pub(crate) type Lines<T> = futures::stream::BoxStream<'static, Result<T, Failure>>;
+
+/// One line of a watch, its document still a tree.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Change {
+    #[serde(rename = "type")]
+    pub(crate) kind: WatchType,
+    pub(crate) resource_version: u64,
+    #[serde(default)]
+    pub(crate) object: Option<Value>,
+    #[serde(default)]
+    pub(crate) problem: Option<Problem>,
+}
+
+impl Client {
+    pub(crate) async fn new(endpoint: &Endpoint) -> Result<Self, Failure> {
+        let (http, base) = http_client(endpoint).await?;
+        Ok(Self { http, base, server: endpoint.server.clone() })
+    }
+
+    fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.http.request(method, format!("{}{API_PATH}/{path}", self.base))
+    }
+
+    /// Every document of a kind, and the revision to watch from.
+    pub(crate) async fn list(
+        &self,
+        kind: Kind,
+        labels: Option<&LabelSelector>,
+    ) -> Result<(Vec<Document>, u64), Failure> {
+        #[derive(Deserialize)]
+        struct Listed {
+            items: Vec<Value>,
+            metadata: ListMetadata,
+        }
+        let listed: Listed = self
+            .answer(
+                self.request(Method::GET, &format!("{}?{}", kind.plural(), selected(labels).trim_start_matches('&'))),
+            )
+            .await?;
+        let items = listed.items.into_iter().map(Document::from_value).collect::<Result<_, _>>().map_err(skewed)?;
+        Ok((items, listed.metadata.resource_version))
+    }
+
+    /// The names of a kind's documents, for suggestions: of what this command understands nothing else is asked.
+    pub(crate) async fn names(&self, kind: Kind) -> Result<Vec<String>, Failure> {
+        #[derive(Deserialize)]
+        struct Listed {
+            items: Vec<Value>,
+        }
+        let listed: Listed = self.answer(self.request(Method::GET, kind.plural())).await?;
+        let name = |document: &Value| document.pointer("/metadata/name").and_then(Value::as_str).map(str::to_owned);
+        Ok(listed.items.iter().filter_map(name).collect())
+    }
+
+    /// Of a failure that says there is no such document: the nearest name there is.
+    async fn hinted(&self, kind: Kind, name: &str, failure: Failure) -> Failure {
+        let Failure::Problem(mut problem) = failure else { return failure };
+        if problem.code == ErrorCode::NotFound && problem.message.contains(&format!("\"{name}\"")) {
+            // A hint more or less: that it cannot be had is no failure of its own.
+            let names = self.names(kind).await.unwrap_or_default();
+            // Where that one is there, something else of it is not.
+            let known: Vec<&str> =
+                names.iter().map(String::as_str).filter(|_| !names.iter().any(|n| n == name)).collect();
+            if let Some(nearest) = landfall_api::nearest(name, &known) {
+                problem.hint = format!("did you mean {nearest}? {}", problem.hint).trim_end().to_owned();
+            }
+        }
+        Failure::Problem(problem)
+    }
+
+    pub(crate) async fn get(&self, kind: Kind, name: &str) -> Result<Document, Failure> {
+        let path = format!("{}/{}", kind.plural(), segment(name)?);
+        match self.answer(self.request(Method::GET, &path)).await {
+            Ok(tree) => document(tree),
+            Err(failure) => Err(self.hinted(kind, name, failure).await),
+        }
+    }
+
+    pub(crate) async fn delete(&self, kind: Kind, name: &str) -> Result<Document, Failure> {
+        let path = format!("{}/{}", kind.plural(), segment(name)?);
+        match self.answer(self.request(Method::DELETE, &path)).await {
+            Ok(tree) => document(tree),
+            Err(failure) => Err(self.hinted(kind, name, failure).await),
+        }
+    }
+
+    /// Asks for something to be done with a document: `POST …/machines/node-1/adopt`.
+    pub(crate) async fn act(&self, kind: Kind, name: &str, verb: &str, body: Option<&Value>) -> Result<Value, Failure> {
+        let request = self.request(Method::POST, &format!("{}/{}/{verb}", kind.plural(), segment(name)?));
+        let request = match body {
+            Some(body) => request.json(body),
+            None => request,
+        };
+        match self.answer(request).await {
+            Ok(answer) => Ok(answer),
+            Err(failure) => Err(self.hinted(kind, name, failure).await),
+        }
+    }
+
+    /// What stands at a path under the API's; each of the lines, or of the items, of the answer.
+    pub(crate) async fn rows(&self, path: &str) -> Result<Vec<Value>, Failure> {
+        let response = self.send(self.request(Method::GET, path)).await?;
+        let bytes = response.bytes().await.map_err(|e| self.unreachable(&e))?;
+        let mut out = Vec::new();
+        for value in serde_json::Deserializer::from_slice(&bytes).into_iter::<Value>() {
+            match value.map_err(|e| self.not_understood(&e))? {
+                Value::Object(mut list) if list.get("items").is_some_and(Value::is_array) => {
+                    if let Some(Value::Array(items)) = list.remove("items") {
+                        out.extend(items);
+                    }
+                }
+                Value::Array(items) => out.extend(items),
+                one => out.push(one),
+            }
+        }
+        Ok(out)
+    }
+
+    /// What was changed of a document, oldest first; only the newest `limit` changes where one is given.
+    pub(crate) async fn history(&self, kind: Kind, name: &str, limit: Option<usize>) -> Result<Vec<Value>, Failure> {
+        let query = limit.map(|limit| format!("?limit={limit}")).unwrap_or_default();
+        match self.rows(&format!("{}/{}/history{query}", kind.plural(), segment(name)?)).await {
+            Ok(rows) => Ok(rows),
+            Err(failure) => Err(self.hinted(kind, name, failure).await),
+        }
+    }
+
+    pub(crate) async fn apply(&self, document: &Document, dry_run: bool) -> Result<ApplyResponse<Value>, Failure> {
+        let path = if dry_run { "apply?dryRun=true" } else { "apply" };
+        self.answer(self.request(Method::POST, path).json(document)).await
+    }
+
+    /// Changes after a revision.
+    pub(crate) async fn watch(
+        &self,
+        kind: Kind,
+        labels: Option<&LabelSelector>,
+        from: u64,
+    ) -> Result<Lines<Change>, Failure> {
+        let path = format!("{}?watch=true&resourceVersion={from}{}", kind.plural(), selected(labels));
+        self.lines(self.request(Method::GET, &path)).await
+    }
+
+    pub(crate) async fn events(&self, kind: Kind, name: &str) -> Result<Lines<EventRecord>, Failure> {
+        let path = format!("{}/{}/events", kind.plural(), segment(name)?);
+        match self.lines(self.request(Method::GET, &path)).await {
+            Ok(lines) => Ok(lines),
+            Err(failure) => Err(self.hinted(kind, name, failure).await),
+        }
+    }
+
+    pub(crate) async fn logs(&self, workflow: &str, query: &[(&str, String)]) -> Result<Lines<LogRecord>, Failure> {
+        let query: Vec<String> = query.iter().map(|(name, value)| format!("{name}={}", escaped(value))).collect();
+        let path = format!("workflows/{}/logs?{}", segment(workflow)?, query.join("&"));
+        match self.lines(self.request(Method::GET, &path)).await {
+            Ok(lines) => Ok(lines),
+            Err(failure) => Err(self.hinted(Kind::Workflow, workflow, failure).await),
+        }
+    }
+
+    async fn answer<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, Failure> {
+        let response = self.send(request).await?;
+        let bytes = response.bytes().await.map_err(|e| self.unreachable(&e))?;
+        serde_json::from_slice(&bytes).map_err(|e| self.not_understood(&e))
+    }
+
+    async fn lines<T: DeserializeOwned + Send + 'static>(&self, request: RequestBuilder) -> Result<Lines<T>, Failure> {
+        let response = self.send(request).await?;
+        let client = self.clone();
+        let bytes = response.bytes_stream().map(|chunk| chunk.map_err(std::io::Error::other));
+        let lines = FramedRead::new(StreamReader::new(bytes), LinesCodec::new_with_max_length(MAX_LINE));
+        let parsed = lines.map(move |line| match line {
+            Ok(line) => serde_json::from_str(&line).map_err(|e| client.not_understood(&e)),
+            Err(error) => Err(client.unreachable(&error)),
+        });
+        Ok(parsed.boxed())
+    }
+
+    async fn send(&self, request: RequestBuilder) -> Result<Response, Failure> {
+        let response = request.send().await.map_err(|e| self.unreachable(&e))?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        let bytes = response.bytes().await.map_err(|e| self.unreachable(&e))?;
+        Err(match serde_json::from_slice::<Problem>(&bytes) {
+            Ok(problem) => problem.into(),
+            Err(_) => {
+                let said = String::from_utf8_lossy(&bytes[..bytes.len().min(200)]).trim().to_owned();
+                Problem::new(ErrorCode::Internal, format!("{} answered {status} {said}", self.server).trim_end())
+                    .hint("is that address a Landfall coordinator?")
+                    .into()
+            }
+        })
+    }
+
+    fn unreachable(&self, error: &dyn std::error::Error) -> Failure {
+        let causes: Vec<String> =
+            chain(error).into_iter().filter(|said| !said.starts_with("error sending request")).collect();
+        let said = causes.join(" ");
+        let hint = match &self.server {
+            Server::Unix(path) if said.contains("ermission denied") => {
+                format!("run this as root or as the coordinator's user: {} is theirs", path.display())
+            }
+            Server::Unix(_) => {
+                "is the coordinator running on this host? If it runs elsewhere, or with another data_dir, \
+                                say where: --server or LANDFALL_SERVER"
+                    .into()
+            }
+            Server::Https { .. } if said.contains("UnknownIssuer") => {
+                "the server's certificate is not signed by the CA given; take ca.pem from this coordinator's admin/"
+                    .into()
+            }
+            Server::Https { .. } if said.contains(pin::MISMATCH) => {
+                "another coordinator answers there, or its CA is a new one: compare with --ca-pin, or with caPin of the context"
+                    .into()
+            }
+            Server::Https { .. } if said.contains("ertificate") => {
+                "is that port the coordinator's TLS port, and are --ca, --cert and --key from its admin/?".into()
+            }
+            Server::Https { .. } => "is the coordinator running, and does a firewall let its TLS port through?".into(),
+        };
+        Failure::Unreachable { what: format!("the coordinator at {} cannot be reached", self.server), causes, hint }
+    }
+
+    fn not_understood(&self, error: &serde_json::Error) -> Failure {
+        skew(format!("{} answered what this command does not understand", self.server), error.to_string())
+    }
+}
+
+/// The part of a query that chooses by labels.
+fn selected(labels: Option<&LabelSelector>) -> String {
+    labels.map(|labels| format!("&labelSelector={}", escaped(&labels.to_string()))).unwrap_or_default()
+}
+
+/// A value as part of a query: RFC 3986, section 2.3, for what stays as it is.
+fn escaped(text: &str) -> String {
+    let mut out = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(char::from(byte)),
+            other => out.push_str(&format!("%{other:02X}")),
+        }
+    }
+    out
+}
+
+/// A name as part of a path. What is no name is refused here: escaping it would only ask for what cannot exist.
+fn segment(name: &str) -> Result<&str, Failure> {
+    if landfall_api::is_dns_label(name) {
+        return Ok(name);
+    }
+    Err(Failure::Usage(format!("\"{name}\" is no name: names have lower-case letters, digits and \"-\" only")))
+}
+
+pub(crate) fn document(tree: Value) -> Result<Document, Failure> {
+    Document::from_value(tree).map_err(skewed)
+}
+
+pub(crate) fn workflow(tree: Value) -> Result<Workflow, Failure> {
+    match document(tree)? {
+        Document::Workflow(workflow) => Ok(*workflow),
+        other => {
+            Err(skewed(Problem::new(ErrorCode::Internal, format!("a workflow was expected, not a {}", other.kind()))))
+        }
+    }
+}
+
+/// A document of the coordinator's that does not parse here is a newer coordinator's.
+fn skewed(problem: Problem) -> Failure {
+    skew("the coordinator answered a document this command does not understand".into(), problem.to_string())
+}
+
+fn skew(what: String, cause: String) -> Failure {
+    let mut problem =
+        Problem::new(ErrorCode::VersionSkew, what).hint("use a landfall of the coordinator's own version");
+    problem.causes.push(cause);
+    problem.into()
+}

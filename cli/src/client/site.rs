@@ -1,0 +1,45 @@
+//! The routes about the site itself: tokens, the audit log, backups, the coordinator's version.
+
+use futures::StreamExt;
+use landfall_api::TokenRequest;
+use reqwest::Method;
+use serde_json::Value;
+use tokio_util::bytes::Bytes;
+
+use super::{Client, Lines, segment};
+use crate::failure::Failure;
+
+impl Client {
+    pub(crate) async fn create_token(&self, body: &TokenRequest) -> Result<Value, Failure> {
+        self.answer(self.request(Method::POST, "tokens").json(body)).await
+    }
+
+    /// Entries of the audit log after a position, oldest first.
+    pub(crate) async fn audit(&self, after: u64, limit: u32, follow: bool) -> Result<Lines<Value>, Failure> {
+        self.lines(self.request(Method::GET, &format!("audit?after={after}&limit={limit}&follow={follow}"))).await
+    }
+
+    /// Withdraws every certificate of an operator that was made until now.
+    pub(crate) async fn revoke_operator(&self, name: &str) -> Result<Value, Failure> {
+        self.answer(self.request(Method::POST, &format!("operators/{}/revoke", segment(name)?))).await
+    }
+
+    pub(crate) async fn delete_token(&self, name: &str) -> Result<(), Failure> {
+        let path = format!("tokens/{}", segment(name)?);
+        self.send(self.request(Method::DELETE, &path)).await.map(drop)
+    }
+
+    /// The coordinator's own version, as its OpenAPI document has it.
+    pub(crate) async fn version(&self) -> Result<String, Failure> {
+        let document: Value = self.answer(self.http.get(format!("{}/openapi.json", self.base))).await?;
+        let version = document.pointer("/info/version").and_then(Value::as_str);
+        Ok(version.unwrap_or("unknown").to_owned())
+    }
+
+    /// Everything the coordinator knows, as a stream of bytes.
+    pub(crate) async fn backup(&self) -> Result<futures::stream::BoxStream<'static, Result<Bytes, Failure>>, Failure> {
+        let response = self.send(self.http.get(format!("{}/backup", self.base))).await?;
+        let client = self.clone();
+        Ok(response.bytes_stream().map(move |chunk| chunk.map_err(|e| client.unreachable(&e))).boxed())
+    }
+}

@@ -1,0 +1,97 @@
+//! `landfall audit`: who did what.
+
+use std::collections::VecDeque;
+
+use futures::StreamExt;
+use landfall_api::API_PATH;
+use serde_json::Value;
+
+use crate::{
+    args::{Audit, Format},
+    client::Client,
+    failure::Failure,
+    human,
+    output::{self, Out},
+    table::{Columns, or_dash},
+};
+
+/// Entries asked for at once.
+const PAGE: u32 = 1000;
+
+pub(crate) async fn run(args: &Audit, client: &Client, out: &mut Out) -> Result<(), Failure> {
+    let rows = match args.after {
+        Some(after) => read(client, after, args.limit).await?,
+        None => newest(client, args.limit as usize).await?,
+    };
+    if rows.is_empty() && !args.follow && matches!(args.output, Format::Table | Format::Wide) {
+        output::to_stderr("There is nothing in the audit log after that.");
+        return Ok(());
+    }
+    show(&rows, args.output, true, out)?;
+    if !args.follow {
+        return Ok(());
+    }
+    let last = position(&rows).or(args.after).unwrap_or(0);
+    let mut lines = client.audit(last, PAGE, true).await?;
+    while let Some(row) = lines.next().await {
+        show(&[row?], args.output, false, out)?;
+    }
+    Ok(())
+}
+
+fn position(rows: &[Value]) -> Option<u64> {
+    rows.last().and_then(|row| row.get("position")).and_then(Value::as_u64)
+}
+
+async fn read(client: &Client, after: u64, limit: u32) -> Result<Vec<Value>, Failure> {
+    let mut lines = client.audit(after, limit, false).await?;
+    let mut rows = Vec::new();
+    while let Some(row) = lines.next().await {
+        rows.push(row?);
+    }
+    Ok(rows)
+}
+
+/// The last entries. The log is read from its beginning; the coordinator bounds it, and only so many are held here.
+async fn newest(client: &Client, count: usize) -> Result<Vec<Value>, Failure> {
+    let (mut rows, mut after) = (VecDeque::new(), 0);
+    loop {
+        let page = read(client, after, PAGE).await?;
+        // Nothing, or nothing newer: a position that does not rise must not keep this going.
+        let Some(last) = position(&page).filter(|last| *last > after) else { return Ok(rows.into()) };
+        let whole = page.len() >= PAGE as usize;
+        rows.extend(page);
+        rows.drain(..rows.len().saturating_sub(count));
+        if !whole {
+            return Ok(rows.into());
+        }
+        after = last;
+    }
+}
+
+fn show(rows: &[Value], format: Format, header: bool, out: &mut Out) -> Result<(), Failure> {
+    match format {
+        Format::Json => rows.iter().try_for_each(|row| out.json_line(row))?,
+        Format::Yaml if rows.is_empty() => {}
+        Format::Yaml => out.yaml(&rows)?,
+        Format::Table | Format::Wide => columns(rows, format == Format::Wide).print(out, header)?,
+    }
+    Ok(())
+}
+
+fn columns(rows: &[Value], wide: bool) -> Columns {
+    let header = ["POSITION", "TIME", "WHO", "FROM", "ACTION", "SUBJECT", "OUTCOME", "CODE", "DETAIL"];
+    let shown = if wide { header.len() } else { header.len() - 1 };
+    let mut columns = Columns::new(header.get(..shown).unwrap_or(&header));
+    for row in rows {
+        let text = |name: &str| row.get(name).map(crate::jsonpath::plain).unwrap_or_default();
+        let mut cells = vec![text("position"), human::moment_of(&text("time"))];
+        // The part that all routes share tells nothing.
+        let action = text("action").replacen(API_PATH, "", 1);
+        cells.extend([text("who"), text("from"), action].map(or_dash));
+        cells.extend(["subject", "outcome", "code", "detail"].map(|name| or_dash(text(name))));
+        cells.truncate(shown);
+        columns.row(cells);
+    }
+    columns
+}

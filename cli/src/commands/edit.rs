@@ -1,0 +1,261 @@
+//! `landfall edit`: a document in the person's own editor. Nothing that was written is lost, and nothing of anybody else's is
+//! overwritten unseen.
+
+use std::{io::Write, path::PathBuf, process::Command};
+
+use landfall_api::{ApplyOutcome, Document, ErrorCode, Kind, Problem};
+use serde_json::Value;
+
+use crate::{
+    args::{Edit, Selection},
+    changes,
+    client::Client,
+    failure::Failure,
+    output::{self, Out},
+};
+
+/// Lines of the buffer that begin so are the command's own, and are taken out before each opening.
+const NOTE: &str = "#! ";
+
+pub(crate) async fn run(args: &Edit, client: &Client, out: &mut Out) -> Result<(), Failure> {
+    let (kind, name) = match args.which.selection()? {
+        Selection::Named(mut named) if named.len() == 1 => named.remove(0),
+        _ => return Err(Failure::Usage("say which document: KIND NAME, or KIND/NAME; one at a time".into())),
+    };
+    if kind == Kind::Workflow {
+        return Err(Problem::new(
+            ErrorCode::Forbidden,
+            "a workflow is a record of what was asked for, and is not edited",
+        )
+        .hint("landfall provision, cancel, pause, resume and retry say what shall become of one")
+        .into());
+    }
+    let document = client.get(kind, &name).await?;
+    let mut buffer = Buffer::new(&document)?;
+    let mut base = document;
+    let mut refused = None;
+    loop {
+        let before = buffer.text.clone();
+        buffer.open()?;
+        if buffer.is_empty() {
+            // Emptied, it is kept by nobody's wish.
+            return Err(
+                refused.unwrap_or_else(|| Failure::local("the edit is given up", "nothing is left in the file", ""))
+            );
+        }
+        if buffer.text == before {
+            let Some(failure) = refused else {
+                output::to_stderr("Nothing was changed.");
+                return Ok(());
+            };
+            buffer.keep();
+            return Err(failure);
+        }
+        let edited = match buffer.read(kind, &name) {
+            Ok(edited) => edited,
+            Err(failure) => {
+                buffer.note(&failure, &[]);
+                refused = Some(failure);
+                continue;
+            }
+        };
+        match client.apply(&edited, false).await {
+            Ok(applied) => {
+                let said = if applied.outcome == ApplyOutcome::Unchanged { "unchanged" } else { "edited" };
+                return Ok(out.line(&format!("{}/{name} {said}", kind.singular()))?);
+            }
+            Err(failure) if is_conflict(&failure) => {
+                let newest = match client.get(kind, &name).await {
+                    Ok(newest) => newest,
+                    Err(failure) => {
+                        buffer.keep();
+                        return Err(failure);
+                    }
+                };
+                let differences = changes::between(&tree(&base)?, &tree(&newest)?);
+                buffer.note(&failure, &differences);
+                buffer.take_version(newest.metadata().resource_version);
+                (base, refused) = (newest, Some(failure));
+            }
+            Err(failure @ (Failure::Problem(_) | Failure::Refused(_))) => {
+                buffer.note(&failure, &[]);
+                refused = Some(failure);
+            }
+            Err(failure) => {
+                buffer.keep();
+                return Err(failure);
+            }
+        }
+    }
+}
+
+fn is_conflict(failure: &Failure) -> bool {
+    matches!(failure, Failure::Problem(problem) if problem.code == ErrorCode::Conflict)
+}
+
+/// What a person may change of a document, and what tells its version.
+fn tree(document: &Document) -> Result<Value, Failure> {
+    let mut tree = serde_json::to_value(document).map_err(crate::show::unseen)?;
+    if let Some(map) = tree.as_object_mut() {
+        map.remove("status");
+        if let Some(metadata) = map.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.retain(|name, _| ["name", "labels", "resourceVersion"].contains(&name.as_str()));
+        }
+    }
+    Ok(tree)
+}
+
+/// The file that the editor opens.
+struct Buffer {
+    path: PathBuf,
+    /// Held until it is known that nobody needs it: dropped, the file goes.
+    file: Option<tempfile::TempPath>,
+    text: String,
+}
+
+impl Buffer {
+    fn new(document: &Document) -> Result<Self, Failure> {
+        let body = serde_saphyr::to_string(&tree(document)?)
+            .map_err(|e| Failure::local("the document cannot be written as YAML", e, ""))?;
+        let reference = document.reference();
+        let mut text =
+            format!("{NOTE}{reference}. Save and leave to apply it; leave it as it is, or empty, to change nothing.\n");
+        if document.kind() == Kind::Secret {
+            text.push_str(&format!(
+                "{NOTE}Values are never shown. Without spec.data they stay; with it they are replaced.\n"
+            ));
+        }
+        text.push_str(&body);
+        // Made with mode 0600: a secret's new values may come to stand in it.
+        let made = tempfile::Builder::new().prefix("landfall-edit-").suffix(".yaml").tempfile();
+        let file =
+            made.map_err(|e| Failure::local("there is no room for the file to edit", e, "is TMPDIR writable?"))?;
+        let file = file.into_temp_path();
+        Ok(Self { path: file.to_path_buf(), file: Some(file), text })
+    }
+
+    /// Lets the person edit it, and reads what they left.
+    fn open(&mut self) -> Result<(), Failure> {
+        let failed =
+            |what: &str, e: std::io::Error| Failure::local(format!("{} cannot be {what}", self.path.display()), e, "");
+        std::fs::write(&self.path, &self.text).map_err(|e| failed("written", e))?;
+        let editor = ["VISUAL", "EDITOR"].into_iter().filter_map(|name| std::env::var(name).ok());
+        let editor = editor.into_iter().find(|e| !e.trim().is_empty()).unwrap_or_else(|| "vi".into());
+        // By a shell, as git does: an editor may have flags of its own.
+        let status = Command::new("sh").args(["-c", &format!("{editor} \"$1\""), "sh"]).arg(&self.path).status();
+        let status = status.map_err(|e| Failure::local(format!("the editor {editor} cannot be run"), e, ""))?;
+        self.text = std::fs::read_to_string(&self.path).map_err(|e| failed("read", e))?;
+        if !status.success() {
+            let failure = Failure::local(
+                format!("the editor {editor} ended with a failure, and nothing was applied"),
+                status,
+                "set VISUAL or EDITOR to an editor of your choice",
+            );
+            self.keep();
+            return Err(failure);
+        }
+        Ok(())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.text.lines().all(|line| line.trim().is_empty() || line.starts_with('#'))
+    }
+
+    fn read(&self, kind: Kind, name: &str) -> Result<Document, Failure> {
+        let mut found =
+            Document::from_yaml_str(&self.path.display().to_string(), &self.text).map_err(Failure::Refused)?;
+        match (found.pop(), found.is_empty()) {
+            (Some(one), true) if one.document.kind() == kind && one.document.metadata().name == name => {
+                Ok(one.document)
+            }
+            _ => Err(Problem::new(
+                ErrorCode::InvalidDocument,
+                format!("this is no longer {}/{name} alone", kind.singular()),
+            )
+            .hint("an edit changes one document and keeps its name; landfall apply makes others")
+            .into()),
+        }
+    }
+
+    /// Puts a failure at the top, in place of earlier ones, with what others changed meanwhile.
+    fn note(&mut self, failure: &Failure, differences: &[String]) {
+        let mut text = String::new();
+        let mut line = |said: &str| said.lines().for_each(|l| text.push_str(&format!("{NOTE}{l}\n")));
+        line("It was not applied. Correct it and save; leave it as it is to give up.");
+        failure.lines().iter().for_each(|said| line(said));
+        if !differences.is_empty() {
+            line("Somebody else changed meanwhile:");
+            differences.iter().for_each(|difference| line(&format!("  {difference}")));
+            line("Saved again, yours replaces theirs: take over what you want to keep.");
+        }
+        let own = self.text.lines().filter(|l| !l.starts_with(NOTE)).map(|l| format!("{l}\n"));
+        self.text = text + &own.collect::<String>();
+    }
+
+    /// The edit now stands on the newest version.
+    fn take_version(&mut self, version: u64) {
+        let renewed = |line: &str| match line.trim_start().strip_prefix("resourceVersion:") {
+            Some(_) => {
+                let indent = line.len() - line.trim_start().len();
+                format!("{}resourceVersion: {version}\n", " ".repeat(indent))
+            }
+            None => format!("{line}\n"),
+        };
+        self.text = self.text.lines().map(renewed).collect();
+    }
+
+    /// Keeps the file and says where.
+    fn keep(&mut self) {
+        if let Some(file) = self.file.take()
+            && let Ok(path) = file.keep()
+        {
+            // What is in memory may be newer than what is in the file: the notes.
+            drop(std::fs::File::create(&path).and_then(|mut f| f.write_all(self.text.as_bytes())));
+            output::to_stderr(&format!("What you wrote is kept in {}", path.display()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn buffer() -> Buffer {
+        let document = crate::client::document(json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Machine",
+            "metadata": {"name": "node-1", "resourceVersion": 7, "generation": 3},
+            "spec": {"identity": {"macs": ["52:54:00:00:00:01"]}}}))
+        .unwrap();
+        Buffer::new(&document).unwrap()
+    }
+
+    #[test]
+    fn a_note_stands_at_the_top_once_and_what_was_written_stays() {
+        let mut buffer = buffer();
+        buffer.text.push_str("# mine\n");
+        for message in ["first\nfault", "second"] {
+            buffer.note(&Problem::new(ErrorCode::Conflict, message).into(), &["spec.a: 1 -> 2".into()]);
+        }
+        assert!(buffer.text.starts_with(NOTE), "{}", buffer.text);
+        assert!(
+            !buffer.text.contains("first") && buffer.text.contains("#! error: second [Conflict]"),
+            "{}",
+            buffer.text
+        );
+        assert!(buffer.text.contains("#!   spec.a: 1 -> 2\n") && buffer.text.ends_with("# mine\n"), "{}", buffer.text);
+        assert!(buffer.read(Kind::Machine, "node-1").is_ok());
+        assert!(buffer.read(Kind::Machine, "node-2").is_err());
+    }
+
+    #[test]
+    fn after_a_conflict_the_edit_stands_on_the_newest_version() {
+        let mut buffer = buffer();
+        assert_eq!(buffer.read(Kind::Machine, "node-1").unwrap().metadata().resource_version, 7);
+        buffer.take_version(9);
+        assert_eq!(buffer.read(Kind::Machine, "node-1").unwrap().metadata().resource_version, 9);
+        assert!(!buffer.is_empty());
+        buffer.text = "# only\n\n#! notes\n".into();
+        assert!(buffer.is_empty());
+    }
+}

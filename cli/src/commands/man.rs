@@ -1,0 +1,27 @@
+//! `landfall man`: the manual pages, made of the same words as `--help`.
+
+use clap::CommandFactory;
+
+use crate::{
+    args::{Cli, Man},
+    failure::Failure,
+    output::{self, Out},
+};
+
+pub(crate) fn run(args: &Man, out: &mut Out) -> Result<(), Failure> {
+    let directory = &args.out;
+    let failed = |e| Failure::local(format!("manual pages cannot be written to {}", directory.display()), e, "");
+    std::fs::create_dir_all(directory).map_err(failed)?;
+    let mut command = Cli::command();
+    // Else every page would list `help` as a command of its own.
+    command = command.disable_help_subcommand(true);
+    clap_mangen::generate_to(command, directory).map_err(failed)?;
+    let mut pages = 0;
+    for entry in std::fs::read_dir(directory).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        pages += usize::from(name.to_string_lossy().starts_with("landfall") && name.to_string_lossy().ends_with(".1"));
+    }
+    output::to_stderr(&format!("{pages} pages in {}", directory.display()));
+    out.line(&directory.join("landfall.1").display().to_string())?;
+    Ok(())
+}

@@ -1,0 +1,35 @@
+//! `landfall version`.
+
+use serde_json::json;
+
+use crate::{
+    args::{Connection, Format, Version},
+    client::Client,
+    endpoint::Endpoint,
+    failure::Failure,
+    output::Out,
+};
+
+pub(crate) async fn run(args: &Version, flags: &Connection, out: &mut Out) -> Result<(), Failure> {
+    let own = env!("CARGO_PKG_VERSION");
+    let people = matches!(args.output, Format::Table | Format::Wide);
+    if people {
+        // Said before anybody is asked: it holds also where nobody answers.
+        out.line(&format!("landfall     {own}"))?;
+    }
+    let mut told = json!({ "client": own });
+    if !args.client {
+        let version = Client::new(&Endpoint::find(flags)?).await?.version().await?;
+        if people {
+            out.line(&format!("coordinator  {version}"))?;
+        } else if let Some(map) = told.as_object_mut() {
+            map.insert("server".into(), version.into());
+        }
+    }
+    match args.output {
+        Format::Json => out.json(&told)?,
+        Format::Yaml => out.yaml(&told)?,
+        Format::Table | Format::Wide => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,282 @@
+//! `landfall wait`: until documents are as they should be, told by a watch.
+
+mod what;
+
+use std::{collections::BTreeSet, time::Duration};
+
+use landfall_api::{Document, ErrorCode, Kind, LabelSelector, Problem, WorkflowPhase};
+
+pub(crate) use what::For;
+
+use crate::{
+    args::{Selection, Wait},
+    client::Client,
+    failure::Failure,
+    live::{self, News},
+    output::{self, Out},
+};
+
+pub(crate) async fn run(args: &Wait, client: &Client, out: &mut Out) -> Result<(), Failure> {
+    let selection = args.which.selection()?;
+    args.labels.with(&selection)?;
+    if let (Selection::Kinds(kinds), None, false) = (&selection, &args.labels.selector, args.all) {
+        let words = kinds.iter().map(|k| k.plural()).collect::<Vec<_>>().join(", ");
+        return Err(Failure::Usage(format!("say which {words} to wait for: names, --selector, or --all")));
+    }
+    let mut told = |reference: &str| Ok(out.line(&format!("{reference} {}", args.what.said()))?);
+    until(client, selection, args.labels.selector.as_ref(), &args.what, args.timeout.get(), &mut told).await
+}
+
+/// Waits, and tells of each document that has come to what is waited for.
+///
+/// # Errors
+/// [`Failure::TimedOut`] after `limit`; where it can no longer come, why.
+pub(crate) async fn until(
+    client: &Client,
+    selection: Selection,
+    labels: Option<&LabelSelector>,
+    what: &For,
+    limit: Duration,
+    told: &mut impl FnMut(&str) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let kinds = selection.kinds();
+    let feeds: Vec<_> = kinds.iter().map(|kind| (*kind, labels.cloned())).collect();
+    let mut feed = live::feed(client, &feeds);
+    let mut waiting = Waiting::new(selection, what.clone());
+    let clock = tokio::time::sleep(limit);
+    tokio::pin!(clock);
+    while !waiting.is_over() {
+        let news = tokio::select! {
+            news = feed.recv() => news,
+            () = &mut clock => {
+                let open = waiting.open().join(", ");
+                let what = format!("waited {} s for {what}; not yet: {open}", limit.as_secs());
+                let hint = "landfall describe says where it is; --timeout waits longer".into();
+                return Err(Failure::TimedOut { what, hint });
+            }
+        };
+        match news {
+            Some(News::Lost(failure, wait)) => {
+                output::to_stderr(&format!("{failure}; trying again in {:.1} s", wait.as_secs_f64()));
+            }
+            Some(News::Ended(failure)) => return Err(failure),
+            Some(news) => {
+                for met in waiting.take(news)? {
+                    told(&met)?;
+                }
+            }
+            None => return Err(Failure::NotSucceeded),
+        }
+    }
+    Ok(())
+}
+
+/// What has come of each document that is waited for. Pure: news in, who has come to it out.
+struct Waiting {
+    selection: Selection,
+    what: For,
+    /// Kinds that have not been listed yet.
+    unlisted: BTreeSet<Kind>,
+    /// Those still waited for; of kinds, known only once they have been listed.
+    open: BTreeSet<(Kind, String)>,
+}
+
+impl Waiting {
+    fn new(selection: Selection, what: For) -> Self {
+        let open = match &selection {
+            Selection::Named(named) => named.iter().cloned().collect(),
+            Selection::Kinds(_) => BTreeSet::new(),
+        };
+        Self { unlisted: selection.kinds().into_iter().collect(), selection, what, open }
+    }
+
+    fn is_over(&self) -> bool {
+        self.unlisted.is_empty() && self.open.is_empty()
+    }
+
+    fn open(&self) -> Vec<String> {
+        let mut open: Vec<String> =
+            self.open.iter().map(|(kind, name)| format!("{}/{name}", kind.singular())).collect();
+        open.extend(self.unlisted.iter().map(|kind| kind.plural().to_owned()).filter(|_| self.open.is_empty()));
+        open
+    }
+
+    /// Who has come to it with these news.
+    fn take(&mut self, news: News) -> Result<Vec<String>, Failure> {
+        match news {
+            News::All(kind, documents) => self.listed(kind, documents),
+            News::Changed(document) => Ok(self.seen(&document)?.into_iter().collect()),
+            News::Gone(document) => {
+                let key = (document.kind(), document.metadata().name.clone());
+                if !self.open.contains(&key) {
+                    return Ok(Vec::new());
+                }
+                match self.what {
+                    For::Delete => Ok(self.close(&key)),
+                    // It may come again.
+                    For::Create => Ok(Vec::new()),
+                    // By labels it may only have ceased to be meant.
+                    _ if matches!(self.selection, Selection::Kinds(_)) => {
+                        self.open.remove(&key);
+                        Ok(Vec::new())
+                    }
+                    _ => Err(gone(&key)),
+                }
+            }
+            News::Lost(..) | News::Ended(_) => Ok(Vec::new()),
+        }
+    }
+
+    fn listed(&mut self, kind: Kind, documents: Vec<Document>) -> Result<Vec<String>, Failure> {
+        let first = self.unlisted.remove(&kind);
+        let there: BTreeSet<String> = documents.iter().map(|d| d.metadata().name.clone()).collect();
+        if first && matches!(self.selection, Selection::Kinds(_)) {
+            if documents.is_empty() && self.what != For::Delete {
+                let what = format!("there are no {} to wait for", kind.plural());
+                return Err(Problem::new(ErrorCode::NotFound, what).hint("mind the labels, or name them").into());
+            }
+            self.open.extend(there.iter().map(|name| (kind, name.clone())));
+        }
+        let mut met = Vec::new();
+        let absent: Vec<_> =
+            self.open.iter().filter(|(k, name)| *k == kind && !there.contains(name)).cloned().collect();
+        for key in absent {
+            match self.what {
+                For::Delete => met.extend(self.close(&key)),
+                For::Create => {}
+                _ if first => return Err(missing(&key, &there)),
+                _ => return Err(gone(&key)),
+            }
+        }
+        for document in &documents {
+            met.extend(self.seen(document)?);
+        }
+        Ok(met)
+    }
+
+    fn seen(&mut self, document: &Document) -> Result<Option<String>, Failure> {
+        let key = (document.kind(), document.metadata().name.clone());
+        if !self.open.contains(&key) {
+            return Ok(None);
+        }
+        if self.what.met(document) {
+            return Ok(self.close(&key).pop());
+        }
+        match document {
+            // Terminal states never change.
+            Document::Workflow(run) if self.what != For::Delete => match &run.status {
+                Some(status) if status.phase.is_terminal() => {
+                    let phase =
+                        if status.phase == WorkflowPhase::Succeeded { "has succeeded" } else { "did not succeed" };
+                    let what = format!("workflow {} {phase}: {} will not come any more", key.1, self.what);
+                    Err(match &status.problem {
+                        Some(problem) => Failure::local(what, problem, format!("landfall describe workflow {}", key.1)),
+                        None => Failure::local(what, format!("its phase is {:?}", status.phase), ""),
+                    })
+                }
+                _ => Ok(None),
+            },
+            _ => Ok(None),
+        }
+    }
+
+    fn close(&mut self, key: &(Kind, String)) -> Vec<String> {
+        self.open.remove(key);
+        vec![format!("{}/{}", key.0.singular(), key.1)]
+    }
+}
+
+fn missing((kind, name): &(Kind, String), there: &BTreeSet<String>) -> Failure {
+    let known: Vec<&str> = there.iter().map(String::as_str).collect();
+    let meant = landfall_api::nearest(name, &known).map(|n| format!("did you mean {n}? ")).unwrap_or_default();
+    Problem::new(ErrorCode::NotFound, format!("there is no {} \"{name}\"", kind.singular()))
+        .hint(format!("{meant}landfall get {} lists them; --for=create waits for one", kind.plural()))
+        .into()
+}
+
+fn gone((kind, name): &(Kind, String)) -> Failure {
+    Failure::local(format!("{} {name} was deleted while it was waited for", kind.singular()), "it is gone", "")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn run(name: &str, phase: &str) -> Document {
+        crate::client::document(
+            json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Workflow", "metadata": {"name": name},
+            "spec": {"machine": "node-1", "template": "mini"},
+            "status": {"phase": phase, "machineGeneration": 1, "actions": [], "conditions": [
+                {"type": "InTime", "status": "False", "reason": "x", "message": "", "since": "2026-01-01T00:00:00Z",
+                 "observedGeneration": 1}]}}),
+        )
+        .unwrap()
+    }
+
+    fn waiting(names: &[&str], what: &str) -> Waiting {
+        let named = names.iter().map(|name| (Kind::Workflow, (*name).to_owned())).collect();
+        Waiting::new(Selection::Named(named), what.parse().unwrap())
+    }
+
+    fn all(documents: Vec<Document>) -> News {
+        News::All(Kind::Workflow, documents)
+    }
+
+    #[test]
+    fn it_is_over_when_all_have_come_to_it_each_once() {
+        let mut waiting = waiting(&["a", "b"], "phase=succeeded");
+        assert_eq!(waiting.take(all(vec![run("a", "Succeeded"), run("b", "Running")])).unwrap(), ["workflow/a"]);
+        assert!(!waiting.is_over());
+        assert!(waiting.take(News::Changed(run("a", "Succeeded"))).unwrap().is_empty());
+        assert_eq!(waiting.take(News::Changed(run("b", "Succeeded"))).unwrap(), ["workflow/b"]);
+        assert!(waiting.is_over());
+    }
+
+    #[test]
+    fn what_can_no_longer_come_is_told_at_once() {
+        assert!(waiting(&["a"], "phase=Succeeded").take(all(vec![run("a", "Failed")])).is_err());
+        assert!(waiting(&["a"], "condition=InTime").take(all(vec![run("a", "Cancelled")])).is_err());
+        assert!(waiting(&["a"], "phase=Failed").take(all(vec![run("a", "Failed")])).is_ok());
+        let code = |result: Result<Vec<String>, Failure>| result.unwrap_err().exit_code();
+        assert_eq!(code(waiting(&["none"], "phase=Succeeded").take(all(vec![run("nine", "Running")]))), 3);
+        let mut running = waiting(&["a"], "phase=Succeeded");
+        running.take(all(vec![run("a", "Running")])).unwrap();
+        assert_eq!(code(running.take(News::Gone(run("a", "Running")))), 1);
+    }
+
+    #[test]
+    fn a_condition_is_met_with_the_status_that_was_asked_for() {
+        let one = |what: &str| waiting(&["a"], what).take(all(vec![run("a", "Running")])).unwrap();
+        assert_eq!(one("condition=InTime=False"), ["workflow/a"]);
+        assert!(one("condition=InTime").is_empty());
+        assert!(one("condition=Other=False").is_empty());
+        for bad in ["", "phase", "phase=", "condition=", "condition=A=maybe", "gone"] {
+            assert!(bad.parse::<For>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn deletion_is_waited_for_until_it_is_gone_and_creation_until_it_is_there() {
+        let mut leaving = waiting(&["a"], "delete");
+        assert!(leaving.take(all(vec![run("a", "Failed")])).unwrap().is_empty());
+        assert_eq!(leaving.take(News::Gone(run("a", "Failed"))).unwrap(), ["workflow/a"]);
+        assert_eq!(waiting(&["a"], "delete").take(all(vec![])).unwrap(), ["workflow/a"]);
+        let mut coming = waiting(&["a"], "create");
+        assert!(coming.take(all(vec![])).unwrap().is_empty());
+        assert_eq!(coming.take(News::Changed(run("a", "Pending"))).unwrap(), ["workflow/a"]);
+        assert!(coming.is_over());
+    }
+
+    #[test]
+    fn of_a_kind_those_are_waited_for_that_were_there_first() {
+        let kind = || Selection::Kinds(vec![Kind::Workflow]);
+        let mut every = Waiting::new(kind(), "phase=Succeeded".parse().unwrap());
+        assert!(!every.is_over());
+        every.take(all(vec![run("a", "Running"), run("b", "Running")])).unwrap();
+        every.take(News::Changed(run("c", "Running"))).unwrap();
+        assert_eq!(every.open(), ["workflow/a", "workflow/b"]);
+        assert!(Waiting::new(kind(), "phase=Succeeded".parse().unwrap()).take(all(vec![])).is_err());
+    }
+}

@@ -1,0 +1,244 @@
+//! Which coordinator is meant, and who calls: flags over the environment over a context.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use landfall_api::Digest;
+
+use crate::{
+    args::Connection,
+    contexts::{Contexts, Entry},
+    failure::Failure,
+    server::Server,
+};
+
+/// The socket on a coordinator's own host, where nothing else is said.
+const DEFAULT_SOCKET: &str = "/var/lib/landfall/api.sock";
+/// Longest token that is read, bytes.
+const MAX_TOKEN: usize = 4096;
+
+/// A coordinator and the caller.
+#[derive(Debug, Clone)]
+pub(crate) struct Endpoint {
+    pub(crate) server: Server,
+    pub(crate) trust: Option<Trust>,
+    pub(crate) identity: Option<Identity>,
+}
+
+/// By what the coordinator is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Trust {
+    /// Its CA's certificate.
+    Ca(PathBuf),
+    /// The digest of its CA's key.
+    Pin(Digest),
+}
+
+/// Who calls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Identity {
+    Certificate { cert: PathBuf, key: PathBuf },
+    Token(TokenSource),
+}
+
+/// Where a token comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum TokenSource {
+    File(PathBuf),
+    Command(String),
+    /// `LANDFALL_TOKEN`.
+    Given(String),
+}
+
+impl TokenSource {
+    /// The token.
+    ///
+    /// # Errors
+    /// Where there is none.
+    pub(crate) fn read(&self) -> Result<String, Failure> {
+        let (what, text) = match self {
+            Self::Given(token) => ("LANDFALL_TOKEN".to_owned(), token.clone()),
+            Self::File(path) => {
+                let what = path.display().to_string();
+                let failed = |e| Failure::local(format!("{what} cannot be read"), e, "it should hold a token");
+                (what.clone(), std::fs::read_to_string(path).map_err(failed)?)
+            }
+            Self::Command(command) => {
+                let what = format!("the token command \"{command}\"");
+                // The terminal stays the command's: it may ask for a passphrase.
+                let run =
+                    Command::new("sh").args(["-c", command]).stderr(Stdio::inherit()).stdin(Stdio::inherit()).output();
+                let output = run.map_err(|e| Failure::local(format!("{what} cannot be run"), e, ""))?;
+                if !output.status.success() {
+                    return Err(Failure::local(format!("{what} failed"), output.status, "try it by itself"));
+                }
+                (what, String::from_utf8_lossy(&output.stdout).into_owned())
+            }
+        };
+        let token = text.trim();
+        if token.is_empty() || token.len() > MAX_TOKEN || token.contains(char::is_whitespace) {
+            let hint = "landfall token create prints one";
+            return Err(Failure::local(format!("{what} holds no token"), "a token is one word", hint));
+        }
+        Ok(token.to_owned())
+    }
+}
+
+/// What one layer says. Parts that belong together are taken from one layer: a certificate of one person is never used
+/// with the key of another.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Settings {
+    pub(crate) server: Option<Server>,
+    pub(crate) trust: Option<Trust>,
+    pub(crate) identity: Option<Identity>,
+}
+
+impl Settings {
+    /// The flags of the command line.
+    ///
+    /// # Errors
+    /// [`Failure::Usage`] for half a pair.
+    pub(crate) fn of_flags(flags: &Connection) -> Result<Self, Failure> {
+        let pair = |cert: &Option<PathBuf>, key: &Option<PathBuf>| match (cert, key) {
+            (Some(cert), Some(key)) => Ok(Some(Identity::Certificate { cert: cert.clone(), key: key.clone() })),
+            (None, None) => Ok(None),
+            (Some(_), None) => Err(Failure::Usage("--cert needs --key".into())),
+            (None, Some(_)) => Err(Failure::Usage("--key needs --cert".into())),
+        };
+        let token = flags.token_file.clone().map(TokenSource::File);
+        let token = token.or_else(|| flags.token_command.clone().map(TokenSource::Command));
+        Ok(Self {
+            server: flags.server.clone(),
+            trust: flags.ca.clone().map(Trust::Ca).or(flags.ca_pin.map(Trust::Pin)),
+            identity: pair(&flags.cert, &flags.key)?.or(token.map(Identity::Token)),
+        })
+    }
+
+    /// The environment, by name.
+    fn of_environment(get: impl Fn(&str) -> Option<String>) -> Result<Self, Failure> {
+        let get = |name: &str| get(name).filter(|value| !value.is_empty());
+        let read = |name: &str, error: String| Failure::Usage(format!("{name}: {error}"));
+        let server = get("LANDFALL_SERVER").map(|s| s.parse()).transpose().map_err(|e| read("LANDFALL_SERVER", e))?;
+        let pin = get("LANDFALL_CA_PIN").map(|s| s.parse::<Digest>()).transpose();
+        let pin = pin.map_err(|e| read("LANDFALL_CA_PIN", e.to_string()))?;
+        let file = |name: &str| get(name).map(PathBuf::from);
+        let token = get("LANDFALL_TOKEN").map(TokenSource::Given);
+        let token = token.or_else(|| file("LANDFALL_TOKEN_FILE").map(TokenSource::File));
+        let identity = match (file("LANDFALL_CERT"), file("LANDFALL_KEY")) {
+            (Some(cert), Some(key)) => Some(Identity::Certificate { cert, key }),
+            (None, None) => token.map(Identity::Token),
+            _ => {
+                return Err(Failure::Usage(
+                    "LANDFALL_CERT and LANDFALL_KEY belong together; set both or neither".into(),
+                ));
+            }
+        };
+        Ok(Self { server, trust: file("LANDFALL_CA").map(Trust::Ca).or(pin.map(Trust::Pin)), identity })
+    }
+
+    fn over(self, lower: Self) -> Self {
+        Self {
+            server: self.server.or(lower.server),
+            trust: self.trust.or(lower.trust),
+            identity: self.identity.or(lower.identity),
+        }
+    }
+}
+
+impl Endpoint {
+    /// What flags, environment and contexts come to.
+    ///
+    /// # Errors
+    /// [`Failure::Usage`] where they make no sense, and those of reading the contexts.
+    pub(crate) fn find(flags: &Connection) -> Result<Self, Failure> {
+        Self::resolve(flags, |name| std::env::var(name).ok(), Contexts::file().as_deref())
+    }
+
+    fn resolve(flags: &Connection, env: impl Fn(&str) -> Option<String>, file: Option<&Path>) -> Result<Self, Failure> {
+        let named = flags.context.clone().or_else(|| env("LANDFALL_CONTEXT").filter(|name| !name.is_empty()));
+        let said = Settings::of_flags(flags)?.over(Settings::of_environment(env)?);
+        let context = match (named, file) {
+            (Some(name), Some(file)) => Some(Contexts::read(file)?.get(&name, file)?),
+            (Some(name), None) => {
+                return Err(Failure::Usage(format!(
+                    "there is no context \"{name}\": neither XDG_CONFIG_HOME nor HOME says where contexts are kept"
+                )));
+            }
+            // The current context's credentials are for its own server: another that is named gets none of them.
+            (None, _) if said.server.is_some() => None,
+            (None, Some(file)) => Contexts::read(file)?.current_entry(file)?,
+            (None, None) => None,
+        };
+        let all = said.over(context.map(Entry::into_settings).unwrap_or_default());
+        Ok(Self {
+            server: all.server.unwrap_or_else(|| Server::Unix(DEFAULT_SOCKET.into())),
+            trust: all.trust,
+            identity: all.identity,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn env<'a>(pairs: &'a [(&'a str, &'a str)]) -> impl Fn(&str) -> Option<String> + 'a {
+        |name| pairs.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned())
+    }
+
+    fn contexts(dir: &tempfile::TempDir) -> PathBuf {
+        let file = dir.path().join("config.yaml");
+        let text = "current: lab\ncontexts:\n  lab: {server: 'https://lab', ca: /lab/ca.pem, tokenFile: /lab/token}\n  \
+                    dc2: {server: 'https://dc2:1', caPin: 'sha256:0000000000000000000000000000000000000000000000000000000000000000', cert: /c, key: /k}\n";
+        std::fs::write(&file, text).unwrap();
+        file
+    }
+
+    #[test]
+    fn flags_win_over_the_environment_and_that_over_the_context() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = contexts(&dir);
+        let find =
+            |flags: &Connection, pairs: &[(&str, &str)]| Endpoint::resolve(flags, env(pairs), Some(&file)).unwrap();
+        let none = Connection::default();
+        assert_eq!(find(&none, &[]).server.to_string(), "https://lab:7443");
+        assert_eq!(find(&none, &[("LANDFALL_CONTEXT", "dc2")]).server.to_string(), "https://dc2:1");
+        let dc2 = Connection { context: Some("dc2".into()), ..Connection::default() };
+        assert_eq!(find(&dc2, &[("LANDFALL_CONTEXT", "lab")]).server.to_string(), "https://dc2:1");
+        let ca = Connection { ca: Some("/mine".into()), ..Connection::default() };
+        let found = find(&ca, &[("LANDFALL_TOKEN", "t"), ("LANDFALL_CA", "/other")]);
+        assert_eq!(found.trust, Some(Trust::Ca("/mine".into())));
+        assert_eq!(found.identity, Some(Identity::Token(TokenSource::Given("t".into()))));
+        assert!(Endpoint::resolve(&none, env(&[("LANDFALL_CERT", "/c")]), Some(&file)).is_err());
+        assert_eq!(
+            Endpoint::resolve(&none, env(&[]), None).unwrap().server.to_string(),
+            "unix:///var/lib/landfall/api.sock"
+        );
+    }
+
+    #[test]
+    fn a_contexts_credentials_go_to_no_other_server() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = contexts(&dir);
+        let other = Connection { server: Some("https://elsewhere".parse().unwrap()), ..Connection::default() };
+        assert_eq!(Endpoint::resolve(&other, env(&[]), Some(&file)).unwrap().identity, None);
+        let by_env = Endpoint::resolve(&Connection::default(), env(&[("LANDFALL_SERVER", "https://x")]), Some(&file));
+        assert_eq!(by_env.unwrap().identity, None);
+    }
+
+    #[test]
+    fn a_token_is_one_word_of_a_file_or_a_command() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("token");
+        std::fs::write(&file, "abc\n").unwrap();
+        assert_eq!(TokenSource::File(file.clone()).read().unwrap(), "abc");
+        assert_eq!(TokenSource::Command("echo x-1".into()).read().unwrap(), "x-1");
+        for bad in ["exit 3", "true", "echo a b"] {
+            assert!(TokenSource::Command(bad.into()).read().is_err(), "{bad}");
+        }
+        std::fs::write(&file, "").unwrap();
+        assert!(TokenSource::File(file).read().is_err());
+    }
+}

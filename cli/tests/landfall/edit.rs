@@ -1,0 +1,95 @@
+//! `landfall edit` with editors that are scripts.
+
+use std::os::unix::fs::PermissionsExt;
+
+use crate::fake::{Fake, Run, command, finished};
+
+/// An editor that counts its calls in a file and does what the script says with `$1`; `$n` is the call.
+fn edit(fake: &Fake, script: &str) -> Run {
+    let dir = fake.dir.path();
+    let editor = dir.join("editor");
+    let count = dir.join("count");
+    let text = format!(
+        "#!/bin/sh\necho x >> {0}\nn=$(wc -l < {0})\ncp \"$1\" {1}/opened.$n\n{script}\n",
+        count.display(),
+        dir.display()
+    );
+    std::fs::write(&editor, text).unwrap();
+    std::fs::set_permissions(&editor, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let temp = dir.join("tmp");
+    std::fs::create_dir_all(&temp).unwrap();
+    let mut command = command(&fake.server());
+    finished(command.args(["edit", "machine", "node-1"]).env("EDITOR", &editor).env("TMPDIR", &temp))
+}
+
+fn opened(fake: &Fake, call: usize) -> String {
+    std::fs::read_to_string(fake.dir.path().join(format!("opened.{call}"))).unwrap_or_default()
+}
+
+fn kept(fake: &Fake) -> Vec<String> {
+    let entries = std::fs::read_dir(fake.dir.path().join("tmp")).unwrap();
+    entries.map(|e| std::fs::read_to_string(e.unwrap().path()).unwrap()).collect()
+}
+
+const SERIAL: &str = r#"sed -i 's/^  identity:/  identity:\n    serial: abc/' "$1""#;
+
+#[test]
+fn what_is_saved_is_applied_against_the_version_that_was_read_and_nothing_stays_behind() {
+    let fake = Fake::start();
+    let run = edit(&fake, SERIAL);
+    assert_eq!((run.code, run.out.as_str()), (0, "machine/node-1 edited\n"), "{}", run.err);
+    let shown = opened(&fake, 1);
+    assert!(shown.contains("resourceVersion: 5") && !shown.contains("status:"), "{shown}");
+    assert!(kept(&fake).is_empty());
+}
+
+#[test]
+fn left_as_it_was_or_emptied_nothing_is_applied() {
+    let fake = Fake::start();
+    let same = edit(&fake, "true");
+    assert_eq!((same.code, same.out.as_str()), (0, ""), "{}", same.err);
+    assert!(same.err.contains("Nothing was changed"));
+    assert_eq!(edit(&fake, ": > \"$1\"").code, 1);
+    assert!(fake.seen().is_empty(), "{:?}", fake.seen());
+}
+
+#[test]
+fn what_is_refused_is_opened_again_with_the_reason_and_kept_when_given_up() {
+    let fake = Fake::start();
+    let script = r#"if [ $n = 1 ]; then sed -i 's/macs:/mac:/' "$1"; fi"#;
+    let run = edit(&fake, script);
+    assert_eq!(run.code, 4, "{}", run.err);
+    let again = opened(&fake, 2);
+    assert!(again.starts_with("#! It was not applied."), "{again}");
+    assert!(again.contains("there is no field \"mac\" here") && again.contains("mac:"), "{again}");
+    assert!(run.err.contains("What you wrote is kept in "), "{}", run.err);
+    assert!(kept(&fake)[0].contains("mac:"), "{:?}", kept(&fake));
+    // Corrected at the second opening it is applied.
+    let fake = Fake::start();
+    let script =
+        format!("if [ $n = 1 ]; then sed -i 's/macs:/mac:/' \"$1\"; else sed -i 's/mac:/macs:/' \"$1\"; {SERIAL}; fi");
+    let run = edit(&fake, &script);
+    assert_eq!((run.code, run.out.as_str()), (0, "machine/node-1 edited\n"), "{}", run.err);
+}
+
+#[test]
+fn a_change_by_somebody_else_is_shown_and_never_overwritten_unseen() {
+    let fake = Fake::start();
+    let script = r#"if [ $n = 1 ]; then sed -i 's/^  identity:/  identity:\n    serial: late/' "$1"; else echo '# seen' >> "$1"; fi"#;
+    let run = edit(&fake, script);
+    assert_eq!((run.code, run.out.as_str()), (0, "machine/node-1 edited\n"), "{}", run.err);
+    let again = opened(&fake, 2);
+    assert!(again.contains("#!   metadata.labels.rack: \"r7\" -> \"r8\""), "{again}");
+    assert!(again.contains("resourceVersion: 9") && again.contains("serial: late"), "{again}");
+    assert_eq!(fake.seen(), ["apply node-1", "conflict node-1", "apply node-1"]);
+}
+
+#[test]
+fn an_editor_that_fails_applies_nothing_and_loses_nothing() {
+    let fake = Fake::start();
+    let run = edit(&fake, &format!("{SERIAL}; exit 3"));
+    assert_eq!(run.code, 1);
+    assert!(fake.seen().is_empty() && kept(&fake)[0].contains("serial: abc"), "{}", run.err);
+    assert_eq!(fake.landfall(&["edit", "workflow", "node-1-a"]).code, 4);
+    assert_eq!(fake.landfall(&["edit", "machines"]).code, 2);
+}

@@ -1,0 +1,330 @@
+//! A coordinator that serves canned documents over a Unix socket; the real one may not be known to the command line.
+
+use std::{
+    path::PathBuf,
+    process::{Command, Output},
+    sync::{Arc, Mutex},
+};
+
+use axum::{
+    Json, Router,
+    extract::{Path, Query, State},
+    http::StatusCode,
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+const API: &str = "/apis/landfall.dev/v1alpha1";
+
+type Seen = Arc<Mutex<Vec<String>>>;
+
+/// The fake, alive until dropped.
+pub(crate) struct Fake {
+    pub(crate) socket: PathBuf,
+    pub(crate) dir: tempfile::TempDir,
+    /// What was asked that changes something, in order.
+    pub(crate) seen: Seen,
+    _runtime: tokio::runtime::Runtime,
+}
+
+/// So many days ago, that ages stay what they are.
+const DAYS: i64 = 5;
+
+/// A moment days ago, `seconds` later.
+fn ago(seconds: i64) -> String {
+    let now = Timestamp::now().as_second();
+    Timestamp::from_second(now - DAYS * 86_400 - 600 + seconds).unwrap().to_string()
+}
+
+pub(crate) fn machine() -> Value {
+    json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Machine",
+        "metadata": {"name": "node-1", "generation": 1, "resourceVersion": 5, "creationTimestamp": ago(0),
+            "labels": {"rack": "r7"}},
+        "spec": {"identity": {"macs": ["52:54:00:00:00:01"]}},
+        "status": {"phase": "Failed", "workflow": "node-1-a", "conditions": [
+            {"type": "Connected", "status": "True", "reason": "SessionOpen", "message": "an agent is connected",
+             "since": ago(0), "observedGeneration": 1}]}})
+}
+
+pub(crate) fn run() -> Value {
+    json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Workflow",
+        "metadata": {"name": "node-1-a", "resourceVersion": 6, "creationTimestamp": ago(0)},
+        "spec": {"machine": "node-1", "template": "mini"},
+        "status": {"phase": "Failed", "machineGeneration": 1, "startedAt": ago(0), "endedAt": ago(30),
+            "actions": [
+                {"action": {"name": "write", "writeImage": {"image": {"url": "http://h/i", "digestWaived": true}}},
+                 "state": "Failed", "attempt": 3, "failures": 3, "logTail": ["opening http://h/i", "connection reset"], "startedAt": ago(0), "endedAt": ago(30),
+                 "progress": {"storedBytes": 1048576, "storedTotal": 2097152, "rawBytes": 3145728}},
+                {"action": {"name": "reboot", "reboot": {}}, "state": "Skipped"}],
+            "problem": {"code": "Truncated", "message": "the image ended early", "causes": ["connection reset"],
+                "hint": "check the image's server", "subject": "http://h/i"}}})
+}
+
+fn problem(status: StatusCode, code: &str, message: &str) -> Response {
+    let hint = "landfall get machines lists them";
+    (status, Json(json!({"code": code, "message": message, "hint": hint}))).into_response()
+}
+
+type Queries = Query<std::collections::BTreeMap<String, String>>;
+
+pub(crate) fn template() -> Value {
+    json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Template",
+        "metadata": {"name": "mini", "generation": 2, "resourceVersion": 3, "creationTimestamp": ago(0)},
+        "spec": {"parameters": {"release": {"default": 12, "description": "which Debian"}}, "actions": [
+            {"name": "write", "writeImage": {"image": {"url": "http://h/i", "digestWaived": true}}},
+            {"name": "reboot", "reboot": {}}]}})
+}
+
+pub(crate) fn secret() -> Value {
+    json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Secret",
+        "metadata": {"name": "root-key", "generation": 1, "resourceVersion": 4, "creationTimestamp": ago(0)},
+        "spec": {"machines": ["node-1"], "matchLabels": {"rack": "r7"}},
+        "status": {"keys": ["password", "ssh"], "version": 3}})
+}
+
+pub(crate) fn rule() -> Value {
+    json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "EnrolmentRule",
+        "metadata": {"name": "dell", "generation": 1, "resourceVersion": 2, "creationTimestamp": ago(0)},
+        "spec": {"priority": 10, "when": {"smbios.manufacturer": "glob Dell*"}, "labels": {"vendor": "dell"},
+            "template": "mini", "approve": true},
+        "status": {"applied": 7}})
+}
+
+/// What a watch tells, one line a change, and then ends as a restarting coordinator's streams do.
+fn changes(plural: &str) -> String {
+    let line = |kind: &str, version: u64, object: Value| {
+        format!("{}\n", json!({"type": kind, "resourceVersion": version, "object": object}))
+    };
+    match plural {
+        "machines" => {
+            let mut provisioned = machine();
+            provisioned["status"]["phase"] = "Provisioned".into();
+            provisioned["metadata"]["resourceVersion"] = 7.into();
+            line("MODIFIED", 7, provisioned.clone()) + &line("DELETED", 8, provisioned)
+        }
+        _ => String::new(),
+    }
+}
+
+async fn list(State(seen): State<Seen>, Path(plural): Path<String>, Query(query): Queries) -> Response {
+    if query.contains_key("watch") {
+        return changes(&plural).into_response();
+    }
+    if let Some(labels) = query.get("labelSelector") {
+        seen.lock().unwrap().push(format!("labels {labels}"));
+        if labels != "rack=r7" {
+            return Json(json!({"items": [], "metadata": {"resourceVersion": 6}})).into_response();
+        }
+    }
+    let items = match plural.as_str() {
+        "machines" => vec![machine()],
+        "workflows" => vec![run()],
+        "templates" => vec![template()],
+        "secrets" => vec![secret()],
+        "enrolmentrules" => vec![rule()],
+        _ => Vec::new(),
+    };
+    Json(json!({"items": items, "metadata": {"resourceVersion": 6}})).into_response()
+}
+
+async fn one(State(seen): State<Seen>, Path((plural, name)): Path<(String, String)>) -> Response {
+    match (plural.as_str(), name.as_str()) {
+        ("machines", "node-1") if seen.lock().unwrap().iter().any(|s| s == "conflict node-1") => {
+            let mut moved = machine();
+            moved["metadata"]["resourceVersion"] = 9.into();
+            moved["metadata"]["labels"]["rack"] = "r8".into();
+            Json(moved).into_response()
+        }
+        ("machines", "node-1") => Json(machine()).into_response(),
+        ("workflows", "node-1-a") => Json(run()).into_response(),
+        ("templates", "mini") => Json(template()).into_response(),
+        ("secrets", "root-key") => Json(secret()).into_response(),
+        ("enrolmentrules", "dell") => Json(rule()).into_response(),
+        _ => problem(
+            StatusCode::NOT_FOUND,
+            "NotFound",
+            &format!("there is no {} \"{name}\"", plural.trim_end_matches('s')),
+        ),
+    }
+}
+
+async fn apply(State(seen): State<Seen>, Query(query): Queries, Json(document): Json<Value>) -> Response {
+    let name = document["metadata"]["name"].as_str().unwrap().to_owned();
+    if name == "taken" {
+        return problem(StatusCode::CONFLICT, "AlreadyExists", "52:54:00:00:00:09 belongs to machine \"other\"");
+    }
+    let dry = query.get("dryRun").map(String::as_str) == Some("true");
+    seen.lock().unwrap().push(format!("{} {name}", if dry { "try" } else { "apply" }));
+    // Somebody else was faster, once.
+    if document["spec"]["identity"]["serial"] == "late" && document["metadata"]["resourceVersion"] == 5 && !dry {
+        seen.lock().unwrap().push(format!("conflict {name}"));
+        return problem(StatusCode::CONFLICT, "Conflict", "the document has changed since it was read");
+    }
+    let outcome = match document["spec"]["identity"]["serial"].is_string() {
+        true => "configured",
+        false if name == "node-1" => "unchanged",
+        false => "created",
+    };
+    Json(json!({"outcome": outcome, "object": document})).into_response()
+}
+
+/// Deletes, and what else is asked of one document.
+async fn delete(State(seen): State<Seen>, Path((plural, name)): Path<(String, String)>) -> Response {
+    seen.lock().unwrap().push(format!("delete {plural}/{name}"));
+    one(State(seen), Path((plural, name))).await
+}
+
+async fn act(
+    State(seen): State<Seen>,
+    Path((plural, name, verb)): Path<(String, String, String)>,
+    body: String,
+) -> Response {
+    if !["node-1", "node-1-a"].contains(&name.as_str()) {
+        return one(State(seen), Path((plural, name))).await;
+    }
+    seen.lock().unwrap().push(format!("{verb} {plural}/{name} {body}").trim_end().to_owned());
+    match (plural.as_str(), verb.as_str()) {
+        ("machines", "detach") => {
+            Json(json!({"object": machine(), "stays": ["the receipt on disk vda stays"]})).into_response()
+        }
+        ("machines", "deprovision") | ("workflows", _) => Json(run()).into_response(),
+        _ => Json(machine()).into_response(),
+    }
+}
+
+async fn history() -> String {
+    let line = |version: u64, operation: &str, change: Value| {
+        json!({"resourceVersion": version, "generation": 1, "time": "2026-01-01T00:00:00Z", "who": "ann",
+            "operation": operation, "change": change})
+    };
+    let made = line(1, "Created", json!({"spec": {}}));
+    format!("{made}\n{}\n", line(5, "Changed", json!({"metadata": {"labels": {"rack": "r7"}}})))
+}
+
+async fn audit(State(seen): State<Seen>, Query(query): Queries) -> Response {
+    seen.lock().unwrap().push(format!("audit {query:?}"));
+    let after: u64 = query["after"].parse().unwrap();
+    // Two pages and one entry: the newest are on the last.
+    let pages = 2001_u64;
+    let entry = |position: u64| {
+        json!({"position": position, "time": "2026-01-01T00:00:00Z", "who": "admin/ann", "from": "unix",
+        "action": format!("POST {API}/machines/node-1/provision"), "subject": "machine/node-1", "outcome": "refused", "code": "Forbidden"})
+    };
+    let limit: u64 = query["limit"].parse().unwrap();
+    (after + 1..=pages.min(after + limit))
+        .map(|position| format!("{}\n", entry(position)))
+        .collect::<String>()
+        .into_response()
+}
+
+fn token() -> Value {
+    json!({"name": "ci", "role": "operator", "createdBy": "ann", "created": "2026-01-01T00:00:00Z",
+        "expires": "2026-02-01T00:00:00Z"})
+}
+
+async fn tokens() -> Response {
+    Json(json!({"items": [token()]})).into_response()
+}
+
+async fn make_token(State(seen): State<Seen>, Json(body): Json<Value>) -> Response {
+    seen.lock().unwrap().push(format!("token {body}"));
+    Json(json!({"token": token(), "value": "lft-abc"})).into_response()
+}
+
+async fn delete_token(State(seen): State<Seen>, Path(name): Path<String>) -> StatusCode {
+    seen.lock().unwrap().push(format!("delete token {name}"));
+    StatusCode::NO_CONTENT
+}
+
+async fn provision(State(seen): State<Seen>, Path(name): Path<String>, Json(body): Json<Value>) -> Response {
+    seen.lock().unwrap().push(format!("provision {name} {body}"));
+    Json(run()).into_response()
+}
+
+async fn events() -> String {
+    let event = json!({"position": 1, "time": "2026-01-01T00:00:00Z", "machine": "node-1", "workflow": "node-1-a",
+        "workflowUid": "2c5f3d0e-0f4b-4f0e-9d0a-5f1a2b3c4d5e", "actionIndex": 0, "action": "write", "attempt": 1,
+        "reason": "Started", "message": "attempt 1 began"});
+    format!("{event}\n")
+}
+
+async fn logs(State(seen): State<Seen>, Query(query): Queries) -> String {
+    seen.lock().unwrap().push(format!("logs {query:?}"));
+    let line = json!({"time": "2026-01-01T00:00:00Z", "level": "info", "action": "write", "attempt": 1, "message": "fetching"});
+    format!("{line}\n")
+}
+
+impl Fake {
+    pub(crate) fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("api.sock");
+        let seen = Seen::default();
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let listener = runtime.block_on(async { tokio::net::UnixListener::bind(&socket).unwrap() });
+        let router = Router::new()
+            .route(&format!("{API}/apply"), post(apply))
+            .route(&format!("{API}/{{plural}}"), get(list))
+            .route(&format!("{API}/{{plural}}/{{name}}"), get(one).delete(delete))
+            .route(&format!("{API}/{{plural}}/{{name}}/{{verb}}"), post(act))
+            .route(&format!("{API}/{{plural}}/{{name}}/history"), get(history))
+            .route(&format!("{API}/audit"), get(audit))
+            .route(&format!("{API}/tokens"), get(tokens).post(make_token))
+            .route(&format!("{API}/tokens/{{name}}"), axum::routing::delete(delete_token))
+            .route("/backup", get(|| async { "the whole store" }))
+            .route("/openapi.json", get(|| async { Json(json!({"info": {"version": "9.9.9"}})) }))
+            .route(&format!("{API}/machines/{{name}}/provision"), post(provision))
+            .route(&format!("{API}/{{plural}}/{{name}}/events"), get(events))
+            .route(&format!("{API}/workflows/{{name}}/logs"), get(logs))
+            .with_state(seen.clone());
+        runtime.spawn(async move { axum::serve(listener, router).await });
+        Self { socket, dir, seen, _runtime: runtime }
+    }
+
+    /// The real binary, pointed here.
+    pub(crate) fn landfall(&self, args: &[&str]) -> Run {
+        run_landfall(&format!("unix://{}", self.socket.display()), args)
+    }
+
+    pub(crate) fn server(&self) -> String {
+        format!("unix://{}", self.socket.display())
+    }
+
+    pub(crate) fn seen(&self) -> Vec<String> {
+        self.seen.lock().unwrap().clone()
+    }
+
+    pub(crate) fn file(&self, name: &str, text: &str) -> String {
+        let path = self.dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    }
+}
+
+/// A command that reads nobody's own contexts and asks that server.
+pub(crate) fn command(server: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_landfall"));
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("LANDFALL_") || name == "VISUAL") {
+        command.env_remove(name);
+    }
+    command.env("LANDFALL_SERVER", server).env("HOME", "/nonexistent").env_remove("XDG_CONFIG_HOME");
+    command
+}
+
+/// What a run of the binary came to.
+pub(crate) struct Run {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+pub(crate) fn run_landfall(server: &str, args: &[&str]) -> Run {
+    finished(command(server).args(args))
+}
+
+pub(crate) fn finished(command: &mut Command) -> Run {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Run { code: status.code().unwrap_or(-1), out: text(stdout), err: text(stderr) }
+}

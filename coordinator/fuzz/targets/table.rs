@@ -1,0 +1,53 @@
+//! The boot services' routes over a table of machines.
+
+use std::{net::IpAddr, sync::Arc};
+
+use async_trait::async_trait;
+use axum::Router;
+use landfall_api::MacAddr;
+use landfall_coordinator::boot::{
+    http::{BootHttp, Scripts, own_ipxe::OwnIpxe, router as routes, script::AgentBoot},
+    neighbours::Neighbours,
+    policy::{BootPolicy, Decision, PolicyError, PublicFacts},
+};
+use landfall_coordinator_fuzz::{MAC, config};
+use uuid::Uuid;
+
+struct Table;
+
+#[async_trait]
+impl BootPolicy for Table {
+    async fn decide(&self, mac: MacAddr, _: Option<Uuid>, _: Option<IpAddr>) -> Result<Decision, PolicyError> {
+        let machine = "m1".to_owned();
+        Ok(match (mac.to_string() == MAC, mac.0[0]) {
+            (true, _) => Decision::RunAgent { machine, token: "t0ken".into() },
+            (false, 2) => Decision::BootDisk { machine },
+            (false, 6) => return Err(PolicyError { mac, reason: "the store is gone".into() }),
+            (false, _) => Decision::Unknown,
+        })
+    }
+    async fn known(&self, mac: MacAddr) -> Result<bool, PolicyError> {
+        Ok(mac.to_string() == MAC)
+    }
+    async fn machine(&self, mac: MacAddr) -> Result<Option<PublicFacts>, PolicyError> {
+        Ok((mac.to_string() == MAC).then(|| PublicFacts { name: "m1".into(), uid: Uuid::nil() }))
+    }
+}
+
+/// The routes; every file is missing.
+pub(crate) fn router() -> Router {
+    let agent = AgentBoot {
+        http_url: "http://10.77.0.1:7480".into(),
+        tls_url: "https://10.77.0.1:7443".into(),
+        ca_pins: vec!["sha256:00".into()],
+        kernel_args: "console=ttyS0".into(),
+    };
+    routes(Arc::new(BootHttp {
+        files: config("/nonexistent").boot.into(),
+        agent: agent.into(),
+        policy: Arc::new(Table),
+        neighbours: Neighbours::default(),
+        own_ipxe: OwnIpxe::new(Some([10, 77, 0, 1].into())),
+        scripts: Scripts::default(),
+    }))
+}

@@ -1,0 +1,135 @@
+//! Backup and restore: everything the coordinator has, as one file.
+//!
+//! The file is a tar: `manifest.json`, which names every other member with its size and digest, then the members in that
+//! order, then `manifest.sha256`. The database in it is one instant's, taken by SQLite's own backup while writers go on;
+//! the certificate authority and the key of the secrets are in it, or a restored coordinator would be a stranger to its
+//! machines and to its own secrets. Whoever has the file has all of that: it is made mode 0600.
+
+mod files;
+mod pack;
+mod read;
+mod restore;
+mod serve;
+mod take;
+
+use std::{io, path::PathBuf};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::store::{OpenError, StoreError};
+
+pub use restore::{Restored, restore};
+pub use serve::{Stream, stream};
+pub use take::{Taken, take};
+
+/// Name of the manifest in the file.
+const MANIFEST: &str = "manifest.json";
+/// Name of the manifest's digest in the file.
+const MANIFEST_DIGEST: &str = "manifest.sha256";
+/// How the file is laid out. A reader refuses any other.
+const FORMAT: u32 = 1;
+/// A manifest larger than this is none, bytes.
+const MAX_MANIFEST: u64 = 1 << 20;
+
+/// What is in a backup.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Manifest {
+    /// How the file is laid out.
+    pub format: u32,
+    /// The version of the coordinator that made it.
+    pub version: String,
+    /// The database's schema.
+    pub schema: usize,
+    /// When it was made, by the coordinator's clock.
+    pub time: Timestamp,
+    /// Every other member, in order.
+    pub files: Vec<Member>,
+}
+
+/// One file of the data directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Member {
+    /// Where in the data directory.
+    pub path: String,
+    /// Its size.
+    pub bytes: u64,
+    /// SHA-256 of it, hex.
+    pub sha256: String,
+}
+
+/// Why a backup could not be made or restored.
+#[derive(Debug, thiserror::Error)]
+pub enum BackupError {
+    /// A file failed.
+    #[error("cannot {what} {path}")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// There is nothing to back up.
+    #[error("{0} holds no coordinator's data; name the configuration of one that has run")]
+    Nothing(PathBuf),
+    /// The output is there already.
+    #[error("{0} is there already; a backup is never written over, name another file")]
+    Exists(PathBuf),
+    /// A file is too large to be one of the coordinator's own.
+    #[error(
+        "{path} is {bytes} bytes large, more than any file that the coordinator keeps; move it out of the data directory"
+    )]
+    Foreign {
+        /// Which.
+        path: PathBuf,
+        /// Its size.
+        bytes: u64,
+    },
+    /// The running coordinator refused, or its answer broke off.
+    #[error("the running coordinator made no backup: {0}")]
+    Refused(String),
+    /// The file is not a whole backup.
+    #[error("{path} is not a whole backup: {what}; nothing was touched, use another one")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A newer coordinator made it.
+    #[error(
+        "{path} was made by version {version}, whose database this one cannot read; nothing was touched, restore with that version"
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// What made it.
+        version: String,
+    },
+    /// What is in the file does not make a coordinator.
+    #[error("{path} does not restore: {why}; nothing was touched")]
+    Unusable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// There is data where the backup is to go.
+    #[error("{0} is not empty; with --replace it is renamed and kept")]
+    NotEmpty(PathBuf),
+    /// Another process has the data directory.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The database could not be copied.
+    #[error("cannot copy the database")]
+    Store(#[from] StoreError),
+}
+
+fn io_error(what: &'static str, path: &std::path::Path) -> impl FnOnce(io::Error) -> BackupError {
+    let path = path.to_owned();
+    move |source| BackupError::Io { what, path, source }
+}

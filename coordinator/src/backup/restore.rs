@@ -1,0 +1,128 @@
+//! `landfall-coordinator restore`: a backup becomes a data directory, all at once.
+
+use std::{
+    fs::{self, DirBuilder, File},
+    io,
+    os::unix::fs::DirBuilderExt as _,
+    path::{Path, PathBuf},
+};
+
+use jiff::Timestamp;
+
+use super::{BackupError, Manifest, io_error, read};
+use crate::{
+    config::Config,
+    engine::forget_last_beat,
+    pki::Pki,
+    store::{Store, hold},
+};
+
+/// A data directory that was restored.
+#[derive(Debug)]
+pub struct Restored {
+    /// What was in the backup.
+    pub manifest: Manifest,
+    /// Where the data that was there before is now.
+    pub kept_aside: Option<PathBuf>,
+}
+
+/// Restores `from` into the data directory of `config`, which must be missing or empty, or with `replace` is renamed and
+/// kept. The backup is verified whole, unpacked beside the data directory, and opened as a coordinator would, before
+/// anything is renamed.
+///
+/// # Errors
+/// [`BackupError`]; then the data directory is as it was.
+pub fn restore(config: &Config, from: &Path, replace: bool) -> Result<Restored, BackupError> {
+    let data_dir = &config.data_dir;
+    let occupied = occupied(data_dir)?;
+    if occupied && !replace {
+        return Err(BackupError::NotEmpty(data_dir.clone()));
+    }
+    // Nobody may have it open, now or until it has its new name.
+    let _held = if occupied { Some(hold(data_dir)?) } else { None };
+    read::verify(from)?;
+
+    let staging = beside(data_dir, &format!("restoring-{}", std::process::id()));
+    let unready = |error| {
+        // The first failure says more than this one's could.
+        let _left = fs::remove_dir_all(&staging);
+        error
+    };
+    DirBuilder::new().mode(0o700).recursive(true).create(&staging).map_err(io_error("make", &staging))?;
+    let manifest = read::extract(from, &staging).and_then(|manifest| opens(config, from, &staging).map(|()| manifest));
+    let manifest = manifest.map_err(unready)?;
+
+    let kept_aside = put_aside(data_dir, occupied).map_err(unready)?;
+    if let Err(error) = fs::rename(&staging, data_dir) {
+        if let Some(old) = &kept_aside {
+            // Back as it was; if even that fails, the first failure names the place.
+            let _stays = fs::rename(old, data_dir);
+        }
+        return Err(unready(io_error("put the restored data in place of", data_dir)(error)));
+    }
+    let parent = data_dir.parent().unwrap_or(Path::new("/"));
+    File::open(parent).and_then(|directory| directory.sync_all()).map_err(io_error("flush", parent))?;
+    Ok(Restored { manifest, kept_aside })
+}
+
+/// Whether anything is there that could be lost.
+fn occupied(data_dir: &Path) -> Result<bool, BackupError> {
+    match fs::read_dir(data_dir) {
+        Ok(mut entries) => Ok(entries.any(|entry| entry.map_or(true, |entry| entry.file_name() != "lost+found"))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(io_error("read", data_dir)(error)),
+    }
+}
+
+fn beside(data_dir: &Path, suffix: &str) -> PathBuf {
+    let mut name = data_dir.as_os_str().to_owned();
+    name.push(format!(".{suffix}"));
+    name.into()
+}
+
+/// What a coordinator would do with it at its start: migrations, the key of the secrets, every document, the CA.
+fn opens(config: &Config, from: &Path, staging: &Path) -> Result<(), BackupError> {
+    let unusable = |error: &dyn std::error::Error| {
+        let mut why = error.to_string();
+        let mut next = error.source();
+        while let Some(cause) = next {
+            why = format!("{why}: {cause}");
+            next = cause.source();
+        }
+        BackupError::Unusable { path: from.to_owned(), why }
+    };
+    if !staging.join("pki/ca.key").is_file() {
+        // Opening it would make another one, and every machine would be a stranger.
+        let why = "it holds no certificate authority".to_owned();
+        return Err(BackupError::Unusable { path: from.to_owned(), why });
+    }
+    let store = Store::open(staging).map_err(|error| unusable(&error))?;
+    forget(&store).map_err(|error| unusable(&error))?;
+    drop(store);
+    Pki::open(staging, config.advertise.into(), config.limits.certificate_ttl.get())
+        .map_err(|error| unusable(&error))?;
+    Ok(())
+}
+
+/// Nothing in it says any more that it is up to date. On a thread of its own, for the caller may be inside a runtime.
+fn forget(store: &Store) -> io::Result<()> {
+    let wait = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+        runtime.block_on(forget_last_beat(store)).map_err(io::Error::other)
+    };
+    let ended = std::thread::scope(|scope| scope.spawn(wait).join());
+    ended.unwrap_or_else(|_| Err(io::Error::other("the thread that was to do it panicked")))
+}
+
+fn put_aside(data_dir: &Path, occupied: bool) -> Result<Option<PathBuf>, BackupError> {
+    let busy = "make room for the restored data (is it a mount point? then name a directory below it as data_dir) in";
+    if !occupied {
+        return match fs::remove_dir(data_dir) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_error(busy, data_dir)(error)),
+            _ => Ok(None),
+        };
+    }
+    let old = beside(data_dir, &format!("replaced-{}", Timestamp::now().strftime("%Y%m%dT%H%M%S%fZ")));
+    fs::rename(data_dir, &old).map_err(io_error(busy, data_dir))?;
+    Ok(Some(old))
+}

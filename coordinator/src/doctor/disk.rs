@@ -1,0 +1,115 @@
+//! The data directory's disk: room, and how long a flush takes. Every event an agent reports waits for one.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::{self, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use nix::sys::statvfs::statvfs;
+
+use crate::finding::Finding;
+
+/// Less room than this, bytes, and the write-ahead log may not fit after a burst.
+const LEAST: u64 = 64 << 20;
+/// Less than this and it is time to look.
+const FEW: u64 = 1 << 30;
+/// A flush that takes longer is felt by agents.
+const SLOW: Duration = Duration::from_millis(30);
+/// A flush that takes longer than this is a disk in trouble.
+const BROKEN: Duration = Duration::from_secs(2);
+/// Flushes that are tried; the middle one counts.
+const TRIES: usize = 7;
+
+pub(super) fn check(data_dir: &Path) -> Vec<Finding> {
+    // Before the first start it is not there yet: the place where it will be.
+    let Some(place) = data_dir.ancestors().find(|path| path.is_dir()) else { return Vec::new() };
+    let mut findings = vec![room(place)];
+    findings.push(match flush(place) {
+        Ok(took) => judged(took),
+        Err(error) if place != data_dir => {
+            let hint = "the coordinator's user must be able to make it; the systemd unit does";
+            Finding::warn("data directory", format!("{} cannot be made yet: {error}", data_dir.display()), hint)
+        }
+        Err(error) => {
+            let hint = "is it full, read-only, or another user's? The coordinator cannot write there either";
+            Finding::fail("data directory", format!("{} cannot be written: {error}", data_dir.display()), hint)
+        }
+    });
+    findings
+}
+
+fn room(place: &Path) -> Finding {
+    const CHECK: &str = "disk space";
+    let Ok(disk) = statvfs(place) else {
+        return Finding::warn(CHECK, format!("{} does not tell", place.display()), "look at it with df");
+    };
+    let free = disk.blocks_available().saturating_mul(disk.fragment_size());
+    let message = format!("{} MiB are free in {}", free >> 20, place.display());
+    let hint = "make room: the store stops taking anything when the disk is full";
+    match free {
+        0..LEAST => Finding::fail(CHECK, message, hint),
+        LEAST..FEW => Finding::warn(CHECK, message, hint),
+        _ => Finding::ok(CHECK, message),
+    }
+}
+
+fn judged(took: Duration) -> Finding {
+    const CHECK: &str = "flush to disk";
+    let message = format!("{:.1} ms", took.as_secs_f64() * 1e3);
+    let hint = "every event waits for one: use a local SSD or NVMe disk for data_dir, no network's file system";
+    match took {
+        _ if took > BROKEN => Finding::fail(CHECK, message, hint),
+        _ if took > SLOW => Finding::warn(CHECK, message, hint),
+        _ => Finding::ok(CHECK, message),
+    }
+}
+
+/// How long it takes to make a small write durable, the middle one of a few.
+fn flush(place: &Path) -> io::Result<Duration> {
+    let path = place.join(format!(".landfall-doctor-{}", std::process::id()));
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+    let _gone = Gone(path);
+    let mut took = Vec::with_capacity(TRIES);
+    for _ in 0..TRIES {
+        let begun = Instant::now();
+        file.write_all(&[0x5a; 4096])?;
+        file.sync_data()?;
+        took.push(begun.elapsed());
+    }
+    took.sort_unstable();
+    Ok(took.get(TRIES / 2).copied().unwrap_or_default())
+}
+
+/// Takes the trial file away, however the trial ended.
+struct Gone(PathBuf);
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        // Nothing better can be done about it, and the name says whose it is.
+        let _left = fs::remove_file(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::finding::Level;
+
+    #[test]
+    fn a_flush_is_timed_and_leaves_nothing_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        flush(dir.path()).unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        let not_yet = dir.path().join("not/yet");
+        assert!(check(&not_yet).iter().all(|finding| finding.level < Level::Fail));
+    }
+
+    #[test]
+    fn slow_and_broken_disks_are_told_apart() {
+        let level = |ms| judged(Duration::from_millis(ms)).level;
+        assert_eq!([level(1), level(100), level(5000)], [Level::Ok, Level::Warn, Level::Fail]);
+    }
+}

@@ -1,0 +1,87 @@
+//! The interface: there, up, with the advertised address; and whether another DHCP server is on it.
+
+use std::{fs, net::Ipv4Addr};
+
+use nix::ifaddrs::getifaddrs;
+
+use super::{running::Running, with_causes};
+use crate::{
+    boot::dhcp::{DhcpError, probe::refuse_other_servers},
+    config::{Config, DhcpMode},
+    finding::Finding,
+};
+
+pub(super) async fn check(config: &Config, running: &Running) -> Vec<Finding> {
+    let mut findings = vec![advertised(config)];
+    if let Some(interface) = &config.dhcp.interface {
+        findings.push(interface_up(interface));
+        findings.extend(neighbours(config, interface, running).await);
+    }
+    findings
+}
+
+/// Every interface with its IPv4 addresses.
+fn addresses() -> Vec<(String, Ipv4Addr)> {
+    let Ok(all) = getifaddrs() else { return Vec::new() };
+    all.filter_map(|one| Some((one.interface_name, one.address?.as_sockaddr_in()?.ip()))).collect()
+}
+
+fn advertised(config: &Config) -> Finding {
+    const CHECK: &str = "address";
+    let (own, wanted) = (addresses(), config.advertise);
+    let on = own.iter().find(|(_, address)| *address == wanted).map(|(interface, _)| interface);
+    match (on, &config.dhcp.interface) {
+        (Some(on), Some(served)) if on != served => Finding::warn(
+            CHECK,
+            format!("{wanted} (advertise) is on {on}, but machines on {served} are answered"),
+            "machines must reach the address from there: correct advertise or dhcp.interface",
+        ),
+        (Some(on), _) => Finding::ok(CHECK, format!("{wanted} is on {on}")),
+        (None, _) => {
+            let all: Vec<_> = own.iter().map(|(interface, address)| format!("{address} on {interface}")).collect();
+            let hint = format!("this host has {}; behind a forwarder nothing is to be done", all.join(", "));
+            Finding::warn(CHECK, format!("{wanted} (advertise) is no address of this host"), hint)
+        }
+    }
+}
+
+fn interface_up(interface: &str) -> Finding {
+    const CHECK: &str = "interface";
+    let state = fs::read_to_string(format!("/sys/class/net/{interface}/operstate"));
+    match state.as_deref().map(str::trim) {
+        // A bridge without ports is "down", a tap "unknown": the kernel sends all the same.
+        Ok("up" | "unknown") => Finding::ok(CHECK, format!("{interface} is up")),
+        Ok(state) => Finding::fail(
+            CHECK,
+            format!("{interface} is {state}"),
+            format!("ip link set {interface} up; look at its cable"),
+        ),
+        Err(_) => Finding::fail(CHECK, format!("there is no interface {interface}"), "correct dhcp.interface"),
+    }
+}
+
+async fn neighbours(config: &Config, interface: &str, running: &Running) -> Option<Finding> {
+    const CHECK: &str = "other DHCP servers";
+    if config.dhcp.mode == DhcpMode::Off {
+        return None;
+    }
+    let asked = refuse_other_servers(interface, config.advertise).await;
+    let (full, ours) = (config.dhcp.mode == DhcpMode::Full, running.pid.is_some());
+    Some(match asked {
+        Err(DhcpError::OtherServer { server, .. }) if full => {
+            let hint = "two would fight: stop it, or set dhcp.mode = \"proxy\"";
+            Finding::fail(CHECK, format!("{server} answers on {interface}"), hint)
+        }
+        Err(DhcpError::OtherServer { server, .. }) => {
+            Finding::ok(CHECK, format!("{server} gives the addresses on {interface}"))
+        }
+        Err(error) => {
+            Finding::warn(CHECK, format!("{interface} cannot be asked: {}", with_causes(&error)), "run as root")
+        }
+        Ok(()) if full => Finding::ok(CHECK, if ours { "none but ours" } else { "none" }),
+        Ok(()) => {
+            let hint = "dhcp.mode = \"proxy\" needs one that gives addresses; without it set \"full\"";
+            Finding::warn(CHECK, format!("none answers on {interface}"), hint)
+        }
+    })
+}

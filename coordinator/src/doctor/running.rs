@@ -1,0 +1,50 @@
+//! Whether a coordinator with this configuration runs now, and which process it is.
+
+use std::{collections::HashSet, fs, io::ErrorKind, os::unix::net::UnixStream, path::Path};
+
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+
+use crate::{config::Config, finding::Finding};
+
+/// A coordinator that answers on the API's socket, if one does.
+pub(super) struct Running {
+    /// Its process.
+    pub(super) pid: Option<i32>,
+    /// Inodes of its sockets.
+    sockets: HashSet<u64>,
+    /// Only its own user and root may ask.
+    hidden: bool,
+}
+
+impl Running {
+    pub(super) fn find(config: &Config) -> Self {
+        let stream = UnixStream::connect(config.api_socket());
+        let hidden = stream.as_ref().is_err_and(|error| error.kind() == ErrorKind::PermissionDenied);
+        let pid = stream.ok().and_then(|stream| getsockopt(&stream, PeerCredentials).ok()).map(|peer| peer.pid());
+        let sockets = pid.map(|pid| sockets_of(Path::new(&format!("/proc/{pid}/fd")))).unwrap_or_default();
+        Self { pid, sockets, hidden }
+    }
+
+    pub(super) fn finding(&self) -> Finding {
+        match self.pid {
+            Some(pid) => Finding::ok("coordinator", format!("it runs, process {pid}")),
+            None if self.hidden => {
+                let hint = "run the doctor as root, or as the coordinator's own user";
+                Finding::warn("coordinator", "whether one runs may not be asked by this user", hint)
+            }
+            None => Finding::ok("coordinator", "none runs with this data directory"),
+        }
+    }
+
+    /// Whether this socket is its own.
+    pub(super) fn owns(&self, inode: u64) -> bool {
+        self.sockets.contains(&inode)
+    }
+}
+
+/// Empty where the process is another user's.
+pub(super) fn sockets_of(fds: &Path) -> HashSet<u64> {
+    let Ok(entries) = fs::read_dir(fds) else { return HashSet::new() };
+    let links = entries.flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
+    links.filter_map(|link| link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()).collect()
+}

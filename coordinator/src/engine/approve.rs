@@ -1,0 +1,251 @@
+//! Approval: a person compares the fingerprint on a machine's console with the one shown here, and lets that key in, and
+//! no other.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use landfall_api::{ApprovedKey, ErrorCode, Kind, Machine, Problem, WaitingKey};
+
+use super::{Engine, EnrollRequest, Enrolment, derive};
+use crate::audit::Note;
+
+/// Keys of one machine that wait at once: its own, and what somebody else tries. First come, so that nobody can push out
+/// the one a person is looking at.
+const MAX_WAITING: usize = 4;
+/// A key that has not asked for so long waits no more.
+const FORGOTTEN_AFTER: SignedDuration = SignedDuration::from_mins(10);
+/// The status notes when a key last asked at most so often.
+const NOTE_STEP: SignedDuration = SignedDuration::from_secs(60);
+/// A waiting agent asks again after this.
+pub(super) const ASK_AGAIN: Duration = Duration::from_secs(10);
+
+impl Engine {
+    /// An agent without a token: let in if its key was approved, else noted as waiting.
+    pub(super) async fn by_approval(&self, request: &EnrollRequest, key: &str) -> Result<Enrolment, Problem> {
+        let found = match self.machine_of(&request.identity) {
+            Ok(found) => found,
+            Err(problem) => {
+                self.alarm_all(&request.identity, "IdentityMismatch", &problem).await?;
+                return Err(problem);
+            }
+        };
+        let name = match found {
+            Some(name) => name,
+            None => match self.discover(request).await? {
+                Some(name) => name,
+                None => {
+                    let reason = "no machine document describes this computer; apply one with its addresses".to_owned();
+                    return Ok(Enrolment::Waiting { reason, retry_after: ASK_AGAIN * 3 });
+                }
+            },
+        };
+        let gone = || Problem::new(ErrorCode::NotFound, format!("machine \"{name}\" was deleted just now"));
+        let uid = self.inner.store.machine(&name).await?.and_then(|m| m.metadata.uid).ok_or_else(gone)?;
+        let (enrolment, applied) = {
+            let _lock = self.inner.machines.lock(uid).await;
+            let machine = self.inner.store.machine(&name).await?.ok_or_else(gone)?;
+            if request.shown.as_ref().is_some_and(|shown| shown.uid != uid) {
+                let message = format!("another machine's certificate came with the identity of \"{name}\"");
+                self.alarm(&name, "WrongCertificate", message.clone()).await?;
+                return Err(Problem::new(ErrorCode::Forbidden, message).at(format!("machine/{name}")));
+            }
+            if let Err(problem) = self.check_identity(&machine, &request.identity) {
+                self.alarm(&name, "IdentityMismatch", problem.message.clone()).await?;
+                return Err(problem);
+            }
+            let (machine, applied) = self.apply_rule(machine, request, key).await?;
+            let approved = machine.status.as_ref().and_then(|s| s.enrolment.approved.as_ref());
+            let enrolment = if approved.is_some_and(|approved| approved.fingerprint == key) {
+                Enrolment::Granted(self.give_certificate(&machine, &request.csr_der).await?)
+            } else {
+                self.wait_for_approval(&machine, request, key).await?
+            };
+            (enrolment, applied)
+        };
+        // Without the lock: starting a run takes it.
+        if let (Enrolment::Granted(_), Some(rule)) = (&enrolment, applied) {
+            self.start_rules_run(&name, &rule).await?;
+        }
+        Ok(enrolment)
+    }
+
+    async fn wait_for_approval(
+        &self,
+        machine: &Machine,
+        request: &EnrollRequest,
+        key: &str,
+    ) -> Result<Enrolment, Problem> {
+        let name = &machine.metadata.name;
+        let now = self.now();
+        let waiting = machine.status.as_ref().map(|s| s.enrolment.waiting.clone()).unwrap_or_default();
+        let mut after = waiting.clone();
+        let news = note_waiting(&mut after, key, address_of(request), now);
+        if after != waiting {
+            self.mutate_machine(name, |machine| {
+                let at = (now, machine.metadata.generation);
+                let status = machine.status.get_or_insert_with(derive::new_machine_status);
+                status.enrolment.waiting.clone_from(&after);
+                if let Some(facts) = &request.facts {
+                    status.facts = Some(facts.clone());
+                }
+                let message =
+                    format!("compare the fingerprint on the console, then: landfall approve {name} FINGERPRINT");
+                derive::set(&mut status.conditions, "AwaitingApproval", true, "KeyWaits", message, at);
+            })
+            .await?;
+        }
+        match news {
+            Standing::Known => {}
+            Standing::New => {
+                tracing::info!(machine = %name, fingerprint = key, "a key waits for approval");
+                let note =
+                    Note { from: address_of(request), ..Note::own("AwaitApproval", format!("machine/{name}"), key) };
+                self.inner.store.audit().note(now, note).await;
+            }
+            Standing::NoRoom => {
+                let message = format!("{MAX_WAITING} keys wait for approval as machine \"{name}\" already");
+                return Err(Problem::new(ErrorCode::LimitReached, message)
+                    .at(format!("machine/{name}"))
+                    .hint("approve the right one, or wait: a key that stops asking is forgotten after 10 minutes"));
+            }
+        }
+        let reason = format!("a person has to approve this key for machine \"{name}\"");
+        Ok(Enrolment::Waiting { reason, retry_after: ASK_AGAIN })
+    }
+
+    /// Lets a waiting key in. `fingerprint` is as the console shows it: colons, blanks, case and `sha256:` do not matter,
+    /// every digit does.
+    ///
+    /// # Errors
+    /// [`Problem`] with code `NotFound`, `InvalidDocument` (no whole fingerprint), `Unapproved` (no such key waits), or of
+    /// the store.
+    pub async fn approve(&self, name: &str, fingerprint: &str, person: &str) -> Result<Machine, Problem> {
+        let wanted = whole_fingerprint(fingerprint)?;
+        let Some(machine) = self.inner.store.machine(name).await? else {
+            return Err(self.not_found(Kind::Machine, name).await);
+        };
+        let _lock = self.inner.machines.lock(machine.metadata.uid.unwrap_or_default()).await;
+        let Some(machine) = self.inner.store.machine(name).await? else {
+            return Err(self.not_found(Kind::Machine, name).await);
+        };
+        let enrolment = machine.status.as_ref().map(|s| s.enrolment.clone()).unwrap_or_default();
+        if enrolment.approved.as_ref().is_some_and(|approved| approved.fingerprint == wanted) {
+            return Ok(machine);
+        }
+        if !enrolment.waiting.iter().any(|key| key.fingerprint == wanted) {
+            let waits = match enrolment.waiting.len() {
+                0 => format!("no key waits for approval as machine \"{name}\""),
+                n => format!("none of the {n} keys that wait as machine \"{name}\" has that fingerprint"),
+            };
+            return Err(Problem::new(ErrorCode::Unapproved, waits).at("fingerprint").hint(
+                "read it again from the machine's console; if it is right, somebody else claims to be this machine",
+            ));
+        }
+        self.let_in(name, &wanted, person).await
+    }
+
+    /// Stores the approval. Under the machine's lock.
+    pub(super) async fn let_in(&self, name: &str, fingerprint: &str, by: &str) -> Result<Machine, Problem> {
+        let now = self.now();
+        let approved = ApprovedKey { fingerprint: fingerprint.to_owned(), by: by.to_owned(), at: now };
+        let run = match self.inner.store.machine(name).await? {
+            Some(machine) => self.current_workflow(&machine).await?,
+            None => None,
+        };
+        let machine = self
+            .mutate_machine(name, |machine| {
+                let at = (now, machine.metadata.generation);
+                let status = machine.status.get_or_insert_with(derive::new_machine_status);
+                status.enrolment.waiting.clear();
+                status.enrolment.approved = Some(approved.clone());
+                derive::set(&mut status.conditions, "AwaitingApproval", false, "Approved", format!("by {by}"), at);
+                derive::conditions(machine, run.as_ref(), now);
+            })
+            .await?;
+        self.index().put_certificates(&machine);
+        tracing::info!(machine = name, fingerprint, by, "approved");
+        Ok(machine)
+    }
+}
+
+fn address_of(request: &EnrollRequest) -> String {
+    request.address.map_or_else(|| "unknown".to_owned(), |a| a.to_canonical().to_string())
+}
+
+/// What a key is among those that wait.
+#[derive(Debug, PartialEq, Eq)]
+enum Standing {
+    Known,
+    New,
+    NoRoom,
+}
+
+fn note_waiting(waiting: &mut Vec<WaitingKey>, key: &str, address: String, now: Timestamp) -> Standing {
+    waiting.retain(|known| known.fingerprint == key || now.duration_since(known.last_asked) < FORGOTTEN_AFTER);
+    if let Some(known) = waiting.iter_mut().find(|known| known.fingerprint == key) {
+        if now.duration_since(known.last_asked) >= NOTE_STEP || known.address != address {
+            (known.last_asked, known.address) = (now, address);
+        }
+        return Standing::Known;
+    }
+    if waiting.len() >= MAX_WAITING {
+        return Standing::NoRoom;
+    }
+    waiting.push(WaitingKey { fingerprint: key.to_owned(), address, since: now, last_asked: now });
+    Standing::New
+}
+
+/// `sha256:` and 64 digits, whatever groups it was written in. Part of one is none: whoever forges a key can make the first
+/// digits agree.
+fn whole_fingerprint(text: &str) -> Result<String, Problem> {
+    let lower = text.trim().to_ascii_lowercase();
+    let digits: String = lower
+        .strip_prefix("sha256:")
+        .unwrap_or(&lower)
+        .chars()
+        .filter(|c| !c.is_ascii_whitespace() && !matches!(c, ':' | '-'))
+        .take(65)
+        .collect();
+    if digits.len() == 64 && digits.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return Ok(format!("sha256:{digits}"));
+    }
+    Err(Problem::new(ErrorCode::InvalidDocument, "that is no whole fingerprint: it has 64 hexadecimal digits")
+        .at("fingerprint")
+        .hint("write all of it, as the machine's console shows it; groups do not matter"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(seconds).unwrap()
+    }
+
+    #[test]
+    fn a_fingerprint_is_read_in_any_grouping_and_never_in_part() {
+        let plain = "0123456789abcdef".repeat(4);
+        let grouped: Vec<_> = plain.as_bytes().chunks(4).map(|g| std::str::from_utf8(g).unwrap()).collect();
+        for written in [plain.clone(), format!("SHA256:{}", plain.to_uppercase()), grouped.join(" "), grouped.join(":")]
+        {
+            assert_eq!(whole_fingerprint(&written).unwrap(), format!("sha256:{plain}"), "{written}");
+        }
+        for bad in ["", "sha256:", &plain[..63], &format!("{plain}0"), &"x".repeat(64), &"é".repeat(64)] {
+            assert_eq!(whole_fingerprint(bad).unwrap_err().code, ErrorCode::InvalidDocument, "{bad}");
+        }
+    }
+
+    #[test]
+    fn strangers_cannot_push_out_the_key_that_waits_and_silent_ones_make_room() {
+        let mut waiting = Vec::new();
+        assert_eq!(note_waiting(&mut waiting, "own", "a".into(), at(0)), Standing::New);
+        for n in 1..MAX_WAITING {
+            assert_eq!(note_waiting(&mut waiting, &n.to_string(), "b".into(), at(1)), Standing::New);
+        }
+        assert_eq!(note_waiting(&mut waiting, "late", "b".into(), at(2)), Standing::NoRoom);
+        assert_eq!(note_waiting(&mut waiting, "own", "a".into(), at(300)), Standing::Known);
+        assert_eq!((waiting[0].fingerprint.as_str(), waiting[0].last_asked), ("own", at(300)));
+        assert_eq!(note_waiting(&mut waiting, "late", "b".into(), at(700)), Standing::New);
+        assert_eq!(waiting.iter().map(|k| k.fingerprint.as_str()).collect::<Vec<_>>(), ["own", "late"]);
+    }
+}

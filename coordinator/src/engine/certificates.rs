@@ -1,0 +1,131 @@
+//! Machines' certificates: which are good, giving and renewing them, and taking them away.
+
+use landfall_api::{CertificateStatus, ErrorCode, Kind, Machine, Problem};
+use uuid::Uuid;
+
+use super::{Engine, Enrolled, derive};
+use crate::tls::MachineCert;
+
+/// Certificates listed for one machine. An agent holds one or two; more are those of restarts within their life.
+const MAX_LISTED: usize = 8;
+
+impl Engine {
+    /// Whether a machine's certificate is good now: it has not ended, its machine is still described, and it was not
+    /// revoked. Reads no store: it is asked for every call, and for every message of a stream.
+    ///
+    /// # Errors
+    /// [`Problem`] with code `Unauthenticated` or `Revoked`.
+    pub fn check_certificate(&self, certificate: &MachineCert) -> Result<(), Problem> {
+        if certificate.not_after <= self.now() {
+            let message =
+                format!("the certificate of machine \"{}\" ended {}", certificate.name, certificate.not_after);
+            return Err(Problem::new(ErrorCode::Unauthenticated, message)
+                .hint("the agent enrols again by itself; if that fails, restart the machine"));
+        }
+        let index = self.index();
+        if index.machine_name(certificate.uid).is_none() {
+            let message = format!("no machine document has the uid {} that this certificate names", certificate.uid);
+            return Err(Problem::new(ErrorCode::Unauthenticated, message)
+                .hint("apply the machine again, then restart it so that it enrols anew"));
+        }
+        if index.is_revoked(certificate.uid, &certificate.serial_hex) {
+            let message = format!("this certificate of machine \"{}\" was revoked", certificate.name);
+            return Err(Problem::new(ErrorCode::Revoked, message)
+                .hint("restart the machine: a new boot token, or an approval, lets it enrol anew"));
+        }
+        Ok(())
+    }
+
+    /// Gives a certificate, and lists it before anybody has it. Under the machine's lock.
+    pub(super) async fn give_certificate(&self, machine: &Machine, csr_der: &[u8]) -> Result<Enrolled, Problem> {
+        let name = &machine.metadata.name;
+        let missing = || Problem::new(ErrorCode::Internal, format!("machine \"{name}\" was stored without a uid"));
+        let uid = machine.metadata.uid.ok_or_else(missing)?;
+        let issued = self.inner.authority.issue_machine(name, uid, csr_der)?;
+        let now = self.now();
+        let listed = CertificateStatus { serial: issued.serial_hex.clone(), expires: issued.not_after };
+        let machine = self
+            .mutate_machine(name, |machine| {
+                let enrolment = &mut machine.status.get_or_insert_with(derive::new_machine_status).enrolment;
+                enrolment.certificates.retain(|known| known.expires > now);
+                let excess = (enrolment.certificates.len() + 1).saturating_sub(MAX_LISTED);
+                enrolment.certificates.drain(..excess);
+                enrolment.certificates.push(listed.clone());
+            })
+            .await?;
+        self.index().put_certificates(&machine);
+        tracing::info!(machine = %name, serial = %issued.serial_hex, expires = %issued.not_after, "certificate given");
+        Ok(Enrolled {
+            machine: name.clone(),
+            machine_uid: uid,
+            chain_der: issued.chain_der,
+            serial_hex: issued.serial_hex,
+            expires: issued.not_after,
+            time: now,
+        })
+    }
+
+    /// A new certificate for the key of one that is still good.
+    pub(super) async fn renew(&self, shown: &MachineCert, csr_der: &[u8], key: &str) -> Result<Enrolled, Problem> {
+        let _lock = self.inner.machines.lock(shown.uid).await;
+        // Under the lock: it may have been revoked a moment ago.
+        self.check_certificate(shown)?;
+        if key != shown.key_fingerprint {
+            let message = format!("machine \"{}\" asks to renew its certificate for another key", shown.name);
+            self.alarm(&self.machine_by_uid(shown.uid).await?.metadata.name, "KeyChanged", message.clone()).await?;
+            return Err(
+                Problem::new(ErrorCode::Forbidden, message).hint("a new key enrols by a boot token or an approval")
+            );
+        }
+        let machine = self.machine_by_uid(shown.uid).await?;
+        self.give_certificate(&machine, csr_der).await
+    }
+
+    /// Withdraws every certificate, boot token and approval of a machine, and ends its session, at once. It can come back
+    /// with a boot token made from now on, or with a new approval.
+    ///
+    /// # Errors
+    /// [`Problem`] with code `NotFound`, or of the store.
+    pub async fn revoke_machine(&self, name: &str) -> Result<Machine, Problem> {
+        let Some(machine) = self.inner.store.machine(name).await? else {
+            return Err(self.not_found(Kind::Machine, name).await);
+        };
+        let uid = machine.metadata.uid.unwrap_or_default();
+        let mut live = self.inner.machines.lock(uid).await;
+        let now = self.now();
+        let machine = self
+            .mutate_machine(name, |machine| {
+                let status = machine.status.get_or_insert_with(derive::new_machine_status);
+                let enrolment = &mut status.enrolment;
+                enrolment.certificates.clear();
+                enrolment.waiting.clear();
+                enrolment.approved = None;
+                enrolment.revocations += 1;
+                enrolment.revoked_at = Some(now);
+            })
+            .await?;
+        // From here on nothing that it holds is taken, and then what is open is cut.
+        self.index().put_certificates(&machine);
+        self.inner.revoked.send_modify(|count| *count = count.wrapping_add(1));
+        if let Some(session) = &mut live.session {
+            session.to_agent = None;
+        }
+        tracing::warn!(machine = name, "every certificate of the machine was revoked");
+        Ok(machine)
+    }
+
+    /// Changes whenever certificates were revoked: whoever serves a stream asks again then.
+    pub fn revocations(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.inner.revoked.subscribe()
+    }
+
+    /// Whose run this is: a machine says nothing about another's.
+    ///
+    /// # Errors
+    /// [`Problem`] if the store cannot be read.
+    pub async fn machine_of_run(&self, workflow: Uuid) -> Result<Option<Uuid>, Problem> {
+        let Some(name) = self.index().workflow_name(workflow) else { return Ok(None) };
+        let Some(run) = self.inner.store.workflow(&name).await? else { return Ok(None) };
+        Ok(self.inner.store.machine(&run.spec.machine).await?.and_then(|m| m.metadata.uid))
+    }
+}

@@ -1,0 +1,174 @@
+//! Machines that nobody has described: taken note of where discovery is on, bounded in number, and forgotten when nobody
+//! lets them in.
+
+use landfall_api::{
+    API_VERSION, Document, EnrolmentRule, EnrolmentStatus, ErrorCode, IdentitySpec, Kind, Machine, MachineFacts,
+    MachinePhase, MachineSpec, Metadata, Problem, is_dns_label,
+};
+
+use super::{Engine, EnrollRequest, Identity, derive};
+use crate::{audit::Note, store::StoreError};
+
+/// Ports noted of a discovered machine; a document takes no more.
+const MAX_PORTS: usize = 64;
+
+impl Engine {
+    /// Makes a document of a computer that fits none, and answers its name; `None` where discovery is off for its address
+    /// or there is nothing to know it by.
+    ///
+    /// # Errors
+    /// [`Problem`] with code `AmbiguousIdentity`, `LimitReached`, `AlreadyExists`, or of the store.
+    pub(super) async fn discover(&self, request: &EnrollRequest) -> Result<Option<String>, Problem> {
+        let discovery = &self.inner.settings.discovery;
+        let covered = request.address.is_some_and(|address| discovery.covers(address));
+        if !covered || request.identity.macs.is_empty() {
+            return Ok(None);
+        }
+        let _one = self.inner.discovering.lock().await;
+        // Another ask of the same computer may have been first.
+        if let Some(name) = self.machine_of(&request.identity)? {
+            return Ok(Some(name));
+        }
+        let strangers = self.index().strangers().len();
+        if strangers >= discovery.max_machines {
+            let message =
+                format!("{strangers} discovered machines wait for approval already; no more are taken note of");
+            return Err(Problem::new(ErrorCode::LimitReached, message)
+                .hint("approve or delete some of them, or raise discovery.max_machines"));
+        }
+        let facts = facts_of(request);
+        let rule = self.matching_rule(&facts).await?;
+        let machine = self.stranger(&request.identity, &facts, rule.as_ref()).await?;
+        let (name, now) = (machine.metadata.name.clone(), self.now());
+        let created = self.inner.store.documents().create(Document::Machine(Box::new(machine))).await?;
+        if let Document::Machine(machine) = &created {
+            self.index().put_machine(machine);
+        }
+        tracing::info!(machine = %name, "discovered");
+        let from = request.address.map(|a| a.to_canonical().to_string()).unwrap_or_default();
+        let detail = super::identity::describe(&request.identity);
+        let note = Note { from, ..Note::own("Discover", format!("machine/{name}"), detail) };
+        self.inner.store.audit().note(now, note).await;
+        Ok(Some(name))
+    }
+
+    async fn stranger(
+        &self,
+        said: &Identity,
+        facts: &MachineFacts,
+        rule: Option<&EnrolmentRule>,
+    ) -> Result<Machine, Problem> {
+        let now = self.now();
+        let mut macs = said.macs.clone();
+        macs.sort_unstable_by_key(ToString::to_string);
+        macs.dedup();
+        macs.truncate(MAX_PORTS);
+        let by_rule = rule.and_then(|rule| super::rules::name_by(rule, facts));
+        let by_mac = macs.first().map(|mac| format!("mac-{}", mac.to_string().replace(':', "")));
+        let names = by_rule.into_iter().chain(label(&said.serial)).chain(by_mac);
+        let mut taken = Vec::new();
+        for name in names {
+            if self.inner.store.machine(&name).await?.is_some() {
+                taken.push(name);
+                continue;
+            }
+            let mut status = derive::new_machine_status();
+            status.phase = MachinePhase::Discovered;
+            status.facts = Some(Box::new(facts.clone()));
+            status.enrolment = EnrolmentStatus { discovered_at: Some(now), ..EnrolmentStatus::default() };
+            return Ok(Machine {
+                api_version: API_VERSION.to_owned(),
+                kind: Kind::Machine,
+                metadata: Metadata { name, creation_timestamp: Some(now), ..Metadata::default() },
+                spec: MachineSpec {
+                    identity: IdentitySpec {
+                        macs,
+                        smbios_uuid: said.smbios_uuid,
+                        serial: Some(said.serial.clone()).filter(|serial| !serial.is_empty()),
+                    },
+                    ..MachineSpec::default()
+                },
+                status: Some(status),
+            });
+        }
+        let message = format!("a computer was discovered, and every name for it is taken: {}", taken.join(", "));
+        Err(Problem::new(ErrorCode::AlreadyExists, message).hint("describe it by hand, under a name of your own"))
+    }
+
+    /// Forgets discovered machines that nobody let in and that ask no more. One that a person has described since is kept.
+    ///
+    /// # Errors
+    /// [`Problem`] of the store.
+    pub async fn forget_strangers(&self) -> Result<(), Problem> {
+        let names: Vec<String> = self.index().strangers().iter().cloned().collect();
+        for name in names {
+            let Some(machine) = self.inner.store.machine(&name).await? else { continue };
+            let uid = machine.metadata.uid.unwrap_or_default();
+            let _lock = self.inner.machines.lock(uid).await;
+            let Some(machine) = self.inner.store.machine(&name).await? else { continue };
+            if !self.is_over(&machine) {
+                continue;
+            }
+            match self.inner.store.documents().delete(Kind::Machine, &name).await {
+                Ok(_) | Err(StoreError::NotFound { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+            self.index().drop_machine(&machine);
+            self.inner.machines.forget(uid);
+            tracing::info!(machine = %name, "a discovered machine that nobody let in is forgotten");
+            let note = Note::own("ForgetDiscovered", format!("machine/{name}"), "");
+            self.inner.store.audit().note(self.now(), note).await;
+        }
+        Ok(())
+    }
+
+    fn is_over(&self, machine: &Machine) -> bool {
+        let Some(status) = machine.status.as_ref().filter(|s| s.enrolment.is_stranger()) else { return false };
+        let asked = status.enrolment.waiting.iter().map(|key| key.last_asked).max().or(status.enrolment.discovered_at);
+        let keep = self.inner.settings.discovery.keep.get();
+        let quiet = asked.is_none_or(|at| at.checked_add(keep).is_ok_and(|end| end <= self.now()));
+        quiet && machine.metadata.generation <= 1 && status.workflow.is_none()
+    }
+}
+
+/// What the agent saw, or what its identity says where it sent nothing more.
+pub(super) fn facts_of(request: &EnrollRequest) -> MachineFacts {
+    if let Some(facts) = &request.facts {
+        return (**facts).clone();
+    }
+    let mut facts = MachineFacts::default();
+    facts.smbios.uuid = request.identity.smbios_uuid.map(|u| u.to_string()).unwrap_or_default();
+    facts.smbios.serial.clone_from(&request.identity.serial);
+    facts
+}
+
+/// A DNS label made of a text, if anything of it can stand in one.
+pub(super) fn label(text: &str) -> Option<String> {
+    let mut label: String =
+        text.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).take(63).collect();
+    while label.contains("--") {
+        label = label.replace("--", "-");
+    }
+    let label = label.trim_matches('-').to_owned();
+    is_dns_label(&label).then_some(label)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::label;
+
+    #[test]
+    fn any_serial_number_becomes_a_name_or_none() {
+        for (serial, name) in [
+            ("5CG1234XYZ", Some("5cg1234xyz")),
+            ("VMware-56 4d 1a", Some("vmware-56-4d-1a")),
+            ("../../etc", Some("etc")),
+            ("", None),
+            ("---", None),
+            ("é", None),
+        ] {
+            assert_eq!(label(serial).as_deref(), name, "{serial}");
+        }
+        assert_eq!(label(&"a".repeat(500)).unwrap().len(), 63);
+    }
+}

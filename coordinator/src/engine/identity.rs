@@ -1,0 +1,167 @@
+//! Which machine a computer is: by UUID, serial and addresses together, so that no part of one machine's identity can be
+//! carried by another.
+
+use std::collections::BTreeSet;
+
+use landfall_api::{AuditOutcome, ErrorCode, IdentitySpec, MacAddr, Machine, Problem};
+
+use super::{Engine, Identity, derive};
+use crate::audit::Note;
+
+/// Machines named in one refusal, and alarmed by it.
+const MAX_NAMED: usize = 4;
+
+impl Engine {
+    /// The machine whose document this computer fits, if any does.
+    ///
+    /// # Errors
+    /// [`Problem`] with code `AmbiguousIdentity` if parts of it belong to different machines.
+    pub(super) fn machine_of(&self, said: &Identity) -> Result<Option<String>, Problem> {
+        let (strong, serial) = {
+            let index = self.index();
+            let by_mac = said.macs.iter().filter_map(|mac| index.machine_of_mac(*mac));
+            let strong: BTreeSet<String> =
+                by_mac.chain(said.smbios_uuid.and_then(|u| index.machine_of_uuid(u))).collect();
+            (strong, index.machines_of_serial(&said.serial))
+        };
+        let mut strong = strong.into_iter();
+        match (strong.next(), strong.next()) {
+            (None, _) => match serial.as_slice() {
+                [] => Ok(None),
+                [one] => Ok(Some(one.clone())),
+                many => Err(ambiguous(many, said)),
+            },
+            // A serial number that only other machines are described with contradicts the address.
+            (Some(one), None) if serial.is_empty() || serial.contains(&one) => Ok(Some(one)),
+            (Some(one), None) => {
+                let mut named = vec![one];
+                named.extend(serial);
+                Err(ambiguous(&named, said))
+            }
+            (Some(one), Some(two)) => {
+                let named: Vec<_> = [one, two].into_iter().chain(strong).collect();
+                Err(ambiguous(&named, said))
+            }
+        }
+    }
+
+    /// Whether this computer is that machine and no other one: its document agrees, and nothing of the computer belongs to
+    /// another.
+    ///
+    /// # Errors
+    /// [`Problem`] with code `AmbiguousIdentity`.
+    pub(super) fn check_identity(&self, machine: &Machine, said: &Identity) -> Result<(), Problem> {
+        agrees(machine, said)?;
+        match self.machine_of(said)? {
+            Some(name) if name == machine.metadata.name => Ok(()),
+            // `agrees` has found an address of its own, so this is a document changed in between.
+            _ => Err(ambiguous(std::slice::from_ref(&machine.metadata.name), said)),
+        }
+    }
+
+    /// Marks every machine that an ambiguous identity points to.
+    pub(super) async fn alarm_all(&self, said: &Identity, reason: &str, problem: &Problem) -> Result<(), Problem> {
+        let named: BTreeSet<String> = {
+            let index = self.index();
+            let by_mac = said.macs.iter().filter_map(|mac| index.machine_of_mac(*mac));
+            let by_uuid = said.smbios_uuid.and_then(|u| index.machine_of_uuid(u));
+            by_mac.chain(by_uuid).chain(index.machines_of_serial(&said.serial)).collect()
+        };
+        for name in named.iter().take(MAX_NAMED) {
+            self.alarm(name, reason, problem.message.clone()).await?;
+        }
+        Ok(())
+    }
+
+    /// Says on the machine, and in the audit log, that somebody claims to be it who may not be.
+    pub(super) async fn alarm(&self, machine: &str, reason: &str, message: String) -> Result<(), Problem> {
+        tracing::warn!(machine, reason, %message, "identity alarm");
+        let now = self.now();
+        let mut news = false;
+        let before = self.inner.store.machine(machine).await?;
+        if let Some(status) = before.and_then(|m| m.status) {
+            let same = |c: &landfall_api::Condition| {
+                c.kind == "IdentityAmbiguous" && c.reason == reason && c.message == message
+            };
+            news = !status.conditions.iter().any(same) || !derive::holds(&status.conditions, "IdentityAmbiguous");
+        }
+        // Told once, not with each try of an agent that asks again.
+        if news {
+            let subject = format!("machine/{machine}");
+            let note = Note {
+                // Thinned by machine: whoever forges identities must not fill the log.
+                from: subject.clone(),
+                outcome: AuditOutcome::Refused,
+                code: Some(ErrorCode::AmbiguousIdentity),
+                ..Note::own("IdentityAlarm", subject, format!("{reason}: {message}"))
+            };
+            self.inner.store.audit().note(now, note).await;
+        }
+        self.mutate_machine(machine, |machine| {
+            let at = (now, machine.metadata.generation);
+            let status = machine.status.get_or_insert_with(derive::new_machine_status);
+            derive::set(&mut status.conditions, "IdentityAmbiguous", true, reason, message.clone(), at);
+        })
+        .await
+        .map(drop)
+    }
+}
+
+fn ambiguous(named: &[String], said: &Identity) -> Problem {
+    let names: Vec<_> = named.iter().take(MAX_NAMED).map(|name| format!("\"{name}\"")).collect();
+    Problem::new(
+        ErrorCode::AmbiguousIdentity,
+        format!("one computer ({}) claims what belongs to machines {}", describe(said), names.join(" and ")),
+    )
+    .hint("correct the machine documents, or find out which computer uses another's address")
+}
+
+/// Every field that the document gives must agree with what the agent read.
+pub(super) fn agrees(machine: &Machine, said: &Identity) -> Result<(), Problem> {
+    let IdentitySpec { macs, smbios_uuid, serial } = &machine.spec.identity;
+    let name = &machine.metadata.name;
+    let wrong = |field: &str, described: String, said: String| {
+        let said = if said.is_empty() { "none".to_owned() } else { said };
+        Err(Problem::new(
+            ErrorCode::AmbiguousIdentity,
+            format!("machine \"{name}\" is described with {field} {described}, this computer has {said}"),
+        )
+        .at(format!("spec.identity.{field}"))
+        .hint("correct the machine document, or find out which computer uses its address"))
+    };
+    if !said.macs.iter().any(|mac| macs.contains(mac)) {
+        return wrong("macs", list(macs), list(&said.macs));
+    }
+    if let Some(described) = smbios_uuid
+        && said.smbios_uuid != Some(*described)
+    {
+        return wrong(
+            "smbiosUuid",
+            described.to_string(),
+            said.smbios_uuid.map_or_else(String::new, |u| u.to_string()),
+        );
+    }
+    if let Some(described) = serial
+        && said.serial != *described
+    {
+        return wrong("serial", described.clone(), said.serial.clone());
+    }
+    Ok(())
+}
+
+/// At most so many addresses are told.
+const MAX_TOLD: usize = 8;
+
+fn list(macs: &[MacAddr]) -> String {
+    let mut told: Vec<_> = macs.iter().take(MAX_TOLD).map(ToString::to_string).collect();
+    if macs.len() > MAX_TOLD {
+        told.push(format!("and {} more", macs.len() - MAX_TOLD));
+    }
+    told.join(", ")
+}
+
+/// For people.
+pub(super) fn describe(identity: &Identity) -> String {
+    let uuid = identity.smbios_uuid.map_or_else(|| "none".to_owned(), |u| u.to_string());
+    format!("macs {}; serial \"{}\"; uuid {uuid}", list(&identity.macs), identity.serial)
+}

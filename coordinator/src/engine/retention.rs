@@ -1,0 +1,53 @@
+//! What is dropped by age and by number, so that the store is bounded whatever happens for years.
+
+use landfall_api::Problem;
+
+use super::Engine;
+use crate::store::{HISTORY_AGE, HISTORY_TOTAL, StoreError};
+
+/// Events kept of all runs together: some hundred MB, and 50,000 installs of 20 events each.
+const LOGGED_EVENTS: u64 = 1_000_000;
+
+impl Engine {
+    /// Drops old history, the events of runs that are gone, and beyond a bound those of the runs that ended longest ago.
+    /// A run that has not ended keeps its events whatever their number: it is replayed from them.
+    ///
+    /// # Errors
+    /// [`Problem`] of the store; the next time tries again.
+    pub(super) async fn retain(&self) -> Result<(), Problem> {
+        self.retain_events(LOGGED_EVENTS).await?;
+        let oldest = self.now().checked_sub(HISTORY_AGE).unwrap_or(jiff::Timestamp::MIN);
+        let dropped = self.inner.store.documents().trim_history(oldest, HISTORY_TOTAL).await?;
+        if dropped > 0 {
+            tracing::info!(dropped, "old changes were dropped from the history");
+        }
+        Ok(())
+    }
+
+    pub(super) async fn retain_events(&self, most: u64) -> Result<(), StoreError> {
+        // Listed before the documents are looked at: every event is younger than its run's document.
+        let runs = self.inner.store.events().runs().await?;
+        let mut total: u64 = runs.iter().map(|run| run.events).sum();
+        let mut ended = Vec::new();
+        for run in runs {
+            let name = self.index().workflow_name(run.workflow_uid);
+            let workflow = match &name {
+                Some(name) => self.inner.store.workflow(name).await?,
+                None => None,
+            };
+            match workflow.filter(|w| w.metadata.uid == Some(run.workflow_uid)) {
+                None => total -= self.inner.store.events().forget(run.workflow_uid).await?.min(total),
+                Some(workflow) if workflow.status.as_ref().is_some_and(|s| s.phase.is_terminal()) => ended.push(run),
+                Some(_) => {}
+            }
+        }
+        for run in ended {
+            if total <= most {
+                break;
+            }
+            total -= self.inner.store.events().forget(run.workflow_uid).await?.min(total);
+            tracing::info!(run = %run.workflow_uid, events = run.events, "events of a run that ended long ago were dropped");
+        }
+        Ok(())
+    }
+}

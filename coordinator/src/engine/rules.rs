@@ -1,0 +1,156 @@
+//! Enrolment rules: what becomes of a discovered machine without a person.
+//!
+//! A rule never authorises writing a disk that is not blank. The run it starts has no person's authority in it, so the
+//! agent refuses any other disk, and it is started once in the life of a machine's document: not when the rule changes, not
+//! when the machine enrols again, not when the run fails.
+
+use landfall_api::{AppliedRule, Document, EnrolmentRule, ErrorCode, Kind, Machine, MachineFacts, Problem};
+use minijinja::{Environment, UndefinedBehavior};
+
+use super::{
+    Engine, EnrollRequest, derive,
+    discover::{facts_of, label},
+};
+use crate::audit::Note;
+
+/// What stands for a run while it is being started, so that a crash in between starts no second one.
+const STARTING: &str = "being started";
+
+impl Engine {
+    /// The rule that counts for these facts: of those that match the one with the highest priority, then the first by name.
+    pub(super) async fn matching_rule(&self, facts: &MachineFacts) -> Result<Option<EnrolmentRule>, Problem> {
+        let (documents, _) = self.inner.store.documents().list(Kind::EnrolmentRule).await?;
+        let mut rules: Vec<_> = documents
+            .into_iter()
+            .filter_map(|document| match document {
+                Document::EnrolmentRule(rule) => Some(*rule),
+                _ => None,
+            })
+            .collect();
+        if rules.is_empty() {
+            return Ok(None);
+        }
+        let facts = serde_json::to_value(facts).map_err(super::drive::internal)?;
+        rules.sort_by(|a, b| b.spec.priority.cmp(&a.spec.priority).then_with(|| a.metadata.name.cmp(&b.metadata.name)));
+        Ok(rules.into_iter().find(|rule| match rule.spec.matches(&facts) {
+            Ok(matches) => matches,
+            Err(error) => {
+                tracing::warn!(rule = %rule.metadata.name, %error, "an enrolment rule does not read; it matches nothing");
+                false
+            }
+        }))
+    }
+
+    /// Applies the rule that counts to a discovered machine that nobody has let in. Under the machine's lock.
+    pub(super) async fn apply_rule(
+        &self,
+        machine: Machine,
+        request: &EnrollRequest,
+        key: &str,
+    ) -> Result<(Machine, Option<AppliedRule>), Problem> {
+        let enrolment = machine.status.as_ref().map(|s| s.enrolment.clone()).unwrap_or_default();
+        if !enrolment.is_stranger() {
+            return Ok((machine, enrolment.rule));
+        }
+        let Some(rule) = self.matching_rule(&facts_of(request)).await? else { return Ok((machine, enrolment.rule)) };
+        let (name, by) = (machine.metadata.name.clone(), rule.metadata.name.clone());
+        let now = self.now();
+        let mut machine = machine;
+        if enrolment.rule.as_ref().is_none_or(|applied| applied.name != by) {
+            let run = enrolment.rule.as_ref().and_then(|applied| applied.run.clone());
+            let applied = AppliedRule { name: by.clone(), at: now, template: rule.spec.template.clone(), run };
+            machine = self
+                .mutate_machine(&name, |machine| {
+                    for (key, value) in &rule.spec.labels {
+                        machine.metadata.labels.entry(key.clone()).or_insert_with(|| value.clone());
+                    }
+                    machine.status.get_or_insert_with(derive::new_machine_status).enrolment.rule =
+                        Some(applied.clone());
+                })
+                .await?;
+            self.count_applied(&rule).await;
+            let note = Note::own("ApplyRule", format!("machine/{name}"), format!("rule {by}"));
+            self.inner.store.audit().note(now, note).await;
+        }
+        if rule.spec.approve {
+            tracing::warn!(machine = %name, rule = %by, fingerprint = key, "a rule, and no person, lets this machine in");
+            let detail = format!("rule {by}, and no person, let in the key {key}");
+            self.inner.store.audit().note(now, Note::own("ApproveByRule", format!("machine/{name}"), detail)).await;
+            machine = self.let_in(&name, key, &format!("rule/{by}")).await?;
+        }
+        let applied = machine.status.as_ref().and_then(|s| s.enrolment.rule.clone());
+        Ok((machine, applied))
+    }
+
+    /// Starts the run that a rule names, once in the life of the machine's document.
+    pub(super) async fn start_rules_run(&self, machine: &str, rule: &AppliedRule) -> Result<(), Problem> {
+        let Some(template) = rule.template.as_deref().filter(|_| rule.run.is_none()) else { return Ok(()) };
+        let mine = std::sync::atomic::AtomicBool::new(false);
+        self.mutate_machine(machine, |machine| {
+            let applied = machine.status.as_mut().and_then(|s| s.enrolment.rule.as_mut()).filter(|r| r.run.is_none());
+            mine.store(applied.is_some(), std::sync::atomic::Ordering::Relaxed);
+            if let Some(applied) = applied {
+                applied.run = Some(STARTING.to_owned());
+            }
+        })
+        .await?;
+        if !mine.into_inner() {
+            return Ok(());
+        }
+        let outcome = self.provision_by_rule(machine, template, std::collections::BTreeMap::new(), &rule.name).await;
+        let told = match &outcome {
+            Ok(run) => run.metadata.name.clone(),
+            Err(problem) => format!("not started: {problem}"),
+        };
+        let detail = format!("rule {}, template {template}: {told}", rule.name);
+        let failed = outcome.err().map(|problem| problem.code);
+        let note = Note {
+            outcome: if failed.is_some() {
+                landfall_api::AuditOutcome::Failed
+            } else {
+                landfall_api::AuditOutcome::Done
+            },
+            code: failed,
+            ..Note::own("ProvisionByRule", format!("machine/{machine}"), detail)
+        };
+        self.inner.store.audit().note(self.now(), note).await;
+        self.mutate_machine(machine, |machine| {
+            if let Some(applied) = machine.status.as_mut().and_then(|s| s.enrolment.rule.as_mut()) {
+                applied.run = Some(told.clone());
+            }
+        })
+        .await
+        .map(drop)
+    }
+
+    /// For people only; a count that somebody else changed at the same moment may be one short.
+    async fn count_applied(&self, rule: &EnrolmentRule) {
+        let mut rule = rule.clone();
+        rule.status.get_or_insert_default().applied += 1;
+        if let Err(error) = self.inner.store.documents().update(Document::EnrolmentRule(Box::new(rule))).await {
+            tracing::debug!(%error, "a rule's count was not stored");
+        }
+    }
+}
+
+/// The name that a rule gives, if it gives one that can be a name.
+pub(super) fn name_by(rule: &EnrolmentRule, facts: &MachineFacts) -> Option<String> {
+    let expression = rule.spec.name.as_deref()?;
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    let context = serde_json::json!({ "facts": facts });
+    let rendered = environment
+        .render_str(expression, minijinja::Value::from(minijinja::value::Serde(context)))
+        .map_err(|error| Problem::new(ErrorCode::InvalidTemplate, error.to_string()));
+    match rendered.map(|text| label(&text)) {
+        Ok(Some(name)) => Some(name),
+        Ok(None) => {
+            tracing::warn!(rule = %rule.metadata.name, "the rule's name expression gives nothing that can be a name");
+            None
+        }
+        Err(problem) => {
+            tracing::warn!(rule = %rule.metadata.name, %problem, "the rule's name expression does not render");
+            None
+        }
+    }
+}

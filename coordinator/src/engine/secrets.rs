@@ -1,0 +1,209 @@
+//! Secret documents: the values go into the secret store, the document keeps their keys and a version, and a run gets them
+//! when its assignment is made for the machine they belong to.
+//!
+//! Two stores hold a secret, and no transaction spans them. Values are written first, with their version: a crash between
+//! the two leaves values that are newer than their document says, and the next apply puts that right. They are removed
+//! first as well: what nobody describes any more must not be left behind.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use landfall_api::{
+    Action, ApplyOutcome, Document, ErrorCode, Kind, Machine, Problem, Secret, SecretSpec, SecretStatus, Workflow,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{Engine, drive::internal};
+use crate::workflow::{SecretRef, references, resolve};
+
+/// A secret's values as they are kept, sealed.
+#[derive(Default, Serialize, Deserialize)]
+struct Values {
+    version: u64,
+    data: BTreeMap<String, String>,
+}
+
+/// The name under which a secret document's values are kept.
+fn store_name(name: &str) -> String {
+    format!("secret/{name}")
+}
+
+/// Whether a machine may have a secret's values: named, or with every label that is asked for.
+fn belongs_to(spec: &SecretSpec, machine: &Machine) -> bool {
+    let labels = &machine.metadata.labels;
+    spec.machines.contains(&machine.metadata.name)
+        || (!spec.match_labels.is_empty()
+            && spec.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value)))
+}
+
+impl Engine {
+    async fn secret_document(&self, name: &str) -> Result<Option<Secret>, Problem> {
+        Ok(match self.inner.store.documents().get(Kind::Secret, name).await? {
+            Some(Document::Secret(secret)) => Some(*secret),
+            _ => None,
+        })
+    }
+
+    async fn values(&self, name: &str) -> Result<Option<Values>, Problem> {
+        let kept = self.inner.store.secrets().get(&store_name(name), self.now()).await?;
+        // What does not parse is not quoted: it may be half a value.
+        let damaged = |_| Problem::new(ErrorCode::Internal, format!("the values of secret \"{name}\" do not read"));
+        kept.map(|bytes| serde_json::from_slice(&bytes).map_err(damaged)).transpose()
+    }
+
+    /// Creates a secret, or changes it. Without `data` it keeps the values it has.
+    pub(super) async fn apply_secret(
+        &self,
+        mut given: Secret,
+        who: &str,
+        dry_run: bool,
+    ) -> Result<(Document, ApplyOutcome), Problem> {
+        let name = given.metadata.name.clone();
+        let at = format!("Secret/{name}");
+        let data = std::mem::take(&mut given.spec.data);
+        let _one_at_a_time = self.inner.secrets.lock().await;
+        let (stored, kept) = (self.secret_document(&name).await?, self.values(&name).await?);
+        if data.is_empty() && kept.is_none() {
+            return Err(Problem::new(ErrorCode::InvalidDocument, "the secret has no values")
+                .at(format!("{at}: spec.data"))
+                .hint("write at least one: data: {KEY: value}"));
+        }
+        if let Some(stored) = &stored
+            && given.metadata.resource_version != 0
+            && given.metadata.resource_version != stored.metadata.resource_version
+        {
+            let (is, named) = (stored.metadata.resource_version, given.metadata.resource_version);
+            let message = format!("the Secret \"{name}\" is at resourceVersion {is}, the write named {named}");
+            return Err(Problem::new(ErrorCode::Conflict, message).at(at).hint("read it again"));
+        }
+        let mut version = kept.as_ref().map_or(0, |values| values.version);
+        let changed = !data.is_empty() && kept.as_ref().is_none_or(|values| values.data != data);
+        if changed {
+            // Above the document's too: of a store that was restored only one of the two may be older.
+            version = version.max(stored.as_ref().and_then(|s| s.status.as_ref()).map_or(0, |s| s.version)) + 1;
+        }
+        let values = Values { version, data: if changed { data } else { kept.unwrap_or_default().data } };
+        let status = SecretStatus { keys: values.data.keys().cloned().collect(), version };
+        let merged = match &stored {
+            Some(stored) => {
+                let mut merged = stored.clone();
+                merged.spec = given.spec;
+                merged.metadata.labels = given.metadata.labels;
+                merged.status = Some(status);
+                merged
+            }
+            None => {
+                let metadata = &mut given.metadata;
+                (metadata.uid, metadata.creation_timestamp) = (None, None);
+                (metadata.generation, metadata.resource_version) = (0, 0);
+                Secret { status: Some(status), ..given }
+            }
+        };
+        let outcome = match &stored {
+            None => ApplyOutcome::Created,
+            Some(stored) if !changed && *stored == merged => ApplyOutcome::Unchanged,
+            Some(_) => ApplyOutcome::Configured,
+        };
+        let merged = Document::Secret(Box::new(merged));
+        if dry_run || outcome == ApplyOutcome::Unchanged {
+            return Ok((merged, outcome));
+        }
+        if changed {
+            let bytes = serde_json::to_vec(&values).map_err(internal)?;
+            self.inner.store.secrets().put(&store_name(&name), &bytes, Timestamp::MAX).await?;
+        }
+        let documents = self.inner.store.documents();
+        let written = match stored {
+            None => documents.create(merged).await?,
+            Some(_) => documents.update(merged).await?,
+        };
+        tracing::info!(kind = %Kind::Secret, name, who, version, ?outcome, "applied");
+        Ok((written, outcome))
+    }
+
+    /// The values that a run's list refers to, as far as they are there: what must not be shown of it.
+    pub(super) async fn run_secrets(&self, workflow: &Workflow) -> Result<Vec<String>, Problem> {
+        let mut out = Vec::new();
+        let Some(status) = &workflow.status else { return Ok(out) };
+        for action in status.actions.iter().chain(&status.on_failure) {
+            for reference in references(&serde_json::to_value(&action.action).map_err(internal)?) {
+                let values = self.values(&reference.secret).await?;
+                out.extend(values.and_then(|mut values| values.data.remove(&reference.key)));
+            }
+        }
+        Ok(out)
+    }
+
+    /// Removes a secret's values, then its document.
+    pub(super) async fn delete_secret(&self, name: &str) -> Result<Document, Problem> {
+        let _one_at_a_time = self.inner.secrets.lock().await;
+        drop(self.inner.store.secrets().consume(&store_name(name), self.now()).await?);
+        Ok(self.inner.store.documents().delete(Kind::Secret, name).await?)
+    }
+
+    /// A whole list with its secrets in place. Fails unless every one that it refers to is there, has the key, and is this
+    /// machine's.
+    pub(super) async fn all_with_secrets(&self, machine: &Machine, actions: &[Action]) -> Result<Vec<Action>, Problem> {
+        let mut out = Vec::with_capacity(actions.len());
+        for action in actions {
+            out.push(self.with_secrets(machine, action.clone()).await?);
+        }
+        Ok(out)
+    }
+
+    /// A pinned action with the values in place of its references: for the agent, and for nobody else.
+    pub(super) async fn with_secrets(&self, machine: &Machine, action: Action) -> Result<Action, Problem> {
+        let tree = serde_json::to_value(&action).map_err(internal)?;
+        let wanted = references(&tree);
+        if wanted.is_empty() {
+            return Ok(action);
+        }
+        let values = self.known(machine, &wanted).await?;
+        let value_of = |reference: &SecretRef| values.get(reference).map(String::as_str);
+        let tree = resolve(tree, &value_of).map_err(|reference| not_there(&reference, machine))?;
+        // What the parser says could quote a value.
+        serde_json::from_value(tree).map_err(|_| {
+            Problem::new(ErrorCode::Internal, format!("action \"{}\" does not hold its secrets", action.name))
+                .at(format!("Machine/{}", machine.metadata.name))
+        })
+    }
+
+    async fn known(
+        &self,
+        machine: &Machine,
+        wanted: &BTreeSet<SecretRef>,
+    ) -> Result<BTreeMap<SecretRef, String>, Problem> {
+        let mut known = BTreeMap::new();
+        let mut read: BTreeMap<&str, Values> = BTreeMap::new();
+        for reference in wanted {
+            let name = reference.secret.as_str();
+            if !read.contains_key(name) {
+                let document = self.secret_document(name).await?.ok_or_else(|| not_there(reference, machine))?;
+                if !belongs_to(&document.spec, machine) {
+                    let owner = &machine.metadata.name;
+                    let message = format!("the secret \"{name}\" does not belong to machine \"{owner}\"");
+                    return Err(Problem::new(ErrorCode::Forbidden, message).at(format!("Secret/{name}")).hint(
+                        format!(
+                            "name the machine in its spec.machines, or give {owner} the labels in its spec.matchLabels"
+                        ),
+                    ));
+                }
+                read.insert(name, self.values(name).await?.ok_or_else(|| not_there(reference, machine))?);
+            }
+            let value = read.get(name).and_then(|values| values.data.get(&reference.key));
+            known.insert(reference.clone(), value.ok_or_else(|| not_there(reference, machine))?.clone());
+        }
+        Ok(known)
+    }
+}
+
+fn not_there(reference: &SecretRef, machine: &Machine) -> Problem {
+    let SecretRef { secret, key } = reference;
+    let message = format!(
+        "there is no secret \"{secret}\" with the key \"{key}\", which a run of machine \"{}\" refers to",
+        machine.metadata.name
+    );
+    Problem::new(ErrorCode::NotFound, message)
+        .at(format!("Secret/{secret}"))
+        .hint("landfall get secrets lists the secrets and their keys; apply the missing one")
+}

@@ -1,0 +1,164 @@
+//! What may still be under way of a run that is over for the coordinator.
+//!
+//! An agent that is only told to stop acts until it says that it has, or until its lease ends. A run with branches has
+//! several actions under way at once, and each says so for itself. The lease is let go with the last of them: one too early
+//! would let another computer in beside an agent that still writes.
+
+use std::collections::BTreeSet;
+
+use landfall_api::{ErrorCode, Stage, WorkflowStatus, stages};
+use uuid::Uuid;
+
+use crate::workflow::{Event, EventBody, EventRecord, frontier, policy};
+
+/// A run that is over, and the actions that its agent may be at.
+pub(super) struct Stopping {
+    run: Uuid,
+    /// One a branch; those after a failure count on from the list.
+    open: BTreeSet<usize>,
+    stages: Vec<Stage>,
+    /// Actions of the list, and with those after a failure.
+    ends: (usize, usize),
+    /// The actions whose next failure is their last, whatever the failure is.
+    last_tries: BTreeSet<usize>,
+}
+
+impl Stopping {
+    /// Of the run as it stood when it was under way for the last time.
+    pub(super) fn new(run: Uuid, was: &WorkflowStatus) -> Self {
+        let open: BTreeSet<usize> = frontier(was).into_iter().collect();
+        let last_try = |index: &usize| {
+            was.action(*index).is_some_and(|a| a.failures.saturating_add(1) >= policy::max_attempts(&a.action))
+        };
+        let last_tries = open.iter().copied().filter(last_try).collect();
+        let ends = (was.actions.len(), was.actions.len() + was.on_failure.len());
+        Self { run, open, stages: stages(was.actions.iter().map(|a| a.action.branch.as_deref())), ends, last_tries }
+    }
+
+    /// The run that is over.
+    pub(super) const fn run(&self) -> Uuid {
+        self.run
+    }
+
+    /// Takes in an event of that run; says whether nothing of it can be under way any more.
+    pub(super) fn hears(&mut self, event: &Event) -> bool {
+        match event {
+            Event::Agent { record, .. } => self.told(record),
+            // Another system runs on the machine.
+            Event::PhonedHome => self.open.clear(),
+            _ => {}
+        }
+        self.open.is_empty()
+    }
+
+    fn told(&mut self, record: &EventRecord) {
+        let index = record.action_index as usize;
+        match &record.body {
+            EventBody::Finished { .. } => {
+                if self.open.remove(&index) {
+                    // The agent goes on by itself until it hears that it must not.
+                    let next = self.after(index);
+                    self.open.extend(next);
+                }
+            }
+            EventBody::Failed { problem, retryable } => {
+                let stopped =
+                    matches!(problem.code, ErrorCode::Cancelled | ErrorCode::Fenced | ErrorCode::LeaseExpired);
+                if stopped || !retryable || self.last_tries.contains(&index) {
+                    self.open.remove(&index);
+                }
+            }
+            EventBody::Started | EventBody::ReceiptWritten { .. } => {}
+        }
+    }
+
+    /// What an agent begins when that action has succeeded and those in `open` have not ended.
+    fn after(&self, index: usize) -> Vec<usize> {
+        let (list, all) = self.ends;
+        if index >= list {
+            return Some(index + 1).filter(|next| *next < all).into_iter().collect();
+        }
+        let Some(n) = self.stages.iter().position(|stage| stage.span().contains(&index)) else { return Vec::new() };
+        let lane = self.stages.get(n).and_then(|stage| stage.lanes.iter().find(|lane| lane.contains(&index)));
+        if let Some(next) = lane.into_iter().flatten().copied().find(|other| *other > index) {
+            return vec![next];
+        }
+        if !self.open.is_empty() {
+            return Vec::new();
+        }
+        let firsts = |stage: &Stage| stage.lanes.iter().filter_map(|lane| lane.first().copied()).collect();
+        self.stages.get(n + 1).map(firsts).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use landfall_api::{Action, ActionStatus, Problem};
+    use serde_json::json;
+
+    use super::*;
+    use crate::workflow::ActionResult;
+
+    fn stopping(attempts: u32) -> Stopping {
+        let digest = format!("sha256:{}", "0a".repeat(32));
+        let write = |name: &str, branch: &str| {
+            json!({"name": name, "branch": branch, "retry": {"maxAttempts": attempts},
+                "writeImage": {"image": {"url": "http://h/i", "digest": digest}}})
+        };
+        let list = json!([write("a", "x"), write("b", "y"), write("c", "y"), {"name": "restart", "reboot": {}}]);
+        let actions: Vec<Action> = serde_json::from_value(list).unwrap();
+        let status = WorkflowStatus {
+            actions: actions.into_iter().map(ActionStatus::pending).collect(),
+            ..WorkflowStatus::default()
+        };
+        Stopping::new(Uuid::nil(), &status)
+    }
+
+    fn told(action_index: u32, body: EventBody) -> Event {
+        let record = EventRecord {
+            workflow_uid: Uuid::nil(),
+            action_index,
+            attempt: 1,
+            seq: 1,
+            time: Timestamp::UNIX_EPOCH,
+            body,
+        };
+        Event::Agent { epoch: 1, position: 1, record: Box::new(record) }
+    }
+
+    fn failed(code: ErrorCode, retryable: bool) -> EventBody {
+        EventBody::Failed { problem: Problem::new(code, "x"), retryable }
+    }
+
+    #[test]
+    fn every_branch_must_say_that_it_has_stopped() {
+        let mut stopping = stopping(1);
+        assert!(!stopping.hears(&Event::Tick));
+        assert!(!stopping.hears(&told(0, failed(ErrorCode::Truncated, false))));
+        assert!(!stopping.hears(&told(0, failed(ErrorCode::Cancelled, false))), "a branch counts once");
+        assert!(stopping.hears(&told(1, failed(ErrorCode::Cancelled, false))));
+    }
+
+    #[test]
+    fn a_branch_that_finished_an_action_may_have_begun_the_next() {
+        let done = || EventBody::Finished { result: ActionResult::Hold };
+        let mut stopping = stopping(1);
+        assert!(!stopping.hears(&told(0, done())));
+        assert!(!stopping.hears(&told(1, done())), "c is begun");
+        assert!(!stopping.hears(&told(2, done())), "the restart is begun");
+        assert!(stopping.hears(&told(3, done())));
+    }
+
+    #[test]
+    fn an_attempt_that_may_be_followed_by_another_has_not_stopped() {
+        let mut twice = stopping(2);
+        twice.hears(&told(1, failed(ErrorCode::Cancelled, false)));
+        assert!(!twice.hears(&told(0, failed(ErrorCode::Truncated, true))));
+        assert!(twice.hears(&told(0, failed(ErrorCode::LeaseExpired, true))));
+        let mut once = stopping(1);
+        once.hears(&told(1, failed(ErrorCode::Cancelled, false)));
+        assert!(once.hears(&told(0, failed(ErrorCode::Truncated, true))));
+        assert!(stopping(1).hears(&Event::PhonedHome), "another system runs");
+    }
+}

@@ -1,0 +1,205 @@
+//! Persons' requests about a run there is, and agents of other versions.
+
+use landfall_api::{RunRequestKind, Workflow};
+
+use super::*;
+
+fn ann() -> Authority {
+    Authority { person: "ann".into(), at: Timestamp::UNIX_EPOCH, force: false }
+}
+
+/// A template `os` of this list and these other fields.
+async fn described(fields: serde_json::Value, actions: serde_json::Value) -> World {
+    let world = World::new().await;
+    let mut spec = fields;
+    spec["actions"] = actions;
+    let tree =
+        json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Template", "metadata": {"name": "os"}, "spec": spec});
+    world.apply(tree).await.unwrap();
+    world
+}
+
+fn write() -> serde_json::Value {
+    json!({"name": "write", "writeImage": {"image": {"url": "http://10.77.0.1:7480/images/os.zst", "digestWaived": true}}})
+}
+
+fn seed() -> serde_json::Value {
+    json!({"name": "seed", "cloudInit": {}})
+}
+
+async fn begun(world: &World) -> (Workflow, Uuid) {
+    let run = world.provision(false).await.unwrap();
+    let uid = run.metadata.uid.unwrap();
+    world.enroll(b"key").await.unwrap();
+    (run, uid)
+}
+
+fn condition(run: &Workflow, kind: &str) -> (ConditionStatus, String) {
+    let found = run.status.as_ref().unwrap().conditions.iter().find(|c| c.kind == kind);
+    found.map(|c| (c.status, c.reason.clone())).unwrap()
+}
+
+#[tokio::test]
+async fn a_pause_reaches_the_agent_says_who_asked_and_ends_with_a_resume() {
+    let world = World::new().await;
+    let (run, uid) = begun(&world).await;
+    let name = run.metadata.name.as_str();
+    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    agent.assigned();
+    agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
+    let paused = world.engine.pause(name, ann()).await.unwrap();
+    assert!(matches!(agent.told(), Some(ToAgent::Control { paused: true, .. })));
+    assert_eq!(condition(&paused, "Paused"), (ConditionStatus::True, "ByPerson".into()));
+    assert_eq!((paused.spec.requests[0].what, paused.status.unwrap().word()), (RunRequestKind::Pause, "Paused"));
+    assert_eq!(world.engine.pause(name, ann()).await.unwrap_err().code, ErrorCode::Conflict);
+    // It came back and holds the list still: it hears of the pause again.
+    let back = Hello { last_epoch: agent.opened.epoch, holds: Some(uid), ..hello("b1", "D1", vec![]) };
+    let mut agent = world.connect(back).await;
+    assert!(matches!(agent.told(), Some(ToAgent::LeaseRenewal { .. })));
+    assert!(matches!(agent.told(), Some(ToAgent::Control { paused: true, .. })));
+    world.engine.resume(name, ann()).await.unwrap();
+    assert!(matches!(agent.told(), Some(ToAgent::Control { paused: false, .. })));
+    assert_eq!(world.engine.resume(name, ann()).await.unwrap_err().code, ErrorCode::Conflict);
+    world.engine.cancel(name, ann()).await.unwrap();
+    assert_eq!(world.engine.pause(name, ann()).await.unwrap_err().code, ErrorCode::WorkflowEnded);
+}
+
+#[tokio::test]
+async fn a_run_paused_before_its_agent_came_begins_when_it_is_resumed() {
+    let world = World::new().await;
+    let (run, _) = begun(&world).await;
+    world.engine.pause(&run.metadata.name, ann()).await.unwrap();
+    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    assert!(matches!(agent.told(), Some(ToAgent::Idle { boot_disk: false })));
+    world.engine.resume(&run.metadata.name, ann()).await.unwrap();
+    assert_eq!(agent.assigned().start_attempt, 1);
+}
+
+#[tokio::test]
+async fn a_hold_says_what_it_waits_for_and_goes_on_at_a_persons_word() {
+    let hold = json!({"name": "look", "hold": {"message": "check the cables"}});
+    let world = described(json!({}), json!([hold, write()])).await;
+    let (run, uid) = begun(&world).await;
+    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    agent.assigned();
+    agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
+    let held = world.run(&run.metadata.name).await;
+    assert_eq!(condition(&held, "Progressing"), (ConditionStatus::False, "Holding".into()));
+    assert_eq!(held.status.unwrap().word(), "Holding");
+    world.engine.resume(&run.metadata.name, ann()).await.unwrap();
+    assert!(matches!(agent.told(), Some(ToAgent::Control { paused: false, released, .. }) if released == [0]));
+}
+
+#[tokio::test]
+async fn a_retry_goes_on_where_it_failed_and_its_system_phones_home_with_the_first_runs_token() {
+    let world = World::new().await;
+    let (run, uid) = begun(&world).await;
+    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    let assignment = agent.assigned();
+    let bearer = assignment.actions[1].seed.clone().unwrap().phone_home.unwrap().bearer;
+    let done = receipt(assignment.machine_uid, uid, ReceiptState::Done);
+    agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
+    agent.report(uid, 0, 1, EventBody::ReceiptWritten { receipt: done.clone() }).await.unwrap();
+    agent.report(uid, 0, 1, EventBody::Finished { result: written(done.clone()) }).await.unwrap();
+    agent.does(uid, 1, 1, seeded()).await;
+    let problem = Problem::new(ErrorCode::Internal, "no");
+    agent.report(uid, 2, 1, EventBody::Failed { problem, retryable: false }).await.unwrap();
+    while agent.told().is_some() {}
+
+    // The agent is there still, and what it wrote since its hello counts as seen.
+    let retried = world.engine.retry(&run.metadata.name, ann()).await.unwrap();
+    assert_eq!(retried.spec.retry_of.as_deref(), Some(run.metadata.name.as_str()));
+    assert!(retried.spec.authority.is_some());
+    let again = agent.assigned();
+    // Events of another run are counted anew.
+    agent.seq.lock().unwrap().clear();
+    assert_eq!((again.start_index, again.start_attempt, again.earlier_runs.as_slice()), (2, 1, &[uid][..]));
+    assert_eq!(again.actions[1].seed.clone().unwrap().phone_home.unwrap().bearer, bearer);
+    agent.does(retried.metadata.uid.unwrap(), 2, 1, ActionResult::Reboot).await;
+    world.engine.phone_home(&bearer, PhoneHomeReport::default()).await.unwrap();
+    assert_eq!(world.run(&retried.metadata.name).await.status.unwrap().phase, WorkflowPhase::Succeeded);
+    assert_eq!(
+        world.run(&run.metadata.name).await.status.unwrap().phase,
+        WorkflowPhase::Failed,
+        "terminal is terminal"
+    );
+    assert_eq!(world.phase().await, MachinePhase::Provisioned);
+    let late = world.engine.retry(&run.metadata.name, ann()).await.unwrap_err();
+    assert_eq!(late.code, ErrorCode::Conflict, "the machine has had another run since");
+}
+
+#[tokio::test]
+async fn what_follows_a_failure_is_handed_to_the_agent_and_the_machine_stays_busy_until_it_is_done() {
+    let after = json!([{"name": "off", "powerOff": {}}]);
+    let world = described(json!({"onFailure": after}), json!([write(), seed()])).await;
+    let (run, uid) = begun(&world).await;
+    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    assert_eq!(agent.assigned().actions.len(), 2, "it stands behind the list, and the list does not run on into it");
+    agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
+    let problem = Problem::new(ErrorCode::DiskInUse, "busy");
+    agent.report(uid, 0, 1, EventBody::Failed { problem, retryable: false }).await.unwrap();
+    assert!(matches!(agent.told(), Some(ToAgent::Cancel { .. })));
+    let after = agent.assigned();
+    assert_eq!((after.start_index, after.actions.len()), (2, 3));
+    assert_eq!(world.provision(false).await.unwrap_err().code, ErrorCode::MachineBusy);
+    agent.does(uid, 2, 1, ActionResult::PowerOff).await;
+    let status = world.run(&run.metadata.name).await.status.unwrap();
+    assert_eq!((status.phase, status.problem.unwrap().code), (WorkflowPhase::Failed, ErrorCode::DiskInUse));
+}
+
+#[tokio::test]
+async fn an_older_agent_works_and_is_told_plainly_what_it_cannot_do() {
+    let world = World::new().await;
+    let (run, _) = begun(&world).await;
+    let mut agent = world.connect(Hello { protocol: 1, ..hello("b1", "D1", vec![]) }).await;
+    assert!(!agent.assigned().actions.is_empty(), "nothing in this list is new");
+    let refused = world.engine.pause(&run.metadata.name, ann()).await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::VersionSkew);
+    assert!(refused.hint.contains("boot image"), "{refused}");
+
+    let world = described(json!({}), json!([{"name": "off", "powerOff": {}}])).await;
+    let (run, _) = begun(&world).await;
+    let mut agent = world.connect(Hello { protocol: 1, ..hello("b1", "D1", vec![]) }).await;
+    assert!(matches!(agent.told(), Some(ToAgent::Idle { boot_disk: false })));
+    let status = world.run(&run.metadata.name).await.status.unwrap();
+    assert_eq!(status.problem.unwrap().code, ErrorCode::VersionSkew);
+}
+
+#[tokio::test]
+async fn a_newer_agent_is_taken_and_one_that_says_no_version_is_refused_for_good() {
+    let world = World::new().await;
+    begun(&world).await;
+    let uid = world.machine().await.metadata.uid.unwrap();
+    let refused = world.engine.open_session(uid, Hello { protocol: 0, ..hello("b1", "D1", vec![]) }).await.unwrap_err();
+    assert_eq!((refused.problem.code, refused.retry_after), (ErrorCode::VersionSkew, None));
+    assert!(refused.problem.hint.contains("boot image"), "{}", refused.problem);
+    let mut agent = world.connect(Hello { protocol: 99, ..hello("b1", "D1", vec![]) }).await;
+    agent.assigned();
+}
+
+#[tokio::test]
+async fn branches_show_their_progress_each_and_a_silent_agent_shows_in_the_run() {
+    let branch = |name: &str, serial: &str| {
+        json!({"name": name, "branch": name,
+            "writeImage": {"disk": {"serial": serial}, "image": {"url": "http://10.77.0.1/i", "digestWaived": true}}})
+    };
+    let world = described(json!({}), json!([branch("a", "D1"), branch("b", "D2")])).await;
+    let (run, uid) = begun(&world).await;
+    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    assert_eq!(agent.assigned().starts.len(), 2);
+    for index in [0, 1] {
+        agent.report(uid, index, 1, EventBody::Started).await.unwrap();
+        let progress = landfall_api::Progress { raw_bytes: 7 + u64::from(index), ..Default::default() };
+        world.engine.progress(agent.uid, uid, index, 1, progress);
+    }
+    world.engine.tick().await.unwrap();
+    let shown = world.run(&run.metadata.name).await;
+    let bytes = |n: usize| shown.status.as_ref().unwrap().actions[n].progress.as_ref().unwrap().raw_bytes;
+    assert_eq!((bytes(0), bytes(1)), (7, 8));
+    assert_eq!(condition(&shown, "Silent"), (ConditionStatus::False, "Heard".into()));
+    world.later(60);
+    world.engine.tick().await.unwrap();
+    let shown = world.run(&run.metadata.name).await;
+    assert_eq!(condition(&shown, "Silent"), (ConditionStatus::True, "NoHeartbeat".into()));
+    assert_eq!(condition(&shown, "Slow").0, ConditionStatus::False, "of a silent one nothing is known");
+}

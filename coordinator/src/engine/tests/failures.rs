@@ -1,0 +1,169 @@
+//! What a failure leaves behind for people: the last lines, in time, without secrets, past a restart.
+
+use landfall_api::{ErrorCode, Problem, Progress};
+
+use super::*;
+
+fn line(attempt: u32, message: &str) -> LogRecord {
+    let time = Timestamp::from_second(1_000_000).unwrap();
+    LogRecord { time, level: "info".into(), action_index: 0, attempt, message: message.into() }
+}
+
+fn failed(message: &str, retryable: bool) -> EventBody {
+    let mut problem = Problem::new(ErrorCode::DigestMismatch, message);
+    problem.last_log_lines = vec!["info sent along".into()];
+    EventBody::Failed { problem, retryable }
+}
+
+async fn started(world: &World) -> (String, Uuid) {
+    let run = world.provision(false).await.unwrap();
+    world.enroll(b"key").await.unwrap();
+    (run.metadata.name.clone(), run.metadata.uid.unwrap())
+}
+
+async fn tail(world: &World, name: &str) -> Vec<String> {
+    world.run(name).await.status.unwrap().actions[0].log_tail.clone()
+}
+
+#[tokio::test]
+async fn the_last_lines_of_the_failed_attempt_stand_in_the_status_with_the_failure_and_late_ones_follow() {
+    let world = World::new().await;
+    let (name, uid) = started(&world).await;
+    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    agent.assigned();
+    world.engine.prepare_logs(uid).await.unwrap();
+    agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
+    for n in 0..80 {
+        world.engine.log(uid, line(1, &format!("line {n}")));
+    }
+    world.engine.log(uid, line(2, "of another attempt"));
+    world.engine.log(uid, line(1, &"ü".repeat(600)));
+    agent.report(uid, 0, 1, failed("wrong", false)).await.unwrap();
+    let lines = tail(&world, &name).await;
+    assert_eq!(lines.len(), 50);
+    assert!(lines.iter().all(|line| line.len() <= 512 && !line.contains("another")), "{lines:?}");
+    assert!(lines[48].ends_with("info line 79"), "{lines:?}");
+
+    // A line that was slower than the failure is there after one tick, and one that is far too late is not.
+    world.later(1);
+    world.engine.log(uid, line(1, "late"));
+    world.engine.tick().await.unwrap();
+    let lines = tail(&world, &name).await;
+    assert!(lines.len() == 50 && lines[49].ends_with("late"), "{lines:?}");
+    world.later(60);
+    world.engine.tick().await.unwrap();
+    world.engine.log(uid, line(1, "much too late"));
+    world.engine.tick().await.unwrap();
+    assert_eq!(tail(&world, &name).await, lines);
+}
+
+#[tokio::test]
+async fn a_retry_keeps_the_lines_of_the_attempt_that_failed_until_the_next_one_fails() {
+    let world = World::new().await;
+    let (name, uid) = started(&world).await;
+    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    agent.assigned();
+    agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
+    // Nothing came over the log's own stream: what the agent sent along stands in.
+    agent.report(uid, 0, 1, failed("first", true)).await.unwrap();
+    assert_eq!(tail(&world, &name).await, ["info sent along"]);
+    agent.report(uid, 0, 2, EventBody::Started).await.unwrap();
+    world.engine.log(uid, line(2, "second try"));
+    world.engine.tick().await.unwrap();
+    assert_eq!(tail(&world, &name).await, ["info sent along"]);
+    agent.report(uid, 0, 2, failed("second", false)).await.unwrap();
+    assert!(tail(&world, &name).await[0].ends_with("second try"));
+}
+
+#[tokio::test]
+async fn no_secret_of_the_run_reaches_the_status_the_events_or_a_follower_not_even_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(AtomicI64::new(1_000_000));
+    let world = sqlite_world(dir.path(), &clock).await.described().await;
+    let (name, uid) = started(&world).await;
+    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    let bearer = agent.assigned().actions[1].seed.clone().unwrap().phone_home.unwrap().bearer;
+    let secret = bearer.split_once('.').unwrap().1.to_owned();
+    agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
+    drop(agent);
+    drop(world);
+
+    let world = sqlite_world(dir.path(), &clock).await;
+    let mut again = hello("b1", "D1", vec![]);
+    again.running = Some(RunningAction { workflow_uid: uid, action_index: 0, attempt: 1 });
+    let agent = world.connect(again).await;
+    world.engine.prepare_logs(uid).await.unwrap();
+    world.engine.log(uid, line(1, &format!("the unit has {bearer}")));
+    world.engine.log(uid, line(1, &format!("or {secret} alone")));
+    *agent.seq.lock().unwrap() = BTreeMap::from([((0, 1), 1)]);
+    agent.report(uid, 0, 1, failed(&format!("cannot post with {bearer}"), false)).await.unwrap();
+    let run = world.run(&name).await;
+    let events = world.store.events().list(uid, 0, 100).await.unwrap();
+    let (kept, _live) = world.engine.logs(uid);
+    let shown = [
+        serde_json::to_string(&run).unwrap(),
+        serde_json::to_string(&events).unwrap(),
+        serde_json::to_string(&kept).unwrap(),
+    ];
+    assert!(shown.iter().all(|text| !text.contains(&secret) && text.contains("[secret]")), "{shown:#?}");
+    assert_eq!(run.status.unwrap().actions[0].log_tail.len(), 2);
+}
+
+#[tokio::test]
+async fn lines_outlive_the_process_where_an_attempt_failed() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(AtomicI64::new(1_000_000));
+    let world = sqlite_world(dir.path(), &clock).await.described().await;
+    let (name, uid) = started(&world).await;
+    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    agent.assigned();
+    agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
+    world.engine.log(uid, line(1, "last words"));
+    agent.report(uid, 0, 1, failed("wrong", false)).await.unwrap();
+    drop(agent);
+    drop(world);
+    let world = sqlite_world(dir.path(), &clock).await;
+    assert!(tail(&world, &name).await[0].ends_with("last words"));
+}
+
+#[tokio::test]
+async fn progress_waits_for_nobody_and_only_the_newest_is_shown() {
+    let world = World::new().await;
+    let (name, uid) = started(&world).await;
+    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    agent.assigned();
+    agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
+    // Whether it is slow or silent is written down once, at the first look.
+    world.engine.tick().await.unwrap();
+    // Whoever holds the machine's lock is not waited for.
+    let held = world.engine.inner.machines.lock(agent.uid).await;
+    for n in 1..=10_000 {
+        let progress = Progress { raw_bytes: n, stage: "write".into(), ..Progress::default() };
+        world.engine.progress(agent.uid, uid, 0, 1, progress);
+    }
+    drop(held);
+    let before = world.run(&name).await.metadata.resource_version;
+    world.engine.tick().await.unwrap();
+    let run = world.run(&name).await;
+    assert_eq!(run.status.unwrap().actions[0].progress.as_ref().unwrap().raw_bytes, 10_000);
+    assert_eq!(run.metadata.resource_version, before + 1, "one write for all of them");
+}
+
+#[tokio::test]
+async fn the_values_of_secret_documents_that_a_run_refers_to_are_kept_out_of_its_story() {
+    let world = World::new().await;
+    let secret = json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Secret", "metadata": {"name": "db"},
+        "spec": {"data": {"pw": "hunter2-hunter2"}, "machines": ["m1"]}});
+    world.apply(secret).await.unwrap();
+    let mut template = template("http://10.77.0.1:7480/images/os.zst");
+    template["spec"]["actions"][1]["cloudInit"]["userData"] = json!({"password": "{{ secrets.db.pw }}"});
+    world.apply(template).await.unwrap();
+    let (name, uid) = started(&world).await;
+    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    agent.assigned();
+    agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
+    world.engine.log(uid, line(1, "user-data: hunter2-hunter2"));
+    agent.report(uid, 0, 1, failed("cannot write hunter2-hunter2", false)).await.unwrap();
+    let shown = serde_json::to_string(&world.run(&name).await).unwrap();
+    assert!(!shown.contains("hunter2") && shown.contains("cannot write [secret]"), "{shown}");
+}

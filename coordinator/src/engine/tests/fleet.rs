@@ -1,0 +1,206 @@
+//! Computers with disks that keep their receipts, whatever becomes of the coordinator's store.
+
+use super::*;
+
+/// How far an agent gets before its power goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Until {
+    Intent,
+    Written,
+    Rebooted,
+    Home,
+}
+
+/// One computer.
+pub(super) struct Computer {
+    pub(super) name: String,
+    mac: String,
+    pub(super) receipts: Vec<DiskReceipt>,
+    boots: u32,
+}
+
+/// An agent in its session.
+pub(super) struct Session {
+    pub(super) uid: Uuid,
+    pub(super) opened: Opened,
+    seq: BTreeMap<(u32, u32), u64>,
+}
+
+impl Session {
+    /// Everything it was told so far.
+    pub(super) fn told(&mut self) -> Vec<ToAgent> {
+        std::iter::from_fn(|| self.opened.to_agent.try_recv().ok()).collect()
+    }
+
+    pub(super) fn assigned(&mut self) -> Option<Assignment> {
+        self.told().into_iter().find_map(|message| match message {
+            ToAgent::Assign(assignment) => Some(*assignment),
+            _ => None,
+        })
+    }
+
+    pub(super) async fn report(&mut self, world: &World, run: Uuid, (index, attempt): (u32, u32), body: EventBody) {
+        let seq = self.seq.entry((index, attempt)).or_default();
+        *seq += 1;
+        let record = EventRecord {
+            workflow_uid: run,
+            action_index: index,
+            attempt,
+            seq: *seq,
+            time: Timestamp::UNIX_EPOCH,
+            body,
+        };
+        world.engine.agent_events(self.uid, self.opened.epoch, vec![record]).await.unwrap();
+    }
+
+    pub(super) async fn power_off(self, world: &World) {
+        world.engine.close_session(self.uid, self.opened.epoch, "the power went").await.unwrap();
+    }
+}
+
+impl Computer {
+    /// A computer and its document.
+    pub(super) async fn described(world: &World, number: u8) -> Self {
+        let computer = Self {
+            name: format!("c{number}"),
+            mac: format!("52:54:00:00:01:{number:02x}"),
+            receipts: Vec::new(),
+            boots: 0,
+        };
+        world.apply(computer.document()).await.unwrap();
+        computer
+    }
+
+    pub(super) fn document(&self) -> serde_json::Value {
+        machine(&self.name, &self.mac)
+    }
+
+    pub(super) fn disk(&self) -> DiskId {
+        DiskId { serial: format!("S-{}", self.name), size_bytes: 1 << 32, ..DiskId::default() }
+    }
+
+    pub(super) async fn machine(&self, world: &World) -> Machine {
+        world.store.machine(&self.name).await.unwrap().unwrap()
+    }
+
+    pub(super) async fn condition(&self, world: &World, kind: &str) -> Option<(ConditionStatus, String)> {
+        let status = self.machine(world).await.status.unwrap();
+        status.conditions.into_iter().find(|c| c.kind == kind).map(|c| (c.status, c.reason))
+    }
+
+    pub(super) async fn phase(&self, world: &World) -> MachinePhase {
+        self.machine(world).await.status.unwrap().phase
+    }
+
+    pub(super) async fn provision(&self, world: &World, force: bool) -> Result<Workflow, Problem> {
+        world.engine.provision(&self.name, "os", BTreeMap::new(), world.ann(force)).await
+    }
+
+    pub(super) fn hello(&self) -> Hello {
+        Hello {
+            software: "0.1.0".into(),
+            protocol: landfall_proto::PROTOCOL,
+            address: "10.77.0.100".into(),
+            identity: Identity { macs: vec![self.mac.parse().unwrap()], ..Identity::default() },
+            boot_id: format!("{}-{}", self.name, self.boots),
+            disks: vec![self.disk()],
+            receipts: self.receipts.clone(),
+            ..Hello::default()
+        }
+    }
+
+    pub(super) async fn connect(&self, world: &World, hello: Hello) -> Session {
+        let uid = self.machine(world).await.metadata.uid.unwrap();
+        let opened = world.engine.open_session(uid, hello).await.unwrap();
+        Session { uid, opened, seq: BTreeMap::new() }
+    }
+
+    /// Netboots: the agent's session, or nothing if it starts its own disk.
+    pub(super) async fn netboot(&mut self, world: &World) -> Option<Session> {
+        self.boots += 1;
+        match world.engine.boot_decision(self.mac.parse().unwrap(), None).await.unwrap() {
+            BootDecision::RunAgent { .. } => Some(self.connect(world, self.hello()).await),
+            BootDecision::BootDisk { .. } => None,
+            other => panic!("{} is described, and told {other:?}", self.name),
+        }
+    }
+
+    fn mark(&self, world: &World, assignment: &Assignment, index: u32, state: ReceiptState) -> DiskReceipt {
+        DiskReceipt {
+            disk: self.disk(),
+            receipt: Receipt {
+                machine_uid: assignment.machine_uid,
+                workflow_uid: assignment.workflow_uid,
+                workflow_name: assignment.workflow_name.clone(),
+                generation: assignment.generation,
+                action_index: index,
+                image_digest: None,
+                state,
+                written_at: world.engine.now(),
+            },
+        }
+    }
+
+    /// Does what it was assigned, as an agent would, and no further than `until`.
+    pub(super) async fn work(&mut self, world: &World, session: &mut Session, assignment: &Assignment, until: Until) {
+        let run = assignment.workflow_uid;
+        let mut bearer = None;
+        for (index, assigned) in assignment.actions.iter().enumerate().skip(assignment.start_index as usize) {
+            let index = u32::try_from(index).unwrap();
+            let attempt = if index == assignment.start_index { assignment.start_attempt } else { 1 };
+            let at = (index, attempt);
+            session.report(world, run, at, EventBody::Started).await;
+            let result = match &assigned.action.spec {
+                ActionSpec::WriteImage(_) => {
+                    let intent = self.mark(world, assignment, index, ReceiptState::Intent);
+                    self.receipts = vec![intent.clone()];
+                    session.report(world, run, at, EventBody::ReceiptWritten { receipt: intent }).await;
+                    if until == Until::Intent {
+                        return;
+                    }
+                    let done = self.mark(world, assignment, index, ReceiptState::Done);
+                    self.receipts = vec![done.clone()];
+                    session.report(world, run, at, EventBody::ReceiptWritten { receipt: done.clone() }).await;
+                    written(done)
+                }
+                ActionSpec::CloudInit(_) => {
+                    if until == Until::Written {
+                        return;
+                    }
+                    bearer = assigned.seed.as_ref().unwrap().phone_home.as_ref().map(|unit| unit.bearer.clone());
+                    seeded()
+                }
+                ActionSpec::ClearDisks(_) => {
+                    let intent = self.mark(world, assignment, index, ReceiptState::Intent);
+                    self.receipts = vec![intent.clone()];
+                    session.report(world, run, at, EventBody::ReceiptWritten { receipt: intent }).await;
+                    if until == Until::Intent {
+                        return;
+                    }
+                    self.receipts.clear();
+                    ActionResult::ClearDisks { disks: vec![self.disk()] }
+                }
+                _ => ActionResult::Reboot,
+            };
+            session.report(world, run, at, EventBody::Finished { result }).await;
+        }
+        if let Some(bearer) = bearer.filter(|_| until == Until::Home) {
+            world.engine.phone_home(&bearer, PhoneHomeReport::default()).await.unwrap();
+        }
+    }
+
+    /// Netboots into its run, does it up to there, and loses power.
+    pub(super) async fn run(&mut self, world: &World, until: Until) {
+        let mut session = self.netboot(world).await.expect("the agent is wanted");
+        let assignment = session.assigned().expect("an assignment");
+        self.work(world, &mut session, &assignment, until).await;
+        session.power_off(world).await;
+    }
+
+    /// A whole install from nothing.
+    pub(super) async fn install(&mut self, world: &World) {
+        self.provision(world, false).await.unwrap();
+        self.run(world, Until::Home).await;
+        assert_eq!(self.phase(world).await, MachinePhase::Provisioned, "{}", self.name);
+    }
+}

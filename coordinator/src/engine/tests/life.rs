@@ -1,0 +1,280 @@
+//! Claims about a machine's life beyond its installs.
+
+use super::{
+    fleet::{Computer, Until},
+    *,
+};
+
+async fn change(world: &World, computer: &Computer, field: &str, value: serde_json::Value) -> Result<(), Problem> {
+    let mut document = computer.document();
+    document["spec"][field] = value;
+    world.apply(document).await.map(drop)
+}
+
+#[tokio::test]
+async fn a_machine_that_is_only_watched_is_never_touched_and_always_boots_its_own_disk() {
+    let world = World::new().await;
+    let mut computer = Computer::described(&world, 1).await;
+    let run = computer.provision(&world, false).await.unwrap();
+    let busy = change(&world, &computer, "management", json!("external")).await.unwrap_err();
+    assert_eq!(busy.code, ErrorCode::MachineBusy, "not while something runs on it");
+    world.engine.cancel(&run.metadata.name, world.ann(false)).await.unwrap();
+    change(&world, &computer, "management", json!("external")).await.unwrap();
+    assert_eq!(computer.condition(&world, "Managed").await.unwrap(), (ConditionStatus::False, "External".into()));
+    for force in [false, true] {
+        assert_eq!(computer.provision(&world, force).await.unwrap_err().code, ErrorCode::Unmanaged);
+        let refused = world.engine.deprovision(&computer.name, vec![], world.ann(force)).await.unwrap_err();
+        assert_eq!(refused.code, ErrorCode::Unmanaged);
+    }
+    assert!(computer.netboot(&world).await.is_none());
+    // Somebody starts the agent by hand: it is seen, and told to go.
+    let mut session = computer.connect(&world, computer.hello()).await;
+    assert!(matches!(session.told()[..], [ToAgent::Idle { boot_disk: true }]));
+    assert_eq!(computer.condition(&world, "Connected").await.unwrap().0, ConditionStatus::True);
+}
+
+#[tokio::test]
+async fn in_maintenance_nothing_begins_what_is_under_way_goes_on_and_what_waits_begins_after_it() {
+    let world = World::new().await;
+    let (mut busy, mut waits) = (Computer::described(&world, 1).await, Computer::described(&world, 2).await);
+    busy.provision(&world, false).await.unwrap();
+    busy.run(&world, Until::Intent).await;
+    waits.provision(&world, false).await.unwrap();
+    for computer in [&busy, &waits] {
+        change(&world, computer, "maintenance", json!(true)).await.unwrap();
+        let (status, reason) = computer.condition(&world, "Maintenance").await.unwrap();
+        assert_eq!((status, reason.as_str()), (ConditionStatus::True, "Requested"));
+        let generation = computer.machine(&world).await.metadata.generation;
+        let conditions = computer.machine(&world).await.status.unwrap().conditions;
+        let observed = conditions.iter().find(|c| c.kind == "Maintenance").unwrap().observed_generation;
+        assert_eq!(observed, generation, "it is said of the very spec that asks for it");
+    }
+    assert!(waits.netboot(&world).await.is_none(), "it boots its own disk");
+    let mut session = waits.connect(&world, waits.hello()).await;
+    assert!(matches!(session.told()[..], [ToAgent::Idle { boot_disk: true }]));
+    let mut resumed = busy.netboot(&world).await.expect("its install goes on");
+    assert_eq!(resumed.assigned().unwrap().start_attempt, 2);
+    change(&world, &waits, "maintenance", json!(false)).await.unwrap();
+    assert!(session.assigned().is_some(), "an agent that is still there begins at once");
+    let other = Computer::described(&world, 3).await;
+    change(&world, &other, "maintenance", json!(true)).await.unwrap();
+    assert_eq!(other.provision(&world, true).await.unwrap_err().code, ErrorCode::Maintenance);
+}
+
+#[tokio::test]
+async fn an_adopted_machine_is_provisioned_by_nobodys_run_and_its_receipts_are_taken_as_they_are() {
+    let world = World::new().await;
+    let mut computer = Computer::described(&world, 1).await;
+    let adopted = world.engine.adopt(&computer.name, world.ann(true)).await.unwrap();
+    let status = adopted.status.unwrap();
+    assert_eq!(status.phase, MachinePhase::Provisioned);
+    let provisioned = status.conditions.iter().find(|c| c.kind == "Provisioned").unwrap();
+    assert!(provisioned.reason == "Adopted" && provisioned.message.contains("ann"), "{provisioned:?}");
+    let by = status.adopted.unwrap();
+    assert!(by.person == "ann" && by.at == world.engine.now() && !by.force);
+    assert!(computer.netboot(&world).await.is_none(), "never into an install by itself");
+    let rule = world.engine.provision_by_rule(&computer.name, "os", BTreeMap::new(), "all").await.unwrap_err();
+    assert_eq!(rule.code, ErrorCode::DiskNotBlank);
+    let uid = computer.machine(&world).await.metadata.uid.unwrap();
+    let elsewhere = DiskReceipt { disk: computer.disk(), ..receipt(uid, Uuid::from_u128(99), ReceiptState::Done) };
+    computer.receipts = vec![elsewhere.clone()];
+    let mut session = computer.connect(&world, computer.hello()).await;
+    assert!(matches!(session.told()[..], [ToAgent::Idle { boot_disk: true }]));
+    assert_eq!(computer.phase(&world).await, MachinePhase::Provisioned);
+    assert_eq!(computer.machine(&world).await.status.unwrap().receipts, std::slice::from_ref(&elsewhere));
+    // A person may install it; what they replace is what the agent is told to expect.
+    computer.provision(&world, false).await.unwrap();
+    assert_eq!(session.assigned().unwrap().expected_receipts, [elsewhere]);
+    assert_eq!(computer.machine(&world).await.status.unwrap().adopted, None);
+    let busy = world.engine.adopt(&computer.name, world.ann(false)).await.unwrap_err();
+    assert_eq!(busy.code, ErrorCode::MachineBusy);
+}
+
+#[tokio::test]
+async fn adopting_a_held_machine_ends_the_hold_and_the_run_that_waited_behind_it() {
+    let world = World::new().await;
+    let mut computer = Computer::described(&world, 1).await;
+    let run = computer.provision(&world, false).await.unwrap().metadata.name;
+    let uid = computer.machine(&world).await.metadata.uid.unwrap();
+    computer.receipts =
+        vec![DiskReceipt { disk: computer.disk(), ..receipt(uid, Uuid::from_u128(99), ReceiptState::Done) }];
+    let session = computer.netboot(&world).await.unwrap();
+    assert_eq!(computer.phase(&world).await, MachinePhase::Held);
+    assert_eq!(computer.provision(&world, false).await.unwrap_err().code, ErrorCode::MachineBusy);
+    world.engine.adopt(&computer.name, world.ann(false)).await.unwrap();
+    assert_eq!(computer.phase(&world).await, MachinePhase::Provisioned);
+    let ended = world.run(&run).await;
+    assert_eq!(ended.status.unwrap().phase, WorkflowPhase::Cancelled);
+    assert_eq!(ended.spec.cancel.unwrap().person, "ann");
+    session.power_off(&world).await;
+    assert!(computer.netboot(&world).await.is_none());
+}
+
+#[tokio::test]
+async fn a_deprovisioned_machine_is_available_and_carries_no_receipt() {
+    let world = World::new().await;
+    let mut computer = Computer::described(&world, 1).await;
+    let nothing = world.engine.deprovision(&computer.name, vec![], world.ann(false)).await.unwrap_err();
+    assert_eq!(nothing.code, ErrorCode::Conflict);
+    computer.install(&world).await;
+    let run = world.engine.deprovision(&computer.name, vec![], world.ann(false)).await.unwrap();
+    assert_eq!(computer.phase(&world).await, MachinePhase::Deprovisioning);
+    computer.run(&world, Until::Intent).await;
+    assert_eq!(computer.condition(&world, "Provisioned").await.unwrap().1, "Deprovisioning");
+    // Interrupted: its own mark is there, and it goes on.
+    let mut session = computer.netboot(&world).await.unwrap();
+    let assignment = session.assigned().unwrap();
+    assert!(assignment.person_authorised && assignment.start_attempt == 2);
+    assert_eq!(assignment.expected_receipts, computer.receipts);
+    computer.work(&world, &mut session, &assignment, Until::Home).await;
+    assert_eq!(world.run(&run.metadata.name).await.status.unwrap().phase, WorkflowPhase::Succeeded);
+    assert_eq!(computer.phase(&world).await, MachinePhase::Available);
+    assert_eq!(computer.machine(&world).await.status.unwrap().receipts, []);
+    session.power_off(&world).await;
+    computer.install(&world).await;
+}
+
+#[tokio::test]
+async fn an_installed_disk_that_lost_its_receipt_is_said_so_and_only_a_person_installs_it() {
+    let world = World::new().await;
+    let mut computer = Computer::described(&world, 1).await;
+    computer.install(&world).await;
+    let known = computer.receipts.clone();
+    // growpart keeps every entry of the table, the receipt's among them.
+    let session = computer.connect(&world, Hello { boot_id: "grown".into(), ..computer.hello() }).await;
+    assert!(computer.condition(&world, "NoReceipt").await.is_none_or(|(status, _)| status == ConditionStatus::False));
+    session.power_off(&world).await;
+    computer.receipts.clear();
+    let session = computer.connect(&world, Hello { boot_id: "other".into(), ..computer.hello() }).await;
+    assert_eq!(computer.condition(&world, "NoReceipt").await.unwrap(), (ConditionStatus::True, "Lost".into()));
+    assert_eq!(computer.phase(&world).await, MachinePhase::Provisioned);
+    session.power_off(&world).await;
+    let rule = world.engine.provision_by_rule(&computer.name, "os", BTreeMap::new(), "all").await.unwrap_err();
+    assert_eq!(rule.code, ErrorCode::DiskNotBlank);
+    let run = computer.provision(&world, false).await.unwrap();
+    assert_eq!(run.status.unwrap().expected_receipts, [], "nothing is expected where nothing is");
+    world.engine.cancel(&run.metadata.name, world.ann(false)).await.unwrap();
+    // A disk that is merely pulled out has lost nothing.
+    computer.receipts = known.clone();
+    let session = computer.connect(&world, Hello { boot_id: "back".into(), ..computer.hello() }).await;
+    assert_eq!(computer.condition(&world, "NoReceipt").await.unwrap().1, "Found");
+    session.power_off(&world).await;
+    let pulled = Hello { boot_id: "pulled".into(), disks: vec![], receipts: vec![], ..computer.hello() };
+    computer.connect(&world, pulled).await;
+    assert_eq!(computer.condition(&world, "NoReceipt").await.unwrap().0, ConditionStatus::False);
+    assert_eq!(computer.machine(&world).await.status.unwrap().receipts, known);
+}
+
+#[tokio::test]
+async fn a_rule_installs_a_machine_once_in_its_life_and_no_person_stands_behind_it() {
+    let world = World::new().await;
+    let mut computer = Computer::described(&world, 1).await;
+    let run = world.engine.provision_by_rule(&computer.name, "os", BTreeMap::new(), "all").await.unwrap();
+    assert_eq!(run.metadata.labels["landfall.dev/rule"], "all");
+    let mut session = computer.netboot(&world).await.unwrap();
+    let assignment = session.assigned().unwrap();
+    assert!(!assignment.person_authorised && !assignment.force, "the agent writes a blank disk only");
+    computer.work(&world, &mut session, &assignment, Until::Home).await;
+    session.power_off(&world).await;
+    world.engine.deprovision(&computer.name, vec![], world.ann(false)).await.unwrap();
+    computer.run(&world, Until::Home).await;
+    assert_eq!(computer.phase(&world).await, MachinePhase::Available);
+    let again = world.engine.provision_by_rule(&computer.name, "os", BTreeMap::new(), "all").await.unwrap_err();
+    assert_eq!(again.code, ErrorCode::DiskNotBlank, "what a person cleared stays clear");
+}
+
+#[tokio::test]
+async fn a_machine_in_mid_write_is_deleted_when_its_agent_has_stopped() {
+    let world = World::new().await;
+    let mut computer = Computer::described(&world, 1).await;
+    let run = computer.provision(&world, false).await.unwrap().metadata.name;
+    let mut session = computer.netboot(&world).await.unwrap();
+    let assignment = session.assigned().unwrap();
+    computer.work(&world, &mut session, &assignment, Until::Intent).await;
+    let marked = world.engine.delete(Kind::Machine, &computer.name, "ann").await.unwrap();
+    assert!(marked.metadata().deletion_timestamp.is_some());
+    assert_eq!(marked.metadata().finalizers, ["landfall.dev/agent"]);
+    assert_eq!(computer.phase(&world).await, MachinePhase::Deleting);
+    let told = session.told();
+    assert!(told.iter().any(|m| matches!(m, ToAgent::Cancel { .. })), "{told:?}");
+    assert!(told.iter().any(|m| matches!(m, ToAgent::Fenced { .. })), "{told:?}");
+    assert_eq!(world.run(&run).await.status.unwrap().phase, WorkflowPhase::Cancelled);
+    // Nobody gets in by its certificate any more, and nothing of it changes.
+    let uid = computer.machine(&world).await.metadata.uid.unwrap();
+    let other = Hello { running: None, boot_id: "other".into(), ..computer.hello() };
+    let refused = world.engine.open_session(uid, other).await.unwrap_err();
+    assert!(refused.problem.code == ErrorCode::Revoked && refused.retry_after.is_none());
+    assert_eq!(world.apply(computer.document()).await.map(|(_, outcome)| outcome).unwrap(), ApplyOutcome::Unchanged);
+    assert_eq!(change(&world, &computer, "maintenance", json!(true)).await.unwrap_err().code, ErrorCode::Conflict);
+    assert_eq!(computer.provision(&world, true).await.unwrap_err().code, ErrorCode::Conflict);
+    // A report that ends nothing lets nothing go; the acknowledged fence does.
+    world.engine.tick().await.unwrap();
+    assert!(world.store.machine(&computer.name).await.unwrap().is_some());
+    world.engine.fence_acknowledged(uid, session.opened.epoch).await.unwrap();
+    assert!(world.store.machine(&computer.name).await.unwrap().is_none());
+    assert_eq!(world.engine.open_session(uid, computer.hello()).await.unwrap_err().problem.code, ErrorCode::NotFound);
+    // The same address may be described anew, as another machine.
+    world.apply(computer.document()).await.unwrap();
+    assert_ne!(computer.machine(&world).await.metadata.uid.unwrap(), uid);
+}
+
+#[tokio::test]
+async fn a_deleted_machine_whose_agent_never_answers_goes_with_its_lease_also_after_a_restart() {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(AtomicI64::new(1_000_000)));
+    let world = sqlite_world(dir.path(), &clock).await.described().await;
+    let mut computer = Computer::described(&world, 1).await;
+    computer.provision(&world, false).await.unwrap();
+    let mut session = computer.netboot(&world).await.unwrap();
+    session.assigned().unwrap();
+    world.engine.delete(Kind::Machine, &computer.name, "ann").await.unwrap();
+    // Its heartbeats renew nothing.
+    world.later(300);
+    world.engine.heartbeat(session.uid, session.opened.epoch, 1).await.unwrap();
+    assert!(!session.told().iter().any(|m| matches!(m, ToAgent::LeaseRenewal { .. })));
+    drop((session, world));
+    let world = sqlite_world(dir.path(), &clock).await;
+    world.engine.tick().await.unwrap();
+    assert!(world.store.machine(&computer.name).await.unwrap().is_some(), "the worst is taken: heard just now");
+    world.later(601);
+    world.engine.tick().await.unwrap();
+    assert!(world.store.machine(&computer.name).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_machine_on_which_nothing_runs_is_detached_at_once_and_the_person_is_told_what_stays() {
+    let world = World::new().await;
+    let (mut installed, idle) = (Computer::described(&world, 1).await, Computer::described(&world, 2).await);
+    installed.install(&world).await;
+    let (gone, stays) = world.engine.detach(&installed.name, world.ann(false)).await.unwrap();
+    assert!(gone.metadata().deletion_timestamp.is_none());
+    assert!(stays.len() == 1 && stays[0].contains("keeps what run"), "{stays:?}");
+    assert!(world.store.machine(&installed.name).await.unwrap().is_none());
+    let mut session = idle.connect(&world, idle.hello()).await;
+    world.engine.detach(&idle.name, world.ann(false)).await.unwrap();
+    assert!(session.told().iter().any(|m| matches!(m, ToAgent::Fenced { .. })));
+    assert_eq!(world.engine.detach("nosuch", world.ann(false)).await.unwrap_err().code, ErrorCode::NotFound);
+}
+
+#[tokio::test]
+async fn an_agent_told_to_stop_keeps_its_lease_until_it_has_stopped() {
+    let world = World::new().await;
+    let mut computer = Computer::described(&world, 1).await;
+    let run = computer.provision(&world, false).await.unwrap();
+    let mut session = computer.netboot(&world).await.unwrap();
+    session.assigned().unwrap();
+    let uid = run.metadata.uid.unwrap();
+    session.report(&world, uid, (0, 1), EventBody::Started).await;
+    world.engine.cancel(&run.metadata.name, world.ann(false)).await.unwrap();
+    let another = || Hello {
+        boot_id: "another".into(),
+        disks: vec![DiskId { serial: "X".into(), size_bytes: 1, ..DiskId::default() }],
+        ..computer.hello()
+    };
+    world.later(60);
+    let refused = world.engine.open_session(session.uid, another()).await.unwrap_err();
+    assert_eq!(refused.problem.code, ErrorCode::AmbiguousIdentity, "the first may still be writing");
+    let stopped = EventBody::Failed { problem: Problem::new(ErrorCode::Cancelled, "stopped"), retryable: false };
+    session.report(&world, uid, (0, 1), stopped).await;
+    world.later(60);
+    world.engine.open_session(session.uid, another()).await.unwrap();
+}

@@ -1,0 +1,115 @@
+//! Claims about admission, through the engine.
+
+use super::{
+    fleet::{Computer, Session, Until},
+    *,
+};
+
+async fn world(limit: usize) -> World {
+    World::over_with(Store::memory(), Arc::new(AtomicI64::new(1_000_000)), limit).await.described().await
+}
+
+async fn admitted(world: &World, run: &str) -> (ConditionStatus, String, String) {
+    let status = world.run(run).await.status.unwrap();
+    let found = status.conditions.into_iter().find(|c| c.kind == "Admitted").unwrap();
+    (found.status, found.reason, found.message)
+}
+
+/// Waits for what the queue does by itself.
+async fn assigned_soon(session: &mut Session) -> Assignment {
+    let told = async {
+        loop {
+            match session.opened.to_agent.recv().await {
+                Some(ToAgent::Assign(assignment)) => return *assignment,
+                Some(_) => {}
+                None => panic!("the session was cut"),
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), told).await.expect("an assignment")
+}
+
+#[tokio::test]
+async fn installs_begin_in_the_order_of_asking_and_whoever_ends_lets_the_next_begin_at_once() {
+    let world = world(1).await;
+    let mut fleet = Vec::new();
+    let mut runs = Vec::new();
+    for number in 0..3 {
+        let computer = Computer::described(&world, number).await;
+        runs.push(computer.provision(&world, false).await.unwrap().metadata.name);
+        fleet.push(computer);
+    }
+    let (_, reason, message) = admitted(&world, &runs[2]).await;
+    assert!(reason == "Queued" && message.starts_with("place 2 in the queue"), "{message}");
+    assert_eq!(world.run(&runs[2]).await.status.unwrap().phase, WorkflowPhase::Pending);
+    let mut first = fleet[0].netboot(&world).await.unwrap();
+    let assignment = first.assigned().unwrap();
+    let mut third = fleet[2].netboot(&world).await.unwrap();
+    let mut second = fleet[1].netboot(&world).await.unwrap();
+    for waiting in [&mut second, &mut third] {
+        assert!(matches!(waiting.told()[..], [ToAgent::Idle { boot_disk: false }]), "it stays, and is told so");
+    }
+    world.engine.tick().await.unwrap();
+    assert!(admitted(&world, &runs[1]).await.2.contains("place 1 in the queue: 1 installs run"));
+    fleet[0].work(&world, &mut first, &assignment, Until::Home).await;
+    let assignment = assigned_soon(&mut second).await;
+    assert!(third.assigned().is_none(), "one at once");
+    assert_eq!(admitted(&world, &runs[1]).await.1, "Started");
+    // A failure is an end too.
+    let failed = EventBody::Failed { problem: Problem::new(ErrorCode::DeviceIo, "gone"), retryable: false };
+    second.report(&world, assignment.workflow_uid, (0, 1), EventBody::Started).await;
+    second.report(&world, assignment.workflow_uid, (0, 1), failed).await;
+    assigned_soon(&mut third).await;
+}
+
+#[tokio::test]
+async fn a_cancelled_run_leaves_the_queue_and_one_whose_agent_has_gone_holds_up_nobody() {
+    let world = world(1).await;
+    let mut fleet = Vec::new();
+    let mut runs = Vec::new();
+    for number in 0..4 {
+        let computer = Computer::described(&world, number).await;
+        runs.push(computer.provision(&world, false).await.unwrap().metadata.name);
+        fleet.push(computer);
+    }
+    let mut sessions = Vec::new();
+    for computer in &mut fleet {
+        sessions.push(computer.netboot(&world).await.unwrap());
+    }
+    let mut sessions = sessions.into_iter();
+    let (mut first, second, third, mut fourth) =
+        (sessions.next().unwrap(), sessions.next().unwrap(), sessions.next().unwrap(), sessions.next().unwrap());
+    first.assigned().unwrap();
+    world.engine.cancel(&runs[1], world.ann(false)).await.unwrap();
+    assert_eq!(admitted(&world, &runs[1]).await.1, "Ended");
+    third.power_off(&world).await;
+    world.engine.tick().await.unwrap();
+    assert!(admitted(&world, &runs[2]).await.2.starts_with("place 1"), "it keeps its place");
+    world.engine.cancel(&runs[0], world.ann(false)).await.unwrap();
+    assigned_soon(&mut fourth).await;
+    drop((first, second));
+}
+
+#[tokio::test]
+async fn the_queue_outlives_a_restart_in_its_order() {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(AtomicI64::new(1_000_000)));
+    let world = World::over_with(Store::open(dir.path()).unwrap(), clock.clone(), 1).await.described().await;
+    let mut fleet = Vec::new();
+    let mut runs = Vec::new();
+    // All asked for within one second: their names and times give no order.
+    for number in 0..4 {
+        let computer = Computer::described(&world, number).await;
+        runs.push(computer.provision(&world, false).await.unwrap().metadata.name);
+        fleet.push(computer);
+    }
+    let mut session = fleet[0].netboot(&world).await.unwrap();
+    session.assigned().unwrap();
+    drop((session, world));
+    let world = World::over_with(Store::open(dir.path()).unwrap(), clock.clone(), 1).await;
+    let mut third = fleet[2].netboot(&world).await.unwrap();
+    let mut second = fleet[1].netboot(&world).await.unwrap();
+    assert!(second.assigned().is_none() && third.assigned().is_none(), "the first still runs");
+    world.engine.cancel(&runs[0], world.ann(false)).await.unwrap();
+    assigned_soon(&mut second).await;
+    assert!(third.assigned().is_none());
+}

@@ -1,0 +1,155 @@
+//! Secrets: who gets them, when, and where they never are.
+
+use super::*;
+use crate::store::ChangeOp;
+
+fn secret(data: serde_json::Value, more: serde_json::Value) -> serde_json::Value {
+    let mut spec = more;
+    spec["data"] = data;
+    json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Secret", "metadata": {"name": "my-db"}, "spec": spec})
+}
+
+fn template_with_secret() -> serde_json::Value {
+    let mut tree = template("http://10.77.0.1:7480/images/os.zst");
+    tree["spec"]["actions"][1]["cloudInit"]["userData"] = json!({"password": "pw={{ secrets.my-db.pw }}"});
+    tree
+}
+
+const VALUE: &str = "correct horse battery staple";
+
+#[tokio::test]
+async fn a_runs_secret_reaches_its_machines_seed_and_no_document_history_watch_or_printed_assignment() {
+    let world = World::new().await;
+    let mut watch = world.store.documents().watch(None, 0).unwrap();
+    let (applied, _) = world.apply(secret(json!({"pw": VALUE}), json!({"machines": ["m1"]}))).await.unwrap();
+    let Document::Secret(stored) = &applied else { panic!("a secret") };
+    assert_eq!((stored.status.clone().unwrap().keys, stored.spec.data.len()), (vec!["pw".to_owned()], 0));
+    world.apply(template_with_secret()).await.unwrap();
+    let run = world.provision(false).await.unwrap();
+    assert!(serde_json::to_string(&run).unwrap().contains("{{ secrets.my-db.pw }}"), "pinned as a reference");
+    world.enroll(b"key").await.unwrap();
+    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    let assignment = agent.assigned();
+    let seed = assignment.actions[1].seed.clone().unwrap();
+    assert!(seed.user_data.contains(&format!("pw={VALUE}")), "{}", seed.user_data);
+
+    assert!(!format!("{assignment:?} {seed:?}").contains(VALUE));
+    let revision = world.store.documents().list(Kind::Secret).await.unwrap().1;
+    let mut seen = 0;
+    while seen < revision {
+        let change = watch.next().await.unwrap();
+        seen = change.revision;
+        assert!(!serde_json::to_string(&change.document).unwrap().contains(VALUE), "in a watched document");
+    }
+    for kind in Kind::ALL {
+        for document in world.store.documents().list(kind).await.unwrap().0 {
+            assert!(!serde_json::to_string(&document).unwrap().contains(VALUE));
+            let history = world.store.documents().history(kind, &document.metadata().name, 99).await.unwrap();
+            assert!(!serde_json::to_string(&history).unwrap().contains(VALUE));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_secret_that_is_missing_or_another_machines_stops_a_run_before_it_begins() {
+    let world = World::new().await;
+    world.apply(template_with_secret()).await.unwrap();
+    let refused = |problem: Problem, code| {
+        assert_eq!((problem.code, problem.subject.as_str()), (code, "Secret/my-db"), "{problem}");
+        assert!(!problem.hint.is_empty());
+    };
+    refused(world.provision(false).await.unwrap_err(), ErrorCode::NotFound);
+    world.apply(secret(json!({"other": VALUE}), json!({"machines": ["m1"]}))).await.unwrap();
+    refused(world.provision(false).await.unwrap_err(), ErrorCode::NotFound);
+    for owners in [json!({}), json!({"machines": ["m2"]}), json!({"matchLabels": {"rack": "7", "row": "1"}})] {
+        world.apply(secret(json!({"pw": VALUE}), owners)).await.unwrap();
+        refused(world.provision(false).await.unwrap_err(), ErrorCode::Forbidden);
+    }
+    assert!(world.store.workflows().await.unwrap().is_empty());
+    let mut labelled = machine("m1", MAC);
+    labelled["metadata"]["labels"] = json!({"rack": "7", "row": "1", "unit": "9"});
+    world.apply(labelled).await.unwrap();
+    world.provision(false).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_secret_taken_away_in_mid_run_is_not_sent() {
+    let world = World::new().await;
+    world.apply(secret(json!({"pw": VALUE}), json!({"machines": ["m1"]}))).await.unwrap();
+    world.apply(template_with_secret()).await.unwrap();
+    world.provision(false).await.unwrap();
+    world.engine.delete(Kind::Secret, "my-db", "ann").await.unwrap();
+    world.enroll(b"key").await.unwrap();
+    let uid = world.machine().await.metadata.uid.unwrap();
+    let refused = world.engine.open_session(uid, hello("b1", "D1", vec![])).await.unwrap_err();
+    assert!(refused.problem.message.contains("my-db"), "{:?}", refused.problem);
+}
+
+#[tokio::test]
+async fn applying_a_secret_again_keeps_replaces_and_counts_its_values_and_a_dry_run_changes_nothing() {
+    let world = World::new().await;
+    let version = |document: &Document| match document {
+        Document::Secret(secret) => secret.status.clone().unwrap().version,
+        other => panic!("{other:?}"),
+    };
+    let empty = world.apply(secret(json!({}), json!({}))).await.unwrap_err();
+    assert_eq!(empty.code, ErrorCode::InvalidDocument);
+    let dry = Document::from_value(secret(json!({"pw": VALUE}), json!({}))).unwrap();
+    let (shown, outcome) = world.engine.apply(dry, "ann", true).await.unwrap();
+    assert_eq!((outcome, format!("{shown:?}").contains(VALUE)), (ApplyOutcome::Created, false));
+    assert!(world.store.documents().list(Kind::Secret).await.unwrap().0.is_empty());
+
+    let (first, outcome) = world.apply(secret(json!({"pw": VALUE}), json!({}))).await.unwrap();
+    assert_eq!((outcome, version(&first)), (ApplyOutcome::Created, 1));
+    let (_, outcome) = world.apply(secret(json!({"pw": VALUE}), json!({}))).await.unwrap();
+    assert_eq!(outcome, ApplyOutcome::Unchanged);
+    // Without data, as `get -o yaml` answers it: the values stay.
+    let (same, outcome) = world.apply(secret(json!({}), json!({"machines": ["m1"]}))).await.unwrap();
+    assert_eq!((outcome, version(&same)), (ApplyOutcome::Configured, 1));
+    let mut watch = world.store.documents().watch(Some(Kind::Secret), same.metadata().resource_version).unwrap();
+    let (other, outcome) = world.apply(secret(json!({"pw": "new"}), json!({"machines": ["m1"]}))).await.unwrap();
+    assert_eq!((outcome, version(&other)), (ApplyOutcome::Configured, 2));
+    assert_eq!(watch.next().await.unwrap().op, ChangeOp::Modified, "watchers see that a value changed, not which");
+    let mut stale = secret(json!({"pw": "late"}), json!({"machines": ["m1"]}));
+    stale["metadata"]["resourceVersion"] = json!(first.metadata().resource_version);
+    assert_eq!(world.apply(stale).await.unwrap_err().code, ErrorCode::Conflict);
+    let kept = world.store.secrets().get("secret/my-db", Timestamp::UNIX_EPOCH).await.unwrap().unwrap();
+    assert!(String::from_utf8(kept).unwrap().contains("new"), "a refused write left its value");
+
+    world.engine.delete(Kind::Secret, "my-db", "ann").await.unwrap();
+    assert_eq!(world.store.secrets().get("secret/my-db", Timestamp::UNIX_EPOCH).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn an_agent_that_repeats_its_secret_is_kept_and_shown_without_it() {
+    let world = World::new().await;
+    let pem = "-----BEGIN KEY-----\nc2VjcmV0bGluZQ==\n-----END KEY-----\n";
+    world.apply(secret(json!({"pw": VALUE, "key": pem}), json!({"machines": ["m1"]}))).await.unwrap();
+    let mut tree = template_with_secret();
+    tree["spec"]["actions"][1]["cloudInit"]["userData"]["key"] = json!("{{ secrets.my-db.key }}");
+    world.apply(tree).await.unwrap();
+    let run = world.provision(false).await.unwrap();
+    let (name, uid) = (run.metadata.name.clone(), run.metadata.uid.unwrap());
+    world.enroll(b"key").await.unwrap();
+    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    agent.assigned();
+    let mut problem = Problem::new(ErrorCode::Timeout, format!("the script said pw={VALUE}!")).hint(VALUE);
+    problem.causes = vec!["c2VjcmV0bGluZQ==".into()];
+    problem.last_log_lines = vec![format!("+ echo {VALUE}")];
+    agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
+    agent.report(uid, 0, 1, EventBody::Failed { problem, retryable: false }).await.unwrap();
+    world.engine.prepare_logs(uid).await.unwrap();
+    let time = Timestamp::UNIX_EPOCH;
+    let line =
+        LogRecord { time, level: "info".into(), action_index: 0, attempt: 1, message: format!("{VALUE} {VALUE}") };
+    world.engine.log(uid, line);
+
+    let kept = serde_json::to_string(&world.store.events().list(uid, 0, 9).await.unwrap()).unwrap();
+    let shown = serde_json::to_string(&world.run(&name).await).unwrap();
+    let logged = serde_json::to_string(&world.engine.logs(uid).0).unwrap();
+    for text in [&kept, &shown, &logged] {
+        assert!(!text.contains(VALUE) && !text.contains("c2VjcmV0bGluZQ"), "{text}");
+        assert!(text.contains("[secret]"), "{text}");
+    }
+    assert!(kept.contains("pw=[secret]!") && logged.contains("[secret] [secret]"));
+}

@@ -1,0 +1,116 @@
+//! Machines nobody described, over time and restarts; and certificates that stay revoked.
+
+use std::sync::{Arc, atomic::AtomicI64};
+
+use landfall_api::{DurationSpec, ErrorCode, Machine};
+
+use super::{super::*, world::*};
+use crate::{config::DiscoveryConfig, tls::MachineCert};
+
+/// Seconds for which a silent stranger is kept here.
+const KEEP: u64 = 600;
+
+fn discovery() -> DiscoveryConfig {
+    DiscoveryConfig {
+        subnets: vec!["10.77.0.0/24".parse().unwrap()],
+        max_machines: 10,
+        keep: DurationSpec::from_secs(KEEP),
+    }
+}
+
+async fn world() -> World {
+    World::discovering(Store::memory(), Arc::new(AtomicI64::new(1_000_000)), discovery()).await
+}
+
+/// A computer with that last octet in address and port asks to be let in.
+async fn asks(world: &World, n: u8) -> Result<Enrolment, Problem> {
+    asks_from(world, n, &format!("10.77.0.{n}")).await
+}
+
+async fn asks_from(world: &World, n: u8, address: &str) -> Result<Enrolment, Problem> {
+    let mac = format!("52:54:00:00:01:{n:02x}").parse().unwrap();
+    let identity = Identity { macs: vec![mac], ..Identity::default() };
+    let address = Some(address.parse().unwrap());
+    world.engine.enroll(EnrollRequest { identity, address, ..request(Proof::Approval(hex::encode([n])), &[n]) }).await
+}
+
+async fn stranger(world: &World, n: u8) -> Option<Machine> {
+    world.store.machine(&format!("mac-5254000001{n:02x}")).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_stranger_that_asks_no_more_is_forgotten_unless_a_person_described_it() {
+    let world = world().await;
+    for n in 1..=3 {
+        assert!(matches!(asks(&world, n).await, Ok(Enrolment::Waiting { .. })));
+    }
+    assert!(matches!(asks_from(&world, 4, "192.0.2.1").await, Ok(Enrolment::Waiting { .. })));
+    assert!(stranger(&world, 4).await.is_none(), "discovery is off for that subnet");
+    world.later(500);
+    asks(&world, 1).await.unwrap();
+    let mut described = machine("mac-525400000102", "52:54:00:00:01:02");
+    described["spec"]["identity"]["serial"] = "S2".into();
+    world.apply(described).await.unwrap();
+    world.later(200);
+    world.engine.forget_strangers().await.unwrap();
+    assert!(stranger(&world, 1).await.is_some(), "it asked a moment ago");
+    assert!(stranger(&world, 2).await.is_some(), "a person took note of it");
+    assert!(stranger(&world, 3).await.is_none());
+    // Forgotten is not refused: it is discovered again, as another document.
+    assert!(matches!(asks(&world, 3).await, Ok(Enrolment::Waiting { .. })));
+    assert!(stranger(&world, 3).await.is_some());
+    world.later(i64::try_from(KEEP).unwrap());
+    world.engine.forget_strangers().await.unwrap();
+    assert!(stranger(&world, 1).await.is_none() && stranger(&world, 2).await.is_some());
+}
+
+#[tokio::test]
+async fn a_rules_run_that_a_crash_cut_short_is_not_started_again() {
+    let world = world().await.described().await;
+    let rule = serde_json::json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "EnrolmentRule",
+        "metadata": {"name": "all"}, "spec": {"template": "os"}});
+    world.apply(rule).await.unwrap();
+    asks(&world, 1).await.unwrap();
+    let mut machine = stranger(&world, 1).await.unwrap();
+    // As the crash left it: what stands for the run is stored before the run is.
+    machine.status.as_mut().unwrap().enrolment.rule.as_mut().unwrap().run = Some("being started".into());
+    world.store.documents().update(landfall_api::Document::Machine(Box::new(machine))).await.unwrap();
+    let again = World::discovering(world.store.clone(), world.clock.clone(), discovery()).await;
+    again.engine.approve("mac-525400000101", &hex_fingerprint(1), "ann").await.unwrap_err();
+    let mut machine = stranger(&again, 1).await.unwrap();
+    machine.status.as_mut().unwrap().enrolment.approved =
+        Some(landfall_api::ApprovedKey { fingerprint: hex::encode([1]), by: "ann".into(), at: Timestamp::UNIX_EPOCH });
+    again.store.documents().update(landfall_api::Document::Machine(Box::new(machine))).await.unwrap();
+    assert!(matches!(asks(&again, 1).await, Ok(Enrolment::Granted(_))));
+    assert!(again.store.workflows().await.unwrap().is_empty());
+}
+
+/// Of a key that does not wait.
+fn hex_fingerprint(n: u8) -> String {
+    hex::encode([n; 32])
+}
+
+#[tokio::test]
+async fn a_revoked_certificate_stays_revoked_over_a_restart_and_one_given_since_is_good() {
+    let world = World::new().await;
+    world.provision(false).await.unwrap();
+    let before = world.enroll(b"before").await.unwrap();
+    let shown = |enrolled: &Enrolled, not_after| MachineCert {
+        name: "m1".into(),
+        uid: enrolled.machine_uid,
+        serial_hex: enrolled.serial_hex.clone(),
+        key_fingerprint: String::new(),
+        not_after,
+    };
+    let old = shown(&before, Timestamp::MAX);
+    world.engine.check_certificate(&old).unwrap();
+    world.engine.revoke_machine("m1").await.unwrap();
+    let since = world.enroll(b"since").await.unwrap();
+    let again = World::over(world.store.clone(), world.clock.clone()).await;
+    for world in [&world, &again] {
+        assert_eq!(world.engine.check_certificate(&old).unwrap_err().code, ErrorCode::Revoked);
+        world.engine.check_certificate(&shown(&since, Timestamp::MAX)).unwrap();
+        let ended = world.engine.check_certificate(&shown(&since, Timestamp::UNIX_EPOCH)).unwrap_err();
+        assert_eq!(ended.code, ErrorCode::Unauthenticated);
+    }
+}

@@ -1,0 +1,90 @@
+//! A clock that jumps back, and what age and number drop.
+
+use super::*;
+
+#[tokio::test]
+async fn a_clock_set_back_by_a_day_loses_nothing_and_fires_nothing_early() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(AtomicI64::new(10_000_000));
+    let world = sqlite_world(dir.path(), &clock).await.described().await;
+    let run = world.provision(false).await.unwrap();
+    let (name, uid) = (run.metadata.name.clone(), run.metadata.uid.unwrap());
+    let enrolled = world.enroll(b"key").await.unwrap();
+    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    let bearer = agent.assigned().actions[1].seed.clone().unwrap().phone_home.unwrap().bearer;
+    agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
+
+    world.later(-24 * 3600);
+    world.engine.tick().await.unwrap();
+    assert_eq!(world.condition("Connected").await.unwrap().0, ConditionStatus::True, "silent, a moment after it spoke");
+    assert_eq!(world.run(&name).await.status.unwrap().phase, WorkflowPhase::Running);
+    let done = receipt(enrolled.machine_uid, uid, ReceiptState::Done);
+    agent.report(uid, 0, 1, EventBody::Finished { result: written(done) }).await.unwrap();
+    agent.does(uid, 1, 1, seeded()).await;
+    agent.does(uid, 2, 1, ActionResult::Reboot).await;
+    world.engine.tick().await.unwrap();
+    assert_eq!(world.run(&name).await.status.unwrap().phase, WorkflowPhase::Rebooting, "its deadline is ahead of it");
+    // Silence is still noticed, by the clock as it is now.
+    let silent_after = 16;
+    world.later(silent_after);
+    world.engine.tick().await.unwrap();
+    let events = world.store.events().list(uid, 0, 100).await.unwrap();
+    assert_eq!(events.len(), 6);
+
+    drop(agent);
+    let World { engine, store, .. } = world;
+    drop((engine, store));
+    let world = sqlite_world(dir.path(), &clock).await;
+    assert_eq!(world.run(&name).await.status.unwrap().phase, WorkflowPhase::Rebooting);
+    assert_eq!(world.store.events().list(uid, 0, 100).await.unwrap(), events);
+    world.engine.phone_home(&bearer, PhoneHomeReport::default()).await.unwrap();
+    assert_eq!(world.phase().await, MachinePhase::Provisioned);
+}
+
+#[tokio::test]
+async fn beyond_the_bound_the_events_of_the_run_that_ended_longest_ago_go_first_and_none_of_a_run_under_way() {
+    let world = World::new().await;
+    let authority = || Authority { person: "ann".into(), at: Timestamp::UNIX_EPOCH, force: false };
+    let mut runs = Vec::new();
+    for n in 0..3 {
+        let run = world.provision(false).await.unwrap();
+        let uid = run.metadata.uid.unwrap();
+        let record = |seq| EventRecord {
+            workflow_uid: uid,
+            action_index: 0,
+            attempt: 1,
+            seq,
+            time: Timestamp::UNIX_EPOCH,
+            body: EventBody::Started,
+        };
+        world.store.events().append(vec![record(1), record(2)]).await.unwrap();
+        if n < 2 {
+            world.engine.cancel(&run.metadata.name, authority()).await.unwrap();
+        }
+        runs.push(uid);
+    }
+    // Of a run that nobody knows: a crash came between its document's end and its events'.
+    let orphan = Uuid::new_v4();
+    let record = EventRecord {
+        workflow_uid: orphan,
+        action_index: 0,
+        attempt: 1,
+        seq: 1,
+        time: Timestamp::UNIX_EPOCH,
+        body: EventBody::Started,
+    };
+    world.store.events().append(vec![record]).await.unwrap();
+    let left = async || {
+        let mut left = Vec::new();
+        for uid in runs.iter().chain([&orphan]) {
+            left.push(world.store.events().list(*uid, 0, 9).await.unwrap().len());
+        }
+        left
+    };
+    world.engine.retain_events(6).await.unwrap();
+    assert_eq!(left().await, [2, 2, 2, 0]);
+    world.engine.retain_events(4).await.unwrap();
+    assert_eq!(left().await, [0, 2, 2, 0]);
+    world.engine.retain_events(0).await.unwrap();
+    assert_eq!(left().await, [0, 0, 2, 0]);
+}

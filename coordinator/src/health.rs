@@ -1,0 +1,183 @@
+//! Whether this coordinator can do its work now: what `/readyz` answers.
+
+use std::{
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use jiff::Timestamp;
+use rustls_pki_types::CertificateDer;
+use tokio::time::timeout;
+
+use crate::{
+    finding::{Finding, Level, worst},
+    store::Store,
+};
+
+/// One trial write of the store; one that takes longer keeps every agent waiting.
+const WRITE_LIMIT: Duration = Duration::from_secs(5);
+/// An answer stands for so long: a hundred probes a second must not become a hundred writes.
+const STANDS: Duration = Duration::from_secs(2);
+/// The clock may be corrected by this much while the process runs; deadlines do not suffer.
+const STEP: Duration = Duration::from_secs(60);
+/// A CA with less left than this is near its end: installed systems and boot images are to be told of another one.
+pub const CA_NEAR_END: Duration = Duration::from_secs(90 * 24 * 3600);
+/// The trial write's name among the secrets; it holds nothing and ends by itself.
+const TRIAL: &str = "health/trial";
+
+/// What is remembered between two questions.
+#[derive(Debug)]
+pub struct Health {
+    boot_services: AtomicBool,
+    begun: (Instant, Timestamp),
+    last: Mutex<Option<(Instant, Vec<Finding>)>>,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        let begun = (Instant::now(), Timestamp::now());
+        Self { boot_services: AtomicBool::new(false), begun, last: Mutex::new(None) }
+    }
+}
+
+impl Health {
+    /// The boot services have their ports, or have lost them.
+    pub fn boot_services(&self, bound: bool) {
+        self.boot_services.store(bound, Ordering::Relaxed);
+    }
+
+    /// Looks at everything, or answers what was found a moment ago.
+    pub async fn look(&self, store: &Store, ca: &CertificateDer<'_>) -> Vec<Finding> {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some((at, findings)) = last.filter(|(at, _)| at.elapsed() < STANDS) {
+            tracing::trace!(age = ?at.elapsed(), "an answer still stands");
+            return findings;
+        }
+        let now = Timestamp::now();
+        let findings = vec![
+            store_writable(store, now).await,
+            self.boot_finding(),
+            clock(now, self.begun, begins(ca)),
+            authority(now, ends(ca)),
+        ];
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), findings.clone()));
+        findings
+    }
+
+    fn boot_finding(&self) -> Finding {
+        if self.boot_services.load(Ordering::Relaxed) {
+            Finding::ok("boot services", "they have their ports")
+        } else {
+            Finding::fail("boot services", "they do not run", "see the log for the port that could not be had")
+        }
+    }
+}
+
+/// Whether every finding lets machines be served.
+pub fn ready(findings: &[Finding]) -> bool {
+    worst(findings) < Level::Fail
+}
+
+async fn store_writable(store: &Store, now: Timestamp) -> Finding {
+    const HINT: &str = "look at the data directory: is the disk full, read-only or broken? The log has the reason";
+    let expires = now.checked_add(Duration::from_secs(60)).unwrap_or(now);
+    let begun = Instant::now();
+    match timeout(WRITE_LIMIT, store.secrets().put(TRIAL, b"", expires)).await {
+        Ok(Ok(())) => Finding::ok("store", format!("a write took {} ms", begun.elapsed().as_millis())),
+        Ok(Err(error)) => Finding::fail("store", format!("it cannot be written: {error}"), HINT),
+        Err(_) => Finding::fail("store", format!("a write took more than {} s", WRITE_LIMIT.as_secs()), HINT),
+    }
+}
+
+/// Pure: `begun` is when the process began, by both clocks; `ca_begins` when its CA's validity does, a day before the CA
+/// was made.
+fn clock(now: Timestamp, begun: (Instant, Timestamp), ca_begins: Option<Timestamp>) -> Finding {
+    const HINT: &str = "set the clock (timedatectl, chronyc makestep) and keep it by NTP";
+    if let Some(begins) = ca_begins.filter(|begins| now < *begins) {
+        return Finding::fail(
+            "clock",
+            format!("it says {now}, before this coordinator's CA was made ({begins}): no certificate is good"),
+            HINT,
+        );
+    }
+    let expected = begun.1.checked_add(begun.0.elapsed()).unwrap_or(begun.1);
+    let stepped = now.duration_since(expected);
+    if stepped.unsigned_abs() > STEP {
+        let way = if stepped.is_negative() { "back" } else { "forward" };
+        let message = format!("it was set {way} by {} s since the start", stepped.unsigned_abs().as_secs());
+        return Finding::warn("clock", message, HINT);
+    }
+    Finding::ok("clock", now.to_string())
+}
+
+/// Pure.
+pub(crate) fn authority(now: Timestamp, ends: Option<Timestamp>) -> Finding {
+    const CHECK: &str = "certificate authority";
+    const HINT: &str = "docs/operating.md says how to replace it";
+    let Some(ends) = ends else {
+        return Finding::fail(CHECK, "its certificate does not parse", "restore <data_dir>/pki from a backup");
+    };
+    let left = ends.duration_since(now);
+    if left.is_negative() {
+        Finding::fail(CHECK, format!("it ended {ends}; nobody trusts this coordinator any more"), HINT)
+    } else if left.unsigned_abs() < CA_NEAR_END {
+        Finding::warn(CHECK, format!("it ends {ends}"), HINT)
+    } else {
+        Finding::ok(CHECK, format!("good until {ends}"))
+    }
+}
+
+/// When a certificate ends.
+pub fn ends(certificate: &CertificateDer<'_>) -> Option<Timestamp> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    Timestamp::from_second(parsed.validity().not_after.timestamp()).ok()
+}
+
+fn begins(certificate: &CertificateDer<'_>) -> Option<Timestamp> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    Timestamp::from_second(parsed.validity().not_before.timestamp()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(seconds).unwrap()
+    }
+
+    #[test]
+    fn a_clock_before_the_ca_fails_and_a_stepped_one_warns() {
+        let now = 1_000_000;
+        let level = |begun: i64, ca: i64| clock(at(now), (Instant::now(), at(begun)), Some(at(ca))).level;
+        assert_eq!(level(now, now - 100), Level::Ok);
+        assert_eq!(level(now, now + 100), Level::Fail);
+        assert_eq!(level(now - 3600, 0), Level::Warn);
+        assert_eq!(level(now + 3600, 0), Level::Warn);
+    }
+
+    #[test]
+    fn a_ca_is_warned_of_before_its_end_and_fails_after_it() {
+        let near = i64::try_from(CA_NEAR_END.as_secs()).unwrap();
+        for (left, level) in [(near + 9, Level::Ok), (near - 9, Level::Warn), (-1, Level::Fail)] {
+            assert_eq!(authority(at(0), Some(at(left))).level, level, "{left}");
+        }
+        assert_eq!(authority(at(0), None).level, Level::Fail);
+    }
+
+    #[tokio::test]
+    async fn it_is_not_ready_before_the_boot_services_have_their_ports() {
+        let dir = tempfile::tempdir().unwrap();
+        let ttl = Duration::from_secs(3600);
+        let pki = crate::pki::Pki::open(dir.path(), "127.0.0.1".parse().unwrap(), ttl).unwrap();
+        let (store, mut health) = (Store::memory(), Health::default());
+        assert!(!ready(&health.look(&store, pki.ca_der()).await));
+        health.last = Mutex::new(None);
+        health.boot_services(true);
+        let findings = health.look(&store, pki.ca_der()).await;
+        assert!(ready(&findings), "{findings:?}");
+    }
+}

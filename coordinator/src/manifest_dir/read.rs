@@ -1,0 +1,88 @@
+//! The files of the directory, read and parsed. Knows nothing of what is stored.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read as _},
+    os::unix::fs::MetadataExt as _,
+    path::Path,
+};
+
+use landfall_api::{Document, ErrorCode, MAX_FILE_BYTES, Problem, Sourced};
+
+/// Files that are read; more are an error, and then none is.
+const MAX_FILES: usize = 10_000;
+
+/// A file's documents, or all that is wrong with it.
+pub type FileContent = Result<Vec<Sourced>, Vec<Problem>>;
+
+/// What is in the directory.
+#[derive(Debug, Default)]
+pub struct Scan {
+    /// Every file by name, with its documents or all that is wrong with it.
+    pub files: Vec<(String, FileContent)>,
+    /// Why the directory itself cannot be read. Then there are no files.
+    pub problem: Option<Problem>,
+}
+
+/// Reads every `*.yaml`, `*.yml` and `*.json` of the directory. Not what is below it, nor what begins with a dot or ends
+/// like an editor's copy.
+pub fn scan(directory: &Path) -> Scan {
+    match list(directory) {
+        Ok(names) if names.len() > MAX_FILES => {
+            let message = format!("{} files are more than the {MAX_FILES} that are read", names.len());
+            let problem = Problem::new(ErrorCode::LimitReached, message).at(directory.display().to_string());
+            Scan { problem: Some(problem.hint("put several documents into one file")), ..Scan::default() }
+        }
+        Ok(names) => {
+            let files = names.into_iter().map(|name| {
+                let read = read(directory, &name);
+                (name, read)
+            });
+            Scan { files: files.collect(), problem: None }
+        }
+        Err(error) => {
+            let problem = Problem::new(ErrorCode::NotFound, format!("the directory cannot be read: {error}"))
+                .at(directory.display().to_string())
+                .hint("correct manifests.directory, or let the coordinator's user read it; nothing was changed");
+            Scan { problem: Some(problem), ..Scan::default() }
+        }
+    }
+}
+
+fn list(directory: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let Ok(name) = entry?.file_name().into_string() else { continue };
+        let wanted = [".yaml", ".yml", ".json"].iter().any(|end| name.ends_with(end));
+        if wanted && !name.starts_with('.') && !name.chars().any(|c| c.is_whitespace() || c.is_control()) {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn read(directory: &Path, name: &str) -> FileContent {
+    let text = content(&directory.join(name)).map_err(|problem| vec![problem.at(name)])?;
+    Document::from_yaml_str(name, &text)
+}
+
+fn content(path: &Path) -> Result<String, Problem> {
+    let unreadable = |error: io::Error| {
+        Problem::new(ErrorCode::InvalidDocument, format!("it cannot be read: {error}"))
+            .hint("let the coordinator's user read it")
+    };
+    // Looked at before it is opened: opening a FIFO would wait for its writer.
+    let meta = fs::metadata(path).map_err(unreadable)?;
+    if !meta.is_file() {
+        return Err(Problem::new(ErrorCode::InvalidDocument, "it is not a file").hint("take it away"));
+    }
+    if meta.mode() & 0o002 != 0 {
+        return Err(Problem::new(ErrorCode::Forbidden, "anybody on this host may write it, so nobody may rely on it")
+            .hint("chmod o-w it"));
+    }
+    let mut text = String::new();
+    let limit = MAX_FILE_BYTES as u64 + 1;
+    File::open(path).and_then(|file| file.take(limit).read_to_string(&mut text)).map_err(unreadable)?;
+    Ok(text)
+}

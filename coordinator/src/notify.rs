@@ -1,0 +1,64 @@
+//! Telling the service manager how the process is: systemd's sd_notify, by hand. One datagram to the socket that
+//! `NOTIFY_SOCKET` names; without it, nobody asked.
+
+use std::{
+    ffi::OsString,
+    os::unix::net::{SocketAddr, UnixDatagram},
+    os::{linux::net::SocketAddrExt as _, unix::ffi::OsStrExt as _},
+};
+
+/// It serves.
+pub fn ready() {
+    tell("READY=1");
+}
+
+/// It drains.
+pub fn stopping() {
+    tell("STOPPING=1");
+}
+
+/// It reads its configuration again; [`ready`] says that it has.
+pub fn reloading() {
+    // By the clock that systemd compares with its own request's time.
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).map(std::time::Duration::from);
+    tell(&format!("RELOADING=1\nMONOTONIC_USEC={}", now.unwrap_or_default().as_micros()));
+}
+
+fn tell(state: &str) {
+    if let Some(socket) = std::env::var_os("NOTIFY_SOCKET")
+        && let Err(error) = send(&socket, state)
+    {
+        tracing::warn!(%error, state, "the service manager was not told");
+    }
+}
+
+fn send(socket: &OsString, state: &str) -> std::io::Result<()> {
+    // A name that begins with @ is an abstract one, which has no file.
+    let to = match socket.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name)?,
+        None => SocketAddr::from_pathname(socket)?,
+    };
+    UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &to).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_kinds_of_socket_get_the_datagram_and_a_missing_one_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("notify");
+        let listening = UnixDatagram::bind(&path).unwrap();
+        send(&path.into_os_string(), "READY=1").unwrap();
+        let name = format!("landfall-test-{}", std::process::id());
+        let hidden = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+        send(&OsString::from(format!("@{name}")), "STOPPING=1").unwrap();
+        for (socket, expected) in [(listening, "READY=1"), (hidden, "STOPPING=1")] {
+            let mut buffer = [0; 64];
+            let length = socket.recv(&mut buffer).unwrap();
+            assert_eq!(&buffer[..length], expected.as_bytes());
+        }
+        assert!(send(&dir.path().join("gone").into_os_string(), "READY=1").is_err());
+    }
+}

@@ -1,0 +1,68 @@
+//! Is it alive, can it work, what has it counted.
+
+use std::{sync::Arc, time::Instant};
+
+use axum::{
+    Json, Router,
+    extract::{Request, State},
+    http::{StatusCode, header},
+    middleware::Next,
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use landfall_api::ManifestReport;
+use serde_json::{Value, json};
+
+use super::problem::Refusal;
+use crate::{
+    finding::{Finding, worst},
+    health::ready,
+    metrics::{self, metrics},
+    state::Coordinator,
+};
+
+/// Prometheus' text form.
+const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Answers: the process takes requests. Asks nothing of the store, so that a supervisor does not restart a coordinator
+/// whose disk is full.
+pub(super) async fn healthz() -> Json<Value> {
+    Json(json!({ "status": "ok" }))
+}
+
+/// Each check with what it found; 503 if one failed.
+pub(super) async fn readyz(State(coordinator): State<Arc<Coordinator>>) -> Response {
+    let findings = coordinator.ops.health.look(&coordinator.store, coordinator.pki.ca_der()).await;
+    let status = if ready(&findings) { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(shown(&findings))).into_response()
+}
+
+fn shown(findings: &[Finding]) -> Value {
+    json!({ "status": worst(findings), "checks": findings })
+}
+
+pub(super) async fn counted(State(coordinator): State<Arc<Coordinator>>) -> Result<Response, Refusal> {
+    Ok(([(header::CONTENT_TYPE, TEXT)], metrics::text(&coordinator).await?).into_response())
+}
+
+pub(super) async fn manifests(State(coordinator): State<Arc<Coordinator>>) -> Json<ManifestReport> {
+    Json(coordinator.ops.manifests.report())
+}
+
+/// The routes of `[metrics] listen`: the same for whoever reaches that port, so it is off unless configured.
+pub fn metrics_router(coordinator: Arc<Coordinator>) -> Router {
+    Router::new()
+        .route("/metrics", get(counted))
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
+        .with_state(coordinator)
+}
+
+/// Counts every request of the API.
+pub(super) async fn count(request: Request, next: Next) -> Response {
+    let begun = Instant::now();
+    let response = next.run(request).await;
+    metrics().api_seconds.took(begun.elapsed());
+    metrics().api_requests.of(&[("code", response.status().as_str())]).add(1);
+    response
+}

@@ -1,0 +1,171 @@
+//! What a new configuration changes in a running process, and what only a restart can.
+
+use std::{
+    ops::Deref,
+    sync::{PoisonError, RwLock},
+};
+
+use serde_json::Value;
+
+use crate::config::Config;
+
+/// A value that may be replaced while everybody reads it.
+///
+/// Readers get a plain reference and hold no lock. The price: a value that was replaced stays in memory, some hundred
+/// bytes for each time a person changes the configuration.
+#[derive(Debug)]
+pub struct Reloadable<T: 'static>(RwLock<&'static T>);
+
+impl<T> Reloadable<T> {
+    /// Puts another value in place; whoever reads at this moment goes on with the one before.
+    pub fn replace(&self, value: T) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Box::leak(Box::new(value));
+    }
+}
+
+impl<T> From<T> for Reloadable<T> {
+    fn from(value: T) -> Self {
+        Self(RwLock::new(Box::leak(Box::new(value))))
+    }
+}
+
+impl<T> Deref for Reloadable<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        let value: &'static T = *self.0.read().unwrap_or_else(PoisonError::into_inner);
+        value
+    }
+}
+
+/// Keys that a reload can change; a trailing dot means all below. The example file marks the same ones.
+const CAN_CHANGE: [&str; 9] = [
+    "limits.",
+    "discovery.",
+    "manifests.",
+    "log.filter",
+    "dhcp.discovery",
+    "boot.kernel",
+    "boot.initramfs",
+    "boot.images",
+    "boot.kernel_args",
+];
+/// Keys below those that it cannot.
+const CANNOT: [&str; 1] = ["limits.certificate_ttl"];
+
+/// Whether a reload changes this key.
+pub fn can_change(key: &str) -> bool {
+    let listed = |known: &str| known == key || known.ends_with('.') && key.starts_with(known);
+    CAN_CHANGE.iter().any(|known| listed(known)) && !CANNOT.contains(&key)
+}
+
+/// What differs between two configurations.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Keys that change now.
+    pub now: Vec<String>,
+    /// Keys that wait for a restart.
+    pub at_restart: Vec<String>,
+}
+
+impl Plan {
+    /// Compares the configuration that runs with a new one.
+    pub fn between(running: &Config, new: &Config) -> Self {
+        let mut plan = Self::default();
+        // Both serialise: they were read from a file.
+        let tree = |config: &Config| serde_json::to_value(config).unwrap_or_default();
+        differences(&tree(running), &tree(new), "", &mut plan);
+        plan
+    }
+}
+
+fn differences(old: &Value, new: &Value, at: &str, plan: &mut Plan) {
+    match (old, new) {
+        (Value::Object(a), Value::Object(b)) => {
+            for (key, value) in b {
+                let path = if at.is_empty() { key.clone() } else { format!("{at}.{key}") };
+                differences(a.get(key).unwrap_or(&Value::Null), value, &path, plan);
+            }
+        }
+        _ if old == new => {}
+        _ if can_change(at) => plan.now.push(at.to_owned()),
+        _ => plan.at_restart.push(at.to_owned()),
+    }
+}
+
+/// The configuration that runs after a reload: the new one in what can change, the old one in everything else.
+#[must_use]
+pub fn merged(running: &Config, new: &Config) -> Config {
+    let mut config = running.clone();
+    config.limits = new.limits.clone();
+    config.limits.certificate_ttl = running.limits.certificate_ttl;
+    config.discovery = new.discovery.clone();
+    config.manifests = new.manifests.clone();
+    config.log.filter.clone_from(&new.log.filter);
+    config.dhcp.discovery = new.dhcp.discovery;
+    config.boot.kernel.clone_from(&new.boot.kernel);
+    config.boot.initramfs.clone_from(&new.boot.initramfs);
+    config.boot.images.clone_from(&new.boot.images);
+    config.boot.kernel_args.clone_from(&new.boot.kernel_args);
+    config
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    const TEXT: &str = include_str!("../../docs/coordinator.toml");
+
+    fn config(text: &str) -> Config {
+        Config::parse(Path::new("c.toml"), text).unwrap()
+    }
+
+    #[test]
+    fn every_change_is_either_made_now_or_waits_for_a_restart_and_none_is_passed_over() {
+        let running = config(TEXT);
+        let text = TEXT
+            .replace("heartbeat = \"5s\"", "heartbeat = \"9s\"")
+            .replace("certificate_ttl = \"12h\"", "certificate_ttl = \"13h\"")
+            .replace("# directory = ", "directory = ")
+            .replace("0.0.0.0:7443", "0.0.0.0:7444")
+            .replace("discovery = false", "discovery = true");
+        let new = config(&text);
+        let plan = Plan::between(&running, &new);
+        assert_eq!(plan.now, ["dhcp.discovery", "limits.heartbeat", "manifests.directory"]);
+        assert_eq!(plan.at_restart, ["tls.listen", "limits.certificate_ttl"]);
+        let merged = merged(&running, &new);
+        // What was made runs; what waits is named again at the next reload.
+        assert_eq!(Plan::between(&merged, &new), Plan { now: vec![], at_restart: plan.at_restart });
+        assert_eq!(Plan::between(&running, &merged).now, plan.now);
+        assert_eq!(Plan::between(&running, &running), Plan::default());
+    }
+
+    #[test]
+    fn the_example_marks_what_a_reload_changes_and_nothing_else() {
+        let (mut section, mut marked) = (String::new(), false);
+        for line in TEXT.lines() {
+            if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+                section = format!("{name}.");
+            }
+            let bare = line.strip_prefix("# ").unwrap_or(line);
+            let key = bare.split_once(" = ").map(|(key, _)| key);
+            match key.filter(|key| key.chars().all(|c| c.is_ascii_lowercase() || c == '_')) {
+                Some(key) => {
+                    assert_eq!(can_change(&format!("{section}{key}")), marked, "{section}{key}");
+                    marked = false;
+                }
+                None if line.starts_with("# [reload]") => marked = true,
+                None => {}
+            }
+        }
+    }
+
+    #[test]
+    fn a_reader_keeps_what_it_reads_while_it_is_replaced() {
+        let value = Reloadable::from(String::from("old"));
+        let read: &str = &value;
+        value.replace("new".into());
+        assert_eq!((read, value.as_str()), ("old", "new"));
+    }
+}

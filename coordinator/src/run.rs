@@ -1,0 +1,156 @@
+//! One run of the process: construction, signals, reload, drain.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use anyhow::{Context as _, Result};
+use jiff::Timestamp;
+use landfall_coordinator::{
+    boot::{self, BootReload},
+    config::{Config, ManifestsConfig},
+    engine::{Engine, HttpSources, Settings},
+    manifest_dir, notify, operator,
+    operator::LocalListener,
+    pki::Pki,
+    reload::{Plan, merged},
+    session,
+    state::Coordinator,
+    store::Store,
+    tls,
+};
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::logging::Logs;
+
+/// After the signal, requests under way have so long to end. Agents' sessions never end by themselves; they come back.
+const DRAIN: Duration = Duration::from_secs(3);
+
+/// Serves until SIGTERM or SIGINT, or until a service fails.
+pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
+    let store = Store::open(&config.data_dir)?;
+    let pki = Arc::new(Pki::open(&config.data_dir, config.advertise.into(), config.limits.certificate_ttl.get())?);
+    let sources = Arc::new(HttpSources::new()?);
+    let clock = Arc::new(Timestamp::now);
+    let engine = Engine::start(store.clone(), Settings::from_config(&config), clock, pki.clone(), sources).await?;
+    let ops = Arc::default();
+    let coordinator =
+        Arc::new(Coordinator { config: config.clone(), store, engine: engine.clone(), pki: pki.clone(), ops });
+
+    let boot = boot::engine::start(coordinator.clone()).await?;
+    let tls_config = tls::server_config(&pki)?;
+    let bind = |listen| format!("cannot listen on {listen}; is another program using the port?");
+    let listener =
+        tls::TlsListener::bind(config.tls.listen, tls_config).await.with_context(|| bind(config.tls.listen))?;
+    let metrics = match config.metrics.listen {
+        Some(listen) => Some(TcpListener::bind(listen).await.with_context(|| bind(listen))?),
+        None => None,
+    };
+    let local = LocalListener::bind(&config.api_socket()).await?;
+    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
+    let mut hangup = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
+    let (manifests, manifests_seen) = watch::channel(config.manifests.clone());
+    let mut live = Live { config: config.clone(), engine: engine.clone(), boot: boot.reload(), manifests, logs };
+
+    let (stop, failed, tasks) = (CancellationToken::new(), CancellationToken::new(), TaskTracker::new());
+    let api = operator::router(coordinator.clone());
+    let app = session::router(engine.clone()).merge(api.clone());
+    coordinator.ops.health.boot_services(true);
+    tracing::info!(
+        tls = %config.tls.listen, http = %config.http.listen, socket = %config.api_socket().display(),
+        advertise = %config.advertise, ca = %pki.ca_pin(), "ready"
+    );
+    let graceful = stop.clone();
+    let serve_tls = async move { listener.serve(app, graceful).await };
+    // Whichever service ends first ends all: half a coordinator helps nobody.
+    tasks.spawn(ending("the TLS port", failed.clone(), async { Ok(serve_tls.await?) }));
+    let (token, drain, ops) = (stop.clone(), stop.clone(), coordinator.ops.clone());
+    tasks.spawn(ending("the boot services", failed.clone(), async move {
+        let outcome = boot.run(token).await;
+        ops.health.boot_services(false);
+        Ok(outcome?)
+    }));
+    tasks.spawn(ending("the API's socket", failed.clone(), async move { Ok(local.serve(api, drain).await?) }));
+    if let Some(listener) = metrics {
+        let (router, token) = (operator::metrics_router(coordinator.clone()), stop.clone());
+        let serve = async move { Ok(boot::http::serve::serve(listener, router, token).await?) };
+        tasks.spawn(ending("the metrics' port", failed.clone(), serve));
+    }
+    let token = stop.clone();
+    tasks.spawn(async move { engine.run_ticker(token).await });
+    tasks.spawn(manifest_dir::run(coordinator.clone(), manifests_seen, stop.clone()));
+    tasks.close();
+    notify::ready();
+
+    let outcome = loop {
+        tokio::select! {
+            _ = terminate.recv() => break Ok(()),
+            _ = interrupt.recv() => break Ok(()),
+            _ = hangup.recv() => live.reload(path),
+            () = failed.cancelled() => break Err(anyhow::anyhow!("a service ended; the log says why")),
+        }
+    };
+    tracing::info!("draining");
+    notify::stopping();
+    stop.cancel();
+    if tokio::time::timeout(DRAIN, tasks.wait()).await.is_err() {
+        tracing::info!("sessions were still open; their agents come back to the next start");
+    }
+    outcome
+}
+
+async fn ending(name: &'static str, failed: CancellationToken, service: impl Future<Output = Result<()>>) {
+    if let Err(error) = service.await {
+        tracing::error!(error = format!("{error:#}"), "{name} failed");
+    }
+    failed.cancel();
+}
+
+/// What a reload reaches.
+struct Live {
+    /// What runs.
+    config: Config,
+    engine: Engine,
+    boot: BootReload,
+    manifests: watch::Sender<ManifestsConfig>,
+    logs: Logs,
+}
+
+impl Live {
+    /// Reads the configuration again. A file that is not right changes nothing.
+    fn reload(&mut self, path: &Path) {
+        notify::reloading();
+        match Config::load(path).and_then(|config| config.check_files().map(|()| config)) {
+            Ok(new) => self.change(&new),
+            Err(error) => tracing::error!(%error, "the configuration is not right; the one before stays in force"),
+        }
+        notify::ready();
+    }
+
+    fn change(&mut self, new: &Config) {
+        let plan = Plan::between(&self.config, new);
+        let config = merged(&self.config, new);
+        if let Err(error) = self.boot.reload(&config) {
+            return tracing::error!(%error, "the configuration is not right; the one before stays in force");
+        }
+        self.engine.reload(Settings::from_config(&config));
+        if plan.now.iter().any(|key| key == "log.filter") && !self.logs.filter(&config.log.filter) {
+            tracing::warn!("RUST_LOG is set and goes before log.filter");
+        }
+        let manifests = config.manifests.clone();
+        self.manifests.send_if_modified(|old| {
+            let modified = *old != manifests;
+            *old = manifests;
+            modified
+        });
+        self.config = config;
+        tracing::info!(changed = plan.now.join(", "), "the configuration was read again");
+        if !plan.at_restart.is_empty() {
+            tracing::warn!(keys = plan.at_restart.join(", "), "these changes wait for a restart");
+        }
+    }
+}

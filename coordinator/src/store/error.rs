@@ -1,0 +1,169 @@
+//! Why a store refuses or fails, and what of it passes by itself.
+
+use std::{io, path::PathBuf, sync::Arc};
+
+use landfall_api::{ErrorCode, Kind, Problem};
+use uuid::Uuid;
+
+use super::{MAX_DOCUMENT_BYTES, MAX_EVENTS_PER_WORKFLOW};
+
+/// Why a store refused or could not do something.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// No such document.
+    #[error("there is no {kind} \"{name}\"")]
+    NotFound {
+        /// Its kind.
+        kind: Kind,
+        /// Its name.
+        name: String,
+    },
+    /// A document of that kind and name is there already.
+    #[error("the {kind} \"{name}\" exists already")]
+    AlreadyExists {
+        /// Its kind.
+        kind: Kind,
+        /// Its name.
+        name: String,
+    },
+    /// The document changed since the caller read it.
+    #[error("the {kind} \"{name}\" changed meanwhile: it is at resourceVersion {stored}, the write named {given}")]
+    Conflict {
+        /// Its kind.
+        kind: Kind,
+        /// Its name.
+        name: String,
+        /// The version stored.
+        stored: u64,
+        /// The version the write named.
+        given: u64,
+    },
+    /// The document is too large.
+    #[error("the {kind} \"{name}\" is {bytes} bytes large; at most {MAX_DOCUMENT_BYTES} can be kept")]
+    TooLarge {
+        /// Its kind.
+        kind: Kind,
+        /// Its name.
+        name: String,
+        /// Its size as JSON.
+        bytes: usize,
+    },
+    /// An event skips numbers: one before it is missing.
+    #[error("event {got} of workflow {workflow_uid}, action {action_index}, attempt {attempt} skips {expected}")]
+    EventGap {
+        /// The run.
+        workflow_uid: Uuid,
+        /// The action.
+        action_index: u32,
+        /// The attempt.
+        attempt: u32,
+        /// The number that must come next.
+        expected: u64,
+        /// The number that came.
+        got: u64,
+    },
+    /// The workflow has as many events as are kept.
+    #[error("workflow {workflow_uid} has {MAX_EVENTS_PER_WORKFLOW} events; no more are taken")]
+    TooManyEvents {
+        /// The run.
+        workflow_uid: Uuid,
+    },
+    /// The database failed.
+    #[error("the database failed")]
+    Database(#[from] rusqlite::Error),
+    /// The transaction was not committed, so nothing of it was acknowledged.
+    #[error("the database did not commit")]
+    Commit(#[source] Arc<rusqlite::Error>),
+    /// Another program keeps the write-ahead log from being folded back, and it has reached its bound.
+    #[error(
+        "the write-ahead log {path} has reached {bytes} bytes: another program is reading the database without end"
+    )]
+    WalFull {
+        /// The log.
+        path: PathBuf,
+        /// Its size.
+        bytes: u64,
+    },
+    /// A file beside the database failed.
+    #[error("cannot write {path}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A secret's ciphertext does not open: it was altered, or sealed with another key or under another name.
+    #[error("the secret \"{name}\" does not open with this coordinator's key")]
+    Sealed {
+        /// Its name.
+        name: String,
+    },
+    /// The system gave no random numbers.
+    #[error("the system gave no random numbers")]
+    NoRandom,
+    /// What is stored does not parse.
+    #[error("what is stored does not parse: {what}")]
+    Corrupt {
+        /// Which row.
+        what: String,
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// The store was shut down.
+    #[error("the store is shut down")]
+    Closed,
+}
+
+/// Whether it is the disk that failed, and not the database: no space, no permission, no device, or a busy file. What was
+/// refused may be asked for again once the disk is mended; no restart is needed.
+fn of_the_disk(error: &rusqlite::Error) -> bool {
+    use rusqlite::ErrorCode as Sqlite;
+    matches!(
+        error.sqlite_error_code(),
+        Some(
+            Sqlite::DiskFull
+                | Sqlite::SystemIoFailure
+                | Sqlite::ReadOnly
+                | Sqlite::CannotOpen
+                | Sqlite::PermissionDenied
+                | Sqlite::DatabaseBusy
+                | Sqlite::DatabaseLocked
+                | Sqlite::OutOfMemory
+                | Sqlite::FileLockingProtocolFailed
+        )
+    )
+}
+
+impl StoreError {
+    /// The stable code of it.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::NotFound { .. } => ErrorCode::NotFound,
+            Self::AlreadyExists { .. } => ErrorCode::AlreadyExists,
+            Self::Conflict { .. } => ErrorCode::Conflict,
+            Self::TooLarge { .. } | Self::EventGap { .. } => ErrorCode::InvalidDocument,
+            Self::TooManyEvents { .. } => ErrorCode::LimitReached,
+            Self::Database(error) if of_the_disk(error) => ErrorCode::StoreUnavailable,
+            Self::Commit(error) if of_the_disk(error) => ErrorCode::StoreUnavailable,
+            Self::WalFull { .. } | Self::File { .. } | Self::Closed => ErrorCode::StoreUnavailable,
+            Self::Database(_) | Self::Commit(_) | Self::Corrupt { .. } | Self::Sealed { .. } | Self::NoRandom => {
+                ErrorCode::Internal
+            }
+        }
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        let code = error.code();
+        let problem = Problem::new(code, error.to_string()).caused_by(&error);
+        match error {
+            _ if code != ErrorCode::StoreUnavailable => problem,
+            StoreError::WalFull { .. } => problem.hint("end the program that has landfall.db open; nothing is lost, ask again"),
+            StoreError::Closed => problem.hint("the coordinator is stopping; ask again in a moment"),
+            _ => problem.hint(
+                "nothing of it was stored; look at the data directory's disk (space, mount, kernel log), then ask again",
+            ),
+        }
+    }
+}

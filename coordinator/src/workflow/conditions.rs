@@ -1,0 +1,209 @@
+//! What a run's conditions say. Slow, silent and stuck are three: an agent that is heard and does too little, an agent
+//! that is not heard, and a state whose deadline is near or past. Each has its own reasons and its own remedy.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use landfall_api::{ActionState, ActionStatus, Condition, ConditionStatus, Workflow, WorkflowPhase, WorkflowStatus};
+
+use super::{frontier::frontier, policy};
+
+/// A deadline is near when less than this part of the time is left.
+const NEAR: u32 = 10;
+
+/// What is known of the agent that works on the run.
+#[derive(Debug, Clone, Copy)]
+pub struct Heard {
+    /// When it was last heard; absent: there is no session.
+    pub last: Option<Timestamp>,
+    /// An agent not heard for so long is silent.
+    pub limit: Duration,
+}
+
+/// Brings a run's conditions in line with its state and with its agent; without `heard`, what was known of the agent
+/// stays. Says whether any changed in status or reason: a message alone is not worth a write.
+pub fn derive(workflow: &mut Workflow, heard: Option<Heard>, now: Timestamp) -> bool {
+    let generation = workflow.metadata.generation;
+    let machine = workflow.spec.machine.clone();
+    let Some(status) = &mut workflow.status else { return false };
+    let mut found = vec![progressing(status, &machine), paused(status), stuck(status, now)];
+    match heard {
+        Some(heard) => found.extend([silent(status, heard, now), slow(status, heard, now)]),
+        // Nothing is silent or slow once it is over.
+        None if status.phase != WorkflowPhase::Running => {
+            found.extend([no("Silent", "NoAgent", ""), no("Slow", "NoAgent", "")]);
+        }
+        None => {}
+    }
+    let mut changed = false;
+    for new in found {
+        let old = status.conditions.iter_mut().find(|c| c.kind == new.kind);
+        let truth = if new.holds { ConditionStatus::True } else { ConditionStatus::False };
+        match old {
+            Some(old) => {
+                changed |= old.status != truth || old.reason != new.reason;
+                if old.status != truth {
+                    old.since = now;
+                }
+                old.status = truth;
+                old.reason = new.reason.to_owned();
+                old.message = new.message;
+                old.observed_generation = generation;
+            }
+            None => {
+                changed = true;
+                status.conditions.push(Condition {
+                    kind: new.kind.to_owned(),
+                    status: truth,
+                    reason: new.reason.to_owned(),
+                    message: new.message,
+                    since: now,
+                    observed_generation: generation,
+                });
+            }
+        }
+    }
+    changed
+}
+
+struct Found {
+    kind: &'static str,
+    holds: bool,
+    reason: &'static str,
+    message: String,
+}
+
+fn yes(kind: &'static str, reason: &'static str, message: impl Into<String>) -> Found {
+    Found { kind, holds: true, reason, message: message.into() }
+}
+
+fn no(kind: &'static str, reason: &'static str, message: impl Into<String>) -> Found {
+    Found { holds: false, ..yes(kind, reason, message) }
+}
+
+fn at(status: &WorkflowStatus) -> impl Iterator<Item = &ActionStatus> {
+    frontier(status).into_iter().filter_map(|index| status.action(index))
+}
+
+fn progressing(status: &WorkflowStatus, machine: &str) -> Found {
+    const KIND: &str = "Progressing";
+    match status.phase {
+        WorkflowPhase::Pending => match status.conditions.iter().find(|c| c.kind == "Admitted") {
+            Some(queued) if queued.reason == "Queued" => no(KIND, "Queued", queued.message.clone()),
+            _ => no(KIND, "WaitingForAgent", format!("waits for {machine} to netboot; power it on")),
+        },
+        WorkflowPhase::Running => {
+            let name = |a: &ActionStatus| format!("action \"{}\", attempt {}", a.action.name, a.attempt.max(1));
+            let what = at(status).map(name).collect::<Vec<_>>().join("; ");
+            let hold = at(status).filter(|a| a.holds()).find_map(|a| match &a.action.spec {
+                landfall_api::ActionSpec::Hold(hold) => Some((a.action.name.as_str(), hold.message.as_str())),
+                _ => None,
+            });
+            match (status.ending, hold) {
+                (_, Some((action, message))) => {
+                    no(KIND, "Holding", format!("\"{action}\" waits for a person: {message}; then landfall resume"))
+                }
+                (Some(_), None) => yes(KIND, "AfterFailure", what),
+                (None, None) => yes(KIND, "Running", what),
+            }
+        }
+        WorkflowPhase::Rebooting => yes(KIND, "WaitingForPhoneHome", "waits for the installed system to phone home"),
+        WorkflowPhase::Succeeded => no(KIND, "Succeeded", "done"),
+        WorkflowPhase::Failed | WorkflowPhase::Cancelled => {
+            no(KIND, "Ended", status.problem.as_ref().map_or_else(String::new, ToString::to_string))
+        }
+    }
+}
+
+fn paused(status: &WorkflowStatus) -> Found {
+    match &status.paused {
+        Some(pause) => yes(
+            "Paused",
+            "ByPerson",
+            format!(
+                "{} paused it; its time stands still, and it fails if it is not resumed by {}",
+                pause.by, pause.until
+            ),
+        ),
+        None => no("Paused", "NotPaused", ""),
+    }
+}
+
+fn stuck(status: &WorkflowStatus, now: Timestamp) -> Found {
+    const KIND: &str = "Stuck";
+    let Some(deadline) = status.deadline else {
+        return match status.phase {
+            WorkflowPhase::Pending => {
+                no(KIND, "NoDeadline", "it has no deadline: a person decides when the machine is powered on")
+            }
+            _ => no(KIND, "Ended", ""),
+        };
+    };
+    if deadline <= now {
+        return yes(KIND, "DeadlinePassed", format!("its present state should have changed by {deadline}"));
+    }
+    let begun = at(status).filter_map(|a| a.started_at).chain(status.rebooted_at).max().or(status.started_at);
+    let left = between(now, deadline);
+    match begun.map(|begun| between(begun, deadline)) {
+        Some(all) if left < all / NEAR && status.paused.is_none() => {
+            yes(KIND, "DeadlineNear", format!("its present state must change by {deadline}, in {} s", left.as_secs()))
+        }
+        _ => no(KIND, "InTime", format!("must have changed by {deadline}")),
+    }
+}
+
+fn silent(status: &WorkflowStatus, heard: Heard, now: Timestamp) -> Found {
+    const KIND: &str = "Silent";
+    if status.phase != WorkflowPhase::Running {
+        return no(KIND, "NoAgent", "");
+    }
+    match heard.last {
+        Some(last) if between(last, now) < heard.limit => no(KIND, "Heard", "heartbeats come"),
+        Some(last) => yes(
+            KIND,
+            "NoHeartbeat",
+            format!("nothing was heard of the agent since {last}; it goes on alone for as long as its lease allows"),
+        ),
+        None => yes(KIND, "NoSession", "the agent is not connected; it may be starting, or without network or power"),
+    }
+}
+
+/// Only of an agent that is heard: of a silent one nothing is known.
+fn slow(status: &WorkflowStatus, heard: Heard, now: Timestamp) -> Found {
+    const KIND: &str = "Slow";
+    let is_heard = heard.last.is_some_and(|last| between(last, now) < heard.limit);
+    if status.phase != WorkflowPhase::Running || !is_heard {
+        return no(KIND, "NotHeard", "");
+    }
+    for action in at(status).filter(|a| a.is_under_way() && !a.holds()) {
+        let (name, Some(progress)) = (&action.action.name, &action.progress) else { continue };
+        let waits = if progress.slowest.is_empty() { "" } else { progress.slowest.as_str() };
+        let because = if waits.is_empty() { String::new() } else { format!("; the others wait for {waits}") };
+        if let Some(moved) = action.moved_at.filter(|moved| between(*moved, now) >= policy::NO_PROGRESS) {
+            return yes(
+                KIND,
+                "NoProgress",
+                format!("\"{name}\" has not moved since {moved}, and its agent is heard{because}"),
+            );
+        }
+        let ends = action.started_at.map(|started| super::state::after(started, policy::timeout(&action.action)));
+        if let (Some(ends), Some(seconds)) = (ends, progress.remaining_seconds())
+            && between(now, ends) < Duration::from_secs(seconds)
+        {
+            let message =
+                format!("\"{name}\" needs {seconds} s more at its present rate, and its time ends at {ends}{because}");
+            return yes(KIND, "BehindDeadline", message);
+        }
+    }
+    no(KIND, "InTime", "")
+}
+
+/// From the first to the second; zero if the clock went back.
+fn between(first: Timestamp, second: Timestamp) -> Duration {
+    Duration::try_from(second.duration_since(first)).unwrap_or_default()
+}
+
+/// Whether an attempt is being retried or waits to be: the agent holds the list although nothing runs.
+pub fn between_attempts(status: &WorkflowStatus) -> bool {
+    at(status).any(|a| a.attempt > 0 && a.ended_at.is_some() && a.state != ActionState::Succeeded)
+}

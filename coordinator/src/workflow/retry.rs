@@ -1,0 +1,86 @@
+//! A run that takes over another's work at the action that failed.
+//!
+//! Terminal states never change, so this is a run of its own, with the same pinned list, and a person asked for it. What
+//! had succeeded is taken over; a write that may have succeeded is judged by its receipt: where the disk is known to
+//! carry `done`, nothing of it is done again, and where that is found only when the agent comes, the state machine
+//! takes it over then, because the receipts of the runs it takes over count as its own.
+
+use landfall_api::{
+    ActionState, ActionStatus, DiskReceipt, ErrorCode, Problem, Workflow, WorkflowPhase, WorkflowStatus,
+};
+
+use super::{frontier::is_write, state::is_done};
+
+/// Runs in one chain. Each is a person's request; more means that the list itself is wrong.
+const MAX_CHAIN: usize = 16;
+
+/// The status of a run that goes on where `failed` stopped. `receipts` are those believed to be on the machine.
+///
+/// # Errors
+/// [`Problem`] with code `WorkflowEnded` if there is nothing to go on with (it succeeded, or nothing failed), `Conflict`
+/// if it has not ended, `LimitReached` after very many retries of retries.
+pub fn retry_of(
+    failed: &Workflow,
+    machine_generation: u64,
+    receipts: Vec<DiskReceipt>,
+) -> Result<WorkflowStatus, Problem> {
+    let name = &failed.metadata.name;
+    let refuse =
+        |code, message: String, hint: &str| Err(Problem::new(code, message).hint(hint).at(format!("Workflow/{name}")));
+    let (Some(status), Some(uid)) = (&failed.status, failed.metadata.uid) else {
+        return refuse(ErrorCode::Internal, format!("workflow \"{name}\" was stored without a status"), "");
+    };
+    let again = "start a new run with landfall provision";
+    match status.phase {
+        WorkflowPhase::Failed | WorkflowPhase::Cancelled => {}
+        WorkflowPhase::Succeeded => {
+            return refuse(ErrorCode::WorkflowEnded, format!("workflow \"{name}\" has succeeded"), again);
+        }
+        WorkflowPhase::Pending | WorkflowPhase::Running | WorkflowPhase::Rebooting => {
+            let hint = "wait for its end, or stop it with landfall cancel";
+            return refuse(ErrorCode::Conflict, format!("workflow \"{name}\" has not ended"), hint);
+        }
+    }
+    if status.actions.iter().all(|a| a.state == ActionState::Succeeded) {
+        let message = format!("every action of workflow \"{name}\" has been done; only the phone-home is missing");
+        return refuse(
+            ErrorCode::WorkflowEnded,
+            message,
+            "look at the machine's console; a late phone-home still counts",
+        );
+    }
+    if status.takes_over.len() >= MAX_CHAIN {
+        return refuse(ErrorCode::LimitReached, format!("this is the {MAX_CHAIN}th retry in a row"), again);
+    }
+    let committed = |index: usize, action: &ActionStatus| {
+        let known = |r: &DiskReceipt| {
+            let own = r.receipt.workflow_uid == uid || status.takes_over.contains(&r.receipt.workflow_uid);
+            own && is_done(r) && r.receipt.action_index as usize == index
+        };
+        is_write(action) && status.expected_receipts.iter().any(known)
+    };
+    let taken = |(index, old): (usize, &ActionStatus)| {
+        if old.state == ActionState::Succeeded || committed(index, old) {
+            ActionStatus {
+                state: ActionState::Succeeded,
+                taken_over: true,
+                started_at: old.started_at,
+                ended_at: old.ended_at,
+                progress: old.progress.clone(),
+                ..ActionStatus::pending(old.action.clone())
+            }
+        } else {
+            ActionStatus::pending(old.action.clone())
+        }
+    };
+    Ok(WorkflowStatus {
+        actions: status.actions.iter().enumerate().map(taken).collect(),
+        on_failure: status.on_failure.iter().map(|a| ActionStatus::pending(a.action.clone())).collect(),
+        timeout: status.timeout,
+        success_on: status.success_on,
+        takes_over: std::iter::once(uid).chain(status.takes_over.iter().copied()).collect(),
+        machine_generation,
+        expected_receipts: receipts,
+        ..WorkflowStatus::default()
+    })
+}

@@ -1,0 +1,204 @@
+//! What persons do to a run: pause, resume, hold, cancel, retry.
+
+use landfall_api::{ActionState, Workflow};
+
+use super::*;
+use crate::workflow::retry_of;
+
+const DAY: i64 = 24 * 3600;
+
+fn pause() -> Event {
+    Event::Paused(person())
+}
+
+#[test]
+fn a_paused_run_lets_the_action_under_way_end_and_its_time_stands_still() {
+    let mut story = Story::new();
+    story.then(connected(1, vec![]));
+    story.then(report(1, 0, 1, EventBody::Started));
+    let end_by = story.state.end_by;
+    assert_eq!(story.then(pause()), [Effect::Control]);
+    assert!(story.state.deadline < story.state.paused.as_ref().map(|p| p.until), "the action under way keeps its own");
+    story.then(report(1, 0, 1, finished(0)));
+    assert_eq!(story.state.actions[0].state, ActionState::Succeeded);
+    assert_eq!(story.state.deadline, story.state.paused.as_ref().map(|p| p.until), "the next action has not begun");
+    story.now += 2 * DAY;
+    story.then(Event::Tick);
+    assert_eq!(story.state.phase, WorkflowPhase::Running);
+    assert_eq!(story.then(Event::Resumed), [Effect::Control]);
+    // Two days, and the seconds between the two requests.
+    assert_eq!(story.state.end_by, end_by.map(|end| end + Duration::from_secs(2 * DAY as u64 + 3)));
+    assert!(story.state.deadline > Some(at(story.now)));
+    story.then(report(1, 1, 1, EventBody::Started));
+    assert!(story.state.actions[1].is_under_way());
+}
+
+#[test]
+fn a_pause_has_an_end_too() {
+    for begun in [false, true] {
+        let mut story = Story::new();
+        if begun {
+            story.then(connected(1, vec![]));
+        }
+        story.then(pause());
+        story.now += 7 * DAY;
+        story.then(Event::Tick);
+        assert_eq!(story.state.problem.as_ref().unwrap().code, ErrorCode::Timeout);
+        assert!(story.state.problem.unwrap().message.contains("paused by ann"));
+    }
+}
+
+#[test]
+fn an_agent_that_comes_while_the_run_is_paused_is_given_nothing_until_it_is_resumed() {
+    let mut story = Story::new();
+    story.then(connected(1, vec![]));
+    story.then(report(1, 0, 1, EventBody::Started));
+    story.then(pause());
+    assert_eq!(story.then(connected(2, vec![receipt(ReceiptState::Intent)])), [Effect::Idle { boot_disk: false }]);
+    assert_eq!(story.then(Event::Resumed), assign(0, 2));
+    // One that still holds the list is told of the pause and keeps it.
+    story.then(report(2, 0, 2, EventBody::Started));
+    story.then(pause());
+    let back = Event::AgentConnected { epoch: 3, receipts: vec![], still_running: true, protocol: 2 };
+    assert_eq!(story.then(back), [Effect::RenewLease, Effect::Control]);
+    assert_eq!(story.then(Event::Resumed), [Effect::Control]);
+}
+
+#[test]
+fn a_run_paused_before_its_beginning_does_not_begin() {
+    let mut story = Story::new();
+    story.then(pause());
+    assert_eq!(story.then(connected(1, vec![])), [Effect::Idle { boot_disk: false }]);
+    assert_eq!(story.state.phase, WorkflowPhase::Pending);
+    story.then(Event::Resumed);
+    assert_eq!(story.then(connected(1, vec![])), assign(0, 1), "the engine says again that it is there");
+}
+
+#[test]
+fn a_lease_that_ran_out_in_a_pause_is_no_failure_and_orders_no_start() {
+    let mut story = Story::new();
+    story.then(connected(1, vec![]));
+    story.then(report(1, 0, 1, EventBody::Started));
+    story.then(pause());
+    assert_eq!(story.then(report(1, 0, 1, lease_expired())), []);
+    assert_eq!(story.then(Event::Resumed), assign(0, 2));
+}
+
+fn with_hold() -> Story {
+    let actions = json!([{"name": "look", "hold": {"message": "check the cables"}}, {"name": "seed", "cloudInit": {}}]);
+    let mut story = Story::of(list(actions));
+    story.then(connected(1, vec![]));
+    story.then(report(1, 0, 1, EventBody::Started));
+    story
+}
+
+#[test]
+fn a_hold_ends_with_a_persons_word_whether_the_agent_hears_of_it_or_not() {
+    let mut story = with_hold();
+    assert!(story.state.actions[0].holds());
+    assert_eq!(story.then(Event::Resumed), [Effect::Control]);
+    assert_eq!(story.state.actions[0].state, ActionState::Succeeded);
+    // The agent's own word comes late and changes nothing.
+    story.then(report(1, 0, 1, EventBody::Finished { result: ActionResult::Hold }));
+    assert_eq!(story.state.actions[1].attempt, 1);
+    // An agent that lost power meanwhile is not held again.
+    assert_eq!(story.then(connected(2, vec![])), assign(1, 2));
+}
+
+#[test]
+fn a_resume_lifts_a_pause_before_it_lets_a_hold_go() {
+    let mut story = with_hold();
+    story.then(pause());
+    story.then(Event::Resumed);
+    assert!(story.state.actions[0].holds() && story.state.paused.is_none());
+    story.then(Event::Resumed);
+    assert!(!story.state.actions[0].holds());
+}
+
+#[test]
+fn a_hold_has_a_deadline_of_its_own() {
+    let mut story = with_hold();
+    assert!(story.state.deadline >= Some(at(story.now + DAY - 1)));
+    story.now += 2 * DAY;
+    story.then(Event::Tick);
+    assert_eq!(story.state.phase, WorkflowPhase::Failed);
+}
+
+fn ended(story: &Story) -> Workflow {
+    let tree = json!({"apiVersion": landfall_api::API_VERSION, "kind": "Workflow", "metadata": {"name": "run", "uid": RUN},
+        "spec": {"machine": "m1", "template": "os"}, "status": story.state});
+    serde_json::from_value(tree).unwrap()
+}
+
+fn failed_at_the_seed() -> Story {
+    let mut story = Story::new();
+    story.then(connected(1, vec![]));
+    story.then(report(1, 0, 1, EventBody::Started));
+    story.then(report(1, 0, 1, EventBody::ReceiptWritten { receipt: receipt(ReceiptState::Done) }));
+    story.then(report(1, 0, 1, finished(0)));
+    story.then(report(1, 1, 1, EventBody::Started));
+    story.then(report(1, 1, 1, failed(false)));
+    story
+}
+
+#[test]
+fn a_retry_begins_at_the_action_that_failed_and_leaves_the_old_run_as_it_was() {
+    let old = failed_at_the_seed();
+    let status = retry_of(&ended(&old), 2, vec![receipt(ReceiptState::Done)]).unwrap();
+    assert!(status.actions[0].taken_over && status.takes_over == [RUN]);
+    let mut new = Story::of(status);
+    assert_eq!(new.then(connected(1, vec![receipt(ReceiptState::Done)])), assign(1, 1));
+    assert_eq!(old.state.phase, WorkflowPhase::Failed);
+}
+
+#[test]
+fn a_retry_takes_over_a_write_that_was_committed_although_its_run_never_heard_of_it() {
+    let mut old = Story::new();
+    old.then(connected(1, vec![]));
+    old.then(report(1, 0, 1, EventBody::Started));
+    old.then(Event::Cancelled(person()));
+    // Known from the receipts that the store has of the machine, or found only when the agent comes: never written again.
+    let mut new = Story::of(retry_of(&ended(&old), 2, vec![]).unwrap());
+    let uid = Uuid::from_u128(8);
+    let context = Context { workflow_uid: uid, ..CONTEXT };
+    let (state, effects) = step(&context, &new.state, connected(1, vec![receipt(ReceiptState::Done)]), at(1));
+    assert_eq!(effects, assign(1, 1));
+    // And a disk that has lost the mark since stops the run.
+    new.state = state;
+    let (state, _) = step(&context, &new.state, connected(2, vec![]), at(2));
+    assert_eq!(state.problem.unwrap().code, ErrorCode::ReceiptMismatch);
+}
+
+#[test]
+fn a_write_that_failed_after_its_commit_is_taken_over_and_not_done_again() {
+    let mut old = Story::new();
+    old.then(connected(1, vec![]));
+    old.then(report(1, 0, 1, EventBody::ReceiptWritten { receipt: receipt(ReceiptState::Done) }));
+    old.then(report(1, 0, 1, failed(true)));
+    let status = retry_of(&ended(&old), 2, vec![]).unwrap();
+    assert!(status.actions[0].taken_over && !status.actions[1].taken_over);
+}
+
+#[test]
+fn what_has_not_failed_is_not_retried() {
+    let code = |story: &Story| retry_of(&ended(story), 1, vec![]).unwrap_err().code;
+    assert_eq!(code(&Story::new()), ErrorCode::Conflict);
+    let mut story = Story::installed();
+    story.now += 901;
+    story.then(Event::Tick);
+    assert_eq!(story.state.problem.as_ref().unwrap().code, ErrorCode::NoPhoneHome);
+    assert_eq!(code(&story), ErrorCode::WorkflowEnded, "a missing phone-home is no reason to do anything again");
+    let mut story = failed_at_the_seed();
+    story.state.takes_over = (0..16).map(|n| Uuid::from_u128(100 + n)).collect();
+    assert_eq!(code(&story), ErrorCode::LimitReached);
+}
+
+#[test]
+fn a_receipt_that_comes_while_nobody_holds_a_paused_list_is_not_forgotten_when_it_is_resumed() {
+    let mut story = Story::new();
+    story.then(connected(1, vec![]));
+    story.then(Event::Paused(person()));
+    story.then(connected(2, vec![]));
+    story.then(report(2, 0, 1, EventBody::ReceiptWritten { receipt: receipt(ReceiptState::Done) }));
+    assert_eq!(story.then(Event::Resumed), assign(1, 1));
+}

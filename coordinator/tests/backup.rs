@@ -1,0 +1,148 @@
+//! Backup and restore with the real program: while it works, while it does not, and with files that are not whole.
+
+mod site;
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+};
+
+use serde_json::Value;
+use site::{API, Coordinator, Site, call, machine, run};
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn mac(n: usize) -> String {
+    format!("52:54:00:00:{:02x}:{:02x}", n / 256, n % 256)
+}
+
+fn backup(site: &Site, output: &Path) -> (bool, String) {
+    run(&["backup", "--config", text(&site.config()), "--output", text(output)])
+}
+
+fn restore(config: &Path, from: &Path, more: &[&str]) -> (bool, String) {
+    run(&[&["restore", "--config", text(config), "--from", text(from)], more].concat())
+}
+
+fn names(site: &Site) -> Vec<String> {
+    let list = site.api("GET", "/machines", &Value::Null);
+    let name = |item: &Value| item["metadata"]["name"].as_str().unwrap().to_owned();
+    list["items"].as_array().unwrap().iter().map(name).collect()
+}
+
+#[test]
+fn a_backup_of_a_working_coordinator_restores_to_the_same_ca_and_every_document_answered_before_it() {
+    let site = Site::new();
+    let coordinator = Coordinator::start(&site.config());
+    let (answered, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let file = site.dir.path().join("b.tar");
+    let socket = site.data().join("api.sock");
+    let before = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 0.. {
+                if stop.load(Ordering::SeqCst) {
+                    return;
+                }
+                let (status, answer) =
+                    call(&socket, "POST", &format!("{API}/apply"), &machine(&format!("m{n}"), &mac(n))).unwrap();
+                assert_eq!(status, 200, "{answer}");
+                answered.store(n + 1, Ordering::SeqCst);
+            }
+        });
+        while answered.load(Ordering::SeqCst) < 20 {
+            std::thread::yield_now();
+        }
+        let before = answered.load(Ordering::SeqCst);
+        let (good, said) = backup(&site, &file);
+        stop.store(true, Ordering::SeqCst);
+        assert!(good && said.contains("the running coordinator"), "{said}");
+        before
+    });
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let (good, said) = backup(&site, &file);
+    assert!(!good && said.contains("there already"), "{said}");
+    let audit = site.api("GET", "/audit", &Value::Null).to_string();
+    assert!(audit.contains("GET /backup"), "{audit}");
+    let ca = fs::read(site.data().join("pki/ca.pem")).unwrap();
+    let (good, said) = restore(&site.config(), &file, &["--replace"]);
+    assert!(!good && said.contains("in use"), "a running coordinator's data was replaced: {said}");
+    coordinator.kill();
+
+    let (good, said) = restore(&site.config(), &file, &[]);
+    assert!(!good && said.contains("--replace"), "{said}");
+    let (good, said) = restore(&site.config(), &file, &["--replace"]);
+    assert!(good && said.contains("replaced-"), "{said}");
+    assert_eq!(fs::read(site.data().join("pki/ca.pem")).unwrap(), ca);
+    let kept = fs::read_dir(site.dir.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+    assert_eq!(kept.filter(|name| name.starts_with("data.")).count(), 1, "the old data, and nothing half made");
+    let restored = Coordinator::start(&site.config());
+    let there = names(&site);
+    assert!(there.len() >= before && (0..there.len()).all(|n| there.contains(&format!("m{n}"))), "{there:?}");
+    drop(restored);
+}
+
+#[test]
+fn a_coordinator_that_does_not_run_is_backed_up_with_what_only_its_log_holds() {
+    let site = Site::new();
+    let (good, said) = backup(&site, &site.dir.path().join("early.tar"));
+    assert!(!good && said.contains("no coordinator's data"), "{said}");
+    let coordinator = Coordinator::start(&site.config());
+    site.api("POST", "/apply", &machine("m1", &mac(1)));
+    // Killed: its write-ahead log was never folded back.
+    coordinator.kill();
+    let file = site.dir.path().join("b.tar");
+    let (good, said) = backup(&site, &file);
+    assert!(good && said.contains("does not run"), "{said}");
+    let data = site.dir.path().join("elsewhere");
+    let (good, said) = restore(&site.configure("other.toml", &data), &file, &[]);
+    assert!(good, "{said}");
+    fs::rename(&data, site.dir.path().join("moved")).unwrap();
+    fs::remove_dir_all(site.data()).unwrap();
+    fs::rename(site.dir.path().join("moved"), site.data()).unwrap();
+    let _restored = Coordinator::start(&site.config());
+    assert_eq!(names(&site), ["m1"]);
+}
+
+#[test]
+fn a_damaged_or_truncated_backup_is_refused_before_anything_is_touched() {
+    let site = Site::new();
+    let coordinator = Coordinator::start(&site.config());
+    site.api("POST", "/apply", &machine("m1", &mac(1)));
+    let file = site.dir.path().join("b.tar");
+    assert!(backup(&site, &file).0);
+    coordinator.kill();
+    let whole = fs::read(&file).unwrap();
+    let bad = site.dir.path().join("bad.tar");
+    let listing = |path: &Path| {
+        let mut all: Vec<_> = fs::read_dir(path).unwrap().map(|e| e.unwrap().file_name()).collect();
+        all.sort();
+        all
+    };
+    let (before, around) = (listing(&site.data()), listing(site.dir.path()).len() + 1);
+    // Some bytes of every member's head and body; the padding between them is nobody's.
+    let mut places = Vec::new();
+    let mut archive = tar::Archive::new(&whole[..]);
+    for entry in archive.entries().unwrap() {
+        let entry = entry.unwrap();
+        let (head, body, bytes) = (entry.raw_header_position(), entry.raw_file_position(), entry.size());
+        places.extend([head, head + 124, body, body + bytes / 2, body + bytes - 1]);
+    }
+    assert!(places.len() > 30, "manifest, database, key, CA, admin's certificate and digest: {places:?}");
+    for at in places {
+        let at = usize::try_from(at).unwrap();
+        let mut flipped = whole.clone();
+        flipped[at] ^= 0x10;
+        for content in [&whole[..at], &flipped[..]] {
+            fs::write(&bad, content).unwrap();
+            let (good, said) = restore(&site.config(), &bad, &["--replace"]);
+            assert!(!good && said.contains("nothing was touched"), "byte {at} of {}: {said}", whole.len());
+        }
+    }
+    assert_eq!((listing(&site.data()), listing(site.dir.path()).len()), (before, around));
+    let (good, said) = restore(&site.config(), &site.dir.path().join("none.tar"), &["--replace"]);
+    assert!(!good && said.contains("none.tar"), "{said}");
+}

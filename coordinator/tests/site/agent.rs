@@ -1,0 +1,118 @@
+//! An agent's real session with the site's coordinator; its computer does nothing.
+
+use std::{path::Path, sync::Arc};
+
+use landfall_api::{DiskId, DiskReceipt, ErrorCode, MachineFacts, Problem};
+use landfall_session::{
+    ActionRef, AgentKey, EventKind, Host, Identity, Instruction, Proof, Secret, Session, SessionConfig, SessionHandle,
+    Target, Vitals, boot_time, enroll,
+};
+use serde_json::{Value, json};
+use tokio::{sync::mpsc, time::timeout};
+use uuid::Uuid;
+
+use super::{LIMIT, Site, call, document, machine, request};
+
+struct Computer(String);
+
+impl Host for Computer {
+    fn disks(&self) -> Vec<DiskId> {
+        vec![DiskId { serial: self.0.clone(), size_bytes: 1 << 30, ..DiskId::default() }]
+    }
+    fn receipts(&self) -> Vec<DiskReceipt> {
+        vec![]
+    }
+    fn facts(&self) -> MachineFacts {
+        MachineFacts::default()
+    }
+    fn vitals(&self) -> Vitals {
+        Vitals { uptime: boot_time(), peak_rss_bytes: 1 << 20 }
+    }
+}
+
+/// The word after `name` on the script's kernel command line.
+fn word(script: &str, name: &str) -> String {
+    let at = script.find(name).unwrap_or_else(|| panic!("no {name} in {script}"));
+    script[at + name.len()..].split_whitespace().next().unwrap().to_owned()
+}
+
+/// An agent with a run under way.
+pub(crate) struct Agent {
+    pub(crate) handle: SessionHandle,
+    pub(crate) run: Uuid,
+    /// The run's name.
+    pub(crate) name: String,
+}
+
+/// A template whose first action may fail a hundred times.
+pub(crate) fn patient_template(site: &Site) -> Value {
+    let url = format!("http://127.0.0.1:{}/images/os.zst", site.http);
+    let image = json!({"url": url, "digest": format!("sha256:{}", "0a".repeat(32))});
+    let write = json!({"name": "write", "writeImage": {"image": image}, "retry": {"maxAttempts": 100}});
+    document("Template", "os", json!({"actions": [write, {"name": "restart", "reboot": {}}]}))
+}
+
+impl Agent {
+    /// Describes a machine, asks for a run of the template `os`, boots, enrols, and takes the assignment.
+    pub(crate) async fn start(site: &Site, socket: &Path, name: &str, mac: &str) -> Self {
+        let post = |path: &str, body: &Value| {
+            let (status, answer) = call(socket, "POST", &format!("{}{path}", super::API), body).unwrap();
+            assert_eq!(status, 200, "{answer}");
+            serde_json::from_str::<Value>(&answer).unwrap()
+        };
+        post("/apply", &machine(name, mac));
+        let run = post(&format!("/machines/{name}/provision"), &json!({"template": "os"}));
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", site.http)).unwrap();
+        let script = request(&mut stream, "GET", &format!("/boot/ipxe?mac={mac}"), "").unwrap().1;
+        let pins = vec![word(&script, "landfall.ca=").parse().unwrap()];
+        let target = Target::new(&word(&script, "landfall.coordinator="), pins).unwrap();
+        let identity = Identity { macs: vec![mac.parse().unwrap()], ..Identity::default() };
+        let key = AgentKey::generate().unwrap();
+        let proof = Proof::BootToken(Secret::new(word(&script, "landfall.token=")));
+        let boot_id = format!("boot-{name}");
+        let enrolled = enroll(&target, "0.1.0", &identity, &boot_id, &proof, &key).await.unwrap();
+        let config = SessionConfig {
+            target,
+            credentials: enrolled.credentials,
+            software: "0.1.0".into(),
+            identity,
+            boot_id,
+            enrolled_at: boot_time(),
+        };
+        let (handle, mut instructions) = Session::start(config, Arc::new(Computer(name.to_owned())));
+        let first = timeout(LIMIT, instructions.recv()).await.unwrap().unwrap();
+        let Instruction::Assign { assignment, .. } = first else { panic!("an assignment was expected, not {first:?}") };
+        // Whatever else it is told, it goes on.
+        tokio::spawn(drain(instructions));
+        Self { handle, run: assignment.workflow_uid, name: run["metadata"]["name"].as_str().unwrap().to_owned() }
+    }
+
+    /// Reports a failed attempt, as a download that broke; it is acknowledged once `flush` says so.
+    pub(crate) async fn report(&self, attempt: u32) {
+        let action = ActionRef { workflow_uid: self.run, action_index: 0, attempt };
+        let failed =
+            EventKind::Failed { problem: Problem::new(ErrorCode::SourceUnreachable, "broke"), retryable: true };
+        for kind in [EventKind::Started, failed] {
+            self.handle.report(action, kind).await.unwrap();
+        }
+    }
+}
+
+async fn drain(mut instructions: mpsc::Receiver<Instruction>) {
+    while instructions.recv().await.is_some() {}
+}
+
+/// Fails unless the run's events have each attempt up to this one, once.
+pub(crate) fn has_attempts(events: &str, run: &str, upto: u64) {
+    let lines: Vec<Value> = events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for attempt in 1..=upto {
+        for reason in ["Started", "Failed"] {
+            let is = |line: &&Value| line["attempt"] == json!(attempt) && line["reason"] == json!(reason);
+            assert_eq!(
+                lines.iter().filter(is).count(),
+                1,
+                "{run}: attempt {attempt} {reason} was acknowledged:\n{events}"
+            );
+        }
+    }
+}

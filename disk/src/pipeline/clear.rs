@@ -1,0 +1,29 @@
+//! Clearing a disk: the destructive start of an install, and nothing after it but the end of its own mark.
+
+use super::{Order, device_io, invalidate::invalidate};
+use crate::{
+    BlockDevice, Observer, WriteError, exact,
+    gpt::{Layout, Old},
+    receipt,
+};
+
+/// Clears tables and signatures of `device`, and last its receipt. Whether the disk may be cleared at all is the caller's
+/// to decide first.
+///
+/// The mark of this run stands from before the first change until after the last: a power cut leaves the disk old, or
+/// unbootable with a mark that says by whom, or blank.
+///
+/// # Errors
+/// [`WriteError`] of the device or of the order's checks; the disk is then old, or unbootable and marked.
+pub fn clear_device(device: &dyn BlockDevice, order: &Order<'_>, observer: &dyn Observer) -> Result<(), WriteError> {
+    let io = |action: &str| device_io(order.device, action.to_owned());
+    let sector = device.logical_sector();
+    let old = Old::read(device, sector).map_err(io("read the partition table of"))?;
+    let layout = Layout::nothing(sector, device.size(), order.device)?;
+    (order.may_act)()?;
+    (order.same_disk)()?;
+    invalidate(device, &layout, &old, order, None, observer)?;
+    (order.may_act)()?;
+    exact::zero(device, receipt::PLACE).map_err(io("clear the receipt on"))?;
+    device.flush().map_err(io("flush"))
+}

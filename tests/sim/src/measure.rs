@@ -1,0 +1,252 @@
+//! The measurement of one server with one fleet: everybody enrols, events at a steady rate, then as fast as they go, a
+//! restart, and the end of every life. The same calls in the same order whichever server it is.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use futures::{StreamExt as _, TryStreamExt as _};
+use landfall_api::ReceiptState;
+use landfall_session::https_client;
+use serde::Serialize;
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep, sleep_until},
+};
+
+use crate::{
+    agent::{Agent, Troubles},
+    machine::Machine,
+    process::{processor_time, resident_bytes},
+    subject::{Kind, Subject},
+};
+
+/// Machines that enrol, or phone home, at the same time.
+const AT_ONCE: usize = 64;
+/// Whatever is waited for.
+const LIMIT: Duration = Duration::from_secs(600);
+/// Before memory is looked at, what has just happened may settle.
+const SETTLE: Duration = Duration::from_secs(4);
+/// Looks at the memory, a second apart; the median counts.
+const LOOKS: usize = 3;
+/// Events a second at which latency is measured.
+pub const STEADY_RATE: u32 = 1000;
+/// At least so many events are measured in each of the two ways, however few machines there are.
+const STEADY_EVENTS: usize = 10_000;
+const FAST_EVENTS: usize = 40_000;
+/// The coordinator takes this many events of one attempt at most, less what the rest of the life needs.
+const MARKS: usize = 200;
+/// Log lines of each machine.
+const LINES: u32 = 20;
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Plan {
+    /// How many machines.
+    pub agents: u32,
+    /// What makes them.
+    pub seed: u64,
+    /// Whether the server is killed and started again.
+    pub restart: bool,
+}
+
+/// What was found. Times are seconds, memory bytes.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Figures {
+    /// Machines.
+    pub agents: u32,
+    /// All enrolled, in session and with their run.
+    pub enrol_seconds: f64,
+    /// The server's memory before the first connection.
+    pub bytes_before: u64,
+    /// More resident bytes a session, when all had their run.
+    pub bytes_per_session_fresh: u64,
+    /// The same after all traffic.
+    pub bytes_per_session: u64,
+    /// Latency of acks at a steady rate, milliseconds.
+    pub ack_p50_ms: f64,
+    /// Its 99th percentile.
+    pub ack_p99_ms: f64,
+    /// Events a second that were really sent then.
+    pub steady_rate: f64,
+    /// Stored and acked events a second, everybody at once.
+    pub events_per_second: f64,
+    /// The server's processor time for each of these, microseconds.
+    pub processor_us_per_event: f64,
+    /// From the kill until the last session was back; absent if there was no restart.
+    pub back_seconds: Option<f64>,
+    /// Sessions that did not come back, refusals, fences and cancels.
+    pub failed: u64,
+    /// Lives that ended with a phone-home that counted; absent where the server keeps none.
+    pub completed: Option<u64>,
+}
+
+/// Measures one server.
+///
+/// # Errors
+/// Anything that should not happen.
+pub async fn measure(kind: Kind, plan: Plan) -> Result<Figures> {
+    let is_coordinator = matches!(kind, Kind::Coordinator(_));
+    let machines: Vec<_> = (1..=plan.agents).map(|n| Arc::new(Machine::new(plan.seed, n))).collect();
+    let mut subject = Subject::start(kind).await?;
+    subject.describe(&machines).await?;
+    sleep(SETTLE).await;
+    let bytes_before = memory(subject.pid()).await?;
+    let per_session = |now: u64| now.saturating_sub(bytes_before) / u64::from(plan.agents.max(1));
+
+    let troubles = Arc::new(Troubles::default());
+    let begun = Instant::now();
+    let agents = enrol(&subject, machines, &troubles).await?;
+    let enrol_seconds = begun.elapsed().as_secs_f64();
+    sleep(SETTLE).await;
+    let bytes_per_session_fresh = per_session(memory(subject.pid()).await?);
+
+    let steady = steady(&agents).await?;
+    let busy = processor_time(subject.pid())?;
+    let (fast_events, fast_seconds) = fast(&agents).await?;
+    let processor_us_per_event = (processor_time(subject.pid())? - busy).as_secs_f64() * 1e6 / fast_events;
+    sleep(SETTLE).await;
+    let bytes_per_session = per_session(memory(subject.pid()).await?);
+
+    let mut failed = 0;
+    let mut back_seconds = None;
+    if plan.restart {
+        let epochs: Vec<_> = agents.iter().map(|agent| agent.epoch().unwrap_or(0)).collect();
+        let begun = Instant::now();
+        subject.restart().await?;
+        let mut back = JoinSet::new();
+        for (agent, epoch) in agents.iter().cloned().zip(epochs) {
+            back.spawn(async move { agent.back(epoch, LIMIT).await });
+        }
+        while let Some(outcome) = back.join_next().await {
+            failed += u64::from(outcome?.is_err());
+        }
+        back_seconds = Some(begun.elapsed().as_secs_f64());
+    }
+    failed += troubles.counts().iter().sum::<u64>();
+    let completed = if is_coordinator { Some(end(&subject, agents).await?) } else { None };
+    Ok(Figures {
+        agents: plan.agents,
+        enrol_seconds,
+        bytes_before,
+        bytes_per_session_fresh,
+        bytes_per_session,
+        ack_p50_ms: percentile(&steady.latencies, 50),
+        ack_p99_ms: percentile(&steady.latencies, 99),
+        steady_rate: steady.rate,
+        events_per_second: fast_events / fast_seconds,
+        processor_us_per_event,
+        back_seconds,
+        failed,
+        completed,
+    })
+}
+
+async fn memory(pid: u32) -> Result<u64> {
+    let mut looks = Vec::new();
+    for _ in 0..LOOKS {
+        looks.push(resident_bytes(pid)?);
+        sleep(Duration::from_secs(1)).await;
+    }
+    looks.sort_unstable();
+    looks.get(LOOKS / 2).copied().context("not looked at")
+}
+
+async fn enrol(subject: &Subject, machines: Vec<Arc<Machine>>, troubles: &Arc<Troubles>) -> Result<Vec<Arc<Agent>>> {
+    let lives = machines.into_iter().map(|machine| async move {
+        let token = subject.token(&machine).await?;
+        let agent = Agent::start(machine, subject.target(), token, troubles.clone(), LIMIT);
+        anyhow::Ok(Arc::new(tokio::spawn(agent).await??))
+    });
+    futures::stream::iter(lives).buffer_unordered(AT_ONCE).try_collect().await
+}
+
+struct Steady {
+    /// Sorted, milliseconds.
+    latencies: Vec<f64>,
+    rate: f64,
+}
+
+/// One event after another, by all in turn, at a fixed rate, whether or not earlier ones are acked. Latency counts from
+/// when the event was due: a server that falls behind is not spared.
+async fn steady(agents: &[Arc<Agent>]) -> Result<Steady> {
+    let events = (2 * agents.len()).max(STEADY_EVENTS).min(MARKS / 2 * agents.len());
+    let (begun, mut acks) = (Instant::now() + Duration::from_millis(100), JoinSet::new());
+    for (n, agent) in agents.iter().cycle().take(events).enumerate() {
+        let due = begun + Duration::from_secs(1) * u32::try_from(n)? / STEADY_RATE;
+        sleep_until(due).await;
+        let (agent, first) = (agent.clone(), n < agents.len());
+        acks.spawn(async move {
+            if first {
+                agent.begin().await?
+            } else {
+                agent.mark(ReceiptState::Intent).await?
+            }
+            agent.flush(LIMIT).await?;
+            anyhow::Ok(due.elapsed().as_secs_f64() * 1000.0)
+        });
+    }
+    let rate = events as f64 / begun.elapsed().as_secs_f64();
+    let mut latencies = Vec::with_capacity(events);
+    while let Some(latency) = acks.join_next().await {
+        latencies.push(latency??);
+    }
+    latencies.sort_by(f64::total_cmp);
+    Ok(Steady { latencies, rate })
+}
+
+/// Everybody reports the rest of the write at once, and talks while doing so. Answers how many events in how many seconds.
+async fn fast(agents: &[Arc<Agent>]) -> Result<(f64, f64)> {
+    let marks = (FAST_EVENTS / agents.len().max(1)).saturating_sub(5).min(MARKS / 2);
+    let (begun, mut acks) = (Instant::now(), JoinSet::new());
+    for agent in agents {
+        let agent = agent.clone();
+        acks.spawn(async move {
+            agent.talk(LINES);
+            for _ in 0..marks {
+                agent.mark(ReceiptState::Intent).await?;
+            }
+            agent.finish_write().await?;
+            agent.flush(LIMIT).await
+        });
+    }
+    while let Some(acked) = acks.join_next().await {
+        acked??;
+    }
+    Ok((((marks + 5) * agents.len()) as f64, begun.elapsed().as_secs_f64()))
+}
+
+/// Every life's end; how many runs the coordinator counts as succeeded.
+async fn end(subject: &Subject, agents: Vec<Arc<Agent>>) -> Result<u64> {
+    let client = https_client(subject.target().pins()).map_err(|problem| anyhow::anyhow!("{problem}"))?;
+    let expected = agents.len();
+    let ends = agents.into_iter().map(|agent| {
+        let client = client.clone();
+        async move {
+            let Ok(agent) = Arc::try_unwrap(agent) else { bail!("somebody still works with an agent") };
+            tokio::spawn(async move { agent.end(&client, LIMIT).await }).await?
+        }
+    });
+    futures::stream::iter(ends).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+    let succeeded = subject.succeeded().await?;
+    ensure!(succeeded <= expected, "{succeeded} runs succeeded of {expected}");
+    Ok(succeeded as u64)
+}
+
+/// Of sorted figures; 0 of none.
+fn percentile(sorted: &[f64], percent: usize) -> f64 {
+    let at = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
+    sorted.get(at).copied().unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_of_the_nearest_rank() {
+        let figures: Vec<f64> = (1..=200).map(f64::from).collect();
+        assert_eq!((percentile(&figures, 50), percentile(&figures, 99)), (100.0, 198.0));
+        assert_eq!((percentile(&figures[..1], 99), percentile(&[], 50)), (1.0, 0.0));
+    }
+}

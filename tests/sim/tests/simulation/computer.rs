@@ -1,0 +1,309 @@
+//! A computer: powered on, booted by what the coordinator says, run by its agent, cut off, crashed, and powered on again.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use landfall_api::{DiskId, DiskReceipt, MachineFacts};
+use landfall_coordinator::engine::{BootDecision, Engine, PhoneHomeReport};
+use landfall_session::{
+    AgentKey, BootClock, Connection, Credentials, Host, Identity, Instruction, Pin, Proof, Secret, Session,
+    SessionConfig, SessionHandle, Surroundings, Target, Vitals, enroll_over,
+};
+use landfall_sim::chance::Chance;
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep, timeout},
+};
+
+use super::{
+    disk::Disk,
+    flag::Flag,
+    net::{Line, Net, Port},
+    runner::{Ended, Runner, Stop},
+    truth::Truth,
+};
+
+pub(crate) const MAC: &str = "52:54:00:00:00:01";
+/// How long a person lets a machine sit that does nothing.
+const PATIENCE: u64 = 900;
+
+/// One computer.
+pub(crate) struct Computer {
+    /// Tells it from others; two of one number never are.
+    pub(crate) number: u64,
+    pub(crate) disk: Arc<Mutex<Disk>>,
+    pub(crate) net: Net,
+    pub(crate) engine: Flag<Option<Engine>>,
+    pub(crate) truth: Truth,
+    pub(crate) chance: Chance,
+    pub(crate) calm: Flag<bool>,
+}
+
+/// What the session asks of the machine.
+struct Looks(Arc<Mutex<Disk>>);
+
+impl Host for Looks {
+    fn disks(&self) -> Vec<DiskId> {
+        vec![self.0.lock().unwrap().id.clone()]
+    }
+    fn receipts(&self) -> Vec<DiskReceipt> {
+        self.0.lock().unwrap().receipt.iter().cloned().collect()
+    }
+    fn facts(&self) -> MachineFacts {
+        MachineFacts::default()
+    }
+    fn vitals(&self) -> Vitals {
+        Vitals::default()
+    }
+    fn may_block(&self) -> bool {
+        false
+    }
+}
+
+fn identity() -> Identity {
+    Identity { macs: vec![MAC.parse().unwrap()], ..Identity::default() }
+}
+
+impl Computer {
+    /// Boots again and again until the runtime ends.
+    pub(crate) async fn run(mut self) {
+        for boot in 1u64.. {
+            let power = Flag::new(true);
+            let apart = Flag::new(false);
+            let number = self.number * 1_000_000 + boot;
+            let port = Port { net: self.net.clone(), number, power: power.clone(), apart: apart.clone() };
+            let calm = self.calm.get();
+            let dies = if !calm && self.chance.percent(40) { 1 + self.chance.below(400) } else { u64::MAX >> 8 };
+            let mut weather = self.chance.split();
+            let (quiet, truth) = (self.calm.clone(), self.truth.clone());
+            let weather = async {
+                loop {
+                    if quiet.get() {
+                        apart.set(false);
+                        std::future::pending::<()>().await;
+                    }
+                    sleep(Duration::from_secs(10 + weather.below(300))).await;
+                    truth.saw(format!("computer {number} is cut off"));
+                    apart.set(true);
+                    // Shorter than a lease mostly, and sometimes longer.
+                    let long = if weather.percent(25) { 200 } else { 20 };
+                    drop(timeout(Duration::from_secs(1 + weather.below(long)), quiet.until(|calm| *calm)).await);
+                    apart.set(false);
+                }
+            };
+            let life = Life { computer: number, chance: self.chance.split(), port, of: &self };
+            let how = tokio::select! {
+                biased;
+                how = life.live() => how,
+                () = sleep(Duration::from_secs(dies)) => "lost its power",
+                () = weather => "",
+            };
+            power.set(false);
+            let line = if self.chance.percent(50) { Line::Cut } else { Line::Silent };
+            self.net.unplug(number, line);
+            self.truth.saw(format!("computer {number} {how}"));
+            sleep(Duration::from_secs(5 + self.chance.below(60))).await;
+        }
+    }
+}
+
+/// One boot.
+struct Life<'c> {
+    computer: u64,
+    chance: Chance,
+    port: Port,
+    of: &'c Computer,
+}
+
+impl Life<'_> {
+    async fn live(mut self) -> &'static str {
+        let Some(token) = self.boot().await else { return self.own_disk().await };
+        sleep(Duration::from_secs(10 + self.chance.below(30))).await;
+        let (world, key) = (self.world(), AgentKey::generate().unwrap());
+        let Some(credentials) = self.enrol(&key, &token).await else {
+            sleep(Duration::from_secs(60)).await;
+            return "could not enrol";
+        };
+        let config = SessionConfig {
+            target: target(),
+            credentials,
+            software: "0.1.0".into(),
+            identity: identity(),
+            boot_id: format!("boot-{}", self.computer),
+            enrolled_at: Duration::from_secs(1),
+        };
+        let (session, instructions) = Session::start_in(world, config, Arc::new(Looks(self.of.disk.clone())));
+        self.agent(session, instructions, &key, &token).await
+    }
+
+    /// The firmware's question. Without an answer it boots its own disk.
+    async fn boot(&self) -> Option<String> {
+        let engine = timeout(Duration::from_secs(20), self.of.engine.until(Option::is_some)).await.ok()??;
+        if self.port.apart.get() {
+            return None;
+        }
+        let decision = engine.boot_decision(MAC.parse().unwrap(), None);
+        match timeout(Duration::from_secs(30), decision).await.ok()?.ok()? {
+            BootDecision::RunAgent { token, .. } => Some(token),
+            _ => None,
+        }
+    }
+
+    fn world(&mut self) -> Surroundings {
+        let (begun, chance) = (Instant::now(), Mutex::new(self.chance.split()));
+        Surroundings {
+            dial: Arc::new(self.port.clone()),
+            clock: BootClock::new(move || begun.elapsed()),
+            chance: Arc::new(move || chance.lock().unwrap().next()),
+        }
+    }
+
+    /// The installed system, which phones home, or nothing that boots; until somebody restarts the machine.
+    async fn own_disk(mut self) -> &'static str {
+        let installed = self.of.disk.lock().unwrap().installed.clone();
+        if let Some((_, Some(bearer))) = installed {
+            sleep(Duration::from_secs(10 + self.chance.below(60))).await;
+            for _ in 0..30 {
+                let engine = self.of.engine.get().filter(|_| !self.port.apart.get());
+                if let Some(engine) = engine {
+                    let call = engine.phone_home(&bearer, PhoneHomeReport::default());
+                    if let Ok(Ok(())) = timeout(Duration::from_secs(30), call).await {
+                        self.of.truth.saw("phoned home");
+                        break;
+                    }
+                }
+                sleep(Duration::from_secs(10)).await;
+            }
+        }
+        sleep(Duration::from_secs(60 + self.chance.below(PATIENCE))).await;
+        "was restarted by a person"
+    }
+
+    async fn enrol(&mut self, key: &AgentKey, token: &str) -> Option<Credentials> {
+        let proof = Proof::BootToken(Secret::new(token));
+        for _ in 0..20 {
+            let boot_id = format!("boot-{}", self.computer);
+            match enroll_over(&self.port, &target(), "0.1.0", &identity(), &boot_id, &proof, key).await {
+                Ok(enrolled) => return Some(enrolled.credentials),
+                Err(error) if !error.retryable => {
+                    self.of.truth.saw(format!("computer {} was not enrolled: {:?}", self.computer, error.problem.code));
+                    return None;
+                }
+                Err(_) => sleep(Duration::from_secs(1 + self.chance.below(10))).await,
+            }
+        }
+        None
+    }
+
+    /// The agent's main loop, in small: one run at a time, and what the coordinator says about it.
+    async fn agent(
+        &mut self,
+        session: SessionHandle,
+        mut instructions: mpsc::Receiver<Instruction>,
+        key: &AgentKey,
+        token: &str,
+    ) -> &'static str {
+        let mut connection = session.connection();
+        let truth = self.of.truth.clone();
+        let watcher = async {
+            loop {
+                if let Connection::Connected { epoch } = *connection.borrow_and_update() {
+                    truth.welcomed(epoch);
+                }
+                if connection.changed().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            }
+        };
+        let follow = async {
+            let mut running: Option<Runner> = None;
+            let mut next: Option<(Box<landfall_session::Assignment>, landfall_session::LeaseWatch)> = None;
+            loop {
+                let instruction = tokio::select! {
+                    biased;
+                    ended = async { match running.as_mut() {
+                        Some(runner) => runner.run().await,
+                        None => std::future::pending().await,
+                    } } => {
+                        running = None;
+                        match ended {
+                            Ended::Restart => return "restarts",
+                            Ended::Stays => {}
+                        }
+                        if let Some((assignment, lease)) = next.take() {
+                            running = Some(self.runner(*assignment, lease, &session));
+                        }
+                        continue;
+                    }
+                    instruction = instructions.recv() => instruction,
+                };
+                match instruction {
+                    Some(Instruction::Assign { assignment, lease }) => match &running {
+                        Some(r) if r.workflow() == assignment.workflow_uid && r.lease_holds() => {}
+                        Some(_) => next = Some((assignment, lease)),
+                        None => running = Some(self.runner(*assignment, lease, &session)),
+                    },
+                    Some(Instruction::Cancel { workflow_uid, .. }) => {
+                        next.take_if(|(assignment, _)| assignment.workflow_uid == workflow_uid);
+                        if let Some(runner) = running.as_ref().filter(|r| r.workflow() == workflow_uid) {
+                            runner.stop(Stop::Cancelled);
+                        }
+                    }
+                    Some(Instruction::Fenced { .. }) => {
+                        next = None;
+                        if let Some(runner) = &running {
+                            runner.stop(Stop::Fenced);
+                        }
+                    }
+                    Some(Instruction::Idle { boot_disk: true }) if running.is_none() => return "boots its own disk",
+                    // Nobody pauses a run here, and no list has a hold.
+                    Some(Instruction::Control { .. } | Instruction::Idle { .. } | Instruction::Refused { .. }) => {}
+                    None => {
+                        // The session is over by itself: a refused certificate is mended by another.
+                        let renewed = match self.enrol(key, token).await {
+                            Some(credentials) => session.restart(credentials).ok(),
+                            None => None,
+                        };
+                        match renewed {
+                            Some(again) => instructions = again,
+                            None => {
+                                if let Some(runner) = running.as_mut() {
+                                    runner.stop(Stop::Fenced);
+                                    runner.run().await;
+                                }
+                                return "was refused";
+                            }
+                        }
+                    }
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            () = watcher => "",
+            how = follow => how,
+        }
+    }
+}
+
+impl Life<'_> {
+    fn runner(
+        &mut self,
+        assignment: landfall_session::Assignment,
+        lease: landfall_session::LeaseWatch,
+        session: &SessionHandle,
+    ) -> Runner {
+        self.of.truth.saw(format!(
+            "computer {} begins at action {}, attempt {}",
+            self.computer, assignment.start_index, assignment.start_attempt
+        ));
+        let (disk, truth) = (self.of.disk.clone(), self.of.truth.clone());
+        Runner::new(assignment, lease, session.clone(), disk, truth, self.computer, self.chance.split())
+    }
+}
+
+fn target() -> Target {
+    Target::new("https://10.77.0.1:7443", vec![Pin::of_spki(b"nobody checks it here")]).unwrap()
+}

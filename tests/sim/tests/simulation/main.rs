@@ -1,0 +1,89 @@
+//! Both sides against each other under faults: the agent's session library and the coordinator's engine and gRPC service,
+//! over a network, a clock, a store and chance that a seed decides.
+//!
+//! Nothing of theirs is replaced but the world around them. Partitions, late and lost bytes, a coordinator that crashes
+//! between any two operations on its store (and keeps what was durable), computers that lose their power or start their
+//! agent anew, and sometimes a second computer of the same identity. TLS is left out: the certificate that the agent
+//! would show is handed to the other end. All runs on one thread in paused time, so a seed is the same each time.
+//!
+//! Not on `turmoil`: its network stands in for tokio's sockets, and what is needed here is a pair of streams under
+//! tonic at both ends, a crash that keeps a store, and one that keeps a disk; those are this directory.
+//!
+//! `LANDFALL_SIM_SEEDS=5000` lives through more seeds; `LANDFALL_SIM_SEED=17` through one, and prints what happened.
+
+mod computer;
+mod disk;
+mod flag;
+mod net;
+mod runner;
+mod site;
+mod store;
+mod truth;
+mod world;
+
+use std::sync::{
+    Mutex,
+    atomic::{AtomicU64, Ordering},
+};
+
+use landfall_api::WorkflowPhase;
+
+/// In the everyday test.
+const SEEDS: u64 = 300;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is a number, not \"{text}\"")))
+}
+
+#[test]
+fn whatever_crashes_nothing_acked_is_lost_no_disk_is_installed_twice_and_every_run_ends() {
+    if let Some(seed) = number("LANDFALL_SIM_SEED") {
+        let outcome = world::live(seed);
+        println!("{}", outcome.trace);
+        assert!(outcome.violations.is_empty(), "seed {seed}: {:#?}", outcome.violations);
+        return;
+    }
+    let (seeds, next, found) =
+        (number("LANDFALL_SIM_SEEDS").unwrap_or(SEEDS), AtomicU64::new(1), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed > seeds {
+                        return;
+                    }
+                    let outcome = world::live(seed);
+                    found.lock().unwrap().push((seed, outcome));
+                }
+            });
+        }
+    });
+    let mut found = found.into_inner().unwrap();
+    found.sort_by_key(|(seed, _)| *seed);
+    let faulty: Vec<_> =
+        found.iter().filter(|(_, o)| !o.violations.is_empty()).map(|(s, o)| (s, &o.violations)).collect();
+    let ended = |phase| found.iter().flat_map(|(_, o)| &o.phases).filter(|p| **p == phase).count();
+    let (crashes, commits) = found.iter().fold((0, 0), |(a, b), (_, o)| (a + o.crashes, b + o.commits));
+    let (succeeded, failed, cancelled) =
+        (ended(WorkflowPhase::Succeeded), ended(WorkflowPhase::Failed), ended(WorkflowPhase::Cancelled));
+    println!(
+        "{seeds} seeds: {succeeded} runs succeeded, {failed} failed, {cancelled} were cancelled; {commits} installs, {crashes} crashes"
+    );
+    assert!(faulty.is_empty(), "replay with LANDFALL_SIM_SEED=…: {faulty:#?}");
+    // A simulation in which nothing ever works, or nothing ever breaks, proves nothing.
+    let enough = usize::try_from(seeds / 3).unwrap();
+    assert!(
+        succeeded >= enough && crashes as usize >= enough,
+        "{succeeded} successes and {crashes} crashes are too few"
+    );
+}
+
+#[test]
+fn a_seed_is_the_same_each_time() {
+    for seed in [3, 8] {
+        let (one, two) = (world::live(seed).trace, world::live(seed).trace);
+        let differ = one.lines().zip(two.lines()).find(|(a, b)| a != b);
+        assert!(one == two, "seed {seed} differs at {differ:?}");
+    }
+}

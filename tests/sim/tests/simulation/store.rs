@@ -1,0 +1,144 @@
+//! The memory store as a disk that a coordinator's crash leaves behind: slow, and cut off from the crashed process at any
+//! point between two of its operations, also between the moment something is durable and the moment it is answered.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use landfall_api::{Document, HistoryEntry, Kind};
+use landfall_coordinator::{
+    store::{DocumentStore, EventLog, LoggedEvent, LoggedRun, SecretStore, Store, StoreError, Watch, WatchError},
+    workflow::EventRecord,
+};
+use landfall_sim::chance::Chance;
+use std::sync::Mutex;
+use tokio::time::sleep;
+use uuid::Uuid;
+
+use super::{flag::Flag, truth::Truth};
+
+/// One life of a coordinator: when it is over, nothing of it reaches the store any more.
+pub(crate) struct Fuse {
+    chance: Mutex<Chance>,
+    /// Steps until the crash; `None`: it will not crash by itself.
+    left: Mutex<Option<u64>>,
+    blown: Flag<bool>,
+}
+
+impl Fuse {
+    pub(crate) fn new(chance: Chance, left: Option<u64>) -> Arc<Self> {
+        Arc::new(Self { chance: Mutex::new(chance), left: Mutex::new(left), blown: Flag::new(false) })
+    }
+    /// No crash any more.
+    pub(crate) fn disarm(&self) {
+        *self.left.lock().unwrap() = None;
+    }
+    pub(crate) async fn blown(&self) {
+        self.blown.until(|blown| *blown).await;
+    }
+    async fn pass(&self) {
+        let delay = self.chance.lock().unwrap().below(6);
+        if delay > 0 {
+            sleep(Duration::from_millis(delay)).await;
+        }
+        {
+            let mut left = self.left.lock().unwrap();
+            if let Some(steps) = left.as_mut() {
+                *steps = steps.saturating_sub(1);
+                if *steps == 0 {
+                    self.blown.set(true);
+                }
+            }
+        }
+        if self.blown.get() {
+            std::future::pending::<()>().await;
+        }
+    }
+    async fn around<T>(&self, work: impl Future<Output = T>) -> T {
+        self.pass().await;
+        let done = work.await;
+        self.pass().await;
+        done
+    }
+}
+
+/// A coordinator's view of the store, for as long as its fuse holds.
+pub(crate) fn behind(inner: Store, fuse: Arc<Fuse>, truth: Truth) -> Store {
+    let view = Arc::new(View { inner, fuse, truth });
+    Store::new(view.clone(), view.clone(), view)
+}
+
+struct View {
+    inner: Store,
+    fuse: Arc<Fuse>,
+    truth: Truth,
+}
+
+#[async_trait]
+impl DocumentStore for View {
+    async fn get(&self, kind: Kind, name: &str) -> Result<Option<Document>, StoreError> {
+        // From memory: neither slow nor a place to crash at.
+        self.inner.documents().get(kind, name).await
+    }
+    async fn list(&self, kind: Kind) -> Result<(Vec<Document>, u64), StoreError> {
+        self.inner.documents().list(kind).await
+    }
+    async fn create(&self, document: Document) -> Result<Document, StoreError> {
+        self.fuse.around(self.inner.documents().create(document)).await
+    }
+    async fn update(&self, document: Document) -> Result<Document, StoreError> {
+        let update = async {
+            let before = self.inner.documents().get(document.kind(), &document.metadata().name).await?;
+            let after = self.inner.documents().update(document).await?;
+            if let Some(before) = before.filter(|before| *before != after) {
+                self.truth.changed(&before, &after);
+            }
+            Ok(after)
+        };
+        self.fuse.around(update).await
+    }
+    async fn delete(&self, kind: Kind, name: &str) -> Result<Document, StoreError> {
+        self.fuse.around(self.inner.documents().delete(kind, name)).await
+    }
+    async fn history(&self, kind: Kind, name: &str, limit: usize) -> Result<Vec<HistoryEntry>, StoreError> {
+        self.fuse.around(self.inner.documents().history(kind, name, limit)).await
+    }
+    async fn trim_history(&self, before: Timestamp, most: u64) -> Result<u64, StoreError> {
+        self.fuse.around(self.inner.documents().trim_history(before, most)).await
+    }
+    fn watch(&self, kind: Option<Kind>, from_revision: u64) -> Result<Watch, WatchError> {
+        self.inner.documents().watch(kind, from_revision)
+    }
+}
+
+#[async_trait]
+impl EventLog for View {
+    async fn append(&self, batch: Vec<EventRecord>) -> Result<Vec<u64>, StoreError> {
+        self.fuse.around(self.inner.events().append(batch)).await
+    }
+    async fn list(&self, workflow_uid: Uuid, after: u64, limit: usize) -> Result<Vec<LoggedEvent>, StoreError> {
+        self.fuse.around(self.inner.events().list(workflow_uid, after, limit)).await
+    }
+    async fn forget(&self, workflow_uid: Uuid) -> Result<u64, StoreError> {
+        self.fuse.around(self.inner.events().forget(workflow_uid)).await
+    }
+    async fn runs(&self) -> Result<Vec<LoggedRun>, StoreError> {
+        self.fuse.around(self.inner.events().runs()).await
+    }
+}
+
+#[async_trait]
+impl SecretStore for View {
+    async fn put(&self, name: &str, value: &[u8], expires: Timestamp) -> Result<(), StoreError> {
+        self.fuse.around(self.inner.secrets().put(name, value, expires)).await
+    }
+    async fn get(&self, name: &str, now: Timestamp) -> Result<Option<Vec<u8>>, StoreError> {
+        self.fuse.around(self.inner.secrets().get(name, now)).await
+    }
+    async fn consume(&self, name: &str, now: Timestamp) -> Result<Option<Vec<u8>>, StoreError> {
+        self.fuse.around(self.inner.secrets().consume(name, now)).await
+    }
+    async fn purge(&self, now: Timestamp) -> Result<u64, StoreError> {
+        self.fuse.around(self.inner.secrets().purge(now)).await
+    }
+}

@@ -1,0 +1,252 @@
+//! One seed's world: a site, a computer, sometimes a second one that claims to be the first, a person; faults for a while,
+//! then calm, in which everything has to come to its end.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use landfall_api::{Authority, DiskId, Document, ErrorCode, Problem, Workflow, WorkflowPhase};
+use landfall_coordinator::{
+    engine::Engine,
+    store::Store,
+    workflow::{EventBody, EventRecord},
+};
+use landfall_session::ActionRef;
+use landfall_sim::chance::Chance;
+use serde_json::json;
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep, timeout},
+};
+
+use super::{
+    computer::{Computer, MAC},
+    disk::Disk,
+    flag::Flag,
+    net::Net,
+    site::Site,
+    truth::Truth,
+};
+
+/// After the last fault, every run has ended by then.
+const TO_THE_END: Duration = Duration::from_secs(5 * 3600);
+/// And nothing changes any more for so long.
+const AFTERWARDS: Duration = Duration::from_secs(1800);
+
+/// What came of a seed.
+pub(crate) struct Outcome {
+    pub(crate) violations: Vec<String>,
+    pub(crate) trace: String,
+    pub(crate) phases: Vec<WorkflowPhase>,
+    pub(crate) crashes: u32,
+    pub(crate) commits: u32,
+}
+
+/// Lives through a seed. Time is paused: it passes as fast as there is nothing to do.
+pub(crate) fn live(seed: u64) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async { World::new(seed).live().await })
+}
+
+struct World {
+    chance: Chance,
+    store: Store,
+    truth: Truth,
+    engine: Flag<Option<Engine>>,
+    calm: Flag<bool>,
+    disks: Vec<Arc<Mutex<Disk>>>,
+    _people: JoinSet<()>,
+    twin: JoinSet<()>,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut chance = Chance::new(seed);
+        let (truth, store) = (Truth::new(), Store::memory());
+        let calm = Flag::new(false);
+        let engine = Flag::new(None);
+        let rough = chance.below(20);
+        let net = Net::new(chance.split(), rough, calm.clone());
+        let (mut people, mut twin, mut disks) = (JoinSet::new(), JoinSet::new(), Vec::new());
+        let site = Site {
+            store: store.clone(),
+            net: net.clone(),
+            truth: truth.clone(),
+            chance: chance.split(),
+            calm: calm.clone(),
+            engine: engine.clone(),
+        };
+        people.spawn(site.run());
+        let mut computer = |number: u64, chance: Chance| {
+            let id =
+                DiskId { serial: format!("D{number}"), name: "vda".into(), size_bytes: 1 << 34, ..DiskId::default() };
+            let disk = Arc::new(Mutex::new(Disk { id, ..Disk::default() }));
+            disks.push(disk.clone());
+            let (net, engine, truth, calm) = (net.clone(), engine.clone(), truth.clone(), calm.clone());
+            Computer { number, disk, net, engine, truth, chance, calm }
+        };
+        people.spawn(computer(1, chance.split()).run());
+        if chance.percent(20) {
+            let (late, second) = (chance.below(900), computer(2, chance.split()));
+            twin.spawn(async move {
+                sleep(Duration::from_secs(late)).await;
+                second.run().await;
+            });
+        }
+        Self { chance, store, truth, engine, calm, disks, _people: people, twin }
+    }
+
+    async fn live(mut self) -> Outcome {
+        let faults = Instant::now() + Duration::from_secs(300 + self.chance.below(2400));
+        let calm = self.calm.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep_until(faults).await;
+            calm.set(true);
+        });
+        self.describe().await;
+        let runs = 1 + self.chance.below(3) / 2;
+        for _ in 0..runs {
+            self.provision().await;
+            let cancelled_after = if self.chance.percent(15) { self.chance.below(900) } else { u64::MAX >> 8 };
+            let (engine, store) = (self.engine.clone(), self.store.clone());
+            tokio::select! {
+                biased;
+                () = cancel(engine, store, cancelled_after) => {}
+                () = self.all_ended(faults) => {}
+            }
+            self.all_ended(faults).await;
+        }
+        tokio::time::sleep_until(faults).await;
+        // Somebody has found out about it.
+        self.twin.abort_all();
+        self.all_ended(Instant::now()).await;
+        sleep(AFTERWARDS).await;
+        self.judge().await
+    }
+
+    async fn describe(&self) {
+        let document = |kind: &str, name: &str, spec: serde_json::Value| {
+            let value =
+                json!({"apiVersion": "landfall.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec});
+            Document::from_value(value).unwrap()
+        };
+        let image = json!({"url": "http://10.77.0.1/i", "digest": format!("sha256:{}", "0a".repeat(32))});
+        let actions = json!([
+            {"name": "write", "timeout": "10m", "retry": {"maxAttempts": 3, "initialBackoff": "5s"}, "writeImage": {"image": image}},
+            {"name": "seed", "timeout": "2m", "cloudInit": {}},
+            {"name": "restart", "reboot": {}},
+        ]);
+        let documents = [
+            document("Machine", "m1", json!({"identity": {"macs": [MAC]}})),
+            document("Template", "os", json!({"actions": actions})),
+        ];
+        for document in documents {
+            let applied =
+                ask(self.engine.clone(), async |engine| engine.apply(document.clone(), "ann", false).await.map(drop));
+            if let Err(problem) = applied.await {
+                self.truth.violated(format!("a document is refused: {problem}"));
+            }
+        }
+    }
+
+    /// Asks until a run is there. A person whose coordinator crashed under the request asks again.
+    async fn provision(&self) {
+        for _ in 0..50 {
+            let conflict = self.store.machine("m1").await.unwrap().and_then(|m| m.status).is_some_and(|status| {
+                let held = |c: &landfall_api::Condition| c.kind == "ReceiptConflict" && c.reason == "UnknownReceipt";
+                status.conditions.iter().any(held)
+            });
+            let authority = Authority { person: "ann".into(), at: Timestamp::now(), force: conflict };
+            let provisioned = ask(self.engine.clone(), async |engine| {
+                engine.provision("m1", "os", BTreeMap::new(), authority.clone()).await.map(drop)
+            });
+            match provisioned.await {
+                Ok(()) => return,
+                Err(problem) if problem.code == ErrorCode::MachineBusy => return,
+                Err(problem) => self.truth.saw(format!("not provisioned: {:?}", problem.code)),
+            }
+            sleep(Duration::from_secs(30)).await;
+        }
+        self.truth.violated("no run can be asked for");
+    }
+
+    /// Waits until every run has ended, for a bounded time after the last fault.
+    async fn all_ended(&self, faults: Instant) {
+        loop {
+            let open = open(&self.store).await;
+            if open.is_empty() {
+                return;
+            }
+            if Instant::now() > faults + TO_THE_END {
+                for run in open {
+                    let status = run.status.map(|s| (s.phase, s.deadline.map(|d| d.duration_since(Timestamp::now()))));
+                    self.truth.violated(format!("a run does not end: {status:?}"));
+                }
+                return;
+            }
+            sleep(Duration::from_secs(5)).await;
+        }
+    }
+
+    async fn judge(self) -> Outcome {
+        let mut phases = Vec::new();
+        for run in self.store.workflows().await.unwrap() {
+            let (uid, phase) = (run.metadata.uid.unwrap(), run.status.as_ref().unwrap().phase);
+            phases.push(phase);
+            let logged = self.store.events().list(uid, 0, usize::MAX).await.unwrap();
+            let logged: HashMap<_, _> = logged.into_iter().map(|event| told(&event.record)).collect();
+            let installed = self.disks.iter().any(|disk| disk.lock().unwrap().installs.contains_key(&uid));
+            self.truth.ended(uid, phase, &logged, installed);
+        }
+        self.truth.with(|known| Outcome {
+            violations: std::mem::take(&mut known.violations),
+            trace: std::mem::take(&mut known.trace),
+            phases,
+            crashes: known.crashes,
+            commits: known.commits,
+        })
+    }
+}
+
+async fn open(store: &Store) -> Vec<Workflow> {
+    let mut runs = store.workflows().await.unwrap();
+    runs.retain(|run| run.status.as_ref().is_some_and(|status| !status.phase.is_terminal()));
+    runs
+}
+
+async fn cancel(engine: Flag<Option<Engine>>, store: Store, after: u64) {
+    sleep(Duration::from_secs(after)).await;
+    for run in open(&store).await {
+        let name = run.metadata.name;
+        let authority = Authority { person: "ann".into(), at: Timestamp::now(), force: false };
+        // It may have ended meanwhile.
+        drop(ask(engine.clone(), async |engine| engine.cancel(&name, authority.clone()).await.map(drop)).await);
+    }
+}
+
+/// A person's request to whichever coordinator is up, again when it crashed under it.
+async fn ask(
+    engine: Flag<Option<Engine>>,
+    request: impl AsyncFn(Engine) -> Result<(), Problem>,
+) -> Result<(), Problem> {
+    loop {
+        let Some(up) = engine.until(Option::is_some).await else { continue };
+        if let Ok(answer) = timeout(Duration::from_secs(20), request(up)).await {
+            return answer;
+        }
+    }
+}
+
+fn told(record: &EventRecord) -> ((ActionRef, u64), &'static str) {
+    let EventRecord { workflow_uid, action_index, attempt, seq, .. } = *record;
+    let what = match record.body {
+        EventBody::Started => "started",
+        EventBody::Finished { .. } => "finished",
+        EventBody::Failed { .. } => "failed",
+        EventBody::ReceiptWritten { .. } => "receiptWritten",
+    };
+    ((ActionRef { workflow_uid, action_index, attempt }, seq), what)
+}
