@@ -10,9 +10,9 @@ use libfuzzer_sys::fuzz_target;
 mod table;
 
 /// How a line of a script may begin.
-const WORDS: [&str; 15] = [
-    "#!ipxe", "#", ":", "echo", "set ", "kernel ", "initrd ", "boot", "exit", "chain ", "sleep ", "goto ", "iseq ",
-    "sanboot", "imgfree",
+const WORDS: [&str; 16] = [
+    "#!ipxe", "#", ":", "echo", "set ", "inc ", "kernel ", "initrd ", "boot", "exit", "chain ", "sleep ", "goto ",
+    "iseq ", "sanboot", "imgfree",
 ];
 
 fuzz_target!(|query: &str| {
