@@ -19,16 +19,16 @@ const PAGE: usize = 512;
 /// The protocol revision from which agents can be paused.
 pub(super) const CONTROL_PROTOCOL: u32 = 2;
 
-/// What a step came to.
+/// What one or several steps came to.
 struct Stepped {
     /// The run as stored.
     workflow: Workflow,
     /// What is to be done about it.
     effects: Vec<Effect>,
-    /// The attempts that failed in this step.
+    /// The attempts that failed.
     failed: Vec<FailedAttempt>,
-    /// The run's status before it.
-    before: WorkflowStatus,
+    /// The event by which it ceased to run, and its status before that; the first event and nothing if it did not run.
+    stopped: Option<(usize, Option<WorkflowStatus>)>,
 }
 
 /// A fault of the coordinator itself.
@@ -39,21 +39,34 @@ pub(super) fn internal(error: impl std::error::Error) -> Problem {
 impl Engine {
     /// Applies one event to a run, under its machine's lock.
     pub(super) async fn advance(&self, live: &mut Live, workflow: &str, event: Event) -> Result<Workflow, Problem> {
+        self.advance_by(live, workflow, &[event]).await
+    }
+
+    /// Applies events to a run in their order, under its machine's lock, and writes it once.
+    pub(super) async fn advance_by(
+        &self,
+        live: &mut Live,
+        workflow: &str,
+        events: &[Event],
+    ) -> Result<Workflow, Problem> {
         let was_active = self.index().is_active(workflow);
-        let Stepped { workflow, effects, failed, before } = self.step_stored(workflow, &event).await?;
+        let Stepped { workflow, effects, failed, stopped } = self.step_stored(workflow, events).await?;
         if let (false, Some(uid)) = (failed.is_empty(), workflow.metadata.uid) {
             self.keep_tails_open(&workflow.metadata.name, uid, &failed);
         }
         self.bring_machine_in_line(&workflow, was_active).await?;
         if let Some(session) = live.session.as_mut().filter(|s| s.leased)
             && let Some(uid) = workflow.metadata.uid
-            && !workflow.status.as_ref().is_some_and(is_running)
+            && let Some((by, before)) = stopped
         {
             // An agent that is only told to stop may act until it says that it has, or until its lease ends.
-            if is_running(&before) {
+            if let Some(before) = before {
                 session.stopping = Some(Stopping::new(uid, &before));
             }
-            if session.stopping.as_mut().filter(|s| s.run() == uid).is_some_and(|s| s.hears(&event)) {
+            let mut heard = events.iter().skip(by);
+            if let Some(stopping) = session.stopping.as_mut().filter(|s| s.run() == uid)
+                && heard.any(|event| stopping.hears(event))
+            {
                 self.release_lease(live, &workflow.spec.machine).await?;
             }
         }
@@ -63,7 +76,7 @@ impl Engine {
         Ok(workflow)
     }
 
-    async fn step_stored(&self, name: &str, event: &Event) -> Result<Stepped, Problem> {
+    async fn step_stored(&self, name: &str, events: &[Event]) -> Result<Stepped, Problem> {
         let now = self.now();
         for _ in 0..CAS_TRIES {
             let Some(mut workflow) = self.inner.store.workflow(name).await? else {
@@ -75,19 +88,29 @@ impl Engine {
                     format!("workflow \"{name}\" was stored without a status"),
                 ));
             };
-            let (mut next, effects) = step(&self.context(uid), status, event.clone(), now);
-            let failed = self.put_tails(uid, status, &mut next);
-            let after = next.phase;
-            let before = workflow.status.replace(next).unwrap_or_default();
+            let (context, before) = (self.context(uid), status.phase);
+            let (mut effects, mut failed, mut stopped) = (Vec::new(), Vec::new(), None);
+            let mut status = status.clone();
+            for (n, event) in events.iter().enumerate() {
+                let (mut next, asked) = step(&context, &status, event.clone(), now);
+                effects.extend(asked);
+                failed.extend(self.put_tails(uid, &status, &mut next));
+                let was = std::mem::replace(&mut status, next);
+                if stopped.is_none() && !is_running(&status) {
+                    stopped = Some((n, Some(was).filter(is_running)));
+                }
+            }
+            let after = status.phase;
+            workflow.status = Some(status);
             derive::workflow(&mut workflow, now);
             match self.inner.store.documents().update(Document::Workflow(Box::new(workflow))).await {
                 Ok(Document::Workflow(workflow)) => {
                     self.index().put_workflow(&workflow);
                     self.wake_queue();
-                    if before.phase != after {
-                        tracing::info!(workflow = name, machine = %workflow.spec.machine, from = ?before.phase, to = ?after, "the run moved on");
+                    if before != after {
+                        tracing::info!(workflow = name, machine = %workflow.spec.machine, from = ?before, to = ?after, "the run moved on");
                     }
-                    return Ok(Stepped { workflow: *workflow, effects, failed, before });
+                    return Ok(Stepped { workflow: *workflow, effects, failed, stopped });
                 }
                 Ok(_) => return Err(Problem::new(ErrorCode::Internal, "the store answered another kind of document")),
                 Err(StoreError::Conflict { .. }) => {}
@@ -193,12 +216,13 @@ impl Engine {
             let page = self.inner.store.events().list(uid, applied, PAGE).await?;
             let Some(last) = page.last() else { break };
             applied = last.position;
-            for event in page {
-                let event = Event::Agent { epoch, position: event.position, record: Box::new(event.record) };
-                // Effects need a session, and at the start there is none: the agent that comes back gets them.
-                self.step_stored(&workflow.metadata.name, &event).await?;
-                replayed += 1;
-            }
+            replayed += page.len();
+            let events: Vec<_> = page
+                .into_iter()
+                .map(|event| Event::Agent { epoch, position: event.position, record: Box::new(event.record) })
+                .collect();
+            // Effects need a session, and at the start there is none: the agent that comes back gets them.
+            self.step_stored(&workflow.metadata.name, &events).await?;
         }
         if replayed > 0 {
             tracing::info!(workflow = %workflow.metadata.name, replayed, "replayed what the log held beyond the status");

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use jiff::Timestamp;
-use landfall_api::{Document, Problem};
+use landfall_api::{Document, Kind, Problem};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -76,14 +76,16 @@ impl Engine {
         // On a line of its own: inside the loop's head the lock would be held over every await below.
         let active = self.index().active();
         for (name, machine) in active {
-            let Some(mut workflow) = self.inner.store.workflow(&name).await? else { continue };
+            let Some(found) = self.inner.store.documents().get(Kind::Workflow, &name).await? else { continue };
+            let Document::Workflow(workflow) = &*found else { continue };
             let overdue = workflow.status.as_ref().and_then(|s| s.deadline).is_some_and(|deadline| deadline <= now);
             let heard = Heard { last: heard.get(&machine).copied(), limit };
-            // Judged on a copy first: most runs have nothing new to say, and then nobody is locked and nothing written.
-            if !overdue && !conditions::derive(&mut workflow, Some(heard), now) {
+            // Judged as it is first: most runs have nothing new to say, and then nobody is locked and nothing written.
+            if !overdue && !conditions::has_news(workflow, Some(heard), now) {
                 continue;
             }
-            let uid = self.inner.store.machine(&machine).await?.and_then(|m| m.metadata.uid);
+            let described = self.inner.store.documents().get(Kind::Machine, &machine).await?;
+            let uid = described.and_then(|machine| machine.metadata().uid);
             let mut live = self.inner.machines.lock(uid.or(workflow.metadata.uid).unwrap_or_default()).await;
             if overdue {
                 self.advance(&mut live, &name, Event::Tick).await?;

@@ -33,7 +33,7 @@ pub struct Change {
     /// What happened.
     pub op: ChangeOp,
     /// The document after it, or as it was when it was deleted.
-    pub document: Document,
+    pub document: Arc<Document>,
 }
 
 /// A watch that cannot go on.

@@ -3,6 +3,7 @@
 mod control;
 mod failures;
 mod fleet;
+mod groups;
 mod life;
 mod queue;
 mod restore;

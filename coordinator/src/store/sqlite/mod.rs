@@ -106,7 +106,7 @@ impl Upkeep for SqliteStore {
 
 #[async_trait]
 impl DocumentStore for SqliteStore {
-    async fn get(&self, kind: Kind, name: &str) -> Result<Option<Document>, StoreError> {
+    async fn get(&self, kind: Kind, name: &str) -> Result<Option<Arc<Document>>, StoreError> {
         Ok(self.table.get(kind, name))
     }
 
