@@ -5,7 +5,13 @@ use landfall_api::{
     ActionSpec, ActionState, ActionStatus, Document, ErrorCode, Kind, Machine, Problem, Workflow, WorkflowStatus,
 };
 
-use super::{Engine, ToAgent, derive, live::Live, stopping::Stopping, tail::FailedAttempt};
+use super::{
+    Engine, ToAgent, derive,
+    live::Live,
+    shorten::{Room, given_up, outgrown, shorten},
+    stopping::Stopping,
+    tail::FailedAttempt,
+};
 use crate::{
     store::StoreError,
     workflow::{Effect, Event, step},
@@ -77,7 +83,7 @@ impl Engine {
     }
 
     async fn step_stored(&self, name: &str, events: &[Event]) -> Result<Stepped, Problem> {
-        let now = self.now();
+        let (now, mut room) = (self.now(), Room::Whole);
         for _ in 0..CAS_TRIES {
             let Some(mut workflow) = self.inner.store.workflow(name).await? else {
                 return Err(StoreError::NotFound { kind: Kind::Workflow, name: name.to_owned() }.into());
@@ -91,7 +97,11 @@ impl Engine {
             let (context, before) = (self.context(uid), status.phase);
             let (mut effects, mut failed, mut stopped) = (Vec::new(), Vec::new(), None);
             let mut status = status.clone();
-            for (n, event) in events.iter().enumerate() {
+            let instead = [Event::GivenUp(Box::new(outgrown()))];
+            if room != Room::Whole {
+                shorten(&mut status);
+            }
+            for (n, event) in if room == Room::Nothing { &instead } else { events }.iter().enumerate() {
                 let (mut next, asked) = step(&context, &status, event.clone(), now);
                 effects.extend(asked);
                 failed.extend(self.put_tails(uid, &status, &mut next));
@@ -99,6 +109,11 @@ impl Engine {
                 if stopped.is_none() && !is_running(&status) {
                     stopped = Some((n, Some(was).filter(is_running)));
                 }
+            }
+            if room != Room::Whole {
+                shorten(&mut status);
+                // What is not told stays read.
+                status.applied = events.iter().filter_map(position).fold(status.applied, u64::max);
             }
             let after = status.phase;
             workflow.status = Some(status);
@@ -114,6 +129,10 @@ impl Engine {
                 }
                 Ok(_) => return Err(Problem::new(ErrorCode::Internal, "the store answered another kind of document")),
                 Err(StoreError::Conflict { .. }) => {}
+                Err(error @ StoreError::TooLarge { .. }) if room != Room::Nothing => {
+                    room = room.less();
+                    tracing::warn!(workflow = name, %error, ?room, "less of its story is kept");
+                }
                 Err(error) => return Err(error.into()),
             }
         }
@@ -208,8 +227,40 @@ impl Engine {
         Ok(())
     }
 
+    /// At the start: [`Engine::replay`]. One run that cannot be replayed ends, and keeps nobody else from starting.
+    ///
+    /// # Errors
+    /// [`Problem`] if the store cannot be written at all.
+    pub(super) async fn catch_up(&self, workflow: &Workflow) -> Result<(), Problem> {
+        match self.replay(workflow).await {
+            Ok(()) => Ok(()),
+            Err(problem) => self.give_up(workflow, "what its log holds cannot be taken in", problem).await,
+        }
+    }
+
+    /// Ends a run that the coordinator cannot go on with, outside of any session.
+    ///
+    /// # Errors
+    /// `problem`, if it is the store's: then every run has it, and none is to blame.
+    pub(super) async fn give_up(&self, workflow: &Workflow, what: &str, problem: Problem) -> Result<(), Problem> {
+        if problem.code == ErrorCode::StoreUnavailable {
+            return Err(problem);
+        }
+        let name = &workflow.metadata.name;
+        tracing::error!(workflow = %name, machine = %workflow.spec.machine, %problem, "the run is given up: {what}");
+        let event = Event::GivenUp(Box::new(given_up(what, &problem)));
+        let ended = match self.step_stored(name, &[event]).await {
+            Ok(Stepped { workflow, .. }) => self.bring_machine_in_line(&workflow, true).await,
+            Err(problem) => Err(problem),
+        };
+        if let Err(problem) = ended {
+            tracing::error!(workflow = %name, %problem, "nor could that be stored; the others go on");
+        }
+        Ok(())
+    }
+
     /// At the start: applies what the log holds beyond a run's status.
-    pub(super) async fn replay(&self, workflow: &Workflow) -> Result<(), Problem> {
+    async fn replay(&self, workflow: &Workflow) -> Result<(), Problem> {
         let (Some(uid), Some(status)) = (workflow.metadata.uid, &workflow.status) else { return Ok(()) };
         let (mut applied, epoch, mut replayed) = (status.applied, status.epoch, 0);
         loop {
@@ -231,6 +282,14 @@ impl Engine {
             self.bring_machine_in_line(&workflow, true).await?;
         }
         Ok(())
+    }
+}
+
+/// Where in the log an event stands.
+fn position(event: &Event) -> Option<u64> {
+    match event {
+        Event::Agent { position, .. } => Some(*position),
+        _ => None,
     }
 }
 

@@ -186,7 +186,9 @@ impl Engine {
                 .await;
             match marked {
                 Err(problem) if problem.code == landfall_api::ErrorCode::NotFound => {}
-                other => drop(other?),
+                // Unmarked it could be carried out.
+                Err(problem) => self.give_up(workflow, "its machine cannot be marked", problem).await?,
+                Ok(_) => {}
             }
         }
         Ok(())

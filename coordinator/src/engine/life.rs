@@ -231,12 +231,13 @@ impl Engine {
     pub(super) async fn finish_deletions(&self) -> Result<(), Problem> {
         // On a line of its own: in the loop's head the index would stay locked.
         let names = self.index().deleting();
+        let mut outcome = Ok(());
         for name in names {
             let Some(machine) = self.inner.store.machine(&name).await? else { continue };
             let mut live = self.inner.machines.lock(machine.metadata.uid.unwrap_or_default()).await;
-            self.finish_deletion(&mut live, &name).await?;
+            outcome = outcome.and(self.finish_deletion(&mut live, &name).await);
         }
-        Ok(())
+        outcome
     }
 
     /// Ends the machine's run, if it has one that has not ended, in this person's name.

@@ -33,6 +33,7 @@ mod rules;
 mod secret;
 mod secrets;
 mod sessions;
+mod shorten;
 mod source;
 mod stopping;
 mod tail;
@@ -190,7 +191,7 @@ impl Engine {
         for workflow in workflows {
             let terminal = workflow.status.as_ref().is_none_or(|s| s.phase.is_terminal());
             if !terminal && workflow.status.as_ref().is_some_and(|s| s.phase != WorkflowPhase::Pending) {
-                engine.replay(&workflow).await?;
+                engine.catch_up(&workflow).await?;
             }
         }
         Ok(engine)

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use futures::{StreamExt as _, TryStreamExt as _};
+use futures::StreamExt as _;
 use jiff::Timestamp;
 use landfall_api::{ActionState, ActionStatus, Document, Problem, Progress, Workflow, WorkflowPhase};
 use tokio::sync::broadcast;
@@ -164,11 +164,13 @@ impl Engine {
     pub(super) async fn fold_progress(&self) -> Result<(), Problem> {
         let waiting = std::iter::from_fn(|| self.inner.waiting.take()).take(PER_TICK);
         // Side by side, so that they share a commit.
-        futures::stream::iter(waiting)
+        let folded: Vec<_> = futures::stream::iter(waiting)
             .map(|((workflow, action), reported)| self.fold(workflow, action, reported))
             .buffer_unordered(AT_ONCE)
-            .try_collect()
-            .await
+            .collect()
+            .await;
+        // What could not be stored of one keeps none of the others waiting.
+        folded.into_iter().collect()
     }
 
     async fn fold(&self, uid: Uuid, index: u32, reported: Reported) -> Result<(), Problem> {

@@ -23,6 +23,20 @@ const PURGE_EVERY: u32 = 60;
 /// History and event log are cut to their bounds once in so many ticks.
 const RETAIN_EVERY: u32 = 600;
 
+/// The first problem of several; the others are logged.
+#[derive(Default)]
+struct First(Option<Problem>);
+
+impl First {
+    fn note(&mut self, outcome: Result<(), Problem>) {
+        match (outcome, &self.0) {
+            (Ok(()), _) => {}
+            (Err(problem), None) => self.0 = Some(problem),
+            (Err(problem), Some(_)) => tracing::error!(%problem, "a tick failed here too"),
+        }
+    }
+}
+
 impl Engine {
     /// Looks at everything that time changes, until `stop`.
     pub async fn run_ticker(&self, stop: CancellationToken) {
@@ -52,50 +66,57 @@ impl Engine {
         }
     }
 
-    /// One look.
+    /// One look. What goes wrong with one run or machine keeps none of the others from being looked at.
     ///
     /// # Errors
-    /// The first [`Problem`] of the store.
+    /// The first [`Problem`] there was.
     pub async fn tick(&self) -> Result<(), Problem> {
-        self.fold_progress().await?;
-        self.fold_tails().await?;
+        let mut first = First::default();
+        first.note(self.fold_progress().await);
+        first.note(self.fold_tails().await);
         // When each machine's agent was last heard, by the machine's name; only of those with a stream.
         let mut heard = HashMap::new();
         for uid in self.inner.machines.uids() {
             let mut live = self.inner.machines.lock(uid).await;
-            self.note_silence(uid, &mut live).await?;
+            first.note(self.note_silence(uid, &mut live).await);
             let session = live.session.as_ref().filter(|s| s.to_agent.is_some());
             if let (Some(session), Some(name)) = (session, self.index().machine_name(uid)) {
                 heard.insert(name, session.last_heard);
             }
         }
-        self.finish_deletions().await?;
-        self.beat().await?;
-        let now = self.now();
-        let limit = self.inner.settings.heartbeat * SILENT_AFTER;
+        first.note(self.finish_deletions().await);
+        first.note(self.beat().await);
         // On a line of its own: inside the loop's head the lock would be held over every await below.
         let active = self.index().active();
         for (name, machine) in active {
-            let Some(found) = self.inner.store.documents().get(Kind::Workflow, &name).await? else { continue };
-            let Document::Workflow(workflow) = &*found else { continue };
-            let overdue = workflow.status.as_ref().and_then(|s| s.deadline).is_some_and(|deadline| deadline <= now);
-            let heard = Heard { last: heard.get(&machine).copied(), limit };
-            // Judged as it is first: most runs have nothing new to say, and then nobody is locked and nothing written.
-            if !overdue && !conditions::has_news(workflow, Some(heard), now) {
-                continue;
-            }
-            let described = self.inner.store.documents().get(Kind::Machine, &machine).await?;
-            let uid = described.and_then(|machine| machine.metadata().uid);
-            let mut live = self.inner.machines.lock(uid.or(workflow.metadata.uid).unwrap_or_default()).await;
-            if overdue {
-                self.advance(&mut live, &name, Event::Tick).await?;
-            } else {
-                self.note_pace(&name, heard, now).await?;
-            }
+            first.note(self.look_at(&name, &machine, heard.get(&machine).copied()).await);
         }
         // Whoever ends wakes the queue at once; this is for a wake that failed.
-        self.admit().await?;
-        self.show_queue().await
+        first.note(self.admit().await);
+        first.note(self.show_queue().await);
+        first.0.map_or(Ok(()), Err)
+    }
+
+    /// What time does to a run. `heard`: when its agent was last heard, if there is one.
+    async fn look_at(&self, name: &str, machine: &str, heard: Option<Timestamp>) -> Result<(), Problem> {
+        let now = self.now();
+        let limit = self.inner.settings.heartbeat * SILENT_AFTER;
+        let Some(found) = self.inner.store.documents().get(Kind::Workflow, name).await? else { return Ok(()) };
+        let Document::Workflow(workflow) = &*found else { return Ok(()) };
+        let overdue = workflow.status.as_ref().and_then(|s| s.deadline).is_some_and(|deadline| deadline <= now);
+        let heard = Heard { last: heard, limit };
+        // Judged as it is first: most runs have nothing new to say, and then nobody is locked and nothing written.
+        if !overdue && !conditions::has_news(workflow, Some(heard), now) {
+            return Ok(());
+        }
+        let described = self.inner.store.documents().get(Kind::Machine, machine).await?;
+        let uid = described.and_then(|machine| machine.metadata().uid);
+        let mut live = self.inner.machines.lock(uid.or(workflow.metadata.uid).unwrap_or_default()).await;
+        if overdue {
+            self.advance(&mut live, name, Event::Tick).await.map(drop)
+        } else {
+            self.note_pace(name, heard, now).await
+        }
     }
 
     /// Whether the run is slow, silent or stuck. Under its machine's lock: a person's request at the same moment must not

@@ -70,6 +70,8 @@ pub enum Event {
     PhonedHome,
     /// Time passed.
     Tick,
+    /// The coordinator cannot go on with it.
+    GivenUp(Box<Problem>),
 }
 
 /// What is to be done about it.
@@ -109,6 +111,7 @@ pub fn step(context: &Context, state: &WorkflowStatus, event: Event, now: Timest
         Event::Resumed => run.resumed(),
         Event::PhonedHome => run.phoned_home(),
         Event::Tick => run.tick(),
+        Event::GivenUp(problem) => run.given_up(*problem),
     }
     run.set_deadline();
     (run.state, run.effects)

@@ -2,9 +2,11 @@
 
 mod control;
 mod failures;
+mod faulty;
 mod fleet;
 mod groups;
 mod life;
+mod outgrown;
 mod queue;
 mod restore;
 mod secrets;
