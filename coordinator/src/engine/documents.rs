@@ -57,7 +57,14 @@ impl Engine {
                 derive::wanted(machine, (self.now(), generation));
                 derive::phase(machine);
             }
-            if dry_run || outcome == ApplyOutcome::Unchanged {
+            if dry_run {
+                return Ok((merged, outcome));
+            }
+            if outcome == ApplyOutcome::Unchanged {
+                // Whoever stored it may have been cut off before it was known here.
+                if let Document::Machine(machine) = &merged {
+                    self.index().put_machine(machine);
+                }
                 return Ok((merged, outcome));
             }
             let written = match outcome {

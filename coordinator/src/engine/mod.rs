@@ -69,6 +69,7 @@ pub(crate) use horizon::forget_last_beat;
 use index::Index;
 use live::Machines;
 use logs::Logs;
+use orphans::TakenBack;
 use tail::Tails;
 use telemetry::Waiting;
 
@@ -133,6 +134,7 @@ struct Inner {
     discovering: tokio::sync::Mutex<()>,
     tails: Tails,
     waiting: Waiting,
+    taken_back: TakenBack,
     started: Timestamp,
     horizon: Horizon,
     /// When it was last noted that this coordinator is there.
@@ -178,6 +180,7 @@ impl Engine {
                 discovering: tokio::sync::Mutex::default(),
                 tails: Tails::default(),
                 waiting: Waiting::default(),
+                taken_back: TakenBack::default(),
                 started,
                 horizon,
                 beat: Mutex::default(),

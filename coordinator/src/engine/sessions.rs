@@ -123,7 +123,24 @@ impl Engine {
     }
 
     /// Lets the machine's run know that an agent is there, or tells the agent that there is none.
+    ///
+    /// An agent that could not be told is cut off: nobody would tell it later, and when it comes back it is asked anew.
     pub(super) async fn connect(
+        &self,
+        live: &mut Live,
+        workflow: Option<&Workflow>,
+        still_running: bool,
+    ) -> Result<(), Problem> {
+        let outcome = self.connect_once(live, workflow, still_running).await;
+        if let (Err(problem), Some(session)) = (&outcome, &mut live.session)
+            && session.to_agent.take().is_some()
+        {
+            tracing::warn!(epoch = session.epoch, %problem, "the session is cut; its agent connects again");
+        }
+        outcome
+    }
+
+    async fn connect_once(
         &self,
         live: &mut Live,
         workflow: Option<&Workflow>,
@@ -173,6 +190,11 @@ impl Engine {
             };
             if !began {
                 self.index().admission.did_not_begin(name);
+                if stepped.is_ok() {
+                    // It waits for a person, not for its turn.
+                    self.index().admission.absent(&workflow.spec.machine);
+                }
+                self.wake_queue();
             }
         }
         stepped.map(drop)
@@ -201,7 +223,7 @@ impl Engine {
         tokio::spawn(async move {
             tokio::time::sleep(SETTLE).await;
             if let Err(problem) = engine.settle(machine_uid, epoch).await {
-                tracing::error!(%problem, "a session did not settle; the agent hears of its run when it connects again");
+                tracing::error!(%problem, "a session did not settle; it is cut, and its agent connects again");
             }
         });
     }
@@ -212,8 +234,15 @@ impl Engine {
         if !live.session.as_ref().is_some_and(|s| s.epoch == epoch && s.settling) {
             return Ok(());
         }
-        let machine = self.machine_by_uid(machine_uid).await?;
-        let workflow = self.current_workflow(&machine).await?;
+        let workflow = match self.machine_by_uid(machine_uid).await {
+            Ok(machine) => self.current_workflow(&machine).await,
+            Err(problem) => Err(problem),
+        };
+        let workflow = workflow.inspect_err(|_| {
+            if let Some(session) = &mut live.session {
+                session.to_agent = None;
+            }
+        })?;
         // A failed attempt whose next one has not begun: the agent waits before it tries again, and still has its list.
         let retrying = workflow
             .as_ref()

@@ -85,6 +85,7 @@ impl Engine {
             }
         }
         first.note(self.finish_deletions().await);
+        first.note(self.take_back_again().await);
         first.note(self.beat().await);
         // On a line of its own: inside the loop's head the lock would be held over every await below.
         let active = self.index().active();
