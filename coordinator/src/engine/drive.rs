@@ -1,6 +1,7 @@
 //! Stepping a run: the state machine applied to a stored workflow, persisted, its machine brought in line, its effects
 //! carried out.
 
+use futures::future::BoxFuture;
 use landfall_api::{
     ActionSpec, ActionState, ActionStatus, Document, ErrorCode, Kind, Machine, Problem, Workflow, WorkflowStatus,
 };
@@ -14,7 +15,7 @@ use super::{
 };
 use crate::{
     store::StoreError,
-    workflow::{Effect, Event, step},
+    workflow::{Effect, Event, Start, step},
 };
 
 /// Writes that lose a compare-and-swap this often in a row give up: somebody else writes without end.
@@ -76,10 +77,13 @@ impl Engine {
                 self.release_lease(live, &workflow.spec.machine).await?;
             }
         }
+        let mut newest = workflow;
         for effect in effects {
-            self.carry_out(live, &workflow, effect).await?;
+            if let Some(ended) = self.carry_out(live, &newest, effect).await? {
+                newest = ended;
+            }
         }
-        Ok(workflow)
+        Ok(newest)
     }
 
     async fn step_stored(&self, name: &str, events: &[Event]) -> Result<Stepped, Problem> {
@@ -187,22 +191,18 @@ impl Engine {
         Err(Problem::new(ErrorCode::Conflict, format!("machine \"{name}\" is being changed without end")))
     }
 
-    async fn carry_out(&self, live: &mut Live, workflow: &Workflow, effect: Effect) -> Result<(), Problem> {
+    /// Answers the run where that ended it.
+    async fn carry_out(
+        &self,
+        live: &mut Live,
+        workflow: &Workflow,
+        effect: Effect,
+    ) -> Result<Option<Workflow>, Problem> {
         match effect {
-            Effect::Assign { starts } => {
-                self.take_lease(live, &workflow.spec.machine).await?;
-                let Some(epoch) = live.session.as_ref().map(|s| s.epoch) else { return Ok(()) };
-                self.conceal_secrets_of(workflow).await?;
-                let assignment = self.assignment(workflow, epoch, starts).await?;
-                tracing::info!(
-                    workflow = %workflow.metadata.name, workflow_uid = %assignment.workflow_uid,
-                    machine = %workflow.spec.machine, epoch, starts = ?assignment.starts, "assigned"
-                );
-                live.send(ToAgent::Assign(Box::new(assignment)));
-            }
+            Effect::Assign { starts } => return self.assign(live, workflow, starts).await,
             Effect::Control => {
                 let (Some(workflow_uid), Some(status)) = (workflow.metadata.uid, &workflow.status) else {
-                    return Ok(());
+                    return Ok(None);
                 };
                 // An older agent knows of neither, and is never handed a list that has a hold. Where nobody has asked for
                 // anything yet, no agent can believe anything else.
@@ -214,7 +214,7 @@ impl Engine {
             }
             Effect::RenewLease => {
                 self.take_lease(live, &workflow.spec.machine).await?;
-                let Some(epoch) = live.session.as_ref().map(|s| s.epoch) else { return Ok(()) };
+                let Some(epoch) = live.session.as_ref().map(|s| s.epoch) else { return Ok(None) };
                 live.send(ToAgent::LeaseRenewal { epoch, lease: self.inner.settings.lease });
             }
             Effect::Idle { boot_disk } => live.send(ToAgent::Idle { boot_disk }),
@@ -224,7 +224,47 @@ impl Engine {
                 }
             }
         }
-        Ok(())
+        Ok(None)
+    }
+
+    /// Gives the agent its list. One that cannot be made, for a secret of it is gone, ends the run with that reason:
+    /// whoever asks again would be told the same.
+    async fn assign(
+        &self,
+        live: &mut Live,
+        workflow: &Workflow,
+        starts: Vec<Start>,
+    ) -> Result<Option<Workflow>, Problem> {
+        let Some(epoch) = live.session.as_ref().map(|s| s.epoch) else { return Ok(None) };
+        // Made before the lease is: an agent with a lease and no list would be waited for.
+        let assignment = match self.assignment(workflow, epoch, starts).await {
+            Ok(assignment) => assignment,
+            Err(problem) if problem.code == ErrorCode::StoreUnavailable => return Err(problem),
+            Err(problem) => {
+                let name = &workflow.metadata.name;
+                tracing::error!(workflow = %name, machine = %workflow.spec.machine, %problem, "its list cannot be made");
+                return self.end_with(live, name, problem).await.map(Some);
+            }
+        };
+        // Only now is the run's own token there, which is one of them.
+        self.conceal_secrets_of(workflow).await?;
+        self.take_lease(live, &workflow.spec.machine).await?;
+        tracing::info!(
+            workflow = %workflow.metadata.name, workflow_uid = %assignment.workflow_uid,
+            machine = %workflow.spec.machine, epoch, starts = ?assignment.starts, "assigned"
+        );
+        live.send(ToAgent::Assign(Box::new(assignment)));
+        Ok(None)
+    }
+
+    /// Boxed, for it is a step that a step leads to.
+    fn end_with<'e>(
+        &'e self,
+        live: &'e mut Live,
+        workflow: &'e str,
+        problem: Problem,
+    ) -> BoxFuture<'e, Result<Workflow, Problem>> {
+        Box::pin(self.advance(live, workflow, Event::GivenUp(Box::new(problem))))
     }
 
     /// At the start: [`Engine::replay`]. One run that cannot be replayed ends, and keeps nobody else from starting.
