@@ -8,6 +8,7 @@ mod groups;
 mod life;
 mod outgrown;
 mod queue;
+mod reconnect;
 mod refused_writes;
 mod restore;
 mod secrets;
