@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::{Engine, PhoneHomeReport, derive, live::Live, secret, sessions::current};
 use crate::{
     metrics::metrics,
+    store::StoreError,
     workflow::{ActionResult, Event, EventBody, EventRecord, MAX_INTERRUPTIONS},
 };
 
@@ -52,9 +53,7 @@ impl Engine {
             }
             ours.push(record);
         }
-        let positions = self.inner.store.events().append(ours.clone()).await?;
-        metrics().events_stored.add(positions.len() as u64);
-        let mut events: Vec<_> = ours.into_iter().zip(positions).collect();
+        let mut events = self.store_events(&machine, &runs, ours).await?;
         while let Some(uid) = events.first().map(|(record, _)| record.workflow_uid) {
             let (run, others) = events.into_iter().partition(|(record, _)| record.workflow_uid == uid);
             events = others;
@@ -63,6 +62,45 @@ impl Engine {
             }
         }
         self.finish_deletion(&mut live, &machine).await
+    }
+
+    /// Makes a batch durable; answers each event with its position in the log.
+    ///
+    /// An event that skips numbers follows others that were acknowledged, by a coordinator whose store this is an older copy
+    /// of. They will never come again, and the log takes nothing after them. So the machine is marked, and the event itself,
+    /// without a place in the log, still has its effect on the run: the agent goes on, its disks carry their receipts, and
+    /// whatever it says of its end reaches people. It would be refused for ever else, in mid-install.
+    async fn store_events(
+        &self,
+        machine: &str,
+        runs: &Runs,
+        batch: Vec<EventRecord>,
+    ) -> Result<Vec<(EventRecord, u64)>, Problem> {
+        let log = self.inner.store.events();
+        match log.append(batch.clone()).await {
+            Ok(positions) => {
+                metrics().events_stored.add(positions.len() as u64);
+                return Ok(batch.into_iter().zip(positions).collect());
+            }
+            Err(StoreError::EventGap { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let mut events = Vec::with_capacity(batch.len());
+        for record in batch {
+            let position = match log.append(vec![record.clone()]).await {
+                Ok(positions) => positions.first().copied().unwrap_or_default(),
+                Err(error @ StoreError::EventGap { .. }) => {
+                    tracing::error!(machine, %error, "the store is behind its machine; the event stays out of the log");
+                    if let Some(run) = runs.name_of(record.workflow_uid) {
+                        self.mark_events_missing(machine, &run).await?;
+                    }
+                    0
+                }
+                Err(error) => return Err(error.into()),
+            };
+            events.push((record, position));
+        }
+        Ok(events)
     }
 
     /// Whether this machine has the run that an event is of.
@@ -100,8 +138,12 @@ impl Engine {
         stored: Vec<(EventRecord, u64)>,
     ) -> Result<(), Problem> {
         // The agent of this session still works on its list: whatever it was settled with, it has it.
-        let settles = live.session.as_ref().is_some_and(|s| s.settling);
-        if settles && let Some(stored) = self.inner.store.workflow(workflow).await? {
+        // Of the machine's newest run alone: what it still has to say of an older one tells nothing about this one.
+        if live.session.as_ref().is_some_and(|s| s.settling)
+            && let Some(found) = self.inner.store.machine(machine).await?
+            && let Some(stored) = self.current_workflow(&found).await?
+            && stored.metadata.name == workflow
+        {
             self.connect(live, Some(&stored), true).await?;
         }
         let mut events = Vec::with_capacity(stored.len());
