@@ -1,20 +1,21 @@
 //! Admission: how many installs run at once, and who is next.
 //!
 //! A run asks when its person does, and keeps that place in the order for good: the ticket stands in its status. It takes
-//! up room only while an agent works on it. So a machine that nobody has powered on holds up nobody: of the runs whose
-//! agent is there, those asked for first begin first.
+//! up room only while an agent works on it. So a machine that nobody has powered on holds up nobody, nor does one whose
+//! run a person has paused or whose agent has gone: of the runs whose agent is there, those asked for first begin first.
+//! A run that has begun takes its room again when it goes on, also where there is none left; it was let in once.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     time::Duration,
 };
 
-use futures::future::BoxFuture;
-use landfall_api::{Document, Problem, Purpose, Workflow, WorkflowPhase};
+use futures::{StreamExt as _, future::BoxFuture};
+use landfall_api::{ActionStatus, Document, Problem, Purpose, Workflow, WorkflowPhase, WorkflowStatus};
 use uuid::Uuid;
 
 use super::{Engine, derive};
-use crate::store::StoreError;
+use crate::{store::StoreError, workflow::frontier};
 
 /// Runs whose place in the queue is written down anew in one look; those behind them show an older one meanwhile.
 const PLACES: usize = 64;
@@ -24,11 +25,33 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// The order of asking: the ticket, and the name for runs of an older version, which have none.
 type Place = (u64, String);
 
+/// What a run that asked is at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// It has not begun.
+    Waits,
+    /// It takes up room.
+    Works,
+    /// It has begun, and nobody works on it: a person paused it, or its agent has gone.
+    Rests,
+}
+
+#[derive(Debug, Clone)]
 struct Asked {
     machine: String,
-    running: bool,
+    stage: Stage,
     /// Its agent is there and waits.
     present: bool,
+}
+
+impl Asked {
+    fn works(&self) -> bool {
+        self.stage == Stage::Works
+    }
+
+    fn is_ready(&self) -> bool {
+        self.stage == Stage::Waits && self.present
+    }
 }
 
 /// Every install that is asked for or under way.
@@ -36,6 +59,12 @@ pub(super) struct Admission {
     limit: usize,
     runs: BTreeMap<Place, Asked>,
     places: HashMap<String, Place>,
+    /// The places of each machine's runs.
+    machines: HashMap<String, BTreeSet<Place>>,
+    /// How many work.
+    working: usize,
+    /// Those that wait and whose agent is there.
+    ready: BTreeSet<Place>,
     last_ticket: u64,
 }
 
@@ -48,9 +77,25 @@ pub(super) enum Standing {
     Queued { place: usize, running: usize },
 }
 
+/// Whether anything of a run can be fetched before a person says more.
+fn fetches(status: &WorkflowStatus) -> bool {
+    let at = frontier(status);
+    // What is under way when a run is paused goes on to its end.
+    let may = |action: &ActionStatus| !action.holds() && (status.paused.is_none() || action.is_under_way());
+    at.is_empty() || at.into_iter().filter_map(|index| status.action(index)).any(may)
+}
+
 impl Admission {
     pub(super) fn new(limit: usize) -> Self {
-        Self { limit, runs: BTreeMap::new(), places: HashMap::new(), last_ticket: 0 }
+        Self {
+            limit,
+            runs: BTreeMap::new(),
+            places: HashMap::new(),
+            machines: HashMap::new(),
+            working: 0,
+            ready: BTreeSet::new(),
+            last_ticket: 0,
+        }
     }
 
     /// So many may run at once from now on; those that run already go on.
@@ -64,83 +109,128 @@ impl Admission {
         self.last_ticket
     }
 
+    /// Changes one run, and what is counted of all with it.
+    fn change(&mut self, place: &Place, change: impl FnOnce(&mut Asked)) {
+        let Some(asked) = self.runs.get_mut(place) else { return };
+        let worked = asked.works();
+        change(asked);
+        self.working = self.working - usize::from(worked) + usize::from(asked.works());
+        if asked.is_ready() {
+            self.ready.insert(place.clone());
+        } else {
+            self.ready.remove(place);
+        }
+    }
+
     /// Takes in what a run has become.
     pub(super) fn note(&mut self, workflow: &Workflow) {
         let (name, Some(status)) = (&workflow.metadata.name, &workflow.status) else { return };
         self.last_ticket = self.last_ticket.max(status.ticket);
-        let running = match status.phase {
-            WorkflowPhase::Pending => false,
-            WorkflowPhase::Running => true,
+        let stage = match status.phase {
+            WorkflowPhase::Pending => None,
+            WorkflowPhase::Running if fetches(status) => Some(Stage::Works),
+            WorkflowPhase::Running => Some(Stage::Rests),
             // Nothing is fetched any more.
             _ => return self.forget(name),
         };
         if workflow.spec.purpose != Purpose::Provision {
             return;
         }
-        let place = (status.ticket, name.clone());
-        let asked = self.runs.entry(place.clone()).or_insert_with(|| Asked {
-            machine: workflow.spec.machine.clone(),
-            running: false,
-            present: false,
-        });
-        asked.running |= running;
-        self.places.insert(name.clone(), place);
+        let place = match self.places.get(name) {
+            Some(place) => place.clone(),
+            None => self.add((status.ticket, name.clone()), &workflow.spec.machine),
+        };
+        if let Some(stage) = stage {
+            self.change(&place, |asked| asked.stage = stage);
+        }
+    }
+
+    fn add(&mut self, place: Place, machine: &str) -> Place {
+        let asked = Asked { machine: machine.to_owned(), stage: Stage::Waits, present: false };
+        self.runs.insert(place.clone(), asked);
+        self.places.insert(place.1.clone(), place.clone());
+        self.machines.entry(machine.to_owned()).or_default().insert(place.clone());
+        place
     }
 
     pub(super) fn forget(&mut self, workflow: &str) {
-        if let Some(place) = self.places.remove(workflow) {
-            self.runs.remove(&place);
+        let Some(place) = self.places.remove(workflow) else { return };
+        self.ready.remove(&place);
+        let Some(asked) = self.runs.remove(&place) else { return };
+        self.working -= usize::from(asked.works());
+        if let Some(places) = self.machines.get_mut(&asked.machine) {
+            places.remove(&place);
+            if places.is_empty() {
+                self.machines.remove(&asked.machine);
+            }
         }
     }
 
     /// A run's agent is there: whether it may begin, and if so it counts as running from now on.
     pub(super) fn begin(&mut self, workflow: &str) -> bool {
-        let Some(place) = self.places.get(workflow) else { return true };
-        let free = self.limit.saturating_sub(self.runs.values().filter(|run| run.running).count());
-        let earlier = self.runs.range(..place.clone()).filter(|(_, run)| run.present && !run.running).count();
-        let Some(asked) = self.runs.get_mut(place) else { return true };
-        asked.present = true;
-        asked.running |= earlier < free;
-        asked.running
+        let Some(place) = self.places.get(workflow).cloned() else { return true };
+        let free = self.limit.saturating_sub(self.working);
+        let has_turn = self.ready.range(..place.clone()).take(free).count() < free;
+        self.change(&place, |asked| {
+            asked.present = true;
+            if asked.stage == Stage::Waits && has_turn {
+                asked.stage = Stage::Works;
+            }
+        });
+        self.runs.get(&place).is_none_or(|asked| asked.stage != Stage::Waits)
     }
 
     /// It did not begin after all, or its agent has gone.
     pub(super) fn absent(&mut self, machine: &str) {
-        for run in self.runs.values_mut().filter(|run| run.machine == machine) {
-            run.present = false;
+        for place in self.machines.get(machine).cloned().unwrap_or_default() {
+            self.change(&place, |asked| asked.present = false);
         }
     }
 
     /// Gives back what [`Admission::begin`] took, for a run that is not under way.
     pub(super) fn did_not_begin(&mut self, workflow: &str) {
-        if let Some(asked) = self.places.get(workflow).and_then(|place| self.runs.get_mut(place)) {
-            (asked.running, asked.present) = (false, false);
+        if let Some(place) = self.places.get(workflow).cloned() {
+            self.change(&place, |asked| asked.stage = Stage::Waits);
+        }
+    }
+
+    /// Nobody works on a run that has begun: its agent has gone, and its lease with it.
+    pub(super) fn rest(&mut self, workflow: &str) {
+        if let Some(place) = self.places.get(workflow).cloned() {
+            self.change(&place, |asked| {
+                if asked.works() {
+                    asked.stage = Stage::Rests;
+                }
+            });
         }
     }
 
     /// The first whose agent waits, if there is room.
     fn next(&self) -> Option<(String, String)> {
-        if self.runs.values().filter(|run| run.running).count() >= self.limit {
-            return None;
-        }
-        let ready = self.runs.iter().find(|(_, run)| run.present && !run.running);
-        ready.map(|((_, workflow), run)| (workflow.clone(), run.machine.clone()))
+        let ready = self.ready.first().filter(|_| self.working < self.limit)?;
+        self.runs.get(ready).map(|run| (ready.1.clone(), run.machine.clone()))
     }
 
     /// Where a run stands that has not begun; `None` for any other.
     pub(super) fn standing(&self, workflow: &str) -> Option<Standing> {
         let place = self.places.get(workflow)?;
-        self.runs.get(place).filter(|run| !run.running)?;
-        let running = self.runs.values().filter(|run| run.running).count();
-        let before = self.runs.range(..place.clone()).filter(|(_, run)| !run.running).count();
-        let free = self.limit.saturating_sub(running);
-        Some(if before < free { Standing::Admitted } else { Standing::Queued { place: before + 1 - free, running } })
+        self.runs.get(place).filter(|run| run.stage == Stage::Waits)?;
+        let before = self.runs.range(..place.clone()).filter(|(_, run)| run.stage == Stage::Waits).count();
+        Some(self.after(before))
     }
 
-    /// Those that have not begun, in their order.
-    fn waiting(&self) -> Vec<String> {
-        let waiting = self.runs.iter().filter(|(_, run)| !run.running);
-        waiting.take(PLACES).map(|((_, workflow), _)| workflow.clone()).collect()
+    fn after(&self, before: usize) -> Standing {
+        let free = self.limit.saturating_sub(self.working);
+        if before < free {
+            return Standing::Admitted;
+        }
+        Standing::Queued { place: before + 1 - free, running: self.working }
+    }
+
+    /// Those that have not begun, in their order, and where they stand.
+    fn waiting(&self) -> Vec<(String, Standing)> {
+        let waiting = self.runs.iter().filter(|(_, run)| run.stage == Stage::Waits);
+        waiting.take(PLACES).enumerate().map(|(n, ((_, workflow), _))| (workflow.clone(), self.after(n))).collect()
     }
 }
 
@@ -189,35 +279,44 @@ impl Engine {
             let mut live = self.inner.machines.lock(uid.unwrap_or_default()).await;
             let stored = self.inner.store.workflow(&workflow).await?;
             let there = live.session.as_ref().is_some_and(|s| s.to_agent.is_some());
-            match &stored {
-                Some(stored) if there => self.connect(&mut live, Some(stored), false).await?,
-                _ => self.index().admission.absent(&machine),
-            }
+            let told = match &stored {
+                Some(stored) if there => self.connect(&mut live, Some(stored), false).await,
+                _ => {
+                    self.index().admission.absent(&machine);
+                    Ok(())
+                }
+            };
             // Held, in maintenance, or gone meanwhile: whoever comes next must not wait for it.
             if self.index().admission.next().is_some_and(|(same, _)| same == workflow) {
                 self.index().admission.absent(&machine);
             }
+            told?;
         }
     }
 
-    /// Writes down where those stand that wait.
+    /// Writes down where those stand that wait; side by side, so that they share a commit.
     pub(super) async fn show_queue(&self) -> Result<(), Problem> {
         let waiting = self.index().admission.waiting();
-        for name in waiting {
-            let Some(standing) = self.index().admission.standing(&name) else { continue };
-            let Some(stored) = self.inner.store.workflow(&name).await? else { continue };
-            let mut shown = stored.clone();
-            show(&mut shown, &standing, self.now());
-            if shown == stored {
-                continue;
-            }
-            match self.inner.store.documents().update(Document::Workflow(Box::new(shown))).await {
-                // Whoever was faster said something newer; the next look says this.
-                Ok(_) | Err(StoreError::Conflict { .. } | StoreError::NotFound { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
+        let shown: Vec<_> = futures::stream::iter(waiting)
+            .map(|(name, standing)| async move { self.show_place(&name, &standing).await })
+            .buffer_unordered(PLACES)
+            .collect()
+            .await;
+        shown.into_iter().collect()
+    }
+
+    async fn show_place(&self, name: &str, standing: &Standing) -> Result<(), Problem> {
+        let Some(stored) = self.inner.store.workflow(name).await? else { return Ok(()) };
+        let mut shown = stored.clone();
+        show(&mut shown, standing, self.now());
+        if shown == stored {
+            return Ok(());
         }
-        Ok(())
+        match self.inner.store.documents().update(Document::Workflow(Box::new(shown))).await {
+            // Whoever was faster said something newer; the next look says this.
+            Ok(_) | Err(StoreError::Conflict { .. } | StoreError::NotFound { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// An agent that waits for its turn has gone.
@@ -292,7 +391,34 @@ mod tests {
         assert_eq!(queue.next(), None, "its agent has gone");
         assert!(queue.begin("c"));
         queue.did_not_begin("c");
+        assert_eq!(queue.next().unwrap().0, "c", "its agent is still there, and is asked again");
+        queue.absent("m-c");
         assert!(queue.next().is_none() && queue.begin("c"));
+    }
+
+    #[test]
+    fn what_is_counted_of_all_is_what_there_is_of_each_whatever_happens() {
+        let mut queue = queue(3, &["a", "b", "c", "d", "e", "f"]);
+        let phases = [WorkflowPhase::Pending, WorkflowPhase::Running, WorkflowPhase::Failed];
+        let mut dice = 7_u64;
+        for _ in 0..5000 {
+            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let n = (dice >> 33) as usize;
+            let name = ["a", "b", "c", "d", "e", "f"][n % 6];
+            match (n / 6) % 6 {
+                0 => queue.note(&run(name, 1 + (n % 6) as u64, phases[(n / 36) % 3])),
+                1 => drop(queue.begin(name)),
+                2 => queue.absent(&format!("m-{name}")),
+                3 => queue.did_not_begin(name),
+                4 => queue.rest(name),
+                _ => queue.forget(name),
+            }
+            assert_eq!(queue.working, queue.runs.values().filter(|run| run.works()).count());
+            let ready: Vec<_> = queue.runs.iter().filter(|(_, run)| run.is_ready()).map(|(place, _)| place).collect();
+            assert!(queue.ready.iter().eq(ready));
+            assert_eq!(queue.places.len(), queue.runs.len());
+            assert_eq!(queue.machines.values().map(BTreeSet::len).sum::<usize>(), queue.runs.len());
+        }
     }
 
     #[test]

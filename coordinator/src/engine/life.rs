@@ -285,7 +285,7 @@ impl Engine {
 
 impl Live {
     /// Whether an agent may be acting on the machine.
-    fn may_act(&self, now: Timestamp) -> bool {
+    pub(super) fn may_act(&self, now: Timestamp) -> bool {
         self.session.as_ref().is_some_and(|s| s.leased && s.lease_until > now)
     }
 }

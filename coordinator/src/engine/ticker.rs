@@ -1,6 +1,9 @@
 //! Time: deadlines, silent agents, progress into the status, expired secrets.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use landfall_api::{Document, Kind, Problem};
@@ -76,12 +79,17 @@ impl Engine {
         first.note(self.fold_tails().await);
         // When each machine's agent was last heard, by the machine's name; only of those with a stream.
         let mut heard = HashMap::new();
+        // Machines on which somebody works, or may.
+        let mut acting = HashSet::new();
         for uid in self.inner.machines.uids() {
             let mut live = self.inner.machines.lock(uid).await;
             first.note(self.note_silence(uid, &mut live).await);
-            let session = live.session.as_ref().filter(|s| s.to_agent.is_some());
-            if let (Some(session), Some(name)) = (session, self.index().machine_name(uid)) {
-                heard.insert(name, session.last_heard);
+            let (Some(session), Some(name)) = (&live.session, self.index().machine_name(uid)) else { continue };
+            if session.to_agent.is_some() {
+                heard.insert(name.clone(), session.last_heard);
+            }
+            if session.to_agent.is_some() || live.may_act(self.now()) {
+                acting.insert(name);
             }
         }
         first.note(self.finish_deletions().await);
@@ -89,7 +97,12 @@ impl Engine {
         first.note(self.beat().await);
         // On a line of its own: inside the loop's head the lock would be held over every await below.
         let active = self.index().active();
+        // Of those not heard since the start nobody knows, for as long as a lease that was given before it may last.
+        let known = self.now() > self.inner.started.checked_add(self.inner.settings.lease).unwrap_or(Timestamp::MAX);
         for (name, machine) in active {
+            if known && !acting.contains(&machine) {
+                self.index().admission.rest(&name);
+            }
             first.note(self.look_at(&name, &machine, heard.get(&machine).copied()).await);
         }
         // Whoever ends wakes the queue at once; this is for a wake that failed.
