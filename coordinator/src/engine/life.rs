@@ -181,17 +181,33 @@ impl Engine {
     async fn remove_machine(&self, live: &mut Live, machine: &Machine) -> Result<Document, Problem> {
         let name = &machine.metadata.name;
         let mut last = machine.clone();
+        let mut is_there = true;
         if !machine.metadata.finalizers.is_empty() {
-            match self.mutate_machine(name, |machine| machine.metadata.finalizers.retain(|f| f != AGENT)).await {
-                Ok(machine) => last = machine,
-                Err(problem) if problem.code == ErrorCode::NotFound => {}
+            let uid = machine.metadata.uid;
+            let unbind = |found: &mut Machine| {
+                if found.metadata.uid == uid {
+                    found.metadata.finalizers.retain(|f| f != AGENT);
+                }
+            };
+            match self.mutate_machine(name, unbind).await {
+                Ok(machine) => {
+                    // With its last finalizer a document that is to go has gone; whatever has its name now is another.
+                    let ended = machine.metadata.deletion_timestamp.is_some() && machine.metadata.finalizers.is_empty();
+                    is_there = machine.metadata.uid == uid && !ended;
+                    if machine.metadata.uid == uid {
+                        last = machine;
+                    }
+                }
+                Err(problem) if problem.code == ErrorCode::NotFound => is_there = false,
                 Err(problem) => return Err(problem),
             }
         }
-        match self.inner.store.documents().delete(Kind::Machine, name).await {
-            // A store that takes documents away with their last finalizer was faster.
-            Ok(_) | Err(StoreError::NotFound { .. }) => {}
-            Err(error) => return Err(error.into()),
+        if is_there {
+            match self.inner.store.documents().delete(Kind::Machine, name).await {
+                // Somebody was faster.
+                Ok(_) | Err(StoreError::NotFound { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         {
             let mut index = self.index();

@@ -9,11 +9,14 @@ use super::*;
 use crate::store::{DocumentStore, MemoryStore, StoreError, Watch, WatchError};
 
 type Refuses = Box<dyn Fn(&Document) -> bool + Send>;
+/// What somebody else creates after a write.
+type Creates = Box<dyn Fn(&Document) -> Option<Document> + Send>;
 
 #[derive(Default)]
 pub(super) struct Faulty {
     memory: Arc<MemoryStore>,
     refuses: Mutex<Option<Refuses>>,
+    creates: Mutex<Option<Creates>>,
 }
 
 impl Faulty {
@@ -29,6 +32,11 @@ impl Faulty {
     /// Everything is written again.
     pub(super) fn mend(&self) {
         *self.refuses.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Somebody else creates a document right after a write that this answers one for.
+    pub(super) fn then(&self, creates: impl Fn(&Document) -> Option<Document> + Send + 'static) {
+        *self.creates.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(creates));
     }
 
     fn ask(&self, document: &Document) -> Result<(), StoreError> {
@@ -51,7 +59,15 @@ impl DocumentStore for Faulty {
     }
     async fn update(&self, document: Document) -> Result<Document, StoreError> {
         self.ask(&document)?;
-        self.memory.update(document).await
+        let written = self.memory.update(document).await?;
+        let other = {
+            let creates = self.creates.lock().unwrap_or_else(PoisonError::into_inner);
+            creates.as_ref().and_then(|creates| creates(&written))
+        };
+        if let Some(other) = other {
+            self.memory.create(other).await?;
+        }
+        Ok(written)
     }
     async fn delete(&self, kind: Kind, name: &str) -> Result<Document, StoreError> {
         self.memory.delete(kind, name).await

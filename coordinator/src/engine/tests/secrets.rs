@@ -73,19 +73,6 @@ async fn a_secret_that_is_missing_or_another_machines_stops_a_run_before_it_begi
 }
 
 #[tokio::test]
-async fn a_secret_taken_away_in_mid_run_is_not_sent() {
-    let world = World::new().await;
-    world.apply(secret(json!({"pw": VALUE}), json!({"machines": ["m1"]}))).await.unwrap();
-    world.apply(template_with_secret()).await.unwrap();
-    world.provision(false).await.unwrap();
-    world.engine.delete(Kind::Secret, "my-db", "ann").await.unwrap();
-    world.enroll(b"key").await.unwrap();
-    let uid = world.machine().await.metadata.uid.unwrap();
-    let refused = world.engine.open_session(uid, hello("b1", "D1", vec![])).await.unwrap_err();
-    assert!(refused.problem.message.contains("my-db"), "{:?}", refused.problem);
-}
-
-#[tokio::test]
 async fn applying_a_secret_again_keeps_replaces_and_counts_its_values_and_a_dry_run_changes_nothing() {
     let world = World::new().await;
     let version = |document: &Document| match document {
