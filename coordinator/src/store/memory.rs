@@ -48,7 +48,8 @@ impl Table {
 
     pub(super) fn list(&self, kind: Kind) -> (Vec<Document>, u64) {
         let rows = self.rows();
-        let found: Vec<_> = rows.documents.iter().filter(|((k, _), _)| *k == kind).map(|(_, d)| d.clone()).collect();
+        let of_kind = rows.documents.range((kind, String::new())..).take_while(|((k, _), _)| *k == kind);
+        let found: Vec<_> = of_kind.map(|(_, document)| document.clone()).collect();
         let revision = rows.revision;
         // Copied without the lock: a fleet's documents take a while.
         drop(rows);
@@ -141,7 +142,7 @@ impl MemoryStore {
             (Written::Same, Some(old)) => return Ok(Document::clone(old)),
             (Written::Same, None) => return Err(StoreError::NotFound { kind, name: key.1 }),
         };
-        rules::encoded(&document)?;
+        let bytes = rules::encoded(&document)?.len();
         if let Some(entry) = journal::entry(old.as_deref(), &document, op, revision, By::now()) {
             let mut journal = self.journal();
             let entries = journal.entry(key).or_default();
@@ -149,7 +150,7 @@ impl MemoryStore {
             let excess = entries.len().saturating_sub(HISTORY_PER_DOCUMENT);
             entries.drain(..excess);
         }
-        let change = Change { revision, op, document: Arc::new(document.clone()) };
+        let change = Change { revision, op, document: Arc::new(document.clone()), bytes };
         Table::put(&mut rows, &change);
         self.table.history.publish(change);
         Ok(document)

@@ -37,12 +37,13 @@ fn write(
 ) -> Result<Option<Document>, StoreError> {
     let Written::As(op, document) = written else { return Ok(None) };
     let (kind, name) = (document.kind(), document.metadata().name.clone());
+    let json = rules::encoded(&document)?;
+    let bytes = json.len();
     if op == ChangeOp::Deleted {
         batch
             .transaction
             .execute("DELETE FROM documents WHERE kind = ?1 AND name = ?2", params![kind.as_str(), name])?;
     } else {
-        let json = rules::encoded(&document)?;
         batch
             .transaction
             .prepare_cached("INSERT OR REPLACE INTO documents (kind, name, json) VALUES (?1, ?2, ?3)")?
@@ -52,7 +53,7 @@ fn write(
     if let Some(entry) = journal::entry(old, &document, op, batch.revision, by) {
         note(batch, kind, &name, &entry)?;
     }
-    batch.changes.push(Change { revision: batch.revision, op, document: Arc::new(document.clone()) });
+    batch.changes.push(Change { revision: batch.revision, op, document: Arc::new(document.clone()), bytes });
     Ok(Some(document))
 }
 
