@@ -56,6 +56,9 @@ impl Engine {
             {
                 tracing::error!(%error, "expired secrets were not purged; the next minute tries again");
             }
+            if count.is_multiple_of(PURGE_EVERY) {
+                self.forget_locks();
+            }
             if count.is_multiple_of(RETAIN_EVERY)
                 && let Err(problem) = self.retain().await
             {
@@ -109,6 +112,11 @@ impl Engine {
         first.note(self.admit().await);
         first.note(self.show_queue().await);
         first.0.map_or(Ok(()), Err)
+    }
+
+    /// Locks that were taken for machines there are no more.
+    fn forget_locks(&self) {
+        self.inner.machines.sweep(|uid| self.index().machine_name(uid).is_some());
     }
 
     /// What time does to a run. `heard`: when its agent was last heard, if there is one.
