@@ -24,7 +24,7 @@ pub use error::StoreError;
 pub use history::{Change, ChangeOp, Watch, WatchError};
 pub use journal::{HISTORY_AGE, HISTORY_PER_DOCUMENT, HISTORY_TOTAL};
 pub use memory::MemoryStore;
-pub use sqlite::{DATABASE, KEY_FILE, OpenError, SCHEMA, SqliteStore, copy_database, hold};
+pub use sqlite::{DATABASE, KEY_FILE, OpenError, REPLACED, RESTORING, SCHEMA, SqliteStore, copy_database, hold};
 
 use crate::{
     access::{Access, GrantStore, MemoryGrants},

@@ -24,7 +24,7 @@ use jiff::Timestamp;
 use landfall_api::{Document, HistoryEntry, Kind};
 use uuid::Uuid;
 
-pub use open::{DATABASE, OpenError, SCHEMA, hold};
+pub use open::{DATABASE, OpenError, REPLACED, RESTORING, SCHEMA, hold};
 pub use seal::KEY_FILE;
 
 use super::{
