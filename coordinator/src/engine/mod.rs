@@ -156,8 +156,9 @@ impl Engine {
         sources: Arc<dyn SourceChecker>,
     ) -> Result<Self, Problem> {
         let mut index = Index::new(settings.parallel_installs.max(1));
-        for machine in store.machines().await? {
-            index.put_machine(&machine);
+        let machines = store.machines().await?;
+        for machine in &machines {
+            index.put_machine(machine);
         }
         let workflows = store.workflows().await?;
         for workflow in &workflows {
@@ -188,6 +189,7 @@ impl Engine {
             }),
         };
         engine.drop_orphans(&workflows).await?;
+        engine.end_starts(&machines).await?;
         engine.mark_what_is_behind(&workflows).await?;
         // Only now: whoever is killed in between must find the same again.
         engine.beat().await?;

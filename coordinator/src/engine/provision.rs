@@ -15,7 +15,7 @@ use crate::workflow::{Event, Plan, render};
 /// Terminal runs kept for each machine; older ones are dropped, with their events.
 const KEPT_RUNS: usize = 20;
 /// The label of a run that a rule started: the rule's name.
-const RULE_LABEL: &str = "landfall.dev/rule";
+pub(super) const RULE_LABEL: &str = "landfall.dev/rule";
 
 /// A run that is asked for.
 struct Asked<'a> {
