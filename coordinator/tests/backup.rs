@@ -163,7 +163,8 @@ fn a_restore_that_was_cut_short_between_its_renames_makes_no_new_authority() {
         let (good, said) = run(&["run", "--config", text(&site.config())]);
         assert!(!good && said.contains("a restore was cut short"), "{said}");
         assert!(!site.data().join("pki").exists(), "a new authority");
-        fs::rename(left, site.dir.path().join(left.file_name().unwrap().to_str().unwrap().replace("data", "kept"))).unwrap();
+        fs::rename(left, site.dir.path().join(left.file_name().unwrap().to_str().unwrap().replace("data", "kept")))
+            .unwrap();
     }
     fs::rename(site.dir.path().join("kept.replaced-20260101T000000Z"), &old).unwrap();
     let (good, said) = restore(&site.config(), &file, &[]);

@@ -267,9 +267,13 @@ mod tests {
     const NEW: &str = "52:54:00:00:00:02";
 
     fn owners(index: &Index) -> [bool; 4] {
-        [OLD, NEW].map(|mac| index.machine_of_mac(mac.parse().unwrap()).is_some()).into_iter().chain(
-            [OLD, NEW].map(|serial| !index.machines_of_serial(serial).is_empty())
-        ).collect::<Vec<_>>().try_into().unwrap()
+        [OLD, NEW]
+            .map(|mac| index.machine_of_mac(mac.parse().unwrap()).is_some())
+            .into_iter()
+            .chain([OLD, NEW].map(|serial| !index.machines_of_serial(serial).is_empty()))
+            .collect::<Vec<_>>()
+            .try_into()
+            .unwrap()
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod assign;
 mod authority;
 mod boot;
 mod certificates;
+mod clock_set;
 mod control;
 mod derive;
 mod discover;

@@ -7,10 +7,11 @@ use std::{
 
 use jiff::Timestamp;
 use landfall_api::{Document, Kind, Problem};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::{Engine, derive, live::Live, sessions::SILENT_AFTER};
+use super::{Engine, clock_set::ClockWatch, derive, live::Live, sessions::SILENT_AFTER};
 use crate::{
     store::StoreError,
     workflow::{
@@ -46,7 +47,13 @@ impl Engine {
         let mut every = tokio::time::interval(TICK);
         every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut count = 0u32;
+        let mut clock = ClockWatch::new(self.now(), Instant::now());
         while stop.run_until_cancelled(every.tick()).await.is_some() {
+            if let Some(by) = clock.leap(self.now(), Instant::now())
+                && let Err(problem) = self.clock_set(by).await
+            {
+                tracing::error!(%problem, "not everything was given its time after the clock was set forward");
+            }
             if let Err(problem) = self.tick().await {
                 tracing::error!(%problem, "a tick failed; the next one tries again");
             }

@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn large_documents_are_kept_for_watchers_within_a_bound_in_bytes() {
         let document = json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Machine", "metadata": {"name": "m"},
-            "spec": {"identity": {}}});
+            "spec": {"identity": {"macs": ["52:54:00:00:00:01"]}}});
         let document = Arc::new(Document::from_value(document).unwrap());
         let history = History::starting_at(0);
         let of = |revision, bytes| Change { revision, op: ChangeOp::Modified, document: document.clone(), bytes };

@@ -39,7 +39,6 @@ async fn what_an_agent_still_has_to_say_of_an_older_run_settles_nothing_about_th
     world.engine.cancel(&old.name, world.ann(false)).await.unwrap();
     let new = computer.provision(&world, false).await.unwrap().metadata;
     session.assigned().unwrap();
-    session.report(&world, new.uid.unwrap(), (0, 1), EventBody::Started).await;
     let back = Hello { last_epoch: session.opened.epoch, ..computer.hello() };
     session.opened = computer.connect(&world, back).await.opened;
     let stopped = Problem::new(ErrorCode::Cancelled, "cancelled by ann");
