@@ -9,7 +9,7 @@ use landfall_api::{
 use super::{
     Engine, ToAgent, derive,
     live::Live,
-    shorten::{Room, given_up, outgrown, shorten},
+    shorten::{Room, outgrown, shorten},
     stopping::Stopping,
     tail::FailedAttempt,
 };
@@ -20,16 +20,14 @@ use crate::{
 
 /// Writes that lose a compare-and-swap this often in a row give up: somebody else writes without end.
 pub(super) const CAS_TRIES: usize = 16;
-/// Events read at once in a replay.
-const PAGE: usize = 512;
 
 /// The protocol revision from which agents can be paused.
 pub(super) const CONTROL_PROTOCOL: u32 = 2;
 
 /// What one or several steps came to.
-struct Stepped {
+pub(super) struct Stepped {
     /// The run as stored.
-    workflow: Workflow,
+    pub(super) workflow: Workflow,
     /// What is to be done about it.
     effects: Vec<Effect>,
     /// The attempts that failed.
@@ -86,7 +84,7 @@ impl Engine {
         Ok(newest)
     }
 
-    async fn step_stored(&self, name: &str, events: &[Event]) -> Result<Stepped, Problem> {
+    pub(super) async fn step_stored(&self, name: &str, events: &[Event]) -> Result<Stepped, Problem> {
         let (now, mut room) = (self.now(), Room::Whole);
         for _ in 0..CAS_TRIES {
             let Some(mut workflow) = self.inner.store.workflow(name).await? else {
@@ -144,7 +142,7 @@ impl Engine {
     }
 
     /// `moved`: the run had not ended, so what it says of the disks is news; else the agent's own word is newer.
-    async fn bring_machine_in_line(&self, workflow: &Workflow, moved: bool) -> Result<(), Problem> {
+    pub(super) async fn bring_machine_in_line(&self, workflow: &Workflow, moved: bool) -> Result<(), Problem> {
         let now = self.now();
         let result = self
             .mutate_machine(&workflow.spec.machine, |machine| {
@@ -265,63 +263,6 @@ impl Engine {
         problem: Problem,
     ) -> BoxFuture<'e, Result<Workflow, Problem>> {
         Box::pin(self.advance(live, workflow, Event::GivenUp(Box::new(problem))))
-    }
-
-    /// At the start: [`Engine::replay`]. One run that cannot be replayed ends, and keeps nobody else from starting.
-    ///
-    /// # Errors
-    /// [`Problem`] if the store cannot be written at all.
-    pub(super) async fn catch_up(&self, workflow: &Workflow) -> Result<(), Problem> {
-        match self.replay(workflow).await {
-            Ok(()) => Ok(()),
-            Err(problem) => self.give_up(workflow, "what its log holds cannot be taken in", problem).await,
-        }
-    }
-
-    /// Ends a run that the coordinator cannot go on with, outside of any session.
-    ///
-    /// # Errors
-    /// `problem`, if it is the store's: then every run has it, and none is to blame.
-    pub(super) async fn give_up(&self, workflow: &Workflow, what: &str, problem: Problem) -> Result<(), Problem> {
-        if problem.code == ErrorCode::StoreUnavailable {
-            return Err(problem);
-        }
-        let name = &workflow.metadata.name;
-        tracing::error!(workflow = %name, machine = %workflow.spec.machine, %problem, "the run is given up: {what}");
-        let event = Event::GivenUp(Box::new(given_up(what, &problem)));
-        let ended = match self.step_stored(name, &[event]).await {
-            Ok(Stepped { workflow, .. }) => self.bring_machine_in_line(&workflow, true).await,
-            Err(problem) => Err(problem),
-        };
-        if let Err(problem) = ended {
-            tracing::error!(workflow = %name, %problem, "nor could that be stored; the others go on");
-        }
-        Ok(())
-    }
-
-    /// At the start: applies what the log holds beyond a run's status.
-    async fn replay(&self, workflow: &Workflow) -> Result<(), Problem> {
-        let (Some(uid), Some(status)) = (workflow.metadata.uid, &workflow.status) else { return Ok(()) };
-        let (mut applied, epoch, mut replayed) = (status.applied, status.epoch, 0);
-        loop {
-            let page = self.inner.store.events().list(uid, applied, PAGE).await?;
-            let Some(last) = page.last() else { break };
-            applied = last.position;
-            replayed += page.len();
-            let events: Vec<_> = page
-                .into_iter()
-                .map(|event| Event::Agent { epoch, position: event.position, record: Box::new(event.record) })
-                .collect();
-            // Effects need a session, and at the start there is none: the agent that comes back gets them.
-            self.step_stored(&workflow.metadata.name, &events).await?;
-        }
-        if replayed > 0 {
-            tracing::info!(workflow = %workflow.metadata.name, replayed, "replayed what the log held beyond the status");
-        }
-        if let Some(workflow) = self.inner.store.workflow(&workflow.metadata.name).await? {
-            self.bring_machine_in_line(&workflow, true).await?;
-        }
-        Ok(())
     }
 }
 

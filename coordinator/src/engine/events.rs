@@ -1,6 +1,9 @@
 //! What agents report, and phone-homes: durable first, then applied.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::Arc,
+};
 
 use landfall_api::{Document, ErrorCode, Kind, MachineFacts, Problem};
 use uuid::Uuid;
@@ -106,13 +109,12 @@ impl Engine {
     /// Whether this machine has the run that an event is of.
     async fn is_of(&self, runs: &mut Runs, record: &EventRecord, machine: &str) -> Result<bool, Problem> {
         let uid = record.workflow_uid;
-        if !runs.0.contains_key(&uid) {
+        if let Entry::Vacant(unread) = runs.0.entry(uid) {
             let name = self.index().workflow_name(uid);
-            let found = match &name {
+            unread.insert(match &name {
                 Some(name) => self.inner.store.documents().get(Kind::Workflow, name).await?,
                 None => None,
-            };
-            runs.0.insert(uid, found);
+            });
         }
         let Some(Some(document)) = runs.0.get(&uid) else { return Ok(false) };
         let Document::Workflow(workflow) = &**document else { return Ok(false) };

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use landfall_api::{EnrolmentStatus, MacAddr, Machine, Workflow};
 use uuid::Uuid;
 
-use super::admission::Admission;
+use super::queue::Admission;
 
 /// What the newest document of a name says.
 #[derive(Default)]
