@@ -146,3 +146,29 @@ fn a_damaged_or_truncated_backup_is_refused_before_anything_is_touched() {
     let (good, said) = restore(&site.config(), &site.dir.path().join("none.tar"), &["--replace"]);
     assert!(!good && said.contains("none.tar"), "{said}");
 }
+
+#[test]
+fn a_restore_that_was_cut_short_between_its_renames_makes_no_new_authority() {
+    let site = Site::new();
+    let coordinator = Coordinator::start(&site.config());
+    site.api("POST", "/apply", &machine("m1", &mac(1)));
+    let file = site.dir.path().join("b.tar");
+    assert!(backup(&site, &file).0);
+    coordinator.kill();
+    // As the power left it: the old data has its new name, and the restored data not yet.
+    let (old, new) = (site.dir.path().join("data.replaced-20260101T000000Z"), site.dir.path().join("data.restoring-7"));
+    fs::rename(site.data(), &old).unwrap();
+    fs::create_dir(&new).unwrap();
+    for left in [&old, &new] {
+        let (good, said) = run(&["run", "--config", text(&site.config())]);
+        assert!(!good && said.contains("a restore was cut short"), "{said}");
+        assert!(!site.data().join("pki").exists(), "a new authority");
+        fs::rename(left, site.dir.path().join(left.file_name().unwrap().to_str().unwrap().replace("data", "kept")))
+            .unwrap();
+    }
+    fs::rename(site.dir.path().join("kept.replaced-20260101T000000Z"), &old).unwrap();
+    let (good, said) = restore(&site.config(), &file, &[]);
+    assert!(good, "{said}");
+    let _restored = Coordinator::start(&site.config());
+    assert_eq!(names(&site), ["m1"]);
+}

@@ -14,7 +14,7 @@ use crate::{
     config::Config,
     engine::forget_last_beat,
     pki::Pki,
-    store::{Store, hold},
+    store::{REPLACED, RESTORING, Store, hold},
 };
 
 /// A data directory that was restored.
@@ -42,7 +42,7 @@ pub fn restore(config: &Config, from: &Path, replace: bool) -> Result<Restored, 
     let _held = if occupied { Some(hold(data_dir)?) } else { None };
     read::verify(from)?;
 
-    let staging = beside(data_dir, &format!("restoring-{}", std::process::id()));
+    let staging = beside(data_dir, &format!("{RESTORING}{}", std::process::id()));
     let unready = |error| {
         // The first failure says more than this one's could.
         let _left = fs::remove_dir_all(&staging);
@@ -52,6 +52,8 @@ pub fn restore(config: &Config, from: &Path, replace: bool) -> Result<Restored, 
     let manifest = read::extract(from, &staging).and_then(|manifest| opens(config, from, &staging).map(|()| manifest));
     let manifest = manifest.map_err(unready)?;
 
+    // Two renames: with the power lost between them there is no data, and no coordinator starts until somebody restores
+    // again; see the store's `open`.
     let kept_aside = put_aside(data_dir, occupied).map_err(unready)?;
     if let Err(error) = fs::rename(&staging, data_dir) {
         if let Some(old) = &kept_aside {
@@ -122,7 +124,7 @@ fn put_aside(data_dir: &Path, occupied: bool) -> Result<Option<PathBuf>, BackupE
             _ => Ok(None),
         };
     }
-    let old = beside(data_dir, &format!("replaced-{}", Timestamp::now().strftime("%Y%m%dT%H%M%S%fZ")));
+    let old = beside(data_dir, &format!("{REPLACED}{}", Timestamp::now().strftime("%Y%m%dT%H%M%S%fZ")));
     fs::rename(data_dir, &old).map_err(io_error(busy, data_dir))?;
     Ok(Some(old))
 }

@@ -3,7 +3,7 @@
 use std::{net::IpAddr, sync::Arc};
 
 use async_trait::async_trait;
-use landfall_api::{Document, Kind, MacAddr};
+use landfall_api::{Kind, MacAddr};
 use uuid::Uuid;
 
 use super::policy::{BootPolicy, Decision, PolicyError, PublicFacts};
@@ -34,11 +34,8 @@ impl BootPolicy for Coordinator {
     async fn machine(&self, mac: MacAddr) -> Result<Option<PublicFacts>, PolicyError> {
         let Some(name) = self.engine.machine_of_mac(mac) else { return Ok(None) };
         match self.store.documents().get(Kind::Machine, &name).await {
-            Ok(Some(Document::Machine(machine))) => {
-                Ok(machine.metadata.uid.map(|uid| PublicFacts { name: name.clone(), uid }))
-            }
-            // Deleted between the two questions.
-            Ok(_) => Ok(None),
+            // Nothing: deleted between the two questions.
+            Ok(found) => Ok(found.and_then(|machine| machine.metadata().uid).map(|uid| PublicFacts { name, uid })),
             Err(error) => Err(PolicyError { mac, reason: error.to_string() }),
         }
     }

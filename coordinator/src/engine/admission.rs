@@ -1,148 +1,24 @@
 //! Admission: how many installs run at once, and who is next.
 //!
 //! A run asks when its person does, and keeps that place in the order for good: the ticket stands in its status. It takes
-//! up room only while an agent works on it. So a machine that nobody has powered on holds up nobody: of the runs whose
-//! agent is there, those asked for first begin first.
+//! up room only while an agent works on it. So a machine that nobody has powered on holds up nobody, nor does one whose
+//! run a person has paused or whose agent has gone: of the runs whose agent is there, those asked for first begin first.
+//! A run that has begun takes its room again when it goes on, also where there is none left; it was let in once.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    time::Duration,
-};
+use std::time::Duration;
 
-use futures::future::BoxFuture;
-use landfall_api::{Document, Problem, Purpose, Workflow, WorkflowPhase};
+use futures::{StreamExt as _, future::BoxFuture};
+use landfall_api::{Document, Problem, Workflow, WorkflowPhase};
 use uuid::Uuid;
 
-use super::{Engine, derive};
+use super::{
+    Engine, derive,
+    queue::{PLACES, Standing},
+};
 use crate::store::StoreError;
 
-/// Runs whose place in the queue is written down anew in one look; those behind them show an older one meanwhile.
-const PLACES: usize = 64;
 /// After a step that failed, who is next is looked at again with the next tick at the latest.
 const AGAIN: Duration = Duration::from_secs(1);
-
-/// The order of asking: the ticket, and the name for runs of an older version, which have none.
-type Place = (u64, String);
-
-struct Asked {
-    machine: String,
-    running: bool,
-    /// Its agent is there and waits.
-    present: bool,
-}
-
-/// Every install that is asked for or under way.
-pub(super) struct Admission {
-    limit: usize,
-    runs: BTreeMap<Place, Asked>,
-    places: HashMap<String, Place>,
-    last_ticket: u64,
-}
-
-/// Where a run stands that has not begun.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// It begins as soon as its agent is there.
-    Admitted,
-    /// So many are to begin before it, itself counted; and so many run.
-    Queued { place: usize, running: usize },
-}
-
-impl Admission {
-    pub(super) fn new(limit: usize) -> Self {
-        Self { limit, runs: BTreeMap::new(), places: HashMap::new(), last_ticket: 0 }
-    }
-
-    /// So many may run at once from now on; those that run already go on.
-    pub(super) const fn allow(&mut self, limit: usize) {
-        self.limit = limit;
-    }
-
-    /// The next place in the order.
-    pub(super) fn ticket(&mut self) -> u64 {
-        self.last_ticket += 1;
-        self.last_ticket
-    }
-
-    /// Takes in what a run has become.
-    pub(super) fn note(&mut self, workflow: &Workflow) {
-        let (name, Some(status)) = (&workflow.metadata.name, &workflow.status) else { return };
-        self.last_ticket = self.last_ticket.max(status.ticket);
-        let running = match status.phase {
-            WorkflowPhase::Pending => false,
-            WorkflowPhase::Running => true,
-            // Nothing is fetched any more.
-            _ => return self.forget(name),
-        };
-        if workflow.spec.purpose != Purpose::Provision {
-            return;
-        }
-        let place = (status.ticket, name.clone());
-        let asked = self.runs.entry(place.clone()).or_insert_with(|| Asked {
-            machine: workflow.spec.machine.clone(),
-            running: false,
-            present: false,
-        });
-        asked.running |= running;
-        self.places.insert(name.clone(), place);
-    }
-
-    pub(super) fn forget(&mut self, workflow: &str) {
-        if let Some(place) = self.places.remove(workflow) {
-            self.runs.remove(&place);
-        }
-    }
-
-    /// A run's agent is there: whether it may begin, and if so it counts as running from now on.
-    pub(super) fn begin(&mut self, workflow: &str) -> bool {
-        let Some(place) = self.places.get(workflow) else { return true };
-        let free = self.limit.saturating_sub(self.runs.values().filter(|run| run.running).count());
-        let earlier = self.runs.range(..place.clone()).filter(|(_, run)| run.present && !run.running).count();
-        let Some(asked) = self.runs.get_mut(place) else { return true };
-        asked.present = true;
-        asked.running |= earlier < free;
-        asked.running
-    }
-
-    /// It did not begin after all, or its agent has gone.
-    pub(super) fn absent(&mut self, machine: &str) {
-        for run in self.runs.values_mut().filter(|run| run.machine == machine) {
-            run.present = false;
-        }
-    }
-
-    /// Gives back what [`Admission::begin`] took, for a run that is not under way.
-    pub(super) fn did_not_begin(&mut self, workflow: &str) {
-        if let Some(asked) = self.places.get(workflow).and_then(|place| self.runs.get_mut(place)) {
-            (asked.running, asked.present) = (false, false);
-        }
-    }
-
-    /// The first whose agent waits, if there is room.
-    fn next(&self) -> Option<(String, String)> {
-        if self.runs.values().filter(|run| run.running).count() >= self.limit {
-            return None;
-        }
-        let ready = self.runs.iter().find(|(_, run)| run.present && !run.running);
-        ready.map(|((_, workflow), run)| (workflow.clone(), run.machine.clone()))
-    }
-
-    /// Where a run stands that has not begun; `None` for any other.
-    pub(super) fn standing(&self, workflow: &str) -> Option<Standing> {
-        let place = self.places.get(workflow)?;
-        self.runs.get(place).filter(|run| !run.running)?;
-        let running = self.runs.values().filter(|run| run.running).count();
-        let before = self.runs.range(..place.clone()).filter(|(_, run)| !run.running).count();
-        let free = self.limit.saturating_sub(running);
-        Some(if before < free { Standing::Admitted } else { Standing::Queued { place: before + 1 - free, running } })
-    }
-
-    /// Those that have not begun, in their order.
-    fn waiting(&self) -> Vec<String> {
-        let waiting = self.runs.iter().filter(|(_, run)| !run.running);
-        waiting.take(PLACES).map(|((_, workflow), _)| workflow.clone()).collect()
-    }
-}
 
 /// Says where it stands, in the run's conditions.
 pub(super) fn show(workflow: &mut Workflow, standing: &Standing, now: jiff::Timestamp) {
@@ -189,35 +65,44 @@ impl Engine {
             let mut live = self.inner.machines.lock(uid.unwrap_or_default()).await;
             let stored = self.inner.store.workflow(&workflow).await?;
             let there = live.session.as_ref().is_some_and(|s| s.to_agent.is_some());
-            match &stored {
-                Some(stored) if there => self.connect(&mut live, Some(stored), false).await?,
-                _ => self.index().admission.absent(&machine),
-            }
+            let told = match &stored {
+                Some(stored) if there => self.connect(&mut live, Some(stored), false).await,
+                _ => {
+                    self.index().admission.absent(&machine);
+                    Ok(())
+                }
+            };
             // Held, in maintenance, or gone meanwhile: whoever comes next must not wait for it.
             if self.index().admission.next().is_some_and(|(same, _)| same == workflow) {
                 self.index().admission.absent(&machine);
             }
+            told?;
         }
     }
 
-    /// Writes down where those stand that wait.
+    /// Writes down where those stand that wait; side by side, so that they share a commit.
     pub(super) async fn show_queue(&self) -> Result<(), Problem> {
         let waiting = self.index().admission.waiting();
-        for name in waiting {
-            let Some(standing) = self.index().admission.standing(&name) else { continue };
-            let Some(stored) = self.inner.store.workflow(&name).await? else { continue };
-            let mut shown = stored.clone();
-            show(&mut shown, &standing, self.now());
-            if shown == stored {
-                continue;
-            }
-            match self.inner.store.documents().update(Document::Workflow(Box::new(shown))).await {
-                // Whoever was faster said something newer; the next look says this.
-                Ok(_) | Err(StoreError::Conflict { .. } | StoreError::NotFound { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
+        let shown: Vec<_> = futures::stream::iter(waiting)
+            .map(|(name, standing)| async move { self.show_place(&name, &standing).await })
+            .buffer_unordered(PLACES)
+            .collect()
+            .await;
+        shown.into_iter().collect()
+    }
+
+    async fn show_place(&self, name: &str, standing: &Standing) -> Result<(), Problem> {
+        let Some(stored) = self.inner.store.workflow(name).await? else { return Ok(()) };
+        let mut shown = stored.clone();
+        show(&mut shown, standing, self.now());
+        if shown == stored {
+            return Ok(());
         }
-        Ok(())
+        match self.inner.store.documents().update(Document::Workflow(Box::new(shown))).await {
+            // Whoever was faster said something newer; the next look says this.
+            Ok(_) | Err(StoreError::Conflict { .. } | StoreError::NotFound { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// An agent that waits for its turn has gone.
@@ -227,86 +112,5 @@ impl Engine {
             self.index().admission.absent(&name);
         }
         self.wake_queue();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use landfall_api::{API_VERSION, Kind, Metadata, WorkflowSpec, WorkflowStatus};
-
-    use super::*;
-
-    fn run(name: &str, ticket: u64, phase: WorkflowPhase) -> Workflow {
-        Workflow {
-            api_version: API_VERSION.into(),
-            kind: Kind::Workflow,
-            metadata: Metadata { name: name.into(), ..Metadata::default() },
-            spec: WorkflowSpec { machine: format!("m-{name}"), ..WorkflowSpec::default() },
-            status: Some(WorkflowStatus { phase, ticket, ..WorkflowStatus::default() }),
-        }
-    }
-
-    fn queue(limit: usize, names: &[&str]) -> Admission {
-        let mut queue = Admission::new(limit);
-        for name in names {
-            let ticket = queue.ticket();
-            queue.note(&run(name, ticket, WorkflowPhase::Pending));
-        }
-        queue
-    }
-
-    #[test]
-    fn no_more_run_than_allowed_and_the_first_asked_is_the_first_to_begin() {
-        let mut queue = queue(2, &["a", "b", "c", "d"]);
-        assert_eq!(queue.standing("b"), Some(Standing::Admitted));
-        assert_eq!(queue.standing("d"), Some(Standing::Queued { place: 2, running: 0 }));
-        assert!(queue.begin("a") && queue.begin("b"));
-        assert!(!queue.begin("d") && !queue.begin("c"));
-        assert_eq!(queue.standing("c"), Some(Standing::Queued { place: 1, running: 2 }));
-        assert_eq!(queue.next(), None);
-        queue.note(&run("b", 2, WorkflowPhase::Failed));
-        assert_eq!(queue.next().unwrap().0, "c", "not d, which came first");
-        assert!(!queue.begin("d") && queue.begin("c"));
-        queue.note(&run("a", 1, WorkflowPhase::Rebooting));
-        assert!(queue.begin("d"), "nothing is fetched by a");
-    }
-
-    #[test]
-    fn a_machine_that_is_off_holds_up_nobody() {
-        let mut queue = queue(1, &["off", "on", "third"]);
-        assert!(queue.begin("on"));
-        assert_eq!(queue.standing("off"), Some(Standing::Queued { place: 1, running: 1 }));
-        assert!(!queue.begin("third"));
-        queue.note(&run("on", 2, WorkflowPhase::Succeeded));
-        assert_eq!(queue.next().unwrap().0, "third");
-    }
-
-    #[test]
-    fn whoever_is_cancelled_or_gone_leaves_the_queue() {
-        let mut queue = queue(1, &["a", "b", "c"]);
-        assert!(queue.begin("a") && !queue.begin("b") && !queue.begin("c"));
-        queue.note(&run("b", 2, WorkflowPhase::Cancelled));
-        assert_eq!(queue.standing("c"), Some(Standing::Queued { place: 1, running: 1 }));
-        queue.note(&run("a", 1, WorkflowPhase::Cancelled));
-        queue.absent("m-c");
-        assert_eq!(queue.next(), None, "its agent has gone");
-        assert!(queue.begin("c"));
-        queue.did_not_begin("c");
-        assert!(queue.next().is_none() && queue.begin("c"));
-    }
-
-    #[test]
-    fn the_order_outlives_a_restart_and_a_deprovisioning_takes_no_room() {
-        let mut again = Admission::new(1);
-        again.note(&run("z", 1, WorkflowPhase::Running));
-        again.note(&run("b", 7, WorkflowPhase::Pending));
-        again.note(&run("a", 9, WorkflowPhase::Pending));
-        assert_eq!(again.ticket(), 10);
-        assert_eq!(again.standing("b"), Some(Standing::Queued { place: 1, running: 1 }));
-        assert_eq!(again.standing("a"), Some(Standing::Queued { place: 2, running: 1 }));
-        let mut clearing = run("clear", 11, WorkflowPhase::Pending);
-        clearing.spec.purpose = Purpose::Deprovision;
-        again.note(&clearing);
-        assert!(again.begin("clear") && again.standing("clear").is_none());
     }
 }

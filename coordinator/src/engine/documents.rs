@@ -38,16 +38,16 @@ impl Engine {
         // Against an engine that changes the status at the same moment; a person's own version is not tried again.
         for _ in 0..16 {
             let stored = self.inner.store.documents().get(kind, &name).await?;
-            let mut merged = merge(document.clone(), stored.as_ref());
+            let mut merged = merge(document.clone(), stored.as_deref());
             let outcome = match &stored {
                 None => ApplyOutcome::Created,
-                Some(stored) if *stored == merged => ApplyOutcome::Unchanged,
+                Some(stored) if **stored == merged => ApplyOutcome::Unchanged,
                 Some(_) => ApplyOutcome::Configured,
             };
             if let Document::Machine(machine) = &mut merged
                 && outcome != ApplyOutcome::Unchanged
             {
-                let stored = stored.as_ref().and_then(|stored| match stored {
+                let stored = stored.as_deref().and_then(|stored| match stored {
                     Document::Machine(stored) => Some(&**stored),
                     _ => None,
                 });
@@ -57,7 +57,14 @@ impl Engine {
                 derive::wanted(machine, (self.now(), generation));
                 derive::phase(machine);
             }
-            if dry_run || outcome == ApplyOutcome::Unchanged {
+            if dry_run {
+                return Ok((merged, outcome));
+            }
+            if outcome == ApplyOutcome::Unchanged {
+                // Whoever stored it may have been cut off before it was known here.
+                if let Document::Machine(machine) = &merged {
+                    self.index().put_machine(machine);
+                }
                 return Ok((merged, outcome));
             }
             let written = match outcome {
@@ -90,7 +97,7 @@ impl Engine {
         let Some(found) = self.inner.store.documents().get(kind, name).await? else {
             return Err(self.not_found(kind, name).await);
         };
-        match found {
+        match &*found {
             Document::Secret(_) => self.delete_secret(name).await,
             Document::Template(_) | Document::EnrolmentRule(_) => {
                 Ok(self.inner.store.documents().delete(kind, name).await?)
@@ -103,7 +110,7 @@ impl Engine {
                 if workflow.status.as_ref().is_some_and(|s| !s.phase.is_terminal()) {
                     return Err(busy(&workflow.spec.machine, name));
                 }
-                self.forget_workflow(&workflow).await
+                self.forget_workflow(workflow).await
             }
         }
     }

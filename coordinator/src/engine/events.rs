@@ -1,16 +1,32 @@
 //! What agents report, and phone-homes: durable first, then applied.
 
-use landfall_api::{ErrorCode, MachineFacts, Problem};
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::Arc,
+};
+
+use landfall_api::{Document, ErrorCode, Kind, MachineFacts, Problem};
 use uuid::Uuid;
 
 use super::{Engine, PhoneHomeReport, derive, live::Live, secret, sessions::current};
 use crate::{
     metrics::metrics,
+    store::StoreError,
     workflow::{ActionResult, Event, EventBody, EventRecord, MAX_INTERRUPTIONS},
 };
 
 /// Events within one attempt; an agent sends a handful.
 const MAX_SEQ: u64 = 256;
+
+/// The runs that a batch names, as they were before it; nothing for one that is not there.
+#[derive(Default)]
+struct Runs(HashMap<Uuid, Option<Arc<Document>>>);
+
+impl Runs {
+    fn name_of(&self, uid: Uuid) -> Option<String> {
+        Some(self.0.get(&uid)?.as_ref()?.metadata().name.clone())
+    }
+}
 
 impl Engine {
     /// Stores a batch of events durably and applies it; when this returns they may be acknowledged.
@@ -27,80 +43,124 @@ impl Engine {
         current(&mut live, epoch)?.last_heard = now;
         let machine = self.machine_name(machine_uid)?;
         let mut ours = Vec::with_capacity(batch.len());
+        let mut runs = Runs::default();
         for mut record in batch {
-            match self.workflow_of(&record, &machine).await? {
-                Some(workflow) => {
-                    if let EventBody::Failed { problem, .. } = &mut record.body {
-                        self.clean_problem(record.workflow_uid, problem).await?;
-                    }
-                    ours.push((workflow, record));
-                }
-                None => tracing::warn!(
+            if !self.is_of(&mut runs, &record, &machine).await? {
+                tracing::warn!(
                     machine, workflow_uid = %record.workflow_uid, "an event of a run that this machine does not have is dropped"
-                ),
+                );
+                continue;
             }
+            if let EventBody::Failed { problem, .. } = &mut record.body {
+                self.clean_problem(record.workflow_uid, problem).await?;
+            }
+            ours.push(record);
         }
-        let positions = self.inner.store.events().append(ours.iter().map(|(_, r)| r.clone()).collect()).await?;
-        metrics().events_stored.add(positions.len() as u64);
-        for ((workflow, record), position) in ours.into_iter().zip(positions) {
-            self.apply_event(&mut live, &machine, &workflow, epoch, position, record).await?;
+        let mut events = self.store_events(&machine, &runs, ours).await?;
+        while let Some(uid) = events.first().map(|(record, _)| record.workflow_uid) {
+            let (run, others) = events.into_iter().partition(|(record, _)| record.workflow_uid == uid);
+            events = others;
+            if let Some(name) = runs.name_of(uid) {
+                self.apply_events(&mut live, &machine, &name, epoch, run).await?;
+            }
         }
         self.finish_deletion(&mut live, &machine).await
     }
 
-    async fn workflow_of(&self, record: &EventRecord, machine: &str) -> Result<Option<String>, Problem> {
-        let Some(name) = self.index().workflow_name(record.workflow_uid) else { return Ok(None) };
-        let Some(workflow) = self.inner.store.workflow(&name).await? else { return Ok(None) };
+    /// Makes a batch durable; answers each event with its position in the log.
+    ///
+    /// An event that skips numbers follows others that were acknowledged, by a coordinator whose store this is an older copy
+    /// of. They will never come again, and the log takes nothing after them. So the machine is marked, and the event itself,
+    /// without a place in the log, still has its effect on the run: the agent goes on, its disks carry their receipts, and
+    /// whatever it says of its end reaches people. It would be refused for ever else, in mid-install.
+    async fn store_events(
+        &self,
+        machine: &str,
+        runs: &Runs,
+        batch: Vec<EventRecord>,
+    ) -> Result<Vec<(EventRecord, u64)>, Problem> {
+        let log = self.inner.store.events();
+        match log.append(batch.clone()).await {
+            Ok(positions) => {
+                metrics().events_stored.add(positions.len() as u64);
+                return Ok(batch.into_iter().zip(positions).collect());
+            }
+            Err(StoreError::EventGap { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let mut events = Vec::with_capacity(batch.len());
+        for record in batch {
+            let position = match log.append(vec![record.clone()]).await {
+                Ok(positions) => positions.first().copied().unwrap_or_default(),
+                Err(error @ StoreError::EventGap { .. }) => {
+                    tracing::error!(machine, %error, "the store is behind its machine; the event stays out of the log");
+                    if let Some(run) = runs.name_of(record.workflow_uid) {
+                        self.mark_events_missing(machine, &run).await?;
+                    }
+                    0
+                }
+                Err(error) => return Err(error.into()),
+            };
+            events.push((record, position));
+        }
+        Ok(events)
+    }
+
+    /// Whether this machine has the run that an event is of.
+    async fn is_of(&self, runs: &mut Runs, record: &EventRecord, machine: &str) -> Result<bool, Problem> {
+        let uid = record.workflow_uid;
+        if let Entry::Vacant(unread) = runs.0.entry(uid) {
+            let name = self.index().workflow_name(uid);
+            unread.insert(match &name {
+                Some(name) => self.inner.store.documents().get(Kind::Workflow, name).await?,
+                None => None,
+            });
+        }
+        let Some(Some(document)) = runs.0.get(&uid) else { return Ok(false) };
+        let Document::Workflow(workflow) = &**document else { return Ok(false) };
         let found = workflow.status.as_ref().and_then(|s| s.action(record.action_index as usize));
-        let Some(action) = found.filter(|_| workflow.spec.machine == machine) else {
-            return Ok(None);
-        };
+        let Some(action) = found.filter(|_| workflow.spec.machine == machine) else { return Ok(false) };
         // An attempt beyond every retry and interruption, or an endless one, is nonsense; its log would have no bound.
         let most = action.attempt + crate::workflow::policy::max_attempts(&action.action) + MAX_INTERRUPTIONS;
         if record.attempt == 0 || record.attempt > most || record.seq > MAX_SEQ {
             let what = format!("attempt {}, event {} of action {}", record.attempt, record.seq, record.action_index);
-            return Err(Problem::new(ErrorCode::LimitReached, format!("{what} is more than any run has")).at(name));
+            let message = format!("{what} is more than any run has");
+            return Err(Problem::new(ErrorCode::LimitReached, message).at(workflow.metadata.name.clone()));
         }
-        Ok(Some(name))
+        Ok(true)
     }
 
-    async fn apply_event(
+    /// Events of one run, in their order, with their positions in the log.
+    async fn apply_events(
         &self,
         live: &mut Live,
         machine: &str,
         workflow: &str,
         epoch: u64,
-        position: u64,
-        record: EventRecord,
+        stored: Vec<(EventRecord, u64)>,
     ) -> Result<(), Problem> {
-        tracing::info!(
-            machine,
-            workflow,
-            workflow_uid = %record.workflow_uid,
-            epoch,
-            action = record.action_index,
-            attempt = record.attempt,
-            seq = record.seq,
-            what = kind(&record.body),
-            "event"
-        );
-        if let EventBody::Failed { problem, retryable } = &record.body {
-            tracing::warn!(
-                machine, workflow, workflow_uid = %record.workflow_uid, epoch, action = record.action_index,
-                attempt = record.attempt, retryable, %problem, "an attempt failed"
-            );
-        }
         // The agent of this session still works on its list: whatever it was settled with, it has it.
-        let settles = live.session.as_ref().is_some_and(|s| s.settling);
-        if settles && let Some(stored) = self.inner.store.workflow(workflow).await? {
+        // Of the machine's newest run alone: what it still has to say of an older one tells nothing about this one.
+        if live.session.as_ref().is_some_and(|s| s.settling)
+            && let Some(found) = self.inner.store.machine(machine).await?
+            && let Some(stored) = self.current_workflow(&found).await?
+            && stored.metadata.name == workflow
+        {
             self.connect(live, Some(&stored), true).await?;
         }
-        note_receipt_of_session(live, &record.body);
-        self.note_receipt(machine, &record).await?;
-        let (index, body) = (record.action_index, record.body.clone());
-        let event = Event::Agent { epoch, position, record: Box::new(record) };
-        let workflow = self.advance(live, workflow, event).await?;
-        self.measure(&workflow, index, &body);
+        let mut events = Vec::with_capacity(stored.len());
+        for (record, position) in stored {
+            tell(machine, workflow, epoch, &record);
+            note_receipt_of_session(live, &record.body);
+            self.note_receipt(machine, &record).await?;
+            events.push(Event::Agent { epoch, position, record: Box::new(record) });
+        }
+        let workflow = self.advance_by(live, workflow, &events).await?;
+        for event in &events {
+            if let Event::Agent { record, .. } = event {
+                self.measure(&workflow, record.action_index, &record.body);
+            }
+        }
         Ok(())
     }
 
@@ -183,6 +243,15 @@ fn note_receipt_of_session(live: &mut Live, body: &EventBody) {
     if let Some(session) = &mut live.session {
         session.receipts.retain(|known| !known.disk.same_disk(&receipt.disk));
         session.receipts.push(receipt.clone());
+    }
+}
+
+fn tell(machine: &str, workflow: &str, epoch: u64, record: &EventRecord) {
+    let EventRecord { workflow_uid, action_index: action, attempt, seq, body, .. } = record;
+    let what = kind(body);
+    tracing::info!(machine, workflow, %workflow_uid, epoch, action, attempt, seq, what, "event");
+    if let EventBody::Failed { problem, retryable } = body {
+        tracing::warn!(machine, workflow, %workflow_uid, epoch, action, attempt, retryable, %problem, "an attempt failed");
     }
 }
 

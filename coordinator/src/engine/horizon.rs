@@ -3,7 +3,7 @@
 //! A store that was put back from a copy does not know that it is old: it hands out the same names, generations and
 //! epochs again, and holds requests that were carried out long ago. What gives it away: the coordinator notes once a
 //! minute that it is there, and what was noted last is old; a machine carries a mark that this store has never seen; an
-//! agent held an epoch that was never given. Then whatever was asked for before counts no more until a person decides.
+//! agent held an epoch that was never given, or goes on from reports that are not here. Then whatever was asked for before counts no more until a person decides.
 
 use std::time::Duration;
 
@@ -186,9 +186,33 @@ impl Engine {
                 .await;
             match marked {
                 Err(problem) if problem.code == landfall_api::ErrorCode::NotFound => {}
-                other => drop(other?),
+                // Unmarked it could be carried out.
+                Err(problem) => self.give_up(workflow, "its machine cannot be marked", problem).await?,
+                Ok(_) => {}
             }
         }
         Ok(())
+    }
+
+    /// An agent goes on from reports that were acknowledged and are not here.
+    pub(super) async fn mark_events_missing(&self, machine: &str, run: &str) -> Result<(), Problem> {
+        let now = self.now();
+        self.mutate_machine(machine, |machine| {
+            let name = &machine.metadata.name;
+            let message = format!(
+                "its agent goes on from reports of run \"{run}\" that this store does not have: the store is an old \
+                 copy. The run goes on to its end; if it has none, landfall provision {name} --force starts anew, and \
+                 landfall cancel {run} ends it"
+            );
+            let at = (now, machine.metadata.generation);
+            let under_way = self.index().is_active(run);
+            let status = machine.status.get_or_insert_with(derive::new_machine_status);
+            if under_way && status.workflow.as_deref() == Some(run) {
+                derive::set(&mut status.conditions, "StoreBehind", true, "EventsMissing", message, at);
+                derive::phase(machine);
+            }
+        })
+        .await
+        .map(drop)
     }
 }

@@ -5,15 +5,27 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use landfall_api::{EnrolmentStatus, MacAddr, Machine, Workflow};
 use uuid::Uuid;
 
-use super::admission::Admission;
+use super::queue::Admission;
+
+/// What the newest document of a name says.
+#[derive(Default)]
+struct Described {
+    uid: Option<Uuid>,
+    /// The resourceVersions that its identity and its certificates are of: whoever stored something first may tell of it last.
+    version: u64,
+    certificates: u64,
+    macs: Vec<MacAddr>,
+    uuid: Option<Uuid>,
+    serial: Option<String>,
+}
 
 pub(super) struct Index {
     by_mac: HashMap<MacAddr, String>,
     by_uuid: HashMap<Uuid, String>,
     /// Serial numbers are less unique than they should be.
     by_serial: HashMap<String, BTreeSet<String>>,
-    /// What each machine stands under in the two above, to take it out again.
-    described: HashMap<String, (Option<Uuid>, Option<String>)>,
+    /// What each machine stands under in the three above, to take it out again.
+    described: HashMap<String, Described>,
     /// Of machines whose certificates were ever revoked: the serials that are good.
     good_serials: HashMap<Uuid, Vec<String>>,
     /// Discovered machines that nobody has let in.
@@ -49,29 +61,56 @@ impl Index {
         }
     }
 
+    /// Takes in a machine's document; an older one than is known changes nothing.
     pub(super) fn put_machine(&mut self, machine: &Machine) {
         let name = &machine.metadata.name;
-        self.by_mac.retain(|_, owner| owner != name);
-        self.by_mac.extend(machine.spec.identity.macs.iter().map(|mac| (*mac, name.clone())));
+        let version = machine.metadata.resource_version;
+        let mut old = self.described.remove(name).unwrap_or_default();
+        if old.version > version {
+            self.described.insert(name.clone(), old);
+            return;
+        }
+        self.drop_described(name, &old);
+        if let Some(older) = old.uid.filter(|older| machine.metadata.uid != Some(*older)) {
+            // Deleted and applied anew before the end of the first was told.
+            self.drop_uid(older);
+            self.deleting.remove(name);
+            old.certificates = 0;
+        }
+        let identity = &machine.spec.identity;
+        self.by_mac.extend(identity.macs.iter().map(|mac| (*mac, name.clone())));
+        self.by_uuid.extend(identity.smbios_uuid.map(|uuid| (uuid, name.clone())));
+        if let Some(serial) = &identity.serial {
+            self.by_serial.entry(serial.clone()).or_default().insert(name.clone());
+        }
         if let Some(uid) = machine.metadata.uid {
             self.machine_names.insert(uid, name.clone());
         }
         if machine.metadata.deletion_timestamp.is_some() {
             self.deleting.insert(name.clone());
         }
-        self.drop_described(name);
-        let (uuid, serial) = (machine.spec.identity.smbios_uuid, machine.spec.identity.serial.clone());
-        self.by_uuid.extend(uuid.map(|uuid| (uuid, name.clone())));
-        if let Some(serial) = &serial {
-            self.by_serial.entry(serial.clone()).or_default().insert(name.clone());
-        }
-        self.described.insert(name.clone(), (uuid, serial));
+        let described = Described {
+            uid: machine.metadata.uid,
+            version,
+            certificates: old.certificates,
+            macs: identity.macs.clone(),
+            uuid: identity.smbios_uuid,
+            serial: identity.serial.clone(),
+        };
+        self.described.insert(name.clone(), described);
         self.put_certificates(machine);
     }
 
     /// The part of [`Self::put_machine`] that goes by the status.
     pub(super) fn put_certificates(&mut self, machine: &Machine) {
         let name = &machine.metadata.name;
+        let version = machine.metadata.resource_version;
+        if let Some(described) = self.described.get_mut(name) {
+            if described.certificates > version {
+                return;
+            }
+            described.certificates = version;
+        }
         let enrolment = machine.status.as_ref().map(|status| &status.enrolment);
         match (machine.metadata.uid, enrolment.filter(|e| e.revoked_at.is_some())) {
             (Some(uid), Some(e)) => {
@@ -88,31 +127,44 @@ impl Index {
         }
     }
 
-    fn drop_described(&mut self, name: &str) {
-        let Some((uuid, serial)) = self.described.remove(name) else { return };
-        if let Some(uuid) = uuid.filter(|uuid| self.by_uuid.get(uuid).is_some_and(|owner| owner == name)) {
+    fn drop_described(&mut self, name: &str, described: &Described) {
+        for mac in &described.macs {
+            if self.by_mac.get(mac).is_some_and(|owner| owner == name) {
+                self.by_mac.remove(mac);
+            }
+        }
+        if let Some(uuid) = described.uuid.filter(|uuid| self.by_uuid.get(uuid).is_some_and(|owner| owner == name)) {
             self.by_uuid.remove(&uuid);
         }
-        if let Some(serial) = serial
-            && let Some(owners) = self.by_serial.get_mut(&serial)
+        if let Some(serial) = &described.serial
+            && let Some(owners) = self.by_serial.get_mut(serial)
         {
             owners.remove(name);
             if owners.is_empty() {
-                self.by_serial.remove(&serial);
+                self.by_serial.remove(serial);
             }
         }
     }
 
+    fn drop_uid(&mut self, uid: Uuid) {
+        self.good_serials.remove(&uid);
+        self.machine_names.remove(&uid);
+    }
+
+    /// Forgets a machine; one of the same name that was applied since stays.
     pub(super) fn drop_machine(&mut self, machine: &Machine) {
         let name = &machine.metadata.name;
-        self.deleting.remove(name);
-        self.drop_described(name);
-        self.strangers.remove(name);
         if let Some(uid) = machine.metadata.uid {
-            self.good_serials.remove(&uid);
+            self.drop_uid(uid);
         }
-        self.by_mac.retain(|_, owner| owner != name);
-        self.machine_names.retain(|_, known| known != name);
+        if self.described.get(name).is_some_and(|described| described.uid != machine.metadata.uid) {
+            return;
+        }
+        if let Some(described) = self.described.remove(name) {
+            self.drop_described(name, &described);
+        }
+        self.deleting.remove(name);
+        self.strangers.remove(name);
     }
 
     pub(super) fn put_workflow(&mut self, workflow: &Workflow) {
@@ -135,7 +187,9 @@ impl Index {
     pub(super) fn drop_workflow(&mut self, workflow: &Workflow) {
         self.active.remove(&workflow.metadata.name);
         self.admission.forget(&workflow.metadata.name);
-        self.workflow_names.retain(|_, known| *known != workflow.metadata.name);
+        if let Some(uid) = workflow.metadata.uid {
+            self.workflow_names.remove(&uid);
+        }
         if let Some(runs) = self.runs.get_mut(&workflow.spec.machine) {
             runs.remove(&workflow.metadata.name);
             if runs.is_empty() {
@@ -191,5 +245,62 @@ impl Index {
 
     pub(super) fn deleting(&self) -> Vec<String> {
         self.deleting.iter().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use landfall_api::Document;
+    use serde_json::json;
+
+    use super::*;
+
+    fn machine(uid: u128, version: u64, mac: &str) -> Machine {
+        let document = json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Machine", "metadata": {"name": "m"},
+            "spec": {"identity": {"macs": [mac], "serial": mac, "smbiosUuid": Uuid::from_u128(uid)}}});
+        let Document::Machine(mut machine) = Document::from_value(document).unwrap() else { panic!("a machine") };
+        (machine.metadata.uid, machine.metadata.resource_version) = (Some(Uuid::from_u128(uid)), version);
+        *machine
+    }
+
+    const OLD: &str = "52:54:00:00:00:01";
+    const NEW: &str = "52:54:00:00:00:02";
+
+    fn owners(index: &Index) -> [bool; 4] {
+        [OLD, NEW]
+            .map(|mac| index.machine_of_mac(mac.parse().unwrap()).is_some())
+            .into_iter()
+            .chain([OLD, NEW].map(|serial| !index.machines_of_serial(serial).is_empty()))
+            .collect::<Vec<_>>()
+            .try_into()
+            .unwrap()
+    }
+
+    #[test]
+    fn a_machine_that_was_applied_anew_outlives_the_end_of_the_one_before() {
+        let mut index = Index::new(1);
+        let (first, second) = (machine(1, 5, OLD), machine(2, 9, NEW));
+        index.put_machine(&first);
+        index.put_machine(&second);
+        index.drop_machine(&first);
+        assert_eq!(owners(&index), [false, true, false, true]);
+        assert_eq!(index.machine_name(Uuid::from_u128(1)), None);
+        assert_eq!(index.machine_name(Uuid::from_u128(2)).as_deref(), Some("m"));
+        index.drop_machine(&second);
+        assert_eq!(owners(&index), [false; 4]);
+        assert!(index.machine_names.is_empty() && index.described.is_empty() && index.by_uuid.is_empty());
+    }
+
+    #[test]
+    fn whoever_stored_first_and_tells_last_changes_nothing() {
+        let mut index = Index::new(1);
+        let (older, newer) = (machine(1, 5, OLD), machine(1, 6, NEW));
+        index.put_machine(&newer);
+        index.put_machine(&older);
+        assert_eq!(owners(&index), [false, true, false, true]);
+        // A certificate that is newer than both says nothing of the addresses.
+        index.put_certificates(&machine(1, 9, OLD));
+        index.put_machine(&machine(1, 7, OLD));
+        assert_eq!(owners(&index), [true, false, true, false]);
     }
 }

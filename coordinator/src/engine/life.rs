@@ -181,17 +181,33 @@ impl Engine {
     async fn remove_machine(&self, live: &mut Live, machine: &Machine) -> Result<Document, Problem> {
         let name = &machine.metadata.name;
         let mut last = machine.clone();
+        let mut is_there = true;
         if !machine.metadata.finalizers.is_empty() {
-            match self.mutate_machine(name, |machine| machine.metadata.finalizers.retain(|f| f != AGENT)).await {
-                Ok(machine) => last = machine,
-                Err(problem) if problem.code == ErrorCode::NotFound => {}
+            let uid = machine.metadata.uid;
+            let unbind = |found: &mut Machine| {
+                if found.metadata.uid == uid {
+                    found.metadata.finalizers.retain(|f| f != AGENT);
+                }
+            };
+            match self.mutate_machine(name, unbind).await {
+                Ok(machine) => {
+                    // With its last finalizer a document that is to go has gone; whatever has its name now is another.
+                    let ended = machine.metadata.deletion_timestamp.is_some() && machine.metadata.finalizers.is_empty();
+                    is_there = machine.metadata.uid == uid && !ended;
+                    if machine.metadata.uid == uid {
+                        last = machine;
+                    }
+                }
+                Err(problem) if problem.code == ErrorCode::NotFound => is_there = false,
                 Err(problem) => return Err(problem),
             }
         }
-        match self.inner.store.documents().delete(Kind::Machine, name).await {
-            // A store that takes documents away with their last finalizer was faster.
-            Ok(_) | Err(StoreError::NotFound { .. }) => {}
-            Err(error) => return Err(error.into()),
+        if is_there {
+            match self.inner.store.documents().delete(Kind::Machine, name).await {
+                // Somebody was faster.
+                Ok(_) | Err(StoreError::NotFound { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         {
             let mut index = self.index();
@@ -231,12 +247,13 @@ impl Engine {
     pub(super) async fn finish_deletions(&self) -> Result<(), Problem> {
         // On a line of its own: in the loop's head the index would stay locked.
         let names = self.index().deleting();
+        let mut outcome = Ok(());
         for name in names {
             let Some(machine) = self.inner.store.machine(&name).await? else { continue };
             let mut live = self.inner.machines.lock(machine.metadata.uid.unwrap_or_default()).await;
-            self.finish_deletion(&mut live, &name).await?;
+            outcome = outcome.and(self.finish_deletion(&mut live, &name).await);
         }
-        Ok(())
+        outcome
     }
 
     /// Ends the machine's run, if it has one that has not ended, in this person's name.
@@ -284,7 +301,7 @@ impl Engine {
 
 impl Live {
     /// Whether an agent may be acting on the machine.
-    fn may_act(&self, now: Timestamp) -> bool {
+    pub(super) fn may_act(&self, now: Timestamp) -> bool {
         self.session.as_ref().is_some_and(|s| s.leased && s.lease_until > now)
     }
 }

@@ -16,7 +16,7 @@ use super::{ToAgent, stopping::Stopping};
 /// comes back.
 pub(super) const TO_AGENT: usize = 64;
 
-/// Every machine's lock, by uid. Bounded by the machines there are.
+/// Every machine's lock, by uid. Bounded by the machines there are, and those that were asked for in the last minute.
 #[derive(Default)]
 pub(super) struct Machines(Mutex<HashMap<Uuid, Arc<AsyncMutex<Live>>>>);
 
@@ -29,6 +29,12 @@ impl Machines {
 
     pub(super) fn forget(&self, uid: Uuid) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&uid);
+    }
+
+    /// Forgets those that are not `known`, but for one that somebody holds or waits for: two locks of one machine are none.
+    pub(super) fn sweep(&self, known: impl Fn(Uuid) -> bool) {
+        let mut machines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        machines.retain(|uid, machine| known(*uid) || Arc::strong_count(machine) > 1);
     }
 
     pub(super) fn uids(&self) -> Vec<Uuid> {
@@ -81,5 +87,30 @@ impl Live {
             tracing::warn!(epoch = session.epoch, "the agent does not take in messages; its session is cut");
             session.to_agent = None;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_lock_of_no_machine_goes_unless_somebody_has_it() {
+        let machines = Machines::default();
+        let [known, held, gone] = [1, 2, 3].map(Uuid::from_u128);
+        for uid in [known, gone] {
+            drop(machines.lock(uid).await);
+        }
+        let guard = machines.lock(held).await;
+        machines.sweep(|uid| uid == known);
+        let left = |machines: &Machines| {
+            let mut uids = machines.uids();
+            uids.sort();
+            uids
+        };
+        assert_eq!(left(&machines), [known, held]);
+        drop(guard);
+        machines.sweep(|uid| uid == known);
+        assert_eq!(left(&machines), [known]);
     }
 }

@@ -11,6 +11,7 @@ mod assign;
 mod authority;
 mod boot;
 mod certificates;
+mod clock_set;
 mod control;
 mod derive;
 mod discover;
@@ -27,12 +28,15 @@ mod logs;
 mod measure;
 mod orphans;
 mod provision;
+mod queue;
 mod redact;
+mod replay;
 mod retention;
 mod rules;
 mod secret;
 mod secrets;
 mod sessions;
+mod shorten;
 mod source;
 mod stopping;
 mod tail;
@@ -68,6 +72,7 @@ pub(crate) use horizon::forget_last_beat;
 use index::Index;
 use live::Machines;
 use logs::Logs;
+use orphans::TakenBack;
 use tail::Tails;
 use telemetry::Waiting;
 
@@ -132,6 +137,7 @@ struct Inner {
     discovering: tokio::sync::Mutex<()>,
     tails: Tails,
     waiting: Waiting,
+    taken_back: TakenBack,
     started: Timestamp,
     horizon: Horizon,
     /// When it was last noted that this coordinator is there.
@@ -153,8 +159,9 @@ impl Engine {
         sources: Arc<dyn SourceChecker>,
     ) -> Result<Self, Problem> {
         let mut index = Index::new(settings.parallel_installs.max(1));
-        for machine in store.machines().await? {
-            index.put_machine(&machine);
+        let machines = store.machines().await?;
+        for machine in &machines {
+            index.put_machine(machine);
         }
         let workflows = store.workflows().await?;
         for workflow in &workflows {
@@ -177,6 +184,7 @@ impl Engine {
                 discovering: tokio::sync::Mutex::default(),
                 tails: Tails::default(),
                 waiting: Waiting::default(),
+                taken_back: TakenBack::default(),
                 started,
                 horizon,
                 beat: Mutex::default(),
@@ -184,13 +192,14 @@ impl Engine {
             }),
         };
         engine.drop_orphans(&workflows).await?;
+        engine.end_starts(&machines).await?;
         engine.mark_what_is_behind(&workflows).await?;
         // Only now: whoever is killed in between must find the same again.
         engine.beat().await?;
         for workflow in workflows {
             let terminal = workflow.status.as_ref().is_none_or(|s| s.phase.is_terminal());
             if !terminal && workflow.status.as_ref().is_some_and(|s| s.phase != WorkflowPhase::Pending) {
-                engine.replay(&workflow).await?;
+                engine.catch_up(&workflow).await?;
             }
         }
         Ok(engine)

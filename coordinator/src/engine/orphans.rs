@@ -4,9 +4,21 @@
 //! between leaves one that nothing would ever start and nothing end. Nobody was told of it: whoever asked got no answer,
 //! and asks again. So it goes at the next start.
 
-use landfall_api::{Problem, Workflow, WorkflowPhase};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use landfall_api::{ErrorCode, Problem, Workflow, WorkflowPhase};
 
 use super::Engine;
+
+/// Runs that were made and are to go again, where the store refused that too. Bounded by the requests that failed so.
+#[derive(Default)]
+pub(super) struct TakenBack(Mutex<Vec<Workflow>>);
+
+impl TakenBack {
+    fn runs(&self) -> MutexGuard<'_, Vec<Workflow>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl Engine {
     /// Drops runs that have not begun and that their machine does not name. To be called before anybody may ask for one.
@@ -29,5 +41,31 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Drops a run that its machine was not told of; whoever asked hears that it failed. If the store refuses, the next
+    /// tick tries again.
+    pub(super) async fn take_back(&self, run: &Workflow) {
+        if let Err(problem) = self.forget_workflow(run).await {
+            tracing::warn!(workflow = %run.metadata.name, %problem, "a run that nobody has stays until the next tick");
+            self.inner.taken_back.runs().push(run.clone());
+        }
+    }
+
+    /// Tries again what [`Engine::take_back`] could not do.
+    pub(super) async fn take_back_again(&self) -> Result<(), Problem> {
+        let runs = std::mem::take(&mut *self.inner.taken_back.runs());
+        let mut outcome = Ok(());
+        for run in runs {
+            match self.forget_workflow(&run).await {
+                Ok(_) => {}
+                Err(problem) if problem.code == ErrorCode::NotFound => {}
+                Err(problem) => {
+                    self.inner.taken_back.runs().push(run);
+                    outcome = outcome.and(Err(problem));
+                }
+            }
+        }
+        outcome
     }
 }

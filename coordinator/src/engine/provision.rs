@@ -15,7 +15,7 @@ use crate::workflow::{Event, Plan, render};
 /// Terminal runs kept for each machine; older ones are dropped, with their events.
 const KEPT_RUNS: usize = 20;
 /// The label of a run that a rule started: the rule's name.
-const RULE_LABEL: &str = "landfall.dev/rule";
+pub(super) const RULE_LABEL: &str = "landfall.dev/rule";
 
 /// A run that is asked for.
 struct Asked<'a> {
@@ -240,20 +240,33 @@ impl Engine {
                 }
                 derive::conditions(machine, Some(&workflow), now);
             })
-            .await?;
+            .await;
+        let changed = match changed {
+            Ok(changed) => changed,
+            Err(problem) => {
+                // Its machine does not know of it, so nothing would ever begin or end it.
+                self.take_back(&workflow).await;
+                return Err(problem);
+            }
+        };
         let by = workflow.spec.authority.as_ref();
         let (person, force) = (by.map_or("nobody", |by| by.person.as_str()), by.is_some_and(|by| by.force));
         tracing::info!(machine, template = %workflow.spec.template, workflow = %name, person, force, "a run was asked for");
         // An agent that is there and idle need not netboot again.
         if let Some(session) = live.session.as_mut().filter(|s| s.to_agent.is_some()) {
             session.held = changed.status.is_some_and(|s| derive::held(&s.conditions).is_some());
-            self.connect(&mut live, Some(&workflow), false).await?;
+            // The run is asked for, whatever comes now: an agent that could not be told is cut off, and comes back.
+            if let Err(problem) = self.connect(&mut live, Some(&workflow), false).await {
+                tracing::warn!(machine, workflow = %name, %problem, "its agent could not be given the run yet");
+            }
             if let Some(newer) = self.inner.store.workflow(&name).await? {
                 *workflow = newer;
             }
         }
         drop(live);
-        self.drop_old_runs(machine).await?;
+        if let Err(problem) = self.drop_old_runs(machine).await {
+            tracing::warn!(machine, %problem, "older runs were not dropped; the next run does it");
+        }
         Ok(*workflow)
     }
 

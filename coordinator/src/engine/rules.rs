@@ -10,6 +10,7 @@ use minijinja::{Environment, UndefinedBehavior};
 use super::{
     Engine, EnrollRequest, derive,
     discover::{facts_of, label},
+    provision::RULE_LABEL,
 };
 use crate::audit::Note;
 
@@ -82,8 +83,47 @@ impl Engine {
         Ok((machine, applied))
     }
 
-    /// Starts the run that a rule names, once in the life of the machine's document.
+    /// At the start: what was being started when the coordinator ended is not, unless the run is there.
+    ///
+    /// # Errors
+    /// [`Problem`] if the store cannot be written.
+    pub(super) async fn end_starts(&self, machines: &[Machine]) -> Result<(), Problem> {
+        let of = |machine: &Machine| machine.status.as_ref().and_then(|s| s.enrolment.rule.clone());
+        for machine in machines {
+            let name = &machine.metadata.name;
+            let Some(rule) = of(machine).filter(|rule| rule.run.as_deref() == Some(STARTING)) else { continue };
+            let begun = self.current_workflow(machine).await?.filter(|run| {
+                let by = run.metadata.labels.get(RULE_LABEL);
+                run.spec.authority.is_none() && by == Some(&rule.name)
+            });
+            let told = begun.map_or_else(
+                || "not started: the coordinator ended meanwhile; a person may ask for it".to_owned(),
+                |run| run.metadata.name,
+            );
+            tracing::warn!(machine = %name, rule = %rule.name, run = %told, "a rule's run was being started when the coordinator ended");
+            self.note_rules_run(name, &told).await?;
+        }
+        Ok(())
+    }
+
+    async fn note_rules_run(&self, machine: &str, told: &str) -> Result<(), Problem> {
+        self.mutate_machine(machine, |machine| {
+            if let Some(applied) = machine.status.as_mut().and_then(|s| s.enrolment.rule.as_mut()) {
+                applied.run = Some(told.to_owned());
+            }
+        })
+        .await
+        .map(drop)
+    }
+
+    /// Starts the run that a rule names, once in the life of the machine's document. It goes on also where nobody waits for
+    /// it any more: half a start would stand there as one that is going on.
     pub(super) async fn start_rules_run(&self, machine: &str, rule: &AppliedRule) -> Result<(), Problem> {
+        let (engine, machine, rule) = (self.clone(), machine.to_owned(), rule.clone());
+        tokio::spawn(async move { engine.start_run_of(&machine, &rule).await }).await.map_err(super::drive::internal)?
+    }
+
+    async fn start_run_of(&self, machine: &str, rule: &AppliedRule) -> Result<(), Problem> {
         let Some(template) = rule.template.as_deref().filter(|_| rule.run.is_none()) else { return Ok(()) };
         let mine = std::sync::atomic::AtomicBool::new(false);
         self.mutate_machine(machine, |machine| {
@@ -114,13 +154,7 @@ impl Engine {
             ..Note::own("ProvisionByRule", format!("machine/{machine}"), detail)
         };
         self.inner.store.audit().note(self.now(), note).await;
-        self.mutate_machine(machine, |machine| {
-            if let Some(applied) = machine.status.as_mut().and_then(|s| s.enrolment.rule.as_mut()) {
-                applied.run = Some(told.clone());
-            }
-        })
-        .await
-        .map(drop)
+        self.note_rules_run(machine, &told).await
     }
 
     /// For people only; a count that somebody else changed at the same moment may be one short.

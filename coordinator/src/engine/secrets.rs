@@ -38,10 +38,11 @@ fn belongs_to(spec: &SecretSpec, machine: &Machine) -> bool {
 
 impl Engine {
     async fn secret_document(&self, name: &str) -> Result<Option<Secret>, Problem> {
-        Ok(match self.inner.store.documents().get(Kind::Secret, name).await? {
-            Some(Document::Secret(secret)) => Some(*secret),
+        let found = self.inner.store.documents().get(Kind::Secret, name).await?;
+        Ok(found.and_then(|document| match &*document {
+            Document::Secret(secret) => Some((**secret).clone()),
             _ => None,
-        })
+        }))
     }
 
     async fn values(&self, name: &str) -> Result<Option<Values>, Problem> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use landfall_api::{
     DiskId, DiskReceipt, ErrorCode, Machine, MachineStatus, Problem, ReceiptState, SessionHolder, Workflow,
-    WorkflowPhase,
+    WorkflowPhase, WorkflowStatus,
 };
 use landfall_proto::OLDEST_PROTOCOL;
 use tokio::sync::mpsc;
@@ -14,6 +14,7 @@ use uuid::Uuid;
 use super::{
     Engine, Hello, Refusal, ToAgent, derive, horizon, life,
     live::{Live, LiveSession, TO_AGENT},
+    stopping::Stopping,
 };
 use crate::workflow::Event;
 
@@ -89,6 +90,18 @@ impl Engine {
         let same_process = hello.last_epoch != 0
             && live.session.as_ref().is_some_and(|s| s.boot_id == hello.boot_id)
             && workflow.as_ref().and_then(|w| w.status.as_ref()).is_some_and(|s| s.epoch <= hello.last_epoch);
+        let named = hello.running.map(|running| running.workflow_uid).or(hello.holds);
+        let over = match named {
+            Some(run) => self.over(run).await?.map(|was| Stopping::new(run, &was)),
+            None => None,
+        };
+        // The same agent, at work: what it was promised holds, and what it was told to stop it may not have heard.
+        let at_work = live.session.take().filter(|older| older.boot_id == hello.boot_id && named.is_some());
+        let (leased, lease_until, stopping) = at_work.map_or((false, now, None), |older| {
+            // After a restart nobody knows that it was told to stop; its lease must not be renewed.
+            let told = older.stopping.filter(|stopping| Some(stopping.run()) == named);
+            (older.leased, older.lease_until, told.or(over.filter(|_| older.leased)))
+        });
         live.session = Some(LiveSession {
             epoch,
             boot_id: hello.boot_id.clone(),
@@ -98,9 +111,9 @@ impl Engine {
             receipts: hello.receipts.clone(),
             to_agent: Some(sender),
             last_heard: now,
-            leased: false,
-            lease_until: now,
-            stopping: None,
+            leased,
+            lease_until,
+            stopping,
             silent: false,
             noted: now,
             peak_rss_bytes: 0,
@@ -109,7 +122,6 @@ impl Engine {
         });
         tracing::info!(machine = %name, epoch, address = %hello.address, agent = %hello.software, "session opened");
         self.stop_strangers(&mut live, &hello, workflow.as_ref());
-        let named = hello.running.map(|running| running.workflow_uid).or(hello.holds);
         let running = named.is_some() && workflow.as_ref().is_some_and(|w| w.metadata.uid == named);
         if !running
             && same_process
@@ -122,8 +134,36 @@ impl Engine {
         Ok(Opened { machine: name, epoch, to_agent, heartbeat: self.inner.settings.heartbeat, time: now })
     }
 
+    /// The status of a run that an agent must not be working on; `None` if it may.
+    async fn over(&self, run: Uuid) -> Result<Option<WorkflowStatus>, Problem> {
+        let name = self.index().workflow_name(run);
+        let found = match name {
+            Some(name) => self.inner.store.workflow(&name).await?,
+            None => None,
+        };
+        let status = found.and_then(|run| run.status).unwrap_or_default();
+        Ok(Some(status).filter(|status| !super::drive::is_running(status)))
+    }
+
     /// Lets the machine's run know that an agent is there, or tells the agent that there is none.
+    ///
+    /// An agent that could not be told is cut off: nobody would tell it later, and when it comes back it is asked anew.
     pub(super) async fn connect(
+        &self,
+        live: &mut Live,
+        workflow: Option<&Workflow>,
+        still_running: bool,
+    ) -> Result<(), Problem> {
+        let outcome = self.connect_once(live, workflow, still_running).await;
+        if let (Err(problem), Some(session)) = (&outcome, &mut live.session)
+            && session.to_agent.take().is_some()
+        {
+            tracing::warn!(epoch = session.epoch, %problem, "the session is cut; its agent connects again");
+        }
+        outcome
+    }
+
+    async fn connect_once(
         &self,
         live: &mut Live,
         workflow: Option<&Workflow>,
@@ -173,6 +213,11 @@ impl Engine {
             };
             if !began {
                 self.index().admission.did_not_begin(name);
+                if stepped.is_ok() {
+                    // It waits for a person, not for its turn.
+                    self.index().admission.absent(&workflow.spec.machine);
+                }
+                self.wake_queue();
             }
         }
         stepped.map(drop)
@@ -201,7 +246,7 @@ impl Engine {
         tokio::spawn(async move {
             tokio::time::sleep(SETTLE).await;
             if let Err(problem) = engine.settle(machine_uid, epoch).await {
-                tracing::error!(%problem, "a session did not settle; the agent hears of its run when it connects again");
+                tracing::error!(%problem, "a session did not settle; it is cut, and its agent connects again");
             }
         });
     }
@@ -212,8 +257,15 @@ impl Engine {
         if !live.session.as_ref().is_some_and(|s| s.epoch == epoch && s.settling) {
             return Ok(());
         }
-        let machine = self.machine_by_uid(machine_uid).await?;
-        let workflow = self.current_workflow(&machine).await?;
+        let workflow = match self.machine_by_uid(machine_uid).await {
+            Ok(machine) => self.current_workflow(&machine).await,
+            Err(problem) => Err(problem),
+        };
+        let workflow = workflow.inspect_err(|_| {
+            if let Some(session) = &mut live.session {
+                session.to_agent = None;
+            }
+        })?;
         // A failed attempt whose next one has not begun: the agent waits before it tries again, and still has its list.
         let retrying = workflow
             .as_ref()
@@ -239,6 +291,7 @@ impl Engine {
         let grown = peak_rss_bytes >= session.peak_rss_bytes + RSS_STEP;
         // Heartbeats are many and the status is for people: it notes one in six, every return from silence, and memory.
         let note = session.silent || grown || now.duration_since(session.noted).unsigned_abs() >= every * 6;
+        let before = (session.silent, session.noted, session.peak_rss_bytes);
         if note {
             session.silent = false;
             session.noted = now;
@@ -249,14 +302,20 @@ impl Engine {
         }
         if note {
             let name = self.machine_name(machine_uid)?;
-            self.mutate_machine(&name, |machine| {
+            let noted = self.mutate_machine(&name, |machine| {
                 let at = (now, machine.metadata.generation);
                 let status = machine.status.get_or_insert_with(derive::new_machine_status);
                 status.last_heard = Some(now);
                 status.agent_peak_rss_bytes = status.agent_peak_rss_bytes.max(Some(peak_rss_bytes));
                 derive::set(&mut status.conditions, "Connected", true, "Heard", "the agent is connected", at);
-            })
-            .await?;
+            });
+            // The agent was heard and has its lease; that nobody can read of it is no reason to end its session.
+            if let Err(problem) = noted.await
+                && let Some(session) = &mut live.session
+            {
+                tracing::warn!(machine = %name, %problem, "a heartbeat was not noted; the next one is");
+                (session.silent, session.noted, session.peak_rss_bytes) = before;
+            }
         }
         Ok(())
     }
@@ -301,11 +360,13 @@ impl Engine {
     /// must not give the machine to somebody else meanwhile.
     pub(super) async fn take_lease(&self, live: &mut Live, machine: &str) -> Result<(), Problem> {
         let until = self.after(self.inner.settings.lease);
-        let Some(session) = &mut live.session else { return Ok(()) };
-        session.lease_until = until;
-        session.stopping = None;
-        if !std::mem::replace(&mut session.leased, true) {
+        let Some(session) = &live.session else { return Ok(()) };
+        if !session.leased {
+            // First, and again if it fails: what is known here alone is forgotten with this process.
             self.store_leased(machine, true).await?;
+        }
+        if let Some(session) = &mut live.session {
+            (session.leased, session.lease_until, session.stopping) = (true, until, None);
         }
         Ok(())
     }

@@ -135,10 +135,11 @@ impl Engine {
             open.retain(|o| o.until > now);
             due
         };
+        let mut outcome = Ok(());
         for tail in due {
-            self.fold_tail(&tail).await?;
+            outcome = outcome.and(self.fold_tail(&tail).await);
         }
-        Ok(())
+        outcome
     }
 
     async fn fold_tail(&self, tail: &Open) -> Result<(), Problem> {
@@ -157,7 +158,8 @@ impl Engine {
             }
             action.log_tail = lines;
             match self.inner.store.documents().update(Document::Workflow(Box::new(workflow))).await {
-                Ok(_) | Err(StoreError::NotFound { .. }) => return Ok(()),
+                // Where there is no room, the failure itself says why.
+                Ok(_) | Err(StoreError::NotFound { .. } | StoreError::TooLarge { .. }) => return Ok(()),
                 Err(StoreError::Conflict { .. }) => {}
                 Err(error) => return Err(error.into()),
             }

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use futures::StreamExt as _;
 use jiff::Timestamp;
 use landfall_api::{ActionState, ActionStatus, Document, Problem, Progress, Workflow, WorkflowPhase};
 use tokio::sync::broadcast;
@@ -17,6 +18,8 @@ use crate::{metrics::metrics, store::StoreError};
 /// Statuses that take in progress in one tick, at most: a thousand writing machines must not fill the store's queue.
 /// The others' newest waits for the next tick.
 const PER_TICK: usize = 512;
+/// Of these, at the same time.
+const AT_ONCE: usize = 64;
 
 /// The newest progress of each action under way, until it is folded into the status. Bounded by the runs there are.
 #[derive(Default)]
@@ -159,11 +162,15 @@ impl Engine {
 
     /// Brings the newest progress into the statuses, at the tick.
     pub(super) async fn fold_progress(&self) -> Result<(), Problem> {
-        for _ in 0..PER_TICK {
-            let Some(((workflow, action), reported)) = self.inner.waiting.take() else { break };
-            self.fold(workflow, action, reported).await?;
-        }
-        Ok(())
+        let waiting = std::iter::from_fn(|| self.inner.waiting.take()).take(PER_TICK);
+        // Side by side, so that they share a commit.
+        let folded: Vec<_> = futures::stream::iter(waiting)
+            .map(|((workflow, action), reported)| self.fold(workflow, action, reported))
+            .buffer_unordered(AT_ONCE)
+            .collect()
+            .await;
+        // What could not be stored of one keeps none of the others waiting.
+        folded.into_iter().collect()
     }
 
     async fn fold(&self, uid: Uuid, index: u32, reported: Reported) -> Result<(), Problem> {

@@ -88,7 +88,7 @@ pub(super) async fn get(
     Path(name): Path<String>,
 ) -> Result<Json<Document>, Refusal> {
     let found = coordinator.store.documents().get(kind, &name).await?;
-    Ok(Json(found.ok_or_else(|| missing(kind, &name))?))
+    Ok(Json(Arc::unwrap_or_clone(found.ok_or_else(|| missing(kind, &name))?)))
 }
 
 /// "No such document", with what to do.

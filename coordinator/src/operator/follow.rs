@@ -80,8 +80,8 @@ pub(super) async fn logs(
                 },
                 change = watch.next() => match change {
                     // Every line before the end has been handed out: the select is biased to lines.
-                    Ok(change) => match change.document {
-                        Document::Workflow(now) if now.metadata.uid == run.metadata.uid && ended(&now) => return,
+                    Ok(change) => match &*change.document {
+                        Document::Workflow(now) if now.metadata.uid == run.metadata.uid && ended(now) => return,
                         _ => {}
                     },
                     Err(_) => return,

@@ -106,7 +106,7 @@ impl View {
     /// How the reader is told of a change, if at all. One that resumes with a selector may be told twice that a document is
     /// there, and of the end of one it never had; nothing is kept from it.
     fn line(&mut self, change: &Change) -> Option<WatchType> {
-        let (document, name) = (&change.document, &change.document.metadata().name);
+        let (document, name) = (&*change.document, &change.document.metadata().name);
         if document.kind() != self.wanted.kind() || !self.wanted.named(name) {
             return None;
         }
@@ -136,7 +136,8 @@ async fn run(mut watch: Watch, mut revision: u64, mut view: View, lines: &Lines)
             Ok(Ok(change)) => {
                 revision = change.revision;
                 let Some(kind) = view.line(&change) else { continue };
-                WatchLine { kind, resource_version: revision, object: Some(change.document), problem: None }
+                let object = Some(Arc::unwrap_or_clone(change.document));
+                WatchLine { kind, resource_version: revision, object, problem: None }
             }
             Ok(Err(WatchError::Closed)) => return,
             Ok(Err(error @ WatchError::Expired { .. })) => WatchLine {

@@ -44,7 +44,7 @@ async fn a_write_that_names_an_older_version_is_refused_and_changes_nothing() {
         let second = store.documents().update(with_serial(&first, "A")).await.unwrap();
         let late = store.documents().update(with_serial(&first, "B")).await.unwrap_err();
         assert!(matches!(late, StoreError::Conflict { stored: 2, given: 1, .. }), "{late}");
-        assert_eq!(store.documents().get(Kind::Machine, "m1").await.unwrap(), Some(second));
+        assert_eq!(store.documents().get(Kind::Machine, "m1").await.unwrap().as_deref(), Some(&second));
     })
     .await;
 }
@@ -175,7 +175,7 @@ async fn a_document_with_finalizers_outlives_its_deletion_until_the_last_one_is_
         let marked = documents.delete(Kind::Machine, "m1").await.unwrap();
         assert!(marked.metadata().deletion_timestamp.is_some());
         assert_eq!(marked.metadata().resource_version, 2);
-        assert_eq!(documents.get(Kind::Machine, "m1").await.unwrap().as_ref(), Some(&marked));
+        assert_eq!(documents.get(Kind::Machine, "m1").await.unwrap().as_deref(), Some(&marked));
         // Asked for again nothing happens, and it cannot be taken back.
         assert_eq!(documents.delete(Kind::Machine, "m1").await.unwrap(), marked);
         let mut alive = marked.clone();

@@ -11,8 +11,10 @@ use std::{
 use landfall_api::{Document, Kind};
 use tokio::sync::watch;
 
-/// This many changes are kept for watchers.
+/// This many changes are kept for watchers,
 const KEPT: usize = 4096;
+/// of at most so many bytes of documents in all, as JSON.
+const KEPT_BYTES: usize = 32 << 20;
 
 /// What happened to a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +35,9 @@ pub struct Change {
     /// What happened.
     pub op: ChangeOp,
     /// The document after it, or as it was when it was deleted.
-    pub document: Document,
+    pub document: Arc<Document>,
+    /// The document's size as JSON, bytes.
+    pub bytes: usize,
 }
 
 /// A watch that cannot go on.
@@ -55,6 +59,8 @@ pub enum WatchError {
 struct Kept {
     /// Changes with revisions `floor + 1 ..= newest`, without gaps.
     changes: VecDeque<Change>,
+    /// What their documents come to.
+    bytes: usize,
     floor: u64,
 }
 
@@ -65,16 +71,18 @@ pub(super) struct History {
 
 impl History {
     pub(super) fn starting_at(revision: u64) -> Self {
-        let kept = Kept { changes: VecDeque::new(), floor: revision };
+        let kept = Kept { changes: VecDeque::new(), bytes: 0, floor: revision };
         Self { kept: Arc::new(Mutex::new(kept)), newest: watch::Sender::new(revision) }
     }
 
     pub(super) fn publish(&self, change: Change) {
         let revision = change.revision;
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.bytes += change.bytes;
         kept.changes.push_back(change);
-        if kept.changes.len() > KEPT {
-            kept.changes.pop_front();
+        while kept.changes.len() > KEPT || kept.bytes > KEPT_BYTES {
+            let Some(oldest) = kept.changes.pop_front() else { break };
+            kept.bytes -= oldest.bytes;
             kept.floor += 1;
         }
         drop(kept);
@@ -128,5 +136,31 @@ impl Watch {
             }
         }
         Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn large_documents_are_kept_for_watchers_within_a_bound_in_bytes() {
+        let document = json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Machine", "metadata": {"name": "m"},
+            "spec": {"identity": {"macs": ["52:54:00:00:00:01"]}}});
+        let document = Arc::new(Document::from_value(document).unwrap());
+        let history = History::starting_at(0);
+        let of = |revision, bytes| Change { revision, op: ChangeOp::Modified, document: document.clone(), bytes };
+        for revision in 1..=100 {
+            history.publish(of(revision, 1 << 20));
+        }
+        assert_eq!(history.watch(None, 67).err(), Some(WatchError::Expired { asked: 67, oldest: 68 }));
+        assert!(history.watch(None, 68).is_ok());
+        for revision in 101..=5100 {
+            history.publish(of(revision, 100));
+        }
+        assert_eq!(history.watch(None, 0).err(), Some(WatchError::Expired { asked: 0, oldest: 5100 - KEPT as u64 }));
+        assert_eq!(history.kept.lock().unwrap().bytes, KEPT * 100);
     }
 }

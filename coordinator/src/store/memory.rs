@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use async_trait::async_trait;
@@ -26,13 +26,14 @@ pub(super) struct Table {
 }
 
 struct Rows {
-    documents: BTreeMap<(Kind, String), Document>,
+    /// Shared with the changes that are kept for watchers: most of these are still what is stored.
+    documents: BTreeMap<(Kind, String), Arc<Document>>,
     revision: u64,
 }
 
 impl Table {
     pub(super) fn new(documents: Vec<Document>, revision: u64) -> Self {
-        let documents = documents.into_iter().map(|d| ((d.kind(), d.metadata().name.clone()), d)).collect();
+        let documents = documents.into_iter().map(|d| ((d.kind(), d.metadata().name.clone()), Arc::new(d))).collect();
         Self { rows: Mutex::new(Rows { documents, revision }), history: History::starting_at(revision) }
     }
 
@@ -41,13 +42,18 @@ impl Table {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn get(&self, kind: Kind, name: &str) -> Option<Document> {
+    pub(super) fn get(&self, kind: Kind, name: &str) -> Option<Arc<Document>> {
         self.rows().documents.get(&(kind, name.to_owned())).cloned()
     }
 
     pub(super) fn list(&self, kind: Kind) -> (Vec<Document>, u64) {
         let rows = self.rows();
-        (rows.documents.iter().filter(|((k, _), _)| *k == kind).map(|(_, d)| d.clone()).collect(), rows.revision)
+        let of_kind = rows.documents.range((kind, String::new())..).take_while(|((k, _), _)| *k == kind);
+        let found: Vec<_> = of_kind.map(|(_, document)| document.clone()).collect();
+        let revision = rows.revision;
+        // Copied without the lock: a fleet's documents take a while.
+        drop(rows);
+        (found.into_iter().map(Arc::unwrap_or_clone).collect(), revision)
     }
 
     pub(super) fn watch(&self, kind: Option<Kind>, from_revision: u64) -> Result<Watch, WatchError> {
@@ -103,7 +109,7 @@ impl MemoryStore {
     pub(crate) fn copy(&self) -> Self {
         let (documents, revision) = {
             let rows = self.table.rows();
-            (rows.documents.values().cloned().collect(), rows.revision)
+            (rows.documents.values().map(|document| Document::clone(document)).collect(), rows.revision)
         };
         let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         let secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -131,20 +137,20 @@ impl MemoryStore {
         let key = (kind, name.to_owned());
         let mut rows = self.table.rows();
         let (revision, old) = (rows.revision + 1, rows.documents.get(&key).cloned());
-        let (op, document) = match (make(old.as_ref(), revision)?, old.as_ref()) {
+        let (op, document) = match (make(old.as_deref(), revision)?, old.as_ref()) {
             (Written::As(op, document), _) => (op, document),
-            (Written::Same, Some(old)) => return Ok(old.clone()),
+            (Written::Same, Some(old)) => return Ok(Document::clone(old)),
             (Written::Same, None) => return Err(StoreError::NotFound { kind, name: key.1 }),
         };
-        rules::encoded(&document)?;
-        if let Some(entry) = journal::entry(old.as_ref(), &document, op, revision, By::now()) {
+        let bytes = rules::encoded(&document)?.len();
+        if let Some(entry) = journal::entry(old.as_deref(), &document, op, revision, By::now()) {
             let mut journal = self.journal();
             let entries = journal.entry(key).or_default();
             entries.push(entry);
             let excess = entries.len().saturating_sub(HISTORY_PER_DOCUMENT);
             entries.drain(..excess);
         }
-        let change = Change { revision, op, document: document.clone() };
+        let change = Change { revision, op, document: Arc::new(document.clone()), bytes };
         Table::put(&mut rows, &change);
         self.table.history.publish(change);
         Ok(document)
@@ -153,7 +159,7 @@ impl MemoryStore {
 
 #[async_trait]
 impl DocumentStore for MemoryStore {
-    async fn get(&self, kind: Kind, name: &str) -> Result<Option<Document>, StoreError> {
+    async fn get(&self, kind: Kind, name: &str) -> Result<Option<Arc<Document>>, StoreError> {
         Ok(self.table.get(kind, name))
     }
 

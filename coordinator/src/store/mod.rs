@@ -24,7 +24,7 @@ pub use error::StoreError;
 pub use history::{Change, ChangeOp, Watch, WatchError};
 pub use journal::{HISTORY_AGE, HISTORY_PER_DOCUMENT, HISTORY_TOTAL};
 pub use memory::MemoryStore;
-pub use sqlite::{DATABASE, KEY_FILE, OpenError, SCHEMA, SqliteStore, copy_database, hold};
+pub use sqlite::{DATABASE, KEY_FILE, OpenError, REPLACED, RESTORING, SCHEMA, SqliteStore, copy_database, hold};
 
 use crate::{
     access::{Access, GrantStore, MemoryGrants},
@@ -44,8 +44,8 @@ pub const MAX_DOCUMENT_BYTES: usize = 1 << 20;
 /// Who changes something is not an argument but [`actor`]'s context: most writes are the engine's own.
 #[async_trait]
 pub trait DocumentStore: Send + Sync {
-    /// The document, if there is one.
-    async fn get(&self, kind: Kind, name: &str) -> Result<Option<Document>, StoreError>;
+    /// The document, if there is one. Shared: most who look change nothing, and a fleet's documents are looked at often.
+    async fn get(&self, kind: Kind, name: &str) -> Result<Option<Arc<Document>>, StoreError>;
     /// Every document of a kind by name, and the revision of the whole store at which that was so.
     async fn list(&self, kind: Kind) -> Result<(Vec<Document>, u64), StoreError>;
     /// Stores a new document; gives it uid, generation 1, resourceVersion and creation time where they are missing.
@@ -236,7 +236,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] of the back end.
     pub async fn template(&self, name: &str) -> Result<Option<Template>, StoreError> {
-        Ok(self.documents.get(Kind::Template, name).await?.and_then(|d| match d {
+        Ok(self.documents.get(Kind::Template, name).await?.and_then(|d| match Arc::unwrap_or_clone(d) {
             Document::Template(t) => Some(*t),
             _ => None,
         }))
@@ -255,7 +255,13 @@ impl Store {
     /// # Errors
     /// [`StoreError`] of the back end.
     pub async fn machines(&self) -> Result<Vec<Machine>, StoreError> {
-        Ok(self.documents.list(Kind::Machine).await?.0.into_iter().filter_map(into_machine).collect())
+        let listed = self.documents.list(Kind::Machine).await?.0.into_iter();
+        Ok(listed
+            .filter_map(|document| match document {
+                Document::Machine(machine) => Some(*machine),
+                _ => None,
+            })
+            .collect())
     }
 
     /// Every workflow.
@@ -263,19 +269,25 @@ impl Store {
     /// # Errors
     /// [`StoreError`] of the back end.
     pub async fn workflows(&self) -> Result<Vec<Workflow>, StoreError> {
-        Ok(self.documents.list(Kind::Workflow).await?.0.into_iter().filter_map(into_workflow).collect())
+        let listed = self.documents.list(Kind::Workflow).await?.0.into_iter();
+        Ok(listed
+            .filter_map(|document| match document {
+                Document::Workflow(workflow) => Some(*workflow),
+                _ => None,
+            })
+            .collect())
     }
 }
 
-fn into_machine(document: Document) -> Option<Machine> {
-    match document {
+fn into_machine(document: Arc<Document>) -> Option<Machine> {
+    match Arc::unwrap_or_clone(document) {
         Document::Machine(machine) => Some(*machine),
         _ => None,
     }
 }
 
-fn into_workflow(document: Document) -> Option<Workflow> {
-    match document {
+fn into_workflow(document: Arc<Document>) -> Option<Workflow> {
+    match Arc::unwrap_or_clone(document) {
         Document::Workflow(workflow) => Some(*workflow),
         _ => None,
     }

@@ -26,22 +26,12 @@ pub fn derive(workflow: &mut Workflow, heard: Option<Heard>, now: Timestamp) -> 
     let generation = workflow.metadata.generation;
     let machine = workflow.spec.machine.clone();
     let Some(status) = &mut workflow.status else { return false };
-    let mut found = vec![progressing(status, &machine), paused(status), stuck(status, now)];
-    match heard {
-        Some(heard) => found.extend([silent(status, heard, now), slow(status, heard, now)]),
-        // Nothing is silent or slow once it is over.
-        None if status.phase != WorkflowPhase::Running => {
-            found.extend([no("Silent", "NoAgent", ""), no("Slow", "NoAgent", "")]);
-        }
-        None => {}
-    }
     let mut changed = false;
-    for new in found {
-        let old = status.conditions.iter_mut().find(|c| c.kind == new.kind);
-        let truth = if new.holds { ConditionStatus::True } else { ConditionStatus::False };
-        match old {
+    for new in find(status, &machine, heard, now) {
+        changed |= new.is_news(status);
+        let truth = new.truth();
+        match status.conditions.iter_mut().find(|c| c.kind == new.kind) {
             Some(old) => {
-                changed |= old.status != truth || old.reason != new.reason;
                 if old.status != truth {
                     old.since = now;
                 }
@@ -50,20 +40,36 @@ pub fn derive(workflow: &mut Workflow, heard: Option<Heard>, now: Timestamp) -> 
                 old.message = new.message;
                 old.observed_generation = generation;
             }
-            None => {
-                changed = true;
-                status.conditions.push(Condition {
-                    kind: new.kind.to_owned(),
-                    status: truth,
-                    reason: new.reason.to_owned(),
-                    message: new.message,
-                    since: now,
-                    observed_generation: generation,
-                });
-            }
+            None => status.conditions.push(Condition {
+                kind: new.kind.to_owned(),
+                status: truth,
+                reason: new.reason.to_owned(),
+                message: new.message,
+                since: now,
+                observed_generation: generation,
+            }),
         }
     }
     changed
+}
+
+/// Whether [`derive`] would change any in status or reason. Most runs have nothing new to say, and are many.
+pub fn has_news(workflow: &Workflow, heard: Option<Heard>, now: Timestamp) -> bool {
+    let Some(status) = &workflow.status else { return false };
+    find(status, &workflow.spec.machine, heard, now).iter().any(|found| found.is_news(status))
+}
+
+fn find(status: &WorkflowStatus, machine: &str, heard: Option<Heard>, now: Timestamp) -> Vec<Found> {
+    let mut found = vec![progressing(status, machine), paused(status), stuck(status, now)];
+    match heard {
+        Some(heard) => found.extend([silent(status, heard, now), slow(status, heard, now)]),
+        // Nothing is silent or slow once it is over.
+        None if status.phase != WorkflowPhase::Running => {
+            found.extend([no("Silent", "NoAgent", ""), no("Slow", "NoAgent", "")]);
+        }
+        None => {}
+    }
+    found
 }
 
 struct Found {
@@ -71,6 +77,17 @@ struct Found {
     holds: bool,
     reason: &'static str,
     message: String,
+}
+
+impl Found {
+    fn truth(&self) -> ConditionStatus {
+        if self.holds { ConditionStatus::True } else { ConditionStatus::False }
+    }
+
+    fn is_news(&self, status: &WorkflowStatus) -> bool {
+        let old = status.conditions.iter().find(|c| c.kind == self.kind);
+        old.is_none_or(|old| old.status != self.truth() || old.reason != self.reason)
+    }
 }
 
 fn yes(kind: &'static str, reason: &'static str, message: impl Into<String>) -> Found {

@@ -53,6 +53,15 @@ impl Run<'_> {
         self.finish_as(WorkflowPhase::Failed, ActionState::Failed, problem, false);
     }
 
+    /// It cannot go on here, whoever is there. Nothing follows: that would need the same list.
+    pub(super) fn given_up(&mut self, problem: Problem) {
+        if self.state.phase.is_terminal() {
+            return;
+        }
+        self.fail_unheard(problem);
+        self.effects.push(Effect::Idle { boot_disk: false });
+    }
+
     fn finish_as(&mut self, phase: WorkflowPhase, under_way: ActionState, problem: Problem, heard: bool) {
         if let Some(phase) = self.state.ending {
             return self.end(phase);

@@ -70,6 +70,10 @@ pub enum Event {
     PhonedHome,
     /// Time passed.
     Tick,
+    /// The coordinator cannot go on with it.
+    GivenUp(Box<Problem>),
+    /// The clock was set forward by so much: time that did not pass.
+    ClockSet(Duration),
 }
 
 /// What is to be done about it.
@@ -109,6 +113,8 @@ pub fn step(context: &Context, state: &WorkflowStatus, event: Event, now: Timest
         Event::Resumed => run.resumed(),
         Event::PhonedHome => run.phoned_home(),
         Event::Tick => run.tick(),
+        Event::GivenUp(problem) => run.given_up(*problem),
+        Event::ClockSet(by) => run.clock_set(by),
     }
     run.set_deadline();
     (run.state, run.effects)
@@ -404,6 +410,25 @@ impl Run<'_> {
                 ))
             }
             _ => {}
+        }
+    }
+
+    /// What had time left before has as much of it now.
+    fn clock_set(&mut self, by: Duration) {
+        if self.state.phase.is_terminal() {
+            return;
+        }
+        let later = |at: &mut Option<Timestamp>| *at = at.map(|at| after(at, by));
+        later(&mut self.state.deadline);
+        later(&mut self.state.end_by);
+        if let Some(pause) = &mut self.state.paused {
+            (pause.since, pause.until) = (after(pause.since, by), after(pause.until, by));
+        }
+        for action in self.state.actions.iter_mut().chain(&mut self.state.on_failure) {
+            later(&mut action.deadline);
+            if action.is_under_way() {
+                later(&mut action.moved_at);
+            }
         }
     }
 

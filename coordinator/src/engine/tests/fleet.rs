@@ -125,7 +125,7 @@ impl Computer {
         }
     }
 
-    fn mark(&self, world: &World, assignment: &Assignment, index: u32, state: ReceiptState) -> DiskReceipt {
+    pub(super) fn mark(&self, world: &World, assignment: &Assignment, index: u32, state: ReceiptState) -> DiskReceipt {
         DiskReceipt {
             disk: self.disk(),
             receipt: Receipt {

@@ -278,3 +278,22 @@ async fn an_agent_told_to_stop_keeps_its_lease_until_it_has_stopped() {
     world.later(60);
     world.engine.open_session(session.uid, another()).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_machine_that_is_applied_anew_at_the_moment_the_one_before_goes_is_not_deleted_with_it() {
+    let (faulty, world) = super::faulty::faulty_world().await;
+    let mut computer = super::fleet::Computer::described(&world, 1).await;
+    computer.provision(&world, false).await.unwrap();
+    let mut session = computer.netboot(&world).await.unwrap();
+    session.assigned().unwrap();
+    world.engine.delete(Kind::Machine, &computer.name, "ann").await.unwrap();
+    let anew = computer.document();
+    faulty.then(move |document| {
+        let gone = document.metadata().deletion_timestamp.is_some() && document.metadata().finalizers.is_empty();
+        gone.then(|| Document::from_value(anew.clone()).unwrap())
+    });
+    let old = session.uid;
+    world.engine.fence_acknowledged(old, session.opened.epoch).await.unwrap();
+    let found = world.store.machine(&computer.name).await.unwrap().expect("the new one");
+    assert!(found.metadata.uid != Some(old) && found.metadata.deletion_timestamp.is_none());
+}

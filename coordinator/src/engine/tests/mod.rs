@@ -2,9 +2,14 @@
 
 mod control;
 mod failures;
+mod faulty;
 mod fleet;
+mod groups;
 mod life;
+mod outgrown;
 mod queue;
+mod reconnect;
+mod refused_writes;
 mod restore;
 mod secrets;
 mod strangers;

@@ -113,3 +113,51 @@ async fn the_queue_outlives_a_restart_in_its_order() {
     assigned_soon(&mut second).await;
     assert!(third.assigned().is_none());
 }
+
+#[tokio::test]
+async fn a_run_that_a_person_paused_makes_room_when_its_action_has_ended_and_takes_it_again_when_it_goes_on() {
+    let world = world(1).await;
+    let (mut first, mut second) = (Computer::described(&world, 0).await, Computer::described(&world, 1).await);
+    let mut third = Computer::described(&world, 2).await;
+    let run = first.provision(&world, false).await.unwrap().metadata;
+    for computer in [&second, &third] {
+        computer.provision(&world, false).await.unwrap();
+    }
+    let mut working = first.netboot(&world).await.unwrap();
+    let assignment = working.assigned().unwrap();
+    let mut waiting = second.netboot(&world).await.unwrap();
+    let uid = run.uid.unwrap();
+    working.report(&world, uid, (0, 1), EventBody::Started).await;
+    world.engine.pause(&run.name, world.ann(false)).await.unwrap();
+    world.engine.tick().await.unwrap();
+    assert!(waiting.assigned().is_none(), "the write goes on to its end");
+    let done = first.mark(&world, &assignment, 0, ReceiptState::Done);
+    working.report(&world, uid, (0, 1), EventBody::Finished { result: written(done) }).await;
+    let other = assigned_soon(&mut waiting).await;
+    world.engine.resume(&run.name, world.ann(false)).await.unwrap();
+    second.work(&world, &mut waiting, &other, Until::Home).await;
+    let mut last = third.netboot(&world).await.unwrap();
+    assert!(last.assigned().is_none(), "the first works again");
+    world.engine.cancel(&run.name, world.ann(false)).await.unwrap();
+    assigned_soon(&mut last).await;
+}
+
+#[tokio::test]
+async fn a_machine_that_lost_its_power_makes_room_when_its_lease_is_over_and_not_before() {
+    let world = world(1).await;
+    let (mut gone, mut next) = (Computer::described(&world, 0).await, Computer::described(&world, 1).await);
+    for computer in [&gone, &next] {
+        computer.provision(&world, false).await.unwrap();
+    }
+    gone.run(&world, Until::Intent).await;
+    let mut waiting = next.netboot(&world).await.unwrap();
+    world.later(599);
+    world.engine.tick().await.unwrap();
+    assert!(waiting.assigned().is_none(), "it may still be writing");
+    world.later(10);
+    world.engine.tick().await.unwrap();
+    assert!(waiting.assigned().is_some());
+    // It comes back, and goes on beside the other: it was let in once.
+    let mut back = gone.netboot(&world).await.unwrap();
+    assert_eq!(back.assigned().unwrap().start_attempt, 2);
+}

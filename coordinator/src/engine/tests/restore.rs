@@ -249,3 +249,47 @@ async fn an_agent_with_an_epoch_that_was_never_given_is_held_and_given_a_higher_
     let refused = world.engine.open_session(uid, nonsense).await.unwrap_err();
     assert_eq!(refused.problem.code, ErrorCode::InvalidDocument);
 }
+
+#[tokio::test]
+async fn an_agent_that_outlived_the_store_it_reported_to_goes_on_and_its_machine_says_that_the_store_is_behind() {
+    let clock = Arc::new(AtomicI64::new(1_000_000));
+    let memory = Arc::new(MemoryStore::default());
+    let store = Store::new(memory.clone(), memory.clone(), memory.clone());
+    let world = World::over_with(store, clock.clone(), 2).await.described().await;
+    let mut computer = Computer::described(&world, 1).await;
+    let run = computer.provision(&world, false).await.unwrap().metadata;
+    let (name, run) = (run.name, run.uid.unwrap());
+    let mut session = computer.netboot(&world).await.unwrap();
+    let assignment = session.assigned().unwrap();
+    let bearer = assignment.actions[1].seed.clone().unwrap().phone_home.unwrap().bearer;
+    session.report(&world, run, (0, 1), EventBody::Started).await;
+    let copied = Arc::new(memory.copy());
+    // Acknowledged, and not in the copy.
+    let intent = computer.mark(&world, &assignment, 0, ReceiptState::Intent);
+    session.report(&world, run, (0, 1), EventBody::ReceiptWritten { receipt: intent.clone() }).await;
+    computer.receipts = vec![intent];
+    drop(world);
+
+    let store = Store::new(copied.clone(), copied.clone(), copied);
+    let world = World::over_with(store, clock, 2).await;
+    let running = Some(RunningAction { workflow_uid: run, action_index: 0, attempt: 1 });
+    let back = Hello { running, holds: Some(run), last_epoch: session.opened.epoch, ..computer.hello() };
+    session.opened = computer.connect(&world, back).await.opened;
+    let done = computer.mark(&world, &assignment, 0, ReceiptState::Done);
+    computer.receipts = vec![done.clone()];
+    session.report(&world, run, (0, 1), EventBody::ReceiptWritten { receipt: done.clone() }).await;
+    let (status, reason) = computer.condition(&world, "StoreBehind").await.unwrap();
+    assert_eq!((status, reason.as_str()), (ConditionStatus::True, "EventsMissing"));
+    assert_eq!(computer.phase(&world).await, MachinePhase::Held, "nothing else begins on it");
+    session.report(&world, run, (0, 1), EventBody::Finished { result: written(done) }).await;
+    for (index, result) in [(1, seeded()), (2, ActionResult::Reboot)] {
+        session.report(&world, run, (index, 1), EventBody::Started).await;
+        session.report(&world, run, (index, 1), EventBody::Finished { result }).await;
+    }
+    session.power_off(&world).await;
+    assert_eq!(world.run(&name).await.status.unwrap().phase, WorkflowPhase::Rebooting);
+    assert!(computer.netboot(&world).await.is_none(), "what was installed starts");
+    world.engine.phone_home(&bearer, PhoneHomeReport::default()).await.unwrap();
+    assert_eq!(computer.phase(&world).await, MachinePhase::Provisioned);
+    assert_eq!(computer.condition(&world, "StoreBehind").await.unwrap().0, ConditionStatus::False);
+}

@@ -83,6 +83,24 @@ async fn a_rules_run_that_a_crash_cut_short_is_not_started_again() {
     again.store.documents().update(landfall_api::Document::Machine(Box::new(machine))).await.unwrap();
     assert!(matches!(asks(&again, 1).await, Ok(Enrolment::Granted(_))));
     assert!(again.store.workflows().await.unwrap().is_empty());
+    let rule = stranger(&again, 1).await.unwrap().status.unwrap().enrolment.rule.unwrap();
+    assert!(rule.run.unwrap().starts_with("not started: the coordinator ended"), "it is not going on for ever");
+}
+
+#[tokio::test]
+async fn a_rules_run_that_was_begun_and_not_noted_yet_is_noted_at_the_next_start() {
+    let world = world().await.described().await;
+    let rule = serde_json::json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "EnrolmentRule",
+        "metadata": {"name": "all"}, "spec": {"template": "os"}});
+    world.apply(rule).await.unwrap();
+    asks(&world, 1).await.unwrap();
+    let run = world.engine.provision_by_rule("mac-525400000101", "os", Default::default(), "all").await.unwrap();
+    let mut machine = stranger(&world, 1).await.unwrap();
+    machine.status.as_mut().unwrap().enrolment.rule.as_mut().unwrap().run = Some("being started".into());
+    world.store.documents().update(landfall_api::Document::Machine(Box::new(machine))).await.unwrap();
+    let again = World::discovering(world.store.clone(), world.clock.clone(), discovery()).await;
+    let rule = stranger(&again, 1).await.unwrap().status.unwrap().enrolment.rule.unwrap();
+    assert_eq!(rule.run, Some(run.metadata.name));
 }
 
 /// Of a key that does not wait.

@@ -88,3 +88,29 @@ async fn beyond_the_bound_the_events_of_the_run_that_ended_longest_ago_go_first_
     world.engine.retain_events(0).await.unwrap();
     assert_eq!(left().await, [0, 0, 2, 0]);
 }
+
+#[tokio::test]
+async fn a_clock_set_forward_by_a_day_fails_no_run_and_gives_no_machine_away() {
+    let world = World::new().await;
+    let run = world.provision(false).await.unwrap();
+    let (name, uid) = (run.metadata.name.clone(), run.metadata.uid.unwrap());
+    world.enroll(b"key").await.unwrap();
+    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    agent.assigned();
+    agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
+    let before = world.run(&name).await.status.unwrap();
+    let day = Duration::from_secs(24 * 3600);
+    world.later(24 * 3600);
+    world.engine.clock_set(day).await.unwrap();
+    world.engine.tick().await.unwrap();
+    let after = world.run(&name).await.status.unwrap();
+    assert_eq!(after.phase, WorkflowPhase::Running);
+    let later = |at: Option<Timestamp>| at.map(|at| at + day);
+    assert_eq!((after.deadline, after.end_by), (later(before.deadline), later(before.end_by)));
+    assert_eq!(world.condition("Connected").await.unwrap().0, ConditionStatus::True, "silent for no time");
+    let other = world.engine.open_session(agent.uid, hello("b2", "OTHER", vec![])).await.unwrap_err();
+    assert_eq!(other.retry_after, Some(Duration::from_secs(600)), "its lease is what it was");
+    world.later(24 * 3600);
+    world.engine.tick().await.unwrap();
+    assert_eq!(world.run(&name).await.status.unwrap().phase, WorkflowPhase::Failed, "a day that passed");
+}

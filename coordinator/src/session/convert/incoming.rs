@@ -17,7 +17,7 @@ use crate::{
 /// The largest boot id taken: the kernel's is 36 characters.
 const MAX_BOOT_ID: usize = 64;
 
-/// The largest facts taken with a request, bytes: a machine of a hundred disks has a third of it.
+/// The largest facts taken, bytes: a machine of a hundred disks has a third of it.
 const MAX_FACTS: usize = 256 << 10;
 
 /// The longest log line taken, bytes; the rest is cut.
@@ -31,6 +31,11 @@ const MAX_WORD: usize = 256;
 const MAX_CAUSES: usize = 32;
 /// Log lines with one failure; the newest count.
 const MAX_LAST_LINES: usize = 50;
+/// What a failure's parts may take as JSON, bytes; in all 32 KiB. It is kept in the log, and twice in its run's status.
+const MESSAGE_ROOM: usize = 8 << 10;
+const HINT_ROOM: usize = 2 << 10;
+const CAUSES_ROOM: usize = 10 << 10;
+const LINES_ROOM: usize = 10 << 10;
 /// Disks and receipts of one machine; a status holds them all.
 const MAX_DISKS: usize = 512;
 /// Ports of one machine.
@@ -40,6 +45,32 @@ fn cut(mut text: String, most: usize) -> String {
     if let Some(end) = (0..=most.min(text.len())).rev().find(|n| text.is_char_boundary(*n)) {
         text.truncate(end);
     }
+    text
+}
+
+/// Bytes that a character takes in JSON.
+const fn encoded(c: char) -> usize {
+    match c {
+        '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
+        '\0'..='\u{1f}' => 6,
+        _ => c.len_utf8(),
+    }
+}
+
+/// A text within `most` bytes, and as JSON within what is `left` of a larger whole, which it takes its part of.
+fn part(text: String, most: usize, left: &mut usize) -> String {
+    let mut text = cut(text, most);
+    let mut end = text.len();
+    for (at, c) in text.char_indices() {
+        let Some(rest) = left.checked_sub(encoded(c)) else {
+            end = at;
+            break;
+        };
+        *left = rest;
+    }
+    text.truncate(end);
+    // The quotes and the comma around it.
+    *left = left.saturating_sub(3);
     text
 }
 
@@ -121,10 +152,7 @@ pub(crate) fn enroll(wire: v1::EnrollRequest, peer: Asker) -> Result<EnrollReque
         proof,
         facts: match wire.facts_json.as_str() {
             "" => None,
-            json if json.len() > MAX_FACTS => {
-                return Err(ConvertError::new("facts_json", "facts are smaller than that"));
-            }
-            json => Some(Box::new(serde_json::from_str(json).map_err(|error| ConvertError::new("facts_json", error))?)),
+            json => Some(Box::new(bounded_facts("facts_json", json)?)),
         },
         address: peer.address,
         shown: peer.shown,
@@ -211,20 +239,37 @@ pub(crate) fn hello(wire: v1::Hello, address: String) -> Result<Hello, ConvertEr
 /// # Errors
 /// [`ConvertError`] if they are not landfall-api's `MachineFacts`.
 pub(crate) fn facts(wire: &v1::Facts) -> Result<MachineFacts, ConvertError> {
-    serde_json::from_str(&wire.json).map_err(|error| ConvertError::new("facts", error))
+    bounded_facts("facts", &wire.json)
 }
 
+fn bounded_facts(field: &'static str, json: &str) -> Result<MachineFacts, ConvertError> {
+    let too_large = || ConvertError::new(field, "facts are smaller than that");
+    if json.len() > MAX_FACTS {
+        return Err(too_large());
+    }
+    let facts: MachineFacts = serde_json::from_str(json).map_err(|error| ConvertError::new(field, error))?;
+    // What is left out costs nothing on the wire, and has its place in the status.
+    let kept = serde_json::to_string(&facts).map_err(|error| ConvertError::new(field, error))?;
+    if kept.len() > MAX_FACTS { Err(too_large()) } else { Ok(facts) }
+}
+
+/// Within 32 KiB as it is kept; of the log's lines as many of the newest as fit.
 fn problem(wire: v1::Problem) -> Problem {
+    let within = |text, mut room| part(text, MAX_TEXT, &mut room);
+    let (mut for_causes, mut for_lines) = (CAUSES_ROOM, LINES_ROOM);
+    let causes = wire.causes.into_iter().take(MAX_CAUSES).map(|cause| part(cause, MAX_TEXT, &mut for_causes));
+    let causes = causes.filter(|cause| !cause.is_empty()).collect();
+    let newest = wire.last_log_lines.into_iter().rev().take(MAX_LAST_LINES);
+    let newest = newest.map(|line| part(line, MAX_LOG_LINE, &mut for_lines));
+    let mut last_log_lines: Vec<_> = newest.filter(|line| !line.is_empty()).collect();
+    last_log_lines.reverse();
     Problem {
         code: ErrorCode::from_wire(&wire.code),
-        message: cut(wire.message, MAX_TEXT),
-        causes: wire.causes.into_iter().take(MAX_CAUSES).map(|cause| cut(cause, MAX_TEXT)).collect(),
-        hint: cut(wire.hint, MAX_TEXT),
-        subject: cut(wire.subject, MAX_TEXT),
-        last_log_lines: {
-            let older = wire.last_log_lines.len().saturating_sub(MAX_LAST_LINES);
-            wire.last_log_lines.into_iter().skip(older).map(|line| cut(line, MAX_LOG_LINE)).collect()
-        },
+        message: within(wire.message, MESSAGE_ROOM),
+        causes,
+        hint: within(wire.hint, HINT_ROOM),
+        subject: within(wire.subject, HINT_ROOM),
+        last_log_lines,
     }
 }
 
@@ -273,7 +318,10 @@ fn result(wire: v1::ActionFinished) -> Result<ActionResult, ConvertError> {
                 u64::try_from(ms).unwrap_or(0)
             }),
         },
-        Wire::ClearDisks(wire) => ActionResult::ClearDisks { disks: wire.disks.into_iter().map(disk_id).collect() },
+        Wire::ClearDisks(wire) => {
+            at_most("event.finished.disks", &wire.disks, MAX_DISKS)?;
+            ActionResult::ClearDisks { disks: wire.disks.into_iter().map(disk_id).collect() }
+        }
         Wire::CloudInit(wire) => ActionResult::CloudInit { root_device: cut(wire.root_device, MAX_WORD) },
         Wire::Reboot(v1::RebootResult {}) => ActionResult::Reboot,
         Wire::Hold(v1::HoldResult {}) => ActionResult::Hold,
@@ -386,10 +434,38 @@ mod tests {
             ..v1::Problem::default()
         };
         let problem = problem(wire);
-        assert_eq!((problem.message.len(), problem.causes.len()), (MAX_TEXT, MAX_CAUSES));
-        assert!(problem.causes.iter().all(|cause| cause.len() == MAX_TEXT));
+        assert_eq!((problem.message.len(), problem.causes.len()), (MAX_TEXT, 3));
+        assert!(problem.causes.iter().all(|cause| cause.len() <= MAX_TEXT));
         assert_eq!(problem.last_log_lines.len(), MAX_LAST_LINES);
         assert_eq!(problem.last_log_lines.last().map(String::as_str), Some("999"));
+    }
+
+    #[test]
+    fn a_failure_has_a_bound_as_it_is_kept_whatever_it_is_made_of() {
+        for c in ['x', 'é', '"', '\n', '\0', '\u{1b}', '\u{7f}', '\u{2028}', '𝄞'] {
+            let long = c.to_string().repeat(MAX_TEXT);
+            assert_eq!(serde_json::to_string(&c.to_string()).unwrap().len() - 2, encoded(c), "{c:?}");
+            let wire = v1::Problem {
+                code: "DeviceIo".into(),
+                message: long.clone(),
+                causes: vec![long.clone(); MAX_CAUSES],
+                hint: long.clone(),
+                subject: long.clone(),
+                last_log_lines: vec![long; MAX_LAST_LINES],
+            };
+            let problem = problem(wire);
+            let bytes = serde_json::to_string(&problem).unwrap().len();
+            assert!(bytes <= (32 << 10) + 256, "{bytes} bytes of {c:?}");
+            assert!(!problem.message.is_empty() && !problem.causes.is_empty(), "{c:?}");
+        }
+    }
+
+    #[test]
+    fn facts_have_a_bound_as_they_came_and_as_they_are_kept() {
+        let json = serde_json::to_string(&MachineFacts::default()).unwrap();
+        assert!(facts(&v1::Facts { json: json.clone() }).is_ok());
+        let long = v1::Facts { json: format!("{json}{}", " ".repeat(MAX_FACTS)) };
+        assert!(facts(&long).unwrap_err().to_string().contains("smaller"));
     }
 
     #[test]

@@ -24,7 +24,7 @@ use jiff::Timestamp;
 use landfall_api::{Document, HistoryEntry, Kind};
 use uuid::Uuid;
 
-pub use open::{DATABASE, OpenError, SCHEMA, hold};
+pub use open::{DATABASE, OpenError, REPLACED, RESTORING, SCHEMA, hold};
 pub use seal::KEY_FILE;
 
 use super::{
@@ -106,7 +106,7 @@ impl Upkeep for SqliteStore {
 
 #[async_trait]
 impl DocumentStore for SqliteStore {
-    async fn get(&self, kind: Kind, name: &str) -> Result<Option<Document>, StoreError> {
+    async fn get(&self, kind: Kind, name: &str) -> Result<Option<Arc<Document>>, StoreError> {
         Ok(self.table.get(kind, name))
     }
 

@@ -52,6 +52,16 @@ pub enum OpenError {
         /// Why.
         why: String,
     },
+    /// A restore was cut short between taking the old data away and putting the new in its place.
+    #[error(
+        "{path} holds no data, and {found} is beside it: a restore was cut short; run the restore again, or rename what is to count to {path}"
+    )]
+    HalfRestored {
+        /// The data directory.
+        path: PathBuf,
+        /// What the restore left.
+        found: PathBuf,
+    },
     /// A file or directory cannot be made or read.
     #[error("cannot open {path}")]
     Io {
@@ -171,7 +181,34 @@ fn of_database(path: &Path, source: rusqlite::Error) -> OpenError {
     }
 }
 
+/// What a restore has beside a data directory while it works: the new data, then also the old.
+pub const RESTORING: &str = "restoring-";
+/// See [`RESTORING`].
+pub const REPLACED: &str = "replaced-";
+
+/// Refuses to make a new store where a restore's two renames were cut apart: with it would come a new CA, to which every
+/// machine is a stranger, and the old data would be forgotten.
+fn refuse_half_restored(data_dir: &Path) -> Result<(), OpenError> {
+    let (Some(parent), Some(name)) = (data_dir.parent(), data_dir.file_name().and_then(|name| name.to_str())) else {
+        return Ok(());
+    };
+    if data_dir.join(DATABASE).exists() {
+        return Ok(());
+    }
+    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+    // Where there is no directory to look into, there is nothing in it.
+    for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
+        let left = entry.file_name();
+        let suffix = left.to_str().and_then(|left| left.strip_prefix(name)).and_then(|rest| rest.strip_prefix('.'));
+        if suffix.is_some_and(|suffix| suffix.starts_with(RESTORING) || suffix.starts_with(REPLACED)) {
+            return Err(OpenError::HalfRestored { path: data_dir.to_owned(), found: entry.path() });
+        }
+    }
+    Ok(())
+}
+
 pub(super) fn open(data_dir: &Path) -> Result<Opened, OpenError> {
+    refuse_half_restored(data_dir)?;
     let directory = DirBuilder::new().recursive(true).mode(0o700).create(data_dir);
     directory.map_err(|source| of_path(data_dir, source))?;
     let lock = hold(data_dir)?;

@@ -1,5 +1,7 @@
 //! The operations, each inside the writer's transaction.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use landfall_api::{Document, HistoryEntry, Kind};
 use rusqlite::{OptionalExtension, params};
@@ -15,21 +17,16 @@ use crate::{
     workflow::EventRecord,
 };
 
-fn stored(batch: &Batch<'_>, kind: Kind, name: &str) -> Result<Option<Document>, StoreError> {
-    let json: Option<String> = batch
-        .transaction
-        .prepare_cached("SELECT json FROM documents WHERE kind = ?1 AND name = ?2")?
-        .query_row(params![kind.as_str(), name], |row| row.get(0))
-        .optional()?;
-    let Some(json) = json else { return Ok(None) };
-    let corrupt = |source| StoreError::Corrupt { what: format!("{kind} {name}"), source };
-    Ok(Some(match kind {
-        Kind::Machine => Document::Machine(serde_json::from_str(&json).map_err(corrupt)?),
-        Kind::Template => Document::Template(serde_json::from_str(&json).map_err(corrupt)?),
-        Kind::Workflow => Document::Workflow(serde_json::from_str(&json).map_err(corrupt)?),
-        Kind::Secret => Document::Secret(serde_json::from_str(&json).map_err(corrupt)?),
-        Kind::EnrolmentRule => Document::EnrolmentRule(serde_json::from_str(&json).map_err(corrupt)?),
-    }))
+/// As this transaction has it: what was committed before, and what it has changed since.
+fn stored(batch: &Batch<'_>, kind: Kind, name: &str) -> Option<Arc<Document>> {
+    let changed = batch.changes.iter().rev().find(|change| {
+        let document = &change.document;
+        document.kind() == kind && document.metadata().name == name
+    });
+    match changed {
+        Some(change) => Some(change.document.clone()).filter(|_| change.op != ChangeOp::Deleted),
+        None => batch.table.get(kind, name),
+    }
 }
 
 fn write(
@@ -40,12 +37,13 @@ fn write(
 ) -> Result<Option<Document>, StoreError> {
     let Written::As(op, document) = written else { return Ok(None) };
     let (kind, name) = (document.kind(), document.metadata().name.clone());
+    let json = rules::encoded(&document)?;
+    let bytes = json.len();
     if op == ChangeOp::Deleted {
         batch
             .transaction
             .execute("DELETE FROM documents WHERE kind = ?1 AND name = ?2", params![kind.as_str(), name])?;
     } else {
-        let json = rules::encoded(&document)?;
         batch
             .transaction
             .prepare_cached("INSERT OR REPLACE INTO documents (kind, name, json) VALUES (?1, ?2, ?3)")?
@@ -55,7 +53,7 @@ fn write(
     if let Some(entry) = journal::entry(old, &document, op, batch.revision, by) {
         note(batch, kind, &name, &entry)?;
     }
-    batch.changes.push(Change { revision: batch.revision, op, document: document.clone() });
+    batch.changes.push(Change { revision: batch.revision, op, document: Arc::new(document.clone()), bytes });
     Ok(Some(document))
 }
 
@@ -79,7 +77,7 @@ fn note(batch: &Batch<'_>, kind: Kind, name: &str, entry: &HistoryEntry) -> Resu
 pub(super) fn create(batch: &mut Batch<'_>, document: Document, by: By) -> Result<Document, StoreError> {
     let (kind, name) = (document.kind(), document.metadata().name.clone());
     let exists = || StoreError::AlreadyExists { kind, name: name.clone() };
-    if stored(batch, kind, &name)?.is_some() {
+    if stored(batch, kind, &name).is_some() {
         return Err(exists());
     }
     let document = rules::created(document, batch.revision + 1);
@@ -88,16 +86,16 @@ pub(super) fn create(batch: &mut Batch<'_>, document: Document, by: By) -> Resul
 
 pub(super) fn update(batch: &mut Batch<'_>, document: Document, by: By) -> Result<Document, StoreError> {
     let (kind, name) = (document.kind(), document.metadata().name.clone());
-    let Some(old) = stored(batch, kind, &name)? else { return Err(StoreError::NotFound { kind, name }) };
+    let Some(old) = stored(batch, kind, &name) else { return Err(StoreError::NotFound { kind, name }) };
     let written = rules::updated(&old, document, batch.revision + 1)?;
-    Ok(write(batch, Some(&old), written, by)?.unwrap_or(old))
+    Ok(write(batch, Some(&old), written, by)?.unwrap_or_else(|| Document::clone(&old)))
 }
 
 pub(super) fn delete(batch: &mut Batch<'_>, kind: Kind, name: &str, by: By) -> Result<Document, StoreError> {
     let not_found = || StoreError::NotFound { kind, name: name.to_owned() };
-    let old = stored(batch, kind, name)?.ok_or_else(not_found)?;
+    let old = stored(batch, kind, name).ok_or_else(not_found)?;
     let written = rules::deleted(&old, by.time, batch.revision + 1);
-    Ok(write(batch, Some(&old), written, by)?.unwrap_or(old))
+    Ok(write(batch, Some(&old), written, by)?.unwrap_or_else(|| Document::clone(&old)))
 }
 
 pub(super) fn history(

@@ -217,7 +217,7 @@ async fn a_reader_that_never_ends_stops_the_writing_at_the_bound_and_its_end_sta
     };
     assert_eq!(refused.code(), ErrorCode::StoreUnavailable, "{refused}");
     assert!(store.sizes().await.unwrap().wal < 5 << 20);
-    assert_eq!(DocumentStore::get(&store, Kind::Machine, "m1").await.unwrap().as_ref(), Some(&stored));
+    assert_eq!(DocumentStore::get(&store, Kind::Machine, "m1").await.unwrap().as_deref(), Some(&stored));
     drop(reader);
     store.update(with_serial(&stored, "B")).await.unwrap();
     assert!(store.sizes().await.unwrap().wal < 1 << 20);

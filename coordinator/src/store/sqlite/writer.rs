@@ -20,6 +20,8 @@ const BATCH: usize = 256;
 /// A transaction under way, as an operation sees it.
 pub(super) struct Batch<'c> {
     pub(super) transaction: Transaction<'c>,
+    /// Every document as it was committed last.
+    pub(super) table: &'c Table,
     /// The store's revision so far, this batch's changes included.
     pub(super) revision: u64,
     /// What to publish once it is committed.
@@ -197,9 +199,9 @@ fn commit(
         Err(error) => return refuse(jobs, &Arc::new(error)),
     };
     let before = progress.revision;
-    let mut batch = Batch { transaction, revision: before, changes: Vec::new(), lost: None };
+    let mut batch = Batch { transaction, table: &progress.table, revision: before, changes: Vec::new(), lost: None };
     let answers = jobs.into_iter().map(|job| job(Ok(&mut batch))).collect();
-    let Batch { transaction, revision, changes, lost } = batch;
+    let Batch { transaction, revision, changes, lost, table: _ } = batch;
     let finish = || {
         if let Some(error) = lost {
             return Err(error);

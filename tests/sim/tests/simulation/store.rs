@@ -76,7 +76,7 @@ struct View {
 
 #[async_trait]
 impl DocumentStore for View {
-    async fn get(&self, kind: Kind, name: &str) -> Result<Option<Document>, StoreError> {
+    async fn get(&self, kind: Kind, name: &str) -> Result<Option<Arc<Document>>, StoreError> {
         // From memory: neither slow nor a place to crash at.
         self.inner.documents().get(kind, name).await
     }
@@ -90,7 +90,7 @@ impl DocumentStore for View {
         let update = async {
             let before = self.inner.documents().get(document.kind(), &document.metadata().name).await?;
             let after = self.inner.documents().update(document).await?;
-            if let Some(before) = before.filter(|before| *before != after) {
+            if let Some(before) = before.filter(|before| **before != after) {
                 self.truth.changed(&before, &after);
             }
             Ok(after)

@@ -1,0 +1,68 @@
+//! At the start: what the log holds beyond the statuses. One run's trouble keeps no other from going on.
+
+use landfall_api::{ErrorCode, Problem, Workflow};
+
+use super::{Engine, drive::Stepped, shorten::given_up};
+use crate::workflow::Event;
+
+/// Events read at once.
+const PAGE: usize = 512;
+
+impl Engine {
+    /// At the start: [`Engine::replay`]. One run that cannot be replayed ends, and keeps nobody else from starting.
+    ///
+    /// # Errors
+    /// [`Problem`] if the store cannot be written at all.
+    pub(super) async fn catch_up(&self, workflow: &Workflow) -> Result<(), Problem> {
+        match self.replay(workflow).await {
+            Ok(()) => Ok(()),
+            Err(problem) => self.give_up(workflow, "what its log holds cannot be taken in", problem).await,
+        }
+    }
+
+    /// Ends a run that the coordinator cannot go on with, outside of any session.
+    ///
+    /// # Errors
+    /// `problem`, if it is the store's: then every run has it, and none is to blame.
+    pub(super) async fn give_up(&self, workflow: &Workflow, what: &str, problem: Problem) -> Result<(), Problem> {
+        if problem.code == ErrorCode::StoreUnavailable {
+            return Err(problem);
+        }
+        let name = &workflow.metadata.name;
+        tracing::error!(workflow = %name, machine = %workflow.spec.machine, %problem, "the run is given up: {what}");
+        let event = Event::GivenUp(Box::new(given_up(what, &problem)));
+        let ended = match self.step_stored(name, &[event]).await {
+            Ok(Stepped { workflow, .. }) => self.bring_machine_in_line(&workflow, true).await,
+            Err(problem) => Err(problem),
+        };
+        if let Err(problem) = ended {
+            tracing::error!(workflow = %name, %problem, "nor could that be stored; the others go on");
+        }
+        Ok(())
+    }
+
+    /// At the start: applies what the log holds beyond a run's status.
+    async fn replay(&self, workflow: &Workflow) -> Result<(), Problem> {
+        let (Some(uid), Some(status)) = (workflow.metadata.uid, &workflow.status) else { return Ok(()) };
+        let (mut applied, epoch, mut replayed) = (status.applied, status.epoch, 0);
+        loop {
+            let page = self.inner.store.events().list(uid, applied, PAGE).await?;
+            let Some(last) = page.last() else { break };
+            applied = last.position;
+            replayed += page.len();
+            let events: Vec<_> = page
+                .into_iter()
+                .map(|event| Event::Agent { epoch, position: event.position, record: Box::new(event.record) })
+                .collect();
+            // Effects need a session, and at the start there is none: the agent that comes back gets them.
+            self.step_stored(&workflow.metadata.name, &events).await?;
+        }
+        if replayed > 0 {
+            tracing::info!(workflow = %workflow.metadata.name, replayed, "replayed what the log held beyond the status");
+        }
+        if let Some(workflow) = self.inner.store.workflow(&workflow.metadata.name).await? {
+            self.bring_machine_in_line(&workflow, true).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,91 @@
+//! A store in memory that refuses writes when a test says so, as one on a full disk does.
+
+use std::sync::{Mutex, PoisonError};
+
+use async_trait::async_trait;
+use landfall_api::HistoryEntry;
+
+use super::*;
+use crate::store::{DocumentStore, MemoryStore, StoreError, Watch, WatchError};
+
+type Refuses = Box<dyn Fn(&Document) -> bool + Send>;
+/// What somebody else creates after a write.
+type Creates = Box<dyn Fn(&Document) -> Option<Document> + Send>;
+
+#[derive(Default)]
+pub(super) struct Faulty {
+    memory: Arc<MemoryStore>,
+    refuses: Mutex<Option<Refuses>>,
+    creates: Mutex<Option<Creates>>,
+}
+
+impl Faulty {
+    pub(super) fn store(self: &Arc<Self>) -> Store {
+        Store::new(self.clone(), self.memory.clone(), self.memory.clone())
+    }
+
+    /// From now on no document is written of which this is so.
+    pub(super) fn refuse(&self, which: impl Fn(&Document) -> bool + Send + 'static) {
+        *self.refuses.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(which));
+    }
+
+    /// Everything is written again.
+    pub(super) fn mend(&self) {
+        *self.refuses.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Somebody else creates a document right after a write that this answers one for.
+    pub(super) fn then(&self, creates: impl Fn(&Document) -> Option<Document> + Send + 'static) {
+        *self.creates.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(creates));
+    }
+
+    fn ask(&self, document: &Document) -> Result<(), StoreError> {
+        let refuses = self.refuses.lock().unwrap_or_else(PoisonError::into_inner);
+        if refuses.as_ref().is_some_and(|refuses| refuses(document)) { Err(StoreError::Closed) } else { Ok(()) }
+    }
+}
+
+#[async_trait]
+impl DocumentStore for Faulty {
+    async fn get(&self, kind: Kind, name: &str) -> Result<Option<Arc<Document>>, StoreError> {
+        self.memory.get(kind, name).await
+    }
+    async fn list(&self, kind: Kind) -> Result<(Vec<Document>, u64), StoreError> {
+        self.memory.list(kind).await
+    }
+    async fn create(&self, document: Document) -> Result<Document, StoreError> {
+        self.ask(&document)?;
+        self.memory.create(document).await
+    }
+    async fn update(&self, document: Document) -> Result<Document, StoreError> {
+        self.ask(&document)?;
+        let written = self.memory.update(document).await?;
+        let other = {
+            let creates = self.creates.lock().unwrap_or_else(PoisonError::into_inner);
+            creates.as_ref().and_then(|creates| creates(&written))
+        };
+        if let Some(other) = other {
+            self.memory.create(other).await?;
+        }
+        Ok(written)
+    }
+    async fn delete(&self, kind: Kind, name: &str) -> Result<Document, StoreError> {
+        self.memory.delete(kind, name).await
+    }
+    async fn history(&self, kind: Kind, name: &str, limit: usize) -> Result<Vec<HistoryEntry>, StoreError> {
+        self.memory.history(kind, name, limit).await
+    }
+    async fn trim_history(&self, before: Timestamp, most: u64) -> Result<u64, StoreError> {
+        self.memory.trim_history(before, most).await
+    }
+    fn watch(&self, kind: Option<Kind>, from_revision: u64) -> Result<Watch, WatchError> {
+        self.memory.watch(kind, from_revision)
+    }
+}
+
+/// A world over such a store, with one machine and one template.
+pub(super) async fn faulty_world() -> (Arc<Faulty>, World) {
+    let faulty = Arc::new(Faulty::default());
+    let world = World::over(faulty.store(), Arc::new(AtomicI64::new(1_000_000))).await.described().await;
+    (faulty, world)
+}

@@ -1,0 +1,70 @@
+//! Claims about events that come together: made durable in one write, applied in one.
+
+use super::{fleet::Computer, *};
+
+fn record(run: Uuid, (action_index, attempt): (u32, u32), seq: u64, body: EventBody) -> EventRecord {
+    EventRecord { workflow_uid: run, action_index, attempt, seq, time: Timestamp::UNIX_EPOCH, body }
+}
+
+/// What is the same in two worlds: neither uids nor times nor revisions.
+fn told(workflow: &Workflow) -> impl PartialEq + std::fmt::Debug + use<> {
+    let status = workflow.status.clone().unwrap();
+    let actions: Vec<_> = status.actions.iter().map(|a| (a.state, a.attempt, a.failures, a.progress.clone())).collect();
+    let marks: Vec<_> = status.expected_receipts.iter().map(|r| (r.disk.clone(), r.receipt.state)).collect();
+    let conditions: Vec<_> = status.conditions.iter().map(|c| (c.kind.clone(), c.status, c.reason.clone())).collect();
+    (status.phase, actions, marks, conditions, status.applied)
+}
+
+#[tokio::test]
+async fn events_that_come_together_come_to_what_they_come_to_one_by_one_in_one_write() {
+    let mut seen = Vec::new();
+    for together in [false, true] {
+        let world = World::new().await;
+        let mut computer = Computer::described(&world, 1).await;
+        let run = computer.provision(&world, false).await.unwrap();
+        let (name, uid) = (run.metadata.name.clone(), run.metadata.uid.unwrap());
+        let mut session = computer.netboot(&world).await.unwrap();
+        let assignment = session.assigned().unwrap();
+        let mark = |state| computer.mark(&world, &assignment, 0, state);
+        let batch = vec![
+            record(uid, (0, 1), 1, EventBody::Started),
+            record(uid, (0, 1), 2, EventBody::ReceiptWritten { receipt: mark(ReceiptState::Intent) }),
+            record(uid, (0, 1), 3, EventBody::ReceiptWritten { receipt: mark(ReceiptState::Done) }),
+            record(uid, (0, 1), 4, EventBody::Finished { result: written(mark(ReceiptState::Done)) }),
+            record(uid, (1, 1), 1, EventBody::Started),
+            record(uid, (1, 1), 2, EventBody::Finished { result: seeded() }),
+        ];
+        let before = world.store.documents().list(Kind::Workflow).await.unwrap().1;
+        let groups = if together { vec![batch] } else { batch.into_iter().map(|event| vec![event]).collect() };
+        for group in groups {
+            world.engine.agent_events(session.uid, session.opened.epoch, group).await.unwrap();
+        }
+        let after = world.run(&name).await;
+        if together {
+            let writes = world.store.documents().list(Kind::Workflow).await.unwrap().1 - before;
+            assert!(writes <= 3, "the run once, its machine for the receipt and for the rest: {writes}");
+        }
+        seen.push(told(&after));
+    }
+    assert!(seen[0] == seen[1], "{:#?}\n{:#?}", seen[0], seen[1]);
+}
+
+#[tokio::test]
+async fn an_agent_that_says_in_one_breath_that_it_went_on_and_that_it_stopped_has_let_go_of_the_machine() {
+    let world = World::new().await;
+    let mut computer = Computer::described(&world, 1).await;
+    let run = computer.provision(&world, false).await.unwrap();
+    let uid = run.metadata.uid.unwrap();
+    let mut session = computer.netboot(&world).await.unwrap();
+    session.assigned().unwrap();
+    world.engine.cancel(&run.metadata.name, world.ann(false)).await.unwrap();
+    let leased = async || computer.machine(&world).await.status.unwrap().session.unwrap().leased;
+    assert!(leased().await, "it may still act");
+    let stopped = Problem::new(ErrorCode::Cancelled, "told to stop");
+    let batch = vec![
+        record(uid, (0, 1), 1, EventBody::Started),
+        record(uid, (0, 1), 2, EventBody::Failed { problem: stopped, retryable: false }),
+    ];
+    world.engine.agent_events(session.uid, session.opened.epoch, batch).await.unwrap();
+    assert!(!leased().await, "both were heard");
+}

@@ -1,0 +1,73 @@
+//! Claims about an agent that comes back: what it was promised, what it was told to stop, and what it is asked.
+
+use super::{fleet::Computer, *};
+
+#[tokio::test]
+async fn an_agent_at_work_on_a_run_that_was_cancelled_keeps_its_lease_over_a_reconnect_and_so_its_machine() {
+    let world = World::new().await;
+    let mut computer = Computer::described(&world, 1).await;
+    let run = computer.provision(&world, false).await.unwrap().metadata;
+    let (name, run) = (run.name, run.uid.unwrap());
+    let mut session = computer.netboot(&world).await.unwrap();
+    session.assigned().unwrap();
+    session.report(&world, run, (0, 1), EventBody::Started).await;
+    world.engine.cancel(&name, world.ann(false)).await.unwrap();
+    let running = Some(RunningAction { workflow_uid: run, action_index: 0, attempt: 1 });
+    let back = Hello { running, holds: Some(run), last_epoch: session.opened.epoch, ..computer.hello() };
+    session.opened = computer.connect(&world, back).await.opened;
+    assert!(matches!(session.told()[..], [ToAgent::Cancel { .. }, ..]), "it is told again");
+    world.engine.heartbeat(session.uid, session.opened.epoch, 1).await.unwrap();
+    assert!(!session.told().iter().any(|told| matches!(told, ToAgent::LeaseRenewal { .. })), "it is to stop");
+    let other = Hello { boot_id: "other".into(), disks: vec![disk("OTHER")], ..computer.hello() };
+    let refused = world.engine.open_session(session.uid, other).await.unwrap_err();
+    assert_eq!(refused.retry_after, Some(Duration::from_secs(600)), "it may still be writing");
+    world.engine.delete(Kind::Machine, &computer.name, "ann").await.unwrap();
+    assert_eq!(computer.phase(&world).await, MachinePhase::Deleting, "it may still be writing");
+    let stopped = Problem::new(ErrorCode::Cancelled, "cancelled by ann");
+    session.report(&world, run, (0, 1), EventBody::Failed { problem: stopped, retryable: false }).await;
+    assert!(world.store.machine(&computer.name).await.unwrap().is_none(), "it said that it has stopped");
+}
+
+#[tokio::test]
+async fn what_an_agent_still_has_to_say_of_an_older_run_settles_nothing_about_the_newest() {
+    let world = World::new().await;
+    let mut computer = Computer::described(&world, 1).await;
+    let old = computer.provision(&world, false).await.unwrap().metadata;
+    let mut session = computer.netboot(&world).await.unwrap();
+    session.assigned().unwrap();
+    session.report(&world, old.uid.unwrap(), (0, 1), EventBody::Started).await;
+    world.engine.cancel(&old.name, world.ann(false)).await.unwrap();
+    let new = computer.provision(&world, false).await.unwrap().metadata;
+    session.assigned().unwrap();
+    let back = Hello { last_epoch: session.opened.epoch, ..computer.hello() };
+    session.opened = computer.connect(&world, back).await.opened;
+    let stopped = Problem::new(ErrorCode::Cancelled, "cancelled by ann");
+    session.report(&world, old.uid.unwrap(), (0, 1), EventBody::Failed { problem: stopped, retryable: false }).await;
+    assert!(session.told().is_empty(), "nothing is known of its newest run yet");
+    world.engine.settle(session.uid, session.opened.epoch).await.unwrap();
+    assert_eq!(session.assigned().expect("it had nothing to say").workflow_uid, new.uid.unwrap());
+}
+
+#[tokio::test]
+async fn an_agent_at_work_on_a_run_that_is_over_is_given_no_more_time_after_a_restart_of_the_coordinator() {
+    let world = World::new().await;
+    let mut computer = Computer::described(&world, 1).await;
+    let run = computer.provision(&world, false).await.unwrap().metadata;
+    let (name, run) = (run.name, run.uid.unwrap());
+    let mut session = computer.netboot(&world).await.unwrap();
+    session.assigned().unwrap();
+    session.report(&world, run, (0, 1), EventBody::Started).await;
+    world.engine.cancel(&name, world.ann(false)).await.unwrap();
+    let world = World::over(world.store.clone(), world.clock.clone()).await;
+    let running = Some(RunningAction { workflow_uid: run, action_index: 0, attempt: 1 });
+    let back = Hello { running, holds: Some(run), last_epoch: session.opened.epoch, ..computer.hello() };
+    session.opened = computer.connect(&world, back).await.opened;
+    session.told();
+    world.engine.heartbeat(session.uid, session.opened.epoch, 1).await.unwrap();
+    assert!(session.told().is_empty(), "it is to stop");
+    world.engine.delete(Kind::Machine, &computer.name, "ann").await.unwrap();
+    assert_eq!(computer.phase(&world).await, MachinePhase::Deleting, "it may still be writing");
+    let stopped = Problem::new(ErrorCode::Cancelled, "cancelled by ann");
+    session.report(&world, run, (0, 1), EventBody::Failed { problem: stopped, retryable: false }).await;
+    assert!(world.store.machine(&computer.name).await.unwrap().is_none(), "it said that it has stopped");
+}

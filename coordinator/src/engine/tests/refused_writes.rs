@@ -1,0 +1,117 @@
+//! A store that refuses a write for a moment: nobody is forgotten over it.
+
+use super::{
+    faulty::faulty_world,
+    fleet::{Computer, Until},
+    *,
+};
+
+fn is_machine(document: &Document) -> bool {
+    document.kind() == Kind::Machine
+}
+
+fn is_run(document: &Document) -> bool {
+    document.kind() == Kind::Workflow
+}
+
+#[tokio::test]
+async fn a_run_that_its_machine_could_not_be_told_of_is_taken_back() {
+    let (faulty, world) = faulty_world().await;
+    let mut computer = Computer::described(&world, 1).await;
+    faulty.refuse(is_machine);
+    assert_eq!(computer.provision(&world, false).await.unwrap_err().code, ErrorCode::StoreUnavailable);
+    faulty.mend();
+    assert!(world.store.workflows().await.unwrap().is_empty(), "a run that nobody has");
+    assert!(world.engine.index().active().is_empty());
+    computer.install(&world).await;
+}
+
+#[tokio::test]
+async fn a_machine_that_was_stored_and_not_taken_in_is_taken_in_when_it_is_applied_again() {
+    let world = World::new().await;
+    let mut document = Document::from_value(machine("m2", "52:54:00:00:00:02")).unwrap();
+    if let Document::Machine(machine) = &mut document {
+        machine.status = Some(derive::new_machine_status());
+        derive::wanted(machine, (world.engine.now(), 1));
+        derive::phase(machine);
+    }
+    world.store.documents().create(document).await.unwrap();
+    let asks = async || world.engine.boot_decision("52:54:00:00:00:02".parse().unwrap(), None).await.unwrap();
+    assert_eq!(asks().await, BootDecision::Unknown, "as after a request that was cut off");
+    assert_eq!(world.apply(machine("m2", "52:54:00:00:00:02")).await.unwrap().1, ApplyOutcome::Unchanged);
+    assert_eq!(asks().await, BootDecision::BootDisk { machine: "m2".into() });
+}
+
+#[tokio::test]
+async fn an_agent_that_could_not_be_told_of_its_run_is_cut_off_and_hears_of_it_when_it_comes_back() {
+    let (faulty, world) = faulty_world().await;
+    let mut computer = Computer::described(&world, 1).await;
+    let run = computer.provision(&world, false).await.unwrap().metadata.name;
+    world.engine.pause(&run, world.ann(false)).await.unwrap();
+    let mut session = computer.netboot(&world).await.unwrap();
+    session.told();
+    faulty.refuse(|document| match document {
+        Document::Workflow(run) => run.status.as_ref().unwrap().phase == WorkflowPhase::Running,
+        _ => false,
+    });
+    world.engine.resume(&run, world.ann(false)).await.unwrap_err();
+    let told = tokio::time::timeout(Duration::from_secs(60), session.opened.to_agent.recv()).await.unwrap();
+    assert!(told.is_none(), "it waits for ever: {told:?}");
+    faulty.mend();
+    session.power_off(&world).await;
+    let mut session = computer.connect(&world, computer.hello()).await;
+    let assignment = session.assigned().expect("its run");
+    computer.work(&world, &mut session, &assignment, Until::Home).await;
+}
+
+#[tokio::test]
+async fn an_agent_that_did_not_settle_is_cut_off() {
+    let (faulty, world) = faulty_world().await;
+    let mut computer = Computer::described(&world, 1).await;
+    computer.provision(&world, false).await.unwrap();
+    let mut session = computer.netboot(&world).await.unwrap();
+    session.assigned().unwrap();
+    let back = Hello { last_epoch: session.opened.epoch, ..computer.hello() };
+    let mut session = computer.connect(&world, back).await;
+    assert!(session.told().is_empty(), "it is asked what it still has first");
+    faulty.refuse(is_run);
+    world.engine.settle(session.uid, session.opened.epoch).await.unwrap_err();
+    let told = tokio::time::timeout(Duration::from_secs(60), session.opened.to_agent.recv()).await.unwrap();
+    assert!(told.is_none(), "it waits for ever: {told:?}");
+}
+
+#[tokio::test]
+async fn a_heartbeat_that_cannot_be_noted_ends_no_session_and_is_noted_later() {
+    let (faulty, world) = faulty_world().await;
+    let mut computer = Computer::described(&world, 1).await;
+    computer.provision(&world, false).await.unwrap();
+    let mut session = computer.netboot(&world).await.unwrap();
+    session.assigned().unwrap();
+    faulty.refuse(is_machine);
+    world.later(60);
+    world.engine.heartbeat(session.uid, session.opened.epoch, 40 << 20).await.unwrap();
+    assert!(matches!(session.told()[..], [ToAgent::LeaseRenewal { .. }]), "its lease is renewed");
+    faulty.mend();
+    world.later(1);
+    world.engine.heartbeat(session.uid, session.opened.epoch, 40 << 20).await.unwrap();
+    let status = computer.machine(&world).await.status.unwrap();
+    assert_eq!((status.agent_peak_rss_bytes, status.last_heard), (Some(40 << 20), Some(world.engine.now())));
+}
+
+#[tokio::test]
+async fn a_lease_that_could_not_be_stored_is_stored_when_it_is_given_after_all() {
+    let (faulty, world) = faulty_world().await;
+    let mut computer = Computer::described(&world, 1).await;
+    let run = computer.provision(&world, false).await.unwrap().metadata.name;
+    let uid = computer.machine(&world).await.metadata.uid.unwrap();
+    computer.netboot(&world).await.unwrap();
+    let mut live = world.engine.inner.machines.lock(uid).await;
+    live.session.as_mut().unwrap().leased = false;
+    world.engine.release_lease(&mut live, &computer.name).await.unwrap();
+    faulty.refuse(is_machine);
+    world.engine.take_lease(&mut live, &computer.name).await.unwrap_err();
+    faulty.mend();
+    world.engine.take_lease(&mut live, &computer.name).await.unwrap();
+    let holder = computer.machine(&world).await.status.unwrap().session.unwrap();
+    assert!(holder.leased, "a coordinator that starts again would give {run}'s machine away");
+}
