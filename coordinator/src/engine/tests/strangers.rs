@@ -115,6 +115,28 @@ async fn whoever_names_a_described_machines_address_changes_no_facts_of_it() {
 }
 
 #[tokio::test]
+async fn forged_identities_write_one_alarm_of_a_machine_in_ten_seconds() {
+    let world = World::new().await;
+    let forge = async |n: u8| {
+        let identity = Identity { serial: format!("forged-{n}"), ..identity() };
+        let refused = world.engine.enroll(EnrollRequest { identity, ..claims_m1(n, "forged") }).await.unwrap_err();
+        assert_eq!(refused.code, ErrorCode::AmbiguousIdentity);
+        world.machine().await.metadata.resource_version
+    };
+    let mut described = machine("m1", MAC);
+    described["spec"]["identity"]["serial"] = "own".into();
+    described["spec"]["proof"] = "approval".into();
+    world.apply(described).await.unwrap();
+    let first = forge(1).await;
+    for n in 2..50 {
+        assert_eq!(forge(n).await, first, "nothing is written");
+    }
+    assert_eq!(world.condition("IdentityAmbiguous").await.unwrap().1, "IdentityMismatch");
+    world.later(10);
+    assert!(forge(50).await > first);
+}
+
+#[tokio::test]
 async fn a_rule_lets_in_no_machine_that_a_person_has_described_since() {
     let world = world().await;
     for n in 1..=3 {
