@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum ProofKind {
-    /// The one-time token of its boot script: trusts the provisioning network. A person's approval does too.
+    /// The one-time token of its boot script: trusts the provisioning network. Of a machine that was discovered, a person's
+    /// approval does too.
     #[default]
     BootToken,
     /// A person's approval of its key, each time that it starts the agent.

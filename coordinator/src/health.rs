@@ -1,16 +1,13 @@
 //! Whether this coordinator can do its work now: what `/readyz` answers.
 
 use std::{
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
 
 use jiff::Timestamp;
 use rustls_pki_types::CertificateDer;
-use tokio::time::timeout;
+use tokio::{sync::Mutex, time::timeout};
 
 use crate::{
     finding::{Finding, Level, worst},
@@ -33,6 +30,7 @@ const TRIAL: &str = "health/trial";
 pub struct Health {
     boot_services: AtomicBool,
     begun: (Instant, Timestamp),
+    /// Held while it is looked: whoever asks meanwhile gets the same answer.
     last: Mutex<Option<(Instant, Vec<Finding>)>>,
 }
 
@@ -49,12 +47,12 @@ impl Health {
         self.boot_services.store(bound, Ordering::Relaxed);
     }
 
-    /// Looks at everything, or answers what was found a moment ago.
+    /// Looks at everything, or answers what was found a moment ago. One looks at a time.
     pub async fn look(&self, store: &Store, ca: &CertificateDer<'_>) -> Vec<Finding> {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some((at, findings)) = last.filter(|(at, _)| at.elapsed() < STANDS) {
+        let mut last = self.last.lock().await;
+        if let Some((at, findings)) = last.as_ref().filter(|(at, _)| at.elapsed() < STANDS) {
             tracing::trace!(age = ?at.elapsed(), "an answer still stands");
-            return findings;
+            return findings.clone();
         }
         let now = Timestamp::now();
         let findings = vec![
@@ -63,7 +61,7 @@ impl Health {
             clock(now, self.begun, begins(ca)),
             authority(now, ends(ca)),
         ];
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), findings.clone()));
+        *last = Some((Instant::now(), findings.clone()));
         findings
     }
 
@@ -179,5 +177,18 @@ mod tests {
         health.boot_services(true);
         let findings = health.look(&store, pki.ca_der()).await;
         assert!(ready(&findings), "{findings:?}");
+    }
+
+    #[tokio::test]
+    async fn many_who_ask_at_once_make_one_trial_write() {
+        let dir = tempfile::tempdir().unwrap();
+        let ttl = Duration::from_secs(3600);
+        let pki = crate::pki::Pki::open(dir.path(), "127.0.0.1".parse().unwrap(), ttl).unwrap();
+        let (store, health) = (Store::open(dir.path()).unwrap(), Health::default());
+        let asked = (0..50).map(|_| health.look(&store, pki.ca_der()));
+        let answers = futures::future::join_all(asked).await;
+        // The clock's finding says when it was looked.
+        let said = |answer: &Vec<Finding>| answer.iter().map(|finding| finding.message.clone()).collect::<Vec<_>>();
+        assert!(answers.iter().all(|answer| said(answer) == said(&answers[0])), "{answers:?}");
     }
 }

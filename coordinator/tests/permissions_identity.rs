@@ -284,6 +284,9 @@ async fn a_session_renews_its_certificate_and_goes_on_with_it() {
 async fn approval_lets_in_the_key_with_the_whole_fingerprint_and_no_other() {
     let site = Site::new().await;
     let operator = site.operator("ann", Role::Operator);
+    let mut document = permitted::machine("a", MAC_A);
+    document["spec"]["proof"] = json!("approval");
+    site.apply(document).await;
     let (key, other) = (AgentKey::generate().unwrap(), AgentKey::generate().unwrap());
     let approve = format!("{API}/machines/a/approve");
     let body = |fingerprint: &str| json!({ "fingerprint": fingerprint }).to_string();

@@ -31,6 +31,9 @@ struct Stored {
     /// SHA-256 of the value.
     hash: [u8; 32],
     info: TokenInfo,
+    /// Taken away, and opens nothing; still here because the store has not let go of it.
+    #[serde(skip)]
+    deleted: bool,
 }
 
 #[derive(Default)]
@@ -51,7 +54,7 @@ impl Tokens {
         let hash: [u8; 32] = Sha256::digest(value.as_bytes()).into();
         let mut found = None;
         for stored in self.0.values_mut() {
-            if same(&stored.hash, &hash) {
+            if same(&stored.hash, &hash) && !stored.deleted {
                 found = Some(stored);
             }
         }
@@ -101,7 +104,7 @@ impl Access {
             expires,
             last_used: None,
         };
-        let stored = Stored { hash: Sha256::digest(value.as_bytes()).into(), info: info.clone() };
+        let stored = Stored { hash: Sha256::digest(value.as_bytes()).into(), info: info.clone(), deleted: false };
         let _one = self.inner.changing.lock().await;
         self.drop_ended(now).await?;
         let (taken, many) =
@@ -128,7 +131,7 @@ impl Access {
         Ok(self.with(|held| held.tokens.0.values().map(|stored| stored.info.clone()).collect()).await?)
     }
 
-    /// Takes a token away; from now on it opens nothing.
+    /// Takes a token away; from now on it opens nothing. Should the store fail, that holds until the next start: ask again.
     ///
     /// # Errors
     /// [`Problem`] with code `NotFound`, or of the store.
@@ -139,10 +142,11 @@ impl Access {
             Problem::new(ErrorCode::NotFound, format!("there is no token \"{name}\""))
                 .hint("landfall token list names them")
         })?;
-        // From memory first: should the store fail, it opens nothing until the next start, and the caller knows.
-        self.with(|held| held.tokens.0.remove(name)).await?;
+        self.with(|held| held.tokens.0.get_mut(name).map(|stored| stored.deleted = true)).await?;
         self.tell_changed();
         self.inner.store.remove(GrantKind::Token, name).await?;
+        // Only now: until the store has let go of it, it can be asked for again.
+        self.with(|held| held.tokens.0.remove(name)).await?;
         Ok(gone)
     }
 
@@ -183,7 +187,8 @@ impl Access {
     /// # Errors
     /// [`Problem`] of the store.
     pub async fn still_held(&self, token: &TokenInfo) -> Result<bool, Problem> {
-        Ok(self.with(|held| held.tokens.0.get(&token.name).is_some_and(|s| s.info.created == token.created)).await?)
+        let held = |stored: &Stored| stored.info.created == token.created && !stored.deleted;
+        Ok(self.with(|all| all.tokens.0.get(&token.name).is_some_and(held)).await?)
     }
 
     async fn store_use(&self, stored: &Stored) {
@@ -282,5 +287,40 @@ mod tests {
         assert_eq!(full.code, ErrorCode::LimitReached);
         access.make_token(request("more", 600), "ann", at(600 + 25 * 3600)).await.unwrap();
         assert_eq!(access.tokens().await.unwrap().len(), 1);
+    }
+
+    /// Removes nothing while it is told to fail.
+    #[derive(Default)]
+    struct Failing(MemoryGrants, std::sync::atomic::AtomicBool);
+
+    #[async_trait::async_trait]
+    impl super::super::GrantStore for Failing {
+        async fn put(&self, kind: GrantKind, name: &str, json: &str) -> Result<(), StoreError> {
+            self.0.put(kind, name, json).await
+        }
+        async fn remove(&self, kind: GrantKind, name: &str) -> Result<(), StoreError> {
+            if self.1.load(std::sync::atomic::Ordering::SeqCst) {
+                return Err(StoreError::NoRandom);
+            }
+            self.0.remove(kind, name).await
+        }
+        async fn all(&self, kind: GrantKind) -> Result<Vec<(String, String)>, StoreError> {
+            self.0.all(kind).await
+        }
+    }
+
+    #[tokio::test]
+    async fn a_deletion_that_the_store_refused_closes_the_token_at_once_and_can_be_asked_for_again() {
+        let store = Arc::new(Failing::default());
+        let access = Access::new(store.clone());
+        let made = access.make_token(request("ci", 600), "ann", at(1000)).await.unwrap();
+        store.1.store(true, std::sync::atomic::Ordering::SeqCst);
+        access.delete_token("ci").await.unwrap_err();
+        assert_eq!(access.holder(&made.value, at(1001)).await.unwrap_err().code, ErrorCode::Unauthenticated);
+        assert!(!access.still_held(&made.token).await.unwrap());
+        store.1.store(false, std::sync::atomic::Ordering::SeqCst);
+        access.delete_token("ci").await.unwrap();
+        let again = Access::new(store);
+        assert_eq!(again.holder(&made.value, at(1002)).await.unwrap_err().code, ErrorCode::Unauthenticated);
     }
 }

@@ -36,8 +36,9 @@ impl Limiter {
     pub(super) fn judge(&mut self, from: &str, now: Timestamp) -> Verdict {
         let window = now.as_second().div_euclid(WINDOW);
         if self.sources.len() >= SOURCES && !self.sources.contains_key(from) {
-            // Whoever has been quiet for a window, and has nothing left to tell, makes room.
-            self.sources.retain(|_, source| source.window >= window - 1 || source.thinned > 0);
+            // Whoever has been quiet for a window makes room, also with refusals left to tell of: forged sources would keep
+            // every place for good otherwise.
+            self.sources.retain(|_, source| source.window >= window - 1);
         }
         let full = self.sources.len() >= SOURCES && !self.sources.contains_key(from);
         let key = if full { "" } else { from };
@@ -65,5 +66,20 @@ mod tests {
         let written = (0..100_000).filter(|n| limiter.judge(&n.to_string(), now) != Verdict::Thin).count();
         assert!(limiter.sources.len() <= SOURCES + 1, "{}", limiter.sources.len());
         assert_eq!(written, SOURCES + PER_SOURCE as usize);
+    }
+
+    #[test]
+    fn sources_that_have_fallen_silent_make_room_whatever_was_left_out_of_them() {
+        let mut limiter = Limiter::default();
+        let at = |second| Timestamp::from_second(second).unwrap();
+        for n in 0..SOURCES {
+            for _ in 0..=PER_SOURCE {
+                limiter.judge(&n.to_string(), at(6000));
+            }
+        }
+        let written = |limiter: &mut Limiter, from: &str| {
+            (0..=PER_SOURCE).filter(|_| limiter.judge(from, at(6000 + 2 * WINDOW)) != Verdict::Thin).count()
+        };
+        assert_eq!([written(&mut limiter, "a"), written(&mut limiter, "b")], [PER_SOURCE as usize; 2]);
     }
 }

@@ -10,7 +10,10 @@
 mod limiter;
 mod memory;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    borrow::Cow,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -19,7 +22,7 @@ use tokio::sync::watch;
 
 pub use memory::MemoryAudit;
 
-use crate::store::StoreError;
+use crate::{gate::origin, store::StoreError};
 use limiter::{Limiter, Verdict};
 
 /// Deeds kept; older ones are dropped. About 30 MiB with the refusals.
@@ -75,11 +78,29 @@ impl Note {
     }
 }
 
+/// Refusals of addresses, and of what is none (alarms, which are counted by machine): neither takes the other's places.
+#[derive(Default)]
+struct Limiters {
+    addresses: Mutex<Limiter>,
+    others: Mutex<Limiter>,
+}
+
+impl Limiters {
+    fn judge(&self, from: &str, now: Timestamp) -> Verdict {
+        // Whoever has one IPv6 address has a network of them.
+        let (limiter, from) = match from.parse() {
+            Ok(address) => (&self.addresses, Cow::Owned(origin(address).to_string())),
+            Err(_) => (&self.others, Cow::Borrowed(from)),
+        };
+        limiter.lock().unwrap_or_else(PoisonError::into_inner).judge(&from, now)
+    }
+}
+
 /// The log with its thinning. Cloning shares it.
 #[derive(Clone)]
 pub struct Audit {
     log: Arc<dyn AuditLog>,
-    limiter: Arc<Mutex<Limiter>>,
+    limiters: Arc<Limiters>,
     /// The newest position, for whoever follows.
     newest: watch::Sender<u64>,
 }
@@ -87,7 +108,7 @@ pub struct Audit {
 impl Audit {
     /// Over a back end.
     pub fn new(log: Arc<dyn AuditLog>) -> Self {
-        Self { log, limiter: Arc::default(), newest: watch::Sender::new(0) }
+        Self { log, limiters: Arc::default(), newest: watch::Sender::new(0) }
     }
 
     /// Makes an entry. A refusal that is one of too many is counted instead, and the count told with the next one that is
@@ -95,8 +116,7 @@ impl Audit {
     pub async fn note(&self, now: Timestamp, note: Note) {
         let mut detail = note.detail;
         if note.outcome == AuditOutcome::Refused {
-            let verdict = self.limiter.lock().unwrap_or_else(PoisonError::into_inner).judge(&note.from, now);
-            match verdict {
+            match self.limiters.judge(&note.from, now) {
                 Verdict::Thin => return,
                 Verdict::Write { thinned: 0 } => {}
                 Verdict::Write { thinned } => {
@@ -179,5 +199,23 @@ mod tests {
         }
         assert_eq!(audit.list(last.position, MAX_PAGE).await.unwrap().len(), 200);
         assert_eq!(*audit.written().borrow(), last.position + 200);
+    }
+
+    #[tokio::test]
+    async fn one_network_has_one_share_and_a_flood_of_addresses_leaves_the_alarms_theirs() {
+        let audit = Audit::new(Arc::new(MemoryAudit::default()));
+        let now = Timestamp::from_second(1000).unwrap();
+        for n in 0..1000 {
+            audit.note(now, refusal(&format!("2001:db8::{n:x}"))).await;
+        }
+        assert_eq!(audit.list(0, MAX_PAGE).await.unwrap().len(), limiter::PER_SOURCE as usize);
+        for n in 0..10_000 {
+            audit.note(now, refusal(&format!("10.0.{}.{}", n / 256, n % 256))).await;
+        }
+        let last = audit.list(0, MAX_PAGE).await.unwrap().pop().unwrap().position;
+        audit.note(now, refusal("10.9.9.9")).await;
+        assert_eq!(audit.list(last, MAX_PAGE).await.unwrap().len(), 0, "beyond the table they share one count");
+        audit.note(now, refusal("machine/m1")).await;
+        assert_eq!(audit.list(last, MAX_PAGE).await.unwrap().len(), 1);
     }
 }

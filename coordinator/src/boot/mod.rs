@@ -119,8 +119,8 @@ impl BootServices {
             None
         };
         let dhcp = DhcpService::start(config, policy.clone()).await?;
-        if let Some(leases) = dhcp.as_ref().and_then(DhcpService::leases) {
-            neighbours.learn(leases);
+        if let Some((interface, leases)) = dhcp.as_ref().and_then(DhcpService::leases) {
+            neighbours.learn(interface, leases);
         }
         let own_ipxe = OwnIpxe::new(tftp.as_ref().map(|_| config.advertise));
         // Where somebody else runs the network, somebody else runs its IPv6 too.

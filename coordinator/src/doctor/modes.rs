@@ -8,7 +8,11 @@ use std::{
 
 use nix::sys::resource::{Resource, getrlimit};
 
-use crate::{config::Config, finding::Finding};
+use crate::{
+    config::Config,
+    finding::Finding,
+    store::{DATABASE, KEY_FILE},
+};
 
 /// Ten thousand agents and what else is open.
 const ENOUGH_FILES: u64 = 16_384;
@@ -20,7 +24,8 @@ pub(super) fn check(config_path: &Path, config: &Config) -> Vec<Finding> {
 /// Everything below the data directory that others may read.
 fn private(data_dir: &Path) -> Finding {
     const CHECK: &str = "file modes";
-    let secret = ["", "landfall.db", "landfall.db-wal", "pki", "pki/ca.key", "admin", "admin/admin.key", "api.sock"];
+    let secret =
+        ["", DATABASE, "landfall.db-wal", KEY_FILE, "pki", "pki/ca.key", "admin", "admin/admin.key", "api.sock"];
     let there = secret.iter().map(|name| if name.is_empty() { data_dir.to_owned() } else { data_dir.join(name) });
     let exposed: Vec<PathBuf> =
         there.filter(|path| fs::symlink_metadata(path).is_ok_and(|meta| meta.mode() & 0o077 != 0)).collect();
@@ -74,12 +79,15 @@ mod tests {
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
         fs::create_dir(dir.path().join("pki")).unwrap();
         fs::set_permissions(dir.path().join("pki"), fs::Permissions::from_mode(0o700)).unwrap();
-        let key = dir.path().join("pki/ca.key");
-        fs::write(&key, "key").unwrap();
-        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
-        assert_eq!(private(dir.path()).level, Level::Ok);
-        fs::set_permissions(&key, fs::Permissions::from_mode(0o640)).unwrap();
-        let found = private(dir.path());
-        assert!(found.level == Level::Fail && found.message.contains("pki/ca.key"), "{found:?}");
+        for name in ["pki/ca.key", "secrets.key"] {
+            let key = dir.path().join(name);
+            fs::write(&key, "key").unwrap();
+            fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+            assert_eq!(private(dir.path()).level, Level::Ok);
+            fs::set_permissions(&key, fs::Permissions::from_mode(0o640)).unwrap();
+            let found = private(dir.path());
+            assert!(found.level == Level::Fail && found.message.contains(name), "{found:?}");
+            fs::remove_file(&key).unwrap();
+        }
     }
 }

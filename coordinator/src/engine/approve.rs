@@ -4,14 +4,17 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use landfall_api::{ApprovedKey, ErrorCode, Kind, Machine, Problem, WaitingKey};
+use landfall_api::{ApprovedKey, ErrorCode, Kind, Machine, Problem, ProofKind, WaitingKey};
 
-use super::{Engine, EnrollRequest, Enrolment, derive};
-use crate::audit::Note;
+use super::{Engine, EnrollRequest, Enrolment, derive, discover::undescribed};
+use crate::{audit::Note, gate::origin};
 
 /// Keys of one machine that wait at once: its own, and what somebody else tries. First come, so that nobody can push out
-/// the one a person is looking at.
+/// the one a person is looking at. Of one address only one waits, so that nobody takes all the places alone.
 const MAX_WAITING: usize = 4;
+/// A key that has not asked for so long gives its place to a newer one from its own address: a computer that was restarted
+/// has a new key. More than [`NOTE_STEP`] and [`ASK_AGAIN`], so that a key that asks is never replaced.
+const SILENT_AFTER: SignedDuration = SignedDuration::from_secs(90);
 /// A key that has not asked for so long waits no more.
 const FORGOTTEN_AFTER: SignedDuration = SignedDuration::from_mins(10);
 /// The status notes when a key last asked at most so often.
@@ -57,6 +60,12 @@ impl Engine {
             let approved = machine.status.as_ref().and_then(|s| s.enrolment.approved.as_ref());
             let enrolment = if approved.is_some_and(|approved| approved.fingerprint == key) {
                 Enrolment::Granted(self.give_certificate(&machine, &request.csr_der).await?)
+            } else if by_token_only(&machine) {
+                let reason = format!(
+                    "machine \"{name}\" enrols by the token of its boot script: netboot it, or write `proof: approval` \
+                     into its document"
+                );
+                Enrolment::Waiting { reason, retry_after: ASK_AGAIN * 3 }
             } else {
                 self.wait_for_approval(&machine, request, key).await?
             };
@@ -83,9 +92,12 @@ impl Engine {
         if after != waiting {
             self.mutate_machine(name, |machine| {
                 let at = (now, machine.metadata.generation);
+                // Anybody may ask, and templates are filled in from facts: of a machine that somebody described only what
+                // its own session reports counts.
+                let takes_facts = news != Standing::NoRoom && undescribed(machine);
                 let status = machine.status.get_or_insert_with(derive::new_machine_status);
                 status.enrolment.waiting.clone_from(&after);
-                if let Some(facts) = &request.facts {
+                if takes_facts && let Some(facts) = &request.facts {
                     status.facts = Some(facts.clone());
                 }
                 let message =
@@ -103,10 +115,11 @@ impl Engine {
                 self.inner.store.audit().note(now, note).await;
             }
             Standing::NoRoom => {
-                let message = format!("{MAX_WAITING} keys wait for approval as machine \"{name}\" already");
-                return Err(Problem::new(ErrorCode::LimitReached, message)
-                    .at(format!("machine/{name}"))
-                    .hint("approve the right one, or wait: a key that stops asking is forgotten after 10 minutes"));
+                let message = format!("keys wait for approval as machine \"{name}\" already; this one finds no place");
+                return Err(Problem::new(ErrorCode::LimitReached, message).at(format!("machine/{name}")).hint(
+                    "approve the right one, or wait: a key that stops asking is forgotten after 10 minutes, or makes room \
+                     for another from its address after 90 seconds",
+                ));
             }
         }
         let reason = format!("a person has to approve this key for machine \"{name}\"");
@@ -172,6 +185,17 @@ fn address_of(request: &EnrollRequest) -> String {
     request.address.map_or_else(|| "unknown".to_owned(), |a| a.to_canonical().to_string())
 }
 
+/// Whether nobody can be let in by approval: a person described it, as one that enrols by its boot token.
+fn by_token_only(machine: &Machine) -> bool {
+    let discovered = machine.status.as_ref().is_some_and(|s| s.enrolment.discovered_at.is_some());
+    machine.spec.proof == ProofKind::BootToken && !discovered
+}
+
+/// The address that keys are counted by; what is no address stands for itself.
+fn origin_of(address: &str) -> String {
+    address.parse().map_or_else(|_| address.to_owned(), |address| origin(address).to_string())
+}
+
 /// What a key is among those that wait.
 #[derive(Debug, PartialEq, Eq)]
 enum Standing {
@@ -188,8 +212,13 @@ fn note_waiting(waiting: &mut Vec<WaitingKey>, key: &str, address: String, now: 
         }
         return Standing::Known;
     }
-    if waiting.len() >= MAX_WAITING {
-        return Standing::NoRoom;
+    let from = origin_of(&address);
+    let same = waiting.iter().position(|known| origin_of(&known.address) == from);
+    match same {
+        Some(at) if now.duration_since(waiting[at].last_asked) >= SILENT_AFTER => drop(waiting.remove(at)),
+        Some(_) => return Standing::NoRoom,
+        None if waiting.len() >= MAX_WAITING => return Standing::NoRoom,
+        None => {}
     }
     waiting.push(WaitingKey { fingerprint: key.to_owned(), address, since: now, last_asked: now });
     Standing::New
@@ -240,12 +269,29 @@ mod tests {
         let mut waiting = Vec::new();
         assert_eq!(note_waiting(&mut waiting, "own", "a".into(), at(0)), Standing::New);
         for n in 1..MAX_WAITING {
-            assert_eq!(note_waiting(&mut waiting, &n.to_string(), "b".into(), at(1)), Standing::New);
+            assert_eq!(note_waiting(&mut waiting, &n.to_string(), n.to_string(), at(1)), Standing::New);
         }
         assert_eq!(note_waiting(&mut waiting, "late", "b".into(), at(2)), Standing::NoRoom);
         assert_eq!(note_waiting(&mut waiting, "own", "a".into(), at(300)), Standing::Known);
         assert_eq!((waiting[0].fingerprint.as_str(), waiting[0].last_asked), ("own", at(300)));
         assert_eq!(note_waiting(&mut waiting, "late", "b".into(), at(700)), Standing::New);
         assert_eq!(waiting.iter().map(|k| k.fingerprint.as_str()).collect::<Vec<_>>(), ["own", "late"]);
+    }
+
+    #[test]
+    fn one_address_has_one_place_and_gives_it_to_its_newer_key_once_the_older_is_silent() {
+        let mut waiting = Vec::new();
+        let forged: Vec<_> =
+            (0..9).map(|n| note_waiting(&mut waiting, &n.to_string(), "10.0.0.9".into(), at(0))).collect();
+        assert_eq!(forged.iter().filter(|standing| **standing == Standing::New).count(), 1);
+        assert_eq!(note_waiting(&mut waiting, "own", "10.0.0.1".into(), at(1)), Standing::New);
+        // Of IPv6 a whole network is one address.
+        assert_eq!(note_waiting(&mut waiting, "six", "2001:db8::1".into(), at(1)), Standing::New);
+        assert_eq!(note_waiting(&mut waiting, "seven", "2001:db8::2".into(), at(1)), Standing::NoRoom);
+        // It is restarted, and makes a new key.
+        assert_eq!(note_waiting(&mut waiting, "own", "10.0.0.1".into(), at(61)), Standing::Known);
+        assert_eq!(note_waiting(&mut waiting, "new", "10.0.0.1".into(), at(150)), Standing::NoRoom);
+        assert_eq!(note_waiting(&mut waiting, "new", "10.0.0.1".into(), at(151)), Standing::New);
+        assert!(waiting.iter().all(|key| key.fingerprint != "own"));
     }
 }

@@ -123,12 +123,17 @@ impl Engine {
     }
 
     fn is_over(&self, machine: &Machine) -> bool {
-        let Some(status) = machine.status.as_ref().filter(|s| s.enrolment.is_stranger()) else { return false };
+        let Some(status) = machine.status.as_ref().filter(|_| undescribed(machine)) else { return false };
         let asked = status.enrolment.waiting.iter().map(|key| key.last_asked).max().or(status.enrolment.discovered_at);
         let keep = self.inner.settings.discovery.keep.get();
         let quiet = asked.is_none_or(|at| at.checked_add(keep).is_ok_and(|end| end <= self.now()));
-        quiet && machine.metadata.generation <= 1 && status.workflow.is_none()
+        quiet && status.workflow.is_none()
     }
+}
+
+/// Whether it is a discovered machine that nobody has let in, and of which no person has said anything.
+pub(super) fn undescribed(machine: &Machine) -> bool {
+    machine.status.as_ref().is_some_and(|s| s.enrolment.is_stranger()) && machine.metadata.generation <= 1
 }
 
 /// What the agent saw, or what its identity says where it sent nothing more.

@@ -3,13 +3,12 @@
 
 use std::collections::BTreeSet;
 
-use landfall_api::{AuditOutcome, ErrorCode, IdentitySpec, MacAddr, Machine, Problem};
+use landfall_api::{ErrorCode, IdentitySpec, MacAddr, Machine, Problem};
 
-use super::{Engine, Identity, derive};
-use crate::audit::Note;
+use super::{Engine, Identity};
 
 /// Machines named in one refusal, and alarmed by it.
-const MAX_NAMED: usize = 4;
+pub(super) const MAX_NAMED: usize = 4;
 
 impl Engine {
     /// The machine whose document this computer fits, if any does.
@@ -57,53 +56,6 @@ impl Engine {
             // `agrees` has found an address of its own, so this is a document changed in between.
             _ => Err(ambiguous(std::slice::from_ref(&machine.metadata.name), said)),
         }
-    }
-
-    /// Marks every machine that an ambiguous identity points to.
-    pub(super) async fn alarm_all(&self, said: &Identity, reason: &str, problem: &Problem) -> Result<(), Problem> {
-        let named: BTreeSet<String> = {
-            let index = self.index();
-            let by_mac = said.macs.iter().filter_map(|mac| index.machine_of_mac(*mac));
-            let by_uuid = said.smbios_uuid.and_then(|u| index.machine_of_uuid(u));
-            by_mac.chain(by_uuid).chain(index.machines_of_serial(&said.serial)).collect()
-        };
-        for name in named.iter().take(MAX_NAMED) {
-            self.alarm(name, reason, problem.message.clone()).await?;
-        }
-        Ok(())
-    }
-
-    /// Says on the machine, and in the audit log, that somebody claims to be it who may not be.
-    pub(super) async fn alarm(&self, machine: &str, reason: &str, message: String) -> Result<(), Problem> {
-        tracing::warn!(machine, reason, %message, "identity alarm");
-        let now = self.now();
-        let mut news = false;
-        let before = self.inner.store.machine(machine).await?;
-        if let Some(status) = before.and_then(|m| m.status) {
-            let same = |c: &landfall_api::Condition| {
-                c.kind == "IdentityAmbiguous" && c.reason == reason && c.message == message
-            };
-            news = !status.conditions.iter().any(same) || !derive::holds(&status.conditions, "IdentityAmbiguous");
-        }
-        // Told once, not with each try of an agent that asks again.
-        if news {
-            let subject = format!("machine/{machine}");
-            let note = Note {
-                // Thinned by machine: whoever forges identities must not fill the log.
-                from: subject.clone(),
-                outcome: AuditOutcome::Refused,
-                code: Some(ErrorCode::AmbiguousIdentity),
-                ..Note::own("IdentityAlarm", subject, format!("{reason}: {message}"))
-            };
-            self.inner.store.audit().note(now, note).await;
-        }
-        self.mutate_machine(machine, |machine| {
-            let at = (now, machine.metadata.generation);
-            let status = machine.status.get_or_insert_with(derive::new_machine_status);
-            derive::set(&mut status.conditions, "IdentityAmbiguous", true, reason, message.clone(), at);
-        })
-        .await
-        .map(drop)
     }
 }
 

@@ -28,6 +28,8 @@ const LINE_COST: usize = 96;
 const FOLLOW: usize = 256;
 /// A line is cut here, bytes.
 const LINE_BYTES: usize = 4096;
+/// So much of a line is looked at for secrets, bytes; nothing of the rest is kept.
+const LOOK_BYTES: usize = 4 * LINE_BYTES;
 /// Lines a second that one run may add in the long run: more than a person reads, less than a core notices.
 const RATE: u32 = 200;
 /// Lines that it may add at once.
@@ -171,19 +173,20 @@ impl Logs {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in a line, cut and without secrets.
+    /// Takes in a line, without secrets and cut.
     pub(super) fn push(&self, workflow: Uuid, mut record: LogRecord, now: Timestamp) {
-        if record.message.len() > LINE_BYTES {
-            cut(&mut record.message, LINE_BYTES);
-            record.message.push('…');
-        }
         self.lock().change(workflow, |ring| {
             if !ring.allowance.take(now) {
                 ring.left_out += 1;
                 metrics().log_lines_left_out.add(1);
                 return;
             }
-            ring.redactor.clean(&mut record.message);
+            // In this order: half a secret would not be found any more.
+            ring.redactor.clean_start(&mut record.message, LOOK_BYTES);
+            if record.message.len() > LINE_BYTES {
+                cut(&mut record.message, LINE_BYTES);
+                record.message.push('…');
+            }
             tracing::debug!(
                 target: "landfall_agent", workflow_uid = %workflow, action = record.action_index,
                 attempt = record.attempt, level = record.level, "{}", record.message
@@ -320,5 +323,23 @@ mod tests {
         logs.push(run, line("password is hunter2-hunter2, mind".into()), at(0));
         let text = logs.of_attempt(run, 0, 1, 1).remove(0).message;
         assert!(!text.contains("hunter2") && text.ends_with(", mind"), "{text}");
+    }
+
+    #[test]
+    fn a_secret_that_stands_where_a_line_is_cut_leaves_no_part_of_itself() {
+        let (logs, run) = (Logs::default(), Uuid::from_u128(1));
+        logs.conceal(run, ["hunter2-hunter2".to_owned(), "s".repeat(2 * LINE_BYTES)]);
+        let blank = |bytes| "-".repeat(bytes);
+        for text in [
+            blank(LINE_BYTES - 8) + "hunter2-hunter2",
+            // Cut before it is looked at, and shrunk by what is taken out before it.
+            format!("{}{}{}hunter2-hunter2", "s".repeat(2 * LINE_BYTES), blank(10), blank(2 * LINE_BYTES - 18)),
+            "s".repeat(2 * LINE_BYTES).repeat(2)[8..].to_owned() + "hunter2-hunter2",
+        ] {
+            logs.push(run, line(text), at(0));
+            let kept = logs.of_attempt(run, 0, 1, 1).remove(0).message;
+            assert!(!kept.contains("hunter") && !kept.contains("ssssssss"), "{kept}");
+            assert!(kept.len() <= LINE_BYTES + '…'.len_utf8());
+        }
     }
 }

@@ -6,6 +6,7 @@
 //! crash between any two of these is mended at the start by replaying the log from where the status stands.
 
 mod admission;
+mod alarm;
 mod approve;
 mod assign;
 mod authority;
@@ -131,6 +132,7 @@ struct Inner {
     index: Mutex<Index>,
     machines: Machines,
     logs: Logs,
+    alarms: alarm::Alarms,
     /// Counts revocations of certificates.
     revoked: tokio::sync::watch::Sender<u64>,
     /// One machine is discovered at a time: two asks of one computer make one document.
@@ -180,6 +182,7 @@ impl Engine {
                 index: Mutex::new(index),
                 machines: Machines::default(),
                 logs: Logs::default(),
+                alarms: alarm::Alarms::default(),
                 revoked: tokio::sync::watch::Sender::new(0),
                 discovering: tokio::sync::Mutex::default(),
                 tails: Tails::default(),

@@ -124,7 +124,7 @@ impl Engine {
             return Err(self.not_found(Kind::Template, template).await);
         };
         let plan = render(&found, &described, parameters)?;
-        // As the agent will ask; with the secrets in place they live here and no longer.
+        // Every secret must be there; with their values in place the lists live here and no longer, and no server is shown one.
         for list in [&plan.actions, &plan.on_failure] {
             self.inner.sources.check_all(&self.all_with_secrets(&found, list).await?).await?;
         }

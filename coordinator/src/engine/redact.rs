@@ -1,5 +1,7 @@
 //! Secrets out of texts that people see: the values a run was given, and what looks like a credential by its form.
 
+use super::logs::cut;
+
 /// A value shorter than this is not looked for: blotting out every "on" and "42" would hide the story, not the secret.
 const SHORTEST: usize = 4;
 /// What stands in a secret's place.
@@ -21,6 +23,19 @@ impl Redactor {
         }
         self.secrets.sort_unstable_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
         self.secrets.dedup();
+    }
+
+    /// Keeps no more of a text than its first `bytes`, without what [`Self::clean`] takes out, and without what may be the
+    /// first part of it where the text was cut.
+    pub(super) fn clean_start(&self, text: &mut String, bytes: usize) {
+        let whole = text.len() <= bytes;
+        cut(text, bytes);
+        self.clean(text);
+        if !whole {
+            let longest = self.secrets.first().map_or(0, String::len);
+            let end = text.len().saturating_sub(longest);
+            cut(text, end);
+        }
     }
 
     /// Takes them out of a text, and with them passwords in URLs, bearer tokens and boot tokens.

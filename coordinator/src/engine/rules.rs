@@ -4,12 +4,12 @@
 //! agent refuses any other disk, and it is started once in the life of a machine's document: not when the rule changes, not
 //! when the machine enrols again, not when the run fails.
 
-use landfall_api::{AppliedRule, Document, EnrolmentRule, ErrorCode, Kind, Machine, MachineFacts, Problem};
+use landfall_api::{AppliedRule, Document, EnrolmentRule, ErrorCode, Kind, Machine, MachineFacts, Problem, ProofKind};
 use minijinja::{Environment, UndefinedBehavior};
 
 use super::{
     Engine, EnrollRequest, derive,
-    discover::{facts_of, label},
+    discover::{facts_of, label, undescribed},
     provision::RULE_LABEL,
 };
 use crate::audit::Note;
@@ -42,7 +42,8 @@ impl Engine {
         }))
     }
 
-    /// Applies the rule that counts to a discovered machine that nobody has let in. Under the machine's lock.
+    /// Applies the rule that counts to a discovered machine that nobody has let in and nobody has described, where discovery
+    /// is on for the address that asks: what a person says of a machine counts more than a rule. Under the machine's lock.
     pub(super) async fn apply_rule(
         &self,
         machine: Machine,
@@ -50,7 +51,8 @@ impl Engine {
         key: &str,
     ) -> Result<(Machine, Option<AppliedRule>), Problem> {
         let enrolment = machine.status.as_ref().map(|s| s.enrolment.clone()).unwrap_or_default();
-        if !enrolment.is_stranger() {
+        let covered = request.address.is_some_and(|address| self.inner.settings.discovery.covers(address));
+        if !covered || !undescribed(&machine) || machine.spec.proof == ProofKind::Approval {
             return Ok((machine, enrolment.rule));
         }
         let Some(rule) = self.matching_rule(&facts_of(request)).await? else { return Ok((machine, enrolment.rule)) };

@@ -1,14 +1,13 @@
 //! Whether an image can be fetched at all: asked before a run begins, not found out by a machine with a cleared disk.
+//!
+//! The coordinator never shows an image's secret: the machine it belongs to does, once its run has begun. So of a server that
+//! asks for one, that it answers is all that is found out here.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
-use base64::Engine as _;
 use landfall_api::{AccessSpec, Action, ActionSpec, ErrorCode, ImageSpec, ImageUrl, Problem};
-use reqwest::{
-    Certificate, Client, Proxy, StatusCode,
-    header::{AUTHORIZATION, HeaderMap, HeaderValue, RANGE},
-};
+use reqwest::{Certificate, Client, Proxy, StatusCode, header::RANGE};
 use serde_json::Value;
 
 /// How long one server may take to answer.
@@ -92,7 +91,7 @@ impl HttpSources {
     }
 }
 
-/// A client that speaks as the image's document says.
+/// A client that speaks as the image's document says, but for who asks.
 fn client(access: &AccessSpec) -> Result<Client, Problem> {
     let mut builder = Client::builder().no_proxy().connect_timeout(LIMIT).timeout(LIMIT);
     let unusable = |what: &str, error: reqwest::Error| {
@@ -105,22 +104,6 @@ fn client(access: &AccessSpec) -> Result<Client, Problem> {
     }
     if let Some(proxy) = &access.proxy {
         builder = builder.proxy(Proxy::all(proxy).map_err(|error| unusable("image.access.proxy", error))?);
-    }
-    if let Some(who) = &access.authorization {
-        let text = match (&who.token, &who.username, &who.password) {
-            (Some(token), ..) => format!("Bearer {token}"),
-            (None, user, password) => {
-                let (user, password) = (user.as_deref().unwrap_or_default(), password.as_deref().unwrap_or_default());
-                format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}")))
-            }
-        };
-        // Why it cannot be a header would quote it.
-        let mut value = HeaderValue::from_str(&text).map_err(|_| {
-            Problem::new(ErrorCode::InvalidTemplate, "the secret of image.access.authorization cannot be sent")
-                .hint("it holds a line break or another control character; apply it again without")
-        })?;
-        value.set_sensitive(true);
-        builder = builder.default_headers(HeaderMap::from_iter([(AUTHORIZATION, value)]));
     }
     builder.build().map_err(|error| match access {
         // A certificate's inside is looked at only here.
@@ -137,7 +120,11 @@ async fn ask(client: &Client, url: &str) -> Result<StatusCode, reqwest::Error> {
     Ok(status)
 }
 
-async fn check_one(client: &Client, url: &str) -> Result<(), Problem> {
+/// What a server says that hides its images from whoever shows no secret.
+const HIDDEN: [StatusCode; 3] = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN, StatusCode::NOT_FOUND];
+
+/// Of an image `for_the_known`, that its server answers is enough.
+async fn check_one(client: &Client, url: &str, for_the_known: bool) -> Result<(), Problem> {
     let unreachable = |what: String| {
         Problem::new(ErrorCode::SourceUnreachable, what)
             .at(url)
@@ -158,7 +145,7 @@ async fn check_one(client: &Client, url: &str) -> Result<(), Problem> {
             client.get(format!("{scheme}://{registry}/v2/")).send().await.map(drop).map_err(silent)
         }
         Ok(ImageUrl::Http) => match ask(client, url).await {
-            Ok(status) if status.is_success() => Ok(()),
+            Ok(status) if status.is_success() || (for_the_known && HIDDEN.contains(&status)) => Ok(()),
             Ok(status) => Err(unreachable(format!("the image's server answered {status}"))),
             Err(error) => Err(silent(error)),
         },
@@ -173,7 +160,7 @@ impl SourceChecker for HttpSources {
         let client = if own { client(&wanted.access)? } else { self.0.clone() };
         let mut first: Option<Problem> = None;
         for url in &wanted.urls {
-            match (check_one(&client, url).await, &mut first) {
+            match (check_one(&client, url, wanted.access.authorization.is_some()).await, &mut first) {
                 (Ok(()), _) => return Ok(()),
                 (Err(problem), None) => first = Some(problem),
                 (Err(problem), Some(first)) => first.causes.push(format!("{url}: {}", problem.message)),
@@ -185,6 +172,7 @@ impl SourceChecker for HttpSources {
 
 #[cfg(test)]
 mod tests {
+    use landfall_api::AuthorizationSpec;
     use serde_json::json;
 
     use super::*;
@@ -219,6 +207,41 @@ mod tests {
         let problem = sources.check(&wanted(&[&gone, &gone.replace("gone", "lost")])).await.unwrap_err();
         assert_eq!((problem.code, &problem.subject), (ErrorCode::SourceUnreachable, &gone));
         assert!(problem.causes.iter().any(|cause| cause.contains("/lost")), "{problem}");
+    }
+
+    #[tokio::test]
+    async fn no_server_is_shown_a_secret_and_one_that_asks_for_it_is_up() {
+        let shown = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let note = shown.clone();
+        let answer = |status: StatusCode| {
+            axum::routing::get(move |headers: axum::http::HeaderMap| async move {
+                note.lock().unwrap().extend(headers.get("authorization").cloned());
+                axum::http::StatusCode::from_u16(status.as_u16()).unwrap()
+            })
+        };
+        let router = axum::Router::new()
+            .route("/asks", answer.clone()(StatusCode::UNAUTHORIZED))
+            .route("/forbids", answer.clone()(StatusCode::FORBIDDEN))
+            .route("/hides", answer.clone()(StatusCode::NOT_FOUND))
+            .route("/gone", answer(StatusCode::BAD_GATEWAY));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        let sources = sources();
+        let token = AuthorizationSpec { token: Some("hunter2".into()), ..AuthorizationSpec::default() };
+        for (path, known, there) in [
+            ("asks", true, true),
+            ("forbids", true, true),
+            ("hides", true, true),
+            ("gone", true, false),
+            ("asks", false, false),
+            ("hides", false, false),
+        ] {
+            let access = AccessSpec { authorization: known.then(|| token.clone()), ..AccessSpec::default() };
+            let answer = sources.check(&Wanted { urls: vec![format!("{server}/{path}")], access }).await;
+            assert_eq!(answer.is_ok(), there, "{path}: {answer:?}");
+        }
+        assert!(shown.lock().unwrap().is_empty(), "{shown:?}");
     }
 
     #[tokio::test]

@@ -2,8 +2,10 @@
 //! end, and a rule who gives way, so that none locks others out.
 //!
 //! Whoever arrives takes a [`Place`] at a [`Gate`]. When all are taken, the connection that has been quiet for longest
-//! gives way, first one of whoever holds the most. A connection that has moved lately never does: a thousand machines that
+//! gives way, first one of whoever holds the most. One that has moved lately does not, as a rule: a thousand machines that
 //! come back at once are all served, one after another, while those that opened a connection and fell silent make room.
+//! But where one holder has many ([`MANY`]), its oldest gives way to whoever has far fewer, and it is not made to wait for
+//! more, since others would wait behind it: whoever keeps every place busy from one or two addresses locks nobody out.
 //! [`Seat`] is what a connection tells of itself, [`Watched`] tells it for a socket, [`Busy`] for a request.
 
 mod budget;
@@ -36,6 +38,10 @@ pub use watched::Watched;
 
 /// Whoever waits for a place looks again after this: being quiet for long enough is no event.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// Whoever holds more than this gives one up, though all are in use, to whoever holds less than a [`FAR_FEWER`]th.
+const MANY: usize = 32;
+const FAR_FEWER: usize = 4;
 
 /// How many places there are, and who may be asked to give one up.
 #[derive(Debug, Clone, Copy)]
@@ -87,7 +93,7 @@ pub enum Admission<K: Key> {
     Admitted(Place<K>),
     /// All are taken by others that are in use.
     Full,
-    /// This one holder has as many as one may, all in use.
+    /// This one holder has as many as one may, or many where others hold the rest; all are in use.
     TooMany,
 }
 
@@ -98,8 +104,8 @@ impl<K: Key> Gate<K> {
         Self { shared: Arc::new(Shared { limits, state, freed: Notify::new() }) }
     }
 
-    /// A place for `holder`, who may have `each` of them; waits while all are taken by others that are in use. `None` if the
-    /// holder itself has too many.
+    /// A place for `holder`, who may have `each` of them; waits while all are taken and in use. `None` if the holder itself
+    /// has too many.
     pub async fn admit(&self, holder: &K, each: usize) -> Option<Place<K>> {
         loop {
             let mut freed = std::pin::pin!(self.shared.freed.notified());
@@ -124,8 +130,12 @@ impl<K: Key> Gate<K> {
         if held >= each && !state.make_room(Some(holder), self.shared.limits, now) {
             return Admission::TooMany;
         }
-        if state.seats.len() >= self.shared.limits.total && !state.make_room(None, self.shared.limits, now) {
-            return Admission::Full;
+        if state.seats.len() >= self.shared.limits.total
+            && !state.make_room(None, self.shared.limits, now)
+            && !state.take_from_the_greediest(held)
+        {
+            let alone = held == state.seats.len();
+            return if held > MANY && !alone { Admission::TooMany } else { Admission::Full };
         }
         let id = state.next;
         state.next += 1;
@@ -169,6 +179,20 @@ impl<K: Key> State<K> {
         let Some((_, _, id)) = victim else { return false };
         if let Some(seat) = self.remove(id) {
             seat.give_way();
+        }
+        true
+    }
+
+    /// Asks whoever holds the most for its oldest place, if that is many and far more than `held`, what the newcomer has.
+    fn take_from_the_greediest(&mut self, held: usize) -> bool {
+        let Some((greediest, most)) = self.each.iter().max_by_key(|(_, held)| **held) else { return false };
+        if *most <= MANY || held >= *most / FAR_FEWER {
+            return false;
+        }
+        let oldest = self.seats.iter().filter(|(_, (holder, _))| holder == greediest).map(|(id, _)| *id).min();
+        match oldest.and_then(|id| self.remove(id)) {
+            Some(seat) => seat.give_way(),
+            None => return false,
         }
         true
     }

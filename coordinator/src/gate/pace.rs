@@ -19,6 +19,11 @@ const MAX_ADDRESSES: usize = 4096;
 struct Bucket(Option<Instant>);
 
 impl Bucket {
+    /// Whether a step could be taken now.
+    fn could(&self, now: Instant) -> bool {
+        self.0.is_none_or(|next| next <= now)
+    }
+
     /// Whether a step may be taken now; then it is. A bucket holds what `holds` gives, and fills by one each `every`.
     fn step(&mut self, now: Instant, every: Duration, holds: Duration) -> bool {
         let begin = self.0.unwrap_or(now).max(now.checked_sub(holds).unwrap_or(now));
@@ -63,6 +68,16 @@ impl Paces {
     /// `a_second` steps for each address, at least 1, of which the worth of `holds` may be saved up.
     pub fn new(a_second: u32, holds: Duration) -> Self {
         Self { every: Duration::from_secs(1) / a_second.max(1), holds, buckets: Mutex::default() }
+    }
+
+    /// Whether that address could take a step now. It takes none: for what is counted only once it has failed.
+    pub fn could(&self, address: IpAddr) -> bool {
+        if address.to_canonical().is_loopback() {
+            return true;
+        }
+        // A panic elsewhere leaves nothing half done.
+        let buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        buckets.get(&origin(address)).is_none_or(|bucket| bucket.could(Instant::now()))
     }
 
     /// Whether that address may take a step now; then it does.

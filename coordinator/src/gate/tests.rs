@@ -90,6 +90,24 @@ async fn one_holder_has_no_more_than_its_own_share() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn two_holders_that_keep_every_place_busy_lock_nobody_out() {
+    let gate = gate(2 * MANY + 2);
+    let mut greedy: Vec<_> = (0..=MANY).map(|_| place(&gate, "one")).collect();
+    greedy.extend((0..=MANY).map(|_| place(&gate, "other")));
+    let begun = Instant::now();
+    let honest: Vec<_> = (0..2).map(|_| place(&gate, "honest")).collect();
+    assert_eq!(greedy.iter().filter(|place| gave_way(place)).count(), 2, "all had just come");
+    assert!(gave_way(&greedy[0]) && gave_way(&greedy[MANY + 1]), "the oldest of each");
+    assert_eq!(gate.taken(), 2 * MANY + 2);
+    // Now neither holds many, so all are in use by those who may; whoever tries waits.
+    assert!(matches!(gate.try_admit(&"one", 999), Admission::Full));
+    drop(greedy.pop());
+    greedy.push(place(&gate, "one"));
+    assert!(gate.admit(&"one", 999).await.is_none(), "nor does it keep others waiting behind it");
+    assert_eq!((begun.elapsed(), honest.iter().filter(|place| gave_way(place)).count()), (Duration::ZERO, 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn whoever_waits_gets_the_place_that_is_freed_or_falls_quiet() {
     let gate = gate(1);
     let first = place(&gate, "first");

@@ -53,6 +53,11 @@ impl Caller {
         if self.role >= least { Ok(()) } else { Err(too_little(&self.name, self.role, least, "that")) }
     }
 
+    /// Whether a certificate is what counts: browsers show one unasked.
+    pub(super) fn by_certificate(&self) -> bool {
+        matches!(self.shown, Shown::Certificate(_))
+    }
+
     /// Whether what they showed holds now.
     pub(super) async fn still_good(&self, coordinator: &Coordinator) -> bool {
         let access = coordinator.store.access();

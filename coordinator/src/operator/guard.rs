@@ -12,9 +12,11 @@ use axum::{
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use landfall_api::{AuditOutcome, ErrorCode, Problem};
+use tokio::sync::watch;
 
 use super::{
     caller::{Caller, Operator, admit},
+    cross_site::not_from_another_site,
     problem::{Failure, Refusal},
     routes::{Access, RouteInfo},
 };
@@ -54,35 +56,75 @@ impl About {
 pub(super) async fn check(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
     let Access::Least(least) = gate.access else { return next.run(request).await };
     let place = Place::of(&request);
+    // Before the caller is looked at: what is withdrawn from now on is told.
+    let withdrawn = gate.coordinator.store.access().changed();
     let admitted = admit(&gate.coordinator, request.extensions().get::<Peer>(), request.headers()).await;
-    let caller = match admitted.and_then(|caller| caller.at_least(least).map(|()| caller)) {
+    let admitted = admitted.and_then(|caller| {
+        caller.at_least(least)?;
+        if gate.changes && caller.by_certificate() {
+            not_from_another_site(request.headers(), request.uri())?;
+        }
+        Ok(caller)
+    });
+    let caller = match admitted {
         Ok(caller) => caller,
         Err(problem) => return refuse(&gate.coordinator, place, request.extensions().get::<Peer>(), problem).await,
     };
     request.extensions_mut().insert(Operator { name: caller.name.clone(), role: caller.role });
-    // Whatever it changes is in its caller's name.
-    let response = actor::acting(&caller.who, next.run(request)).await;
-    if gate.changes {
-        let failure = response.extensions().get::<Failure>().map(|f| f.0);
-        let about = response.extensions().get::<About>();
-        let refused =
-            matches!(failure, Some(ErrorCode::Forbidden | ErrorCode::Unauthenticated | ErrorCode::Unapproved));
-        let outcome = match (response.status().is_success(), refused) {
-            (true, _) => AuditOutcome::Done,
-            (false, true) => AuditOutcome::Refused,
-            (false, false) => AuditOutcome::Failed,
-        };
-        let note = Note {
-            who: caller.who.clone(),
-            subject: about.map(|about| about.subject.clone()).unwrap_or_default(),
-            detail: about.map(|about| about.detail.clone()).unwrap_or_default(),
-            outcome,
-            code: failure,
-            ..place.note()
-        };
-        gate.coordinator.store.audit().note(Timestamp::now(), note).await;
+    let response = if gate.changes {
+        to_its_end(gate.coordinator.clone(), caller.who.clone(), place, request, next).await
+    } else {
+        actor::acting(&caller.who, next.run(request)).await
+    };
+    ending_with(response, &gate.coordinator, caller, withdrawn)
+}
+
+/// Runs what changes something, and notes it: also when the client goes away meanwhile, which ends the request but must
+/// leave nothing half done and nothing unsaid.
+async fn to_its_end(
+    coordinator: Arc<Coordinator>,
+    who: String,
+    place: Place,
+    request: Request,
+    next: Next,
+) -> Response {
+    let task = tokio::spawn(async move {
+        // Whatever it changes is in its caller's name.
+        let response = actor::acting(&who, next.run(request)).await;
+        let note = note_of(who, place, &response);
+        coordinator.store.audit().note(Timestamp::now(), note).await;
+        response
+    });
+    match task.await {
+        Ok(response) => response,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(error) => {
+                let problem = Problem::new(ErrorCode::Internal, format!("the request was not finished: {error}"));
+                Refusal::from(problem.hint("the coordinator is being stopped; look whether it was done"))
+                    .into_response()
+            }
+        },
     }
-    ending_with(response, &gate.coordinator, caller)
+}
+
+fn note_of(who: String, place: Place, response: &Response) -> Note {
+    let failure = response.extensions().get::<Failure>().map(|f| f.0);
+    let about = response.extensions().get::<About>();
+    let refused = matches!(failure, Some(ErrorCode::Forbidden | ErrorCode::Unauthenticated | ErrorCode::Unapproved));
+    let outcome = match (response.status().is_success(), refused) {
+        (true, _) => AuditOutcome::Done,
+        (false, true) => AuditOutcome::Refused,
+        (false, false) => AuditOutcome::Failed,
+    };
+    Note {
+        who,
+        subject: about.map(|about| about.subject.clone()).unwrap_or_default(),
+        detail: about.map(|about| about.detail.clone()).unwrap_or_default(),
+        outcome,
+        code: failure,
+        ..place.note()
+    }
 }
 
 /// Method, path and address of a request: what is left to tell when the request itself is gone.
@@ -128,14 +170,19 @@ async fn refuse(coordinator: &Coordinator, place: Place, peer: Option<&Peer>, pr
     Refusal::from(problem).into_response()
 }
 
-/// An answer that goes on for long ends when its caller may look no more.
-fn ending_with(response: Response, coordinator: &Arc<Coordinator>, caller: Caller) -> Response {
+/// An answer that goes on for long ends when its caller may look no more. `changed` tells of everything that was withdrawn
+/// since before the caller was let in.
+fn ending_with(
+    response: Response,
+    coordinator: &Arc<Coordinator>,
+    caller: Caller,
+    mut changed: watch::Receiver<u64>,
+) -> Response {
     let lines = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/x-ndjson");
     if !lines {
         return response;
     }
     let coordinator = coordinator.clone();
-    let mut changed = coordinator.store.access().changed();
     let withdrawn = async move {
         loop {
             let left = caller.ends.map_or(std::time::Duration::MAX, |end| {
@@ -151,4 +198,32 @@ fn ending_with(response: Response, coordinator: &Arc<Coordinator>, caller: Calle
         }
     };
     response.map(|body| Body::from_stream(body.into_data_stream().take_until(Box::pin(withdrawn))))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Bytes;
+    use http_body_util::BodyExt as _;
+    use jiff::SignedDuration;
+    use landfall_api::Role;
+
+    use super::*;
+    use crate::{operator::tests::api, tls::OperatorCert};
+
+    #[tokio::test]
+    async fn a_stream_ends_whose_caller_was_cut_off_while_it_was_being_opened() {
+        let api = api().await;
+        let coordinator = &api.coordinator;
+        let now = Timestamp::now();
+        let not_after = now + SignedDuration::from_hours(1);
+        let peer = Peer::Operator(OperatorCert { name: "bob".into(), role: Role::Viewer, made: now, not_after });
+        let changed = coordinator.store.access().changed();
+        let caller = admit(coordinator, Some(&peer), &http::HeaderMap::new()).await.unwrap();
+        coordinator.store.access().revoke_operator("bob", Timestamp::now()).await.unwrap();
+        let endless = futures::stream::pending::<Result<Bytes, std::convert::Infallible>>();
+        let response = ([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(endless)).into_response();
+        let body = ending_with(response, coordinator, caller, changed).into_body();
+        let limit = std::time::Duration::from_secs(60);
+        tokio::time::timeout(limit, body.collect()).await.expect("it goes on").unwrap();
+    }
 }

@@ -35,13 +35,17 @@ impl SourceChecker for AllThere {
     }
 }
 
-struct Api {
+pub(super) struct Api {
     router: Router,
-    coordinator: Arc<Coordinator>,
+    pub(super) coordinator: Arc<Coordinator>,
     _dir: tempfile::TempDir,
 }
 
-async fn api() -> Api {
+pub(super) async fn api() -> Api {
+    api_with(Arc::new(AllThere)).await
+}
+
+async fn api_with(sources: Arc<dyn SourceChecker>) -> Api {
     // Already installed by another test is fine.
     drop(rustls::crypto::ring::default_provider().install_default());
     let dir = tempfile::tempdir().unwrap();
@@ -51,11 +55,25 @@ async fn api() -> Api {
     let store = Store::memory();
     let pki = Arc::new(Pki::open(dir.path(), "127.0.0.1".parse().unwrap(), Duration::from_secs(3600)).unwrap());
     let settings = Settings::from_config(&config);
-    let engine = Engine::start(store.clone(), settings, Arc::new(Timestamp::now), pki.clone(), Arc::new(AllThere))
-        .await
-        .unwrap();
+    let engine = Engine::start(store.clone(), settings, Arc::new(Timestamp::now), pki.clone(), sources).await.unwrap();
     let coordinator = Arc::new(Coordinator { config, store, engine, pki, ops: Arc::default() });
     Api { router: router(coordinator.clone()), coordinator, _dir: dir }
+}
+
+/// Says that it was asked, and answers when it is let.
+#[derive(Default)]
+struct Slow {
+    asked: tokio::sync::Notify,
+    let_go: tokio::sync::Notify,
+}
+
+#[async_trait]
+impl SourceChecker for Slow {
+    async fn check(&self, _: &Wanted) -> Result<(), Problem> {
+        self.asked.notify_one();
+        self.let_go.notified().await;
+        Ok(())
+    }
 }
 
 fn with_role(name: &str, role: Role) -> Peer {
@@ -350,6 +368,65 @@ async fn a_watch_by_labels_tells_of_documents_that_come_into_it_and_leave_it() {
             .collect();
         assert_eq!(told, wanted);
     }
+}
+
+#[tokio::test]
+async fn what_a_client_that_went_away_has_asked_for_is_done_and_noted_in_its_name() {
+    let slow = Arc::new(Slow::default());
+    let api = api_with(slow.clone()).await;
+    let as_ann = |document: Value| {
+        api.coordinator.engine.apply(landfall_api::Document::from_value(document).unwrap(), "ann", false)
+    };
+    as_ann(machine("node-1", "52:54:00:00:00:01")).await.unwrap();
+    let (applied, ()) = tokio::join!(as_ann(template()), async { slow.let_go.notify_one() });
+    applied.unwrap();
+    slow.asked.notified().await;
+    let mut written = api.coordinator.store.audit().written();
+    let body = Body::from(json!({"template": "mini", "parameters": {"release": "1"}}).to_string());
+    let path = format!("{API_PATH}/machines/node-1/provision");
+    let mut request = Request::builder().method(Method::POST).uri(&path).body(body).unwrap();
+    request.extensions_mut().insert(admin());
+    let asking = tokio::spawn(api.router.clone().oneshot(request));
+    tokio::time::timeout(LIMIT, slow.asked.notified()).await.unwrap();
+    asking.abort();
+    assert!(asking.await.unwrap_err().is_cancelled());
+    slow.let_go.notify_one();
+    tokio::time::timeout(LIMIT, written.changed()).await.expect("it was noted").unwrap();
+    let noted = api.coordinator.store.audit().list(0, 10).await.unwrap();
+    assert_eq!((noted[0].who.as_str(), noted[0].action.as_str()), ("admin/ann", format!("POST {path}").as_str()));
+    let run = api.coordinator.store.workflows().await.unwrap().remove(0).metadata.name;
+    let path = format!("{API_PATH}/workflows/{run}/history");
+    let (_, history) = api.send(Some(admin()), Method::GET, &path, Body::empty()).await;
+    assert!(history.lines().next().unwrap().contains("\"who\":\"admin/ann\""), "{history}");
+}
+
+#[tokio::test]
+async fn another_sites_page_changes_nothing_by_an_operators_certificate_and_a_token_is_no_browsers() {
+    let api = api().await;
+    let token = landfall_api::TokenRequest { name: "ci".into(), role: Role::Admin, ttl: None };
+    let token = api.coordinator.store.access().make_token(token, "ann", Timestamp::now()).await.unwrap().value;
+    let send = async |headers: &[(&str, &str)], method: Method, path: &str| {
+        let mut request = Request::builder().method(method).uri(path).header("host", "landfall.lan");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let mut request = request.body(Body::from(machine("m1", "52:54:00:00:00:01").to_string())).unwrap();
+        request.extensions_mut().insert(admin());
+        api.router.clone().oneshot(request).await.unwrap().status()
+    };
+    let (apply, list) = (format!("{API_PATH}/apply"), format!("{API_PATH}/machines"));
+    for foreign in [("sec-fetch-site", "cross-site"), ("origin", "https://evil.example")] {
+        assert_eq!(send(&[foreign], Method::POST, &apply).await, StatusCode::FORBIDDEN, "{foreign:?}");
+        assert_eq!(send(&[foreign], Method::GET, &list).await, StatusCode::OK, "it changes nothing");
+        let bearer = format!("Bearer {token}");
+        let shown = [foreign, ("authorization", bearer.as_str())];
+        assert_eq!(send(&shown, Method::POST, &apply).await, StatusCode::OK, "{foreign:?}");
+    }
+    let refused = api.coordinator.store.audit().list(0, 10).await.unwrap();
+    assert!(refused[0].code == ErrorCode::Forbidden.as_str() && refused[0].who == "admin/ann", "{refused:?}");
+    let own = [("sec-fetch-site", "same-origin"), ("origin", "https://landfall.lan")];
+    assert_eq!(send(&own, Method::POST, &apply).await, StatusCode::OK);
+    assert_eq!(send(&[], Method::POST, &apply).await, StatusCode::OK);
 }
 
 #[test]

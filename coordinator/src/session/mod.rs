@@ -2,6 +2,7 @@
 
 mod access;
 mod convert;
+mod failures;
 mod pace;
 mod phone_home;
 mod service;

@@ -1,6 +1,6 @@
 //! `POST /phone-home`: an installed system says that it is up.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Arc};
 
 use axum::{
     Extension, Json, Router,
@@ -12,7 +12,7 @@ use axum::{
 };
 use landfall_api::{ErrorCode, Problem};
 
-use super::access;
+use super::{access, failures::Failures};
 use crate::{
     engine::{Engine, PhoneHomeReport},
     tls::Peer,
@@ -22,20 +22,36 @@ use crate::{
 const MAX_BODY: usize = 16 * 1024;
 
 pub(super) fn router(engine: Engine) -> Router {
-    Router::new().route("/phone-home", post(phone_home)).layer(DefaultBodyLimit::max(MAX_BODY)).with_state(engine)
+    Router::new()
+        .route("/phone-home", post(phone_home))
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .with_state(Shared { engine, failures: Arc::default() })
+}
+
+#[derive(Clone)]
+struct Shared {
+    engine: Engine,
+    failures: Arc<Failures>,
 }
 
 async fn phone_home(
-    State(engine): State<Engine>,
+    State(Shared { engine, failures }): State<Shared>,
     peer: Option<Extension<Peer>>,
     from: Option<Extension<SocketAddr>>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
+    let address = from.as_ref().map(|Extension(address)| address);
+    if let Err(problem) = failures.may_try(address) {
+        // It asks again until its patience ends.
+        return (StatusCode::TOO_MANY_REQUESTS, Json(problem)).into_response();
+    }
     match take(&engine, &headers, &body).await {
         Ok(()) => StatusCode::NO_CONTENT.into_response(),
         Err(problem) => {
-            tracing::warn!(%problem, "a phone-home was refused");
+            if let Some(left_out) = failures.failed(address) {
+                tracing::warn!(%problem, left_out, "a phone-home was refused");
+            }
             let peer = peer.map_or(Peer::Anonymous, |Extension(peer)| peer);
             let from = from.map(|Extension(address)| address.ip().to_canonical().to_string());
             access::refused(&engine, "POST /phone-home", &peer, from, &problem).await;

@@ -17,6 +17,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::{
     access::{self, Admitted},
     convert::{self, Telemetry},
+    failures::Failures,
     pace::Pace,
     status, stream,
 };
@@ -33,11 +34,12 @@ const TELEMETRY_IDLE: Duration = Duration::from_secs(600);
 
 pub(super) struct AgentApi {
     engine: Engine,
+    failures: Failures,
 }
 
 impl AgentApi {
     pub(super) fn new(engine: Engine) -> Self {
-        Self { engine }
+        Self { engine, failures: Failures::default() }
     }
 }
 
@@ -58,7 +60,14 @@ fn address_of<T>(request: &Request<T>) -> String {
 #[tonic::async_trait]
 impl AgentService for AgentApi {
     async fn enroll(&self, request: Request<EnrollRequest>) -> Result<Response<EnrollResponse>, Status> {
-        let address = address_of(&request);
+        let (address, from) = (address_of(&request), request.extensions().get::<SocketAddr>().copied());
+        // A machine whose certificate is good has proved something, and is one of few.
+        let anonymous = request.extensions().get::<Admitted>().is_none();
+        let from = from.filter(|_| anonymous);
+        if let Err(problem) = self.failures.may_try(from.as_ref()) {
+            refused("enroll", problem.code);
+            return Err(status::of(problem));
+        }
         let asker = convert::Asker {
             address: request.extensions().get::<SocketAddr>().map(SocketAddr::ip),
             shown: request.extensions().get::<Admitted>().map(|Admitted(machine)| machine.clone()),
@@ -68,6 +77,7 @@ impl AgentService for AgentApi {
             Ok(wire) => wire,
             Err(error) => {
                 let problem = Problem::from(error);
+                let _line = self.failures.failed(from.as_ref());
                 access::refused(&self.engine, "Enroll", &peer, Some(address), &problem).await;
                 return Err(status::of(problem));
             }
@@ -75,7 +85,9 @@ impl AgentService for AgentApi {
         match self.engine.enroll(wire).await {
             Ok(enrolment) => Ok(Response::new(convert::enrolment(enrolment, self.engine.time()))),
             Err(problem) => {
-                tracing::warn!(address, %problem, "an enrolment was refused");
+                if let Some(left_out) = self.failures.failed(from.as_ref()) {
+                    tracing::warn!(address, %problem, left_out, "an enrolment was refused");
+                }
                 refused("enroll", problem.code);
                 Err(status::of(problem))
             }

@@ -11,7 +11,7 @@
 //!
 //! When all places are taken, a connection that has been quiet for [`QUIET`] gives way, first one of whoever has the most
 //! (see [`crate::gate`]). So whoever opens thousands of connections and says nothing keeps others waiting for seconds, and
-//! takes a bounded amount of memory.
+//! takes a bounded amount of memory; whoever keeps them all busy from a few addresses loses the oldest of them to others.
 
 use std::{
     io,

@@ -17,11 +17,15 @@ use super::bootfile::{ARM64_LOADER, BootServer};
 use super::full::{self, Network};
 use super::lease_file::LeaseFile;
 use super::leases::Pool;
+#[cfg(test)]
+use super::leases::{Lease, LeaseState};
 use super::packet::{Client, Request};
 use super::reply::Reply;
 use super::socket::{PXE_PORT, SERVER_PORT, Sharing, open, resolve};
 use super::{DhcpError, LOOKUP_LIMIT, STRANGERS_A_SECOND, Silence, Standing, probe, proxy};
 use crate::boot::policy::BootPolicy;
+#[cfg(test)]
+use crate::config::AddressRange;
 use crate::{
     config::{Config, DhcpMode},
     gate::{LogBudget, Pace},
@@ -39,6 +43,16 @@ const MAX_PACKET: usize = 1500;
 pub struct Leases(Arc<Mutex<Pool>>);
 
 impl Leases {
+    /// Leases that hold for an hour, for tests of whoever asks.
+    #[cfg(test)]
+    pub(crate) fn of<const N: usize>(given: [(Ipv4Addr, MacAddr); N]) -> Self {
+        let lease = |mac| Lease { mac, state: LeaseState::Bound, until: unix_now() + 3600, stranger: false };
+        let range = AddressRange { first: Ipv4Addr::new(10, 77, 0, 1), last: Ipv4Addr::new(10, 77, 0, 254) };
+        let mut pool = Pool::new(range, Vec::new()).expect("254 addresses are few");
+        pool.restore(given.map(|(address, mac)| (address, lease(mac))));
+        Self(Arc::new(Mutex::new(pool)))
+    }
+
     /// The Ethernet address that holds this address now.
     pub fn holder(&self, address: Ipv4Addr) -> Option<MacAddr> {
         self.lock().holder(address, unix_now())
@@ -114,11 +128,11 @@ impl DhcpService {
         self.discovery.clone()
     }
 
-    /// The leases, in full mode.
-    pub fn leases(&self) -> Option<Leases> {
+    /// The interface and the leases on it, in full mode.
+    pub fn leases(&self) -> Option<(&str, Leases)> {
         match &self.mode {
             Mode::Proxy => None,
-            Mode::Full { leases, .. } => Some(leases.clone()),
+            Mode::Full { leases, .. } => Some((&self.interface, leases.clone())),
         }
     }
 

@@ -41,13 +41,20 @@ use self::file::{plain, respond};
 use self::metadata::Asker;
 use self::own_ipxe::OwnIpxe;
 use self::script::AgentBoot;
-use super::neighbours::Neighbours;
+use super::neighbours::{Behind, Neighbours};
 use super::policy::BootPolicy;
 use super::tftp::LOADERS;
-use crate::{config::BootConfig, gate::Paces, reload::Reloadable};
+use crate::{
+    config::BootConfig,
+    gate::{LogBudget, Paces},
+    reload::Reloadable,
+};
 
 /// How long the engine may take to decide; the machine's screen shows nothing meanwhile.
 const DECISION_LIMIT: Duration = Duration::from_secs(10);
+
+/// Lines a second about those who ask in another's name: anybody can cause them.
+static IMPOSTORS: LogBudget = LogBudget::new(10);
 
 /// The other end of a connection, in every request's extensions.
 #[derive(Debug, Clone, Copy)]
@@ -138,10 +145,12 @@ async fn ipxe(State(shared): State<Arc<BootHttp>>, query: ScriptQueryResult, req
         return plain(StatusCode::OK, script::load_own_ipxe(&loader, &again));
     }
     let from = client.map(|client| client.0.ip());
-    let script = match impostor(&shared, client, mac) {
-        Some(real) => {
-            tracing::warn!(service = "http", %mac, %real, "a script was asked for from another machine's address");
-            script::to_disk(&format!("this address was given to {real}, not to {mac}. Starting the own disk."))
+    let script = match impostor(&shared, client, mac).await {
+        Some(why) => {
+            if let Some(left_out) = IMPOSTORS.spend() {
+                tracing::warn!(service = "http", %mac, ?from, why, left_out, "a script was asked for from another's address");
+            }
+            script::to_disk(&format!("{why}. Starting the own disk."))
         }
         None => match timeout(DECISION_LIMIT, shared.policy.decide(mac, uuid, from)).await {
             Ok(Ok(decision)) => script::render(&decision, mac, &shared.agent),
@@ -161,10 +170,28 @@ async fn ipxe(State(shared): State<Arc<BootHttp>>, query: ScriptQueryResult, req
     response
 }
 
-/// The machine that the asking address was leased to, if that is another one than it claims to be: a boot token is not
-/// for whoever names a MAC address.
-fn impostor(shared: &BootHttp, client: Option<&Client>, claimed: MacAddr) -> Option<MacAddr> {
-    shared.neighbours.lease_holder(ipv4(client?.0.ip())?).filter(|holder| *holder != claimed)
+/// Why the asking address cannot be the machine's that it claims to be, if so: a boot token is not for whoever names an
+/// Ethernet address. Of whoever comes through a router nothing is known.
+async fn impostor(shared: &BootHttp, client: Option<&Client>, claimed: MacAddr) -> Option<String> {
+    let address = ipv4(client?.0.ip())?;
+    match shared.neighbours.behind(address) {
+        Behind::Unknown => None,
+        Behind::Mac(real) if real == claimed || one_machine(shared, real, claimed).await => None,
+        Behind::Mac(real) => Some(format!("the address {address} is that of {real}, not of {claimed}")),
+        Behind::Unleased(real) => Some(format!("{real} was not given the address {address} that it uses")),
+    }
+}
+
+/// Whether both are ports of one described machine, which may load by the one and boot by the other.
+async fn one_machine(shared: &BootHttp, one: MacAddr, other: MacAddr) -> bool {
+    let of = async |mac| match timeout(DECISION_LIMIT, shared.policy.machine(mac)).await {
+        Ok(Ok(machine)) => machine.map(|machine| machine.uid),
+        Ok(Err(_)) | Err(_) => None,
+    };
+    match of(one).await {
+        Some(uid) => of(other).await == Some(uid),
+        None => false,
+    }
 }
 
 async fn boot_file(State(shared): State<Arc<BootHttp>>, Path(name): Path<String>, headers: HeaderMap) -> Response {

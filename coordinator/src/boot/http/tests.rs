@@ -7,6 +7,7 @@ use http_body_util::BodyExt;
 use tower::ServiceExt;
 
 use super::*;
+use crate::boot::dhcp::service::Leases;
 use crate::boot::policy::{Decision, PolicyError, PublicFacts};
 use crate::reload::Reloadable;
 
@@ -25,13 +26,16 @@ impl BootPolicy for Table {
         Ok(self.0.contains_key(&mac))
     }
     async fn machine(&self, mac: MacAddr) -> Result<Option<PublicFacts>, PolicyError> {
-        Ok(self.0.get(&mac).map(|_| PublicFacts { name: "web-1".into(), uid: Uuid::nil() }))
+        // Addresses that differ in the last octet only are one machine's.
+        let uid = Uuid::from_u128(mac.0[4].into());
+        Ok(self.0.get(&mac).map(|_| PublicFacts { name: "web-1".into(), uid }))
     }
 }
 
 struct Site {
     directory: tempfile::TempDir,
     router: Router,
+    neighbours: Neighbours,
 }
 
 impl Site {
@@ -49,7 +53,13 @@ impl Site {
         let table = BTreeMap::from([
             ("52:54:00:00:00:01".parse().unwrap(), work),
             ("52:54:00:00:00:02".parse().unwrap(), broken),
+            ("52:54:00:00:01:01".parse().unwrap(), Decision::BootDisk { machine: "web-2".into() }),
         ]);
+        let arp = root.join("arp");
+        let line = |last: u8, mac: &str| format!("10.77.0.{last} 0x1 0x2 52:54:00:00:{mac} * br0\n");
+        let lines = [line(1, "00:01"), line(2, "00:02"), line(3, "01:01"), line(4, "09:09")];
+        fs::write(&arp, format!("IP address\n{}", lines.concat())).unwrap();
+        let neighbours = Neighbours::with_table(arp);
         let shared = BootHttp {
             files: Reloadable::from(BootConfig {
                 kernel: root.join("vmlinuz"),
@@ -65,11 +75,20 @@ impl Site {
                 kernel_args: String::new(),
             }),
             policy: Arc::new(Table(table)),
-            neighbours: Neighbours::default(),
+            neighbours: neighbours.clone(),
             own_ipxe: OwnIpxe::new(Some(Ipv4Addr::new(10, 77, 0, 1))),
             scripts: Scripts::default(),
         };
-        Self { directory, router: router(Arc::new(shared)) }
+        Self { directory, router: router(Arc::new(shared)), neighbours }
+    }
+
+    /// Whether a boot token of 52:54:00:00:00:01 is handed to that address.
+    async fn token_for(&self, address: &str) -> bool {
+        let mut request =
+            http::Request::get("/boot/ipxe?mac=52:54:00:00:00:01").body(axum::body::Body::empty()).unwrap();
+        request.extensions_mut().insert(Client(SocketAddr::new(address.parse().unwrap(), 1024)));
+        let body = self.router.clone().oneshot(request).await.unwrap().into_body();
+        String::from_utf8_lossy(&body.collect().await.unwrap().to_bytes()).contains("landfall.token=")
     }
 
     async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> (StatusCode, HeaderMap, String) {
@@ -165,6 +184,31 @@ async fn scripts_follow_the_decision_and_a_fault_leads_to_the_own_disk() {
     }
     for bad in ["/boot/ipxe", "/boot/ipxe?mac=", "/boot/ipxe?mac=1:2"] {
         assert_eq!(site.ask("GET", bad, &[]).await.0, StatusCode::BAD_REQUEST, "{bad}");
+    }
+}
+
+#[tokio::test]
+async fn a_boot_token_is_for_no_neighbour_that_is_another_machine() {
+    let site = Site::new();
+    for (address, given, why) in [
+        ("10.77.0.1", true, "the machine itself"),
+        ("::ffff:10.77.0.1", true, "the machine itself, over a socket of both kinds"),
+        ("10.77.0.2", true, "another port of it"),
+        ("10.77.0.3", false, "another machine"),
+        ("10.77.0.4", false, "nobody's machine"),
+        ("192.0.2.1", true, "behind a router, so nothing is known"),
+    ] {
+        assert_eq!(site.token_for(address).await, given, "{why}");
+    }
+    // With a DHCP server of ours, what we did not give is nobody's.
+    let mac = |text: &str| text.parse::<MacAddr>().unwrap();
+    let given = [
+        (Ipv4Addr::new(10, 77, 0, 5), mac("52:54:00:00:00:01")),
+        (Ipv4Addr::new(10, 77, 0, 6), mac("52:54:00:00:01:01")),
+    ];
+    site.neighbours.learn("br0", Leases::of(given));
+    for (address, given) in [("10.77.0.1", false), ("10.77.0.5", true), ("10.77.0.6", false), ("192.0.2.1", true)] {
+        assert_eq!(site.token_for(address).await, given, "{address}");
     }
 }
 

@@ -103,6 +103,77 @@ async fn a_rules_run_that_was_begun_and_not_noted_yet_is_noted_at_the_next_start
     assert_eq!(rule.run, Some(run.metadata.name));
 }
 
+/// What somebody without any proof says of a computer, with the address of `m1`.
+fn claims_m1(key: u8, serial: &str) -> EnrollRequest {
+    let mut facts = landfall_api::MachineFacts::default();
+    facts.smbios.serial = serial.into();
+    let address = Some("10.77.0.66".parse().unwrap());
+    EnrollRequest { facts: Some(Box::new(facts)), address, ..request(Proof::Approval(hex::encode([key])), &[key]) }
+}
+
+#[tokio::test]
+async fn whoever_names_a_described_machines_address_changes_no_facts_of_it() {
+    let world = World::new().await;
+    world.provision(false).await.unwrap();
+    world.enroll(b"key").await.unwrap();
+    let agent = world.connect(hello("b1", "D1", vec![])).await;
+    let mut own = landfall_api::MachineFacts::default();
+    own.smbios.serial = "own".into();
+    world.engine.facts(agent.uid, agent.opened.epoch, own.clone()).await.unwrap();
+    // Its document says that its boot token lets it in: nobody waits.
+    assert!(matches!(world.engine.enroll(claims_m1(6, "forged")).await, Ok(Enrolment::Waiting { .. })));
+    let status = world.machine().await.status.unwrap();
+    assert!(status.enrolment.waiting.is_empty() && status.facts.as_deref() == Some(&own), "{status:?}");
+    let mut described = machine("m1", MAC);
+    described["spec"]["proof"] = "approval".into();
+    world.apply(described).await.unwrap();
+    assert!(matches!(world.engine.enroll(claims_m1(6, "forged")).await, Ok(Enrolment::Waiting { .. })));
+    let status = world.machine().await.status.unwrap();
+    assert_eq!((status.enrolment.waiting.len(), status.facts.as_deref()), (1, Some(&own)));
+}
+
+#[tokio::test]
+async fn forged_identities_write_one_alarm_of_a_machine_in_ten_seconds() {
+    let world = World::new().await;
+    let forge = async |n: u8| {
+        let identity = Identity { serial: format!("forged-{n}"), ..identity() };
+        let refused = world.engine.enroll(EnrollRequest { identity, ..claims_m1(n, "forged") }).await.unwrap_err();
+        assert_eq!(refused.code, ErrorCode::AmbiguousIdentity);
+        world.machine().await.metadata.resource_version
+    };
+    let mut described = machine("m1", MAC);
+    described["spec"]["identity"]["serial"] = "own".into();
+    described["spec"]["proof"] = "approval".into();
+    world.apply(described).await.unwrap();
+    let first = forge(1).await;
+    for n in 2..50 {
+        assert_eq!(forge(n).await, first, "nothing is written");
+    }
+    assert_eq!(world.condition("IdentityAmbiguous").await.unwrap().1, "IdentityMismatch");
+    world.later(10);
+    assert!(forge(50).await > first);
+}
+
+#[tokio::test]
+async fn a_rule_lets_in_no_machine_that_a_person_has_described_since() {
+    let world = world().await;
+    for n in 1..=3 {
+        asks(&world, n).await.unwrap();
+    }
+    let rule = serde_json::json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "EnrolmentRule",
+        "metadata": {"name": "all"}, "spec": {"approve": true}});
+    world.apply(rule).await.unwrap();
+    let mut described = machine("mac-525400000101", "52:54:00:00:01:01");
+    described["spec"]["proof"] = "approval".into();
+    world.apply(described).await.unwrap();
+    assert!(matches!(asks(&world, 1).await, Ok(Enrolment::Waiting { .. })));
+    assert!(matches!(asks_from(&world, 2, "192.0.2.1").await, Ok(Enrolment::Waiting { .. })), "not discovered there");
+    assert!(matches!(asks(&world, 3).await, Ok(Enrolment::Granted(_))));
+    for (n, approved) in [(1, false), (2, false), (3, true)] {
+        assert_eq!(stranger(&world, n).await.unwrap().status.unwrap().enrolment.approved.is_some(), approved, "{n}");
+    }
+}
+
 /// Of a key that does not wait.
 fn hex_fingerprint(n: u8) -> String {
     hex::encode([n; 32])

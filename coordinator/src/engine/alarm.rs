@@ -1,0 +1,95 @@
+//! Alarms: on the machine, and in the audit log, that somebody claims to be it who may not be. Anybody who reaches the port
+//! can cause one, so each is written seldom.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Mutex, PoisonError},
+};
+
+use jiff::{SignedDuration, Timestamp};
+use landfall_api::{AuditOutcome, ErrorCode, Problem};
+
+use super::{Engine, Identity, derive, identity::MAX_NAMED};
+use crate::{audit::Note, gate::LogBudget};
+
+/// One machine's alarm for one reason is written at most so often.
+const EVERY: SignedDuration = SignedDuration::from_secs(10);
+/// Alarms remembered; older ones than [`EVERY`] go first.
+const REMEMBERED: usize = 1024;
+/// Lines a second, of all machines.
+static LINES: LogBudget = LogBudget::new(10);
+
+/// When each machine's alarm was last written, by machine and reason.
+#[derive(Debug, Default)]
+pub(super) struct Alarms(Mutex<HashMap<(String, String), Timestamp>>);
+
+impl Alarms {
+    /// Whether one was written a moment ago; else one is now.
+    fn too_soon(&self, machine: &str, reason: &str, now: Timestamp) -> bool {
+        // A clock that was set back holds up nothing.
+        let recent = |at: &Timestamp| (SignedDuration::ZERO..EVERY).contains(&now.duration_since(*at));
+        // A panic elsewhere leaves nothing half done.
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.len() >= REMEMBERED {
+            last.retain(|_, at| recent(at));
+        }
+        let alarm = (machine.to_owned(), reason.to_owned());
+        if last.get(&alarm).is_some_and(recent) {
+            return true;
+        }
+        last.insert(alarm, now);
+        false
+    }
+}
+
+impl Engine {
+    /// Marks every machine that an ambiguous identity points to.
+    pub(super) async fn alarm_all(&self, said: &Identity, reason: &str, problem: &Problem) -> Result<(), Problem> {
+        let named: BTreeSet<String> = {
+            let index = self.index();
+            let by_mac = said.macs.iter().filter_map(|mac| index.machine_of_mac(*mac));
+            let by_uuid = said.smbios_uuid.and_then(|u| index.machine_of_uuid(u));
+            by_mac.chain(by_uuid).chain(index.machines_of_serial(&said.serial)).collect()
+        };
+        for name in named.iter().take(MAX_NAMED) {
+            self.alarm(name, reason, problem.message.clone()).await?;
+        }
+        Ok(())
+    }
+
+    /// Says on the machine, and in the audit log, that somebody claims to be it who may not be.
+    pub(super) async fn alarm(&self, machine: &str, reason: &str, message: String) -> Result<(), Problem> {
+        let now = self.now();
+        let before = self.inner.store.machine(machine).await?;
+        let conditions = before.and_then(|m| m.status).map(|status| status.conditions).unwrap_or_default();
+        let holds = derive::holds(&conditions, "IdentityAmbiguous");
+        // One that somebody has ended since is raised at once.
+        if self.inner.alarms.too_soon(machine, reason, now) && holds {
+            return Ok(());
+        }
+        if let Some(left_out) = LINES.spend() {
+            tracing::warn!(machine, reason, %message, left_out, "identity alarm");
+        }
+        let same =
+            |c: &landfall_api::Condition| c.kind == "IdentityAmbiguous" && c.reason == reason && c.message == message;
+        // Told once, not with each try of an agent that asks again.
+        if !holds || !conditions.iter().any(same) {
+            let subject = format!("machine/{machine}");
+            let note = Note {
+                // Thinned by machine: whoever forges identities must not fill the log.
+                from: subject.clone(),
+                outcome: AuditOutcome::Refused,
+                code: Some(ErrorCode::AmbiguousIdentity),
+                ..Note::own("IdentityAlarm", subject, format!("{reason}: {message}"))
+            };
+            self.inner.store.audit().note(now, note).await;
+        }
+        self.mutate_machine(machine, |machine| {
+            let at = (now, machine.metadata.generation);
+            let status = machine.status.get_or_insert_with(derive::new_machine_status);
+            derive::set(&mut status.conditions, "IdentityAmbiguous", true, reason, message.clone(), at);
+        })
+        .await
+        .map(drop)
+    }
+}

@@ -1,0 +1,74 @@
+//! How often one address may fail to prove anything. Whoever has nothing to show can ask for ever, and each try costs a look
+//! into the store, a line and an entry. Successes are not counted: a whole site may come at once through one address.
+
+use std::{net::SocketAddr, time::Duration};
+
+use landfall_api::{ErrorCode, Problem};
+
+use crate::gate::{LogBudget, Paces};
+
+/// Failures a second for one address, in the long run (this host itself: no limit).
+pub(super) const FAILURES_A_SECOND: u32 = 5;
+/// An address that was quiet may fail for the worth of so long at once.
+const SAVED: Duration = Duration::from_secs(60);
+/// Lines a second about failures, of whomever.
+const LINES: u32 = 10;
+
+/// The failures of one kind of call.
+#[derive(Debug)]
+pub(super) struct Failures {
+    paces: Paces,
+    lines: LogBudget,
+}
+
+impl Default for Failures {
+    fn default() -> Self {
+        Self { paces: Paces::new(FAILURES_A_SECOND, SAVED), lines: LogBudget::new(LINES) }
+    }
+}
+
+impl Failures {
+    /// Before anything is looked at.
+    ///
+    /// # Errors
+    /// [`Problem`] with code `LimitReached` for an address that has failed too often.
+    pub(super) fn may_try(&self, from: Option<&SocketAddr>) -> Result<(), Problem> {
+        if from.is_none_or(|from| self.paces.could(from.ip())) {
+            return Ok(());
+        }
+        Err(Problem::new(ErrorCode::LimitReached, "too many tries from this address have failed")
+            .hint("try again later"))
+    }
+
+    /// Counts one. Answers whether a line may be written about it: with the number left out before it.
+    pub(super) fn failed(&self, from: Option<&SocketAddr>) -> Option<u64> {
+        if let Some(from) = from {
+            let _within = self.paces.step(from.ip());
+        }
+        self.lines.spend()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_address_that_fails_without_end_is_held_up_and_one_that_does_not_never_is() {
+        tokio::time::advance(Duration::from_secs(3600)).await;
+        let failures = Failures::default();
+        let at = |text: &str| Some(format!("{text}:1000").parse::<SocketAddr>().unwrap());
+        let (bad, good, own) = (at("10.0.0.1"), at("10.0.0.2"), at("127.0.0.1"));
+        let tries = |from: &Option<SocketAddr>| {
+            (0..10_000)
+                .filter(|_| failures.may_try(from.as_ref()).map(|()| failures.failed(from.as_ref())).is_ok())
+                .count()
+        };
+        let burst = (FAILURES_A_SECOND * 60) as usize;
+        assert!((burst..=burst + 1).contains(&tries(&bad)));
+        assert!((0..10_000).all(|_| failures.may_try(good.as_ref()).is_ok()), "it has not failed");
+        assert_eq!((tries(&own), tries(&None)), (10_000, 10_000));
+        tokio::time::advance(Duration::from_secs(10)).await;
+        assert_eq!(tries(&bad), FAILURES_A_SECOND as usize * 10);
+    }
+}
