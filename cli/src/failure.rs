@@ -4,7 +4,10 @@ use std::io;
 
 use landfall_api::{ErrorCode, Problem};
 
-use crate::output;
+use crate::{
+    output,
+    text::{Text, set_in},
+};
 
 /// Why a command did not do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -84,12 +87,12 @@ impl Failure {
 
     /// As a person reads it, in plain text.
     pub(crate) fn lines(&self) -> Vec<String> {
-        self.parts().iter().map(|part| part.text("error:")).collect()
+        self.parts().iter().map(|part| part.text("error:".into()).as_str().to_owned()).collect()
     }
 
     pub(crate) fn print(&self) {
         let error = output::paint_stderr("error:", output::RED);
-        self.parts().iter().for_each(|part| output::to_stderr(&part.text(&error)));
+        self.parts().iter().for_each(|part| output::text_to_stderr(&part.text(error.clone())));
         if let Self::Refused(problems) = self {
             let (count, s) = (problems.len(), if problems.len() == 1 { "" } else { "s" });
             output::to_stderr(&format!("{count} problem{s}; nothing was applied"));
@@ -124,16 +127,18 @@ impl<'a> Parts<'a> {
         Self { what, at: &problem.subject, causes: &problem.causes, hint: &problem.hint }
     }
 
-    fn text(&self, error: &str) -> String {
+    fn text(&self, error: Text) -> Text {
         let Self { what, at, causes, hint } = self;
-        let mut text = if at.is_empty() { format!("{error} {what}") } else { format!("{error} {at}: {what}") };
+        let further = |text: &str| set_in(text, "    ");
+        let mut text =
+            if at.is_empty() { format!(" {}", further(what)) } else { format!(" {}: {}", further(at), further(what)) };
         for cause in *causes {
-            text.push_str(&format!("\n  because: {cause}"));
+            text.push_str(&format!("\n  because: {}", further(cause)));
         }
         if !hint.is_empty() {
-            text.push_str(&format!("\n  hint: {hint}"));
+            text.push_str(&format!("\n  hint: {}", further(hint)));
         }
-        text
+        error.then(text)
     }
 }
 

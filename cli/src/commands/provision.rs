@@ -14,6 +14,7 @@ use crate::{
     live::{self, Fleet, News},
     output::{self, Out},
     show,
+    text::set_in,
 };
 
 pub(crate) async fn run(args: &Provision, client: &Client, out: &mut Out) -> Result<(), Failure> {
@@ -82,7 +83,7 @@ fn finish(args: &Follow, run: &Workflow, out: &mut Out) -> Result<(), Failure> {
         // Said as every refusal is, but the exit code is that of a run that did not succeed.
         Failure::from(problem.clone()).print();
         for line in &problem.last_log_lines {
-            output::to_stderr(&format!("  | {line}"));
+            output::to_stderr(&format!("  | {}", set_in(line, "  | ")));
         }
         output::to_stderr(&format!("  landfall describe workflow {name} tells the whole story"));
     }

@@ -13,6 +13,7 @@ use crate::{
     live::{self, Fleet, Line, News},
     output::{self, Out},
     table,
+    text::Text,
 };
 
 pub(crate) async fn run(args: &Watch, client: &Client, out: &mut Out) -> Result<(), Failure> {
@@ -101,7 +102,7 @@ impl Display {
         let text = format!("{failure}; trying again, first in {:.1} s", wait.as_secs_f64());
         match &self.screen {
             // A terminal that is gone shows nothing anyhow.
-            Some(screen) => drop(screen.all.println(text)),
+            Some(screen) => drop(screen.all.println(Text::from(text).as_str())),
             None => output::to_stderr(&text),
         }
     }
@@ -122,14 +123,14 @@ impl Screen {
         let room = usize::from(console::Term::stdout().size().0).saturating_sub(2).max(LEAST_ROWS);
         let shown = live::foremost(lines, room);
         let texts = live::columns(&shown);
-        let mut rows: Vec<(String, Option<u64>)> =
+        let mut rows: Vec<(Text, Option<u64>)> =
             shown.iter().zip(texts).map(|(line, text)| (painted(line, text, out), line.percent)).collect();
         if lines.is_empty() {
             rows.push(("No machines yet; landfall apply -f FILE describes some.".into(), None));
         }
         if shown.len() < lines.len() {
             let more = lines.len() - shown.len();
-            rows.push((format!("… and {more} more: landfall get machines lists them all"), None));
+            rows.push((format!("… and {more} more: landfall get machines lists them all").into(), None));
         }
         // Where nothing has a bar no room is left for one.
         let barred = rows.iter().any(|(_, percent)| percent.is_some());
@@ -144,7 +145,7 @@ impl Screen {
         for (bar, (text, percent)) in self.bars.iter().zip(rows) {
             bar.set_style(style(percent.is_some(), barred));
             bar.set_position(percent.unwrap_or(0));
-            bar.set_message(text);
+            bar.set_message(text.as_str().to_owned());
         }
     }
 }
@@ -160,13 +161,13 @@ fn style(bar: bool, barred: bool) -> ProgressStyle {
     style.progress_chars("━╸─")
 }
 
-fn painted(line: &Line, text: String, out: &Out) -> String {
+fn painted(line: &Line, text: String, out: &Out) -> Text {
     match text.find(&line.phase) {
         Some(at) if !line.phase.is_empty() => {
             let (before, rest) = text.split_at(at);
             let after = rest.strip_prefix(line.phase.as_str()).unwrap_or_default();
-            format!("{before}{}{after}", out.paint(&line.phase, table::colour(&line.phase)))
+            Text::from(before).then(out.paint(&line.phase, table::colour(&line.phase))).then(after)
         }
-        _ => text,
+        _ => text.into(),
     }
 }

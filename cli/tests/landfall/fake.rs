@@ -16,6 +16,8 @@ use axum::{
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::hostile;
+
 const API: &str = "/apis/landfall.dev/v1alpha1";
 
 type Seen = Arc<Mutex<Vec<String>>>;
@@ -120,7 +122,7 @@ async fn list(State(seen): State<Seen>, Path(plural): Path<String>, Query(query)
     }
     let items = match plural.as_str() {
         "machines" => vec![machine()],
-        "workflows" => vec![run()],
+        "workflows" => vec![run(), hostile::run()],
         "templates" => vec![template()],
         "secrets" => vec![secret()],
         "enrolmentrules" => vec![rule()],
@@ -139,6 +141,8 @@ async fn one(State(seen): State<Seen>, Path((plural, name)): Path<(String, Strin
         }
         ("machines", "node-1") => Json(machine()).into_response(),
         ("workflows", "node-1-a") => Json(run()).into_response(),
+        ("machines", "evil") => Json(hostile::machine()).into_response(),
+        ("workflows", "evil-a") => Json(hostile::run()).into_response(),
         ("templates", "mini") => Json(template()).into_response(),
         ("secrets", "root-key") => Json(secret()).into_response(),
         ("enrolmentrules", "dell") => Json(rule()).into_response(),
@@ -181,6 +185,9 @@ async fn act(
     Path((plural, name, verb)): Path<(String, String, String)>,
     body: String,
 ) -> Response {
+    if name.starts_with("evil") {
+        return problem(StatusCode::CONFLICT, "Conflict", hostile::EVIL);
+    }
     if !["node-1", "node-1-a"].contains(&name.as_str()) {
         return one(State(seen), Path((plural, name))).await;
     }
@@ -240,19 +247,22 @@ async fn delete_token(State(seen): State<Seen>, Path(name): Path<String>) -> Sta
 
 async fn provision(State(seen): State<Seen>, Path(name): Path<String>, Json(body): Json<Value>) -> Response {
     seen.lock().unwrap().push(format!("provision {name} {body}"));
-    Json(run()).into_response()
+    Json(if name == "evil" { hostile::run() } else { run() }).into_response()
 }
 
-async fn events() -> String {
+async fn events(Path((_, name)): Path<(String, String)>) -> String {
+    let message = if name.starts_with("evil") { hostile::EVIL } else { "attempt 1 began" };
     let event = json!({"position": 1, "time": "2026-01-01T00:00:00Z", "machine": "node-1", "workflow": "node-1-a",
         "workflowUid": "2c5f3d0e-0f4b-4f0e-9d0a-5f1a2b3c4d5e", "actionIndex": 0, "action": "write", "attempt": 1,
-        "reason": "Started", "message": "attempt 1 began"});
+        "reason": "Started", "message": message});
     format!("{event}\n")
 }
 
-async fn logs(State(seen): State<Seen>, Query(query): Queries) -> String {
+async fn logs(State(seen): State<Seen>, Path(name): Path<String>, Query(query): Queries) -> String {
     seen.lock().unwrap().push(format!("logs {query:?}"));
-    let line = json!({"time": "2026-01-01T00:00:00Z", "level": "info", "action": "write", "attempt": 1, "message": "fetching"});
+    let message = if name.starts_with("evil") { hostile::EVIL } else { "fetching" };
+    let line =
+        json!({"time": "2026-01-01T00:00:00Z", "level": "info", "action": "write", "attempt": 1, "message": message});
     format!("{line}\n")
 }
 

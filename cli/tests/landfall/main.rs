@@ -4,6 +4,7 @@ mod completion;
 mod contexts;
 mod edit;
 mod fake;
+mod hostile;
 mod pages;
 mod verbs;
 
