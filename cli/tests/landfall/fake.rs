@@ -122,7 +122,8 @@ async fn list(State(seen): State<Seen>, Path(plural): Path<String>, Query(query)
     }
     let items = match plural.as_str() {
         "machines" => vec![machine()],
-        "workflows" => vec![run(), hostile::run()],
+        "workflows" if seen.lock().unwrap().iter().any(|s| s.starts_with("provision evil")) => vec![hostile::run()],
+        "workflows" => vec![run()],
         "templates" => vec![template()],
         "secrets" => vec![secret()],
         "enrolmentrules" => vec![rule()],
@@ -139,7 +140,15 @@ async fn one(State(seen): State<Seen>, Path((plural, name)): Path<(String, Strin
             moved["metadata"]["labels"]["rack"] = "r8".into();
             Json(moved).into_response()
         }
-        ("machines", "node-1") => Json(machine()).into_response(),
+        ("machines", "node-1") => {
+            let beats = heartbeats(&seen);
+            let mut beaten = machine();
+            beaten["metadata"]["resourceVersion"] = (5 + beats).into();
+            if beats > 0 {
+                beaten["status"]["lastHeard"] = ago(beats).into();
+            }
+            Json(beaten).into_response()
+        }
         ("workflows", "node-1-a") => Json(run()).into_response(),
         ("machines", "evil") => Json(hostile::machine()).into_response(),
         ("workflows", "evil-a") => Json(hostile::run()).into_response(),
@@ -154,6 +163,11 @@ async fn one(State(seen): State<Seen>, Path((plural, name)): Path<(String, Strin
     }
 }
 
+/// How often the machine was heard while it was edited.
+fn heartbeats(seen: &Seen) -> i64 {
+    seen.lock().unwrap().iter().filter(|s| *s == "heartbeat node-1").count() as i64
+}
+
 async fn apply(State(seen): State<Seen>, Query(query): Queries, Json(document): Json<Value>) -> Response {
     let name = document["metadata"]["name"].as_str().unwrap().to_owned();
     if name == "taken" {
@@ -165,6 +179,16 @@ async fn apply(State(seen): State<Seen>, Query(query): Queries, Json(document): 
     if document["spec"]["identity"]["serial"] == "late" && document["metadata"]["resourceVersion"] == 5 && !dry {
         seen.lock().unwrap().push(format!("conflict {name}"));
         return problem(StatusCode::CONFLICT, "Conflict", "the document has changed since it was read");
+    }
+    // The machine was heard meanwhile, so often as its serial says.
+    let beats = heartbeats(&seen);
+    let busy = document["spec"]["identity"]["serial"].as_str().and_then(|serial| serial.strip_prefix("busy-"));
+    if busy.is_some_and(|times| beats < times.parse().unwrap()) {
+        seen.lock().unwrap().push(format!("heartbeat {name}"));
+        return problem(StatusCode::CONFLICT, "Conflict", "the document has changed since it was read");
+    }
+    if busy.is_some() && document["metadata"]["resourceVersion"] != 5 + beats {
+        return problem(StatusCode::CONFLICT, "Conflict", "that is not the version");
     }
     let outcome = match document["spec"]["identity"]["serial"].is_string() {
         true => "configured",
