@@ -26,7 +26,7 @@ use crate::{
 
 /// Connecting, TLS included.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
-/// Silence after which an answer counts as lost. Watches send a line every 15 s.
+/// Silence after which an answer counts as lost. What is followed sends a line every 15 s, be it an empty one.
 const SILENCE_LIMIT: Duration = Duration::from_secs(60);
 const RESOLVE_LIMIT: Duration = Duration::from_secs(10);
 

@@ -245,7 +245,7 @@ async fn audit(State(seen): State<Seen>, Query(query): Queries) -> Response {
     };
     let limit: u64 = query["limit"].parse().unwrap();
     (after + 1..=pages.min(after + limit))
-        .map(|position| format!("{}\n", entry(position)))
+        .map(|position| format!("{}\n\n", entry(position)))
         .collect::<String>()
         .into_response()
 }
@@ -287,7 +287,8 @@ async fn logs(State(seen): State<Seen>, Path(name): Path<String>, Query(query): 
     let message = if name.starts_with("evil") { hostile::EVIL } else { "fetching" };
     let line =
         json!({"time": "2026-01-01T00:00:00Z", "level": "info", "action": "write", "attempt": 1, "message": message});
-    format!("{line}\n")
+    // As a coordinator that has nothing to say for a while.
+    format!("\n{line}\n\n")
 }
 
 impl Fake {
