@@ -80,6 +80,14 @@ impl Failure {
         }
     }
 
+    /// Of a command that had not done what was asked when its output was closed: no success, whoever stopped reading.
+    pub(crate) fn cut_off(self) -> Self {
+        match self {
+            Self::Closed => Self::local("nobody reads the output any more", "it was closed before the end", ""),
+            other => other,
+        }
+    }
+
     /// Whether trying again later may help.
     pub(crate) fn is_unreachable(&self) -> bool {
         matches!(self, Self::Unreachable { .. })
