@@ -2,7 +2,7 @@
 
 use std::io;
 
-use landfall_api::{ErrorCode, Problem};
+use landfall_api::{ErrorCode, Kind, Problem};
 
 use crate::{
     output,
@@ -78,6 +78,14 @@ impl Failure {
             Self::Local { .. } | Self::NotSucceeded => 1,
             Self::Closed => 0,
         }
+    }
+
+    /// That there is no such document, with the nearest name there is; `more`: what else may be done.
+    pub(crate) fn missing(kind: Kind, name: &str, there: &[&str], more: &str) -> Self {
+        let meant = landfall_api::nearest(name, there).map(|n| format!("did you mean {n}? ")).unwrap_or_default();
+        Problem::new(ErrorCode::NotFound, format!("there is no {} \"{name}\"", kind.singular()))
+            .hint(format!("{meant}landfall get {} lists them{more}", kind.plural()))
+            .into()
     }
 
     /// Of a command that had not done what was asked when its output was closed: no success, whoever stopped reading.

@@ -111,6 +111,25 @@ fn changes(plural: &str) -> String {
 }
 
 async fn list(State(seen): State<Seen>, Path(plural): Path<String>, Query(query): Queries) -> Response {
+    let told = |what: &str| seen.lock().unwrap().iter().any(|s| s == what);
+    let (emptied, expired) = (told("emptied"), format!("expired {plural}"));
+    if emptied && query.contains_key("watch") && !told(&expired) {
+        seen.lock().unwrap().push(expired);
+        let problem = json!({"code": "Expired", "message": "that revision is no longer kept"});
+        return format!("{}\n", json!({"type": "ERROR", "resourceVersion": 6, "problem": problem})).into_response();
+    }
+    if emptied && query.contains_key("watch") {
+        let silence = futures::stream::pending::<Result<String, std::convert::Infallible>>();
+        return axum::body::Body::from_stream(silence).into_response();
+    }
+    if emptied && told(&expired) {
+        return Json(json!({"items": [], "metadata": {"resourceVersion": 9}})).into_response();
+    }
+    if emptied && plural == "workflows" {
+        let mut going = run();
+        going["status"]["phase"] = "Running".into();
+        return Json(json!({"items": [going], "metadata": {"resourceVersion": 6}})).into_response();
+    }
     if query.contains_key("watch") {
         return changes(&plural).into_response();
     }
@@ -315,6 +334,13 @@ impl Fake {
             .with_state(seen.clone());
         runtime.spawn(async move { axum::serve(listener, router).await });
         Self { socket, dir, seen, _runtime: runtime }
+    }
+
+    /// One whose documents go between a first watch, which expires, and the second list.
+    pub(crate) fn emptied() -> Self {
+        let fake = Self::start();
+        fake.seen.lock().unwrap().push("emptied".into());
+        fake
     }
 
     /// The real binary, pointed here.

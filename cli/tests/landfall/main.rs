@@ -7,6 +7,7 @@ mod fake;
 mod hostile;
 mod pages;
 mod verbs;
+mod watching;
 
 use std::{
     io::Write,

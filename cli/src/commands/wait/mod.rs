@@ -162,7 +162,10 @@ impl Waiting {
             match self.what {
                 For::Delete => met.extend(self.close(&key)),
                 For::Create => {}
-                _ if first => return Err(missing(&key, &there)),
+                _ if first => {
+                    let there: Vec<&str> = there.iter().map(String::as_str).collect();
+                    return Err(Failure::missing(key.0, &key.1, &there, "; --for=create waits for one"));
+                }
                 _ => return Err(gone(&key)),
             }
         }
@@ -210,14 +213,6 @@ impl Waiting {
         self.came += 1;
         vec![format!("{}/{}", key.0.singular(), key.1)]
     }
-}
-
-fn missing((kind, name): &(Kind, String), there: &BTreeSet<String>) -> Failure {
-    let known: Vec<&str> = there.iter().map(String::as_str).collect();
-    let meant = landfall_api::nearest(name, &known).map(|n| format!("did you mean {n}? ")).unwrap_or_default();
-    Problem::new(ErrorCode::NotFound, format!("there is no {} \"{name}\"", kind.singular()))
-        .hint(format!("{meant}landfall get {} lists them; --for=create waits for one", kind.plural()))
-        .into()
 }
 
 fn gone((kind, name): &(Kind, String)) -> Failure {
