@@ -39,9 +39,10 @@ pub(crate) async fn http_client(endpoint: &Endpoint) -> Result<(reqwest::Client,
         .redirect(reqwest::redirect::Policy::none())
         .user_agent(concat!("landfall/", env!("CARGO_PKG_VERSION")));
     if let Some(Identity::Token(source)) = &endpoint.identity {
-        let mut value = HeaderValue::from_str(&format!("Bearer {}", source.read()?)).map_err(|e| {
-            Failure::local("the token cannot be sent", e, "a token is one line of letters, digits and a few signs")
-        })?;
+        let mut value =
+            HeaderValue::from_str(&format!("Bearer {}", source.read(endpoint.may_ask).await?)).map_err(|e| {
+                Failure::local("the token cannot be sent", e, "a token is one line of letters, digits and a few signs")
+            })?;
         value.set_sensitive(true);
         builder = builder.default_headers([(AUTHORIZATION, value)].into_iter().collect());
     }
