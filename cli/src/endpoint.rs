@@ -2,10 +2,11 @@
 
 use std::{
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Stdio,
 };
 
 use landfall_api::Digest;
+use tokio::process::Command;
 
 use crate::{
     args::Connection,
@@ -25,6 +26,8 @@ pub(crate) struct Endpoint {
     pub(crate) server: Server,
     pub(crate) trust: Option<Trust>,
     pub(crate) identity: Option<Identity>,
+    /// Whether a token command may ask the person at the terminal.
+    pub(crate) may_ask: bool,
 }
 
 /// By what the coordinator is known.
@@ -53,11 +56,11 @@ pub(crate) enum TokenSource {
 }
 
 impl TokenSource {
-    /// The token.
+    /// The token. A command has the terminal if the person may be asked for a passphrase; it ends with the answer's wait.
     ///
     /// # Errors
     /// Where there is none.
-    pub(crate) fn read(&self) -> Result<String, Failure> {
+    pub(crate) async fn read(&self, may_ask: bool) -> Result<String, Failure> {
         let (what, text) = match self {
             Self::Given(token) => ("LANDFALL_TOKEN".to_owned(), token.clone()),
             Self::File(path) => {
@@ -67,10 +70,13 @@ impl TokenSource {
             }
             Self::Command(command) => {
                 let what = format!("the token command \"{command}\"");
-                // The terminal stays the command's: it may ask for a passphrase.
-                let run =
-                    Command::new("sh").args(["-c", command]).stderr(Stdio::inherit()).stdin(Stdio::inherit()).output();
-                let output = run.map_err(|e| Failure::local(format!("{what} cannot be run"), e, ""))?;
+                let terminal = || if may_ask { Stdio::inherit() } else { Stdio::null() };
+                let mut run = Command::new("sh");
+                run.args(["-c", command]).stderr(terminal()).stdin(terminal()).stdout(Stdio::piped());
+                let failed = |e| Failure::local(format!("{what} cannot be run"), e, "");
+                // Waited for like that: `output` would take its standard error away.
+                let output = run.kill_on_drop(true).spawn().map_err(failed)?.wait_with_output().await;
+                let output = output.map_err(failed)?;
                 if !output.status.success() {
                     return Err(Failure::local(format!("{what} failed"), output.status, "try it by itself"));
                 }
@@ -160,11 +166,17 @@ impl Endpoint {
         let named = flags.context.clone().or_else(|| env("LANDFALL_CONTEXT").filter(|name| !name.is_empty()));
         let said = Settings::of_flags(flags)?.over(Settings::of_environment(env)?);
         let context = match (named, file) {
-            (Some(name), Some(file)) => Some(Contexts::read(file)?.get(&name, file)?),
             (Some(name), None) => {
                 return Err(Failure::Usage(format!(
                     "there is no context \"{name}\": neither XDG_CONFIG_HOME nor HOME says where contexts are kept"
                 )));
+            }
+            // The environment's context is meant for its own server too, where a flag names another.
+            (Some(name), Some(file)) => {
+                let context = Contexts::read(file)?.get(&name, file)?;
+                let meant = flags.context.is_some()
+                    || flags.server.as_ref().is_none_or(|server| context.server.parse().as_ref() == Ok(server));
+                Some(context).filter(|_| meant)
             }
             // The current context's credentials are for its own server: another that is named gets none of them.
             (None, _) if said.server.is_some() => None,
@@ -176,6 +188,7 @@ impl Endpoint {
             server: all.server.unwrap_or_else(|| Server::Unix(DEFAULT_SOCKET.into())),
             trust: all.trust,
             identity: all.identity,
+            may_ask: true,
         })
     }
 }
@@ -226,19 +239,29 @@ mod tests {
         assert_eq!(Endpoint::resolve(&other, env(&[]), Some(&file)).unwrap().identity, None);
         let by_env = Endpoint::resolve(&Connection::default(), env(&[("LANDFALL_SERVER", "https://x")]), Some(&file));
         assert_eq!(by_env.unwrap().identity, None);
+        let named = env(&[("LANDFALL_CONTEXT", "lab")]);
+        let found = Endpoint::resolve(&other, &named, Some(&file)).unwrap();
+        assert_eq!((found.identity, found.trust), (None, None));
+        let own = Connection { server: Some("https://lab".parse().unwrap()), ..Connection::default() };
+        assert!(Endpoint::resolve(&own, &named, Some(&file)).unwrap().identity.is_some());
+        // Both said at once: another way to the same coordinator.
+        let both = Connection { context: Some("lab".into()), ..other };
+        assert!(Endpoint::resolve(&both, &named, Some(&file)).unwrap().identity.is_some());
     }
 
-    #[test]
-    fn a_token_is_one_word_of_a_file_or_a_command() {
+    #[tokio::test]
+    async fn a_token_is_one_word_of_a_file_or_a_command() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("token");
         std::fs::write(&file, "abc\n").unwrap();
-        assert_eq!(TokenSource::File(file.clone()).read().unwrap(), "abc");
-        assert_eq!(TokenSource::Command("echo x-1".into()).read().unwrap(), "x-1");
+        assert_eq!(TokenSource::File(file.clone()).read(true).await.unwrap(), "abc");
+        assert_eq!(TokenSource::Command("echo x-1".into()).read(true).await.unwrap(), "x-1");
         for bad in ["exit 3", "true", "echo a b"] {
-            assert!(TokenSource::Command(bad.into()).read().is_err(), "{bad}");
+            assert!(TokenSource::Command(bad.into()).read(true).await.is_err(), "{bad}");
         }
+        // Nobody is asked where nobody may be: the input is at its end.
+        assert_eq!(TokenSource::Command("cat; echo x-2".into()).read(false).await.unwrap(), "x-2");
         std::fs::write(&file, "").unwrap();
-        assert!(TokenSource::File(file).read().is_err());
+        assert!(TokenSource::File(file).read(true).await.is_err());
     }
 }

@@ -2,9 +2,12 @@
 
 use std::io;
 
-use landfall_api::{ErrorCode, Problem};
+use landfall_api::{ErrorCode, Kind, Problem};
 
-use crate::output;
+use crate::{
+    output,
+    text::{Text, set_in},
+};
 
 /// Why a command did not do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -77,6 +80,22 @@ impl Failure {
         }
     }
 
+    /// That there is no such document, with the nearest name there is; `more`: what else may be done.
+    pub(crate) fn missing(kind: Kind, name: &str, there: &[&str], more: &str) -> Self {
+        let meant = landfall_api::nearest(name, there).map(|n| format!("did you mean {n}? ")).unwrap_or_default();
+        Problem::new(ErrorCode::NotFound, format!("there is no {} \"{name}\"", kind.singular()))
+            .hint(format!("{meant}landfall get {} lists them{more}", kind.plural()))
+            .into()
+    }
+
+    /// Of a command that had not done what was asked when its output was closed: no success, whoever stopped reading.
+    pub(crate) fn cut_off(self) -> Self {
+        match self {
+            Self::Closed => Self::local("nobody reads the output any more", "it was closed before the end", ""),
+            other => other,
+        }
+    }
+
     /// Whether trying again later may help.
     pub(crate) fn is_unreachable(&self) -> bool {
         matches!(self, Self::Unreachable { .. })
@@ -84,12 +103,12 @@ impl Failure {
 
     /// As a person reads it, in plain text.
     pub(crate) fn lines(&self) -> Vec<String> {
-        self.parts().iter().map(|part| part.text("error:")).collect()
+        self.parts().iter().map(|part| part.text("error:".into()).as_str().to_owned()).collect()
     }
 
     pub(crate) fn print(&self) {
         let error = output::paint_stderr("error:", output::RED);
-        self.parts().iter().for_each(|part| output::to_stderr(&part.text(&error)));
+        self.parts().iter().for_each(|part| output::text_to_stderr(&part.text(error.clone())));
         if let Self::Refused(problems) = self {
             let (count, s) = (problems.len(), if problems.len() == 1 { "" } else { "s" });
             output::to_stderr(&format!("{count} problem{s}; nothing was applied"));
@@ -124,16 +143,18 @@ impl<'a> Parts<'a> {
         Self { what, at: &problem.subject, causes: &problem.causes, hint: &problem.hint }
     }
 
-    fn text(&self, error: &str) -> String {
+    fn text(&self, error: Text) -> Text {
         let Self { what, at, causes, hint } = self;
-        let mut text = if at.is_empty() { format!("{error} {what}") } else { format!("{error} {at}: {what}") };
+        let further = |text: &str| set_in(text, "    ");
+        let mut text =
+            if at.is_empty() { format!(" {}", further(what)) } else { format!(" {}: {}", further(at), further(what)) };
         for cause in *causes {
-            text.push_str(&format!("\n  because: {cause}"));
+            text.push_str(&format!("\n  because: {}", further(cause)));
         }
         if !hint.is_empty() {
-            text.push_str(&format!("\n  hint: {hint}"));
+            text.push_str(&format!("\n  hint: {}", further(hint)));
         }
-        text
+        error.then(text)
     }
 }
 

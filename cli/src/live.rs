@@ -13,6 +13,7 @@ use crate::{
     client::{Change, Client},
     failure::Failure,
     human, table,
+    text::visible,
 };
 
 /// Waits between tries to reach the coordinator again: from the first, doubling, to the longest.
@@ -271,7 +272,9 @@ impl Line {
         let percent = self.percent.map(|p| format!("{p:>3}%")).unwrap_or_default();
         let (action, bytes, rate) = (self.action.clone(), self.bytes.clone(), self.rate.clone());
         let (slowest, time) = (self.slowest.clone(), self.time.clone());
+        // Here and not when they are written: the widths are those of what is seen.
         [self.name.clone(), self.phase.clone(), action, percent, bytes, rate, slowest, time]
+            .map(|cell| visible(&cell).replace(['\n', '\t'], " "))
     }
 }
 
@@ -307,7 +310,7 @@ pub(crate) fn columns(lines: &[Line]) -> Vec<String> {
         for (cell, width) in line.cells().iter().zip(widths).filter(|(_, width)| *width > 0) {
             text.push_str(&format!("{cell:<width$}  "));
         }
-        text.push_str(&line.note.replace('\n', " "));
+        text.push_str(&visible(&line.note).replace(['\n', '\t'], " "));
         text.trim_end().to_owned()
     };
     lines.iter().map(whole).collect()

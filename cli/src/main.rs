@@ -18,6 +18,7 @@ mod pin;
 mod server;
 mod show;
 mod table;
+mod text;
 mod tls;
 
 use std::process::ExitCode;

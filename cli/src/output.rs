@@ -4,6 +4,8 @@ use std::io::{self, IsTerminal, Write};
 
 use serde::Serialize;
 
+use crate::text::Text;
+
 /// Colours, by what they mean here.
 pub(crate) const RED: &str = "31";
 pub(crate) const GREEN: &str = "32";
@@ -17,18 +19,19 @@ fn colours_wanted() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()) && std::env::var_os("TERM").is_none_or(|t| t != "dumb")
 }
 
-fn painted(text: &str, colour: &str) -> String {
-    format!("\x1b[{colour}m{text}\x1b[0m")
-}
-
 /// Colours text for standard error, if that is a terminal.
-pub(crate) fn paint_stderr(text: &str, colour: &str) -> String {
-    if io::stderr().is_terminal() && colours_wanted() { painted(text, colour) } else { text.to_owned() }
+pub(crate) fn paint_stderr(text: &str, colour: &str) -> Text {
+    if io::stderr().is_terminal() && colours_wanted() { Text::painted(text, colour) } else { text.into() }
 }
 
 /// A line for people on standard error. There is nobody to tell when that fails.
 pub(crate) fn to_stderr(line: &str) {
-    drop(writeln!(io::stderr().lock(), "{line}"));
+    text_to_stderr(&line.into());
+}
+
+/// The same, with colours.
+pub(crate) fn text_to_stderr(text: &Text) {
+    drop(writeln!(io::stderr().lock(), "{}", text.as_str()));
 }
 
 /// Standard output.
@@ -63,8 +66,8 @@ impl Out {
         self.colours
     }
 
-    pub(crate) fn paint(&self, text: &str, colour: &str) -> String {
-        if self.colours && !colour.is_empty() { painted(text, colour) } else { text.to_owned() }
+    pub(crate) fn paint(&self, text: &str, colour: &str) -> Text {
+        if self.colours { Text::painted(text, colour) } else { text.into() }
     }
 
     /// Writes a line.
@@ -72,6 +75,23 @@ impl Out {
     /// # Errors
     /// Those of writing; `BrokenPipe` when the reader is gone.
     pub(crate) fn line(&mut self, line: &str) -> io::Result<()> {
+        self.text(&line.into())
+    }
+
+    /// Writes a line that may have colours.
+    ///
+    /// # Errors
+    /// As [`Out::line`].
+    pub(crate) fn text(&mut self, text: &Text) -> io::Result<()> {
+        Self::raw(text.as_str())
+    }
+
+    /// Writes a line that a program asked for: as it is where a program reads it.
+    pub(crate) fn value(&mut self, line: &str) -> io::Result<()> {
+        if self.terminal { self.line(line) } else { Self::raw(line) }
+    }
+
+    fn raw(line: &str) -> io::Result<()> {
         // Locked for a line only: the live display writes to the same place between lines.
         writeln!(io::stdout().lock(), "{line}")
     }
@@ -79,13 +99,13 @@ impl Out {
     /// Writes a value as indented JSON.
     pub(crate) fn json(&mut self, value: &impl Serialize) -> io::Result<()> {
         let text = serde_json::to_string_pretty(value)?;
-        self.line(&text)
+        Self::raw(&text)
     }
 
     /// Writes a value as one line of JSON.
     pub(crate) fn json_line(&mut self, value: &impl Serialize) -> io::Result<()> {
         let text = serde_json::to_string(value)?;
-        self.line(&text)
+        Self::raw(&text)
     }
 
     /// Writes a value as a YAML document.

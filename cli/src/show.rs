@@ -97,7 +97,7 @@ impl Output {
 /// Text of a template, with the end of line that a terminal wants.
 fn text(rendered: &str, out: &mut Out) -> Result<(), Failure> {
     if !rendered.is_empty() {
-        out.line(rendered.strip_suffix('\n').unwrap_or(rendered))?;
+        out.value(rendered.strip_suffix('\n').unwrap_or(rendered))?;
     }
     Ok(())
 }

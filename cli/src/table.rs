@@ -10,6 +10,7 @@ use landfall_api::{
 use crate::{
     human,
     output::{self, Out},
+    text::{Text, visible},
 };
 
 /// A header and rows, laid out with two spaces between columns.
@@ -33,21 +34,21 @@ impl Columns {
     /// # Errors
     /// Those of writing.
     pub(crate) fn print(&self, out: &mut Out, header: bool) -> std::io::Result<()> {
-        self.lines(out, header).iter().try_for_each(|line| out.line(line))
+        self.lines(out, header).iter().try_for_each(|line| out.text(line))
     }
 
     pub(crate) fn row(&mut self, cells: Vec<String>) {
-        self.rows.push(cells);
+        // A cell of several lines would break the row.
+        self.rows.push(cells.iter().map(|cell| visible(cell).replace(['\n', '\t'], " ")).collect());
     }
 
     /// The lines; phases are coloured where colours are wanted.
-    pub(crate) fn lines(&self, out: &Out, header: bool) -> Vec<String> {
+    pub(crate) fn lines(&self, out: &Out, header: bool) -> Vec<Text> {
         let mut table = Table::new();
         table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
         table.set_header(self.header.clone());
         for row in &self.rows {
-            // A cell of several lines would break the row.
-            table.add_row(row.iter().map(|cell| cell.replace('\n', " ")).collect::<Vec<_>>());
+            table.add_row(row.clone());
         }
         for column in table.column_iter_mut() {
             column.set_padding((0, 2));
@@ -62,12 +63,13 @@ impl Columns {
                 let word = &row[column];
                 match line.get(offset..offset + word.len()) {
                     Some(there) if there == word => {
-                        format!("{}{}{}", &line[..offset], out.paint(word, colour(word)), &line[offset + word.len()..])
+                        let (before, after) = (&line[..offset], &line[offset + word.len()..]);
+                        Text::from(before).then(out.paint(word, colour(word))).then(after)
                     }
-                    _ => line,
+                    _ => line.into(),
                 }
             }
-            _ => line,
+            _ => line.into(),
         };
         lines.into_iter().enumerate().map(paint).skip(skip).collect()
     }
@@ -270,8 +272,16 @@ mod tests {
         columns.row(vec!["node-1".into(), "Available".into()]);
         columns.row(vec!["a".into(), "Failed".into()]);
         let lines = columns.lines(&Out::plain(), true);
-        assert_eq!(lines, ["NAME    PHASE", "node-1  Available", "a       Failed"]);
+        assert_eq!(lines, ["NAME    PHASE", "node-1  Available", "a       Failed"].map(Text::from));
         let coloured = columns.lines(&Out::coloured(), false);
-        assert_eq!(coloured[1], "a       \x1b[31mFailed\x1b[0m");
+        assert_eq!(coloured[1].as_str(), "a       \x1b[31mFailed\x1b[0m");
+    }
+
+    #[test]
+    fn a_cell_is_one_line_without_what_a_terminal_obeys() {
+        let mut columns = Columns::new(&["NAME", "PHASE"]);
+        columns.row(vec!["\x1b[2Jx\ny".into(), "Failed".into()]);
+        let lines = columns.lines(&Out::coloured(), false);
+        assert_eq!(lines[0].as_str(), "\\x1b[2Jx y  \x1b[31mFailed\x1b[0m");
     }
 }

@@ -26,7 +26,7 @@ use crate::{
 
 /// Connecting, TLS included.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
-/// Silence after which an answer counts as lost. Watches send a line every 15 s.
+/// Silence after which an answer counts as lost. What is followed sends a line every 15 s, be it an empty one.
 const SILENCE_LIMIT: Duration = Duration::from_secs(60);
 const RESOLVE_LIMIT: Duration = Duration::from_secs(10);
 
@@ -39,9 +39,10 @@ pub(crate) async fn http_client(endpoint: &Endpoint) -> Result<(reqwest::Client,
         .redirect(reqwest::redirect::Policy::none())
         .user_agent(concat!("landfall/", env!("CARGO_PKG_VERSION")));
     if let Some(Identity::Token(source)) = &endpoint.identity {
-        let mut value = HeaderValue::from_str(&format!("Bearer {}", source.read()?)).map_err(|e| {
-            Failure::local("the token cannot be sent", e, "a token is one line of letters, digits and a few signs")
-        })?;
+        let mut value =
+            HeaderValue::from_str(&format!("Bearer {}", source.read(endpoint.may_ask).await?)).map_err(|e| {
+                Failure::local("the token cannot be sent", e, "a token is one line of letters, digits and a few signs")
+            })?;
         value.set_sensitive(true);
         builder = builder.default_headers([(AUTHORIZATION, value)].into_iter().collect());
     }

@@ -581,6 +581,62 @@ async fn a_fence_is_answered_only_when_no_branch_runs() {
 }
 
 #[tokio::test]
+async fn a_fence_is_not_answered_while_an_attempt_that_does_not_stop_may_still_write() {
+    let mut fixture = Fixture::new().await;
+    let (handle, mut instructions) = fixture.start().await;
+    let mut line = fixture.line().await;
+    line.hello().await;
+    line.welcome(1).await;
+    line.say(assignment(1, Duration::from_secs(600))).await;
+    assigned(&mut instructions).await;
+    handle.report(action(), EventKind::Started).await.unwrap();
+    let untold = ActionRef { action_index: 1, ..action() };
+    handle.report(untold, EventKind::Started).await.unwrap();
+    let still_runs = handle.still_runs();
+    let problem = landfall_api::Problem::new(ErrorCode::Timeout, "it does not stop");
+    handle.report(action(), EventKind::Failed { problem, retryable: false }).await.unwrap();
+    line.say(Down::Fenced(v1::Fenced { epoch: 9, reason: "newer".into() })).await;
+    assert!(matches!(instruction(&mut instructions).await, Instruction::Fenced { .. }));
+    let (mut heartbeats, mut events) = (0, 0);
+    while heartbeats < 3 || events < 3 {
+        match line.next().await {
+            Up::Heartbeat(_) => heartbeats += 1,
+            Up::Event(_) => events += 1,
+            Up::Facts(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    drop(still_runs);
+    for _ in 0..3 {
+        assert!(matches!(line.next().await, Up::Heartbeat(_)), "one whose end nobody told still counts");
+    }
+    handle.is_over(action().workflow_uid);
+    loop {
+        match line.next().await {
+            Up::Heartbeat(_) => {}
+            answer => break assert_eq!(answer, Up::FenceAck(v1::FenceAck { epoch: 9 })),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_fenced_session_connects_no_more_however_its_connection_ends() {
+    let mut fixture = Fixture::new().await;
+    let (handle, mut instructions) = fixture.start().await;
+    let mut line = fixture.line().await;
+    line.hello().await;
+    line.welcome(1).await;
+    handle.report(action(), EventKind::Started).await.unwrap();
+    line.say(Down::Fenced(v1::Fenced { epoch: 9, reason: "newer".into() })).await;
+    assert!(matches!(instruction(&mut instructions).await, Instruction::Fenced { .. }));
+    // Nonsense, which otherwise is a reason to connect again.
+    line.welcome(1).await;
+    let mut connection = handle.connection();
+    timeout(LIMIT, connection.wait_for(|c| *c == Connection::Ended)).await.unwrap().unwrap();
+    assert!(instructions.recv().await.is_none() && fixture.lines.try_recv().is_err());
+}
+
+#[tokio::test]
 async fn a_wrong_ca_a_spent_token_and_a_dead_port_each_say_so() {
     let fixture = Fixture::new().await;
     let key = AgentKey::generate().unwrap();

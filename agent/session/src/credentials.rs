@@ -58,7 +58,7 @@ pub struct Credentials {
 
 impl Credentials {
     /// A key and its chain, the machine's own certificate first.
-    pub(crate) const fn new(key: AgentKey, chain: Vec<CertificateDer<'static>>) -> Self {
+    pub const fn new(key: AgentKey, chain: Vec<CertificateDer<'static>>) -> Self {
         Self { key, chain }
     }
     /// The chain, the machine's own certificate first.

@@ -75,11 +75,32 @@ pub(crate) struct State {
     pub(crate) lease: LeaseKeeper,
     /// Between `Started` and `Finished` or `Failed`, one of each branch; the oldest first.
     pub(crate) running: Vec<ActionRef>,
+    /// Attempts that were reported as ended and still have code that runs.
+    pub(crate) stuck: usize,
     /// The run whose list the agent works on.
     pub(crate) holds: Option<Uuid>,
     /// 0 before the first welcome.
     pub(crate) epoch: u64,
     pub(crate) fenced: bool,
+}
+
+impl State {
+    /// Whether nothing of this agent touches the machine any more.
+    pub(crate) fn is_still(&self) -> bool {
+        self.running.is_empty() && self.stuck == 0
+    }
+}
+
+/// Held for as long as an attempt's code still runs, although its end was reported: no fence is answered meanwhile.
+#[derive(Debug)]
+#[must_use]
+pub struct StillRuns(Arc<Shared>);
+
+impl Drop for StillRuns {
+    fn drop(&mut self) {
+        self.0.lock().stuck -= 1;
+        self.0.wake.notify_one();
+    }
 }
 
 impl Shared {
@@ -89,6 +110,7 @@ impl Shared {
                 outbox: Outbox::new(OUTBOX_CAPACITY),
                 lease: LeaseKeeper::new(clock),
                 running: Vec::new(),
+                stuck: 0,
                 holds: None,
                 epoch: 0,
                 fenced: false,
@@ -149,7 +171,7 @@ impl SessionHandle {
     /// reconnect. Waits only while very many events are unacknowledged. Returns its number.
     ///
     /// The library takes `Started`, `Finished` and `Failed` as the word on whether something runs: it answers a fence
-    /// only once nothing does. So report `Started` before an action's first step, and its end after its last.
+    /// only once nothing does, see also [`Self::still_runs`]. So report `Started` before an action's first step, and its end after its last.
     ///
     /// # Errors
     /// [`SessionEnded`]; the event is not kept.
@@ -181,6 +203,20 @@ impl SessionHandle {
     /// the next hello: an agent that holds a list is not handed it again, also where nothing of it runs just then.
     pub fn holds(&self, workflow_uid: Option<Uuid>) {
         self.shared.lock().holds = workflow_uid;
+    }
+
+    /// Says that an attempt does not stop, to be called before its end is reported. Its code may write at any moment until
+    /// what is answered here is dropped.
+    pub fn still_runs(&self) -> StillRuns {
+        self.shared.lock().stuck += 1;
+        StillRuns(self.shared.clone())
+    }
+
+    /// Says that nothing of a run goes on, where that could not be reported because the session had ended: neither the next
+    /// hello nor a fence is to wait for it.
+    pub fn is_over(&self, workflow_uid: Uuid) {
+        self.shared.lock().running.retain(|known| known.workflow_uid != workflow_uid);
+        self.shared.wake.notify_one();
     }
 
     /// Says how far an action is. Never waits; only the newest counts.

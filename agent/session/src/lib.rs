@@ -32,7 +32,7 @@ pub use clock::boot_time;
 pub use credentials::{AgentKey, Credentials, KeyError};
 pub use enroll::{EnrollError, Enrolled, enroll, enroll_over, enroll_with_facts};
 pub use error::ConnectError;
-pub use handle::{Connection, SessionEnded, SessionHandle, Unflushed};
+pub use handle::{Connection, SessionEnded, SessionHandle, StillRuns, Unflushed};
 pub use lease::{Lease, LeaseWatch};
 pub use model::{
     Action, ActionKind, ActionRef, ActionResult, Assignment, ClearDisks, CloudInit, Control, Event, EventKind,

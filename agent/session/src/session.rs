@@ -157,6 +157,10 @@ impl Runner {
             self.shared.connection.send_replace(Connection::Connecting);
             let begun = Instant::now();
             let outcome = self.connection(&credentials, closing, agent).await;
+            // However its connection ended: the machine is a newer session's, which another hello would fence in turn.
+            if self.shared.lock().fenced {
+                return;
+            }
             if begun.elapsed() >= GOOD_CONNECTION {
                 backoff.reset();
             }

@@ -1,7 +1,7 @@
 //! `cloudInit`: a NoCloud seed on the installed disk, and the phone-home unit. Whatever is there already is replaced, so
 //! doing it twice leaves what doing it once does.
 
-use std::{fs::File, path::Path};
+use std::{fs::File, io::Read, path::Path};
 
 use landfall_api::{DiskFacts, ErrorCode, Problem, ReceiptState};
 use landfall_session::{ActionResult, CloudInit, PhoneHome};
@@ -23,35 +23,48 @@ pub(super) fn perform(machine: &Machine, job: &Job, spec: &CloudInit) -> Result<
         Some(selector) => select(selector)?,
         None => written_disk(machine, job)?,
     };
-    if !job.lease.is_valid() {
-        let text = "the lease ran out before the installed system was touched";
-        return Err(Failure { problem: Problem::new(ErrorCode::LeaseExpired, text), retryable: true });
-    }
-    let cancelled = || job.cancel.is_cancelled();
+    let may_act = || may_act(job);
+    may_act()?;
     let mount_point = format!("{MOUNT_POINT}-{}", job.action.action_index);
-    let root = rootfs::find(&disk.id.name, Path::new(&mount_point), &cancelled).map_err(|e| {
+    let found = rootfs::find(&disk.id.name, Path::new(&mount_point), &|| may_act().is_err());
+    // Also where it found nothing because it was stopped.
+    may_act()?;
+    let root = found.map_err(|e| {
         let hint = "the image needs an ext4, xfs or btrfs root file system that holds /etc/os-release";
         final_failure(Problem::new(ErrorCode::NoRootFilesystem, e.to_string()).hint(hint).at(&disk.id.name))
     })?;
     let device = root.device.display().to_string();
     tracing::info!("the installed root file system is {device}");
-    let io = |e: &dyn std::error::Error| {
-        let hint = "is the installed root file system full, or read-only?";
-        Failure {
-            problem: Problem::new(ErrorCode::DeviceIo, e.to_string()).caused_by(e).hint(hint).at(&device),
-            retryable: true,
-        }
-    };
-    let tree = Tree::open(&root.at).map_err(|e| io(&e))?;
-    write_seed(&tree, spec).map_err(|e| io(&e))?;
+    let installed = Installed { tree: Tree::open(&root.at).map_err(|e| io(&e, &device))?, device, may_act: &may_act };
+    installed.write_seed(spec)?;
     match &spec.phone_home {
-        Some(phone_home) => install_phone_home(&tree, phone_home, Path::new("/proc/self/exe")).map_err(|e| io(&e))?,
-        None => remove_phone_home(&tree).map_err(|e| io(&e))?,
+        Some(phone_home) => installed.install_phone_home(phone_home, Path::new("/proc/self/exe"))?,
+        None => installed.remove_phone_home()?,
     }
     // The tree holds the mount busy.
+    let Installed { tree, device, .. } = installed;
     drop(tree);
-    root.close().map_err(|e| io(&e))?;
+    root.close().map_err(|e| io(&e, &device))?;
     Ok(ActionResult::CloudInit { root_device: device })
+}
+
+/// Whether the installed system may be changed at this instant: afterwards it may be another's.
+fn may_act(job: &Job) -> Result<(), Failure> {
+    if !job.lease.is_valid() {
+        let text = "the lease ran out before the installed system was changed, or while it was";
+        return Err(Failure { problem: Problem::new(ErrorCode::LeaseExpired, text), retryable: true });
+    }
+    if job.cancel.is_cancelled() {
+        let text = "the action was stopped before the installed system was changed, or while it was";
+        return Err(Failure { problem: Problem::new(ErrorCode::Cancelled, text), retryable: false });
+    }
+    Ok(())
+}
+
+fn io(error: &dyn std::error::Error, device: &str) -> Failure {
+    let hint = "is the installed root file system full, or read-only?";
+    let problem = Problem::new(ErrorCode::DeviceIo, error.to_string()).caused_by(error).hint(hint).at(device);
+    Failure { problem, retryable: true }
 }
 
 /// The disk that this run wrote, or one whose work it takes over: by the receipt on it, which outlives a restart of the
@@ -75,54 +88,72 @@ fn written_disk(machine: &Machine, job: &Job) -> Result<DiskFacts, Failure> {
     })
 }
 
-fn write_seed(tree: &Tree, spec: &CloudInit) -> Result<(), crate::rootfs::TreeError> {
-    let seed = |name: &str| format!("{}/{name}", installed::SEED);
-    // meta-data last: it is what makes cloud-init take the directory for a seed.
-    tree.write(&seed("user-data"), 0o600, spec.user_data.expose().as_bytes())?;
-    if spec.network_config.is_empty() {
-        tree.remove(&seed("network-config"))?;
-    } else {
-        tree.write(&seed("network-config"), 0o600, spec.network_config.as_bytes())?;
+/// The installed system's files. Each is written only if that is allowed just then.
+struct Installed<'a> {
+    tree: Tree,
+    /// For failures.
+    device: String,
+    may_act: &'a dyn Fn() -> Result<(), Failure>,
+}
+
+impl Installed<'_> {
+    fn write(&self, path: &str, mode: u32, content: impl Read) -> Result<(), Failure> {
+        (self.may_act)()?;
+        self.tree.write(path, mode, content).map_err(|e| io(&e, &self.device))
     }
-    tree.write(&seed("meta-data"), 0o600, spec.meta_data.as_bytes())
-}
 
-fn install_phone_home(tree: &Tree, spec: &PhoneHome, own_binary: &Path) -> Result<(), InstallError> {
-    let config = phone_home::Config {
-        url: spec.url.clone(),
-        bearer_token: spec.bearer_token.expose().to_owned(),
-        ca_pins: spec.ca_pins.iter().map(ToString::to_string).collect(),
-    };
-    let config = serde_json::to_vec_pretty(&config).map_err(|e| InstallError::Own(e.into()))?;
-    tree.write(installed::CONFIG, 0o600, config.as_slice())?;
-    tree.write(installed::BINARY, 0o755, File::open(own_binary).map_err(InstallError::Own)?)?;
-    tree.write(installed::UNIT, 0o644, installed::unit().as_bytes())?;
-    // Last, because it is what makes the rest run.
-    Ok(tree.link(installed::WANTS, installed::UNIT)?)
-}
-
-/// Whatever an earlier run's cloudInit left must not phone home for it.
-fn remove_phone_home(tree: &Tree) -> Result<(), crate::rootfs::TreeError> {
-    for path in [installed::WANTS, installed::CONFIG, installed::UNIT, installed::BINARY] {
-        tree.remove(path)?;
+    fn link(&self, path: &str, target: &str) -> Result<(), Failure> {
+        (self.may_act)()?;
+        self.tree.link(path, target).map_err(|e| io(&e, &self.device))
     }
-    Ok(())
+
+    fn remove(&self, path: &str) -> Result<(), Failure> {
+        (self.may_act)()?;
+        self.tree.remove(path).map_err(|e| io(&e, &self.device))
+    }
+
+    fn write_seed(&self, spec: &CloudInit) -> Result<(), Failure> {
+        let seed = |name: &str| format!("{}/{name}", installed::SEED);
+        // meta-data last: it is what makes cloud-init take the directory for a seed.
+        self.write(&seed("user-data"), 0o600, spec.user_data.expose().as_bytes())?;
+        if spec.network_config.is_empty() {
+            self.remove(&seed("network-config"))?;
+        } else {
+            self.write(&seed("network-config"), 0o600, spec.network_config.as_bytes())?;
+        }
+        self.write(&seed("meta-data"), 0o600, spec.meta_data.as_bytes())
+    }
+
+    fn install_phone_home(&self, spec: &PhoneHome, own_binary: &Path) -> Result<(), Failure> {
+        let config = phone_home::Config {
+            url: spec.url.clone(),
+            bearer_token: spec.bearer_token.expose().to_owned(),
+            ca_pins: spec.ca_pins.iter().map(ToString::to_string).collect(),
+        };
+        let own = |source: std::io::Error| io(&OwnBinary(source), &self.device);
+        let config = serde_json::to_vec_pretty(&config).map_err(|e| own(e.into()))?;
+        self.write(installed::CONFIG, 0o600, config.as_slice())?;
+        self.write(installed::BINARY, 0o755, File::open(own_binary).map_err(own)?)?;
+        self.write(installed::UNIT, 0o644, installed::unit().as_bytes())?;
+        // Last, because it is what makes the rest run.
+        self.link(installed::WANTS, installed::UNIT)
+    }
+
+    /// Whatever an earlier run's cloudInit left must not phone home for it.
+    fn remove_phone_home(&self) -> Result<(), Failure> {
+        let paths = [installed::WANTS, installed::CONFIG, installed::UNIT, installed::BINARY];
+        paths.into_iter().try_for_each(|path| self.remove(path))
+    }
 }
 
-/// The phone-home unit could not be put in place.
+/// The agent's own side of the phone-home unit.
 #[derive(Debug, thiserror::Error)]
-enum InstallError {
-    /// The agent's own side of it.
-    #[error("cannot read the agent's own binary")]
-    Own(#[source] std::io::Error),
-    /// The installed system's side.
-    #[error(transparent)]
-    Tree(#[from] crate::rootfs::TreeError),
-}
+#[error("cannot read the agent's own binary")]
+struct OwnBinary(#[source] std::io::Error);
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::unix::fs::MetadataExt};
+    use std::{cell::Cell, fs, os::unix::fs::MetadataExt};
 
     use landfall_session::Secret;
 
@@ -143,16 +174,55 @@ mod tests {
         }
     }
 
+    fn installed<'a>(root: &Path, may_act: &'a dyn Fn() -> Result<(), Failure>) -> Installed<'a> {
+        Installed { tree: Tree::open(root).unwrap(), device: "/dev/vda2".into(), may_act }
+    }
+
+    /// Every file and link below a directory.
+    fn files(root: &Path) -> usize {
+        let entries = fs::read_dir(root).unwrap().map(|e| e.unwrap());
+        entries.map(|e| if e.file_type().unwrap().is_dir() { files(&e.path()) } else { 1 }).sum()
+    }
+
+    #[test]
+    fn nothing_more_is_written_once_it_may_not_be() {
+        let lease = |n: usize| {
+            let left = Cell::new(n);
+            move || match left.replace(left.get().saturating_sub(1)) {
+                0 => Err(final_failure(Problem::new(ErrorCode::LeaseExpired, "over"))),
+                _ => Ok(()),
+            }
+        };
+        let whole = CloudInit { network_config: "version: 2\n".into(), ..spec(true) };
+        // Three files of the seed, then three and a link of the unit.
+        for steps in 0..7 {
+            let root = tempfile::tempdir().unwrap();
+            let may_act = lease(steps);
+            let tree = installed(root.path(), &may_act);
+            let done = tree.write_seed(&whole).and_then(|()| {
+                tree.install_phone_home(whole.phone_home.as_ref().unwrap(), Path::new("/proc/self/exe"))
+            });
+            assert_eq!(done.unwrap_err().problem.code, ErrorCode::LeaseExpired, "{steps}");
+            assert_eq!(files(root.path()), steps);
+        }
+        let root = tempfile::tempdir().unwrap();
+        installed(root.path(), &|| Ok(())).write_seed(&whole).unwrap();
+        let may_act = lease(0);
+        let tree = installed(root.path(), &may_act);
+        tree.remove(&format!("{}/user-data", installed::SEED)).unwrap_err();
+        assert_eq!(files(root.path()), 3);
+    }
+
     #[test]
     fn the_seed_and_the_unit_are_written_once_or_twice_alike_and_secrets_are_roots_alone() {
         let root = tempfile::tempdir().unwrap();
-        let tree = Tree::open(root.path()).unwrap();
+        let tree = installed(root.path(), &|| Ok(()));
         let at = |path: &str| root.path().join(path.trim_start_matches('/'));
         let binary = root.path().join("agent");
         fs::write(&binary, "ELF").unwrap();
         for _ in 0..2 {
-            write_seed(&tree, &spec(true)).unwrap();
-            install_phone_home(&tree, spec(true).phone_home.as_ref().unwrap(), &binary).unwrap();
+            tree.write_seed(&spec(true)).unwrap();
+            tree.install_phone_home(spec(true).phone_home.as_ref().unwrap(), &binary).unwrap();
         }
         for secret in [installed::CONFIG, "/var/lib/cloud/seed/nocloud/user-data"] {
             assert_eq!(fs::metadata(at(secret)).unwrap().mode() & 0o777, 0o600, "{secret}");
@@ -163,7 +233,7 @@ mod tests {
         assert_eq!((config.bearer_token.as_str(), config.ca_pins.len()), ("t0ken", 1));
         assert!(!at("/var/lib/cloud/seed/nocloud/network-config").exists());
 
-        remove_phone_home(&tree).unwrap();
+        tree.remove_phone_home().unwrap();
         assert!(!at(installed::CONFIG).exists() && fs::symlink_metadata(at(installed::WANTS)).is_err());
     }
 }

@@ -1,6 +1,6 @@
 //! One session: takes instructions, keeps at most one run going, and says how it ended.
 
-use std::{future::Future, sync::Arc};
+use std::{future::Future, pin::Pin, sync::Arc};
 
 use landfall_api::{ErrorCode, Problem};
 use landfall_session::{Assignment, Backoff, Control, EnrollError, Enrolled, Instruction, LeaseWatch, SessionHandle};
@@ -14,7 +14,7 @@ use super::{End, FIRST_WAIT, LONGEST_WAIT};
 use crate::{
     actions::Machine,
     logging::Tail,
-    runner::{Outcome, Runner, Stop, ToSession},
+    runner::{FLUSH_LIMIT, Outcome, Runner, Stop, ToSession},
 };
 
 /// How a session ended.
@@ -45,36 +45,18 @@ impl Running {
 /// same key, when the coordinator takes the certificate no more: the run goes on meanwhile.
 pub(super) async fn serve<F>(
     session: &SessionHandle,
-    mut instructions: mpsc::Receiver<Instruction>,
+    instructions: mpsc::Receiver<Instruction>,
     tail: &Tail,
-    renew: &impl Fn() -> F,
+    renew: &(impl Fn() -> F + Sync),
 ) -> Ending
 where
-    F: Future<Output = Result<Enrolled, EnrollError>>,
+    F: Future<Output = Result<Enrolled, EnrollError>> + Send,
 {
-    let mut server = Server { session, tail, machine: Machine::default(), running: None, next: None, refused: None };
-    loop {
-        tokio::select! {
-            instruction = instructions.recv() => match instruction {
-                Some(instruction) => {
-                    if let Some(end) = server.follow(instruction) {
-                        return Ending::Restart(end);
-                    }
-                }
-                None => match server.session_ended(renew).await {
-                    Ok(again) => instructions = again,
-                    Err(problem) => return server.stop_and_leave(problem).await,
-                },
-            },
-            outcome = finished(&mut server.running) => {
-                server.running = None;
-                if let Some(end) = server.run_ended(outcome) {
-                    return Ending::Restart(end);
-                }
-            }
-        }
-    }
+    Server::new(session, tail).serve(instructions, renew).await
 }
+
+/// Enrolling again, while what runs goes on.
+type Renewal<'a> = Pin<Box<dyn Future<Output = Result<mpsc::Receiver<Instruction>, Problem>> + Send + 'a>>;
 
 /// The outcome of the run under way; for ever pending without one.
 async fn finished(running: &mut Option<Running>) -> Outcome {
@@ -84,6 +66,37 @@ async fn finished(running: &mut Option<Running>) -> Outcome {
         Err(e) => {
             let problem = Problem::new(ErrorCode::Internal, format!("the runner's code panicked: {e}"));
             Outcome::Failed(problem.hint("report this with the machine's console log"))
+        }
+    }
+}
+
+/// The answer to an enrolment under way; for ever pending without one.
+async fn renewed(renewal: &mut Option<Renewal<'_>>) -> Result<mpsc::Receiver<Instruction>, Problem> {
+    match renewal {
+        Some(renewal) => renewal.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Enrols until that succeeds or cannot, and goes on with the session. `refused`: why it ended.
+async fn enrolled_again<F>(
+    session: &SessionHandle,
+    renew: &(impl Fn() -> F + Sync),
+    refused: Problem,
+) -> Result<mpsc::Receiver<Instruction>, Problem>
+where
+    F: Future<Output = Result<Enrolled, EnrollError>> + Send,
+{
+    let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
+    loop {
+        match renew().await {
+            Ok(enrolled) => return session.restart(enrolled.credentials).map_err(|_| refused),
+            Err(e) if !e.retryable => return Err(e.problem),
+            Err(e) => {
+                let wait = e.retry_after.unwrap_or_else(|| backoff.step());
+                tracing::warn!("not enrolled again: {}; asking again in {} s", e.problem, wait.as_secs().max(1));
+                tokio::time::sleep(wait).await;
+            }
         }
     }
 }
@@ -98,7 +111,63 @@ struct Server<'a> {
     refused: Option<Problem>,
 }
 
-impl Server<'_> {
+impl<'a> Server<'a> {
+    fn new(session: &'a SessionHandle, tail: &'a Tail) -> Self {
+        Self { session, tail, machine: Machine::default(), running: None, next: None, refused: None }
+    }
+
+    async fn serve<F>(
+        mut self,
+        mut instructions: mpsc::Receiver<Instruction>,
+        renew: &(impl Fn() -> F + Sync),
+    ) -> Ending
+    where
+        F: Future<Output = Result<Enrolled, EnrollError>> + Send,
+    {
+        let mut renewal: Option<Renewal<'_>> = None;
+        loop {
+            tokio::select! {
+                instruction = instructions.recv(), if renewal.is_none() => match instruction {
+                    Some(instruction) => {
+                        if let Some(end) = self.follow(instruction) {
+                            return self.leave(end).await;
+                        }
+                    }
+                    None => match self.session_ended() {
+                        Ok(refused) => renewal = Some(Box::pin(enrolled_again(self.session, renew, refused))),
+                        Err(problem) => return self.stop_and_leave(problem).await,
+                    },
+                },
+                // However long it takes: a run that ends meanwhile is not to wait for it.
+                again = renewed(&mut renewal) => {
+                    renewal = None;
+                    match again {
+                        Ok(again) => instructions = again,
+                        Err(problem) => return self.stop_and_leave(problem).await,
+                    }
+                }
+                outcome = finished(&mut self.running) => {
+                    if let Some(ended) = self.running.take() {
+                        self.session.is_over(ended.uid);
+                    }
+                    if let Some(end) = self.run_ended(outcome) {
+                        return self.leave(end).await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The runner has waited for the acks of what it reported; whoever boots the own disk may have told something before.
+    async fn leave(&self, end: End) -> Ending {
+        if end == End::BootDisk
+            && let Err(e) = self.session.flush(FLUSH_LIMIT).await
+        {
+            tracing::warn!("{e}; booting the own disk all the same");
+        }
+        Ending::Restart(end)
+    }
+
     fn follow(&mut self, instruction: Instruction) -> Option<End> {
         match instruction {
             Instruction::Assign { assignment, lease } => match &self.running {
@@ -177,28 +246,12 @@ impl Server<'_> {
         None
     }
 
-    /// The session ended by itself. A refused certificate is mended by another; anything else is a person's to mend.
-    async fn session_ended<F>(&mut self, renew: &impl Fn() -> F) -> Result<mpsc::Receiver<Instruction>, Problem>
-    where
-        F: Future<Output = Result<Enrolled, EnrollError>>,
-    {
+    /// The session ended by itself. A refused certificate, which is answered, is mended by another; anything else is a
+    /// person's to mend.
+    fn session_ended(&mut self) -> Result<Problem, Problem> {
         let ended = || Problem::new(ErrorCode::Internal, "the session ended");
         let problem = self.refused.take().unwrap_or_else(ended);
-        if problem.code != ErrorCode::Unauthenticated {
-            return Err(problem);
-        }
-        let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
-        loop {
-            match renew().await {
-                Ok(enrolled) => return self.session.restart(enrolled.credentials).map_err(|_| problem),
-                Err(e) if !e.retryable => return Err(e.problem),
-                Err(e) => {
-                    let wait = e.retry_after.unwrap_or_else(|| backoff.step());
-                    tracing::warn!("not enrolled again: {}; asking again in {} s", e.problem, wait.as_secs().max(1));
-                    tokio::time::sleep(wait).await;
-                }
-            }
-        }
+        if problem.code == ErrorCode::Unauthenticated { Ok(problem) } else { Err(problem) }
     }
 
     /// Waits until what runs has stopped (bounded by the runner), then gives up.
@@ -218,5 +271,116 @@ impl Server<'_> {
             }
         }
         Ending::Over(problem)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use landfall_api::{DiskId, DiskReceipt, MachineFacts};
+    use landfall_session::{
+        ActionRef, AgentKey, BootClock, Credentials, Dial, Dialling, EventKind, Host, Identity, Session, SessionConfig,
+        Surroundings, Target, Validity, Vitals,
+    };
+    use tokio::{sync::oneshot, time::timeout};
+
+    use super::*;
+
+    /// Generous: a loaded machine is not a failure.
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    /// A coordinator that never answers.
+    struct Nobody;
+
+    impl Dial for Nobody {
+        fn dial<'a>(&'a self, _: &'a Target, _: Validity, _: Option<&'a Credentials>) -> Dialling<'a> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    impl Host for Nobody {
+        fn disks(&self) -> Vec<DiskId> {
+            Vec::new()
+        }
+        fn receipts(&self) -> Vec<DiskReceipt> {
+            Vec::new()
+        }
+        fn facts(&self) -> MachineFacts {
+            MachineFacts::default()
+        }
+        fn vitals(&self) -> Vitals {
+            Vitals { uptime: Duration::ZERO, peak_rss_bytes: 0 }
+        }
+    }
+
+    fn session() -> (SessionHandle, mpsc::Receiver<Instruction>) {
+        let pin = format!("sha256:{}", "00".repeat(32)).parse().unwrap();
+        let config = SessionConfig {
+            target: Target::new("https://127.0.0.1:1", vec![pin]).unwrap(),
+            credentials: Credentials::new(AgentKey::generate().unwrap(), Vec::new()),
+            software: String::new(),
+            identity: Identity { smbios_uuid: None, serial: String::new(), macs: Vec::new() },
+            boot_id: String::new(),
+            enrolled_at: Duration::ZERO,
+        };
+        let world = Surroundings {
+            dial: Arc::new(Nobody),
+            clock: BootClock::new(landfall_session::boot_time),
+            chance: Arc::new(|| 0),
+        };
+        Session::start_in(world, config, Arc::new(Nobody))
+    }
+
+    #[tokio::test]
+    async fn a_run_that_ends_while_the_agent_enrols_again_takes_the_machine_down() {
+        let (session, _instructions) = session();
+        let tail = Tail::default();
+        let mut server = Server::new(&session, &tail);
+        let (ends, ended) = oneshot::channel();
+        let task = tokio::spawn(async move { ended.await.unwrap() });
+        let (stop, control) = (watch::Sender::new(None), watch::Sender::new(Control::default()));
+        server.running = Some(Running { uid: Uuid::from_u128(1), lease: session.lease(), stop, control, task });
+        server.refused = Some(Problem::new(ErrorCode::Unauthenticated, "it ran out"));
+        let (gone, instructions) = mpsc::channel(1);
+        drop(gone);
+        let (asks, mut asked) = mpsc::unbounded_channel();
+        let renew = || {
+            asks.send(()).unwrap();
+            std::future::pending::<Result<Enrolled, EnrollError>>()
+        };
+        let outcome = async {
+            asked.recv().await.unwrap();
+            ends.send(Outcome::Reboot).unwrap();
+            std::future::pending::<()>().await;
+        };
+        let ending = async {
+            tokio::select! {
+                ending = server.serve(instructions, &renew) => ending,
+                () = outcome => unreachable!(),
+            }
+        };
+        assert!(matches!(timeout(LIMIT, ending).await.unwrap(), Ending::Restart(End::Reboot)));
+    }
+
+    #[tokio::test]
+    async fn the_own_disk_is_not_booted_before_what_was_told_is_acknowledged() {
+        for told in [true, false] {
+            let (session, _instructions) = session();
+            let tail = Tail::default();
+            if told {
+                let action = ActionRef { workflow_uid: Uuid::from_u128(1), action_index: 0, attempt: 1 };
+                session.report(action, EventKind::Started).await.unwrap();
+            }
+            let (out, instructions) = mpsc::channel(1);
+            out.send(Instruction::Idle { boot_disk: true }).await.unwrap();
+            let never = std::future::pending::<Result<Enrolled, EnrollError>>;
+            let serving = serve(&session, instructions, &tail, &never);
+            if told {
+                assert!(timeout(Duration::from_secs(2), serving).await.is_err(), "it did not wait");
+            } else {
+                assert!(matches!(timeout(LIMIT, serving).await.unwrap(), Ending::Restart(End::BootDisk)));
+            }
+        }
     }
 }

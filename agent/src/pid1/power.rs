@@ -1,17 +1,39 @@
 //! How the machine goes down: file systems synced and unmounted, then `reboot(2)`.
 
-use std::{convert::Infallible, fs, time::Duration};
+use std::{convert::Infallible, fs, sync::mpsc, thread, time::Duration};
 
 use nix::{
     mount::{MntFlags, umount2},
     sys::reboot::{RebootMode, reboot},
 };
 
-/// Restarts the machine or turns it off. Comes back only if the kernel refuses.
+/// A device that answers within this has its file systems synced and unmounted. Any other must not keep the machine up
+/// for ever: the receipt stands, and what was committed was flushed when it was.
+const SETTLE_LIMIT: Duration = Duration::from_secs(60);
+
+/// Restarts the machine or turns it off, whatever its devices do. Comes back only if the kernel refuses.
 ///
 /// # Errors
 /// The kernel's refusal (no `CAP_SYS_BOOT`).
 pub(crate) fn go_down(how: RebootMode) -> nix::Result<Infallible> {
+    if !within(SETTLE_LIMIT, settle) {
+        tracing::error!("a device does not answer; going down without it after {} s", SETTLE_LIMIT.as_secs());
+    }
+    reboot(how)
+}
+
+/// Does work that may never end on a thread of its own. Says whether it ended in time.
+fn within(limit: Duration, work: impl FnOnce() + Send + 'static) -> bool {
+    let (done, waits) = mpsc::channel();
+    thread::spawn(move || {
+        work();
+        // Nobody waits any more if it took too long.
+        done.send(()).unwrap_or_default();
+    });
+    waits.recv_timeout(limit).is_ok()
+}
+
+fn settle() {
     nix::unistd::sync();
     // Newest mount first, so that what is mounted on another file system goes before it. What is busy stays; it was
     // synced above and again below.
@@ -21,7 +43,6 @@ pub(crate) fn go_down(how: RebootMode) -> nix::Result<Infallible> {
         }
     }
     nix::unistd::sync();
-    reboot(how)
 }
 
 /// Mount points whose source is a block device, in the order they were mounted.
@@ -62,6 +83,13 @@ pub(crate) async fn reap_children() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn work_that_never_ends_is_waited_for_no_longer_than_its_limit() {
+        let (_open, waits) = mpsc::channel::<()>();
+        assert!(!within(Duration::from_millis(50), move || waits.recv().unwrap_or_default()));
+        assert!(within(Duration::from_secs(60), || {}));
+    }
 
     #[test]
     fn only_block_devices_are_unmounted() {

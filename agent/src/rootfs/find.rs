@@ -66,8 +66,8 @@ impl Drop for Mounted {
     }
 }
 
-/// Finds and mounts the root file system of the disk named `name` (`vda`). Waits a bounded time for its partitions.
-/// Blocking.
+/// Finds and mounts the root file system of the disk named `name` (`vda`). Waits a bounded time for its partitions. Once
+/// `cancelled`, it mounts nothing more: mounting alone may write, since a journal is replayed. Blocking.
 ///
 /// # Errors
 /// [`NotFound`], with what was seen on each partition.
@@ -78,6 +78,10 @@ pub(crate) fn find(name: &str, at: &Path, cancelled: &dyn Fn() -> bool) -> Resul
         let mut seen = Vec::new();
         let mut missing_node = false;
         for partition in by_preference(&disk, partitions(&Path::new("/sys/block").join(name))) {
+            if cancelled() {
+                seen.push("it was stopped before they were all looked into".into());
+                return Err(NotFound { disk, seen });
+            }
             missing_node |= !partition.exists();
             match try_mount(&partition, at) {
                 Ok(mounted) => return Ok(mounted),

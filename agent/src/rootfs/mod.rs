@@ -3,7 +3,4 @@
 mod find;
 mod tree;
 
-pub(crate) use self::{
-    find::find,
-    tree::{Tree, TreeError},
-};
+pub(crate) use self::{find::find, tree::Tree};

@@ -21,7 +21,7 @@ use self::lane::Lane;
 pub(crate) use self::report::{Report, ToSession, Untold};
 
 /// How long the acks of a run's last events are awaited before the machine restarts all the same: the receipt stands.
-const FLUSH_LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const FLUSH_LIMIT: Duration = Duration::from_secs(30);
 /// Whether the agent may still act. [`LeaseWatch`], or a test's own.
 pub(crate) trait Term: Send + Sync + 'static {
     /// At this instant.

@@ -21,6 +21,8 @@ pub(crate) trait Report: Send + Sync + 'static {
     fn report(&self, action: ActionRef, kind: EventKind) -> BoxFuture<'_, Result<(), Untold>>;
     /// The same from a thread that may block.
     fn report_blocking(&self, action: ActionRef, kind: EventKind) -> Result<(), Untold>;
+    /// Says that an attempt does not stop, before its end is reported. What is answered is dropped once it has.
+    fn still_runs(&self) -> Box<dyn Send>;
     /// Says how far an action is; may be dropped.
     fn progress(&self, action: ActionRef, progress: Progress);
     /// Waits until everything reported is acknowledged.
@@ -66,6 +68,9 @@ impl Report for ToSession {
     }
     fn report_blocking(&self, action: ActionRef, kind: EventKind) -> Result<(), Untold> {
         self.runtime.block_on(self.tell(action, kind))
+    }
+    fn still_runs(&self) -> Box<dyn Send> {
+        Box::new(self.session.still_runs())
     }
     fn progress(&self, action: ActionRef, progress: Progress) {
         self.session.progress(action, progress);

@@ -32,7 +32,15 @@ impl Term for Lease {
 
 /// Remembers what it is told.
 #[derive(Default)]
-struct Told(Mutex<Vec<String>>);
+struct Told(Mutex<Vec<String>>, watch::Sender<bool>);
+
+struct OnDrop(Box<dyn Fn() + Send>);
+
+impl Drop for OnDrop {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
 
 impl Told {
     fn say(&self, text: String) {
@@ -60,6 +68,13 @@ impl Report for Told {
     fn report_blocking(&self, _: ActionRef, _: EventKind) -> Result<(), Untold> {
         Ok(())
     }
+    fn still_runs(&self) -> Box<dyn Send> {
+        self.say("still runs".into());
+        let told = self.1.clone();
+        Box::new(OnDrop(Box::new(move || {
+            told.send_replace(true);
+        })))
+    }
     fn progress(&self, _: ActionRef, _: Progress) {}
     fn flush(&self, limit: Duration) -> BoxFuture<'_, Result<(), Unflushed>> {
         self.say(format!("flush {}", limit.as_secs()));
@@ -83,6 +98,8 @@ enum Act {
     Meet(u32),
     /// Goes on until it is cancelled, and then fails by itself for good.
     Break,
+    /// Goes on whoever cancels it, until the lease ends.
+    Stick,
 }
 
 struct Script {
@@ -123,6 +140,10 @@ impl Perform for Script {
                 Act::Meet(others) => {
                     drop(begun.wait_for(|n| *n >= others).await);
                     Ok(success)
+                }
+                Act::Stick => {
+                    job.lease.expired().await;
+                    Err(failure(ErrorCode::Cancelled, false))
                 }
                 Act::Break => {
                     cancelled.await;
@@ -245,6 +266,20 @@ async fn a_final_failure_is_not_tried_again() {
     let scene = play(&[3], (0, 1), vec![Act::Fail(ErrorCode::DiskInUse, false)]);
     assert!(matches!(scene.task.await.unwrap(), Outcome::Failed(_)));
     assert_eq!(scene.told.all(), ["0.1 started", "0.1 failed DiskInUse false"]);
+}
+
+/// A fence that came then would otherwise be answered beside something that may still write.
+#[tokio::test]
+async fn what_does_not_stop_is_said_to_run_until_it_has_stopped() {
+    let mut scene = play(&[1], (0, 1), vec![Act::Stick]);
+    scene.begun.wait_for(|n| *n == 1).await.unwrap();
+    let mut stopped = scene.told.1.subscribe();
+    scene.stop.send_replace(Some(Stop::Cancelled("x".into())));
+    assert!(matches!(scene.task.await.unwrap(), Outcome::Stopped(p) if p.code == ErrorCode::Timeout));
+    assert_eq!(scene.told.all(), ["0.1 started", "still runs", "0.1 failed Timeout false"]);
+    assert!(!*stopped.borrow());
+    scene.lease.0.send_replace(false);
+    stopped.wait_for(|stopped| *stopped).await.unwrap();
 }
 
 #[tokio::test]

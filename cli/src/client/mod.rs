@@ -208,9 +208,13 @@ impl Client {
         let client = self.clone();
         let bytes = response.bytes_stream().map(|chunk| chunk.map_err(std::io::Error::other));
         let lines = FramedRead::new(StreamReader::new(bytes), LinesCodec::new_with_max_length(MAX_LINE));
-        let parsed = lines.map(move |line| match line {
-            Ok(line) => serde_json::from_str(&line).map_err(|e| client.not_understood(&e)),
-            Err(error) => Err(client.unreachable(&error)),
+        let parsed = lines.filter_map(move |line| {
+            std::future::ready(match line {
+                // The coordinator is there, and has nothing to say.
+                Ok(line) if line.is_empty() => None,
+                Ok(line) => Some(serde_json::from_str(&line).map_err(|e| client.not_understood(&e))),
+                Err(error) => Some(Err(client.unreachable(&error))),
+            })
         });
         Ok(parsed.boxed())
     }

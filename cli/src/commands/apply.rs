@@ -24,6 +24,8 @@ pub(crate) async fn run<F: Future<Output = Result<Client, Failure>>>(
     let expected = validate(&client, &documents).await?;
     let mut shown = Vec::new();
     for (i, sourced) in documents.iter().enumerate() {
+        let rest = i + 1 < documents.len() && !args.dry_run;
+        let cut_off = |error: std::io::Error| if rest { Failure::from(error).cut_off() } else { error.into() };
         let (outcome, object) = if args.dry_run {
             expected[i].clone()
         } else {
@@ -39,9 +41,9 @@ pub(crate) async fn run<F: Future<Output = Result<Client, Failure>>>(
         match &args.output {
             Output::Table | Output::Wide => {
                 let dry = if args.dry_run { " (dry run)" } else { "" };
-                out.line(&format!("{} {outcome}{dry}", sourced.document.reference()))?;
+                out.line(&format!("{} {outcome}{dry}", sourced.document.reference())).map_err(cut_off)?;
             }
-            Output::Name => out.line(&sourced.document.reference())?,
+            Output::Name => out.line(&sourced.document.reference()).map_err(cut_off)?,
             _ => shown.push(json!({ "outcome": outcome, "object": object })),
         }
     }

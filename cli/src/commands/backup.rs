@@ -21,7 +21,8 @@ pub(crate) async fn run(args: &Backup, client: &Client, out: &Out) -> Result<(),
         }
         let bytes = client.backup().await?;
         let out = std::fs::File::from(io::stdout().as_fd().try_clone_to_owned()?);
-        copy(bytes, &mut tokio::fs::File::from_std(out)).await?;
+        // Half a backup is none, whoever stopped reading.
+        copy(bytes, &mut tokio::fs::File::from_std(out)).await.map_err(Failure::cut_off)?;
         return Ok(());
     }
     let path = &args.output;

@@ -54,6 +54,10 @@ async fn names_of(names: Names, connection: &[(String, String)]) -> Option<Vec<(
         Names::Runs => &[(Kind::Workflow, ""), (Kind::Machine, "machine/")],
         Names::Subjects => &[(Kind::Workflow, ""), (Kind::Machine, "")],
     };
+    // A command that is being typed may be half of what it will be, and is run by whoever finishes it.
+    if connection.iter().any(|(name, _)| name == "token_command") {
+        return None;
+    }
     // The flags typed so far, read as they will be.
     let mut line = vec!["landfall".to_owned()];
     for (name, value) in connection {
@@ -61,7 +65,9 @@ async fn names_of(names: Names, connection: &[(String, String)]) -> Option<Vec<(
     }
     line.extend(["version".to_owned(), "--client".to_owned()]);
     let flags = Cli::try_parse_from(line).ok()?.connection;
-    let client = Client::new(&Endpoint::find(&flags).ok()?).await.ok()?;
+    // Whoever types is asked for nothing.
+    let endpoint = Endpoint { may_ask: false, ..Endpoint::find(&flags).ok()? };
+    let client = Client::new(&endpoint).await.ok()?;
     let mut out = Vec::new();
     for (kind, before) in kinds {
         let found = client.names(*kind).await.ok()?;

@@ -17,15 +17,18 @@ pub(crate) async fn run(args: &Delete, client: &Client, out: &mut Out) -> Result
         output::to_stderr("There is nothing to delete.");
     }
     let (mut failed, mut leaving) = (None, Vec::new());
-    for (kind, name) in &named {
+    for (n, (kind, name)) in named.iter().enumerate() {
+        let rest = n + 1 < named.len() || args.wait;
+        let cut_off = |error: std::io::Error| if rest { Failure::from(error).cut_off() } else { error.into() };
         match client.delete(*kind, name).await {
             Ok(document) => {
                 let held = &document.metadata().finalizers;
                 if document.metadata().deletion_timestamp.is_some() && !held.is_empty() {
                     let by = held.join(", ");
-                    out.line(&format!("{} is being deleted; it still waits for {by}", document.reference()))?;
+                    out.line(&format!("{} is being deleted; it still waits for {by}", document.reference()))
+                        .map_err(cut_off)?;
                 } else {
-                    out.line(&format!("{} deleted", document.reference()))?;
+                    out.line(&format!("{} deleted", document.reference())).map_err(cut_off)?;
                 }
                 leaving.push((*kind, name.clone()));
             }

@@ -1,10 +1,17 @@
 //! `landfall edit`: a document in the person's own editor. Nothing that was written is lost, and nothing of anybody else's is
 //! overwritten unseen.
 
-use std::{io::Write, path::PathBuf, process::Command};
+use std::{
+    io::Write,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    process::{Command, ExitStatus},
+    time::{Duration, SystemTime},
+};
 
-use landfall_api::{ApplyOutcome, Document, ErrorCode, Kind, Problem};
+use landfall_api::{ApplyOutcome, ApplyResponse, Document, ErrorCode, Kind, Problem};
 use serde_json::Value;
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
     args::{Edit, Selection},
@@ -16,6 +23,10 @@ use crate::{
 
 /// Lines of the buffer that begin so are the command's own, and are taken out before each opening.
 const NOTE: &str = "#! ";
+
+/// Applied again without asking when nobody changed what a person may change: a connected machine's heartbeat alone moves
+/// its version. So often in a row only a coordinator that is at fault refuses.
+const MOST_RENEWALS: usize = 5;
 
 pub(crate) async fn run(args: &Edit, client: &Client, out: &mut Out) -> Result<(), Failure> {
     let (kind, name) = match args.which.selection()? {
@@ -33,17 +44,18 @@ pub(crate) async fn run(args: &Edit, client: &Client, out: &mut Out) -> Result<(
     let document = client.get(kind, &name).await?;
     let mut buffer = Buffer::new(&document)?;
     let mut base = document;
-    let mut refused = None;
+    let (mut refused, mut conflict) = (None, false);
     loop {
         let before = buffer.text.clone();
-        buffer.open()?;
+        let saved = buffer.open().await?;
         if buffer.is_empty() {
             // Emptied, it is kept by nobody's wish.
             return Err(
                 refused.unwrap_or_else(|| Failure::local("the edit is given up", "nothing is left in the file", ""))
             );
         }
-        if buffer.text == before {
+        // What somebody else changed has been shown: saved again as it is, it stands.
+        if buffer.text == before && !(conflict && saved) {
             let Some(failure) = refused else {
                 output::to_stderr("Nothing was changed.");
                 return Ok(());
@@ -51,6 +63,7 @@ pub(crate) async fn run(args: &Edit, client: &Client, out: &mut Out) -> Result<(
             buffer.keep();
             return Err(failure);
         }
+        conflict = false;
         let edited = match buffer.read(kind, &name) {
             Ok(edited) => edited,
             Err(failure) => {
@@ -59,33 +72,60 @@ pub(crate) async fn run(args: &Edit, client: &Client, out: &mut Out) -> Result<(
                 continue;
             }
         };
-        match client.apply(&edited, false).await {
+        let answer = tokio::select! {
+            answer = applied(&edited, &mut buffer, &mut base, client) => answer,
+            // The editor's own handling of Ctrl-C took the system's away.
+            () = interrupted() => Err((Failure::local("the edit is given up", "interrupted", ""), Vec::new())),
+        };
+        match answer {
             Ok(applied) => {
                 let said = if applied.outcome == ApplyOutcome::Unchanged { "unchanged" } else { "edited" };
                 return Ok(out.line(&format!("{}/{name} {said}", kind.singular()))?);
             }
-            Err(failure) if is_conflict(&failure) => {
-                let newest = match client.get(kind, &name).await {
-                    Ok(newest) => newest,
-                    Err(failure) => {
-                        buffer.keep();
-                        return Err(failure);
-                    }
-                };
-                let differences = changes::between(&tree(&base)?, &tree(&newest)?);
+            Err((failure @ (Failure::Problem(_) | Failure::Refused(_)), differences)) => {
                 buffer.note(&failure, &differences);
-                buffer.take_version(newest.metadata().resource_version);
-                (base, refused) = (newest, Some(failure));
-            }
-            Err(failure @ (Failure::Problem(_) | Failure::Refused(_))) => {
-                buffer.note(&failure, &[]);
+                conflict = is_conflict(&failure);
                 refused = Some(failure);
             }
-            Err(failure) => {
+            Err((failure, _)) => {
                 buffer.keep();
                 return Err(failure);
             }
         }
+    }
+}
+
+/// Applies it, on newer versions too as long as nobody changed the document itself. On failure: what somebody did change.
+async fn applied(
+    edited: &Document,
+    buffer: &mut Buffer,
+    base: &mut Document,
+    client: &Client,
+) -> Result<ApplyResponse<Value>, (Failure, Vec<String>)> {
+    let mut edited = edited.clone();
+    let only = |failure| (failure, Vec::new());
+    let mut tried = 0;
+    loop {
+        let failure = match client.apply(&edited, false).await {
+            Err(failure) if is_conflict(&failure) => failure,
+            answer => return answer.map_err(only),
+        };
+        let newest = client.get(edited.kind(), &edited.metadata().name).await.map_err(|error| match error {
+            // It is gone, so there is nothing to edit again.
+            Failure::Problem(problem) => {
+                only(Failure::local("the document cannot be read again", problem, "landfall apply makes a new one"))
+            }
+            other => only(other),
+        })?;
+        let differences = changes::between(&tree(base).map_err(only)?, &tree(&newest).map_err(only)?);
+        let version = newest.metadata().resource_version;
+        buffer.take_version(version);
+        edited.metadata_mut().resource_version = version;
+        *base = newest;
+        if !differences.is_empty() || tried == MOST_RENEWALS {
+            return Err((failure, differences));
+        }
+        tried += 1;
     }
 }
 
@@ -103,6 +143,34 @@ fn tree(document: &Document) -> Result<Value, Failure> {
         }
     }
     Ok(tree)
+}
+
+/// Which file it is and when it was written, made a little earlier: a save within the same tick of the clock shows too.
+fn age(path: &Path) -> std::io::Result<(u64, SystemTime)> {
+    let file = std::fs::File::options().write(true).open(path)?;
+    file.set_modified(file.metadata()?.modified()? - Duration::from_secs(1))?;
+    let dated = file.metadata()?;
+    Ok((dated.ino(), dated.modified()?))
+}
+
+/// Waits for an editor. Ctrl-C is meant for it, as it is for git's: this command stays, and with it what was written.
+async fn undisturbed(mut editor: Command) -> std::io::Result<ExitStatus> {
+    let mut interrupts = signal(SignalKind::interrupt())?;
+    let running = tokio::task::spawn_blocking(move || editor.status());
+    tokio::pin!(running);
+    loop {
+        tokio::select! {
+            ended = &mut running => break ended.map_err(std::io::Error::other)?,
+            _ = interrupts.recv() => {}
+        }
+    }
+}
+
+async fn interrupted() {
+    match signal(SignalKind::interrupt()) {
+        Ok(mut interrupts) => drop(interrupts.recv().await),
+        Err(_) => std::future::pending().await,
+    }
 }
 
 /// The file that the editor opens.
@@ -134,15 +202,18 @@ impl Buffer {
         Ok(Self { path: file.to_path_buf(), file: Some(file), text })
     }
 
-    /// Lets the person edit it, and reads what they left.
-    fn open(&mut self) -> Result<(), Failure> {
+    /// Lets the person edit it, and reads what they left. Says whether they saved, be it unchanged.
+    async fn open(&mut self) -> Result<bool, Failure> {
         let failed =
             |what: &str, e: std::io::Error| Failure::local(format!("{} cannot be {what}", self.path.display()), e, "");
         std::fs::write(&self.path, &self.text).map_err(|e| failed("written", e))?;
+        let written = age(&self.path).map_err(|e| failed("dated", e))?;
         let editor = ["VISUAL", "EDITOR"].into_iter().filter_map(|name| std::env::var(name).ok());
         let editor = editor.into_iter().find(|e| !e.trim().is_empty()).unwrap_or_else(|| "vi".into());
         // By a shell, as git does: an editor may have flags of its own.
-        let status = Command::new("sh").args(["-c", &format!("{editor} \"$1\""), "sh"]).arg(&self.path).status();
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("{editor} \"$1\""), "sh"]).arg(&self.path);
+        let status = undisturbed(command).await;
         let status = status.map_err(|e| Failure::local(format!("the editor {editor} cannot be run"), e, ""))?;
         self.text = std::fs::read_to_string(&self.path).map_err(|e| failed("read", e))?;
         if !status.success() {
@@ -154,7 +225,8 @@ impl Buffer {
             self.keep();
             return Err(failure);
         }
-        Ok(())
+        let saved = std::fs::metadata(&self.path).and_then(|now| Ok((now.ino(), now.modified()?)));
+        Ok(saved.map_err(|e| failed("read", e))? != written)
     }
 
     fn is_empty(&self) -> bool {
@@ -181,7 +253,12 @@ impl Buffer {
     fn note(&mut self, failure: &Failure, differences: &[String]) {
         let mut text = String::new();
         let mut line = |said: &str| said.lines().for_each(|l| text.push_str(&format!("{NOTE}{l}\n")));
-        line("It was not applied. Correct it and save; leave it as it is to give up.");
+        let how = if differences.is_empty() {
+            "Correct it and save; leave"
+        } else {
+            "Save it again, corrected or not; leave"
+        };
+        line(&format!("It was not applied. {how} it unsaved to give up."));
         failure.lines().iter().for_each(|said| line(said));
         if !differences.is_empty() {
             line("Somebody else changed meanwhile:");

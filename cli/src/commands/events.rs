@@ -48,6 +48,12 @@ async fn follow(
     let mut turned = BTreeMap::new();
     while let Some(news) = feed.recv().await {
         let runs = match news {
+            // A run that was deleted while nobody watched has no events to come.
+            News::All(_, documents)
+                if kind == Kind::Workflow && documents.iter().all(|d| d.metadata().name != name) =>
+            {
+                return Ok(());
+            }
             News::All(_, documents) => documents,
             News::Changed(document) => vec![document],
             News::Gone(document) if kind == Kind::Workflow && document.metadata().name == name => return Ok(()),
@@ -75,7 +81,7 @@ async fn follow(
                     shown = all;
                 }
                 // The watch says when it is back; the next turn asks again for everything.
-                Err(failure) if failure.is_unreachable() => turned.clear(),
+                Err(failure) if failure.is_unreachable() && !over => turned.clear(),
                 Err(failure) => return Err(failure),
             }
         }

@@ -7,6 +7,7 @@ use crate::{
     args::{Explain, Format},
     failure::Failure,
     output::{self, Out},
+    text::Text,
 };
 
 /// Fields are shown so deep; the schema has no loops, but a bound costs nothing.
@@ -44,7 +45,7 @@ pub(crate) fn run(args: &Explain, out: &mut Out) -> Result<(), Failure> {
         Format::Json => out.json(&if path == kind.as_str() { whole } else { tree.resolved(&at) })?,
         Format::Yaml => out.yaml(&if path == kind.as_str() { whole } else { tree.resolved(&at) })?,
         Format::Table | Format::Wide => {
-            out.line(&format!("{}  {}", out.paint(&path, output::BOLD), tree.kind_of(&at)))?;
+            out.text(&out.paint(&path, output::BOLD).then(format!("  {}", tree.kind_of(&at))))?;
             if !about.is_empty() {
                 out.line(&format!("\n{}", wrapped(&about, "  ")))?;
             }
@@ -166,7 +167,8 @@ impl Tree {
             node.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
         for (name, schema) in properties {
             let must = if required.contains(&name.as_str()) { " (required)" } else { "" };
-            out.line(&format!("{indent}{}  {}{must}", out.paint(name, output::BOLD), self.kind_of(schema)))?;
+            let kind = format!("  {}{must}", self.kind_of(schema));
+            out.text(&Text::from(indent).then(out.paint(name, output::BOLD)).then(kind))?;
             let about = self.about(schema);
             let below = format!("{indent}    ");
             if !recursive && !about.is_empty() {

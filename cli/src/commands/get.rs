@@ -92,20 +92,58 @@ fn order(a: Option<&Value>, b: Option<&Value>) -> Ordering {
     }
 }
 
+/// What was shown, and in which version.
+type Shown = BTreeMap<(Kind, String), u64>;
+
+fn key(document: &Document) -> (Kind, String) {
+    (document.kind(), document.metadata().name.clone())
+}
+
+/// Of a kind what was shown and is not in its list.
+fn absent(shown: &Shown, kind: Kind, documents: &[Document]) -> Vec<(Kind, String)> {
+    let there: Vec<_> = documents.iter().map(key).collect();
+    shown.keys().filter(|key| key.0 == kind && !there.contains(key)).cloned().collect()
+}
+
+fn gone(keys: Vec<(Kind, String)>, shown: &mut Shown, args: &Get) {
+    for key in keys {
+        if shown.remove(&key).is_some() && args.output.is_table() {
+            output::to_stderr(&format!("{}/{} is gone", key.0.singular(), key.1));
+        }
+    }
+}
+
+/// Refuses names that are nobody's: nothing would ever be shown of them.
+fn all_there(selection: &Selection, kind: Kind, documents: &[Document]) -> Result<(), Failure> {
+    let Selection::Named(named) = selection else { return Ok(()) };
+    let there: Vec<&str> = documents.iter().map(|d| d.metadata().name.as_str()).collect();
+    match named.iter().find(|(of, name)| *of == kind && !there.contains(&name.as_str())) {
+        Some((_, name)) => Err(Failure::missing(kind, name, &there, "")),
+        None => Ok(()),
+    }
+}
+
 async fn watch(args: &Get, selection: &Selection, client: &Client, out: &mut Out) -> Result<(), Failure> {
     let kinds = selection.kinds().into_iter().map(|kind| (kind, args.labels.selector.clone())).collect::<Vec<_>>();
     let mut feed = live::feed(client, &kinds);
     let wanted = |d: &Document| selection.has(d.kind(), &d.metadata().name);
-    let mut shown = BTreeMap::new();
-    let mut headed = Vec::new();
+    let mut shown = Shown::new();
+    let (mut headed, mut listed) = (Vec::new(), Vec::new());
     while let Some(news) = feed.recv().await {
         let documents = match news {
-            News::All(_, documents) => documents,
+            News::All(kind, documents) => {
+                if listed.contains(&kind) {
+                    // What was deleted while nobody watched is not told otherwise.
+                    gone(absent(&shown, kind, &documents), &mut shown, args);
+                } else {
+                    listed.push(kind);
+                    all_there(selection, kind, &documents)?;
+                }
+                documents
+            }
             News::Changed(document) => vec![document],
             News::Gone(document) => {
-                if shown.remove(&document.reference()).is_some() && args.output.is_table() {
-                    output::to_stderr(&format!("{} is gone", document.reference()));
-                }
+                gone(vec![key(&document)], &mut shown, args);
                 continue;
             }
             News::Lost(failure, wait) => {
@@ -115,10 +153,10 @@ async fn watch(args: &Get, selection: &Selection, client: &Client, out: &mut Out
             News::Ended(failure) => return Err(failure),
         };
         // After a reconnect everything is listed again: only what changed is shown.
-        let new = |d: &Document| shown.get(&d.reference()) != Some(&d.metadata().resource_version);
+        let new = |d: &Document| shown.get(&key(d)) != Some(&d.metadata().resource_version);
         let documents: Vec<Document> = documents.into_iter().filter(|d| wanted(d) && new(d)).collect();
         for document in &documents {
-            shown.insert(document.reference(), document.metadata().resource_version);
+            shown.insert(key(document), document.metadata().resource_version);
         }
         let Some(kind) = documents.first().map(Document::kind) else { continue };
         let first = !headed.contains(&kind);

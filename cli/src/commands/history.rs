@@ -26,7 +26,7 @@ pub(crate) async fn run(args: &History, client: &Client, out: &mut Out) -> Resul
             Format::Yaml => out.yaml(&rows)?,
             Format::Table | Format::Wide => {
                 if named.len() > 1 {
-                    out.line(&out.paint(&format!("{}/{name}", kind.singular()), output::BOLD))?;
+                    out.text(&out.paint(&format!("{}/{name}", kind.singular()), output::BOLD))?;
                 }
                 if rows.is_empty() {
                     output::to_stderr("Nothing is kept of what was changed.");

@@ -10,6 +10,7 @@ use crate::{
     failure::Failure,
     human,
     output::{self, Out},
+    text::{Text, set_in},
 };
 
 pub(crate) async fn run(args: &Logs, client: &Client, out: &mut Out) -> Result<(), Failure> {
@@ -39,22 +40,23 @@ pub(crate) async fn run(args: &Logs, client: &Client, out: &mut Out) -> Result<(
                 out.line("---")?;
                 out.yaml(&record)?;
             }
-            Format::Table | Format::Wide => out.line(&text(&record, out))?,
+            Format::Table | Format::Wide => out.text(&text(&record, out))?,
         }
     }
     Ok(())
 }
 
-fn text(record: &LogRecord, out: &Out) -> String {
+fn text(record: &LogRecord, out: &Out) -> Text {
     let level = match record.level.as_str() {
         "error" => out.paint("ERROR", output::RED),
         "warn" => out.paint(" WARN", output::YELLOW),
-        other => format!("{:>5}", other.to_uppercase()),
+        other => format!("{:>5}", other.to_uppercase()).into(),
     };
     let action = match (record.action.as_str(), record.attempt) {
         ("", _) => String::new(),
         (action, 0 | 1) => format!("{action}: "),
         (action, attempt) => format!("{action}#{attempt}: "),
     };
-    format!("{} {level} {action}{}", out.paint(&human::moment(record.time), output::DIM), record.message)
+    let said = format!(" {action}{}", set_in(&record.message, "    "));
+    out.paint(&human::moment(record.time), output::DIM).then(" ").then(level).then(said)
 }

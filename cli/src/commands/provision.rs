@@ -14,6 +14,7 @@ use crate::{
     live::{self, Fleet, News},
     output::{self, Out},
     show,
+    text::set_in,
 };
 
 pub(crate) async fn run(args: &Provision, client: &Client, out: &mut Out) -> Result<(), Failure> {
@@ -45,7 +46,8 @@ async fn follow(answer: Value, args: &Follow, client: &Client, out: &mut Out) ->
     let (name, machine) = (run.metadata.name, run.spec.machine);
     let quiet = !args.output.is_table();
     if !quiet {
-        out.line(&format!("workflow/{name} created"))?;
+        let told = out.line(&format!("workflow/{name} created")).map_err(Failure::from);
+        told.map_err(|failure| if args.wait { failure.cut_off() } else { failure })?;
     }
     if !args.wait {
         let next = format!("The machine takes it when it next netboots; follow it with: landfall watch {machine}");
@@ -63,7 +65,25 @@ async fn follow(answer: Value, args: &Follow, client: &Client, out: &mut Out) ->
 }
 
 fn finish(args: &Follow, run: &Workflow, out: &mut Out) -> Result<(), Failure> {
+    let told = tell(args, run, out);
     let Some(status) = &run.status else { return Err(Failure::NotSucceeded) };
+    let name = &run.metadata.name;
+    if status.phase == WorkflowPhase::Succeeded {
+        return told;
+    }
+    if let Some(problem) = &status.problem {
+        // Said as every refusal is, but the exit code is that of a run that did not succeed.
+        Failure::from(problem.clone()).print();
+        for line in &problem.last_log_lines {
+            output::to_stderr(&format!("  | {}", set_in(line, "  | ")));
+        }
+        output::to_stderr(&format!("  landfall describe workflow {name} tells the whole story"));
+    }
+    Err(Failure::NotSucceeded)
+}
+
+fn tell(args: &Follow, run: &Workflow, out: &mut Out) -> Result<(), Failure> {
+    let Some(status) = &run.status else { return Ok(()) };
     let name = &run.metadata.name;
     if args.output.is_table() {
         let took = human::between(run.metadata.creation_timestamp, status.ended_at, jiff::Timestamp::now());
@@ -75,18 +95,7 @@ fn finish(args: &Follow, run: &Workflow, out: &mut Out) -> Result<(), Failure> {
     } else {
         args.output.value(&serde_json::to_value(run).map_err(show::unseen)?, out)?;
     }
-    if status.phase == WorkflowPhase::Succeeded {
-        return Ok(());
-    }
-    if let Some(problem) = &status.problem {
-        // Said as every refusal is, but the exit code is that of a run that did not succeed.
-        Failure::from(problem.clone()).print();
-        for line in &problem.last_log_lines {
-            output::to_stderr(&format!("  | {line}"));
-        }
-        output::to_stderr(&format!("  landfall describe workflow {name} tells the whole story"));
-    }
-    Err(Failure::NotSucceeded)
+    Ok(())
 }
 
 async fn wait(client: &Client, machine: &str, name: &str, out: &mut Out, quiet: bool) -> Result<Workflow, Failure> {
@@ -109,7 +118,7 @@ async fn wait(client: &Client, machine: &str, name: &str, out: &mut Out, quiet: 
             _ = tick.tick() => {}
         }
         if !quiet {
-            display.show(&fleet, out)?;
+            display.show(&fleet, out).map_err(Failure::cut_off)?;
         }
         match fleet.run(name) {
             Some(run) if run.status.as_ref().is_some_and(|s| s.phase.is_terminal()) => {

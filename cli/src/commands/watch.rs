@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use jiff::Timestamp;
-use landfall_api::Kind;
+use landfall_api::{Document, Kind};
 
 use crate::{
     args::Watch,
@@ -13,6 +13,7 @@ use crate::{
     live::{self, Fleet, Line, News},
     output::{self, Out},
     table,
+    text::Text,
 };
 
 pub(crate) async fn run(args: &Watch, client: &Client, out: &mut Out) -> Result<(), Failure> {
@@ -31,8 +32,11 @@ pub(crate) async fn run(args: &Watch, client: &Client, out: &mut Out) -> Result<
                 }
                 Some(News::Lost(failure, wait)) => display.lost(&failure, wait),
                 Some(news) => {
-                    if let News::All(kind, _) = &news && !kinds.contains(kind) {
+                    if let News::All(kind, documents) = &news && !kinds.contains(kind) {
                         kinds.push(*kind);
+                        if *kind == Kind::Machine {
+                            all_there(&args.machines, documents)?;
+                        }
                     }
                     fleet.take(news);
                 }
@@ -44,6 +48,15 @@ pub(crate) async fn run(args: &Watch, client: &Client, out: &mut Out) -> Result<
         if kinds.len() == 2 {
             display.show(&fleet, out)?;
         }
+    }
+}
+
+/// Refuses names that are no machine's: nothing would ever be shown of them.
+fn all_there(machines: &[String], documents: &[Document]) -> Result<(), Failure> {
+    let there: Vec<&str> = documents.iter().map(|d| d.metadata().name.as_str()).collect();
+    match machines.iter().find(|name| !there.contains(&name.as_str())) {
+        Some(name) => Err(Failure::missing(Kind::Machine, name, &there, "")),
+        None => Ok(()),
     }
 }
 
@@ -73,24 +86,36 @@ impl Display {
     pub(crate) fn show(&mut self, fleet: &Fleet, out: &mut Out) -> Result<(), Failure> {
         let lines = fleet.lines(&self.machines, self.run.as_deref(), Timestamp::now());
         match &mut self.screen {
-            Some(screen) => screen.draw(&lines, out),
+            Some(screen) => screen.draw(&lines, &self.machines, out),
             None => self.print(lines, out)?,
         }
         Ok(())
     }
 
     fn print(&mut self, lines: Vec<Line>, out: &mut Out) -> Result<(), Failure> {
+        let gone = self.gone(&lines);
         let new: Vec<Line> = lines
             .into_iter()
             .filter(|line| self.printed.get(&line.name).is_none_or(|last| last.milestone() != line.milestone()))
             .collect();
         let clock = Timestamp::now().strftime("%H:%M:%S").to_string();
+        for name in gone {
+            out.line(&format!("{clock}  {name}  is gone"))?;
+        }
         for (line, text) in new.iter().zip(live::columns(&new)) {
             out.line(&format!("{clock}  {text}"))?;
             self.printed.insert(line.name.clone(), line.clone());
             self.told_lost = false;
         }
         Ok(())
+    }
+
+    /// Those whose line was printed last time and who have none any more.
+    fn gone(&mut self, lines: &[Line]) -> Vec<String> {
+        let there = |name: &String| lines.iter().any(|line| line.name == *name);
+        let gone: Vec<String> = self.printed.keys().filter(|name| !there(name)).cloned().collect();
+        self.printed.retain(|name, _| !gone.contains(name));
+        gone
     }
 
     /// Says once that the connection is lost; on a terminal above the lines.
@@ -101,7 +126,7 @@ impl Display {
         let text = format!("{failure}; trying again, first in {:.1} s", wait.as_secs_f64());
         match &self.screen {
             // A terminal that is gone shows nothing anyhow.
-            Some(screen) => drop(screen.all.println(text)),
+            Some(screen) => drop(screen.all.println(Text::from(text).as_str())),
             None => output::to_stderr(&text),
         }
     }
@@ -118,18 +143,22 @@ impl Display {
 const LEAST_ROWS: usize = 4;
 
 impl Screen {
-    fn draw(&mut self, lines: &[Line], out: &Out) {
+    fn draw(&mut self, lines: &[Line], named: &[String], out: &Out) {
         let room = usize::from(console::Term::stdout().size().0).saturating_sub(2).max(LEAST_ROWS);
         let shown = live::foremost(lines, room);
         let texts = live::columns(&shown);
-        let mut rows: Vec<(String, Option<u64>)> =
+        let mut rows: Vec<(Text, Option<u64>)> =
             shown.iter().zip(texts).map(|(line, text)| (painted(line, text, out), line.percent)).collect();
         if lines.is_empty() {
-            rows.push(("No machines yet; landfall apply -f FILE describes some.".into(), None));
+            let said = match named {
+                [] => "No machines yet; landfall apply -f FILE describes some.".to_owned(),
+                named => format!("{}: gone", named.join(", ")),
+            };
+            rows.push((said.into(), None));
         }
         if shown.len() < lines.len() {
             let more = lines.len() - shown.len();
-            rows.push((format!("… and {more} more: landfall get machines lists them all"), None));
+            rows.push((format!("… and {more} more: landfall get machines lists them all").into(), None));
         }
         // Where nothing has a bar no room is left for one.
         let barred = rows.iter().any(|(_, percent)| percent.is_some());
@@ -144,7 +173,7 @@ impl Screen {
         for (bar, (text, percent)) in self.bars.iter().zip(rows) {
             bar.set_style(style(percent.is_some(), barred));
             bar.set_position(percent.unwrap_or(0));
-            bar.set_message(text);
+            bar.set_message(text.as_str().to_owned());
         }
     }
 }
@@ -160,13 +189,29 @@ fn style(bar: bool, barred: bool) -> ProgressStyle {
     style.progress_chars("━╸─")
 }
 
-fn painted(line: &Line, text: String, out: &Out) -> String {
+fn painted(line: &Line, text: String, out: &Out) -> Text {
     match text.find(&line.phase) {
         Some(at) if !line.phase.is_empty() => {
             let (before, rest) = text.split_at(at);
             let after = rest.strip_prefix(line.phase.as_str()).unwrap_or_default();
-            format!("{before}{}{after}", out.paint(&line.phase, table::colour(&line.phase)))
+            Text::from(before).then(out.paint(&line.phase, table::colour(&line.phase))).then(after)
         }
-        _ => text,
+        _ => text.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_whose_line_is_gone_is_told_of_once() {
+        let mut display = Display::new(&Out::plain(), Vec::new(), None);
+        let line = |name: &str| Line { name: name.into(), ..Line::default() };
+        for name in ["a", "b"] {
+            display.printed.insert(name.into(), line(name));
+        }
+        assert_eq!(display.gone(&[line("b"), line("c")]), ["a"]);
+        assert!(display.gone(&[line("b"), line("c")]).is_empty());
     }
 }

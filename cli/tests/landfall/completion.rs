@@ -1,6 +1,10 @@
 //! Completion as the shells ask for it, and the manual pages.
 
-use std::process::Command;
+use std::{
+    os::unix::fs::PermissionsExt,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
 
 use crate::fake::{Fake, command, finished, run_landfall};
 
@@ -19,6 +23,42 @@ fn names_are_the_coordinators_and_silence_where_it_is_away() {
     assert_eq!(complete(&["apply", "-f", ""]), ":files\n");
     let away = run_landfall("unix:///nonexistent/api.sock", &["__complete", "--", "provision", ""]);
     assert_eq!((away.code, away.out.as_str(), away.err.as_str()), (0, "", ""));
+}
+
+/// Names that wait for a token command: of a context, and of the line that is being typed.
+#[test]
+fn a_token_command_delays_nobody_who_types_and_none_is_run_before_it_is_typed_to_its_end() {
+    let fake = Fake::start();
+    let dir = fake.dir.path();
+    std::fs::create_dir_all(dir.join("landfall")).unwrap();
+    let ran = dir.join("ran");
+    let config = |command: &str| {
+        let text =
+            format!("current: lab\ncontexts:\n  lab: {{server: '{}', tokenCommand: '{command}'}}\n", fake.server());
+        let file = dir.join("landfall/config.yaml");
+        std::fs::write(&file, text).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    };
+    let complete = |words: &[&str]| {
+        let mut landfall = command("");
+        landfall.env_remove("LANDFALL_SERVER").env("XDG_CONFIG_HOME", dir).args(["__complete", "--"]).args(words);
+        // Open and silent, as a terminal is: a command that reads it waits for ever.
+        let mut child = landfall.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let silent = child.stdin.take();
+        let output = child.wait_with_output().unwrap();
+        drop(silent);
+        String::from_utf8(output.stdout).unwrap()
+    };
+    config("cat; echo abc");
+    assert_eq!(complete(&["provision", ""]), "node-1\tmachine\n");
+    config("exec sleep 3600");
+    let begun = Instant::now();
+    assert_eq!(complete(&["provision", ""]), "");
+    assert!(begun.elapsed() < Duration::from_secs(600));
+    config("echo abc");
+    let typed = format!("touch {}; echo abc", ran.display());
+    assert_eq!(complete(&["--token-command", &typed, "provision", ""]), "");
+    assert!(!ran.exists());
 }
 
 #[test]

@@ -85,6 +85,41 @@ fn a_change_by_somebody_else_is_shown_and_never_overwritten_unseen() {
 }
 
 #[test]
+fn what_others_changed_has_been_seen_once_it_is_saved_again_and_is_given_up_unsaved() {
+    for (second, code) in [("touch \"$1\"", 0), ("true", 4)] {
+        let fake = Fake::start();
+        let script = format!("if [ $n = 1 ]; then {}; else {second}; fi", SERIAL.replace("abc", "late"));
+        let run = edit(&fake, &script);
+        assert_eq!(run.code, code, "{second} {}", run.err);
+        assert_eq!(opened(&fake, 3), "");
+        assert_eq!(kept(&fake).len(), usize::from(code != 0));
+    }
+}
+
+#[test]
+fn a_machine_that_is_heard_meanwhile_is_edited_all_the_same_but_not_without_end() {
+    let fake = Fake::start();
+    let run = edit(&fake, &SERIAL.replace("abc", "busy-2"));
+    assert_eq!((run.code, run.out.as_str()), (0, "machine/node-1 edited\n"), "{}", run.err);
+    assert_eq!(opened(&fake, 2), "", "it was opened again");
+    let fake = Fake::start();
+    let run = edit(&fake, &format!("if [ $n = 1 ]; then {}; fi", SERIAL.replace("abc", "busy-99")));
+    assert_eq!(run.code, 4, "{}", run.err);
+    assert!(opened(&fake, 2).contains("busy-99"));
+    assert_eq!(fake.seen().iter().filter(|s| *s == "heartbeat node-1").count(), 6);
+}
+
+#[test]
+fn ctrl_c_is_the_editors() {
+    let fake = Fake::start();
+    let interrupt = r#"p=$PPID
+until [ "$(cat /proc/$p/comm)" = landfall ]; do p=$(sed -n 's/^PPid:\t//p' /proc/$p/status); done
+kill -INT $p"#;
+    let run = edit(&fake, &format!("{interrupt}\n{SERIAL}"));
+    assert_eq!((run.code, run.out.as_str()), (0, "machine/node-1 edited\n"), "{}", run.err);
+}
+
+#[test]
 fn an_editor_that_fails_applies_nothing_and_loses_nothing() {
     let fake = Fake::start();
     let run = edit(&fake, &format!("{SERIAL}; exit 3"));

@@ -16,6 +16,8 @@ use axum::{
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::hostile;
+
 const API: &str = "/apis/landfall.dev/v1alpha1";
 
 type Seen = Arc<Mutex<Vec<String>>>;
@@ -109,6 +111,25 @@ fn changes(plural: &str) -> String {
 }
 
 async fn list(State(seen): State<Seen>, Path(plural): Path<String>, Query(query): Queries) -> Response {
+    let told = |what: &str| seen.lock().unwrap().iter().any(|s| s == what);
+    let (emptied, expired) = (told("emptied"), format!("expired {plural}"));
+    if emptied && query.contains_key("watch") && !told(&expired) {
+        seen.lock().unwrap().push(expired);
+        let problem = json!({"code": "Expired", "message": "that revision is no longer kept"});
+        return format!("{}\n", json!({"type": "ERROR", "resourceVersion": 6, "problem": problem})).into_response();
+    }
+    if emptied && query.contains_key("watch") {
+        let silence = futures::stream::pending::<Result<String, std::convert::Infallible>>();
+        return axum::body::Body::from_stream(silence).into_response();
+    }
+    if emptied && told(&expired) {
+        return Json(json!({"items": [], "metadata": {"resourceVersion": 9}})).into_response();
+    }
+    if emptied && plural == "workflows" {
+        let mut going = run();
+        going["status"]["phase"] = "Running".into();
+        return Json(json!({"items": [going], "metadata": {"resourceVersion": 6}})).into_response();
+    }
     if query.contains_key("watch") {
         return changes(&plural).into_response();
     }
@@ -120,6 +141,7 @@ async fn list(State(seen): State<Seen>, Path(plural): Path<String>, Query(query)
     }
     let items = match plural.as_str() {
         "machines" => vec![machine()],
+        "workflows" if seen.lock().unwrap().iter().any(|s| s.starts_with("provision evil")) => vec![hostile::run()],
         "workflows" => vec![run()],
         "templates" => vec![template()],
         "secrets" => vec![secret()],
@@ -137,8 +159,18 @@ async fn one(State(seen): State<Seen>, Path((plural, name)): Path<(String, Strin
             moved["metadata"]["labels"]["rack"] = "r8".into();
             Json(moved).into_response()
         }
-        ("machines", "node-1") => Json(machine()).into_response(),
+        ("machines", "node-1") => {
+            let beats = heartbeats(&seen);
+            let mut beaten = machine();
+            beaten["metadata"]["resourceVersion"] = (5 + beats).into();
+            if beats > 0 {
+                beaten["status"]["lastHeard"] = ago(beats).into();
+            }
+            Json(beaten).into_response()
+        }
         ("workflows", "node-1-a") => Json(run()).into_response(),
+        ("machines", "evil") => Json(hostile::machine()).into_response(),
+        ("workflows", "evil-a") => Json(hostile::run()).into_response(),
         ("templates", "mini") => Json(template()).into_response(),
         ("secrets", "root-key") => Json(secret()).into_response(),
         ("enrolmentrules", "dell") => Json(rule()).into_response(),
@@ -148,6 +180,11 @@ async fn one(State(seen): State<Seen>, Path((plural, name)): Path<(String, Strin
             &format!("there is no {} \"{name}\"", plural.trim_end_matches('s')),
         ),
     }
+}
+
+/// How often the machine was heard while it was edited.
+fn heartbeats(seen: &Seen) -> i64 {
+    seen.lock().unwrap().iter().filter(|s| *s == "heartbeat node-1").count() as i64
 }
 
 async fn apply(State(seen): State<Seen>, Query(query): Queries, Json(document): Json<Value>) -> Response {
@@ -161,6 +198,16 @@ async fn apply(State(seen): State<Seen>, Query(query): Queries, Json(document): 
     if document["spec"]["identity"]["serial"] == "late" && document["metadata"]["resourceVersion"] == 5 && !dry {
         seen.lock().unwrap().push(format!("conflict {name}"));
         return problem(StatusCode::CONFLICT, "Conflict", "the document has changed since it was read");
+    }
+    // The machine was heard meanwhile, so often as its serial says.
+    let beats = heartbeats(&seen);
+    let busy = document["spec"]["identity"]["serial"].as_str().and_then(|serial| serial.strip_prefix("busy-"));
+    if busy.is_some_and(|times| beats < times.parse().unwrap()) {
+        seen.lock().unwrap().push(format!("heartbeat {name}"));
+        return problem(StatusCode::CONFLICT, "Conflict", "the document has changed since it was read");
+    }
+    if busy.is_some() && document["metadata"]["resourceVersion"] != 5 + beats {
+        return problem(StatusCode::CONFLICT, "Conflict", "that is not the version");
     }
     let outcome = match document["spec"]["identity"]["serial"].is_string() {
         true => "configured",
@@ -181,6 +228,9 @@ async fn act(
     Path((plural, name, verb)): Path<(String, String, String)>,
     body: String,
 ) -> Response {
+    if name.starts_with("evil") {
+        return problem(StatusCode::CONFLICT, "Conflict", hostile::EVIL);
+    }
     if !["node-1", "node-1-a"].contains(&name.as_str()) {
         return one(State(seen), Path((plural, name))).await;
     }
@@ -214,7 +264,7 @@ async fn audit(State(seen): State<Seen>, Query(query): Queries) -> Response {
     };
     let limit: u64 = query["limit"].parse().unwrap();
     (after + 1..=pages.min(after + limit))
-        .map(|position| format!("{}\n", entry(position)))
+        .map(|position| format!("{}\n\n", entry(position)))
         .collect::<String>()
         .into_response()
 }
@@ -240,20 +290,24 @@ async fn delete_token(State(seen): State<Seen>, Path(name): Path<String>) -> Sta
 
 async fn provision(State(seen): State<Seen>, Path(name): Path<String>, Json(body): Json<Value>) -> Response {
     seen.lock().unwrap().push(format!("provision {name} {body}"));
-    Json(run()).into_response()
+    Json(if name == "evil" { hostile::run() } else { run() }).into_response()
 }
 
-async fn events() -> String {
+async fn events(Path((_, name)): Path<(String, String)>) -> String {
+    let message = if name.starts_with("evil") { hostile::EVIL } else { "attempt 1 began" };
     let event = json!({"position": 1, "time": "2026-01-01T00:00:00Z", "machine": "node-1", "workflow": "node-1-a",
         "workflowUid": "2c5f3d0e-0f4b-4f0e-9d0a-5f1a2b3c4d5e", "actionIndex": 0, "action": "write", "attempt": 1,
-        "reason": "Started", "message": "attempt 1 began"});
+        "reason": "Started", "message": message});
     format!("{event}\n")
 }
 
-async fn logs(State(seen): State<Seen>, Query(query): Queries) -> String {
+async fn logs(State(seen): State<Seen>, Path(name): Path<String>, Query(query): Queries) -> String {
     seen.lock().unwrap().push(format!("logs {query:?}"));
-    let line = json!({"time": "2026-01-01T00:00:00Z", "level": "info", "action": "write", "attempt": 1, "message": "fetching"});
-    format!("{line}\n")
+    let message = if name.starts_with("evil") { hostile::EVIL } else { "fetching" };
+    let line =
+        json!({"time": "2026-01-01T00:00:00Z", "level": "info", "action": "write", "attempt": 1, "message": message});
+    // As a coordinator that has nothing to say for a while.
+    format!("\n{line}\n\n")
 }
 
 impl Fake {
@@ -280,6 +334,13 @@ impl Fake {
             .with_state(seen.clone());
         runtime.spawn(async move { axum::serve(listener, router).await });
         Self { socket, dir, seen, _runtime: runtime }
+    }
+
+    /// One whose documents go between a first watch, which expires, and the second list.
+    pub(crate) fn emptied() -> Self {
+        let fake = Self::start();
+        fake.seen.lock().unwrap().push("emptied".into());
+        fake
     }
 
     /// The real binary, pointed here.

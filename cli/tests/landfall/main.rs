@@ -4,8 +4,10 @@ mod completion;
 mod contexts;
 mod edit;
 mod fake;
+mod hostile;
 mod pages;
 mod verbs;
+mod watching;
 
 use std::{
     io::Write,

@@ -38,6 +38,13 @@ impl Engine {
         // Against an engine that changes the status at the same moment; a person's own version is not tried again.
         for _ in 0..16 {
             let stored = self.inner.store.documents().get(kind, &name).await?;
+            // Before anything is promised: whoever tries a set of documents dry first relies on the answer.
+            let named = document.metadata().resource_version;
+            if let Some(stored) = stored.as_ref().map(|s| s.metadata().resource_version).filter(|is| *is != named)
+                && names_version(&document)
+            {
+                return Err(StoreError::Conflict { kind, name, stored, given: named }.into());
+            }
             let mut merged = merge(document.clone(), stored.as_deref());
             let outcome = match &stored {
                 None => ApplyOutcome::Created,

@@ -16,7 +16,7 @@ use super::{
     caller::Operator,
     guard::About,
     problem::Refusal,
-    watch::lines,
+    watch::{blanks, lines},
 };
 use crate::{audit::MAX_PAGE, state::Coordinator};
 
@@ -46,6 +46,7 @@ pub(super) async fn audit(
     let (lines, response) = lines();
     tokio::spawn(async move {
         let (mut page, mut after) = (first, query.after);
+        let mut blanks = blanks();
         loop {
             let full = page.len() >= limit;
             for entry in page {
@@ -57,9 +58,10 @@ pub(super) async fn audit(
             if !query.follow {
                 return;
             }
-            if !full {
+            while !full {
                 tokio::select! {
-                    told = written.changed() => if told.is_err() { return },
+                    told = written.changed() => if told.is_err() { return } else { break },
+                    _ = blanks.tick() => if !lines.blank().await { return },
                     () = lines.closed() => return,
                 }
             }

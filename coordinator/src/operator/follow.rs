@@ -11,7 +11,7 @@ use landfall_api::{Document, ErrorCode, Kind, LogRecord, Problem, Workflow};
 use serde::Deserialize;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::{body::Params, caller::Operator, documents::missing, problem::Refusal, watch::lines};
+use super::{body::Params, caller::Operator, documents::missing, problem::Refusal, watch::{blanks, lines}};
 use crate::{engine, state::Coordinator};
 
 /// Parameters of a log.
@@ -58,6 +58,7 @@ pub(super) async fn logs(
             }
         }
         let (true, Ok(watch)) = (follow, &mut watch) else { return };
+        let mut blanks = blanks();
         loop {
             tokio::select! {
                 biased;
@@ -86,6 +87,7 @@ pub(super) async fn logs(
                     },
                     Err(_) => return,
                 },
+                _ = blanks.tick() => if !lines.blank().await { return },
                 () = lines.closed() => return,
             }
         }

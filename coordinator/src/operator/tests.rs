@@ -213,6 +213,42 @@ async fn an_apply_that_names_an_old_version_is_refused() {
 }
 
 #[tokio::test]
+async fn a_dry_run_of_an_old_version_is_refused_too() {
+    let api = api().await;
+    let mut document = machine("node-1", "52:54:00:00:00:01");
+    let first = api.post("/apply", &document).await.1["object"]["metadata"]["resourceVersion"].clone();
+    document["spec"]["identity"]["serial"] = "S1".into();
+    api.post("/apply", &document).await;
+    document["metadata"]["resourceVersion"] = first;
+    let (status, problem) = api.post("/apply?dryRun=true", &document).await;
+    assert_eq!((status, &problem["code"]), (StatusCode::CONFLICT, &json!("Conflict")), "{problem}");
+    // Of another store's document it says nothing.
+    let elsewhere = machine("node-2", "52:54:00:00:00:02");
+    let mut named = elsewhere.clone();
+    named["metadata"]["resourceVersion"] = 77.into();
+    assert_eq!(api.post("/apply?dryRun=true", &named).await.1["outcome"], "created");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_goes_on_in_silence_sends_empty_lines() {
+    let api = api().await;
+    api.post("/apply", &machine("node-1", "52:54:00:00:00:01")).await;
+    api.post("/apply", &template()).await;
+    let request = json!({"template": "mini", "parameters": {"release": 12}});
+    let run = api.post("/machines/node-1/provision", &request).await.1["metadata"]["name"].clone();
+    for path in [format!("/workflows/{}/logs?follow=true", run.as_str().unwrap()), "/audit?after=1000&follow=true".into()]
+    {
+        let mut request = Request::get(format!("{API_PATH}{path}")).body(Body::empty()).unwrap();
+        request.extensions_mut().insert(admin());
+        let mut body = api.router.clone().oneshot(request).await.unwrap().into_body();
+        for _ in 0..3 {
+            let frame = tokio::time::timeout(Duration::from_secs(20), body.frame()).await.expect(&path);
+            assert_eq!(frame.unwrap().unwrap().into_data().unwrap(), "\n", "{path}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn bad_requests_say_what_where_and_what_to_do() {
     let api = api().await;
     let mut unknown = machine("node-1", "52:54:00:00:00:01");

@@ -9,7 +9,10 @@ use axum::{
 };
 use landfall_api::{ErrorCode, Problem, WatchLine, WatchType};
 use serde::Serialize;
-use tokio::sync::mpsc;
+use tokio::{
+    sync::mpsc,
+    time::{Instant, Interval, MissedTickBehavior, interval_at},
+};
 use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 
 use super::{documents::Wanted, problem::Refusal};
@@ -19,7 +22,7 @@ use crate::{
 };
 
 /// A line is sent at least this often, so that either side learns of a dead connection.
-const BOOKMARK_EVERY: Duration = Duration::from_secs(15);
+pub(super) const BOOKMARK_EVERY: Duration = Duration::from_secs(15);
 
 /// Lines held for a reader that is slower than the changes; the cursor behind them holds none.
 const QUEUE: usize = 64;
@@ -30,6 +33,13 @@ pub(super) fn lines() -> (Lines, Response) {
     let body = Body::from_stream(ReceiverStream::new(receiver).map(Ok::<_, std::convert::Infallible>));
     let headers = [(header::CONTENT_TYPE, "application/x-ndjson"), (header::CACHE_CONTROL, "no-store")];
     (Lines(sender), (headers, body).into_response())
+}
+
+/// When an answer that goes on without bookmarks is to have its next empty line.
+pub(super) fn blanks() -> Interval {
+    let mut blanks = interval_at(Instant::now() + BOOKMARK_EVERY, BOOKMARK_EVERY);
+    blanks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    blanks
 }
 
 /// The writing end of such an answer.
@@ -44,6 +54,10 @@ impl Lines {
         };
         bytes.push(b'\n');
         self.0.send(bytes.into()).await.is_ok()
+    }
+    /// Sends an empty line, which says nothing but that the connection lives; `false` when nobody reads any more.
+    pub(super) async fn blank(&self) -> bool {
+        self.0.send(Bytes::from_static(b"\n")).await.is_ok()
     }
     /// Waits until nobody reads any more.
     pub(super) async fn closed(&self) {

@@ -96,7 +96,12 @@ impl Runner {
         let mut wait = credentials.renew_in().max(RENEW_RETRY);
         loop {
             tokio::time::sleep(wait).await;
+            if self.shared.lock().fenced {
+                // What is left of this session is its answer to the fence.
+                return std::future::pending().await;
+            }
             match renew(client.clone(), &self.config, credentials).await {
+                Ok(_) if self.shared.lock().fenced => return std::future::pending().await,
                 Ok(renewed) => return renewed,
                 Err(error) => {
                     tracing::warn!(problem = %error.problem, "the certificate was not renewed; asking again");
@@ -308,7 +313,7 @@ impl Open<'_> {
         self.facts.is_some()
             || self.heartbeat_due
             || state.outbox.has_unsent()
-            || (self.fence.is_some() && state.running.is_empty())
+            || (self.fence.is_some() && state.is_still())
     }
 
     /// Takes one message. An `Err` ends the connection.
@@ -421,5 +426,5 @@ fn next_up(runner: &Runner, facts: &mut Option<String>, heartbeat_due: &mut bool
     if let Some(event) = state.outbox.next_unsent() {
         return Some(Up::Event(convert::event_to_wire(event)));
     }
-    fence.filter(|_| state.running.is_empty()).map(|fence| Up::FenceAck(v1::FenceAck { epoch: fence.epoch }))
+    fence.filter(|_| state.is_still()).map(|fence| Up::FenceAck(v1::FenceAck { epoch: fence.epoch }))
 }

@@ -106,6 +106,10 @@ impl Report for World {
     fn report_blocking(&self, _: ActionRef, _: EventKind) -> Result<(), Untold> {
         Ok(())
     }
+    fn still_runs(&self) -> Box<dyn Send> {
+        self.complain("something did not stop".into());
+        Box::new(())
+    }
     fn progress(&self, _: ActionRef, _: Progress) {}
     fn flush(&self, _: Duration) -> BoxFuture<'_, Result<(), Unflushed>> {
         self.point();

@@ -14,6 +14,7 @@ use crate::{
     human,
     output::{self, Out},
     table::{self, Columns, or_dash},
+    text::{Text, set_in},
 };
 
 /// Events shown of a document.
@@ -21,6 +22,9 @@ const RECENT: usize = 15;
 
 /// Changes shown of a document.
 const RECENT_CHANGES: usize = 5;
+
+/// Where the values of fields begin.
+const FIELD: usize = 16;
 
 pub(crate) async fn run(args: &Describe, client: &Client, out: &mut Out) -> Result<(), Failure> {
     let selection = args.which.selection()?;
@@ -104,19 +108,23 @@ impl Page<'_> {
     }
 
     fn field(&mut self, name: &str, value: &str) -> Result<(), Failure> {
-        self.out.line(&format!("{:<16}{value}", format!("{name}:")))?;
+        self.put(name, set_in(value, &" ".repeat(FIELD)).into())
+    }
+
+    fn put(&mut self, name: &str, value: Text) -> Result<(), Failure> {
+        self.out.text(&Text::from(format!("{:<FIELD$}", format!("{name}:"))).then(value))?;
         Ok(())
     }
 
     fn heading(&mut self, text: &str) -> Result<(), Failure> {
         let text = self.out.paint(text, output::BOLD);
-        self.out.line(&format!("\n{text}"))?;
+        self.out.text(&Text::from("\n").then(text))?;
         Ok(())
     }
 
     fn columns(&mut self, columns: &Columns) -> Result<(), Failure> {
         for line in columns.lines(self.out, true) {
-            self.out.line(&format!("  {line}"))?;
+            self.out.text(&Text::from("  ").then(line))?;
         }
         Ok(())
     }
@@ -146,7 +154,7 @@ impl Page<'_> {
 
     fn phase(&mut self, phase: &str) -> Result<(), Failure> {
         let painted = self.out.paint(phase, table::colour(phase));
-        self.field("Phase", &painted)
+        self.put("Phase", painted)
     }
 
     fn conditions(&mut self, conditions: &[Condition]) -> Result<(), Failure> {

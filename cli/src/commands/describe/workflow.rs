@@ -7,6 +7,7 @@ use crate::{
     failure::Failure,
     human, output,
     table::{self, Columns, or_dash},
+    text::set_in,
 };
 
 impl Page<'_> {
@@ -64,7 +65,7 @@ impl Page<'_> {
                 let attempt =
                     if action.failures > 1 { format!(", failure {}", action.failures) } else { String::new() };
                 self.out.line(&format!("  Last log lines of {}{attempt}:", action.action.name))?;
-                lines.iter().try_for_each(|line| self.out.line(&format!("    | {line}")))?;
+                lines.iter().try_for_each(|line| self.out.line(&quoted(line)))?;
             }
         }
         Ok(())
@@ -86,6 +87,7 @@ impl Page<'_> {
             {
                 let tried =
                     if action.state == ActionState::Succeeded { "an earlier attempt" } else { "the last attempt" };
+                let problem = set_in(&problem.to_string(), "    ");
                 self.out.line(&format!("  {}: {tried} failed: {problem}", action.action.name))?;
             }
         }
@@ -117,7 +119,7 @@ impl Page<'_> {
         let Some(problem) = problem else { return Ok(()) };
         self.heading("Problem")?;
         let code = self.out.paint(problem.code.as_str(), output::RED);
-        self.field("  Code", &code)?;
+        self.put("  Code", code)?;
         self.field("  What", &problem.message)?;
         if !problem.subject.is_empty() {
             self.field("  Where", &problem.subject)?;
@@ -131,11 +133,16 @@ impl Page<'_> {
         if !problem.last_log_lines.is_empty() {
             self.out.line("  Last log lines:")?;
             for line in &problem.last_log_lines {
-                self.out.line(&format!("    | {line}"))?;
+                self.out.line(&quoted(line))?;
             }
         }
         Ok(())
     }
+}
+
+/// A log line, of which each line shows that it is one.
+fn quoted(line: &str) -> String {
+    format!("    | {}", set_in(line, "    | "))
 }
 
 /// `85.0 MiB/s, write-bound, ETA 12s`.

@@ -40,9 +40,10 @@ pub(crate) async fn until(
     told: &mut impl FnMut(&str) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let kinds = selection.kinds();
-    let feeds: Vec<_> = kinds.iter().map(|kind| (*kind, labels.cloned())).collect();
+    // Of every document of the kinds: a feed by labels tells of one that lost its labels as of one that was deleted.
+    let feeds: Vec<_> = kinds.iter().map(|kind| (*kind, None)).collect();
     let mut feed = live::feed(client, &feeds);
-    let mut waiting = Waiting::new(selection, what.clone());
+    let mut waiting = Waiting::new(selection, labels.cloned(), what.clone());
     let clock = tokio::time::sleep(limit);
     tokio::pin!(clock);
     while !waiting.is_over() {
@@ -61,12 +62,20 @@ pub(crate) async fn until(
             }
             Some(News::Ended(failure)) => return Err(failure),
             Some(news) => {
-                for met in waiting.take(news)? {
-                    told(&met)?;
+                let met = waiting.take(news)?;
+                for left in std::mem::take(&mut waiting.left) {
+                    output::to_stderr(&format!("{left} has other labels now and is no longer waited for"));
+                }
+                for met in met {
+                    told(&met).map_err(|failure| if waiting.is_over() { failure } else { failure.cut_off() })?;
                 }
             }
             None => return Err(Failure::NotSucceeded),
         }
+    }
+    if waiting.none_came() {
+        let hint = "mind the labels, or name what is to be waited for";
+        return Err(Failure::local(format!("nothing came to {what}"), "all have other labels now", hint));
     }
     Ok(())
 }
@@ -74,20 +83,32 @@ pub(crate) async fn until(
 /// What has come of each document that is waited for. Pure: news in, who has come to it out.
 struct Waiting {
     selection: Selection,
+    /// Which of a kind; empty: all of it.
+    labels: LabelSelector,
     what: For,
     /// Kinds that have not been listed yet.
     unlisted: BTreeSet<Kind>,
     /// Those still waited for; of kinds, known only once they have been listed.
     open: BTreeSet<(Kind, String)>,
+    /// Those that are no longer meant, since their labels changed; until they are told of.
+    left: Vec<String>,
+    came: usize,
+    went: usize,
 }
 
 impl Waiting {
-    fn new(selection: Selection, what: For) -> Self {
+    fn new(selection: Selection, labels: Option<LabelSelector>, what: For) -> Self {
         let open = match &selection {
             Selection::Named(named) => named.iter().cloned().collect(),
             Selection::Kinds(_) => BTreeSet::new(),
         };
-        Self { unlisted: selection.kinds().into_iter().collect(), selection, what, open }
+        let (unlisted, labels) = (selection.kinds().into_iter().collect(), labels.unwrap_or_default());
+        Self { selection, labels, what, unlisted, open, left: Vec::new(), came: 0, went: 0 }
+    }
+
+    /// Whether everything that was waited for went away instead.
+    fn none_came(&self) -> bool {
+        self.came == 0 && self.went > 0
     }
 
     fn is_over(&self) -> bool {
@@ -115,11 +136,6 @@ impl Waiting {
                     For::Delete => Ok(self.close(&key)),
                     // It may come again.
                     For::Create => Ok(Vec::new()),
-                    // By labels it may only have ceased to be meant.
-                    _ if matches!(self.selection, Selection::Kinds(_)) => {
-                        self.open.remove(&key);
-                        Ok(Vec::new())
-                    }
                     _ => Err(gone(&key)),
                 }
             }
@@ -131,11 +147,13 @@ impl Waiting {
         let first = self.unlisted.remove(&kind);
         let there: BTreeSet<String> = documents.iter().map(|d| d.metadata().name.clone()).collect();
         if first && matches!(self.selection, Selection::Kinds(_)) {
-            if documents.is_empty() && self.what != For::Delete {
+            let meant = |d: &&Document| self.labels.matches(&d.metadata().labels);
+            let meant: Vec<_> = documents.iter().filter(meant).map(|d| (kind, d.metadata().name.clone())).collect();
+            if meant.is_empty() && self.what != For::Delete {
                 let what = format!("there are no {} to wait for", kind.plural());
                 return Err(Problem::new(ErrorCode::NotFound, what).hint("mind the labels, or name them").into());
             }
-            self.open.extend(there.iter().map(|name| (kind, name.clone())));
+            self.open.extend(meant);
         }
         let mut met = Vec::new();
         let absent: Vec<_> =
@@ -144,7 +162,10 @@ impl Waiting {
             match self.what {
                 For::Delete => met.extend(self.close(&key)),
                 For::Create => {}
-                _ if first => return Err(missing(&key, &there)),
+                _ if first => {
+                    let there: Vec<&str> = there.iter().map(String::as_str).collect();
+                    return Err(Failure::missing(key.0, &key.1, &there, "; --for=create waits for one"));
+                }
                 _ => return Err(gone(&key)),
             }
         }
@@ -161,6 +182,13 @@ impl Waiting {
         }
         if self.what.met(document) {
             return Ok(self.close(&key).pop());
+        }
+        // What is to be deleted is meant by its name from now on: it may still be there.
+        if self.what != For::Delete && !self.labels.matches(&document.metadata().labels) {
+            self.open.remove(&key);
+            self.left.push(document.reference());
+            self.went += 1;
+            return Ok(None);
         }
         match document {
             // Terminal states never change.
@@ -182,16 +210,9 @@ impl Waiting {
 
     fn close(&mut self, key: &(Kind, String)) -> Vec<String> {
         self.open.remove(key);
+        self.came += 1;
         vec![format!("{}/{}", key.0.singular(), key.1)]
     }
-}
-
-fn missing((kind, name): &(Kind, String), there: &BTreeSet<String>) -> Failure {
-    let known: Vec<&str> = there.iter().map(String::as_str).collect();
-    let meant = landfall_api::nearest(name, &known).map(|n| format!("did you mean {n}? ")).unwrap_or_default();
-    Problem::new(ErrorCode::NotFound, format!("there is no {} \"{name}\"", kind.singular()))
-        .hint(format!("{meant}landfall get {} lists them; --for=create waits for one", kind.plural()))
-        .into()
 }
 
 fn gone((kind, name): &(Kind, String)) -> Failure {
@@ -217,7 +238,7 @@ mod tests {
 
     fn waiting(names: &[&str], what: &str) -> Waiting {
         let named = names.iter().map(|name| (Kind::Workflow, (*name).to_owned())).collect();
-        Waiting::new(Selection::Named(named), what.parse().unwrap())
+        Waiting::new(Selection::Named(named), None, what.parse().unwrap())
     }
 
     fn all(documents: Vec<Document>) -> News {
@@ -272,11 +293,54 @@ mod tests {
     #[test]
     fn of_a_kind_those_are_waited_for_that_were_there_first() {
         let kind = || Selection::Kinds(vec![Kind::Workflow]);
-        let mut every = Waiting::new(kind(), "phase=Succeeded".parse().unwrap());
+        let mut every = Waiting::new(kind(), None, "phase=Succeeded".parse().unwrap());
         assert!(!every.is_over());
         every.take(all(vec![run("a", "Running"), run("b", "Running")])).unwrap();
         every.take(News::Changed(run("c", "Running"))).unwrap();
         assert_eq!(every.open(), ["workflow/a", "workflow/b"]);
-        assert!(Waiting::new(kind(), "phase=Succeeded".parse().unwrap()).take(all(vec![])).is_err());
+        assert!(Waiting::new(kind(), None, "phase=Succeeded".parse().unwrap()).take(all(vec![])).is_err());
+    }
+
+    fn labelled(name: &str, rack: &str) -> Document {
+        let mut document = run(name, "Running");
+        document.metadata_mut().labels.insert("rack".into(), rack.into());
+        document
+    }
+
+    fn rack(what: &str) -> Waiting {
+        let kinds = Selection::Kinds(vec![Kind::Workflow]);
+        let mut waiting = Waiting::new(kinds, Some("rack=r7".parse().unwrap()), what.parse().unwrap());
+        waiting.take(all(vec![labelled("a", "r7"), labelled("b", "r7"), labelled("c", "r8")])).unwrap();
+        assert_eq!(waiting.open(), ["workflow/a", "workflow/b"]);
+        waiting
+    }
+
+    #[test]
+    fn one_of_a_kind_that_is_deleted_never_comes_to_it_told_by_a_watch_or_by_a_list() {
+        let code = |result: Result<Vec<String>, Failure>| result.unwrap_err().exit_code();
+        assert_eq!(code(rack("phase=Succeeded").take(News::Gone(labelled("a", "r7")))), 1);
+        assert_eq!(code(rack("phase=Succeeded").take(all(vec![labelled("b", "r7")]))), 1);
+        assert!(rack("phase=Succeeded").take(News::Gone(labelled("c", "r8"))).unwrap().is_empty());
+        assert_eq!(rack("delete").take(News::Gone(labelled("a", "r7"))).unwrap(), ["workflow/a"]);
+        assert_eq!(rack("delete").take(all(vec![labelled("b", "r7")])).unwrap(), ["workflow/a"]);
+    }
+
+    #[test]
+    fn one_that_loses_its_labels_is_told_of_but_waited_for_until_it_is_deleted() {
+        for news in [News::Changed(labelled("a", "r9")), all(vec![labelled("a", "r9"), labelled("b", "r7")])] {
+            let mut waiting = rack("phase=Succeeded");
+            assert!(waiting.take(news).unwrap().is_empty());
+            assert_eq!(
+                (waiting.open(), &*waiting.left),
+                (vec!["workflow/b".to_owned()], &["workflow/a".to_owned()][..])
+            );
+            waiting.take(News::Changed(labelled("b", "r9"))).unwrap();
+            assert!(waiting.is_over() && waiting.none_came());
+        }
+        let mut leaving = rack("delete");
+        leaving.take(News::Changed(labelled("a", "r9"))).unwrap();
+        assert!(leaving.left.is_empty() && leaving.open().contains(&"workflow/a".to_owned()));
+        assert_eq!(leaving.take(News::Gone(labelled("a", "r9"))).unwrap(), ["workflow/a"]);
+        assert!(!leaving.none_came());
     }
 }
