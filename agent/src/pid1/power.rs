@@ -7,10 +7,10 @@ use nix::{
     sys::reboot::{RebootMode, reboot},
 };
 
-/// Restarts the machine or turns it off. Comes back only if the kernel refuses.
+/// Restarts the machine, turns it off, or starts the kernel that was loaded. Comes back only if the kernel refuses.
 ///
 /// # Errors
-/// The kernel's refusal (no `CAP_SYS_BOOT`).
+/// The kernel's refusal (no `CAP_SYS_BOOT`; `EINVAL`: no kernel was loaded).
 pub(crate) fn go_down(how: RebootMode) -> nix::Result<Infallible> {
     nix::unistd::sync();
     // Newest mount first, so that what is mounted on another file system goes before it. What is busy stays; it was
