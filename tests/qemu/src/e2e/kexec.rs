@@ -2,12 +2,14 @@
 
 use anyhow::{Context as _, ensure};
 use landfall_api::WorkflowPhase;
-use landfall_lab::{Firmware, Mark, printable};
+use landfall_lab::{Firmware, printable};
 use serde_json::json;
 
 use super::Context;
 use super::scene::{BOOT, BOOTED, INSTALL, Scene, require_installed};
 
+/// The agent runs, and has its work before it.
+const ENROLLED: &str = "enrolled as m1";
 /// The agent's last line.
 const JUMP: &str = "starting the installed system's kernel, without the firmware";
 /// What firmware and boot loaders write on the serial console: SeaBIOS and OVMF, iPXE, GRUB.
@@ -25,8 +27,10 @@ pub(super) async fn past_the_firmware(context: Context, firmware: Firmware) -> a
     scene.actions("install", actions).await?;
     let workflow = scene.provision(&machine).await?;
     let power_on = machine.power_on().await?;
-    // A reset by the guest would end QEMU, and with it every wait below.
+    machine.wait_serial(power_on, ENROLLED, INSTALL).await?;
+    // From here on a reset by the guest ends QEMU, and with it every wait below.
     machine.off_at_reboot().await?;
+    let enrolled = scene.coordinator.log().mark();
     machine.wait_serial(power_on, JUMP, INSTALL).await?;
     machine.wait_serial(power_on, BOOTED, BOOT).await?;
     let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
@@ -46,10 +50,7 @@ pub(super) async fn past_the_firmware(context: Context, firmware: Firmware) -> a
     if let Some(line) = after.iter().find(speaks) {
         anyhow::bail!("firmware ran after the jump: {line}");
     }
-    // Nor did the network's: one netboot, one boot script.
-    let scripts = scene.coordinator.log().lines_since(Mark::default());
-    let scripts = scripts.iter().filter(|line| line.text.contains("/boot/ipxe") && line.text.contains(machine.mac()));
-    ensure!(scripts.count() == 1, "the machine netbooted more than once");
+    ensure!(!scene.has_logged(enrolled, &["/boot/ipxe", machine.mac()]), "the machine netbooted again");
     // A person is told what was loaded.
     let events = scene.landfall(&["events", &format!("workflow/{}", workflow.metadata.name)]).await?;
     for word in ["/boot/vmlinuz", "/boot/initrd.img", "root=UUID=", "console=ttyS0"] {
