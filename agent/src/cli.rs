@@ -108,10 +108,10 @@ pub(crate) fn main() -> anyhow::Result<u8> {
 }
 
 fn finish(end: End, reboot: bool) -> anyhow::Result<u8> {
-    let command = if end == End::PowerOff { "poweroff" } else { "reboot" };
     let why = match end {
         End::Reboot => "the run is done and wants this machine restarted",
         End::PowerOff => "the run is done and wants this machine turned off",
+        End::Kexec => "the run is done and wants this machine to start the installed system's kernel",
         End::BootDisk => "there is nothing to do, and the coordinator wants this machine to boot its own disk",
     };
     if !reboot {
@@ -120,9 +120,23 @@ fn finish(end: End, reboot: bool) -> anyhow::Result<u8> {
     }
     tracing::info!("{why}");
     // An orderly restart is the running system's own to make; init knows what must be stopped first.
-    let status = std::process::Command::new(command).status().with_context(|| format!("cannot run {command}"))?;
-    anyhow::ensure!(status.success(), "{command}: {status}");
+    match end {
+        End::PowerOff => init(&["poweroff"])?,
+        End::Reboot | End::BootDisk => init(&["reboot"])?,
+        End::Kexec => init(&["systemctl", "kexec"]).or_else(|e| {
+            tracing::error!("{e:#}; restarting through the firmware");
+            init(&["reboot"])
+        })?,
+    }
     Ok(0)
+}
+
+fn init(command: &[&str]) -> anyhow::Result<()> {
+    let (program, words) = command.split_first().context("no command")?;
+    let status =
+        std::process::Command::new(program).args(words).status().with_context(|| format!("cannot run {program}"))?;
+    anyhow::ensure!(status.success(), "{}: {status}", command.join(" "));
+    Ok(())
 }
 
 fn print_facts(facts: &landfall_api::MachineFacts) {

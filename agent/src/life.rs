@@ -47,6 +47,8 @@ pub(crate) enum End {
     Reboot,
     /// A run's last action: the machine is to be turned off.
     PowerOff,
+    /// A run's last action: the kernel that was loaded is to be started.
+    Kexec,
     /// There is nothing to do, and the own disk is to be booted.
     BootDisk,
 }

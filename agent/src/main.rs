@@ -9,6 +9,7 @@ mod cmdline;
 mod drivers;
 mod facts;
 mod installed;
+mod kexec;
 mod life;
 mod logging;
 mod net;

@@ -33,9 +33,12 @@ pub struct Action {
 
 impl ActionSpec {
     /// The keys under which actions are written.
-    pub const KEYS: [&'static str; 6] = ["writeImage", "cloudInit", "hold", "reboot", "powerOff", "clearDisks"];
-    /// Those after which the machine is down, so that nothing may follow them.
-    pub const LAST_STEPS: [&'static str; 2] = ["reboot", "powerOff"];
+    pub const KEYS: [&'static str; 7] =
+        ["writeImage", "cloudInit", "hold", "reboot", "powerOff", "clearDisks", "kexec"];
+    /// Those after which the agent is gone, so that nothing may follow them.
+    pub const LAST_STEPS: [&'static str; 3] = ["reboot", "powerOff", "kexec"];
+    /// Those of them that start the installed system.
+    pub const STARTS_SYSTEM: [&'static str; 2] = ["reboot", "kexec"];
     /// The key this one is written under.
     pub const fn key(&self) -> &'static str {
         match self {
@@ -45,11 +48,16 @@ impl ActionSpec {
             Self::Reboot(_) => "reboot",
             Self::PowerOff(_) => "powerOff",
             Self::ClearDisks(_) => "clearDisks",
+            Self::Kexec(_) => "kexec",
         }
     }
-    /// Whether the machine is down after it, so that nothing may follow.
+    /// Whether the agent is gone after it, so that nothing may follow.
     pub fn is_last_step(&self) -> bool {
         Self::LAST_STEPS.contains(&self.key())
+    }
+    /// Whether the installed system starts after it, and so may phone home.
+    pub fn starts_system(&self) -> bool {
+        Self::STARTS_SYSTEM.contains(&self.key())
     }
 }
 
@@ -70,6 +78,8 @@ pub enum ActionSpec {
     PowerOff(PowerOffSpec),
     /// Clears what makes disks bootable and known: tables, signatures, receipts.
     ClearDisks(ClearDisksSpec),
+    /// Starts the installed system's own kernel without a restart of the machine. The last action.
+    Kexec(KexecSpec),
 }
 
 /// How often an action is tried.
@@ -185,4 +195,23 @@ pub struct ClearDisksSpec {
     /// Which disks; exactly one must match each. Default: every disk that carries a receipt of this machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub disks: Vec<DiskSelector>,
+}
+
+/// Loads the installed system's own kernel and initramfs and jumps into it: no firmware runs in between. What cannot be
+/// loaded fails the action, with the machine still up.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct KexecSpec {
+    /// Which disk. Default: the disk that this run wrote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<DiskSelector>,
+    /// The kernel's whole command line, at most 2047 bytes; nothing is added to it. Default: what the installed system's boot
+    /// loader would give (a boot loader entry, else `grub.cfg`), else `root=UUID=… ro`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cmdline: Option<String>,
+}
+
+impl KexecSpec {
+    /// The longest command line, bytes: the kernel's own COMMAND_LINE_SIZE on x86 and arm64, without the final NUL.
+    pub const MAX_CMDLINE: usize = 2047;
 }

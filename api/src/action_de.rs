@@ -6,12 +6,23 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 
 use crate::{
-    Action, ActionSpec, ClearDisksSpec, CloudInitSpec, DurationSpec, HoldSpec, PowerOffSpec, RebootSpec, RetrySpec,
-    WriteImageSpec,
+    Action, ActionSpec, ClearDisksSpec, CloudInitSpec, DurationSpec, HoldSpec, KexecSpec, PowerOffSpec, RebootSpec,
+    RetrySpec, WriteImageSpec,
 };
 
-const FIELDS: [&str; 10] =
-    ["name", "timeout", "retry", "branch", "writeImage", "cloudInit", "hold", "reboot", "powerOff", "clearDisks"];
+const FIELDS: [&str; 11] = [
+    "name",
+    "timeout",
+    "retry",
+    "branch",
+    "writeImage",
+    "cloudInit",
+    "hold",
+    "reboot",
+    "powerOff",
+    "clearDisks",
+    "kexec",
+];
 
 impl<'de> Deserialize<'de> for Action {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -51,6 +62,7 @@ impl<'de> Visitor<'de> for ActionVisitor {
                 "reboot" => spec = Some(ActionSpec::Reboot(map.next_value::<RebootSpec>()?)),
                 "powerOff" => spec = Some(ActionSpec::PowerOff(map.next_value::<PowerOffSpec>()?)),
                 "clearDisks" => spec = Some(ActionSpec::ClearDisks(map.next_value::<ClearDisksSpec>()?)),
+                "kexec" => spec = Some(ActionSpec::Kexec(map.next_value::<KexecSpec>()?)),
                 other => {
                     let error = A::Error::unknown_field(other, &FIELDS);
                     // The value is passed over so that the path of the error ends at the field.
@@ -107,6 +119,8 @@ impl JsonSchema for Action {
                 "powerOff": described(generator.subschema_for::<PowerOffSpec>(), "Turns the machine off. The last action."),
                 "clearDisks": described(generator.subschema_for::<ClearDisksSpec>(),
                     "Clears boot sectors, partition tables, signatures and receipts of disks."),
+                "kexec": described(generator.subschema_for::<KexecSpec>(),
+                    "Starts the installed system's own kernel without a restart of the machine. The last action."),
             },
             "required": ["name"],
             "oneOf": ActionSpec::KEYS.map(|key| serde_json::json!({ "required": [key] })),

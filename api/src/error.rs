@@ -87,6 +87,10 @@ codes! {
     Cancelled,
     /// No installed root file system was found.
     NoRootFilesystem,
+    /// The installed system's kernel or initramfs was not found.
+    NoKernel,
+    /// The running kernel does not load another one.
+    KexecRefused,
     /// The installed system did not phone home in time.
     NoPhoneHome,
     /// A watch asked for a revision that is no longer kept: list again, then watch from there.

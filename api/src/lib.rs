@@ -37,8 +37,8 @@ pub use access::{
     UnknownRole,
 };
 pub use action::{
-    Action, ActionSpec, ClearDisksSpec, CloudInitSpec, HoldSpec, PhoneHomeSpec, PowerOffSpec, RebootSpec, RetrySpec,
-    UserSpec, WriteImageSpec,
+    Action, ActionSpec, ClearDisksSpec, CloudInitSpec, HoldSpec, KexecSpec, PhoneHomeSpec, PowerOffSpec, RebootSpec,
+    RetrySpec, UserSpec, WriteImageSpec,
 };
 pub use document::{API_VERSION, Condition, ConditionStatus, Document, Kind, Metadata, Object};
 pub use enrolment::{AppliedRule, ApprovedKey, CertificateStatus, EnrolmentStatus, ProofKind, WaitingKey};

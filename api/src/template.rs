@@ -26,7 +26,7 @@ pub struct TemplateSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<DurationSpec>,
     /// When a run has succeeded. Default: `phoneHome` if the installed system is given the phone-home unit and the last
-    /// action is `reboot`; else `reboot`.
+    /// action is `reboot` or `kexec`; else `reboot`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub success_on: Option<SuccessOn>,
     /// What the agent does after a failure or a cancel, in order; `hold`, `reboot` and `powerOff` only. Whatever comes
@@ -42,7 +42,7 @@ pub struct TemplateSpec {
 pub enum SuccessOn {
     /// The installed system phoned home within its deadline.
     PhoneHome,
-    /// The last action was done: the machine went down (or, in a list without `reboot` or `powerOff`, stayed).
+    /// The last action was done: the machine went down (or, in a list without `reboot`, `kexec` or `powerOff`, stayed).
     Reboot,
 }
 

@@ -443,12 +443,16 @@ mod tests {
         let (seed, reboot) =
             (json!({"name": "s", "cloudInit": {"disk": {"name": "vda"}}}), json!({"name": "r", "reboot": {}}));
         let off = json!({"name": "o", "powerOff": {}});
+        let kexec = json!({"name": "k", "kexec": {"disk": {"name": "vda"}}});
         let quiet = json!({"name": "s", "cloudInit": {"disk": {"name": "vda"}, "phoneHome": {"enabled": false}}});
         for (on, list, fits) in [
             ("phoneHome", json!([seed, reboot]), true),
             ("phoneHome", json!([quiet, reboot]), false),
             ("phoneHome", json!([reboot]), false),
             ("phoneHome", json!([seed, off]), false),
+            ("phoneHome", json!([seed, kexec]), true),
+            ("phoneHome", json!([quiet, kexec]), false),
+            ("reboot", json!([kexec]), true),
             ("reboot", json!([seed, off]), true),
             ("reboot", json!([seed, reboot]), true),
             ("reboot", json!([seed]), false),
@@ -464,6 +468,28 @@ mod tests {
         assert_eq!(with(json!({}), list), ["spec.actions[0].powerOff"]);
         let list = json!([{"name": "r", "branch": "a", "reboot": {}}]);
         assert_eq!(with(json!({}), list), ["spec.actions[0].branch"]);
+        let kexec = json!({"disk": {"name": "vda"}});
+        let list = json!([{"name": "k", "branch": "a", "kexec": kexec}, {"name": "r", "reboot": {}}]);
+        assert_eq!(with(json!({}), list), ["spec.actions[0].kexec", "spec.actions[0].branch"]);
+    }
+
+    #[test]
+    fn kexec_means_one_disk_and_takes_one_line_that_a_kernel_can_hold() {
+        let write = json!({"name": "w", "writeImage": image(json!({"name": "vda"}))});
+        let kexec = |spec: Value| with(json!({"parameters": {"x": {}}}), json!([write, {"name": "k", "kexec": spec}]));
+        for fine in ["root=/dev/vda1 ro", "{{ params.x }}", &"x".repeat(2047)] {
+            assert!(kexec(json!({ "cmdline": fine })).is_empty(), "{fine}");
+        }
+        assert!(kexec(json!({"disk": {"serial": "D1"}})).is_empty());
+        for bad in ["", " ", "root=/dev/vda1\nro", "a\0b", &"x".repeat(2048)] {
+            assert_eq!(kexec(json!({ "cmdline": bad })), ["spec.actions[1].kexec.cmdline"], "{bad:?}");
+        }
+        assert_eq!(kexec(json!({"disk": {"colour": "red"}})), ["spec.actions[1].kexec.disk.colour"]);
+        assert_eq!(kexec(json!({"kernel": "/vmlinuz"})), ["spec.actions[1].kexec.kernel"]);
+        assert_eq!(with(json!({}), json!([{"name": "k", "kexec": {}}])), ["spec.actions[0].kexec.disk"]);
+        let another = json!({"name": "v", "writeImage": image(json!({"name": "vdb"}))});
+        let list = json!([write, another, {"name": "k", "kexec": {}}]);
+        assert_eq!(with(json!({}), list), ["spec.actions[2].kexec.disk"], "which of the two?");
     }
 
     #[test]
@@ -481,6 +507,8 @@ mod tests {
             ["spec.onFailure[0].powerOff"]
         );
         assert_eq!(after(json!([{"name": "h", "hold": {"message": " "}}])), ["spec.onFailure[0].hold.message"]);
+        let kexec = json!({"name": "k", "kexec": {"disk": {"name": "vda"}}});
+        assert_eq!(after(json!([kexec])), ["spec.onFailure[0].kexec"], "what failed may be half written");
     }
 
     #[test]

@@ -90,11 +90,16 @@ fn document() -> impl Strategy<Value = Value> {
             }
             (Kind::Machine, json!({ "identity": identity }))
         });
-    let last = prop::sample::select(vec!["reboot", "powerOff"]);
-    let ends = (last.clone(), prop::option::of(last), prop::option::of(duration()), any::<bool>());
+    let after = prop::sample::select(vec!["reboot", "powerOff"]);
+    let kexec = prop::option::of("[ -z}~]{0,20}[a-z]").prop_map(|line| match line {
+        Some(line) => json!({"kexec": {"disk": {"name": "vda"}, "cmdline": line}}),
+        None => json!({"kexec": {"disk": {"name": "vda"}}}),
+    });
+    let last = prop_oneof![after.clone().prop_map(|key| json!({ key: {} })), kexec];
+    let ends = (last, prop::option::of(after), prop::option::of(duration()), any::<bool>());
     let template = (prop::collection::vec(action(), 1..5), text(), ends).prop_map(
         |(mut actions, about, (last, after, timeout, stated))| {
-            actions.push(json!({ last: {} }));
+            actions.push(last);
             for (i, action) in actions.iter_mut().enumerate() {
                 action["name"] = format!("a{i}").into();
             }

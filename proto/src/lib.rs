@@ -11,7 +11,7 @@ pub mod v1 {
 }
 
 /// The protocol revision of the `.proto` file in this crate.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// The oldest revision that either side still speaks. Fields are only added, so every one since the first.
 pub const OLDEST_PROTOCOL: u32 = 1;

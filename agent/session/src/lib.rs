@@ -36,8 +36,8 @@ pub use handle::{Connection, SessionEnded, SessionHandle, StillRuns, Unflushed};
 pub use lease::{Lease, LeaseWatch};
 pub use model::{
     Action, ActionKind, ActionRef, ActionResult, Assignment, ClearDisks, CloudInit, Control, Event, EventKind,
-    Identity, ImageAccess, ImageAuthorization, ImageProof, ImageSignature, Instruction, LogLevel, PhoneHome, Proof,
-    Retry, Secret, Start, Vitals, WriteImage, WriteImageResult,
+    Identity, ImageAccess, ImageAuthorization, ImageProof, ImageSignature, Instruction, Kexec, Loaded, LogLevel,
+    PhoneHome, Proof, Retry, Secret, Start, Vitals, WriteImage, WriteImageResult,
 };
 pub use outbox::{AckError, Full, Outbox};
 pub use phone_home::{PhoneHomeError, PhoneHomeReport, https_client, phone_home};

@@ -166,6 +166,17 @@ pub enum ActionKind {
     PowerOff,
     /// Clears disks.
     ClearDisks(ClearDisks),
+    /// Starts the installed system's own kernel, past the firmware.
+    Kexec(Kexec),
+}
+
+/// Which system is started, and how.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Kexec {
+    /// The kernel's whole command line; absent: what the installed system's boot loader would give.
+    pub cmdline: Option<String>,
+    /// The disk; absent: the one this run wrote.
+    pub disk: Option<DiskSelector>,
 }
 
 /// What proves an image.
@@ -391,6 +402,21 @@ pub enum ActionResult {
         /// Disks that now carry nothing, whether it was cleared just now or before.
         disks: Vec<DiskId>,
     },
+    /// Of `kexec`; as `Reboot`.
+    Kexec(Loaded),
+}
+
+/// A kernel that is loaded and waits for the jump.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loaded {
+    /// The installed root file system's device.
+    pub root_device: String,
+    /// Its path inside the installed system, links resolved.
+    pub kernel: String,
+    /// Likewise.
+    pub initramfs: String,
+    /// What it starts with, without what may be a secret.
+    pub cmdline: String,
 }
 
 /// How a write ended. Counters are bytes.

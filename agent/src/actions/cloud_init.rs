@@ -3,14 +3,13 @@
 
 use std::{fs::File, io::Read, path::Path};
 
-use landfall_api::{DiskFacts, ErrorCode, Problem, ReceiptState};
+use landfall_api::{ErrorCode, Problem};
 use landfall_session::{ActionResult, CloudInit, PhoneHome};
-use uuid::Uuid;
 
-use super::{Machine, final_failure, list, select};
+use super::{Machine, installed_disk, no_root};
 use crate::{
     installed, phone_home,
-    rootfs::{self, Tree},
+    rootfs::{self, Access, Tree},
     runner::{Failure, Job},
 };
 
@@ -19,20 +18,14 @@ const MOUNT_POINT: &str = "/run/landfall/root";
 
 /// Writes the seed.
 pub(super) fn perform(machine: &Machine, job: &Job, spec: &CloudInit) -> Result<ActionResult, Failure> {
-    let disk = match &spec.disk {
-        Some(selector) => select(selector)?,
-        None => written_disk(machine, job)?,
-    };
+    let disk = installed_disk(machine, job, spec.disk.as_ref())?;
     let may_act = || may_act(job);
     may_act()?;
     let mount_point = format!("{MOUNT_POINT}-{}", job.action.action_index);
-    let found = rootfs::find(&disk.id.name, Path::new(&mount_point), &|| may_act().is_err());
+    let found = rootfs::find(&disk.id.name, Path::new(&mount_point), Access::Write, &|| may_act().is_err());
     // Also where it found nothing because it was stopped.
     may_act()?;
-    let root = found.map_err(|e| {
-        let hint = "the image needs an ext4, xfs or btrfs root file system that holds /etc/os-release";
-        final_failure(Problem::new(ErrorCode::NoRootFilesystem, e.to_string()).hint(hint).at(&disk.id.name))
-    })?;
+    let root = found.map_err(|e| no_root(&e, &disk.id.name))?;
     let device = root.device.display().to_string();
     tracing::info!("the installed root file system is {device}");
     let installed = Installed { tree: Tree::open(&root.at).map_err(|e| io(&e, &device))?, device, may_act: &may_act };
@@ -65,27 +58,6 @@ fn io(error: &dyn std::error::Error, device: &str) -> Failure {
     let hint = "is the installed root file system full, or read-only?";
     let problem = Problem::new(ErrorCode::DeviceIo, error.to_string()).caused_by(error).hint(hint).at(device);
     Failure { problem, retryable: true }
-}
-
-/// The disk that this run wrote, or one whose work it takes over: by the receipt on it, which outlives a restart of the
-/// agent, else from memory.
-fn written_disk(machine: &Machine, job: &Job) -> Result<DiskFacts, Failure> {
-    let disks = list()?;
-    let receipts = landfall_disk::scan_receipts(&disks);
-    let own = |uid: Uuid| uid == job.run.workflow_uid || job.run.earlier_runs.contains(&uid);
-    let ours = receipts
-        .iter()
-        .filter(|r| own(r.receipt.workflow_uid) && r.receipt.state == ReceiptState::Done)
-        .max_by_key(|r| r.receipt.action_index)
-        .map(|r| r.disk.clone());
-    let wanted = ours.or_else(|| machine.remembered(job.run.workflow_uid));
-    let found = wanted.and_then(|id| disks.into_iter().find(|d| d.id.same_disk(&id)));
-    found.ok_or_else(|| {
-        let hint = "put a writeImage action before it, or name the disk in cloudInit.disk";
-        final_failure(
-            Problem::new(ErrorCode::NoDiskMatches, "this run has written no disk that is still here").hint(hint),
-        )
-    })
 }
 
 /// The installed system's files. Each is written only if that is allowed just then.
@@ -157,7 +129,7 @@ mod tests {
 
     use landfall_session::Secret;
 
-    use super::*;
+    use super::{super::final_failure, *};
 
     fn spec(phone_home: bool) -> CloudInit {
         let pin = format!("sha256:{}", "ab".repeat(32)).parse().unwrap();

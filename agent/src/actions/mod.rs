@@ -3,6 +3,8 @@
 
 mod clear_disks;
 mod cloud_init;
+mod installed_disk;
+mod kexec;
 mod power;
 mod write_image;
 
@@ -13,6 +15,7 @@ use landfall_api::{DiskFacts, DiskId, DiskSelector, ErrorCode, Problem};
 use landfall_session::{ActionKind, ActionResult};
 use uuid::Uuid;
 
+use self::installed_disk::{installed_disk, no_root};
 use crate::runner::{Failure, Job, Perform};
 
 /// This very machine: its disks and its power.
@@ -34,6 +37,7 @@ impl Perform for Machine {
                 // The runner waits by itself: nothing of the machine is touched.
                 ActionKind::Hold { .. } => Ok(ActionResult::Hold),
                 ActionKind::ClearDisks(spec) => blocking(move || clear_disks::perform(&job, &spec)).await,
+                ActionKind::Kexec(spec) => blocking(move || kexec::perform(&machine, &job, &spec)).await,
             }
         })
     }

@@ -235,6 +235,7 @@ impl<'a> Server<'a> {
         match outcome {
             Outcome::Reboot => return Some(End::Reboot),
             Outcome::PowerOff => return Some(End::PowerOff),
+            Outcome::Kexec => return Some(End::Kexec),
             Outcome::Done => tracing::info!("the run is done; waiting for the coordinator"),
             Outcome::Failed(problem) => tracing::error!("the run failed: {problem}"),
             Outcome::Stopped(problem) => tracing::warn!("the run stopped: {problem}"),
@@ -267,6 +268,7 @@ impl<'a> Server<'a> {
             match finished(&mut self.running).await {
                 Outcome::Reboot => return Ending::Restart(End::Reboot),
                 Outcome::PowerOff => return Ending::Restart(End::PowerOff),
+                Outcome::Kexec => return Ending::Restart(End::Kexec),
                 _ => {}
             }
         }

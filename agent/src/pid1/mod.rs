@@ -158,7 +158,15 @@ async fn restart(end: End) {
     match end {
         End::Reboot => tracing::info!("restarting into the installed system"),
         End::PowerOff => tracing::info!("turning the machine off"),
+        End::Kexec => tracing::info!("starting the installed system's kernel, without the firmware"),
         End::BootDisk => tracing::info!("restarting to boot the own disk"),
+    }
+    if end == End::Kexec {
+        // What went before is reported as done, and the disk boots: firmware brings up the same system, only later.
+        let refused = tokio::task::spawn_blocking(|| power::go_down(RebootMode::RB_KEXEC)).await;
+        tracing::error!(
+            "the kernel does not start the one it has loaded: {refused:?}; restarting through the firmware"
+        );
     }
     // Unmounting may block on a slow device.
     let how = if end == End::PowerOff { RebootMode::RB_POWER_OFF } else { RebootMode::RB_AUTOBOOT };

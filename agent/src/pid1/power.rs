@@ -11,10 +11,11 @@ use nix::{
 /// for ever: the receipt stands, and what was committed was flushed when it was.
 const SETTLE_LIMIT: Duration = Duration::from_secs(60);
 
-/// Restarts the machine or turns it off, whatever its devices do. Comes back only if the kernel refuses.
+/// Restarts the machine, turns it off, or starts the kernel that was loaded, whatever its devices do. Comes back only if
+/// the kernel refuses.
 ///
 /// # Errors
-/// The kernel's refusal (no `CAP_SYS_BOOT`).
+/// The kernel's refusal (no `CAP_SYS_BOOT`; `EINVAL`: no kernel was loaded).
 pub(crate) fn go_down(how: RebootMode) -> nix::Result<Infallible> {
     if !within(SETTLE_LIMIT, settle) {
         tracing::error!("a device does not answer; going down without it after {} s", SETTLE_LIMIT.as_secs());

@@ -1,17 +1,16 @@
 //! Which partition of a disk holds the installed root file system, and mounting it.
 //!
-//! No udev and no libblkid: partitions come from sysfs, their types from the GPT, their file systems from the magic
-//! numbers of the three that installed systems use.
+//! No udev and no libblkid: partitions come from sysfs, their types from the GPT, their file systems from their magic numbers.
 
 use std::{
-    fs::{self, File},
-    io,
-    os::unix::fs::FileExt,
+    fs, io,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
+
+use super::names::FileSystem;
 
 /// The kernel re-reads a table and makes nodes within milliseconds; a slow controller takes a few seconds.
 const PARTITION_LIMIT: Duration = Duration::from_secs(20);
@@ -25,6 +24,23 @@ const ROOT_TYPE: &str = "b921b045-1df0-41c3-af44-4c6f280d3fae";
 /// Elsewhere no type is preferred.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const ROOT_TYPE: &str = "";
+
+/// What is installed is only looked at, or changed as well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Mounted read-only.
+    Read,
+    /// Mounted for writing.
+    Write,
+}
+
+impl Access {
+    /// Nothing of an installed system acts by being mounted: no device, no program, no set-uid.
+    pub(super) fn flags(self) -> MsFlags {
+        let inert = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+        if self == Self::Read { inert | MsFlags::MS_RDONLY } else { inert }
+    }
+}
 
 /// No root file system; one sentence for each partition looked at.
 #[derive(Debug, thiserror::Error)]
@@ -41,10 +57,18 @@ pub(crate) struct Mounted {
     pub(crate) device: PathBuf,
     /// Where it is mounted.
     pub(crate) at: PathBuf,
+    /// What is on the device.
+    pub(crate) file_system: FileSystem,
+    /// The mount option that chose the root inside the file system.
+    pub(crate) option: Option<&'static str>,
     open: bool,
 }
 
 impl Mounted {
+    pub(super) fn new(device: &Path, at: &Path, file_system: FileSystem, option: Option<&'static str>) -> Self {
+        Self { device: device.to_owned(), at: at.to_owned(), file_system, option, open: true }
+    }
+
     /// Unmounts: everything written is on the device when this returns.
     ///
     /// # Errors
@@ -71,7 +95,7 @@ impl Drop for Mounted {
 ///
 /// # Errors
 /// [`NotFound`], with what was seen on each partition.
-pub(crate) fn find(name: &str, at: &Path, cancelled: &dyn Fn() -> bool) -> Result<Mounted, NotFound> {
+pub(crate) fn find(name: &str, at: &Path, access: Access, cancelled: &dyn Fn() -> bool) -> Result<Mounted, NotFound> {
     let disk = Path::new("/dev").join(name);
     let end = Instant::now() + PARTITION_LIMIT;
     loop {
@@ -83,7 +107,7 @@ pub(crate) fn find(name: &str, at: &Path, cancelled: &dyn Fn() -> bool) -> Resul
                 return Err(NotFound { disk, seen });
             }
             missing_node |= !partition.exists();
-            match try_mount(&partition, at) {
+            match try_mount(&partition, at, access) {
                 Ok(mounted) => return Ok(mounted),
                 Err(why) => seen.push(format!("{}: {why}", partition.display())),
             }
@@ -98,7 +122,7 @@ pub(crate) fn find(name: &str, at: &Path, cancelled: &dyn Fn() -> bool) -> Resul
 }
 
 /// Devices of a disk's partitions, by number.
-fn partitions(sys: &Path) -> Vec<(u32, PathBuf)> {
+pub(super) fn partitions(sys: &Path) -> Vec<(u32, PathBuf)> {
     let mut found: Vec<(u32, PathBuf)> = fs::read_dir(sys)
         .into_iter()
         .flatten()
@@ -123,23 +147,24 @@ fn by_preference(disk: &Path, partitions: Vec<(u32, PathBuf)>) -> Vec<PathBuf> {
     root.into_iter().chain(other).map(|(_, path)| path).collect()
 }
 
-fn try_mount(device: &Path, at: &Path) -> Result<Mounted, String> {
-    let Some(kind) = file_system(device).map_err(|e| e.to_string())? else {
+fn try_mount(device: &Path, at: &Path, access: Access) -> Result<Mounted, String> {
+    let file_system = FileSystem::look(device).map_err(|e| e.to_string())?;
+    let Some(file_system) = file_system.filter(|f| f.kind != "vfat") else {
         return Err("no ext4, xfs or btrfs file system".into());
     };
+    let kind = file_system.kind;
     fs::create_dir_all(at).map_err(|e| format!("cannot make {}: {e}", at.display()))?;
     crate::drivers::load_by_name(kind);
     // Distributions that use btrfs keep their root in a subvolume: openSUSE and Ubuntu `@`, Fedora `root`.
-    let options: &[Option<&str>] =
+    let options: &[Option<&'static str>] =
         if kind == "btrfs" { &[None, Some("subvol=@"), Some("subvol=root")] } else { &[None] };
-    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     let mut why = String::new();
     for option in options {
-        if let Err(e) = mount(Some(device), at, Some(kind), flags, *option) {
+        if let Err(e) = mount(Some(device), at, Some(kind), access.flags(), *option) {
             why = format!("cannot mount the {kind} file system: {e}");
             continue;
         }
-        let mounted = Mounted { device: device.to_owned(), at: at.to_owned(), open: true };
+        let mounted = Mounted::new(device, at, file_system.clone(), *option);
         // A link is enough: on most systems it points to /usr/lib/os-release, which need not be on this file system.
         if fs::symlink_metadata(at.join("etc/os-release")).is_ok() {
             return Ok(mounted);
@@ -149,50 +174,9 @@ fn try_mount(device: &Path, at: &Path) -> Result<Mounted, String> {
     Err(why)
 }
 
-/// The file system on a device, by its magic number.
-fn file_system(device: &Path) -> io::Result<Option<&'static str>> {
-    let file = File::open(device)?;
-    let mut magic = [0; 8];
-    let mut at = |offset: u64, want: &[u8]| match file.read_exact_at(&mut magic[..want.len()], offset) {
-        Ok(()) => Ok(magic[..want.len()] == *want),
-        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
-        Err(e) => Err(e),
-    };
-    // ext4: Documentation/filesystems/ext4, superblock at 1024, s_magic at 0x38. xfs: sb_magicnum. btrfs: superblock at
-    // 64 KiB, magic at 0x40.
-    Ok(if at(1024 + 0x38, &[0x53, 0xef])? {
-        Some("ext4")
-    } else if at(0, b"XFSB")? {
-        Some("xfs")
-    } else if at(0x1_0040, b"_BHRfS_M")? {
-        Some("btrfs")
-    } else {
-        None
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn file_systems_are_told_by_their_magic_numbers() {
-        let directory = tempfile::tempdir().unwrap();
-        for (offset, magic, want) in [
-            (1080, &[0x53, 0xef][..], Some("ext4")),
-            (0, b"XFSB", Some("xfs")),
-            (0x1_0040, b"_BHRfS_M", Some("btrfs")),
-            (512, b"nothing", None),
-        ] {
-            let path = directory.path().join("image");
-            let file = File::create(&path).unwrap();
-            file.set_len(128 * 1024).unwrap();
-            file.write_all_at(magic, offset).unwrap();
-            assert_eq!(file_system(&path).unwrap(), want);
-        }
-        fs::write(directory.path().join("short"), "x").unwrap();
-        assert_eq!(file_system(&directory.path().join("short")).unwrap(), None);
-    }
 
     #[test]
     fn partitions_come_in_the_tables_order_and_other_directories_are_none() {

@@ -1,6 +1,15 @@
-//! The installed system's root file system: found on a disk, mounted, written to without ever leaving it.
+//! The installed system's root file system: found on a disk, mounted, read from and written to without ever leaving it.
 
+mod boot;
 mod find;
+mod names;
+mod read;
 mod tree;
 
-pub(crate) use self::{find::find, tree::Tree};
+pub(crate) use self::{
+    boot::{mount_listed, mount_typed},
+    find::{Access, Mounted, find},
+    names::FileSystem,
+    read::Opened,
+    tree::Tree,
+};

@@ -21,6 +21,9 @@ use nix::{
 /// Where new content waits before it is renamed; a left-over of an interrupted run is overwritten.
 const TEMPORARY: &str = ".landfall-new";
 
+/// How every path is resolved: absolute links and `..` end at the tree's root.
+pub(super) const IN_TREE: ResolveFlag = ResolveFlag::RESOLVE_IN_ROOT.union(ResolveFlag::RESOLVE_NO_MAGICLINKS);
+
 /// Something in the tree could not be written.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {what} {}", path.display())]
@@ -127,10 +130,12 @@ impl Tree {
         Ok((open, name.to_owned()))
     }
 
-    fn directory(&self, path: &Path) -> nix::Result<OwnedFd> {
-        let how = OpenHow::new()
-            .flags(OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_CLOEXEC)
-            .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+    pub(super) fn root(&self) -> &OwnedFd {
+        &self.root
+    }
+
+    pub(super) fn directory(&self, path: &Path) -> nix::Result<OwnedFd> {
+        let how = OpenHow::new().flags(OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_CLOEXEC).resolve(IN_TREE);
         openat2(&self.root, path, how)
     }
 }

@@ -42,6 +42,7 @@ impl Lane {
             match self.action(action, index, first.take().unwrap_or(1)).await {
                 Ok(Ok(ActionResult::Reboot)) => return Ok(Some(Outcome::Reboot)),
                 Ok(Ok(ActionResult::PowerOff)) => return Ok(Some(Outcome::PowerOff)),
+                Ok(Ok(ActionResult::Kexec(_))) => return Ok(Some(Outcome::Kexec)),
                 Ok(Ok(_)) => {}
                 Ok(Err(ended)) => return Err(ended),
                 Err(Untold) => return Err(Outcome::Untold),

@@ -91,6 +91,8 @@ pub(crate) enum Outcome {
     Reboot,
     /// The machine is turned off now.
     PowerOff,
+    /// The machine jumps into the kernel that was loaded now.
+    Kexec,
     /// An action failed for good.
     Failed(Problem),
     /// Stopped: cancelled, fenced, or the lease ran out.

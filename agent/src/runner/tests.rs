@@ -5,7 +5,7 @@ mod persons;
 use std::{collections::VecDeque, sync::Mutex};
 
 use landfall_api::{ErrorCode, Progress};
-use landfall_session::{Action, CloudInit, EventKind, Retry, Secret, Unflushed};
+use landfall_session::{Action, CloudInit, EventKind, Kexec, Loaded, Retry, Secret, Unflushed};
 use uuid::Uuid;
 
 use super::*;
@@ -117,6 +117,12 @@ impl Perform for Script {
             let success = match &job.kind {
                 ActionKind::Reboot => ActionResult::Reboot,
                 ActionKind::PowerOff => ActionResult::PowerOff,
+                ActionKind::Kexec(_) => ActionResult::Kexec(Loaded {
+                    root_device: "/dev/vda2".into(),
+                    kernel: "/boot/vmlinuz".into(),
+                    initramfs: "/boot/initrd.img".into(),
+                    cmdline: "root=/dev/vda2".into(),
+                }),
                 _ => ActionResult::CloudInit { root_device: "/dev/vda2".into() },
             };
             let failure = |code, retryable| Failure { problem: Problem::new(code, "why"), retryable };
@@ -241,6 +247,17 @@ async fn actions_run_in_order_and_the_reboot_is_flushed_for_a_bounded_time() {
     let want =
         ["0.1 started", "0.1 finished", "1.1 started", "1.1 finished", "2.1 started", "2.1 finished", "flush 30"];
     assert_eq!(scene.told.all(), want);
+}
+
+#[tokio::test]
+async fn a_loaded_kernel_is_reported_and_flushed_before_the_jump_and_a_refused_one_fails_the_run() {
+    let jump = || vec![step(ActionKind::Kexec(Kexec::default()), BACKOFF * 1000, 1, "")];
+    let scene = stage(run_of(jump(), &[(0, 1)]), vec![Act::Succeed]);
+    assert_eq!(scene.task.await.unwrap(), Outcome::Kexec);
+    assert_eq!(scene.told.all(), ["0.1 started", "0.1 finished", "flush 30"]);
+    let scene = stage(run_of(jump(), &[(0, 1)]), vec![Act::Fail(ErrorCode::KexecRefused, false)]);
+    assert!(matches!(scene.task.await.unwrap(), Outcome::Failed(p) if p.code == ErrorCode::KexecRefused));
+    assert_eq!(scene.told.all(), ["0.1 started", "0.1 failed KexecRefused false"]);
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::{LABEL_HINT, Lists, Rules, is_dns_label};
 use crate::{
-    ActionSpec, DurationSpec, SuccessOn,
+    ActionSpec, DurationSpec, KexecSpec, SuccessOn,
     check::{self, has_expression, join},
     stages::{Stage, stages},
 };
@@ -74,6 +74,10 @@ impl Rules<'_> {
                         self.cloud_init(spec, &at);
                         self.meant_disk(spec, disks_written(actions, i), &at);
                     }
+                    ("kexec", Value::Object(spec)) => {
+                        self.kexec(spec, &at);
+                        self.meant_disk(spec, disks_written(actions, i), &at);
+                    }
                     ("clearDisks", Value::Object(spec)) => {
                         let disks = spec.get("disks").and_then(Value::as_array);
                         for (n, disk) in disks.into_iter().flatten().enumerate() {
@@ -90,17 +94,17 @@ impl Rules<'_> {
                         let hint = "say what the person is to do before the run goes on";
                         self.say(join(&at, "message"), "a hold without a message tells nobody anything", hint);
                     }
-                    (key, _) if ActionSpec::LAST_STEPS.contains(&key) => {
-                        if i != last {
-                            let message = format!("actions stand after this {key} and would never run");
-                            self.say(&at, message, format!("make {key} the last action"));
-                        }
-                        if branch(&Value::Object(action.clone())).is_some() {
-                            let hint = "remove its branch, so that it waits for every one of them";
-                            self.say(join(&path, "branch"), format!("{key} cannot stand in a branch"), hint);
-                        }
-                    }
                     _ => {}
+                }
+                if ActionSpec::LAST_STEPS.contains(&key) {
+                    if i != last {
+                        let message = format!("actions stand after this {key} and would never run");
+                        self.say(&at, message, format!("make {key} the last action"));
+                    }
+                    if branch(&Value::Object(action.clone())).is_some() {
+                        let hint = "remove its branch, so that it waits for every one of them";
+                        self.say(join(&path, "branch"), format!("{key} cannot stand in a branch"), hint);
+                    }
                 }
             }
         }
@@ -164,7 +168,29 @@ impl Rules<'_> {
         }
     }
 
-    /// Without a selector `cloudInit` means the disk that was written before it, so there must be exactly one.
+    /// The kernel takes one line of bounded length, and the first NUL would end it.
+    fn kexec(&mut self, spec: &Map<String, Value>, path: &str) {
+        self.selector(spec.get("disk"), &join(path, "disk"));
+        let Some(line) = spec.get("cmdline").and_then(Value::as_str).filter(|line| !has_expression(line)) else {
+            return;
+        };
+        let at = join(path, "cmdline");
+        if line.trim().is_empty() {
+            let hint = "remove the field to take the installed system's own, or write all of it, root= included";
+            self.say(at, "a command line without a word cannot find its root file system", hint);
+        } else if line.chars().any(char::is_control) {
+            self.say(
+                at,
+                "a kernel's command line is one line without control characters",
+                "join its lines with spaces",
+            );
+        } else if line.len() > KexecSpec::MAX_CMDLINE {
+            let message = format!("the command line has {} bytes", line.len());
+            self.say(at, message, format!("a kernel takes at most {}; shorten it", KexecSpec::MAX_CMDLINE));
+        }
+    }
+
+    /// Without a selector `cloudInit` and `kexec` mean the disk that was written before it, so there must be exactly one.
     fn meant_disk(&mut self, spec: &Map<String, Value>, written: usize, path: &str) {
         if written == 1 || spec.get("disk").is_some_and(|disk| !disk.is_null()) {
             return;
@@ -182,12 +208,12 @@ impl Rules<'_> {
             None => {}
             Some(SuccessOn::Reboot) if ActionSpec::LAST_STEPS.contains(&last) => {}
             Some(SuccessOn::Reboot) => {
-                let hint = "end the list with reboot or powerOff, or remove successOn";
+                let hint = "end the list with reboot, kexec or powerOff, or remove successOn";
                 self.say(path, "the machine never goes down in this list", hint);
             }
             Some(SuccessOn::PhoneHome) => {
-                if last != "reboot" {
-                    let hint = "end the list with reboot, or write successOn: reboot";
+                if !ActionSpec::STARTS_SYSTEM.contains(&last) {
+                    let hint = "end the list with reboot or kexec, or write successOn: reboot";
                     self.say(path, "nothing starts the system that is to phone home", hint);
                 }
                 if !lists.actions.iter().any(installs_unit) {

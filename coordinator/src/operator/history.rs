@@ -174,5 +174,10 @@ fn finished(result: &ActionResult) -> String {
             format!("nothing is left on {}", names.join(", "))
         }
         ActionResult::Reboot | ActionResult::PowerOff => "the machine is going down".into(),
+        ActionResult::Kexec { kernel, initramfs, cmdline, root_device } => {
+            format!(
+                "{kernel} of {root_device} is loaded with {initramfs} and \"{cmdline}\", and the machine jumps into it"
+            )
+        }
     }
 }

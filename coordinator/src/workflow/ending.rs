@@ -116,8 +116,8 @@ impl Run<'_> {
             ),
         )
         .hint(
-            "branches, hold, powerOff, clearDisks, onFailure and retry need an agent of protocol 2: build the boot image \
-             from the coordinator's release, and ask again",
+            "branches, hold, powerOff, clearDisks, onFailure and retry need an agent of protocol 2, kexec one of protocol 3: \
+             build the boot image from the coordinator's release, and ask again",
         );
         self.fail_unheard(problem);
         self.effects.push(Effect::Idle { boot_disk: false });

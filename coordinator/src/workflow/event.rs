@@ -95,4 +95,15 @@ pub enum ActionResult {
         /// Disks that now carry nothing, whether it was cleared just now or before.
         disks: Vec<DiskId>,
     },
+    /// Of `kexec`.
+    Kexec {
+        /// The installed root file system's device.
+        root_device: String,
+        /// The kernel's path inside the installed system.
+        kernel: String,
+        /// The initramfs's.
+        initramfs: String,
+        /// The command line, without what may be a secret.
+        cmdline: String,
+    },
 }

@@ -44,6 +44,9 @@ fn all_stages(state: &WorkflowStatus) -> Vec<Stage> {
 
 /// The protocol revision an agent must speak to do this run; `agent.proto` says what came with which.
 pub(super) fn needs(state: &WorkflowStatus) -> u32 {
+    if state.actions.iter().chain(&state.on_failure).any(|a| matches!(a.action.spec, ActionSpec::Kexec(_))) {
+        return 3;
+    }
     let newer = |a: &ActionStatus| {
         a.action.branch.is_some()
             || matches!(a.action.spec, ActionSpec::Hold(_) | ActionSpec::PowerOff(_) | ActionSpec::ClearDisks(_))

@@ -18,9 +18,11 @@ pub fn timeout(action: &Action) -> Duration {
         || match action.spec {
             ActionSpec::WriteImage(_) => Duration::from_secs(3600),
             ActionSpec::Hold(_) => Duration::from_secs(24 * 3600),
-            ActionSpec::CloudInit(_) | ActionSpec::Reboot(_) | ActionSpec::PowerOff(_) | ActionSpec::ClearDisks(_) => {
-                Duration::from_secs(300)
-            }
+            ActionSpec::CloudInit(_)
+            | ActionSpec::Reboot(_)
+            | ActionSpec::PowerOff(_)
+            | ActionSpec::ClearDisks(_)
+            | ActionSpec::Kexec(_) => Duration::from_secs(300),
         },
         |t| t.get(),
     )
@@ -35,7 +37,8 @@ pub fn max_attempts(action: &Action) -> u32 {
             | ActionSpec::Hold(_)
             | ActionSpec::Reboot(_)
             | ActionSpec::PowerOff(_)
-            | ActionSpec::ClearDisks(_) => 1,
+            | ActionSpec::ClearDisks(_)
+            | ActionSpec::Kexec(_) => 1,
         },
         |retry| retry.max_attempts.max(1),
     )
@@ -59,8 +62,8 @@ pub(super) fn allowed(action: &Action, failures: u32) -> Duration {
 
 /// How long the installed system has to phone home; `None` if the run asks for none, and so ends with its last action.
 pub fn phone_home(state: &WorkflowStatus, default: Duration) -> Option<Duration> {
-    let restarts = state.actions.last().is_some_and(|a| matches!(a.action.spec, ActionSpec::Reboot(_)));
-    if !restarts || state.success_on == Some(SuccessOn::Reboot) {
+    let starts = state.actions.last().is_some_and(|a| a.action.spec.starts_system());
+    if !starts || state.success_on == Some(SuccessOn::Reboot) {
         return None;
     }
     state.actions.iter().rev().find_map(|a| match &a.action.spec {

@@ -10,7 +10,7 @@ use landfall_proto::v1;
 use uuid::Uuid;
 
 use super::{ConvertError, Within as _};
-use crate::{Action, ActionKind, Assignment, ClearDisks, CloudInit, Control, PhoneHome, Retry, Secret, Start};
+use crate::{Action, ActionKind, Assignment, ClearDisks, CloudInit, Control, Kexec, PhoneHome, Retry, Secret, Start};
 
 /// A positive duration; absent or zero is an error, never "now" or "for ever".
 pub(crate) fn duration(field: &str, wire: Option<prost_types::Duration>) -> Result<Duration, ConvertError> {
@@ -168,6 +168,10 @@ fn action(wire: v1::Action) -> Result<Action, ConvertError> {
         Kind::ClearDisks(wire) => {
             ActionKind::ClearDisks(ClearDisks { disks: wire.disks.into_iter().map(|d| selector(d.fields)).collect() })
         }
+        Kind::Kexec(wire) => ActionKind::Kexec(Kexec {
+            cmdline: Some(wire.cmdline).filter(|line| !line.is_empty()),
+            disk: Some(wire.disk).filter(|d| !d.is_empty()).map(selector),
+        }),
     };
     Ok(Action {
         name: wire.name,
@@ -302,6 +306,22 @@ mod tests {
             let problem = assignment(wire).unwrap_err().to_problem();
             assert_eq!((problem.subject.as_str(), problem.code), (field, ErrorCode::VersionSkew));
         }
+    }
+
+    #[test]
+    fn a_kexec_that_says_nothing_means_the_disk_that_was_written_and_the_systems_own_command_line() {
+        let arrived = |kexec: v1::Kexec| {
+            let mut wire = wire();
+            wire.actions[0].kind = Some(v1::action::Kind::Kexec(kexec));
+            assignment(wire).unwrap().actions.remove(0).kind
+        };
+        assert_eq!(arrived(v1::Kexec::default()), ActionKind::Kexec(Kexec::default()));
+        let disk = HashMap::from([("serial".into(), "D1".into())]);
+        let ActionKind::Kexec(kexec) = arrived(v1::Kexec { cmdline: "root=/dev/vda1".into(), disk }) else { panic!() };
+        assert_eq!(
+            (kexec.cmdline.as_deref(), &kexec.disk.unwrap().0["serial"]),
+            (Some("root=/dev/vda1"), &"D1".into())
+        );
     }
 
     #[test]

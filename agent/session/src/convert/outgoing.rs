@@ -101,6 +101,12 @@ pub(crate) fn event_to_wire(event: Event) -> v1::Event {
                 ActionResult::ClearDisks { disks } => {
                     Yield::ClearDisks(v1::ClearDisksResult { disks: disks.iter().map(disk_id).collect() })
                 }
+                ActionResult::Kexec(loaded) => Yield::Kexec(v1::KexecResult {
+                    root_device: loaded.root_device,
+                    kernel: loaded.kernel,
+                    initramfs: loaded.initramfs,
+                    cmdline: loaded.cmdline,
+                }),
             }),
         }),
     };

@@ -326,6 +326,12 @@ fn result(wire: v1::ActionFinished) -> Result<ActionResult, ConvertError> {
         Wire::Reboot(v1::RebootResult {}) => ActionResult::Reboot,
         Wire::Hold(v1::HoldResult {}) => ActionResult::Hold,
         Wire::PowerOff(v1::PowerOffResult {}) => ActionResult::PowerOff,
+        Wire::Kexec(wire) => ActionResult::Kexec {
+            root_device: cut(wire.root_device, MAX_WORD),
+            kernel: cut(wire.kernel, MAX_TEXT),
+            initramfs: cut(wire.initramfs, MAX_TEXT),
+            cmdline: cut(wire.cmdline, MAX_TEXT),
+        },
     })
 }
 
@@ -423,6 +429,29 @@ mod tests {
             let problem = Problem::from(event(wire).unwrap_err());
             assert_eq!((problem.subject.as_str(), problem.code), (field, ErrorCode::VersionSkew));
         }
+    }
+
+    #[test]
+    fn what_was_loaded_arrives_within_bounds() {
+        let told = |cmdline: String| {
+            let loaded = v1::KexecResult {
+                root_device: "/dev/vda3".into(),
+                kernel: "/boot/vmlinuz".into(),
+                initramfs: "/boot/initrd.img".into(),
+                cmdline,
+            };
+            let result = v1::ActionFinished { result: Some(v1::action_finished::Result::Kexec(loaded)) };
+            let wire = v1::Event { event: Some(v1::event::Event::Finished(result)), ..wire_event() };
+            match event(wire).unwrap().body {
+                EventBody::Finished { result: ActionResult::Kexec { root_device, kernel, initramfs, cmdline } } => {
+                    assert_eq!([root_device, kernel, initramfs], ["/dev/vda3", "/boot/vmlinuz", "/boot/initrd.img"]);
+                    cmdline
+                }
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(told("root=/dev/vda3 ro".into()), "root=/dev/vda3 ro");
+        assert_eq!(told("x".repeat(1 << 18)).len(), MAX_TEXT);
     }
 
     #[test]

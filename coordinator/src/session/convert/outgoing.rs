@@ -142,6 +142,10 @@ fn action(assigned: AssignedAction) -> v1::Action {
             let disks = spec.disks.iter().map(|disk| v1::Selector { fields: self::selector(disk) }).collect();
             Kind::ClearDisks(v1::ClearDisks { disks })
         }
+        ActionSpec::Kexec(spec) => Kind::Kexec(v1::Kexec {
+            cmdline: spec.cmdline.unwrap_or_default(),
+            disk: spec.disk.as_ref().map(selector).unwrap_or_default(),
+        }),
     };
     v1::Action { name: action.name, timeout, retry, branch: action.branch.unwrap_or_default(), kind: Some(kind) }
 }
@@ -218,6 +222,20 @@ mod tests {
         let Some(v1::action::Kind::WriteImage(write)) = wire.kind else { panic!() };
         assert_eq!((write.disk["rotational"].as_str(), write.disk["size"].as_str()), ("false", ">= 1GiB"));
         assert!(write.digest.is_empty() && write.digest_waived);
+    }
+
+    #[test]
+    fn a_kexec_says_its_disk_and_its_command_line_or_leaves_them_to_the_agent() {
+        let wire = |spec: serde_json::Value| {
+            let spec = json!({"name": "k", "kexec": spec});
+            match action(AssignedAction { action: serde_json::from_value(spec).unwrap(), seed: None }).kind {
+                Some(v1::action::Kind::Kexec(kexec)) => kexec,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(wire(json!({})), v1::Kexec::default());
+        let said = wire(json!({"cmdline": "root=/dev/vda1 ro", "disk": {"serial": "D1"}}));
+        assert_eq!((said.cmdline.as_str(), said.disk["serial"].as_str()), ("root=/dev/vda1 ro", "D1"));
     }
 
     #[test]

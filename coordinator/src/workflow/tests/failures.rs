@@ -110,9 +110,17 @@ fn an_agent_too_old_for_the_list_is_told_plainly_and_one_that_can_do_it_is_not()
     needy.push(list(json!([{"name": "off", "powerOff": {}}])));
     needy.push(list(json!([{"name": "a", "branch": "a", "cloudInit": {}}])));
     needy.push(WorkflowStatus { takes_over: vec![Uuid::from_u128(3)], ..fresh() });
-    for state in needy {
+    let second = Event::AgentConnected { epoch: 1, receipts: vec![], still_running: false, protocol: 2 };
+    for state in &needy {
+        assert!(matches!(Story::of(state.clone()).then(second.clone())[..], [Effect::Assign { .. }]));
+    }
+    let jump = list(json!([{"name": "jump", "kexec": {"disk": {"name": "vda"}}}]));
+    assert_eq!(Story::of(jump.clone()).then(connected(1, vec![])), assign(0, 1), "today's agent can");
+    let cases =
+        needy.into_iter().map(|state| (state, old.clone())).chain([(jump.clone(), old.clone()), (jump, second)]);
+    for (state, agent) in cases {
         let mut story = Story::of(state);
-        assert_eq!(story.then(old.clone()), [Effect::Idle { boot_disk: false }]);
+        assert_eq!(story.then(agent), [Effect::Idle { boot_disk: false }]);
         let problem = story.state.problem.unwrap();
         assert_eq!(problem.code, ErrorCode::VersionSkew);
         assert!(problem.hint.contains("boot image"), "{problem}");

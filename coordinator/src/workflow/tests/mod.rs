@@ -68,7 +68,7 @@ fn receipt(state: ReceiptState) -> DiskReceipt {
 }
 
 fn connected(epoch: u64, receipts: Vec<DiskReceipt>) -> Event {
-    Event::AgentConnected { epoch, receipts, still_running: false, protocol: 2 }
+    Event::AgentConnected { epoch, receipts, still_running: false, protocol: landfall_proto::PROTOCOL }
 }
 
 fn report(epoch: u64, action_index: u32, attempt: u32, body: EventBody) -> Event {

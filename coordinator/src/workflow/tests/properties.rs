@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::{branches::done, *};
 use crate::workflow::frontier::{frontier, is_write};
 
-/// Two branches, a hold, a restart; a pair of actions after a failure.
+/// Two branches, a hold, a restart, a kexec; a pair of actions after a failure.
 fn lists() -> Vec<WorkflowStatus> {
     let write = |name: &str, serial: &str| json!({"name": name, "writeImage": {"disk": {"serial": serial}, "image": {"url": "http://h/i", "digestWaived": true}}});
     let branched = |mut action: serde_json::Value, branch: &str| {
@@ -28,7 +28,8 @@ fn lists() -> Vec<WorkflowStatus> {
         branched(write("a", "D0"), "a"), branched(write("b", "D1"), "b"),
         branched(json!({"name": "h", "hold": {"message": "m"}}), "a"), {"name": "r", "reboot": {}}]));
     let handed_on = WorkflowStatus { takes_over: vec![Uuid::from_u128(6)], ..line.clone() };
-    vec![with_after(line.clone()), with_after(tree.clone()), line, tree, handed_on]
+    let jump = list(json!([write("w", "D0"), {"name": "s", "cloudInit": {}}, {"name": "k", "kexec": {}}]));
+    vec![with_after(line.clone()), with_after(tree.clone()), line, tree, handed_on, with_after(jump.clone()), jump]
 }
 
 /// Indices of writes in every list above, each with its disk.
@@ -73,7 +74,7 @@ fn any_body() -> impl Strategy<Value = EventBody> {
 
 fn any_event() -> impl Strategy<Value = (i64, Event)> {
     let event = prop_oneof![
-        3 => (1..6u64, any_receipts(), any::<bool>(), prop::sample::select(vec![1u32, 2, 2, 2, 2, 3])).prop_map(
+        3 => (1..6u64, any_receipts(), any::<bool>(), prop::sample::select(vec![1u32, 2, 3, 3, 3, 3, 4])).prop_map(
             |(epoch, receipts, still_running, protocol)| Event::AgentConnected { epoch, receipts, still_running, protocol }
         ),
         12 => (1..6u64, 0..6u32, 1..4u32, any_body())
@@ -102,7 +103,7 @@ proptest! {
 
     #[test]
     fn whatever_arrives_in_whatever_order(
-        which in 0..5usize,
+        which in 0..lists().len(),
         events in prop::collection::vec(any_event(), 1..80),
     ) {
         let first = lists().swap_remove(which);
@@ -172,7 +173,7 @@ proptest! {
     /// An agent that does what it is told, whatever else happens, brings every run to its end, and writes no disk twice.
     #[test]
     fn time_alone_ends_every_run_that_has_begun(
-        which in 0..5usize,
+        which in 0..lists().len(),
         events in prop::collection::vec(any_event(), 0..40),
     ) {
         let mut state = lists().swap_remove(which);

@@ -183,6 +183,51 @@ fn a_machine_that_was_turned_off_has_gone_down_and_nobody_waits_for_it() {
 }
 
 #[test]
+fn a_run_that_jumps_into_the_installed_kernel_waits_for_it_as_after_a_restart() {
+    let jump = |seed: serde_json::Value| {
+        let mut state = fresh();
+        let list = json!([{"name": "seed", "cloudInit": seed}, {"name": "jump", "kexec": {}}]);
+        let actions: Vec<Action> = serde_json::from_value(list).unwrap();
+        state.actions.splice(1.., actions.into_iter().map(ActionStatus::pending));
+        state
+    };
+    let gone = |state: WorkflowStatus| {
+        let mut story = Story::of(state);
+        story.then(connected(1, vec![]));
+        (0..3).for_each(|index| drop(story.does(1, index, 1)));
+        story
+    };
+    let mut story = gone(jump(json!({})));
+    assert_eq!(story.state.phase, WorkflowPhase::Rebooting);
+    assert!(story.state.rebooted_at.is_some());
+    assert_eq!(story.state.deadline, Some(at(story.now + 900)));
+    // The jump failed, and the machine came back through firmware.
+    assert_eq!(story.then(connected(2, vec![])), [Effect::Idle { boot_disk: true }]);
+    story.then(Event::PhonedHome);
+    assert_eq!(story.state.phase, WorkflowPhase::Succeeded);
+
+    let mut silent = gone(jump(json!({})));
+    silent.now += 901;
+    silent.then(Event::Tick);
+    assert_eq!(silent.state.problem.unwrap().code, ErrorCode::NoPhoneHome);
+
+    assert_eq!(gone(jump(json!({"phoneHome": {"enabled": false}}))).state.phase, WorkflowPhase::Succeeded);
+    let enough = WorkflowStatus { success_on: Some(landfall_api::SuccessOn::Reboot), ..jump(json!({})) };
+    assert_eq!(gone(enough).state.phase, WorkflowPhase::Succeeded);
+}
+
+#[test]
+fn a_kernel_that_cannot_be_loaded_fails_the_run_with_its_reason_while_the_agent_is_there() {
+    let mut story = Story::of(list(json!([{"name": "jump", "kexec": {"disk": {"name": "vda"}}}])));
+    story.then(connected(1, vec![]));
+    story.then(report(1, 0, 1, EventBody::Started));
+    let problem = Problem::new(ErrorCode::NoKernel, "none").at("/dev/vda3");
+    story.then(report(1, 0, 1, EventBody::Failed { problem: problem.clone(), retryable: false }));
+    assert_eq!((story.state.phase, story.state.problem), (WorkflowPhase::Failed, Some(problem)));
+    assert!(story.state.rebooted_at.is_none(), "it never went down");
+}
+
+#[test]
 fn the_whole_run_ends_at_its_own_time_whatever_its_actions_may_take() {
     let mut state = fresh();
     state.timeout = Some("10m".parse().unwrap());

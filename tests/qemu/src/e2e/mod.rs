@@ -8,6 +8,7 @@ mod disk_buses;
 mod failing_disk;
 mod install;
 mod interrupted;
+mod kexec;
 mod proxy_dhcp;
 mod raw;
 mod restored;
@@ -86,6 +87,8 @@ const TESTS: &[Test] = tests! {
     "n" a_person_follows_stops_and_is_told_why_a_run_failed small told::as_it_happens;
     "o" a_machine_that_restarts_under_its_session_fences_its_older_self full interrupted::older_self_fenced;
     "p" a_restored_store_installs_nothing_and_holds_the_machine small restored::installs_nothing;
+    "q" uefi_the_installed_kernel_starts_without_the_firmware full |c| kexec::past_the_firmware(c, Firmware::Uefi);
+    "q" bios_the_installed_kernel_starts_without_the_firmware full |c| kexec::past_the_firmware(c, Firmware::Bios);
 };
 
 /// Runs tests, prints a line for each and a closing line.
@@ -98,7 +101,7 @@ pub(crate) async fn run(
     letters: &[String],
 ) -> anyhow::Result<ExitCode> {
     for letter in letters {
-        anyhow::ensure!(TESTS.iter().any(|test| test.letter == letter), "there is no test \"{letter}\"; use a to p");
+        anyhow::ensure!(TESTS.iter().any(|test| test.letter == letter), "there is no test \"{letter}\"; use a to q");
     }
     let accel = Accel::probe().await;
     let artefacts = Arc::new(artefacts);

@@ -1,0 +1,140 @@
+//! Starting an installed system's own kernel from the running one: which kernel, which command line, and handing both to
+//! the running kernel. The jump itself is PID 1's (`pid1::power`), after everybody was told.
+//!
+//! All choices are made over a directory tree, so they are tested without a machine.
+
+mod cmdline;
+mod entries;
+mod grub;
+mod kernel;
+mod load;
+mod version;
+mod words;
+
+use std::ffi::CString;
+
+pub(crate) use self::load::Refused;
+use self::{
+    cmdline::Root,
+    entries::Entry,
+    kernel::{Kernel, find},
+};
+use crate::rootfs::{self, Mounted, Tree};
+
+/// A kernel of an installed system, open and ready to be loaded. Holds the mounts below the root that it needs.
+#[derive(Debug)]
+pub(crate) struct Chosen {
+    kernel: Kernel,
+    cmdline: String,
+    from: String,
+    // Dropped after the files on them, the innermost first.
+    _mounts: Vec<Mounted>,
+}
+
+/// No kernel can be started.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// None was found; one sentence for each place that was looked at.
+    #[error("the installed system has no kernel with an initramfs: {}", .0.join("; "))]
+    NotFound(Vec<String>),
+    /// The system says that its `/boot` is elsewhere, and it cannot be reached.
+    #[error("{0}")]
+    NoBoot(String),
+    /// The command line cannot be handed over.
+    #[error("the command line from {from} {what}")]
+    Cmdline {
+        /// Where it comes from.
+        from: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The running kernel does not take it.
+    #[error("{path} of the installed system cannot be loaded")]
+    Refused {
+        /// The kernel's path inside the installed system.
+        path: String,
+        /// The running kernel's reason.
+        #[source]
+        source: Refused,
+    },
+}
+
+/// Chooses the kernel of the system whose root is mounted and taken as `tree`, on the disk of that name. `cmdline` is a
+/// person's own line.
+///
+/// # Errors
+/// [`Error`]
+pub(crate) fn choose(disk: &str, root: &Mounted, tree: &Tree, cmdline: Option<&str>) -> Result<Chosen, Error> {
+    let mut looked = Vec::new();
+    let mut mounts: Vec<Mounted> =
+        rootfs::mount_listed(tree, disk, "/boot").map_err(Error::NoBoot)?.into_iter().collect();
+    let mut found = look(tree, &mut looked);
+    if found.is_none() {
+        // systemd-boot keeps its kernels on the EFI system partition; fstab need not say so.
+        mounts.extend(more(tree, disk, mounts.is_empty(), &mut looked));
+        found = look(tree, &mut looked);
+    }
+    let (kernel, entries) = found.ok_or_else(|| {
+        looked.dedup();
+        Error::NotFound(looked)
+    })?;
+    let boot = mounts.iter().find(|mounted| mounted.at.ends_with("boot"));
+    let boot = boot.map_or(&root.file_system, |mounted| &mounted.file_system);
+    let root = Root { file_system: &root.file_system, boot, option: root.option };
+    let (cmdline, from) = match cmdline {
+        Some(line) => (line.to_owned(), "the action".to_owned()),
+        None => {
+            let line = cmdline::discover(tree, &kernel.kernel.path, &entries, &root);
+            (line.text, line.from)
+        }
+    };
+    mounts.reverse();
+    Ok(Chosen { kernel, cmdline, from, _mounts: mounts })
+}
+
+fn look(tree: &Tree, looked: &mut Vec<String>) -> Option<(Kernel, Vec<Entry>)> {
+    let entries = entries::read(tree, &cmdline::grub_environment(tree), looked);
+    Some((find(tree, &entries, looked)?, entries))
+}
+
+/// Further partitions on which kernels may be.
+fn more(tree: &Tree, disk: &str, boot_is_free: bool, looked: &mut Vec<String>) -> Vec<Mounted> {
+    let mut mounts = Vec::new();
+    let mut take = |mounted: Result<Option<Mounted>, String>| match mounted {
+        Ok(mounted) => mounts.extend(mounted),
+        Err(why) => looked.push(why),
+    };
+    take(rootfs::mount_listed(tree, disk, "/efi"));
+    take(rootfs::mount_listed(tree, disk, "/boot/efi"));
+    if boot_is_free {
+        take(rootfs::mount_typed(tree, disk, "/boot"));
+    }
+    mounts
+}
+
+impl Chosen {
+    /// Paths of kernel and initramfs inside the installed system.
+    pub(crate) fn paths(&self) -> (&str, &str) {
+        (&self.kernel.kernel.path, &self.kernel.initramfs.path)
+    }
+
+    /// The command line without what may be a secret, and where it comes from.
+    pub(crate) fn shown(&self) -> (String, &str) {
+        (cmdline::redacted(&self.cmdline), &self.from)
+    }
+
+    /// Hands it to the running kernel.
+    ///
+    /// # Errors
+    /// [`Error::Cmdline`], [`Error::Refused`].
+    pub(crate) fn load(&self) -> Result<(), Error> {
+        let what = |what: String| Error::Cmdline { from: self.from.clone(), what };
+        let most = landfall_api::KexecSpec::MAX_CMDLINE;
+        if self.cmdline.len() > most {
+            return Err(what(format!("has {} bytes, and a kernel takes at most {most}", self.cmdline.len())));
+        }
+        let line = CString::new(self.cmdline.as_str()).map_err(|_| what("holds a NUL".into()))?;
+        load::load(&self.kernel.kernel.file, &self.kernel.initramfs.file, &line)
+            .map_err(|source| Error::Refused { path: self.kernel.kernel.path.clone(), source })
+    }
+}
