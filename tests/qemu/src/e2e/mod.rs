@@ -8,6 +8,7 @@ mod disk_buses;
 mod failing_disk;
 mod install;
 mod interrupted;
+mod power_loss;
 mod proxy_dhcp;
 mod raw;
 mod restored;
@@ -86,6 +87,7 @@ const TESTS: &[Test] = tests! {
     "n" a_person_follows_stops_and_is_told_why_a_run_failed small told::as_it_happens;
     "o" a_machine_that_restarts_under_its_session_fences_its_older_self full interrupted::older_self_fenced;
     "p" a_restored_store_installs_nothing_and_holds_the_machine small restored::installs_nothing;
+    "r" the_coordinator_loses_power_and_nothing_it_acknowledged full power_loss::nothing_acknowledged_is_lost;
 };
 
 /// Runs tests, prints a line for each and a closing line.
@@ -98,7 +100,7 @@ pub(crate) async fn run(
     letters: &[String],
 ) -> anyhow::Result<ExitCode> {
     for letter in letters {
-        anyhow::ensure!(TESTS.iter().any(|test| test.letter == letter), "there is no test \"{letter}\"; use a to p");
+        anyhow::ensure!(TESTS.iter().any(|test| test.letter == letter), "there is no test \"{letter}\"; use a to r");
     }
     let accel = Accel::probe().await;
     let artefacts = Arc::new(artefacts);
