@@ -48,7 +48,7 @@ pub(super) async fn nothing_acknowledged_is_lost(context: Context) -> anyhow::Re
     copy(machine.disk(0).path(), &before)?;
 
     let power_on = machine.power_on().await?;
-    machine.wait_serial(power_on, guest::READY, BOOT).await?;
+    guest::ready(&machine, power_on, scene.limit(BOOT)).await?;
     let site = Site { recording: machine.recording(0), seed, token };
     let mut load = Load::start(scene.network.namespace().name(), site)?;
     let limit = scene.limit(LOAD);
@@ -57,7 +57,7 @@ pub(super) async fn nothing_acknowledged_is_lost(context: Context) -> anyhow::Re
     // The guest gets no word, and the recording is whole up to its last flush.
     machine.power_off().await?;
     let acks = load.stop().await;
-    let wrong = ["panic", "I/O error", "EXT4-fs error"];
+    let wrong = [guest::PANIC, "Kernel panic", "I/O error", "EXT4-fs error"];
     if let Some(word) = wrong.iter().find(|word| machine.serial().contains_since(Mark::default(), word)) {
         anyhow::bail!("the coordinator's computer says \"{word}\"; see {}", machine.serial().path().display());
     }
@@ -115,6 +115,9 @@ impl Dice {
 fn seed() -> anyhow::Result<u64> {
     match std::env::var("LANDFALL_POWER_SEED") {
         Ok(text) => text.parse().with_context(|| format!("LANDFALL_POWER_SEED=\"{text}\" is not a number")),
-        Err(_) => Ok(u64::from(std::process::id()) << 32 | u64::from(jiff::Timestamp::now().subsec_nanosecond().unsigned_abs())),
+        Err(_) => {
+            Ok(u64::from(std::process::id()) << 32
+                | u64::from(jiff::Timestamp::now().subsec_nanosecond().unsigned_abs()))
+        }
     }
 }

@@ -77,10 +77,7 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
                 "-blockdev",
                 &format!("driver=file,node-name=file{i},filename={file},discard=unmap,cache.no-flush=on"),
             ]);
-            add(&[
-                "-blockdev",
-                &format!("driver=file,node-name=log{i},filename={},cache.no-flush=on", log.display()),
-            ]);
+            add(&["-blockdev", &format!("driver=file,node-name=log{i},filename={},cache.no-flush=on", log.display())]);
             add(&["-blockdev", &format!("driver=blklogwrites,node-name=disk{i},file=file{i},log=log{i}")]);
         } else {
             add(&["-blockdev", &format!("driver=file,node-name=file{i},filename={file},discard=unmap")]);

@@ -90,11 +90,7 @@ pub(super) fn has_events(run: &str, events: &[EventRecord], due: &BTreeMap<u32, 
             let named = || format!("event {seq} of attempt {attempt} of run {run}");
             let missing = || format!("{} was acknowledged and is not there", named());
             let event = found.get(usize::try_from(seq)? - 1).with_context(missing)?;
-            let it = if seq == 1 {
-                event.reason == "Started"
-            } else {
-                event.message.contains(&mark(*attempt, seq))
-            };
+            let it = if seq == 1 { event.reason == "Started" } else { event.message.contains(&mark(*attempt, seq)) };
             ensure!(it, "{} was acknowledged, and in its place is {}: {}", named(), event.reason, event.message);
         }
         if let Some(more) = found.get(usize::try_from(EVENTS_OF_AN_ATTEMPT)?) {

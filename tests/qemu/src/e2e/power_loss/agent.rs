@@ -66,7 +66,8 @@ impl Agent {
     /// Boots, enrols, and takes its run.
     pub(super) async fn start(http: &str, name: &str, mac: &str) -> anyhow::Result<Self> {
         let boot = Boot::ask(http, mac).await?;
-        let identity = Identity { macs: vec![mac.parse().map_err(|_| anyhow!("{mac} is no address"))?], ..Identity::default() };
+        let identity =
+            Identity { macs: vec![mac.parse().map_err(|_| anyhow!("{mac} is no address"))?], ..Identity::default() };
         let (key, proof, boot_id) = (AgentKey::generate()?, Proof::BootToken(boot.token), format!("boot-{name}"));
         let software = env!("CARGO_PKG_VERSION");
         let enrolled = enroll(&boot.target, software, &identity, &boot_id, &proof, &key).await;

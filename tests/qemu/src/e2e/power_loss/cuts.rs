@@ -111,6 +111,11 @@ impl<'a> Cuts<'a> {
             self.recording.apply(entry, &self.durable)?;
         }
         self.applied = flushed;
+        // A new file, not the old one again: the kernel may not be done yet with unmounting the disk before.
+        match std::fs::remove_file(&self.output) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
         copy_file(&self.durable, &self.output)?;
         let disk = File::options().write(true).open(&self.output)?;
         for entry in &entries[flushed..] {
@@ -134,7 +139,8 @@ impl<'a> Cuts<'a> {
 
 /// For each acknowledgement the least number of entries with which it must hold, ascending, each once.
 fn sharpest(entries: &[Entry], acks: &[Acked]) -> Vec<usize> {
-    let mut cuts: Vec<usize> = acks.iter().map(|ack| entries.partition_point(|entry| entry.end() < ack.at) + 1).collect();
+    let mut cuts: Vec<usize> =
+        acks.iter().map(|ack| entries.partition_point(|entry| entry.end() < ack.at) + 1).collect();
     cuts.retain(|cut| *cut <= entries.len());
     cuts.sort_unstable();
     cuts.dedup();

@@ -3,15 +3,18 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use landfall_image::cpio::{Archive, Content};
-use landfall_lab::{DiskBus, Firmware, Machine};
+use landfall_lab::{DiskBus, Firmware, Machine, Mark};
 
 use crate::e2e::scene::Scene;
 
 /// The log line of a coordinator that serves.
 pub(super) const READY: &str = "ready ";
+/// What its init says, instead of the kernel's panic, when nothing goes on.
+pub(super) const PANIC: &str = "lab: panic: ";
 /// Where a data directory is below the root of a disk.
 pub(super) const DATA: &str = "data";
 /// Capacity of its disk; sparse.
@@ -21,7 +24,7 @@ const ADDRESS: &str = "10.77.0.20";
 /// Where Debian's `busybox-static` puts it.
 const BUSYBOX: &str = "/bin/busybox";
 /// The console shows what goes wrong, and when it serves; a line an event would keep an emulated computer busy.
-const LOG_FILTER: &str = "warn,landfall_coordinator::run=info";
+const LOG_FILTER: &str = "error,landfall_coordinator::run=info";
 
 /// Where it serves plain HTTP.
 pub(super) fn http() -> String {
@@ -31,6 +34,14 @@ pub(super) fn http() -> String {
 /// Where it serves agents and operators.
 pub(super) fn https() -> String {
     format!("https://{ADDRESS}:7443")
+}
+
+/// Waits for it to serve, or to say that it will not. `limit` is for both.
+pub(super) async fn ready(machine: &Machine, power_on: Mark, limit: Duration) -> anyhow::Result<()> {
+    let either = |line: &str| line.contains(READY) || line.contains(PANIC);
+    let line = machine.serial().wait_until(power_on, "a coordinator that serves", limit, either).await?;
+    ensure!(!line.text.contains(PANIC), "the coordinator's computer says: {}", line.text);
+    Ok(())
 }
 
 /// The computer, off, with a copy of this data directory on its disk.
@@ -59,7 +70,11 @@ fn initramfs(scene: &Scene, dir: &Path) -> anyhow::Result<PathBuf> {
     layer.file("lab/init", 0o755, Content::Bytes(INIT.replace("ADDRESS", ADDRESS).into_bytes()))?;
     layer.file("lab/busybox", 0o755, Content::Path(BUSYBOX.into()))?;
     layer.file("lab/landfall-coordinator", 0o755, Content::Path(artefacts.coordinator.clone()))?;
-    layer.file("lab/coordinator.toml", 0o644, Content::Bytes(configuration("/lab/disk", ADDRESS, "/lab").into_bytes()))?;
+    layer.file(
+        "lab/coordinator.toml",
+        0o644,
+        Content::Bytes(configuration("/lab/disk", ADDRESS, "/lab").into_bytes()),
+    )?;
     // It serves boot scripts; what they name nobody fetches.
     for served in ["lab/vmlinuz", "lab/initramfs"] {
         layer.file(served, 0o644, Content::Bytes(b"never booted".to_vec()))?;
@@ -83,7 +98,8 @@ pub(super) fn configuration(disk: &str, address: &str, boot: &str) -> String {
     )
 }
 
-/// What its kernel starts. ext4 as it is mounted by default: `data=ordered`, barriers on.
+/// What its kernel starts. There are no authorities of the system's, without which no HTTPS client is made: the
+/// coordinator's own stands in. ext4 as it is mounted by default: `data=ordered`, barriers on.
 const INIT: &str = r#"#!/lab/busybox sh
 B=/lab/busybox
 $B mount -t proc proc /proc
@@ -94,7 +110,8 @@ $B ip link set lo up
 $B ip addr add ADDRESS/24 dev eth0
 $B ip link set eth0 up
 $B mount -t ext4 /dev/vda /lab/disk || { echo "lab: panic: cannot mount the disk"; exec $B sh; }
-NO_COLOR=1 /lab/landfall-coordinator --config /lab/coordinator.toml --log-format text
+export NO_COLOR=1 SSL_CERT_FILE=/lab/disk/data/admin/ca.pem
+/lab/landfall-coordinator --config /lab/coordinator.toml --log-format text
 echo "lab: panic: the coordinator ended ($?)"
 exec $B sleep 1000000
 "#;

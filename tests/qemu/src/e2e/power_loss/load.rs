@@ -50,7 +50,8 @@ pub(super) async fn prepare(scene: &Scene) -> anyhow::Result<String> {
         api.provision(&name(n), "patient", false).await?;
     }
     let token = TokenRequest { name: "writers".into(), role: Role::Operator, ttl: None };
-    let issued = api.request(reqwest::Method::POST, &format!("{API}/tokens"), Some(&serde_json::to_value(token)?)).await?;
+    let issued =
+        api.request(reqwest::Method::POST, &format!("{API}/tokens"), Some(&serde_json::to_value(token)?)).await?;
     Ok(serde_json::from_value::<TokenIssued>(issued)?.value)
 }
 
@@ -167,7 +168,8 @@ async fn write(n: u8, client: reqwest::Client, site: Arc<Site>, notes: mpsc::Sen
         let name = format!("written{n}-{document}");
         for serial in 1..=WRITES_OF_A_DOCUMENT {
             let body = machine(&name, &mac(n + 1, document), Some(serial));
-            let request = client.post(format!("{}{API}/apply", guest::https())).bearer_auth(&site.token).timeout(REQUEST);
+            let request =
+                client.post(format!("{}{API}/apply", guest::https())).bearer_auth(&site.token).timeout(REQUEST);
             let answer = request.json(&body).send().await.with_context(|| format!("apply {name}"))?;
             let status = answer.status();
             ensure!(status.is_success(), "apply {name}: {status}: {}", answer.text().await.unwrap_or_default());
