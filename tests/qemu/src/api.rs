@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use futures::StreamExt;
-use landfall_api::{Machine, Workflow};
+use landfall_api::{EventRecord, Machine, Workflow};
 use reqwest::{Method, StatusCode};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -44,6 +44,16 @@ impl Api {
     /// [`LabError::Api`] for anything but a 2xx.
     pub async fn request(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, LabError> {
         let name = static_name(&method);
+        let text = self.text(method, path, body).await?;
+        if text.is_empty() {
+            return Ok(Value::Null);
+        }
+        serde_json::from_str(&text).map_err(|e| not_json(name, path, &e, &text))
+    }
+
+    /// The answer's text.
+    async fn text(&self, method: Method, path: &str, body: Option<&Value>) -> Result<String, LabError> {
+        let name = static_name(&method);
         let mut request = self.client.request(method, format!("http://localhost{path}")).timeout(REQUEST_LIMIT);
         if let Some(body) = body {
             request = request.json(body);
@@ -54,15 +64,7 @@ impl Api {
         if !status.is_success() {
             return Err(LabError::Api { method: name, path: path.to_owned(), status: status.as_u16(), body: text });
         }
-        if text.is_empty() {
-            return Ok(Value::Null);
-        }
-        serde_json::from_str(&text).map_err(|e| LabError::Api {
-            method: name,
-            path: path.to_owned(),
-            status: status.as_u16(),
-            body: format!("not JSON ({e}): {text}"),
-        })
+        Ok(text)
     }
 
     /// Applies a document.
@@ -103,6 +105,27 @@ impl Api {
     pub async fn workflow(&self, name: &str) -> Result<Workflow, LabError> {
         let path = format!("{ROOT}/workflows/{name}");
         read(&path, self.request(Method::GET, &path, None).await?)
+    }
+
+    /// What is known of a workflow: the agents' events and its own turning points.
+    ///
+    /// # Errors
+    /// [`LabError::Api`].
+    pub async fn events(&self, workflow: &str) -> Result<Vec<EventRecord>, LabError> {
+        let path = format!("{ROOT}/workflows/{workflow}/events");
+        let text = self.text(Method::GET, &path, None).await?;
+        let line = |line: &str| serde_json::from_str(line).map_err(|e| not_json("GET", &path, &e, line));
+        text.lines().map(line).collect()
+    }
+
+    /// All machines.
+    ///
+    /// # Errors
+    /// [`LabError::Api`].
+    pub async fn machines(&self) -> Result<Vec<Machine>, LabError> {
+        let path = format!("{ROOT}/machines");
+        let mut list = self.request(Method::GET, &path, None).await?;
+        read(&path, list["items"].take())
     }
 
     /// Names of all workflows.
@@ -242,6 +265,10 @@ fn read<T: DeserializeOwned>(path: &str, value: Value) -> Result<T, LabError> {
         status: 200,
         body: format!("the answer is not the document expected: {e}"),
     })
+}
+
+fn not_json(method: &'static str, path: &str, error: &serde_json::Error, text: &str) -> LabError {
+    LabError::Api { method, path: path.to_owned(), status: 200, body: format!("not JSON ({error}): {text}") }
 }
 
 fn failed(method: &'static str, path: &str, error: &reqwest::Error) -> LabError {

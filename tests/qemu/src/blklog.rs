@@ -35,6 +35,13 @@ pub struct Entry {
     data_at: u64,
 }
 
+impl Entry {
+    /// Where it ends in the recording, bytes: a recording that long has it.
+    pub const fn end(&self) -> u64 {
+        if self.discard { self.data_at } else { self.data_at + self.length }
+    }
+}
+
 /// A recording.
 #[derive(Debug)]
 pub struct Recording {

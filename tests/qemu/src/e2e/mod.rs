@@ -9,6 +9,7 @@ mod failing_disk;
 mod install;
 mod interrupted;
 mod kexec;
+mod power_loss;
 mod proxy_dhcp;
 mod raw;
 mod restored;
@@ -89,6 +90,7 @@ const TESTS: &[Test] = tests! {
     "p" a_restored_store_installs_nothing_and_holds_the_machine small restored::installs_nothing;
     "q" uefi_the_installed_kernel_starts_without_the_firmware full |c| kexec::past_the_firmware(c, Firmware::Uefi);
     "q" bios_the_installed_kernel_starts_without_the_firmware full |c| kexec::past_the_firmware(c, Firmware::Bios);
+    "r" the_coordinator_loses_power_and_nothing_it_acknowledged full power_loss::nothing_acknowledged_is_lost;
 };
 
 /// Runs tests, prints a line for each and a closing line.
@@ -101,7 +103,7 @@ pub(crate) async fn run(
     letters: &[String],
 ) -> anyhow::Result<ExitCode> {
     for letter in letters {
-        anyhow::ensure!(TESTS.iter().any(|test| test.letter == letter), "there is no test \"{letter}\"; use a to q");
+        anyhow::ensure!(TESTS.iter().any(|test| test.letter == letter), "there is no test \"{letter}\"; use a to r");
     }
     let accel = Accel::probe().await;
     let artefacts = Arc::new(artefacts);

@@ -70,8 +70,14 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
         if disk.recorded {
             let log = dir.join(format!("disk{i}.writes"));
             std::fs::File::create(&log).map_err(LabError::file("cannot make", &log))?;
-            add(&["-blockdev", &format!("driver=file,node-name=file{i},filename={file},discard=unmap")]);
-            add(&["-blockdev", &format!("driver=file,node-name=log{i},filename={}", log.display())]);
+            // The recorder notes a request when it is done. A flush of the host's would take its time, and writes that
+            // came after it would be noted before it, as if it had made them durable. What counts is the recording, and
+            // that outlives QEMU without any.
+            add(&[
+                "-blockdev",
+                &format!("driver=file,node-name=file{i},filename={file},discard=unmap,cache.no-flush=on"),
+            ]);
+            add(&["-blockdev", &format!("driver=file,node-name=log{i},filename={},cache.no-flush=on", log.display())]);
             add(&["-blockdev", &format!("driver=blklogwrites,node-name=disk{i},file=file{i},log=log{i}")]);
         } else {
             add(&["-blockdev", &format!("driver=file,node-name=file{i},filename={file},discard=unmap")]);

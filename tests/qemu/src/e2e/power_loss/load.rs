@@ -1,0 +1,188 @@
+//! What the coordinator is given to do until its power goes, from a thread of its own inside the lab's network.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow, bail, ensure};
+use landfall_api::{Role, TokenIssued, TokenRequest};
+use nix::sched::{CloneFlags, setns};
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+
+use super::acks::{Acked, EVENTS_OF_AN_ATTEMPT, Stored};
+use super::agent::{Agent, Boot};
+use super::{Dice, guest};
+use crate::e2e::scene::Scene;
+
+const API: &str = "/apis/landfall.dev/v1alpha1";
+/// Machines with a run, and as many agents.
+const AGENTS: u8 = 8;
+/// Programs that apply documents.
+const WRITERS: u8 = 2;
+/// A run ends with its hundredth failure.
+const ATTEMPTS: u32 = 98;
+/// Writes of one document, before the next is begun.
+const WRITES_OF_A_DOCUMENT: u64 = 10;
+/// One request to the emulated computer.
+const REQUEST: Duration = Duration::from_secs(120);
+
+/// What the load goes at.
+pub(super) struct Site {
+    /// The recording of the coordinator's disk.
+    pub(super) recording: PathBuf,
+    /// What chance begins with.
+    pub(super) seed: u64,
+    /// The programs' bearer token.
+    pub(super) token: String,
+}
+
+/// Describes the agents' machines and asks for a run on each. Returns a bearer token for the programs.
+pub(super) async fn prepare(scene: &Scene) -> anyhow::Result<String> {
+    let image = json!({ "url": scene.image_url(), "digest": scene.image().digest });
+    let write = json!({ "name": "write", "writeImage": { "image": image }, "retry": { "maxAttempts": 100 } });
+    scene.actions("patient", json!([write, { "name": "reboot", "reboot": {} }])).await?;
+    let api = scene.coordinator.api();
+    for n in 0..AGENTS {
+        api.apply(&machine(&name(n), &mac(0, n), None)).await?;
+        api.provision(&name(n), "patient", false).await?;
+    }
+    let token = TokenRequest { name: "writers".into(), role: Role::Operator, ttl: None };
+    let issued =
+        api.request(reqwest::Method::POST, &format!("{API}/tokens"), Some(&serde_json::to_value(token)?)).await?;
+    Ok(serde_json::from_value::<TokenIssued>(issued)?.value)
+}
+
+fn name(n: u8) -> String {
+    format!("agent{n}")
+}
+
+fn mac(kind: u8, n: u8) -> String {
+    format!("52:54:01:{kind:02x}:00:{n:02x}")
+}
+
+fn machine(name: &str, mac: &str, serial: Option<u64>) -> Value {
+    let mut identity = json!({ "macs": [mac] });
+    if let Some(serial) = serial {
+        identity["serial"] = Value::from(serial.to_string());
+    }
+    let metadata = json!({ "name": name });
+    json!({ "apiVersion": "landfall.dev/v1alpha1", "kind": "Machine", "metadata": metadata, "spec": { "identity": identity } })
+}
+
+/// The load while it goes on; it ends when this is dropped.
+pub(super) struct Load {
+    acks: mpsc::Receiver<Acked>,
+    received: Vec<Acked>,
+    ended: oneshot::Receiver<anyhow::Result<()>>,
+}
+
+impl Load {
+    /// Starts it in this network namespace.
+    pub(super) fn start(namespace: &str, site: Site) -> anyhow::Result<Self> {
+        let (notes, acks) = mpsc::channel(256);
+        let (end, ended) = oneshot::channel();
+        let namespace = Path::new("/run/netns").join(namespace);
+        // A thread is in a namespace alone; the lab's own threads stay where they are.
+        let work = move || drop(end.send(inside(&namespace, site, notes)));
+        std::thread::Builder::new().name("load".into()).spawn(work)?;
+        Ok(Self { acks, received: Vec::new(), ended })
+    }
+
+    /// Waits for so many acknowledgements; the load goes on.
+    pub(super) async fn until(&mut self, wanted: usize) -> anyhow::Result<()> {
+        while self.received.len() < wanted {
+            match self.acks.recv().await {
+                Some(ack) => self.received.push(ack),
+                None => {
+                    (&mut self.ended).await??;
+                    bail!("the load ended with {} acknowledgements of {wanted}", self.received.len());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends it. Returns all that was acknowledged, in the order of `at`.
+    pub(super) async fn stop(mut self) -> Vec<Acked> {
+        self.acks.close();
+        while let Some(ack) = self.acks.recv().await {
+            self.received.push(ack);
+        }
+        self.received.sort_by_key(|ack| ack.at);
+        self.received
+    }
+}
+
+/// The whole load, on this thread, which stays in the namespace.
+fn inside(namespace: &Path, site: Site, notes: mpsc::Sender<Acked>) -> anyhow::Result<()> {
+    let file = File::open(namespace).with_context(|| namespace.display().to_string())?;
+    setns(file, CloneFlags::CLONE_NEWNET).with_context(|| format!("cannot enter {}", namespace.display()))?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        tokio::select! {
+            ended = everybody(site, notes.clone()) => ended,
+            () = notes.closed() => Ok(()),
+        }
+    })
+}
+
+async fn everybody(site: Site, notes: mpsc::Sender<Acked>) -> anyhow::Result<()> {
+    let site = Arc::new(site);
+    let pins = Boot::ask(&guest::http(), &mac(0, 0)).await?.target.pins().to_vec();
+    let client = landfall_session::https_client(&pins).map_err(|problem| anyhow!("{problem}"))?;
+    let mut tasks = JoinSet::new();
+    for n in 0..AGENTS {
+        tasks.spawn(report(n, site.clone(), notes.clone()));
+    }
+    for n in 0..WRITERS {
+        tasks.spawn(write(n, client.clone(), site.clone(), notes.clone()));
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended??;
+    }
+    Ok(())
+}
+
+/// Reports attempts without end, as a download that always breaks does; waits for the coordinator now and then.
+async fn report(n: u8, site: Arc<Site>, notes: mpsc::Sender<Acked>) -> anyhow::Result<()> {
+    let mut dice = Dice::new(site.seed ^ u64::from(n + 1));
+    let agent = Agent::start(&guest::http(), &name(n), &mac(0, n)).await?;
+    for attempt in 1..=ATTEMPTS {
+        for seq in 1..=EVENTS_OF_AN_ATTEMPT {
+            agent.report(attempt, seq).await?;
+            if dice.throw().is_multiple_of(3) || seq == EVENTS_OF_AN_ATTEMPT {
+                agent.flush().await?;
+                site.note(&notes, Stored::Events { run: agent.run().to_owned(), attempt, upto: seq }).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Applies documents, now a new one, now a changed one, as fast as they are answered.
+async fn write(n: u8, client: reqwest::Client, site: Arc<Site>, notes: mpsc::Sender<Acked>) -> anyhow::Result<()> {
+    for document in 0..u8::MAX {
+        let name = format!("written{n}-{document}");
+        for serial in 1..=WRITES_OF_A_DOCUMENT {
+            let body = machine(&name, &mac(n + 1, document), Some(serial));
+            let request =
+                client.post(format!("{}{API}/apply", guest::https())).bearer_auth(&site.token).timeout(REQUEST);
+            let answer = request.json(&body).send().await.with_context(|| format!("apply {name}"))?;
+            let status = answer.status();
+            ensure!(status.is_success(), "apply {name}: {status}: {}", answer.text().await.unwrap_or_default());
+            site.note(&notes, Stored::Document { name: name.clone(), serial }).await?;
+        }
+    }
+    Ok(())
+}
+
+impl Site {
+    /// Notes an acknowledgement that has just come.
+    async fn note(&self, notes: &mpsc::Sender<Acked>, what: Stored) -> anyhow::Result<()> {
+        let at = std::fs::metadata(&self.recording).with_context(|| self.recording.display().to_string())?.len();
+        Ok(notes.send(Acked { at, what }).await?)
+    }
+}
