@@ -97,8 +97,7 @@ fn source_of(fstab: &str, point: &str) -> Option<String> {
     fields
         .filter_map(|fields| Some(((*fields.first()?).to_owned(), fields.get(1)?.trim_end_matches('/').to_owned())))
         // The last of several mounts at one place hides the others.
-        .filter(|(_, at)| at == point)
-        .last()
+        .rfind(|(_, at)| at == point)
         .map(|(source, _)| source.trim_matches('"').replace("\\040", " "))
 }
 

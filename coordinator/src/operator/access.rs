@@ -58,9 +58,11 @@ pub(super) async fn audit(
             if !query.follow {
                 return;
             }
-            while !full {
+            // A full page has more behind it already.
+            let mut more = full;
+            while !more {
                 tokio::select! {
-                    told = written.changed() => if told.is_err() { return } else { break },
+                    told = written.changed() => if told.is_err() { return } else { more = true },
                     _ = blanks.tick() => if !lines.blank().await { return },
                     () = lines.closed() => return,
                 }

@@ -11,7 +11,13 @@ use landfall_api::{Document, ErrorCode, Kind, LogRecord, Problem, Workflow};
 use serde::Deserialize;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::{body::Params, caller::Operator, documents::missing, problem::Refusal, watch::{blanks, lines}};
+use super::{
+    body::Params,
+    caller::Operator,
+    documents::missing,
+    problem::Refusal,
+    watch::{blanks, lines},
+};
 use crate::{engine, state::Coordinator};
 
 /// Parameters of a log.

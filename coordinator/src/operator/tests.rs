@@ -236,7 +236,8 @@ async fn an_answer_that_goes_on_in_silence_sends_empty_lines() {
     api.post("/apply", &template()).await;
     let request = json!({"template": "mini", "parameters": {"release": 12}});
     let run = api.post("/machines/node-1/provision", &request).await.1["metadata"]["name"].clone();
-    for path in [format!("/workflows/{}/logs?follow=true", run.as_str().unwrap()), "/audit?after=1000&follow=true".into()]
+    for path in
+        [format!("/workflows/{}/logs?follow=true", run.as_str().unwrap()), "/audit?after=1000&follow=true".into()]
     {
         let mut request = Request::get(format!("{API_PATH}{path}")).body(Body::empty()).unwrap();
         request.extensions_mut().insert(admin());
