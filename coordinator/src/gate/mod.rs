@@ -4,7 +4,7 @@
 //! Whoever arrives takes a [`Place`] at a [`Gate`]. When all are taken, the connection that has been quiet for longest
 //! gives way, first one of whoever holds the most. One that has moved lately does not, as a rule: a thousand machines that
 //! come back at once are all served, one after another, while those that opened a connection and fell silent make room.
-//! But where one holder has many ([`MANY`]), its oldest gives way to whoever has far fewer, and it is not made to wait for
+//! But where one holder has many (`MANY`), its oldest gives way to whoever has far fewer, and it is not made to wait for
 //! more, since others would wait behind it: whoever keeps every place busy from one or two addresses locks nobody out.
 //! [`Seat`] is what a connection tells of itself, [`Watched`] tells it for a socket, [`Busy`] for a request.
 

@@ -53,7 +53,7 @@ pub fn derive(workflow: &mut Workflow, heard: Option<Heard>, now: Timestamp) -> 
     changed
 }
 
-/// Whether [`derive`] would change any in status or reason. Most runs have nothing new to say, and are many.
+/// Whether [`derive()`] would change any in status or reason. Most runs have nothing new to say, and are many.
 pub fn has_news(workflow: &Workflow, heard: Option<Heard>, now: Timestamp) -> bool {
     let Some(status) = &workflow.status else { return false };
     find(status, &workflow.spec.machine, heard, now).iter().any(|found| found.is_news(status))
