@@ -13,6 +13,7 @@ use landfall_proto::v1::{
 use tokio::{sync::mpsc, time::timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
+use uuid::Uuid;
 
 use super::{
     access::{self, Admitted},
@@ -50,6 +51,26 @@ fn machine_of<T>(request: &Request<T>) -> Result<MachineCert, Status> {
         None => Err(status::of(
             Problem::new(ErrorCode::Unauthenticated, "this call needs a machine's certificate").hint("enrol first"),
         )),
+    }
+}
+
+impl AgentApi {
+    /// Whether there is such a run, and makes its log ready. Another machine's is refused.
+    async fn may_tell_of(&self, machine: &MachineCert, workflow: Uuid, address: &str) -> Result<bool, Status> {
+        match self.engine.machine_of_run(workflow).await.map_err(status::of)? {
+            Some(owner) if owner == machine.uid => {
+                self.engine.prepare_logs(workflow).await.map_err(status::of)?;
+                Ok(true)
+            }
+            None => Ok(false),
+            Some(_) => {
+                let message = format!("machine \"{}\" reports on another machine's run", machine.name);
+                let problem = Problem::new(ErrorCode::Forbidden, message).at(workflow.to_string());
+                let peer = Peer::Machine(machine.clone());
+                access::refused(&self.engine, "Telemetry", &peer, Some(address.to_owned()), &problem).await;
+                Err(status::of(problem))
+            }
+        }
     }
 }
 
@@ -135,20 +156,11 @@ impl AgentService for AgentApi {
             let item = convert::telemetry(item).map_err(|error| status::of(error.into()))?;
             let (Telemetry::Progress { workflow_uid, .. } | Telemetry::Log { workflow_uid, .. }) = &item;
             if known != Some(*workflow_uid) {
-                match self.engine.machine_of_run(*workflow_uid).await.map_err(status::of)? {
-                    Some(owner) if owner == machine.uid => {
-                        self.engine.prepare_logs(*workflow_uid).await.map_err(status::of)?;
-                        known = Some(*workflow_uid);
-                    }
+                // Boxed: done once a run, while the stream waits all along.
+                match Box::pin(self.may_tell_of(&machine, *workflow_uid, &address)).await? {
+                    true => known = Some(*workflow_uid),
                     // A run that is gone: whatever was still to be told of it.
-                    None => continue,
-                    Some(_) => {
-                        let message = format!("machine \"{}\" reports on another machine's run", machine.name);
-                        let problem = Problem::new(ErrorCode::Forbidden, message).at(workflow_uid.to_string());
-                        let peer = Peer::Machine(machine.clone());
-                        access::refused(&self.engine, "Telemetry", &peer, Some(address), &problem).await;
-                        return Err(status::of(problem));
-                    }
+                    false => continue,
                 }
             }
             match item {

@@ -38,7 +38,9 @@ pub(super) async fn run(
     down: Down,
 ) {
     let machine = certificate.uid;
-    let opened = match hello(&engine, &certificate, address, &mut up, &down).await {
+    // What is done now and then is boxed while it is done: ten thousand of these wait most of the time, and each would
+    // hold room for the longest of its steps all along.
+    let opened = match Box::pin(hello(&engine, &certificate, address, &mut up, &down)).await {
         Ok(Some(opened)) => opened,
         Ok(None) => return,
         Err(end) => return refuse(&down, end).await,
@@ -56,7 +58,7 @@ pub(super) async fn run(
             why
         }
     };
-    if let Err(problem) = engine.close_session(machine, epoch, &why).await {
+    if let Err(problem) = Box::pin(engine.close_session(machine, epoch, &why)).await {
         tracing::error!(%problem, "the end of a session was not noted");
     }
 }
@@ -153,7 +155,7 @@ impl Session {
                     Ok(Ok(None)) => Some("the agent closed it"),
                     Ok(Ok(Some(message))) => {
                         self.engine.check_certificate(&self.certificate)?;
-                        self.take(message, up).await?
+                        Box::pin(self.take(message, up)).await?
                     }
                 },
             };

@@ -230,7 +230,7 @@ fn launch(kind: &Kind, directory: &Path, tls: u16) -> Result<Child> {
     command.spawn().with_context(|| format!("cannot start {:?}", command.get_program()))
 }
 
-/// Files and configuration of a coordinator that serves nothing but loopback.
+/// Files and configuration of a coordinator that serves nothing but loopback, and lets the whole fleet install at once.
 fn site(directory: &Path, http: u16, tls: u16) -> Result<()> {
     for file in ["vmlinuz", "initramfs", "images/os.raw.zst"] {
         let path = directory.join(file);
@@ -241,6 +241,7 @@ fn site(directory: &Path, http: u16, tls: u16) -> Result<()> {
     let config = format!(
         "data_dir = \"{at}/data\"\nadvertise = \"127.0.0.1\"\n[http]\nlisten = \"127.0.0.1:{http}\"\n\
          [tls]\nlisten = \"127.0.0.1:{tls}\"\n[tftp]\nenabled = false\n\
+         [limits]\nparallel_installs = 1000000\n\
          [boot]\nkernel = \"{at}/vmlinuz\"\ninitramfs = \"{at}/initramfs\"\nimages = \"{at}/images\"\n"
     );
     fs::write(directory.join("coordinator.toml"), config).context("cannot write the configuration")
