@@ -108,7 +108,9 @@ fn client(access: &AccessSpec) -> Result<Client, Problem> {
     builder.build().map_err(|error| match access {
         // A certificate's inside is looked at only here.
         access if *access != AccessSpec::default() => unusable("image.access", error),
-        _ => super::drive::internal(error),
+        _ => Problem::new(ErrorCode::Internal, format!("no HTTPS client for image sources can be made: {error}"))
+            .caused_by(&error)
+            .hint("install this host's CA certificates (Debian: ca-certificates), or name a file of them in SSL_CERT_FILE"),
     })
 }
 

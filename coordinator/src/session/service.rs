@@ -2,6 +2,7 @@
 
 use std::{
     net::SocketAddr,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -10,7 +11,10 @@ use landfall_proto::v1::{
     EnrollRequest, EnrollResponse, SessionRequest, SessionResponse, TelemetryRequest, TelemetryResponse,
     agent_service_server::AgentService,
 };
-use tokio::{sync::mpsc, time::timeout};
+use tokio::{
+    sync::{Semaphore, mpsc},
+    time::timeout,
+};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 use uuid::Uuid;
@@ -36,11 +40,13 @@ const TELEMETRY_IDLE: Duration = Duration::from_secs(600);
 pub(super) struct AgentApi {
     engine: Engine,
     failures: Failures,
+    /// See [`stream::TURNS`].
+    turns: Arc<Semaphore>,
 }
 
 impl AgentApi {
     pub(super) fn new(engine: Engine) -> Self {
-        Self { engine, failures: Failures::default() }
+        Self { engine, failures: Failures::default(), turns: Arc::new(Semaphore::new(stream::TURNS)) }
     }
 }
 
@@ -125,7 +131,7 @@ impl AgentService for AgentApi {
         let (down, answers) = mpsc::channel(DOWN);
         let engine = self.engine.clone();
         // Ends with the connection: either half failing ends it, and every wait in it is bounded.
-        tokio::spawn(stream::run(engine, machine, address, request.into_inner(), down));
+        tokio::spawn(stream::run(engine, self.turns.clone(), machine, address, request.into_inner(), down));
         Ok(Response::new(ReceiverStream::new(answers)))
     }
 

@@ -1,11 +1,17 @@
 //! One session, from hello to its end.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use futures::FutureExt as _;
 use landfall_api::{ErrorCode, Problem};
 use landfall_proto::v1::{self, SessionRequest, SessionResponse, session_request::Message};
-use tokio::{sync::mpsc, time::timeout};
+use tokio::{
+    sync::{Semaphore, mpsc},
+    time::timeout,
+};
 use tonic::{Status, Streaming};
 use uuid::Uuid;
 
@@ -25,6 +31,9 @@ const SEND_LIMIT: Duration = Duration::from_secs(30);
 const DEAD_AFTER: u32 = 12;
 /// Events made durable together.
 const GROUP: usize = 64;
+/// Sessions whose hello or events are worked on at once: as many as one commit takes. The others wait with their message
+/// in hand, and not with copies of their documents: after an outage everybody comes at the same moment.
+pub(super) const TURNS: usize = 256;
 /// A fenced agent has so long to acknowledge.
 const FENCE_LIMIT: Duration = Duration::from_secs(30);
 
@@ -32,6 +41,7 @@ type Down = mpsc::Sender<Result<SessionResponse, Status>>;
 
 pub(super) async fn run(
     engine: Engine,
+    turns: Arc<Semaphore>,
     certificate: MachineCert,
     address: String,
     mut up: Streaming<SessionRequest>,
@@ -40,7 +50,7 @@ pub(super) async fn run(
     let machine = certificate.uid;
     // What is done now and then is boxed while it is done: ten thousand of these wait most of the time, and each would
     // hold room for the longest of its steps all along.
-    let opened = match Box::pin(hello(&engine, &certificate, address, &mut up, &down)).await {
+    let opened = match Box::pin(hello(&engine, &turns, &certificate, address, &mut up, &down)).await {
         Ok(Some(opened)) => opened,
         Ok(None) => return,
         Err(end) => return refuse(&down, end).await,
@@ -48,7 +58,7 @@ pub(super) async fn run(
     let epoch = opened.epoch;
     metrics().sessions_opened.add(1);
     let _counted = metrics().sessions.hold();
-    let mut session = Session { engine: engine.clone(), certificate, machine, epoch, down, fenced: false };
+    let mut session = Session { engine: engine.clone(), turns, certificate, machine, epoch, down, fenced: false };
     let why = match session.serve(opened, &mut up).await {
         Ok(why) => why,
         Err(problem) => {
@@ -74,6 +84,7 @@ fn unexpected(what: &str) -> Problem {
 
 async fn hello(
     engine: &Engine,
+    turns: &Semaphore,
     certificate: &MachineCert,
     address: String,
     up: &mut Streaming<SessionRequest>,
@@ -85,7 +96,11 @@ async fn hello(
     };
     let hello = convert::hello(hello, address.clone())?;
     let machine = certificate.uid;
-    let answer = match engine.open_session(machine, hello).await {
+    let opened = {
+        let _turn = turns.acquire().await;
+        Box::pin(engine.open_session(machine, hello)).await
+    };
+    let answer = match opened {
         Ok(opened) => {
             // Revoked between the call's beginning and now: what is open is cut only where it is known to be open.
             if let Err(problem) = engine.check_certificate(certificate) {
@@ -124,6 +139,7 @@ async fn send(down: &Down, message: SessionResponse) -> Result<(), &'static str>
 
 struct Session {
     engine: Engine,
+    turns: Arc<Semaphore>,
     certificate: MachineCert,
     machine: Uuid,
     epoch: u64,
@@ -228,7 +244,10 @@ impl Session {
                 None => acks.push(ack),
             }
         }
-        self.engine.agent_events(self.machine, self.epoch, group).await?;
+        {
+            let _turn = self.turns.acquire().await;
+            Box::pin(self.engine.agent_events(self.machine, self.epoch, group)).await?;
+        }
         for ack in acks {
             let message = SessionResponse { message: Some(v1::session_response::Message::Ack(ack)) };
             if let Err(why) = send(&self.down, message).await {

@@ -30,9 +30,11 @@ const SETTLE: Duration = Duration::from_secs(4);
 const LOOKS: usize = 3;
 /// Events a second at which latency is measured.
 pub const STEADY_RATE: u32 = 1000;
-/// At least so many events are measured in each of the two ways, however few machines there are.
+/// At least so many events are measured at the steady rate, however few machines there are.
 const STEADY_EVENTS: usize = 10_000;
-const FAST_EVENTS: usize = 40_000;
+/// Marks of each machine when everybody reports at once, however many there are: a life costs what is in it, and fleets of
+/// different sizes are compared.
+const FAST_MARKS: usize = 5;
 /// The coordinator takes this many events of one attempt at most, less what the rest of the life needs.
 const MARKS: usize = 200;
 /// Log lines of each machine.
@@ -197,13 +199,12 @@ async fn steady(agents: &[Arc<Agent>]) -> Result<Steady> {
 
 /// Everybody reports the rest of the write at once, and talks while doing so. Answers how many events in how many seconds.
 async fn fast(agents: &[Arc<Agent>]) -> Result<(f64, f64)> {
-    let marks = (FAST_EVENTS / agents.len().max(1)).saturating_sub(5).min(MARKS / 2);
     let (begun, mut acks) = (Instant::now(), JoinSet::new());
     for agent in agents {
         let agent = agent.clone();
         acks.spawn(async move {
             agent.talk(LINES);
-            for _ in 0..marks {
+            for _ in 0..FAST_MARKS {
                 agent.mark(ReceiptState::Intent).await?;
             }
             agent.finish_write().await?;
@@ -213,7 +214,7 @@ async fn fast(agents: &[Arc<Agent>]) -> Result<(f64, f64)> {
     while let Some(acked) = acks.join_next().await {
         acked??;
     }
-    Ok((((marks + 5) * agents.len()) as f64, begun.elapsed().as_secs_f64()))
+    Ok((((FAST_MARKS + 5) * agents.len()) as f64, begun.elapsed().as_secs_f64()))
 }
 
 /// Every life's end; how many runs the coordinator counts as succeeded.
