@@ -41,6 +41,7 @@ pub(super) async fn nothing_acknowledged_is_lost(context: Context) -> anyhow::Re
     // What is asked for is asked for here, where it is quick; then the data directory moves onto the machine's disk.
     let mut scene = Scene::start(context).await?;
     let token = load::prepare(&scene).await?;
+    let boots = load::boots(&scene).await?;
     ensure!(scene.coordinator.stop().await, "the coordinator did not drain on SIGTERM");
     let data = scene.coordinator.config().with_file_name("coordinator");
     let mut machine = guest::build(&scene, &data)?;
@@ -49,7 +50,7 @@ pub(super) async fn nothing_acknowledged_is_lost(context: Context) -> anyhow::Re
 
     let power_on = machine.power_on().await?;
     guest::ready(&machine, power_on, scene.limit(BOOT)).await?;
-    let site = Site { recording: machine.recording(0), seed, token };
+    let site = Site { recording: machine.recording(0), seed, token, boots };
     let mut load = Load::start(scene.network.namespace().name(), site)?;
     let limit = scene.limit(LOAD);
     let enough = tokio::time::timeout(limit, load.until(ACKS)).await;

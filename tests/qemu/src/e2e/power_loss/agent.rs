@@ -60,12 +60,17 @@ impl Boot {
         let target = Target::new(word("landfall.coordinator=")?, vec![word("landfall.ca=")?.parse()?])?;
         Ok(Self { target, token: Secret::new(word("landfall.token=")?) })
     }
+
+    /// The same for a coordinator that has moved.
+    pub(super) fn at(self, url: &str) -> anyhow::Result<Self> {
+        let target = Target::new(url, self.target.pins().to_vec())?;
+        Ok(Self { target, ..self })
+    }
 }
 
 impl Agent {
-    /// Boots, enrols, and takes its run.
-    pub(super) async fn start(http: &str, name: &str, mac: &str) -> anyhow::Result<Self> {
-        let boot = Boot::ask(http, mac).await?;
+    /// Enrols as its boot script says, and takes its run.
+    pub(super) async fn start(boot: Boot, name: &str, mac: &str) -> anyhow::Result<Self> {
         let identity =
             Identity { macs: vec![mac.parse().map_err(|_| anyhow!("{mac} is no address"))?], ..Identity::default() };
         let (key, proof, boot_id) = (AgentKey::generate()?, Proof::BootToken(boot.token), format!("boot-{name}"));

@@ -26,11 +26,6 @@ const BUSYBOX: &str = "/bin/busybox";
 /// The console shows what goes wrong, and when it serves; a line an event would keep an emulated computer busy.
 const LOG_FILTER: &str = "error,landfall_coordinator::run=info";
 
-/// Where it serves plain HTTP.
-pub(super) fn http() -> String {
-    format!("http://{ADDRESS}:7480")
-}
-
 /// Where it serves agents and operators.
 pub(super) fn https() -> String {
     format!("https://{ADDRESS}:7443")

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use landfall_api::{Role, TokenIssued, TokenRequest};
+use landfall_lab::{CoordinatorProcess, Network};
 use nix::sched::{CloneFlags, setns};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
@@ -37,6 +38,8 @@ pub(super) struct Site {
     pub(super) seed: u64,
     /// The programs' bearer token.
     pub(super) token: String,
+    /// What the agents' boot scripts said.
+    pub(super) boots: Vec<Boot>,
 }
 
 /// Describes the agents' machines and asks for a run on each. Returns a bearer token for the programs.
@@ -86,7 +89,15 @@ impl Load {
         let (end, ended) = oneshot::channel();
         let namespace = Path::new("/run/netns").join(namespace);
         // A thread is in a namespace alone; the lab's own threads stay where they are.
-        let work = move || drop(end.send(inside(&namespace, site, notes)));
+        let work = move || {
+            let load = async {
+                tokio::select! {
+                    ended = everybody(site, notes.clone()) => ended,
+                    () = notes.closed() => Ok(()),
+                }
+            };
+            drop(end.send(inside(&namespace, load)));
+        };
         std::thread::Builder::new().name("load".into()).spawn(work)?;
         Ok(Self { acks, received: Vec::new(), ended })
     }
@@ -116,26 +127,39 @@ impl Load {
     }
 }
 
-/// The whole load, on this thread, which stays in the namespace.
-fn inside(namespace: &Path, site: Site, notes: mpsc::Sender<Acked>) -> anyhow::Result<()> {
+/// The agents' boot scripts, from the coordinator on this host, which knows its own address: the same on another computer
+/// gives none to a neighbour that is not the machine it names.
+pub(super) async fn boots(scene: &Scene) -> anyhow::Result<Vec<Boot>> {
+    let http = format!("http://{}:{}", Network::ADDRESS, CoordinatorProcess::HTTP_PORT);
+    let namespace = Path::new("/run/netns").join(scene.network.namespace().name());
+    let (end, ended) = oneshot::channel();
+    let ask = async move {
+        let mut boots = Vec::new();
+        for n in 0..AGENTS {
+            boots.push(Boot::ask(&http, &mac(0, n)).await?.at(&guest::https())?);
+        }
+        anyhow::Ok(boots)
+    };
+    std::thread::Builder::new().name("boots".into()).spawn(move || drop(end.send(inside(&namespace, ask))))?;
+    ended.await?
+}
+
+/// Does work on this thread, which stays in the namespace.
+fn inside<T>(namespace: &Path, work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let file = File::open(namespace).with_context(|| namespace.display().to_string())?;
     setns(file, CloneFlags::CLONE_NEWNET).with_context(|| format!("cannot enter {}", namespace.display()))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        tokio::select! {
-            ended = everybody(site, notes.clone()) => ended,
-            () = notes.closed() => Ok(()),
-        }
-    })
+    runtime.block_on(work)
 }
 
-async fn everybody(site: Site, notes: mpsc::Sender<Acked>) -> anyhow::Result<()> {
+async fn everybody(mut site: Site, notes: mpsc::Sender<Acked>) -> anyhow::Result<()> {
+    let boots = std::mem::take(&mut site.boots);
     let site = Arc::new(site);
-    let pins = Boot::ask(&guest::http(), &mac(0, 0)).await?.target.pins().to_vec();
+    let pins = boots.first().context("no agents")?.target.pins().to_vec();
     let client = landfall_session::https_client(&pins).map_err(|problem| anyhow!("{problem}"))?;
     let mut tasks = JoinSet::new();
-    for n in 0..AGENTS {
-        tasks.spawn(report(n, site.clone(), notes.clone()));
+    for (n, boot) in (0..AGENTS).zip(boots) {
+        tasks.spawn(report(n, boot, site.clone(), notes.clone()));
     }
     for n in 0..WRITERS {
         tasks.spawn(write(n, client.clone(), site.clone(), notes.clone()));
@@ -147,9 +171,9 @@ async fn everybody(site: Site, notes: mpsc::Sender<Acked>) -> anyhow::Result<()>
 }
 
 /// Reports attempts without end, as a download that always breaks does; waits for the coordinator now and then.
-async fn report(n: u8, site: Arc<Site>, notes: mpsc::Sender<Acked>) -> anyhow::Result<()> {
+async fn report(n: u8, boot: Boot, site: Arc<Site>, notes: mpsc::Sender<Acked>) -> anyhow::Result<()> {
     let mut dice = Dice::new(site.seed ^ u64::from(n + 1));
-    let agent = Agent::start(&guest::http(), &name(n), &mac(0, n)).await?;
+    let agent = Agent::start(boot, &name(n), &mac(0, n)).await?;
     for attempt in 1..=ATTEMPTS {
         for seq in 1..=EVENTS_OF_AN_ATTEMPT {
             agent.report(attempt, seq).await?;
