@@ -16,6 +16,7 @@ mod facts;
 mod image;
 mod labels;
 mod machine;
+pub mod message;
 mod nearest;
 mod openapi;
 mod rule;

@@ -1,7 +1,7 @@
 //! The coordinator: documents, workflows, sessions, PKI and boot services, in one process.
 //!
 //! Read in this order to follow a machine: [`boot`] answers its firmware, [`session`] its agent, [`engine`] decides and
-//! is the only writer of status, [`workflow`] is the pure machine it decides by, [`store`] keeps what was decided, and
+//! is the only writer of status, [`landfall_machine`] is the pure machine it decides by, [`store`] keeps what was decided, and
 //! [`operator`] shows it to people. [`state::Coordinator`] is the handle all of them share.
 
 pub mod access;

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use landfall_api::{ActionSpec, CloudInitSpec, ErrorCode, Problem, RetrySpec, Workflow};
+use landfall_machine::run::{Start, policy};
 use uuid::Uuid;
 
 use super::{AssignedAction, Assignment, Engine, PhoneHomeUnit, Seed, secret};
-use crate::workflow::{Start, policy, seed_files};
+use crate::workflow::seed_files;
 
 /// A run's phone-home token outlives its deadline by far: a late one still sets the machine right.
 const BEARER_TTL: Duration = Duration::from_secs(90 * 24 * 3600);

@@ -10,7 +10,7 @@ use landfall_api::Problem;
 use tokio::time::Instant;
 
 use super::Engine;
-use crate::workflow::Event;
+use landfall_machine::run::Event;
 
 /// A leap smaller than this is no leap: a clock that is kept in step, or a tick that was slow.
 const LEAP: Duration = Duration::from_secs(60);

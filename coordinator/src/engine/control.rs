@@ -6,6 +6,7 @@ use landfall_api::{
     Authority, Document, ErrorCode, Kind, Problem, RunRequest, RunRequestKind, Workflow, WorkflowPhase, WorkflowSpec,
     WorkflowStatus,
 };
+use landfall_machine::run::{Event, retry_of};
 use tokio::sync::OwnedMutexGuard;
 
 use super::{
@@ -14,10 +15,7 @@ use super::{
     live::Live,
     provision::believed,
 };
-use crate::{
-    store::StoreError,
-    workflow::{Event, retry_of},
-};
+use crate::store::StoreError;
 
 /// Requests a run's document remembers.
 const KEPT_REQUESTS: usize = 16;

@@ -6,17 +6,18 @@ use landfall_api::{
     ActionSpec, ActionState, ActionStatus, Document, ErrorCode, Kind, Machine, Problem, Workflow, WorkflowStatus,
 };
 
+use landfall_machine::{
+    run::{Effect, Event, Start, step},
+    stopping::Stopping,
+};
+
 use super::{
     Engine, ToAgent, derive,
     live::Live,
     shorten::{Room, outgrown, shorten},
-    stopping::Stopping,
     tail::FailedAttempt,
 };
-use crate::{
-    store::StoreError,
-    workflow::{Effect, Event, Start, step},
-};
+use crate::store::StoreError;
 
 /// Writes that lose a compare-and-swap this often in a row give up: somebody else writes without end.
 pub(super) const CAS_TRIES: usize = 16;

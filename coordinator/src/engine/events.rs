@@ -6,13 +6,14 @@ use std::{
 };
 
 use landfall_api::{Document, ErrorCode, Kind, MachineFacts, Problem};
+use landfall_machine::run::{Event, MAX_INTERRUPTIONS, policy};
 use uuid::Uuid;
 
 use super::{Engine, PhoneHomeReport, derive, live::Live, secret, sessions::current};
 use crate::{
     metrics::metrics,
     store::StoreError,
-    workflow::{ActionResult, Event, EventBody, EventRecord, MAX_INTERRUPTIONS},
+    workflow::{ActionResult, EventBody, EventRecord},
 };
 
 /// Events within one attempt; an agent sends a handful.
@@ -121,7 +122,7 @@ impl Engine {
         let found = workflow.status.as_ref().and_then(|s| s.action(record.action_index as usize));
         let Some(action) = found.filter(|_| workflow.spec.machine == machine) else { return Ok(false) };
         // An attempt beyond every retry and interruption, or an endless one, is nonsense; its log would have no bound.
-        let most = action.attempt + crate::workflow::policy::max_attempts(&action.action) + MAX_INTERRUPTIONS;
+        let most = action.attempt + policy::max_attempts(&action.action) + MAX_INTERRUPTIONS;
         if record.attempt == 0 || record.attempt > most || record.seq > MAX_SEQ {
             let what = format!("attempt {}, event {} of action {}", record.attempt, record.seq, record.action_index);
             let message = format!("{what} is more than any run has");

@@ -7,10 +7,11 @@ use std::{
 
 use jiff::Timestamp;
 use landfall_api::{DiskId, DiskReceipt};
+use landfall_machine::stopping::Stopping;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, mpsc};
 use uuid::Uuid;
 
-use super::{ToAgent, stopping::Stopping};
+use super::ToAgent;
 
 /// Messages to an agent that may wait. An agent that reads so slowly is cut off, and gets everything again when it
 /// comes back.

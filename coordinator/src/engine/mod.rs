@@ -14,7 +14,6 @@ mod boot;
 mod certificates;
 mod clock_set;
 mod control;
-mod derive;
 mod discover;
 mod documents;
 mod drive;
@@ -39,7 +38,6 @@ mod secrets;
 mod sessions;
 mod shorten;
 mod source;
-mod stopping;
 mod tail;
 mod telemetry;
 #[cfg(test)]
@@ -54,10 +52,9 @@ use std::{
 
 use jiff::Timestamp;
 use landfall_api::{Problem, WorkflowPhase};
+use landfall_machine::{derive, run::Context};
 
 pub use authority::{CertificateAuthority, IssuedCertificate};
-#[cfg(test)]
-pub(crate) use derive::new_machine_status;
 pub use sessions::Opened;
 pub use source::{HttpSources, SourceChecker, Wanted};
 pub use types::*;
@@ -66,7 +63,6 @@ use crate::{
     config::{Config, DiscoveryConfig},
     reload::Reloadable,
     store::Store,
-    workflow::Context,
 };
 use horizon::Horizon;
 pub(crate) use horizon::forget_last_beat;

@@ -6,11 +6,12 @@ use landfall_api::{
     API_VERSION, Action, ActionSpec, Authority, BUILT_IN_DEPROVISION, ClearDisksSpec, DiskReceipt, DiskSelector,
     Document, ErrorCode, Kind, Machine, Metadata, Problem, Purpose, RebootSpec, Workflow, WorkflowSpec, WorkflowStatus,
 };
+use landfall_machine::run::Event;
 use tokio::sync::OwnedMutexGuard;
 use uuid::Uuid;
 
 use super::{Engine, admission, derive, life, live::Live};
-use crate::workflow::{Event, Plan, render};
+use crate::workflow::{Plan, render};
 
 /// Terminal runs kept for each machine; older ones are dropped, with their events.
 const KEPT_RUNS: usize = 20;

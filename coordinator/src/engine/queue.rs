@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use landfall_api::{ActionStatus, Purpose, Workflow, WorkflowPhase, WorkflowStatus};
 
-use crate::workflow::frontier;
+use landfall_machine::run::frontier;
 
 /// Runs whose place in the queue is written down anew in one look; those behind them show an older one meanwhile.
 pub(super) const PLACES: usize = 64;

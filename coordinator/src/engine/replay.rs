@@ -3,7 +3,7 @@
 use landfall_api::{ErrorCode, Problem, Workflow};
 
 use super::{Engine, drive::Stepped, shorten::given_up};
-use crate::workflow::Event;
+use landfall_machine::run::Event;
 
 /// Events read at once.
 const PAGE: usize = 512;

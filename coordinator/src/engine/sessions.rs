@@ -7,6 +7,7 @@ use landfall_api::{
     DiskId, DiskReceipt, ErrorCode, Machine, MachineStatus, Problem, ReceiptState, SessionHolder, Workflow,
     WorkflowPhase, WorkflowStatus,
 };
+use landfall_machine::stopping::Stopping;
 use landfall_proto::OLDEST_PROTOCOL;
 use tokio::sync::mpsc;
 use uuid::Uuid;
@@ -14,9 +15,8 @@ use uuid::Uuid;
 use super::{
     Engine, Hello, Refusal, ToAgent, derive, horizon, life,
     live::{Live, LiveSession, TO_AGENT},
-    stopping::Stopping,
 };
-use crate::workflow::Event;
+use landfall_machine::run::Event;
 
 /// An agent not heard for so many heartbeats is silent.
 pub(super) const SILENT_AFTER: u32 = 3;
@@ -270,7 +270,7 @@ impl Engine {
         let retrying = workflow
             .as_ref()
             .and_then(|w| w.status.as_ref())
-            .is_some_and(crate::workflow::conditions::between_attempts);
+            .is_some_and(landfall_machine::run::conditions::between_attempts);
         self.connect(&mut live, workflow.as_ref(), retrying).await
     }
 

@@ -7,18 +7,16 @@ use std::{
 
 use jiff::Timestamp;
 use landfall_api::{Document, Kind, Problem};
+use landfall_machine::run::{
+    Event,
+    conditions::{self, Heard},
+};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{Engine, clock_set::ClockWatch, derive, live::Live, sessions::SILENT_AFTER};
-use crate::{
-    store::StoreError,
-    workflow::{
-        Event,
-        conditions::{self, Heard},
-    },
-};
+use crate::store::StoreError;
 
 /// How often everything here is looked at.
 const TICK: Duration = Duration::from_secs(1);

@@ -5,10 +5,11 @@ use std::{net::IpAddr, time::Duration};
 use jiff::Timestamp;
 pub use landfall_api::ApplyOutcome;
 use landfall_api::{Action, DiskId, DiskReceipt, MacAddr, MachineFacts, Problem};
+use landfall_machine::run::Start;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::{tls::MachineCert, workflow::Start};
+use crate::tls::MachineCert;
 
 /// What a machine that netboots is told.
 #[derive(Debug, Clone, PartialEq, Eq)]

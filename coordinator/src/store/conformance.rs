@@ -215,7 +215,7 @@ async fn history_tells_who_changed_what_and_outlives_the_document() {
         let second = actor::acting("bob", documents.update(with_serial(&first, "A"))).await.unwrap();
         // A status is the engine's, and changes all the time: not history.
         let Document::Machine(mut heard) = second.clone() else { panic!("a machine") };
-        heard.status = Some(crate::engine::new_machine_status());
+        heard.status = Some(landfall_machine::derive::new_machine_status());
         heard.status.as_mut().unwrap().epoch = 7;
         let heard = documents.update(Document::Machine(heard)).await.unwrap();
         let Document::Machine(mut quiet) = heard else { panic!("a machine") };

@@ -239,7 +239,7 @@ impl EventLog for MemoryStore {
                 positions.push(position);
                 continue;
             }
-            record.check_next(newest, count)?;
+            check_next(&record, newest, count)?;
             last += 1;
             positions.push(last);
             added.push(LoggedEvent { position: last, record });
@@ -301,22 +301,20 @@ impl SecretStore for MemoryStore {
     }
 }
 
-// The bound on a workflow's events is the same in every back end.
-impl EventRecord {
-    /// Whether this may follow `newest` (the highest seq of its attempt, 0 if none) in a workflow of `count` events.
-    pub(super) fn check_next(&self, newest: u64, count: u64) -> Result<(), StoreError> {
-        if self.seq != newest + 1 {
-            return Err(StoreError::EventGap {
-                workflow_uid: self.workflow_uid,
-                action_index: self.action_index,
-                attempt: self.attempt,
-                expected: newest + 1,
-                got: self.seq,
-            });
-        }
-        if count >= MAX_EVENTS_PER_WORKFLOW {
-            return Err(StoreError::TooManyEvents { workflow_uid: self.workflow_uid });
-        }
-        Ok(())
+/// Whether `event` may follow `newest` (the highest seq of its attempt, 0 if none) in a workflow of `count` events. The
+/// bound on a workflow's events is the same in every back end.
+pub(super) fn check_next(event: &EventRecord, newest: u64, count: u64) -> Result<(), StoreError> {
+    if event.seq != newest + 1 {
+        return Err(StoreError::EventGap {
+            workflow_uid: event.workflow_uid,
+            action_index: event.action_index,
+            attempt: event.attempt,
+            expected: newest + 1,
+            got: event.seq,
+        });
     }
+    if count >= MAX_EVENTS_PER_WORKFLOW {
+        return Err(StoreError::TooManyEvents { workflow_uid: event.workflow_uid });
+    }
+    Ok(())
 }

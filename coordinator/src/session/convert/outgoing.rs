@@ -6,12 +6,10 @@ use std::{collections::HashMap, time::Duration};
 
 use jiff::Timestamp;
 use landfall_api::{ActionSpec, DiskId, DiskReceipt, DiskSelector, Problem, ReceiptState};
+use landfall_machine::run::policy;
 use landfall_proto::{PROTOCOL, v1};
 
-use crate::{
-    engine::{AssignedAction, Assignment, Enrolment, Refusal, Seed, ToAgent},
-    workflow::policy,
-};
+use crate::engine::{AssignedAction, Assignment, Enrolment, Refusal, Seed, ToAgent};
 
 /// This coordinator's versions.
 pub(crate) fn versions() -> v1::Versions {

@@ -147,7 +147,7 @@ pub(super) fn append(batch: &mut Batch<'_>, event: &EventRecord) -> Result<u64, 
         .transaction
         .prepare_cached("SELECT COUNT(*) FROM events WHERE workflow = ?1")?
         .query_row([&workflow], |row| row.get(0))?;
-    event.check_next(newest, count)?;
+    crate::store::memory::check_next(event, newest, count)?;
     let corrupt = |source| StoreError::Corrupt { what: format!("an event of workflow {workflow}"), source };
     let json = serde_json::to_string(event).map_err(corrupt)?;
     batch

@@ -3,7 +3,7 @@
 use landfall_api::{ConditionStatus, Progress, Workflow};
 
 use super::*;
-use crate::workflow::conditions::{Heard, derive};
+use crate::run::conditions::{Heard, derive};
 
 const LIMIT: Duration = Duration::from_secs(15);
 

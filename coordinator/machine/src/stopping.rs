@@ -6,13 +6,18 @@
 
 use std::collections::BTreeSet;
 
-use landfall_api::{ErrorCode, Stage, WorkflowStatus, stages};
+use landfall_api::{
+    ErrorCode, Stage, WorkflowStatus,
+    message::{EventBody, EventRecord},
+    stages,
+};
 use uuid::Uuid;
 
-use crate::workflow::{Event, EventBody, EventRecord, frontier, policy};
+use crate::run::{Event, frontier, policy};
 
 /// A run that is over, and the actions that its agent may be at.
-pub(super) struct Stopping {
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stopping {
     run: Uuid,
     /// One a branch; those after a failure count on from the list.
     open: BTreeSet<usize>,
@@ -25,7 +30,7 @@ pub(super) struct Stopping {
 
 impl Stopping {
     /// Of the run as it stood when it was under way for the last time.
-    pub(super) fn new(run: Uuid, was: &WorkflowStatus) -> Self {
+    pub fn new(run: Uuid, was: &WorkflowStatus) -> Self {
         let open: BTreeSet<usize> = frontier(was).into_iter().collect();
         let last_try = |index: &usize| {
             was.action(*index).is_some_and(|a| a.failures.saturating_add(1) >= policy::max_attempts(&a.action))
@@ -36,12 +41,12 @@ impl Stopping {
     }
 
     /// The run that is over.
-    pub(super) const fn run(&self) -> Uuid {
+    pub const fn run(&self) -> Uuid {
         self.run
     }
 
     /// Takes in an event of that run; says whether nothing of it can be under way any more.
-    pub(super) fn hears(&mut self, event: &Event) -> bool {
+    pub fn hears(&mut self, event: &Event) -> bool {
         match event {
             Event::Agent { record, .. } => self.told(record),
             // Another system runs on the machine.
@@ -98,7 +103,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::workflow::ActionResult;
+    use landfall_api::message::ActionResult;
 
     fn stopping(attempts: u32) -> Stopping {
         let digest = format!("sha256:{}", "0a".repeat(32));

@@ -18,8 +18,12 @@ use landfall_api::{
 use serde_json::json;
 use uuid::Uuid;
 
-use super::{ActionResult, Context, Effect, Event, EventBody, EventRecord, Start, step};
+use landfall_api::message::{ActionResult, EventBody, EventRecord};
 
+use super::{Context, Effect, Event, Start, step};
+
+/// The newest protocol revision that any action needs.
+const PROTOCOL: u32 = 3;
 const RUN: Uuid = Uuid::from_u128(7);
 const CONTEXT: Context =
     Context { workflow_uid: RUN, lease: Duration::from_secs(600), phone_home_deadline: Duration::from_secs(900) };
@@ -68,7 +72,7 @@ fn receipt(state: ReceiptState) -> DiskReceipt {
 }
 
 fn connected(epoch: u64, receipts: Vec<DiskReceipt>) -> Event {
-    Event::AgentConnected { epoch, receipts, still_running: false, protocol: landfall_proto::PROTOCOL }
+    Event::AgentConnected { epoch, receipts, still_running: false, protocol: PROTOCOL }
 }
 
 fn report(epoch: u64, action_index: u32, attempt: u32, body: EventBody) -> Event {

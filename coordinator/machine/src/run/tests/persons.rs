@@ -3,7 +3,7 @@
 use landfall_api::{ActionState, Workflow};
 
 use super::*;
-use crate::workflow::retry_of;
+use crate::run::retry_of;
 
 const DAY: i64 = 24 * 3600;
 

@@ -6,7 +6,7 @@ use landfall_api::ActionState;
 use proptest::prelude::*;
 
 use super::{branches::done, *};
-use crate::workflow::frontier::{frontier, is_write};
+use crate::run::frontier::{frontier, is_write};
 
 /// Two branches, a hold, a restart, a kexec; a pair of actions after a failure.
 fn lists() -> Vec<WorkflowStatus> {

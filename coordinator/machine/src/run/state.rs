@@ -13,11 +13,11 @@ use jiff::Timestamp;
 use landfall_api::{
     ActionState, ActionStatus, Authority, DiskReceipt, ErrorCode, Problem, Progress, ReceiptState, WorkflowPhase,
     WorkflowStatus,
+    message::{ActionResult, EventBody, EventRecord},
 };
 use uuid::Uuid;
 
 use super::{
-    event::{ActionResult, EventBody, EventRecord},
     frontier::{Start, frontier, is_write, needs, up_to},
     policy,
 };

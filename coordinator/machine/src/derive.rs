@@ -7,7 +7,7 @@ use landfall_api::{
 };
 
 /// Sets a condition; `since` moves only when the status does.
-pub(super) fn set(
+pub fn set(
     conditions: &mut Vec<Condition>,
     kind: &str,
     status: bool,
@@ -20,7 +20,7 @@ pub(super) fn set(
 }
 
 /// The same for one that may be unknown.
-pub(super) fn put(
+pub fn put(
     conditions: &mut Vec<Condition>,
     kind: &str,
     status: ConditionStatus,
@@ -45,24 +45,24 @@ pub(super) fn put(
 }
 
 /// The condition of that kind, if it is there.
-pub(super) fn find<'c>(conditions: &'c [Condition], kind: &str) -> Option<&'c Condition> {
+pub fn find<'c>(conditions: &'c [Condition], kind: &str) -> Option<&'c Condition> {
     conditions.iter().find(|c| c.kind == kind)
 }
 
 /// Whether a condition is there and true.
-pub(super) fn holds(conditions: &[Condition], kind: &str) -> bool {
+pub fn holds(conditions: &[Condition], kind: &str) -> bool {
     find(conditions, kind).is_some_and(|c| c.status == ConditionStatus::True)
 }
 
 /// Why nothing is to happen to a machine before a person decides.
-pub(super) fn held(conditions: &[Condition]) -> Option<&Condition> {
+pub fn held(conditions: &[Condition]) -> Option<&Condition> {
     ["ReceiptConflict", "StoreBehind"]
         .iter()
         .find_map(|kind| conditions.iter().find(|c| c.kind == *kind && c.status == ConditionStatus::True))
 }
 
 /// A status nothing is known for yet.
-pub(crate) fn new_machine_status() -> MachineStatus {
+pub fn new_machine_status() -> MachineStatus {
     MachineStatus {
         phase: MachinePhase::Available,
         conditions: Vec::new(),
@@ -81,7 +81,7 @@ pub(crate) fn new_machine_status() -> MachineStatus {
 }
 
 /// Brings the receipts that a machine is believed to carry in line with a step of its run.
-pub(super) fn receipts(machine: &mut Machine, workflow: &Workflow) {
+pub fn receipts(machine: &mut Machine, workflow: &Workflow) {
     let (Some(uid), Some(run)) = (workflow.metadata.uid, &workflow.status) else { return };
     let status = machine.status.get_or_insert_with(new_machine_status);
     if workflow.spec.purpose == Purpose::Deprovision && run.phase == WorkflowPhase::Succeeded {
@@ -94,7 +94,7 @@ pub(super) fn receipts(machine: &mut Machine, workflow: &Workflow) {
 }
 
 /// Brings a machine's conditions and phase in line with its spec and its newest run.
-pub(super) fn conditions(machine: &mut Machine, workflow: Option<&Workflow>, now: Timestamp) {
+pub fn conditions(machine: &mut Machine, workflow: Option<&Workflow>, now: Timestamp) {
     let at = (now, machine.metadata.generation);
     wanted(machine, at);
     let status = machine.status.get_or_insert_with(new_machine_status);
@@ -109,7 +109,7 @@ pub(super) fn conditions(machine: &mut Machine, workflow: Option<&Workflow>, now
 }
 
 /// What the machine's `spec` asks for, as conditions. `at`: also the generation that `spec` has, or is about to get.
-pub(super) fn wanted(machine: &mut Machine, at: (Timestamp, u64)) {
+pub fn wanted(machine: &mut Machine, at: (Timestamp, u64)) {
     let (management, maintenance) = (machine.spec.management, machine.spec.maintenance);
     let conditions = &mut machine.status.get_or_insert_with(new_machine_status).conditions;
     match management {
@@ -127,7 +127,7 @@ pub(super) fn wanted(machine: &mut Machine, at: (Timestamp, u64)) {
 }
 
 /// The word for people.
-pub(super) fn phase(machine: &mut Machine) {
+pub fn phase(machine: &mut Machine) {
     let deleting = machine.metadata.deletion_timestamp.is_some();
     if let Some(status) = &mut machine.status {
         status.phase = phase_of(&status.conditions, deleting, status.enrolment.is_stranger());
@@ -222,8 +222,8 @@ fn provisioned(status: &mut MachineStatus, purpose: Purpose, run: &WorkflowStatu
 }
 
 /// Brings a run's conditions in line with its state.
-pub(super) fn workflow(workflow: &mut Workflow, now: Timestamp) {
-    crate::workflow::conditions::derive(workflow, None, now);
+pub fn workflow(workflow: &mut Workflow, now: Timestamp) {
+    crate::run::conditions::derive(workflow, None, now);
     let at = (now, workflow.metadata.generation);
     let Some(status) = &mut workflow.status else { return };
     if status.started_at.is_some() {
