@@ -1,89 +1,40 @@
 //! The public half of RSA, with PKCS #1 version 1.5 padding (RFC 8017 section 8.2.2).
 //!
-//! ring verifies RSA too, but only over a message that is in memory whole; an image passes by. Only public numbers are
-//! touched here, so time tells nobody anything. The padding is made and compared whole, never parsed.
+//! ring verifies RSA too, but only over a message that is in memory whole, and an image is larger than memory. The long
+//! numbers are `crypto-bigint`'s: the stable `rsa` crate would bring a second `digest` and a second `rand_core`. All numbers
+//! here are public, so the time they take gives nothing away. The padding is made and compared whole, never parsed.
 
-use std::cmp::Ordering;
+use crypto_bigint::{
+    BoxedUint, Odd,
+    modular::{BoxedMontyForm, BoxedMontyParams},
+};
 
 /// DER of `DigestInfo` up to the digest, RFC 8017 section 9.2, note 1.
 const SHA256: &[u8] = &[0x30, 0x31, 0x30, 0x0d, 0x06, 9, 0x60, 0x86, 0x48, 0x01, 0x65, 3, 4, 2, 1, 5, 0, 4, 0x20];
 const SHA512: &[u8] = &[0x30, 0x51, 0x30, 0x0d, 0x06, 9, 0x60, 0x86, 0x48, 0x01, 0x65, 3, 4, 2, 3, 5, 0, 4, 0x40];
 
-/// Whether `signature` is one of `digest` (of SHA-256 or SHA-512) by this key. The modulus is odd and has 256 octets or
-/// more.
+/// Whether `signature` is one of `digest` (of SHA-256 or SHA-512) by this key. The numbers are big-endian, without leading
+/// zeroes; an even modulus, and one too short for the padding, verifies nothing.
 pub(super) fn verify(modulus: &[u8], exponent: u64, digest: &[u8], signature: &[u8]) -> bool {
+    let Some(expected) = padded(digest, modulus.len()) else { return false };
+    let n = BoxedUint::from_be_slice_vartime(modulus);
+    let bits = n.bits_precision();
+    let number = |bytes| BoxedUint::from_be_slice(bytes, bits).ok().filter(|number| *number < n);
+    let (Some(signature), Some(expected)) = (number(signature), number(&expected)) else { return false };
+    let Some(odd) = Odd::new(n.clone()).into_option() else { return false };
+    let power = BoxedMontyForm::new(signature, &BoxedMontyParams::new_vartime(odd)).pow(&BoxedUint::from(exponent));
+    power.retrieve() == expected
+}
+
+/// EMSA-PKCS1-v1_5: what the signature's power must be, `length` bytes.
+fn padded(digest: &[u8], length: usize) -> Option<Vec<u8>> {
     let kind = match digest.len() {
         32 => SHA256,
         64 => SHA512,
-        _ => return false,
+        _ => return None,
     };
-    let Some(filling) = modulus.len().checked_sub(3 + kind.len() + digest.len()).filter(|n| *n >= 8) else {
-        return false;
-    };
-    let expected = [&[0, 1], vec![0xff; filling].as_slice(), &[0], kind, digest].concat();
-    let (n, s) = (limbs(modulus), limbs(signature));
-    compare(&s, &n) == Ordering::Less && compare(&power(&s, exponent, &n), &limbs(&expected)) == Ordering::Equal
-}
-
-/// Lowest first.
-fn limbs(bytes: &[u8]) -> Vec<u64> {
-    let limb = |chunk: &[u8]| chunk.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
-    bytes.rchunks(8).map(limb).collect()
-}
-
-fn compare(a: &[u64], b: &[u64]) -> Ordering {
-    let limb = |of: &[u64], at: usize| of.get(at).copied().unwrap_or(0);
-    let places = (0..a.len().max(b.len())).rev();
-    places.map(|at| limb(a, at).cmp(&limb(b, at))).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
-}
-
-/// `base` to the power of `exponent`, modulo `n`; `base` is less than `n`.
-fn power(base: &[u64], exponent: u64, n: &[u64]) -> Vec<u64> {
-    let mut base = base.to_vec();
-    base.resize(n.len(), 0);
-    let mut out = base.clone();
-    // From the second highest bit down.
-    for bit in (0..exponent.max(1).ilog2()).rev() {
-        out = multiply(&out, &out, n);
-        if exponent >> bit & 1 == 1 {
-            out = multiply(&out, &base, n);
-        }
-    }
-    out
-}
-
-/// `a * b` modulo `n`, by doubling and adding: slow (a fraction of a millisecond) and plain. Both have as many limbs as
-/// `n` and are less than it.
-fn multiply(a: &[u64], b: &[u64], n: &[u64]) -> Vec<u64> {
-    let mut out = vec![0; n.len()];
-    for limb in a.iter().rev() {
-        for bit in (0..64).rev() {
-            let double = out.clone();
-            add(&mut out, &double, n);
-            if limb >> bit & 1 == 1 {
-                add(&mut out, b, n);
-            }
-        }
-    }
-    out
-}
-
-/// `a += b` modulo `n`.
-fn add(a: &mut [u64], b: &[u64], n: &[u64]) {
-    let mut carry = false;
-    for (a, b) in a.iter_mut().zip(b) {
-        let (sum, over) = a.overflowing_add(*b);
-        let (sum, over_again) = sum.overflowing_add(u64::from(carry));
-        (*a, carry) = (sum, over || over_again);
-    }
-    if carry || compare(a, n) != Ordering::Less {
-        let mut borrow = false;
-        for (a, n) in a.iter_mut().zip(n) {
-            let (rest, under) = a.overflowing_sub(*n);
-            let (rest, under_again) = rest.overflowing_sub(u64::from(borrow));
-            (*a, borrow) = (rest, under || under_again);
-        }
-    }
+    let filling = length.checked_sub(3 + kind.len() + digest.len()).filter(|n| *n >= 8)?;
+    Some([&[0, 1], vec![0xff; filling].as_slice(), &[0], kind, digest].concat())
 }
 
 #[cfg(test)]
@@ -92,23 +43,30 @@ mod tests {
 
     use super::*;
 
+    /// With the exponent 1 the padded digest is its own signature: no private key is needed to try the comparison.
+    #[test]
+    fn only_the_whole_padding_below_the_modulus_verifies() {
+        for (digest, other) in [(vec![7; 32], vec![8; 32]), (vec![7; 64], vec![8; 64])] {
+            // 257 bytes: the limbs are not filled.
+            let modulus = [&[0x01][..], &[0xff; 256]].concat();
+            let signature = padded(&digest, modulus.len()).unwrap();
+            assert!(verify(&modulus, 1, &digest, &signature));
+            assert!(verify(&modulus, 1, &digest, &signature[1..]), "without its leading zero");
+            assert!(!verify(&modulus, 1, &other, &signature));
+            for at in 0..signature.len() {
+                let mut wrong = signature.clone();
+                wrong[at] ^= 1;
+                assert!(!verify(&modulus, 1, &digest, &wrong), "byte {at}");
+            }
+            let sum = BoxedUint::from_be_slice_vartime(&signature) + BoxedUint::from_be_slice_vartime(&modulus);
+            assert!(!verify(&modulus, 1, &digest, &sum.to_be_bytes()), "the same number modulo n, but not below it");
+            let mut even = modulus.clone();
+            even[256] = 0xfe;
+            assert!(!verify(&even, 1, &digest, &signature));
+        }
+    }
+
     proptest! {
-        #[test]
-        fn powers_are_those_of_plain_arithmetic(base: u64, exponent in 1_u64..200, n in 3_u64..) {
-            let n = n | 1;
-            let base = base % n;
-            let plain = (0..exponent).fold(1_u128, |product, _| product * u128::from(base) % u128::from(n));
-            prop_assert_eq!(u128::from(power(&[base], exponent, &[n])[0]), plain);
-        }
-
-        /// (x·2^64 + y)² modulo a Mersenne number is known without long arithmetic of our own.
-        #[test]
-        fn two_limbs_multiply_as_one_wide_number(a in 0_u128..(1 << 63), b in 0_u128..(1 << 63)) {
-            let n = (1_u128 << 127) - 1;
-            let split = |x: u128| vec![x as u64, (x >> 64) as u64];
-            prop_assert_eq!(multiply(&split(a), &split(b), &split(n)), split(a * b % n));
-        }
-
         #[test]
         fn no_numbers_make_it_panic(n in prop::collection::vec(any::<u8>(), 0..300), s in prop::collection::vec(any::<u8>(), 0..40), e: u64) {
             prop_assert!(!verify(&n, e % 70_000, &[7; 32], &s));
