@@ -167,7 +167,7 @@ fn system_ranges(disk: &dyn ReadAt, found: &Findings, sector: u32) -> io::Result
     if let Some(table) = found.table() {
         let entries = table.entries_sectors(sector);
         ranges.push((2 + entries) * bytes..place.start);
-        ranges.extend(table.used().filter(|e| e.kind != RECEIPT_TYPE).map(|e| Table::bytes_of(&e, sector)));
+        ranges.extend(table.used().filter(|e| e.kind != RECEIPT_TYPE).map(|e| e.bytes(sector)));
     } else {
         let mut first = vec![0; sector as usize];
         disk.read_at(0, &mut first)?;

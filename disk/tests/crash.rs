@@ -13,7 +13,7 @@ use common::{
 };
 use landfall_api::ReceiptState;
 use landfall_disk::{
-    Expectation, Order, RECEIPT_PLACE, ReadAt, Table, Unobserved, WriteError, clear_device, find_kept, install,
+    Expectation, Order, RECEIPT_PLACE, ReadAt, Unobserved, WriteError, clear_device, find_kept, install,
     judge::{Findings, State, judge, signatures},
     read_mark, what_is_there,
 };
@@ -367,7 +367,7 @@ fn assert_finished(
     let kept: Vec<_> = kept.iter().map(|part| part.bytes(sector)).collect();
     assert!(kept.iter().all(|range| same(disk, old, range.clone())), "{case}");
     for part in Findings::of(&image, sector).unwrap().primary.unwrap().used() {
-        assert!(same(disk, image, Table::bytes_of(&part, sector)), "{case}");
+        assert!(same(disk, image, part.bytes(sector)), "{case}");
     }
     for part in parts.iter().filter(|part| !kept.contains(part)) {
         assert_eq!(signatures(&disk, part).unwrap(), [], "{case}: {part:?}");

@@ -12,6 +12,7 @@ use nix::mount::mount;
 use super::{
     find::{Access, Mounted, partitions},
     names::FileSystem,
+    table,
     tree::Tree,
 };
 
@@ -69,18 +70,18 @@ fn put(tree: &Tree, partition: &Partition, point: &str) -> Result<Mounted, Strin
 }
 
 fn look(disk: &str) -> Vec<Partition> {
-    let table = gpt::GptConfig::new().writable(false).open(Path::new("/dev").join(disk)).ok();
+    let table = table::entries(&Path::new("/dev").join(disk));
     let found = partitions(&Path::new("/sys/block").join(disk));
     let one = |(number, device): (u32, PathBuf)| {
         let file_system = FileSystem::look(&device).unwrap_or_else(|e| {
             tracing::warn!("{} cannot be read: {e}", device.display());
             None
         });
-        match table.as_ref().and_then(|t| t.partitions().get(&number)) {
+        match table.get(&number) {
             Some(entry) => Partition {
-                kind: entry.part_type_guid.guid.to_string(),
-                guid: entry.part_guid.to_string(),
-                label: entry.name.clone(),
+                kind: table::guid(entry.kind),
+                guid: table::guid(entry.guid),
+                label: entry.label.clone(),
                 device,
                 file_system,
             },

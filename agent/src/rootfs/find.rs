@@ -10,7 +10,7 @@ use std::{
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
-use super::names::FileSystem;
+use super::{names::FileSystem, table};
 
 /// The kernel re-reads a table and makes nodes within milliseconds; a slow controller takes a few seconds.
 const PARTITION_LIMIT: Duration = Duration::from_secs(20);
@@ -138,11 +138,8 @@ pub(super) fn partitions(sys: &Path) -> Vec<(u32, PathBuf)> {
 
 /// Partitions typed as root first.
 fn by_preference(disk: &Path, partitions: Vec<(u32, PathBuf)>) -> Vec<PathBuf> {
-    let table = gpt::GptConfig::new().writable(false).open(disk).ok();
-    let is_root = |number: &u32| {
-        let entry = table.as_ref().and_then(|t| t.partitions().get(number));
-        entry.is_some_and(|p| p.part_type_guid.guid.to_string().eq_ignore_ascii_case(ROOT_TYPE))
-    };
+    let table = table::entries(disk);
+    let is_root = |number: &u32| table.get(number).is_some_and(|entry| table::guid(entry.kind) == ROOT_TYPE);
     let (root, other): (Vec<_>, Vec<_>) = partitions.into_iter().partition(|(number, _)| is_root(number));
     root.into_iter().chain(other).map(|(_, path)| path).collect()
 }

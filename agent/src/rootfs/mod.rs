@@ -4,6 +4,7 @@ mod boot;
 mod find;
 mod names;
 mod read;
+mod table;
 mod tree;
 
 pub(crate) use self::{

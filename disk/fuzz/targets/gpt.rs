@@ -38,7 +38,7 @@ fn check_table(disk: &Disk, lba: u64, sector: u32) {
     for entry in table.used() {
         assert!(entry.first <= entry.last && usable.contains(&entry.first) && usable.contains(&entry.last));
         // What no offset reaches saturates.
-        assert!(entry.last >= disk.size() || !Table::bytes_of(&entry, sector).is_empty());
+        assert!(entry.last >= disk.size() || !entry.bytes(sector).is_empty());
     }
     // What we would write is read back as the same, unless the entries lie over their own header.
     let again = Disk::new(disk.size(), sector);

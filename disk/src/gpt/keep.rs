@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, io, ops::Range};
 
-use super::{Entry, Old, RECEIPT_TYPE, Table};
+use super::{Entry, Old, RECEIPT_TYPE, Table, table};
 use crate::{ReadAt, WriteError};
 
 /// Bytes of an entry that have a meaning (UEFI 2.10, table 5.6); what a table with larger entries has beyond is reserved.
@@ -24,8 +24,7 @@ pub struct KeptPartition {
 impl KeptPartition {
     /// The bytes of the disk it covers.
     pub fn bytes(&self, sector: u32) -> Range<u64> {
-        let entry = Entry { index: 0, kind: [0; 16], first: self.first, last: self.last };
-        Table::bytes_of(&entry, sector)
+        table::bytes_of(self.first, self.last, sector)
     }
 
     fn guid(&self) -> &[u8] {
@@ -75,7 +74,7 @@ impl Kept {
             // Without a protective entry every kernel goes by the first sector, and the GPT is a leftover.
             return Err("its first sector names other partitions than its GPT".into());
         }
-        let there: Vec<KeptPartition> = table.used().filter_map(|entry| with_name(table, &entry)).collect();
+        let there: Vec<KeptPartition> = table.used().filter_map(|entry| with_name(table, entry)).collect();
         let mut partitions: Vec<KeptPartition> = Vec::new();
         for label in labels.iter().collect::<BTreeSet<_>>() {
             let mut matching = there.iter().filter(|part| part.label == *label);
@@ -137,9 +136,7 @@ impl Kept {
             }
         }
         // Two of one name could not be told apart by a restart.
-        let named = image.iter().filter_map(|entry| with_name(table, entry));
-        if let Some(twin) = named.into_iter().find(|there| self.partitions.iter().any(|part| part.label == there.label))
-        {
+        if let Some(twin) = image.iter().find(|there| self.partitions.iter().any(|part| part.label == there.label)) {
             return Err(format!("the image has a partition named \"{}\" too", twin.label));
         }
         let size = table.header.entry_size as usize;
@@ -163,12 +160,10 @@ impl Kept {
     }
 }
 
-fn with_name(table: &Table, entry: &Entry) -> Option<KeptPartition> {
+fn with_name(table: &Table, entry: Entry) -> Option<KeptPartition> {
     let bytes = table.entries.chunks_exact(table.header.entry_size as usize).nth(entry.index as usize)?;
     let bytes: [u8; ENTRY] = bytes.get(..ENTRY)?.try_into().ok()?;
-    let units: Vec<u16> = bytes[56..].chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]])).collect();
-    let name = units.split(|unit| *unit == 0).next().unwrap_or_default();
-    Some(KeptPartition { label: String::from_utf16_lossy(name), entry: bytes, first: entry.first, last: entry.last })
+    Some(KeptPartition { label: entry.label, entry: bytes, first: entry.first, last: entry.last })
 }
 
 fn names(there: &[KeptPartition]) -> String {

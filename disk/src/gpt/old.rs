@@ -87,7 +87,7 @@ impl Old {
         let mut all = self.legacy.partitions.clone();
         let sector = self.sector as u32;
         for table in self.table.iter().map(|(_, table)| table).chain(&self.beside) {
-            all.extend(table.used().filter(|e| e.kind != RECEIPT_TYPE).map(|e| Table::bytes_of(&e, sector)));
+            all.extend(table.used().filter(|e| e.kind != RECEIPT_TYPE).map(|e| e.bytes(sector)));
         }
         let whole = self.disk_size / self.sector * self.sector;
         let inside = |r: Range<u64>| r.start..r.end.min(whole);
@@ -124,7 +124,7 @@ impl Old {
         }
         let array = self.array_of(&retired, retired.header.entries_lba);
         let overlaps = |r: Range<u64>| r.start < array.end && r.end > array.start;
-        if array.end > receipt::PLACE.start || table.used().any(|e| overlaps(Table::bytes_of(&e, sector))) {
+        if array.end > receipt::PLACE.start || table.used().any(|e| overlaps(e.bytes(sector))) {
             return None;
         }
         let entries = (*copy == Copy::Backup).then(|| retired.entries_padded(sector));

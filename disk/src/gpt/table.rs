@@ -54,6 +54,10 @@ pub struct Entry {
     pub index: u32,
     /// Its type, in the mixed byte order of the disk.
     pub kind: [u8; 16],
+    /// Its own GUID (PARTUUID), in the mixed byte order of the disk.
+    pub guid: [u8; 16],
+    /// Its name (PARTLABEL).
+    pub label: String,
     /// First sector.
     pub first: u64,
     /// Last sector, inclusive.
@@ -79,6 +83,25 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 
 fn guid_at(bytes: &[u8], at: usize) -> [u8; 16] {
     bytes.get(at..at + 16).and_then(|b| b.try_into().ok()).unwrap_or_default()
+}
+
+/// 36 units of UTF-16, up to the first that is zero.
+fn label_at(bytes: &[u8], at: usize) -> String {
+    let units = bytes.get(at..at + 72).unwrap_or_default().chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]]));
+    String::from_utf16_lossy(&units.take_while(|unit| *unit != 0).collect::<Vec<u16>>())
+}
+
+impl Entry {
+    /// The bytes of the disk it covers; sectors have `sector` bytes.
+    pub fn bytes(&self, sector: u32) -> Range<u64> {
+        bytes_of(self.first, self.last, sector)
+    }
+}
+
+/// What the sectors `first` to `last`, inclusive, cover.
+pub(super) fn bytes_of(first: u64, last: u64, sector: u32) -> Range<u64> {
+    let sector = u64::from(sector);
+    first.saturating_mul(sector)..last.saturating_add(1).saturating_mul(sector)
 }
 
 impl Table {
@@ -161,20 +184,20 @@ impl Table {
     pub fn used(&self) -> impl Iterator<Item = Entry> {
         (0..).zip(self.entries.chunks_exact(self.header.entry_size as usize)).filter_map(|(index, bytes)| {
             let kind = guid_at(bytes, 0);
-            let entry = Entry { index, kind, first: u64_at(bytes, 32), last: u64_at(bytes, 40) };
-            (kind != [0; 16]).then_some(entry)
+            (kind != [0; 16]).then(|| Entry {
+                index,
+                kind,
+                guid: guid_at(bytes, 16),
+                label: label_at(bytes, 56),
+                first: u64_at(bytes, 32),
+                last: u64_at(bytes, 40),
+            })
         })
     }
 
     /// Sectors the entries take.
     pub fn entries_sectors(&self, sector: u32) -> u64 {
         (self.entries.len() as u64).div_ceil(u64::from(sector))
-    }
-
-    /// The bytes on the disk that an entry covers.
-    pub fn bytes_of(entry: &Entry, sector: u32) -> Range<u64> {
-        let sector = u64::from(sector);
-        entry.first.saturating_mul(sector)..entry.last.saturating_add(1).saturating_mul(sector)
     }
 
     /// The header's sector, with its checksums.

@@ -58,7 +58,7 @@ fn same_content(disk: &Path, image: &Path) -> anyhow::Result<()> {
     ensure!(images_own(&primary) == partitions, "the disk has other partitions than the image");
     ensure!(!partitions.is_empty(), "the image has no partitions");
     for partition in partitions {
-        if let Some(at) = first_difference(&disk, &image, Table::bytes_of(&partition, SECTOR))? {
+        if let Some(at) = first_difference(&disk, &image, partition.bytes(SECTOR))? {
             bail!("partition {} differs from the image at byte {at}", partition.index + 1);
         }
     }
