@@ -12,7 +12,6 @@ import struct
 import subprocess
 import sys
 import tempfile
-import zlib
 
 HERE = pathlib.Path(__file__).resolve().parent
 IMAGE = pathlib.Path(sys.argv[1]).resolve()
@@ -127,12 +126,6 @@ for at, kind in enumerate(packed):
     seed("sniff", kind, packed[kind])
 seed("decoders", "zstd-skippable", b"\x02\x07", struct.pack("<II", 0x184D2A50, 3), b"abc", shorter["zstd"])
 seed("sniff", "raw", CONTENT[:600])
-
-for name, level, strategy in (("dynamic", 9, 0), ("fixed", 9, zlib.Z_FIXED), ("runs", 9, zlib.Z_RLE), ("stored", 0, 0)):
-    deflate = zlib.compressobj(level, zlib.DEFLATED, -15, 9, strategy)
-    seed("deflate", name, b"\x40\x10", deflate.compress(CONTENT) + deflate.flush())
-    deflate = zlib.compressobj(level, zlib.DEFLATED, -15, 9, strategy)
-    seed("deflate", name + "-bytes", b"\x00\x00", deflate.compress(short) + deflate.flush(zlib.Z_FULL_FLUSH) + deflate.flush())
 
 sparse = file("sparse", noise(4096), 64 << 10)
 with open(sparse, "r+b") as out:

@@ -201,33 +201,6 @@ pub fn sniff(start: &[u8]) -> Result<Format, String> {
     decode::format_of(start)
 }
 
-/// Inflates a raw DEFLATE stream, `step` bytes in and `room` bytes out at a time, up to `most` bytes. What came out, and
-/// how much of the input the stream has if it ended.
-///
-/// # Errors
-/// It is corrupt.
-pub fn inflate(stored: &[u8], step: usize, room: usize, most: usize) -> Result<(Vec<u8>, Option<usize>), String> {
-    let (mut inflate, mut raw, mut at) = (landfall_inflate::Inflate::new(), Vec::new(), 0);
-    let mut space = vec![0; room.max(1)];
-    let mut given = step.max(1);
-    loop {
-        let input = &stored[at..stored.len().min(at + given)];
-        let progress = inflate.run(input, &mut space)?;
-        assert!(progress.taken <= input.len() && progress.made <= space.len());
-        at += progress.taken;
-        raw.extend_from_slice(&space[..progress.made]);
-        if progress.ended {
-            return Ok((raw, Some(at)));
-        }
-        let stuck = progress.taken == 0 && progress.made == 0;
-        if (stuck && at + given >= stored.len()) || raw.len() > most {
-            return Ok((raw, None));
-        }
-        // Whoever gives too little to go on gives more.
-        given = if stuck { given + step.max(1) } else { step.max(1) };
-    }
-}
-
 /// What an install would make of an image's head.
 #[derive(Debug, Clone)]
 pub struct Planned {

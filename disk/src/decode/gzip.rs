@@ -1,7 +1,7 @@
 //! gzip (RFC 1952): member after member, each with its checksum and length verified.
 
 use crc32fast::Hasher;
-use landfall_inflate::{Inflate, Progress};
+use flate2::{Decompress, FlushDecompress, Status};
 
 use super::{
     DecodeError, Input, Sink,
@@ -23,7 +23,7 @@ const TEXT_MAX: usize = 64 * 1024;
 
 pub(super) fn decode(input: &mut dyn Input, sink: &mut Sink) -> Result<(), DecodeError> {
     let mut input = Reader::new(input);
-    let mut inflate = Inflate::new();
+    let mut inflate = Decompress::new(false);
     for member in 1_u64.. {
         let start = input.offset();
         let garbage =
@@ -36,14 +36,16 @@ pub(super) fn decode(input: &mut dyn Input, sink: &mut Sink) -> Result<(), Decod
             DecodeError::Bad(reason) => bad(format!("{} {reason}", at())),
             other => other,
         })?;
-        inflate.reset();
+        inflate.reset(false);
         let (mut crc, mut raw) = (Hasher::new(), 0_u64);
         let whole = input.pump(sink, |bytes, space| {
-            let Progress { taken, made, ended } =
-                inflate.run(bytes, space).map_err(|error| bad(format!("{} is corrupt: {error}", at())))?;
+            let (taken, made) = (inflate.total_in(), inflate.total_out());
+            let status = inflate.decompress(bytes, space, FlushDecompress::None);
+            let status = status.map_err(|error| bad(format!("{} is corrupt: {error}", at())))?;
+            let (taken, made) = ((inflate.total_in() - taken) as usize, (inflate.total_out() - made) as usize);
             crc.update(&space[..made]);
             raw += made as u64;
-            Ok(Step { taken, made, ended })
+            Ok(Step { taken, made, ended: status == Status::StreamEnd })
         })?;
         if !whole {
             return Err(cut("middle of a gzip member"));

@@ -73,6 +73,8 @@ debian_contestants() {
     stage_download gzip "$url"
     contestant gzip decode-libdeflate stage "libdeflate-gzip -dc $INPUTS/disk.img.gz >/dev/null"
     contestant gzip decode-igzip stage "igzip -dc $INPUTS/disk.img.gz >/dev/null"
+    # The library that ours decodes with, alone.
+    contestant gzip decode-zlib-rs stage "$GUNZIP $INPUTS/disk.img.gz"
     stage_write gzip
     stage_sha256 gzip "$INPUTS/disk.img.gz"
 

@@ -56,7 +56,7 @@ ROWS = [
     ),
     Row(
         "gzip", "gzip",
-        stages=("download", GZIP_DECODERS, "write", "sha256"),
+        stages=("download", (*GZIP_DECODERS, "decode-zlib-rs"), "write", "sha256"),
         peers=("coreos-installer", "bmaptool"),
         targets=[
             Target(1.3, "slowest", (GZIP_DECODERS,), "the faster of libdeflate and ISA-L"),

@@ -1,6 +1,6 @@
 //! One compressed cluster at a time, with a context that is used again.
 
-use landfall_inflate::Inflate;
+use flate2::{Decompress, FlushDecompress};
 use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
 
 use super::header::Compression;
@@ -11,14 +11,14 @@ const WINDOW_BITS: u32 = 23;
 
 /// Unpacks clusters.
 pub(super) enum Inflater {
-    Deflate(Box<Inflate>),
+    Deflate(Decompress),
     Zstd(Decoder<'static>),
 }
 
 impl Inflater {
     pub(super) fn new(compression: Compression) -> Result<Self, String> {
         match compression {
-            Compression::Deflate => Ok(Self::Deflate(Box::default())),
+            Compression::Deflate => Ok(Self::Deflate(Decompress::new(false))),
             Compression::Zstd => {
                 let mut decoder = Decoder::new().map_err(|e| e.to_string())?;
                 decoder.set_parameter(DParameter::WindowLogMax(WINDOW_BITS)).map_err(|e| e.to_string())?;
@@ -31,8 +31,10 @@ impl Inflater {
     pub(super) fn fill(&mut self, stored: &[u8], out: &mut [u8]) -> Result<(), String> {
         let made = match self {
             Self::Deflate(context) => {
-                context.reset();
-                context.run(stored, out)?.made as u64
+                context.reset(false);
+                // One call goes on until the cluster is full or what is stored has run out.
+                context.decompress(stored, out, FlushDecompress::None).map_err(|e| e.to_string())?;
+                context.total_out()
             }
             Self::Zstd(decoder) => {
                 decoder.reinit().map_err(|e| e.to_string())?;
