@@ -14,7 +14,6 @@ mod human;
 mod jsonpath;
 mod live;
 mod output;
-mod pin;
 mod server;
 mod show;
 mod table;

@@ -12,15 +12,16 @@ use std::{
 
 use hickory_resolver::TokioResolver;
 use landfall_api::SERVER_NAME;
+use landfall_pin::{Pin, Validity, client_config};
 use reqwest::{
     Certificate, ClientBuilder,
     header::{AUTHORIZATION, HeaderValue},
 };
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem, pem::PemObject};
 
 use crate::{
     endpoint::{Endpoint, Identity, Trust},
     failure::Failure,
-    pin,
     server::Server,
 };
 
@@ -80,9 +81,14 @@ fn trusting(builder: ClientBuilder, endpoint: &Endpoint) -> Result<ClientBuilder
     let ca = match &endpoint.trust {
         None => return Err(wanting("--ca or --ca-pin")),
         Some(Trust::Pin(pin)) => {
-            let config = pin::client_config(*pin, pem.as_ref().map(|(pem, ..)| pem.as_slice()));
+            let identity = match &pem {
+                Some((pem, cert, key)) => Some(identity(pem).map_err(|error| unfit(cert, key, &error))?),
+                None => None,
+            };
+            let pins = [Pin::from(*pin)];
+            let config = client_config(&pins, Validity::Now, identity, &[b"h2", b"http/1.1"]);
             let config = config.map_err(|error| match &pem {
-                Some((_, cert, key)) => unfit(cert, key, &*error),
+                Some((_, cert, key)) => unfit(cert, key, &error),
                 None => Failure::local("the connection cannot be set up", error, "check --ca-pin"),
             })?;
             return Ok(builder.tls_backend_preconfigured(config));
@@ -103,6 +109,12 @@ fn trusting(builder: ClientBuilder, endpoint: &Endpoint) -> Result<ClientBuilder
         }
         None => Ok(builder),
     }
+}
+
+/// The certificates and the private key of a PEM file.
+fn identity(pem: &[u8]) -> Result<landfall_pin::Identity, pem::Error> {
+    let chain = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>()?;
+    Ok((chain, PrivateKeyDer::from_pem_slice(pem)?))
 }
 
 fn wanting(what: &str) -> Failure {

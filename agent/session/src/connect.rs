@@ -27,7 +27,6 @@ use tonic::transport::{Channel, Endpoint};
 use crate::{
     ConnectError, Credentials, Target, Validity,
     surroundings::{Dial, Dialling, Wire},
-    tls,
 };
 
 /// Resolving a name, retries included.
@@ -93,8 +92,8 @@ async fn dial(
     validity: Validity,
     credentials: Option<&Credentials>,
 ) -> Result<(TlsStream<TcpStream>, SocketAddr), ConnectError> {
-    let config =
-        tls::client_config(target.pins(), validity, credentials, &[b"h2"]).map_err(ConnectError::Credentials)?;
+    let config = landfall_pin::client_config(target.pins(), validity, credentials.map(Credentials::parts), &[b"h2"])
+        .map_err(ConnectError::Credentials)?;
     let connector = TlsConnector::from(Arc::new(config));
     let mut last = None;
     for address in resolve(target).await? {

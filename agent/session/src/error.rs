@@ -1,8 +1,9 @@
 //! Why the coordinator could not be reached, and what a person can do about it.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, time::Duration};
 
 use landfall_api::{ErrorCode, Problem};
+use landfall_pin::rustls_error;
 use rustls::{AlertDescription, CertificateError};
 
 use crate::{Pin, PinMismatch};
@@ -97,9 +98,7 @@ impl ConnectError {
         let Some(tls) = rustls_error(&error).cloned() else {
             return Self::Tls { address, source: error };
         };
-        if let rustls::Error::InvalidCertificate(CertificateError::Other(other)) = &tls
-            && let Some(mismatch) = Arc::clone(&other.0).downcast_ref::<PinMismatch>()
-        {
+        if let Some(mismatch) = PinMismatch::of(&tls) {
             return Self::WrongCa { address, pinned: pinned.to_vec(), source: mismatch.clone() };
         }
         match tls {
@@ -173,20 +172,4 @@ pub(crate) const fn refuses_credentials(error: &rustls::Error) -> bool {
                 | AlertDescription::AccessDenied
         )
     )
-}
-
-/// The rustls error somewhere in a chain. An `io::Error` hides the error it wraps from `source()`, so it is asked
-/// separately.
-pub(crate) fn rustls_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a rustls::Error> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(tls) = error.downcast_ref::<rustls::Error>() {
-            return Some(tls);
-        }
-        next = match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
-            Some(inner) => Some(inner),
-            None => error.source(),
-        };
-    }
-    None
 }

@@ -19,12 +19,10 @@ mod lease;
 mod model;
 mod outbox;
 mod phone_home;
-mod pin;
 mod session;
 mod surroundings;
 mod target;
 mod telemetry;
-mod tls;
 mod wire_status;
 
 pub use backoff::Backoff;
@@ -33,6 +31,7 @@ pub use credentials::{AgentKey, Credentials, KeyError};
 pub use enroll::{EnrollError, Enrolled, enroll, enroll_over, enroll_with_facts};
 pub use error::ConnectError;
 pub use handle::{Connection, SessionEnded, SessionHandle, StillRuns, Unflushed};
+pub use landfall_pin::{Pin, PinError, PinMismatch, Validity};
 pub use lease::{Lease, LeaseWatch};
 pub use model::{
     Action, ActionKind, ActionRef, ActionResult, Assignment, ClearDisks, CloudInit, Control, Event, EventKind,
@@ -41,8 +40,6 @@ pub use model::{
 };
 pub use outbox::{AckError, Full, Outbox};
 pub use phone_home::{PhoneHomeError, PhoneHomeReport, https_client, phone_home};
-pub use pin::{Pin, PinError};
 pub use session::{Host, Session, SessionConfig};
 pub use surroundings::{BootClock, Dial, Dialling, Surroundings, Wire};
 pub use target::{Target, TargetError};
-pub use tls::{PinMismatch, Validity, client_config};

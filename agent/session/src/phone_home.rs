@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use landfall_api::{ErrorCode, Problem};
+use landfall_pin::{client_config, rustls_error};
 use serde::{Deserialize, Serialize};
 
-use crate::{Pin, PinMismatch, Secret, Validity, client_config, error::rustls_error};
+use crate::{Pin, PinMismatch, Secret, Validity};
 
 /// Connecting, TLS included.
 const CONNECT_LIMIT: Duration = Duration::from_secs(15);
@@ -98,10 +99,7 @@ pub async fn phone_home(
 }
 
 fn unreachable(url: &str, error: &reqwest::Error) -> PhoneHomeError {
-    let wrong_ca = rustls_error(error).is_some_and(|tls| {
-        matches!(tls, rustls::Error::InvalidCertificate(rustls::CertificateError::Other(other))
-            if other.0.is::<PinMismatch>())
-    });
+    let wrong_ca = rustls_error(error).and_then(PinMismatch::of).is_some();
     let (code, hint) = if wrong_ca {
         (ErrorCode::Unauthenticated, "somebody else answers at this address, or the coordinator was set up anew")
     } else {

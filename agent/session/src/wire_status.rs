@@ -1,14 +1,12 @@
 //! A refused or broken call, as a person reads it.
 
 use landfall_api::{ErrorCode, Problem};
+use landfall_pin::rustls_error;
 use landfall_proto::{OLDEST_PROTOCOL, PROBLEM_METADATA, v1};
 use prost::Message as _;
 use tonic::{Code, Status};
 
-use crate::{
-    Target, convert,
-    error::{refuses_credentials, rustls_error},
-};
+use crate::{Target, convert, error::refuses_credentials};
 
 /// What the coordinator said beside the status, else what the status itself says.
 pub(crate) fn problem_of(target: &Target, status: &Status) -> Problem {

@@ -7,6 +7,7 @@ use landfall_api::{
     API_PATH, ApplyResponse, Document, ErrorCode, EventRecord, Kind, LabelSelector, ListMetadata, LogRecord, Problem,
     WatchType, Workflow,
 };
+use landfall_pin::{PinMismatch, rustls_error};
 use reqwest::{Method, RequestBuilder, Response};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -18,7 +19,6 @@ use tokio_util::{
 use crate::{
     endpoint::Endpoint,
     failure::Failure,
-    pin,
     server::Server,
     tls::{chain, http_client},
 };
@@ -237,7 +237,7 @@ impl Client {
         })
     }
 
-    fn unreachable(&self, error: &dyn std::error::Error) -> Failure {
+    fn unreachable(&self, error: &(dyn std::error::Error + 'static)) -> Failure {
         let causes: Vec<String> =
             chain(error).into_iter().filter(|said| !said.starts_with("error sending request")).collect();
         let said = causes.join(" ");
@@ -254,7 +254,7 @@ impl Client {
                 "the server's certificate is not signed by the CA given; take ca.pem from this coordinator's admin/"
                     .into()
             }
-            Server::Https { .. } if said.contains(pin::MISMATCH) => {
+            Server::Https { .. } if rustls_error(error).and_then(PinMismatch::of).is_some() => {
                 "another coordinator answers there, or its CA is a new one: compare with --ca-pin, or with caPin of the context"
                     .into()
             }
