@@ -84,6 +84,7 @@ seed("agent_frames", "enroll", b"\4", sized(field(1, field(1, "0.1.0")) + IDENTI
 seed("agent_frames", "session", bytes([1 | 4 | 16]), sized(HELLO), sized(field(3, field(1, 5))), sized(STARTED), sized(FAILED))
 seed("agent_frames", "facts", bytes([1 | 4 | 16]), sized(HELLO), sized(field(2, field(1, '{"memoryBytes":1}'))))
 seed("agent_frames", "log", bytes([2 | 4 | 16]), sized(field(1, UID) + field(3, 1) + field(11, field(1, field(1, 1700000000)) + field(2, "info") + field(3, "x"))))
+seed("agent_frames", "empty", b"\4")
 seed("agent_frames", "cut", bytes([1 | 16]), b"\0\0\0\0\x20", HELLO[:9])
 seed("agent_frames", "giant", bytes([1 | 16]), b"\0\xff\xff\xff\xff")
 
