@@ -8,6 +8,8 @@ LANDFALL_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 LANDFALL_CACHE=${LANDFALL_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/landfall}
 export LANDFALL_ROOT LANDFALL_CACHE
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$LANDFALL_CACHE/target}
+# Incremental compilation keeps a second copy of every crate: more than half of the cache.
+export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 # The tools of the boot image live in /sbin, which `su` and some CI shells leave out.
 export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 
@@ -75,10 +77,73 @@ cache_dir() {
     done
 }
 
-installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
+# function_of PACKAGE: the program or file that the package is installed for. Where it is there, the function is, whichever
+# package it came from: a newer version, a backport, a build by hand.
+function_of() {
+    case $1 in
+    qemu-system-x86) echo qemu-system-x86_64 ;;
+    qemu-utils) echo qemu-img ;;
+    ovmf) if [ -f /usr/share/OVMF/OVMF_CODE.fd ]; then echo /usr/share/OVMF/OVMF_CODE.fd; else echo /usr/share/OVMF/OVMF_CODE_4M.fd; fi ;;
+    ipxe) echo /usr/lib/ipxe/snponly.efi ;;
+    dnsmasq-base) echo dnsmasq ;;
+    mmdebstrap | zstd | g++ | openssl | bzip2 | lz4 | docker-registry | minisign | curl | python3) echo "$1" ;;
+    mtools) echo mcopy ;;
+    dosfstools) echo fsck.fat ;;
+    e2fsprogs) echo mkfs.ext4 ;;
+    gdisk) echo sgdisk ;;
+    fdisk) echo sfdisk ;;
+    grub-common) echo grub-mkimage ;;
+    xz-utils) echo xz ;;
+    gnupg) echo gpg ;;
+    iproute2) echo ip ;;
+    esac
+}
+
+# installed PACKAGE: whether it, or another package with the same function, is installed.
+installed() {
+    local function
+    [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" != installed ] || return 0
+    function=$(function_of "$1")
+    case $function in
+    '') return 1 ;;
+    /*) [ -e "$function" ] ;;
+    *) command -v "$function" >/dev/null ;;
+    esac
+}
+
+# would_remove PACKAGE...: the packages that apt would remove or downgrade for these; changes nothing.
+would_remove() {
+    # "Remv NAME [OLD]" and "Inst NAME [OLD] (NEW ...)".
+    LC_ALL=C apt-get -s -o Dpkg::Use-Pty=0 install --no-install-recommends -y --allow-downgrades "$@" 2>/dev/null |
+        while read -r verb name old new _; do
+            case $verb in
+            Remv) echo "$name" ;;
+            Inst)
+                old=${old#[} old=${old%]} new=${new#(}
+                [[ $new ]] && [[ $old != \(* ]] && dpkg --compare-versions "$new" lt "$old" && echo "$name"
+                ;;
+            esac
+        done || true
+}
+
+# refuse_removals PACKAGE...: ends with an explanation if apt would remove or downgrade a package for one of these.
+refuse_removals() {
+    local name lost found=''
+    [ -n "$(would_remove "$@")" ] || return 0
+    for name in "$@"; do
+        lost=$(would_remove "$name" | LC_ALL=C sort -u | tr '\n' ' ')
+        [ -n "$lost" ] || continue
+        found=1
+        log "$name conflicts with what is installed: apt would remove or downgrade ${lost% }"
+        log "  install $name from the release that ${lost%% *} came from: apt-cache policy ${lost%% *} names it," \
+            "then apt-get install -t RELEASE $name"
+    done
+    [ -n "$found" ] || log "together, these conflict with what is installed: $*; install them one by one with apt-get"
+    die "some packages conflict; nothing was installed or removed. Resolve each as described, then run this again"
+}
 
 # install_packages [LIST]: installs what the function LIST (landfall_packages without it) lists and is not there, saying
-# what and why. Needs root only if something is missing.
+# what and why. Never removes or downgrades a package. Needs root only if something is missing.
 install_packages() {
     local list=${1:-landfall_packages} missing=() name why
     while read -r name why; do
@@ -89,14 +154,17 @@ install_packages() {
     done < <("$list")
     [ ${#missing[@]} -gt 0 ] || return 0
     [ "$(id -u)" = 0 ] || die "these packages are missing; run this as root once"
+    command -v apt-get >/dev/null || die "this machine has no apt-get; install these programs by hand, or use Debian 12"
     apt_refresh
+    refuse_removals "${missing[@]}"
     local try
     for try in 1 2 3; do
         DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=600 -o Dpkg::Use-Pty=0 \
-            install --no-install-recommends -y "${missing[@]}" >&2 && { stop_services "${missing[@]}"; return 0; }
+            install --no-install-recommends --no-remove -y "${missing[@]}" >&2 && { stop_services "${missing[@]}"; return 0; }
         log "apt-get install failed (try $try of 3); refreshing the package lists"
         apt_refresh force
         apt-get -qq -o DPkg::Lock::Timeout=300 update || true
+        refuse_removals "${missing[@]}"
     done
     die "apt-get could not install: ${missing[*]}"
 }
@@ -211,7 +279,8 @@ as_root() {
         return
     fi
     command -v sudo >/dev/null || die "this needs root, and there is no sudo; run it as root"
-    sudo -- env PATH="$PATH" HOME="$HOME" LANDFALL_CACHE="$LANDFALL_CACHE" LANDFALL_ACCEL="${LANDFALL_ACCEL:-}" "$@"
+    sudo -- env PATH="$PATH" HOME="$HOME" LANDFALL_CACHE="$LANDFALL_CACHE" LANDFALL_ACCEL="${LANDFALL_ACCEL:-}" \
+        LANDFALL_POWER_SEED="${LANDFALL_POWER_SEED:-}" "$@"
 }
 
 _boot_image() {

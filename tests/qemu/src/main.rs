@@ -89,6 +89,12 @@ struct TestArgs {
     /// Every test on every firmware, not the small set
     #[arg(long)]
     full: bool,
+    /// Add the name of each test that passes to this file; one file for one set of programs
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Leave out the tests that the record names
+    #[arg(long, requires = "record")]
+    resume: bool,
     /// How many run at once
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
     jobs: u32,
@@ -154,7 +160,14 @@ async fn work(cli: Cli) -> anyhow::Result<ExitCode> {
             let artefacts = artefacts(&args.what)?;
             let cli = std::path::absolute(&args.cli).context("no working directory")?;
             anyhow::ensure!(cli.exists(), "{} is missing; ./scripts/test makes it", cli.display());
-            e2e::run(artefacts, &cli, &logs, args.full, args.jobs as usize, &args.letters).await
+            let choice = e2e::Choice {
+                full: args.full,
+                jobs: args.jobs as usize,
+                letters: &args.letters,
+                record: args.record.as_deref(),
+                resume: args.resume,
+            };
+            e2e::run(artefacts, &cli, &logs, choice).await
         }
         Command::FaultyHttp { listen, dir } => {
             landfall_lab::faulty::serve(listen, dir).await.with_context(|| format!("cannot serve on {listen}"))?;

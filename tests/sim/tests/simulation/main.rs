@@ -9,7 +9,7 @@
 //! Not on `turmoil`: its network stands in for tokio's sockets, and what is needed here is a pair of streams under
 //! tonic at both ends, a crash that keeps a store, and one that keeps a disk; those are this directory.
 //!
-//! `LANDFALL_SIM_SEEDS=5000` lives through more seeds; `LANDFALL_SIM_SEED=17` through one, and prints what happened.
+//! `LANDFALL_SIM_SEEDS=5000` lives through more seeds, `LANDFALL_SIM_FIRST=17` from there on; `LANDFALL_SIM_SEED=17` through one, and prints what happened.
 
 mod computer;
 mod disk;
@@ -44,15 +44,17 @@ fn whatever_crashes_nothing_acked_is_lost_no_disk_is_installed_twice_and_every_r
         return;
     }
     let (seeds, next, found) =
-        (number("LANDFALL_SIM_SEEDS").unwrap_or(SEEDS), AtomicU64::new(1), Mutex::new(Vec::new()));
+        (number("LANDFALL_SIM_SEEDS").unwrap_or(SEEDS), AtomicU64::new(0), Mutex::new(Vec::new()));
+    let first = number("LANDFALL_SIM_FIRST").unwrap_or(1);
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
                 loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed > seeds {
+                    let place = next.fetch_add(1, Ordering::Relaxed);
+                    if place >= seeds {
                         return;
                     }
+                    let seed = first.wrapping_add(place);
                     let outcome = world::live(seed);
                     found.lock().unwrap().push((seed, outcome));
                 }
@@ -68,7 +70,7 @@ fn whatever_crashes_nothing_acked_is_lost_no_disk_is_installed_twice_and_every_r
     let (succeeded, failed, cancelled) =
         (ended(WorkflowPhase::Succeeded), ended(WorkflowPhase::Failed), ended(WorkflowPhase::Cancelled));
     println!(
-        "{seeds} seeds: {succeeded} runs succeeded, {failed} failed, {cancelled} were cancelled; {commits} installs, {crashes} crashes"
+        "{seeds} seeds from {first}: {succeeded} runs succeeded, {failed} failed, {cancelled} were cancelled; {commits} installs, {crashes} crashes"
     );
     assert!(faulty.is_empty(), "replay with LANDFALL_SIM_SEED=…: {faulty:#?}");
     // A simulation in which nothing ever works, or nothing ever breaks, proves nothing.

@@ -1,0 +1,152 @@
+//! What the scripts promise, tried with programs of the system replaced: `scripts/setup` removes nothing, and a part of
+//! `scripts/test` that fails stops no other.
+
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt as _, symlink},
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use landfall_house::tree;
+
+/// What the scripts themselves are made of.
+const REAL: [&str; 22] = [
+    "bash",
+    "cat",
+    "cut",
+    "date",
+    "dirname",
+    "du",
+    "env",
+    "find",
+    "flock",
+    "grep",
+    "head",
+    "ls",
+    "mkdir",
+    "mktemp",
+    "rm",
+    "sed",
+    "sha256sum",
+    "sleep",
+    "sort",
+    "tail",
+    "tee",
+    "tr",
+];
+
+/// A folder of programs that stands for the system's, and a cache.
+struct System {
+    dir: tempfile::TempDir,
+}
+
+impl System {
+    fn new() -> Self {
+        let system = Self { dir: tempfile::tempdir().unwrap() };
+        fs::create_dir(system.bin()).unwrap();
+        for name in REAL.into_iter().chain(["awk", "uname"]) {
+            let real = ["/usr/bin", "/bin"].iter().map(|dir| Path::new(dir).join(name)).find(|path| path.exists());
+            symlink(real.unwrap_or_else(|| panic!("no {name} on this machine")), system.bin().join(name)).unwrap();
+        }
+        for name in ["cargo", "cc", "rustc", "dpkg", "apt-cache", "systemctl"] {
+            system.program(name, "exit 0");
+        }
+        system.program("id", "echo 0");
+        system
+    }
+
+    fn bin(&self) -> PathBuf {
+        self.dir.path().join("bin")
+    }
+
+    fn program(&self, name: &str, body: &str) {
+        let path = self.bin().join(name);
+        let log = self.dir.path().join("called").display().to_string();
+        fs::write(&path, format!("#!/bin/bash\necho \"{name} $*\" >>{log}\n{body}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    fn run(&self, script: &str) -> Output {
+        Command::new(tree::root().join("scripts").join(script))
+            .env_clear()
+            .env("PATH", self.bin())
+            .env("HOME", self.dir.path())
+            .env("LANDFALL_CACHE", self.dir.path().join("cache"))
+            .output()
+            .unwrap()
+    }
+
+    /// The calls of a program, in order.
+    fn calls(&self, name: &str) -> Vec<String> {
+        let called = fs::read_to_string(self.dir.path().join("called")).unwrap_or_default();
+        called.lines().filter(|line| line.starts_with(&format!("{name} "))).map(str::to_owned).collect()
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn setup_names_a_conflict_and_installs_nothing() {
+    let system = System::new();
+    system.program("dpkg-query", "exit 1");
+    system.program("apt-get", "case \"$*\" in *-s*qemu-system-x86*) echo 'Remv qemu-utils [1:9.2]';; esac");
+    let output = system.run("setup");
+    let said = text(&output.stderr);
+    assert!(!output.status.success(), "{said}");
+    assert!(said.contains("qemu-system-x86 conflicts") && said.contains("remove or downgrade qemu-utils"), "{said}");
+    let real: Vec<_> = system
+        .calls("apt-get")
+        .into_iter()
+        .filter(|call| call.contains(" install ") && !call.contains(" -s "))
+        .collect();
+    assert!(real.is_empty(), "{real:?}");
+}
+
+#[test]
+fn setup_never_lets_apt_remove_a_package() {
+    let system = System::new();
+    system.program("dpkg-query", "exit 1");
+    system.program("apt-get", "exit 0");
+    let output = system.run("setup");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let calls = system.calls("apt-get");
+    let real: Vec<_> = calls.iter().filter(|call| call.contains(" install ") && !call.contains(" -s ")).collect();
+    assert_eq!(real.len(), 1, "{calls:?}");
+    assert!(real[0].contains("--no-remove") && !real[0].contains("downgrade"), "{calls:?}");
+}
+
+#[test]
+fn setup_accepts_a_program_from_another_package() {
+    let system = System::new();
+    system.program("dpkg-query", "exit 1");
+    system.program("apt-get", "exit 0");
+    system.program("qemu-img", "exit 0");
+    let output = system.run("setup");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let calls = system.calls("apt-get").join("\n");
+    assert!(calls.contains("minisign") && !calls.contains("qemu-utils"), "{calls}");
+}
+
+#[test]
+fn a_failed_part_stops_no_other() {
+    let system = System::new();
+    system.program("dpkg-query", "echo installed");
+    system.program("cargo", "case \"$*\" in 'fmt --all --check') exit 1;; esac");
+    let output = system.run("test");
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let row = |part: &str, result: &str| {
+        let rows: Vec<_> = said.lines().filter(|line| line.starts_with(part) && line.contains(result)).collect();
+        assert_eq!(rows.len(), 1, "{part} {result}: {said}");
+    };
+    for part in ["packages ", "clippy ", "documentation ", "house ", "dependencies ", "tests ", "programs "] {
+        row(part, " ok ");
+    }
+    row("format ", " FAILED ");
+    row("end-to-end ", " NOT RUN ");
+    let verdict = said.lines().last().unwrap_or_default();
+    assert!(verdict.starts_with("scripts/test: FAILED: format, "), "{verdict}");
+}
