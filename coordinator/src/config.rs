@@ -276,8 +276,7 @@ pub struct Limits {
     pub certificate_ttl: DurationSpec,
     /// From the reboot to the installed system's phone-home, where the template names none. Default 15 min.
     pub phone_home_deadline: DurationSpec,
-    /// How many installs run at once; the others wait in the order they were asked for. Default 16: that many machines
-    /// fill 10 GbE.
+    /// How many installs run at once; the others wait in the order they were asked for. Default 16.
     pub parallel_installs: u32,
 }
 

@@ -34,6 +34,7 @@ pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
     let store = Store::open(&config.data_dir)?;
     let pki = Arc::new(Pki::open(&config.data_dir, config.advertise.into(), config.limits.certificate_ttl.get())?);
     let sources = Arc::new(HttpSources::new()?);
+    #[allow(clippy::disallowed_methods, reason = "here the engine is given its clock")]
     let clock = Arc::new(Timestamp::now);
     let engine = Engine::start(store.clone(), Settings::from_config(&config), clock, pki.clone(), sources).await?;
     let ops = Arc::default();

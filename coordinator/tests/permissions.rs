@@ -1,5 +1,6 @@
 //! Every call and every route, with every kind of caller, over real TLS: made from the tables themselves, so that one
 //! which is added is walked too.
+#![allow(clippy::disallowed_methods, reason = "these tests run a coordinator by the real clock")]
 
 mod permitted;
 

@@ -1,5 +1,6 @@
 //! Who may be a machine: replayed tokens, two computers with one identity, other machines' certificates and addresses,
 //! revoked ones, approval, discovery and rules. Each refusal is in the audit log.
+#![allow(clippy::disallowed_methods, reason = "these tests run a coordinator by the real clock")]
 
 mod permitted;
 

@@ -1,7 +1,8 @@
-//! The clock leases are measured by.
+//! The clock leases are measured by, and the one that stamps what people read.
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use nix::time::{ClockId, clock_gettime};
 
 /// Time since boot, suspended time included (CLOCK_BOOTTIME): nobody can set it, and a lease goes on running out while
@@ -13,4 +14,11 @@ pub fn boot_time() -> Duration {
         // count as expired, which is the safe side.
         Err(_) => Duration::MAX,
     }
+}
+
+/// The date and time of now, for stamps and for the dates of certificates. It leaps when the coordinator's answer sets the
+/// clock, so no wait and no lease is measured by it.
+#[allow(clippy::disallowed_methods, reason = "the one place that reads the wall clock")]
+pub(crate) fn wall_time() -> Timestamp {
+    Timestamp::now()
 }

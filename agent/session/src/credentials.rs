@@ -74,13 +74,13 @@ impl Credentials {
     pub(crate) fn renew_in(&self) -> Duration {
         let leaf = self.chain.first().and_then(|leaf| x509_parser::parse_x509_certificate(leaf).ok());
         let ends = leaf.map_or(0, |(_, leaf)| leaf.validity().not_after.timestamp());
-        let left = ends.saturating_sub(jiff::Timestamp::now().as_second());
+        let left = ends.saturating_sub(crate::clock::wall_time().as_second());
         Duration::from_secs(u64::try_from(left).unwrap_or(0)) * 2 / 3
     }
     /// Whether the certificate has run out by this machine's clock (which Enroll's answer has set).
     pub(crate) fn have_expired(&self) -> bool {
         let leaf = self.chain.first().and_then(|leaf| x509_parser::parse_x509_certificate(leaf).ok());
-        leaf.is_none_or(|(_, leaf)| leaf.validity().not_after.timestamp() < jiff::Timestamp::now().as_second())
+        leaf.is_none_or(|(_, leaf)| leaf.validity().not_after.timestamp() < crate::clock::wall_time().as_second())
     }
     /// For rustls.
     pub(crate) fn parts(&self) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {

@@ -5,7 +5,6 @@ use std::{
     time::Duration,
 };
 
-use jiff::Timestamp;
 use landfall_api::{Problem, Progress};
 use tokio::{
     runtime::Handle,
@@ -132,7 +131,7 @@ impl Shared {
     }
     fn try_report(&self, action: ActionRef, kind: &EventKind) -> Option<u64> {
         let mut state = self.lock();
-        let seq = state.outbox.report(action, Timestamp::now(), kind.clone()).ok()?;
+        let seq = state.outbox.report(action, crate::clock::wall_time(), kind.clone()).ok()?;
         if matches!(kind, EventKind::Started) {
             state.running.retain(|known| known.action_index != action.action_index);
             state.running.push(action);

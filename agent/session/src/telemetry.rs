@@ -75,7 +75,7 @@ impl Telemetry {
             line.truncate(cut);
             line.push_str(" […]");
         }
-        self.push(Item::Log(action, Timestamp::now(), level, line));
+        self.push(Item::Log(action, crate::clock::wall_time(), level, line));
     }
     fn push(&self, item: Item) {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner).push(item);

@@ -382,7 +382,7 @@ impl Open<'_> {
                 tracing::error!(%problem, "an assignment is refused");
                 let action = ActionRef { workflow_uid, action_index: named.1, attempt: named.2 };
                 let failed = EventKind::Failed { problem: problem.clone(), retryable: false };
-                let kept = self.runner.shared.lock().outbox.report(action, jiff::Timestamp::now(), failed);
+                let kept = self.runner.shared.lock().outbox.report(action, crate::clock::wall_time(), failed);
                 self.runner.shared.publish_unacked();
                 kept.map(drop).map_err(|_| Outcome::Lost(problem))
             }
