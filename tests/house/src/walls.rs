@@ -48,9 +48,9 @@ const IMPURE: &[&str] = &[
 pub const WALLS: &[Wall] = &[
     Wall { name: "landfall-api", may: &[], tests: &[], never: RUNTIMES },
     Wall { name: "landfall-proto", may: &["landfall-api"], tests: &[], never: &[] },
-    Wall { name: "landfall-inflate", may: &[], tests: &[], never: RUNTIMES },
-    Wall { name: "landfall-disk", may: &["landfall-api", "landfall-inflate"], tests: &[], never: &["tonic", "axum"] },
-    Wall { name: "landfall-session", may: &["landfall-api", "landfall-proto"], tests: &[], never: &[] },
+    Wall { name: "landfall-pin", may: &["landfall-api"], tests: &[], never: RUNTIMES },
+    Wall { name: "landfall-disk", may: &["landfall-api"], tests: &[], never: &["tonic", "axum"] },
+    Wall { name: "landfall-session", may: &["landfall-api", "landfall-pin", "landfall-proto"], tests: &[], never: &[] },
     Wall {
         name: "landfall-agent",
         may: &["landfall-api", "landfall-disk", "landfall-session"],
@@ -64,7 +64,7 @@ pub const WALLS: &[Wall] = &[
         tests: &["landfall-session"],
         never: &[],
     },
-    Wall { name: "landfall", may: &["landfall-api"], tests: &[], never: &["tonic", "rusqlite"] },
+    Wall { name: "landfall", may: &["landfall-api", "landfall-pin"], tests: &[], never: &["tonic", "rusqlite"] },
     Wall { name: "landfall-image", may: &["landfall-api", "landfall-disk"], tests: &[], never: &["tonic", "rusqlite"] },
     Wall {
         name: "landfall-lab",
