@@ -7,44 +7,10 @@
 use serde_json::{Map, Value};
 
 use crate::{
-    API_VERSION, Digest, Document, DurationSpec, ErrorCode, Kind, MacAddr, Problem,
-    nearest::nearest,
+    API_VERSION, Digest, Document, DurationSpec, Kind, MacAddr,
+    issue::{Issue, has_expression, join, suggest},
     schema::{self, Schema},
 };
-
-/// One fault of a document.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Issue {
-    pub(crate) code: ErrorCode,
-    /// Such as `spec.identity.macs[0]`; empty for the document itself.
-    pub(crate) path: String,
-    pub(crate) message: String,
-    pub(crate) hint: String,
-}
-
-impl Issue {
-    pub(crate) fn new(path: impl Into<String>, message: impl Into<String>, hint: impl Into<String>) -> Self {
-        let (path, message, hint) = (path.into(), message.into(), hint.into());
-        Self { code: ErrorCode::InvalidDocument, path, message, hint }
-    }
-    pub(crate) fn coded(mut self, code: ErrorCode) -> Self {
-        self.code = code;
-        self
-    }
-    pub(crate) fn into_problem(self) -> Problem {
-        Problem::new(self.code, self.message).at(self.path).hint(self.hint)
-    }
-}
-
-/// `a.b`, or `b` at the top.
-pub(crate) fn join(path: &str, field: &str) -> String {
-    if path.is_empty() { field.to_owned() } else { format!("{path}.{field}") }
-}
-
-/// Whether a string holds an expression.
-pub(crate) fn has_expression(text: &str) -> bool {
-    text.contains("{{") || text.contains("{%")
-}
 
 /// Reads a document from a tree.
 pub(crate) fn document(value: Value) -> Result<Document, Vec<Issue>> {
@@ -316,14 +282,6 @@ fn scalar(name: &str, text: &str) -> Option<Result<(), String>> {
         "MacAddr" => judge::<MacAddr>(text),
         "DurationSpec" => judge::<DurationSpec>(text),
         _ => None,
-    }
-}
-
-pub(crate) fn suggest(written: &str, known: &[&str], list: &str) -> String {
-    let list = format!("{list} {}", known.join(", "));
-    match nearest(written, known) {
-        Some(name) => format!("did you mean \"{name}\"? {list}"),
-        None => list,
     }
 }
 

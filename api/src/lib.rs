@@ -6,14 +6,15 @@
 
 mod access;
 mod action;
-mod action_de;
 mod check;
+mod dns_label;
 mod document;
 mod enrolment;
 mod error;
 mod fact_match;
 mod facts;
 mod image;
+mod issue;
 mod labels;
 mod machine;
 pub mod message;
@@ -37,10 +38,8 @@ pub use access::{
     ApproveRequest, AuditEntry, AuditOutcome, OperatorRevoked, Role, TokenInfo, TokenIssued, TokenList, TokenRequest,
     UnknownRole,
 };
-pub use action::{
-    Action, ActionSpec, ClearDisksSpec, CloudInitSpec, HoldSpec, KexecSpec, PhoneHomeSpec, PowerOffSpec, RebootSpec,
-    RetrySpec, UserSpec, WriteImageSpec,
-};
+pub use action::*;
+pub use dns_label::is_dns_label;
 pub use document::{API_VERSION, Condition, ConditionStatus, Document, Kind, Metadata, Object};
 pub use enrolment::{AppliedRule, ApprovedKey, CertificateStatus, EnrolmentStatus, ProofKind, WaitingKey};
 pub use error::{ErrorCode, Problem};
@@ -62,7 +61,7 @@ pub use smbios::{smbios_text, smbios_uuid};
 pub use stages::{Stage, stages};
 pub use template::{Parameter, SuccessOn, Template, TemplateSpec, TemplateStatus};
 pub use url::{ImageUrl, UrlError};
-pub use validate::{is_dns_label, validate_actions, validate_rendered};
+pub use validate::{validate_actions, validate_rendered};
 pub use wire::{
     API_PATH, ApplyOutcome, ApplyResponse, DeprovisionRequest, DetachResponse, EventRecord, HistoryEntry,
     HistoryOperation, List, ListMetadata, LogRecord, ManifestFile, ManifestReport, ProvisionRequest, SERVER_NAME,

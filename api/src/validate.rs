@@ -1,30 +1,20 @@
 //! What the fields of a document mean together: rules that a schema cannot say.
 
 mod actions;
-mod image;
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::{
-    Action, DiskSelector, Document, EnrolmentRule, ErrorCode, Machine, Metadata, Problem, Secret, SuccessOn, Template,
-    Workflow,
-    check::{Issue, has_expression, join, suggest},
+    Action, Document, EnrolmentRule, ErrorCode, Machine, Metadata, Problem, Secret, SuccessOn, Template, Workflow,
+    action::Rules,
+    dns_label::{LABEL_HINT, is_dns_label},
+    issue::{Issue, has_expression, join, suggest},
 };
-
-/// Whether `text` is a DNS label: 1 to 63 of lower-case letters, digits and `-`, beginning and ending with no `-`.
-pub fn is_dns_label(text: &str) -> bool {
-    (1..=63).contains(&text.len())
-        && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
-        && !text.starts_with('-')
-        && !text.ends_with('-')
-}
 
 /// More ports than any machine netboots from.
 const MAX_MACS: usize = 64;
-
-const LABEL_HINT: &str = "use 1 to 63 lower-case letters, digits and \"-\", with no \"-\" at either end";
 
 impl Document {
     /// Checks what the fields mean together.
@@ -72,8 +62,8 @@ pub fn validate_rendered(
     let trees = |list: &[Action]| list.iter().map(serde_json::to_value).collect::<Result<Vec<Value>, _>>();
     match trees(actions).and_then(|main| Ok((main, trees(on_failure)?))) {
         Ok((main, after)) => {
-            let lists = Lists { actions: &main, on_failure: &after, success_on };
-            Rules { expressions: false, issues: &mut issues }.lists(&lists, "");
+            let lists = Lists { expressions: false, actions: &main, on_failure: &after, success_on };
+            Rules::new(&mut issues).lists(&lists, "");
         }
         Err(error) => issues.push(Issue::new("actions", error.to_string(), "")),
     }
@@ -209,8 +199,9 @@ fn template(template: &Template, issues: &mut Vec<Issue>) {
     }
     let mut found = Vec::new();
     let spec = &template.spec;
-    let lists = Lists { actions: &spec.actions, on_failure: &spec.on_failure, success_on: spec.success_on };
-    Rules { expressions: true, issues: &mut found }.lists(&lists, "spec");
+    let (actions, on_failure) = (spec.actions.as_slice(), spec.on_failure.as_slice());
+    let lists = Lists { expressions: true, actions, on_failure, success_on: spec.success_on };
+    Rules::new(&mut found).lists(&lists, "spec");
     let parameters: Vec<&str> = spec.parameters.keys().map(String::as_str).collect();
     for (list, name) in [(&spec.actions, "actions"), (&spec.on_failure, "onFailure")] {
         for (i, action) in list.iter().enumerate() {
@@ -272,71 +263,15 @@ fn expression(text: &str, path: &str, parameters: &[&str], issues: &mut Vec<Issu
 
 /// The lists of a template, or as rendered, and what it says of success.
 struct Lists<'a> {
+    /// Whether an expression may stand for any value: so in a template, not in a rendered list.
+    expressions: bool,
     actions: &'a [Value],
     on_failure: &'a [Value],
     success_on: Option<SuccessOn>,
 }
 
-/// The rules of a list of actions, over trees: a template's, where expressions may stand, or a rendered list's.
-struct Rules<'a> {
-    expressions: bool,
-    issues: &'a mut Vec<Issue>,
-}
-
-impl Rules<'_> {
-    fn say(&mut self, path: impl Into<String>, message: impl Into<String>, hint: impl Into<String>) {
-        self.issues.push(Issue::new(path, message, hint));
-    }
-
-    fn write_image(&mut self, spec: &Map<String, Value>, path: &str) {
-        self.selector(spec.get("disk"), &join(path, "disk"));
-        self.image(spec, path);
-    }
-
-    fn cloud_init(&mut self, spec: &Map<String, Value>, path: &str) {
-        self.selector(spec.get("disk"), &join(path, "disk"));
-        if let Some(name) = spec.get("hostname").and_then(Value::as_str).filter(|n| !has_expression(n))
-            && !name.split('.').all(|part| is_dns_label(&part.to_ascii_lowercase()))
-        {
-            self.say(join(path, "hostname"), format!("\"{name}\" cannot be a host name"), LABEL_HINT);
-        }
-        let users = spec.get("users").and_then(Value::as_array);
-        for (i, user) in users.into_iter().flatten().enumerate() {
-            let name = user.get("name").and_then(Value::as_str).filter(|n| !has_expression(n));
-            let fits = |n: &str| {
-                (1..=32).contains(&n.len())
-                    && n.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
-                    && n.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-.".contains(&b))
-            };
-            if let Some(name) = name.filter(|n| !fits(n)) {
-                let hint = "use 1 to 32 lower-case letters, digits, \"_\" and \"-\", beginning with a letter";
-                self.say(format!("{path}.users[{i}].name"), format!("\"{name}\" cannot be a login name"), hint);
-            }
-        }
-    }
-
-    /// Fields and expressions of a selector; entries that are still to be rendered are left out.
-    fn selector(&mut self, selector: Option<&Value>, path: &str) {
-        let Some(fields) = selector.and_then(Value::as_object) else { return };
-        for (field, value) in fields {
-            let pending = value.as_str().is_some_and(has_expression);
-            let value = if pending { Value::from("x") } else { value.clone() };
-            let single = DiskSelector([(field.clone(), value)].into());
-            if let Err(error) = single.validate()
-                && (!pending || matches!(error, crate::SelectorError::UnknownField(_)))
-            {
-                self.say(
-                    join(path, field),
-                    error.to_string(),
-                    "landfall explain template.spec.actions.writeImage.disk",
-                );
-            }
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use serde_json::json;
 
     use super::*;
@@ -347,7 +282,7 @@ mod tests {
         .unwrap()
     }
 
-    pub(super) fn faults(actions: Value) -> Vec<(String, String)> {
+    pub(crate) fn faults(actions: Value) -> Vec<(String, String)> {
         let issues = template(json!({"release": {}}), actions).issues();
         issues.into_iter().map(|issue| (issue.path, issue.hint)).collect()
     }

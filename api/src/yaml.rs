@@ -10,8 +10,8 @@ use serde_json::Value;
 use serde_saphyr::Spanned;
 
 use crate::{
-    Document, ErrorCode, Problem,
-    check::{self, Issue},
+    Document, ErrorCode, Problem, check,
+    issue::{Issue, join},
 };
 
 /// Largest file that is read, bytes. Documents are a few kilobytes; the coordinator takes 1 MiB a document.
@@ -131,7 +131,7 @@ impl Tree {
             Self::Map(fields) => fields
                 .into_iter()
                 .map(|(key, item)| {
-                    let below = check::join(&path, &key.value);
+                    let below = join(&path, &key.value);
                     (key.value, item.value.into_value(key.referenced.line(), below, lines))
                 })
                 .collect(),

@@ -4,10 +4,13 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use super::{LABEL_HINT, Lists, Rules, is_dns_label};
+use super::Lists;
 use crate::{
-    ActionSpec, DurationSpec, KexecSpec, SuccessOn,
-    check::{self, has_expression, join},
+    ActionInfo, ActionSpec, DurationSpec, SuccessOn,
+    action::Rules,
+    check,
+    dns_label::{LABEL_HINT, is_dns_label},
+    issue::{has_expression, join},
     stages::{Stage, stages},
 };
 
@@ -17,9 +20,6 @@ const MAX_ACTIONS: usize = 64;
 /// Branches of one stage: more disks at once than the agent has threads for.
 const MAX_BRANCHES: usize = 8;
 
-/// What may stand in `onFailure`: nothing that writes a disk.
-const AFTER_FAILURE: [&str; 3] = ["hold", "reboot", "powerOff"];
-
 impl Rules<'_> {
     pub(super) fn lists(&mut self, lists: &Lists<'_>, root: &str) {
         let (main, after) = (join(root, "actions"), join(root, "onFailure"));
@@ -27,15 +27,19 @@ impl Rules<'_> {
             self.say(&main, "there is no action", "list at least one, such as writeImage");
         }
         let mut names = BTreeSet::new();
-        self.each(lists.actions, &main, &mut names);
-        self.each(lists.on_failure, &after, &mut names);
+        self.each(lists.actions, lists.expressions, &main, &mut names);
+        self.each(lists.on_failure, lists.expressions, &after, &mut names);
         self.branches(lists.actions, &main);
         for (i, action) in lists.on_failure.iter().enumerate() {
             let path = format!("{after}[{i}]");
-            if let Some(key) = kind(action).filter(|key| !AFTER_FAILURE.contains(key)) {
+            if let Some((key, _)) = kind(action).filter(|(_, info)| !info.after_failure) {
                 let message =
                     format!("{key} cannot stand in onFailure: what failed may have left the disk half written");
-                self.say(join(&path, key), message, format!("onFailure takes {}", AFTER_FAILURE.join(", ")));
+                self.say(
+                    join(&path, key),
+                    message,
+                    format!("onFailure takes {}", ActionSpec::keys_where(|i| i.after_failure).join(", ")),
+                );
             }
             if action.get("branch").is_some_and(|b| !b.is_null()) {
                 self.say(join(&path, "branch"), "onFailure has no branches", "remove the field");
@@ -44,7 +48,7 @@ impl Rules<'_> {
         self.success(lists, &join(root, "successOn"));
     }
 
-    fn each<'v>(&mut self, actions: &'v [Value], path: &str, names: &mut BTreeSet<&'v str>) {
+    fn each<'v>(&mut self, actions: &'v [Value], expressions: bool, path: &str, names: &mut BTreeSet<&'v str>) {
         if actions.len() > MAX_ACTIONS {
             let message = format!("there are {} actions; at most {MAX_ACTIONS} are taken", actions.len());
             self.say(path, message, "split the list into several templates");
@@ -52,7 +56,7 @@ impl Rules<'_> {
         let last = actions.len().saturating_sub(1);
         for (i, action) in actions.iter().enumerate() {
             let path = format!("{path}[{i}]");
-            check::action(action, &path, self.expressions, self.issues);
+            check::action(action, &path, expressions, self.issues());
             let Some(action) = action.as_object() else { continue };
             if let Some(name) = action.get("name").and_then(Value::as_str) {
                 let at = join(&path, "name");
@@ -66,45 +70,22 @@ impl Rules<'_> {
                 }
             }
             self.retry(action, &path);
-            for key in ActionSpec::KEYS {
+            for (key, info) in ActionSpec::ALL {
                 let (Some(spec), at) = (action.get(key), join(&path, key)) else { continue };
-                match (key, spec) {
-                    ("writeImage", Value::Object(spec)) => self.write_image(spec, &at),
-                    ("cloudInit", Value::Object(spec)) => {
-                        self.cloud_init(spec, &at);
+                if let Value::Object(spec) = spec {
+                    ActionSpec::check(key, spec, &at, self);
+                    if info.means_written_disk {
                         self.meant_disk(spec, disks_written(actions, i), &at);
                     }
-                    ("kexec", Value::Object(spec)) => {
-                        self.kexec(spec, &at);
-                        self.meant_disk(spec, disks_written(actions, i), &at);
-                    }
-                    ("clearDisks", Value::Object(spec)) => {
-                        let disks = spec.get("disks").and_then(Value::as_array);
-                        for (n, disk) in disks.into_iter().flatten().enumerate() {
-                            self.selector(Some(disk), &format!("{at}.disks[{n}]"));
-                        }
-                        if branch(&Value::Object(action.clone())).is_some() {
-                            let hint = "remove its branch: what another branch writes meanwhile must not be cleared";
-                            self.say(join(&path, "branch"), "clearDisks cannot stand in a branch", hint);
-                        }
-                    }
-                    ("hold", spec)
-                        if spec.get("message").and_then(Value::as_str).is_some_and(|m| m.trim().is_empty()) =>
-                    {
-                        let hint = "say what the person is to do before the run goes on";
-                        self.say(join(&at, "message"), "a hold without a message tells nobody anything", hint);
-                    }
-                    _ => {}
                 }
-                if ActionSpec::LAST_STEPS.contains(&key) {
-                    if i != last {
-                        let message = format!("actions stand after this {key} and would never run");
-                        self.say(&at, message, format!("make {key} the last action"));
-                    }
-                    if branch(&Value::Object(action.clone())).is_some() {
-                        let hint = "remove its branch, so that it waits for every one of them";
-                        self.say(join(&path, "branch"), format!("{key} cannot stand in a branch"), hint);
-                    }
+                if info.is_last_step() && i != last {
+                    let message = format!("actions stand after this {key} and would never run");
+                    self.say(&at, message, format!("make {key} the last action"));
+                }
+                let waits = "remove its branch, so that it waits for every one of them";
+                let no_branch = info.no_branch.or_else(|| info.is_last_step().then_some(waits));
+                if let Some(hint) = no_branch.filter(|_| action.get("branch").is_some_and(Value::is_string)) {
+                    self.say(join(&path, "branch"), format!("{key} cannot stand in a branch"), hint);
                 }
             }
         }
@@ -154,7 +135,7 @@ impl Rules<'_> {
         let mut seen: Vec<(usize, &Value)> = Vec::new();
         for (lane, indices) in stage.lanes.iter().enumerate() {
             for index in indices {
-                let Some(disk) = actions.get(*index).and_then(|a| a.get("writeImage")).map(|w| w.get("disk")) else {
+                let Some(disk) = actions.get(*index).and_then(writes_image).map(|w| w.get("disk")) else {
                     continue;
                 };
                 let disk = disk.unwrap_or(&Value::Null);
@@ -168,29 +149,7 @@ impl Rules<'_> {
         }
     }
 
-    /// The kernel takes one line of bounded length, and the first NUL would end it.
-    fn kexec(&mut self, spec: &Map<String, Value>, path: &str) {
-        self.selector(spec.get("disk"), &join(path, "disk"));
-        let Some(line) = spec.get("cmdline").and_then(Value::as_str).filter(|line| !has_expression(line)) else {
-            return;
-        };
-        let at = join(path, "cmdline");
-        if line.trim().is_empty() {
-            let hint = "remove the field to take the installed system's own, or write all of it, root= included";
-            self.say(at, "a command line without a word cannot find its root file system", hint);
-        } else if line.chars().any(char::is_control) {
-            self.say(
-                at,
-                "a kernel's command line is one line without control characters",
-                "join its lines with spaces",
-            );
-        } else if line.len() > KexecSpec::MAX_CMDLINE {
-            let message = format!("the command line has {} bytes", line.len());
-            self.say(at, message, format!("a kernel takes at most {}; shorten it", KexecSpec::MAX_CMDLINE));
-        }
-    }
-
-    /// Without a selector `cloudInit` and `kexec` mean the disk that was written before it, so there must be exactly one.
+    /// Without a selector such an action means the disk that was written before it, so there must be exactly one.
     fn meant_disk(&mut self, spec: &Map<String, Value>, written: usize, path: &str) {
         if written == 1 || spec.get("disk").is_some_and(|disk| !disk.is_null()) {
             return;
@@ -203,17 +162,18 @@ impl Rules<'_> {
     }
 
     fn success(&mut self, lists: &Lists<'_>, path: &str) {
-        let last = lists.actions.last().and_then(kind).unwrap_or_default();
+        let last = lists.actions.last().and_then(kind).map(|(_, info)| info);
         match lists.success_on {
             None => {}
-            Some(SuccessOn::Reboot) if ActionSpec::LAST_STEPS.contains(&last) => {}
+            Some(SuccessOn::Reboot) if last.is_some_and(|info| info.is_last_step()) => {}
             Some(SuccessOn::Reboot) => {
-                let hint = "end the list with reboot, kexec or powerOff, or remove successOn";
+                let hint = format!("end the list with {}, or remove successOn", one_of(ActionInfo::is_last_step));
                 self.say(path, "the machine never goes down in this list", hint);
             }
             Some(SuccessOn::PhoneHome) => {
-                if !ActionSpec::STARTS_SYSTEM.contains(&last) {
-                    let hint = "end the list with reboot or kexec, or write successOn: reboot";
+                if !last.is_some_and(|info| info.starts_system()) {
+                    let ends = one_of(ActionInfo::starts_system);
+                    let hint = format!("end the list with {ends}, or write successOn: reboot");
                     self.say(path, "nothing starts the system that is to phone home", hint);
                 }
                 if !lists.actions.iter().any(installs_unit) {
@@ -225,8 +185,22 @@ impl Rules<'_> {
     }
 }
 
-fn kind(action: &Value) -> Option<&'static str> {
-    ActionSpec::KEYS.into_iter().find(|key| action.get(key).is_some())
+fn kind(action: &Value) -> Option<(&'static str, ActionInfo)> {
+    ActionSpec::ALL.into_iter().find(|(key, _)| action.get(key).is_some())
+}
+
+/// The actions of which `wanted` holds, such as `reboot, powerOff or kexec`.
+fn one_of(wanted: impl Fn(&ActionInfo) -> bool) -> String {
+    let keys = ActionSpec::keys_where(wanted);
+    match keys.split_last() {
+        Some((last, [])) => (*last).to_owned(),
+        Some((last, others)) => format!("{} or {last}", others.join(", ")),
+        None => String::new(),
+    }
+}
+
+fn writes_image(action: &Value) -> Option<&Value> {
+    kind(action).filter(|(_, info)| info.writes_image).and_then(|(key, _)| action.get(key))
 }
 
 fn branch(action: &Value) -> Option<&str> {
@@ -244,5 +218,5 @@ fn installs_unit(action: &Value) -> bool {
 fn disks_written(actions: &[Value], index: usize) -> usize {
     let own = stages(actions.iter().map(branch)).into_iter().find(|stage| stage.span().contains(&index));
     let end = own.filter(|stage| stage.lanes.len() > 1).map_or(index, |stage| stage.span().end);
-    actions.iter().take(end).filter(|a| a.get("writeImage").is_some()).count()
+    actions.iter().take(end).filter(|a| writes_image(a).is_some()).count()
 }

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use landfall_api::{Document, Problem};
 use landfall_coordinator::{
     config::Config,
-    engine::{CertificateAuthority, Engine, IssuedCertificate, Settings, SourceChecker, Wanted},
+    engine::{CertificateAuthority, Engine, IssuedCertificate, Settings, SourceChecker},
     store::Store,
 };
 use serde_json::{Value, json};
@@ -93,7 +93,7 @@ pub struct Sources;
 
 #[async_trait]
 impl SourceChecker for Sources {
-    async fn check(&self, _: &Wanted) -> Result<(), Problem> {
+    async fn check(&self, _: &landfall_api::Download) -> Result<(), Problem> {
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use landfall_api::{Authority, Document, ErrorCode, Kind, Machine, Management, Problem, Template};
 
-use super::{ApplyOutcome, Engine, Wanted, derive, life::busy};
+use super::{ApplyOutcome, Engine, derive, life::busy, source};
 use crate::store::StoreError;
 
 impl Engine {
@@ -193,7 +193,7 @@ impl Engine {
     /// Images whose URL is known before a machine and parameters are.
     async fn check_template(&self, template: &Template) -> Result<(), Problem> {
         for (n, action) in template.spec.actions.iter().enumerate() {
-            let Some(wanted) = Wanted::in_template(action) else { continue };
+            let Some(wanted) = source::in_template(action) else { continue };
             self.inner.sources.check(&wanted).await.map_err(|mut problem| {
                 let url = std::mem::take(&mut problem.subject);
                 problem.causes.insert(0, url);

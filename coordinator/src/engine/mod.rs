@@ -56,7 +56,7 @@ use landfall_machine::{derive, run::Context};
 
 pub use authority::{CertificateAuthority, IssuedCertificate};
 pub use sessions::Opened;
-pub use source::{HttpSources, SourceChecker, Wanted};
+pub use source::{HttpSources, SourceChecker};
 pub use types::*;
 
 use crate::{

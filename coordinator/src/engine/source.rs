@@ -6,50 +6,27 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use landfall_api::{AccessSpec, Action, ActionSpec, ErrorCode, ImageSpec, ImageUrl, Problem};
+use landfall_api::{AccessSpec, Action, Download, ErrorCode, ImageUrl, Problem};
 use reqwest::{Certificate, Client, Proxy, StatusCode, header::RANGE};
 use serde_json::Value;
 
 /// How long one server may take to answer.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// One thing that must be there, at any of several places.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Wanted {
-    /// Where it may be; any of them will do.
-    pub urls: Vec<String>,
-    /// How the servers are spoken to.
-    pub access: AccessSpec,
-}
-
-impl Wanted {
-    /// The image, and each file beside it.
-    fn all_of(image: &ImageSpec) -> Vec<Self> {
-        let access = image.access.clone().unwrap_or_default();
-        let sums = image.sums.as_ref();
-        let signatures = [image.signature.as_ref(), sums.and_then(|sums| sums.signature.as_ref())];
-        let beside = [sums.map(|sums| &sums.url), image.index.as_ref().map(|index| &index.url)].into_iter().flatten();
-        let beside = beside.chain(signatures.into_iter().flatten().map(|signature| &signature.url));
-        let mut out = vec![Self { urls: image.urls().map(str::to_owned).collect(), access: access.clone() }];
-        out.extend(beside.map(|url| Self { urls: vec![url.clone()], access: access.clone() }));
-        out
+/// The image of a template's action, where that is known before a machine and parameters are: `None` where an expression
+/// still stands in what matters here.
+pub(super) fn in_template(action: &Value) -> Option<Download> {
+    let image = action.pointer("/writeImage/image")?;
+    let known = |value: &Value| !value.to_string().contains("{{");
+    let mirrors = image.get("mirrors").cloned().unwrap_or_else(|| Value::Array(Vec::new()));
+    let access = image.get("access").cloned().unwrap_or_else(|| Value::Object(serde_json::Map::new()));
+    let url = image.get("url")?.as_str()?.to_owned();
+    if url.contains("{{") || !known(&mirrors) || !known(&access) {
+        return None;
     }
-
-    /// The image of a template's action, where that is known before a machine and parameters are: `None` where an
-    /// expression still stands in what matters here.
-    pub fn in_template(action: &Value) -> Option<Self> {
-        let image = action.pointer("/writeImage/image")?;
-        let known = |value: &Value| !value.to_string().contains("{{");
-        let mirrors = image.get("mirrors").cloned().unwrap_or_else(|| Value::Array(Vec::new()));
-        let access = image.get("access").cloned().unwrap_or_else(|| Value::Object(serde_json::Map::new()));
-        let url = image.get("url")?.as_str()?.to_owned();
-        if url.contains("{{") || !known(&mirrors) || !known(&access) {
-            return None;
-        }
-        let mut urls = vec![url];
-        urls.extend(serde_json::from_value::<Vec<String>>(mirrors).ok()?);
-        Some(Self { urls, access: serde_json::from_value(access).ok()? })
-    }
+    let mut urls = vec![url];
+    urls.extend(serde_json::from_value::<Vec<String>>(mirrors).ok()?);
+    Some(Download { urls, access: serde_json::from_value(access).ok()? })
 }
 
 /// Asks image servers.
@@ -60,18 +37,16 @@ pub trait SourceChecker: Send + Sync {
     /// # Errors
     /// [`Problem`] with code `SourceUnreachable` naming the URL and what its server said; of several URLs the first, with
     /// the others among the causes.
-    async fn check(&self, wanted: &Wanted) -> Result<(), Problem>;
+    async fn check(&self, wanted: &Download) -> Result<(), Problem>;
 
-    /// Every image of a list, and the files beside it.
+    /// Everything that a list's actions download.
     ///
     /// # Errors
     /// The first that is not there.
     async fn check_all(&self, actions: &[Action]) -> Result<(), Problem> {
         for action in actions {
-            if let ActionSpec::WriteImage(spec) = &action.spec {
-                for wanted in Wanted::all_of(&spec.image) {
-                    self.check(&wanted).await?;
-                }
+            for wanted in action.spec.downloads() {
+                self.check(&wanted).await?;
             }
         }
         Ok(())
@@ -157,7 +132,7 @@ async fn check_one(client: &Client, url: &str, for_the_known: bool) -> Result<()
 
 #[async_trait]
 impl SourceChecker for HttpSources {
-    async fn check(&self, wanted: &Wanted) -> Result<(), Problem> {
+    async fn check(&self, wanted: &Download) -> Result<(), Problem> {
         let own = wanted.access != AccessSpec::default();
         let client = if own { client(&wanted.access)? } else { self.0.clone() };
         let mut first: Option<Problem> = None;
@@ -179,8 +154,8 @@ mod tests {
 
     use super::*;
 
-    fn wanted(urls: &[&str]) -> Wanted {
-        Wanted { urls: urls.iter().map(|url| (*url).to_owned()).collect(), access: AccessSpec::default() }
+    fn wanted(urls: &[&str]) -> Download {
+        Download { urls: urls.iter().map(|url| (*url).to_owned()).collect(), access: AccessSpec::default() }
     }
 
     /// A server that answers 200 to HEAD of `/there`, and 404 to the rest.
@@ -240,7 +215,7 @@ mod tests {
             ("hides", false, false),
         ] {
             let access = AccessSpec { authorization: known.then(|| token.clone()), ..AccessSpec::default() };
-            let answer = sources.check(&Wanted { urls: vec![format!("{server}/{path}")], access }).await;
+            let answer = sources.check(&Download { urls: vec![format!("{server}/{path}")], access }).await;
             assert_eq!(answer.is_ok(), there, "{path}: {answer:?}");
         }
         assert!(shown.lock().unwrap().is_empty(), "{shown:?}");
@@ -253,26 +228,28 @@ mod tests {
             ca_certificates: vec!["-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n".into()],
             ..AccessSpec::default()
         };
-        let problem = sources.check(&Wanted { urls: vec!["https://127.0.0.1:1/i".into()], access }).await.unwrap_err();
+        let problem =
+            sources.check(&Download { urls: vec!["https://127.0.0.1:1/i".into()], access }).await.unwrap_err();
         assert_eq!(problem.code, ErrorCode::InvalidTemplate, "{problem}");
     }
 
     #[test]
     fn a_template_is_asked_about_only_where_no_expression_stands() {
-        let of = |image: Value| Wanted::in_template(&json!({"name": "w", "writeImage": {"image": image}}));
+        let of = |image: Value| in_template(&json!({"name": "w", "writeImage": {"image": image}}));
         let plain = of(json!({"url": "http://h/i", "mirrors": ["http://g/i"], "digest": "{{ params.d }}"}));
         assert_eq!(plain, Some(wanted(&["http://h/i", "http://g/i"])));
         assert_eq!(of(json!({"url": "http://h/{{ params.r }}"})), None);
         assert_eq!(of(json!({"url": "http://h/i", "mirrors": ["http://{{ params.r }}/i"]})), None);
         assert_eq!(of(json!({"url": "http://h/i", "access": {"proxy": "{{ params.p }}"}})), None);
-        assert_eq!(Wanted::in_template(&json!({"name": "r", "reboot": {}})), None);
+        assert_eq!(in_template(&json!({"name": "r", "reboot": {}})), None);
     }
 
     #[test]
     fn the_files_beside_an_image_are_wanted_too() {
         let signature = json!({"url": "http://h/s", "key": "RW"});
         let image = json!({"url": "http://h/i", "mirrors": ["http://g/i"], "sums": {"url": "http://h/f", "signature": signature}});
-        let all = Wanted::all_of(&serde_json::from_value(image).unwrap());
+        let write: Action = serde_json::from_value(json!({"name": "w", "writeImage": {"image": image}})).unwrap();
+        let all = write.spec.downloads();
         assert_eq!(all, [wanted(&["http://h/i", "http://g/i"]), wanted(&["http://h/f"]), wanted(&["http://h/s"])]);
     }
 }

@@ -7,7 +7,7 @@ use tokio::sync::watch as channel;
 use super::*;
 use crate::{
     config::Config,
-    engine::{Engine, Settings, SourceChecker, Wanted},
+    engine::{Engine, Settings, SourceChecker},
     pki::Pki,
     store::Store,
 };
@@ -19,7 +19,7 @@ struct AllThere;
 
 #[async_trait]
 impl SourceChecker for AllThere {
-    async fn check(&self, _: &Wanted) -> Result<(), Problem> {
+    async fn check(&self, _: &landfall_api::Download) -> Result<(), Problem> {
         Ok(())
     }
 }

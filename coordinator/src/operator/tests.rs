@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::router;
 use crate::{
     config::Config,
-    engine::{Engine, Settings, SourceChecker, Wanted},
+    engine::{Engine, Settings, SourceChecker},
     pki::Pki,
     state::Coordinator,
     store::{MAX_DOCUMENT_BYTES, Store},
@@ -30,7 +30,7 @@ struct AllThere;
 
 #[async_trait]
 impl SourceChecker for AllThere {
-    async fn check(&self, _: &Wanted) -> Result<(), Problem> {
+    async fn check(&self, _: &landfall_api::Download) -> Result<(), Problem> {
         Ok(())
     }
 }
@@ -69,7 +69,7 @@ struct Slow {
 
 #[async_trait]
 impl SourceChecker for Slow {
-    async fn check(&self, _: &Wanted) -> Result<(), Problem> {
+    async fn check(&self, _: &landfall_api::Download) -> Result<(), Problem> {
         self.asked.notify_one();
         self.let_go.notified().await;
         Ok(())

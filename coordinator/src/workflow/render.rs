@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 
 use landfall_api::{
-    Action, ActionStatus, DiskReceipt, DurationSpec, ErrorCode, Machine, Problem, SuccessOn, Template, WorkflowStatus,
-    validate_rendered,
+    Action, ActionSpec, ActionStatus, DiskReceipt, DurationSpec, ErrorCode, Machine, Problem, SuccessOn, Template,
+    WorkflowStatus, validate_rendered,
 };
 use minijinja::{Environment, UndefinedBehavior, context};
 use serde_json::{Value, json};
@@ -73,9 +73,9 @@ pub fn render(machine: &Machine, template: &Template, parameters: &BTreeMap<Stri
             let tree = render_tree(&environment, &context, tree, &path)?;
             if let Some(place) = secret_ref::misplaced(&tree) {
                 let message = "a secret cannot stand here: this field is logged and shown";
-                return Err(Problem::new(ErrorCode::InvalidTemplate, message)
-                    .at(format!("{path}.{place}"))
-                    .hint("put it into cloudInit's users, userData or network, or an image's access.authorization"));
+                return Err(Problem::new(ErrorCode::InvalidTemplate, message).at(format!("{path}.{place}")).hint(
+                    format!("a secret may stand in {}", ActionSpec::secret_places().collect::<Vec<_>>().join(", ")),
+                ));
             }
             typed_action(tree).map_err(|problem| rooted(problem, &path))
         };
@@ -263,7 +263,7 @@ fn lone_expression(text: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use landfall_api::{ActionSpec, Document};
+    use landfall_api::Document;
 
     use super::*;
 

@@ -8,6 +8,7 @@
 
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
+use landfall_api::ActionSpec;
 use minijinja::value::{Object, ObjectRepr, Value as Scope};
 use serde_json::Value;
 
@@ -21,11 +22,6 @@ const END: char = '\u{fdd2}';
 /// How a reference is written in a pinned list: these around `NAME.KEY`.
 const OPEN: &str = "{{ secrets.";
 const CLOSE: &str = " }}";
-
-/// Where in an action a secret may stand: what an agent writes into an installed system, and what it shows an image's
-/// server. Everywhere else it would be logged or shown.
-const PLACES: [&str; 4] =
-    ["cloudInit.users", "cloudInit.userData", "cloudInit.network", "writeImage.image.access.authorization"];
 
 /// One value of one secret.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -133,10 +129,10 @@ pub(super) fn misplaced(tree: &Value) -> Option<String> {
         match tree {
             Value::String(text) if !text.contains(OPEN) => None,
             Value::String(_) => {
-                let inside = |place: &&str| {
-                    path.strip_prefix(*place).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+                let inside = |place: String| {
+                    path.strip_prefix(&place).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
                 };
-                (!PLACES.iter().any(inside)).then(|| path.to_owned())
+                (!ActionSpec::secret_places().any(inside)).then(|| path.to_owned())
             }
             Value::Array(items) => items.iter().enumerate().find_map(|(n, item)| look(item, &format!("{path}[{n}]"))),
             Value::Object(fields) => fields.iter().find_map(|(name, field)| look(field, &below(name))),

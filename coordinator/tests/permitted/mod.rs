@@ -19,7 +19,7 @@ use landfall_api::{AuditEntry, Document, Problem, Role, TokenRequest};
 use landfall_coordinator::{
     audit::MAX_PAGE,
     config::Config,
-    engine::{Engine, Settings, SourceChecker, Wanted},
+    engine::{Engine, Settings, SourceChecker},
     operator,
     pki::{Pki, issue_operator},
     session,
@@ -49,7 +49,7 @@ struct AllThere;
 
 #[async_trait]
 impl SourceChecker for AllThere {
-    async fn check(&self, _: &Wanted) -> Result<(), Problem> {
+    async fn check(&self, _: &landfall_api::Download) -> Result<(), Problem> {
         Ok(())
     }
 }

@@ -14,7 +14,7 @@ impl Run<'_> {
         if let Some(phase) = self.state.ending {
             return self.end(phase);
         }
-        if self.state.actions.last().is_some_and(|a| a.action.spec.is_last_step()) {
+        if self.state.actions.last().is_some_and(|a| a.action.spec.info().is_last_step()) {
             self.state.rebooted_at = Some(self.now);
         }
         match policy::phone_home(&self.state, self.context.phone_home_deadline) {
@@ -115,10 +115,7 @@ impl Run<'_> {
                 "the machine's agent speaks protocol {protocol}, which knows nothing of what this run's list needs"
             ),
         )
-        .hint(
-            "branches, hold, powerOff, clearDisks, onFailure and retry need an agent of protocol 2, kexec one of protocol 3: \
-             build the boot image from the coordinator's release, and ask again",
-        );
+        .hint(format!("{}: build the boot image from the coordinator's release, and ask again", protocols()));
         self.fail_unheard(problem);
         self.effects.push(Effect::Idle { boot_disk: false });
     }
@@ -181,7 +178,7 @@ impl Run<'_> {
             match action.state {
                 ActionState::Pending => action.state = ActionState::Skipped,
                 // A restart that was begun has no other end to be seen.
-                ActionState::Running if action.action.spec.is_last_step() && action.started_at.is_some() => {
+                ActionState::Running if action.action.spec.info().is_last_step() && action.started_at.is_some() => {
                     action.state = ActionState::Succeeded;
                     action.ended_at = Some(now);
                 }
@@ -193,4 +190,14 @@ impl Run<'_> {
             }
         }
     }
+}
+
+/// What needs which protocol revision, in words.
+fn protocols() -> String {
+    let second = ActionSpec::keys_where(|info| info.protocol == 2).join(", ");
+    let mut out = format!("branches, onFailure, retry, {second} need an agent of protocol 2");
+    for (key, info) in ActionSpec::ALL.iter().filter(|(_, info)| info.protocol > 2) {
+        out.push_str(&format!(", {key} one of protocol {}", info.protocol));
+    }
+    out
 }

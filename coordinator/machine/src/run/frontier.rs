@@ -1,6 +1,6 @@
 //! Where a run stands: the actions that are to be done now, one for each branch of the present stage.
 
-use landfall_api::{ActionSpec, ActionState, ActionStatus, Stage, WorkflowStatus, stages};
+use landfall_api::{ActionState, ActionStatus, Stage, WorkflowStatus, stages};
 
 /// One action that an agent is to begin, and the number of the attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,17 +44,12 @@ fn all_stages(state: &WorkflowStatus) -> Vec<Stage> {
 
 /// The protocol revision an agent must speak to do this run; `agent.proto` says what came with which.
 pub(super) fn needs(state: &WorkflowStatus) -> u32 {
-    if state.actions.iter().chain(&state.on_failure).any(|a| matches!(a.action.spec, ActionSpec::Kexec(_))) {
-        return 3;
-    }
-    let newer = |a: &ActionStatus| {
-        a.action.branch.is_some()
-            || matches!(a.action.spec, ActionSpec::Hold(_) | ActionSpec::PowerOff(_) | ActionSpec::ClearDisks(_))
-    };
-    let second = state.actions.iter().any(newer) || !state.on_failure.is_empty() || !state.takes_over.is_empty();
-    if second { 2 } else { 1 }
+    let of_actions = state.actions.iter().chain(&state.on_failure).map(|a| a.action.spec.info().protocol).max();
+    let branches = state.actions.iter().any(|a| a.action.branch.is_some());
+    let of_list = if branches || !state.on_failure.is_empty() || !state.takes_over.is_empty() { 2 } else { 1 };
+    of_actions.unwrap_or(1).max(of_list)
 }
 
 pub(super) fn is_write(action: &ActionStatus) -> bool {
-    matches!(action.action.spec, ActionSpec::WriteImage(_))
+    action.action.spec.info().writes_image
 }

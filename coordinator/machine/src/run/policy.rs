@@ -14,34 +14,12 @@ pub const NO_PROGRESS: Duration = Duration::from_secs(120);
 
 /// How long one attempt may take.
 pub fn timeout(action: &Action) -> Duration {
-    action.timeout.map_or_else(
-        || match action.spec {
-            ActionSpec::WriteImage(_) => Duration::from_secs(3600),
-            ActionSpec::Hold(_) => Duration::from_secs(24 * 3600),
-            ActionSpec::CloudInit(_)
-            | ActionSpec::Reboot(_)
-            | ActionSpec::PowerOff(_)
-            | ActionSpec::ClearDisks(_)
-            | ActionSpec::Kexec(_) => Duration::from_secs(300),
-        },
-        |t| t.get(),
-    )
+    action.timeout.unwrap_or(action.spec.info().timeout).get()
 }
 
 /// How many attempts may fail before the action has failed; at least 1.
 pub fn max_attempts(action: &Action) -> u32 {
-    action.retry.map_or_else(
-        || match action.spec {
-            ActionSpec::WriteImage(_) => 3,
-            ActionSpec::CloudInit(_)
-            | ActionSpec::Hold(_)
-            | ActionSpec::Reboot(_)
-            | ActionSpec::PowerOff(_)
-            | ActionSpec::ClearDisks(_)
-            | ActionSpec::Kexec(_) => 1,
-        },
-        |retry| retry.max_attempts.max(1),
-    )
+    action.retry.map_or(action.spec.info().attempts, |retry| retry.max_attempts).max(1)
 }
 
 /// Wait before the second attempt.
@@ -62,7 +40,7 @@ pub(super) fn allowed(action: &Action, failures: u32) -> Duration {
 
 /// How long the installed system has to phone home; `None` if the run asks for none, and so ends with its last action.
 pub fn phone_home(state: &WorkflowStatus, default: Duration) -> Option<Duration> {
-    let starts = state.actions.last().is_some_and(|a| a.action.spec.starts_system());
+    let starts = state.actions.last().is_some_and(|a| a.action.spec.info().starts_system());
     if !starts || state.success_on == Some(SuccessOn::Reboot) {
         return None;
     }

@@ -48,7 +48,7 @@ pub(super) struct TestSources;
 
 #[async_trait]
 impl SourceChecker for TestSources {
-    async fn check(&self, wanted: &Wanted) -> Result<(), Problem> {
+    async fn check(&self, wanted: &landfall_api::Download) -> Result<(), Problem> {
         if let Some(url) = wanted.urls.iter().find(|url| url.contains("gone")) {
             return Err(Problem::new(ErrorCode::SourceUnreachable, "answered 404").at(url));
         }

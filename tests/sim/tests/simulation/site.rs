@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use landfall_api::Problem;
 use landfall_coordinator::{
     config::Config,
-    engine::{Clock, Engine, Settings, SourceChecker, Wanted},
+    engine::{Clock, Engine, Settings, SourceChecker},
     pki::{self, Pki},
     session,
     store::Store,
@@ -63,7 +63,7 @@ struct AllThere;
 
 #[async_trait]
 impl SourceChecker for AllThere {
-    async fn check(&self, _: &Wanted) -> Result<(), Problem> {
+    async fn check(&self, _: &landfall_api::Download) -> Result<(), Problem> {
         Ok(())
     }
 }

@@ -1,32 +1,15 @@
 //! Reading an action: `name`, `timeout`, `retry` and exactly one key that says what it does.
 
-use std::{borrow::Cow, fmt};
+use std::fmt;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 
-use crate::{
-    Action, ActionSpec, ClearDisksSpec, CloudInitSpec, DurationSpec, HoldSpec, KexecSpec, PowerOffSpec, RebootSpec,
-    RetrySpec, WriteImageSpec,
-};
-
-const FIELDS: [&str; 11] = [
-    "name",
-    "timeout",
-    "retry",
-    "branch",
-    "writeImage",
-    "cloudInit",
-    "hold",
-    "reboot",
-    "powerOff",
-    "clearDisks",
-    "kexec",
-];
+use super::{Action, ActionSpec, RetrySpec};
+use crate::DurationSpec;
 
 impl<'de> Deserialize<'de> for Action {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_struct("Action", &FIELDS, ActionVisitor)
+        deserializer.deserialize_struct("Action", &ActionSpec::FIELDS, ActionVisitor)
     }
 }
 
@@ -56,15 +39,12 @@ impl<'de> Visitor<'de> for ActionVisitor {
                 "timeout" => once(&mut timeout, "timeout", map.next_value::<Option<DurationSpec>>()?)?,
                 "retry" => once(&mut retry, "retry", map.next_value::<Option<RetrySpec>>()?)?,
                 "branch" => once(&mut branch, "branch", map.next_value::<Option<String>>()?)?,
-                "writeImage" => spec = Some(ActionSpec::WriteImage(map.next_value::<WriteImageSpec>()?)),
-                "cloudInit" => spec = Some(ActionSpec::CloudInit(map.next_value::<CloudInitSpec>()?)),
-                "hold" => spec = Some(ActionSpec::Hold(map.next_value::<HoldSpec>()?)),
-                "reboot" => spec = Some(ActionSpec::Reboot(map.next_value::<RebootSpec>()?)),
-                "powerOff" => spec = Some(ActionSpec::PowerOff(map.next_value::<PowerOffSpec>()?)),
-                "clearDisks" => spec = Some(ActionSpec::ClearDisks(map.next_value::<ClearDisksSpec>()?)),
-                "kexec" => spec = Some(ActionSpec::Kexec(map.next_value::<KexecSpec>()?)),
                 other => {
-                    let error = A::Error::unknown_field(other, &FIELDS);
+                    if let Some(read) = ActionSpec::read(other, &mut map) {
+                        spec = Some(read?);
+                        continue;
+                    }
+                    let error = A::Error::unknown_field(other, &ActionSpec::FIELDS);
                     // The value is passed over so that the path of the error ends at the field.
                     map.next_value::<IgnoredAny>()?;
                     return Err(error);
@@ -89,43 +69,6 @@ fn once<T, E: Error>(slot: &mut Option<T>, field: &'static str, value: T) -> Res
     match slot.replace(value) {
         None => Ok(()),
         Some(_) => Err(E::duplicate_field(field)),
-    }
-}
-
-impl JsonSchema for Action {
-    fn schema_name() -> Cow<'static, str> {
-        "Action".into()
-    }
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let described = |schema: Schema, text: &str| {
-            let mut schema = schema;
-            schema.insert("description".into(), text.into());
-            schema
-        };
-        json_schema!({
-            "type": "object",
-            "description": "One step: a name, how long it may take, how often it is tried, and exactly one key that says what it does.",
-            "properties": {
-                "name": { "type": "string", "description": "Unique within its list; a DNS label." },
-                "timeout": described(generator.subschema_for::<DurationSpec>(),
-                    "How long one attempt may take. Default: 1h for writeImage, 24h for hold, 5m for the others."),
-                "retry": described(generator.subschema_for::<RetrySpec>(),
-                    "Retry policy. Default: 3 attempts for writeImage, 1 for the others."),
-                "branch": { "type": ["string", "null"], "description": "Consecutive actions that name a branch form one stage: its branches run at once, the actions of one branch in order." },
-                "writeImage": described(generator.subschema_for::<WriteImageSpec>(), "Writes a disk image."),
-                "cloudInit": described(generator.subschema_for::<CloudInitSpec>(), "Puts a NoCloud seed on the installed disk."),
-                "hold": described(generator.subschema_for::<HoldSpec>(), "Stops here until a person says landfall resume."),
-                "reboot": described(generator.subschema_for::<RebootSpec>(), "Restarts into the installed system. The last action."),
-                "powerOff": described(generator.subschema_for::<PowerOffSpec>(), "Turns the machine off. The last action."),
-                "clearDisks": described(generator.subschema_for::<ClearDisksSpec>(),
-                    "Clears boot sectors, partition tables, signatures and receipts of disks."),
-                "kexec": described(generator.subschema_for::<KexecSpec>(),
-                    "Starts the installed system's own kernel without a restart of the machine. The last action."),
-            },
-            "required": ["name"],
-            "oneOf": ActionSpec::KEYS.map(|key| serde_json::json!({ "required": [key] })),
-            "additionalProperties": false,
-        })
     }
 }
 

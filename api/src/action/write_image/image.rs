@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use super::Rules;
 use crate::{
     ImageUrl,
-    check::{has_expression, join},
+    action::rules::Rules,
+    issue::{has_expression, join},
 };
 
 /// Most places one image is looked for at.
@@ -228,7 +228,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{check::Issue, validate::tests::faults};
+    use crate::{issue::Issue, validate::tests::faults};
 
     const AT: &str = "spec.actions[0].writeImage";
 
@@ -382,7 +382,7 @@ mod tests {
     fn a_secret_in_a_document_is_not_repeated() {
         let issues = |spec: Value| -> Vec<Issue> {
             let mut issues = Vec::new();
-            Rules { expressions: true, issues: &mut issues }.image(spec.as_object().unwrap(), "writeImage");
+            Rules::new(&mut issues).image(spec.as_object().unwrap(), "writeImage");
             issues
         };
         let found = issues(json!({"image": {"url": "http://anna:geheim@h/i",

@@ -1,0 +1,45 @@
+//! `hold`
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::{
+    kind::{ActionInfo, Declaration, Download, Then},
+    rules::Rules,
+};
+use crate::{DurationSpec, issue::join};
+
+/// Stops the run at this point until a person says `landfall resume`. Its timeout is how long it waits; then it fails.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct HoldSpec {
+    /// What the person is to do or to decide, in one sentence.
+    pub message: String,
+}
+
+impl Declaration for HoldSpec {
+    const INFO: ActionInfo = ActionInfo {
+        about: "Stops here until a person says landfall resume.",
+        timeout: DurationSpec::from_secs(24 * 3600),
+        attempts: 1,
+        protocol: 2,
+        then: Then::Next,
+        writes_image: false,
+        means_written_disk: false,
+        after_failure: true,
+        no_branch: None,
+        secrets: &[],
+    };
+
+    fn check(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
+        if spec.get("message").and_then(Value::as_str).is_some_and(|m| m.trim().is_empty()) {
+            let hint = "say what the person is to do before the run goes on";
+            rules.say(join(path, "message"), "a hold without a message tells nobody anything", hint);
+        }
+    }
+
+    fn downloads(&self) -> Vec<Download> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,69 @@
+//! `kexec`
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::{
+    kind::{ActionInfo, Declaration, Download, Then},
+    rules::{Rules, plain_text},
+};
+use crate::{DiskSelector, DurationSpec, issue::join};
+
+/// Loads the installed system's own kernel and initramfs and jumps into it: no firmware runs in between. What cannot be
+/// loaded fails the action, with the machine still up.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct KexecSpec {
+    /// Which disk. Default: the disk that this run wrote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<DiskSelector>,
+    /// The kernel's whole command line, at most 2047 bytes; nothing is added to it. Default: what the installed system's boot
+    /// loader would give (a boot loader entry, else `grub.cfg`), else `root=UUID=… ro`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cmdline: Option<String>,
+}
+
+impl KexecSpec {
+    /// The longest command line, bytes: the kernel's own COMMAND_LINE_SIZE on x86 and arm64, without the final NUL.
+    pub const MAX_CMDLINE: usize = 2047;
+}
+
+impl Declaration for KexecSpec {
+    const INFO: ActionInfo = ActionInfo {
+        about: "Starts the installed system's own kernel without a restart of the machine. The last action.",
+        timeout: DurationSpec::from_secs(5 * 60),
+        attempts: 1,
+        protocol: 3,
+        then: Then::SystemStarts,
+        writes_image: false,
+        means_written_disk: true,
+        after_failure: false,
+        no_branch: None,
+        secrets: &[],
+    };
+
+    fn check(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
+        rules.selector(spec.get("disk"), &join(path, "disk"));
+        // The kernel takes one line of bounded length, and the first NUL would end it.
+        let Some(line) = plain_text(spec, "cmdline") else { return };
+        let at = join(path, "cmdline");
+        if line.trim().is_empty() {
+            let hint = "remove the field to take the installed system's own, or write all of it, root= included";
+            rules.say(at, "a command line without a word cannot find its root file system", hint);
+        } else if line.chars().any(char::is_control) {
+            rules.say(
+                at,
+                "a kernel's command line is one line without control characters",
+                "join its lines with spaces",
+            );
+        } else if line.len() > Self::MAX_CMDLINE {
+            let message = format!("the command line has {} bytes", line.len());
+            rules.say(at, message, format!("a kernel takes at most {}; shorten it", Self::MAX_CMDLINE));
+        }
+    }
+
+    fn downloads(&self) -> Vec<Download> {
+        Vec::new()
+    }
+}

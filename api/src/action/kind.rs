@@ -1,0 +1,79 @@
+//! What the declaration of an action consists of.
+
+use schemars::JsonSchema;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Map, Value};
+
+use super::rules::Rules;
+use crate::{AccessSpec, DurationSpec};
+
+/// What every action's file says of it. Documents, validation, the coordinator and the documentation read it here and
+/// hold no list of actions of their own.
+#[derive(Debug, Clone, Copy)]
+pub struct ActionInfo {
+    /// One sentence: the JSON Schema, `landfall explain` and `docs/actions.md` show it.
+    pub about: &'static str,
+    /// How long one attempt may take where a template does not say.
+    pub timeout: DurationSpec,
+    /// How many attempts are made where a template does not say, at least 1.
+    pub attempts: u32,
+    /// The first protocol revision whose agents know it.
+    pub protocol: u32,
+    /// What comes after it.
+    pub then: Then,
+    /// Whether it writes an image. The disk it wrote is the one that later actions mean.
+    pub writes_image: bool,
+    /// Whether, without the field `disk`, it means the disk that its list wrote before it: there must be exactly one.
+    pub means_written_disk: bool,
+    /// Whether it may stand in `onFailure`, where a disk may be half written.
+    pub after_failure: bool,
+    /// Why it may stand in no branch, as advice. (An action that ends its list never may.)
+    pub no_branch: Option<&'static str>,
+    /// Its fields in which a secret may stand: what the agent writes into an installed system or shows to an image's
+    /// server. A secret anywhere else would be logged or shown.
+    pub secrets: &'static [&'static str],
+}
+
+impl ActionInfo {
+    /// Whether the agent is gone after it, so that nothing may follow.
+    pub const fn is_last_step(&self) -> bool {
+        !matches!(self.then, Then::Next)
+    }
+    /// Whether the installed system starts after it, and so may phone home.
+    pub const fn starts_system(&self) -> bool {
+        matches!(self.then, Then::SystemStarts)
+    }
+}
+
+/// What comes after an action.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Then {
+    /// The next action.
+    Next,
+    /// The installed system starts; the agent is gone.
+    SystemStarts,
+    /// The machine is off.
+    MachineOff,
+}
+
+/// A file that the agent fetches for an action.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Download {
+    /// Where it may be; any of them will do.
+    pub urls: Vec<String>,
+    /// How the servers are spoken to.
+    pub access: AccessSpec,
+}
+
+/// An action's declaration. The type holds its fields.
+pub(super) trait Declaration: Serialize + DeserializeOwned + JsonSchema {
+    /// What the others know of it.
+    const INFO: ActionInfo;
+
+    /// What its fields mean together: rules that a schema cannot say. `spec` is a template's, where an expression may
+    /// stand for any value, or a rendered one; `path` is where it stands in its document.
+    fn check(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>);
+
+    /// What the agent will fetch for it.
+    fn downloads(&self) -> Vec<Download>;
+}

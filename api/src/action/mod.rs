@@ -1,0 +1,150 @@
+//! Actions: the typed steps of a workflow. Each has a file of its own with its fields and its declaration ([`kind`]), and
+//! a line in the list below; everything in `api` that depends on the set of actions follows from these two.
+
+mod clear_disks;
+mod cloud_init;
+mod hold;
+mod kexec;
+mod kind;
+mod power_off;
+mod read;
+mod reboot;
+mod rules;
+mod schema;
+mod write_image;
+
+use schemars::{JsonSchema, SchemaGenerator};
+use serde::{Deserialize, Serialize, de::MapAccess};
+use serde_json::{Map, Value};
+
+use self::kind::Declaration;
+pub(crate) use self::rules::Rules;
+pub use self::{
+    clear_disks::ClearDisksSpec,
+    cloud_init::{CloudInitSpec, PhoneHomeSpec, UserSpec},
+    hold::HoldSpec,
+    kexec::KexecSpec,
+    kind::{ActionInfo, Download, Then},
+    power_off::PowerOffSpec,
+    reboot::RebootSpec,
+    write_image::WriteImageSpec,
+};
+use crate::DurationSpec;
+
+/// Makes [`ActionSpec`] from lines of `key => Variant(Fields)`. Everything else stands in the action's own file, in its
+/// `impl Declaration`.
+macro_rules! actions {
+    ($($key:literal => $variant:ident($spec:ty),)+) => {
+        const COUNT: usize = [$($key),+].len();
+
+        /// What an action does: exactly one of these keys.
+        #[derive(Debug, Clone, PartialEq, Serialize)]
+        #[expect(clippy::large_enum_variant, reason = "at most 64 exist in a run; a box would only burden who makes one")]
+        pub enum ActionSpec {
+            $(
+                #[doc = concat!("`", $key, "`")]
+                #[serde(rename = $key)]
+                $variant($spec),
+            )+
+        }
+
+        impl ActionSpec {
+            /// Every action's key and declaration.
+            pub const ALL: [(&'static str, ActionInfo); COUNT] = [$(($key, <$spec>::INFO)),+];
+            /// The keys under which actions are written.
+            pub const KEYS: [&'static str; COUNT] = [$($key),+];
+            /// Every field of an action: those that all have, then the keys.
+            const FIELDS: [&'static str; COUNT + 4] = ["name", "timeout", "retry", "branch", $($key),+];
+
+            /// The key this one is written under.
+            pub const fn key(&self) -> &'static str {
+                match self { $(Self::$variant(_) => $key,)+ }
+            }
+            /// What its declaration says.
+            pub const fn info(&self) -> ActionInfo {
+                match self { $(Self::$variant(_) => <$spec>::INFO,)+ }
+            }
+            /// What the agent will fetch for it.
+            pub fn downloads(&self) -> Vec<Download> {
+                match self { $(Self::$variant(spec) => spec.downloads(),)+ }
+            }
+            /// Reads the value of `key`; `None` if that is no action's.
+            fn read<'de, A: MapAccess<'de>>(key: &str, map: &mut A) -> Option<Result<Self, A::Error>> {
+                match key {
+                    $($key => Some(map.next_value().map(Self::$variant)),)+
+                    _ => None,
+                }
+            }
+            /// The schema of each key's value.
+            fn schemas(generator: &mut SchemaGenerator) -> [(&'static str, schemars::Schema); COUNT] {
+                [$(($key, generator.subschema_for::<$spec>())),+]
+            }
+            /// What the fields of the action `key` mean together.
+            pub(crate) fn check(key: &str, spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
+                match key {
+                    $($key => <$spec>::check(spec, path, rules),)+
+                    _ => {}
+                }
+            }
+        }
+    };
+}
+
+actions! {
+    "writeImage" => WriteImage(WriteImageSpec),
+    "cloudInit" => CloudInit(CloudInitSpec),
+    "hold" => Hold(HoldSpec),
+    "reboot" => Reboot(RebootSpec),
+    "powerOff" => PowerOff(PowerOffSpec),
+    "clearDisks" => ClearDisks(ClearDisksSpec),
+    "kexec" => Kexec(KexecSpec),
+}
+
+impl ActionSpec {
+    /// The keys of the actions of which `wanted` holds, in the list's order.
+    pub fn keys_where(wanted: impl Fn(&ActionInfo) -> bool) -> Vec<&'static str> {
+        Self::ALL.iter().filter(|(_, info)| wanted(info)).map(|(key, _)| *key).collect()
+    }
+    /// Every place of an action in which a secret may stand, such as `cloudInit.users`.
+    pub fn secret_places() -> impl Iterator<Item = String> {
+        Self::ALL.iter().flat_map(|(key, info)| info.secrets.iter().map(move |field| format!("{key}.{field}")))
+    }
+}
+
+/// One step: a name, how long it may take, how often it is tried, and what it does.
+///
+/// Written flat: the key of [`ActionSpec`] stands beside `name`. Reading is by hand (see [`read`]), because
+/// `#[serde(flatten)]` can neither refuse unknown fields nor say where in them a fault is.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Action {
+    /// Unique within its list; a DNS label.
+    pub name: String,
+    /// How long one attempt may take. Default: [`ActionInfo::timeout`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<DurationSpec>,
+    /// Retry policy. Default: [`ActionInfo::attempts`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry: Option<RetrySpec>,
+    /// Consecutive actions that name a branch form one stage: its branches run at once, the actions of one branch in
+    /// order, and what follows begins when all have ended. A DNS label.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub branch: Option<String>,
+    /// What it does.
+    #[serde(flatten)]
+    pub spec: ActionSpec,
+}
+
+/// How often an action is tried.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RetrySpec {
+    /// 1 to 100; 1 means no retry.
+    pub max_attempts: u32,
+    /// Wait before the second attempt; doubles each time. Default 2s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initial_backoff: Option<DurationSpec>,
+    /// The longest wait between attempts. Default 1m.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_backoff: Option<DurationSpec>,
+}

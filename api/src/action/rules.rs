@@ -1,0 +1,51 @@
+//! What the rules of every action need: a place for faults, and the rule for disk selectors.
+
+use serde_json::Value;
+
+use crate::{
+    DiskSelector, SelectorError,
+    issue::{Issue, has_expression, join},
+};
+
+/// Collects faults of a list of actions.
+pub(crate) struct Rules<'a> {
+    issues: &'a mut Vec<Issue>,
+}
+
+impl<'a> Rules<'a> {
+    pub(crate) fn new(issues: &'a mut Vec<Issue>) -> Self {
+        Self { issues }
+    }
+
+    pub(crate) fn issues(&mut self) -> &mut Vec<Issue> {
+        self.issues
+    }
+
+    pub(crate) fn say(&mut self, path: impl Into<String>, message: impl Into<String>, hint: impl Into<String>) {
+        self.issues.push(Issue::new(path, message, hint));
+    }
+
+    /// Fields and expressions of a selector; entries that are still to be rendered are left out.
+    pub(crate) fn selector(&mut self, selector: Option<&Value>, path: &str) {
+        let Some(fields) = selector.and_then(Value::as_object) else { return };
+        for (field, value) in fields {
+            let pending = value.as_str().is_some_and(has_expression);
+            let value = if pending { Value::from("x") } else { value.clone() };
+            let single = DiskSelector([(field.clone(), value)].into());
+            if let Err(error) = single.validate()
+                && (!pending || matches!(error, SelectorError::UnknownField(_)))
+            {
+                self.say(
+                    join(path, field),
+                    error.to_string(),
+                    "landfall explain template.spec.actions.writeImage.disk",
+                );
+            }
+        }
+    }
+}
+
+/// The text of a field that is no expression.
+pub(crate) fn plain_text<'v>(spec: &'v serde_json::Map<String, Value>, field: &str) -> Option<&'v str> {
+    spec.get(field).and_then(Value::as_str).filter(|text| !has_expression(text))
+}

@@ -1,0 +1,65 @@
+//! `writeImage`
+
+mod image;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::{
+    kind::{ActionInfo, Declaration, Download, Then},
+    rules::Rules,
+};
+use crate::{DiskSelector, DurationSpec, ImageSpec, Verify, issue::join};
+
+/// Writes a disk image to exactly one disk.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct WriteImageSpec {
+    /// Which disk. Exactly one must match.
+    #[serde(default)]
+    pub disk: DiskSelector,
+    /// Which image.
+    pub image: ImageSpec,
+    /// Labels of partitions of the disk's present GPT that stay, with all their content. A run fails before anything is
+    /// changed if one is not there, if two carry it, or if the image would touch it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keep: Vec<String>,
+    /// `readBack`: everything is read back and compared before the disk becomes bootable. Default: `none`.
+    #[serde(default, skip_serializing_if = "Verify::is_none")]
+    pub verify: Verify,
+}
+
+impl Declaration for WriteImageSpec {
+    const INFO: ActionInfo = ActionInfo {
+        about: "Writes a disk image.",
+        timeout: DurationSpec::from_secs(3600),
+        // A download may break.
+        attempts: 3,
+        protocol: 1,
+        then: Then::Next,
+        writes_image: true,
+        means_written_disk: false,
+        after_failure: false,
+        no_branch: None,
+        secrets: &["image.access.authorization"],
+    };
+
+    fn check(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
+        rules.selector(spec.get("disk"), &join(path, "disk"));
+        rules.image(spec, path);
+    }
+
+    fn downloads(&self) -> Vec<Download> {
+        // The image, and each file beside it.
+        let image = &self.image;
+        let access = image.access.clone().unwrap_or_default();
+        let sums = image.sums.as_ref();
+        let signatures = [image.signature.as_ref(), sums.and_then(|sums| sums.signature.as_ref())];
+        let beside = [sums.map(|sums| &sums.url), image.index.as_ref().map(|index| &index.url)].into_iter().flatten();
+        let beside = beside.chain(signatures.into_iter().flatten().map(|signature| &signature.url));
+        let mut out = vec![Download { urls: image.urls().map(str::to_owned).collect(), access: access.clone() }];
+        out.extend(beside.map(|url| Download { urls: vec![url.clone()], access: access.clone() }));
+        out
+    }
+}

@@ -1,0 +1,46 @@
+//! One fault of a document: where it is, what it is, and what to do. Every check of documents reports in this form.
+
+use crate::{ErrorCode, Problem, nearest::nearest};
+
+/// One fault of a document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Issue {
+    pub(crate) code: ErrorCode,
+    /// Such as `spec.identity.macs[0]`; empty for the document itself.
+    pub(crate) path: String,
+    pub(crate) message: String,
+    pub(crate) hint: String,
+}
+
+impl Issue {
+    pub(crate) fn new(path: impl Into<String>, message: impl Into<String>, hint: impl Into<String>) -> Self {
+        let (path, message, hint) = (path.into(), message.into(), hint.into());
+        Self { code: ErrorCode::InvalidDocument, path, message, hint }
+    }
+    pub(crate) fn coded(mut self, code: ErrorCode) -> Self {
+        self.code = code;
+        self
+    }
+    pub(crate) fn into_problem(self) -> Problem {
+        Problem::new(self.code, self.message).at(self.path).hint(self.hint)
+    }
+}
+
+/// `a.b`, or `b` at the top.
+pub(crate) fn join(path: &str, field: &str) -> String {
+    if path.is_empty() { field.to_owned() } else { format!("{path}.{field}") }
+}
+
+/// Whether a string holds an expression.
+pub(crate) fn has_expression(text: &str) -> bool {
+    text.contains("{{") || text.contains("{%")
+}
+
+/// A hint that lists what is known, and before it the name that was most likely meant.
+pub(crate) fn suggest(written: &str, known: &[&str], list: &str) -> String {
+    let list = format!("{list} {}", known.join(", "));
+    match nearest(written, known) {
+        Some(name) => format!("did you mean \"{name}\"? {list}"),
+        None => list,
+    }
+}
