@@ -13,6 +13,9 @@ export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 # The tools of the boot image live in /sbin, which `su` and some CI shells leave out.
 export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 
+# What the demo and the tests together may leave in the cache; README names it.
+CACHE_MIB=6144
+
 log() { printf '%s\n' "$*" >&2; }
 die() { log "error: $*"; exit 1; }
 
@@ -180,6 +183,29 @@ stop_services() {
         nginx-light) systemctl disable --now nginx.service >&2 || true ;;
         esac
     done
+}
+
+# prune_cache: removes what no script reads again: incremental compilation of earlier versions of these scripts, all but the
+# newest images and kernels. A build folder that the caller chose elsewhere is the caller's.
+prune_cache() {
+    local kind old
+    case $CARGO_TARGET_DIR in
+    "$LANDFALL_CACHE"/*) find "$CARGO_TARGET_DIR" -maxdepth 4 -type d -name incremental -prune -exec rm -rf --one-file-system {} + ;;
+    esac
+    for kind in boot-vm-:3 os-mini-:2 os-debian-:2 kernel-:2; do
+        find "$LANDFALL_CACHE/artefacts" -maxdepth 1 -name "${kind%:*}*" -printf '%T@ %p\n' 2>/dev/null | sort -rn |
+            tail -n "+$((${kind#*:} + 1))" | while read -r _ old; do rm -rf --one-file-system "$old"; done || true
+    done
+}
+
+# cache_size: what the cache takes, and what to do about it if it is more than README promises.
+cache_size() {
+    local size
+    prune_cache || true
+    size=$(du -sm "$LANDFALL_CACHE" 2>/dev/null | cut -f1)
+    echo "cache: ${size:-0} of at most $CACHE_MIB MiB in $LANDFALL_CACHE"
+    [ "${size:-0}" -le "$CACHE_MIB" ] ||
+        echo "  builds of earlier versions are in it: rm -rf $LANDFALL_CACHE/target frees them, and costs one full build"
 }
 
 # What `cargo build` names the host, as .cargo/config.toml's build.target = "host-tuple" resolves it.

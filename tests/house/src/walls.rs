@@ -58,28 +58,50 @@ pub const WALLS: &[Wall] = &[
         never: &[],
     },
     Wall { name: "landfall-machine", may: &["landfall-api"], tests: &[], never: IMPURE },
+    Wall { name: "landfall-edge", may: &["landfall-api"], tests: &[], never: &["tonic", "rusqlite"] },
+    Wall { name: "landfall-store", may: &["landfall-api", "landfall-edge"], tests: &[], never: &["tonic"] },
+    Wall { name: "landfall-boot", may: &["landfall-api", "landfall-edge"], tests: &[], never: &["tonic", "rusqlite"] },
     Wall {
         name: "landfall-coordinator",
-        may: &["landfall-api", "landfall-machine", "landfall-proto"],
+        may: &[
+            "landfall-api",
+            "landfall-boot",
+            "landfall-edge",
+            "landfall-machine",
+            "landfall-proto",
+            "landfall-store",
+        ],
         tests: &["landfall-session"],
         never: &[],
     },
-    Wall { name: "landfall", may: &["landfall-api", "landfall-pin"], tests: &[], never: &["tonic", "rusqlite"] },
+    Wall { name: "landfall-client", may: &["landfall-api", "landfall-pin"], tests: &[], never: &["tonic", "rusqlite"] },
+    Wall {
+        name: "landfall",
+        may: &["landfall-api", "landfall-client", "landfall-pin"],
+        tests: &[],
+        never: &["tonic", "rusqlite"],
+    },
     Wall { name: "landfall-image", may: &["landfall-api", "landfall-disk"], tests: &[], never: &["tonic", "rusqlite"] },
     Wall {
         name: "landfall-lab",
-        may: &["landfall-api", "landfall-disk", "landfall-image", "landfall-session"],
+        may: &["landfall-api", "landfall-client", "landfall-disk", "landfall-image", "landfall-session"],
         tests: &[],
         never: &[],
     },
     Wall {
         name: "landfall-sim",
         may: &["landfall-api", "landfall-proto", "landfall-session"],
-        tests: &["landfall-coordinator"],
+        tests: &["landfall-coordinator", "landfall-store"],
         never: &[],
     },
+    Wall { name: "landfall-golden", may: &[], tests: &[], never: RUNTIMES },
     Wall { name: "landfall-house", may: &[], tests: &[], never: RUNTIMES },
 ];
+
+/// Crates that have their wall before they are there.
+const PLANNED: &[&str] = &["landfall-boot", "landfall-client", "landfall-edge", "landfall-golden", "landfall-store"];
+/// What any crate's tests may depend on: recorded data, which knows no crate.
+const ANY_TESTS: &[&str] = &["landfall-golden"];
 
 /// A crate of the workspace, and those of the workspace that it depends on: by itself, and its tests only.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -158,13 +180,16 @@ pub fn broken(walls: &[Wall], workspace: &BTreeMap<String, Known>) -> Vec<String
     }
     for wall in walls {
         let Some(known) = workspace.get(wall.name) else {
-            found.push(format!("{} has a wall and is no crate of the workspace", wall.name));
+            if !PLANNED.contains(&wall.name) {
+                found.push(format!("{} has a wall and is no crate of the workspace", wall.name));
+            }
             continue;
         };
         for other in known.itself.iter().filter(|other| !wall.may.contains(&other.as_str())) {
             found.push(format!("{} must not depend on {other}", wall.name));
         }
-        let allowed = |other: &&String| wall.may.contains(&other.as_str()) || wall.tests.contains(&other.as_str());
+        let allowed =
+            |other: &&String| [wall.may, wall.tests, ANY_TESTS].iter().any(|names| names.contains(&other.as_str()));
         for other in known.tests.iter().filter(|other| !allowed(other)) {
             found.push(format!("the tests of {} must not depend on {other}", wall.name));
         }
