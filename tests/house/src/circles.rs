@@ -1,8 +1,8 @@
 //! Files of one crate that import each other, directly or around a circle.
 //!
 //! A file imports another if it names, in a `use` or in place, something that is defined there; re-exports are followed to the
-//! definition. Declaring a module imports nothing, and tests count as no part of their file. Methods have no path and are not
-//! seen.
+//! definition. A module is made of what lies below it: that it declares and uses its children is no import, so children may use
+//! what their parent defines. Tests count as no part of their file. Methods have no path and are not seen.
 
 mod module;
 mod names;
@@ -16,32 +16,20 @@ use petgraph::{algo::tarjan_scc, graphmap::DiGraphMap};
 
 use module::Crate;
 
-/// Which imports count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Imports {
-    /// All.
-    All,
-    /// Not those by which a module uses what lies below itself: a parent may be made of its children, and they may share
-    /// what it defines.
-    ExceptOfChildren,
-}
-
 /// The circles of the crate whose root is this file: each the files that reach one another, sorted; relative to `root`.
 ///
 /// # Errors
 /// A file cannot be read or is no Rust.
-pub fn of_crate(root: &Path, crate_root: &str, which: Imports) -> anyhow::Result<Vec<Vec<String>>> {
+pub fn of_crate(root: &Path, crate_root: &str) -> anyhow::Result<Vec<Vec<String>>> {
     let parsed = Crate::read(root, crate_root)?;
     let mut edges = names::imports(&parsed);
-    if which == Imports::ExceptOfChildren {
-        let module = |file: &usize| {
-            let of_file = parsed.modules.iter().filter(|(_, module)| module.file == *file);
-            of_file.map(|(path, _)| path).min_by_key(|path| path.len())
-        };
-        for (from, to) in &mut edges {
-            let parent = module(from);
-            to.retain(|to| !parent.is_some_and(|parent| module(to).is_some_and(|child| child.starts_with(parent))));
-        }
+    let module = |file: &usize| {
+        let of_file = parsed.modules.iter().filter(|(_, module)| module.file == *file);
+        of_file.map(|(path, _)| path).min_by_key(|path| path.len())
+    };
+    for (from, to) in &mut edges {
+        let parent = module(from);
+        to.retain(|to| !parent.is_some_and(|parent| module(to).is_some_and(|child| child.starts_with(parent))));
     }
     let names = |circle: BTreeSet<usize>| -> Vec<String> {
         let names: BTreeSet<_> = circle.into_iter().map(|file| parsed.files[file].clone()).collect();
@@ -77,7 +65,7 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        of_crate(dir.path(), "src/lib.rs", Imports::All).unwrap()
+        of_crate(dir.path(), "src/lib.rs").unwrap()
     }
 
     #[test]
@@ -91,23 +79,24 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_uses_what_its_parent_uses_of_it_is_a_circle() {
+    fn a_parent_may_be_made_of_its_children() {
         let found = found(&[
             ("src/lib.rs", "mod a;"),
             ("src/a/mod.rs", "mod b; pub struct A; fn f() { b::run(); }"),
             ("src/a/b.rs", "use super::A; pub(super) fn run() { let _: A; }"),
         ]);
-        assert_eq!(found, [["src/a/b.rs", "src/a/mod.rs"]]);
+        assert!(found.is_empty(), "{found:?}");
     }
 
     #[test]
-    fn a_parent_may_be_made_of_its_children() {
-        let dir = tempfile::tempdir().unwrap();
-        fs::create_dir_all(dir.path().join("src/a")).unwrap();
-        fs::write(dir.path().join("src/lib.rs"), "mod a;").unwrap();
-        fs::write(dir.path().join("src/a/mod.rs"), "mod b; pub struct A; fn f() { b::run(); }").unwrap();
-        fs::write(dir.path().join("src/a/b.rs"), "use super::A; pub(super) fn run() { let _: A; }").unwrap();
-        assert!(of_crate(dir.path(), "src/lib.rs", Imports::ExceptOfChildren).unwrap().is_empty());
+    fn a_circle_through_a_parent_is_one() {
+        let found = found(&[
+            ("src/lib.rs", "mod a; mod c;"),
+            ("src/a/mod.rs", "mod b; pub struct A(crate::c::C);"),
+            ("src/a/b.rs", "pub struct B;"),
+            ("src/c.rs", "pub struct C; fn f(_: crate::a::A) {}"),
+        ]);
+        assert_eq!(found, [["src/a/mod.rs", "src/c.rs"]]);
     }
 
     #[test]
