@@ -9,11 +9,11 @@ use crate::{ReceiptIntent, WriteError};
 pub(crate) enum Decision {
     /// Write.
     Write,
-    /// This very action has committed already.
+    /// This same action has already committed.
     AlreadyDone,
 }
 
-/// Who wants to change which disk, and by what right.
+/// Who wants to change which disk, and on whose authority.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Claim<'a> {
     pub disk: &'a DiskId,
@@ -24,8 +24,8 @@ pub(crate) struct Claim<'a> {
     pub force: bool,
 }
 
-/// Decides by the mark found on the disk, by what else was found there (`content`; `None`: blank), and by the digest the
-/// image is known by.
+/// Decides from the receipt on the disk, from its other content (`content`; `None`: blank), and from the digest that
+/// names the image.
 pub(crate) fn authorise(
     claim: Claim<'_>,
     found: Option<&DiskReceipt>,
@@ -40,7 +40,8 @@ pub(crate) fn authorise(
             == (intent.machine_uid, intent.workflow_uid, intent.action_index)
     };
     if let Some(receipt) = found.filter(|r| same_run(r)) {
-        // Even --force is no reason to write the same thing twice: it was said for this run, and the run has done it.
+        // Even with --force the same write is not repeated: --force applies to this workflow, and this workflow has
+        // done it.
         if receipt.state == ReceiptState::Done && receipt.image_digest == image_digest {
             return Ok(Decision::AlreadyDone);
         }
@@ -60,7 +61,7 @@ pub(crate) fn authorise(
     if !agree {
         return Err(WriteError::ReceiptMismatch { device: device(), found: words(found), expected: words(expected) });
     }
-    // A receipt as expected is no reason either: what was installed is not to be replaced by a rule or a file.
+    // An expected receipt does not allow it either: a rule or a file must never replace an installed system.
     let there = content.map(str::to_owned).or_else(|| found.map(|found| words(Some(found))));
     match there {
         Some(found) if !person_authorised => Err(WriteError::NotBlank { device: device(), found }),
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_blank_disk_without_receipt_may_be_written_and_any_other_needs_a_person() {
+    fn only_a_blank_disk_is_written_without_a_persons_request() {
         let mut request = request();
         assert_eq!(code(&request, None, None), Ok(Decision::Write));
         assert_eq!(code(&request, None, Some("a GPT")), Err(ErrorCode::DiskNotBlank));
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receipt_must_be_the_one_expected_whoever_asks() {
+    fn a_receipt_must_be_the_expected_one_for_every_caller() {
         let mut request = request();
         request.person_authorised = true;
         let old = mark(ReceiptState::Done, 0);
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_rule_started_replaces_nothing_that_was_installed_forced_or_not() {
+    fn a_rule_never_replaces_an_installed_system_even_with_force() {
         let mut request = request();
         let old = mark(ReceiptState::Done, 0);
         request.expected = vec![old.clone()];
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupted_run_goes_on_and_a_finished_one_is_not_repeated() {
+    fn an_interrupted_workflow_continues_and_a_finished_one_does_not() {
         let mut request = request();
         request.receipt.workflow_uid = Uuid::from_u128(2);
         let mut own = mark(ReceiptState::Intent, 0);

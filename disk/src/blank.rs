@@ -1,4 +1,4 @@
-//! Is there anything on a disk? Asked before a disk without a receipt is written.
+//! Finds out whether a disk has content, before a disk without a receipt is written.
 
 use std::io;
 
@@ -7,8 +7,8 @@ use crate::{ReadAt, Table, TableError, gpt, receipt, signature};
 /// How much of the start must be zeroes for a disk to be blank.
 const LOOK: usize = 1 << 20;
 
-/// What is on the disk, in a few words; `None`: it is blank. Anything but zeroes in the first MiB counts, known or not, and
-/// so does a backup partition table or any other signature that is kept elsewhere.
+/// What is on the disk, in a few words; `None`: it is blank. Any byte other than zero in the first MiB counts as
+/// content, and so does a backup partition table or a signature elsewhere.
 ///
 /// # Errors
 /// The device's.
@@ -35,7 +35,7 @@ pub fn what_is_there(disk: &(impl ReadAt + ?Sized)) -> io::Result<Option<String>
     }
     let place = receipt::PLACE.start as usize..receipt::PLACE.end as usize;
     if head.get(place).is_some_and(|there| !receipt::is_ours(there)) || head.iter().take(LOOK - 4096).any(|b| *b != 0) {
-        return Ok(Some("data of an unknown kind in the first MiB".into()));
+        return Ok(Some("unknown data in the first MiB".into()));
     }
     Ok(None)
 }

@@ -1,4 +1,4 @@
-//! From a request to a disk that carries nothing: everything that must be true first, then the clearing.
+//! Clears a disk: checks everything that must be true first, then clears.
 
 use std::io;
 
@@ -13,8 +13,8 @@ use crate::{
     write::{known_here, mark_of, open, same_device, same_disk},
 };
 
-/// Makes sure that a disk may be cleared, and changes nothing. A list of disks is looked at whole before the first of them
-/// goes.
+/// Checks that a disk may be cleared, and changes nothing. Of several disks, all are checked before the first is
+/// cleared.
 ///
 /// **Blocking**, as [`crate::write_image`].
 ///
@@ -25,15 +25,14 @@ pub fn may_clear(request: &ClearRequest, observer: &dyn Observer) -> Result<(), 
 }
 
 /// Clears what makes a disk bootable and known, in an order that leaves it old, unbootable or blank at every instant: a
-/// mark of this run, then LBA 0, tables and signatures, and last of all the mark. So a clearing that was interrupted is
-/// known for what it is, and goes on. Data between signatures stays: this is no erasure. Answers whether there was
+/// receipt of this workflow, then LBA 0, tables and signatures, and the receipt last. So an interrupted clearing is
+/// recognised and continued. Data between signatures stays: this does not erase the disk. Returns whether there was
 /// anything to clear.
 ///
 /// **Blocking**, as [`crate::write_image`].
 ///
-/// # Errors
-/// [`WriteError`]: the disk is in use, another than the one chosen, carries a receipt that is not expected, or no person
-/// asked. [`WriteError::code`], [`WriteError::retryable`] and [`WriteError::problem`] say what to do about it.
+/// # Errors [`WriteError`]: the disk is in use, is not the chosen one, carries an unexpected receipt, or no person
+/// requested this. [`WriteError::code`], [`WriteError::retryable`] and [`WriteError::problem`] say what to do about it.
 pub fn clear_disk(request: &ClearRequest, observer: &dyn Observer) -> Result<bool, WriteError> {
     run(request, observer, true)
 }
@@ -64,7 +63,7 @@ fn run(request: &ClearRequest, observer: &dyn Observer, act: bool) -> Result<boo
     let marked = found.is_some();
     let content = blank::what_is_there(&device).map_err(io("look at the content of"))?;
     if !marked && content.is_none() {
-        // Whoever cleared it, it is as it should be.
+        // The disk is blank, which is the goal, even if something else cleared it.
         return Ok(false);
     }
     let found = found.filter(|mark| known_here(mark, &request.disk.id, &name, observer));
@@ -72,11 +71,11 @@ fn run(request: &ClearRequest, observer: &dyn Observer, act: bool) -> Result<boo
     if !request.person_authorised {
         return Err(WriteError::NotBlank { device: name, found: content });
     }
-    // The mark went as the last thing, and a power cut tore it: what is left of it is this run's to clear.
+    // The receipt is cleared last, and a power cut tore it: this workflow clears the rest.
     let torn = !marked && began(request) && !boots(&device).map_err(io("read LBA 0 of"))?;
     if !torn {
         match authorise(request.claim(), found.as_ref(), Some(&content), None)? {
-            // A disk that boots is not one that this run has cleared, whatever its mark says.
+            // This workflow did not clear a disk that still boots, even if the receipt says so.
             Decision::Write | Decision::AlreadyDone => {}
         }
     }
@@ -105,7 +104,7 @@ fn run(request: &ClearRequest, observer: &dyn Observer, act: bool) -> Result<boo
     Ok(true)
 }
 
-/// Whether this very run is known to have begun to clear the disk.
+/// Whether the receipts show that this workflow began to clear the disk.
 fn began(request: &ClearRequest) -> bool {
     let (disk, intent) = (&request.disk.id, &request.receipt);
     request.expected.iter().any(|mark| {
@@ -132,7 +131,7 @@ mod tests {
     use crate::{CancelFlag, LeaseGuard, ReceiptIntent, receipt::tests::mark};
 
     #[test]
-    fn only_this_runs_own_beginning_on_this_disk_is_a_torn_end() {
+    fn only_the_same_workflow_continues_a_clearing() {
         let own = mark(ReceiptState::Intent, 0);
         let mut request = ClearRequest {
             disk: DiskFacts { id: own.disk.clone(), ..DiskFacts::default() },

@@ -1,4 +1,5 @@
-//! Block devices: the little that writing an image needs of one, and the real thing.
+//! Block devices: the trait with the few operations that writing an image needs, and its implementation for real
+//! devices.
 
 use std::{
     fs::{File, OpenOptions},
@@ -107,8 +108,7 @@ impl RealDevice {
     /// Opens for writing. On block devices exclusively, so that the kernel refuses what is mounted or held; and past the
     /// page cache, where the file system or device allows.
     ///
-    /// # Errors
-    /// The kernel's; `EBUSY` if somebody holds the device.
+    /// # Errors The kernel's; `EBUSY` if another program holds the device.
     pub fn open(path: &Path) -> io::Result<Self> {
         Self::open_with(path, true)
     }
@@ -159,7 +159,7 @@ impl RealDevice {
         if inside && offset.is_multiple_of(sector) && length.is_multiple_of(sector) {
             return Ok(());
         }
-        let what = format!("{length} bytes at {offset} are not whole sectors of {sector} inside {}", self.size);
+        let what = format!("{length} bytes at {offset} are not whole sectors of {sector} bytes within {}", self.size);
         Err(io::Error::new(io::ErrorKind::InvalidInput, what))
     }
 
@@ -243,7 +243,7 @@ impl BlockDevice for RealDevice {
             let signed = |n: u64| libc::off_t::try_from(n).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput));
             match fallocate(&self.file, hole, signed(offset)?, signed(length)?) {
                 Ok(()) => return Ok(true),
-                // Whatever it refuses with, zeroes can still be written; a real fault shows itself there.
+                // After any refusal the zeroes are written instead; a real fault then shows as a write error.
                 Err(Errno::ENOSPC | Errno::EINTR) => {}
                 Err(_) => self.writes_zeroes.store(true, Ordering::Relaxed),
             }

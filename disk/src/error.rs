@@ -47,7 +47,10 @@ pub enum SelectError {
     #[error("more than one disk matches the selector; {}", describe(.0))]
     Ambiguous(Vec<Candidate>),
     /// The disk chosen is one of several paths to the same unit.
-    #[error("{disk} and {other} are paths to one unit (wwn {wwn}); writing to a lone path of it is refused")]
+    #[error(
+        "{disk} and {other} are two paths to one unit (wwn {wwn}); writing to a single path of a multipath unit \
+        is refused"
+    )]
     LonePath {
         /// The disk chosen.
         disk: String,
@@ -81,10 +84,10 @@ impl SelectError {
     /// The failure as a person reads it.
     pub fn problem(&self) -> Problem {
         let hint = match self {
-            Self::Selector(_) => "mend the selector in the template",
-            Self::NoneMatches(_) => "change the selector, or look whether the disk's driver is in the boot image",
+            Self::Selector(_) => "correct the selector in the template",
+            Self::NoneMatches(_) => "change the selector, or check that the boot image has the disk's driver",
             Self::Ambiguous(_) => "name one disk by its serial or wwn",
-            Self::LonePath { .. } => "present the unit over one path while installing",
+            Self::LonePath { .. } => "present the unit over one path during the install",
         };
         Problem::new(self.code(), self.to_string()).hint(hint).at("disk").caused_by(self)
     }
@@ -94,7 +97,7 @@ impl SelectError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// The server cannot be reached, or goes on breaking the connection.
+    /// The server cannot be reached, or it breaks the connection again and again.
     #[error("cannot fetch {url}: {reason}")]
     Unreachable {
         /// The image.
@@ -102,36 +105,36 @@ pub enum WriteError {
         /// What happened, with its causes.
         reason: String,
     },
-    /// The server answered with an error that asking again does not mend.
-    #[error("{url} was answered with {status}")]
+    /// The server answered with an error that a retry does not cure.
+    #[error("the server answered {status} for {url}")]
     Status {
         /// The image.
         url: String,
         /// The status line.
         status: String,
     },
-    /// The content behind the URL became another while it was fetched.
-    #[error("the content of {url} changed while it was fetched")]
+    /// The content behind the URL changed during the download.
+    #[error("the content of {url} changed during the download")]
     SourceChanged {
         /// The image.
         url: String,
     },
-    /// The server cannot give a part of a file, and reading over what comes before costs too much.
-    #[error("{url} is needed in parts, and its server gives it only from the start")]
+    /// The server does not support ranges, and reading everything before the wanted part costs too much.
+    #[error("{url} is needed in parts, but its server does not answer Range requests")]
     NoRanges {
         /// The image.
         url: String,
     },
     /// None of several URLs gave the image.
-    #[error("no mirror gave {url}: {}", joined(failures))]
+    #[error("every mirror of {url} failed: {}", joined(failures))]
     NoMirror {
         /// The image's first URL.
         url: String,
-        /// Why each was left; each names its mirror.
+        /// Why each mirror failed; each entry names its mirror.
         failures: Vec<WriteError>,
     },
-    /// A signature does not hold, or cannot be looked at.
-    #[error("the signature of {subject} does not hold: {reason}")]
+    /// A signature is not valid, or it cannot be checked.
+    #[error("the signature of {subject} is not valid: {reason}")]
     BadSignature {
         /// What is signed.
         subject: String,
@@ -143,11 +146,11 @@ pub enum WriteError {
     Truncated {
         /// The image.
         subject: String,
-        /// Against what.
+        /// What was missing.
         reason: String,
     },
-    /// The stored bytes are not those the digest was made of.
-    #[error("the digest of {url} is {actual}, not {expected}")]
+    /// The stored bytes do not have the stated digest.
+    #[error("the digest of {url} is {actual}, expected {expected}")]
     DigestMismatch {
         /// The image.
         url: String,
@@ -156,8 +159,8 @@ pub enum WriteError {
         /// As computed.
         actual: Digest,
     },
-    /// A chunk is not the one the index names.
-    #[error("the {length} bytes at {offset} of {url} are not those its index names")]
+    /// A chunk does not have the digest that the index states.
+    #[error("the {length} bytes at {offset} of {url} do not match the digest in its index")]
     ChunkMismatch {
         /// The image.
         url: String,
@@ -174,7 +177,7 @@ pub enum WriteError {
         /// Why.
         source: IndexError,
     },
-    /// Not an image this version can write.
+    /// An image that this version cannot write.
     #[error("{subject} is not a usable image: {reason}")]
     BadFormat {
         /// The image.
@@ -192,7 +195,7 @@ pub enum WriteError {
         /// The disk's capacity, bytes.
         size: u64,
     },
-    /// Made for other sectors.
+    /// The image was made for another sector size.
     #[error("the image was made for {image}-byte sectors and {device} has {disk}-byte sectors")]
     WrongSectorSize {
         /// The disk.
@@ -202,12 +205,12 @@ pub enum WriteError {
         /// The disk's logical sector size, bytes.
         disk: u32,
     },
-    /// Somebody uses the disk.
+    /// The disk is in use.
     #[error("{device} is in use: {}", reasons.join("; "))]
     InUse {
         /// The disk.
         device: String,
-        /// By whom.
+        /// What uses it.
         reasons: Vec<String>,
     },
     /// The hardware or the kernel refuses writes.
@@ -216,7 +219,7 @@ pub enum WriteError {
         /// The disk.
         device: String,
     },
-    /// It is not the disk that was chosen.
+    /// The device is not the disk that was chosen.
     #[error("{device} is no longer the disk that was chosen: {reason}")]
     DiskChanged {
         /// The disk.
@@ -224,8 +227,8 @@ pub enum WriteError {
         /// What differs.
         reason: String,
     },
-    /// The mark on the disk is not the one expected.
-    #[error("the receipt on {device} is not the one expected: found {found}, expected {expected}")]
+    /// The receipt on the disk is not the expected one.
+    #[error("the receipt on {device} is not the expected one: found {found}, expected {expected}")]
     ReceiptMismatch {
         /// The disk.
         device: String,
@@ -234,15 +237,15 @@ pub enum WriteError {
         /// What should be.
         expected: String,
     },
-    /// There is something on the disk and no person asked for it to be written.
-    #[error("{device} is not blank ({found}) and no person asked for it to be written")]
+    /// The disk is not blank, and no person requested the write.
+    #[error("{device} is not blank ({found}), and no person requested this install")]
     NotBlank {
         /// The disk.
         device: String,
         /// What was found.
         found: String,
     },
-    /// A partition that is to be kept cannot be. Nothing of it was changed.
+    /// A partition that the request keeps cannot be kept. It was not changed.
     #[error("cannot keep partitions of {device}: {reason}")]
     KeepRefused {
         /// The disk.
@@ -260,8 +263,8 @@ pub enum WriteError {
         /// The kernel's reason.
         source: io::Error,
     },
-    /// The device does not give back what was written to it. Nothing was committed.
-    #[error("{device} does not hold what was written to it: the {length} bytes at {offset} read back differ")]
+    /// The data read back differs from the data written. Nothing was committed.
+    #[error("{device} returned other data than was written to it: the {length} bytes at {offset} differ")]
     ReadBack {
         /// The disk.
         device: String,
@@ -276,7 +279,7 @@ pub enum WriteError {
         /// The disk.
         device: String,
     },
-    /// Somebody cancelled. Nothing was committed.
+    /// The write was cancelled. Nothing was committed.
     #[error("writing {device} was cancelled; nothing was committed")]
     Cancelled {
         /// The disk.
@@ -290,7 +293,7 @@ pub enum WriteError {
         /// Why.
         source: DiskError,
     },
-    /// The machine refused a thread or a runtime.
+    /// The system could not start a thread or a runtime.
     #[error("cannot start the {what}")]
     Start {
         /// Which.
@@ -338,8 +341,9 @@ impl WriteError {
         }
     }
 
-    /// Whether another attempt of the same action may succeed by itself: the network may heal and a server's file may
-    /// be mended, but a disk does not grow. Safe in every case, because nothing that failed was committed.
+    /// Whether another attempt of the same action can succeed without a change by a person: a network can recover and a
+    /// file on a server can be replaced, but a disk does not grow. Safe in every case, because nothing that failed was
+    /// committed.
     pub fn retryable(&self) -> bool {
         match self {
             Self::Unreachable { .. }
@@ -408,36 +412,42 @@ impl WriteError {
 
     fn hint(&self) -> &'static str {
         match self {
-            Self::Unreachable { .. } => "look whether the server is up and the machine's network reaches it",
-            Self::Status { .. } => "mend the URL in the template, or put the file where it points",
+            Self::Unreachable { .. } => "check that the server is up and that the machine's network reaches it",
+            Self::Status { .. } => "correct the URL in the template, or put the file there",
             Self::NoRanges { .. } => {
-                "put it on a server that answers Range requests, such as nginx, or use another format"
+                "put the image on a server that answers Range requests, such as nginx, or use another format"
             }
-            Self::NoMirror { .. } => "look at each mirror's reason; at least one must give the image",
+            Self::NoMirror { .. } => "read the reason for each mirror; at least one mirror must serve the image",
             Self::BadSignature { .. } => {
-                "fetch signature and key again from who signs, and state the key that signs now"
+                "get the signature and the current public key from the signer, and state that key"
             }
             Self::SourceChanged { .. } => "publish a new image under a new name",
             Self::Truncated { .. } => "upload the image again; the file on the server is cut short",
             Self::DigestMismatch { .. } => "state the digest that sha256sum prints for the file, or upload it again",
-            Self::ChunkMismatch { .. } => "upload image and index again, both from one run of landfall-image pack",
-            Self::BadIndex { .. } => "give the index that landfall-image pack or bmaptool create made of this image",
-            Self::BadFormat { .. } => "give a raw or zstd disk image whose partition table is whole",
+            Self::ChunkMismatch { .. } => {
+                "upload image and index again; both must come from the same call of \
+                landfall-image pack"
+            }
+            Self::BadIndex { .. } => "use the index that landfall-image pack or bmaptool create made from this image",
+            Self::BadFormat { .. } => "use a raw or zstd disk image with an intact partition table",
             Self::DiskTooSmall { .. } => "choose a larger disk, or make the image smaller",
             Self::WrongSectorSize { .. } => "build the image for the disk's sector size",
             Self::InUse { .. } => "unmount it and stop what holds it, or choose another disk",
-            Self::ReadOnly { .. } => "choose another disk, or lift its write protection",
-            Self::DiskChanged { .. } => "look whether disks were swapped, and start the run again",
-            Self::ReceiptMismatch { .. } => "a person decides: provision with --force to overwrite what is there",
-            Self::NotBlank { .. } => "a person starts the install with landfall provision",
+            Self::ReadOnly { .. } => "choose another disk, or remove its write protection",
+            Self::DiskChanged { .. } => "check whether disks were swapped, then start the workflow again",
+            Self::ReceiptMismatch { .. } => "to overwrite the disk, run landfall provision with --force",
+            Self::NotBlank { .. } => "to allow the install, run landfall provision",
             Self::ReadBack { .. } => {
-                "replace the disk, or look at its firmware and controller; its data cannot be trusted"
+                "replace the disk, or check its firmware and controller; its data cannot be trusted"
             }
-            Self::KeepRefused { .. } => "name labels that the disk has, or give an image that leaves room for them",
-            Self::DeviceIo { .. } | Self::Examine { .. } => "look at the disk's health and the kernel's log",
-            Self::LeaseExpired { .. } => "look whether the machine still reaches the coordinator",
+            Self::KeepRefused { .. } => {
+                "name labels that exist on the disk, or use an image that leaves room for \
+                these partitions"
+            }
+            Self::DeviceIo { .. } | Self::Examine { .. } => "check the disk's health and the kernel log",
+            Self::LeaseExpired { .. } => "check that the machine reaches the coordinator",
             Self::Cancelled { .. } | Self::Start { .. } => "",
-            Self::Internal(_) => "report it with the log",
+            Self::Internal(_) => "report this fault with the log",
         }
     }
 }

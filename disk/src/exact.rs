@@ -1,5 +1,5 @@
-//! Writing so that what goes wrong is named exactly: which sector does not take its bytes. And zeroes that are written
-//! rather than asked for, where everything hangs on them.
+//! Writes that name the sector that failed, and zeroes that are written rather than requested from the device, where
+//! safety depends on them.
 
 use std::{io, ops::Range};
 
@@ -16,8 +16,8 @@ pub(crate) fn write(device: &dyn BlockDevice, offset: u64, bytes: &[u8]) -> io::
     device.write_at(offset, bytes).map_err(|error| named(device, offset, bytes, error))
 }
 
-/// Writes zeroes over whole sectors. A device may say that it made zeroes and have done nothing; what makes a disk boot is
-/// not left to its word.
+/// Writes zeroes over whole sectors. A device may report success without making the zeroes; for the sectors that make a
+/// disk bootable, this is too risky.
 ///
 /// # Errors
 /// The device's, naming the sector.
@@ -33,8 +33,8 @@ pub(crate) fn zero(device: &dyn BlockDevice, range: Range<u64>) -> io::Result<()
     Ok(())
 }
 
-/// Finds the sector: the same bytes are written again in halves until one sector is left that does not take them. At most a
-/// dozen more tries, since a failing disk may take half a minute for each.
+/// Finds the failing sector: writes the same bytes again in halves until a single sector fails. At most a dozen more
+/// tries, since a failing disk may take half a minute for each.
 fn named(device: &dyn BlockDevice, offset: u64, bytes: &[u8], error: io::Error) -> io::Error {
     let sector = u64::from(device.logical_sector());
     let (mut start, mut length, mut last) = (offset, bytes.len() as u64, None);
@@ -46,7 +46,7 @@ fn named(device: &dyn BlockDevice, offset: u64, bytes: &[u8], error: io::Error) 
             Ok(()) => (start, length) = (start + half, length - half),
         }
     }
-    // What took every part the second time is not pinned on a sector that may be innocent.
+    // If every part succeeded the second time, no sector is blamed.
     if last.is_none()
         && bytes.len() as u64 > sector
         && device.write_at(start, &bytes[(start - offset) as usize..]).is_ok()

@@ -1,5 +1,5 @@
-//! Doors for the fuzz targets of `disk/fuzz`: parsers and decoders that are private otherwise, with plain data on the
-//! outside. Built only under `--cfg fuzzing` (`scripts/fuzz`, `cargo fuzz`); nothing of it exists in a normal build.
+//! Entry points for the fuzz targets in `disk/fuzz`: parsers and decoders that are otherwise private, with plain data
+//! types. Built only under `--cfg fuzzing` (`scripts/fuzz`, `cargo fuzz`); a normal build does not contain it.
 
 use std::{
     io,
@@ -61,7 +61,7 @@ pub struct How {
     pub ordered: bool,
     /// Threads.
     pub threads: usize,
-    /// Raw bytes after which nobody takes more. Zeroes that are not put out as bytes do not count.
+    /// Raw bytes after which the output is abandoned. Zeroes that are not put out as bytes do not count.
     pub most: u64,
 }
 
@@ -177,7 +177,7 @@ fn collect(
     });
     raw.length = done.map_err(stopped)?;
     if raw.blocks.iter().map(|(_, bytes)| bytes.len() as u64).sum::<u64>() > how.most || raw.zeroes.len() > 1 << 16 {
-        // The last piece was the one too many.
+        // The last piece exceeded the limit.
         return Err(Stopped::Enough);
     }
     raw.blocks.sort_unstable_by_key(|(offset, _)| *offset);
@@ -289,7 +289,7 @@ pub struct Answer {
     pub challenge: Option<(String, Option<String>, Option<String>)>,
 }
 
-/// Reads `value` as each header we read; `None` if it can be the value of none.
+/// Parses `value` as each header that we read; `None` if it is not a valid header value.
 pub fn answer(value: &[u8]) -> Option<Answer> {
     let value = HeaderValue::from_bytes(value).ok()?;
     let names = [header::RETRY_AFTER, header::CONTENT_RANGE, header::CONTENT_TYPE, header::CONTENT_ENCODING];

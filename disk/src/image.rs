@@ -1,4 +1,4 @@
-//! What is to be written: where it is, what proves it, how it is stored.
+//! A disk image: where it is, what proves it, how it is stored.
 
 use std::{fmt, str::FromStr};
 
@@ -11,14 +11,14 @@ pub struct Image {
     pub urls: Vec<String>,
     /// What proves it.
     pub proof: Proof,
-    /// `None`: by content. Content that disagrees is refused.
+    /// `None`: detected from the content. Content of another format is refused.
     pub format: Option<Format>,
     /// How servers are spoken to.
     pub access: Access,
 }
 
 impl Image {
-    /// What to call it where people see it: without a query, which is most often a signature that lets its bearer in.
+    /// Its name in messages: without a query, because the query is often a secret signature.
     pub fn shown_name(&self) -> String {
         crate::source::shown_text(self.name())
     }
@@ -29,7 +29,7 @@ impl Image {
     }
 }
 
-/// What proves an image to be the one meant.
+/// What proves that an image is the intended one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Proof {
     /// Digest of the stored bytes (the file behind the URL).
@@ -37,7 +37,7 @@ pub enum Proof {
     /// Digest of the raw bytes (what the stored ones decode to).
     Raw(Digest),
     /// A file of checksums that lists the image's file name: `sha256sum`'s and `sha512sum`'s own format, or BSD's.
-    /// Without a signature it proves that nothing was cut or altered on the way, not who made it.
+    /// Without a signature it shows that nothing was cut or altered in transfer, not who made the image.
     Sums {
         /// Where the file is.
         url: String,
@@ -56,12 +56,12 @@ pub enum Proof {
     },
     /// The URLs themselves: each is an OCI reference by digest.
     Pinned,
-    /// The request says, spelled out, that nothing does.
+    /// The request waives a proof explicitly.
     Waived,
 }
 
 impl Proof {
-    /// What the receipt names the image by: the digest that was stated, whatever it is of.
+    /// The digest that the receipt names the image by: the stated one, of whichever bytes.
     pub fn digest(&self) -> Option<Digest> {
         match self {
             Self::Stored(digest) | Self::Raw(digest) | Self::Index { digest, .. } => Some(*digest),
@@ -85,13 +85,13 @@ pub struct Signature {
 pub struct Access {
     /// Certificate authorities to trust besides the public ones, PEM.
     pub ca_certificates: Vec<String>,
-    /// `http://host:port` of a proxy. `None`: none, whatever the environment says.
+    /// `http://host:port` of a proxy. `None`: no proxy; the environment's proxy variables are ignored.
     pub proxy: Option<String>,
     /// Sent to the hosts of the image's own URLs, never to where one of them redirects on another host.
     pub authorization: Option<Authorization>,
 }
 
-/// Who asks. Never printed.
+/// Credentials. Never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Authorization {
     /// RFC 7617.
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_format_has_a_name_of_its_own_that_reads_back() {
+    fn every_format_has_a_unique_name_that_parses_back() {
         for format in Format::ALL {
             assert_eq!(format.to_string().parse(), Ok(format));
         }

@@ -1,4 +1,4 @@
-//! Who uses a disk: mounts, swap, and devices built on top of it.
+//! What uses a disk: mounts, swap, and devices built on top of it.
 
 use std::{collections::BTreeSet, fs, io, path::Path};
 
@@ -6,11 +6,11 @@ use landfall_api::DiskFacts;
 
 use crate::{DiskError, device_path};
 
-/// Every reason why the disk counts as in use, one sentence each; empty: nobody holds it. Looks at the disk and at each
-/// of its partitions.
+/// Every reason why the disk counts as in use, one sentence each; empty: it is free. Checks the disk and each of its
+/// partitions.
 ///
-/// # Errors
-/// [`DiskError::Read`] if the mounts or swaps cannot be read: then nothing can be said, so nothing may be written.
+/// # Errors [`DiskError::Read`] if the mounts or swaps cannot be read: then the answer is unknown, so the disk must not
+/// be written.
 pub fn holders_of(disk: &DiskFacts) -> Result<Vec<String>, DiskError> {
     if disk.id.name.starts_with('/') {
         // A regular file given by its path: nothing in the kernel holds it as a disk.

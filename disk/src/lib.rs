@@ -1,8 +1,8 @@
 //! Everything that touches a block device: listing and choosing disks, receipts, and writing an image so that at
 //! whatever instant the power goes the disk is old, unbootable, or verified-new.
 //!
-//! Usable alone: nothing here knows of a coordinator or of gRPC. [`write_image`] is the whole job; [`install`] the same on
-//! any [`BlockDevice`] from any [`ImageSource`]; [`judge`] tells what firmware would make of a disk.
+//! Usable alone: this crate does not depend on a coordinator or on gRPC. [`write_image`] is the whole job; [`install`]
+//! the same on any [`BlockDevice`] from any [`ImageSource`]; [`judge`] tells what firmware would make of a disk.
 
 mod authorise;
 mod blank;

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_virtio_disk_is_told_by_serial_and_pci_address() {
+    fn a_virtio_disk_is_identified_by_serial_and_pci_address() {
         let files = [("serial", "disk-1\n"), ("queue/rotational", "1\n"), ("ro", "1\n")];
         let (_sys, disks) = tree("pci0000:00/0000:00:04.0/virtio1/block/vda", &files);
         let [disk] = disks.as_slice() else { panic!("{disks:?}") };
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scsi_disk_has_hctl_and_a_path_without_its_host_number() {
+    fn a_scsi_disks_path_omits_its_host_number() {
         let (_sys, disks) = tree("pci0000:00/0000:00:05.0/virtio2/host6/target6:0:1/6:0:1:0/block/sda", &[]);
         assert_eq!(disks[0].hctl, "6:0:1:0");
         assert_eq!(disks[0].id.path, "pci-0000:00:05.0-scsi-0:0:1:0");
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn an_nvme_disk_is_told_by_its_namespace() {
+    fn an_nvme_disk_is_identified_by_its_namespace() {
         let (_sys, disks) = tree("pci0000:00/0000:00:06.0/nvme/nvme0/x/nvme0n1", &[("wwid", "eui.0025\n")]);
         assert_eq!((disks[0].id.path.as_str(), disks[0].id.wwn.as_str()), ("pci-0000:00:06.0-nvme-1", "eui.0025"));
     }

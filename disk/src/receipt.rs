@@ -1,9 +1,9 @@
-//! Receipts: the mark an install leaves on the disk it wrote.
+//! Receipts: an install leaves one on the disk it wrote.
 //!
-//! The 4096 bytes that end at 1 MiB hold two slots of 2048. A mark is written to the slot that does not hold the newest
-//! valid one, so a write torn by a power cut leaves the mark before it. `Done` counts only while LBA 0 carries the boot
-//! signature; with LBA 0 zeroed it reads as `Intent`. So the single sector of LBA 0 commits bootability and receipt in
-//! one.
+//! The 4096 bytes that end at 1 MiB hold two slots of 2048. A receipt is written to the slot that does not hold the
+//! newest valid one, so a write torn by a power cut leaves the previous receipt. `Done` counts only while LBA 0 carries
+//! the boot signature; with LBA 0 zeroed it reads as `Intent`. So the single sector of LBA 0 commits bootability and
+//! receipt in one.
 //!
 //! A slot: magic (8 bytes), version (2), zero (2), length of the body (4), sequence number (8), body as JSON
 //! ([`DiskReceipt`]), zeroes, SHA-256 of all before it (32). Numbers are little-endian.
@@ -31,9 +31,9 @@ type Place = [u8; 2 * SLOT];
 pub(crate) enum MarkError {
     #[error("the device failed")]
     Io(#[from] io::Error),
-    #[error("the receipt takes {0} bytes, more than fit a slot")]
+    #[error("the receipt takes {0} bytes, more than a slot holds")]
     TooLong(usize),
-    #[error("the receipt cannot be put into words")]
+    #[error("the receipt cannot be serialised")]
     Json(#[from] serde_json::Error),
 }
 
@@ -64,7 +64,7 @@ fn decode(slot: &[u8]) -> Option<(u64, DiskReceipt)> {
     Some((sequence, serde_json::from_slice(body).ok()?))
 }
 
-/// Which slot holds the newest valid mark, and the mark.
+/// Which slot holds the newest valid receipt, and the receipt.
 fn newest(place: &[u8]) -> Option<(usize, u64, DiskReceipt)> {
     let valid = place.chunks(SLOT).enumerate().filter_map(|(i, slot)| decode(slot).map(|(seq, mark)| (i, seq, mark)));
     valid.max_by_key(|(_, seq, _)| *seq)
@@ -84,7 +84,7 @@ fn read_place(disk: &(impl ReadAt + ?Sized)) -> io::Result<Option<Place>> {
     Ok(Some(place))
 }
 
-/// The mark on a disk, as it counts: `Done` without the boot signature in LBA 0 is `Intent`.
+/// The receipt on a disk as it counts: `Done` without the boot signature in LBA 0 is `Intent`.
 ///
 /// # Errors
 /// The device's.
@@ -98,14 +98,14 @@ pub fn read_mark(disk: &(impl ReadAt + ?Sized)) -> io::Result<Option<DiskReceipt
     Ok(Some(mark))
 }
 
-/// Writes a mark beside the newest one. Not flushed.
+/// Writes a receipt into the slot beside the newest one. Not flushed.
 pub(crate) fn write_mark(device: &dyn BlockDevice, mark: &DiskReceipt) -> Result<(), MarkError> {
     let mut place = read_place(device)?.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
-    // None of ours gets to the last number, which nothing could follow.
+    // Our sequence numbers never reach the last number, which could have no successor.
     let found = newest(&place).filter(|(_, sequence, _)| *sequence < u64::MAX);
     let (slot, sequence) = found.as_ref().map_or((0, 1), |(slot, sequence, _)| (1 - slot, sequence + 1));
     if found.is_none() {
-        // Whatever was there is not ours; a stranger's bytes must not stand beside a mark.
+        // The slot holds unknown data; it must not stay beside a receipt.
         place.fill(0);
     }
     place[slot * SLOT..(slot + 1) * SLOT].copy_from_slice(&encode(mark, sequence)?);
@@ -132,8 +132,8 @@ pub fn read_receipt(device: &Path) -> Result<Option<Receipt>, DiskError> {
     Ok(read_mark(&open).map_err(read)?.map(|mark| mark.receipt))
 }
 
-/// The receipts on these disks, under the identity the disks have now. A disk that cannot be read is left out, and said
-/// in the log.
+/// The receipts on these disks, under the identity the disks have now. A disk that cannot be read is left out and
+/// logged.
 pub fn scan_receipts(disks: &[DiskFacts]) -> Vec<DiskReceipt> {
     let mut found = Vec::new();
     for disk in disks {
@@ -214,7 +214,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_mark_can_follow_whatever_number_the_one_before_it_has() {
+    fn a_receipt_can_follow_any_sequence_number() {
         let (_file, device) = file();
         device.write_at(PLACE.start, &encode(&mark(ReceiptState::Intent, 0), u64::MAX - 1).unwrap()).unwrap();
         for index in 1..5 {
@@ -249,7 +249,7 @@ pub(crate) mod tests {
             slot[12..16].copy_from_slice(&length.to_le_bytes());
             let sum = Sha256::digest(&slot[..SUM]);
             slot[SUM..].copy_from_slice(&sum);
-            // Whether it parses is not the point here.
+            // Only a panic would fail this test.
             let _ = decode(&slot);
         }
     }

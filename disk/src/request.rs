@@ -1,4 +1,4 @@
-//! What a caller asks for, and what it gets back.
+//! What a caller requests, and the result.
 
 use std::{
     fmt,
@@ -14,18 +14,18 @@ use uuid::Uuid;
 
 use crate::{Image, authorise::Claim};
 
-/// Who writes: the words of the receipt that the caller knows.
+/// Who writes: the fields of the receipt that the caller knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReceiptIntent {
     /// The machine.
     pub machine_uid: Uuid,
-    /// The run.
+    /// The workflow.
     pub workflow_uid: Uuid,
-    /// The run's name.
+    /// The workflow's name.
     pub workflow_name: String,
     /// The machine document's generation.
     pub generation: u64,
-    /// Index of the action in the run's list.
+    /// Index of the action in the workflow's list.
     pub action_index: u32,
 }
 
@@ -38,7 +38,7 @@ impl LeaseGuard {
     pub fn new(valid: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(valid))
     }
-    /// For a person at the machine's own command line: nobody lent anything, so nothing can run out.
+    /// For a person at the machine's own command line: there is no lease that could run out.
     pub fn unlimited() -> Self {
         Self::new(|| true)
     }
@@ -67,7 +67,7 @@ impl CancelFlag {
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Release);
     }
-    /// For what asks by itself.
+    /// The flag itself, for code that polls it.
     pub(crate) fn flag(&self) -> &AtomicBool {
         &self.0
     }
@@ -94,9 +94,9 @@ pub struct WriteRequest {
     pub receipt: ReceiptIntent,
     /// Every receipt that is believed to be on this machine: the compare of compare-and-swap.
     pub expected: Vec<DiskReceipt>,
-    /// A person asked for this run, so a disk that is not blank may be written.
+    /// A person requested this workflow, so a disk that is not blank may be written.
     pub person_authorised: bool,
-    /// A person said: whatever receipt is there.
+    /// A person accepted any receipt that is on the disk.
     pub force: bool,
     /// Whether the caller may still act.
     pub lease: LeaseGuard,
@@ -105,7 +105,7 @@ pub struct WriteRequest {
 }
 
 impl WriteRequest {
-    /// By what right the disk is to be written.
+    /// On whose authority the disk is written.
     pub(crate) fn claim(&self) -> Claim<'_> {
         Claim {
             disk: &self.disk.id,
@@ -127,9 +127,9 @@ pub struct ClearRequest {
     pub receipt: ReceiptIntent,
     /// Every receipt that is believed to be on this machine: the compare of compare-and-swap.
     pub expected: Vec<DiskReceipt>,
-    /// A person asked for this run. Without, no disk is cleared.
+    /// A person requested this workflow. Without, no disk is cleared.
     pub person_authorised: bool,
-    /// A person said: whatever receipt is there.
+    /// A person accepted any receipt that is on the disk.
     pub force: bool,
     /// Whether the caller may still act.
     pub lease: LeaseGuard,
@@ -138,7 +138,7 @@ pub struct ClearRequest {
 }
 
 impl ClearRequest {
-    /// By what right the disk is to be cleared.
+    /// On whose authority the disk is cleared.
     pub(crate) fn claim(&self) -> Claim<'_> {
         Claim {
             disk: &self.disk.id,
@@ -150,12 +150,12 @@ impl ClearRequest {
     }
 }
 
-/// How a write ended well.
+/// The result of a successful write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WriteOutcome {
-    /// The mark now on the disk.
+    /// The receipt that is now on the disk.
     pub receipt: Option<DiskReceipt>,
-    /// Why there is no mark.
+    /// Why there is no receipt.
     pub no_receipt: Option<String>,
     /// False: the receipt already said `done` for this very action, so nothing was written again.
     pub written: bool,
@@ -176,14 +176,14 @@ pub struct WriteOutcome {
 /// Weight of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogLevel {
-    /// The expected course.
+    /// Normal progress.
     Info,
-    /// Out of the ordinary, and dealt with.
+    /// Unusual, and handled.
     Warn,
 }
 
-/// Who wants to know how it goes. Called from the calling thread and from those that fetch, write and read back; must answer
-/// at once. Reports of two threads may come in either order.
+/// Receives reports. Called from the calling thread and from those that fetch, write and read back; must return at
+/// once. Reports of two threads may come in either order.
 pub trait Observer: Send + Sync {
     /// At most every 250 ms, and at each change of stage.
     fn progress(&self, progress: &Progress);
@@ -193,7 +193,7 @@ pub trait Observer: Send + Sync {
     fn log(&self, level: LogLevel, message: &str);
 }
 
-/// Nobody wants to know.
+/// An observer that ignores all reports.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Unobserved;
 

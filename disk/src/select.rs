@@ -4,7 +4,7 @@ use landfall_api::{DiskFacts, DiskSelector};
 
 use crate::{Candidate, SelectError};
 
-/// The chooser. A name to hang [`Disk::select`] on.
+/// Namespace for [`Disk::select`].
 #[derive(Debug, Clone, Copy)]
 pub struct Disk;
 
@@ -110,7 +110,7 @@ mod tests {
 
         #[test]
         fn arbitrary_selectors_never_panic(field in "[a-z]{0,10}|size|model|rotational", text in ".{0,24}") {
-            // Whether it parses is not the point here.
+            // Only a panic would fail this test.
             let _ = selector(&field, &text).mismatches(&disk("d", "s", "w", 5));
         }
     }

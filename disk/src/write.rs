@@ -1,4 +1,4 @@
-//! From a request to a written disk: everything that must be true first, then the pipeline.
+//! Writes an image to a disk: checks everything that must be true first, then runs the pipeline.
 
 use std::{io, path::Path, time::Instant};
 
@@ -51,19 +51,19 @@ pub fn write_image(request: &WriteRequest, observer: &dyn Observer) -> Result<Wr
     let found = found.filter(|mark| known_here(mark, &request.disk.id, &name, observer));
     let foreign = (marked && found.is_none()).then(|| "a receipt of another disk".to_owned());
     let content = blank::what_is_there(&device).map_err(io("look at the content of"))?.or(foreign);
-    // Being told to end shows in many ways; what is told is that.
+    // A cancel causes various errors; the caller gets the cancel as the reason.
     let told = |error| may_act().err().unwrap_or(error);
     let proof = proof::resolve(&request.image, observer, request.cancel.flag()).map_err(told)?;
     let image_digest = request.image.proof.digest().or_else(|| proof.digest());
     match authorise(request.claim(), found.as_ref(), content.as_deref(), image_digest)? {
         Decision::Write => {}
         Decision::AlreadyDone => {
-            // The run that placed it may have been killed, or failed, before its last flush.
+            // The process that wrote it may have been killed, or may have failed, before its last flush.
             device.flush().map_err(io("flush"))?;
             if let Err(error) = device.reread_table() {
                 observer.log(LogLevel::Warn, &format!("the kernel did not read the table of {name} again: {error}"));
             }
-            observer.log(LogLevel::Info, &format!("{name} already carries this very install; nothing is written"));
+            observer.log(LogLevel::Info, &format!("{name} already carries this install; nothing is written"));
             return Ok(WriteOutcome {
                 receipt: found,
                 no_receipt: None,
@@ -94,7 +94,8 @@ pub fn write_image(request: &WriteRequest, observer: &dyn Observer) -> Result<Wr
     };
     let guarded = !matches!(expectation, Expectation::Waived);
     let mut source = source::open(&request.image, guarded, observer)?;
-    // Whoever began this very image here left parts of it; and after a finished install of another version much is alike.
+    // An interrupted install of this image left parts of it; and after an install of another version many blocks are
+    // equal.
     let compare = found.is_some();
     let order = Order {
         device: &name,
@@ -126,17 +127,17 @@ pub fn write_image(request: &WriteRequest, observer: &dyn Observer) -> Result<Wr
 
 fn parse_index(image: &Image, bytes: &[u8]) -> Result<Index, WriteError> {
     let Proof::Index { url, .. } = &image.proof else {
-        return Err(WriteError::Internal("an index came from nowhere".into()));
+        return Err(WriteError::Internal("an index came without its source".into()));
     };
     Index::parse(bytes).map_err(|error| WriteError::BadIndex { url: source::shown_text(url), source: error })
 }
 
-/// A receipt that was copied here with a clone of another disk says nothing about this one; it still makes the disk "not
+/// A receipt that was copied here with a clone of another disk does not apply to this one; it still makes the disk "not
 /// blank", and a person decides.
 pub(crate) fn known_here(mark: &DiskReceipt, disk: &DiskId, name: &str, observer: &dyn Observer) -> bool {
     let own = mark.disk.same_disk(disk);
     if !own {
-        let line = format!("the receipt on {name} was written for another disk ({:?}) and does not count", mark.disk);
+        let line = format!("the receipt on {name} was written for another disk ({:?}) and is ignored", mark.disk);
         observer.log(LogLevel::Warn, &line);
     }
     own
@@ -158,17 +159,17 @@ pub(crate) fn mark_of(disk: &DiskId, intent: &ReceiptIntent, image_digest: Optio
     }
 }
 
-/// The disk behind the name is the one chosen, and nobody uses it.
+/// Checks that the disk behind the name is the chosen one and is not in use.
 pub(crate) fn same_disk(disk: &DiskFacts, path: &Path, name: &str) -> Result<(), WriteError> {
     let examine = |source| WriteError::Examine { device: name.into(), source };
     let changed = |reason: String| WriteError::DiskChanged { device: name.into(), reason };
-    let now = disk_at(path).map_err(|error| changed(format!("it has gone ({error})")))?;
+    let now = disk_at(path).map_err(|error| changed(format!("it is gone ({error})")))?;
     let chosen = &disk.id;
     if !now.id.same_disk(chosen) {
         let words = |id: &landfall_api::DiskId| {
             format!("wwn \"{}\" serial \"{}\" path \"{}\" {} bytes", id.wwn, id.serial, id.path, id.size_bytes)
         };
-        return Err(changed(format!("it was {} and is {}", words(chosen), words(&now.id))));
+        return Err(changed(format!("it was {} and is now {}", words(chosen), words(&now.id))));
     }
     let reasons = holders_of(&now).map_err(examine)?;
     if reasons.is_empty() { Ok(()) } else { Err(WriteError::InUse { device: name.into(), reasons }) }
@@ -186,7 +187,11 @@ pub(crate) fn same_device(device: &RealDevice, disk: &DiskFacts, name: &str) -> 
 pub(crate) fn open(disk: &DiskFacts, path: &Path, name: &str) -> Result<RealDevice, WriteError> {
     let device = RealDevice::open(path).map_err(|source| {
         if source.kind() == io::ErrorKind::ResourceBusy {
-            let reasons = vec!["the kernel refuses to lend it out: it is mounted, or held by another program".into()];
+            let reasons = vec![
+                "the kernel refuses exclusive access: the disk is mounted, or another program holds \
+                it"
+                .into(),
+            ];
             WriteError::InUse { device: name.into(), reasons }
         } else {
             WriteError::DeviceIo { device: name.into(), action: "open".into(), source }

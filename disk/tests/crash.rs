@@ -55,7 +55,7 @@ fn images(sector: u32) -> Vec<(&'static str, Vec<u8>, bool)> {
 }
 
 #[test]
-fn at_whatever_instant_the_power_goes_the_disk_is_old_unbootable_or_verified_new() {
+fn a_power_cut_leaves_an_old_unbootable_or_verified_disk() {
     for sector in [512, 4096] {
         for (old_name, old) in old_disks(sector) {
             for (image_name, image, room) in images(sector) {
@@ -116,7 +116,7 @@ fn an_install_that_fails_verification_never_becomes_bootable() {
 }
 
 #[test]
-fn the_finished_disk_satisfies_an_independent_reader_and_holds_every_byte() {
+fn an_independent_reader_accepts_the_finished_disk() {
     for sector in [512_u32, 4096] {
         for (name, image, room) in images(sector).into_iter().filter(|(name, ..)| !name.starts_with("MBR")) {
             let device = Recorder::new(common::noise(DISK, 3), sector);
@@ -181,7 +181,7 @@ fn a_head_that_is_refused_leaves_the_disk_untouched() {
 }
 
 #[test]
-fn a_lease_or_cancel_lost_at_any_step_stops_before_the_commit() {
+fn a_lost_lease_or_a_cancel_stops_before_the_commit() {
     let image = images(512).remove(0).1;
     let stored = zstd::encode_all(&image[..], 1).unwrap();
     // Each time one check later, until the install gets through.
@@ -225,7 +225,7 @@ fn reached(ops: &[Op], offset: u64, start: &[u8]) -> bool {
 }
 
 #[test]
-fn a_lease_lost_between_two_steps_of_the_commit_stops_before_the_next() {
+fn a_lease_lost_during_the_commit_stops_the_next_step() {
     let image = images(512).remove(0).1;
     let (backup, primary, body) = (DISK - 512, 512, MIB);
     let body_start = image[body as usize..body as usize + 16].to_vec();
@@ -262,7 +262,7 @@ fn a_lease_lost_between_two_steps_of_the_commit_stops_before_the_next() {
 }
 
 #[test]
-fn the_body_is_on_stable_storage_before_anything_leads_to_it() {
+fn the_body_is_flushed_before_any_table_leads_to_it() {
     let image = images(512).remove(0).1;
     let device = Recorder::new(vec![0; DISK as usize], 512);
     run(&device, &image, &image, &[]).unwrap();
@@ -274,7 +274,7 @@ fn the_body_is_on_stable_storage_before_anything_leads_to_it() {
 }
 
 #[test]
-fn no_receipt_of_an_older_run_is_left_under_an_image_without_room_for_one() {
+fn an_image_without_receipt_room_removes_the_old_receipt() {
     let device = Recorder::new(vec![0; DISK as usize], 512);
     let first = images(512).remove(0).1;
     run(&device, &first, &first, &[]).unwrap();
@@ -436,7 +436,7 @@ fn cut_and_restart(old: &[u8], sector: u32, image: &[u8], parts: &[Range<u64>], 
 }
 
 #[test]
-fn what_is_kept_is_whole_and_findable_at_every_instant_and_a_restart_finishes() {
+fn kept_partitions_survive_every_power_cut_and_a_restart_finishes() {
     let keep = ["data".to_owned(), "home".to_owned()];
     let mut states = 0;
     for sector in [512, 4096] {
@@ -451,7 +451,7 @@ fn what_is_kept_is_whole_and_findable_at_every_instant_and_a_restart_finishes() 
 }
 
 #[test]
-fn old_signatures_are_gone_after_an_install_that_was_cut_and_started_again() {
+fn a_restarted_install_clears_all_old_signatures() {
     let mut states = 0;
     for sector in [512, 4096] {
         let s = u64::from(sector);
@@ -488,7 +488,7 @@ fn cleared(device: &Recorder) {
 }
 
 #[test]
-fn at_whatever_instant_the_power_goes_a_cleared_disk_is_old_or_unbootable_and_says_so_until_nothing_is_left() {
+fn a_power_cut_during_clearing_leaves_a_recognisable_disk() {
     for sector in [512, 4096] {
         for (old_name, mut old) in old_disks(sector).into_iter().skip(1) {
             let installed = old_name == "old OS";

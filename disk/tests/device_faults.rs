@@ -32,7 +32,7 @@ use landfall_disk::{
 const DISK: u64 = 8 * MIB;
 const SECTOR: u64 = 512;
 
-/// What a device makes of being told to make zeroes.
+/// How a device reacts to a request to make zeroes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Zeroing {
     Makes,
@@ -41,7 +41,7 @@ enum Zeroing {
     Refuses,
 }
 
-/// A disk in memory that goes wrong as told.
+/// A disk in memory with scripted faults.
 struct Device {
     bytes: Mutex<Vec<u8>>,
     size: AtomicU64,
@@ -202,7 +202,7 @@ fn run_packed(device: &Device, compare: bool, read_back: bool) -> Result<Install
 type Run = fn(&Device, bool, bool) -> Result<Installed, WriteError>;
 const BOTH: [Run; 2] = [run, run_packed];
 
-/// A disk with an old system on it, and noise wherever it says nothing.
+/// A disk with an old system, and noise everywhere else.
 fn old() -> Vec<u8> {
     static OLD: OnceLock<Vec<u8>> = OnceLock::new();
     OLD.get_or_init(make_old).clone()
@@ -260,7 +260,7 @@ fn a_sector_that_takes_no_write_is_named() {
 }
 
 #[test]
-fn a_sector_that_cannot_be_read_is_an_error_that_names_the_place_before_anything_is_destroyed() {
+fn an_unreadable_sector_is_named_before_anything_is_destroyed() {
     for sector in [0, 1, DISK / SECTOR - 1] {
         let device = Device { bad_reads: sector * SECTOR..(sector + 1) * SECTOR, ..Device::new(old()) };
         let error = run(&device, false, false).unwrap_err();
@@ -271,7 +271,7 @@ fn a_sector_that_cannot_be_read_is_an_error_that_names_the_place_before_anything
 }
 
 #[test]
-fn a_sector_that_cannot_be_read_back_is_named_and_nothing_is_committed() {
+fn a_failed_read_back_names_the_sector_and_commits_nothing() {
     for run in BOTH {
         let device = Device { bad_reads: 4700 * SECTOR..4701 * SECTOR, ..Device::new(old()) };
         let error = run(&device, false, true).unwrap_err();
@@ -306,7 +306,7 @@ fn zeroes_that_the_device_only_said_it_made_are_written() {
 }
 
 #[test]
-fn a_disk_that_lies_about_zeroes_never_boots_before_it_is_verified() {
+fn a_disk_that_fakes_zeroes_never_boots_unverified() {
     let device = Device { zeroing: Zeroing::Lies, ..Device::new(old()) };
     let image = image();
     // Another digest: the whole body is written, and the verdict is no.
@@ -334,7 +334,7 @@ fn a_slow_disk_is_waited_for() {
 }
 
 #[test]
-fn a_flipped_bit_or_a_lost_write_is_found_by_reading_back_and_never_committed() {
+fn reading_back_finds_flipped_bits_and_lost_writes() {
     let last = DISK / SECTOR - 1;
     // In the gap, in data, in zeroes that replaced something, in a partition's last sector; then what the commit writes.
     let places = [500, 2048, 5000, 7000, 12200, 1, 2, last - 32, last, 0];
@@ -394,7 +394,7 @@ fn a_lost_receipt_is_no_success() {
 }
 
 #[test]
-fn a_flush_that_fails_ends_the_write_and_nothing_after_it_is_written() {
+fn a_failed_flush_ends_the_write_at_once() {
     for run in BOTH {
         let good = Device::new(old());
         run(&good, false, false).unwrap();
@@ -414,7 +414,7 @@ fn a_flush_that_fails_ends_the_write_and_nothing_after_it_is_written() {
     }
 }
 
-/// Counts what it is told of receipts.
+/// Counts the reported receipts.
 #[derive(Default)]
 struct Told(Mutex<Vec<ReceiptState>>);
 
@@ -427,8 +427,8 @@ impl Observer for Told {
 }
 
 #[test]
-fn an_intent_that_may_be_on_the_disk_is_told_although_its_flush_failed() {
-    // Else whoever goes on later would find a receipt that nobody expects.
+fn an_intent_is_reported_even_if_its_flush_failed() {
+    // Otherwise the next attempt would find an unexpected receipt.
     let (device, told) = (Device { bad_flush: 1, ..Device::new(old()) }, Told::default());
     let image = image();
     let order = order(Expectation::Stored(digest(&image)), &image, false, false);
@@ -454,7 +454,7 @@ fn a_disk_that_shrinks_meanwhile_is_never_committed() {
 }
 
 #[test]
-fn an_image_larger_than_the_disk_is_refused_before_the_first_write() {
+fn an_image_larger_than_the_disk_is_refused_unwritten() {
     // Its own table claims 6 MiB, so that nothing but the length of what follows says that it is too large.
     let mut long = image();
     long.extend(noise(6 * MIB, 4));

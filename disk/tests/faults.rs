@@ -122,7 +122,7 @@ fn image_at(url: String, proof: Proof) -> Image {
     Image { urls: vec![url], proof, format: None, access: Access::default() }
 }
 
-/// A file that counts as a disk; in memory where that is possible, since nobody cuts the power here.
+/// A file that counts as a disk; in memory if possible, because the power is not cut here.
 fn disk_file() -> tempfile::NamedTempFile {
     let memory = tempfile::Builder::new().tempfile_in("/dev/shm");
     memory.or_else(|_| tempfile::NamedTempFile::new()).unwrap()
@@ -247,7 +247,7 @@ fn serve(stored: &Stored) -> Faulty {
 }
 
 #[test]
-fn whatever_a_server_does_the_disk_is_verified_equal_or_does_not_boot_and_the_next_run_succeeds() {
+fn server_faults_never_leave_a_bootable_unverified_disk() {
     let truth = Truth::new();
     let all = formats::all(&truth.raw);
     let seed = seed();
@@ -284,7 +284,7 @@ fn whatever_a_server_does_the_disk_is_verified_equal_or_does_not_boot_and_the_ne
 }
 
 #[test]
-fn a_file_that_always_ends_early_is_never_a_success_wherever_it_ends() {
+fn a_file_that_always_ends_early_is_never_a_success() {
     let truth = Truth::new();
     let mut all = formats::all(&truth.raw);
     all.retain(|stored| ["raw", "zstd-frames", "packed", "qcow2"].contains(&stored.name));
@@ -301,7 +301,7 @@ fn a_file_that_always_ends_early_is_never_a_success_wherever_it_ends() {
         let (stored, cut) = work[at];
         let server = serve(stored);
         let kind = stored.kinds()[0];
-        // More often than anybody asks. The index comes whole.
+        // More often than any client retries. The index arrives complete.
         let mut script = vec![Fault::Cut(cut); 40];
         if kind == Kind::Index {
             script[0] = Fault::Good;
@@ -319,7 +319,7 @@ fn a_file_that_always_ends_early_is_never_a_success_wherever_it_ends() {
 }
 
 #[test]
-fn a_file_that_was_cut_once_is_fetched_on_from_there() {
+fn a_download_that_was_cut_once_resumes_there() {
     let truth = Truth::new();
     let all = formats::all(&truth.raw);
     let work: Vec<_> = all.iter().flat_map(|stored| (0..3_u64).map(move |mib| (stored, mib))).collect();
@@ -363,7 +363,7 @@ fn a_body_without_an_end_comes_to_one() {
 }
 
 #[test]
-fn altered_content_is_not_read_for_ever_only_to_name_its_digest() {
+fn reading_altered_content_for_its_digest_is_bounded() {
     let truth = Truth::new();
     let mut all = formats::all(&truth.raw);
     all.retain(|stored| ["gzip", "bzip2"].contains(&stored.name));
@@ -385,7 +385,7 @@ fn altered_content_is_not_read_for_ever_only_to_name_its_digest() {
 }
 
 #[test]
-fn a_format_that_the_server_claims_and_the_content_denies_is_refused_before_the_first_write() {
+fn a_content_type_that_contradicts_the_content_is_refused() {
     let truth = Truth::new();
     let mut all = formats::all(&truth.raw);
     all.retain(|stored| ["gzip", "zstd", "raw", "qcow2"].contains(&stored.name));

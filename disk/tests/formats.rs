@@ -81,7 +81,7 @@ fn assert_written(disk: &Path, image: &[u8], case: &str) {
 }
 
 #[test]
-fn what_the_reference_tools_make_is_written_as_they_would_read_it() {
+fn files_from_reference_tools_are_written_as_those_read_them() {
     let dir = tempfile::tempdir().unwrap();
     let path = image(dir.path());
     let (image, raw) = (fs::read(&path).unwrap(), path.to_str().unwrap());

@@ -186,7 +186,7 @@ fn a_content_length_longer_than_the_body_is_truncation() {
         } else {
             "200 OK".into()
         };
-        // A client that hangs up is its own affair.
+        // A client may hang up.
         let _ = write!(stream, "HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n", total - from);
         let _ = stream.write_all(&body[from..]);
     });
@@ -211,7 +211,7 @@ fn a_connection_dropped_midway_is_resumed_by_range() {
             "200 OK".into()
         };
         let to = (from + total / 5 + 1).min(total);
-        // A client that hangs up is its own affair.
+        // A client may hang up.
         let _ = write!(stream, "HTTP/1.1 {status}\r\netag: \"v1\"\r\ncontent-length: {}\r\n\r\n", total - from);
         let _ = stream.write_all(&body[from..to]);
     });
@@ -227,7 +227,7 @@ fn a_server_without_ranges_is_read_again_from_its_start() {
     let body = stored.clone();
     let url = serve_raw(move |stream, _, count| {
         let to = if count == 0 { body.len() / 2 } else { body.len() };
-        // A client that hangs up is its own affair.
+        // A client may hang up.
         let _ = write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
         let _ = stream.write_all(&body[..to]);
     });
@@ -241,7 +241,7 @@ fn content_that_changes_between_two_answers_is_not_joined() {
     let stored = packed();
     let body = stored.clone();
     let url = serve_raw(move |stream, _, count| {
-        // A client that hangs up is its own affair.
+        // A client may hang up.
         let _ = write!(stream, "HTTP/1.1 200 OK\r\netag: \"v{count}\"\r\ncontent-length: {}\r\n\r\n", body.len());
         let _ = stream.write_all(&body[..body.len() / 2]);
     });
@@ -274,7 +274,7 @@ fn an_endless_body_ends_at_the_disks_end() {
 }
 
 #[test]
-fn garbage_after_the_zstd_stream_is_an_error_even_when_the_digest_agrees() {
+fn garbage_after_zstd_fails_even_with_a_correct_digest() {
     let mut stored = packed();
     stored.extend_from_slice(b"garbage");
     let body = stored.clone();
@@ -287,7 +287,7 @@ fn garbage_after_the_zstd_stream_is_an_error_even_when_the_digest_agrees() {
 fn a_set_cancel_flag_ends_a_stalled_download() {
     let stored = packed();
     let url = serve_raw(move |stream, _, _| {
-        // A client that hangs up is its own affair.
+        // A client may hang up.
         let _ = write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", stored.len());
         let _ = stream.write_all(&stored[..stored.len() / 2]);
         // Stays open until the client goes.
@@ -312,7 +312,7 @@ fn a_set_cancel_flag_ends_a_stalled_download() {
 }
 
 #[test]
-fn without_a_lease_nothing_is_touched_and_one_that_runs_out_midway_stops_before_the_commit() {
+fn a_missing_or_expired_lease_prevents_the_commit() {
     let stored = packed();
     let url = serve({
         let stored = stored.clone();
@@ -343,7 +343,7 @@ fn without_a_lease_nothing_is_touched_and_one_that_runs_out_midway_stops_before_
 }
 
 #[test]
-fn a_disk_that_is_not_blank_needs_a_person_and_a_strange_receipt_needs_force() {
+fn a_used_disk_needs_a_person_and_unknown_receipts_force() {
     let stored = packed();
     let body = stored.clone();
     let url = serve(move |_| ([(header::ETAG, "\"x\"")], Body::from(body.clone())).into_response());

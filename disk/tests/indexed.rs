@@ -51,7 +51,7 @@ fn holds(disk: &[u8], image: &[u8]) {
 }
 
 #[test]
-fn a_packed_image_is_installed_whatever_the_size_of_its_chunks_and_its_zero_chunks_are_not_fetched() {
+fn packed_images_of_any_chunk_size_install_without_fetching_zeroes() {
     let image = image(1);
     for chunk in [4096, 256 << 10, 1 << 20, 4 << 20, 8 << 20] {
         let (stored, index) = packed(&image, chunk);
@@ -86,7 +86,7 @@ fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
     a.start < b.end && b.start < a.end
 }
 
-/// Alters a byte on its way, as often as told.
+/// Alters a byte in transfer, a given number of times.
 struct Noisy {
     inner: MemorySource,
     at: usize,
@@ -154,7 +154,7 @@ fn what_the_disk_holds_already_is_neither_fetched_nor_written() {
 }
 
 #[test]
-fn an_interrupted_install_goes_on_from_what_is_on_the_disk() {
+fn an_interrupted_install_reuses_what_the_disk_holds() {
     let image = image(5);
     let (stored, index) = packed(&image, 256 << 10);
     let whole = Recorder::new(common::noise(DISK, 9), 512);
@@ -186,7 +186,7 @@ fn an_interrupted_install_goes_on_from_what_is_on_the_disk() {
 }
 
 #[test]
-fn an_index_that_is_not_this_files_is_refused_before_anything_is_destroyed() {
+fn an_index_of_another_file_is_refused_unwritten() {
     let (stored, _) = packed(&image(6), 1 << 20);
     let (_, other) = packed(&image(7), 1 << 20);
     let device = Recorder::new(common::noise(DISK, 9), 512);

@@ -120,7 +120,7 @@ fn what_cannot_be_kept_is_refused_before_the_first_write() {
 }
 
 #[test]
-fn an_image_that_reaches_into_a_kept_partition_fails_and_leaves_it_whole() {
+fn an_image_that_overlaps_a_kept_partition_leaves_it_intact() {
     for sector in [512, 4096] {
         let (old, _) = old_disk(sector);
         let s = u64::from(sector);
@@ -140,7 +140,7 @@ fn an_image_that_reaches_into_a_kept_partition_fails_and_leaves_it_whole() {
 }
 
 #[test]
-fn the_finished_disk_has_both_systems_tables_and_nothing_else_of_the_old() {
+fn the_finished_disk_has_only_new_and_kept_partitions() {
     for sector in [512, 4096] {
         let (old, parts) = old_disk(sector);
         let s = u64::from(sector);

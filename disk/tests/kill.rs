@@ -35,7 +35,7 @@ const DISK: u64 = 8 * MIB;
 const KILLS: u32 = 200;
 /// Of one image on one disk, before it may end.
 const KILLS_OF_ONE: u32 = 10;
-/// Tells the child what to do: device, URL, proof, digest.
+/// The child's instructions: device, URL, proof, digest.
 const CHILD: &str = "LANDFALL_KILL_CHILD";
 /// Another seed than 1: `scripts/test --soak` chooses one, and the test prints it.
 const SEED: &str = "LANDFALL_KILL_SEED";
@@ -55,8 +55,8 @@ impl Observer for Aloud {
     }
 }
 
-/// The process that is killed: this very test binary, told by the environment to run this test alone. Without that there is
-/// nothing to do.
+/// The process that is killed: this very test binary, started with an environment variable that makes it run this test
+/// alone. Without the variable the test does nothing.
 #[test]
 fn child() {
     let Ok(told) = std::env::var(CHILD) else { return };
@@ -148,8 +148,8 @@ impl Bench {
         device.flush().unwrap();
     }
 
-    /// Kills one child at a random instant: after so many bytes, or after a step it told; and a little later. False: it
-    /// came to its end before.
+    /// Kills one child at a random instant: after so many bytes, or after a step it reported; and a little later.
+    /// False: it ended earlier.
     fn kill(&mut self, server: &Faulty, stored: &Stored, kind: Kind) -> bool {
         let by_bytes = !self.random.next().is_multiple_of(3);
         let bytes = self.random.next() % stored.image.len() as u64;
@@ -181,7 +181,7 @@ impl Bench {
         }
     }
 
-    /// A run that nobody kills; how many bytes of the image were fetched.
+    /// A write that is not killed; returns how many bytes of the image were fetched.
     fn finish(&self, server: &Faulty, stored: &Stored, kind: Kind) -> u64 {
         server.budget(None);
         let child = start(&self.device.0, server, kind, self.proven(stored, kind));
@@ -264,7 +264,7 @@ fn spend(sector: u32, kills: u32, seed: u64) {
     let all: Vec<_> = all.into_iter().flat_map(|stored| [packed(), stored]).collect();
     let s = u64::from(sector);
     let olds = [noise(DISK, 8), gpt_image(DISK, sector, &[(MIB / s, 4 * MIB / s - 1), (4 * MIB / s, 7 * MIB / s)], 9)];
-    // What the judge compares with: one that nobody killed.
+    // What the judge compares with: a write that was not killed.
     let server = Faulty::start(vec![("/image", all[1].image.clone())]);
     bench.finish(&server, &all[1], Kind::Sha256);
     bench.assert_installed();
@@ -276,7 +276,7 @@ fn spend(sector: u32, kills: u32, seed: u64) {
         }
         let kinds = stored.kinds();
         let kind = kinds[bench.random.next() as usize % kinds.len()];
-        // The child is told digests of one kind only.
+        // The child gets digests of one kind only.
         let kind = if kind == Kind::Sha512 { Kind::Sha256 } else { kind };
         spent += bench.round(old, stored, kind, KILLS_OF_ONE.min(kills - spent));
     }
@@ -285,7 +285,7 @@ fn spend(sector: u32, kills: u32, seed: u64) {
 }
 
 #[test]
-fn a_write_killed_at_any_instant_and_started_again_ends_verified_and_is_never_bootable_before() {
+fn a_killed_and_restarted_write_never_boots_unverified() {
     let seed = std::env::var(SEED).map_or(1, |seed| seed.parse().unwrap());
     println!("{SEED}={seed}");
     thread::scope(|scope| {

@@ -102,7 +102,7 @@ fn gpgs_signatures_hold_for_their_own_bytes_and_no_others() {
             assert_eq!(streamed(&signature, &data).is_ok(), algorithm != "nistp256", "{algorithm}");
             assert!(streamed(&signature, &altered).is_err(), "{algorithm}");
             assert!(signature.description().contains(&key));
-            assert!(judge(&other, &bytes, &data).unwrap_err().contains("not with the one given"));
+            assert!(judge(&other, &bytes, &data).unwrap_err().contains("with another key than the stated one"));
             assert_eq!(judge(&format!("{other}\n{public}"), &bytes, &data), Ok(()), "two keys are given");
             // Not one flipped bit of it may be missed, and none may make it panic. Armour hides some.
             if !options.contains(&"--armor") {
@@ -134,7 +134,7 @@ fn hint(bytes: &[u8]) -> std::ops::Range<usize> {
 }
 
 #[test]
-fn a_subkey_signs_for_its_key_unless_it_is_revoked_or_for_something_else() {
+fn a_revoked_or_non_signing_subkey_does_not_count() {
     let (gpg, data) = (Gpg::new(), noise(1000, 4));
     let key = gpg.key("with subkeys", "ed25519", "cert", &[]);
     gpg.run(&["--quick-add-key", &key, "rsa2048", "sign", "never"]);
@@ -153,7 +153,7 @@ fn a_subkey_signs_for_its_key_unless_it_is_revoked_or_for_something_else() {
 }
 
 #[test]
-fn keys_that_have_expired_or_were_revoked_or_are_not_for_signing_do_not_count() {
+fn expired_revoked_and_non_signing_keys_do_not_count() {
     let (gpg, data) = (Gpg::new(), noise(1000, 4));
     let then = ["--faked-system-time", "20200101T000000!"];
     gpg.run(&[&then[..], &["--quick-gen-key", "old", "ed25519", "sign", "30d"]].concat());
@@ -233,7 +233,7 @@ fn image_with_sums(folder: &Path, sums: &[u8], signature: Option<Signature>) -> 
 }
 
 #[test]
-fn a_file_of_checksums_gives_the_digest_and_says_when_nothing_proves_it() {
+fn an_unsigned_checksum_file_gives_the_digest_and_a_warning() {
     let (folder, lines) = (tempfile::tempdir().unwrap(), Lines::default());
     let content = digest(b"image");
     let sums = format!("{}  other.img\n{}  disk.img\n", "0".repeat(64), hex::encode(content.as_bytes()));
@@ -250,7 +250,7 @@ fn a_file_of_checksums_gives_the_digest_and_says_when_nothing_proves_it() {
 }
 
 #[test]
-fn a_signed_file_of_checksums_counts_only_as_it_was_signed() {
+fn a_signed_checksum_file_counts_only_unaltered() {
     let folder = tempfile::tempdir().unwrap();
     let sums = format!("{}  disk.img\n", hex::encode(digest(b"image").as_bytes()));
     let gpg = Gpg::new();
@@ -278,7 +278,7 @@ fn a_signed_file_of_checksums_counts_only_as_it_was_signed() {
 }
 
 #[test]
-fn an_index_is_held_against_its_digest_and_credentials_stay_with_the_images_server() {
+fn an_index_needs_its_digest_and_never_gets_foreign_credentials() {
     let url = serve_content(b"index".to_vec(), "", |head| assert!(!head.contains("authorization"), "{head}"));
     let mut image = Image {
         urls: vec!["https://unasked.invalid/disk.img".into()],

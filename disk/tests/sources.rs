@@ -66,7 +66,7 @@ fn content() -> Vec<u8> {
     noise(3_000_000, 5)
 }
 
-/// A URL where nobody listens.
+/// A URL where no server listens.
 fn dead() -> String {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     format!("http://{}/image", listener.local_addr().unwrap())
@@ -78,7 +78,7 @@ fn serve_cut(content: Vec<u8>, cut: usize) -> String {
         let (from, total) = (range_start(head).unwrap_or(0), content.len());
         let status = if from > 0 { "206 Partial" } else { "200 OK" };
         let range = format!("content-range: bytes {from}-{}/{total}\r\ncontent-length: {}", total - 1, total - from);
-        // A client that hangs up is its own affair.
+        // A client may hang up.
         let _ = write!(stream, "HTTP/1.1 {status}\r\n{range}\r\n\r\n");
         let _ = stream.write_all(&content[from.min(cut)..cut]);
     })
@@ -86,13 +86,13 @@ fn serve_cut(content: Vec<u8>, cut: usize) -> String {
 
 fn serve_status(status: &'static str) -> String {
     serve_raw(move |stream, _, _| {
-        // A client that hangs up is its own affair.
+        // A client may hang up.
         let _ = write!(stream, "HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n");
     })
 }
 
 #[test]
-fn a_mirror_that_is_dead_or_missing_or_breaks_off_is_followed_by_the_next_at_the_same_byte() {
+fn the_next_mirror_continues_at_the_same_byte() {
     let (lines, asked) = (Lines::default(), Arc::new(Mutex::new(Vec::new())));
     let seen = Arc::clone(&asked);
     let good = serve_content(content(), "", move |head| seen.lock().unwrap().push(range_start(head)));
@@ -104,7 +104,7 @@ fn a_mirror_that_is_dead_or_missing_or_breaks_off_is_followed_by_the_next_at_the
 }
 
 #[test]
-fn a_mirror_with_another_length_is_not_joined_and_the_last_error_names_each() {
+fn a_mirror_with_another_length_is_not_joined() {
     let (lines, first) = (Lines::default(), serve_cut(content(), 1_000_000));
     let other = serve_content(noise(2_900_000, 5), "", |_| {});
     let gone = serve_status("410 Gone");
@@ -115,7 +115,7 @@ fn a_mirror_with_another_length_is_not_joined_and_the_last_error_names_each() {
 }
 
 #[test]
-fn without_a_digest_no_other_mirror_goes_on_in_the_middle() {
+fn without_a_digest_no_mirror_continues_anothers_download() {
     let (lines, asked) = (Lines::default(), Arc::new(AtomicU32::new(0)));
     let seen = Arc::clone(&asked);
     let good = serve_content(content(), "etag: \"x\"\r\n", move |_| {
@@ -129,7 +129,7 @@ fn without_a_digest_no_other_mirror_goes_on_in_the_middle() {
 }
 
 #[test]
-fn parts_are_asked_for_by_range_and_near_ones_are_read_on_to() {
+fn distant_parts_use_ranges_and_near_ones_read_on() {
     let (lines, asked) = (Lines::default(), Arc::new(Mutex::new(Vec::new())));
     let seen = Arc::clone(&asked);
     let url = serve_content(content(), "etag: \"v1\"\r\n", move |head| {
@@ -165,7 +165,7 @@ fn a_server_without_ranges_is_read_over_within_a_bound() {
     let lines = Lines::default();
     let url = serve_raw(|stream, _, _| {
         let content = content();
-        // A client that hangs up is its own affair.
+        // A client may hang up.
         let _ = write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", 1_u64 << 40);
         let _ = stream.write_all(&content);
         let _ = stream.read(&mut [0]);
@@ -224,7 +224,7 @@ fn one_connection_serves_one_answer_after_another() {
 fn a_server_that_says_later_is_asked_later() {
     let lines = Lines::default();
     let url = serve_raw(|stream, head, count| match count {
-        // A client that hangs up is its own affair.
+        // A client may hang up.
         0 => drop(write!(stream, "HTTP/1.1 503 Busy\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n")),
         1 => drop(write!(stream, "HTTP/1.1 429 Slow\r\ncontent-length: 0\r\n\r\n")),
         _ => answer(stream, head, &content(), ""),
@@ -255,7 +255,7 @@ fn a_content_type_claims_a_format_and_octet_stream_none() {
 }
 
 #[test]
-fn credentials_are_sent_to_the_images_own_server_and_to_nobody_it_redirects_to() {
+fn credentials_go_to_the_images_own_server_only() {
     for (authorization, expected) in [
         (Authorization::Basic { user: "anna".into(), password: "geheim".into() }, "basic yw5uytpnzwhlaw0="),
         (Authorization::Bearer("geheim".into()), "bearer geheim"),
@@ -268,7 +268,7 @@ fn credentials_are_sent_to_the_images_own_server_and_to_nobody_it_redirects_to()
         let own = serve_raw(move |stream, head, count| {
             seen.lock().unwrap().push(head.to_owned());
             let location = if count == 0 { "/there" } else { &target };
-            // A client that hangs up is its own affair.
+            // A client may hang up.
             let _ = write!(stream, "HTTP/1.1 302 Found\r\nlocation: {location}\r\ncontent-length: 0\r\n\r\n");
         });
         let mut image = image_at(&[&own]);
@@ -289,7 +289,7 @@ fn credentials_are_sent_to_the_images_own_server_and_to_nobody_it_redirects_to()
 #[test]
 fn redirects_that_never_end_and_passwords_in_urls_are_refused() {
     let round = serve_raw(|stream, _, _| {
-        // A client that hangs up is its own affair.
+        // A client may hang up.
         let _ = write!(stream, "HTTP/1.1 302 Found\r\nlocation: /again\r\ncontent-length: 0\r\n\r\n");
     });
     let error = fetch(&image_at(&[&round]), true, &Lines::default()).unwrap_err();
@@ -323,7 +323,7 @@ fn serve_tls(reply: impl Fn(&mut dyn Write, &str) + Send + 'static) -> (u16, Str
             }
             reply(&mut stream, &String::from_utf8_lossy(&head).to_ascii_lowercase());
             stream.conn.send_close_notify();
-            // A client that hangs up is its own affair.
+            // A client may hang up.
             let _ = stream.flush();
         }
     });
@@ -349,7 +349,7 @@ fn proxy(see: impl Fn(&str) + Send + 'static) -> String {
 }
 
 #[test]
-fn an_authority_given_is_trusted_and_https_goes_through_a_proxys_tunnel() {
+fn a_stated_authority_is_trusted_also_through_a_proxy() {
     let (port, authority) = serve_tls(|mut stream, head| answer(&mut stream, head, &content(), ""));
     let (lines, seen) = (Lines::default(), Arc::new(Mutex::new(Vec::new())));
     let mut image = image_at(&[&format!("https://127.0.0.1:{port}/image")]);
@@ -365,10 +365,10 @@ fn an_authority_given_is_trusted_and_https_goes_through_a_proxys_tunnel() {
 }
 
 #[test]
-fn a_stranger_is_not_trusted_and_https_never_redirects_to_http() {
+fn an_unknown_authority_and_redirects_to_http_are_refused() {
     let plain = serve_content(content(), "", |_| {});
     let (port, authority) = serve_tls(move |stream, _| {
-        // A client that hangs up is its own affair.
+        // A client may hang up.
         let _ = write!(stream, "HTTP/1.1 302 Found\r\nlocation: {plain}\r\ncontent-length: 0\r\n\r\n");
     });
     let url = format!("https://127.0.0.1:{port}/image");
@@ -381,7 +381,7 @@ fn a_stranger_is_not_trusted_and_https_never_redirects_to_http() {
 }
 
 #[test]
-fn a_file_is_read_whole_or_in_parts_and_what_is_none_is_refused() {
+fn files_are_read_in_parts_and_other_paths_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("an image.raw");
     std::fs::write(&path, content()).unwrap();
@@ -495,7 +495,7 @@ impl Registry {
 }
 
 #[test]
-fn a_layer_in_a_registry_is_read_by_tag_or_digest_and_a_pinned_one_is_proven() {
+fn registry_layers_are_read_and_pinned_ones_are_proven() {
     let registry = Registry::start();
     let lines = Lines::default();
     let manifest = registry.push("v1", &[("application/zstd", "disk.zst", &content())]);
@@ -545,11 +545,11 @@ fn serve_token_registry(manifest: String, blob: Vec<u8>, heads: Arc<Mutex<Vec<St
         } else {
             ("401 No", "")
         };
-        // A client that hangs up is its own affair.
+        // A client may hang up.
         let _ = write!(stream, "HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
     });
     let registry = serve_raw(move |stream, head, _| {
-        // A client that hangs up is its own affair.
+        // A client may hang up.
         let _ = if !head.contains("authorization: bearer abc") {
             write!(
                 stream,
@@ -566,7 +566,7 @@ fn serve_token_registry(manifest: String, blob: Vec<u8>, heads: Arc<Mutex<Vec<St
 }
 
 #[test]
-fn a_registrys_token_is_fetched_and_told_to_nobody_else_and_a_false_manifest_is_refused() {
+fn a_registry_token_stays_with_its_registry() {
     let layer = digest(&content());
     let manifest = format!(r#"{{"schemaVersion":2,"layers":[{{"digest":"{layer}","size":3000000}}]}}"#);
     let (heads, lines) = (Arc::new(Mutex::new(Vec::new())), Lines::default());

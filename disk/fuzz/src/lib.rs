@@ -59,7 +59,7 @@ impl Disk {
         Self { size, sector, pages: Mutex::default() }
     }
 
-    /// Writes what lies on the disk, at whatever offset.
+    /// Writes at any offset; parts beyond the end are dropped.
     pub fn put(&self, offset: u64, bytes: &[u8]) {
         let mut pages = self.pages.lock().unwrap();
         for (at, byte) in (offset..self.size).zip(bytes) {

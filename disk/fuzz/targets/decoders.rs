@@ -1,5 +1,5 @@
-//! The decoders of gzip, xz, zstd, bzip2 and lz4: however they are fed the same comes out, and where the library of the
-//! format's own makers is at hand, what it says too.
+//! The decoders of gzip, xz, zstd, bzip2 and lz4: input in other pieces gives the same output, and if the reference
+//! library of the format is available, it agrees.
 //!
 //! Input: format, how it is fed, the stored bytes.
 #![no_main]
@@ -39,9 +39,10 @@ fuzz_target!(|data: &[u8]| {
     match (one, other) {
         (Ok(one), Ok(other)) => {
             let raw = one.bytes(MOST).expect("it is no more than was asked for");
-            assert!(other.bytes(MOST).as_ref() == Some(&raw), "{format}: fed in another way, something else comes out");
+            assert!(other.bytes(MOST).as_ref() == Some(&raw), "{format}: the same input in other pieces gives another \
+                output");
             if format != Format::Lz4 {
-                assert!(reference(format, stored) == Some(raw), "{format}: its own library says something else");
+                assert!(reference(format, stored) == Some(raw), "{format}: the reference library disagrees");
             }
         }
         (Err(Stopped::Enough), _) | (_, Err(Stopped::Enough)) | (Err(_), Err(_)) => {}

@@ -10,7 +10,7 @@ fuzz_target!(|data: &[u8]| {
     let Ok(wanted) = std::str::from_utf8(wanted) else { return };
     let stated = |hex: String| {
         let text = manifest.to_ascii_lowercase();
-        // An escaped digit would be one, too.
+        // An escaped digit would also count.
         text.contains(&b'\\') || text.windows(hex.len()).any(|window| window == hex.as_bytes())
     };
     for wanted in [None, Some(wanted)] {

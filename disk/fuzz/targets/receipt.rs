@@ -1,4 +1,4 @@
-//! The two slots of a receipt: whatever is there, the next mark written is the one that is read.
+//! The two slots of a receipt: with any content in them, the next receipt written is the one that is read.
 //!
 //! Input: flags, then for each slot its sequence number (8 bytes), the length of its body (2), its body.
 #![no_main]

@@ -1,5 +1,5 @@
-//! URLs of images: what is read, written out and read again is the same; and the API lets nothing pass that a machine
-//! would refuse for its form.
+//! URLs of images: what is read, written out and read again is the same; and the API refuses every form that a machine
+//! would refuse.
 #![no_main]
 
 use landfall_api::ImageUrl;

@@ -33,7 +33,7 @@ fuzz_target!(|data: &[u8]| {
     assert!(signature.description().chars().count() <= 300);
     for bytes in [SIGNED, b"something else"] {
         let whole = signature.check(bytes);
-        assert!(ours.is_none() || bytes == SIGNED || whole.is_err(), "nobody else signs with these keys");
+        assert!(ours.is_none() || bytes == SIGNED || whole.is_err(), "only the seeds' makers sign with these keys");
         let mut passing = signature.verifier();
         let (first, second) = bytes.split_at(bytes.len() / 2);
         passing.update(first);

@@ -1,4 +1,4 @@
-//! Whatever content looks like is decoded as that.
+//! Content is decoded as the format that it looks like.
 #![no_main]
 
 use landfall_disk::{

@@ -10,7 +10,7 @@ use super::{
 
 /// RFC 1952, 2.3.1: the two first bytes of a member.
 const MAGIC: [u8; 2] = [0x1f, 0x8b];
-/// The only method there is.
+/// The only compression method that exists.
 const DEFLATE: u8 = 8;
 /// A header's flags; the text flag (bit 0) says nothing about the format.
 const HEADER_CRC: u8 = 1 << 1;
@@ -27,7 +27,7 @@ pub(super) fn decode(input: &mut dyn Input, sink: &mut Sink) -> Result<(), Decod
     for member in 1_u64.. {
         let start = input.offset();
         let garbage =
-            |_: &[u8]| bad(format!("after {} gzip members, at stored byte {start}, is something else", member - 1));
+            |_: &[u8]| bad(format!("after {} gzip members, at stored byte {start}, is unknown data", member - 1));
         if input.begins(&[(MAGIC, ())], garbage)?.is_none() && member > 1 {
             return Ok(());
         }
@@ -57,13 +57,13 @@ pub(super) fn decode(input: &mut dyn Input, sink: &mut Sink) -> Result<(), Decod
             return Err(bad(format!("{} fails its own checksum", at())));
         }
         if raw as u32 != length {
-            return Err(bad(format!("{} is not as long as it says", at())));
+            return Err(bad(format!("{} is longer or shorter than its trailer states", at())));
         }
     }
     Ok(())
 }
 
-/// What follows the magic. The clause of a `Bad` reads well after the member's name.
+/// Reads what follows the magic. The text of a `Bad` continues a sentence that starts with the member's name.
 fn header(input: &mut Reader<'_>) -> Result<(), DecodeError> {
     const WITHIN: &str = "header of a gzip member";
     let mut crc = Hasher::new();
@@ -75,7 +75,7 @@ fn header(input: &mut Reader<'_>) -> Result<(), DecodeError> {
         return Err(bad(format!("uses compression method {method}; only deflate (8) exists")));
     }
     if flags & RESERVED != 0 {
-        return Err(bad("sets header flags that mean nothing"));
+        return Err(bad("sets reserved header flags"));
     }
     if flags & EXTRA != 0 {
         let length: [u8; 2] = input.take(WITHIN)?;
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn one_member_decodes_and_what_is_cut_or_longer_does_not() {
+    fn one_member_decodes_and_cut_or_extended_ones_fail() {
         for level in [0, 1, 6, 9] {
             check_format(Format::Gzip, &member(&sample(), level), &sample());
         }
@@ -168,7 +168,7 @@ mod tests {
         assert!(matches!(decode_all(Format::Gzip, &stored[..stored.len() - 19], 64), Err(DecodeError::Unfinished(_))));
     }
 
-    /// A header with every field there is, by hand: flate2 writes no header checksum.
+    /// A handmade header with every field: flate2 writes no header checksum.
     fn every_field() -> Vec<u8> {
         let plain = member(&sample(), 6);
         let mut stored = plain[..10].to_vec();
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_checksum_or_length_is_refused_with_the_members_place() {
+    fn a_wrong_checksum_or_length_names_the_members_place() {
         let first = member(b"first", 6);
         let mut stored = [first.clone(), member(&sample(), 6)].concat();
         let crc = stored.len() - 8;
@@ -226,7 +226,7 @@ mod tests {
         #[test]
         fn arbitrary_members_never_panic_and_always_end(flags in any::<u8>(), bytes in prop::collection::vec(any::<u8>(), 0..600)) {
             let stored = [&[0x1f, 0x8b, DEFLATE, flags, 0, 0, 0, 0, 0, 3][..], &bytes].concat();
-            // Whether it decodes is not the point here.
+            // Only a panic or an endless loop would fail this test.
             let _ = decode_all(Format::Gzip, &stored, 64);
         }
 

@@ -31,7 +31,7 @@ pub(super) fn decode(input: &mut dyn Input, sink: &mut Sink) -> Result<(), Decod
     for number in 1_u64.. {
         let start = input.offset();
         let garbage =
-            |_: &[u8]| bad(format!("after {} LZ4 frames, at stored byte {start}, is something else", number - 1));
+            |_: &[u8]| bad(format!("after {} LZ4 frames, at stored byte {start}, is unknown data", number - 1));
         match input.begins(&known, garbage)? {
             None if number == 1 => return Err(cut("first LZ4 frame")),
             None => break,
@@ -47,7 +47,7 @@ pub(super) fn decode(input: &mut dyn Input, sink: &mut Sink) -> Result<(), Decod
             }
             Some(Begins::Legacy) => {
                 return Err(bad(
-                    "it is in the legacy LZ4 format, which cannot tell a cut; compress it again without -l",
+                    "it is in the legacy LZ4 format, which cannot show a cut; compress it again without -l",
                 ));
             }
         }
@@ -61,7 +61,7 @@ fn frame(input: &mut Reader<'_>, sink: &mut Sink) -> Result<(), DecodeError> {
     let mut decoder = FrameDecoder::new(FRAME.chain(&mut feed));
     let failed = loop {
         match decoder.read(sink.space()) {
-            // Also where the input ends in the header of a block: `stopped` tells.
+            // The input may also have ended in a block's header; `stopped` shows that.
             Ok(0) => break None,
             Ok(n) => sink.filled(n)?,
             Err(error) => break Some(error),
@@ -75,10 +75,11 @@ fn frame(input: &mut Reader<'_>, sink: &mut Sink) -> Result<(), DecodeError> {
     }
 }
 
-/// The input as the library wants it. It asks for nothing beyond its frame, so that an end it meets is a cut.
+/// The input in the shape that the library needs. The library reads nothing beyond its frame, so an end of input is a
+/// cut.
 struct Feed<'r, 'i> {
     input: &'r mut Reader<'i>,
-    /// Why it got nothing.
+    /// Why it got no data.
     stopped: Option<DecodeError>,
 }
 
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn one_frame_of_any_kind_decodes_and_what_is_cut_or_longer_does_not() {
+    fn every_frame_kind_decodes_and_cut_or_extended_ones_fail() {
         let data = sample();
         let kinds = [
             FrameInfo::new(),
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn altered_content_fails_its_checksum_and_is_named_with_its_place() {
+    fn altered_content_fails_its_checksum_and_names_its_place() {
         let first = framed(FrameInfo::new(), b"first");
         let second = framed(FrameInfo::new().content_checksum(true), &sample());
         let mut stored = [first.clone(), second].concat();
@@ -203,7 +204,7 @@ mod tests {
         fn arbitrary_frames_never_panic_and_always_end(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
             // Both a header of its own and one that is valid.
             for start in [&FRAME[..], &framed(FrameInfo::new(), b"")[..7]] {
-                // Whether it decodes is not the point here.
+                // Only a panic or an endless loop would fail this test.
                 let _ = decode_all(Format::Lz4, &[start, &bytes].concat(), 64);
             }
         }

@@ -1,5 +1,5 @@
-//! From stored bytes to raw ones: one file a format. A decoder pulls from an [`Input`] and fills a [`Sink`]; it ends well
-//! only when the input is at its end and nothing is missing or left over.
+//! From stored bytes to raw ones: one file a format. A decoder pulls from an [`Input`] and fills a [`Sink`]; it
+//! succeeds only when the input has ended and no byte is missing or left over.
 
 mod bzip2;
 mod gzip;
@@ -28,28 +28,28 @@ pub(crate) const WINDOW_MAX: u64 = 128 << 20;
 pub(crate) trait Input {
     /// The next bytes that were not consumed; empty only at the end.
     fn fill(&mut self) -> Result<&[u8], DecodeError>;
-    /// So many of them are done with.
+    /// Marks so many of them as consumed.
     fn consume(&mut self, bytes: usize);
 }
 
 /// Why a decoder stopped.
 #[derive(Debug)]
 pub(crate) enum DecodeError {
-    /// The content is not what it claims to be, or asks for more memory than it may have. A clause that reads well after
-    /// "… is not a usable image: ".
+    /// The content is not what it claims to be, or asks for more memory than it may have. A clause that continues "… is
+    /// not a usable image: ".
     Bad(String),
-    /// The input ended where more must come. A clause that reads well after "… ended early: ".
+    /// The input ended where more must come. A clause that continues "… ended early: ".
     Unfinished(String),
-    /// What the stages before it said.
+    /// The error of an earlier stage.
     Input(WriteError),
-    /// Nobody takes the output any more.
+    /// The receiver of the output has gone.
     Abandoned,
 }
 
 /// What a decoder that can work in parallel may do.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// Pieces must come in the image's order: somebody hashes them.
+    /// Pieces must come in the image's order, because they are hashed.
     pub(crate) ordered: bool,
     /// Threads that decode; 1: the calling one alone.
     pub(crate) threads: usize,

@@ -1,4 +1,4 @@
-//! Stored bytes taken in exact amounts, for headers and trailers; and the loop every stream library is driven by.
+//! Stored bytes taken in exact amounts, for headers and trailers; and the loop drives every stream library.
 
 use super::{DecodeError, Input, Sink};
 
@@ -56,7 +56,7 @@ impl<'a> Reader<'a> {
         Ok(true)
     }
 
-    /// The next `N` bytes. `within` says where the input is cut if they are not there, as in "it stops in the …".
+    /// The next `N` bytes. `within` says where the input is cut if they are not there, as in "it ends in the …".
     pub(super) fn take<const N: usize>(&mut self, within: &str) -> Result<[u8; N], DecodeError> {
         let mut bytes = Vec::with_capacity(N);
         self.gather(&mut bytes, N)?;
@@ -76,8 +76,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// What begins here, of several things it may be, each named by its first bytes: the one that does. `None` at the
-    /// end. Their bytes are consumed. Something else is `otherwise`; the beginning of one that the end cuts is a cut.
+    /// Which of several possible things begins here; each is named by its first bytes, which are consumed. `None` at
+    /// the end of input. Anything else gives `otherwise`; if the input ends within such first bytes, that is a cut.
     pub(super) fn begins<T: Copy, const N: usize>(
         &mut self,
         known: &[([u8; N], T)],
@@ -114,7 +114,7 @@ impl<'a> Reader<'a> {
             idle = if taken == 0 && made == 0 { idle + 1 } else { 0 };
             // Libraries may do nothing once, when asked at an awkward point.
             if idle > 1 {
-                return if input_ended { Ok(false) } else { Err(bad("its compressed stream does not go on")) };
+                return if input_ended { Ok(false) } else { Err(bad("its compressed stream makes no progress")) };
             }
         }
     }
@@ -127,7 +127,7 @@ pub(super) fn bad(reason: impl Into<String>) -> DecodeError {
 
 /// The input ends too early.
 pub(super) fn cut(within: &str) -> DecodeError {
-    DecodeError::Unfinished(format!("it stops in the {within}"))
+    DecodeError::Unfinished(format!("it ends in the {within}"))
 }
 
 #[cfg(test)]
@@ -135,7 +135,7 @@ mod tests {
     use super::{super::testing::Pieces, *};
 
     #[test]
-    fn exact_amounts_come_whatever_the_pieces_and_a_cut_says_where() {
+    fn exact_amounts_are_read_and_a_cut_names_its_place() {
         for step in 1..6 {
             let mut pieces = Pieces { bytes: b"abcdefgh", step };
             let mut reader = Reader::new(&mut pieces);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_start_of_what_may_follow_is_a_cut_and_anything_else_is_not() {
+    fn a_partial_magic_is_a_cut_unlike_other_bytes() {
         let begins = |bytes: &'static [u8]| {
             let mut pieces = Pieces { bytes, step: 1 };
             Reader::new(&mut pieces).begins(&[(*b"abcd", 1), (*b"xyzw", 2)], |_| bad("garbage"))

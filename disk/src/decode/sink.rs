@@ -121,9 +121,9 @@ impl Sink {
         }
     }
 
-    /// Tells whoever takes the output why there is no more of it.
+    /// Sends the receiver the reason why the output ended.
     pub(crate) fn fail(&self, error: WriteError) {
-        // One that has left does not care why.
+        // If the receiver has gone, it needs no reason.
         let _ = self.out.send(Err(error));
     }
 

@@ -14,7 +14,7 @@ const DECODED: [(Format, &[u8]); 5] = [
     (Format::Qcow2, b"QFI\xfb"),
 ];
 
-/// What is told by name rather than written to a disk as if it were raw.
+/// Known formats that are refused by name rather than written as raw data.
 const REFUSED: [(&str, usize, &[u8]); 10] = [
     ("in the legacy LZ4 format (lz4 -l)", 0, &[0x02, 0x21, 0x4c, 0x18]),
     ("a VMDK", 0, b"KDMV"),
@@ -28,7 +28,7 @@ const REFUSED: [(&str, usize, &[u8]); 10] = [
     ("XML", 0, b"<?xml"),
 ];
 
-/// The format of content that starts like this; a reason where it is known to be nothing that can be written.
+/// The format of content that starts like this; a reason if it is known to be unusable.
 pub(crate) fn format_of(start: &[u8]) -> Result<Format, String> {
     let refused = REFUSED.iter().find(|(_, at, magic)| start.get(*at..).is_some_and(|rest| rest.starts_with(magic)));
     if let Some((name, ..)) = refused {
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_image_is_refused_by_name_and_not_written_as_raw() {
+    fn known_non_images_are_refused_by_name() {
         let mut tar = vec![0; 600];
         tar[257..262].copy_from_slice(b"ustar");
         assert!(format_of(&tar).unwrap_err().contains("tar"));

@@ -60,7 +60,7 @@ pub(crate) fn sample() -> Vec<u8> {
     (0..50_000_u32).flat_map(|i| if i % 20_000 < 6_000 { [0; 4] } else { (i / 7).to_le_bytes() }).collect()
 }
 
-/// Truncated at many lengths, it is never a success; whole, it is what it should be, however it is fed.
+/// Truncated at many lengths, it never succeeds; complete, it decodes correctly in steps of any size.
 pub(crate) fn check_format(format: Format, stored: &[u8], raw: &[u8]) {
     for step in [1, 7, 4096, stored.len()] {
         assert!(decode_all(format, stored, step).unwrap() == raw, "{format} in steps of {step}");

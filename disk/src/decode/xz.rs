@@ -43,7 +43,7 @@ fn next_stream(input: &mut Reader<'_>, stream: u64) -> Result<bool, DecodeError>
     loop {
         let start = input.offset();
         let garbage =
-            |_: &[u8]| bad(format!("after {} xz streams, at stored byte {start}, is something else", stream - 1));
+            |_: &[u8]| bad(format!("after {} xz streams, at stored byte {start}, is unknown data", stream - 1));
         match input.begins(&known, garbage)? {
             Some(true) => return Ok(true),
             Some(false) => {}
@@ -73,7 +73,7 @@ fn one_stream(input: &mut Reader<'_>, sink: &mut Sink, limits: Limits) -> Result
     };
     if declared.dictionary > WINDOW_MAX {
         let (wanted, most) = (declared.dictionary >> 20, WINDOW_MAX >> 20);
-        return Err(bad(format!("needs a dictionary of {wanted} MiB; up to {most} MiB are taken (xz -7 and less)")));
+        return Err(bad(format!("needs a dictionary of {wanted} MiB; the limit is {most} MiB (xz -7 and less)")));
     }
     let stop = WINDOW_MAX + STATE;
     let mut library = MtStreamBuilder::new()
@@ -105,7 +105,7 @@ fn one_stream(input: &mut Reader<'_>, sink: &mut Sink, limits: Limits) -> Result
 
 fn describe(error: Error) -> DecodeError {
     bad(match error {
-        Error::MemLimit => format!("has a block whose dictionary is over the {} MiB that are taken", WINDOW_MAX >> 20),
+        Error::MemLimit => format!("has a block whose dictionary exceeds the limit of {} MiB", WINDOW_MAX >> 20),
         Error::Mem => "needs more memory than this machine has".into(),
         Error::Options => "uses a filter or an option that is not supported".into(),
         Error::Data | Error::Format => "is corrupt or fails its own checksum".into(),
@@ -143,14 +143,14 @@ mod tests {
     }
 
     #[test]
-    fn one_stream_with_any_check_decodes_and_what_is_cut_or_longer_does_not() {
+    fn streams_with_each_check_decode_and_cut_ones_fail() {
         for check in [Check::None, Check::Crc32, Check::Crc64, Check::Sha256] {
             check_format(Format::Xz, &plain(&sample(), check), &sample());
         }
     }
 
     #[test]
-    fn many_blocks_decode_in_order_and_what_is_cut_or_longer_does_not() {
+    fn many_blocks_decode_in_order_and_cut_ones_fail() {
         check_format(Format::Xz, &blocks(&sample()), &sample());
     }
 
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dictionary_over_the_limit_is_refused_by_its_size_before_any_output() {
+    fn a_dictionary_over_the_limit_is_refused_before_any_output() {
         let mut options = LzmaOptions::new_preset(0).unwrap();
         options.dict_size(4096);
         let mut filters = Filters::new();
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_we_do_not_know_is_refused_rather_than_skipped() {
+    fn an_unknown_check_is_refused_rather_than_skipped() {
         let mut stored = plain(&sample(), Check::Crc32);
         stored[7] = 2;
         let crc = crc32fast::hash(&stored[6..8]);
@@ -247,7 +247,7 @@ mod tests {
         fn arbitrary_blocks_never_panic_and_always_end(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
             let valid = blocks(&sample()[..1000]);
             for length in [6, StreamHeader::BYTES, 40] {
-                // Whether it decodes is not the point here.
+                // Only a panic or an endless loop would fail this test.
                 let _ = decode_all(Format::Xz, &[&valid[..length], &bytes].concat(), 64);
             }
         }

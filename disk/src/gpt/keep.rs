@@ -71,8 +71,8 @@ impl Kept {
             return Err("it has no valid partition table (GPT) to find them in".into());
         };
         if old.boot_signature && !old.legacy.partitions.is_empty() {
-            // Without a protective entry every kernel goes by the first sector, and the GPT is a leftover.
-            return Err("its first sector names other partitions than its GPT".into());
+            // Without a protective entry every kernel uses the table in the first sector, and the GPT is obsolete.
+            return Err("its first sector lists other partitions than its GPT".into());
         }
         let there: Vec<KeptPartition> = table.used().filter_map(|entry| with_name(table, entry)).collect();
         let mut partitions: Vec<KeptPartition> = Vec::new();
@@ -95,7 +95,7 @@ impl Kept {
             }
         }
         if let Some(part) = partitions.iter().find(|part| part.entry[..16] == RECEIPT_TYPE) {
-            return Err(format!("\"{}\" is Landfall's own and is made anew", part.label));
+            return Err(format!("\"{}\" is Landfall's own partition and is always created anew", part.label));
         }
         if let Some(part) = partitions.iter().find(|part| part.bytes(sector).end > old.disk_size()) {
             return Err(format!("\"{}\" does not end on the disk", part.label));
@@ -121,7 +121,7 @@ impl Kept {
         let body_starts = image.iter().filter(|e| e.kind != RECEIPT_TYPE).map(|e| e.first).min();
         let array_end = self.array.end.div_ceil(sector.into());
         if body_starts.is_some_and(|first| first < array_end) {
-            return Err("the image has a partition where the old table must stay until the end".into());
+            return Err("the image has a partition at the place where the old table must stay until the commit".into());
         }
         let free_from =
             image.iter().map(|e| e.last + 1).max().unwrap_or(0).max(array_end).max(table.header.first_usable);
@@ -135,7 +135,7 @@ impl Kept {
                 return Err(format!("{place} reaches into the new backup table, behind sector {last_usable}"));
             }
         }
-        // Two of one name could not be told apart by a restart.
+        // After a restart, two partitions of one name could not be distinguished.
         if let Some(twin) = image.iter().find(|there| self.partitions.iter().any(|part| part.label == there.label)) {
             return Err(format!("the image has a partition named \"{}\" too", twin.label));
         }
@@ -146,7 +146,7 @@ impl Kept {
                 return Err(format!("a partition of the image has the GUID of \"{}\"", part.label));
             }
         }
-        // Behind the image's own, so that their numbers stay as they are; the receipt's slot is the highest.
+        // Behind the image's own entries, so that their numbers do not change; the receipt's slot is the highest.
         let used = image.iter().filter(|e| e.kind != RECEIPT_TYPE).map(|e| e.index as usize + 1).max().unwrap_or(0);
         let mut slots = table.entries.chunks_exact_mut(size).skip(used).filter(|e| e[..16] == [0; 16]);
         for part in &self.partitions {
@@ -167,11 +167,11 @@ fn with_name(table: &Table, entry: Entry) -> Option<KeptPartition> {
 }
 
 fn names(there: &[KeptPartition]) -> String {
-    /// More would not be read.
+    /// Readers ignore entries beyond this.
     const MOST: usize = 40;
     let names: Vec<String> = there.iter().take(MOST).map(|part| format!("\"{}\"", part.label)).collect();
     match names.as_slice() {
-        [] => "its table has none".into(),
+        [] => "its table has no named partition".into(),
         _ => format!("there are {}{}", names.join(", "), if there.len() > MOST { ", …" } else { "" }),
     }
 }

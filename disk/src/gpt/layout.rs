@@ -1,4 +1,4 @@
-//! From the head of an image to what goes where on this very disk, computed whole before the first destructive byte.
+//! Computes from an image's head what goes where on this disk, completely, before the first destructive write.
 
 use std::ops::Range;
 
@@ -31,11 +31,11 @@ pub(crate) enum Fate {
     Write,
     /// Left to the commit, which has bytes of its own for it.
     Skip,
-    /// Kept in memory until the commit: the image has data there, but the place must not hold it before.
+    /// Kept in memory until the commit: the image has data there, but the disk must not hold it earlier.
     Capture,
-    /// Zeroed: the image's own backup table, which has moved.
+    /// Zeroed: the image's own backup table, which moves to the disk's end.
     Zero,
-    /// Not the image's: a partition that is kept, or the old table that leads to it. Data there fails the write.
+    /// Not the image's: a kept partition, or the old table that leads to it. Image data there fails the write.
     Forbidden,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Layout {
     pub(crate) table: Vec<Piece>,
     /// The second copy, at the disk's true end.
     pub(crate) backup: Vec<Piece>,
-    /// Looked up in order; what none covers is written.
+    /// Looked up in order; ranges that none covers are written.
     fates: Vec<(Range<u64>, Fate)>,
     /// An image shorter than this lacks a part of its last partition.
     pub(crate) least_raw: u64,
@@ -67,7 +67,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Nothing goes anywhere: for a disk that is only cleared.
+    /// An empty plan: for a disk that is only cleared.
     pub(crate) fn nothing(sector: u32, disk_size: u64, device: &str) -> Result<Self, WriteError> {
         if disk_size < SMALLEST_DISK {
             return Err(WriteError::DiskTooSmall { device: device.into(), needed: SMALLEST_DISK, size: disk_size });
@@ -102,7 +102,7 @@ impl Layout {
         if head.len() < sector as usize {
             return Err(WriteError::Truncated {
                 subject: image.into(),
-                reason: format!("it holds {} bytes and a disk image has at least one sector", head.len()),
+                reason: format!("it holds {} bytes, but a disk image has at least one sector", head.len()),
             });
         }
         match Table::read(head, 1, sector) {
@@ -114,7 +114,11 @@ impl Layout {
                     }
                 }
                 if !kept.partitions.is_empty() {
-                    return Err(names.keep("the image has no GPT, so there is no table to keep a partition in".into()));
+                    return Err(names.keep(
+                        "the image has no GPT, so it has no table that could hold a kept \
+                        partition"
+                            .into(),
+                    ));
                 }
                 Self::without_table(head, sector, &names)
             }
@@ -132,7 +136,7 @@ impl Layout {
         let disk_size = names.disk_size;
         let bytes = u64::from(sector);
         if !has_signature(head) {
-            return Err(names.bad("it has a GPT and its first sector lacks the boot signature 55 AA".into()));
+            return Err(names.bad("it has a GPT, but its first sector lacks the boot signature 55 AA".into()));
         }
         let claimed = table.header.alternate_lba.saturating_add(1).saturating_mul(bytes);
         if claimed > disk_size {
@@ -191,7 +195,7 @@ impl Layout {
             receipt_room,
             kept: kept.clone(),
         };
-        // What is seen already need not wait for the writing, when the old system is gone.
+        // Data in the head can be checked now, before the old system is destroyed.
         for (part, fate) in layout.split(0..head.len() as u64) {
             if fate == Fate::Forbidden {
                 layout
@@ -206,7 +210,7 @@ impl Layout {
         let Names { device, disk_size, .. } = *names;
         let parts = if has_signature(head) { legacy_partitions(head) } else { Vec::new() };
         if parts.iter().any(|p| p.kind == 0xee) {
-            return Err(names.bad("its first sector announces a GPT and there is none".into()));
+            return Err(names.bad("its first sector announces a GPT, but the image has no valid GPT".into()));
         }
         // Only where they look like partitions: a lone file system's first sector has text there.
         let plausible = parts.iter().all(LegacyPartition::is_plausible);
@@ -233,7 +237,7 @@ impl Layout {
             ],
             least_raw,
             claimed: 0,
-            receipt_room: Err("the image has no GPT, so there is no entry to keep a receipt in".into()),
+            receipt_room: Err("the image has no GPT, so it has no entry for a receipt".into()),
             kept: Kept::default(),
         })
     }
@@ -329,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_announces_a_gpt_and_has_none_is_refused() {
+    fn a_head_that_announces_a_missing_gpt_is_refused() {
         let mut head = vec![0; HEAD];
         head[450] = 0xee;
         head[510..512].copy_from_slice(&[0x55, 0xaa]);

@@ -1,15 +1,15 @@
-//! Partition tables of the old kind, in LBA 0 and the extended boot records it leads to (there is no specification; as
+//! MBR partition tables, in LBA 0 and in the extended boot records that it leads to (there is no specification; as
 //! Linux' block/partitions/msdos.c reads them).
 
 use std::{io, ops::Range};
 
 use crate::ReadAt;
 
-/// Linux stops there too; bounds what a ring of records can make us read.
+/// Linux has the same limit; it bounds what a ring of records makes us read.
 const MOST_LOGICAL: usize = 128;
 const TABLE: Range<usize> = 446..510;
-/// What LBA 0 becomes while only its entries are still wanted. The few BIOSes that start a sector without looking for its
-/// signature are sent on to the next device: `int 18h`, and should that return, `hlt` for ever.
+/// The content of LBA 0 while only its entries are still needed. A few BIOSes start a sector without checking its
+/// signature; this code sends them to the next device: `int 18h`, and if that returns, `hlt` for ever.
 const RETIRED: &[u8; 16] = b"\xcd\x18\xf4\xeb\xfd\0\0\0LANDFALL";
 
 /// An entry of a partition table of the old kind. Sectors are the disk's logical ones.
@@ -21,7 +21,7 @@ pub(crate) struct LegacyPartition {
 }
 
 impl LegacyPartition {
-    /// Whether it can be one at all: a lone file system's first sector has text in its place.
+    /// Whether it is plausible: the first sector of a file system without a table has text in its place.
     pub(crate) fn is_plausible(&self) -> bool {
         self.boot & 0x7f == 0 && self.start > 0 && self.count > 0
     }
@@ -58,7 +58,7 @@ pub(crate) struct Legacy {
 
 impl Legacy {
     /// Reads the table in LBA 0, as it was or retired, and follows the chains of extended boot records. A protective or
-    /// implausible table is none.
+    /// implausible table counts as absent.
     ///
     /// # Errors
     /// The disk's.
@@ -153,7 +153,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn logical_partitions_are_found_and_still_so_once_the_table_is_retired() {
+    fn logical_partitions_are_found_even_in_a_retired_table() {
         let mut disk = disk();
         let legacy = Legacy::read(&disk, 512).unwrap();
         let sectors = |r: &Range<u64>| (r.start / 512, r.end / 512);

@@ -1,5 +1,6 @@
-//! GUID partition tables: reading either copy with every check, and writing header, entries and LBA 0 as pieces of their
-//! own. The `gpt` crate writes them all at once, which the commit order forbids; it serves the tests as a second opinion.
+//! GUID partition tables: reading either copy with every check, and writing header, entries and LBA 0 as pieces of
+//! their own. The `gpt` crate writes them all at once, which the commit order forbids; the tests use it as an
+//! independent reader.
 
 mod keep;
 mod layout;

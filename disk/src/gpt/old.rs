@@ -42,7 +42,7 @@ pub(crate) struct Old {
 pub(crate) struct Retirement {
     /// Where the entries are from then on, bytes of the disk.
     pub(crate) array: Range<u64>,
-    /// To be written there first, and flushed: the backup's entries, where it is all that is left.
+    /// Written there first, and flushed: the backup's entries, if only the backup is left.
     pub(crate) entries: Option<Vec<u8>>,
     /// LBA 1 from then on.
     pub(crate) header: Vec<u8>,
@@ -82,7 +82,8 @@ impl Old {
         })
     }
 
-    /// Every partition any of the tables knows, bytes of the disk; not the receipt's. At most 512 KiB of entries a copy.
+    /// Every partition in any of the tables, bytes of the disk, without the receipt's. At most 512 KiB of entries a
+    /// copy.
     pub(crate) fn partitions(&self) -> Vec<Range<u64>> {
         let mut all = self.legacy.partitions.clone();
         let sector = self.sector as u32;
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_retired_table_is_no_table_and_is_read_back_the_same() {
+    fn a_retired_table_does_not_boot_and_reads_back_equal() {
         let mut disk = blank();
         put(&mut disk, &table());
         let old = Old::read(&disk, 512).unwrap();
@@ -200,7 +201,7 @@ mod tests {
         assert_eq!(again.partitions(), old.partitions());
         assert_eq!(again.retirement().unwrap().header, disk[SECTOR..2 * SECTOR]);
         disk[1024] ^= 1;
-        assert!(Old::read(&disk, 512).unwrap().table.is_none(), "entries that changed are not believed");
+        assert!(Old::read(&disk, 512).unwrap().table.is_none(), "changed entries are not trusted");
     }
 
     #[test]
@@ -243,7 +244,7 @@ mod tests {
             let at = h.my_lba as usize * SECTOR;
             disk[at..at + SECTOR].copy_from_slice(&wild.header_sector(512));
             let old = Old::read(&disk, 512).unwrap();
-            // Whether there is anything is not the point here.
+            // Only a panic would fail this test.
             let _ = (old.retirement(), old.stray_backup(), old.array());
             prop_assert!(old.partitions().iter().all(|r| r.start < r.end && r.end <= disk.len() as u64));
         }

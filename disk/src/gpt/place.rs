@@ -1,4 +1,4 @@
-//! The receipt's own entry in the new table, which makes its place nobody else's.
+//! The receipt's own entry in the new table, so that no other partition can use its place.
 
 use uuid::Uuid;
 
@@ -33,7 +33,7 @@ pub(super) fn add_receipt(table: &mut Table, head: &[u8], sector: u32, entries_e
         ));
     }
     let there = head.get(place.start as usize..(place.end as usize).min(head.len())).unwrap_or_default();
-    // A receipt there is one of ours, copied with the disk that the image was made from.
+    // A receipt in the image is a copy from the installed disk that the image was made from.
     if there.iter().any(|b| *b != 0) && !receipt::is_ours(there) {
         return Err("the image has data outside its partitions in the receipt's place, the 4 KiB below 1 MiB".into());
     }

@@ -18,10 +18,10 @@ pub enum TableError {
     /// Reading failed.
     #[error("cannot read the partition table")]
     Io(#[from] io::Error),
-    /// The signature is not there: no table at all.
-    #[error("no table there")]
+    /// The signature is missing: there is no table.
+    #[error("there is no partition table")]
     Absent,
-    /// There is one, and it is damaged.
+    /// The table is damaged.
     #[error("the table is damaged: {0}")]
     Damaged(&'static str),
 }
@@ -222,7 +222,7 @@ impl Table {
         out
     }
 
-    /// The header's sector, retired: all it says, and nothing that firmware would take for a table.
+    /// The header's sector, retired: it keeps all fields, but firmware does not accept it as a table.
     pub(crate) fn retired_sector(&self, sector: u32) -> Vec<u8> {
         let mut out = self.header_sector(sector);
         out[..RETIRED.len()].copy_from_slice(RETIRED);
@@ -282,12 +282,12 @@ mod tests {
     proptest! {
         #[test]
         fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..4096), lba in any::<u64>()) {
-            // Whether it parses is not the point here.
+            // Only a panic would fail this test.
             let _ = Table::read(&bytes, lba, 512);
         }
 
         #[test]
-        fn a_changed_byte_in_header_or_entries_is_never_a_valid_table(at in 512_usize..512 + 92, bit in 0..8) {
+        fn a_changed_byte_never_gives_a_valid_table(at in 512_usize..512 + 92, bit in 0..8) {
             let mut bytes = disk(&table(), 512);
             bytes[at] ^= 1_u8 << bit;
             prop_assert!(Table::read(&bytes, 1, 512).is_err());

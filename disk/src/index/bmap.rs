@@ -28,7 +28,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Index, IndexError> {
     let kind = word(root, "ChecksumType")?;
     if kind != "sha256" {
         return Err(IndexError::Refused(format!(
-            "its digests are {kind}, and only sha256 is read; make the bmap again with bmaptool create"
+            "its digests are {kind}, but only sha256 is supported; make the bmap again with bmaptool create"
         )));
     }
     own_digest(text, root)?;
@@ -36,7 +36,8 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Index, IndexError> {
     let block = number(root, "BlockSize")?;
     if block == 0 || !block.is_multiple_of(ALIGNMENT) {
         return Err(IndexError::Refused(format!(
-            "its blocks have {block} bytes, and only multiples of {ALIGNMENT} can be written to every disk; make the bmap again on a file system with blocks of {ALIGNMENT}"
+            "its blocks have {block} bytes, but only multiples of {ALIGNMENT} can be written to every disk; make the \
+                bmap again on a file system with blocks of {ALIGNMENT}"
         )));
     }
     let (raw_bytes, blocks) = (number(root, "ImageSize")?, number(root, "BlocksCount")?);
@@ -50,7 +51,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Index, IndexError> {
         let start = from.checked_mul(block)?;
         Some(start..to.checked_mul(block).map_or(raw_bytes, |end| end.min(raw_bytes)))
     };
-    let too_large = || damaged("its blocks reach further than any disk");
+    let too_large = || damaged("its blocks extend beyond the size of any disk");
     for range in child(root, "BlockMap")?.children().filter(|node| node.has_tag_name("Range")) {
         let (first, end) = blocks_of(text_of(range))?;
         if first < next || end > blocks {
@@ -75,7 +76,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Index, IndexError> {
     }
     let stated = number(root, "MappedBlocksCount")?;
     if mapped != stated {
-        return Err(damaged(format!("it maps {mapped} blocks and says {stated}")));
+        return Err(damaged(format!("it maps {mapped} blocks but states {stated}")));
     }
     Ok(Index {
         raw_bytes,
@@ -110,7 +111,7 @@ fn bounded(bytes: &[u8]) -> Result<(), IndexError> {
         }
     }
     if bytes.windows(5).any(|word| word == b"xmlns") {
-        return Err(damaged("it has XML namespaces, which no bmap has"));
+        return Err(damaged("it has XML namespaces, which a bmap never has"));
     }
     Ok(())
 }
@@ -121,7 +122,7 @@ fn version(stated: &str) -> Result<(), IndexError> {
     match stated {
         "1.4" | "2.0" => Ok(()),
         "1.0" | "1.1" | "1.2" => Err(IndexError::Refused(format!(
-            "a bmap of version {stated} has no digest of what it maps, so it proves nothing; {REMAKE}"
+            "a bmap of version {stated} has no digests of its blocks, so it proves nothing; {REMAKE}"
         ))),
         "1.3" => Err(IndexError::Refused(format!(
             "a bmap of version 1.3 has SHA-1 digests, which two different images can share; {REMAKE}"
@@ -142,10 +143,10 @@ fn own_digest(text: &str, root: Node<'_, '_>) -> Result<(), IndexError> {
         .and_then(|element| element.find(stated))
         .map(|at| within.start + at)
         .filter(|_| stated.len() == 64)
-        .ok_or_else(|| damaged("its BmapFileChecksum is no SHA-256"))?;
+        .ok_or_else(|| damaged("its BmapFileChecksum is not a SHA-256"))?;
     let (before, after) = (text.get(..start), text.get(start + stated.len()..));
     let (Some(before), Some(after)) = (before, after) else {
-        return Err(damaged("its BmapFileChecksum is no SHA-256"));
+        return Err(damaged("its BmapFileChecksum is not a SHA-256"));
     };
     let mut hash = Sha256::new();
     hash.update(before);
@@ -165,7 +166,7 @@ fn zeros(raw: std::ops::Range<u64>) -> Chunk {
 fn blocks_of(text: &str) -> Result<(u64, u64), IndexError> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let bounds = plain(first).zip(plain(last).and_then(|last| last.checked_add(1)));
-    bounds.filter(|(first, end)| first < end).ok_or_else(|| damaged(format!("\"{text}\" is no range of blocks")))
+    bounds.filter(|(first, end)| first < end).ok_or_else(|| damaged(format!("\"{text}\" is not a range of blocks")))
 }
 
 /// Digits alone: Rust's own parser would take a sign too.
@@ -174,7 +175,7 @@ fn plain(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
-/// The one child of that name: two that differ would be read differently by others.
+/// The only child of that name: other tools could choose another one of two children.
 fn child<'a, 'i>(root: Node<'a, 'i>, name: &str) -> Result<Node<'a, 'i>, IndexError> {
     let mut found = root.children().filter(|node| node.has_tag_name(name));
     match (found.next(), found.next()) {
@@ -190,7 +191,7 @@ fn word<'a>(root: Node<'a, '_>, name: &str) -> Result<&'a str, IndexError> {
 
 fn number(root: Node<'_, '_>, name: &str) -> Result<u64, IndexError> {
     let text = word(root, name)?;
-    plain(text).ok_or_else(|| damaged(format!("{name} is \"{text}\", which is no number")))
+    plain(text).ok_or_else(|| damaged(format!("{name} is \"{text}\", which is not a number")))
 }
 
 fn text_of<'a>(node: Node<'a, '_>) -> &'a str {

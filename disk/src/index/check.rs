@@ -1,4 +1,4 @@
-//! What every index promises, checked whatever it was read from.
+//! Checks what every index must promise, independent of its source format.
 
 use super::{ALIGNMENT, ChunkKind, Index, IndexError, MAX_CHUNK_BYTES, MAX_CHUNKS, MIN_CHUNK_BYTES, StoredAs, damaged};
 
@@ -33,7 +33,7 @@ impl Index {
                 return wrong("does not begin where the one before it ends");
             }
             if chunk.raw.end > self.raw_bytes {
-                return wrong("reaches over the end of the image");
+                return wrong("extends beyond the end of the image");
             }
             let end = if packed { self.chunk_bytes } else { ALIGNMENT };
             if !chunk.raw.end.is_multiple_of(end) && chunk.raw.end != self.raw_bytes {
@@ -57,7 +57,8 @@ impl Index {
                 if chunk.raw_bytes() > self.chunk_bytes {
                     return wrong("is larger than a chunk");
                 }
-                // One of the two would do to write it; without the other, a restart would have to fetch what it finds.
+                // One digest is enough to write it; without the other, a restart would fetch data that the disk already
+                // holds.
                 if stored_digest.is_none() || raw_digest.is_none() {
                     return wrong("has no digest");
                 }

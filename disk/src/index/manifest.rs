@@ -8,9 +8,9 @@
 //! ]}
 //! ```
 //!
-//! A chunk of data is its stored length and its two digests; a run of zero chunks is their number and the stored length of
-//! all of them. In the stored file the frames follow each other in this order from byte 0, and the seek table follows them,
-//! so lengths tell places. Members that are not known are refused: whoever adds one raises the version.
+//! A chunk of data is its stored length and its two digests; a run of zero chunks is their number and the stored length
+//! of all of them. In the stored file the frames follow each other in this order from byte 0, and the seek table
+//! follows them, so lengths tell places. Unknown members are refused: a change that adds one must raise the version.
 
 use std::{borrow::Cow, fmt, fmt::Write};
 

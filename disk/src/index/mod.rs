@@ -102,7 +102,7 @@ impl Chunk {
     }
 }
 
-/// Why there is no index. The caller says which URL; each reads well after "… is not a usable index: ".
+/// Why there is no index. The caller adds the URL; each text continues "… is not a usable index: ".
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IndexError {
     /// Over a limit.
@@ -121,7 +121,7 @@ pub enum IndexError {
     )]
     Unknown,
     /// Of a version this program does not know.
-    #[error("it is a {kind} of version {version}, and {known} is what can be read; {hint}")]
+    #[error("it is a {kind} of version {version}, but only {known} is supported; {hint}")]
     Version {
         /// Which kind.
         kind: &'static str,
@@ -132,7 +132,7 @@ pub enum IndexError {
         /// What to do.
         hint: &'static str,
     },
-    /// Well-formed, but not to be relied on or not to be written.
+    /// Well-formed, but not trustworthy or not writable.
     #[error("{0}")]
     Refused(String),
     /// It contradicts itself or is cut.

@@ -15,8 +15,8 @@ use crate::{
     gpt::{Captured, Fate, Layout, Piece},
 };
 
-/// Zero runs are joined up to this length and longer ones are cut to it, so that neither the device nor whoever wants to
-/// cancel is held up for long.
+/// Zero runs are joined up to this length and longer ones are cut to it, so that neither the device nor a cancel
+/// request waits long.
 const LONGEST_RUN: u64 = 64 << 20;
 
 pub(super) struct Body<'scope, 'a> {
@@ -114,7 +114,7 @@ impl<'scope, 'a> Body<'scope, 'a> {
         Ok(())
     }
 
-    /// What is kept is nobody's to write, not even with zeroes; an image with data there does not fit this disk.
+    /// Kept ranges are never written, not even with zeroes; an image with data there does not fit this disk.
     fn must_be_zero(&self, offset: u64, data: &[u8]) -> Result<(), WriteError> {
         let refuse = |reason| WriteError::KeepRefused { device: self.manner.name.into(), reason };
         self.layout.must_spare(offset, data).map_err(refuse)

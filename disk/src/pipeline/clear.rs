@@ -1,4 +1,4 @@
-//! Clearing a disk: the destructive start of an install, and nothing after it but the end of its own mark.
+//! Clearing a disk: the destructive start of an install, then the removal of its own receipt.
 
 use super::{Order, device_io, invalidate::invalidate};
 use crate::{
@@ -10,8 +10,8 @@ use crate::{
 /// Clears tables and signatures of `device`, and last its receipt. Whether the disk may be cleared at all is the caller's
 /// to decide first.
 ///
-/// The mark of this run stands from before the first change until after the last: a power cut leaves the disk old, or
-/// unbootable with a mark that says by whom, or blank.
+/// The receipt of this workflow stays on the disk from before the first change until after the last: a power cut leaves
+/// the disk old, or unbootable with a receipt that names the workflow, or blank.
 ///
 /// # Errors
 /// [`WriteError`] of the device or of the order's checks; the disk is then old, or unbootable and marked.

@@ -1,5 +1,6 @@
-//! The commit: backup table, flush; header and entries, flush; LBA 0 alone, flush. Each step takes by value what the one
-//! before it gave, and the first takes a [`Verified`]: so the order cannot be had wrong, nor started early.
+//! The commit: backup table, flush; header and entries, flush; LBA 0 alone, flush. Each step takes by value what the
+//! one before it gave, and the first takes a [`Verified`]: so code with a wrong order or an early start does not
+//! compile.
 
 use landfall_api::{DiskReceipt, ReceiptState};
 
@@ -109,7 +110,7 @@ pub fn place_lba0(device: &dyn BlockDevice, name: &str, table: TablePlaced) -> R
     Ok(Committed { layout })
 }
 
-/// What a step wrote is there, where everything is to be read back: no disk boots by a table that was not stored.
+/// Checks what a step wrote, if everything is to be read back: no disk may boot from a table that was not stored.
 fn there(device: &dyn BlockDevice, order: &Order<'_>, pieces: &[Piece]) -> Result<(), WriteError> {
     for Piece { offset, bytes } in pieces.iter().filter(|_| order.read_back) {
         let (offset, length) = (*offset, bytes.len() as u64);
@@ -123,7 +124,7 @@ fn there(device: &dyn BlockDevice, order: &Order<'_>, pieces: &[Piece]) -> Resul
     Ok(())
 }
 
-/// LBA 0 and the receipt are there, where everything is to be read back.
+/// Checks LBA 0 and the receipt, if everything is to be read back.
 fn last_read_back(
     device: &dyn BlockDevice,
     order: &Order<'_>,
@@ -162,7 +163,7 @@ pub(super) fn commit(
     (order.may_act)()?;
     let Committed { layout } = place_lba0(device, order.device, table)?;
     if let Err(error) = last_read_back(device, order, &layout, room.then_some(&done)) {
-        // Else the next try would find it installed. Whether the device takes this back is its own affair.
+        // Otherwise the next attempt would find the image installed. A failing device may also refuse this write.
         let _ = exact::zero(device, 0..u64::from(layout.sector)).and_then(|()| device.flush());
         return Err(error);
     }

@@ -1,4 +1,5 @@
-//! What does the disk hold already? Read and hashed, never remembered: nothing else is proof after a power cut.
+//! Finds what the disk already holds. It reads and hashes the disk and never relies on records: after a power cut
+//! nothing else is proof.
 
 use std::{
     ops::Range,
@@ -79,7 +80,7 @@ fn holds(device: &dyn BlockDevice, chunk: &Chunk, buffer: &mut Buffer) -> bool {
         let length = (rest.end - rest.start).min(HEAD as u64) as usize;
         let there = &mut buffer.space()[..length];
         if device.read_at(rest.start, there).is_err() {
-            // Writing it is what makes a disk put another sector in its place.
+            // A write makes the disk replace the bad sector.
             return false;
         }
         hasher.update(there);

@@ -1,4 +1,4 @@
-//! What the stages saw of the whole image, and whether it is what was stated: the one gate to a commit.
+//! What the stages saw of the whole image, and whether it matches what was stated: the only way to a commit.
 
 use landfall_api::Digest;
 
@@ -33,16 +33,16 @@ impl Evidence {
     pub(super) fn check(&self, expectation: Expectation<'_>, least_raw: u64, image: &str) -> Result<(), WriteError> {
         let truncated = |reason| Err(WriteError::Truncated { subject: image.into(), reason });
         if let Some(announced) = self.announced.filter(|announced| *announced != self.stored) {
-            return truncated(format!("{} bytes came and the server announced {announced}", self.stored));
+            return truncated(format!("the server sent {} bytes but announced {announced}", self.stored));
         }
         if self.raw < least_raw {
-            return truncated(format!("it holds {} bytes and its partitions end at {least_raw}", self.raw));
+            return truncated(format!("it holds {} bytes, but its partitions end at {least_raw}", self.raw));
         }
         let (expected, found) = match expectation {
             Expectation::Stored(expected) => (expected, self.digest),
             Expectation::Raw(expected) => (expected, self.raw_digest),
             Expectation::Signed(_) => {
-                let held = self.signed.clone().unwrap_or_else(|| Err("nobody looked at it".into()));
+                let held = self.signed.clone().unwrap_or_else(|| Err("it was not checked".into()));
                 return held.map_err(|reason| WriteError::BadSignature { subject: image.into(), reason });
             }
             Expectation::Index(_) if self.chunks => return Ok(()),
@@ -91,7 +91,7 @@ mod tests {
         }
         let unseen = Evidence { digest: None, raw_digest: None, ..whole() };
         for expectation in [Expectation::Stored(STATED), Expectation::Raw(STATED)] {
-            assert!(matches!(judge(&unseen, expectation), Err(WriteError::Internal(_))), "nobody hashed it");
+            assert!(matches!(judge(&unseen, expectation), Err(WriteError::Internal(_))), "not hashed");
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Installs from an index: every chunk is proven before it is written, only what the disk lacks is fetched, decoding is
 //! parallel, and zero chunks cost nothing.
 //!
-//! head → plan → invalidate → compare (what does the disk hold already?) → fetch and prove → decode in parallel → write. A
-//! chunk that comes altered is asked for again, since each can be had alone.
+//! head → plan → invalidate → compare (what does the disk hold already?) → fetch and prove → decode in parallel →
+//! write. A chunk that arrives altered is requested again, because each chunk can be fetched alone.
 
 use std::{
     sync::{
@@ -32,7 +32,7 @@ const THREADS: usize = 2;
 const LARGE_CHUNK: u64 = 4 << 20;
 /// A gap in the stored file up to this is read over; a new request costs more.
 const GAP: u64 = 64 << 10;
-/// How often a chunk that comes altered is asked for, in all.
+/// How often a chunk that arrives altered is requested, in total.
 const TRIES: u32 = 3;
 /// What zstd may need beyond the raw bytes where they do not compress, generously.
 const STORED_MAX: u64 = MAX_CHUNK_BYTES + (1 << 20);
@@ -69,7 +69,8 @@ impl Indexed<'_> {
         Ok(head)
     }
 
-    /// Which chunks must be fetched; the others are zero, came whole with the head, or `compare` found them on the disk.
+    /// Which chunks must be fetched; the others are zero, came completely with the head, or `compare` found them on the
+    /// disk.
     pub(super) fn wanted(
         &self,
         device: &dyn BlockDevice,
@@ -121,7 +122,7 @@ impl Indexed<'_> {
             let (blocks, decoded) = (Arc::clone(blocks), Arc::clone(&decoded));
             let run = move || {
                 if let Err(error) = self.decode_all(&fetched, &pieces, &stored, &blocks, &decoded) {
-                    // A writer that has left does not care why.
+                    // If the writer has gone, it needs no reason.
                     let _ = pieces.send(Err(error));
                 }
             };
@@ -164,14 +165,14 @@ impl Indexed<'_> {
             if out.send(Stored { chunk: wanted[i], bytes }).is_err() {
                 return Ok(());
             }
-            // Proving is a part of fetching here: who waits for room waits for the decoders.
+            // Proving is a part of fetching here: waiting for room is waiting for the decoders.
             self.context.meter.waited(Wait::Fetched, waiting);
             self.context.meter.waited(Wait::Hashed, waiting);
         }
         Ok(())
     }
 
-    /// The chunk that the source stands before; asked for again where it is not what the index says.
+    /// The chunk that the source stands before; requested again if it does not match the index.
     fn proven(&self, source: &mut dyn ImageSource, chunk: &Chunk, pool: &Pool) -> Result<Buffer, WriteError> {
         let ChunkKind::Data { stored_digest: Some(expected), .. } = chunk.kind else {
             return Err(WriteError::Internal("a chunk without a digest cannot be proven".into()));
@@ -266,7 +267,7 @@ impl Indexed<'_> {
         raw: &mut [u8],
         context: &mut zstd::bulk::Decompressor<'_>,
     ) -> Result<(), WriteError> {
-        // What is here has the digest of the index, so a failure is the packer's.
+        // These bytes have the digest from the index, so a failure is an error of the packer.
         let bad = |why: String| WriteError::BadFormat {
             subject: self.context.image.into(),
             reason: format!("the chunk at byte {} of it {why}", chunk.stored.start),
@@ -281,7 +282,7 @@ impl Indexed<'_> {
         match source.total() {
             Some(total) if total != self.index.stored_bytes => Err(WriteError::Truncated {
                 subject: self.context.image.into(),
-                reason: format!("it has {total} bytes and its index says {}", self.index.stored_bytes),
+                reason: format!("it has {total} bytes, but its index states {}", self.index.stored_bytes),
             }),
             _ => Ok(()),
         }
@@ -291,7 +292,7 @@ impl Indexed<'_> {
         let largest = self.index.chunks.iter().filter(|chunk| chunk.is_data()).map(Chunk::stored_bytes).max();
         let largest = largest.unwrap_or(0);
         if largest > STORED_MAX {
-            let reason = format!("its index has a chunk of {largest} stored bytes, and {STORED_MAX} is the limit");
+            let reason = format!("its index has a chunk of {largest} stored bytes; the limit is {STORED_MAX}");
             return Err(WriteError::BadFormat { subject: self.context.image.into(), reason });
         }
         Ok(largest as usize)
@@ -320,7 +321,7 @@ fn decompressor() -> Result<zstd::bulk::Decompressor<'static>, WriteError> {
     zstd::bulk::Decompressor::new().map_err(|source| WriteError::Start { what: "zstd decoder", source })
 }
 
-/// False: nobody takes it any more.
+/// False: the receiver has gone.
 fn hand_on(pieces: &Sender<Result<Decoded, WriteError>>, blocks: &Pool, offset: u64, bytes: Buffer) -> bool {
     if offset < HEAD as u64 {
         // Its bytes went ahead with the head.

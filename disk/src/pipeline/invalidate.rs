@@ -49,7 +49,7 @@ pub(super) fn invalidate(
     if early {
         write_intent(device, order, observer)?;
     }
-    // Nothing boots from here on: no BIOS without the signature, no UEFI that wants LBA 0 in place.
+    // From here on the disk does not boot: no BIOS without the signature, no UEFI that wants LBA 0 in place.
     (order.may_act)()?;
     if old.legacy.retired.is_empty() {
         exact::zero(device, 0..sector)
@@ -79,7 +79,7 @@ pub(super) fn invalidate(
         signature::clear(device, &partition, &now).map_err(io(&action))?;
     }
     flush()?;
-    // Nobody needs the old tables any more, but for what is kept.
+    // From here on the old tables are needed only for kept partitions.
     (order.may_act)()?;
     let now = [&spared.always[..], &spared.until_commit].concat();
     let whole = 0..layout.disk_size / sector * sector;
@@ -148,14 +148,21 @@ fn write_intent(device: &dyn BlockDevice, order: &Order<'_>, observer: &dyn Obse
     let mark = stamped(&order.mark, ReceiptState::Intent);
     receipt::write_mark(device, &mark).map_err(|error| mark_error(order, error))?;
     let flushed = device.flush();
-    // Told even where the flush failed: the mark is most likely there, and whoever goes on must expect it.
+    // Reported even if the flush failed: the receipt is probably on the disk, and the next attempt must expect it.
     observer.receipt_written(&mark);
     flushed.map_err(device_io(order.device, "flush"))?;
-    observer.log(LogLevel::Info, &format!("intent is on {}; the old content goes now", order.device));
+    observer.log(
+        LogLevel::Info,
+        &format!(
+            "the receipt with state intent is on {}; now the old content is \
+        destroyed",
+            order.device
+        ),
+    );
     Ok(())
 }
 
-/// The mark with this state, as of now.
+/// The receipt with this state, as of now.
 pub(super) fn stamped(mark: &DiskReceipt, state: ReceiptState) -> DiskReceipt {
     let mut mark = mark.clone();
     mark.receipt.state = state;
@@ -170,7 +177,7 @@ pub(super) fn mark_error(order: &Order<'_>, error: MarkError) -> WriteError {
     }
 }
 
-/// Whether the receipt's place belongs to nobody, so that intent can be written while the old system is still whole.
+/// Whether no partition covers the receipt's place, so that intent can be written while the old system is still intact.
 fn place_is_free(device: &dyn BlockDevice, old: &Old) -> io::Result<bool> {
     let place = receipt::PLACE;
     let mut there = vec![0; (place.end - place.start) as usize];
@@ -181,7 +188,7 @@ fn place_is_free(device: &dyn BlockDevice, old: &Old) -> io::Result<bool> {
         return Ok(false);
     }
     // Without any table, whatever is there may be a file system over the whole disk, this place included; unless an
-    // install that did not end has left its mark there.
+    // unfinished install left its receipt there.
     let tabled = old.table.is_some() || !partitions.is_empty() || receipt::read_mark(device)?.is_some();
     Ok(tabled || blank::what_is_there(device)?.is_none())
 }

@@ -1,4 +1,4 @@
-//! Progress, thinned so that a fast disk does not drown its observer.
+//! Progress, thinned so that a fast disk does not flood its observer.
 
 use std::{
     sync::{
@@ -20,7 +20,7 @@ const RATE_WINDOW: Duration = Duration::from_secs(2);
 /// A stage that waits for less than this share of the time is the slowest.
 const WAITS: u32 = 5;
 
-/// Who waits, and thereby tells which stage the others wait for.
+/// Who waits; this shows which stage the others wait for.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Wait {
     /// The writer, for pieces.
@@ -82,7 +82,7 @@ impl<'a> Meter<'a> {
         Self { observer, state: Mutex::new(state), waited: Default::default() }
     }
 
-    /// Somebody waited since then.
+    /// A stage waited since then.
     pub(super) fn waited(&self, who: Wait, since: Instant) {
         let nanos = u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.waited[who as usize].fetch_add(nanos, Ordering::Relaxed);
@@ -186,7 +186,7 @@ impl<'a> Meter<'a> {
             self.slowest(elapsed).clone_into(&mut state.progress.slowest);
         }
         let report = state.progress.clone();
-        // An observer may be slow in spite of its promise; it must not hold the lock.
+        // The observer may break its promise and be slow; so it is called without the lock.
         drop(state);
         self.observer.progress(&report);
     }
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slowest_stage_is_the_one_that_waits_for_nobody() {
+    fn the_slowest_stage_is_the_one_that_never_waits() {
         assert_eq!(slowest(&[Wait::Fetched, Wait::Hashed]), "write");
         assert_eq!(slowest(&[Wait::Pieces]), "fetch");
         assert_eq!(slowest(&[Wait::Pieces, Wait::Fetched]), "hash");
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_told_by_the_pace_so_far() {
+    fn the_remaining_time_follows_the_pace_so_far() {
         let meter = Meter::new(&Unobserved);
         meter.stored(250, Some(1000));
         let state = meter.lock();

@@ -74,7 +74,7 @@ pub enum Expectation<'a> {
     Signed(&'a DetachedSignature),
     /// Digests of every chunk, from an index that was itself proven.
     Index(&'a Index),
-    /// Nothing: the request says, spelled out, that nothing proves the image.
+    /// Nothing: the request waives a proof explicitly.
     Waived,
 }
 
@@ -86,9 +86,9 @@ pub struct Order<'a> {
     pub expectation: Expectation<'a>,
     /// `None`: by content.
     pub format: Option<Format>,
-    /// The mark to leave; its state and time are filled in here.
+    /// The receipt to leave; its state and time are filled in here.
     pub mark: DiskReceipt,
-    /// Labels of partitions of the old table that stay, whole and findable at every instant.
+    /// Labels of partitions of the old table that stay, intact and findable at every instant.
     pub keep: &'a [String],
     /// The disk is likely to hold a part of the image already: what is right is left as it is.
     pub compare: bool,
@@ -103,7 +103,7 @@ pub struct Order<'a> {
 /// What [`install`] did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Installed {
-    /// The mark now on the disk.
+    /// The receipt that is now on the disk.
     pub receipt: Option<DiskReceipt>,
     /// Why there is none.
     pub no_receipt: Option<String>,
@@ -144,7 +144,7 @@ pub fn install(
     let image = source.name().to_owned();
     let context = Context { image: &image, stop: &stop, meter: &meter };
     thread::scope(|scope| {
-        // Whatever way the closure is left, the stages must not go on fetching.
+        // However the closure ends, the stages must stop fetching.
         let _stop = StopOnDrop(&stop);
         meter.stage("fetch");
         let wanted = order.format;
@@ -153,8 +153,8 @@ pub fn install(
         let stages = Stages::start(scope, opened, source, order.expectation, &blocks, context)?;
         let head = match next(&stages.pieces, &meter, order.may_act)? {
             Some(Decoded::Block { offset: 0, bytes }) => bytes,
-            Some(_) => return Err(WriteError::Internal("the image's start did not come first".into())),
-            // Whatever is wrong with it, the evidence says nothing more than that it is empty.
+            Some(_) => return Err(WriteError::Internal("the first piece was not the image's start".into())),
+            // The evidence could only add that the image is empty.
             None => return Err(WriteError::Truncated { subject: image.clone(), reason: "it is empty".into() }),
         };
         let job = Job { device, order, observer, meter: &meter, image: &image };
@@ -180,7 +180,7 @@ fn install_indexed(
     let stop = AtomicBool::new(false);
     let meter = Meter::new(observer);
     let zeroes = Zeroes::new(device, order.device);
-    // What the index finds on the disk is not even fetched; so what is fetched need not be compared once more.
+    // Chunks that the disk already holds are not fetched; so fetched chunks need no second comparison.
     let manner = Manner { compare: false, ..Manner::new(device, order, &meter, &zeroes, &stop) };
     let blocks = Arc::new(Pool::new(HEAD));
     let image = source.name().to_owned();
@@ -189,7 +189,7 @@ fn install_indexed(
     let head = watched(order.may_act, &stop, || indexed.head(source))?;
     let mut said = [order.format, source.claimed_format()].into_iter().flatten();
     if let Some(other) = said.find(|said| *said != Format::Zstd) {
-        let reason = format!("it is said to be {other} and its index is of a zstd file");
+        let reason = format!("its stated format is {other}, but its index is of a zstd file");
         return Err(WriteError::BadFormat { subject: image, reason });
     }
     let job = Job { device, order, observer, meter: &meter, image: &image };
@@ -337,7 +337,7 @@ fn watched<T: Send>(
     thread::scope(|scope| {
         let (done, told) = bounded(1);
         scope.spawn(move || {
-            // Whoever asked waits for it below.
+            // The calling thread waits for it below.
             let _ = done.send(run());
         });
         loop {
@@ -345,7 +345,11 @@ fn watched<T: Send>(
                 Ok(result) => return result,
                 Err(RecvTimeoutError::Timeout) => may_act().inspect_err(|_| stop.store(true, Ordering::Release))?,
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(WriteError::Internal("looking at the image ended without a word".into()));
+                    return Err(WriteError::Internal(
+                        "the thread that examines the image ended without a \
+                        result"
+                            .into(),
+                    ));
                 }
             }
         }

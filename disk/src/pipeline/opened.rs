@@ -11,7 +11,7 @@ use crate::{
 /// Bytes of a buffer of stored bytes.
 pub(super) const STORED: usize = 512 * 1024;
 
-/// What the first bytes told: how the rest is to be decoded.
+/// What the first bytes showed: how to decode the rest.
 pub(super) struct Opened {
     pub(super) start: Buffer,
     pub(super) recipe: Recipe,
@@ -44,7 +44,7 @@ impl Opened {
                 DecodeError::Bad(reason) => bad(reason),
                 DecodeError::Unfinished(reason) => WriteError::Truncated { subject: image.into(), reason },
                 DecodeError::Input(error) => error,
-                DecodeError::Abandoned => WriteError::Internal("nobody took the tables".into()),
+                DecodeError::Abandoned => WriteError::Internal("the tables were not consumed".into()),
             })?;
             meter.expect_raw(plan.raw_bytes());
             source.seek(0..u64::MAX, stop)?;
@@ -57,7 +57,7 @@ impl Opened {
         Ok(Self { start, recipe, announced: source.total() })
     }
 
-    /// How many raw bytes there will be, where something tells before their end.
+    /// How many raw bytes there will be, if that is known before their end.
     pub(super) fn raw_bytes(&self, expectation: Expectation<'_>) -> Option<u64> {
         match (expectation, &self.recipe) {
             (Expectation::Index(index), _) => Some(index.raw_bytes),
@@ -81,10 +81,10 @@ fn agreed_format(start: &[u8], wanted: Option<Format>, claimed: Option<Format>) 
     let found = format_of(start)?;
     let differs = |said: &Format| *said != found;
     if let Some(wanted) = wanted.filter(differs) {
-        return Err(format!("it is said to be {wanted} and its content is {found}"));
+        return Err(format!("its stated format is {wanted}, but its content is {found}"));
     }
     match claimed.filter(differs) {
-        Some(claimed) => Err(format!("its server says that it is {claimed} and its content is {found}")),
+        Some(claimed) => Err(format!("its server states the format {claimed}, but its content is {found}")),
         None => Ok(found),
     }
 }

@@ -66,10 +66,10 @@ pub(super) fn check_raw(
             return;
         }
     }
-    // Without evidence a stage before this one failed, and has said so.
+    // Without evidence an earlier stage failed and has reported it.
     let Ok(evidence) = evidence.recv() else { return };
     match check.conclude(evidence) {
-        // In both cases: a writer that has left does not care.
+        // In both cases: if the writer has gone, it needs no reason.
         Ok(evidence) => {
             let _ = told.send(evidence);
         }

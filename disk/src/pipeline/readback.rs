@@ -22,8 +22,8 @@ const THREADS: usize = 4;
 /// Bytes of one read.
 const STEP: u64 = 1 << 20;
 
-/// Something that was written, and how to know it again. The sum (XXH3, 128 bits) guards against a device that fails, not
-/// against one that is hostile: such a device could answer one thing now and another when it is booted from.
+/// Something that was written, and how to recognise it. The sum (XXH3, 128 bits) guards against a device that fails,
+/// not against one that is hostile: such a device could answer one thing now and another when it is booted from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Record {
     Data { offset: u64, length: u32, sum: u128 },
@@ -77,7 +77,7 @@ pub(super) fn read_back(
         if total.is_ok() {
             *total = Err(error);
         }
-        // Nobody takes another.
+        // All steps are taken.
         next.store(cut.len(), Ordering::Release);
     };
     thread::scope(|scope| {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sector_that_cannot_be_read_back_is_named_wherever_it_is() {
+    fn a_sector_that_fails_to_read_back_is_named_anywhere() {
         for at in [0, 511, 512, 700 * 512 + 3, (1 << 20) - 1, (1 << 20) + 70_000] {
             let record = Record::Zeroes(at / STEP * STEP..at / STEP * STEP + STEP);
             let error = check(&Bad(at), "sda", &record, &mut Buffer::new(STEP as usize)).unwrap_err();

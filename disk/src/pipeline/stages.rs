@@ -61,14 +61,14 @@ pub(super) type Source<T> = Receiver<Result<T, WriteError>>;
 pub(super) struct Stages {
     /// What comes out: pieces, and at the end either an error or a disconnection.
     pub(super) pieces: Source<Decoded>,
-    /// Then this has what is known of the whole; disconnected without a word: a stage ended early.
+    /// Then this has what is known of the whole image; disconnected without a value: a stage ended early.
     evidence: Receiver<Evidence>,
 }
 
 impl Stages {
     /// Once the pieces have ended without an error: what was seen.
     pub(super) fn evidence(&self) -> Result<Evidence, WriteError> {
-        self.evidence.recv().map_err(|_| WriteError::Internal("a stage of the pipeline ended without a word".into()))
+        self.evidence.recv().map_err(|_| WriteError::Internal("a stage of the pipeline ended without a result".into()))
     }
 
     /// Starts the threads.
@@ -132,7 +132,7 @@ fn fetch(source: &mut dyn ImageSource, start: Buffer, pool: &Pool, out: &Queue<S
         let block = match next {
             Ok(block) => block,
             Err(error) => {
-                // A writer that has left does not care why.
+                // If the writer has gone, it needs no reason.
                 let _ = out.send(Err(error));
                 return;
             }
@@ -270,8 +270,8 @@ impl Decoding {
         }
     }
 
-    /// Content that does not decode was most often altered or cut on its way. Where a digest can tell, the rest is
-    /// fetched to find out, because "the file is not the one you named" helps more than "corrupt block".
+    /// Content that does not decode was usually altered or cut in transfer. If a digest was stated, the rest is fetched
+    /// to check it, because "the file is not the one you named" helps more than "corrupt block".
     fn better_reason(self, input: &mut Hashed, reason: String) -> WriteError {
         let bad = WriteError::BadFormat { subject: self.image.clone(), reason };
         let Some(expected) = self.digest else { return bad };
@@ -298,6 +298,6 @@ impl Decoding {
 
 fn receive(input: &Source<Stored>) -> Result<Stored, WriteError> {
     input.recv().unwrap_or_else(|_| {
-        Err(WriteError::Start { what: "pipeline", source: io::Error::other("a stage ended without a word") })
+        Err(WriteError::Start { what: "pipeline", source: io::Error::other("a stage ended without a result") })
     })
 }

@@ -82,7 +82,7 @@ pub(super) struct Writers<'scope> {
     threads: Vec<ScopedJoinHandle<'scope, ()>>,
 }
 
-/// What they did, all of it flushed by nobody yet.
+/// What they did; none of it is flushed yet.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     /// Bytes really written.
@@ -138,7 +138,7 @@ impl<'scope> Writers<'scope> {
             return Err(error);
         }
         if !whole {
-            return Err(WriteError::Internal("a writing thread ended without a word".into()));
+            return Err(WriteError::Internal("a writing thread ended without a result".into()));
         }
         Ok(Tally {
             written: shared.written.load(Ordering::Acquire),
@@ -149,7 +149,7 @@ impl<'scope> Writers<'scope> {
 
     fn error(&self) -> WriteError {
         let error = self.shared.error.lock().unwrap_or_else(PoisonError::into_inner).take();
-        error.unwrap_or_else(|| WriteError::Internal("the writing threads ended without a word".into()))
+        error.unwrap_or_else(|| WriteError::Internal("the writing threads ended without a result".into()))
     }
 }
 
@@ -179,7 +179,7 @@ fn block(manner: &Manner<'_>, shared: &Shared, job: &Job, scratch: Option<&mut B
         Some(scratch) => {
             scratch.len = data.len();
             let there = &mut scratch.space()[..data.len()];
-            // What cannot be read is not right; writing it is what makes a disk put another sector in its place.
+            // An unreadable sector counts as wrong; a write makes the disk replace it.
             manner.device.read_at(job.offset, there).is_ok().then_some(&*there)
         }
         None => None,

@@ -1,4 +1,4 @@
-//! Zero runs: made by the device where it can, written where it cannot, and looked at where it says it did.
+//! Zero runs: the device makes them if it can, otherwise they are written; runs that the device made are checked.
 
 use std::{
     ops::Range,
@@ -8,7 +8,7 @@ use std::{
 use super::device_io;
 use crate::{BlockDevice, WriteError, buffer::Buffer, exact};
 
-/// So many runs are looked at whatever their length: a device that lies does so from the start.
+/// The first runs are checked at any length: a device that lies does so from the start.
 const FIRST: u32 = 16;
 /// Every run from this length on is looked at.
 const LONG: u64 = 1 << 20;
@@ -46,11 +46,11 @@ impl<'a> Zeroes<'a> {
                     match if looked_at { self.looks_zero(&range) } else { Ok(true) } {
                         Ok(true) => return Ok(0),
                         Ok(false) => self.lies.store(true, Ordering::Release),
-                        // What cannot be read is written, which is what makes a disk put another sector in its place.
+                        // An unreadable sector is written, because a write makes the disk replace it.
                         Err(_) => {}
                     }
                 }
-                // It may still take them written; and where it does not, it is the write that tells the sector.
+                // The device may still accept written zeroes; if not, the failed write names the sector.
                 Err(_) => {}
             }
         }

@@ -24,7 +24,7 @@ const SUMS_MAX: u64 = 1 << 20;
 /// The largest file of signatures, bytes.
 const SIGNATURE_MAX: u64 = 64 * 1024;
 
-/// What the stages are to hold an image against.
+/// What the stages check an image against.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Resolved {
@@ -71,7 +71,9 @@ pub fn resolve(image: &Image, observer: &dyn Observer, stop: &AtomicBool) -> Res
         },
         Proof::Raw(digest) => Ok(Resolved::Raw(*digest)),
         Proof::Pinned => layer_of(image, None, observer, stop)?.map(Resolved::Stored).ok_or_else(|| {
-            let reason = "none of its URLs is oci:// and pinned by @sha256:, so nothing proves it".into();
+            let reason = "it has no digest, and none of its URLs is oci:// and pinned by @sha256:, so nothing proves \
+                it"
+            .into();
             WriteError::BadFormat { subject: image.name().into(), reason }
         }),
         Proof::Waived => Ok(layer_of(image, None, observer, stop)?.map_or(Resolved::Waived, Resolved::Stored)),
@@ -115,7 +117,7 @@ fn layer_of(
         match proven_layer(reference, pinned.len() > 1, &image.access, observer, stop) {
             Ok(layer) => return Ok(Some(layer)),
             Err(error @ WriteError::Cancelled { .. }) => return Err(error),
-            // Any registry will do: what it answers is held against the pin.
+            // Any registry is good enough: its answer is checked against the pinned digest.
             Err(error) => first = first.or(Some(error)),
         }
     }
@@ -132,7 +134,7 @@ fn from_sums(
     let bad = |reason: String| WriteError::BadFormat { subject: shown_text(url), reason };
     let names = image.urls.iter().filter_map(|url| Locator::parse(url).ok()?.file_name());
     let name = names.into_iter().next().ok_or_else(|| {
-        bad("the image's URL ends in no file name, so there is nothing to look for in a file of checksums".into())
+        bad("the image's URL has no file name at its end, so no line of the checksum file can match".into())
     })?;
     let bytes = fetch(image, url, SUMS_MAX, observer, stop)?;
     match signature {
@@ -140,12 +142,12 @@ fn from_sums(
             let signature = fetch_signature(image, stated, url, observer, stop)?;
             let refuse = |reason| WriteError::BadSignature { subject: shown_text(url), reason };
             signature.check(&bytes).map_err(refuse)?;
-            let line = format!("the signature of {} holds ({})", shown_text(url), signature.description());
+            let line = format!("the signature of {} is valid ({})", shown_text(url), signature.description());
             observer.log(LogLevel::Info, &line);
         }
         None => {
             let line = format!(
-                "{} is not signed: it shows that nothing was cut or altered by accident, not who made the image",
+                "{} is not signed: it protects against accidental damage, but does not prove who made the image",
                 shown_text(url)
             );
             observer.log(LogLevel::Warn, &line);
@@ -166,7 +168,7 @@ fn fetch_signature(
         .map_err(|reason| WriteError::BadSignature { subject: shown_text(subject), reason })
 }
 
-/// A small file beside the image. Its server is told the credentials only if it is one of the image's own.
+/// A small file beside the image. Its server gets the credentials only if it is one of the image's own servers.
 fn fetch(
     image: &Image,
     url: &str,

@@ -30,7 +30,7 @@ pub(crate) fn digest_of(bytes: &[u8], name: &str) -> Result<Digest, String> {
     match (long.as_slice(), short.as_slice()) {
         ([_, _, ..], _) | (_, [_, _, ..]) => Err(format!("it lists {name} more than once, with different digests")),
         ([only], _) | ([], [only]) => Ok(*only),
-        ([], []) if lines.is_empty() => Err("it lists no sha256 or sha512 checksum at all".into()),
+        ([], []) if lines.is_empty() => Err("it lists no sha256 or sha512 checksum".into()),
         ([], []) => {
             let names: Vec<_> = lines.iter().take(LISTED).map(|(name, _)| shortened(name)).collect();
             let more = lines.len().saturating_sub(LISTED);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_missing_or_stands_for_two_files_is_an_error_that_lists_what_is_there() {
+    fn a_missing_or_ambiguous_name_lists_the_names_found() {
         let (a, b) = (hash('a', 64), hash('b', 64));
         assert!(of(&format!("{a}  other.img\n"), "disk.img").unwrap_err().contains("other.img"));
         assert!(of("nothing", "disk.img").unwrap_err().contains("no sha256"));
@@ -140,7 +140,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), text in "(SHA256 \\()?[\\\\a-f0-9 ()=*]{0,100}") {
-            // Whatever they say is fine.
+            // Only a panic would fail this test.
             let _ = (digest_of(&bytes, "x"), digest_of(text.as_bytes(), "x"));
         }
     }

@@ -16,7 +16,7 @@ const BLOCK: u64 = 4096;
 /// # Errors
 /// The device's.
 pub(crate) fn clear(device: &dyn BlockDevice, region: &Range<u64>, spared: &[Range<u64>]) -> io::Result<()> {
-    // Looked for first: zeroes written are not there to be read yet on every device.
+    // Searched first: on some devices written zeroes cannot be read back yet.
     let far = find_far(device, region)?;
     let head = region.start..region.end.min(region.start.saturating_add(ZONE));
     let tail = region.start.max(region.end.saturating_sub(ZONE)).max(head.end)..region.end;

@@ -74,7 +74,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn each_is_found_at_each_of_its_places_and_nothing_on_zeroes() {
+    fn each_signature_is_found_at_each_of_its_places() {
         let (start, size) = (4096_u64, 66_u64 << 20);
         let region = start..start + size;
         let mut disk = vec![0; (start + size + 4096) as usize];

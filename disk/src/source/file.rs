@@ -33,7 +33,7 @@ impl FileSource {
     }
 
     fn unreadable(&self, error: &io::Error) -> WriteError {
-        // A path that is not there does not come by itself; a disk that fails to read does not heal either.
+        // A retry does not help: a missing path stays missing, and a disk that fails to read does not recover.
         WriteError::Status { url: self.name.clone(), status: error.to_string() }
     }
 
@@ -78,7 +78,7 @@ impl ImageSource for FileSource {
             }
             match file.read(room) {
                 Ok(0) => {
-                    let reason = format!("{} of {total} bytes are there; it became shorter", self.position);
+                    let reason = format!("the file became shorter: it has {} of {total} bytes", self.position);
                     return Err(WriteError::Truncated { subject: self.name.clone(), reason });
                 }
                 Ok(n) => {

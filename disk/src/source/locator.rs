@@ -1,4 +1,4 @@
-//! A URL, parsed once: which scheme it is of, what it may be called in messages, and what is refused in it.
+//! A URL, parsed once: which scheme it is of, its name in messages, and what is refused in it.
 
 use std::{
     ffi::OsString,
@@ -69,12 +69,12 @@ pub(super) fn has_user(url: &Url) -> bool {
     !url.username().is_empty() || url.password().is_some()
 }
 
-/// A URL for people. What follows the `?` is most often a signature that lets its bearer in.
+/// A URL for people. The part after `?` is often a secret signature.
 pub(super) fn shown(url: &Url) -> String {
     shown_text(url.as_str())
 }
 
-/// The same for what may not even be a URL.
+/// The same for text that may not be a URL.
 pub(crate) fn shown_text(text: &str) -> String {
     let (plain, query) = text.split_at(text.find(['?', '#']).unwrap_or(text.len()));
     let query = if query.is_empty() { "" } else { "?…" };

@@ -1,6 +1,6 @@
 //! Several sources of the same bytes, tried in turn: where one fails the next goes on at the same byte.
 //!
-//! Bytes of two servers are joined only where a digest of the whole will tell whether they belong together.
+//! Bytes of two servers are joined only if a digest of the whole image will show whether they belong together.
 
 use std::{
     ops::Range,
@@ -16,14 +16,14 @@ use crate::{Format, LogLevel, Observer, WriteError};
 const ROUNDS: u32 = 6;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(20);
-/// How soon a pause notices that it is no longer wanted.
+/// How soon a pause notices a stop.
 const TICK: Duration = Duration::from_millis(100);
 
 struct Mirror<'a> {
     source: Box<dyn ImageSource + 'a>,
-    /// Why it was last left.
+    /// Why it failed last.
     failure: Option<WriteError>,
-    /// It will not get better.
+    /// A retry cannot help.
     struck_off: bool,
     /// It stands where the image is read.
     in_place: bool,
@@ -83,7 +83,7 @@ impl<'a> Mirrors<'a> {
         let subject = || mirror.source.name().to_owned();
         match (self.total, mirror.source.total()) {
             (Some(known), Some(other)) if known != other => {
-                let reason = format!("it has {other} bytes where another mirror has {known}");
+                let reason = format!("it has {other} bytes, but another mirror has {known}");
                 return Err(WriteError::BadFormat { subject: subject(), reason });
             }
             (known, other) => self.total = known.or(other),
@@ -97,14 +97,14 @@ impl<'a> Mirrors<'a> {
 
     /// Leaves the present mirror for the next one that is worth asking.
     fn next(&mut self, failure: WriteError, stop: &AtomicBool) -> Result<(), WriteError> {
-        // A server that does not answer may the next time round. One that breaks off was asked often enough.
+        // A server that does not respond may do so in the next round. One that breaks off was retried often enough.
         let struck_off = !matches!(failure, WriteError::Unreachable { .. });
         let why = failure.to_string();
         if let Some(mirror) = self.mirrors.get_mut(self.at) {
             (mirror.failure, mirror.struck_off) = (Some(failure), struck_off);
         }
         if self.begun && !self.digest_guards {
-            let line = "no digest guards the image, so another mirror may not go on in the middle of it";
+            let line = "the image has no digest, so another mirror must not continue in the middle of it";
             self.observer.log(LogLevel::Warn, line);
             return Err(self.given_up());
         }
@@ -122,7 +122,7 @@ impl<'a> Mirrors<'a> {
         self.at = next % count;
         if let Some(mirror) = self.mirrors.get_mut(self.at) {
             mirror.in_place = false;
-            let line = format!("{why}; going on at byte {} with {}", self.position, mirror.source.name());
+            let line = format!("{why}; continuing at byte {} with {}", self.position, mirror.source.name());
             self.observer.log(LogLevel::Warn, &line);
         }
         Ok(())

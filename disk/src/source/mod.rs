@@ -47,8 +47,8 @@ pub trait ImageSource: Send {
     }
 }
 
-/// The image behind its URLs; nothing is fetched before the first read. `digest_guards`: a digest will tell whether bytes
-/// from different answers belong together.
+/// The image behind its URLs; nothing is fetched before the first read. `digest_guards`: a digest will show whether
+/// bytes from different responses belong together.
 ///
 /// # Errors
 /// [`WriteError::BadFormat`] for a URL or an access that cannot be used, [`WriteError::Start`] if no client can be made.
@@ -84,8 +84,8 @@ fn connector(locators: &[Locator], access: &Access, observer: &dyn Observer) -> 
     Ok(Arc::new(Connector::new(&own, access, observer)?))
 }
 
-/// All of a small file behind an `http(s):` or `file:` URL. `access` is used as it is: what must not be told to this host
-/// the caller leaves out.
+/// All of a small file behind an `http(s):` or `file:` URL. `access` is used as it is: the caller leaves out what this
+/// host must not get.
 ///
 /// # Errors
 /// [`WriteError::BadFormat`] for more than `limit` bytes; what the source says otherwise.
@@ -123,7 +123,7 @@ fn whole(source: &mut dyn ImageSource, limit: u64, stop: &AtomicBool) -> Result<
         }
         bytes.extend_from_slice(piece.get(..n).unwrap_or_default());
         if bytes.len() as u64 > limit || source.total().is_some_and(|total| total > limit) {
-            let reason = format!("it is larger than {limit} bytes, which is too much for such a file");
+            let reason = format!("it is larger than the limit of {limit} bytes for such a file");
             return Err(WriteError::BadFormat { subject: source.name().into(), reason });
         }
     }

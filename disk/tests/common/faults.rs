@@ -1,5 +1,5 @@
-//! An HTTP server that goes wrong on demand: a script says what happens to each answer, and when it is used up the server
-//! is a good one. Also one that stops after so many bytes, for a reader that is to be killed just then.
+//! An HTTP server with scripted faults: a script says what happens to each response; after the script's end the server
+//! works correctly. Also one that stops after so many bytes, for a reader that is to be killed just then.
 
 use std::{
     collections::VecDeque,
@@ -44,7 +44,7 @@ pub(crate) enum Fault {
     Shorter(u16),
     /// 200 and everything, whatever range was asked for.
     NoRange,
-    /// The validator is another, and a range is given only to whoever names that.
+    /// The validator changes, and only a request that names it gets a range.
     OtherTag,
     /// One bit of the body.
     Flip(u64, u8),
@@ -84,9 +84,9 @@ pub(crate) fn fault() -> impl Strategy<Value = Fault> {
 #[derive(Debug, Default)]
 struct State {
     script: VecDeque<Fault>,
-    /// Somebody waits for [`Faulty::go_on`] or for the reader to hang up.
+    /// A response waits for [`Faulty::go_on`] or for the reader to hang up.
     stalled: Option<Fault>,
-    /// Counts calls of `go_on`: whoever waits does so until it changes.
+    /// Counts calls of `go_on`: a waiting response waits until it changes.
     epoch: u64,
     /// Bytes of bodies sent in all, of files other than those in `uncounted`.
     served: u64,
@@ -127,7 +127,7 @@ impl Faulty {
         format!("http://{}{path}", self.address)
     }
 
-    /// What is to happen to the next answers. Whoever still waits goes.
+    /// Sets what happens to the next responses, and ends those that wait.
     pub(crate) fn script(&self, script: impl IntoIterator<Item = Fault>) {
         let mut state = self.shared.lock();
         state.script = script.into_iter().collect();
@@ -196,7 +196,7 @@ impl Shared {
         let head = String::from_utf8_lossy(&head).to_ascii_lowercase();
         let path = head.split(' ').nth(1).unwrap_or_default();
         if path == "/loop" {
-            // A client that hangs up is its own affair, here and below.
+            // A client may hang up, here and below.
             let _ = write!(
                 stream,
                 "HTTP/1.1 302 Found\r\nlocation: /loop\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
@@ -208,7 +208,7 @@ impl Shared {
             return;
         };
         let fault = self.lock().script.pop_front().unwrap_or(Fault::Good);
-        // Before the image is asked for nobody asks the lease, which is what ends a stall.
+        // Before the image is requested the lease is not checked, and that check is what ends a stall.
         let fault = match fault {
             Fault::Stall(at) | Fault::Hang(at) if *name != "/image" => Fault::Reset(at),
             other => other,
@@ -302,7 +302,7 @@ impl Shared {
         }
     }
 
-    /// Until somebody says to go on.
+    /// Waits for `go_on`.
     fn wait(&self, fault: Fault) {
         let mut state = self.lock();
         let epoch = state.epoch;
@@ -319,7 +319,7 @@ impl Shared {
                 let left = state.budget.map_or(u64::MAX, |budget| budget.saturating_sub(state.served));
                 let now = usize::try_from(left).map_or(piece.len(), |left| left.min(piece.len()));
                 if now == 0 {
-                    // Whoever asked is to be killed now, and the next one has another connection.
+                    // The reader is to be killed now; the next one has another connection.
                     drop(self.changed.wait_timeout_while(state, BOUND, |state| state.epoch == epoch).unwrap());
                     return Err(std::io::ErrorKind::TimedOut.into());
                 }

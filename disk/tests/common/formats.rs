@@ -49,7 +49,7 @@ impl Stored {
     }
 }
 
-/// Every format; qcow2 where there is `qemu-img`, and said where there is not.
+/// Every format; qcow2 only if `qemu-img` is installed, and a message if it is not.
 pub(crate) fn all(raw: &[u8]) -> Vec<Stored> {
     let plain = |name, image| Stored { name, image, index: None };
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());

@@ -150,7 +150,7 @@ impl ImageSource for MemorySource {
     }
 }
 
-/// What a recording device was told.
+/// An operation on a recording device.
 #[derive(Debug, Clone)]
 pub(crate) enum Op {
     Write(u64, Vec<u8>),

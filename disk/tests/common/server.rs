@@ -50,8 +50,8 @@ pub(crate) fn range_start(head: &str) -> Option<usize> {
     line.trim_start_matches("range: bytes=").trim_end_matches('-').parse().ok()
 }
 
-/// One that gives `content` as a good server does: whole, or the range asked for, with these header lines besides. `see` is
-/// told each request's head, in lower case.
+/// One that gives `content` as a good server does: whole, or the range asked for, with these header lines besides.
+/// `see` gets each request's head, in lower case.
 pub(crate) fn serve_content(content: Vec<u8>, headers: &'static str, see: impl Fn(&str) + Send + 'static) -> String {
     serve_raw(move |stream, head, _| {
         see(head);
@@ -69,7 +69,7 @@ pub(crate) fn answer(stream: &mut impl Write, head: &str, content: &[u8], header
         }
         None => ("200 OK".to_owned(), content),
     };
-    // A client that hangs up is its own affair.
+    // A client may hang up.
     let _ = write!(stream, "HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n{headers}\r\n", body.len());
     let _ = stream.write_all(body);
 }

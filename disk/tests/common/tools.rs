@@ -1,4 +1,4 @@
-//! What tools of others make of a disk.
+//! How tools of other projects read a disk.
 
 use std::{
     io::Write as _,

@@ -1,5 +1,5 @@
-//! The header: what the image is, and what about it this decoder does not do. Offsets, magic numbers and feature bits
-//! are those of "Qcow2 Image File Format" (QEMU, docs/interop/qcow2.rst).
+//! The header: what the image is, and which of its features this decoder does not support. Offsets, magic numbers and
+//! feature bits are those of "Qcow2 Image File Format" (QEMU, docs/interop/qcow2.rst).
 
 use super::{
     super::DecodeError,
@@ -87,7 +87,7 @@ impl Header {
         let length = if version == 2 { LENGTH_2 } else { word(100)? as usize };
         let first = bytes.get(..1 << cluster_bits).unwrap_or(bytes);
         if length < least || length > 1 << cluster_bits || !length.is_multiple_of(8) {
-            return Err(bad(format!("its qcow2 header says it has {length} bytes")));
+            return Err(bad(format!("its qcow2 header states an invalid length of {length} bytes")));
         }
         let extensions = Extensions(first.get(length..).unwrap_or_default());
         let features = if version == 2 { 0 } else { long(72)? };
@@ -98,7 +98,7 @@ impl Header {
         let compression = match (features & COMPRESSION != 0, kind) {
             (false, 0) => Compression::Deflate,
             (true, 1) => Compression::Zstd,
-            (true, 2..) => return Err(bad(format!("its compression type {kind} is not known here"))),
+            (true, 2..) => return Err(bad(format!("its compression type {kind} is not supported"))),
             _ => return Err(bad("its qcow2 header contradicts itself about the compression type".into())),
         };
         let header = Self { version, cluster_bits, size: long(24)?, l1_offset: long(40)?, compression };
@@ -168,7 +168,7 @@ fn refuse_features(features: u64, extensions: &Extensions<'_>) -> Result<(), Dec
     if unknown != 0 {
         let bit = unknown.trailing_zeros();
         let name = extensions.feature(bit).map(|name| format!(", {name}")).unwrap_or_default();
-        return bad(format!("it needs the qcow2 feature of bit {bit}{name}, which is not known here"));
+        return bad(format!("it needs the qcow2 feature of bit {bit}{name}, which is not supported"));
     }
     Ok(())
 }
@@ -180,7 +180,7 @@ fn refuse_encryption(method: u32) -> Result<(), DecodeError> {
         2 => "LUKS".to_owned(),
         other => format!("method {other}"),
     };
-    Err(DecodeError::Bad(format!("it is encrypted ({name}); give an image that is not")))
+    Err(DecodeError::Bad(format!("it is encrypted ({name}); use an image without encryption")))
 }
 
 fn refuse_backing(offset: u64, length: u32, first: &[u8]) -> Result<(), DecodeError> {
@@ -191,12 +191,12 @@ fn refuse_backing(offset: u64, length: u32, first: &[u8]) -> Result<(), DecodeEr
     let start = usize::try_from(offset).ok();
     let name = start.and_then(|start| first.get(start..)?.get(..length as usize)).map(quoted);
     Err(DecodeError::Bad(format!(
-        "it holds only what differs from {}; make it whole with qemu-img convert -O qcow2",
+        "it holds only the differences from {}; make a complete image with qemu-img convert -O qcow2",
         name.unwrap_or_else(|| "a backing file".into())
     )))
 }
 
-/// A name out of the file, made safe for a message.
+/// A name from the file, made safe for a message.
 fn quoted(name: &[u8]) -> String {
     let shown = name.split(|b| *b == 0).next().unwrap_or_default();
     format!("{:?}", String::from_utf8_lossy(shown.get(..200).unwrap_or(shown)))

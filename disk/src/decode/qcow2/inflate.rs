@@ -27,7 +27,7 @@ impl Inflater {
         }
     }
 
-    /// Fills `out` from the start of `stored`; what is after that belongs to others.
+    /// Fills `out` from the start of `stored`; the bytes after that belong to other clusters.
     pub(super) fn fill(&mut self, stored: &[u8], out: &mut [u8]) -> Result<(), String> {
         let made = match self {
             Self::Deflate(context) => {

@@ -112,7 +112,7 @@ fn raw(header: &Header, first: u32, count: u32) -> Range<u64> {
 /// Where everything is.
 #[derive(Debug, Default)]
 pub(super) struct Map {
-    /// In the order of the file once [`Map::settle`] is done.
+    /// In the order of the file after [`Map::settle`].
     pub(super) runs: Vec<Run>,
     /// In the order of the raw image, likewise.
     pub(super) zeroes: Vec<Zeroes>,
@@ -127,7 +127,7 @@ impl Map {
         }
     }
 
-    /// Guest clusters that are nowhere.
+    /// Guest clusters that are not allocated.
     pub(super) fn push_zeroes(&mut self, start: u32, count: u32) {
         match self.zeroes.last_mut() {
             Some(last) if last.start + last.count == start => last.count += count,

@@ -5,8 +5,8 @@
 //! goes to its place as it passes ([`Plan::decode`]). What was read first is compared with the stream, so the digest of
 //! the file proves the tables too.
 //!
-//! Written is the active state. Internal snapshots and dirty bitmaps are passed over; a file marked dirty is taken,
-//! since only its reference counts may be stale. What a backing file, another data file or a key would be needed for is
+//! The active state is written. Internal snapshots and dirty bitmaps are skipped; a file marked dirty is accepted,
+//! because only its reference counts may be stale. An image that needs a backing file, another data file or a key is
 //! refused with the reason.
 //!
 //! Memory: 16 bytes a run of clusters, at most twice the tables (and twice that while it is made), which may have 48
@@ -32,9 +32,7 @@ use super::{DecodeError, Input, Limits, Sink};
 impl Plan {
     /// Decodes the file, from its first byte on. The image's start comes first.
     ///
-    /// # Errors
-    /// [`DecodeError`]; where the order of the raw image is asked for and one pass cannot give it, before anything was
-    /// handed on.
+    /// # Errors [`DecodeError`]; if the raw image's order is required and one pass cannot give it, before any output.
     pub(crate) fn decode(&self, input: &mut dyn Input, sink: &mut Sink, limits: Limits) -> Result<(), DecodeError> {
         if limits.ordered && !self.in_order {
             return Err(DecodeError::Bad(

@@ -20,7 +20,7 @@ const TABLES_MAX: u64 = 48 << 20;
 /// The L1 table is read in parts of so many bytes.
 const PART: usize = 64 * 1024;
 
-/// A qcow2 file, understood.
+/// A parsed qcow2 file.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(super) header: Header,
@@ -60,7 +60,7 @@ impl Plan {
             // Of a compressed cluster's last sector not all need be there.
             let least = if last.compressed() { (needed.end - SECTOR).max(needed.start) + 1 } else { needed.end };
             if least > total {
-                return Err(DecodeError::Unfinished(format!("it has {total} bytes and its data goes on to {least}")));
+                return Err(DecodeError::Unfinished(format!("it has {total} bytes, but its data extends to {least}")));
             }
         }
         let clusters = (gpt::HEAD as u64).div_ceil(header.cluster()).min(header.clusters());
@@ -139,7 +139,7 @@ fn read_l1(
     let needed = bytes + count * header.cluster();
     if needed > TABLES_MAX {
         return Err(DecodeError::Bad(format!(
-            "its tables have {needed} bytes, over the {} MiB that are taken; larger clusters make them smaller",
+            "its tables have {needed} bytes, more than the limit of {} MiB; use larger clusters to make them smaller",
             TABLES_MAX >> 20
         )));
     }
@@ -201,14 +201,14 @@ fn read_head(
             let item = Item { raw: run.raw(header), stored: range.clone(), compressed: run.compressed(), cut };
             let (from, to) = (stored.get(range), head.get_mut(item.raw.start as usize..item.raw.end as usize));
             let (Some(from), Some(to)) = (from, to) else {
-                return Err(DecodeError::Unfinished(format!("it stops before its data at {}", at.start)));
+                return Err(DecodeError::Unfinished(format!("it ends before its data at {}", at.start)));
             };
             if item.compressed {
                 unpack.unpack(&item, from, to)?;
             } else if from.len() == to.len() {
                 to.copy_from_slice(from);
             } else {
-                return Err(DecodeError::Unfinished(format!("it stops in its data at {}", at.start)));
+                return Err(DecodeError::Unfinished(format!("it ends within its data at {}", at.start)));
             }
         }
     }
@@ -235,7 +235,7 @@ impl Reader<'_> {
 
     fn fill(&mut self, buffer: &mut [u8], what: &str) -> Result<(), DecodeError> {
         if self.pull(buffer)? < buffer.len() {
-            return Err(DecodeError::Unfinished(format!("it stops in the middle of an {what}")));
+            return Err(DecodeError::Unfinished(format!("it ends in the middle of an {what}")));
         }
         Ok(())
     }

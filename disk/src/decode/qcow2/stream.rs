@@ -1,5 +1,5 @@
-//! The one pass over the stored bytes: plain runs go straight to their place, the rest is gathered and unpacked by
-//! others.
+//! The one pass over the stored bytes: plain runs go straight to their place, the rest is collected and unpacked by
+//! worker threads.
 
 use super::{
     super::{DecodeError, Input},
@@ -20,8 +20,8 @@ const MOST: u64 = 4 << 20;
 /// Takes a batch to be placed and gives another, empty one; the zeroes before its end are to be placed too.
 pub(super) type Hand<'h> = dyn FnMut(Batch, &mut Gaps<'_>, &mut Placer) -> Result<Batch, DecodeError> + 'h;
 
-/// How much may follow the last data (clusters that are not used, snapshots), bytes, where nobody says how long the file is: a
-/// body without an end must come to one.
+/// How much may follow the last data (clusters that are not used, snapshots), bytes, if the server does not state the
+/// file's length: a body without an end must be stopped.
 const TAIL: u64 = 64 << 20;
 
 /// The pass.
@@ -69,7 +69,10 @@ impl<'p, 'i, 'h> Pass<'p, 'i, 'h> {
         let announced = self.plan.announced.is_some();
         self.stored.pass(if announced { u64::MAX } else { self.stored.at.saturating_add(TAIL) }, |_| Ok(()))?;
         if !announced && !self.stored.input.fill()?.is_empty() {
-            let reason = format!("more than {TAIL} bytes follow its last data, and its server does not say how many");
+            let reason = format!(
+                "more than {TAIL} bytes follow its last data, and its server does not state the \
+                length"
+            );
             return Err(DecodeError::Bad(reason));
         }
         self.stored.watch.finish(self.stored.at)
@@ -143,7 +146,7 @@ impl Stored<'_, '_> {
 
     fn must_reach(&self, end: u64) -> Result<(), DecodeError> {
         if self.at < end {
-            return Err(DecodeError::Unfinished(format!("it has {} bytes and its data goes on to {end}", self.at)));
+            return Err(DecodeError::Unfinished(format!("it has {} bytes, but its data extends to {end}", self.at)));
         }
         Ok(())
     }

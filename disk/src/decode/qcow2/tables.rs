@@ -13,11 +13,12 @@ pub(super) const SECTOR: u64 = 512;
 /// Where a guest cluster's content is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mapping {
-    /// Nowhere.
+    /// Not allocated.
     Zero,
     /// As it is, at this host offset.
     Data(u64),
-    /// Packed, from this host offset on to the end of so many sectors, the first being the one the offset is in.
+    /// Compressed: from this host offset to the end of so many sectors; the first sector is the one that contains the
+    /// offset.
     Compressed { host: u64, sectors: u32 },
 }
 
@@ -26,7 +27,7 @@ pub(super) fn l2_table(entry: u64, header: &Header) -> Result<Option<u64>, Strin
     match entry & OFFSET {
         0 => Ok(None),
         offset if offset.is_multiple_of(header.cluster()) => Ok(Some(offset)),
-        offset => Err(format!("its L1 table points at {offset}, which is no cluster's start")),
+        offset => Err(format!("its L1 table points at {offset}, which is not the start of a cluster")),
     }
 }
 
@@ -44,7 +45,7 @@ pub(super) fn mapping(entry: u64, header: &Header) -> Result<Mapping, String> {
     }
     if entry & ZERO != 0 {
         return if header.version == 2 {
-            Err("an L2 table has a zero cluster, which version 2 does not know".into())
+            Err("an L2 table has a zero cluster, which version 2 does not support".into())
         } else {
             Ok(Mapping::Zero)
         };
@@ -52,6 +53,6 @@ pub(super) fn mapping(entry: u64, header: &Header) -> Result<Mapping, String> {
     match entry & OFFSET {
         0 => Ok(Mapping::Zero),
         host if host.is_multiple_of(header.cluster()) => Ok(Mapping::Data(host)),
-        host => Err(format!("an L2 table points at {host}, which is no cluster's start")),
+        host => Err(format!("an L2 table points at {host}, which is not the start of a cluster")),
     }
 }

@@ -58,7 +58,7 @@ impl<'a> Watch<'a> {
             let digest: [u8; 32] = self.hasher.finalize_reset().into();
             if digest != first.digest {
                 return Err(DecodeError::Bad(format!(
-                    "the file changed while it was read: its bytes {} to {} are not those that were there before",
+                    "the file changed while it was read: its bytes {} to {} differ from the first read",
                     first.place.start, first.place.end
                 )));
             }
@@ -72,7 +72,7 @@ impl<'a> Watch<'a> {
         match self.rest.first() {
             None => Ok(()),
             Some(missing) => Err(DecodeError::Unfinished(format!(
-                "it has {total} bytes, and had at least {} when its tables were read",
+                "it has {total} bytes, but had at least {} when its tables were read",
                 missing.place.end
             ))),
         }

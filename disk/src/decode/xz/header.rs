@@ -25,7 +25,7 @@ impl StreamHeader {
         match bytes.get(MAGIC.len()..MAGIC.len() + 2) {
             Some([0, check]) if CHECKS.contains(check) => Ok(()),
             Some([0, check @ 0..=15]) => Err(format!("carries check number {check}, which cannot be verified")),
-            _ => Err("sets header flags that mean nothing".into()),
+            _ => Err("sets reserved header flags".into()),
         }
     }
 }
@@ -125,7 +125,7 @@ mod tests {
     proptest! {
         #[test]
         fn arbitrary_headers_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..1100)) {
-            // What they declare is not the point here.
+            // Only a panic would fail this test.
             let _ = (BlockHeader::parse(&bytes), StreamHeader::check(&bytes));
         }
     }

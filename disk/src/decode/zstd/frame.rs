@@ -78,7 +78,7 @@ impl Header {
             let number = u32::from_le_bytes([low, middle, high, 0]);
             let (last, kind, size) = (number & 1 == 1, number >> 1 & 0b11, (number >> 3) as usize);
             if kind == 3 || size > BLOCK_MAX {
-                return Err(bad("has a block that is none"));
+                return Err(bad("has a block of an invalid type"));
             }
             // The size of a run is that of its content.
             let stored = if kind == 1 { 1 } else { size } + if last && self.checksum { 4 } else { 0 };
@@ -131,7 +131,7 @@ mod tests {
 
         #[test]
         fn arbitrary_frames_are_walked_to_an_end(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
-            // Whether one is found is not the point here.
+            // Only a panic or an endless loop would fail this test.
             let _ = walk(&[&MAGIC[..], &bytes].concat(), 300);
         }
     }

@@ -188,7 +188,7 @@ impl<'scope, 'env> Workers<'scope, 'env> {
         Ok(())
     }
 
-    /// Hands over what is pending. An error here is never the cause: a thread has told [`Shared`] of that.
+    /// Hands over what is pending. An error here is never the cause: a thread has recorded the cause in [`Shared`].
     fn dispatch(&mut self) -> Result<(), DecodeError> {
         let Some(job) = self.pending.take() else { return Ok(()) };
         if self.running.is_none() {
@@ -214,7 +214,7 @@ impl<'scope, 'env> Workers<'scope, 'env> {
     }
 }
 
-/// A thread's life.
+/// The main loop of a thread.
 fn work(jobs: &Receiver<Job>, spare: &Sender<Vec<u8>>, shared: &Shared, ordered: bool) {
     let mut context = Decompressor::default();
     let mut scratch = Vec::new();
@@ -231,7 +231,7 @@ fn work(jobs: &Receiver<Job>, spare: &Sender<Vec<u8>>, shared: &Shared, ordered:
         }
         if job.stored.capacity() <= SPARE_MAX {
             job.stored.clear();
-            // One too many is just let go.
+            // One too many is dropped.
             let _ = spare.try_send(job.stored);
         }
     }
@@ -257,7 +257,7 @@ impl Job {
             let room = &mut room[at..at + frame.content];
             match context.decompress_to_buffer(&self.stored[start..frame.end], room) {
                 Ok(made) if made == frame.content => {}
-                Ok(_) => return Err(frame.place.bad("is not as long as it says")),
+                Ok(_) => return Err(frame.place.bad("is longer or shorter than its header states")),
                 Err(error) => return Err(frame.place.bad(&format!("cannot be decoded: {error}"))),
             }
             (at, start) = (at + frame.content, frame.end);

@@ -20,10 +20,13 @@ impl std::fmt::Debug for Detached {
 impl Detached {
     pub(super) fn read(key: &str, signature: &[u8]) -> Result<Self, String> {
         let line = key.lines().map(str::trim).find(|line| line.starts_with("RW"));
-        let line = line.ok_or("the key given is neither minisign's (a line that starts with RW) nor OpenPGP's")?;
-        let key = PublicKey::from_base64(line).map_err(|_| "the key given is not a whole minisign key")?;
-        let text = std::str::from_utf8(signature).map_err(|_| "its file is not one of minisign's")?;
-        let signature = Signature::decode(text).map_err(|_| "its file is not one of minisign's")?;
+        let line = line.ok_or(
+            "the stated key is neither a minisign key (a line that starts with RW) nor an OpenPGP \
+            key",
+        )?;
+        let key = PublicKey::from_base64(line).map_err(|_| "the stated key is not a complete minisign key")?;
+        let text = std::str::from_utf8(signature).map_err(|_| "its file is not a minisign signature")?;
+        let signature = Signature::decode(text).map_err(|_| "its file is not a minisign signature")?;
         Ok(Self { key, signature })
     }
 
@@ -61,9 +64,9 @@ impl SignatureVerifier for Passing<'_> {
 fn reason(error: Error) -> String {
     match error {
         Error::InvalidSignature => "the content is not what was signed".into(),
-        Error::UnexpectedKeyId => "it was made with another key than the one given".into(),
+        Error::UnexpectedKeyId => "it was made with another key than the stated one".into(),
         Error::UnsupportedLegacyMode => {
-            "it was made the old way, which needs the whole image in memory; sign with minisign -H".into()
+            "it has minisign's legacy format, which needs the whole image in memory; sign with minisign -H".into()
         }
         other => other.to_string(),
     }

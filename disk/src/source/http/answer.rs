@@ -36,7 +36,7 @@ pub(crate) fn claimed_format(headers: &HeaderMap) -> Option<Format> {
     format_of_type(headers.get(header::CONTENT_TYPE)?.to_str().ok()?)
 }
 
-/// How the server packed the answer although asked not to.
+/// How the server encoded the response although the request forbids it.
 pub(crate) fn encoding(headers: &HeaderMap) -> Option<String> {
     let names = headers.get_all(header::CONTENT_ENCODING).iter();
     let mut names = names.map(|value| String::from_utf8_lossy(value.as_bytes()).trim().to_ascii_lowercase());

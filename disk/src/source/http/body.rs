@@ -34,7 +34,7 @@ pub(super) enum Then {
     More,
     /// The end, in good order.
     Ended,
-    /// An end that is none.
+    /// The connection broke.
     Broke(String),
 }
 
@@ -58,7 +58,7 @@ impl Body {
 
     /// Takes in the end of an answer that was read whole, so that its connection is free.
     pub(super) async fn settle(mut self) {
-        // Whatever comes of it: the bytes are here, and a connection that does not end well is not used again.
+        // The result does not matter: the bytes are here, and a connection that does not end cleanly is not used again.
         let _ = tokio::time::timeout(TICK, self.response.chunk()).await;
     }
 

@@ -27,7 +27,7 @@ use crate::{
 const CONNECT: Duration = Duration::from_secs(10);
 /// How long a server may take to begin an answer, or be silent within one.
 pub(super) const READ: Duration = Duration::from_secs(30);
-/// How soon a wait notices that it is no longer wanted.
+/// How soon a wait notices a stop.
 pub(super) const TICK: Duration = Duration::from_millis(100);
 /// As many as curl's users expect (it says 50) are a loop in practice.
 const REDIRECTS: usize = 10;
@@ -35,9 +35,9 @@ const REDIRECTS: usize = 10;
 /// How one request went wrong.
 #[derive(Debug)]
 pub(super) enum Broken {
-    /// No answer, or one that says to come back, perhaps when.
+    /// No response, or one that asks for a retry, perhaps at a stated time.
     NoAnswer(String, Option<Duration>),
-    /// It will not get better.
+    /// A retry cannot help.
     Final(WriteError),
 }
 
@@ -49,7 +49,7 @@ pub(in crate::source) struct Connector {
 }
 
 impl Connector {
-    /// `own`: the image's own URLs, whose servers are told the credentials.
+    /// `own`: the image's own URLs, whose servers get the credentials.
     ///
     /// # Errors
     /// [`WriteError::BadFormat`] for certificates, a proxy or credentials that cannot be used; [`WriteError::Start`].
@@ -161,7 +161,7 @@ fn add_authorities(roots: &mut rustls::RootCertStore, pem: &str) -> Result<(), S
         roots.add(certificate).map_err(|error| format!("cannot be used: {error}"))?;
         found = true;
     }
-    if found { Ok(()) } else { Err("holds no certificate; it must begin with -----BEGIN CERTIFICATE-----".into()) }
+    if found { Ok(()) } else { Err("contains no certificate; it must begin with -----BEGIN CERTIFICATE-----".into()) }
 }
 
 fn proxy_at(text: &str) -> Result<Proxy, String> {
@@ -177,7 +177,7 @@ fn proxy_at(text: &str) -> Result<Proxy, String> {
     Proxy::all(url).map_err(|error| format!("the proxy cannot be used: {error}"))
 }
 
-/// Why the server's certificate is not taken, if that is what went wrong: asking again does not mend it.
+/// Why the server's certificate is refused, if that is the error: a retry does not cure it.
 fn distrusted(error: &(dyn Error + 'static)) -> Option<String> {
     let mut next = Some(error);
     while let Some(cause) = next {

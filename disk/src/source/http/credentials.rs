@@ -1,4 +1,4 @@
-//! Who is told the credentials: the servers of the image's own URLs, and nobody that one of them redirects to.
+//! Which servers get the credentials: the servers of the image's own URLs, and no server that one of them redirects to.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use reqwest::{Url, header::HeaderValue};
@@ -21,7 +21,7 @@ impl Credentials {
     ) -> Result<Self, WriteError> {
         let value = match authorization {
             Some(Authorization::Basic { user, .. }) if user.contains(':') => {
-                let reason = "the user's name given for it holds a colon, which HTTP cannot carry".into();
+                let reason = "the user name contains a colon, which HTTP does not allow".into();
                 return Err(WriteError::BadFormat { subject: own.first().map(shown).unwrap_or_default(), reason });
             }
             Some(Authorization::Basic { user, password }) => {
@@ -44,12 +44,12 @@ impl Credentials {
         Ok(Self { value, is_basic, own: own.to_vec() })
     }
 
-    /// What this server is to be told.
+    /// What is sent to this server.
     pub(super) fn of(&self, url: &Url) -> Option<&HeaderValue> {
         self.value.as_ref().filter(|_| self.own.iter().any(|own| same_server(own, url)))
     }
 
-    /// What a registry's own token server is to be told.
+    /// What is sent to a registry's own token server.
     pub(super) fn for_tokens(&self) -> Option<&HeaderValue> {
         self.value.as_ref().filter(|_| self.is_basic)
     }
@@ -58,7 +58,7 @@ impl Credentials {
 /// A header that is not printed.
 pub(super) fn sensitive(text: &str) -> Result<HeaderValue, String> {
     let mut value =
-        HeaderValue::from_str(text).map_err(|_| "the credentials hold a character that HTTP cannot carry")?;
+        HeaderValue::from_str(text).map_err(|_| "the credentials contain a character that HTTP does not allow")?;
     value.set_sensitive(true);
     Ok(value)
 }
@@ -72,7 +72,7 @@ pub(super) fn same_server(own: &Url, other: &Url) -> bool {
             || (own.scheme() == other.scheme() && own.port_or_known_default() == other.port_or_known_default()))
 }
 
-/// Whether what is sent there can be read on the way: plain http to another machine.
+/// Whether the network can read what is sent there: plain http to another machine.
 pub(super) fn is_bare(url: &Url) -> bool {
     let local = url.host_str().is_some_and(|host| {
         let address = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_with_a_line_break_is_refused_and_not_repeated() {
+    fn a_token_with_a_line_break_is_refused_unprinted() {
         let bearer = Authorization::Bearer("geheim\r\nHost: x".into());
         let error = Credentials::new(Some(&bearer), &[url("https://a/")], &Unobserved).err().unwrap();
         assert!(!format!("{error} {error:?}").contains("geheim"));

@@ -30,7 +30,7 @@ impl Login {
         Self { registry: registry.clone(), token: Mutex::new(None) }
     }
 
-    /// What to tell this server: nothing, unless it is the registry itself.
+    /// What to send to this server: nothing, unless it is the registry itself.
     pub(super) fn token_for(&self, url: &Url) -> Option<HeaderValue> {
         let token = self.token.lock().unwrap_or_else(PoisonError::into_inner).clone();
         token.filter(|_| same_server(&self.registry, url))
@@ -44,7 +44,7 @@ impl Login {
         let challenges = head.get_all(header::WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok());
         let challenge = challenges.filter_map(bearer_challenge).next();
         let Some(challenge) = challenge.filter(|_| same_server(&self.registry, at)) else {
-            return Err(refused("and the credentials given, if any, are not taken"));
+            return Err(refused("and it refused the credentials, or none were stated"));
         };
         let mut realm = Url::parse(&challenge.realm).map_err(|_| refused("naming a token server that is not a URL"))?;
         let unfit =
@@ -67,19 +67,19 @@ impl Login {
             .map_err(|error| Broken::NoAnswer(format!("the token server: {}", chain(error)), None))?;
         let status = answer.status();
         if status.is_server_error() {
-            return Err(Broken::NoAnswer(format!("the token server answers {status}"), None));
+            return Err(Broken::NoAnswer(format!("the token server answered {status}"), None));
         }
         if status != StatusCode::OK {
-            return Err(refused(&format!("and its token server {} answers {status}", shown(&realm))));
+            return Err(refused(&format!("and its token server {} answered {status}", shown(&realm))));
         }
         let mut body = Vec::new();
         while let Some(chunk) = tokio::time::timeout(READ, answer.chunk())
             .await
-            .map_err(|_| Broken::NoAnswer("the token server falls silent".into(), None))?
+            .map_err(|_| Broken::NoAnswer("the token server fell silent".into(), None))?
             .map_err(|error| Broken::NoAnswer(format!("the token server: {}", chain(error)), None))?
         {
             if body.len() + chunk.len() > ANSWER_MAX {
-                return Err(refused("and its token server does not come to an end"));
+                return Err(refused("and the response of its token server is too long"));
             }
             body.extend_from_slice(&chunk);
         }

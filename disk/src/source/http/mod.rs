@@ -1,6 +1,6 @@
 //! HTTP as a source: pulled synchronously by the fetch thread; a broken connection is resumed by Range.
 //!
-//! What counts as broken is bounded: answers that bring nothing new, and time without any answer. A changed ETag is never
+//! Retries are bounded: by responses without new bytes, and by time without any response. A changed ETag is never
 //! resumed across.
 
 mod answer;
@@ -51,11 +51,11 @@ pub(super) struct HttpSource<'a> {
     headers: HeaderMap,
     login: Option<Arc<Login>>,
     observer: &'a dyn Observer,
-    /// A digest will tell whether bytes fetched from different answers belong together.
+    /// A digest will show whether bytes from different responses belong together.
     digest_guards: bool,
     patience: Patience,
     body: Option<Body>,
-    /// An answer said what the next two are.
+    /// A response has set the next two fields.
     known: bool,
     /// What identifies the content, for If-Range.
     validator: Option<HeaderValue>,
@@ -145,14 +145,15 @@ impl<'a> HttpSource<'a> {
         let (status, headers) = (response.status(), response.headers());
         let changed = || WriteError::SourceChanged { url: self.name.clone() };
         if status == StatusCode::RANGE_NOT_SATISFIABLE && self.position > 0 {
-            return Err(self.truncated(format!("the server has no more than {} bytes of it", self.position)));
+            return Err(self.truncated(format!("the server has only {} bytes of it", self.position)));
         }
         if !matches!(status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
             return Err(WriteError::Status { url: self.name.clone(), status: status.to_string() });
         }
         if let Some(encoding) = encoding(headers) {
             return Err(self.bad(format!(
-                "the server re-encodes it ({encoding}) although asked not to; turn that off for image files"
+                "the server compresses it in transfer ({encoding}) although the request forbids it; switch that off \
+                    for image files"
             )));
         }
         let validator = validator(headers);
@@ -161,7 +162,7 @@ impl<'a> HttpSource<'a> {
             (0, length, length)
         } else {
             let range = ContentRange::of(headers)
-                .ok_or_else(|| self.bad("the server answers 206 without a Content-Range that makes sense"))?;
+                .ok_or_else(|| self.bad("the server answered 206 without a valid Content-Range"))?;
             if range.first != self.position {
                 return Err(changed());
             }
@@ -172,7 +173,7 @@ impl<'a> HttpSource<'a> {
                 (Some(known), Some(now)) => known == now,
                 // A part may leave out what identifies it, because If-Range held; the whole may not.
                 (Some(_), None) => status == StatusCode::PARTIAL_CONTENT,
-                // Without a validator only a digest can tell that the two answers belong together.
+                // Without a validator only a digest can show that the two responses belong together.
                 (None, _) => self.digest_guards,
             };
             let other_total = self.total.is_some() && total.is_some() && self.total != total;
@@ -196,7 +197,7 @@ impl<'a> HttpSource<'a> {
         Ok(())
     }
 
-    /// Says that it will be tried again and waits, or that it was the last time.
+    /// Reports the retry and waits, or reports that this was the last attempt.
     fn pause(&mut self, wait: Option<Duration>, given_up: WriteError, stop: &AtomicBool) -> Result<(), WriteError> {
         self.body = None;
         let Some(wait) = wait else { return Err(given_up) };
@@ -206,14 +207,14 @@ impl<'a> HttpSource<'a> {
         };
         let seconds = wait.as_secs_f32();
         let line = format!(
-            "fetching {} broke at byte {} and will be resumed in {seconds:.1} s: {reason}",
+            "the download of {} broke at byte {} and resumes in {seconds:.1} s: {reason}",
             self.name, self.position
         );
         self.observer.log(LogLevel::Warn, &line);
         self.connector.run(async { until_stopped(stop, tokio::time::sleep(wait)).await }).ok_or_else(|| self.stopped())
     }
 
-    /// One more answer; comes back without one if it is worth another try.
+    /// Makes one more request; returns without a response if a retry is worthwhile.
     fn ask_again(&mut self, stop: &AtomicBool) -> Result<(), WriteError> {
         match self.ask(stop) {
             Ok(()) => Ok(()),
@@ -230,7 +231,7 @@ impl<'a> HttpSource<'a> {
 
     fn resume(&mut self, reason: &str, stop: &AtomicBool) -> Result<(), WriteError> {
         let of = self.total.map_or("an unknown number of".into(), |total| total.to_string());
-        let given_up = self.truncated(format!("{} of {of} bytes came, and no more ({reason})", self.position));
+        let given_up = self.truncated(format!("only {} of {of} bytes arrived ({reason})", self.position));
         let wait = self.patience.broken();
         self.pause(wait, given_up, stop)
     }
@@ -241,12 +242,12 @@ impl<'a> HttpSource<'a> {
         // A part that says where it ends is whole only there.
         let whole = self.total.is_none() && body_end.is_none_or(|end| end == self.position && self.end == u64::MAX);
         if skipping {
-            self.broke = Some("the answer ended before what was known".into());
+            self.broke = Some("the response ended before its known length".into());
         } else if whole {
             // It did not say how long it is; this is how long.
             self.total = Some(self.position);
         } else if body_end != Some(self.position) {
-            self.broke = Some("the answer ended early".into());
+            self.broke = Some("the response ended early".into());
         }
     }
 }
@@ -298,7 +299,7 @@ impl ImageSource for HttpSource<'_> {
     }
 
     fn seek(&mut self, range: Range<u64>, _: &AtomicBool) -> Result<(), WriteError> {
-        // Whoever seeks after all was given up may try once more.
+        // A seek after the last retry allows one more request.
         self.patience.again();
         (self.end, self.broke) = (range.end.max(range.start), None);
         let gap = range.start.checked_sub(self.position).filter(|gap| *gap <= GAP);

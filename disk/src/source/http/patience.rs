@@ -1,4 +1,4 @@
-//! How long a server that fails is asked again: everything is bounded, and bytes that come renew it.
+//! How long a failing server is retried: everything is bounded, and new bytes reset the bounds.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ const FIRST_BACKOFF: Duration = Duration::from_millis(200);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
 /// Answers in a row that brought no new byte, before the image counts as cut short.
 const FRUITLESS: u32 = 4;
-/// Resumptions in all: a server that gives a byte at a time is no server.
+/// Resumptions in all: a server that sends one byte at a time is unusable.
 const RESUMPTIONS: u32 = 1000;
 /// The longest wait that a server may ask for at once.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
@@ -31,7 +31,7 @@ impl Patience {
         Self::new(Duration::from_secs(60), Duration::from_secs(300))
     }
 
-    /// With one of several: the others are asked soon.
+    /// With one of several: the others are tried soon.
     pub(in crate::source) fn among_mirrors() -> Self {
         Self::new(Duration::from_millis(500), Duration::from_secs(5))
     }
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_that_always_says_later_is_left_within_its_bound() {
+    fn a_server_that_always_defers_is_abandoned_in_bounded_time() {
         for said in [Duration::ZERO, Duration::from_secs(7), Duration::from_secs(1_000_000)] {
             let mut patience = Patience::alone();
             let waits: Vec<_> = std::iter::from_fn(|| patience.told_to_wait(said)).take(10_000).collect();

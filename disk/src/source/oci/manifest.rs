@@ -85,10 +85,10 @@ pub(crate) fn choose_layer(bytes: &[u8], wanted: Option<&str>) -> Result<Layer, 
     match fitting.as_slice() {
         // Tools name a pushed file's layer so too, but then they give it the file's name.
         [only] if is_tar(&only.media_type) && only.title.is_none() && wanted.is_none() => {
-            Err("it is a container image, whose layers are file trees and not a disk".into())
+            Err("it is a container image; its layers are file trees, not a disk image".into())
         }
         [only] => Ok((*only).clone()),
-        [] => Err(format!("it has no layer that is meant; it has {}", listed(&layers))),
+        [] => Err(format!("it has no such layer; it has {}", listed(&layers))),
         _ => Err(format!("it has several layers; name one with ?layer= and its title or digest: {}", listed(&layers))),
     }
 }
@@ -129,7 +129,7 @@ mod tests {
     const TAR: &str = "application/vnd.oci.image.layer.v1.tar";
 
     #[test]
-    fn the_only_layer_is_meant_and_one_of_several_must_be_named() {
+    fn one_layer_is_chosen_and_several_need_a_name() {
         assert_eq!(choose_layer(&manifest(&[("x/y", 1, "")]), None).unwrap().size, 9);
         assert!(choose_layer(&manifest(&[(TAR, 1, "disk.img")]), None).is_ok(), "as tools push files");
         assert!(choose_layer(&manifest(&[(TAR, 1, "")]), None).unwrap_err().contains("container image"));
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_one_stand_for_it_and_longer_ones_are_refused() {
+    fn lists_of_one_manifest_work_and_longer_ones_are_refused() {
         let list = |digests: usize| {
             let one = format!(r#"{{"digest":"sha256:{}","size":1}}"#, "07".repeat(32));
             format!(r#"{{"schemaVersion":2,"manifests":[{}]}}"#, vec![one; digests].join(",")).into_bytes()
@@ -161,7 +161,7 @@ mod tests {
             let good = manifest(&[("x/y", 1, "a")]);
             let cut = cut.min(good.len());
             let mixed = [&good[..cut], &bytes].concat();
-            // Whatever they say is fine.
+            // Only a panic would fail this test.
             let _ = (only_of_list(&mixed), choose_layer(&mixed, None), choose_layer(&bytes, Some("a")));
         }
     }

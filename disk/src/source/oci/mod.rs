@@ -1,7 +1,7 @@
 //! A layer of an artefact in an OCI registry as a source: the manifest names it by its digest, the blob is plain HTTP.
 //!
-//! Written out rather than taken from the `oci-client` crate: that brings a second TLS library (aws-lc, which wants
-//! cmake), a resolver over `getaddrinfo` and 150 crates into a static agent, for two GET requests and a token.
+//! Written here rather than taken from the `oci-client` crate: that crate brings a second TLS library (aws-lc, which
+//! wants cmake), a resolver over `getaddrinfo` and 150 crates into a static agent, for two GET requests and a token.
 
 mod manifest;
 mod reference;
@@ -80,7 +80,7 @@ impl ImageSource for OciSource<'_> {
         match &self.layer {
             Some((layer, source)) if source.total().is_some_and(|total| total != layer.size) => {
                 let (said, total) = (layer.size, source.total().unwrap_or_default());
-                let reason = format!("its manifest says {said} bytes and the registry has {total}");
+                let reason = format!("its manifest states {said} bytes, but the registry has {total}");
                 Err(WriteError::BadFormat { subject: self.name.clone(), reason })
             }
             _ => Ok(n),

@@ -12,7 +12,7 @@ use crate::source::locator::has_user;
 pub(crate) enum Version {
     /// The one with this digest: it proves everything that it names.
     Digest(Digest),
-    /// Whatever carries the tag at the moment.
+    /// The manifest that carries the tag at the moment.
     Tag(String),
 }
 
@@ -37,8 +37,7 @@ pub(crate) struct Reference {
 }
 
 impl Reference {
-    /// # Errors
-    /// A clause that reads well after "… is not a usable image: ".
+    /// # Errors A clause that continues "… is not a usable image: ".
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         const FORM: &str = "write oci://host/repository@sha256:… or oci://host/repository:tag";
         let (scheme, rest) = text.split_once("://").ok_or(FORM)?;
@@ -59,7 +58,7 @@ impl Reference {
                 (name, Version::Digest(digest.parse().map_err(|error| format!("{error}"))?))
             }
             None => {
-                let (name, tag) = path.rsplit_once(':').ok_or("it names neither a tag nor a digest; add @sha256:…")?;
+                let (name, tag) = path.rsplit_once(':').ok_or("it has neither a tag nor a digest; add @sha256:…")?;
                 (name, Version::Tag(tag_of(tag)?))
             }
         };
@@ -70,7 +69,7 @@ impl Reference {
             None => None,
             Some(query) => match query.strip_prefix("layer=").filter(|layer| !layer.is_empty()) {
                 Some(layer) => Some(layer.to_owned()),
-                None => return Err("after the ? there can be only layer= and a layer's digest or title".into()),
+                None => return Err("after the ? only layer= with a layer's digest or title is allowed".into()),
             },
         };
         Ok(Self { registry, repository: repository.to_owned(), version, layer })
@@ -105,7 +104,7 @@ fn tag_of(text: &str) -> Result<String, String> {
     if good { Ok(text.to_owned()) } else { Err("a tag is at most 128 letters, digits, . _ and -".into()) }
 }
 
-/// Close enough to the specification to keep anything out of a URL's path that means something else there.
+/// Strict enough to keep out characters that have another meaning in a URL's path.
 fn is_repository(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'.' | b'_' | b'-');
     let outer = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());

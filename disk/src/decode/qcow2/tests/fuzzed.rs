@@ -1,4 +1,4 @@
-//! Arbitrary headers and tables never panic, end, and allocate nothing by a number nobody checked.
+//! Decoding of arbitrary headers and tables ends without a panic, and allocates nothing by an unchecked number.
 
 use proptest::prelude::*;
 

@@ -18,7 +18,7 @@ fn check(file: &[u8], reference: &[u8], what: &str) {
 }
 
 #[test]
-fn what_qemu_img_converts_decodes_to_what_it_was_made_of() {
+fn images_from_qemu_img_decode_to_their_source() {
     let lab = Lab::new();
     let raw = disk(SIZE);
     for words in [
@@ -93,12 +93,12 @@ fn zero_clusters_and_discarded_ones_read_as_zeroes() {
     lab.convert(&raw, "");
     lab.io("image", &["write -z 0 128k", "write -z 1M 512k", "write -z -u 3M 1M", "discard 5M 256k"]);
     let reference = lab.reference("image");
-    assert!(reference != raw, "the tools did what they were told");
+    assert!(reference != raw, "the tools executed the commands");
     check(&lab.read("image"), &reference, "zeroed");
 }
 
 #[test]
-fn compressed_clusters_at_the_end_of_a_file_that_is_not_padded_decode() {
+fn compressed_clusters_at_an_unpadded_end_decode() {
     let lab = Lab::new();
     for kind in ["zlib", "zstd"] {
         lab.run("qemu-img", &format!("create -f qcow2 -o compression_type={kind} image 4M"));

@@ -31,7 +31,7 @@ fn pieces(file: &[u8], limits: Limits) -> Result<Vec<(u64, u64, bool)>, DecodeEr
 }
 
 #[test]
-fn what_qemu_img_converts_comes_in_the_order_of_the_disk_where_that_is_asked_for() {
+fn images_from_qemu_img_decode_in_disk_order() {
     let lab = Lab::new();
     let raw = disk(20 * MIB + 1536);
     for words in [
@@ -54,7 +54,7 @@ fn what_qemu_img_converts_comes_in_the_order_of_the_disk_where_that_is_asked_for
 }
 
 #[test]
-fn what_is_out_of_order_is_refused_before_anything_is_sent_where_order_is_asked_for() {
+fn unordered_images_are_refused_before_output_if_order_matters() {
     let lab = Lab::new();
     lab.run("qemu-img", "create -f qcow2 image 40M");
     lab.io("image", &["write -P 1 30M 6M", "write -P 2 10M 6M"]);

@@ -1,5 +1,5 @@
-//! A key as it is published: the primary key, its names, its subkeys, and what it says of each. Only its own words count,
-//! and every word against its use does.
+//! A key as it is published: the primary key, its names, its subkeys, and what it says of each. Only its own signatures
+//! count, and any signature that restricts its use is obeyed.
 
 use super::{
     key::Key,
@@ -74,7 +74,8 @@ impl Certificate {
 
     /// Takes in a signature about a part of it.
     fn hear(&mut self, about: &About, body: &[u8]) {
-        // Second octet: the type. A revocation counts even if it cannot be checked; whoever gives the key may take it out.
+        // Second octet: the type. A revocation counts even if it cannot be checked; the person who states the key can
+        // remove it.
         match (about, body.get(1)) {
             (_, None) => return,
             // Whatever stands before it: a revocation appended to a key file follows its last subkey.
@@ -182,7 +183,8 @@ impl Certificate {
     }
 }
 
-/// The subkey's own signature inside its binding: else anybody could claim another's subkey. Only signing ones have it.
+/// The subkey's own signature inside its binding: without it, any key could claim another key's subkey. Only signing
+/// ones have it.
 fn consents(subkey: &Key, binding: &Statement, document: &[&[u8]]) -> bool {
     let consent = binding.embedded.as_deref().and_then(|body| Statement::read(body).ok());
     consent.is_some_and(|consent| consent.kind == PRIMARY_BINDING && consent.check(subkey, document).is_ok())

@@ -1,8 +1,8 @@
 //! Detached OpenPGP signatures, version 4 (RFC 4880 and RFC 9580): RSA, Ed25519, and P-256 for small files, over SHA-256
 //! or SHA-512.
 //!
-//! Written out rather than taken from the `pgp` crate, which is larger than all the room the agent has left. Strict: what
-//! is not understood is refused, and whatever the key itself says against its use counts.
+//! Written here rather than taken from the `pgp` crate, which is larger than all the room the agent has left. Strict:
+//! what is not understood is refused, and whatever the key itself says against its use counts.
 
 mod armour;
 mod certificate;
@@ -80,7 +80,12 @@ impl Detached {
             certificate.may_sign(key, &statement, now)?;
             known = Some(key);
         }
-        let key = known.ok_or_else(|| format!("it was made with key {maker:016X} and not with the one given"))?;
+        let key = known.ok_or_else(|| {
+            format!(
+                "it was made with key {maker:016X}, with another key than the stated \
+            one"
+            )
+        })?;
         Ok(Self { key: key.clone(), statement })
     }
 
@@ -134,7 +139,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-            // Whatever they say is fine.
+            // Only a panic would fail this test.
             let _ = (Certificate::read_all(&bytes), packet::split(&bytes), Statement::read(&bytes), Key::read(&bytes));
             let _ = armour::strip(&bytes, "PGP SIGNATURE");
         }

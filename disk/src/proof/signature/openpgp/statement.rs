@@ -25,7 +25,7 @@ pub(super) const MAY_SIGN: u8 = 0x02;
 /// Subpackets that say nothing against what we take a signature for: preferences, features, reasons, URLs, recipients.
 const HARMLESS: [u8; 12] = [4, 7, 11, 21, 22, 23, 24, 25, 26, 28, 30, 35];
 
-/// What somebody signed, and how.
+/// A signature: what was signed, and how.
 #[derive(Debug, Clone)]
 pub(super) struct Statement {
     pub(super) kind: u8,
@@ -95,7 +95,8 @@ impl Statement {
         for subpacket in subpackets(hashed_subpackets)? {
             statement.note(subpacket, &mut dated)?;
         }
-        // Nobody vouches for what is not hashed: only whose key to try, and the subkey's consent, which proves itself.
+        // Unhashed parts are not protected by the signature. Only two are used: which key to try, and the subkey's
+        // consent, which has its own signature.
         for (kind, data) in subpackets(unhashed)? {
             match kind & 0x7f {
                 16 if statement.issuer.is_none() => statement.issuer = Reader(data).take(8).and_then(key_id),
@@ -121,7 +122,7 @@ impl Statement {
                 let fingerprint = reader.take(21).ok_or(cut)?;
                 self.issuer = key_id(fingerprint);
             }
-            // A critical notation binds whoever does not understand it, and we understand none.
+            // A program that does not understand a critical notation must refuse the signature, and we understand none.
             other if kind & 0x80 != 0 && !HARMLESS.contains(&other) => {
                 return Err(format!("it holds a critical part of type {other}, which is not understood"));
             }
@@ -135,7 +136,7 @@ impl Statement {
         self.lifetime.filter(|lifetime| *lifetime > 0).map(|lifetime| u64::from(self.created) + u64::from(lifetime))
     }
 
-    /// Holds it against a document that is all there, in parts.
+    /// Checks it against a complete document, given in parts.
     ///
     /// # Errors
     /// A clause.
