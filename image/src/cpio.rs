@@ -30,17 +30,17 @@ pub enum CpioError {
     Source {
         /// The file on this machine.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
     /// newc holds sizes in 32 bits.
-    #[error("{0} is larger than the 4 GiB a cpio member can hold")]
+    #[error("{0} is larger than 4 GiB, the limit of a cpio member")]
     TooLarge(String),
     /// Absolute, empty or climbing path.
     #[error("\"{0}\" cannot be a member's path; write it relative to the root, without . or ..")]
     Path(String),
-    /// Not a newc header where one must be.
+    /// A newc header is missing.
     #[error("not a newc cpio archive at offset {0}")]
     Format(u64),
     /// The output or input failed.
@@ -297,7 +297,7 @@ mod tests {
             if magic && input.len() >= MAGIC.len() {
                 input[..MAGIC.len()].copy_from_slice(MAGIC);
             }
-            // Only that it returns is claimed; most of these inputs are not archives.
+            // The reader must only return; most of these inputs are not archives.
             let _ = list(&input[..]);
         }
     }

@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 
 use sha2::{Digest, Sha256};
 
-/// Counts and hashes what passes through, as reader or as writer.
+/// Counts and hashes the bytes that pass through it, as reader or as writer.
 #[derive(Debug)]
 pub struct Hashing<T> {
     inner: T,

@@ -34,7 +34,7 @@ const DIRECTORIES: &[(&str, u32)] = &[
 /// The boot image cannot be packed.
 #[derive(Debug, thiserror::Error)]
 pub enum PackError {
-    /// The modules asked for cannot be had.
+    /// The requested modules are not available.
     #[error(transparent)]
     Resolve(#[from] ResolveError),
     /// The archive cannot be made.
@@ -43,16 +43,16 @@ pub enum PackError {
     /// The result cannot be written.
     #[error(transparent)]
     Output(#[from] OutputError),
-    /// The init is not there.
+    /// The init program is missing.
     #[error("cannot read the init program {path}")]
     Init {
         /// As given.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
-    /// The init is dynamically linked: there is no loader in the boot image, the kernel would panic.
+    /// The init is dynamically linked: the boot image has no loader, so the kernel would panic.
     #[error("{0} needs a dynamic loader, which the boot image does not have; link it statically (crt-static)")]
     Dynamic(PathBuf),
     /// The compressor or the output failed.
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_input_gives_the_same_bytes_and_only_what_is_needed() {
+    fn the_same_input_gives_the_same_minimal_image() {
         let (fake, tree) = fixture();
         let (init, modules) = (fake.path().join("init"), BTreeSet::from(["a".to_owned()]));
         let recipe = Recipe {
@@ -245,7 +245,7 @@ mod tests {
         };
         let (one, two) = (fake.path().join("one"), fake.path().join("two"));
         let packed = pack(&recipe, &one).unwrap();
-        // A different time of the same files must not show.
+        // Another modification time must not change the result.
         fs::File::options().append(true).open(&init).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
         assert_eq!(pack(&recipe, &two).unwrap(), packed);
         assert_eq!(fs::read(&one).unwrap(), fs::read(&two).unwrap());

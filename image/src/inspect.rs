@@ -1,4 +1,4 @@
-//! Says what an initramfs or a disk image holds, judging by content and never by the file's name.
+//! Shows what an initramfs or a disk image contains. The type is detected by content, never by the file's name.
 
 use std::{
     collections::BTreeSet,
@@ -31,11 +31,11 @@ pub enum InspectError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system or the decompressor said.
+        /// Error of the system or the decompressor.
         #[source]
         source: io::Error,
     },
-    /// It begins like a cpio archive and is none.
+    /// It begins like a cpio archive but is damaged.
     #[error("{path} is damaged")]
     Cpio {
         /// The file.
@@ -44,7 +44,7 @@ pub enum InspectError {
         #[source]
         source: CpioError,
     },
-    /// It begins like an index and is none that can be used.
+    /// It begins like an index but is not usable.
     #[error("{path} is not a usable index")]
     Index {
         /// The file.
@@ -53,7 +53,7 @@ pub enum InspectError {
         #[source]
         source: IndexError,
     },
-    /// None of the kinds.
+    /// None of the supported types.
     #[error("{0} is neither a newc initramfs nor a GPT disk image, plain or zstd-compressed, nor an image's index")]
     Unknown(PathBuf),
 }
@@ -72,7 +72,7 @@ pub struct Sizes {
     pub raw_digest: String,
 }
 
-/// What a file is.
+/// The type and content of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "camelCase")]
 pub enum Report {
@@ -104,7 +104,7 @@ pub enum Report {
     Index(IndexReport),
 }
 
-/// What an index says of its image.
+/// What an index states about its image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IndexReport {
@@ -122,7 +122,7 @@ pub struct IndexReport {
     pub fetched_bytes: Option<u64>,
     /// Raw bytes of a chunk, or of a bmap's block.
     pub chunk_bytes: u64,
-    /// Pieces with something in them.
+    /// Pieces with data.
     pub data_chunks: usize,
     /// Runs of zeros.
     pub zero_runs: usize,

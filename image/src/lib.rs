@@ -8,7 +8,7 @@
 //!   with its digest;
 //! - the **packed image** and its index ([`pack`]), of which the agent fetches, proves and decodes any part alone.
 //!
-//! [`inspect`] opens any of them again and says what is inside.
+//! [`inspect`] reads any of them and shows what it contains.
 
 pub mod cpio;
 pub mod digest;

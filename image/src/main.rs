@@ -37,7 +37,7 @@ enum Command {
     /// Writes a .zst file that any zstd tool unpacks, and beside it an index with the digest of every chunk. A template
     /// that names the index needs no other digest.
     Pack(PackArgs),
-    /// Say what a boot image, a disk image or an index holds
+    /// Show what a boot image, a disk image or an index contains
     Inspect(InspectArgs),
 }
 
@@ -46,7 +46,7 @@ struct InitramfsArgs {
     /// Directory a linux-image package was unpacked to (dpkg-deb -x)
     #[arg(long, value_name = "DIR")]
     kernel_tree: PathBuf,
-    /// Which kernel, if the tree holds several
+    /// Kernel version, if the directory contains several
     #[arg(long, value_name = "VERSION")]
     kernel_version: Option<String>,
     /// Static program that becomes /init
@@ -58,16 +58,16 @@ struct InitramfsArgs {
     /// One more module, with what it needs (may be repeated)
     #[arg(long = "module", value_name = "NAME")]
     modules: Vec<String>,
-    /// One more file (may be repeated), octal mode 0755 if none is said
+    /// One more file (may be repeated); octal mode, 0755 by default
     #[arg(long = "file", value_name = "SOURCE:PATH[:MODE]", value_parser = extra_file)]
     files: Vec<ExtraFile>,
-    /// A lib/firmware directory to take the firmware from that the packed drivers name
+    /// A lib/firmware directory that provides the firmware named by the packed drivers
     #[arg(long, value_name = "DIR")]
     firmware: Option<PathBuf>,
     /// zstd level
     #[arg(long, value_name = "1-22", default_value_t = initramfs::DEFAULT_LEVEL, value_parser = clap::value_parser!(i32).range(1..=22))]
     level: i32,
-    /// Where the boot image goes
+    /// Output file for the boot image
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// Where to copy the kernel itself
@@ -86,7 +86,7 @@ struct OsDiskArgs {
     /// Label of the root file system
     #[arg(long, default_value = "root")]
     label: String,
-    /// All identifiers (disk, partitions, file systems) follow from it
+    /// Seed for all identifiers (disk, partitions, file systems)
     #[arg(long, value_name = "TEXT")]
     seed: String,
     /// Size of the root file system
@@ -101,10 +101,10 @@ struct OsDiskArgs {
     /// zstd level of the stored image
     #[arg(long, value_name = "1-22", default_value_t = 9, value_parser = clap::value_parser!(i32).range(1..=22))]
     level: i32,
-    /// Directory for disk.img.zst, disk.img.zst.sha256 and disk.json; made if it is not there
+    /// Directory for disk.img.zst, disk.img.zst.sha256 and disk.json; created if it does not exist
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
-    /// Keep the uncompressed disk.img (sparse) as well
+    /// Also keep the uncompressed disk.img (sparse)
     #[arg(long)]
     keep_raw: bool,
     /// Report as JSON
@@ -116,10 +116,10 @@ struct OsDiskArgs {
 struct PackArgs {
     /// Disk image: raw, or compressed with zstd, gzip or xz (by content); - is the standard input
     input: PathBuf,
-    /// Where the packed image goes
+    /// Output file for the packed image
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// Where its index goes [default: OUTPUT.index.json]
+    /// Output file for its index [default: OUTPUT.index.json]
     #[arg(long, value_name = "FILE")]
     index: Option<PathBuf>,
     /// zstd level
@@ -128,7 +128,7 @@ struct PackArgs {
     /// Raw size of a chunk, a power of two from 4KiB to 16MiB [default: 1MiB; more for images of more than 64 GiB]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     chunk: Option<u64>,
-    /// Threads that compress; the result does not depend on it [default: one a processor]
+    /// Number of threads; the result does not depend on it [default: one per processor]
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
     /// Report as JSON
@@ -138,7 +138,7 @@ struct PackArgs {
 
 #[derive(Args)]
 struct InspectArgs {
-    /// Initramfs or disk image, plain or zstd; or an index or bmap
+    /// Initramfs or disk image, plain or zstd; or an index or a bmap
     file: PathBuf,
     /// How to print
     #[arg(short, long = "output", value_enum, default_value = "text")]
@@ -221,7 +221,7 @@ fn initramfs(args: &InitramfsArgs) -> anyhow::Result<()> {
     println!("  modules  {} in {} files", bytes(packed.module_bytes), packed.modules.len());
     if args.firmware.is_some() {
         let (have, lack) = (packed.firmware.len(), packed.firmware_missing.len());
-        println!("  firmware {have} files; {lack} that the drivers name are not in the directory");
+        println!("  firmware {have} files; {lack} named by the drivers are missing in the directory");
     }
     println!("  digest   {}", packed.digest);
     Ok(())
@@ -278,7 +278,7 @@ fn pack_disk(args: &PackArgs) -> anyhow::Result<()> {
     println!("  stored   {}", bytes(packed.index_bytes));
     println!("  digest   {}", packed.index_digest);
     let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    println!("\nIn a template, with the address both are served at:\n");
+    println!("\nFor a template; replace SERVER with the address that serves both files:\n");
     println!("image:");
     println!("  url: http://SERVER/{}", name(&packed.file));
     println!("  index:");

@@ -1,4 +1,4 @@
-//! Output files that appear whole or not at all.
+//! Output files that appear complete or not at all.
 //!
 //! A build that is interrupted must never leave half an image under the final name: a later run, or a coordinator
 //! that serves the directory, would take it for a good one.
@@ -15,7 +15,7 @@ use std::{
 pub struct OutputError {
     /// The file that was to appear.
     pub path: PathBuf,
-    /// What the system said.
+    /// Error of the system.
     #[source]
     pub source: io::Error,
 }
@@ -75,12 +75,12 @@ impl AtomicFile {
 
 impl Drop for AtomicFile {
     fn drop(&mut self) {
-        // After a commit the temporary name is gone already; before it, nothing better can be done with an error.
+        // After a commit the temporary name no longer exists; before it, an error cannot be handled here.
         let _ = fs::remove_file(&self.temporary);
     }
 }
 
-/// Writes a small file whole.
+/// Writes a small file completely or not at all.
 ///
 /// # Errors
 /// It cannot be created, written or renamed.

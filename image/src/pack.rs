@@ -5,8 +5,8 @@
 //! ([`landfall_disk::Index`]), which names the digest of every chunk, stored and raw; a template states the digest of the
 //! index alone. The same disk, chunk size, level and zstd give the same bytes, whatever the number of threads.
 //!
-//! Chunks of zeros have frames too, so that the file is complete for everyone; whoever goes by the index never fetches
-//! them.
+//! Chunks of zeros have frames too, so that the file is complete for other tools; a machine that uses the index never
+//! fetches them.
 
 mod source;
 mod workers;
@@ -50,15 +50,15 @@ pub enum PackError {
     Input {
         /// The image.
         path: PathBuf,
-        /// What the system or the decompressor said.
+        /// Error of the system or the decompressor.
         #[source]
         source: io::Error,
     },
-    /// There is nothing in it.
+    /// It is empty.
     #[error("{0} is empty; a disk image is at least one sector")]
     Empty(PathBuf),
-    /// It is none.
-    #[error("{path} has {bytes} bytes, which is no multiple of 512: it is no disk image, or it is cut")]
+    /// It is not a disk image.
+    #[error("{path} has {bytes} bytes, which is not a multiple of 512: it is not a disk image, or it is cut short")]
     Unaligned {
         /// The file.
         path: PathBuf,
@@ -66,13 +66,13 @@ pub enum PackError {
         bytes: u64,
     },
     /// The directory of a result is not there.
-    #[error("cannot write {0}: its directory does not exist; make it first")]
+    #[error("cannot write {0}: its directory does not exist; create it first")]
     NoDirectory(PathBuf),
-    /// Two of input, output and index are one.
-    #[error("{0} is named twice; image, output and index are three files")]
+    /// Two of input, output and index are the same file.
+    #[error("{0} is named twice; image, output and index must be three different files")]
     Same(PathBuf),
     /// The chunk size is impossible.
-    #[error("chunks of {0} bytes are not possible; state a power of two from 4KiB to 16MiB")]
+    #[error("a chunk size of {0} bytes is not supported; use a power of two from 4KiB to 16MiB")]
     Chunk(u64),
     /// zstd failed.
     #[error("cannot compress")]
@@ -93,7 +93,7 @@ pub enum PackError {
 pub struct Recipe<'a> {
     /// The disk image: raw, or compressed with zstd, gzip or xz; `-` is the standard input.
     pub input: &'a Path,
-    /// Where the packed image goes.
+    /// Output file for the packed image.
     pub output: &'a Path,
     /// Where the index goes; [`index_path`] if not said.
     pub index: Option<&'a Path>,
@@ -142,10 +142,9 @@ pub fn index_path(output: &Path) -> PathBuf {
     name.into()
 }
 
-/// Packs. The index appears last: where it is new, the image beside it is whole.
+/// Packs. The index appears last: if it is new, the image beside it is complete.
 ///
-/// # Errors
-/// See [`PackError`]; neither file is there then, or what was there before is.
+/// # Errors See [`PackError`]; then neither file exists, or the previous files are unchanged.
 pub fn pack(recipe: &Recipe<'_>) -> Result<Packed, PackError> {
     let index_file = recipe.index.map_or_else(|| index_path(recipe.output), Path::to_owned);
     check_paths(recipe.input, recipe.output, &index_file)?;
@@ -190,14 +189,14 @@ fn check_size(path: &Path, bytes: u64) -> Result<(), PackError> {
     }
 }
 
-/// Before anything is read: a long run must not end in a wrong name.
+/// Checked before anything is read: a wrong name must not fail a long operation at its end.
 fn check_paths(input: &Path, output: &Path, index: &Path) -> Result<(), PackError> {
     for path in [output, index] {
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         if !directory.is_dir() {
             return Err(PackError::NoDirectory(path.to_owned()));
         }
-        // What does not exist yet cannot be the input.
+        // A file that does not exist yet cannot be the input.
         let same = |a: &Path, b: &Path| fs::canonicalize(a).is_ok_and(|a| fs::canonicalize(b).is_ok_and(|b| a == b));
         if same(path, input) {
             return Err(PackError::Same(path.to_owned()));

@@ -75,7 +75,7 @@ fn any_zstd_tool_unpacks_it_to_the_same_bytes() {
 }
 
 #[test]
-fn every_chunk_decodes_alone_and_has_the_digests_the_index_states() {
+fn every_chunk_decodes_alone_with_the_indexed_digests() {
     let dir = tempfile::tempdir().unwrap();
     let disk = disk();
     let output = dir.path().join("disk.zst");
@@ -170,8 +170,8 @@ fn a_failed_run_says_why_and_leaves_what_was_there() {
     let gzipped = zstd::encode_all(&disk()[..100_000], 1).unwrap();
     for (name, bytes, said) in [
         ("empty", &b""[..], "is empty"),
-        ("odd", &[1; 513], "513 bytes, which is no multiple of 512"),
-        ("odd.zst", &gzipped, "100000 bytes, which is no multiple of 512"),
+        ("odd", &[1; 513], "513 bytes, which is not a multiple of 512"),
+        ("odd.zst", &gzipped, "100000 bytes, which is not a multiple of 512"),
         ("cut.zst", &cut, "cannot read the disk image"),
         ("longer.zst", &longer, "cannot read the disk image"),
         ("x.qcow2", b"QFI\xfb and so on", "qemu-img convert"),
@@ -242,7 +242,7 @@ fn inspect_says_what_an_index_says() {
     assert_eq!((index.raw_bytes, index.data_bytes), (report.raw_bytes, 5 * CHUNK as u64));
     assert_eq!((index.data_chunks, index.zero_runs), (5, 3));
     assert_eq!(index.fetched_bytes, Some(report.fetched_bytes));
-    // The image itself is none, and is never taken for one.
+    // The image itself is not an index and is never accepted as one.
     assert_eq!(Index::parse(&fs::read(&output).unwrap()), Err(IndexError::Unknown));
     let cut = write(dir.path(), "cut", &fs::read(&report.index).unwrap()[..400]);
     assert!(matches!(inspect(&cut), Err(InspectError::Index { .. })));

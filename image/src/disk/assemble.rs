@@ -1,4 +1,4 @@
-//! Puts the parts together, compresses the disk and says what it is.
+//! Assembles the parts, compresses the disk and writes its manifest.
 
 use std::{
     fs::{self, File},
@@ -24,7 +24,7 @@ use crate::{
 pub const STORED: &str = "disk.img.zst";
 /// Name of its checksum, in sha256sum's format.
 pub const CHECKSUM: &str = "disk.img.zst.sha256";
-/// Name of the manifest; it is written last, so where it stands the rest is whole.
+/// Name of the manifest; it is written last, so if it exists, the other files are complete.
 pub const MANIFEST: &str = "disk.json";
 /// Name of the plain disk, if it is kept.
 pub const RAW: &str = "disk.img";
@@ -51,7 +51,7 @@ pub enum AssembleError {
         doing: &'static str,
         /// With which file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
@@ -99,7 +99,7 @@ pub struct Assembled {
     pub root_uuid: uuid::Uuid,
 }
 
-/// Makes the disk in `directory`, which must exist and not be shared with another run.
+/// Makes the disk in `directory`, which must exist and must not be used by another call at the same time.
 ///
 /// # Errors
 /// See [`AssembleError`]; no manifest is left then.
@@ -205,7 +205,7 @@ fn make_esp(recipe: &Recipe<'_>, layout: &Layout, efi: &Path, work: &Path) -> Re
 fn copy_to(disk: &mut File, part: &Path, extent: Extent) -> io::Result<()> {
     disk.seek(SeekFrom::Start(extent.start))?;
     let copied = io::copy(&mut File::open(part)?, disk)?;
-    if copied == extent.bytes { Ok(()) } else { Err(io::Error::other("the part does not fit its partition")) }
+    if copied == extent.bytes { Ok(()) } else { Err(io::Error::other("the part is larger than its partition")) }
 }
 
 type Side = (u64, String);
@@ -232,7 +232,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Left-over intermediate files harm nobody, and there is no caller to tell.
+        // Left-over intermediate files do no harm, and a destructor cannot return an error.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -260,8 +260,8 @@ mod tests {
         let root = dir.join("root");
         fs::create_dir_all(root.join("boot/grub")).unwrap();
         fs::write(root.join("boot/grub/grub.cfg"), "echo hello\n").unwrap();
-        // mke2fs copies access times, and the first disk's reading would set them for the second. One in the future is
-        // left alone (mount option relatime).
+        // mke2fs copies access times, and reading for the first disk would change them for the second. The kernel does
+        // not change one in the future (mount option relatime).
         let future = fs::FileTimes::new().set_accessed(SystemTime::now() + Duration::from_secs(3600));
         for path in ["", "boot", "boot/grub", "boot/grub/grub.cfg"] {
             fs::File::open(root.join(path)).unwrap().set_times(future).unwrap();
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_recipe_gives_the_same_disk_with_the_four_parts_in_place() {
+    fn the_same_recipe_gives_the_same_disk() {
         if !tools_are_there() {
             return;
         }

@@ -75,7 +75,7 @@ pub enum GrubError {
     Missing {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
@@ -84,12 +84,12 @@ pub enum GrubError {
     Config {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
-    /// Not what GRUB makes.
-    #[error("{what} is not what GRUB 2 makes: {why}")]
+    /// The image does not have GRUB's format.
+    #[error("{what} does not have the format of GRUB 2: {why}")]
     Shape {
         /// Which image.
         what: &'static str,
@@ -172,7 +172,7 @@ fn patch_core(mut core: Vec<u8>, lba: u64, room: u64) -> Result<Vec<u8>, GrubErr
     let sectors = core.len() / SECTOR as usize;
     let rest = u16::try_from(sectors - 1).map_err(|_| shape(format!("{sectors} sectors are too many")))?;
     if rest == 0 || core[BLOCK_LIST + 10..SECTOR as usize] != SEGMENT.to_le_bytes() {
-        return Err(shape("its first sector ends in no block list".into()));
+        return Err(shape("its first sector does not end in a block list".into()));
     }
     core[BLOCK_LIST..BLOCK_LIST + 8].copy_from_slice(&(lba + 1).to_le_bytes());
     core[BLOCK_LIST + 8..BLOCK_LIST + 10].copy_from_slice(&rest.to_le_bytes());
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn boot_code_points_at_core_and_takes_the_firmwares_drive() {
+    fn boot_code_points_at_core_and_uses_the_firmwares_drive() {
         let code = patch_boot(&boot(), 2048).unwrap();
         assert_eq!(code[0x5c..0x64], [0, 8, 0, 0, 0, 0, 0, 0]);
         assert_eq!((code[0x64], &code[0x66..0x68], code[0x68]), (0xff, &[0x90, 0x90][..], 0x11));

@@ -66,7 +66,7 @@ impl Layout {
         Self { bios, esp, root, total: root.start + root.bytes + MIB }
     }
 
-    /// Writes both tables to a disk of the right size. The protective MBR is GRUB's affair (see `grub`).
+    /// Writes both tables to a disk of the right size. `grub` writes the protective MBR.
     ///
     /// # Errors
     /// The device fails or has the wrong size.
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_reads_back_with_128_entries_and_room_before_the_first_mebibyte() {
+    fn the_table_leaves_room_for_the_receipt() {
         let (_dir, path, layout) = written();
         let table = GptConfig::new().open(&path).unwrap();
         assert_eq!(table.primary_header().unwrap().num_parts, ENTRIES);

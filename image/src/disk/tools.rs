@@ -1,4 +1,4 @@
-//! Runs the file-system and GRUB tools that are no Rust crate, with their complaint in the error.
+//! Runs the file-system and GRUB tools for which there is no Rust crate; an error contains the tool's message.
 
 use std::{
     ffi::OsStr,
@@ -15,15 +15,15 @@ const PACKAGES: &[(&str, &str)] = &[
     ("grub-mkimage", "grub-common"),
 ];
 
-/// A tool did not do its work.
+/// A tool failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
-    /// Not there, or not to be started.
+    /// It is missing or cannot be started.
     #[error("cannot run {tool}{}", hint(tool))]
     Start {
         /// Its name.
         tool: String,
-        /// What the system said.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
@@ -71,7 +71,7 @@ where
     Err(ToolError::Failed { tool: tool.to_owned(), status: output.status, complaint: tail })
 }
 
-/// 2020-01-01, the time on everything that is made here. Not 0: FAT knows nothing before 1980.
+/// 2020-01-01, the time of all files made here. Not 0: FAT cannot store a time before 1980.
 const EPOCH: &str = "1577836800";
 
 /// mke2fs lies in /sbin, which is not on the path of ordinary users.

@@ -17,7 +17,7 @@ pub enum ModInfoError {
     Io {
         /// The module or index file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
@@ -26,11 +26,11 @@ pub enum ModInfoError {
     Object {
         /// The file.
         path: PathBuf,
-        /// What the parser said.
+        /// Error of the parser.
         #[source]
         source: object::Error,
     },
-    /// An object file, but nothing says what it is.
+    /// An object file without module information.
     #[error("{0} has no .modinfo section; it is not a kernel module")]
     NoModInfo(PathBuf),
 }
@@ -44,7 +44,7 @@ pub struct SoftDep {
     pub post: Vec<String>,
 }
 
-/// What a module says about itself. Names are canonical ([`canonical`]), aliases as written.
+/// A module's description of itself. Names are canonical ([`canonical`]), aliases as written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ModInfo {
     /// `name`; empty if the module does not say (the file's name counts then).
@@ -95,7 +95,7 @@ fn entries(section: &[u8]) -> impl Iterator<Item = (&str, &str)> {
         .filter_map(|entry| entry.split_once('='))
 }
 
-/// Parses a module's own section. What is not `key=value` in UTF-8 is passed over, as depmod does.
+/// Parses a module's own section. Entries other than `key=value` in UTF-8 are skipped, as depmod does.
 pub fn parse(section: &[u8]) -> ModInfo {
     let mut info = ModInfo::default();
     for (key, value) in entries(section) {
@@ -117,8 +117,7 @@ pub fn parse_builtin(file: &[u8]) -> BTreeMap<String, ModInfo> {
 
 /// Reads one `.ko`; only its headers and the section are read, not its code.
 ///
-/// # Errors
-/// The file cannot be read or is no kernel module.
+/// # Errors The file cannot be read or is not a kernel module.
 pub fn read(path: &Path) -> Result<ModInfo, ModInfoError> {
     let file = File::open(path).map_err(|source| ModInfoError::Io { path: path.to_owned(), source })?;
     let cache = ReadCache::new(file);
@@ -159,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_module_is_named_in_the_error() {
+    fn an_error_names_the_file_that_is_not_a_module() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("fake.ko");
         std::fs::write(&path, "hello").unwrap();

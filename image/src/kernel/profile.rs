@@ -90,12 +90,12 @@ const SERVER_DIRECTORIES: &[&str] = &[
 const SERVER: &[&str] =
     &["mlx4_en", "dm_mod", "dm_multipath", "raid0", "raid1", "raid10", "raid456", "usbhid", "hid_generic"];
 
-/// Inside those directories, but for desktops, tests or PCMCIA: they would only cost room.
+/// Modules in those directories that are for desktops, tests or PCMCIA: they would only waste space.
 const SERVER_EXCLUDED: &[&str] = &["pcmcia", "scsi_debug", "/ufs/", "/8390/axnet", "sdio_uart", "mmc_test"];
 
 impl Profile {
-    /// The profile's modules in this kernel: what the kernel neither has nor has built in is left out, since a profile
-    /// serves several kernels and architectures.
+    /// The profile's modules in this kernel: modules that the kernel neither has nor has built in are left out, since a
+    /// profile serves several kernels and architectures.
     pub fn modules(self, tree: &KernelTree) -> BTreeSet<String> {
         let mut wanted: BTreeSet<String> = match self {
             Self::None => BTreeSet::new(),

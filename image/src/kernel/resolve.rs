@@ -1,4 +1,4 @@
-//! From the modules somebody asked for to the modules that must be packed.
+//! From the requested modules to the modules that must be packed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ pub enum ResolveError {
     /// No module and no built-in of that name.
     #[error("kernel {version} has no module \"{name}\"{}", near_list(.near))]
     Unknown {
-        /// As asked for.
+        /// The requested name.
         name: String,
         /// The kernel's version.
         version: String,
@@ -93,7 +93,8 @@ pub fn soft_matches(tree: &KernelTree, name: &str) -> Vec<String> {
     tree.with_alias(name).iter().filter(|module| !accelerator(module)).cloned().collect()
 }
 
-/// All modules `name` needs, each before whatever needs it (so they load in this order), without `name` itself.
+/// All modules that `name` needs, each before the modules that need it (so they load in this order), without `name`
+/// itself.
 pub fn load_order(tree: &KernelTree, name: &str) -> Vec<String> {
     fn visit(tree: &KernelTree, name: &str, seen: &mut BTreeSet<String>, order: &mut Vec<String>) {
         for dependency in tree.modules.get(name).iter().flat_map(|module| &module.info.depends) {
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_softdep_is_passed_over_and_a_built_in_is_satisfied() {
+    fn a_missing_or_builtin_softdep_is_skipped() {
         let (_fake, tree) = tree();
         let selection = resolve(&tree, &["virtio-net", "packet"]).unwrap();
         assert_eq!(selection.modules.iter().collect::<Vec<_>>(), ["virtio_net"]);
@@ -189,7 +190,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
-        /// Edges may even form cycles: nothing may hang, and every selection must be closed.
+        /// Edges may even form cycles: the function must return, and every selection must be closed.
         #[test]
         fn every_selection_is_closed_and_loads_in_order(
             edges in proptest::collection::vec((0usize..12, 0usize..12), 0..30),

@@ -1,4 +1,4 @@
-//! Small made-up kernel packages for the tests of this crate.
+//! Small artificial kernel packages for the tests of this crate.
 
 use std::{fs, path::Path};
 

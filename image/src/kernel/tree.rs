@@ -8,20 +8,21 @@ use std::{
 
 use super::modinfo::{self, ModInfo, ModInfoError, canonical};
 
-/// The directory is not what a kernel package unpacks to.
+/// The directory is not an unpacked kernel package.
 #[derive(Debug, thiserror::Error)]
 pub enum TreeError {
-    /// Something that must be there cannot be read.
+    /// A required file cannot be read.
     #[error("cannot read {path}; is this an unpacked linux-image package?")]
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
     /// No or several kernels.
-    #[error("{root} holds {}; name one with --kernel-version", if found.is_empty() { "no kernel's modules".to_owned() }
+    #[error("{root} contains {}; choose one with --kernel-version", if found.is_empty() { "no kernel's \
+        modules".to_owned() }
         else { format!("the modules of several kernels ({})", found.join(", ")) })]
     Version {
         /// The tree given.
@@ -29,8 +30,8 @@ pub enum TreeError {
         /// Versions found under lib/modules.
         found: Vec<String>,
     },
-    /// A compressed module this packer does not open.
-    #[error("{0} is compressed; unpack the package's modules (xz -d, zstd -d) before packing")]
+    /// A compressed module, which this packer does not support.
+    #[error("{0} is compressed; decompress the package's modules (xz -d, zstd -d) before packing")]
     Compressed(PathBuf),
     /// A module cannot be read.
     #[error(transparent)]
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_without_or_with_two_kernels_is_refused_by_name() {
+    fn a_tree_needs_exactly_one_kernel() {
         let fake = FakeTree::new("6.1.0-1-amd64").module("kernel/a.ko", "name=a\0");
         fs::create_dir_all(fake.path().join("lib/modules/6.1.0-2-amd64/kernel")).unwrap();
         let error = KernelTree::open(fake.path(), None).unwrap_err().to_string();

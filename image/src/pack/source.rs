@@ -1,4 +1,4 @@
-//! Where the disk's bytes come from: a file with holes, or a compressed stream; told apart by content.
+//! Where the disk's bytes come from: a file with holes, or a compressed stream; distinguished by content.
 
 use std::{
     fs::File,
@@ -23,7 +23,7 @@ const XZ_MEMORY_MAX: u64 = 512 << 20;
 const HEAD: usize = 16;
 const READ_AHEAD: usize = 1 << 18;
 
-/// What is refused by name rather than packed as if it were a disk's bytes, and how to make a disk of it.
+/// Formats that are refused by name rather than packed as raw disks, each with the command that converts it.
 const REFUSED: [(&[u8], &str); 7] = [
     (b"QFI\xfb", "is a qcow2 image; convert it with qemu-img convert -O raw first"),
     (b"KDMV", "is a VMDK image; convert it with qemu-img convert -O raw first"),
@@ -136,7 +136,7 @@ fn data_from(file: &File, at: u64, size: u64) -> u64 {
     match lseek(file, offset, Whence::SeekData) {
         Ok(found) => u64::try_from(found).unwrap_or(at),
         Err(Errno::ENXIO) => size,
-        // It cannot tell: then it is read.
+        // The file system cannot tell: read the file.
         Err(_) => at,
     }
 }

@@ -84,7 +84,7 @@ pub(super) fn run<E>(
                 Queued::Data(reply) => Next::Data(
                     reply
                         .recv()
-                        .unwrap_or_else(|_| Err(io::Error::other("a thread that compresses has ended")))
+                        .unwrap_or_else(|_| Err(io::Error::other("a compression thread has ended")))
                         .map_err(Failure::Compress)?,
                 ),
             };
@@ -98,7 +98,7 @@ pub(super) fn run<E>(
     })
 }
 
-/// Ends at the source's end, at its first error, or when nobody takes chunks any more.
+/// Ends at the source's end, at its first error, or when the receiver has gone.
 fn read_all(
     source: &mut Source,
     chunk: usize,
@@ -112,7 +112,7 @@ fn read_all(
         let queued = match source.next(chunk, &mut buffer) {
             Ok(None) => return,
             Err(error) => {
-                // Nobody to tell means somebody else failed first.
+                // If the receiver has gone, another thread failed first.
                 let _ = order.send(Queued::Failed(error));
                 return;
             }
@@ -146,7 +146,7 @@ fn compress_all(level: i32, work: &Receiver<(Vec<u8>, Sender<Reply>)>) {
             }),
             Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
         };
-        // Nobody to take it means somebody else failed first.
+        // If the receiver has gone, another thread failed first.
         let _ = reply.send(result);
     }
 }
