@@ -14,7 +14,7 @@ use crate::{
     logging, phone_home,
 };
 
-/// Landfall's agent. As PID 1 of the boot image it needs no arguments; here it is an ordinary command.
+/// Landfall's agent. As PID 1 of the boot image it needs no arguments; otherwise it is an ordinary command.
 #[derive(Debug, Parser)]
 #[command(name = "landfall-agent", version)]
 struct Arguments {
@@ -32,7 +32,7 @@ enum Command {
     },
     /// Write a disk image to a disk, without a coordinator.
     Write(Box<write::Arguments>),
-    /// Enrol with a coordinator and do what it says, on a system that is already up.
+    /// Enrol with a coordinator and execute its workflows, on a running system.
     Run {
         /// The coordinator's address, such as https://10.77.0.1:7443.
         #[arg(long)]
@@ -40,16 +40,16 @@ enum Command {
         /// Digest of the coordinator's CA key, sha256:…; may be repeated.
         #[arg(long = "ca", required = true)]
         ca: Vec<Pin>,
-        /// One-time boot token. Without one a person has to approve this machine's key.
+        /// One-time boot token. Without a token a person must approve this machine's key.
         #[arg(long, env = "LANDFALL_TOKEN", hide_env_values = true)]
         token: Option<String>,
-        /// Restart this machine when the run says so. Without it the agent ends instead.
+        /// Restart this machine when the workflow requires it. Without this flag the agent exits instead.
         #[arg(long)]
         reboot: bool,
     },
     /// Tell the coordinator that this installed system is up, then remove the agent from it.
     PhoneHome {
-        /// What the install left.
+        /// The file that the install left.
         #[arg(long, default_value = installed::CONFIG)]
         config: PathBuf,
     },
@@ -109,17 +109,17 @@ pub(crate) fn main() -> anyhow::Result<u8> {
 
 fn finish(end: End, reboot: bool) -> anyhow::Result<u8> {
     let why = match end {
-        End::Reboot => "the run is done and wants this machine restarted",
-        End::PowerOff => "the run is done and wants this machine turned off",
-        End::Kexec => "the run is done and wants this machine to start the installed system's kernel",
-        End::BootDisk => "there is nothing to do, and the coordinator wants this machine to boot its own disk",
+        End::Reboot => "the workflow is done; its last action restarts this machine",
+        End::PowerOff => "the workflow is done; its last action turns this machine off",
+        End::Kexec => "the workflow is done; its last action starts the installed system's kernel",
+        End::BootDisk => "there is no workflow, and the coordinator tells this machine to boot its own disk",
     };
     if !reboot {
-        tracing::info!("{why}; not done without --reboot");
+        tracing::info!("{why}; this is not done without --reboot");
         return Ok(0);
     }
     tracing::info!("{why}");
-    // An orderly restart is the running system's own to make; init knows what must be stopped first.
+    // The running system's init makes an orderly restart; it knows what must stop first.
     match end {
         End::PowerOff => init(&["poweroff"])?,
         End::Reboot | End::BootDisk => init(&["reboot"])?,

@@ -1,13 +1,13 @@
 //! The kernel command line: where the coordinator is, and what proves it.
 //!
-//! Pure: text in, data out. A word we own that does not parse is never fatal; it becomes a complaint that PID 1 says on
-//! the console, because nobody can log in to find out.
+//! Pure: text in, data out. A `landfall.` word that does not parse is never fatal; PID 1 prints a complaint on the
+//! console, because a person cannot log in to look for it.
 
 use std::str::FromStr;
 
 use landfall_api::{Digest, MacAddr};
 
-/// What the command line says to the agent.
+/// The agent's settings on the command line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct CommandLine {
     /// `landfall.coordinator=`: the coordinator's one TLS port, as written.
@@ -18,7 +18,7 @@ pub(crate) struct CommandLine {
     pub(crate) token: Option<Token>,
     /// `BOOTIF=`: the port the firmware booted from.
     pub(crate) boot_port: Option<MacAddr>,
-    /// Words of ours that make no sense, one sentence each.
+    /// Invalid words of ours, one sentence each.
     pub(crate) complaints: Vec<String>,
 }
 
@@ -37,7 +37,7 @@ impl CommandLine {
     pub(crate) fn parse(text: &str) -> Self {
         let mut out = Self::default();
         for word in words(text) {
-            // As the kernel does, `-` and `_` are not told apart in our own keys, and a key is split at the first `=`.
+            // As in the kernel, `-` and `_` are equal in our own keys, and a key is split at the first `=`.
             let (key, value) = word.split_once('=').unwrap_or((&word, ""));
             match key {
                 "landfall.coordinator" => out.set_coordinator(value),
@@ -69,7 +69,7 @@ impl CommandLine {
                 self.coordinator = Some(value.trim_end_matches('/').to_owned());
             }
             _ => self.complaints.push(format!(
-                "landfall.coordinator=\"{value}\" is not understood; write landfall.coordinator=https://HOST:7443"
+                "landfall.coordinator=\"{value}\" is not valid; write landfall.coordinator=https://HOST:7443"
             )),
         }
     }
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_word_of_ours_is_read_and_the_kernels_are_left_alone() {
+    fn landfall_words_are_read_and_kernel_words_ignored() {
         let pin = format!("sha256:{}", "ab".repeat(32));
         let line = CommandLine::parse(&format!(
             "initrd=initramfs console=tty0 console=ttyS0,115200 panic=30 landfall.coordinator=https://10.77.0.1:7443 \
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_makes_no_sense_is_said_and_not_fatal() {
+    fn an_invalid_word_is_reported_and_not_fatal() {
         let line = CommandLine::parse(
             "landfall.coordinator=http://x landfall.ca=sha1:00 BOOTIF=eth0 landfall.frobnicate=1 landfall.token=",
         );

@@ -1,5 +1,5 @@
-//! The agent's life, the same as PID 1 and as an ordinary command: reach the coordinator, enrol, hold the session, do
-//! what it says. Every step that fails says what failed and what to do, and is tried again, for ever.
+//! The agent's life, as PID 1 and as an ordinary command: reach the coordinator, enrol, hold the session, execute
+//! assignments. Every failed step logs what failed and what to do, and is retried for ever.
 
 mod clock;
 mod serve;
@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use self::serve::Ending;
 use crate::{facts, logging::Tail, net::Network};
 
-/// Waits between tries.
+/// Waits between attempts.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// After a refusal that only a person can lift.
@@ -26,15 +26,15 @@ const HELD_WAIT: Duration = Duration::from_secs(60);
 pub(crate) struct Life {
     /// Where the coordinator is, and its pins.
     pub(crate) target: Target,
-    /// The one-time token; without one a person has to approve the key.
+    /// The one-time token; without a token a person must approve the key.
     pub(crate) token: Option<Secret>,
     /// The port to try first.
     pub(crate) boot_port: Option<MacAddr>,
-    /// The ports, where they are the agent's to bring up.
+    /// The network ports, if the agent brings them up itself.
     pub(crate) network: Option<Network>,
-    /// Whether the drivers of this machine's devices are loaded; absent where that is not the agent's business.
+    /// Whether the drivers of this machine's devices are loaded; absent if the agent does not load them.
     pub(crate) drivers_settled: Option<watch::Receiver<bool>>,
-    /// The machine is the agent's own: its clock may be set.
+    /// The agent owns the machine: it may set the clock.
     pub(crate) owns_machine: bool,
     /// The log's memory.
     pub(crate) tail: Tail,
@@ -43,13 +43,13 @@ pub(crate) struct Life {
 /// Why the machine should go down now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
-    /// A run's last action.
+    /// A workflow's last action: restart the machine.
     Reboot,
-    /// A run's last action: the machine is to be turned off.
+    /// A workflow's last action: turn the machine off.
     PowerOff,
-    /// A run's last action: the kernel that was loaded is to be started.
+    /// A workflow's last action: start the loaded kernel.
     Kexec,
-    /// There is nothing to do, and the own disk is to be booted.
+    /// There is no workflow, and the machine boots its own disk.
     BootDisk,
 }
 
@@ -69,7 +69,7 @@ impl Life {
         let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
         loop {
             let (target, uplink) = self.reach().await;
-            // Looked at for each try: a disk or a port may have appeared since.
+            // Collected again for each attempt: a disk or a port may have appeared.
             let seen = gather().await;
             let identity = facts::identity(&seen);
             let enrolled = match self.enroll_or_wait(&target, &identity, &key, &seen).await {
@@ -77,7 +77,7 @@ impl Life {
                 Err(e) => {
                     self.leave(uplink).await;
                     let wait = e.retry_after.unwrap_or_else(|| if e.retryable { backoff.step() } else { HELD_WAIT });
-                    tracing::error!("not enrolled: {}; asking again in {} s", e.problem, wait.as_secs().max(1));
+                    tracing::error!("enrolment failed: {}; next attempt in {} s", e.problem, wait.as_secs().max(1));
                     tokio::time::sleep(wait).await;
                     continue;
                 }
@@ -115,7 +115,11 @@ impl Life {
             match ending {
                 Ending::Restart(end) => return end,
                 Ending::Over(problem) => {
-                    tracing::error!("this machine is held: {problem}; enrolling again in {} s", HELD_WAIT.as_secs());
+                    tracing::error!(
+                        "the coordinator holds this machine: {problem}; next enrolment in {} \
+                        s",
+                        HELD_WAIT.as_secs()
+                    );
                     tokio::time::sleep(HELD_WAIT).await;
                 }
             }
@@ -126,11 +130,11 @@ impl Life {
     async fn wait_for_drivers(&self) {
         let Some(settled) = &self.drivers_settled else { return };
         if settled.clone().wait_for(|settled| *settled).await.is_err() {
-            tracing::error!("loading drivers broke off; going on with the devices there are");
+            tracing::error!("loading drivers failed; continuing with the devices found so far");
         }
     }
 
-    /// Asks over the same port for as long as all that is missing is somebody's approval.
+    /// Repeats the request over the same port as long as only a person's approval is missing.
     async fn enroll_or_wait(
         &self,
         target: &Target,
@@ -141,7 +145,12 @@ impl Life {
         loop {
             match self.enroll(target, identity, key, seen).await {
                 Err(EnrollError { problem, retry_after: Some(after), .. }) if problem.code == ErrorCode::Unapproved => {
-                    tracing::info!("waiting: {}; asking again in {} s", problem.message, after.as_secs().max(1));
+                    tracing::info!(
+                        "waiting for approval: {}; next request in {} \
+                        s",
+                        problem.message,
+                        after.as_secs().max(1)
+                    );
                     tokio::time::sleep(after).await;
                 }
                 answer => return answer,
@@ -159,7 +168,7 @@ impl Life {
         let proof = match &self.token {
             Some(token) => Proof::BootToken(token.clone()),
             None => {
-                tracing::info!("no boot token: a person has to approve this machine's key, whose fingerprint is");
+                tracing::info!("no boot token: a person must approve this machine's key. Its fingerprint is");
                 tracing::info!("    {}", key.readable_fingerprint());
                 Proof::Approval { fingerprint: key.fingerprint() }
             }
@@ -172,12 +181,12 @@ impl Life {
 /// Facts from a thread that may block.
 async fn gather() -> MachineFacts {
     tokio::task::spawn_blocking(facts::collect).await.unwrap_or_else(|e| {
-        tracing::error!("facts cannot be gathered: {e}");
+        tracing::error!("cannot collect facts: {e}");
         MachineFacts::default()
     })
 }
 
-/// What the session asks of the machine.
+/// What the session needs from the machine.
 struct ThisMachine;
 
 impl Host for ThisMachine {

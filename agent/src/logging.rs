@@ -1,7 +1,7 @@
 //! The agent's log: to the console (or stderr), into a short memory, and from there to the coordinator.
 //!
-//! The memory holds the last lines, so that a problem goes out with what led to it. While an action runs, each line is
-//! also handed to the session's telemetry, which is bounded and may drop it; nothing here waits.
+//! The memory holds the last lines, so that a problem is reported with the lines before it. While an action runs, each
+//! line is also handed to the session's telemetry, which is bounded and may drop it; logging never waits.
 
 use std::{
     cell::Cell,
@@ -29,7 +29,8 @@ const CAPACITY: usize = 200;
 const LONGEST: usize = 2000;
 
 thread_local! {
-    /// Set while a line is handed to the session, so that what the session logs about it does not come round again.
+    /// Set while a line is handed to the session, so that the session's own log lines about it are not handed over
+    /// again.
     static HANDING_OVER: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -52,7 +53,7 @@ impl Tail {
         state.followers.push((session, action));
     }
 
-    /// This action is over: no line is its any more.
+    /// This action is over: later lines do not belong to it.
     pub(crate) fn unfollow(&self, action: ActionRef) {
         self.lock().followers.retain(|(_, known)| *known != action);
     }
@@ -63,7 +64,8 @@ impl Tail {
         state.lines.iter().skip(state.lines.len().saturating_sub(count)).cloned().collect()
     }
 
-    /// Says a line past the log: the panic hook's way, which must not meet a lock the panicking thread holds.
+    /// Writes a line around the log: for the panic hook, which must not wait for a lock that the panicking thread
+    /// holds.
     pub(crate) fn last_words(&self, line: &str) {
         if let Ok(state) = self.0.try_lock()
             && let Some((session, action)) = state.followers.last()
@@ -72,7 +74,7 @@ impl Tail {
         }
     }
 
-    /// `of`: the action that says so itself, where several are under way at once.
+    /// `of`: the action that the line names itself, if several are under way.
     fn push(&self, level: LogLevel, mut line: String, of: Option<u64>) {
         if line.len() > LONGEST {
             let cut = (0..=LONGEST).rev().find(|at| line.is_char_boundary(*at)).unwrap_or(0);
@@ -116,7 +118,7 @@ impl<S: Subscriber> Layer<S> for Tail {
     }
 }
 
-/// The field by which a line says which action it belongs to; it is not shown.
+/// The field that names the line's action; it is not shown.
 const ACTION_FIELD: &str = "action_index";
 
 /// The message first, then every field as `name=value`.
@@ -159,7 +161,7 @@ where
     let filter = asked.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO));
     let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_target(false).with_writer(writer);
     let lines = if with_time { lines.boxed() } else { lines.without_time().boxed() };
-    // Already set: another part of this process (a test) logs; its way is as good.
+    // Already set by another part of this process (a test), which is good enough.
     tracing_subscriber::registry().with(filter).with(tail.clone()).with(lines).try_init().unwrap_or_default();
     tail
 }

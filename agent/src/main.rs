@@ -21,7 +21,7 @@ mod runner;
 use std::{path::Path, process::ExitCode};
 
 fn main() -> ExitCode {
-    // Already installed: then it is the same one, there is no other in this binary.
+    // If a provider is already installed, it is the same one: this binary has no other.
     rustls::crypto::ring::default_provider().install_default().unwrap_or_default();
     let mut arguments = std::env::args();
     if std::process::id() == 1 {
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Two threads: the agent waits most of its life, and what blocks has threads of its own.
+/// Two threads: the agent mostly waits, and blocking work has its own threads.
 fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).max_blocking_threads(16).enable_all().build()
 }

@@ -1,7 +1,6 @@
-//! `phone-home`: the installed system tells the coordinator that it is up, then takes the agent's traces away.
+//! `phone-home`: the installed system reports to the coordinator that it is up, then removes the agent's files.
 //!
-//! Needs nothing of systemd: it removes files, and where nothing else runs it (an `init` of a few lines) it is simply
-//! started and ends.
+//! It does not need systemd: it removes files, and a simple `init` can start it directly.
 
 use std::{
     fs, io,
@@ -40,8 +39,8 @@ pub(crate) enum Error {
         #[source]
         source: io::Error,
     },
-    /// The config makes no sense.
-    #[error("{}: {why}; it is written by the agent's cloudInit action, install again", path.display())]
+    /// The config is invalid.
+    #[error("{}: {why}; the agent's cloudInit action writes this file, so install the machine again", path.display())]
     Config {
         /// The config.
         path: PathBuf,
@@ -66,24 +65,25 @@ pub(crate) async fn run(path: &Path) -> Result<(), Error> {
     let pins: Vec<Pin> =
         config.ca_pins.iter().map(|p| p.parse()).collect::<Result<_, _>>().map_err(|e| bad(format!("caPins: {e}")))?;
     if pins.is_empty() {
-        return Err(bad("caPins is empty, so nobody could be trusted".into()));
+        return Err(bad("caPins is empty, so no coordinator can be trusted".into()));
     }
     let token = Secret::new(config.bearer_token);
     let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
     loop {
-        // A client a try: the resolver reads /etc/resolv.conf when the client is made, and early in a boot it changes.
+        // A new client per attempt: the resolver reads /etc/resolv.conf when the client is made, and early in a boot it
+        // changes.
         let client = https_client(&pins).map_err(Error::Client)?;
         match phone_home(&client, &config.url, &token, &report()).await {
             Ok(()) => break,
             Err(e) if !e.retryable => return Err(Error::Refused(e.problem)),
             Err(e) => {
                 let wait = backoff.step();
-                tracing::warn!("{}; trying again in {} s", e.problem, wait.as_secs().max(1));
+                tracing::warn!("{}; next attempt in {} s", e.problem, wait.as_secs().max(1));
                 tokio::time::sleep(wait).await;
             }
         }
     }
-    tracing::info!("the coordinator at {} knows that this system is up", config.url);
+    tracing::info!("reported to the coordinator at {} that this system is up", config.url);
     remove_traces(Path::new("/"), path);
     Ok(())
 }
@@ -93,7 +93,7 @@ fn read(path: &Path) -> Result<Config, Error> {
     serde_json::from_str(&text).map_err(|e| Error::Config { path: path.to_owned(), why: e.to_string() })
 }
 
-/// What there is to tell; what cannot be read is left empty.
+/// The report; fields that cannot be read are empty.
 fn report() -> PhoneHomeReport {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     PhoneHomeReport {
@@ -112,12 +112,12 @@ fn pretty_name(text: &str) -> String {
     value.trim().trim_matches(['"', '\'']).to_owned()
 }
 
-/// Disables and removes the unit, the token and the binary. The token first: it is what must not stay.
+/// Disables and removes the unit, the token and the binary. The token first: it must not stay on the disk.
 fn remove_traces(root: &Path, config: &Path) {
     let below = |path: &str| root.join(path.trim_start_matches('/'));
     let mut paths = vec![config.to_owned(), below(installed::WANTS), below(installed::UNIT), below(installed::BINARY)];
     if config != below(installed::CONFIG) {
-        // Started by hand with a config of one's own: what an install left is not ours to remove.
+        // Started by hand with another config: the files of an install must stay.
         paths.truncate(1);
     }
     for path in &paths {
@@ -128,7 +128,7 @@ fn remove_traces(root: &Path, config: &Path) {
         }
     }
     for directory in paths.iter().filter_map(|p| p.parent()).filter(|d| d.ends_with("landfall")) {
-        // Not empty: somebody else's files are in it.
+        // Not empty: it contains files that are not ours.
         fs::remove_dir(directory).unwrap_or_default();
     }
 }
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_config_that_makes_no_sense_is_refused_with_its_path() {
+    fn an_invalid_config_is_refused_with_its_path() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("phone-home.json");
         fs::write(&path, r#"{"url":"https://x","bearerToken":"t","caPins":[],"more":1}"#).unwrap();

@@ -39,7 +39,7 @@ impl Server {
     fn giving(body: Vec<u8>) -> Self {
         Self::with(move |mut stream| {
             let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
-            // Who asked may have hung up: that is its own business.
+            // The client may have hung up.
             drop(stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body)));
             None
         })
@@ -123,7 +123,7 @@ fn an_image_is_written_and_reported_for_programs() {
 }
 
 #[test]
-fn a_wrong_digest_fails_with_what_where_and_what_to_do() {
+fn a_wrong_digest_fails_with_place_and_hint() {
     let dir = tempfile::tempdir().unwrap();
     let (server, disk, report) = (Server::giving(image()), disk(dir.path()), dir.path().join("report.json"));
     let (path, at, sum) = (disk.to_str().unwrap(), report.to_str().unwrap(), "0a".repeat(32));
@@ -146,7 +146,7 @@ fn a_wrong_command_line_and_a_missing_yes_touch_nothing() {
     std::fs::write(&disk, vec![7; 8 << 20]).unwrap();
     let (path, url) = (disk.to_str().unwrap(), "http://127.0.0.1:1/i");
     for (arguments, code, said) in [
-        (&["--url", url, "--disk", path, "--yes"][..], 2, "nothing proves the image"),
+        (&["--url", url, "--disk", path, "--yes"][..], 2, "no proof of the image"),
         (&["--url", url, "--digest-waived", "--yes"], 2, "--disk"),
         (&["--url", url, "--digest-waived", "--disk", "colour=red", "--yes"], 2, "is not a disk field"),
         (&["--url", url, "--digest-waived", "--disk", path, "--format", "vmdk"], 2, "qcow2"),

@@ -1,4 +1,4 @@
-//! `clearDisks`: chooses the disks, looks at all of them before the first goes, and hands the work to `landfall_disk`.
+//! `clearDisks`: chooses the disks, checks all of them before it clears the first, and calls `landfall_disk`.
 
 use landfall_api::{DiskFacts, DiskReceipt, ErrorCode, Problem, Progress};
 use landfall_disk::{ClearRequest, LeaseGuard, LogLevel, Observer, ReceiptIntent, Unobserved};
@@ -7,25 +7,25 @@ use landfall_session::{ActionResult, ClearDisks, EventKind};
 use super::{final_failure, list, select};
 use crate::runner::{Failure, Job};
 
-/// Clears the disks. Blocks until all are cleared, or until the first that is refused or fails.
+/// Clears the disks. Blocks until all are cleared, or until one is refused or fails.
 pub(super) fn perform(job: &Job, spec: &ClearDisks) -> Result<ActionResult, Failure> {
     let disks = choose(job, spec)?;
     let requests: Vec<ClearRequest> = disks.iter().map(|disk| request(job, disk)).collect();
     let failure = |e: landfall_disk::WriteError| Failure { problem: e.problem(), retryable: e.retryable() };
-    // A disk that must not be cleared is a reason to leave the others alone too.
+    // If one disk must not be cleared, no disk is cleared.
     for request in &requests {
         landfall_disk::may_clear(request, &Unobserved).map_err(failure)?;
     }
     for request in &requests {
         let cleared = landfall_disk::clear_disk(request, &ToRun { job }).map_err(failure)?;
-        let what = if cleared { "is cleared" } else { "was clear already" };
+        let what = if cleared { "is cleared" } else { "was already clear" };
         tracing::info!("disk {} {what}", request.disk.id.name);
     }
     Ok(ActionResult::ClearDisks { disks: disks.into_iter().map(|disk| disk.id).collect() })
 }
 
-/// Those the action names; else every disk that carries, or is believed to carry, a receipt of this machine. (One that
-/// is believed to and does not was cleared by an attempt whose report was lost, or is refused below.)
+/// The disks that the action names; else every disk that carries, or is believed to carry, a receipt of this machine.
+/// (A disk without the believed receipt was cleared by an attempt whose report was lost, or it is refused below.)
 fn choose(job: &Job, spec: &ClearDisks) -> Result<Vec<DiskFacts>, Failure> {
     let mut chosen: Vec<DiskFacts> = Vec::new();
     if spec.disks.is_empty() {
@@ -43,9 +43,7 @@ fn choose(job: &Job, spec: &ClearDisks) -> Result<Vec<DiskFacts>, Failure> {
     }
     if chosen.is_empty() {
         let text = "no disk carries a receipt of this machine";
-        return Err(final_failure(
-            Problem::new(ErrorCode::NoDiskMatches, text).hint("name the disks that are to be cleared"),
-        ));
+        return Err(final_failure(Problem::new(ErrorCode::NoDiskMatches, text).hint("name the disks to clear")));
     }
     Ok(chosen)
 }
@@ -69,7 +67,7 @@ fn request(job: &Job, disk: &DiskFacts) -> ClearRequest {
     }
 }
 
-/// Passes what the clearing says on to the run.
+/// Forwards the reports of the clearing.
 struct ToRun<'a> {
     job: &'a Job,
 }
@@ -82,8 +80,8 @@ impl Observer for ToRun<'_> {
     fn receipt_written(&self, receipt: &DiskReceipt) {
         let event = EventKind::ReceiptWritten(receipt.clone());
         if self.job.report.report_blocking(self.job.action, event).is_err() {
-            // The mark is on the disk, and every hello tells of it.
-            tracing::warn!("the session is gone; the receipt on {} is told with the next one", receipt.disk.name);
+            // The receipt is on the disk, and every hello contains it.
+            tracing::warn!("the session has ended; the next session reports the receipt on {}", receipt.disk.name);
         }
     }
 

@@ -1,5 +1,5 @@
-//! `cloudInit`: a NoCloud seed on the installed disk, and the phone-home unit. Whatever is there already is replaced, so
-//! doing it twice leaves what doing it once does.
+//! `cloudInit`: a NoCloud seed on the installed disk, and the phone-home unit. Existing files are replaced, so the
+//! action has the same result when it runs twice.
 
 use std::{fs::File, io::Read, path::Path};
 
@@ -13,7 +13,8 @@ use crate::{
     runner::{Failure, Job},
 };
 
-/// Where the installed root is mounted meanwhile, with the action's index: branches do this at once.
+/// Where the installed root is mounted meanwhile; the path contains the action's index, because branches run at the
+/// same time.
 const MOUNT_POINT: &str = "/run/landfall/root";
 
 /// Writes the seed.
@@ -23,7 +24,7 @@ pub(super) fn perform(machine: &Machine, job: &Job, spec: &CloudInit) -> Result<
     may_act()?;
     let mount_point = format!("{MOUNT_POINT}-{}", job.action.action_index);
     let found = rootfs::find(&disk.id.name, Path::new(&mount_point), Access::Write, &|| may_act().is_err());
-    // Also where it found nothing because it was stopped.
+    // Also if it found nothing because it was stopped.
     may_act()?;
     let root = found.map_err(|e| no_root(&e, &disk.id.name))?;
     let device = root.device.display().to_string();
@@ -41,21 +42,21 @@ pub(super) fn perform(machine: &Machine, job: &Job, spec: &CloudInit) -> Result<
     Ok(ActionResult::CloudInit { root_device: device })
 }
 
-/// Whether the installed system may be changed at this instant: afterwards it may be another's.
+/// Whether the installed system may be changed now: later another session may own it.
 fn may_act(job: &Job) -> Result<(), Failure> {
     if !job.lease.is_valid() {
-        let text = "the lease ran out before the installed system was changed, or while it was";
+        let text = "the lease ran out before or during the change of the installed system";
         return Err(Failure { problem: Problem::new(ErrorCode::LeaseExpired, text), retryable: true });
     }
     if job.cancel.is_cancelled() {
-        let text = "the action was stopped before the installed system was changed, or while it was";
+        let text = "the action was stopped before or during the change of the installed system";
         return Err(Failure { problem: Problem::new(ErrorCode::Cancelled, text), retryable: false });
     }
     Ok(())
 }
 
 fn io(error: &dyn std::error::Error, device: &str) -> Failure {
-    let hint = "is the installed root file system full, or read-only?";
+    let hint = "check whether the installed root file system is full or read-only";
     let problem = Problem::new(ErrorCode::DeviceIo, error.to_string()).caused_by(error).hint(hint).at(device);
     Failure { problem, retryable: true }
 }
@@ -86,7 +87,7 @@ impl Installed<'_> {
 
     fn write_seed(&self, spec: &CloudInit) -> Result<(), Failure> {
         let seed = |name: &str| format!("{}/{name}", installed::SEED);
-        // meta-data last: it is what makes cloud-init take the directory for a seed.
+        // meta-data last: cloud-init recognises a seed directory by this file.
         self.write(&seed("user-data"), 0o600, spec.user_data.expose().as_bytes())?;
         if spec.network_config.is_empty() {
             self.remove(&seed("network-config"))?;
@@ -107,11 +108,11 @@ impl Installed<'_> {
         self.write(installed::CONFIG, 0o600, config.as_slice())?;
         self.write(installed::BINARY, 0o755, File::open(own_binary).map_err(own)?)?;
         self.write(installed::UNIT, 0o644, installed::unit().as_bytes())?;
-        // Last, because it is what makes the rest run.
+        // Last, because it starts the rest.
         self.link(installed::WANTS, installed::UNIT)
     }
 
-    /// Whatever an earlier run's cloudInit left must not phone home for it.
+    /// Files left by an earlier workflow's cloudInit must not phone home for that workflow.
     fn remove_phone_home(&self) -> Result<(), Failure> {
         let paths = [installed::WANTS, installed::CONFIG, installed::UNIT, installed::BINARY];
         paths.into_iter().try_for_each(|path| self.remove(path))
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seed_and_the_unit_are_written_once_or_twice_alike_and_secrets_are_roots_alone() {
+    fn writing_the_seed_twice_is_idempotent_and_secrets_stay_private() {
         let root = tempfile::tempdir().unwrap();
         let tree = installed(root.path(), &|| Ok(()));
         let at = |path: &str| root.path().join(path.trim_start_matches('/'));

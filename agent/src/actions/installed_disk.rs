@@ -1,4 +1,4 @@
-//! Which disk carries the system that a run installed.
+//! Which disk carries the system that a workflow installed.
 
 use landfall_api::{DiskFacts, DiskSelector, ErrorCode, Problem, ReceiptState};
 use uuid::Uuid;
@@ -6,7 +6,7 @@ use uuid::Uuid;
 use super::{Machine, final_failure, list, select};
 use crate::runner::{Failure, Job};
 
-/// The disk that `selector` means; without one, the disk that this run wrote.
+/// The disk that `selector` selects; without a selector, the disk that this workflow wrote.
 pub(super) fn installed_disk(
     machine: &Machine,
     job: &Job,
@@ -15,8 +15,8 @@ pub(super) fn installed_disk(
     selector.map_or_else(|| written_disk(machine, job), select)
 }
 
-/// The disk that this run wrote, or one whose work it takes over: by the receipt on it, which outlives a restart of the
-/// agent, else from memory.
+/// The disk that this workflow wrote, or that a workflow it continues wrote: found by its receipt, which outlives a
+/// restart of the agent, else from memory.
 fn written_disk(machine: &Machine, job: &Job) -> Result<DiskFacts, Failure> {
     let disks = list()?;
     let receipts = landfall_disk::scan_receipts(&disks);
@@ -31,13 +31,18 @@ fn written_disk(machine: &Machine, job: &Job) -> Result<DiskFacts, Failure> {
     found.ok_or_else(|| {
         let hint = "put a writeImage action before it, or name the disk in its field disk";
         final_failure(
-            Problem::new(ErrorCode::NoDiskMatches, "this run has written no disk that is still here").hint(hint),
+            Problem::new(
+                ErrorCode::NoDiskMatches,
+                "this workflow has not written any disk that is still \
+                present",
+            )
+            .hint(hint),
         )
     })
 }
 
 /// A disk without an installed root file system.
 pub(super) fn no_root(error: &dyn std::error::Error, disk: &str) -> Failure {
-    let hint = "the image needs an ext4, xfs or btrfs root file system that holds /etc/os-release";
+    let hint = "use an image with an ext4, xfs or btrfs root file system that contains /etc/os-release";
     final_failure(Problem::new(ErrorCode::NoRootFilesystem, error.to_string()).hint(hint).at(disk))
 }

@@ -1,5 +1,5 @@
-//! `kexec`: finds the installed system's own kernel and loads it. The jump comes after the report, from whoever started the
-//! runner, so whatever can go wrong before it is told while the machine is still there.
+//! `kexec`: finds the installed system's own kernel and loads it. The jump comes after the report and is made by the
+//! runner's caller, so every failure before the jump is reported while the machine still runs the agent.
 
 use std::path::Path;
 

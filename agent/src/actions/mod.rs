@@ -18,10 +18,10 @@ use uuid::Uuid;
 use self::installed_disk::{installed_disk, no_root};
 use crate::runner::{Failure, Job, Perform};
 
-/// This very machine: its disks and its power.
+/// This machine: its disks and its power.
 #[derive(Clone, Default)]
 pub(crate) struct Machine {
-    /// The disk that a run wrote while this process lived: for images whose table has no room for a receipt.
+    /// The disk that a workflow wrote while this process lived: for images whose table has no room for a receipt.
     written: Arc<Mutex<Option<(Uuid, DiskId)>>>,
 }
 
@@ -34,7 +34,7 @@ impl Perform for Machine {
                 ActionKind::CloudInit(spec) => blocking(move || cloud_init::perform(&machine, &job, &spec)).await,
                 ActionKind::Reboot => blocking(power::reboot).await,
                 ActionKind::PowerOff => blocking(power::off).await,
-                // The runner waits by itself: nothing of the machine is touched.
+                // The runner itself waits; the machine is not touched.
                 ActionKind::Hold { .. } => Ok(ActionResult::Hold),
                 ActionKind::ClearDisks(spec) => blocking(move || clear_disks::perform(&job, &spec)).await,
                 ActionKind::Kexec(spec) => blocking(move || kexec::perform(&machine, &job, &spec)).await,
@@ -58,7 +58,7 @@ impl Machine {
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Failure> + Send + 'static) -> Result<T, Failure> {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
-        // The runner catches it and says so; the other cause is the runtime's own end.
+        // The runner catches the panic and reports it; the only other cause is the end of the runtime.
         Err(e) => match e.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
             Err(e) => Err(final_failure(Problem::new(ErrorCode::Internal, e.to_string()))),
@@ -66,12 +66,12 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Failure> +
     }
 }
 
-/// A failure that trying again cannot mend.
+/// A failure that a retry cannot cure.
 fn final_failure(problem: Problem) -> Failure {
     Failure { problem, retryable: false }
 }
 
-/// The one disk that a selector means, among those there are now.
+/// The one disk that a selector matches, among the present disks.
 fn select(selector: &DiskSelector) -> Result<DiskFacts, Failure> {
     let disks = list()?;
     match landfall_disk::Disk::select(selector, &disks) {
@@ -82,6 +82,6 @@ fn select(selector: &DiskSelector) -> Result<DiskFacts, Failure> {
 
 fn list() -> Result<Vec<DiskFacts>, Failure> {
     landfall_disk::list_disks().map_err(|e| {
-        final_failure(Problem::new(ErrorCode::DeviceIo, e.to_string()).caused_by(&e).hint("is /sys mounted?"))
+        final_failure(Problem::new(ErrorCode::DeviceIo, e.to_string()).caused_by(&e).hint("check that /sys is mounted"))
     })
 }

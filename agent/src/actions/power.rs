@@ -1,5 +1,5 @@
-//! `reboot` and `powerOff`: everything that was written reaches its device. The restart itself comes after the report, from
-//! whoever started the runner: the event must be on its way before the network goes.
+//! `reboot` and `powerOff`: all written data reaches its device. The runner's caller restarts the machine after the
+//! report: the event must be sent before the network goes down.
 
 use landfall_session::ActionResult;
 

@@ -1,4 +1,4 @@
-//! `writeImage`: chooses the disk, hands the work to `landfall_disk`, and passes on what it says.
+//! `writeImage`: chooses the disk, calls `landfall_disk`, and forwards its reports.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -61,8 +61,8 @@ pub(super) fn perform(machine: &Machine, job: &Job, spec: &WriteImage) -> Result
     }))
 }
 
-/// Refuses a disk that another branch, which runs at the same time, selects as well: before either has written a byte, for
-/// every branch looks.
+/// Refuses a disk that another branch, which runs at the same time, selects as well: before either has written a byte,
+/// because every branch checks this.
 fn alone(job: &Job, disk: &DiskFacts) -> Result<(), Failure> {
     let disks = list()?;
     match selected_elsewhere(&job.run.actions, job.action.action_index as usize, disk, &disks) {
@@ -70,13 +70,13 @@ fn alone(job: &Job, disk: &DiskFacts) -> Result<(), Failure> {
         Some(name) => {
             let message =
                 format!("disk {} is also selected by action {name}, which runs at the same time", disk.id.name);
-            let hint = "give each branch's disk selector a fact that only its own disk has, such as serial";
+            let hint = "in each branch's disk selector, use a fact that only its own disk has, such as serial";
             Err(final_failure(Problem::new(ErrorCode::AmbiguousDisk, message).hint(hint).at(&disk.id.name)))
         }
     }
 }
 
-/// The action of another branch of the same stage that writes this very disk.
+/// The action of another branch of the same stage that writes the same disk.
 fn selected_elsewhere<'a>(
     actions: &'a [Action],
     index: usize,
@@ -87,7 +87,7 @@ fn selected_elsewhere<'a>(
     let others = stage.lanes.iter().filter(|lane| !lane.contains(&index)).flatten();
     others.filter_map(|other| actions.get(*other)).find_map(|action| {
         let ActionKind::WriteImage(spec) = &action.kind else { return None };
-        // One that selects nothing, or several, fails by itself.
+        // A selector that matches no disk, or several, fails in its own branch.
         let theirs = landfall_disk::Disk::select(&spec.disk, disks).ok()?;
         (theirs.id.same_disk(&disk.id) || theirs.id.name == disk.id.name).then_some(action.name.as_str())
     })
@@ -96,7 +96,7 @@ fn selected_elsewhere<'a>(
 /// The image as the disk library knows it.
 fn image(spec: &WriteImage) -> Result<Image, Failure> {
     let format = spec.format.as_deref().map(str::parse).transpose().map_err(|e: landfall_disk::UnknownFormat| {
-        final_failure(Problem::new(ErrorCode::BadFormat, e.to_string()).hint("mend image.format in the template"))
+        final_failure(Problem::new(ErrorCode::BadFormat, e.to_string()).hint("correct image.format in the template"))
     })?;
     let signature = |stated: &ImageSignature| Signature { url: stated.url.clone(), key: stated.key.clone() };
     let proof = match &spec.proof {
@@ -127,7 +127,7 @@ fn image(spec: &WriteImage) -> Result<Image, Failure> {
     })
 }
 
-/// Passes what the write says on to the run.
+/// Forwards the reports of the write.
 struct ToRun<'a> {
     job: &'a Job,
     thinned: Mutex<Option<(Instant, String)>>,
@@ -147,13 +147,14 @@ impl Observer for ToRun<'_> {
     fn receipt_written(&self, receipt: &DiskReceipt) {
         let event = EventKind::ReceiptWritten(receipt.clone());
         if self.job.report.report_blocking(self.job.action, event).is_err() {
-            // The mark is on the disk, and every hello tells of it.
-            tracing::warn!("the session is gone; the receipt on {} is told with the next one", receipt.disk.name);
+            // The receipt is on the disk, and every hello contains it.
+            tracing::warn!("the session has ended; the next session reports the receipt on {}", receipt.disk.name);
         }
     }
 
     fn log(&self, level: landfall_disk::LogLevel, message: &str) {
-        // Through the log, which the console shows and the telemetry follows. Branches write at once, so it says whose it is.
+        // Through the log, which the console shows and the telemetry follows. Branches write at the same time, so each
+        // line names its action.
         let index = self.job.action.action_index;
         let action_index = self.job.run.actions.get(index as usize).and_then(|a| a.branch.as_ref()).map(|_| index);
         match level {
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_two_branches_of_one_stage_select_is_refused_and_one_of_another_stage_is_not() {
+    fn parallel_branches_must_not_select_the_same_disk() {
         let action = |branch: &str, name: &str| landfall_session::Action {
             name: format!("write-{name}-{branch}"),
             timeout: Duration::from_secs(1),
@@ -241,7 +242,7 @@ mod tests {
             ..DiskFacts::default()
         };
         let disks = [disk("vda", 1 << 30), disk("vdb", 2 << 30)];
-        // Two selectors, one disk: no look at the template would have told.
+        // Two selectors match one disk, which the template alone does not show.
         let list = [action("a", ">= 2GiB"), action("b", "> 1GiB"), action("", "> 1GiB")];
         assert_eq!(selected_elsewhere(&list, 0, &disks[1], &disks), Some("write-> 1GiB-b"));
         assert_eq!(selected_elsewhere(&list, 1, &disks[1], &disks), Some("write->= 2GiB-a"));

@@ -65,14 +65,14 @@ Exit codes:
   1    it failed: what, why and what to do are on stderr; nothing unverified is
        bootable
   2    the command line is wrong; nothing was touched
-  3    nobody confirmed; nothing was touched
+  3    not confirmed; nothing was touched
   130  interrupted (SIGINT, SIGTERM; a second one ends it at once); nothing
        unverified is bootable";
 
 const FAILED: u8 = 1;
 const WRONG_USE: u8 = 2;
 const NOT_CONFIRMED: u8 = 3;
-/// What a shell reports of a program that SIGINT ended.
+/// The exit status that a shell reports for a program ended by SIGINT.
 const INTERRUPTED: u8 = 130;
 
 #[derive(Debug, clap::Args)]
@@ -81,13 +81,13 @@ pub(super) struct Arguments {
     /// Which disk: FIELD=EXPRESSION, may be repeated; or the path of a block device or of a regular file.
     #[arg(long = "disk", value_name = "FIELD=EXPR|PATH", required = true)]
     disk: Vec<String>,
-    /// Label of a partition of the disk's present table that stays with its content; may be repeated.
+    /// Label of a partition on the disk that is kept with its content; may be repeated.
     #[arg(long, value_name = "LABEL")]
     keep: Vec<String>,
-    /// What is made sure of after the writing.
+    /// What is checked after the write.
     #[arg(long, value_enum, default_value_t = Verify::None)]
     verify: Verify,
-    /// Overwrite whatever receipt of an earlier install is on the disk.
+    /// Overwrite the disk even if it carries the receipt of an earlier install.
     #[arg(long)]
     force: bool,
     /// Do not ask before the disk is overwritten.
@@ -96,17 +96,17 @@ pub(super) struct Arguments {
     /// How progress is shown, on stderr.
     #[arg(long, value_enum, default_value_t = Mode::Auto)]
     progress: Mode,
-    /// Write how it ended as JSON, to a file or to stdout (-).
+    /// Write the result as JSON, to a file or to stdout (-).
     #[arg(long, value_name = "FILE|-")]
     report: Option<PathBuf>,
-    // Last: its heading would go on over whatever follows.
+    // Last: its heading would also apply to all following options.
     #[command(flatten)]
     image: ImageArguments,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Verify {
-    /// Nothing more than always.
+    /// No additional check.
     None,
     /// Everything is read back and compared before the disk becomes bootable.
     ReadBack,
@@ -120,7 +120,7 @@ enum Mode {
     Bar,
     /// One JSON object a line, at most one a second and at each change of stage.
     Json,
-    /// Not at all.
+    /// No progress.
     None,
 }
 
@@ -129,7 +129,7 @@ enum Mode {
 enum Stop {
     /// The command line is wrong.
     Use(String),
-    /// Nobody said yes.
+    /// The write was not confirmed.
     NotConfirmed(String),
     /// It failed.
     Failed(Box<Problem>),
@@ -141,12 +141,12 @@ impl From<Problem> for Stop {
     }
 }
 
-/// Writes; the exit status. Says itself on stderr what went wrong. Blocks; `runtime` only watches for signals.
+/// Writes the image and returns the exit status. Prints errors to stderr. Blocks; `runtime` only watches for signals.
 pub(super) fn run(arguments: &Arguments, runtime: &tokio::runtime::Handle) -> u8 {
     let cancel = CancelFlag::new();
     let (text, code) = match write(arguments, runtime, &cancel) {
         Ok(()) => return 0,
-        Err(Stop::Use(text)) => (format!("{text}\nlandfall-agent write --help says more"), WRONG_USE),
+        Err(Stop::Use(text)) => (format!("{text}\nsee landfall-agent write --help"), WRONG_USE),
         Err(Stop::NotConfirmed(text)) => (text, NOT_CONFIRMED),
         Err(Stop::Failed(problem)) => (problem.to_string(), if cancel.is_cancelled() { INTERRUPTED } else { FAILED }),
     };
@@ -159,7 +159,7 @@ fn write(arguments: &Arguments, runtime: &tokio::runtime::Handle, cancel: &Cance
     let named = image.shown_name();
     let disk = target::choose(&arguments.disk)?;
     let device = landfall_disk::device_path(&disk);
-    // Opened before anything is destroyed: a report that cannot be written is found out now.
+    // Opened before anything is destroyed: an unwritable report must fail now.
     let mut summary = Summary::open(arguments.report.as_deref(), &device, &named)?;
     if !arguments.yes {
         target::confirm(&disk, &device, &arguments.keep)?;
@@ -171,13 +171,13 @@ fn write(arguments: &Arguments, runtime: &tokio::runtime::Handle, cancel: &Cance
         read_back: arguments.verify == Verify::ReadBack,
         receipt: ReceiptIntent {
             machine_uid: Uuid::nil(),
-            // No coordinator handed this out, so the run is one of its own.
+            // No coordinator assigned this, so it is a workflow of its own.
             workflow_uid: Uuid::new_v4(),
             workflow_name: "by-hand".into(),
             generation: 0,
             action_index: 0,
         },
-        // A receipt on the disk is somebody's install: overwriting it takes --force.
+        // A receipt on the disk belongs to an install: overwriting it requires --force.
         expected: Vec::new(),
         person_authorised: true,
         force: arguments.force,
@@ -197,13 +197,13 @@ fn write(arguments: &Arguments, runtime: &tokio::runtime::Handle, cancel: &Cance
     }
 }
 
-/// The first signal ends the write in an orderly way; a second one at once.
+/// The first signal ends the write in an orderly way; a second one ends the process at once.
 fn end_on_signal(runtime: &tokio::runtime::Handle, cancel: CancelFlag) {
     use tokio::signal::unix::{SignalKind, signal};
     runtime.spawn(async move {
         let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
         else {
-            // Then signals end the process as they do any other, and the disk is as after a power cut.
+            // Then signals have their default effect, and the disk is in a state as after a power cut.
             return;
         };
         let mut next = async || {

@@ -1,7 +1,7 @@
 //! What `modules.alias`, `modules.dep` and `modules.softdep` say, as data.
 //!
-//! Pure parsers: the files are read by the caller. A line that makes no sense is skipped, because the kernel's tools
-//! write these files and a boot must not fail over one entry of ten thousand.
+//! Pure parsers: the files are read by the caller. An invalid line is skipped, because the kernel's tools write these
+//! files and a boot must not fail because of one entry of ten thousand.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -147,8 +147,8 @@ fn comparable(alias: &str) -> String {
 
 /// Shell pattern matching as `fnmatch(3)` does it for module aliases: `*`, `?` and `[…]` with ranges and `!`.
 ///
-/// Written out because patterns may hold several `*`: on a mismatch only the last `*` is tried again, so the cost is
-/// bounded by pattern × text.
+/// Written here because patterns may contain several `*`: on a mismatch only the last `*` is tried again, so the cost
+/// is bounded by pattern × text.
 pub(crate) fn glob(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alias_stands_for_its_module_in_requests_and_in_soft_dependencies() {
+    fn requests_and_soft_dependencies_may_use_aliases() {
         let alias = "alias crc32c virtio\nalias fs-ext4 b\n";
         let index = Index::parse(DEP, alias, "softdep a pre: crc32c\n");
         assert_eq!(names(index.load_order(&ModuleName::new("a"))), ["virtio", "a"]);

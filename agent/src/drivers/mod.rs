@@ -1,9 +1,9 @@
 //! Drivers by modalias: every device names what could drive it, the index says which module that is.
 //!
-//! Loading a driver uncovers new devices behind it (a PCI bridge, a virtio bus, a SCSI host). The kernel announces each,
-//! and the notice says what could drive it, so the device tree is walked once and not again; the notices are followed for
-//! ever, since a disk or a NIC may be plugged in while the agent waits. Ports come first: the machine can reach its
-//! coordinator while disk controllers are still being probed.
+//! Loading a driver uncovers new devices behind it (a PCI bridge, a virtio bus, a SCSI host). The kernel announces
+//! each, and the notice says what could drive it, so the device tree is walked once and not again; the agent follows
+//! the notices for ever, because a disk or a NIC may be plugged in while it waits. Ports come first: the machine can
+//! reach its coordinator while disk controllers are still being probed.
 
 mod index;
 mod uevent;
@@ -26,7 +26,7 @@ use self::uevent::{Notice, Uevents};
 const QUIET: Duration = Duration::from_millis(200);
 /// The longest that [`Drivers::settle`] waits for quiet.
 const SETTLE_LIMIT: Duration = Duration::from_secs(10);
-/// Between scans where the kernel's notices cannot be had.
+/// Time between scans if the kernel's notices are not available.
 const BLIND_RESCAN: Duration = Duration::from_secs(5);
 
 /// Loads modules, each once.
@@ -59,8 +59,7 @@ impl Rank {
 impl Drivers {
     /// Reads the index of the running kernel's modules.
     ///
-    /// # Errors
-    /// The kernel's release cannot be told, or `modules.dep` cannot be read.
+    /// # Errors The kernel's release is unknown, or `modules.dep` cannot be read.
     pub(crate) fn open() -> io::Result<Self> {
         let release = nix::sys::utsname::uname().map_err(io::Error::from)?;
         let directory = Path::new("/lib/modules").join(release.release());
@@ -99,8 +98,8 @@ impl Drivers {
         }
     }
 
-    /// Works through the queue until one device got a driver; tells how many modules that took, `None` once the queue is
-    /// empty.
+    /// Works through the queue until one device got a driver; returns how many modules that took, `None` once the queue
+    /// is empty.
     fn load_next(&mut self) -> Option<usize> {
         while let Some((_, alias)) = self.queue.pop_first() {
             let loaded = self.index.for_device(&alias).iter().map(|module| self.load(module)).sum();
@@ -111,7 +110,7 @@ impl Drivers {
         None
     }
 
-    /// Loads a module and what it needs. Returns how many were loaded now; a failure is logged and not tried again.
+    /// Loads a module and what it needs. Returns how many were loaded now; a failure is logged and not retried.
     pub(crate) fn load(&mut self, name: &ModuleName) -> usize {
         let order: Vec<ModuleName> = self.index.load_order(name).into_iter().cloned().collect();
         let mut loaded = 0;
@@ -126,13 +125,13 @@ impl Drivers {
                     loaded += 1;
                 }
                 Ok(false) => {}
-                Err(e) => tracing::warn!("driver {} ({}) does not load: {e}", module.as_str(), path.display()),
+                Err(e) => tracing::warn!("cannot load driver {} ({}): {e}", module.as_str(), path.display()),
             }
         }
         loaded
     }
 
-    /// Loads what a request of the kernel's means: a module's name or an alias (`fs-ext4`, `crypto-crc32c`).
+    /// Loads what the kernel requests: a module's name or an alias (`fs-ext4`, `crypto-crc32c`).
     fn load_request(&mut self, request: &str) -> usize {
         let name = ModuleName::new(request);
         if self.index.get(&name).is_some() {
@@ -141,13 +140,17 @@ impl Drivers {
         self.index.for_device(request).iter().map(|module| self.load(module)).sum()
     }
 
-    /// Loads drivers until the buses are quiet, at most [`SETTLE_LIMIT`]; then hands itself to a task that goes on for
+    /// Loads drivers until the buses are quiet, at most [`SETTLE_LIMIT`]; then a task takes over and continues for
     /// ever. Without the kernel's notices it walks the tree by time.
     pub(crate) async fn settle(self) -> usize {
         let mut uevents = match Uevents::subscribe() {
             Ok(uevents) => Some(uevents),
             Err(e) => {
-                tracing::warn!("no notices of new devices ({e}); looking every {} s", BLIND_RESCAN.as_secs());
+                tracing::warn!(
+                    "the kernel's device notices are not available ({e}); the agent scans for devices \
+                    every {} s",
+                    BLIND_RESCAN.as_secs()
+                );
                 None
             }
         };
@@ -204,7 +207,11 @@ impl Drivers {
             Ok(Ok(Notice::Device { alias })) => self.note(alias),
             Ok(Ok(Notice::Overrun)) => self.walk(),
             Ok(Err(e)) => {
-                tracing::warn!("notices of new devices broke off ({e}); looking every {} s", BLIND_RESCAN.as_secs());
+                tracing::warn!(
+                    "the kernel's device notices ended ({e}); the agent scans for devices every {} \
+                    s",
+                    BLIND_RESCAN.as_secs()
+                );
                 *uevents = None;
                 return Err(());
             }
@@ -221,13 +228,14 @@ impl Drivers {
         });
         match task.await {
             Ok(done) => done,
-            // Passes a panic on; the only other cause is the runtime's own end.
+            // Forwards a panic; the only other cause is the end of the runtime.
             Err(e) => std::panic::resume_unwind(e.into_panic()),
         }
     }
 }
 
-/// Loads a module by name or alias; one that is built in, or not carried, is not found, and that is fine. Blocking.
+/// Loads a module by name or alias; a module that is built in or not in the image is not found, which is not an error.
+/// Blocking.
 pub(crate) fn load_by_name(request: &str) {
     match Drivers::open() {
         Ok(mut drivers) => _ = drivers.load_request(request),
@@ -235,7 +243,7 @@ pub(crate) fn load_by_name(request: &str) {
     }
 }
 
-/// What the kernel starts the agent as when it wants a module by itself (a file system at mount, an algorithm).
+/// The name under which the kernel starts the agent when it needs a module (a file system at mount, an algorithm).
 pub(crate) const MODPROBE: &str = "modprobe";
 
 /// Answers such a request: `modprobe -q -- NAME`.
@@ -296,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn every_modalias_of_a_device_tree_is_found_and_links_are_not_followed() {
+    fn every_modalias_is_found_without_following_links() {
         let tree = tempfile::tempdir().unwrap();
         let deep = tree.path().join("pci0000:00/0000:00:03.0/virtio0");
         fs::create_dir_all(&deep).unwrap();

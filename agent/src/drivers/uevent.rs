@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_added_device_that_names_its_driver_calls_for_one() {
+    fn only_added_devices_with_a_modalias_request_a_driver() {
         let added = b"add@/devices/pci0000:00/0000:00:03.0\0ACTION=add\0MODALIAS=pci:v00001AF4\0SEQNUM=7\0";
         assert_eq!(announced(added).as_deref(), Some("pci:v00001AF4"));
         assert_eq!(announced(b"add@/devices/virtual/tty/tty7\0ACTION=add\0SUBSYSTEM=tty\0"), None);

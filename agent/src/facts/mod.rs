@@ -1,4 +1,5 @@
-//! Facts: what the agent sees of its machine. Never fails as a whole: a fact that cannot be read is left out and said.
+//! Facts: what the agent sees of its machine. Collecting never fails as a whole: a fact that cannot be read is left out
+//! and logged.
 
 mod smbios;
 
@@ -12,16 +13,16 @@ use landfall_api::{CpuFacts, FirmwareFacts, FirmwareMode, MacAddr, MachineFacts,
 use landfall_session::{Identity, Vitals};
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 
-/// Looks at everything. Blocking, some tens of milliseconds.
+/// Collects all facts. Blocking, some tens of milliseconds.
 pub(crate) fn collect() -> MachineFacts {
     let system = System::new_with_specifics(
         RefreshKind::nothing().with_cpu(CpuRefreshKind::nothing()).with_memory(MemoryRefreshKind::nothing().with_ram()),
     )
-    .inspect_err(|e| tracing::warn!("processors and memory cannot be told: {e}"))
+    .inspect_err(|e| tracing::warn!("cannot read processors and memory: {e}"))
     .ok();
     let cpus = system.as_ref().map(System::cpus).unwrap_or_default();
     let disks = landfall_disk::list_disks().unwrap_or_else(|e| {
-        tracing::warn!("{e}; no disk is listed");
+        tracing::warn!("{e}; no disk is reported");
         Vec::new()
     });
     MachineFacts {
@@ -38,7 +39,7 @@ pub(crate) fn collect() -> MachineFacts {
     }
 }
 
-/// Who this machine is, as far as hardware says so.
+/// This machine's identity, as far as hardware states it.
 pub(crate) fn identity(facts: &MachineFacts) -> Identity {
     Identity {
         smbios_uuid: landfall_api::smbios_uuid(&facts.smbios.uuid),
@@ -106,7 +107,7 @@ fn nic(port: &Path) -> Option<NicFacts> {
             .and_then(Path::file_name)
             .map(|n| n.to_string_lossy().into_owned())
             .unwrap_or_default(),
-        // -1 without carrier, and on drivers that do not know.
+        // -1 without carrier, and with drivers that do not report it.
         speed_mbit: read(&port.join("speed")).parse().ok().filter(|s| *s > 0),
         carrier: read(&port.join("carrier")) == "1",
     })

@@ -1,4 +1,4 @@
-//! What the firmware says this machine is, with the fillers that say nothing left out.
+//! The machine's identity from the firmware, without placeholder values.
 
 use std::{fs, path::Path};
 
@@ -10,7 +10,7 @@ pub(super) fn read() -> SmbiosFacts {
 }
 
 fn read_from(directory: &Path) -> SmbiosFacts {
-    // A field may be missing (no SMBIOS) or root's alone; either way there is nothing to tell.
+    // A field may be missing (no SMBIOS) or readable by root only; in both cases it is left out.
     let field = |name: &str| fs::read_to_string(directory.join(name)).unwrap_or_default();
     SmbiosFacts {
         // The kernel prints the UUID in the byte order of the SMBIOS version the firmware states (since 4.20 or

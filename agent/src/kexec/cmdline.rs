@@ -1,4 +1,4 @@
-//! The command line that an installed system's kernel is started with, and what of it may be shown.
+//! The command line that an installed system's kernel is started with, and the part of it that may be shown.
 
 use super::{
     entries::Entry,
@@ -10,9 +10,10 @@ use crate::rootfs::{FileSystem, Tree};
 
 /// Where distributions keep GRUB's configuration: Debian, Fedora and openSUSE.
 const GRUB: [&str; 2] = ["/boot/grub", "/boot/grub2"];
-/// Words in a parameter's name that speak of a secret. None belongs on a command line; some are put there all the same.
+/// Words in a parameter's name that indicate a secret. Secrets do not belong on a command line, but some systems put
+/// them there.
 const SECRET: [&str; 7] = ["passw", "passphrase", "token", "secret", "cred", "auth", "key"];
-/// Names with such a word that speak of none.
+/// Names with such a word that are not secrets.
 const NO_SECRET: [&str; 2] = ["keymap", "keytable"];
 
 /// A command line, and where it comes from.
@@ -61,7 +62,7 @@ pub(super) fn discover(tree: &Tree, path: &str, entries: &[Entry], root: &Root<'
         let text = match tree.read_text(&file) {
             Ok(text) => text.unwrap_or_default(),
             Err(e) => {
-                tracing::warn!("{file} of the installed system cannot be read: {e}");
+                tracing::warn!("cannot read {file} of the installed system: {e}");
                 continue;
             }
         };
@@ -76,7 +77,7 @@ pub(super) fn discover(tree: &Tree, path: &str, entries: &[Entry], root: &Root<'
     Line { text: format!("{}{flags} ro", root.word()), from: "the root file system's UUID".into() }
 }
 
-/// A word that names a variable nobody knows is left out; the root is then named by its UUID.
+/// A word with an unknown variable is left out; the root is then named by its UUID.
 fn settled(line: &Linux, root: &Root<'_>) -> String {
     joined(line.words.iter().filter_map(|word| match word.whole {
         true => Some(word.text.clone()),
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_loader_would_find_out_by_itself_is_put_in() {
+    fn variables_that_the_loader_sets_are_replaced() {
         let probe = "probe --set=uuid --fs-uuid $root\nlinux /vmlinuz root=UUID=$uuid console=ttyS0 quiet\n";
         let (text, _) = line("/boot/vmlinuz-6.1", &[("/boot/grub/grub.cfg", probe)], None);
         assert_eq!(text, "root=UUID=b-2 console=ttyS0 quiet", "probe asks for the file system of its own file");

@@ -24,7 +24,7 @@ pub(super) struct Entry {
     version: String,
 }
 
-/// Every entry, the newest first. Rescue systems are left out; what cannot be read is said in `looked`.
+/// Every entry, the newest first. Rescue systems are left out; unreadable entries are listed in `looked`.
 pub(super) fn read(tree: &Tree, environment: &Variables, looked: &mut Vec<String>) -> Vec<Entry> {
     let mut found: Vec<Entry> = Vec::new();
     for place in PLACES {
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_come_newest_first_with_their_variables_and_without_the_rescue_system() {
+    fn entries_come_newest_first_without_the_rescue_system() {
         let root = tempfile::tempdir().unwrap();
         let entries = root.path().join("boot/loader/entries");
         fs::create_dir_all(&entries).unwrap();

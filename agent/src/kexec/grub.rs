@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_come_from_assignments_from_probe_and_first_of_all_from_the_environment_block() {
+    fn the_environment_block_precedes_assignments_and_probe() {
         let config = "probe --set=uuid --fs-uuid $root\nprobe -s label -l $root\nset kernelopts=\"root=x ro\"\nset console='console=ttyS0'\n\
             linux /vmlinuz root=UUID=$uuid $kernelopts $console $label\nset console=late\n";
         assert_eq!(lines(config, &Variables::new()), [pair("/vmlinuz", "root=UUID=ab-cd root=x ro console=ttyS0 ")]);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_may_go_on_below_and_one_without_a_kernel_is_none() {
+    fn continued_lines_are_joined_and_lines_without_kernel_ignored() {
         assert_eq!(lines("linuxefi /k a \\\n b\nlinux\n# linux /c\n", &Variables::new()), [pair("/k", "a b")]);
     }
 }

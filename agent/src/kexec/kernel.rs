@@ -22,8 +22,8 @@ pub(super) struct Kernel {
     pub(super) initramfs: Opened,
 }
 
-/// The newest kernel with an initramfs: by the names that are kept for it, by the versions in `/boot`, by boot loader entries.
-/// What was looked for in vain is said in `looked`.
+/// The newest kernel with an initramfs: by the names that are kept for it, by the versions in `/boot`, by boot loader
+/// entries. Places that had no kernel are listed in `looked`.
 pub(super) fn find(tree: &Tree, entries: &[Entry], looked: &mut Vec<String>) -> Option<Kernel> {
     kept(tree, looked).or_else(|| by_version(tree, looked)).or_else(|| by_entry(tree, entries, looked))
 }
@@ -154,7 +154,7 @@ mod tests {
         ["/boot/vmlinuz-6.1.0-9", "/boot/initrd.img-6.1.0-9", "/boot/vmlinuz-6.1.0-35", "/boot/initrd.img-6.1.0-35"];
 
     #[test]
-    fn the_kept_names_win_and_their_links_are_resolved_inside_the_system() {
+    fn kept_names_win_and_their_links_stay_inside() {
         let links = [("/vmlinuz", "boot/vmlinuz-6.1.0-9"), ("/initrd.img", "/boot/initrd.img-6.1.0-9")];
         assert_eq!(found(&BOTH, &links), pair("/boot/vmlinuz-6.1.0-9", "/boot/initrd.img-6.1.0-9"));
         let plain = ["/boot/vmlinuz", "/boot/initrd.img"];
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn links_that_lead_out_nowhere_or_to_two_versions_are_passed_over() {
+    fn broken_and_contradictory_links_are_skipped() {
         let newest = pair("/boot/vmlinuz-6.1.0-35", "/boot/initrd.img-6.1.0-35");
         for kernel in ["/proc/self/exe", "../../../../../../bin/sh", "boot/vmlinuz-7", "boot/vmlinuz-6.1.0-9"] {
             let links = [("/vmlinuz", kernel), ("/initrd.img", "boot/initrd.img-6.1.0-35")];
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn in_vain_everything_that_was_looked_for_is_listed() {
+    fn a_failed_search_lists_every_place() {
         let looked = found(&["/boot/vmlinuz-6.1", "/boot/config-6.1"], &[]).unwrap_err().join("; ");
         for word in
             ["/vmlinuz:", "/boot/vmlinuz:", "/boot/vmlinuz-6.1 has none of /boot/initrd.img-6.1", "loader/entries"]

@@ -10,7 +10,7 @@ use std::{ffi::CStr, fs::File};
 
 use nix::errno::Errno;
 
-/// The running kernel does not take it.
+/// The running kernel refuses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {errno}", why(*errno))]
 pub(crate) struct Refused {
@@ -67,14 +67,13 @@ impl Refused {
             }
             Errno::ENOMEM | Errno::EADDRNOTAVAIL => "end the list with reboot instead, or give the machine more memory",
             Errno::ENOEXEC | Errno::EINVAL => {
-                "is the image for this architecture? look at the kernel's lines on the console; reboot instead of kexec \
-                 goes through the boot loader"
+                "check that the image is for this architecture, and read the kernel's lines on the console; reboot instead of kexec uses the boot loader"
             }
             _ => "try again with landfall retry, or end the list with reboot instead",
         }
     }
 
-    /// Whether another try may go through.
+    /// Whether a retry may succeed.
     pub(crate) fn retryable(self) -> bool {
         matches!(self.errno, Errno::EBUSY | Errno::EIO | Errno::EINTR | Errno::EAGAIN)
     }
@@ -87,10 +86,10 @@ const fn why(errno: Errno) -> &'static str {
             "the kernel's signature is not trusted by the running kernel"
         }
         Errno::ENOSYS => "the running kernel cannot load another (no CONFIG_KEXEC_FILE)",
-        Errno::ENOEXEC => "this is no kernel that the running one can start",
+        Errno::ENOEXEC => "the file is not a kernel that the running kernel can start",
         Errno::ENOMEM | Errno::EADDRNOTAVAIL => "there is not enough memory for kernel and initramfs",
         Errno::EBUSY => "another kernel is being loaded right now",
-        Errno::EINVAL => "the running kernel does not take this kernel with this command line",
+        Errno::EINVAL => "the running kernel refuses this kernel with this command line",
         _ => "the kernel cannot be loaded",
     }
 }

@@ -1,5 +1,5 @@
-//! Starting an installed system's own kernel from the running one: which kernel, which command line, and handing both to
-//! the running kernel. The jump itself is PID 1's (`pid1::power`), after everybody was told.
+//! Starting an installed system's own kernel from the running one: which kernel, which command line, and handing both
+//! to the running kernel. PID 1 makes the jump (`pid1::power`), after the report.
 //!
 //! All choices are made over a directory tree, so they are tested without a machine.
 
@@ -48,7 +48,7 @@ pub(crate) enum Error {
         /// What is wrong with it.
         what: String,
     },
-    /// The running kernel does not take it.
+    /// The running kernel refuses it.
     #[error("{path} of the installed system cannot be loaded")]
     Refused {
         /// The kernel's path inside the installed system.
@@ -131,7 +131,7 @@ impl Chosen {
         let what = |what: String| Error::Cmdline { from: self.from.clone(), what };
         let most = landfall_api::KexecSpec::MAX_CMDLINE;
         if self.cmdline.len() > most {
-            return Err(what(format!("has {} bytes, and a kernel takes at most {most}", self.cmdline.len())));
+            return Err(what(format!("has {} bytes, but the kernel's limit is {most}", self.cmdline.len())));
         }
         let line = CString::new(self.cmdline.as_str()).map_err(|_| what("holds a NUL".into()))?;
         load::load(&self.kernel.kernel.file, &self.kernel.initramfs.file, &line)

@@ -10,7 +10,7 @@ pub(super) type Variables = BTreeMap<String, String>;
 pub(super) struct Word {
     /// Its text.
     pub(super) text: String,
-    /// Every variable in it was known; GRUB takes one that is not for nothing.
+    /// Every variable in it was known; GRUB replaces an unknown one with nothing.
     pub(super) whole: bool,
 }
 

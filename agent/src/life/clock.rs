@@ -6,7 +6,7 @@ use nix::{
     time::{ClockId, clock_settime},
 };
 
-/// Less is left alone: the answer itself took some time on its way.
+/// A smaller difference is ignored: the answer itself took some time.
 const TOLERANCE: SignedDuration = SignedDuration::from_secs(2);
 
 /// Sets the clock to `now` if it is off.

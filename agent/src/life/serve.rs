@@ -1,4 +1,4 @@
-//! One session: takes instructions, keeps at most one run going, and says how it ended.
+//! One session: takes instructions, runs at most one workflow at a time, and returns how it ended.
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
@@ -21,11 +21,11 @@ use crate::{
 pub(super) enum Ending {
     /// The machine should restart.
     Restart(End),
-    /// It is over, and enrolling again is all that is left.
+    /// It has ended, and the agent must enrol again.
     Over(Problem),
 }
 
-/// A run under way.
+/// A workflow under way.
 struct Running {
     uid: Uuid,
     lease: LeaseWatch,
@@ -35,14 +35,14 @@ struct Running {
 }
 
 impl Running {
-    /// Whether it still works on that run and may.
+    /// Whether it still works on that workflow and is allowed to.
     fn goes_on(&self, uid: Uuid) -> bool {
         self.uid == uid && self.lease.is_valid() && self.stop.borrow().is_none()
     }
 }
 
 /// Follows instructions until the machine should restart or the session is over for good. `renew` enrols again with the
-/// same key, when the coordinator takes the certificate no more: the run goes on meanwhile.
+/// same key when the coordinator refuses the certificate: the workflow continues meanwhile.
 pub(super) async fn serve<F>(
     session: &SessionHandle,
     instructions: mpsc::Receiver<Instruction>,
@@ -55,10 +55,10 @@ where
     Server::new(session, tail).serve(instructions, renew).await
 }
 
-/// Enrolling again, while what runs goes on.
+/// Enrolling again, while the workflow continues.
 type Renewal<'a> = Pin<Box<dyn Future<Output = Result<mpsc::Receiver<Instruction>, Problem>> + Send + 'a>>;
 
-/// The outcome of the run under way; for ever pending without one.
+/// The outcome of the workflow under way; pending for ever without one.
 async fn finished(running: &mut Option<Running>) -> Outcome {
     let Some(running) = running else { return std::future::pending().await };
     match (&mut running.task).await {
@@ -70,7 +70,7 @@ async fn finished(running: &mut Option<Running>) -> Outcome {
     }
 }
 
-/// The answer to an enrolment under way; for ever pending without one.
+/// The answer to an enrolment under way; pending for ever without one.
 async fn renewed(renewal: &mut Option<Renewal<'_>>) -> Result<mpsc::Receiver<Instruction>, Problem> {
     match renewal {
         Some(renewal) => renewal.await,
@@ -78,7 +78,7 @@ async fn renewed(renewal: &mut Option<Renewal<'_>>) -> Result<mpsc::Receiver<Ins
     }
 }
 
-/// Enrols until that succeeds or cannot, and goes on with the session. `refused`: why it ended.
+/// Enrols until that succeeds or is refused for good, then continues the session. `refused`: why it ended.
 async fn enrolled_again<F>(
     session: &SessionHandle,
     renew: &(impl Fn() -> F + Sync),
@@ -94,7 +94,12 @@ where
             Err(e) if !e.retryable => return Err(e.problem),
             Err(e) => {
                 let wait = e.retry_after.unwrap_or_else(|| backoff.step());
-                tracing::warn!("not enrolled again: {}; asking again in {} s", e.problem, wait.as_secs().max(1));
+                tracing::warn!(
+                    "renewal of the enrolment failed: {}; next attempt in {} \
+                    s",
+                    e.problem,
+                    wait.as_secs().max(1)
+                );
                 tokio::time::sleep(wait).await;
             }
         }
@@ -106,7 +111,7 @@ struct Server<'a> {
     tail: &'a Tail,
     machine: Machine,
     running: Option<Running>,
-    /// Handed out while an earlier run was still stopping.
+    /// Assigned while an earlier workflow was still stopping.
     next: Option<(Box<Assignment>, LeaseWatch, Control)>,
     refused: Option<Problem>,
 }
@@ -138,7 +143,7 @@ impl<'a> Server<'a> {
                         Err(problem) => return self.stop_and_leave(problem).await,
                     },
                 },
-                // However long it takes: a run that ends meanwhile is not to wait for it.
+                // This may take long: a workflow that ends meanwhile must not wait for it.
                 again = renewed(&mut renewal) => {
                     renewal = None;
                     match again {
@@ -158,12 +163,13 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// The runner has waited for the acks of what it reported; whoever boots the own disk may have told something before.
+    /// The runner has waited for the acks of its reports; but a machine that boots its own disk may have sent reports
+    /// before.
     async fn leave(&self, end: End) -> Ending {
         if end == End::BootDisk
             && let Err(e) = self.session.flush(FLUSH_LIMIT).await
         {
-            tracing::warn!("{e}; booting the own disk all the same");
+            tracing::warn!("{e}; the machine boots its own disk anyway");
         }
         Ending::Restart(end)
     }
@@ -171,8 +177,8 @@ impl<'a> Server<'a> {
     fn follow(&mut self, instruction: Instruction) -> Option<End> {
         match instruction {
             Instruction::Assign { assignment, lease } => match &self.running {
-                // A repeat after a reconnect: the library has taken its lease, and the action goes on. What was told to
-                // stop goes on no more: after it comes what follows a failure.
+                // A repetition after a reconnect: the library has taken its lease, and the action continues. A workflow
+                // that is stopping does not continue: the steps after a failure follow.
                 Some(running) if running.goes_on(assignment.workflow_uid) => {}
                 Some(_) => self.next = Some((assignment, lease, Control::default())),
                 None => self.start(*assignment, lease, Control::default()),
@@ -185,28 +191,28 @@ impl<'a> Server<'a> {
                 }
             }
             Instruction::Cancel { workflow_uid, reason } => {
-                tracing::warn!("the run is cancelled: {reason}");
+                tracing::warn!("the workflow is cancelled: {reason}");
                 self.next.take_if(|(assignment, ..)| assignment.workflow_uid == workflow_uid);
                 if let Some(running) = self.running.as_ref().filter(|r| r.uid == workflow_uid) {
                     running.stop.send_replace(Some(Stop::Cancelled(reason)));
                 }
             }
             Instruction::Fenced { reason } => {
-                tracing::error!("a newer session of this machine exists: {reason}; stopping");
+                tracing::error!("a newer session of this machine exists: {reason}; this agent stops");
                 self.next = None;
                 if let Some(running) = &self.running {
                     running.stop.send_replace(Some(Stop::Fenced(reason.clone())));
                 }
-                let hint = "power off the other computer that claims this identity, if there is one";
+                let hint = "if another computer claims this identity, power it off";
                 self.refused = Some(Problem::new(ErrorCode::Fenced, reason).hint(hint));
             }
             Instruction::Idle { boot_disk: true } if self.running.is_none() => {
-                tracing::info!("nothing to do: booting the own disk");
+                tracing::info!("no workflow: the machine boots its own disk");
                 return Some(End::BootDisk);
             }
-            Instruction::Idle { .. } => tracing::info!("nothing to do; waiting for a run"),
+            Instruction::Idle { .. } => tracing::info!("no workflow; waiting for one"),
             Instruction::Refused { problem, retry_after } => {
-                let again = retry_after.map_or_else(String::new, |t| format!("; asking again in {} s", t.as_secs()));
+                let again = retry_after.map_or_else(String::new, |t| format!("; next attempt in {} s", t.as_secs()));
                 tracing::error!("the coordinator refuses this session: {problem}{again}");
                 self.refused = retry_after.is_none().then_some(problem);
             }
@@ -236,10 +242,13 @@ impl<'a> Server<'a> {
             Outcome::Reboot => return Some(End::Reboot),
             Outcome::PowerOff => return Some(End::PowerOff),
             Outcome::Kexec => return Some(End::Kexec),
-            Outcome::Done => tracing::info!("the run is done; waiting for the coordinator"),
-            Outcome::Failed(problem) => tracing::error!("the run failed: {problem}"),
-            Outcome::Stopped(problem) => tracing::warn!("the run stopped: {problem}"),
-            Outcome::Untold => tracing::error!("the run stopped: its session ended and nobody could be told"),
+            Outcome::Done => tracing::info!("the workflow is done; waiting for the coordinator"),
+            Outcome::Failed(problem) => tracing::error!("the workflow failed: {problem}"),
+            Outcome::Stopped(problem) => tracing::warn!("the workflow stopped: {problem}"),
+            Outcome::Untold => tracing::error!(
+                "the workflow stopped: its session ended, so its reports could not be \
+                sent"
+            ),
         }
         if let Some((assignment, lease, control)) = self.next.take() {
             self.start(*assignment, lease, control);
@@ -247,15 +256,14 @@ impl<'a> Server<'a> {
         None
     }
 
-    /// The session ended by itself. A refused certificate, which is answered, is mended by another; anything else is a
-    /// person's to mend.
+    /// The session ended without a request. A new certificate cures a refused one; every other cause needs a person.
     fn session_ended(&mut self) -> Result<Problem, Problem> {
         let ended = || Problem::new(ErrorCode::Internal, "the session ended");
         let problem = self.refused.take().unwrap_or_else(ended);
         if problem.code == ErrorCode::Unauthenticated { Ok(problem) } else { Err(problem) }
     }
 
-    /// Waits until what runs has stopped (bounded by the runner), then gives up.
+    /// Waits until the workflow has stopped (bounded by the runner), then gives up.
     async fn stop_and_leave(mut self, problem: Problem) -> Ending {
         if let Some(running) = &self.running {
             running.stop.send_if_modified(|stop| {
@@ -289,7 +297,7 @@ mod tests {
 
     use super::*;
 
-    /// Generous: a loaded machine is not a failure.
+    /// Generous, because a loaded machine must not fail the test.
     const LIMIT: Duration = Duration::from_secs(60);
 
     /// A coordinator that never answers.
@@ -335,7 +343,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_run_that_ends_while_the_agent_enrols_again_takes_the_machine_down() {
+    async fn a_workflow_may_end_during_a_new_enrolment() {
         let (session, _instructions) = session();
         let tail = Tail::default();
         let mut server = Server::new(&session, &tail);
@@ -366,7 +374,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_own_disk_is_not_booted_before_what_was_told_is_acknowledged() {
+    async fn the_own_disk_boots_only_after_all_acks() {
         for told in [true, false] {
             let (session, _instructions) = session();
             let tail = Tail::default();

@@ -8,13 +8,14 @@ use tokio::sync::watch;
 use super::{FIRST_WAIT, LONGEST_WAIT, Life};
 use crate::net::{Network, Uplink};
 
-/// How long a first address is awaited before what is missing is said.
+/// How long to wait for a first address before the log says what is missing.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A session without connection for this long is worth trying the other ports.
+/// After this time without a connection the agent tries the other ports.
 const SILENCE: Duration = Duration::from_secs(30);
 
 impl Life {
-    /// Waits for a port over which the coordinator answers. Without ports of its own the agent takes what there is.
+    /// Waits for a port over which the coordinator answers. An agent that does not manage the ports uses the existing
+    /// network.
     pub(super) async fn reach(&self) -> (Target, Option<Uplink>) {
         let Some(network) = &self.network else { return (self.target.clone(), None) };
         let uplink = self.elect(network).await;
@@ -33,9 +34,14 @@ impl Life {
                 }
                 Err(why) => {
                     let wait = backoff.step();
-                    // The same words again only at the longest waits, so that the console stays readable.
+                    // The same message is repeated only at the longest waits, so that the console stays readable.
                     if said.as_ref() != Some(&why) || wait * 2 >= LONGEST_WAIT {
-                        tracing::error!("no coordinator at {}: {}; still trying", self.target, why.0.join("; "));
+                        tracing::error!(
+                            "cannot reach the coordinator at {}: {}; the agent keeps \
+                            trying",
+                            self.target,
+                            why.0.join("; ")
+                        );
                         said = Some(why);
                     }
                     tokio::time::sleep(wait).await;
@@ -44,7 +50,7 @@ impl Life {
         }
     }
 
-    /// Gives the uplink up, so that the next try is free to choose.
+    /// Gives up the uplink, so that the next attempt can choose another.
     pub(super) async fn leave(&self, uplink: Option<Uplink>) {
         if let (Some(network), Some(uplink)) = (&self.network, &uplink) {
             network.release(uplink).await;
@@ -63,7 +69,7 @@ impl Life {
         };
         loop {
             tokio::select! {
-                () = network.lost(&uplink) => tracing::warn!("{}: the way to {target} is lost", uplink.name),
+                () = network.lost(&uplink) => tracing::warn!("{}: the connection to {target} is lost", uplink.name),
                 () = silence(connection.clone()) => {}
             }
             network.release(&uplink).await;

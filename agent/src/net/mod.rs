@@ -23,9 +23,9 @@ pub(crate) use self::{
     uplink::Uplink,
 };
 
-/// Between looks at the ports where nothing was announced: a belt beside the braces.
+/// Time between scans of the ports without an announcement, in case one was lost.
 const RESCAN: Duration = Duration::from_secs(10);
-/// Drivers have this long before "no port" is worth a line.
+/// How long to wait for drivers before the log reports that there is no port.
 const PORT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Every port, driven by tasks of their own.
@@ -113,16 +113,19 @@ fn known(link: &netlink::Link) -> Port {
     }
 }
 
-/// Says on the console that there is no port at all, and which devices look like one but have no driver.
+/// Logs that there is no port, and which network devices have no driver.
 async fn complain_about_missing_ports(mut ports: watch::Receiver<Ports>) {
     let mut wait = PORT_PATIENCE;
     while let Err(_elapsed) = tokio::time::timeout(wait, ports.wait_for(|p| !p.is_empty())).await {
         let orphans = driverless_pci_nics();
         let seen = match orphans.as_slice() {
-            [] => "no network device is on the PCI bus".to_owned(),
+            [] => "there is no network device on the PCI bus".to_owned(),
             some => format!("without a driver: {}", some.join(", ")),
         };
-        tracing::error!("no network port ({seen}); add its driver to the boot image's profile. Still looking");
+        tracing::error!(
+            "no network port ({seen}); add its driver to the boot image's profile. The agent keeps \
+            looking"
+        );
         wait = (wait * 2).min(Duration::from_secs(60));
     }
 }

@@ -31,7 +31,7 @@ pub(crate) struct Link {
     pub(crate) name: String,
     /// The address frames are sent from.
     pub(crate) mac: MacAddr,
-    /// The address burned in, where the driver tells it.
+    /// The permanent address, if the driver reports it.
     pub(crate) permanent_mac: MacAddr,
     /// Administratively up.
     pub(crate) up: bool,
@@ -61,7 +61,8 @@ pub(crate) struct Netlink(Handle);
 pub(crate) struct LinkChanges(UnboundedReceiver<(NetlinkMessage<RouteNetlinkMessage>, SocketAddr)>);
 
 impl LinkChanges {
-    /// Waits until some link changed; several changes may be told as one. Never returns once the kernel stops telling.
+    /// Waits until a link changed; several changes may be reported as one. Never returns after the kernel's notices
+    /// have ended.
     pub(crate) async fn next(&mut self) {
         if self.0.next().await.is_none() {
             std::future::pending::<()>().await;
@@ -142,7 +143,7 @@ impl Netlink {
             });
             let Some(address) = local else { continue };
             if keep != Some((address, message.header.prefix_len)) {
-                self.0.address().del(message).execute().await.map_err(failed(format!("cannot take away {address}")))?;
+                self.0.address().del(message).execute().await.map_err(failed(format!("cannot remove {address}")))?;
             }
         }
         Ok(())

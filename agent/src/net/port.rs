@@ -14,9 +14,9 @@ use super::{
     netlink::{Link, Netlink, NetlinkError},
 };
 
-/// A port without carrier for this long is worth a line on the console: a link takes a few seconds to train.
+/// After this time without carrier the console shows a line: a link takes a few seconds to train.
 const CARRIER_PATIENCE: Duration = Duration::from_secs(10);
-/// Between tries to open the DHCP socket.
+/// Time between attempts to open the DHCP socket.
 const SOCKET_RETRY: Duration = Duration::from_secs(5);
 /// Metric of every port's own routes, plus the port's index. The uplink's copies are lower (`uplink`).
 const METRIC: u32 = 1024;
@@ -86,7 +86,7 @@ impl Task {
         let socket = loop {
             match Socket::open(&self.link.name) {
                 Ok(socket) => break socket,
-                Err(e) => tracing::warn!("{}: no socket for DHCP: {e}", self.link.name),
+                Err(e) => tracing::warn!("{}: cannot open a socket for DHCP: {e}", self.link.name),
             }
             tokio::select! {
                 () = tokio::time::sleep(SOCKET_RETRY) => {}
@@ -112,7 +112,7 @@ impl Task {
                 gone = lost(carrier) => return gone,
                 received = socket.receive(&mut buffer) => match received {
                     Ok(length) => client.receive(&buffer[..length], Instant::now()),
-                    // ENETDOWN and the like: the carrier will say what became of the port.
+                    // ENETDOWN and similar: the carrier will show the port's state.
                     Err(e) => {
                         tracing::debug!("{}: DHCP: {e}", self.link.name);
                         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -188,7 +188,7 @@ impl Task {
         Ok(())
     }
 
-    /// Says that nobody answers: at 4 questions (about 15 s), then at every doubling.
+    /// Logs that no server answers: after 4 requests (about 15 s), then at every doubling.
     fn note_silence(&self, unanswered: u32) {
         let before = self.ports.borrow().get(&self.link.index).map_or(0, |p| p.unanswered);
         if before == unanswered {
@@ -197,7 +197,7 @@ impl Task {
         if unanswered >= 4 && unanswered.is_power_of_two() {
             tracing::warn!(
                 "{} ({}): no DHCP answer after {unanswered} tries; check that a DHCP server serves this network and \
-                 that the switch port is in the right VLAN. Still trying",
+                    that the switch port is in the right VLAN. The agent keeps trying",
                 self.link.name,
                 self.link.mac,
             );

@@ -18,14 +18,13 @@ const LIMIT: Duration = Duration::from_secs(10);
 
 /// The addresses of `host`, which may be an address already.
 ///
-/// # Errors
-/// A sentence saying who was asked and what they said.
+/// # Errors A sentence that names the servers asked and their answers.
 pub(super) async fn resolve(host: &str, port: u16, servers: &[Ipv4Addr]) -> Result<Vec<SocketAddr>, String> {
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);
     }
     if servers.is_empty() {
-        return Err(format!("{host} is a name and DHCP gave no name server; write the coordinator's IP address"));
+        return Err(format!("{host} is a name, but DHCP provided no name server; use the coordinator's IP address"));
     }
     let named = |e: &dyn std::fmt::Display| format!("cannot resolve {host} with {servers:?}: {e}");
     let servers = servers.iter().map(|s| NameServerConfig::udp_and_tcp(IpAddr::V4(*s))).collect();

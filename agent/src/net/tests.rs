@@ -11,7 +11,7 @@ use nix::sched::{CloneFlags, unshare};
 
 use super::*;
 
-/// Kills what it started, by its id.
+/// Kills the process that it started, by its id.
 struct Process(Child);
 
 impl Drop for Process {
@@ -31,7 +31,7 @@ fn have(program: &str) -> bool {
     Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
 }
 
-/// The other end: a thread in a namespace of its own, which does what it is sent and ends with its sender.
+/// The other end: a thread in a namespace of its own, which executes the jobs it is sent and ends with its sender.
 struct FarEnd {
     thread: i32,
     work: mpsc::Sender<Box<dyn FnOnce() + Send>>,
@@ -58,7 +58,7 @@ impl FarEnd {
 }
 
 #[test]
-fn ports_get_addresses_by_dhcp_and_the_one_that_reaches_the_coordinator_is_chosen() {
+fn the_port_that_reaches_the_coordinator_is_chosen() {
     if !nix::unistd::geteuid().is_root() || !have("dnsmasq") || !have("ip") {
         eprintln!("SKIPPED: needs root, ip and dnsmasq");
         return;
@@ -75,15 +75,15 @@ fn ports_get_addresses_by_dhcp_and_the_one_that_reaches_the_coordinator_is_chose
 
 async fn in_own_network() {
     let far = FarEnd::start();
-    // `good` leads to the server; `dead` has a carrier and nobody behind it.
+    // `good` leads to the server; `dead` has a carrier but no server behind it.
     ip("link set lo up");
     ip(&format!("link add good type veth peer name server netns {}", far.thread));
-    ip(&format!("link add dead type veth peer name nobody netns {}", far.thread));
+    ip(&format!("link add dead type veth peer name unused netns {}", far.thread));
     let directory = tempfile::tempdir().unwrap();
     let resolv_conf = directory.path().join("resolv.conf");
     let leases = directory.path().join("leases");
     let (_dnsmasq, listener) = far.run(move || {
-        for line in ["addr add 10.99.0.1/24 dev server", "link set server up", "link set nobody up"] {
+        for line in ["addr add 10.99.0.1/24 dev server", "link set server up", "link set unused up"] {
             ip(line);
         }
         let dnsmasq = Command::new("dnsmasq")
@@ -112,7 +112,7 @@ async fn in_own_network() {
     assert!(refused.0.iter().any(|why| why.contains("good") && why.contains("refused")), "{refused:?}");
     assert!(refused.0.iter().any(|why| why.contains("dead") && why.contains("no address")), "{refused:?}");
 
-    // The way is lost with the carrier, and is back with it, under the same lease.
+    // The route is lost with the carrier, and returns with it, under the same lease.
     far.run(|| ip("link set server down"));
     tokio::time::timeout(limit, network.lost(&uplink)).await.unwrap();
     far.run(|| ip("link set server up"));

@@ -1,9 +1,9 @@
-//! The uplink: the one port over which the coordinator is spoken to.
+//! The uplink: the one port that the agent uses to reach the coordinator.
 //!
 //! Every port with an address is tried, bound to its device so that routes of others do not matter; the firmware's own
 //! port (`BOOTIF`) gets a head start. The winner's route to the coordinator is then set with a metric below every
 //! other, which settles it for all connections (two ports in one subnet included). When the winner loses its carrier or
-//! address, or the session says that nobody answers any more, the choice is made again.
+//! address, or the session gets no answers any more, the choice is made again.
 
 use std::{
     collections::BTreeMap,
@@ -46,7 +46,7 @@ pub(crate) struct Uplink {
     routes: Vec<(Route, u32)>,
 }
 
-/// Why no port reaches the coordinator: a sentence a port.
+/// Why no port reaches the coordinator: one sentence per port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NoUplink(pub(crate) Vec<String>);
 
@@ -54,8 +54,7 @@ impl Network {
     /// Tries every port that has an address, once, and sets routes and name servers for the one that wins. Waits for a
     /// first address, at most `patience`.
     ///
-    /// # Errors
-    /// [`NoUplink`], with what each port ran into.
+    /// # Errors [`NoUplink`], with the error of each port.
     pub(crate) async fn elect(
         &self,
         host: &str,
@@ -64,7 +63,7 @@ impl Network {
         patience: Duration,
     ) -> Result<Uplink, NoUplink> {
         let mut changes = self.ports();
-        // Not an error when it passes: what is missing is said port by port below.
+        // A timeout is not an error here: the errors per port follow below.
         _ = tokio::time::timeout(patience, changes.wait_for(|all| all.values().any(usable))).await;
         let ports = changes.borrow().clone();
         let mut problems: BTreeMap<u32, String> = BTreeMap::new();
@@ -142,7 +141,7 @@ fn missing(port: &Port) -> String {
     }
 }
 
-/// By whom the coordinator is reached: 0.0.0.0 if it is on the link itself.
+/// The gateway to the coordinator: 0.0.0.0 if it is on the link itself.
 fn gateway_to(address: Ipv4Addr, lease: &Lease) -> Ipv4Addr {
     let within = |net: Ipv4Addr, prefix: u8| {
         let mask = u32::MAX.checked_shl(32 - u32::from(prefix.min(32))).unwrap_or(0);
@@ -175,10 +174,10 @@ async fn connect_one(device: &str, address: SocketAddr) -> Result<(), String> {
         // The connection itself is of no use: the session makes its own, over the routes set meanwhile.
         Ok(Ok(_stream)) => Ok(()),
         Ok(Err(e)) if e.kind() == std::io::ErrorKind::ConnectionRefused => {
-            Err("connection refused; is the coordinator running there?".into())
+            Err("connection refused; check that the coordinator runs there".into())
         }
         Ok(Err(e)) => Err(e.to_string()),
-        Err(_elapsed) => Err(format!("no answer in {} s; is there a route, or a firewall?", CONNECT_LIMIT.as_secs())),
+        Err(_elapsed) => Err(format!("no answer in {} s; check routes and firewalls", CONNECT_LIMIT.as_secs())),
     }
 }
 
@@ -187,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_coordinator_is_reached_directly_by_the_closest_route_or_by_the_default() {
+    fn the_most_specific_route_leads_to_the_coordinator() {
         let route = |d: [u8; 4], prefix, g: [u8; 4]| Route { destination: d.into(), prefix, gateway: g.into() };
         let lease = Lease {
             address: Ipv4Addr::new(10, 0, 2, 15),

@@ -32,7 +32,7 @@ enum Sink {
 impl KernelLog {
     /// Opens the kernel log and makes it audible.
     pub(crate) fn open() -> Self {
-        // Both are best effort: without them lines may be missing on the console, and nothing else breaks.
+        // Both are best effort: without them lines may be missing on the console, but nothing else fails.
         fs::write("/proc/sys/kernel/printk_devkmsg", "on").unwrap_or_default();
         fs::write("/proc/sys/kernel/printk", "7").unwrap_or_default();
         let open = |path| OpenOptions::new().write(true).open(path);
@@ -54,7 +54,7 @@ impl KernelLog {
                 Sink::Console(file) => file.write_all(format!("landfall: {piece}\r\n").as_bytes()),
                 Sink::Nowhere => Ok(()),
             };
-            // There is nowhere left to complain to.
+            // There is no other place for an error message.
             written.unwrap_or_default();
         }
     }
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_line_is_cut_into_records_the_kernel_takes_and_nothing_is_lost() {
+    fn a_long_line_is_split_without_loss() {
         let line = "ä".repeat(2000);
         let cut: Vec<_> = pieces(&line).collect();
         assert!(cut.iter().all(|p| p.len() <= PIECE && !p.is_empty()));

@@ -1,4 +1,4 @@
-//! The agent as PID 1 of the boot image. Never returns: the machine restarts, or something is still being tried.
+//! The agent as PID 1 of the boot image. Never returns: the machine restarts, or the agent keeps trying.
 
 mod kmsg;
 mod mount;
@@ -19,9 +19,9 @@ use crate::{
     net::Network,
 };
 
-/// Between tries of something that only another boot or a person can mend.
+/// Time between attempts at something that only another boot or a person can cure.
 const STUCK_WAIT: Duration = Duration::from_secs(60);
-/// Before starting over after a fault of the agent's own.
+/// Pause before a new start after an internal error of the agent.
 const FAULT_WAIT: Duration = Duration::from_secs(10);
 
 /// Boots the agent, and lives until the machine restarts.
@@ -37,17 +37,17 @@ pub(crate) fn main() -> ! {
     answer_module_requests();
     stir_randomness();
     loop {
-        // PID 1 must not unwind out of main: the kernel would panic. The hook has said why.
+        // PID 1 must not unwind out of main: the kernel would panic. The hook has logged the reason.
         let life = panic::AssertUnwindSafe(|| match crate::runtime() {
             Ok(runtime) => match runtime.block_on(supervise(&tail)) {},
-            Err(e) => tracing::error!("no runtime: {e}; trying again"),
+            Err(e) => tracing::error!("cannot start the runtime: {e}; the agent keeps trying"),
         });
         panic::catch_unwind(life).unwrap_or_default();
         std::thread::sleep(FAULT_WAIT);
     }
 }
 
-/// Lives again and again: a panic in one life is said, and another begins.
+/// Runs the agent's life again and again: a panic is logged, and a new life begins.
 async fn supervise(tail: &Tail) -> Infallible {
     tokio::spawn(power::reap_children());
     let (settled, drivers_settled) = watch::channel(false);
@@ -58,7 +58,10 @@ async fn supervise(tail: &Tail) -> Infallible {
     let network = loop {
         match Network::start(false, "/etc/resolv.conf".into()) {
             Ok(network) => break network,
-            Err(e) => tracing::error!("no routing socket ({e}): this kernel has no network; trying again"),
+            Err(e) => tracing::error!(
+                "cannot open a routing socket ({e}): this kernel has no network; the agent \
+                keeps trying"
+            ),
         }
         tokio::time::sleep(FAULT_WAIT).await;
     };
@@ -66,7 +69,7 @@ async fn supervise(tail: &Tail) -> Infallible {
         match tokio::spawn(live(network.clone(), drivers_settled.clone(), tail.clone())).await {
             Ok(end) => restart(end).await,
             Err(e) => {
-                tracing::error!("the agent's own code failed: {e}; starting over");
+                tracing::error!("the agent failed by an internal error: {e}; it starts again");
                 tokio::time::sleep(FAULT_WAIT).await;
             }
         }
@@ -87,7 +90,7 @@ async fn live(network: Network, drivers_settled: watch::Receiver<bool>, tail: Ta
     life.live().await
 }
 
-/// Reads the command line. Without a coordinator there is nothing to do but say so.
+/// Reads the command line. Without a coordinator the agent can only log that.
 async fn command_line() -> (CommandLine, Target) {
     loop {
         let problem = match fs::read_to_string("/proc/cmdline") {
@@ -104,8 +107,8 @@ async fn command_line() -> (CommandLine, Target) {
                         Err(e) => e.to_string(),
                     },
                     (_, Err(e)) => format!("landfall.ca: {e}"),
-                    (None, _) => "no coordinator is named; add landfall.coordinator=https://HOST:7443 and \
-                                  landfall.ca=sha256:… to the kernel command line, and boot again"
+                    (None, _) => "the kernel command line names no coordinator; add \
+                        landfall.coordinator=https://HOST:7443 and landfall.ca=sha256:… to it, and boot again"
                         .to_owned(),
                 }
             }
@@ -128,13 +131,12 @@ async fn load_drivers() {
     }
 }
 
-/// The kernel starts gathering randomness of its own only when somebody waits for it, and takes seconds on machines
-/// without a source in hardware. Waiting from the first moment on hides that behind drivers and DHCP; the agent's key
-/// needs it.
+/// The kernel starts to gather randomness only when a process waits for it, and takes seconds on machines without a
+/// source in hardware. Waiting from the first moment on hides that behind drivers and DHCP; the agent's key needs it.
 fn stir_randomness() {
     std::thread::spawn(|| {
         let mut byte = [0];
-        // Whoever needs randomness waits for it and says so; this only begins it.
+        // Code that needs randomness waits for it and logs that; this only starts the gathering.
         fs::File::open("/dev/random").and_then(|mut file| file.read_exact(&mut byte)).unwrap_or_default();
     });
 }
@@ -150,7 +152,7 @@ fn answer_module_requests() {
         }
     };
     if let Err(e) = link() {
-        tracing::warn!("the kernel cannot ask for modules by itself: {e}");
+        tracing::warn!("the kernel cannot request modules: {e}");
     }
 }
 
@@ -159,23 +161,21 @@ async fn restart(end: End) {
         End::Reboot => tracing::info!("restarting into the installed system"),
         End::PowerOff => tracing::info!("turning the machine off"),
         End::Kexec => tracing::info!("starting the installed system's kernel, without the firmware"),
-        End::BootDisk => tracing::info!("restarting to boot the own disk"),
+        End::BootDisk => tracing::info!("restarting to boot this machine's own disk"),
     }
     if end == End::Kexec {
-        // What went before is reported as done, and the disk boots: firmware brings up the same system, only later.
+        // The actions are reported as done, and the disk boots: the firmware starts the same system, only later.
         let refused = tokio::task::spawn_blocking(|| power::go_down(RebootMode::RB_KEXEC)).await;
-        tracing::error!(
-            "the kernel does not start the one it has loaded: {refused:?}; restarting through the firmware"
-        );
+        tracing::error!("the kernel refuses to start the loaded kernel: {refused:?}; restarting through the firmware");
     }
     // Unmounting may block on a slow device.
     let how = if end == End::PowerOff { RebootMode::RB_POWER_OFF } else { RebootMode::RB_AUTOBOOT };
     let refused = tokio::task::spawn_blocking(move || power::go_down(how)).await;
-    tracing::error!("the kernel does not take the machine down: {refused:?}; turn it off by hand");
+    tracing::error!("the kernel refuses to stop the machine: {refused:?}; turn it off by hand");
     tokio::time::sleep(STUCK_WAIT).await;
 }
 
-/// Panics go to the kernel log at once, past everything that might itself be broken, and to the coordinator if a session
+/// Panics go to the kernel log directly, without code that might itself be broken, and to the coordinator if a session
 /// is up.
 fn report_panics(log: KernelLog, tail: Tail) {
     panic::set_hook(Box::new(move |info| {

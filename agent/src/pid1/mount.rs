@@ -14,7 +14,7 @@ struct Entry {
     kind: &'static str,
     flags: MsFlags,
     data: Option<&'static str>,
-    /// Its absence is worth a line on the console.
+    /// Log its absence on the console.
     required: bool,
 }
 
@@ -62,7 +62,7 @@ const TABLE: &[Entry] = &[
     },
 ];
 
-/// Mounts all of them; what failed comes back as sentences, because there is no log to write to yet.
+/// Mounts all of them; returns failures as sentences, because there is no log yet.
 pub(crate) fn mount_all() -> Vec<String> {
     let mut complaints = Vec::new();
     for entry in TABLE {

@@ -11,14 +11,18 @@ use nix::{
 /// for ever: the receipt stands, and what was committed was flushed when it was.
 const SETTLE_LIMIT: Duration = Duration::from_secs(60);
 
-/// Restarts the machine, turns it off, or starts the kernel that was loaded, whatever its devices do. Comes back only if
+/// Restarts the machine, turns it off, or starts the kernel that was loaded, even if its devices hang. Returns only if
 /// the kernel refuses.
 ///
 /// # Errors
 /// The kernel's refusal (no `CAP_SYS_BOOT`; `EINVAL`: no kernel was loaded).
 pub(crate) fn go_down(how: RebootMode) -> nix::Result<Infallible> {
     if !within(SETTLE_LIMIT, settle) {
-        tracing::error!("a device does not answer; going down without it after {} s", SETTLE_LIMIT.as_secs());
+        tracing::error!(
+            "a device does not answer; the machine goes down without it after {} \
+            s",
+            SETTLE_LIMIT.as_secs()
+        );
     }
     reboot(how)
 }
@@ -28,7 +32,7 @@ fn within(limit: Duration, work: impl FnOnce() + Send + 'static) -> bool {
     let (done, waits) = mpsc::channel();
     thread::spawn(move || {
         work();
-        // Nobody waits any more if it took too long.
+        // The caller no longer waits if it took too long.
         done.send(()).unwrap_or_default();
     });
     waits.recv_timeout(limit).is_ok()
@@ -36,8 +40,8 @@ fn within(limit: Duration, work: impl FnOnce() + Send + 'static) -> bool {
 
 fn settle() {
     nix::unistd::sync();
-    // Newest mount first, so that what is mounted on another file system goes before it. What is busy stays; it was
-    // synced above and again below.
+    // Newest mount first, so that what is mounted on another file system goes before it. Busy file systems stay
+    // mounted; they are synced above and again below.
     for target in block_mounts(&fs::read_to_string("/proc/self/mounts").unwrap_or_default()).iter().rev() {
         if let Err(e) = umount2(target.as_str(), MntFlags::empty()) {
             tracing::warn!("cannot unmount {target} before the restart: {e}");
@@ -59,8 +63,7 @@ fn block_mounts(table: &str) -> Vec<String> {
         .collect()
 }
 
-/// Waits for children nobody waits for. As PID 1 the agent inherits every orphan; it starts no child of its own, so
-/// reaping all of them takes nothing from anyone.
+/// Reaps orphans. As PID 1 the agent inherits every orphan; it starts no child of its own, so it may reap every child.
 pub(crate) async fn reap_children() {
     use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
     use tokio::signal::unix::{SignalKind, signal};
@@ -68,7 +71,10 @@ pub(crate) async fn reap_children() {
     let mut children = match signal(SignalKind::child()) {
         Ok(signal) => Some(signal),
         Err(e) => {
-            tracing::warn!("no notice of ended children ({e}); looking once a minute");
+            tracing::warn!(
+                "the kernel's notices of ended children are not available ({e}); the agent checks once a \
+                minute"
+            );
             None
         }
     };
@@ -86,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_that_never_ends_is_waited_for_no_longer_than_its_limit() {
+    fn the_wait_for_endless_work_is_bounded() {
         let (_open, waits) = mpsc::channel::<()>();
         assert!(!within(Duration::from_millis(50), move || waits.recv().unwrap_or_default()));
         assert!(within(Duration::from_secs(60), || {}));

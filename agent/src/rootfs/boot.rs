@@ -1,5 +1,5 @@
-//! What an installed system mounts inside its root before it starts a kernel: `/boot`, the EFI system partition. Its `fstab`
-//! says, or where that is silent, the types of the disk's partitions. Only partitions of the same disk count: another disk
+//! What an installed system mounts inside its root before it starts a kernel: `/boot`, the EFI system partition. Found
+//! by its `fstab`, or else by the types of the disk's partitions. Only partitions of the same disk count: another disk
 //! may carry an older copy with the same names.
 
 use std::{
@@ -35,12 +35,12 @@ struct Partition {
 /// # Errors
 /// A sentence: it does, and that cannot be done.
 pub(crate) fn mount_listed(tree: &Tree, disk: &str, point: &str) -> Result<Option<Mounted>, String> {
-    let text = tree.read_text("/etc/fstab").map_err(|e| format!("/etc/fstab cannot be read: {e}"))?.unwrap_or_default();
+    let text = tree.read_text("/etc/fstab").map_err(|e| format!("cannot read /etc/fstab: {e}"))?.unwrap_or_default();
     let Some(source) = source_of(&text, point) else { return Ok(None) };
     let found = look(disk);
     let partition = named(&source, &found).ok_or_else(|| {
         let devices: Vec<_> = found.iter().map(|p| p.device.display().to_string()).collect();
-        format!("/etc/fstab mounts {source} on {point}, and no partition of this disk is it ({})", devices.join(", "))
+        format!("/etc/fstab mounts {source} on {point}, but this disk has no such partition ({})", devices.join(", "))
     })?;
     put(tree, partition, point).map(Some)
 }
@@ -57,7 +57,7 @@ pub(crate) fn mount_typed(tree: &Tree, disk: &str, point: &str) -> Result<Option
 
 fn put(tree: &Tree, partition: &Partition, point: &str) -> Result<Mounted, String> {
     let device = partition.device.display();
-    let failed = |why: &dyn std::fmt::Display| format!("{device} cannot be mounted on {point}: {why}");
+    let failed = |why: &dyn std::fmt::Display| format!("cannot mount {device} on {point}: {why}");
     let file_system = partition.file_system.clone().ok_or_else(|| failed(&"no ext4, xfs, btrfs or FAT file system"))?;
     crate::drivers::load_by_name(file_system.kind);
     let (directory, real) = tree.mount_point(point).map_err(|e| failed(&e))?;
@@ -129,7 +129,7 @@ fn named<'p>(source: &str, partitions: &'p [Partition]) -> Option<&'p Partition>
     partitions.iter().find(|p| p.device == Path::new(source))
 }
 
-/// An empty name would match whatever has none.
+/// An empty name would match every partition without one.
 fn value_is_empty(source: &str) -> bool {
     source.rsplit(['=', '/']).next().is_none_or(|value| value.trim_matches('"').is_empty())
 }
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_is_found_by_any_of_its_names_and_by_no_empty_one() {
+    fn a_partition_is_found_by_any_nonempty_name() {
         let file_system =
             |uuid: &str, label: &str| Some(FileSystem { kind: "ext4", uuid: uuid.into(), label: label.into() });
         let boot = Partition {

@@ -25,7 +25,7 @@ const ROOT_TYPE: &str = "b921b045-1df0-41c3-af44-4c6f280d3fae";
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const ROOT_TYPE: &str = "";
 
-/// What is installed is only looked at, or changed as well.
+/// Whether the installed system is only read, or changed as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     /// Mounted read-only.
@@ -35,7 +35,7 @@ pub(crate) enum Access {
 }
 
 impl Access {
-    /// Nothing of an installed system acts by being mounted: no device, no program, no set-uid.
+    /// A mounted system must have no effect: no devices, no programs, no set-uid.
     pub(super) fn flags(self) -> MsFlags {
         let inert = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
         if self == Self::Read { inert | MsFlags::MS_RDONLY } else { inert }
@@ -50,7 +50,7 @@ pub(crate) struct NotFound {
     seen: Vec<String>,
 }
 
-/// A mounted root; unmounted on drop, but [`Mounted::close`] says whether that went well.
+/// A mounted root; unmounted on drop, but only [`Mounted::close`] returns an error.
 #[derive(Debug)]
 pub(crate) struct Mounted {
     /// The partition's device.
@@ -103,7 +103,7 @@ pub(crate) fn find(name: &str, at: &Path, access: Access, cancelled: &dyn Fn() -
         let mut missing_node = false;
         for partition in by_preference(&disk, partitions(&Path::new("/sys/block").join(name))) {
             if cancelled() {
-                seen.push("it was stopped before they were all looked into".into());
+                seen.push("the search was stopped before all partitions were checked".into());
                 return Err(NotFound { disk, seen });
             }
             missing_node |= !partition.exists();
@@ -112,7 +112,7 @@ pub(crate) fn find(name: &str, at: &Path, access: Access, cancelled: &dyn Fn() -
                 Err(why) => seen.push(format!("{}: {why}", partition.display())),
             }
         }
-        // Partitions with nodes that were all looked into will not change by waiting.
+        // If all partitions had nodes and were checked, waiting changes nothing.
         let settled = !seen.is_empty() && !missing_node;
         if settled || Instant::now() >= end || cancelled() {
             return Err(NotFound { disk, seen });
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn partitions_come_in_the_tables_order_and_other_directories_are_none() {
+    fn partitions_come_in_table_order() {
         let sys = tempfile::tempdir().unwrap();
         for (name, number) in [("vda10", "10"), ("vda2", "2")] {
             fs::create_dir(sys.path().join(name)).unwrap();

@@ -1,5 +1,5 @@
-//! What a file system says of itself: its kind, and the names by which `fstab` and boot loaders find it. No libblkid: four
-//! kinds are enough for the systems that are installed.
+//! What a file system states about itself: its kind, and the names by which `fstab` and boot loaders find it. No
+//! libblkid: four kinds are enough for the systems that are installed.
 
 use std::{
     fs::File,
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn file_systems_are_told_by_their_magic_numbers_and_say_their_names() {
+    fn file_systems_are_recognised_by_their_magic_numbers() {
         let id = [0xab; 16];
         let uuid = "abababab-abab-abab-abab-abababababab";
         for (kind, parts) in [
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_of_them_and_what_is_too_short_is_none() {
+    fn unknown_and_short_content_is_not_a_file_system() {
         assert_eq!(look(&[(512, b"nothing")]), None);
         assert_eq!(look(&[(510, &[0x55, 0xaa])]), None, "boot code alone");
         assert_eq!(FileSystem::read(&mut Cursor::new(b"x")).unwrap(), None);

@@ -32,20 +32,19 @@ pub(crate) struct Opened {
 impl Tree {
     /// Opens a regular file at an absolute path.
     ///
-    /// # Errors
-    /// The kernel's; `InvalidInput` if it is no regular file.
+    /// # Errors The kernel's; `InvalidInput` if it is not a regular file.
     pub(crate) fn open_file(&self, path: &str) -> io::Result<Opened> {
         // Non-blocking, because a pipe would be waited on before its kind is known; to a regular file it means nothing.
         let how = OpenHow::new().flags(OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC).resolve(IN_TREE);
         let file = File::from(openat2(self.root(), path, how)?);
         if !file.metadata()?.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
         }
         let path = self.inside(&file)?;
         Ok(Opened { file, path })
     }
 
-    /// The text of a file; `None` if it is not there. What is no UTF-8 is replaced.
+    /// The text of a file; `None` if it is not there. Invalid UTF-8 is replaced.
     ///
     /// # Errors
     /// The kernel's; `FileTooLarge` above 4 MiB.
@@ -109,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_are_followed_inside_the_tree_and_never_out_of_it() {
+    fn links_never_lead_out_of_the_tree() {
         let outer = tempfile::tempdir().unwrap();
         let root = outer.path().join("root");
         fs::create_dir_all(root.join("boot")).unwrap();
@@ -135,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_a_pipe_and_what_is_too_large_are_no_texts() {
+    fn directories_pipes_and_large_files_are_refused() {
         let root = tempfile::tempdir().unwrap();
         nix::unistd::mkfifo(&root.path().join("pipe"), nix::sys::stat::Mode::S_IRUSR).unwrap();
         File::create(root.path().join("large")).unwrap().set_len(MAX_TEXT + 1).unwrap();

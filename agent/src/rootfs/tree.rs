@@ -1,8 +1,8 @@
 //! Writing into a foreign directory tree without ever leaving it.
 //!
-//! The installed image is somebody else's: a symbolic link in it may point to `/dev` or to `../..`. Every path is
-//! resolved by the kernel with the tree as its root (`openat2`, `RESOLVE_IN_ROOT`), and files are put in place by
-//! renaming, which replaces a link and never follows it. A power cut leaves the old file or the new one.
+//! The installed image is not trusted: a symbolic link in it may point to `/dev` or to `../..`. Every path is resolved
+//! by the kernel with the tree as its root (`openat2`, `RESOLVE_IN_ROOT`), and files are put in place by renaming,
+//! which replaces a link and never follows it. A power cut leaves the old file or the new one.
 
 use std::{
     fs::File,
@@ -18,7 +18,7 @@ use nix::{
     unistd::{UnlinkatFlags, fsync, symlinkat, unlinkat},
 };
 
-/// Where new content waits before it is renamed; a left-over of an interrupted run is overwritten.
+/// Where new content waits before it is renamed; a left-over of an interrupted workflow is overwritten.
 const TEMPORARY: &str = ".landfall-new";
 
 /// How every path is resolved: absolute links and `..` end at the tree's root.
@@ -87,7 +87,7 @@ impl Tree {
         fsync(&directory).map_err(failed("flush the directory of", path))
     }
 
-    /// Takes a file or link away; none is fine.
+    /// Removes a file or link; a missing one is not an error.
     ///
     /// # Errors
     /// [`TreeError`]
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_in_the_files_place_is_replaced_and_not_followed() {
+    fn a_link_at_the_files_path_is_replaced() {
         let (outer, tree, root) = tree();
         let victim = outer.path().join("victim");
         fs::write(&victim, "old").unwrap();

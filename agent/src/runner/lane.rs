@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use super::{Failure, Job, Outcome, Runner, Stop, Untold};
 
 /// How long a cancelled action may take to stop. A device in error recovery answers within its own timeouts (SCSI: 30 s
-/// a command and a few repeats). A test's stops at once, or not at all.
+/// a command and a few repeats). An action in a test stops at once, or never.
 const STOP_LIMIT: Duration = Duration::from_secs(if cfg!(test) { 10 } else { 180 });
 /// Log lines that go with a problem.
 const LAST_LINES: usize = 50;
@@ -32,7 +32,7 @@ impl Lane {
         Self { runner, elsewhere }
     }
 
-    /// Works through the actions at `indices`; says whether the machine is to go down now.
+    /// Works through the actions at `indices`; returns whether the machine is to go down now.
     pub(super) async fn work(mut self, indices: Vec<usize>, first: u32) -> Result<Option<Outcome>, Outcome> {
         let run = self.runner.run.clone();
         let mut first = Some(first);
@@ -92,7 +92,7 @@ impl Lane {
                 return Ok(Err(Outcome::Failed(problem)));
             }
             tracing::info!("next attempt in {} s", wait.as_secs_f32().ceil());
-            // Whatever ends the wait early is found again by the next attempt, which reports it.
+            // The next attempt finds and reports the cause that ended the wait early.
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 _ = stopped_by(&mut self.runner.stop, &mut self.elsewhere) => {}
@@ -103,12 +103,12 @@ impl Lane {
         }
     }
 
-    /// Stands still as long as a person wants that; whatever else ends it is found again by the next attempt.
+    /// Waits while a person's pause lasts; the next attempt finds every other cause that ends the wait.
     async fn while_paused(&mut self) {
         if !self.runner.control.borrow().paused {
             return;
         }
-        tracing::info!("a person paused this run; nothing begins until it is resumed");
+        tracing::info!("a person paused this workflow; no action begins until a person resumes it");
         tokio::select! {
             () = until(&mut self.runner.control, |control| !control.paused) => tracing::info!("resumed"),
             _ = stopped_by(&mut self.runner.stop, &mut self.elsewhere) => {}
@@ -129,18 +129,19 @@ impl Lane {
         }
     }
 
-    /// Waits for a person. Nothing runs meanwhile, so nothing has to be stopped.
+    /// Waits for a person. No action runs meanwhile, so none has to be stopped.
     async fn hold(&mut self, action: &Action, message: &str, index: u32) -> Attempt {
         let name = &self.runner.run.workflow_name;
         tracing::info!("{}: {message}; then: landfall resume {name}", action.name);
         tokio::select! {
             () = until(&mut self.runner.control, |control| control.released.contains(&index)) => {
-                tracing::info!("{}: a person let the run go on", action.name);
+                tracing::info!("{}: a person resumed the workflow", action.name);
                 Attempt::Succeeded(ActionResult::Hold)
             }
             () = tokio::time::sleep(action.timeout) => {
-                let text = format!("nobody resumed the run at {} within {} s", action.name, action.timeout.as_secs());
-                let problem = Problem::new(ErrorCode::Timeout, text).hint("go on from here with landfall retry");
+                let text = format!("the workflow waited at {} for {} s, and no person resumed \
+                    it", action.name, action.timeout.as_secs());
+                let problem = Problem::new(ErrorCode::Timeout, text).hint("continue from here with landfall retry");
                 Attempt::Failed(Failure { problem, retryable: false })
             }
             stop = stopped_by(&mut self.runner.stop, &mut self.elsewhere) => Attempt::Stopped(stop_failure(&stop)),
@@ -163,7 +164,7 @@ impl Lane {
             done = &mut work => return Attempt::of(done),
             () = tokio::time::sleep(action.timeout) => {
                 let text = format!("action {} took longer than its {} s", action.name, action.timeout.as_secs());
-                let hint = "raise the action's timeout, or look at the last progress for what it was waiting for";
+                let hint = "increase the action's timeout, or read the last progress to see what it waited for";
                 Attempt::Failed(Failure { problem: Problem::new(ErrorCode::Timeout, text).hint(hint), retryable: true })
             }
             stop = stopped_by(&mut self.runner.stop, &mut self.elsewhere) => Attempt::Stopped(stop_failure(&stop)),
@@ -171,7 +172,7 @@ impl Lane {
         };
         cancel.cancel();
         match tokio::time::timeout(STOP_LIMIT, &mut work).await {
-            // It got through after all: what is true is reported, and nothing is done twice.
+            // It succeeded after all: the report states that, and the action is not repeated.
             Ok(Ok(Ok(result))) => Attempt::Succeeded(result),
             Ok(Ok(Err(own))) => why.with_own(own),
             Ok(Err(_panic)) => why,
@@ -184,7 +185,7 @@ impl Lane {
                 });
                 let text = format!("action {} does not stop", action.name);
                 let problem = Problem::new(ErrorCode::Timeout, text).hint(
-                    "a device does not answer; look at the kernel's lines on the machine's console and power it off",
+                    "a device does not answer; read the kernel's lines on the machine's console and power it off",
                 );
                 Attempt::Stopped(Failure { problem, retryable: false })
             }
@@ -208,8 +209,8 @@ impl Attempt {
         }
     }
 
-    /// What the action itself said when it was stopped. That it was stopped is no news; anything else counts too: a
-    /// fault that no other attempt can mend is not tried again because the time ran out as well.
+    /// The action's own error when it was stopped. The stop itself is not an error of the action, but any other error
+    /// counts: a permanent fault is not retried only because the time also ran out.
     fn with_own(self, own: Failure) -> Self {
         match self {
             Self::Failed(mut failure)
@@ -223,14 +224,14 @@ impl Attempt {
     }
 }
 
-/// Waits until it holds; for ever if nobody can say so any more.
+/// Waits until the condition holds; for ever if its sender has gone.
 async fn until<T>(watched: &mut watch::Receiver<T>, holds: impl FnMut(&T) -> bool) {
     if watched.wait_for(holds).await.is_err() {
         std::future::pending::<()>().await;
     }
 }
 
-/// Waits until somebody wants the run stopped.
+/// Waits until the workflow must stop.
 async fn stopped_by(stop: &mut watch::Receiver<Option<Stop>>, elsewhere: &mut watch::Receiver<Option<Stop>>) -> Stop {
     tokio::select! {
         () = until(stop, Option::is_some) => {}
@@ -253,9 +254,9 @@ fn stop_failure(stop: &Stop) -> Failure {
 
 fn lease_failure() -> Failure {
     let problem =
-        Problem::new(ErrorCode::LeaseExpired, "the coordinator was not heard for as long as the lease allows")
-            .hint("the agent goes on by itself when the coordinator hands the run out again");
-    // Nothing was committed, so under another lease the same action may go on where this one stopped.
+        Problem::new(ErrorCode::LeaseExpired, "the agent got no message from the coordinator within the lease")
+            .hint("the agent continues when the coordinator assigns the workflow again");
+    // Nothing was committed, so under another lease the same action may continue where this one stopped.
     Failure { problem, retryable: true }
 }
 

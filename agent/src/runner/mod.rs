@@ -1,8 +1,8 @@
-//! The runner: takes an assignment and works through its actions, each under its timeout, its retry policy and the lease:
-//! in order, and the branches of a stage at once. Between two attempts it stands still while a person wants that.
+//! The runner: takes an assignment and works through its actions, each under its timeout, its retry policy and the
+//! lease: in order, and the branches of a stage at once. Between two attempts it waits while a person's pause lasts.
 //!
-//! It touches no device and no socket: what an action does is behind [`Perform`], who is told is behind [`Report`], and
-//! whether it may go on is behind [`Term`]. So the order of things is tested here without a machine.
+//! It touches no device and no socket: [`Perform`] executes an action, [`Report`] receives the reports, and [`Term`]
+//! states whether the agent may continue. So the order of steps is tested here without a machine.
 
 mod lane;
 mod report;
@@ -20,7 +20,8 @@ use tokio::sync::watch;
 use self::lane::Lane;
 pub(crate) use self::report::{Report, ToSession, Untold};
 
-/// How long the acks of a run's last events are awaited before the machine restarts all the same: the receipt stands.
+/// How long to wait for the acks of a workflow's last events before the machine restarts anyway: the receipt is on the
+/// disk.
 pub(crate) const FLUSH_LIMIT: Duration = Duration::from_secs(30);
 /// Whether the agent may still act. [`LeaseWatch`], or a test's own.
 pub(crate) trait Term: Send + Sync + 'static {
@@ -46,13 +47,13 @@ pub(crate) struct Job {
     pub(crate) action: ActionRef,
     /// What to do.
     pub(crate) kind: ActionKind,
-    /// The run it belongs to.
+    /// The workflow it belongs to.
     pub(crate) run: Arc<Assignment>,
     /// Asked before every destructive step.
     pub(crate) lease: Arc<dyn Term>,
     /// Set when it must stop.
     pub(crate) cancel: CancelFlag,
-    /// Who is told how it goes.
+    /// Receives the reports.
     pub(crate) report: Arc<dyn Report>,
 }
 
@@ -61,28 +62,28 @@ pub(crate) struct Job {
 pub(crate) struct Failure {
     /// Why.
     pub(crate) problem: Problem,
-    /// Whether another attempt may go through, and can destroy nothing.
+    /// Whether another attempt may succeed and cannot destroy anything.
     pub(crate) retryable: bool,
 }
 
-/// Does what an action says.
+/// Executes actions.
 pub(crate) trait Perform: Send + Sync + 'static {
     /// One attempt. Must end soon after `job.cancel` is set.
     fn perform(&self, job: Job) -> BoxFuture<'static, Result<ActionResult, Failure>>;
 }
 
-/// Somebody wants the run stopped.
+/// Why the workflow must stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Stop {
     /// A person cancelled it.
     Cancelled(String),
     /// A newer session owns the machine.
     Fenced(String),
-    /// Another branch failed for good, and with it the run.
+    /// Another branch failed for good, and with it the workflow.
     Elsewhere(String),
 }
 
-/// How a run ended, as far as this agent is concerned.
+/// How a workflow ended for this agent.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Outcome {
     /// Every action succeeded, and the machine stays up.
@@ -97,24 +98,24 @@ pub(crate) enum Outcome {
     Failed(Problem),
     /// Stopped: cancelled, fenced, or the lease ran out.
     Stopped(Problem),
-    /// The session ended and did not come back, so nobody could be told.
+    /// The session ended and did not return, so reports could not be sent.
     Untold,
 }
 
-/// A run under way.
+/// A workflow under way.
 #[derive(Clone)]
 pub(crate) struct Runner {
-    /// The run.
+    /// The workflow.
     pub(crate) run: Arc<Assignment>,
     /// Its lease.
     pub(crate) lease: Arc<dyn Term>,
-    /// Holds a value once somebody wants it stopped.
+    /// Holds a value once the workflow must stop.
     pub(crate) stop: watch::Receiver<Option<Stop>>,
-    /// What persons want of it.
+    /// Requests of persons.
     pub(crate) control: watch::Receiver<Control>,
-    /// Who is told.
+    /// Receives the reports.
     pub(crate) report: Arc<dyn Report>,
-    /// Who does it.
+    /// Executes the actions.
     pub(crate) perform: Arc<dyn Perform>,
 }
 
@@ -122,7 +123,13 @@ impl Runner {
     /// Works through the actions from the assignment's starts on.
     pub(crate) async fn run(self) -> Outcome {
         let run = self.run.clone();
-        tracing::info!("run {} begins at action {} of {}", run.workflow_name, run.start_index + 1, run.actions.len());
+        tracing::info!(
+            "workflow {} begins at action {} of \
+            {}",
+            run.workflow_name,
+            run.start_index + 1,
+            run.actions.len()
+        );
         let first = run.start_index as usize;
         let stages = stages(run.actions.iter().map(|a| a.branch.as_deref()));
         for stage in stages.iter().skip_while(|stage| stage.span().end <= first) {
@@ -131,14 +138,17 @@ impl Runner {
                 Ok(None) => {}
                 Ok(Some(down)) => {
                     if let Err(e) = self.report.flush(FLUSH_LIMIT).await {
-                        tracing::warn!("{e}; going down all the same, the receipt on the disk tells the rest");
+                        tracing::warn!(
+                            "{e}; the machine goes down anyway, and the receipt on the disk keeps the \
+                            result"
+                        );
                     }
                     return down;
                 }
                 Err(ended) => return ended,
             }
         }
-        tracing::info!("run {} is done", run.workflow_name);
+        tracing::info!("workflow {} is done", run.workflow_name);
         Outcome::Done
     }
 
@@ -156,7 +166,7 @@ impl Runner {
             Some(Lane::new(self.clone(), elsewhere.clone()).work(rest, attempt))
         });
         let told = |ended: Result<Option<Outcome>, Outcome>| {
-            // The first that ends badly stops the others; what they come to then is not the run's reason.
+            // The first branch that fails stops the others; their outcomes are not the workflow's reason.
             if let Err(Outcome::Failed(problem)) = &ended {
                 failed.send_if_modified(|stop| {
                     let first = stop.is_none();

@@ -1,4 +1,4 @@
-//! Who is told how a run goes: the session, or a test.
+//! Where reports of a workflow go: to the session, or to a test.
 
 use std::time::Duration;
 
@@ -8,22 +8,23 @@ use landfall_session::{ActionRef, Connection, EventKind, SessionHandle, Unflushe
 
 use crate::logging::Tail;
 
-/// How long a session that ended (its certificate ran out, say) may take to come back.
+/// How long an ended session (for example with an expired certificate) may take to return.
 const RETURN_LIMIT: Duration = Duration::from_secs(600);
 
-/// The session ended and did not come back.
+/// The session ended and did not return.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Untold;
 
-/// Who is told.
+/// Receives reports.
 pub(crate) trait Report: Send + Sync + 'static {
     /// Reports an event that must not be lost.
     fn report(&self, action: ActionRef, kind: EventKind) -> BoxFuture<'_, Result<(), Untold>>;
     /// The same from a thread that may block.
     fn report_blocking(&self, action: ActionRef, kind: EventKind) -> Result<(), Untold>;
-    /// Says that an attempt does not stop, before its end is reported. What is answered is dropped once it has.
+    /// Reports that an attempt does not stop, before its end is reported. Dropping the returned value reports that it
+    /// has stopped.
     fn still_runs(&self) -> Box<dyn Send>;
-    /// Says how far an action is; may be dropped.
+    /// Reports the progress of an action; the report may be dropped.
     fn progress(&self, action: ActionRef, progress: Progress);
     /// Waits until everything reported is acknowledged.
     fn flush(&self, limit: Duration) -> BoxFuture<'_, Result<(), Unflushed>>;
@@ -47,7 +48,7 @@ impl ToSession {
     async fn tell(&self, action: ActionRef, kind: EventKind) -> Result<(), Untold> {
         let mut connection = self.session.connection();
         while self.session.report(action, kind.clone()).await.is_err() {
-            // Ended: whoever owns the session enrols again and restarts it; what is reported meanwhile waits here.
+            // Ended: the session's owner enrols again and restarts it; reports wait here meanwhile.
             let back = connection.wait_for(|c| *c != Connection::Ended);
             if !matches!(tokio::time::timeout(RETURN_LIMIT, back).await, Ok(Ok(_))) {
                 return Err(Untold);

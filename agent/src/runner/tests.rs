@@ -30,7 +30,7 @@ impl Term for Lease {
     }
 }
 
-/// Remembers what it is told.
+/// Records the reports.
 #[derive(Default)]
 struct Told(Mutex<Vec<String>>, watch::Sender<bool>);
 
@@ -94,17 +94,17 @@ enum Act {
     /// Goes on until it is cancelled, and turns out to have succeeded.
     Late,
     Panic,
-    /// Goes on until so many attempts of the run have begun, and then succeeds.
+    /// Continues until so many attempts of the workflow have begun, then succeeds.
     Meet(u32),
     /// Goes on until it is cancelled, and then fails by itself for good.
     Break,
-    /// Goes on whoever cancels it, until the lease ends.
+    /// Ignores every cancel and continues until the lease ends.
     Stick,
 }
 
 struct Script {
     acts: Mutex<VecDeque<Act>>,
-    /// Told when an attempt is under way.
+    /// Notified when an attempt is under way.
     begun: watch::Sender<u32>,
 }
 
@@ -179,12 +179,12 @@ fn seed() -> ActionKind {
     })
 }
 
-/// A run that never ends is a failure, not a wait without one.
+/// A workflow that never ends fails the test instead of blocking it.
 async fn in_time(runner: Runner) -> Outcome {
     tokio::time::timeout(Duration::from_secs(120), runner.run()).await.expect("the run ends")
 }
 
-/// A run of one `cloudInit` for each count of attempts, then a reboot; nothing in it ever takes too long.
+/// A workflow of one `cloudInit` for each count of attempts, then a reboot; nothing in it ever takes too long.
 fn play(attempts: &[u32], start: (u32, u32), acts: Vec<Act>) -> Scene {
     play_within(Duration::from_secs(600), attempts, start, acts)
 }
@@ -241,7 +241,7 @@ fn stage(run: Assignment, acts: Vec<Act>) -> Scene {
 }
 
 #[tokio::test]
-async fn actions_run_in_order_and_the_reboot_is_flushed_for_a_bounded_time() {
+async fn actions_run_in_order_and_the_final_flush_is_bounded() {
     let scene = play(&[1, 1], (0, 1), vec![Act::Succeed, Act::Succeed, Act::Succeed]);
     assert_eq!(scene.task.await.unwrap(), Outcome::Reboot);
     let want =
@@ -250,7 +250,7 @@ async fn actions_run_in_order_and_the_reboot_is_flushed_for_a_bounded_time() {
 }
 
 #[tokio::test]
-async fn a_loaded_kernel_is_reported_and_flushed_before_the_jump_and_a_refused_one_fails_the_run() {
+async fn a_kernel_is_reported_before_the_jump() {
     let jump = || vec![step(ActionKind::Kexec(Kexec::default()), BACKOFF * 1000, 1, "")];
     let scene = stage(run_of(jump(), &[(0, 1)]), vec![Act::Succeed]);
     assert_eq!(scene.task.await.unwrap(), Outcome::Kexec);
@@ -268,7 +268,7 @@ async fn a_run_goes_on_where_the_coordinator_says() {
 }
 
 #[tokio::test]
-async fn a_retryable_failure_is_tried_as_often_as_the_policy_says_and_no_more() {
+async fn a_retryable_failure_is_retried_as_the_policy_says() {
     let fail = || Act::Fail(ErrorCode::Truncated, true);
     let begin = tokio::time::Instant::now();
     let scene = play(&[3], (0, 1), vec![fail(), fail(), fail()]);
@@ -285,9 +285,9 @@ async fn a_final_failure_is_not_tried_again() {
     assert_eq!(scene.told.all(), ["0.1 started", "0.1 failed DiskInUse false"]);
 }
 
-/// A fence that came then would otherwise be answered beside something that may still write.
+/// Otherwise the agent would acknowledge a fence while an action may still write.
 #[tokio::test]
-async fn what_does_not_stop_is_said_to_run_until_it_has_stopped() {
+async fn an_action_that_does_not_stop_is_reported_as_running() {
     let mut scene = play(&[1], (0, 1), vec![Act::Stick]);
     scene.begun.wait_for(|n| *n == 1).await.unwrap();
     let mut stopped = scene.told.1.subscribe();
@@ -332,7 +332,7 @@ async fn cancelling_between_attempts_makes_no_further_one() {
 }
 
 #[tokio::test]
-async fn an_expired_lease_stops_a_running_action_and_begins_no_other() {
+async fn an_expired_lease_stops_the_workflow() {
     let mut scene = play(&[3, 1], (0, 1), vec![Act::Hang]);
     scene.begun.wait_for(|n| *n == 1).await.unwrap();
     scene.lease.0.send_replace(false);
@@ -341,7 +341,7 @@ async fn an_expired_lease_stops_a_running_action_and_begins_no_other() {
 }
 
 #[tokio::test]
-async fn a_panic_in_an_action_is_a_failure_and_not_the_agents_end() {
+async fn a_panic_in_an_action_fails_only_the_action() {
     let scene = play(&[3], (0, 1), vec![Act::Panic]);
     assert!(matches!(scene.task.await.unwrap(), Outcome::Failed(p) if p.code == ErrorCode::Internal));
     assert_eq!(scene.told.all()[1], "0.1 failed Internal false");

@@ -22,46 +22,47 @@ pub(super) struct ImageArguments {
     /// Where the image is: http://, https://, oci://, file: or a path.
     #[arg(long, value_name = "URL|PATH")]
     url: String,
-    /// The same content elsewhere, tried in this order when --url fails; may be repeated.
+    /// A mirror with the same content, tried in this order when --url fails; may be repeated.
     #[arg(long = "mirror", value_name = "URL|PATH")]
     mirrors: Vec<String>,
     /// Digest of the stored file, sha256:… or sha512:…
     #[arg(long, value_parser = digest)]
     digest: Option<Digest>,
-    /// Digest of what the file decodes to.
+    /// Digest of the decoded content.
     #[arg(long, value_name = "DIGEST", value_parser = digest)]
     raw_digest: Option<Digest>,
-    /// A file of checksums that lists the image.
+    /// A checksum file that lists the image.
     #[arg(long, value_name = "URL|PATH")]
     sums: Option<String>,
-    /// A detached signature: of the file of checksums if --sums is given, else of the image.
+    /// A detached signature: of the checksum file if --sums is given, else of the image.
     #[arg(long, value_name = "URL|PATH", requires = "key")]
     signature: Option<String>,
-    /// The public key that --signature must be of: a file, or minisign's line that begins with RW.
+    /// The public key for --signature: a file, or a minisign key (a line that begins with RW).
     #[arg(long, value_name = "FILE|KEY", requires = "signature")]
     key: Option<String>,
-    /// An index with the digest of every chunk: of landfall-image pack, or a bmap.
+    /// An index with the digest of every chunk: from landfall-image pack, or a bmap.
     #[arg(long, value_name = "URL|PATH", requires = "index_digest")]
     index: Option<String>,
     /// Digest of the index's own bytes.
     #[arg(long, value_name = "DIGEST", requires = "index", value_parser = digest)]
     index_digest: Option<Digest>,
-    /// Write the image although nothing proves it.
+    /// Write the image without any proof of its content.
     #[arg(long)]
     digest_waived: bool,
-    /// raw, gzip, xz, zstd, bzip2, lz4 or qcow2. Default: by content. Content that disagrees is refused.
+    /// raw, gzip, xz, zstd, bzip2, lz4 or qcow2. Default: detected from the content. Content of another format is
+    /// refused.
     #[arg(long)]
     format: Option<Format>,
-    /// Certificate authorities to trust besides the public ones: a PEM file; may be repeated.
+    /// Certificate authorities to trust in addition to the public ones: a PEM file; may be repeated.
     #[arg(long = "ca", value_name = "FILE")]
     certificates: Vec<PathBuf>,
-    /// http://host:port of a proxy. The environment's is not looked at.
+    /// http://host:port of a proxy. Proxy variables of the environment are ignored.
     #[arg(long, value_name = "URL")]
     proxy: Option<String>,
-    /// A file that holds user:password for the image's servers.
+    /// A file that contains user:password for the image's servers.
     #[arg(long, value_name = "FILE", conflicts_with = "bearer_file")]
     auth_file: Option<PathBuf>,
-    /// A file that holds a bearer token for the image's servers.
+    /// A file that contains a bearer token for the image's servers.
     #[arg(long, value_name = "FILE")]
     bearer_file: Option<PathBuf>,
 }
@@ -79,7 +80,7 @@ impl ImageArguments {
             std::iter::once(&self.url).chain(&self.mirrors).map(|text| url(text)).collect::<Result<Vec<_>, _>>()?;
         let proof = self.proof(&urls)?;
         if self.proxy.as_deref().is_some_and(|proxy| !proxy.starts_with("http://")) {
-            return Err(Stop::Use("--proxy is given something that is not a proxy; write http://host:port".into()));
+            return Err(Stop::Use("--proxy is not a proxy's URL; write http://host:port".into()));
         }
         let ca_certificates = self.certificates.iter().map(|path| certificate(path)).collect::<Result<_, _>>()?;
         let access = Access { ca_certificates, proxy: self.proxy.clone(), authorization: self.authorization()? };
@@ -89,7 +90,7 @@ impl ImageArguments {
     fn proof(&self, urls: &[String]) -> Result<Proof, Stop> {
         let signature = match (&self.signature, &self.key) {
             (Some(signature), Some(key)) => Some(Signature { url: file_beside(signature)?, key: public_key(key)? }),
-            // clap lets neither come alone.
+            // clap requires both together.
             _ => None,
         };
         let mut found = Vec::new();
@@ -108,14 +109,14 @@ impl ImageArguments {
         }
         if found.len() > 1 {
             let names: Vec<_> = found.iter().map(|(name, _)| *name).collect();
-            return Err(Stop::Use(format!("one thing proves an image, and here are {}", names.join(" and "))));
+            return Err(Stop::Use(format!("state exactly one proof of the image; here are {}", names.join(" and "))));
         }
         match found.pop() {
             Some((_, proof)) => Ok(proof),
             None if urls.iter().all(|url| ImageUrl::parse(url).is_ok_and(ImageUrl::is_pinned)) => Ok(Proof::Pinned),
             None => Err(Stop::Use(
-                "nothing proves the image; add --digest (or --raw-digest, --sums, --signature, --index), or say \
-                 --digest-waived"
+                "no proof of the image; add --digest (or --raw-digest, --sums, --signature, --index), or \
+                    --digest-waived"
                     .into(),
             )),
         }
@@ -126,7 +127,7 @@ impl ImageArguments {
             let text = read(path)?;
             // A user's name holds no colon (RFC 7617, section 2); a password may.
             let Some((user, password)) = line_of(&text).split_once(':') else {
-                return Err(Stop::Use(format!("--auth-file {} does not hold user:password", path.display())));
+                return Err(Stop::Use(format!("--auth-file {} does not contain user:password", path.display())));
             };
             return Ok(Some(Authorization::Basic { user: user.into(), password: password.into() }));
         }
@@ -139,7 +140,7 @@ impl ImageArguments {
     }
 }
 
-/// The first line, which is all that a file of credentials has.
+/// The first line; a credentials file has only one.
 fn line_of(text: &str) -> &str {
     text.lines().next().unwrap_or_default()
 }
@@ -154,12 +155,12 @@ fn url(text: &str) -> Result<String, Stop> {
     }
 }
 
-/// The same for what cannot come out of a registry.
+/// The same for files that cannot come from a registry.
 fn file_beside(text: &str) -> Result<String, Stop> {
     let url = url(text)?;
     match ImageUrl::parse(&url) {
         Ok(ImageUrl::Oci { .. }) => {
-            Err(Stop::Use(format!("{url} is not a file's URL; write http://, https:// or a path")))
+            Err(Stop::Use(format!("{url} is not the URL of a file; write http://, https:// or a path")))
         }
         _ => Ok(url),
     }
@@ -169,7 +170,7 @@ fn url_of_path(path: &Path) -> Result<String, Stop> {
     if !path.is_file() {
         let name = path.display();
         return Err(Stop::Use(format!(
-            "there is no file {name}; give a URL (https://…, oci://…) or the path of a file"
+            "there is no file {name}; state a URL (https://…, oci://…) or the path of a file"
         )));
     }
     let absolute = std::path::absolute(path).map_err(|e| Stop::Use(format!("{}: {e}", path.display())))?;
@@ -190,7 +191,7 @@ fn public_key(text: &str) -> Result<String, Stop> {
     let key =
         if text.starts_with("RW") && !Path::new(text).exists() { text.to_owned() } else { read(Path::new(text))? };
     if key.contains("PRIVATE KEY") || key.contains("secret key") {
-        return Err(Stop::Use("--key is a private key; give the public one".into()));
+        return Err(Stop::Use("--key is a private key; state the public key".into()));
     }
     Ok(key)
 }
@@ -200,14 +201,14 @@ fn certificate(path: &Path) -> Result<String, Stop> {
     if text.contains("-----BEGIN CERTIFICATE-----") {
         return Ok(text);
     }
-    Err(Stop::Use(format!("--ca {} holds no certificate in PEM", path.display())))
+    Err(Stop::Use(format!("--ca {} contains no PEM certificate", path.display())))
 }
 
 fn read(path: &Path) -> Result<String, Stop> {
     let unreadable = |what: String| Stop::Use(format!("cannot read {}: {what}", path.display()));
     let file = File::open(path).map_err(|e| unreadable(e.to_string()))?;
     let mut text = String::new();
-    // One byte more, so that a file over the limit is told from one that just fits.
+    // One byte more, to detect a file over the limit.
     file.take(MAX_FILE + 1).read_to_string(&mut text).map_err(|e| unreadable(e.to_string()))?;
     if text.len() as u64 > MAX_FILE {
         return Err(unreadable(format!("it is larger than {MAX_FILE} bytes")));
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_becomes_a_url_that_names_it_whatever_is_in_it() {
+    fn every_path_becomes_a_url_that_names_it() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a %ü.img");
         std::fs::write(&path, "x").unwrap();
@@ -243,13 +244,13 @@ mod tests {
             image.urls
         );
         assert!(refusal(&of("/no/such/file")).contains("there is no file /no/such/file"));
-        assert!(refusal(&of(dir.path().to_str().unwrap())).contains("there is no file"), "a folder is none");
+        assert!(refusal(&of(dir.path().to_str().unwrap())).contains("there is no file"), "a directory is not a file");
     }
 
     #[test]
     fn exactly_one_thing_proves_the_image() {
         let digest = Digest::from_sha256([1; 32]);
-        assert!(refusal(&of("http://h/i")).contains("nothing proves the image"));
+        assert!(refusal(&of("http://h/i")).contains("no proof of the image"));
         let two = ImageArguments { digest: Some(digest), digest_waived: true, ..of("http://h/i") };
         assert!(refusal(&two).contains("--digest and --digest-waived"), "{}", refusal(&two));
         let key = Some("RWabc".to_owned());
@@ -261,7 +262,7 @@ mod tests {
         let pinned = of(&format!("oci://r/a@{digest}"));
         assert!(matches!(pinned.image(), Ok(Image { proof: Proof::Pinned, .. })));
         let half = ImageArguments { mirrors: vec!["http://h/i".into()], ..pinned };
-        assert!(refusal(&half).contains("nothing proves the image"));
+        assert!(refusal(&half).contains("no proof of the image"));
     }
 
     #[test]

@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 
 use super::Mode;
 
-/// A program has no use for more.
+/// More often is not useful to a program.
 const JSON_INTERVAL: Duration = Duration::from_secs(1);
-/// An eye has no use for more.
+/// More often is not visible to a person.
 const BAR_INTERVAL: Duration = Duration::from_millis(250);
 /// Characters of the bar itself.
 const BAR_WIDTH: u64 = 24;
@@ -43,7 +43,7 @@ impl Show {
         Self { mode, state: Mutex::default() }
     }
 
-    /// Shows what was left out last, and leaves the line.
+    /// Shows the last report that was left out, and ends the line.
     pub(super) fn end(&self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(progress) = state.pending.take() {
@@ -83,7 +83,7 @@ impl Observer for Show {
     }
 
     fn log(&self, level: LogLevel, message: &str) {
-        // Under the lock, so that the line of progress and this do not meet.
+        // Under the lock, so that this line and the progress line do not mix.
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let word = match level {
             LogLevel::Info => "info",
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_has_bar_percent_bytes_rate_time_to_go_and_slowest_stage() {
+    fn the_progress_line_shows_every_figure() {
         let progress = Progress {
             stage: "body".into(),
             raw_bytes: 512 << 20,
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_is_thinned_but_not_its_stages_and_not_its_end() {
+    fn progress_is_thinned_except_new_stages_and_the_end() {
         let show = Show::new(Mode::Json);
         let at = |stage: &str, raw_bytes| Progress { stage: stage.into(), raw_bytes, ..Progress::default() };
         let pending = |show: &Show| show.state.lock().unwrap().pending.as_ref().map(|p| p.raw_bytes);

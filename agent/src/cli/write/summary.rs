@@ -1,4 +1,4 @@
-//! How it ended: a sentence for people, JSON for programs.
+//! The result: a sentence for people, JSON for programs.
 
 use std::{fs::File, io::Write, path::Path, time::Instant};
 
@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 
 use super::{Stop, show};
 
-/// Where the end is told.
+/// Where the result goes.
 pub(super) struct Summary {
     /// The report's file, or stdout.
     report: Option<Box<dyn Write>>,
-    /// The report has stdout for itself.
+    /// The report uses stdout alone.
     stdout_taken: bool,
     device: String,
     image: String,
@@ -35,7 +35,7 @@ impl Summary {
         Ok(Self { report, stdout_taken, device, image, begun: Instant::now() })
     }
 
-    /// It ended well. A report that cannot be written does not undo that, but is no success either.
+    /// Reports success. A report that cannot be written does not undo the write, but it is not a success.
     pub(super) fn written(&mut self, outcome: &WriteOutcome, read_back: bool) -> Result<(), Stop> {
         let mut text = sentence(&self.device, outcome, read_back);
         if let Some(why) = &outcome.no_receipt {
@@ -68,7 +68,7 @@ impl Summary {
         })
     }
 
-    /// It failed; the sentence is the caller's.
+    /// Reports a failure; the caller prints the sentence.
     pub(super) fn failed(&mut self, problem: &Problem) {
         let report = json!({
             "outcome": "failed",
@@ -91,7 +91,7 @@ impl Summary {
 
 fn sentence(device: &str, outcome: &WriteOutcome, read_back: bool) -> String {
     if !outcome.written {
-        return format!("{device} carries this very install already; nothing was written");
+        return format!("{device} already carries this install; nothing was written");
     }
     let seconds = outcome.elapsed.as_secs_f64();
     format!(

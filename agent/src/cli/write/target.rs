@@ -1,4 +1,4 @@
-//! Which disk the command line means, and whether it may be overwritten.
+//! Which disk the command line selects, and whether it may be overwritten.
 
 use std::{
     collections::BTreeMap,
@@ -17,9 +17,7 @@ pub(super) fn choose(wanted: &[String]) -> Result<DiskFacts, Stop> {
     let is_path = |text: &&String| text.starts_with(['/', '.']) || !text.contains('=');
     if let Some(path) = wanted.iter().find(is_path) {
         if wanted.len() > 1 {
-            return Err(Stop::Use(format!(
-                "--disk {path} is a path and names the disk alone; leave the other --disk out"
-            )));
+            return Err(Stop::Use(format!("--disk {path} is a path and must be the only --disk; remove the others")));
         }
         return at(Path::new(path));
     }
@@ -32,14 +30,18 @@ pub(super) fn choose(wanted: &[String]) -> Result<DiskFacts, Stop> {
     }
     let selector = DiskSelector(fields);
     selector.validate().map_err(|e| Stop::Use(format!("--disk: {e}")))?;
-    let disks = landfall_disk::list_disks()
-        .map_err(|e| Problem::new(ErrorCode::DeviceIo, e.to_string()).caused_by(&e).hint("is /sys mounted?"))?;
+    let disks = landfall_disk::list_disks().map_err(|e| {
+        Problem::new(ErrorCode::DeviceIo, e.to_string()).caused_by(&e).hint(
+            "check that /sys is \
+            mounted",
+        )
+    })?;
     Ok(Disk::select(&selector, &disks).map_err(|e| e.problem())?.clone())
 }
 
 fn at(path: &Path) -> Result<DiskFacts, Stop> {
     landfall_disk::disk_at(path).map_err(|e| {
-        let hint = "give a whole disk (lsblk -d lists them), an existing regular file, or FIELD=EXPRESSION";
+        let hint = "state a whole disk (lsblk -d lists them), an existing regular file, or FIELD=EXPRESSION";
         let problem = Problem::new(ErrorCode::NoDiskMatches, e.to_string()).caused_by(&e).hint(hint);
         problem.at(path.display().to_string()).into()
     })
@@ -48,13 +50,13 @@ fn at(path: &Path) -> Result<DiskFacts, Stop> {
 /// Asks on stderr, so that stdout stays the report's.
 pub(super) fn confirm(disk: &DiskFacts, device: &Path, keep: &[String]) -> Result<(), Stop> {
     if !std::io::stdin().is_terminal() {
-        return Err(Stop::NotConfirmed("nobody to ask whether the disk may be overwritten; add --yes".into()));
+        return Err(Stop::NotConfirmed("cannot ask for confirmation without a terminal; add --yes".into()));
     }
     let names = [disk.id.model.as_str(), disk.id.serial.as_str()].join(" ");
     let what = format!("{} ({}, {} MiB)", device.display(), names.trim(), disk.id.size_bytes >> 20).replace("(, ", "(");
     let but = if keep.is_empty() { String::new() } else { format!(" but {}", keep.join(", ")) };
-    eprint!("Everything on {what}{but} is lost. Type yes to go on: ");
-    // A terminal that is gone shows nothing anyhow, and then no answer comes.
+    eprint!("All data on {what}{but} will be lost. Type yes to continue: ");
+    // If the terminal is gone, no answer comes either.
     std::io::stderr().flush().unwrap_or_default();
     let mut answer = String::new();
     match std::io::stdin().read_line(&mut answer) {
@@ -73,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_regular_file_is_a_disk_even_with_an_equals_sign_in_its_name() {
+    fn a_file_name_may_contain_an_equals_sign() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a=b");
         std::fs::File::create(&path).unwrap().set_len(1 << 20).unwrap();
@@ -86,7 +88,7 @@ mod tests {
         assert!(matches!(choice(&["/no/such/disk"]), Err(Stop::Failed(p)) if p.hint.contains("FIELD=EXPRESSION")));
         for (wanted, said) in [
             (&["serial=a", "serial=b"][..], "twice"),
-            (&["/dev/null", "serial=b"], "names the disk alone"),
+            (&["/dev/null", "serial=b"], "must be the only --disk"),
             (&["colour=red"], "is not a disk field"),
             (&["size=>=big"], "is not a size"),
         ] {

@@ -1,7 +1,7 @@
 //! The DHCP client as a state machine (RFC 2131, figure 5), without a socket and without a clock.
 //!
-//! The caller sends what it is told to, hands in what arrives, and calls [`Client::tick`] when [`Client::due`] has come.
-//! It asks for ever: a switch port in spanning-tree learning, or a server that is rebooting, is no reason to give up.
+//! The caller sends what the client returns, passes in what arrives, and calls [`Client::tick`] at [`Client::due`]. It
+//! asks for ever: a switch port in spanning-tree learning, or a server that is rebooting, is no reason to give up.
 
 use std::{
     net::Ipv4Addr,
@@ -27,7 +27,7 @@ const REQUESTS: u32 = 4;
 /// RFC 2131 4.4.5: no renewal is repeated sooner.
 const RENEW_WAIT: Duration = Duration::from_secs(60);
 
-/// Who says DHCP to whom.
+/// The destination of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum To {
     /// 255.255.255.255
@@ -88,7 +88,7 @@ impl Client {
         }
     }
 
-    /// When [`Client::tick`] wants to be called; `None`: a lease for ever is held.
+    /// When to call [`Client::tick`]; `None`: the lease never ends.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.due
     }

@@ -1,4 +1,4 @@
-//! What a DHCP server's answer means, parsed once.
+//! A DHCP server's answer, parsed once.
 
 use std::{net::Ipv4Addr, time::Duration};
 
@@ -91,7 +91,7 @@ impl Answer {
 }
 
 /// The datagram with only those options that are used here, and of those only the ones whose length fits their type.
-/// dhcproto 0.15 does not hold options to their stated lengths and has assertions on some: whoever is on the LAN could
+/// dhcproto 0.15 does not hold options to their stated lengths and has assertions on some: any host on the LAN could
 /// end the port's task with one datagram.
 fn well_formed(datagram: &[u8]) -> Option<Vec<u8>> {
     /// Fixed fields (RFC 2131, 2) and magic cookie (RFC 2132, 2).
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_of_a_wrong_length_is_passed_over_and_the_rest_is_read() {
+    fn an_option_of_wrong_length_is_skipped() {
         let mut datagram = vec![2, 1, 6, 0];
         datagram.resize(236, 0);
         datagram[16..20].copy_from_slice(&[10, 0, 0, 9]);

@@ -10,7 +10,7 @@ fn list(branches: &[&str]) -> Vec<Action> {
 }
 
 #[tokio::test]
-async fn branches_run_at_once_and_what_follows_waits_for_all_of_them() {
+async fn branches_run_in_parallel_and_the_next_stage_waits() {
     // Each goes on until the other has begun as well: one after the other, this would never end.
     let scene = stage(run_of(list(&["a", "b"]), &[(0, 1), (1, 1)]), vec![Act::Meet(2), Act::Meet(2), Act::Succeed]);
     assert_eq!(scene.task.await.unwrap(), Outcome::PowerOff);
@@ -37,7 +37,7 @@ async fn the_actions_of_one_branch_are_done_in_order() {
 }
 
 #[tokio::test]
-async fn a_branch_that_fails_for_good_stops_the_others_and_is_the_reason() {
+async fn a_failed_branch_stops_the_others() {
     let acts = vec![Act::Hang, Act::Fail(ErrorCode::DiskInUse, false)];
     let scene = stage(run_of(list(&["a", "b"]), &[(0, 1), (1, 1)]), acts);
     assert!(matches!(scene.task.await.unwrap(), Outcome::Failed(p) if p.code == ErrorCode::DiskInUse));

@@ -1,5 +1,5 @@
-//! Whatever a person, a fence or the lease does at whatever point of a run: the agent tells a story that makes sense, begins
-//! nothing it may not, and leaves nothing running.
+//! A person, a fence or the lease may interfere at any point of a workflow: the agent still reports consistently,
+//! begins no forbidden action, and leaves no action running.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -51,7 +51,7 @@ fn story() -> impl Strategy<Value = Story> {
         .prop_map(|(actions, happens)| Story { actions, happens })
 }
 
-/// The world of one run: every call is a point at which something may happen.
+/// The world of one workflow: every call is a point at which something may interfere.
 struct World {
     story: Story,
     points: AtomicUsize,
@@ -134,7 +134,7 @@ impl Perform for Doer {
     fn perform(&self, job: Job) -> BoxFuture<'static, Result<ActionResult, Failure>> {
         let world = self.0.clone();
         if world.stopped() {
-            world.complain(format!("{} was begun although the run was stopped", job.action));
+            world.complain(format!("{} was begun although the workflow was stopped", job.action));
         }
         world.running.fetch_add(1, Ordering::SeqCst);
         world.point();

@@ -13,7 +13,7 @@ fn control(paused: bool, released: &[u32]) -> Control {
 }
 
 impl Scene {
-    /// Until it has told of so much.
+    /// Waits until so many reports have come.
     async fn told(&self, count: usize) -> Vec<String> {
         let enough = async {
             while self.told.all().len() < count {
@@ -26,7 +26,7 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn a_paused_run_ends_what_is_under_way_and_begins_nothing_until_it_is_resumed() {
+async fn a_pause_lets_the_current_action_end() {
     let scene = play_within(Duration::from_millis(500), &[1, 1], (0, 1), vec![Act::Late, Act::Succeed, Act::Succeed]);
     scene.told(1).await;
     scene.control.send_replace(control(true, &[]));
@@ -72,7 +72,7 @@ async fn a_hold_waits_for_its_own_release_and_no_other() {
 }
 
 #[tokio::test]
-async fn a_hold_that_nobody_releases_fails_at_its_time_and_is_not_tried_again() {
+async fn an_unreleased_hold_fails_at_its_timeout_without_retry() {
     let mut action = hold(Duration::from_millis(20));
     action.retry.max_attempts = 5;
     let scene = stage(run_of(vec![action], &[(0, 1)]), vec![]);
@@ -93,7 +93,7 @@ async fn a_hold_ends_with_the_lease_and_with_a_fence() {
 }
 
 #[tokio::test]
-async fn a_fault_that_shows_while_an_action_is_stopped_for_its_time_is_not_tried_again() {
+async fn a_permanent_fault_during_a_timeout_is_not_retried() {
     let scene = play_within(Duration::from_millis(50), &[3], (0, 1), vec![Act::Break]);
     let outcome = scene.task.await.unwrap();
     assert!(matches!(&outcome, Outcome::Failed(p) if p.code == ErrorCode::Timeout), "{outcome:?}");

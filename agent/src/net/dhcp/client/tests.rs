@@ -68,7 +68,7 @@ fn a_lease_is_discovered_requested_and_held() {
 }
 
 #[test]
-fn without_an_answer_it_asks_for_ever_and_ever_less_often() {
+fn without_an_answer_it_asks_less_and_less_often() {
     let mut now = Instant::now();
     let mut client = Client::new(MAC, 7, now);
     let mut last = s(0);
@@ -137,7 +137,7 @@ fn an_offer_that_is_never_granted_is_given_up() {
 }
 
 #[test]
-fn a_lease_is_renewed_with_its_server_then_with_any_then_lost() {
+fn renewal_asks_its_server_then_any_server() {
     let start = Instant::now();
     let mut client = bound(start, 3600);
     let t1 = client.due().unwrap();
@@ -175,7 +175,7 @@ fn a_lease_taken_back_is_lost_at_once() {
 }
 
 #[test]
-fn a_lease_for_ever_wants_no_tick_until_the_link_returns() {
+fn an_endless_lease_needs_no_tick_until_the_link_returns() {
     let now = Instant::now();
     let mut client = bound(now, u32::MAX);
     assert_eq!(client.due(), None);
