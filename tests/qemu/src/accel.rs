@@ -7,7 +7,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 use tokio::sync::OnceCell;
 
-/// How long a guest has to say its first word. SeaBIOS says it within milliseconds under a KVM that works.
+/// How long a guest may take to its first output. Under a working KVM SeaBIOS writes it within milliseconds.
 const PROBE_LIMIT: Duration = Duration::from_secs(4);
 
 static PROBED: OnceCell<Accel> = OnceCell::const_new();
@@ -15,9 +15,9 @@ static PROBED: OnceCell<Accel> = OnceCell::const_new();
 /// An accelerator of QEMU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accel {
-    /// The kernel's.
+    /// The kernel's KVM.
     Kvm,
-    /// Emulation: right, and some ten times slower.
+    /// Emulation: correct, and about ten times slower.
     Tcg,
 }
 
@@ -63,14 +63,14 @@ impl Accel {
 
 /// Starts SeaBIOS with no disk and waits for its first line on the debug port.
 ///
-/// A broken `/dev/kvm` may hang in the kernel where SIGKILL does not reach: the child is told to die and then left
+/// A broken `/dev/kvm` may hang in the kernel where SIGKILL does not reach: the child gets SIGKILL and is then left
 /// alone (the runtime reaps it if it ever does).
 async fn kvm_works() -> bool {
     if std::fs::OpenOptions::new().read(true).write(true).open("/dev/kvm").is_err() {
         return false;
     }
     let child = Command::new("qemu-system-x86_64")
-        // As the machines will run: a KVM that lends a made-up processor may yet refuse the host's own.
+        // As the machines will run: a KVM that accepts an artificial processor model may refuse the host's own.
         .args(Accel::Kvm.qemu_args())
         .args(["-machine", "q35,smm=off,graphics=off", "-m", "16"])
         .args(["-nodefaults", "-display", "none", "-chardev", "stdio,id=d,signal=off"])

@@ -29,7 +29,7 @@ impl Api {
     /// # Errors
     /// [`LabError::Api`] if the HTTP client cannot be made.
     pub fn new(socket: &Path) -> Result<Self, LabError> {
-        // Already installed by an earlier client is as good.
+        // An earlier client may have installed it, which is good enough.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder()
             .unix_socket(socket)
@@ -75,7 +75,7 @@ impl Api {
         self.request(Method::POST, &format!("{ROOT}/apply"), Some(document)).await
     }
 
-    /// Starts a run of a template on a machine and returns its name.
+    /// Starts a workflow of a template on a machine and returns its name.
     ///
     /// # Errors
     /// [`LabError::Api`] if it is refused.
@@ -243,7 +243,7 @@ pub fn is_status(error: &LabError, status: StatusCode) -> bool {
     matches!(error, LabError::Api { status: found, .. } if *found == status.as_u16())
 }
 
-/// What of a document says where it stands.
+/// The part of a document that shows its state.
 fn summary(object: &Value) -> String {
     let status = &object["status"];
     let actions: Vec<Value> = status["actions"]

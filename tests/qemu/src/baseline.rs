@@ -1,5 +1,5 @@
-//! The yardstick for start-up time: how long the same kernel in the same machine takes to reach an init that does
-//! nothing but say so.
+//! The yardstick for start-up time: how long the same kernel in the same machine takes to reach an init that only
+//! prints a line.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub async fn busybox_boottime(
     let builder = builder.direct_kernel(kernel, &initramfs, "console=ttyS0,115200 panic=30");
     let mut machine = builder.build(network, dir, accel)?;
     let mark: Mark = machine.power_on().await?;
-    // A console arrives by the byte: the line counts once its last word is there.
+    // A console arrives byte by byte: the line counts when its last word has arrived.
     let whole = |text: &str| text.contains(SAYS) && text.trim_end().ends_with("seconds");
     let line = machine.serial().wait_until(mark, SAYS, limit(accel), whole).await?;
     machine.power_cut().await;

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_found_behind_their_data_and_a_discard_has_none() {
+    fn entries_are_found_and_a_discard_has_no_data() {
         let file = sample();
         let recording = Recording::open(file.path()).unwrap();
         let what: Vec<_> =

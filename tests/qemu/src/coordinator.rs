@@ -107,7 +107,7 @@ impl CoordinatorProcess {
         }
     }
 
-    /// SIGTERM. Tells whether it drained and ended by itself.
+    /// Sends SIGTERM. Returns whether it drained and ended by itself.
     pub async fn stop(&mut self) -> bool {
         match self.process.take() {
             Some(mut process) => process.terminate(DRAIN_LIMIT).await,

@@ -50,7 +50,7 @@ impl DiskImage {
         Ok(bytes)
     }
 
-    /// Writes bytes at `offset`, as somebody else's tool might have done before.
+    /// Writes bytes at `offset`, as another tool might have done before.
     ///
     /// # Errors
     /// [`LabError::File`].

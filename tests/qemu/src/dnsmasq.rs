@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::{LabError, Log, Mark, Namespace, Network, Process};
 
-/// A dnsmasq that gives addresses and knows nothing of booting.
+/// A dnsmasq that leases addresses and has no boot options.
 #[derive(Debug)]
 pub struct Dnsmasq {
     process: Process,

@@ -8,7 +8,7 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum LabError {
     /// A program could not be started.
-    #[error("cannot start {program}: is it installed? (scripts/setup installs what the lab needs)")]
+    #[error("cannot start {program}; scripts/setup installs what the lab needs")]
     Spawn {
         /// The program.
         program: String,
@@ -23,7 +23,7 @@ pub enum LabError {
         command: String,
         /// How it ended.
         status: String,
-        /// What it said.
+        /// Its standard error.
         stderr: String,
     },
     /// A file could not be read or written.
@@ -38,7 +38,7 @@ pub enum LabError {
         source: std::io::Error,
     },
     /// Something did not happen in time.
-    #[error("waited {limit:?} for {what}, in vain{}", tail_of(tail))]
+    #[error("timed out after {limit:?} while waiting for {what}{}", tail_of(tail))]
     Timeout {
         /// What was waited for.
         what: String,
@@ -47,7 +47,7 @@ pub enum LabError {
         /// The last lines of the log it should have appeared in.
         tail: Vec<String>,
     },
-    /// A process ended that should have gone on.
+    /// A process ended too early.
     #[error("{name} ended ({status}) while waiting for {what}{}", tail_of(tail))]
     Ended {
         /// The process.
@@ -64,7 +64,7 @@ pub enum LabError {
     Qmp {
         /// The command.
         command: String,
-        /// What QEMU said.
+        /// QEMU's answer.
         message: String,
     },
     /// The coordinator's API answered with an error.

@@ -1,4 +1,4 @@
-//! Which firmware a machine wakes up in.
+//! Which firmware a machine starts with.
 
 use std::path::{Path, PathBuf};
 
@@ -56,8 +56,9 @@ const OVMF: &[(&str, &str)] = &[
 /// The iPXE that stands for a network card's boot ROM in BIOS machines, see [`rom_script`].
 const IPXE_LKRN: &[&str] = &["/usr/lib/ipxe/ipxe.lkrn", "/boot/ipxe.lkrn", "/usr/share/ipxe/ipxe.lkrn"];
 
-/// `user-class` is cleared before the boot program starts: it would inherit it through the UNDI interface's cached
-/// packets, and then not call itself iPXE either. A ProxyDHCP's boot file goes before the DHCP server's own.
+/// `user-class` is cleared before the boot program starts: the boot program would inherit it through the UNDI
+/// interface's cached packets, and then not identify itself as iPXE. A ProxyDHCP's boot file has priority over the DHCP
+/// server's own.
 const ROM_SCRIPT: &str = "#!ipxe
 set user-class PXEROM
 dhcp || exit
@@ -80,11 +81,11 @@ pub(crate) fn ovmf(dir: &Path) -> Result<(PathBuf, PathBuf), LabError> {
     Ok((PathBuf::from(code), vars))
 }
 
-/// What a card's PXE ROM does, said in iPXE's words.
+/// A card's PXE ROM as an iPXE script.
 ///
 /// QEMU's own boot ROMs are iPXE and say so in the DHCP user class, whereupon any server hands them the iPXE script at
 /// once and neither TFTP nor `undionly.kpxe` is ever seen. Real cards carry the vendor's PXE ROM. So BIOS machines get
-/// an iPXE that does not call itself one: same UNDI interface below, same TFTP, and the server's whole chain is run.
+/// an iPXE that does not identify itself: same UNDI interface below, same TFTP, and the server's whole chain is run.
 pub(crate) fn rom_script(dir: &Path) -> Result<(PathBuf, PathBuf), LabError> {
     let rom = IPXE_LKRN
         .iter()

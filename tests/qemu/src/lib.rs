@@ -1,12 +1,13 @@
 //! A laboratory for netbooted machines: real firmware, a network of its own, power that can be cut.
 //!
-//! The demo, the end-to-end tests and anybody's own lab are the same code. A [`Network`] is a network namespace with a
+//! The demo, the end-to-end tests and a user's own lab use the same code. A [`Network`] is a network namespace with a
 //! bridge; a [`Machine`] is a QEMU process on it, driven through QMP, whose serial console and disks can be read at any
 //! time; a [`CoordinatorProcess`] is the program under test. Everything is bound to the lifetime of its value: dropping
 //! it ends the process or removes the namespace, a lab that is killed takes its children with it (parent-death signal),
-//! and what a dead lab left behind is swept by the next one.
+//! and the next lab removes what a dead lab left.
 //!
-//! Waiting is for events (a line in a log, a byte count, an API object), each with a limit; nothing sleeps and hopes.
+//! Waiting is for events (a line in a log, a byte count, an API object), each with a limit; no code sleeps for a
+//! guessed time.
 
 mod accel;
 pub mod api;

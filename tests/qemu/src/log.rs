@@ -1,4 +1,4 @@
-//! A growing log: kept in a file for people, and in memory for those who wait for a line.
+//! A growing log: in a file for people, and in memory for code that waits for a line.
 //!
 //! One task per source reads and appends; waiters are woken by growth, so a wait costs nothing until something is
 //! written and ends at the moment it is.
@@ -91,7 +91,7 @@ impl Log {
     /// Appends bytes, as if a source had written them.
     pub fn append(&self, bytes: &[u8]) {
         let mut state = self.state();
-        // A full disk must not stop those who wait in memory; the test fails by what it waits for.
+        // A full disk must not stop waiters, who read from memory; the test fails by its own wait.
         let _ = state.file.write_all(bytes);
         let at = Instant::now();
         for &byte in bytes {
@@ -188,13 +188,13 @@ impl Log {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while it holds the lock in a way that would leave the lines torn.
+        // No code panics while it holds the lock, so the lines are always consistent.
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Text without escape sequences and control characters, with which firmware paints its console; an error message is no
-/// place for them.
+/// Text without escape sequences and control characters, which firmware uses to draw its console and which error
+/// messages must not contain.
 pub fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_wait_ends_when_the_pattern_is_written_even_without_a_line_end() {
+    async fn a_wait_matches_a_pattern_without_a_line_end() {
         let (_dir, log) = log();
         let writer = log.clone();
         let waiter =

@@ -27,7 +27,7 @@ enum Command {
     Demo(DemoArgs),
     /// Run the end-to-end tests
     Test(TestArgs),
-    /// Serve files as a test tells it to, with cuts, pauses and flipped bits (used by the tests)
+    /// Serve files with cuts, pauses and flipped bits as commanded (used by the tests)
     #[command(hide = true)]
     FaultyHttp {
         /// Address to listen on
@@ -53,7 +53,7 @@ struct What {
     /// Directory with undionly.kpxe and snponly.efi
     #[arg(long, value_name = "DIR", default_value = "/usr/lib/ipxe")]
     bootloaders: PathBuf,
-    /// Where logs go; made if missing. Default: a new directory below the temporary directory
+    /// Directory for logs, created if missing. Default: a new directory below the temporary directory
     #[arg(long, value_name = "DIR")]
     logs: Option<PathBuf>,
 }
@@ -68,13 +68,13 @@ struct DemoArgs {
     /// How many machines, at most 50
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=50))]
     machines: u32,
-    /// Leave everything running at the end, until Ctrl-C
+    /// Keep everything running at the end, until Ctrl-C
     #[arg(long)]
     keep: bool,
     /// Write a report in JSON
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// The agent's program, to tell its size
+    /// The agent's program, to report its size
     #[arg(long, value_name = "FILE")]
     agent: PathBuf,
 }
@@ -86,7 +86,7 @@ struct TestArgs {
     /// The operator's program
     #[arg(long, value_name = "FILE")]
     cli: PathBuf,
-    /// Every test on every firmware, not the small set
+    /// Run every test on every firmware instead of the small set
     #[arg(long)]
     full: bool,
     /// Add the name of each test that passes to this file; one file for one set of programs
@@ -95,10 +95,10 @@ struct TestArgs {
     /// Leave out the tests that the record names
     #[arg(long, requires = "record")]
     resume: bool,
-    /// How many run at once
+    /// How many tests run in parallel
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
     jobs: u32,
-    /// Only these tests, by letter
+    /// Run only these tests, by letter
     letters: Vec<String>,
 }
 
@@ -130,13 +130,13 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             _ = terminate.recv() => stopped(),
         }
     });
-    // A probe of a broken /dev/kvm may never end; it is not waited for.
+    // A probe of a broken /dev/kvm may never end; the lab does not wait for it.
     runtime.shutdown_background();
     code
 }
 
 fn stopped() -> anyhow::Result<ExitCode> {
-    eprintln!("landfall-lab: stopped; everything it had started is ended");
+    eprintln!("landfall-lab: stopped; all its processes have ended");
     Ok(ExitCode::from(130))
 }
 
@@ -159,7 +159,7 @@ async fn work(cli: Cli) -> anyhow::Result<ExitCode> {
             let logs = logs(args.what.logs.as_deref())?;
             let artefacts = artefacts(&args.what)?;
             let cli = std::path::absolute(&args.cli).context("no working directory")?;
-            anyhow::ensure!(cli.exists(), "{} is missing; ./scripts/test makes it", cli.display());
+            anyhow::ensure!(cli.exists(), "{} is missing; ./scripts/test builds it", cli.display());
             let choice = e2e::Choice {
                 full: args.full,
                 jobs: args.jobs as usize,
@@ -196,7 +196,7 @@ fn artefacts(what: &What) -> anyhow::Result<Artefacts> {
         image: OsImage::find(&absolute(&what.image)?)?,
     };
     for path in [&artefacts.coordinator, &artefacts.kernel, &artefacts.initramfs, &artefacts.bootloaders] {
-        anyhow::ensure!(path.exists(), "{} is missing; ./scripts/test and ./scripts/demo make it", path.display());
+        anyhow::ensure!(path.exists(), "{} is missing; ./scripts/test and ./scripts/demo build it", path.display());
     }
     Ok(artefacts)
 }

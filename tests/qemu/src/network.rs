@@ -12,7 +12,7 @@ use crate::{LabError, sweep};
 
 static NAMESPACES: AtomicU32 = AtomicU32::new(0);
 
-/// A network namespace, removed (with whatever runs in it) on drop.
+/// A network namespace; dropping it ends the processes in it and removes it.
 #[derive(Debug)]
 pub struct Namespace {
     name: String,

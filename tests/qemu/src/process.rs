@@ -82,7 +82,7 @@ impl Process {
 
     /// How it ended, if it has.
     pub fn ended(&mut self) -> Option<ExitStatus> {
-        // An error would mean that somebody else reaped it: then it has ended, but nobody knows how.
+        // An error would mean that other code reaped it: then it has ended, but its status is lost.
         self.child.try_wait().ok().flatten()
     }
 
@@ -94,7 +94,7 @@ impl Process {
         }
     }
 
-    /// Asks it to end, and kills it after `limit`. Tells whether it ended by itself.
+    /// Asks it to end, and kills it after `limit`. Returns whether it ended by itself.
     pub async fn terminate(&mut self, limit: Duration) -> bool {
         if self.ended().is_some() {
             return true;
@@ -133,7 +133,7 @@ impl Process {
         tokio::select! {
             found = log.wait_for(mark, pattern, limit) => found.map(drop),
             status = self.child.wait() => {
-                // Its last words may still be in the pipe.
+                // Its last output may still be in the pipe.
                 if log.wait_for(mark, pattern, Duration::from_millis(200)).await.is_ok() {
                     return Ok(());
                 }

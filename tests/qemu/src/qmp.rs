@@ -31,8 +31,7 @@ pub struct Qmp {
 impl Qmp {
     /// Connects and leaves negotiation mode.
     ///
-    /// # Errors
-    /// [`LabError::Qmp`] if nobody listens or the greeting is not QMP's.
+    /// # Errors [`LabError::Qmp`] if no process listens or the greeting is not QMP's.
     pub async fn connect(socket: &Path) -> Result<Self, LabError> {
         let failed = |message: String| LabError::Qmp { command: "connect".into(), message };
         let stream = UnixStream::connect(socket).await.map_err(|e| failed(format!("{}: {e}", socket.display())))?;
@@ -50,7 +49,7 @@ impl Qmp {
             while let Ok(Some(line)) = lines.next_line().await {
                 let Ok(message) = serde_json::from_str::<Value>(&line) else { continue };
                 if message.get("event").is_some() {
-                    // Nobody may be listening; then nobody misses it.
+                    // Without a receiver the event is dropped.
                     let _ = their_events.send(message);
                 } else if let Some(id) = message.get("id").and_then(Value::as_u64) {
                     let mut waiting = their_waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -60,7 +59,7 @@ impl Qmp {
                     }
                 }
             }
-            // Dropping the senders tells every waiter that the connection is gone.
+            // Dropping the senders notifies every waiter that the connection is gone.
             their_waiting.lock().unwrap_or_else(PoisonError::into_inner).clear();
         });
         let mut qmp = Self { writer, waiting, events, next_id: 1 };

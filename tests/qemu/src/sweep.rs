@@ -1,7 +1,7 @@
 //! Removes what a dead lab left behind.
 //!
-//! A namespace's name carries the pid and the start time of the lab that made it, so a later lab can tell a living
-//! owner from a pid that was given to somebody else.
+//! A namespace's name carries the pid and the start time of the lab that made it, so a later lab can distinguish a
+//! living owner from a reused pid.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_living_labs_namespace_is_not_an_orphan_and_a_reused_pid_does_not_save_one() {
+    fn only_a_dead_labs_namespace_is_an_orphan() {
         let own = own_prefix();
         assert!(!is_orphan(&format!("{own}-0")));
         assert!(is_orphan(&format!("{PREFIX}{}-1-0", std::process::id())));

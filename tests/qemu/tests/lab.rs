@@ -21,7 +21,7 @@ fn namespaces() -> String {
 }
 
 #[tokio::test]
-async fn a_machine_without_a_system_says_so_and_its_power_can_be_cut() {
+async fn a_machine_without_a_system_boots_to_an_error() {
     if !may_make_namespaces() {
         return;
     }

@@ -1,5 +1,5 @@
-//! One machine's life, by the agent's own session library: enrol, hold the session, take the run, report it, restart,
-//! phone home.
+//! One machine's life, by the agent's own session library: enrol, hold the session, take the workflow, report it,
+//! restart, phone home.
 
 use std::{
     sync::{
@@ -24,14 +24,14 @@ use crate::machine::Machine;
 /// How often an enrolment is tried.
 const ENROLMENTS: u32 = 5;
 
-/// What a whole fleet has come across and should not have.
+/// Unexpected events of a whole fleet.
 #[derive(Debug, Default)]
 pub struct Troubles {
     /// Sessions that the coordinator refused, for a time or for good.
     pub refused: AtomicU64,
-    /// Sessions that were fenced: nobody else has these machines.
+    /// Sessions that were fenced, although no other session has these machines.
     pub fenced: AtomicU64,
-    /// Runs that the coordinator told an agent to stop.
+    /// Workflows that the coordinator cancelled.
     pub cancelled: AtomicU64,
 }
 
@@ -42,7 +42,7 @@ impl Troubles {
     }
 }
 
-/// A machine whose agent holds a session and has its run.
+/// A machine whose agent holds a session and has its workflow.
 #[derive(Debug)]
 pub struct Agent {
     machine: Arc<Machine>,
@@ -59,7 +59,7 @@ impl Drop for Agent {
 }
 
 impl Agent {
-    /// Enrols, opens the session and waits for the run, each for at most `limit`.
+    /// Enrols, opens the session and waits for the workflow, each for at most `limit`.
     ///
     /// # Errors
     /// Refused, or not in time.
@@ -81,7 +81,7 @@ impl Agent {
         };
         let (session, mut instructions) = Session::start(config, machine.clone());
         let first = timeout(limit, first_assignment(&mut instructions)).await;
-        let assignment = first.with_context(|| format!("{} got no run", machine.name))??;
+        let assignment = first.with_context(|| format!("{} got no workflow", machine.name))??;
         let follow = tokio::spawn(follow(instructions, troubles));
         Ok(Self { machine, session, assignment, target, follow })
     }
@@ -101,8 +101,7 @@ impl Agent {
 
     /// Waits for a session with a higher epoch than `epoch`.
     ///
-    /// # Errors
-    /// The session has ended for good, or is not there in time.
+    /// # Errors The session has ended for good, or did not open in time.
     pub async fn back(&self, epoch: u64, limit: Duration) -> Result<()> {
         let mut connection = self.session.connection();
         let settled = |c: &Connection| match c {
@@ -125,7 +124,7 @@ impl Agent {
         self.report(0, EventKind::Started).await
     }
 
-    /// Reports the mark on the disk, as often as the caller likes.
+    /// Reports the receipt on the disk; may be called repeatedly.
     ///
     /// # Errors
     /// The session has ended.
@@ -156,7 +155,7 @@ impl Agent {
         self.report(2, EventKind::Started).await
     }
 
-    /// Says how far it is, and writes lines, as a write does.
+    /// Sends progress and log lines, as a write does.
     pub fn talk(&self, lines: u32) {
         for n in 0..lines {
             let raw_bytes = u64::from(n) << 20;
@@ -188,7 +187,7 @@ impl Agent {
             ActionKind::CloudInit(seed) => seed.phone_home.as_ref(),
             _ => None,
         });
-        let unit = unit.with_context(|| format!("{} was given no phone-home unit", self.name()))?;
+        let unit = unit.with_context(|| format!("{} got no phone-home unit", self.name()))?;
         let report = PhoneHomeReport { hostname: self.machine.name.clone(), ..PhoneHomeReport::default() };
         let url = format!("{}/phone-home", self.target);
         phone_home(client, &url, &unit.bearer_token, &report).await.with_context(|| self.name().to_owned())
@@ -239,7 +238,7 @@ async fn first_assignment(instructions: &mut mpsc::Receiver<Instruction>) -> Res
             Instruction::Assign { assignment, .. } => return Ok(assignment),
             Instruction::Refused { problem, retry_after: None } => bail!("refused: {problem}"),
             Instruction::Refused { .. } => {}
-            other => bail!("a run was expected, not {other:?}"),
+            other => bail!("a workflow was expected, not {other:?}"),
         }
     }
     bail!("the session ended")

@@ -1,6 +1,6 @@
-//! Chance from a seed: the same seed, the same numbers, on every machine and for ever.
+//! Random numbers from a seed: the same seed gives the same numbers on every machine, for ever.
 
-/// SplitMix64 (Steele, Lea and Flood, 2014): one word of state, every seed as good as another.
+/// SplitMix64 (Steele, Lea and Flood, 2014): one word of state, every seed is equally good.
 #[derive(Debug, Clone)]
 pub struct Chance(u64);
 
@@ -25,7 +25,7 @@ impl Chance {
     pub const fn percent(&mut self, of: u64) -> bool {
         self.below(100) < of
     }
-    /// Another source, for somebody whose draws must not disturb these.
+    /// Another source, for code whose draws must not change this sequence.
     pub const fn split(&mut self) -> Self {
         Self(self.next())
     }

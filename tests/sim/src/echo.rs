@@ -1,5 +1,5 @@
-//! The limit: the agents' calls answered by bare tonic over mutual TLS, with nothing stored and nothing decided. What a
-//! coordinator costs beyond it is the coordinator's own doing.
+//! The limit: the agents' calls answered by bare tonic over mutual TLS, with nothing stored and nothing decided. The
+//! difference to a coordinator is the coordinator's own cost.
 
 use std::{
     fs, io,
@@ -286,7 +286,7 @@ fn answers_to(message: Up, epoch: u64) -> Vec<Down> {
                 versions: Some(v1::Versions { software: "echo".into(), protocol: PROTOCOL }),
             });
             let name = name_of(hello.identity.as_ref());
-            // One that comes back has its run.
+            // A machine that returns already has its workflow.
             if hello.last_epoch == 0 { vec![welcome, assignment(&name, epoch)] } else { vec![welcome] }
         }
         Up::Event(event) => vec![Down::Ack(v1::Ack {
@@ -300,7 +300,7 @@ fn answers_to(message: Up, epoch: u64) -> Vec<Down> {
     }
 }
 
-/// A run as the coordinator hands it out.
+/// A workflow as the coordinator assigns it.
 fn assignment(name: &str, epoch: u64) -> Down {
     let action = |name: &str, kind| v1::Action {
         name: name.to_owned(),

@@ -35,7 +35,7 @@ enum Command {
         /// How many machines.
         #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=16_000))]
         agents: u32,
-        /// What makes the fleet; the same seed makes the same.
+        /// Seed of the fleet; the same seed gives the same fleet.
         #[arg(long, default_value_t = 1)]
         seed: u64,
         /// Writes everything to this file, as JSON.
@@ -57,14 +57,14 @@ fn main() -> Result<()> {
     let arguments = Arguments::parse();
     // `Err` means that it is installed already.
     let _installed = rustls::crypto::ring::default_provider().install_default();
-    let files = raise_open_files().context("the limit of open files cannot be raised")?;
+    let files = raise_open_files().context("cannot raise the limit of open files")?;
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     match arguments.command {
         Command::EchoServer { listen, directory } => runtime.block_on(echo::serve(listen, &directory)),
         Command::Coordinator { program, agents, seed, report } => {
             ensure!(
                 u64::from(agents) + SPARE_FILES <= files,
-                "{agents} machines need {} open files, and the hard limit here is {files}; ask for fewer with --agents",
+                "{agents} machines need {} open files, but the hard limit is {files}; use fewer with --agents",
                 u64::from(agents) + SPARE_FILES
             );
             let found = runtime.block_on(compare(program, agents, seed))?;
@@ -73,7 +73,7 @@ fn main() -> Result<()> {
                 let json = serde_json::to_string_pretty(&found)?;
                 std::fs::write(&path, json).with_context(|| format!("cannot write {}", path.display()))?;
             }
-            // The runtime would wait for nothing but sessions that nobody ends.
+            // The runtime would only wait for sessions that never end.
             runtime.shutdown_background();
             Ok(())
         }

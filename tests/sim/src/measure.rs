@@ -1,5 +1,5 @@
-//! The measurement of one server with one fleet: everybody enrols, events at a steady rate, then as fast as they go, a
-//! restart, and the end of every life. The same calls in the same order whichever server it is.
+//! The measurement of one server with one fleet: all machines enrol, send events at a steady rate, then as fast as
+//! possible; then a restart, and every machine's end. Every server gets the same calls in the same order.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,30 +22,30 @@ use crate::{
 
 /// Machines that enrol, or phone home, at the same time.
 const AT_ONCE: usize = 64;
-/// Whatever is waited for.
+/// The limit of every wait.
 const LIMIT: Duration = Duration::from_secs(600);
-/// Before memory is looked at, what has just happened may settle.
+/// A pause before memory is measured.
 const SETTLE: Duration = Duration::from_secs(4);
-/// Looks at the memory, a second apart; the median counts.
+/// Measurements of memory, a second apart; the median counts.
 const LOOKS: usize = 3;
 /// Events a second at which latency is measured.
 pub const STEADY_RATE: u32 = 1000;
 /// At least so many events are measured at the steady rate, however few machines there are.
 const STEADY_EVENTS: usize = 10_000;
-/// Marks of each machine when everybody reports at once, however many there are: a life costs what is in it, and fleets of
-/// different sizes are compared.
+/// Receipts per machine when all machines report at once, in a fleet of any size: the cost of a workflow depends on its
+/// content, and fleets of different sizes are compared.
 const FAST_MARKS: usize = 5;
 /// The coordinator takes this many events of one attempt at most, less what the rest of the life needs.
 const MARKS: usize = 200;
 /// Log lines of each machine.
 const LINES: u32 = 20;
 
-/// What is asked for.
+/// The parameters.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
     /// How many machines.
     pub agents: u32,
-    /// What makes them.
+    /// The seed of the fleet.
     pub seed: u64,
     /// Whether the server is killed and started again.
     pub restart: bool,
@@ -57,11 +57,11 @@ pub struct Plan {
 pub struct Figures {
     /// Machines.
     pub agents: u32,
-    /// All enrolled, in session and with their run.
+    /// All enrolled, in session and with their workflow.
     pub enrol_seconds: f64,
     /// The server's memory before the first connection.
     pub bytes_before: u64,
-    /// More resident bytes a session, when all had their run.
+    /// Additional resident bytes per session, when all had their workflow.
     pub bytes_per_session_fresh: u64,
     /// The same after all traffic.
     pub bytes_per_session: u64,
@@ -71,13 +71,13 @@ pub struct Figures {
     pub ack_p99_ms: f64,
     /// Events a second that were really sent then.
     pub steady_rate: f64,
-    /// Stored and acked events a second, everybody at once.
+    /// Stored and acked events per second, all machines at once.
     pub events_per_second: f64,
     /// The server's processor time for each of these, microseconds.
     pub processor_us_per_event: f64,
     /// From the kill until the last session was back; absent if there was no restart.
     pub back_seconds: Option<f64>,
-    /// Sessions that did not come back, refusals, fences and cancels.
+    /// Sessions that did not return, refusals, fences and cancels.
     pub failed: u64,
     /// Lives that ended with a phone-home that counted; absent where the server keeps none.
     pub completed: Option<u64>,
@@ -151,7 +151,7 @@ async fn memory(pid: u32) -> Result<u64> {
         sleep(Duration::from_secs(1)).await;
     }
     looks.sort_unstable();
-    looks.get(LOOKS / 2).copied().context("not looked at")
+    looks.get(LOOKS / 2).copied().context("not measured")
 }
 
 async fn enrol(subject: &Subject, machines: Vec<Arc<Machine>>, troubles: &Arc<Troubles>) -> Result<Vec<Arc<Agent>>> {
@@ -170,7 +170,7 @@ struct Steady {
 }
 
 /// One event after another, by all in turn, at a fixed rate, whether or not earlier ones are acked. Latency counts from
-/// when the event was due: a server that falls behind is not spared.
+/// when the event was due: so a slow server shows its full delay.
 async fn steady(agents: &[Arc<Agent>]) -> Result<Steady> {
     let events = (2 * agents.len()).max(STEADY_EVENTS).min(MARKS / 2 * agents.len());
     let (begun, mut acks) = (Instant::now() + Duration::from_millis(100), JoinSet::new());
@@ -197,7 +197,7 @@ async fn steady(agents: &[Arc<Agent>]) -> Result<Steady> {
     Ok(Steady { latencies, rate })
 }
 
-/// Everybody reports the rest of the write at once, and talks while doing so. Answers how many events in how many seconds.
+/// All machines report the rest of the write at once, with log lines. Returns how many events in how many seconds.
 async fn fast(agents: &[Arc<Agent>]) -> Result<(f64, f64)> {
     let (begun, mut acks) = (Instant::now(), JoinSet::new());
     for agent in agents {
@@ -217,20 +217,20 @@ async fn fast(agents: &[Arc<Agent>]) -> Result<(f64, f64)> {
     Ok((((FAST_MARKS + 5) * agents.len()) as f64, begun.elapsed().as_secs_f64()))
 }
 
-/// Every life's end; how many runs the coordinator counts as succeeded.
+/// Every machine's end; returns how many workflows the coordinator counts as succeeded.
 async fn end(subject: &Subject, agents: Vec<Arc<Agent>>) -> Result<u64> {
     let client = https_client(subject.target().pins()).map_err(|problem| anyhow::anyhow!("{problem}"))?;
     let expected = agents.len();
     let ends = agents.into_iter().map(|agent| {
         let client = client.clone();
         async move {
-            let Ok(agent) = Arc::try_unwrap(agent) else { bail!("somebody still works with an agent") };
+            let Ok(agent) = Arc::try_unwrap(agent) else { bail!("an agent is still in use") };
             tokio::spawn(async move { agent.end(&client, LIMIT).await }).await?
         }
     });
     futures::stream::iter(ends).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
     let succeeded = subject.succeeded().await?;
-    ensure!(succeeded <= expected, "{succeeded} runs succeeded of {expected}");
+    ensure!(succeeded <= expected, "{succeeded} of {expected} workflows succeeded");
     Ok(succeeded as u64)
 }
 

@@ -15,7 +15,7 @@ use nix::{
 pub fn resident_bytes(pid: u32) -> Result<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).context("the process is gone")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS in /proc/PID/status")?;
-    let kib: u64 = line.trim().trim_end_matches(" kB").parse().context("VmRSS is no number")?;
+    let kib: u64 = line.trim().trim_end_matches(" kB").parse().context("VmRSS is not a number")?;
     Ok(kib * 1024)
 }
 
@@ -32,7 +32,7 @@ pub fn processor_time(pid: u32) -> Result<Duration> {
     Ok(Duration::from_millis((ticks(11)? + ticks(12)?) * 1000 / second))
 }
 
-/// Raises the limit of open files as far as it goes; answers how far that is.
+/// Raises the limit of open files as far as possible; returns the new limit.
 ///
 /// # Errors
 /// The kernel's.

@@ -1,4 +1,4 @@
-//! What the figures come to: a table for people, JSON for programs, each target met or missed.
+//! The result: a table for people, JSON for programs, each target met or missed.
 
 use std::fmt::Write as _;
 
@@ -16,13 +16,13 @@ const FLATNESS: f64 = 0.15;
 /// One target.
 #[derive(Debug, Clone, Serialize)]
 pub struct Target {
-    /// What is asked.
+    /// The figure's name.
     pub name: String,
     /// What was found.
     pub found: f64,
     /// At most, or at least, this.
     pub wanted: f64,
-    /// Whether it is so.
+    /// Whether the target is met.
     pub met: bool,
 }
 
@@ -30,11 +30,11 @@ pub struct Target {
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// What makes the fleet.
+    /// The seed of the fleet.
     pub seed: u64,
     /// Processors of this computer.
     pub processors: usize,
-    /// Its load in the minute before: others' work is in every figure.
+    /// Its load in the minute before: other processes influence every figure.
     pub load_before: f64,
     /// The coordinator with a small fleet.
     pub coordinator_small: Option<Figures>,
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn each_target_is_judged_and_a_missed_one_is_shouted() {
+    fn each_target_is_judged_and_a_missed_one_is_marked() {
         let report = Report::new(1, 0.0, Some(figures(10, 100)), figures(100, 140), figures(100, 100));
         let met: Vec<bool> = report.targets.iter().map(|t| t.met).collect();
         assert_eq!(met, [true, true, false, true, true, false, false, true], "{}", report.table());

@@ -30,7 +30,7 @@ const REQUEST_LIMIT: Duration = Duration::from_secs(120);
 pub enum Kind {
     /// The coordinator, by its program.
     Coordinator(PathBuf),
-    /// This very program as `echo-server`.
+    /// This program as `echo-server`.
     Echo,
 }
 
@@ -48,7 +48,7 @@ pub struct Subject {
 
 impl Drop for Subject {
     fn drop(&mut self) {
-        // Gone already: then there is nothing left to kill.
+        // It has already ended: there is nothing to kill.
         drop(self.child.kill());
         drop(self.child.wait());
     }
@@ -91,7 +91,7 @@ impl Subject {
         self.target.clone()
     }
 
-    /// Kills it without a word, as a crash does, and starts it again on the same data.
+    /// Kills it with SIGKILL, as a crash does, and starts it again on the same data.
     ///
     /// # Errors
     /// It does not come up again.
@@ -102,7 +102,7 @@ impl Subject {
         self.ready().await
     }
 
-    /// Describes every machine and asks for a run on each.
+    /// Describes every machine and requests a workflow on each.
     ///
     /// # Errors
     /// The first request that is refused.
@@ -140,10 +140,16 @@ impl Subject {
         let url = format!("http://127.0.0.1:{}/boot/ipxe?mac={}", self.http, machine.mac);
         let script = client.get(url).send().await?.error_for_status()?.text().await?;
         let at = script.split("landfall.token=").nth(1).and_then(|rest| rest.split_whitespace().next());
-        Ok(Secret::new(at.with_context(|| format!("{} is not to run the agent: {script}", machine.name))?))
+        Ok(Secret::new(at.with_context(|| {
+            format!(
+                "the boot script of {} does not start the agent: \
+            {script}",
+                machine.name
+            )
+        })?))
     }
 
-    /// How many runs have ended well.
+    /// How many workflows have succeeded.
     ///
     /// # Errors
     /// They cannot be listed.
@@ -230,7 +236,7 @@ fn launch(kind: &Kind, directory: &Path, tls: u16) -> Result<Child> {
     command.spawn().with_context(|| format!("cannot start {:?}", command.get_program()))
 }
 
-/// Files and configuration of a coordinator that serves nothing but loopback, and lets the whole fleet install at once.
+/// Files and configuration of a coordinator that serves only loopback, and lets the whole fleet install at once.
 fn site(directory: &Path, http: u16, tls: u16) -> Result<()> {
     for file in ["vmlinuz", "initramfs", "images/os.raw.zst"] {
         let path = directory.join(file);

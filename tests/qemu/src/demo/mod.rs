@@ -52,7 +52,7 @@ pub(crate) async fn run(artefacts: Artefacts, options: Options) -> anyhow::Resul
         accel.as_str(),
         options.logs.display()
     );
-    println!("measuring: the same kernel with a busybox init that does nothing");
+    println!("measuring: the same kernel with a minimal busybox init");
     let baseline =
         baseline::busybox_boottime(&artefacts.kernel, options.firmware, MEMORY_MIB, &network, &options.logs, accel)
             .await?;
@@ -90,7 +90,7 @@ pub(crate) async fn run(artefacts: Artefacts, options: Options) -> anyhow::Resul
     if options.keep {
         let socket = options.logs.join("coordinator").join("api.sock");
         println!(
-            "everything is left running until Ctrl-C; LANDFALL_SERVER=unix://{} landfall get machines",
+            "everything keeps running until Ctrl-C; LANDFALL_SERVER=unix://{} landfall get machines",
             socket.display()
         );
         std::future::pending::<()>().await;
@@ -130,7 +130,7 @@ async fn apply_template(coordinator: &CoordinatorProcess, artefacts: &Artefacts)
     Ok(())
 }
 
-/// Installs one machine and tells how it went, whatever happens.
+/// Installs one machine and always returns a report.
 async fn install(machine: &mut Machine, coordinator: &CoordinatorProcess, accel: Accel, line: Live) -> MachineReport {
     let mut report = MachineReport::new(machine.name());
     let result = installed(machine, coordinator, accel, &line, &mut report).await;
@@ -166,7 +166,7 @@ async fn installed(
     let wanted = |w: &Workflow| {
         let status = w.status.as_ref();
         line.workflow(w);
-        // Nobody panics while holding it.
+        // No code panics while it holds the lock.
         stages.lock().unwrap_or_else(std::sync::PoisonError::into_inner).observe(w, Instant::now());
         status.is_some_and(|s| s.phase.is_terminal() || s.phoned_home_at.is_some())
     };
@@ -196,7 +196,7 @@ async fn installed(
     Ok(())
 }
 
-/// Until the agent speaks, the coordinator's log is all there is to show. Never ends by itself.
+/// Shows the coordinator's log until the agent reports. Never ends by itself.
 async fn before_agent(line: &Live, machine: &Machine, coordinator: &CoordinatorProcess, log: Mark, serial: Mark) {
     let forever = Duration::from_secs(24 * 3600);
     for (stage, word) in
@@ -222,7 +222,7 @@ fn show_tail(what: &str, lines: &[String]) {
     }
 }
 
-/// The disks are large and of no use without their machines.
+/// The disks are large and useless without their machines.
 fn remove_disks(logs: &Path, machines: u32) {
     for i in 1..=machines {
         let disk = logs.join(format!("m{i}")).join("disk0.raw");

@@ -46,7 +46,7 @@ impl Stages {
         first(&mut self.phone_home, status.phoned_home_at.is_some());
     }
 
-    /// Fills in what the logs tell.
+    /// Fills in what the logs show.
     pub(super) fn complete(&mut self, log: &[Line], serial: &[Line], mac: &str, enrolled_boottime_ms: Option<u64>) {
         let at = |words: &[&str]| log.iter().find(|line| names(&line.text, words)).map(|line| line.at);
         self.dhcp = at(&["service=dhcp", mac]);
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_stage_is_counted_from_the_one_before_and_a_missing_one_is_left_out() {
+    fn a_missing_stage_is_left_out() {
         let t = Instant::now();
         let line = |seconds: u64, text: &str| Line { at: t + Duration::from_secs(seconds), text: text.into() };
         let mut stages = Stages::new(t);

@@ -26,7 +26,7 @@ pub(super) async fn second_power_on(context: Context, firmware: Firmware) -> any
     ensure!(!scene.has_logged(asked, &["/boot/kernel"]), "the second power-on fetched the boot image");
     ensure!(!scene.has_logged(asked, &["/images/"]), "the second power-on fetched the OS image");
 
-    // It is gone: the machine finds its disk by itself.
+    // The coordinator is gone: the machine finds its disk by itself.
     machine.power_cut().await;
     ensure!(scene.coordinator.stop().await, "the coordinator did not drain on SIGTERM");
     let power_on = machine.power_on().await?;
@@ -35,6 +35,6 @@ pub(super) async fn second_power_on(context: Context, firmware: Firmware) -> any
     scene.coordinator.restart().await?;
     ensure!(receipt(&machine)? == before, "the receipt on the disk has changed");
     let workflows = scene.coordinator.api().workflow_names().await?;
-    ensure!(workflows == [workflow.metadata.name], "there are more workflows than were asked for: {workflows:?}");
+    ensure!(workflows == [workflow.metadata.name], "there are more workflows than were requested: {workflows:?}");
     Ok(())
 }

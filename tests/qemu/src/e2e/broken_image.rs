@@ -1,4 +1,4 @@
-//! e: an image cut in half is a failure with a reason, never a bootable disk, and mending it is enough.
+//! e: an image cut in half fails with a reason and never gives a bootable disk; a correct image is enough to succeed.
 
 use anyhow::{Context as _, ensure};
 use landfall_api::{ErrorCode, WorkflowPhase};

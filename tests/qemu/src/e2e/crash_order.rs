@@ -20,7 +20,7 @@ use super::raw::{copy, decode};
 use super::scene::{BOOTED, DISK_BYTES, INSTALL, Scene};
 
 const SECTOR: u64 = 512;
-/// How a firmware says that there is nothing to boot.
+/// What a firmware prints if it finds no bootable device.
 const NOTHING_TO_BOOT: [&str; 4] =
     ["No bootable device", "No bootable option or device was found", "Shell>", "UEFI Interactive Shell"];
 
@@ -65,7 +65,7 @@ pub(super) async fn replayed(context: Context) -> anyhow::Result<()> {
                 sample.wait_serial(power_on, BOOTED, INSTALL).await?;
             } else {
                 let nothing = |line: &str| NOTHING_TO_BOOT.iter().any(|words| line.contains(words));
-                let what = "the firmware's word that there is nothing to boot";
+                let what = "the firmware's message that there is no bootable device";
                 sample.serial().wait_until(power_on, what, scene.limit(INSTALL), nothing).await?;
                 ensure!(!sample.serial().contains_since(power_on, BOOTED), "{firmware} booted a disk in mid-write");
             }

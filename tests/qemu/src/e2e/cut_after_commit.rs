@@ -1,4 +1,4 @@
-//! i: power cut after the commit and before the coordinator knows: nothing is installed a second time.
+//! i: power cut after the commit and before the report: nothing is installed a second time.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub(super) async fn before_the_ack(context: Context) -> anyhow::Result<()> {
     machine.power_on().await?;
     server.wait(mark, &Told::Paused { file, at: last_byte }, scene.limit(INSTALL)).await?;
 
-    // Nobody is there to acknowledge when the last byte arrives and the agent, on its lease, commits.
+    // The coordinator is down when the last byte arrives and the agent commits on its lease.
     scene.coordinator.sigkill().await;
     server.set([]).await?;
     committed(&machine, scene.limit(BOOT)).await?;
@@ -39,7 +39,7 @@ pub(super) async fn before_the_ack(context: Context) -> anyhow::Result<()> {
     require_installed(&machine, &workflow)
 }
 
-/// Waits for the commit: the boot signature in LBA 0. A file tells nobody that it was written, so it is read at short
+/// Waits for the commit: the boot signature in LBA 0. A file gives no notice of a write, so it is read at short
 /// intervals.
 async fn committed(machine: &Machine, limit: Duration) -> anyhow::Result<()> {
     let signed = async {

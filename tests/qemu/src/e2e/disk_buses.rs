@@ -1,4 +1,4 @@
-//! l: one machine with a disk on every bus. Each is chosen by what tells it from the others, in four actions of one run,
+//! l: one machine with a disk on every bus. Each is chosen by a fact that only it has, in four actions of one workflow,
 //! and each ends as the image: through a plain file, with read-back, and by the index of a packed one. A disk whose
 //! sectors the image was not made for is refused and untouched.
 
@@ -16,7 +16,7 @@ use super::raw::{copy, decode};
 use super::scene::{BOOT, BOOTED, DISK_BYTES, INSTALL, Scene};
 use super::whole_image::require_image;
 
-/// The disks that are written, in the order of the machine's disks and of the run's actions.
+/// The disks that are written, in the order of the machine's disks and of the workflow's actions.
 const WRITTEN: [DiskBus; 4] = [DiskBus::Virtio, DiskBus::Scsi, DiskBus::Nvme, DiskBus::Ahci];
 /// The one that is refused comes after them.
 const REFUSED: usize = WRITTEN.len();
@@ -49,7 +49,7 @@ pub(super) async fn every_bus(context: Context, firmware: Firmware, boot_each: b
         ensure!(machine.disk(disk).is_untouched()?, "disk {disk} was touched by a write that was refused");
     }
 
-    // The agent is still there: the next run needs no boot.
+    // The agent is still there: the next workflow needs no boot.
     let workflow = scene.run(&machine, "every-bus").await?;
     let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
     machine.wait_off(BOOT).await?;

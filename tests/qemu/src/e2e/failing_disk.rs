@@ -1,6 +1,6 @@
-//! m: disks that fail: a sector that takes no write, one that does not give back what was written, and a cache that cannot
-//! be flushed. Each run fails within seconds, says which sector it was, and leaves a disk that does not boot; once the
-//! disks are mended a person starts again, and it installs.
+//! m: disks that fail: a sector that takes no write, one that does not give back what was written, and a cache that
+//! cannot be flushed. Each workflow fails within seconds, names the sector, and leaves a disk that does not boot; with
+//! repaired disks a new workflow installs the machine.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::raw::{decode, sector_of_data};
 use super::scene::{BOOT, BOOTED, DISK_BYTES, INSTALL, Scene};
 use super::whole_image::require_image;
 
-/// From the disk's error to the failed run in the coordinator's status, under KVM. Usually it is a second.
+/// From the disk's error to the failed workflow in the coordinator's status, under KVM. Usually it is a second.
 const TOLD: Duration = Duration::from_secs(10);
 /// A disk for each way to fail.
 const WRITE: usize = 0;
@@ -90,8 +90,8 @@ fn template(disk: usize) -> String {
     format!("disk-{disk}")
 }
 
-/// An action that writes and reads back. A disk's failure is no reason to try again, so the second attempt it allows must
-/// not be made.
+/// An action that writes and reads back. A disk's failure is not retryable, so the second attempt that the policy
+/// allows must not be made.
 fn write(scene: &Scene, machine: &Machine, url: &str, disk: usize) -> Value {
     let image = json!({ "url": url, "digest": scene.image().digest });
     let which = json!({ "serial": machine.spec().disks[disk].serial });
@@ -99,8 +99,8 @@ fn write(scene: &Scene, machine: &Machine, url: &str, disk: usize) -> Value {
     json!({ "name": format!("write-{disk}"), "writeImage": spec, "retry": { "maxAttempts": 2, "initialBackoff": "1s" } })
 }
 
-/// Waits for the disk's error and, within seconds of it, for the failed run; requires that status and command line say what
-/// it was, and that the disk does not boot.
+/// Waits for the disk's error and, within seconds of it, for the failed workflow; requires that status and command line
+/// say what it was, and that the disk does not boot.
 async fn failed(
     scene: &Scene,
     machine: &Machine,
@@ -114,19 +114,20 @@ async fn failed(
     tokio::select! {
         error = errors.next(scene.limit(INSTALL)) => error?,
         end = api.wait_workflow(run, "ended", scene.limit(INSTALL), ended) => {
-            // The disk's error was told before the run's end, and may be read after it.
+            // The disk's error was reported before the workflow's end, but may be read after it.
             let phase = end?.status.map(|s| s.phase);
-            errors.next(TOLD).await.with_context(|| format!("the run ended {phase:?} without an error of its disk"))?;
+            errors.next(TOLD).await.with_context(|| format!("the workflow ended {phase:?} without an error of its \
+                disk"))?;
         }
     }
     let workflow = api.wait_workflow(run, "failed within seconds", scene.limit(TOLD), ended).await?;
     let status: WorkflowStatus = workflow.status.context("a workflow without a status")?;
     let problem = status.problem.context("the workflow failed without a reason")?;
-    ensure!(status.phase == WorkflowPhase::Failed, "the run ended {:?}: {problem}", status.phase);
+    ensure!(status.phase == WorkflowPhase::Failed, "the workflow ended {:?}: {problem}", status.phase);
     ensure!(problem.code == ErrorCode::DeviceIo, "the reason is not the device: {problem}");
     let attempt = status.actions.first().context("a workflow without actions")?.attempt;
     ensure!(attempt == 1, "a disk's failure was tried {attempt} times");
-    // A person who asks is told the same.
+    // The command line shows the same to a person.
     let shown = scene.describe_workflow(run).await?;
     for words in said.iter().chain(&["Failed", "DeviceIo"]) {
         ensure!(shown.contains(words), "landfall describe does not say \"{words}\":\n{shown}");

@@ -53,8 +53,9 @@ pub(super) async fn power_cut(context: Context) -> anyhow::Result<()> {
     require_installed(&machine, &workflow)
 }
 
-/// The machine restarts by itself while its old session still stands, as after a crash of its kernel: no word, no end of the
-/// connection. The new agent waits until the old one was silent for long enough, fences it, and completes the write.
+/// The machine restarts by itself while its old session still stands, as after a crash of its kernel: no message, no
+/// end of the connection. The new agent waits until the old one was silent for long enough, fences it, and completes
+/// the write.
 pub(super) async fn older_self_fenced(context: Context) -> anyhow::Result<()> {
     let Midway { scene, mut server, mut machine, workflow } = midway(context, Firmware::Bios).await?;
     let api = scene.coordinator.api();
@@ -68,12 +69,12 @@ pub(super) async fn older_self_fenced(context: Context) -> anyhow::Result<()> {
     server.set([]).await?;
     let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
     require_installed(&machine, &workflow)?;
-    // One computer, and it was never in doubt.
+    // There is one computer, and its identity was never ambiguous.
     let seen = api.machine(machine.name()).await?;
     let conditions = seen.status.map(|s| s.conditions).unwrap_or_default();
     let ambiguous =
         |c: &landfall_api::Condition| c.kind == "IdentityAmbiguous" && c.status == landfall_api::ConditionStatus::True;
-    ensure!(!conditions.iter().any(ambiguous), "the machine was taken for two");
+    ensure!(!conditions.iter().any(ambiguous), "the machine was taken for two computers");
     scene.logged(mark, &["session opened", machine.name()])
 }
 

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::Context;
 use super::scene::{BOOT, BOOTED, INSTALL, Scene, require_installed};
 
-/// The agent runs, and has its work before it.
+/// The agent runs and has a workflow.
 const ENROLLED: &str = "enrolled as m1";
 /// The agent's last line.
 const JUMP: &str = "starting the installed system's kernel, without the firmware";
@@ -51,10 +51,10 @@ pub(super) async fn past_the_firmware(context: Context, firmware: Firmware) -> a
         anyhow::bail!("firmware ran after the jump: {line}");
     }
     ensure!(!scene.has_logged(enrolled, &["/boot/ipxe", machine.mac()]), "the machine netbooted again");
-    // A person is told what was loaded.
+    // The workflow's events name what was loaded.
     let events = scene.landfall(&["events", &format!("workflow/{}", workflow.metadata.name)]).await?;
     for word in ["/boot/vmlinuz", "/boot/initrd.img", "root=UUID=", "console=ttyS0"] {
-        ensure!(events.contains(word), "the run's events do not say {word}: {events}");
+        ensure!(events.contains(word), "the workflow's events do not contain {word}: {events}");
     }
     Ok(())
 }

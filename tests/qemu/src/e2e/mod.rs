@@ -31,7 +31,7 @@ use futures::future::BoxFuture;
 use landfall_lab::artefacts::Artefacts;
 use landfall_lab::{Accel, Firmware};
 
-/// No test may take longer, whatever its own waits add up to.
+/// No test may take longer, even if its own waits allow more.
 const TEST_LIMIT: Duration = Duration::from_secs(40 * 60);
 /// What the small set may take in all, on a machine like CI's (two processors, no KVM): a new test retires another or goes
 /// into the full set.
@@ -177,7 +177,7 @@ fn minutes(time: Duration) -> String {
 async fn one(test: &Test, context: Context, record: Option<&Path>) -> Outcome {
     let dir = context.dir.clone();
     let begun = Instant::now();
-    // On the runtime's own threads, so that tests do not hold one another up.
+    // On the runtime's own threads, so that tests do not delay one another.
     let result = match std::fs::create_dir_all(&dir) {
         Ok(()) => match tokio::time::timeout(TEST_LIMIT, (test.run)(context)).await {
             Ok(result) => result,

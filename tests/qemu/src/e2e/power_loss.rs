@@ -1,4 +1,4 @@
-//! r: the coordinator's own computer loses power, and whatever it had acknowledged is on its disk.
+//! r: the coordinator's own computer loses power, and everything it had acknowledged is on its disk.
 //!
 //! The coordinator runs in a machine of the lab, on a disk whose every write and flush is recorded. Agents report and
 //! programs apply documents over the network, and each acknowledgement is noted with how long the recording was when it
@@ -38,7 +38,7 @@ pub(super) async fn nothing_acknowledged_is_lost(context: Context) -> anyhow::Re
     let seed = seed()?;
     println!("     r: seed {seed}");
     let (dir, artefacts) = (context.dir.clone(), context.artefacts.clone());
-    // What is asked for is asked for here, where it is quick; then the data directory moves onto the machine's disk.
+    // The requests are made here, where they are fast; then the data directory moves onto the machine's disk.
     let mut scene = Scene::start(context).await?;
     let token = load::prepare(&scene).await?;
     let boots = load::boots(&scene).await?;
@@ -55,7 +55,7 @@ pub(super) async fn nothing_acknowledged_is_lost(context: Context) -> anyhow::Re
     let limit = scene.limit(LOAD);
     let enough = tokio::time::timeout(limit, load.until(ACKS)).await;
     enough.with_context(|| format!("{ACKS} acknowledgements took longer than {limit:?}"))??;
-    // The guest gets no word, and the recording is whole up to its last flush.
+    // The guest gets no notice, and the recording is complete up to its last flush.
     machine.power_off().await?;
     let acks = load.stop().await;
     let wrong = [guest::PANIC, "Kernel panic", "I/O error", "EXT4-fs error"];

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_difference_is_found_at_its_byte_and_only_inside_the_range() {
+    fn differences_are_found_only_inside_the_range() {
         let (a, b) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
         a.set_len(3 << 20).unwrap();
         b.set_len(3 << 20).unwrap();
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sector_of_data_has_no_zero_in_it_and_as_much_data_before_as_behind() {
+    fn the_chosen_data_sector_has_no_zero_byte() {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(3 << 20).unwrap();
         assert!(sector_of_data(file.path()).is_err());

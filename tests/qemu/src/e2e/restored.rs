@@ -1,5 +1,5 @@
-//! p: the coordinator's store is put back to an old copy, in which another run still waits for the machine. The machine is
-//! held, nothing is written, and it boots what it has.
+//! p: the coordinator's store is put back to an old copy, in which another workflow still waits for the machine. The
+//! machine is held, nothing is written, and it boots its installed system.
 
 use std::path::Path;
 
@@ -19,14 +19,14 @@ pub(super) async fn installs_nothing(context: Context) -> anyhow::Result<()> {
     scene.template(&server.url(&file)).await?;
     let waiting = scene.provision(&machine).await?;
 
-    // The copy: a run waits. It is taken of a coordinator that does nothing, as any backup of files must be.
+    // The copy has a waiting workflow. It is taken while the coordinator is stopped, as any backup of files must be.
     let data = scene.coordinator.socket().parent().context("a socket in no directory")?.to_owned();
     let old = data.with_extension("old");
     ensure!(scene.coordinator.stop().await, "the coordinator did not drain on SIGTERM");
     copy(&data, &old)?;
     scene.coordinator.restart().await?;
 
-    // Life goes on: that run is stopped, another one installs the machine.
+    // That workflow is stopped, and another one installs the machine.
     scene.landfall(&["cancel", &waiting]).await?;
     let run = scene.provision(&machine).await?;
     let power_on = machine.power_on().await?;
@@ -50,7 +50,7 @@ pub(super) async fn installs_nothing(context: Context) -> anyhow::Result<()> {
     scene.coordinator.api().wait_machine(machine.name(), "held for its receipt", scene.limit(INSTALL), held).await?;
     let shown = scene.landfall(&["describe", "machine", machine.name()]).await?;
     ensure!(shown.contains("ReceiptConflict"), "landfall describe does not say why the machine is held:\n{shown}");
-    // Held, it is told to boot its disk at the next start, and does.
+    // At the next start the held machine must boot its own disk.
     machine.power_cut().await;
     let power_on = machine.power_on().await?;
     machine.wait_serial(power_on, BOOTED, INSTALL).await?;

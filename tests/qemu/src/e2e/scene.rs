@@ -69,7 +69,7 @@ impl Scene {
         Ok(Self { context, coordinator, network })
     }
 
-    /// A server for the image that misbehaves on command.
+    /// A server for the image with commanded faults.
     pub(super) async fn faulty(&self) -> anyhow::Result<FaultyHttp> {
         let files = self.image().path.parent().context("the image is in no directory")?;
         Ok(FaultyHttp::start(&self.context.program, &self.network, files, &self.context.dir).await?)
@@ -167,14 +167,14 @@ impl Scene {
         let output = self.command(words).kill_on_drop(true).output();
         let command = words.join(" ");
         let output = tokio::time::timeout(COMMAND, output).await;
-        let output = output.with_context(|| format!("landfall {command} goes on and on"))?;
+        let output = output.with_context(|| format!("landfall {command} does not end"))?;
         let output = output.with_context(|| format!("cannot run {}", self.context.cli.display()))?;
         let errors = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "landfall {command} failed: {errors}");
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// A command of the operator's that goes on, its output in a log of that name.
+    /// A long-running command of the operator, with its output in a log of that name.
     pub(super) fn landfall_follows(&self, words: &[&str], name: &str) -> anyhow::Result<(Process, Log)> {
         let log = Log::open(&self.context.dir.join(format!("{name}.log")))?;
         Ok((Process::spawn(&format!("landfall {}", words.join(" ")), self.command(words), log.clone())?, log))
@@ -221,7 +221,7 @@ pub(super) fn require_installed(machine: &Machine, workflow: &Workflow) -> anyho
         "the receipt on the disk does not name workflow {uid}: {}",
         landfall_lab::printable(&text)
     );
-    ensure!(text.contains("Done"), "the receipt on the disk does not say Done: {}", landfall_lab::printable(&text));
+    ensure!(text.contains("Done"), "the receipt on the disk is not in state Done: {}", landfall_lab::printable(&text));
     Ok(())
 }
 

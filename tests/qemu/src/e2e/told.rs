@@ -1,5 +1,5 @@
-//! n: what a person sees of a run while it runs. Its log lines come live; a stop stops the machine in mid-write, on a disk that
-//! does not boot, and says who asked; a failure is in `landfall describe` within seconds of the disk's error.
+//! n: what a person sees of a running workflow. Its log lines arrive live; a stop interrupts the write, leaves a disk
+//! that does not boot, and names the person; `landfall describe` shows a failure within seconds of the disk's error.
 
 use std::time::{Duration, Instant};
 
@@ -38,8 +38,8 @@ pub(super) async fn as_it_happens(context: Context) -> anyhow::Result<()> {
     server.wait(mark, &Told::Paused { file: file.clone(), at: half }, scene.limit(INSTALL)).await?;
     let of_the_write = |line: &str| line.contains("write");
     lines.wait_until(Mark::default(), "a line of the write", scene.limit(STOPPED), of_the_write).await?;
-    let status = scene.coordinator.api().workflow(&run).await?.status.context("a run without a status")?;
-    ensure!(status.phase == WorkflowPhase::Running, "the run is {:?} while its lines are followed", status.phase);
+    let status = scene.coordinator.api().workflow(&run).await?.status.context("a workflow without a status")?;
+    ensure!(status.phase == WorkflowPhase::Running, "the workflow is {:?} while its lines are followed", status.phase);
 
     // A person stops it.
     scene.landfall(&["cancel", &run]).await?;
@@ -50,19 +50,19 @@ pub(super) async fn as_it_happens(context: Context) -> anyhow::Result<()> {
     for words in ["Cancelled", "cancelled by root"] {
         ensure!(shown.contains(words), "landfall describe does not say \"{words}\":\n{shown}");
     }
-    following.wait(scene.limit(STOPPED)).await.context("landfall logs -f goes on after the run's end")?;
-    // The rest of the image is there for the asking, and the machine does not ask.
+    following.wait(scene.limit(STOPPED)).await.context("landfall logs -f does not end with the workflow")?;
+    // The server would send the rest of the image, but the machine does not request it.
     let mark = server.mark();
     server.set([]).await?;
     unbootable(&machine)?;
     let written = machine.disk(0).allocated()?;
 
-    // The next run is begun where the machine stands, and its disk fails.
+    // The next workflow begins without a restart, and its disk fails.
     machine.fail_disk(0, DiskFault::Write(bad)).await?;
     let mut errors = machine.disk_errors()?;
     let asked = server.told(mark).into_iter().any(|told| matches!(told, Told::Request { .. }));
-    ensure!(!asked, "the machine asked for more of the image after it was stopped");
-    ensure!(machine.disk(0).allocated()? == written, "the machine wrote on after it was stopped");
+    ensure!(!asked, "the machine requested more of the image after it was stopped");
+    ensure!(machine.disk(0).allocated()? == written, "the machine continued to write after it was stopped");
     let again = scene.provision(&machine).await?;
     errors.next(scene.limit(INSTALL)).await?;
     let begun = Instant::now();
@@ -73,8 +73,8 @@ pub(super) async fn as_it_happens(context: Context) -> anyhow::Result<()> {
     for words in ["Failed", "DeviceIo", "write"] {
         ensure!(shown.contains(words), "landfall describe does not say \"{words}\":\n{shown}");
     }
-    ensure!(took <= scene.limit(TOLD), "landfall describe told of the failure {took:?} after the disk's error");
-    println!("     n: landfall describe tells of a failure {} ms after the disk's error", took.as_millis());
+    ensure!(took <= scene.limit(TOLD), "landfall describe showed the failure {took:?} after the disk's error");
+    println!("     n: landfall describe shows a failure {} ms after the disk's error", took.as_millis());
     let workflow = scene.coordinator.api().workflow(&again).await?;
     let problem = workflow.status.and_then(|s| s.problem).context("it failed without a reason")?;
     ensure!(!problem.last_log_lines.is_empty(), "the failure comes without the action's last log lines");

@@ -16,7 +16,7 @@ pub(super) async fn one_identity(context: Context) -> anyhow::Result<()> {
     server.set([(file.clone(), FileFault { pause_at: Some(half), ..FileFault::default() })]).await?;
 
     // One described machine with two ports; two computers with its UUID and serial number, one port of it each. (Two
-    // equal MAC addresses on one switch would prove no more than that switches dislike that.)
+    // equal MAC addresses on one switch would only test the switch.)
     let build =
         |builder: landfall_lab::MachineBuilder| builder.build(&scene.network, &scene.context.dir, scene.context.accel);
     let mut first = build(scene.ordinary("m1").firmware(Firmware::Bios))?;
@@ -34,7 +34,7 @@ pub(super) async fn one_identity(context: Context) -> anyhow::Result<()> {
     server.wait(mark, &Told::Paused { file, at: half }, scene.limit(INSTALL)).await?;
 
     let twin_on = twin.power_on().await?;
-    // The refusal reaches the person at the machine (its own console) and the one at the desk (a condition).
+    // The refusal appears on the machine's own console and as a condition in the API.
     twin.wait_serial(twin_on, "AmbiguousIdentity", INSTALL).await?;
     let told = |m: &landfall_api::Machine| {
         let conditions = m.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();

@@ -1,4 +1,5 @@
-//! The judgement on an installed disk, made on the host: it is the image, whole, with tables that others find valid.
+//! The judgement on an installed disk, made on the host: it is the image, whole, with tables that independent tools
+//! accept.
 
 use std::fs::File;
 use std::path::Path;
@@ -13,8 +14,8 @@ use super::raw::{Disk, first_difference};
 
 const SECTOR: u32 = 512;
 
-/// Requires that a disk holds the raw image `image`, put there by this action of this run: both tables, every partition
-/// byte for byte, the boot code, and a receipt that names disk, run and action.
+/// Requires that a disk holds the raw image `image`, written by this action of this workflow: both tables, every
+/// partition byte for byte, the boot code, and a receipt that names disk, workflow and action.
 pub(super) async fn require_image(
     machine: &Machine,
     disk: usize,
@@ -72,7 +73,7 @@ fn same_content(disk: &Path, image: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The opinion of tools that share no code with ours.
+/// Checks with tools that share no code with ours.
 fn valid_for_others(disk: &Path) -> anyhow::Result<()> {
     for (program, option, fine) in [("sgdisk", "-v", "No problems found"), ("sfdisk", "--verify", "No errors detected")]
     {
@@ -83,7 +84,7 @@ fn valid_for_others(disk: &Path) -> anyhow::Result<()> {
             .with_context(|| format!("cannot run {program} (scripts/setup installs it)"))?;
         let said = [output.stdout, output.stderr].concat();
         let said = String::from_utf8_lossy(&said);
-        ensure!(output.status.success() && said.contains(fine), "{program} {option} finds fault: {said}");
+        ensure!(output.status.success() && said.contains(fine), "{program} {option} reports an error: {said}");
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! An HTTP server that can be told to misbehave: the image's source in tests.
+//! An HTTP server with commanded faults: the image's source in tests.
 //!
-//! It runs as a process of its own inside the network (`landfall-lab faulty-http`), takes one [`Command`] per line on its
-//! standard input and tells one [`Told`] per line on its standard output, so that a test can *wait* for the middle of
-//! a download instead of guessing when it is there.
+//! It runs as a process of its own inside the network (`landfall-lab faulty-http`), takes one [`Command`] per line on
+//! its standard input and writes one [`Told`] per line on its standard output, so that a test can *wait* for the middle
+//! of a download instead of guessing its time.
 
 mod server;
 
@@ -36,14 +36,14 @@ pub struct FileFault {
     pub bytes_per_second: Option<u64>,
 }
 
-/// What the server is told: from now on these files misbehave, all others do not.
+/// A command to the server: from now on these files have faults, all others do not.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Command {
     /// File name to fault.
     pub faults: BTreeMap<String, FileFault>,
 }
 
-/// What the server tells.
+/// A report of the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "event")]
 pub enum Told {
@@ -106,7 +106,8 @@ impl FaultyHttp {
         format!("http://{}:{}/{file}", Network::ADDRESS, Self::PORT)
     }
 
-    /// Replaces all faults and returns when they hold. Downloads that were paused go on unless told to pause again.
+    /// Replaces all faults and returns when they hold. Paused downloads continue unless the new faults pause them
+    /// again.
     ///
     /// # Errors
     /// [`LabError`] if the server is gone.
@@ -121,12 +122,12 @@ impl FaultyHttp {
         self.wait(mark, &Told::Taken, Duration::from_secs(10)).await
     }
 
-    /// The present end of what it told.
+    /// The present end of its reports.
     pub fn mark(&self) -> Mark {
         self.log.mark()
     }
 
-    /// Waits until it has told something since `mark`.
+    /// Waits until it has reported something since `mark`.
     ///
     /// # Errors
     /// [`LabError::Timeout`].
@@ -135,7 +136,7 @@ impl FaultyHttp {
         self.log.wait_until(mark, &format!("{told:?}"), limit, wanted).await.map(drop)
     }
 
-    /// Everything it told since `mark`.
+    /// All its reports since `mark`.
     pub fn told(&self, mark: Mark) -> Vec<Told> {
         self.log.lines_since(mark).iter().filter_map(|line| serde_json::from_str(&line.text).ok()).collect()
     }

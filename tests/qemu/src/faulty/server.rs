@@ -56,7 +56,7 @@ pub async fn serve(listen: SocketAddr, dir: PathBuf) -> std::io::Result<()> {
 
 fn tell(told: &Told) {
     if let Ok(line) = serde_json::to_string(told) {
-        // Without a reader the lab is gone, and standard input ends too.
+        // Without a reader the lab has ended, and standard input ends too.
         let _ = writeln!(std::io::stdout(), "{line}");
     }
 }
@@ -106,7 +106,7 @@ fn range_start(headers: &HeaderMap, etag: &str) -> Option<u64> {
     text(header::RANGE)?.strip_prefix("bytes=")?.split('-').next()?.parse().ok()
 }
 
-/// The file from `start`, with whatever is wrong with it at each moment.
+/// The file from `start`, with its faults at each moment.
 fn sending(file: tokio::fs::File, name: String, start: u64, faults: watch::Receiver<Command>) -> Body {
     let state = (file, name, start, faults);
     Body::from_stream(futures::stream::unfold(Some(state), |state| async move {
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_beyond_a_stop_is_sent_and_only_the_one_byte_is_flipped() {
+    fn a_stop_ends_sending_and_one_byte_is_flipped() {
         let fault = FileFault { cut_at: Some(100), pause_at: Some(70), flip_at: Some(65), ..FileFault::default() };
         assert_eq!(room(&fault, 64), 6);
         let mut bytes = vec![0; 6];

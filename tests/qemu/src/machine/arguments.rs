@@ -71,8 +71,8 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
             let log = dir.join(format!("disk{i}.writes"));
             std::fs::File::create(&log).map_err(LabError::file("cannot make", &log))?;
             // The recorder notes a request when it is done. A flush of the host's would take its time, and writes that
-            // came after it would be noted before it, as if it had made them durable. What counts is the recording, and
-            // that outlives QEMU without any.
+            // came after it would be noted before it, as if it had made them durable. Only the recording counts, and it
+            // survives QEMU without a flush.
             add(&[
                 "-blockdev",
                 &format!("driver=file,node-name=file{i},filename={file},discard=unmap,cache.no-flush=on"),
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_has_512_byte_sectors_unless_said_and_a_scsi_disk_its_own_number_as_target() {
+    fn disks_have_512_byte_sectors_by_default() {
         let builder = Machine::builder("a").disk(1 << 20, DiskBus::Virtio).disk(1 << 20, DiskBus::Scsi);
         let line = line(builder.disk(1 << 20, DiskBus::Nvme).sectors_of(4096));
         assert!(line.contains("scsi-id=1,lun=0,id=dev1,"), "{line}");

@@ -51,7 +51,7 @@ impl Machine {
         self.see_through(index, &bad).await
     }
 
-    /// A disk fails no more.
+    /// Ends a disk's fault.
     ///
     /// # Errors
     /// [`LabError::Qmp`] if the machine is off, or the disk did not fail.
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fault_of_a_place_names_its_sector_and_a_flush_has_none() {
+    fn only_read_and_write_faults_name_a_sector() {
         let rule = DiskFault::Write(51_200).rule();
         assert_eq!((&rule["iotype"], &rule["sector"], &rule["errno"]), (&json!("write"), &json!(100), &json!(5)));
         assert_eq!(DiskFault::Flush.rule()["sector"], Value::Null);

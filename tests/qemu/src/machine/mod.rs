@@ -16,8 +16,8 @@ pub use spec::{DiskBus, DiskSpec, MachineBuilder, MachineSpec, NicSpec};
 /// How long QEMU has to open its control socket.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
-/// A machine of the lab. It is off until [`Machine::power_on`]; its disks and firmware variables survive power cuts, and
-/// its serial log goes on over them.
+/// A machine of the lab. It is off until [`Machine::power_on`]; its disks and firmware variables survive power cuts,
+/// and its serial log continues over them.
 #[derive(Debug)]
 pub struct Machine {
     spec: MachineSpec,
@@ -130,7 +130,7 @@ impl Machine {
             return Err(LabError::Qmp { command: "power on".into(), message: format!("{} is on", self.spec.name) });
         }
         let arguments = arguments::qemu(&self.spec, &self.dir, &self.taps, self.accel)?;
-        // A socket of the last power-on would be connected to in vain.
+        // A connection to the previous power-on's socket would fail.
         match std::fs::remove_file(self.socket()) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(LabError::file("cannot remove", self.socket())(error));
@@ -150,7 +150,7 @@ impl Machine {
         Ok(mark)
     }
 
-    /// QEMU makes its socket some time after it was started; nothing tells when, so it is asked for at short intervals.
+    /// QEMU makes its socket some time after it was started; without a notice, so the lab checks at short intervals.
     async fn connect(&self, process: &mut Process) -> Result<Qmp, LabError> {
         let deadline = tokio::time::Instant::now() + START_LIMIT;
         loop {
@@ -173,7 +173,7 @@ impl Machine {
         }
     }
 
-    /// Pulls the plug: the guest gets no word, QEMU dies at once.
+    /// Cuts the power: the guest gets no notice, QEMU ends at once.
     ///
     /// What the guest's kernel still held in its own memory is lost. What QEMU had completed towards the guest survives
     /// in the host's page cache, flushed or not: this is a power cut of a disk *without* a volatile cache. Which states
@@ -185,13 +185,13 @@ impl Machine {
         }
     }
 
-    /// Ends QEMU in an orderly way (its own files, such as a recording, are closed); the guest gets no word.
+    /// Ends QEMU in an orderly way (its own files, such as a recording, are closed); the guest gets no notice.
     ///
     /// # Errors
     /// [`LabError`] if QEMU does not end.
     pub async fn power_off(&mut self) -> Result<(), LabError> {
         let Some(mut running) = self.running.take() else { return Ok(()) };
-        // Its answer races with its end; what counts is the end.
+        // Its answer races with its end; only the end counts.
         let _ = running.qmp.command("quit", serde_json::json!({})).await;
         running.process.wait(START_LIMIT).await.map(drop)
     }

@@ -125,7 +125,7 @@ impl MachineBuilder {
         self
     }
 
-    /// Bytes of a logical sector of the disk added last: 512 unless said, or 4096.
+    /// Bytes of a logical sector of the disk added last: 512 by default, or 4096.
     #[must_use]
     pub fn sectors_of(mut self, bytes: u32) -> Self {
         if let Some(disk) = self.spec.disks.last_mut() {
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_name_is_the_same_machine_and_another_name_another() {
+    fn a_machines_identity_follows_from_its_name() {
         let (a, b, c) =
             (MachineBuilder::new("m1").spec, MachineBuilder::new("m1").spec, MachineBuilder::new("m2").spec);
         assert_eq!((&a.nics[0].mac, &a.uuid), (&b.nics[0].mac, &b.uuid));

@@ -1,4 +1,5 @@
-//! A computer: powered on, booted by what the coordinator says, run by its agent, cut off, crashed, and powered on again.
+//! A computer: powered on, booted as the coordinator decides, run by its agent, disconnected, crashed, and powered on
+//! again.
 
 use std::{
     sync::{Arc, Mutex},
@@ -26,12 +27,12 @@ use super::{
 };
 
 pub(crate) const MAC: &str = "52:54:00:00:00:01";
-/// How long a person lets a machine sit that does nothing.
+/// How long an idle machine waits for a person.
 const PATIENCE: u64 = 900;
 
 /// One computer.
 pub(crate) struct Computer {
-    /// Tells it from others; two of one number never are.
+    /// Its unique number.
     pub(crate) number: u64,
     pub(crate) disk: Arc<Mutex<Disk>>,
     pub(crate) net: Net,
@@ -41,7 +42,7 @@ pub(crate) struct Computer {
     pub(crate) calm: Flag<bool>,
 }
 
-/// What the session asks of the machine.
+/// What the session needs from the machine.
 struct Looks(Arc<Mutex<Disk>>);
 
 impl Host for Looks {
@@ -138,7 +139,7 @@ impl Life<'_> {
         self.agent(session, instructions, &key, &token).await
     }
 
-    /// The firmware's question. Without an answer it boots its own disk.
+    /// The firmware's question. Without an answer the machine boots its own disk.
     async fn boot(&self) -> Option<String> {
         let engine = timeout(Duration::from_secs(20), self.of.engine.until(Option::is_some)).await.ok()??;
         if self.port.apart.get() {
@@ -160,7 +161,7 @@ impl Life<'_> {
         }
     }
 
-    /// The installed system, which phones home, or nothing that boots; until somebody restarts the machine.
+    /// The installed system, which phones home, or a disk that does not boot; until a person restarts the machine.
     async fn own_disk(mut self) -> &'static str {
         let installed = self.of.disk.lock().unwrap().installed.clone();
         if let Some((_, Some(bearer))) = installed {
@@ -197,7 +198,7 @@ impl Life<'_> {
         None
     }
 
-    /// The agent's main loop, in small: one run at a time, and what the coordinator says about it.
+    /// A small version of the agent's main loop: one workflow at a time, and the coordinator's instructions for it.
     async fn agent(
         &mut self,
         session: SessionHandle,
@@ -258,10 +259,10 @@ impl Life<'_> {
                         }
                     }
                     Some(Instruction::Idle { boot_disk: true }) if running.is_none() => return "boots its own disk",
-                    // Nobody pauses a run here, and no list has a hold.
+                    // Workflows are never paused here, and no list has a hold.
                     Some(Instruction::Control { .. } | Instruction::Idle { .. } | Instruction::Refused { .. }) => {}
                     None => {
-                        // The session is over by itself: a refused certificate is mended by another.
+                        // The session ended by itself: a new certificate cures a refused one.
                         let renewed = match self.enrol(key, token).await {
                             Some(credentials) => session.restart(credentials).ok(),
                             None => None,
@@ -305,5 +306,5 @@ impl Life<'_> {
 }
 
 fn target() -> Target {
-    Target::new("https://10.77.0.1:7443", vec![Pin::of_spki(b"nobody checks it here")]).unwrap()
+    Target::new("https://10.77.0.1:7443", vec![Pin::of_spki(b"not checked here")]).unwrap()
 }

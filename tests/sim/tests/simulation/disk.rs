@@ -11,14 +11,14 @@ use uuid::Uuid;
 pub(crate) struct Disk {
     pub(crate) id: DiskId,
     pub(crate) receipt: Option<DiskReceipt>,
-    /// The run whose system would boot, and what its seed says of phoning home.
+    /// The workflow whose system would boot, and its seed's phone-home settings.
     pub(crate) installed: Option<(Uuid, Option<String>)>,
-    /// Commits of each run.
+    /// Commits of each workflow.
     pub(crate) installs: HashMap<Uuid, u32>,
     pub(crate) written: u64,
 }
 
-/// What the receipt says of a write.
+/// Whether the receipt allows a write.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Decision {
     Write,
@@ -45,7 +45,7 @@ impl Disk {
         Err(Problem::new(ErrorCode::ReceiptMismatch, format!("found {found:?}, expected {expected:?}")))
     }
 
-    /// The mark of this run.
+    /// The receipt of this workflow.
     pub(crate) fn mark(&self, run: &Assignment, action_index: u32, state: ReceiptState) -> DiskReceipt {
         let receipt = Receipt {
             machine_uid: run.machine_uid,

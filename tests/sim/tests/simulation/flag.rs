@@ -33,7 +33,7 @@ impl<T: Clone> Flag<T> {
         *self.0.value.lock().unwrap_or_else(PoisonError::into_inner) = value;
         self.0.changed.notify_waiters();
     }
-    /// Waits until the value is such; answers it.
+    /// Waits until the value satisfies the condition; returns it.
     pub(crate) async fn until(&self, such: impl Fn(&T) -> bool) -> T {
         loop {
             let mut changed = std::pin::pin!(self.0.changed.notified());

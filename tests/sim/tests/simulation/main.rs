@@ -1,10 +1,10 @@
-//! Both sides against each other under faults: the agent's session library and the coordinator's engine and gRPC service,
-//! over a network, a clock, a store and chance that a seed decides.
+//! Both sides together under faults: the agent's session library and the coordinator's engine and gRPC service, over a
+//! network, a clock, a store and random choices that a seed decides.
 //!
-//! Nothing of theirs is replaced but the world around them. Partitions, late and lost bytes, a coordinator that crashes
-//! between any two operations on its store (and keeps what was durable), computers that lose their power or start their
-//! agent anew, and sometimes a second computer of the same identity. TLS is left out: the certificate that the agent
-//! would show is handed to the other end. All runs on one thread in paused time, so a seed is the same each time.
+//! Only the world around them is replaced. Partitions, late and lost bytes, a coordinator that crashes between any two
+//! operations on its store (and keeps what was durable), computers that lose their power or start their agent anew, and
+//! sometimes a second computer of the same identity. TLS is left out: the certificate that the agent would show is
+//! handed to the other end. All runs on one thread in paused time, so a seed is the same each time.
 //!
 //! Not on `turmoil`: its network stands in for tokio's sockets, and what is needed here is a pair of streams under
 //! tonic at both ends, a crash that keeps a store, and one that keeps a disk; those are this directory.
@@ -36,7 +36,7 @@ fn number(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn whatever_crashes_nothing_acked_is_lost_no_disk_is_installed_twice_and_every_run_ends() {
+fn crashes_lose_no_ack_and_install_no_disk_twice() {
     if let Some(seed) = number("LANDFALL_SIM_SEED") {
         let outcome = world::live(seed);
         println!("{}", outcome.trace);
@@ -73,7 +73,7 @@ fn whatever_crashes_nothing_acked_is_lost_no_disk_is_installed_twice_and_every_r
         "{seeds} seeds from {first}: {succeeded} runs succeeded, {failed} failed, {cancelled} were cancelled; {commits} installs, {crashes} crashes"
     );
     assert!(faulty.is_empty(), "replay with LANDFALL_SIM_SEED=…: {faulty:#?}");
-    // A simulation in which nothing ever works, or nothing ever breaks, proves nothing.
+    // A simulation without successes or without faults proves nothing.
     let enough = usize::try_from(seeds / 3).unwrap();
     assert!(
         succeeded >= enough && crashes as usize >= enough,

@@ -1,4 +1,5 @@
-//! The network between computers and coordinator: bytes in memory, late, stalled, cut off, or lost with whoever held them.
+//! The network between computers and coordinator: bytes in memory, late, stalled, cut off, or lost with the computer
+//! that held them.
 //!
 //! A stream under TCP loses nothing in its middle, so neither does this one: it is late, it stops, or it ends.
 
@@ -19,7 +20,7 @@ use tokio::{
 
 use super::flag::Flag;
 
-/// Where everything seems to be.
+/// The address of every peer.
 pub(crate) const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1)), 7443);
 /// As the agent's own connector gives up.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -37,7 +38,7 @@ pub(crate) struct Incoming {
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Line {
     Good,
-    /// One end is gone without a word: whatever is sent vanishes.
+    /// One end is gone without a notice: everything sent vanishes.
     Silent,
     /// Reset: both ends notice.
     Cut,

@@ -1,4 +1,4 @@
-//! The agent's runner, in small: one action after another under lease and cancel, on a fake disk.
+//! A small version of the agent's runner: one action after another under lease and cancel, on a fake disk.
 
 use std::{
     sync::{Arc, Mutex},
@@ -38,7 +38,7 @@ pub(crate) enum Ended {
     Stays,
 }
 
-/// A run under way.
+/// A workflow under way.
 pub(crate) struct Runner {
     work: Work,
     stop: watch::Sender<Option<Stop>>,
@@ -70,7 +70,7 @@ impl Runner {
     pub(crate) fn stop(&self, why: Stop) {
         self.stop.send_replace(Some(why));
     }
-    /// Goes on until it ends; may be dropped and called again.
+    /// Continues until it ends; may be dropped and called again.
     pub(crate) async fn run(&mut self) -> Ended {
         match self.running.as_mut() {
             Some(running) => running.await,
@@ -94,7 +94,7 @@ struct Work {
     told: Arc<Mutex<Vec<Told>>>,
 }
 
-/// The session ended and did not come back.
+/// The session ended and did not return.
 struct Untold;
 
 impl Work {
@@ -125,7 +125,7 @@ impl Work {
         Ended::Stays
     }
 
-    /// One attempt: its result, or whether it may be retried and whether somebody stopped it.
+    /// One attempt: its result, or whether it may be retried and whether it was stopped.
     async fn attempt(
         &self,
         action: &Action,
@@ -231,7 +231,11 @@ impl Work {
             let installs = disk.installs.entry(self.run.workflow_uid).or_default();
             *installs += 1;
             if *installs > 1 {
-                self.truth.violated(format!("computer {} was installed {installs} times by one run", self.computer));
+                self.truth.violated(format!(
+                    "computer {} was installed {installs} times by one \
+                    workflow",
+                    self.computer
+                ));
             }
             done
         };
@@ -274,7 +278,7 @@ impl Work {
         }
     }
 
-    /// What was told before a flush that got through is acknowledged.
+    /// Everything reported before a successful flush is acknowledged.
     async fn flush(&self, limit: Duration) {
         let told = std::mem::take(&mut *self.told.lock().unwrap());
         if self.session.flush(limit).await.is_ok() {

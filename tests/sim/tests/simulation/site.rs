@@ -1,4 +1,4 @@
-//! The coordinator's place: one life after another over the store that outlives them all.
+//! The coordinator's site: one coordinator after another over one store that outlives them all.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -48,7 +48,8 @@ pub(crate) struct Site {
     pub(crate) engine: Flag<Option<Engine>>,
 }
 
-/// One authority for every simulated site: making one takes longer than a whole run, and nothing depends on its key.
+/// One authority for every simulated site: creating one takes longer than a whole simulation, and nothing depends on
+/// its key.
 pub(crate) fn authority() -> Arc<Pki> {
     static AUTHORITY: OnceLock<Arc<Pki>> = OnceLock::new();
     let make = || {
@@ -108,7 +109,7 @@ impl Site {
                 () = disarm => "",
                 () = async { by_chance.await; if self.calm.get() { std::future::pending::<()>().await } } => "crashed",
             };
-            // Whatever is left of its tasks must reach neither store nor network.
+            // Its remaining tasks must reach neither store nor network.
             let _still = fuse;
             let line = if self.chance.percent(50) { Line::Cut } else { Line::Silent };
             self.net.unplug_server(line);

@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::{flag::Flag, truth::Truth};
 
-/// One life of a coordinator: when it is over, nothing of it reaches the store any more.
+/// One life of a coordinator: after its end, its tasks no longer reach the store.
 pub(crate) struct Fuse {
     chance: Mutex<Chance>,
     /// Steps until the crash; `None`: it will not crash by itself.
@@ -29,7 +29,7 @@ impl Fuse {
     pub(crate) fn new(chance: Chance, left: Option<u64>) -> Arc<Self> {
         Arc::new(Self { chance: Mutex::new(chance), left: Mutex::new(left), blown: Flag::new(false) })
     }
-    /// No crash any more.
+    /// Disables further crashes.
     pub(crate) fn disarm(&self) {
         *self.left.lock().unwrap() = None;
     }

@@ -1,4 +1,4 @@
-//! What must hold, judged by somebody who sees everything: every violation ends the run of its seed.
+//! What must hold, judged with full knowledge: every violation ends the simulation of its seed.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -98,7 +98,7 @@ impl Truth {
         });
     }
 
-    /// The run is over: what was acknowledged must be in its log, and success must be on a disk.
+    /// The workflow has ended: everything acknowledged must be in its log, and success must be on a disk.
     pub(crate) fn ended(
         &self,
         run: Uuid,
@@ -108,7 +108,7 @@ impl Truth {
     ) {
         self.with(|known| {
             if phase == WorkflowPhase::Succeeded && !installed {
-                known.violated("the run succeeded, and no disk carries its receipt".into());
+                known.violated("the workflow succeeded, but no disk carries its receipt".into());
             }
             let lost: Vec<_> = known
                 .acked
@@ -120,7 +120,7 @@ impl Truth {
             for (action, seq, what) in lost {
                 let logged = logged.get(&(action, seq));
                 known.violated(format!(
-                    "event {seq} ({what}) of action {}, attempt {} was acknowledged, and the log has {logged:?}",
+                    "event {seq} ({what}) of action {}, attempt {} was acknowledged, but the log has {logged:?}",
                     action.action_index, action.attempt
                 ));
             }

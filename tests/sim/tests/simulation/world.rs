@@ -1,5 +1,5 @@
-//! One seed's world: a site, a computer, sometimes a second one that claims to be the first, a person; faults for a while,
-//! then calm, in which everything has to come to its end.
+//! One seed's world: a site, a computer, sometimes a second one that claims to be the first, a person; faults for a
+//! while, then a calm phase, in which everything must end.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -31,12 +31,12 @@ use super::{
     truth::Truth,
 };
 
-/// After the last fault, every run has ended by then.
+/// After this time from the last fault every workflow must have ended.
 const TO_THE_END: Duration = Duration::from_secs(5 * 3600);
-/// And nothing changes any more for so long.
+/// Then nothing may change for this time.
 const AFTERWARDS: Duration = Duration::from_secs(1800);
 
-/// What came of a seed.
+/// The outcome of a seed.
 pub(crate) struct Outcome {
     pub(crate) violations: Vec<String>,
     pub(crate) trace: String,
@@ -45,7 +45,7 @@ pub(crate) struct Outcome {
     pub(crate) commits: u32,
 }
 
-/// Lives through a seed. Time is paused: it passes as fast as there is nothing to do.
+/// Simulates a seed. Time is paused: it advances when no task can run.
 pub(crate) fn live(seed: u64) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async { World::new(seed).live().await })
@@ -120,7 +120,7 @@ impl World {
             self.all_ended(faults).await;
         }
         tokio::time::sleep_until(faults).await;
-        // Somebody has found out about it.
+        // A person has found the second computer.
         self.twin.abort_all();
         self.all_ended(Instant::now()).await;
         sleep(AFTERWARDS).await;
@@ -152,7 +152,8 @@ impl World {
         }
     }
 
-    /// Asks until a run is there. A person whose coordinator crashed under the request asks again.
+    /// Repeats the request until there is a workflow. If the coordinator crashed during the request, the person asks
+    /// again.
     async fn provision(&self) {
         for _ in 0..50 {
             let conflict = self.store.machine("m1").await.unwrap().and_then(|m| m.status).is_some_and(|status| {
@@ -170,10 +171,10 @@ impl World {
             }
             sleep(Duration::from_secs(30)).await;
         }
-        self.truth.violated("no run can be asked for");
+        self.truth.violated("cannot request a workflow");
     }
 
-    /// Waits until every run has ended, for a bounded time after the last fault.
+    /// Waits until every workflow has ended, for a bounded time after the last fault.
     async fn all_ended(&self, faults: Instant) {
         loop {
             let open = open(&self.store).await;
@@ -183,7 +184,7 @@ impl World {
             if Instant::now() > faults + TO_THE_END {
                 for run in open {
                     let status = run.status.map(|s| (s.phase, s.deadline.map(|d| d.duration_since(Timestamp::now()))));
-                    self.truth.violated(format!("a run does not end: {status:?}"));
+                    self.truth.violated(format!("a workflow does not end: {status:?}"));
                 }
                 return;
             }
@@ -227,7 +228,7 @@ async fn cancel(engine: Flag<Option<Engine>>, store: Store, after: u64) {
     }
 }
 
-/// A person's request to whichever coordinator is up, again when it crashed under it.
+/// A person's request to the coordinator that is up, repeated if it crashed during the request.
 async fn ask(
     engine: Flag<Option<Engine>>,
     request: impl AsyncFn(Engine) -> Result<(), Problem>,

@@ -22,7 +22,7 @@ pub(super) struct Acked {
 pub(super) enum Stored {
     /// The events of an attempt up to this number.
     Events {
-        /// The run's name.
+        /// The workflow's name.
         run: String,
         /// From 1.
         attempt: u32,
@@ -41,7 +41,7 @@ pub(super) enum Stored {
 /// The most of everything that a list of acknowledgements asks for.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Due<'a> {
-    /// By run and attempt: the last event's number.
+    /// By workflow and attempt: the last event's number.
     pub(super) events: BTreeMap<&'a str, BTreeMap<u32, u64>>,
     /// By name: the least serial number.
     pub(super) documents: BTreeMap<&'a str, u64>,
@@ -72,12 +72,13 @@ impl<'a> Due<'a> {
     }
 }
 
-/// What a person reads in an event: its place within the run, so that none can stand for another.
+/// What a person reads in an event: its place within the workflow, so that each message is unique.
 pub(super) fn mark(attempt: u32, seq: u64) -> String {
     format!("<{attempt}.{seq}>")
 }
 
-/// Requires that a run's events have those of each attempt up to the number that is due: each once, in their order.
+/// Requires that a workflow's events have those of each attempt up to the number that is due: each once, in their
+/// order.
 pub(super) fn has_events(run: &str, events: &[EventRecord], due: &BTreeMap<u32, u64>) -> anyhow::Result<()> {
     let mut attempts: BTreeMap<u32, Vec<&EventRecord>> = BTreeMap::new();
     for event in events.iter().filter(|event| event.action_index == Some(0)) {
@@ -87,14 +88,14 @@ pub(super) fn has_events(run: &str, events: &[EventRecord], due: &BTreeMap<u32, 
     for (attempt, upto) in due {
         let found = attempts.get(attempt).map_or(&[][..], Vec::as_slice);
         for seq in 1..=*upto {
-            let named = || format!("event {seq} of attempt {attempt} of run {run}");
-            let missing = || format!("{} was acknowledged and is not there", named());
+            let named = || format!("event {seq} of attempt {attempt} of workflow {run}");
+            let missing = || format!("{} was acknowledged and is missing", named());
             let event = found.get(usize::try_from(seq)? - 1).with_context(missing)?;
             let it = if seq == 1 { event.reason == "Started" } else { event.message.contains(&mark(*attempt, seq)) };
             ensure!(it, "{} was acknowledged, and in its place is {}: {}", named(), event.reason, event.message);
         }
         if let Some(more) = found.get(usize::try_from(EVENTS_OF_AN_ATTEMPT)?) {
-            bail!("attempt {attempt} of run {run} has more events than were ever sent: {}", more.message);
+            bail!("attempt {attempt} of workflow {run} has more events than were ever sent: {}", more.message);
         }
     }
     Ok(())
@@ -135,16 +136,16 @@ mod tests {
     }
 
     #[test]
-    fn one_event_that_is_missing_twice_or_another_is_named() {
+    fn a_missing_repeated_or_wrong_event_is_named() {
         let due = BTreeMap::from([(1, 3), (12, 1)]);
         let whole = vec![event(4, 12, 1), event(1, 1, 1), event(3, 1, 3), event(2, 1, 2), event(5, 2, 1)];
         has_events("run", &whole, &due).unwrap();
         let says = |events: &[EventRecord]| format!("{:#}", has_events("run", events, &due).unwrap_err());
-        assert_eq!(says(&whole[1..]), "event 1 of attempt 12 of run run was acknowledged and is not there");
+        assert_eq!(says(&whole[1..]), "event 1 of attempt 12 of workflow run was acknowledged and is missing");
         let (mut lost, mut twice) = (whole.clone(), whole.clone());
         lost.retain(|event| event.position != 2);
-        assert!(says(&lost).starts_with("event 2 of attempt 1 of run run was acknowledged, and in its place is"));
+        assert!(says(&lost).starts_with("event 2 of attempt 1 of workflow run was acknowledged, and in its place is"));
         twice.push(event(2, 1, 2));
-        assert!(says(&twice).starts_with("event 3 of attempt 1 of run run was acknowledged, and in its place is"));
+        assert!(says(&twice).starts_with("event 3 of attempt 1 of workflow run was acknowledged, and in its place is"));
     }
 }

@@ -33,16 +33,16 @@ impl Host for Computer {
     }
 }
 
-/// An agent that has its run.
+/// An agent that has its workflow.
 pub(super) struct Agent {
     handle: SessionHandle,
     assignment: Box<Assignment>,
     disk: DiskId,
 }
 
-/// What a boot script tells an agent.
+/// The settings in an agent's boot script.
 pub(super) struct Boot {
-    /// Where the coordinator is, and whom to trust.
+    /// Where the coordinator is, and its pinned keys.
     pub(super) target: Target,
     token: Secret,
 }
@@ -69,7 +69,7 @@ impl Boot {
 }
 
 impl Agent {
-    /// Enrols as its boot script says, and takes its run.
+    /// Enrols as its boot script says, and takes its workflow.
     pub(super) async fn start(boot: Boot, name: &str, mac: &str) -> anyhow::Result<Self> {
         let identity =
             Identity { macs: vec![mac.parse().map_err(|_| anyhow!("{mac} is no address"))?], ..Identity::default() };
@@ -87,22 +87,22 @@ impl Agent {
         let disk = DiskId { serial: name.to_owned(), size_bytes: 1 << 30, ..DiskId::default() };
         let (handle, mut instructions) = Session::start(config, Arc::new(Computer(disk.clone())));
         let first = tokio::time::timeout(LIMIT, instructions.recv()).await;
-        let assignment = match first.with_context(|| format!("{name} got no run"))? {
+        let assignment = match first.with_context(|| format!("{name} got no workflow"))? {
             Some(Instruction::Assign { assignment, .. }) => assignment,
-            other => bail!("{name} expected a run, not {other:?}"),
+            other => bail!("{name} expected a workflow, not {other:?}"),
         };
-        // Whatever else it is told, it goes on.
+        // It ignores all other instructions.
         tokio::spawn(drain(instructions));
         Ok(Self { handle, assignment, disk })
     }
 
-    /// The run's name.
+    /// The workflow's name.
     pub(super) fn run(&self) -> &str {
         &self.assignment.workflow_name
     }
 
-    /// Reports an attempt's event: the first that it began, the last that it failed and may be tried again, those
-    /// between a mark on the disk. All but the first say which they are.
+    /// Reports an attempt's event: the first states that it began, the last that it failed and may be retried, those
+    /// between report a receipt. All but the first say which they are.
     pub(super) async fn report(&self, attempt: u32, seq: u64) -> anyhow::Result<()> {
         let kind = match seq {
             1 => EventKind::Started,

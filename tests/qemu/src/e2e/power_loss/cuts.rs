@@ -22,7 +22,7 @@ pub(super) enum Kept {
     All,
     /// None of them.
     Nothing,
-    /// Some sectors, as chance will have it.
+    /// Some sectors, chosen at random.
     Some,
 }
 

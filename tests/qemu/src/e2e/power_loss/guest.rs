@@ -13,7 +13,7 @@ use crate::e2e::scene::Scene;
 
 /// The log line of a coordinator that serves.
 pub(super) const READY: &str = "ready ";
-/// What its init says, instead of the kernel's panic, when nothing goes on.
+/// What its init prints, instead of a kernel panic, when it cannot continue.
 pub(super) const PANIC: &str = "lab: panic: ";
 /// Where a data directory is below the root of a disk.
 pub(super) const DATA: &str = "data";
@@ -31,7 +31,7 @@ pub(super) fn https() -> String {
     format!("https://{ADDRESS}:7443")
 }
 
-/// Waits for it to serve, or to say that it will not. `limit` is for both.
+/// Waits until it serves or reports a failure. `limit` is for both.
 pub(super) async fn ready(machine: &Machine, power_on: Mark, limit: Duration) -> anyhow::Result<()> {
     let either = |line: &str| line.contains(READY) || line.contains(PANIC);
     let line = machine.serial().wait_until(power_on, "a coordinator that serves", limit, either).await?;
@@ -47,7 +47,7 @@ pub(super) fn build(scene: &Scene, data: &Path) -> anyhow::Result<Machine> {
     let words = "console=ttyS0,115200 panic=30 rdinit=/lab/init";
     let builder = builder.recorded().direct_kernel(&scene.context.artefacts.kernel, &initramfs, words);
     let machine = builder.build(&scene.network, dir, scene.context.accel)?;
-    // The socket of the coordinator that made it is of no use to the next.
+    // The next coordinator cannot use the socket of the previous one.
     let root = dir.join("root");
     std::fs::create_dir_all(&root)?;
     std::fs::rename(data, root.join(DATA)).with_context(|| format!("cannot move {}", data.display()))?;
@@ -70,7 +70,7 @@ fn initramfs(scene: &Scene, dir: &Path) -> anyhow::Result<PathBuf> {
         0o644,
         Content::Bytes(configuration("/lab/disk", ADDRESS, "/lab").into_bytes()),
     )?;
-    // It serves boot scripts; what they name nobody fetches.
+    // It serves boot scripts; the files that they name are never fetched.
     for served in ["lab/vmlinuz", "lab/initramfs"] {
         layer.file(served, 0o644, Content::Bytes(b"never booted".to_vec()))?;
     }

@@ -14,8 +14,8 @@ use super::guest;
 /// From the mount to a coordinator that serves, on any host.
 const READY: Duration = Duration::from_secs(120);
 
-/// Where a disk is mounted. `ip netns exec` gives every command a table of mounts of its own: nobody else sees it there, and
-/// it goes with the process. A short path, because a socket's may have 108 bytes.
+/// Where a disk is mounted. `ip netns exec` gives every command a table of mounts of its own: no other process sees it
+/// there, and it ends with the process. A short path, because a socket's may have 108 bytes.
 const MOUNT: &str = "/mnt";
 
 /// Where disks are mounted and coordinators started.
@@ -70,7 +70,7 @@ impl<'a> Judge<'a> {
         let machines = api.machines().await?;
         for (name, least) in &due.documents {
             let found = machines.iter().find(|machine| machine.metadata.name == *name);
-            let found = found.with_context(|| format!("machine {name} was answered and is not there"))?;
+            let found = found.with_context(|| format!("machine {name} was acknowledged and is missing"))?;
             let serial = found.spec.identity.serial.as_deref().unwrap_or_default();
             // A later write whose answer never came may be there, an older one must not.
             let recent = serial.parse().is_ok_and(|serial: u64| serial >= *least);

@@ -1,4 +1,4 @@
-//! What the coordinator is given to do until its power goes, from a thread of its own inside the lab's network.
+//! The load on the coordinator until its power is cut, from a separate thread inside the lab's network.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -19,22 +19,22 @@ use super::{Dice, guest};
 use crate::e2e::scene::Scene;
 
 const API: &str = "/apis/landfall.dev/v1alpha1";
-/// Machines with a run, and as many agents.
+/// Machines with a workflow, and as many agents.
 const AGENTS: u8 = 8;
 /// Programs that apply documents.
 const WRITERS: u8 = 2;
-/// A run ends with its hundredth failure.
+/// A workflow ends with its hundredth failure.
 const ATTEMPTS: u32 = 98;
 /// Writes of one document, before the next is begun.
 const WRITES_OF_A_DOCUMENT: u64 = 10;
 /// One request to the emulated computer.
 const REQUEST: Duration = Duration::from_secs(120);
 
-/// What the load goes at.
+/// The target of the load.
 pub(super) struct Site {
     /// The recording of the coordinator's disk.
     pub(super) recording: PathBuf,
-    /// What chance begins with.
+    /// The seed of the random choices.
     pub(super) seed: u64,
     /// The programs' bearer token.
     pub(super) token: String,
@@ -42,7 +42,7 @@ pub(super) struct Site {
     pub(super) boots: Vec<Boot>,
 }
 
-/// Describes the agents' machines and asks for a run on each. Returns a bearer token for the programs.
+/// Describes the agents' machines and requests a workflow on each. Returns a bearer token for the programs.
 pub(super) async fn prepare(scene: &Scene) -> anyhow::Result<String> {
     let image = json!({ "url": scene.image_url(), "digest": scene.image().digest });
     let write = json!({ "name": "write", "writeImage": { "image": image }, "retry": { "maxAttempts": 100 } });
