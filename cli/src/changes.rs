@@ -1,15 +1,15 @@
-//! What is other between two versions of a document, one line a field.
+//! The differences between two versions of a document, one line per field.
 
 use serde_json::Value;
 
-/// Differences that are told; the rest are counted.
+/// Differences that are listed; the rest are counted.
 const MOST: usize = 20;
 
 /// `spec.identity.serial: "a" -> "b"`, field by field.
 pub(crate) fn between(old: &Value, new: &Value) -> Vec<String> {
     let mut out = Vec::new();
     compare(old, new, String::new(), &mut out);
-    // It always is; nobody wrote it.
+    // It always differs, and no person wrote it.
     out.retain(|line| !line.starts_with("metadata.resourceVersion:"));
     if out.len() > MOST {
         let more = out.len() - MOST;
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_field_that_is_other_is_named_once() {
+    fn each_changed_field_is_named_once() {
         let old = json!({"metadata": {"resourceVersion": 1, "labels": {"a": "1", "b": "2"}}, "spec": {"list": [1], "same": 1}});
         let new = json!({"metadata": {"resourceVersion": 2, "labels": {"a": "3"}}, "spec": {"list": [1, 2], "same": 1, "x": {}}});
         let lines = between(&old, &new);

@@ -1,5 +1,5 @@
-//! What may come next on a command line that is being typed: pure, over the command's own definition. Names that only the
-//! coordinator knows are asked for by whoever calls.
+//! What may come next on an incomplete command line: pure, from the command's definition. The caller requests names
+//! that only the coordinator knows.
 
 use clap::{Arg, Command};
 use landfall_api::Kind;
@@ -7,9 +7,9 @@ use landfall_api::Kind;
 /// What fits.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Offer {
-    /// Words, and what each is.
+    /// Words, each with a description.
     pub(crate) words: Vec<(String, String)>,
-    /// Besides, what only others know.
+    /// In addition, names that the definition does not contain.
     pub(crate) names: Option<Names>,
     /// A file belongs here.
     pub(crate) files: bool,
@@ -17,7 +17,7 @@ pub(crate) struct Offer {
     pub(crate) before: String,
     /// The part that is completed.
     pub(crate) typed: String,
-    /// Options that were given so far and say where the coordinator is.
+    /// Connection options in the line so far.
     pub(crate) connection: Vec<(String, String)>,
 }
 
@@ -33,12 +33,12 @@ pub(crate) enum Names {
     Contexts,
 }
 
-/// Options that say where the coordinator is.
+/// The connection options.
 const CONNECTION: [&str; 8] = ["server", "context", "ca", "ca_pin", "cert", "key", "token_file", "token_command"];
 
 /// Reads the words before the last and offers what fits the last.
 pub(crate) fn offer(root: &Command, words: &[String]) -> Offer {
-    // bash takes `=` for a word of its own.
+    // bash treats `=` as a separate word.
     let words = joined(words);
     let (typed, before) = words.split_last().map_or((String::new(), &[][..]), |(last, rest)| (last.clone(), rest));
     let mut at = root;
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_options_and_their_values_are_offered_as_far_as_they_are_typed() {
+    fn commands_options_and_values_are_completed() {
         assert_eq!(words(&["pro"]), ["provision"]);
         assert!(words(&[""]).contains(&"get".to_owned()) && !words(&[""]).contains(&"__complete".to_owned()));
         assert_eq!(words(&["context", "l"]), ["list"]);
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_asked_for_where_a_name_belongs() {
+    fn names_are_requested_only_at_name_positions() {
         let names = |line: &[&str]| of(line).names;
         assert_eq!(names(&["provision", ""]), Some(Names::Of(Kind::Machine)));
         assert_eq!(names(&["provision", "node-1", "-t", ""]), Some(Names::Of(Kind::Template)));
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_left_to_the_shell_and_the_connection_is_remembered() {
+    fn the_shell_completes_files() {
         assert!(of(&["apply", "-f", ""]).files && of(&["man", "--out", "x"]).files && of(&["backup", "-o", ""]).files);
         assert!(!of(&["get", ""]).files);
         let found = of(&["--context", "lab", "get", "--server=unix:///s", "m", ""]).connection;

@@ -1,4 +1,4 @@
-//! Several coordinators: the file of contexts, which holds names of files and commands and never a secret.
+//! Several coordinators: the file of contexts, which contains names of files and commands and never a secret.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +21,7 @@ use crate::{
 /// Largest file that is read, bytes.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// One coordinator, and who you are to it.
+/// One coordinator, and the credentials for it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Entry {
@@ -41,7 +41,8 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// An entry of what was said; files by their whole path, since the next call may come from another directory.
+    /// An entry from the command line; files by their absolute path, since the next call may come from another
+    /// directory.
     ///
     /// # Errors
     /// [`Failure::Usage`] where something is missing.
@@ -68,7 +69,7 @@ impl Entry {
         Ok(entry)
     }
 
-    /// What it says, if that makes sense.
+    /// Checks it and returns its parts.
     fn settings(&self) -> Result<Settings, String> {
         let server: Server = self.server.parse().map_err(|e| format!("server: {e}"))?;
         let trust = match (&self.ca, &self.ca_pin) {
@@ -100,12 +101,12 @@ impl Entry {
         Ok(Settings { server: Some(server), trust, identity })
     }
 
-    /// The same, of an entry that was read: it has been checked.
+    /// The same for an entry from the file, which is already checked.
     pub(crate) fn into_settings(self) -> Settings {
         self.settings().unwrap_or_default()
     }
 
-    /// Who one is there, in a few words.
+    /// The credentials, in a few words.
     pub(crate) fn who(&self) -> String {
         match (&self.cert, &self.token_file, &self.token_command) {
             (Some(cert), ..) => cert.display().to_string(),
@@ -115,13 +116,13 @@ impl Entry {
         }
     }
 
-    /// By what the coordinator is known, in a few words.
+    /// How the coordinator is verified, in a few words.
     pub(crate) fn known_by(&self) -> String {
         self.ca.as_ref().map(|ca| ca.display().to_string()).or_else(|| self.ca_pin.clone()).unwrap_or_default()
     }
 }
 
-/// The contexts there are.
+/// All contexts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Contexts {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -129,7 +130,7 @@ pub(crate) struct Contexts {
     pub(crate) contexts: BTreeMap<String, Entry>,
 }
 
-/// The same, as it is read: every part with its place.
+/// The parsed file: every part with its place.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -140,7 +141,7 @@ struct Written {
 }
 
 impl Contexts {
-    /// Where they are kept; `None` where nothing says.
+    /// The path of the file; `None` if no variable states it.
     pub(crate) fn file() -> Option<PathBuf> {
         let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let base = absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")))?;
@@ -152,7 +153,7 @@ impl Contexts {
     /// # Errors
     /// A fault in the file, with its line.
     pub(crate) fn read(file: &Path) -> Result<Self, Failure> {
-        let failed = |e: io::Error| Failure::local(format!("{} cannot be read", file.display()), e, "");
+        let failed = |e: io::Error| Failure::local(format!("cannot read {}", file.display()), e, "");
         let about = match fs::metadata(file) {
             Ok(about) => about,
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
@@ -160,20 +161,20 @@ impl Contexts {
             }
             Err(error) => return Err(failed(error)),
         };
-        // It says which commands are run and who is trusted.
+        // The file decides which commands run and which CA is trusted.
         if about.permissions().mode() & 0o022 != 0 {
             let (what, hint) = (format!("{} is not trusted", file.display()), format!("chmod 600 {}", file.display()));
-            return Err(Failure::local(what, "others than you may change it", hint));
+            return Err(Failure::local(what, "other users may change it", hint));
         }
         if about.len() > MAX_BYTES {
             let why = format!("it has more than {MAX_BYTES} bytes");
-            return Err(Failure::local(format!("{} cannot be read", file.display()), why, ""));
+            return Err(Failure::local(format!("cannot read {}", file.display()), why, ""));
         }
         Self::parse(&fs::read_to_string(file).map_err(failed)?, file)
     }
 
     fn parse(text: &str, file: &Path) -> Result<Self, Failure> {
-        const HINT: &str = "correct it there, or make the context anew with: landfall context set";
+        const HINT: &str = "correct it there, or create the context again with: landfall context set";
         if text.trim().is_empty() {
             return Ok(Self::default());
         }
@@ -193,7 +194,7 @@ impl Contexts {
         if let Some(current) = &written.current
             && !contexts.contains_key(&current.value)
         {
-            let what = format!("the current context \"{}\" is none of those below", current.value);
+            let what = format!("the current context \"{}\" does not exist in the file", current.value);
             return Err(fault(current.referenced.line(), what));
         }
         Ok(Self { current: written.current.map(|c| c.value), contexts })
@@ -208,7 +209,7 @@ impl Contexts {
             let known: Vec<&str> = self.contexts.keys().map(String::as_str).collect();
             let meant = match landfall_api::nearest(name, &known) {
                 Some(nearest) => format!("did you mean {nearest}?"),
-                None if known.is_empty() => "there are none yet; landfall context set makes one".into(),
+                None if known.is_empty() => "there are none yet; create one with landfall context set".into(),
                 None => format!("there are {}", known.join(", ")),
             };
             Failure::Usage(format!("{} has no context \"{name}\"; {meant}", file.display()))
@@ -223,19 +224,19 @@ impl Contexts {
         self.current.as_deref().map(|name| self.get(name, file)).transpose()
     }
 
-    /// Writes them, whole or not at all, for nobody else to read.
+    /// Writes them, complete or not at all, readable only by the owner.
     ///
     /// # Errors
     /// Those of writing.
     pub(crate) fn write(&self, file: &Path) -> Result<(), Failure> {
-        let failed = |e: io::Error| Failure::local(format!("{} cannot be written", file.display()), e, "");
+        let failed = |e: io::Error| Failure::local(format!("cannot write {}", file.display()), e, "");
         let directory = file.parent().unwrap_or(Path::new("/"));
         fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
         let tree = serde_json::to_value(self).map_err(|e| failed(io::Error::other(e)))?;
         let text = serde_saphyr::to_string(&tree).map_err(|e| failed(io::Error::other(e)))?;
         // Made with mode 0600.
         let mut fresh = tempfile::NamedTempFile::new_in(directory).map_err(failed)?;
-        fresh.write_all(b"# Kept by landfall context; comments of your own do not stay.\n").map_err(failed)?;
+        fresh.write_all(b"# Written by landfall context, which removes other comments.\n").map_err(failed)?;
         fresh.write_all(text.as_bytes()).map_err(failed)?;
         fresh.as_file().sync_all().map_err(failed)?;
         fresh.persist(file).map_err(|e| failed(e.error))?;
@@ -257,11 +258,11 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_is_told_with_file_and_line() {
+    fn each_fault_is_reported_with_file_and_line() {
         for (text, place, says) in [
             ("contexts:\n  a:\n    server: http://x\n", ":3", "server: write unix:///path or https"),
             ("contexts:\n  a:\n    server: unix:///s\n  b:\n    sevrer: unix:///s\n", ":5", "sevrer"),
-            ("current: b\ncontexts:\n  a:\n    server: unix:///s\n", ":1", "\"b\" is none of those"),
+            ("current: b\ncontexts:\n  a:\n    server: unix:///s\n", ":1", "\"b\" does not exist"),
             ("contexts:\n  a:\n    server: https://x\n", ":3", "needs ca or caPin"),
             (
                 "contexts:\n  a:\n    server: https://x\n    ca: /a\n    cert: /c\n",
@@ -277,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_as_the_same_and_is_for_nobody_else() {
+    fn written_contexts_read_back_and_stay_private() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("new/landfall/config.yaml");
         assert_eq!(Contexts::read(&file).unwrap(), Contexts::default());

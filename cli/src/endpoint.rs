@@ -1,4 +1,4 @@
-//! Which coordinator is meant, and who calls: flags over the environment over a context.
+//! Which coordinator to use, and with which credentials: flags before the environment before a context.
 
 use std::{
     path::{Path, PathBuf},
@@ -15,7 +15,7 @@ use crate::{
     server::Server,
 };
 
-/// The socket on a coordinator's own host, where nothing else is said.
+/// The socket on a coordinator's own host, the default.
 const DEFAULT_SOCKET: &str = "/var/lib/landfall/api.sock";
 /// Longest token that is read, bytes.
 const MAX_TOKEN: usize = 4096;
@@ -30,7 +30,7 @@ pub(crate) struct Endpoint {
     pub(crate) may_ask: bool,
 }
 
-/// By what the coordinator is known.
+/// How the coordinator is verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Trust {
     /// Its CA's certificate.
@@ -39,7 +39,7 @@ pub(crate) enum Trust {
     Pin(Digest),
 }
 
-/// Who calls.
+/// The credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Identity {
     Certificate { cert: PathBuf, key: PathBuf },
@@ -56,7 +56,7 @@ pub(crate) enum TokenSource {
 }
 
 impl TokenSource {
-    /// The token. A command has the terminal if the person may be asked for a passphrase; it ends with the answer's wait.
+    /// The token. A command gets the terminal if it may ask the person for a passphrase; it ends when the wait ends.
     ///
     /// # Errors
     /// Where there is none.
@@ -65,7 +65,7 @@ impl TokenSource {
             Self::Given(token) => ("LANDFALL_TOKEN".to_owned(), token.clone()),
             Self::File(path) => {
                 let what = path.display().to_string();
-                let failed = |e| Failure::local(format!("{what} cannot be read"), e, "it should hold a token");
+                let failed = |e| Failure::local(format!("cannot read {what}"), e, "it must contain a token");
                 (what.clone(), std::fs::read_to_string(path).map_err(failed)?)
             }
             Self::Command(command) => {
@@ -73,27 +73,31 @@ impl TokenSource {
                 let terminal = || if may_ask { Stdio::inherit() } else { Stdio::null() };
                 let mut run = Command::new("sh");
                 run.args(["-c", command]).stderr(terminal()).stdin(terminal()).stdout(Stdio::piped());
-                let failed = |e| Failure::local(format!("{what} cannot be run"), e, "");
-                // Waited for like that: `output` would take its standard error away.
+                let failed = |e| Failure::local(format!("cannot run {what}"), e, "");
+                // Not by `output`, which would capture its standard error.
                 let output = run.kill_on_drop(true).spawn().map_err(failed)?.wait_with_output().await;
                 let output = output.map_err(failed)?;
                 if !output.status.success() {
-                    return Err(Failure::local(format!("{what} failed"), output.status, "try it by itself"));
+                    return Err(Failure::local(
+                        format!("{what} failed"),
+                        output.status,
+                        "run it alone to see its error",
+                    ));
                 }
                 (what, String::from_utf8_lossy(&output.stdout).into_owned())
             }
         };
         let token = text.trim();
         if token.is_empty() || token.len() > MAX_TOKEN || token.contains(char::is_whitespace) {
-            let hint = "landfall token create prints one";
-            return Err(Failure::local(format!("{what} holds no token"), "a token is one word", hint));
+            let hint = "create a token with landfall token create";
+            return Err(Failure::local(format!("{what} contains no token"), "a token is a single word", hint));
         }
         Ok(token.to_owned())
     }
 }
 
-/// What one layer says. Parts that belong together are taken from one layer: a certificate of one person is never used
-/// with the key of another.
+/// The values of one layer. Related parts are taken from one layer: a certificate of one person is never used with the
+/// key of another.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Settings {
     pub(crate) server: Option<Server>,
@@ -137,7 +141,7 @@ impl Settings {
             (None, None) => token.map(Identity::Token),
             _ => {
                 return Err(Failure::Usage(
-                    "LANDFALL_CERT and LANDFALL_KEY belong together; set both or neither".into(),
+                    "LANDFALL_CERT and LANDFALL_KEY are needed together; set both or neither".into(),
                 ));
             }
         };
@@ -154,10 +158,9 @@ impl Settings {
 }
 
 impl Endpoint {
-    /// What flags, environment and contexts come to.
+    /// Combines flags, environment and contexts.
     ///
-    /// # Errors
-    /// [`Failure::Usage`] where they make no sense, and those of reading the contexts.
+    /// # Errors [`Failure::Usage`] if they are contradictory, and the errors of reading the contexts.
     pub(crate) fn find(flags: &Connection) -> Result<Self, Failure> {
         Self::resolve(flags, |name| std::env::var(name).ok(), Contexts::file().as_deref())
     }
@@ -168,17 +171,17 @@ impl Endpoint {
         let context = match (named, file) {
             (Some(name), None) => {
                 return Err(Failure::Usage(format!(
-                    "there is no context \"{name}\": neither XDG_CONFIG_HOME nor HOME says where contexts are kept"
+                    "there is no context \"{name}\": the file of contexts is unknown without XDG_CONFIG_HOME or HOME"
                 )));
             }
-            // The environment's context is meant for its own server too, where a flag names another.
+            // If a flag names another server, the context from the environment does not apply to it.
             (Some(name), Some(file)) => {
                 let context = Contexts::read(file)?.get(&name, file)?;
                 let meant = flags.context.is_some()
                     || flags.server.as_ref().is_none_or(|server| context.server.parse().as_ref() == Ok(server));
                 Some(context).filter(|_| meant)
             }
-            // The current context's credentials are for its own server: another that is named gets none of them.
+            // The current context's credentials are for its own server: another server never gets them.
             (None, _) if said.server.is_some() => None,
             (None, Some(file)) => Contexts::read(file)?.current_entry(file)?,
             (None, None) => None,
@@ -244,13 +247,13 @@ mod tests {
         assert_eq!((found.identity, found.trust), (None, None));
         let own = Connection { server: Some("https://lab".parse().unwrap()), ..Connection::default() };
         assert!(Endpoint::resolve(&own, &named, Some(&file)).unwrap().identity.is_some());
-        // Both said at once: another way to the same coordinator.
+        // Both are stated: another address of the same coordinator.
         let both = Connection { context: Some("lab".into()), ..other };
         assert!(Endpoint::resolve(&both, &named, Some(&file)).unwrap().identity.is_some());
     }
 
     #[tokio::test]
-    async fn a_token_is_one_word_of_a_file_or_a_command() {
+    async fn a_token_is_one_word_from_file_or_command() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("token");
         std::fs::write(&file, "abc\n").unwrap();
@@ -259,7 +262,7 @@ mod tests {
         for bad in ["exit 3", "true", "echo a b"] {
             assert!(TokenSource::Command(bad.into()).read(true).await.is_err(), "{bad}");
         }
-        // Nobody is asked where nobody may be: the input is at its end.
+        // Without a person the command must not ask: its input is empty.
         assert_eq!(TokenSource::Command("cat; echo x-2".into()).read(false).await.unwrap(), "x-2");
         std::fs::write(&file, "").unwrap();
         assert!(TokenSource::File(file).read(true).await.is_err());

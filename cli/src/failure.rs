@@ -9,10 +9,10 @@ use crate::{
     text::{Text, set_in},
 };
 
-/// Why a command did not do what was asked.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// The coordinator, or a check made here in its stead, refused.
+    /// The coordinator, or an equivalent check here, refused.
     #[error("{0}")]
     Problem(Box<Problem>),
     /// Documents were refused; nothing was applied.
@@ -21,19 +21,19 @@ pub(crate) enum Failure {
     /// No answer.
     #[error("{what}")]
     Unreachable { what: String, causes: Vec<String>, hint: String },
-    /// The command line makes no sense together.
+    /// The command line is contradictory.
     #[error("{0}")]
     Usage(String),
     /// Something here failed, such as reading a file.
     #[error("{what}: {cause}")]
     Local { what: String, cause: String, hint: String },
-    /// What was waited for did not come in time.
+    /// The wait timed out.
     #[error("{what}")]
     TimedOut { what: String, hint: String },
-    /// The workflow that was waited for did not succeed; it has been shown already.
+    /// The workflow did not succeed; its failure has been shown.
     #[error("the workflow did not succeed")]
     NotSucceeded,
-    /// Nobody reads the output any more: `| head`.
+    /// The reader of the output has gone: `| head`.
     #[error("the output is closed")]
     Closed,
 }
@@ -49,11 +49,7 @@ impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self::Closed,
-            _ => Self::Local {
-                what: "the output cannot be written".into(),
-                cause: error.to_string(),
-                hint: String::new(),
-            },
+            _ => Self::Local { what: "cannot write the output".into(), cause: error.to_string(), hint: String::new() },
         }
     }
 }
@@ -80,23 +76,23 @@ impl Failure {
         }
     }
 
-    /// That there is no such document, with the nearest name there is; `more`: what else may be done.
+    /// The document does not exist; with the nearest existing name; `more`: another hint.
     pub(crate) fn missing(kind: Kind, name: &str, there: &[&str], more: &str) -> Self {
         let meant = landfall_api::nearest(name, there).map(|n| format!("did you mean {n}? ")).unwrap_or_default();
         Problem::new(ErrorCode::NotFound, format!("there is no {} \"{name}\"", kind.singular()))
-            .hint(format!("{meant}landfall get {} lists them{more}", kind.plural()))
+            .hint(format!("{meant}list them with landfall get {}{more}", kind.plural()))
             .into()
     }
 
-    /// Of a command that had not done what was asked when its output was closed: no success, whoever stopped reading.
+    /// For a command that was not done when its output was closed: that is not a success.
     pub(crate) fn cut_off(self) -> Self {
         match self {
-            Self::Closed => Self::local("nobody reads the output any more", "it was closed before the end", ""),
+            Self::Closed => Self::local("the reader of the output has gone", "it was closed before the end", ""),
             other => other,
         }
     }
 
-    /// Whether trying again later may help.
+    /// Whether a later retry may help.
     pub(crate) fn is_unreachable(&self) -> bool {
         matches!(self, Self::Unreachable { .. })
     }
@@ -121,7 +117,7 @@ impl Failure {
             Self::Problem(problem) => vec![Parts::of(problem)],
             Self::Refused(problems) => problems.iter().map(Parts::of).collect(),
             Self::Unreachable { what, causes, hint } => vec![parts(what, causes, hint)],
-            Self::Usage(what) => vec![parts(what, &[], "landfall --help shows every command")],
+            Self::Usage(what) => vec![parts(what, &[], "see landfall --help for all commands")],
             Self::Local { what, cause, hint } => vec![parts(what, std::slice::from_ref(cause), hint)],
             Self::TimedOut { what, hint } => vec![parts(what, &[], hint)],
             Self::NotSucceeded | Self::Closed => Vec::new(),

@@ -1,4 +1,4 @@
-//! The files of an apply: found, read, parsed; and what only the set as a whole can be wrong about.
+//! The files of an apply: found, read, parsed; and checked for errors across the whole set.
 
 use std::{
     collections::BTreeMap,
@@ -11,7 +11,7 @@ use landfall_api::{Document, ErrorCode, MAX_FILE_BYTES, Problem, Sourced};
 
 use crate::failure::Failure;
 
-/// Directories are descended this deep, so that a loop of links ends.
+/// The deepest level of directories, so that a loop of links ends.
 const MAX_DEPTH: usize = 16;
 
 /// Reads every document of every file, in the order of [`landfall_api::Kind::ALL`] and then as written.
@@ -33,7 +33,7 @@ pub(crate) fn read(paths: &[PathBuf], recursive: bool) -> Result<Vec<Sourced>, F
     if problems.is_empty() {
         if documents.is_empty() {
             let given = paths.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", ");
-            let hint = "a directory's *.yaml, *.yml and *.json are read, with -R also those of directories below";
+            let hint = "the command reads a directory's *.yaml, *.yml and *.json, with -R also those in subdirectories";
             return Err(Failure::local("there is nothing to apply", format!("no document in {given}"), hint));
         }
         problems.extend(clashes(&documents));
@@ -50,13 +50,13 @@ fn find(path: &Path, recursive: bool, depth: usize, files: &mut Vec<PathBuf>) ->
         files.push(path.to_owned());
         return Ok(());
     }
-    let failed = |error: io::Error| Failure::local(format!("{} cannot be read", path.display()), error, "");
+    let failed = |error: io::Error| Failure::local(format!("cannot read {}", path.display()), error, "");
     if !fs::metadata(path).map_err(failed)?.is_dir() {
         files.push(path.to_owned());
         return Ok(());
     }
     if depth == MAX_DEPTH {
-        let hint = "does a link lead back to a directory above?";
+        let hint = "check for a link that leads back to a parent directory";
         return Err(Failure::local(
             format!("{} is too deep", path.display()),
             format!("{MAX_DEPTH} directories"),
@@ -80,14 +80,14 @@ fn find(path: &Path, recursive: bool, depth: usize, files: &mut Vec<PathBuf>) ->
 }
 
 fn content(path: &Path) -> Result<String, Failure> {
-    let failed = |error: io::Error| Failure::local(format!("{} cannot be read", path.display()), error, "");
+    let failed = |error: io::Error| Failure::local(format!("cannot read {}", path.display()), error, "");
     let mut reader: Box<dyn Read> = if path == Path::new("-") {
         Box::new(io::stdin().lock())
     } else {
         Box::new(fs::File::open(path).map_err(failed)?)
     };
     let mut text = String::new();
-    // One more than is taken, so that a longer file is refused and not cut.
+    // One byte over the limit, so that a longer file is refused and not cut.
     reader.by_ref().take(MAX_FILE_BYTES as u64 + 1).read_to_string(&mut text).map_err(failed)?;
     Ok(text)
 }
@@ -99,7 +99,7 @@ fn clashes(documents: &[Sourced]) -> Vec<Problem> {
     for sourced in documents {
         let reference = sourced.document.reference();
         if let Some(first) = names.insert(reference.clone(), sourced) {
-            let message = format!("{reference} stands twice in what is applied, first at {}", first.origin.place(""));
+            let message = format!("{reference} appears twice, first at {}", first.origin.place(""));
             problems.push(
                 Problem::new(ErrorCode::InvalidDocument, message)
                     .at(sourced.origin.place("metadata.name"))
@@ -112,9 +112,9 @@ fn clashes(documents: &[Sourced]) -> Vec<Problem> {
             let path = format!("spec.identity.macs[{i}]");
             if let Some((first, at)) = macs.insert(*mac, (reference.clone(), sourced.origin.place(&path))) {
                 problems.push(
-                    Problem::new(ErrorCode::AlreadyExists, format!("{mac} is {first}'s too, at {at}"))
+                    Problem::new(ErrorCode::AlreadyExists, format!("{mac} also belongs to {first}, at {at}"))
                         .at(sourced.origin.place(&path))
-                        .hint("no two machines share an address; correct one of the two"),
+                        .hint("two machines must not share an address; correct one of them"),
                 );
             }
         }

@@ -44,7 +44,7 @@ pub(crate) fn percent(done: u64, total: u64) -> Option<u64> {
     (total > 0).then(|| (u128::from(done) * 100 / u128::from(total)).min(100) as u64)
 }
 
-/// `ETA 12s`; `None` while nobody can tell.
+/// `ETA 12s`; `None` while it is unknown.
 pub(crate) fn to_go(progress: &Progress) -> Option<String> {
     let seconds = progress.remaining_seconds()?;
     Some(format!("ETA {}", span(i64::try_from(seconds).unwrap_or(i64::MAX))))
@@ -60,7 +60,7 @@ pub(crate) fn moment(at: Timestamp) -> String {
     at.strftime("%Y-%m-%d %H:%M:%S").to_string()
 }
 
-/// The same of a time as documents have it; text that is none stays as it is.
+/// The same for a time as text; text that is not a time stays unchanged.
 pub(crate) fn moment_of(text: &str) -> String {
     text.parse().map_or_else(|_| text.to_owned(), moment)
 }

@@ -20,7 +20,7 @@ pub(crate) struct Expression {
 }
 
 impl Expression {
-    /// What it finds in `here`, or in `root` where it is said of the whole.
+    /// What it finds in `here`, or in `root` if it began with `$`.
     fn find<'a>(&self, root: &'a Value, here: &'a Value) -> Vec<&'a Value> {
         self.path.query(if self.root { root } else { here }).all()
     }
@@ -39,19 +39,19 @@ impl FromStr for Expression {
         let inner = inner.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).unwrap_or(inner).trim();
         let (root, translated) = translated(inner)?;
         let path = JsonPath::parse(&translated)
-            .map_err(|error| format!("\"{text}\" is no path: {error}; write such as .metadata.name"))?;
+            .map_err(|error| format!("\"{text}\" is not a path: {error}; an example is .metadata.name"))?;
         Ok(Self { root, path })
     }
 }
 
-/// kubectl's dialect as RFC 9535 has it; whether it is said of the whole.
+/// Translates kubectl's dialect to RFC 9535; returns whether it applies to the whole document.
 fn translated(text: &str) -> Result<(bool, String), String> {
     let mut out = String::from("$");
     let root = text.starts_with('$');
     let mut rest = text.strip_prefix(['$', '@']).unwrap_or(text);
     while !rest.is_empty() {
         if rest.starts_with('[') {
-            let end = closing(rest).ok_or_else(|| format!("\"{text}\": a [ is never closed"))?;
+            let end = closing(rest).ok_or_else(|| format!("\"{text}\": a [ is not closed"))?;
             let (bracket, after) = rest.split_at(end);
             out.push_str(bracket);
             rest = after;
@@ -71,13 +71,13 @@ fn translated(text: &str) -> Result<(bool, String), String> {
                 return if out == "$" {
                     Ok((root, out))
                 } else {
-                    Err(format!("\"{text}\": a name belongs after the ."))
+                    Err(format!("\"{text}\": a name is missing after the ."))
                 };
             }
         }
         let (name, after) = name(rest);
         match name.as_str() {
-            "" => return Err(format!("\"{text}\": a name belongs after the .")),
+            "" => return Err(format!("\"{text}\": a name is missing after the .")),
             "*" => out.push_str("[*]"),
             _ => out.push_str(&format!("[{}]", Value::String(name))),
         }
@@ -141,7 +141,7 @@ impl FromStr for Template {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         if text.is_empty() {
-            return Err("jsonpath= wants a template, such as jsonpath={.metadata.name}".into());
+            return Err("jsonpath= needs a template, such as jsonpath={.metadata.name}".into());
         }
         // As kubectl has it: a lone path needs no braces.
         if !text.contains('{') {
@@ -156,7 +156,7 @@ impl FromStr for Template {
 /// Parts up to the end, or inside a range up to its `{end}`.
 fn parts(rest: &mut &str, depth: usize) -> Result<Vec<Part>, String> {
     if depth > MAX_DEPTH {
-        return Err(format!("more than {MAX_DEPTH} ranges in one another"));
+        return Err(format!("more than {MAX_DEPTH} nested ranges"));
     }
     let mut out = Vec::new();
     loop {
@@ -173,7 +173,7 @@ fn parts(rest: &mut &str, depth: usize) -> Result<Vec<Part>, String> {
         if !before.is_empty() {
             out.push(Part::Text(before.to_owned()));
         }
-        let close = brace(from).ok_or_else(|| format!("a {{ is never closed: {from}"))?;
+        let close = brace(from).ok_or_else(|| format!("a {{ is not closed: {from}"))?;
         let inner = from.get(1..close).unwrap_or_default().trim();
         *rest = from.get(close + 1..).unwrap_or_default();
         if inner == "end" {
@@ -184,7 +184,7 @@ fn parts(rest: &mut &str, depth: usize) -> Result<Vec<Part>, String> {
         } else if inner.starts_with(['"', '\'']) {
             out.push(Part::Text(literal(inner)?));
         } else if inner.is_empty() {
-            return Err("{} holds no expression".into());
+            return Err("{} contains no expression".into());
         } else {
             out.push(Part::Print(inner.parse()?));
         }
@@ -210,7 +210,7 @@ fn brace(text: &str) -> Option<usize> {
 
 /// `"\n"` and the like.
 fn literal(text: &str) -> Result<String, String> {
-    let bad = || format!("{text} is no text in quotes");
+    let bad = || format!("{text} is not a quoted text");
     let quote = text.chars().next().ok_or_else(bad)?;
     let inner = text.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote)).ok_or_else(bad)?;
     let (mut out, mut escaped) = (String::new(), false);
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_template_is_refused() {
+    fn invalid_templates_are_refused() {
         for bad in
             ["", "{.a", "{}", "{end}", "{range .a}", "{.a..}", "{.a[0}", "{.a.}", "{.a[?(}", "{\"x}", "{range .a}{.b}"]
         {

@@ -1,4 +1,4 @@
-//! Watching the coordinator's documents for as long as it takes: a feed that takes itself up again, and one line a machine.
+//! Watches the coordinator's documents: a feed that reconnects, and one line per machine.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -16,28 +16,28 @@ use crate::{
     text::visible,
 };
 
-/// Waits between tries to reach the coordinator again: from the first, doubling, to the longest.
+/// Waits between attempts to reach the coordinator again: from the first, doubling, to the longest.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// A coordinator away for longer than this ends the command.
 const GIVE_UP: Duration = Duration::from_secs(600);
 
-/// What a feed tells.
+/// An item of a feed.
 pub(crate) enum News {
-    /// Everything there is of a kind.
+    /// All documents of a kind.
     All(Kind, Vec<Document>),
     /// One document is new or changed.
     Changed(Document),
-    /// One is gone.
+    /// One document was deleted.
     Gone(Document),
-    /// The connection is lost; the next try is after this long.
+    /// The connection is lost; the next attempt follows after this time.
     Lost(Failure, Duration),
-    /// It will not come back.
+    /// The feed has failed for good.
     Ended(Failure),
 }
 
-/// Follows documents of these kinds. The first connection must succeed at once; later ones are tried again.
-/// With a selector only documents of that kind whose labels agree are told of.
+/// Follows documents of these kinds. The first connection must succeed at once; later ones are retried. With a
+/// selector, only documents of that kind with matching labels are reported.
 pub(crate) fn feed(client: &Client, kinds: &[(Kind, Option<LabelSelector>)]) -> mpsc::Receiver<News> {
     let (sender, receiver) = mpsc::channel(64);
     for (kind, labels) in kinds {
@@ -57,7 +57,7 @@ async fn follow(client: Client, kind: Kind, labels: Option<LabelSelector>, news:
                 continue;
             }
             Err(Ended::Quietly) => {
-                // A restarting coordinator ends its streams: nothing is wrong until it does not answer.
+                // A restarting coordinator ends its streams: that is an error only if it then does not answer.
                 (wait, lost_at) = (FIRST_WAIT, None);
                 tokio::time::sleep(FIRST_WAIT).await;
                 continue;
@@ -71,7 +71,7 @@ async fn follow(client: Client, kind: Kind, labels: Option<LabelSelector>, news:
         };
         let since = *lost_at.get_or_insert_with(Instant::now);
         if !ever || !failure.is_unreachable() || since.elapsed() > GIVE_UP {
-            // The receiver may be gone: then nobody needs to know.
+            // The receiver may have gone; then the news are not needed.
             drop(news.send(News::Ended(failure)).await);
             return;
         }
@@ -89,7 +89,7 @@ enum Ended {
     Failed { failure: Failure, heard: bool },
 }
 
-/// One connection's life. `Ok` when nobody listens any more.
+/// One connection. `Ok` when the receiver has gone.
 async fn run(
     client: &Client,
     (kind, labels): (Kind, Option<&LabelSelector>),
@@ -135,7 +135,7 @@ async fn run(
     Err(Ended::Quietly)
 }
 
-/// Machines and their runs, as last heard.
+/// Machines and their workflows, as last reported.
 #[derive(Default)]
 pub(crate) struct Fleet {
     machines: BTreeMap<String, Machine>,
@@ -175,7 +175,7 @@ impl Fleet {
         self.runs.get(name)
     }
 
-    /// One line for every machine, or for those named; `run` shows that run in place of the machine's newest.
+    /// One line for every machine, or for those named; `run` shows that workflow instead of the machine's newest.
     pub(crate) fn lines(&self, machines: &[String], run: Option<&str>, now: Timestamp) -> Vec<Line> {
         let wanted = |name: &String| machines.is_empty() || machines.contains(name);
         let line = |machine: &Machine| {
@@ -201,7 +201,7 @@ pub(crate) struct Line {
     pub(crate) rate: String,
     /// `write-bound`: the stage that the others wait for.
     pub(crate) slowest: String,
-    /// `ETA 12s`, or how long the run has taken.
+    /// `ETA 12s`, or how long the workflow has taken.
     pub(crate) time: String,
     /// Why it waits or failed.
     pub(crate) note: String,
@@ -212,7 +212,7 @@ impl Line {
         let mut line =
             Self { name: machine.metadata.name.clone(), phase: table::machine_phase(machine), ..Self::default() };
         let Some(run) = run else {
-            line.note = "nothing asked of it".into();
+            line.note = "no workflow".into();
             return line;
         };
         let Some(status) = &run.status else { return line };
@@ -262,7 +262,7 @@ impl Line {
         self.slowest = human::bound_by(progress).unwrap_or_default();
     }
 
-    /// What is worth a new line where lines are not redrawn: everything but counters, and every tenth percent.
+    /// What causes a new line if lines are not redrawn: every change except counters, and every tenth percent.
     pub(crate) fn milestone(&self) -> impl PartialEq + use<> {
         (self.phase.clone(), self.action.clone(), self.percent.map(|p| p / 10), self.note.clone())
     }
@@ -272,14 +272,13 @@ impl Line {
         let percent = self.percent.map(|p| format!("{p:>3}%")).unwrap_or_default();
         let (action, bytes, rate) = (self.action.clone(), self.bytes.clone(), self.rate.clone());
         let (slowest, time) = (self.slowest.clone(), self.time.clone());
-        // Here and not when they are written: the widths are those of what is seen.
+        // Here and not on output, because widths count visible characters.
         [self.name.clone(), self.phase.clone(), action, percent, bytes, rate, slowest, time]
             .map(|cell| visible(&cell).replace(['\n', '\t'], " "))
     }
 }
 
-/// The lines that a person most wants to see where not all fit: what is under way, then what failed, then the rest; in the
-/// order they had.
+/// The most important lines if not all fit: running workflows, then failed ones, then the rest; each in their order.
 pub(crate) fn foremost(lines: &[Line], room: usize) -> Vec<Line> {
     if lines.len() <= room {
         return lines.to_vec();
@@ -291,7 +290,7 @@ pub(crate) fn foremost(lines: &[Line], room: usize) -> Vec<Line> {
     };
     let mut order: Vec<(usize, &Line)> = lines.iter().enumerate().collect();
     order.sort_by_key(|(at, line)| (rank(line), *at));
-    // One row says how many are left out.
+    // One row states how many are left out.
     order.truncate(room.saturating_sub(1));
     order.sort_by_key(|(at, _)| *at);
     order.into_iter().map(|(_, line)| line.clone()).collect()
@@ -321,7 +320,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_not_all_fit_what_is_under_way_is_shown_in_the_order_it_had() {
+    fn running_workflows_are_shown_first_if_not_all_fit() {
         let line = |(name, phase): (&str, &str)| Line { name: name.into(), phase: phase.into(), ..Line::default() };
         let lines: Vec<Line> =
             [("a", "Available"), ("b", "Failed"), ("c", "Provisioning"), ("d", "Available"), ("e", "Provisioning")]

@@ -1,5 +1,5 @@
-//! `landfall`: the operator's command. Thin: it reads flags and files, calls the coordinator's HTTP API, and shows what
-//! comes back. Decides nothing that the coordinator decides.
+//! `landfall`: the operator's command. Thin: it reads flags and files, calls the coordinator's HTTP API, and shows the
+//! response. The coordinator makes all decisions.
 
 mod args;
 mod changes;
@@ -33,12 +33,12 @@ use output::Out;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    // Already installed is fine: it can only be the same one.
+    // An installed provider can only be the same one.
     drop(rustls::crypto::ring::default_provider().install_default());
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("error: the system gives no event loop: {error}");
+            eprintln!("error: cannot start the event loop: {error}");
             return ExitCode::from(1);
         }
     };

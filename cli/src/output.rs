@@ -1,4 +1,4 @@
-//! Writing: standard output that may be closed at any moment, colours only where a person looks.
+//! Writing: standard output that may be closed at any moment, colours only on a terminal.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -24,7 +24,7 @@ pub(crate) fn paint_stderr(text: &str, colour: &str) -> Text {
     if io::stderr().is_terminal() && colours_wanted() { Text::painted(text, colour) } else { text.into() }
 }
 
-/// A line for people on standard error. There is nobody to tell when that fails.
+/// A line for people on standard error. An error of this output cannot be reported.
 pub(crate) fn to_stderr(line: &str) {
     text_to_stderr(&line.into());
 }
@@ -56,7 +56,7 @@ impl Out {
         Self { terminal: true, colours: true }
     }
 
-    /// Whether a person looks at a terminal.
+    /// Whether the output is a terminal.
     pub(crate) fn is_terminal(&self) -> bool {
         self.terminal
     }

@@ -23,7 +23,7 @@ impl FromStr for Server {
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(path) = text.strip_prefix("unix://") {
             if !path.starts_with('/') {
-                return Err("a socket's path is absolute: unix:///var/lib/landfall/api.sock".into());
+                return Err("a socket needs an absolute path, such as unix:///var/lib/landfall/api.sock".into());
             }
             return Ok(Self::Unix(path.into()));
         }

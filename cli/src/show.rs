@@ -40,13 +40,13 @@ impl FromStr for Output {
             ("name", None) => Ok(Self::Name),
             ("jsonpath", Some(template)) => Ok(Self::JsonPath(template.parse()?)),
             ("custom-columns", Some(columns)) => Ok(Self::Columns(custom(columns)?)),
-            ("jsonpath", None) => Err("write such as jsonpath={.metadata.name}".into()),
-            ("custom-columns", None) => Err("write such as custom-columns=NAME:.metadata.name".into()),
+            ("jsonpath", None) => Err("an example is jsonpath={.metadata.name}".into()),
+            ("custom-columns", None) => Err("an example is custom-columns=NAME:.metadata.name".into()),
             _ => {
                 let known = ["table", "wide", "json", "yaml", "name", "jsonpath", "custom-columns"];
                 let meant =
                     landfall_api::nearest(word, &known).map(|n| format!("did you mean {n}? ")).unwrap_or_default();
-                Err(format!("{meant}the forms are {}", known.join(", ")))
+                Err(format!("{meant}the formats are {}", known.join(", ")))
             }
         }
     }
@@ -69,7 +69,7 @@ fn custom(text: &str) -> Result<Vec<(String, Expression)>, String> {
     pieces.push(text.get(begin..).unwrap_or_default());
     let column = |piece: &str| match piece.split_once(':') {
         Some((name, path)) if !name.is_empty() && !path.is_empty() => Ok((name.to_owned(), path.parse()?)),
-        _ => Err(format!("\"{piece}\" is no column; write NAME:PATH, such as PHASE:.status.phase")),
+        _ => Err(format!("\"{piece}\" is not a column; write NAME:PATH, such as PHASE:.status.phase")),
     };
     pieces.into_iter().map(column).collect()
 }
@@ -80,7 +80,7 @@ impl Output {
         matches!(self, Self::Table | Self::Wide)
     }
 
-    /// Shows one value in a form for programs; nothing in a form for people, which the caller knows best.
+    /// Shows one value in a format for programs; prints nothing in a format for people, which the caller handles.
     pub(crate) fn value(&self, value: &Value, out: &mut Out) -> Result<(), Failure> {
         match self {
             Self::Table | Self::Wide => {}
@@ -173,7 +173,7 @@ pub(crate) fn documents(output: &Output, documents: &[Document], look: Look, out
 }
 
 pub(crate) fn unseen(error: serde_json::Error) -> Failure {
-    Failure::local("the answer cannot be shown", error, "this is a fault in landfall; please report it")
+    Failure::local("cannot show the response", error, "this is a fault in landfall; please report it")
 }
 
 #[cfg(test)]
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_form_is_taken_as_it_is_written_and_a_slip_is_named() {
+    fn every_output_format_parses_and_typos_get_a_hint() {
         for good in ["wide", "name", "jsonpath={.a}", "custom-columns=A:.a,B:.b[?(@.c==1,1)]", "custom-columns=A:b"] {
             if let Err(error) = good.parse::<Output>() {
                 assert!(good.contains(",1"), "{good}: {error}");

@@ -1,4 +1,4 @@
-//! Tables as kubectl's users know them: a header, columns, no borders; one row a document.
+//! Tables in kubectl's style: a header, columns, no borders; one row per document.
 
 use comfy_table::{ContentArrangement, Table, presets};
 use jiff::Timestamp;
@@ -142,7 +142,7 @@ pub(crate) fn or_dash(text: impl Into<String>) -> String {
     if text.is_empty() { "-".into() } else { text }
 }
 
-/// The phase of a machine, as its document has it; `Available` before the coordinator has said anything.
+/// The phase of a machine, as its document has it; `Available` before the coordinator has set one.
 pub(crate) fn machine_phase(machine: &Machine) -> String {
     format!("{:?}", machine.status.as_ref().map_or(MachinePhase::Available, |s| s.phase))
 }
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_is_one_line_without_what_a_terminal_obeys() {
+    fn a_cell_is_one_line_without_control_characters() {
         let mut columns = Columns::new(&["NAME", "PHASE"]);
         columns.row(vec!["\x1b[2Jx\ny".into(), "Failed".into()]);
         let lines = columns.lines(&Out::coloured(), false);

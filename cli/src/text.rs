@@ -1,5 +1,5 @@
-//! Text as people see it. What machines and other people wrote may hold control characters, and a terminal obeys those: it
-//! would forge lines, hide them, or answer for the person. They are shown in place of being sent.
+//! Text for people. Text from machines and other people may contain control characters, which a terminal executes: they
+//! could forge lines, hide them, or answer for the person. So they are printed as visible escapes.
 
 use std::borrow::Cow;
 
@@ -20,7 +20,7 @@ pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The same, with further lines set in: none of them can pass for a line of the command's own.
+/// The same, with further lines set in: none of them can look like a line of the command itself.
 pub(crate) fn set_in(text: &str, by: &str) -> String {
     visible(text).replace('\n', &format!("\n{by}"))
 }
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_obeys_is_shown_and_everything_else_stays() {
+    fn control_characters_are_shown_as_escapes() {
         for (text, shown) in [
             ("plain ö 日 🦀\tx\ny", "plain ö 日 🦀\tx\ny"),
             ("\x1b[2Jx\r\x07\x08", "\\x1b[2Jx\\x0d\\x07\\x08"),

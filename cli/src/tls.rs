@@ -27,7 +27,7 @@ use crate::{
 
 /// Connecting, TLS included.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
-/// Silence after which an answer counts as lost. What is followed sends a line every 15 s, be it an empty one.
+/// Silence after which an answer counts as lost. A followed stream sends a line every 15 s, at least an empty one.
 const SILENCE_LIMIT: Duration = Duration::from_secs(60);
 const RESOLVE_LIMIT: Duration = Duration::from_secs(10);
 
@@ -42,7 +42,7 @@ pub(crate) async fn http_client(endpoint: &Endpoint) -> Result<(reqwest::Client,
     if let Some(Identity::Token(source)) = &endpoint.identity {
         let mut value =
             HeaderValue::from_str(&format!("Bearer {}", source.read(endpoint.may_ask).await?)).map_err(|e| {
-                Failure::local("the token cannot be sent", e, "a token is one line of letters, digits and a few signs")
+                Failure::local("the token is not valid", e, "a token is one line of letters, digits and a few signs")
             })?;
         value.set_sensitive(true);
         builder = builder.default_headers([(AUTHORIZATION, value)].into_iter().collect());
@@ -57,7 +57,7 @@ pub(crate) async fn http_client(endpoint: &Endpoint) -> Result<(reqwest::Client,
         }
     };
     let client = builder.build().map_err(|error| {
-        Failure::local("the connection cannot be set up", chain(&error).join(": "), "check --ca, --cert and --key")
+        Failure::local("cannot set up the connection", chain(&error).join(": "), "check --ca, --cert and --key")
     })?;
     Ok((client, base))
 }
@@ -75,8 +75,8 @@ fn trusting(builder: ClientBuilder, endpoint: &Endpoint) -> Result<ClientBuilder
         None => return Err(wanting("--cert with --key, or --token-file")),
     };
     let unfit = |cert: &Path, key: &Path, error: &dyn std::error::Error| {
-        let what = format!("{} and {} are no certificate with its key", cert.display(), key.display());
-        Failure::local(what, error, "both are PEM; --cert holds the certificate, --key its private key")
+        let what = format!("{} and {} are not a certificate and its key", cert.display(), key.display());
+        Failure::local(what, error, "both must be PEM: --cert is the certificate, --key its private key")
     };
     let ca = match &endpoint.trust {
         None => return Err(wanting("--ca or --ca-pin")),
@@ -89,18 +89,18 @@ fn trusting(builder: ClientBuilder, endpoint: &Endpoint) -> Result<ClientBuilder
             let config = client_config(&pins, Validity::Now, identity, &[b"h2", b"http/1.1"]);
             let config = config.map_err(|error| match &pem {
                 Some((_, cert, key)) => unfit(cert, key, &error),
-                None => Failure::local("the connection cannot be set up", error, "check --ca-pin"),
+                None => Failure::local("cannot set up the connection", error, "check --ca-pin"),
             })?;
             return Ok(builder.tls_backend_preconfigured(config));
         }
         Some(Trust::Ca(ca)) => ca,
     };
     let roots = Certificate::from_pem_bundle(&read(ca)?).map_err(|e| {
-        Failure::local(format!("{} is no certificate", ca.display()), e, "--ca takes the coordinator's ca.pem")
+        Failure::local(format!("{} is not a certificate", ca.display()), e, "use the coordinator's ca.pem for --ca")
     })?;
     if roots.is_empty() {
-        let hint = "--ca takes the coordinator's ca.pem";
-        return Err(Failure::local(format!("{} is no certificate", ca.display()), "it holds no PEM block", hint));
+        let hint = "use the coordinator's ca.pem for --ca";
+        return Err(Failure::local(format!("{} is not a certificate", ca.display()), "it contains no PEM block", hint));
     }
     let builder = builder.tls_certs_only(roots);
     match pem {
@@ -119,12 +119,13 @@ fn identity(pem: &[u8]) -> Result<landfall_pin::Identity, pem::Error> {
 
 fn wanting(what: &str) -> Failure {
     Failure::Usage(format!(
-        "an https server needs {what}: the coordinator's data directory has the first ones in admin/ (ca.pem, admin.pem, admin.key); landfall context set keeps them"
+        "an https server needs {what}; the first set is in admin/ of the coordinator's data directory (ca.pem, \
+            admin.pem, admin.key); landfall context set stores them"
     ))
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    std::fs::read(path).map_err(|e| Failure::local(format!("{} cannot be read", path.display()), e, ""))
+    std::fs::read(path).map_err(|e| Failure::local(format!("cannot read {}", path.display()), e, ""))
 }
 
 async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, Failure> {
@@ -132,9 +133,9 @@ async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, Failure> {
         return Ok(vec![SocketAddr::new(ip, port)]);
     }
     let failed = |cause: String| Failure::Unreachable {
-        what: format!("the name {host} does not resolve"),
+        what: format!("cannot resolve the name {host}"),
         causes: vec![cause],
-        hint: "check the name in --server, or write the address".into(),
+        hint: "check the name in --server, or use the address".into(),
     };
     let resolver = TokioResolver::builder_tokio().and_then(|b| b.build()).map_err(|e| failed(e.to_string()))?;
     match tokio::time::timeout(RESOLVE_LIMIT, resolver.lookup_ip(host)).await {
@@ -144,7 +145,7 @@ async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, Failure> {
     }
 }
 
-/// An error's own words and those of its sources, none twice.
+/// The messages of an error and its sources, each once.
 pub(crate) fn chain(error: &dyn std::error::Error) -> Vec<String> {
     let mut out: Vec<String> = vec![error.to_string()];
     let mut next = error.source();

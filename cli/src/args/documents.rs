@@ -8,26 +8,25 @@ use super::{Format, Labels, Output, Which};
 use crate::{commands::wait::For, jsonpath::Expression};
 
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Every document of every file is validated before anything is changed, by its schema here and then by the coordinator;
-if one is refused nothing is applied. Several documents in a file are separated by ---.
+#[command(after_help = "Every document of every file is validated before any change, first by its schema here, then \
+    by the coordinator.If one document is refused, none is applied. Several documents in a file are separated by ---.
 
 Examples:
   landfall apply -f machine.yaml
   landfall apply -f machines/ -f templates/debian.yaml
   cat site.yaml | landfall apply -f -
-  landfall apply -f site.yaml --dry-run            Only say what would happen")]
+  landfall apply -f site.yaml --dry-run            Only show what would happen")]
 pub(crate) struct Apply {
     /// A file, a directory (its *.yaml, *.yml and *.json), or - for standard input. May be repeated.
     #[arg(short, long = "filename", required = true, value_name = "FILE|DIR|-")]
     pub(crate) filename: Vec<PathBuf>,
-    /// Descend into directories.
+    /// Also read subdirectories.
     #[arg(short = 'R', long)]
     pub(crate) recursive: bool,
-    /// Validate, say what would happen, change nothing.
+    /// Validate and show what would happen; change nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// How the outcome is shown: lines, or a list of {outcome, object} for programs. See: landfall help output.
+    /// Output format: lines, or a list of {outcome, object} for programs. See: landfall help output.
     #[arg(short, long, default_value = "table", value_name = "FORMAT")]
     pub(crate) output: Output,
 }
@@ -51,16 +50,16 @@ pub(crate) struct Get {
     /// table, wide, json, yaml, name, jsonpath=TEMPLATE or custom-columns=NAME:PATH,… See: landfall help output.
     #[arg(short, long, default_value = "table", value_name = "FORMAT")]
     pub(crate) output: Output,
-    /// Go on with every change (json: one document a line).
+    /// Keep running and show every change (json: one document per line).
     #[arg(short, long)]
     pub(crate) watch: bool,
-    /// Order by what stands there in each document, such as .metadata.creationTimestamp.
+    /// Sort by this field of each document, such as .metadata.creationTimestamp.
     #[arg(long, value_name = "PATH", conflicts_with = "watch")]
     pub(crate) sort_by: Option<Expression>,
-    /// Tables without their header.
+    /// Show tables without a header.
     #[arg(long)]
     pub(crate) no_headers: bool,
-    /// Tables with a column of labels.
+    /// Show a column with labels.
     #[arg(long)]
     pub(crate) show_labels: bool,
 }
@@ -79,9 +78,8 @@ pub(crate) struct Describe {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "\
-A machine may be deleted at any time. What a document still holds on to is let go first: until then it is there with a
-deletion time, and --wait waits for that.
+#[command(after_help = "A machine may be deleted at any time. A document that still has work to end stays, with a \
+    deletion time, until that workhas ended; --wait waits for it.
 
 Examples:
   landfall delete machine node-1
@@ -90,7 +88,7 @@ Examples:
   landfall delete workflows -l batch=7
   landfall delete workflows --all")]
 pub(crate) struct Delete {
-    /// As for get.
+    /// Kinds and names, as for get.
     #[arg(required_unless_present = "filename", conflicts_with = "filename", value_name = "KIND[/NAME]|NAME")]
     pub(crate) words: Vec<String>,
     #[command(flatten)]
@@ -101,22 +99,21 @@ pub(crate) struct Delete {
     /// Every document of that kind.
     #[arg(long, conflicts_with_all = ["selector", "filename"])]
     pub(crate) all: bool,
-    /// Names that do not exist are no error.
+    /// Do not fail if a document does not exist.
     #[arg(long)]
     pub(crate) ignore_not_found: bool,
-    /// Return only when they are gone.
+    /// Wait until the documents are gone.
     #[arg(long)]
     pub(crate) wait: bool,
-    /// With --wait: how long at most.
+    /// With --wait: the longest time to wait.
     #[arg(long, requires = "wait", default_value = "5m", value_name = "DURATION")]
     pub(crate) timeout: landfall_api::DurationSpec,
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "\
-The editor is $VISUAL, else $EDITOR, else vi. What is refused is opened again with the reason at its top. If somebody
-else changed the document meanwhile you see what, and nothing of theirs is overwritten unseen. What you leave unapplied
-is kept in a file, whose name is told.
+#[command(after_help = "The editor is $VISUAL, else $EDITOR, else vi. If the coordinator refuses the change, the \
+    editor opens again with thereason at the top. If another person changed the document meanwhile, you see those \
+    changes before you overwrite them.Text that is not applied is kept in a file, and the command prints its name.
 
 Examples:
   landfall edit machine node-1
@@ -127,16 +124,17 @@ pub(crate) struct Edit {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Waits by watching; a lost connection is taken up again. A workflow that has ended otherwise than was waited for is told
-at once. A machine or workflow that is deleted meanwhile is a failure, unless that is what is waited for.
+#[command(
+    after_help = "The command watches the documents and reconnects after a lost connection. It fails at once if \
+    a workflow ends in anotherphase, or if a machine or workflow is deleted, unless it waits for that.
 
 Examples:
   landfall wait machine/node-1 --for=condition=Connected
   landfall wait machine node-1 --for=condition=Connected=False --timeout 5m
   landfall wait workflow/node-1-debian-x7k2p --for=phase=Succeeded --timeout 1h
   landfall wait machines -l rack=r7 --for=phase=Provisioned --timeout 1h
-  landfall wait machine/node-1 --for=delete")]
+  landfall wait machine/node-1 --for=delete"
+)]
 pub(crate) struct Wait {
     #[command(flatten)]
     pub(crate) which: Which,
@@ -145,10 +143,10 @@ pub(crate) struct Wait {
     /// Every document of that kind.
     #[arg(long, conflicts_with = "selector")]
     pub(crate) all: bool,
-    /// What for: condition=TYPE[=True|False|Unknown], phase=PHASE, create or delete.
+    /// The event to wait for: condition=TYPE[=True|False|Unknown], phase=PHASE, create or delete.
     #[arg(long = "for", value_name = "WHAT")]
     pub(crate) what: For,
-    /// How long at most, for all of them together. Exit code 6 when it is over.
+    /// The longest time to wait, for all documents together. Exit code 6 after it.
     #[arg(long, default_value = "30s", value_name = "DURATION")]
     pub(crate) timeout: landfall_api::DurationSpec,
 }
@@ -161,14 +159,13 @@ Examples:
 pub(crate) struct History {
     #[command(flatten)]
     pub(crate) which: Which,
-    /// How it is shown (json: one change a line).
+    /// Output format (json: one change per line).
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: Format,
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Needs no coordinator.
+#[command(after_help = "This command needs no coordinator.
 
 Examples:
   landfall explain machine
@@ -179,10 +176,10 @@ pub(crate) struct Explain {
     /// A kind, and the path of a field: KIND.FIELD.FIELD
     #[arg(value_name = "KIND[.FIELD…]")]
     pub(crate) path: String,
-    /// All fields below, as a tree.
+    /// Show all fields below, as a tree.
     #[arg(short, long)]
     pub(crate) recursive: bool,
-    /// How it is shown.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t, hide_possible_values = true, value_name = "table|json|yaml")]
     pub(crate) output: Format,
 }

@@ -27,17 +27,16 @@ Examples:
   landfall apply -f machine.yaml -f template.yaml     Describe machines and templates
   landfall provision node-1 --template debian --wait  Install one, and wait for the outcome
   landfall watch                                      All machines, live
-  landfall describe machine node-1                    Why it stands where it stands
-  landfall explain template.spec.actions              What can be written in a file
+  landfall describe machine node-1                    Why it is in its state
+  landfall explain template.spec.actions              Which fields a file may have
 
 Connection:
-  On the coordinator's own host nothing is needed: its Unix socket is used, as root or as its user.
-  Elsewhere: --server https://HOST:7443 with --ca, --cert and --key; the first ones are in admin/ of
-  the coordinator's data directory (ca.pem, admin.pem, admin.key). landfall context set keeps them.
+  On the coordinator's host no option is needed: the command uses its Unix socket, as root or as its user.From other hosts: --server https://HOST:7443 with --ca, --cert and --key; the first set is in admin/ of
+  the coordinator's data directory (ca.pem, admin.pem, admin.key). landfall context set stores them.
 
 More: landfall help exit-codes|output|selectors";
 
-/// Landfall's operator command: describe machines, provision them, watch them come ashore.
+/// Landfall's operator command: describe machines, provision them and watch them.
 #[derive(Debug, Parser)]
 #[command(name = "landfall", version, max_term_width = 110, after_help = OVERVIEW, after_long_help = format!("{OVERVIEW}\n\n{}", topics::EXIT_CODES))]
 pub(crate) struct Cli {
@@ -47,7 +46,8 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// Where the coordinator is, and who calls. Each may also stand in the environment variable named, or in a context.
+/// Where the coordinator is, and who calls. Each value may also come from the named environment variable or from a
+/// context.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct Connection {
@@ -90,7 +90,7 @@ pub(crate) enum Command {
     Edit(Edit),
     /// Delete documents.
     Delete(Delete),
-    /// Wait until documents are as they should be.
+    /// Wait until documents reach a condition or phase.
     Wait(Wait),
     /// Run a template on a machine.
     Provision(Provision),
@@ -98,19 +98,19 @@ pub(crate) enum Command {
     Deprovision(Deprovision),
     /// Stop a workflow.
     Cancel(Cancel),
-    /// Let a workflow begin no other action.
+    /// Pause a workflow: the current action ends, no other begins.
     Pause(Pause),
-    /// Let a paused or holding workflow go on.
+    /// Resume a paused or holding workflow.
     Resume(Resume),
     /// Run a failed workflow again, from the action that failed.
     Retry(Retry),
-    /// Let a machine in whose key a person has compared.
+    /// Approve a machine after a person compared its key fingerprint.
     Approve(Approve),
-    /// Take over a machine that is installed already, as it is.
+    /// Take over a machine that is already installed, without a change.
     Adopt(OneMachine),
-    /// Stop managing a machine; its disks stay as they are.
+    /// Stop managing a machine; its disks stay unchanged.
     Detach(OneMachine),
-    /// Refuse a machine's, or an operator's, credentials from now on.
+    /// Revoke the credentials of a machine or an operator.
     Revoke(OneMachine),
     /// Show all machines live, one line each.
     Watch(Watch),
@@ -120,15 +120,15 @@ pub(crate) enum Command {
     Logs(Logs),
     /// Show who changed a document, when and how.
     History(History),
-    /// Explain what can be written in a document.
+    /// Explain the fields of a document.
     Explain(Explain),
-    /// Show who did what.
+    /// Show the audit log.
     Audit(Audit),
-    /// Make, show and withdraw tokens.
+    /// Create, list and delete tokens.
     Token(Token),
-    /// Take a copy of everything the coordinator knows.
+    /// Back up all data of the coordinator.
     Backup(Backup),
-    /// Keep and choose between several coordinators.
+    /// Configure several coordinators and choose one.
     Context(Context),
     /// Print a completion script for a shell.
     Completion(Completion),
@@ -136,20 +136,20 @@ pub(crate) enum Command {
     Man(Man),
     /// Show the versions of this command and of the coordinator.
     Version(Version),
-    /// What the exit codes mean.
+    /// Explain the exit codes.
     #[command(hide = true, after_help = topics::EXIT_CODES)]
     ExitCodes(Topic),
-    /// The forms of output.
+    /// Explain the output formats.
     #[command(hide = true, after_help = topics::OUTPUT)]
     Output(Topic),
-    /// How documents are chosen.
+    /// Explain how to select documents.
     #[command(hide = true, after_help = topics::SELECTORS)]
     Selectors(Topic),
     #[command(name = "__complete", hide = true)]
     Complete(Complete),
 }
 
-/// How things other than documents are shown.
+/// Output format of data other than documents.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// For people.

@@ -1,22 +1,20 @@
-//! Flags of the commands about runs and what becomes of machines.
+//! Flags of the commands that start and control workflows.
 
 use clap::Args;
 
 use super::{Format, Labels, Output};
 
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Starting a run by name is what allows a disk that is not blank to be written; who asked is recorded. The machine takes
-the run when it next netboots.
+#[command(after_help = "Only this request of a person allows the machine to write a disk that is not blank; the \
+    request is recorded with yourname. The machine takes the workflow when it next netboots.
 
-A parameter's value is read as JSON where it is JSON (42, true, [\"a\",\"b\"]), else as text; to pass text that looks like
-a number quote it twice: --param 'release=\"12\"'.
+A parameter's value is read as JSON if it is JSON (42, true, [\"a\",\"b\"]), else as text. To pass text that looks likea number, quote it twice: --param 'release=\"12\"'.
 
 Examples:
   landfall provision node-1 --template debian
   landfall provision node-1 -t debian --param release=12 --param 'users=[\"ann\"]'
   landfall provision node-1 -t debian --wait --timeout 30m
-  landfall provision node-1 -t debian --force      Whatever receipt an earlier install left on the disk")]
+  landfall provision node-1 -t debian --force      Accept the receipt of any earlier install")]
 pub(crate) struct Provision {
     /// The machine's name.
     pub(crate) machine: String,
@@ -26,40 +24,41 @@ pub(crate) struct Provision {
     /// A value for one of the template's parameters. May be repeated.
     #[arg(short, long = "param", value_name = "NAME=VALUE")]
     pub(crate) params: Vec<String>,
-    /// Write the disk whatever receipt is found on it.
+    /// Write the disk even if it carries the receipt of another install.
     #[arg(long)]
     pub(crate) force: bool,
     #[command(flatten)]
     pub(crate) follow: Follow,
 }
 
-/// Whether and how a run that was started is waited for.
+/// Whether and how to wait for a started workflow.
 #[derive(Debug, Args)]
 pub(crate) struct Follow {
-    /// Show progress, and end with the workflow: exit code 0 if it succeeded, 1 if not.
+    /// Show progress until the workflow ends: exit code 0 if it succeeded, 1 if not.
     #[arg(short, long)]
     pub(crate) wait: bool,
-    /// With --wait: how long at most (such as 30m); exit code 6 when it is over. The workflow itself goes on.
+    /// With --wait: the longest time to wait (such as 30m); exit code 6 after it. The workflow continues.
     #[arg(long, requires = "wait", value_name = "DURATION")]
     pub(crate) timeout: Option<landfall_api::DurationSpec>,
-    /// How the workflow is shown. See: landfall help output.
+    /// Output format of the workflow. See: landfall help output.
     #[arg(short, long, default_value = "table", value_name = "FORMAT")]
     pub(crate) output: Output,
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Clears what makes the machine's disks bootable, and the receipts on them; afterwards it is available for another install.
-The data between is not overwritten.
+#[command(
+    after_help = "Clears everything that makes the machine's disks bootable, and the receipts on them. Then the \
+    machine is available foranother install. Other data on the disks is not overwritten.
 
 Examples:
   landfall deprovision node-1
   landfall deprovision node-1 --wait
-  landfall deprovision node-1 --force              Whatever receipt is on the disks")]
+  landfall deprovision node-1 --force              Whatever receipt is on the disks"
+)]
 pub(crate) struct Deprovision {
     /// The machine's name.
     pub(crate) machine: String,
-    /// Clear the disks whatever receipt is found on them.
+    /// Clear the disks even if they carry the receipt of another install.
     #[arg(long)]
     pub(crate) force: bool,
     #[command(flatten)]
@@ -72,14 +71,13 @@ pub(crate) struct Run {
     /// A workflow's name, or machine/NAME for that machine's newest workflow.
     #[arg(value_name = "WORKFLOW|machine/NAME")]
     pub(crate) workflow: String,
-    /// How the workflow is shown. See: landfall help output.
+    /// Output format of the workflow. See: landfall help output.
     #[arg(short, long, default_value = "table", value_name = "FORMAT")]
     pub(crate) output: Output,
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "\
-What is on the machine's disk stays as it is at that moment: old, unbootable, or whole.
+#[command(after_help = "The machine's disk stays in its current state: old, unbootable, or complete.
 
 Examples:
   landfall cancel node-1-debian-x7k2p
@@ -90,8 +88,7 @@ pub(crate) struct Cancel {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "\
-The action under way is finished; no other begins until the workflow is resumed.
+#[command(after_help = "The current action ends; no other begins until the workflow is resumed.
 
 Examples:
   landfall pause node-1-debian-x7k2p
@@ -102,8 +99,7 @@ pub(crate) struct Pause {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Goes on after a pause, or past an action that holds.
+#[command(after_help = "Continues a workflow after a pause, or after an action that holds.
 
 Examples:
   landfall resume node-1-debian-x7k2p
@@ -114,8 +110,8 @@ pub(crate) struct Resume {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Makes a new workflow that takes over what was done and begins with the action that failed. Who asked is recorded.
+#[command(after_help = "Creates a new workflow that keeps the completed actions and begins with the failed one. The \
+    request is recorded with yourname.
 
 Examples:
   landfall retry node-1-debian-x7k2p
@@ -129,10 +125,9 @@ pub(crate) struct Retry {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "\
-On a terminal one line per machine is redrawn in place; elsewhere a line is printed at each change. Shown are the action
-under way, how far it is, its rate, the time to go, and the stage that the others wait for. A lost connection is taken up
-again.
+#[command(after_help = "On a terminal one line per machine is redrawn in place; elsewhere each change prints a line. \
+    A line shows the currentaction, its progress, its rate, the remaining time, and the slowest stage. The command \
+    reconnects after a lost connection.
 
 Examples:
   landfall watch
@@ -140,7 +135,7 @@ Examples:
   landfall watch -l rack=r7
   landfall watch | tee install.log")]
 pub(crate) struct Watch {
-    /// Only these machines.
+    /// Show only these machines.
     #[arg(value_name = "MACHINE", conflicts_with = "selector")]
     pub(crate) machines: Vec<String>,
     #[command(flatten)]
@@ -158,10 +153,10 @@ pub(crate) struct Events {
     /// A workflow's or a machine's name, or workflow/NAME, or machine/NAME.
     #[arg(value_name = "WORKFLOW|MACHINE")]
     pub(crate) subject: String,
-    /// Go on with what happens: of a workflow until it ends, of a machine until interrupted.
+    /// Keep running and show new events: of a workflow until it ends, of a machine until interrupted.
     #[arg(short, long)]
     pub(crate) follow: bool,
-    /// How they are shown (json: one event a line).
+    /// Output format (json: one event per line).
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: Format,
 }
@@ -178,19 +173,19 @@ pub(crate) struct Logs {
     /// A workflow's name, or machine/NAME for that machine's newest workflow.
     #[arg(value_name = "WORKFLOW|machine/NAME")]
     pub(crate) subject: String,
-    /// Go on with new lines until the workflow ends.
+    /// Keep running and show new lines until the workflow ends.
     #[arg(short, long)]
     pub(crate) follow: bool,
-    /// Only lines of this action.
+    /// Show only lines of this action.
     #[arg(long, value_name = "NAME")]
     pub(crate) action: Option<String>,
-    /// Of the lines there are already only the newest so many.
+    /// Of the existing lines, show only the newest N.
     #[arg(long, value_name = "N")]
     pub(crate) tail: Option<u64>,
-    /// Only lines of so long ago at most (such as 10m), by the agent's clock.
+    /// Show only lines newer than this (such as 10m), by the agent's clock.
     #[arg(long, value_name = "DURATION")]
     pub(crate) since: Option<landfall_api::DurationSpec>,
-    /// How they are shown (json: one line a line).
+    /// Output format (json: one log line per line).
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: Format,
 }

@@ -1,4 +1,4 @@
-//! Flags of the commands about machines' standing, the site, and this command itself.
+//! Flags of the commands about access, the site, and this command itself.
 
 use std::path::PathBuf;
 
@@ -11,9 +11,9 @@ use landfall_api::Role;
 use super::{Format, Output};
 
 #[derive(Debug, Args)]
-#[command(after_help = "\
-The machine's console shows the fingerprint of its key. Given here, it is compared with the key that asks; without it, a
-person on a terminal is shown the one that asks and says whether it is the same.
+#[command(after_help = "The machine's console shows the fingerprint of its key. With --fingerprint the command \
+    compares it with the key thatrequested enrolment; without it, it shows that key's fingerprint on the terminal and \
+    asks you to compare them.
 
 Examples:
   landfall approve node-1 --fingerprint 3f:9a:…
@@ -21,10 +21,10 @@ Examples:
 pub(crate) struct Approve {
     /// The machine's name.
     pub(crate) machine: String,
-    /// The fingerprint that the machine's console shows; colons, spaces and the case of letters do not matter.
+    /// The fingerprint on the machine's console; colons, spaces and case do not matter.
     #[arg(long, value_name = "FINGERPRINT")]
     pub(crate) fingerprint: Option<String>,
-    /// How the machine is shown. See: landfall help output.
+    /// Output format of the machine. See: landfall help output.
     #[arg(short, long, default_value = "table", value_name = "FORMAT")]
     pub(crate) output: Output,
 }
@@ -39,14 +39,13 @@ Examples:
 pub(crate) struct OneMachine {
     /// The machine's name; for revoke also operator/NAME.
     pub(crate) machine: String,
-    /// How the machine is shown. See: landfall help output.
+    /// Output format of the machine. See: landfall help output.
     #[arg(short, long, default_value = "table", value_name = "FORMAT")]
     pub(crate) output: Output,
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Who asked for what, from where, and what became of it, oldest first. For admins.
+#[command(after_help = "Shows who made which request, from where, and its result, oldest first. For admins.
 
 Examples:
   landfall audit                                   The newest entries
@@ -54,23 +53,23 @@ Examples:
   landfall audit -f                                Go on with what happens
   landfall audit -o json")]
 pub(crate) struct Audit {
-    /// Only entries after this position.
+    /// Show only entries after this position.
     #[arg(long, value_name = "POSITION")]
     pub(crate) after: Option<u64>,
-    /// How many at most; without --after the newest.
+    /// The largest number of entries; without --after the newest.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) limit: u32,
-    /// Go on with new entries.
+    /// Keep running and show new entries.
     #[arg(short, long)]
     pub(crate) follow: bool,
-    /// How they are shown (json: one entry a line).
+    /// Output format (json: one entry per line).
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: Format,
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "\
-A token stands for a person or program over the network, without a certificate. Its value is shown once, at its creation.
+#[command(after_help = "A token authenticates a person or program over the network, without a certificate. Its value \
+    is shown once, at creation.
 
 Examples:
   landfall token create ci --role operator --ttl 30d > ci.token
@@ -83,27 +82,27 @@ pub(crate) struct Token {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenCommand {
-    /// Make a token; its value goes to standard output.
+    /// Create a token; its value goes to standard output.
     Create {
-        /// Its name: what the audit log calls its holder.
+        /// The token's name; the audit log uses it for the caller.
         name: String,
-        /// What its holder may do.
+        /// The role of the token.
         #[arg(long, value_parser = PossibleValuesParser::new(Role::ALL.map(Role::as_str)).try_map(|role| role.parse::<Role>()))]
         role: Role,
-        /// How long it is good for (such as 12h or 30d). Default: as the coordinator has it.
+        /// The token's lifetime (such as 12h or 30d). Default: set by the coordinator.
         #[arg(long, value_name = "DURATION")]
         ttl: Option<landfall_api::DurationSpec>,
-        /// How it is shown: its value alone, or with what is kept of it.
+        /// Output format: the value alone, or with the token's stored data.
         #[arg(short, long, value_enum, default_value_t, hide_possible_values = true, value_name = "table|json|yaml")]
         output: Format,
     },
-    /// Show the tokens there are, never their values.
+    /// List the tokens, never their values.
     List {
-        /// How they are shown.
+        /// Output format.
         #[arg(short, long, value_enum, default_value_t)]
         output: Format,
     },
-    /// Withdraw a token at once.
+    /// Delete a token; it is refused at once.
     Delete {
         /// Its name.
         name: String,
@@ -111,9 +110,8 @@ pub(crate) enum TokenCommand {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Taken while the coordinator runs. The file appears only when it is whole, and only you may read it: with it goes
-everything the coordinator knows. For admins.
+#[command(after_help = "The coordinator keeps running. The file appears only when it is complete, and only you may \
+    read it: it contains all dataof the coordinator, including its keys. For admins.
 
 Examples:
   landfall backup -o landfall-2026-01-31.backup
@@ -122,15 +120,15 @@ pub(crate) struct Backup {
     /// The file to write, or - for standard output.
     #[arg(short, long, value_name = "FILE|-")]
     pub(crate) output: PathBuf,
-    /// Replace the file if it is there.
+    /// Replace an existing file.
     #[arg(long)]
     pub(crate) overwrite: bool,
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "\
-A context is one coordinator and who you are to it. They are kept in $XDG_CONFIG_HOME/landfall/config.yaml (else
-~/.config/landfall/config.yaml), which holds names of files and commands, never a key or a token itself.
+#[command(after_help = "A context is one coordinator and your credentials for it. Contexts are stored in \
+    $XDG_CONFIG_HOME/landfall/config.yaml (else
+~/.config/landfall/config.yaml), which contains names of files and commands, never a key or a token itself.
 
 Examples:
   landfall context set lab --server https://lab.example:7443 --ca lab/ca.pem --cert ann.pem --key ann.key
@@ -145,26 +143,27 @@ pub(crate) struct Context {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ContextCommand {
-    /// Show the contexts there are.
+    /// List the contexts.
     List {
-        /// How they are shown.
+        /// Output format.
         #[arg(short, long, value_enum, default_value_t)]
         output: Format,
     },
-    /// Use a context from now on.
+    /// Make a context the current one.
     Use {
         /// Its name.
         name: String,
     },
-    /// Make or replace a context from --server, --ca or --ca-pin, and --cert with --key, --token-file or --token-command.
+    /// Create or replace a context from --server, --ca or --ca-pin, and --cert with --key, --token-file or
+    /// --token-command.
     Set {
         /// Its name.
         name: String,
-        /// Use it from now on; the first one is used anyhow.
+        /// Make it the current context; the first context always is.
         #[arg(long = "use")]
         use_it: bool,
     },
-    /// Forget a context.
+    /// Delete a context.
     Delete {
         /// Its name.
         name: String,
@@ -172,8 +171,8 @@ pub(crate) enum ContextCommand {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Names of machines, workflows, templates and the like are asked of the coordinator while you type, for two seconds at most.
+#[command(after_help = "While you type, the shell requests names of machines, workflows and so on from the \
+    coordinator, for at most two seconds.
 
 Examples:
   landfall completion bash > /etc/bash_completion.d/landfall
@@ -192,10 +191,10 @@ pub(crate) enum Shell {
     Fish,
 }
 
-/// What a shell asks while somebody types.
+/// The request of a shell during completion.
 #[derive(Debug, Args)]
 pub(crate) struct Complete {
-    /// The words so far; the last one is being typed.
+    /// The words so far; the last one is incomplete.
     #[arg(last = true, allow_hyphen_values = true)]
     pub(crate) words: Vec<String>,
 }
@@ -206,7 +205,7 @@ Examples:
   landfall man --out /usr/local/share/man/man1
   landfall man --out man && man -l man/landfall-get.1")]
 pub(crate) struct Man {
-    /// The directory to write to; made if it is not there.
+    /// The directory to write to; created if it does not exist.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
 }
@@ -217,10 +216,10 @@ Examples:
   landfall version
   landfall version --client -o json")]
 pub(crate) struct Version {
-    /// Of this command only; asks no coordinator.
+    /// Show only this command's version, without a request to the coordinator.
     #[arg(long)]
     pub(crate) client: bool,
-    /// How they are shown.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t, hide_possible_values = true, value_name = "table|json|yaml")]
     pub(crate) output: Format,
 }

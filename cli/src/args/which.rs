@@ -1,4 +1,4 @@
-//! Which documents a command is about: kinds, names and labels, as kubectl's users write them.
+//! Which documents a command applies to: kinds, names and labels, in kubectl's syntax.
 
 use clap::Args;
 use landfall_api::{Kind, LabelSelector};
@@ -11,7 +11,7 @@ pub(crate) fn kind(word: &str) -> Result<Kind, String> {
         let known: Vec<&str> = Kind::ALL.iter().flat_map(|k| [k.singular(), k.plural()]).collect();
         let nearest = landfall_api::nearest(word, &known).map(|n| format!("; did you mean {n}?")).unwrap_or_default();
         let plurals: Vec<&str> = Kind::ALL.iter().map(|k| k.plural()).collect();
-        format!("\"{word}\" is no kind{nearest} The kinds are {}", plurals.join(", "))
+        format!("\"{word}\" is not a kind{nearest} The kinds are {}", plurals.join(", "))
     })
 }
 
@@ -26,7 +26,7 @@ impl std::str::FromStr for Target {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once('/') {
-            Some((_, "")) => Err("a name belongs after the /".into()),
+            Some((_, "")) => Err("a name is missing after the /".into()),
             Some((word, name)) => Ok(Self { kind: kind(word)?, name: Some(name.to_owned()) }),
             None => Ok(Self { kind: kind(text)?, name: None }),
         }
@@ -36,18 +36,18 @@ impl std::str::FromStr for Target {
 /// KIND[,KIND…] [NAME…], or KIND/NAME….
 #[derive(Debug, Args)]
 pub(crate) struct Which {
-    /// machines, templates, workflows, secrets or enrolmentrules (or m, t, w, rules), several with commas between, or
-    /// all; then names. Or KIND/NAME, as often as wanted.
+    /// machines, templates, workflows, secrets or enrolmentrules (or m, t, w, rules), several separated by commas, or
+    /// all; then names. Or KIND/NAME, any number of times.
     #[arg(required = true, value_name = "KIND[/NAME]|NAME")]
     pub(crate) words: Vec<String>,
 }
 
-/// What the words say.
+/// The documents that the words select.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Selection {
     /// Every document of these kinds.
     Kinds(Vec<Kind>),
-    /// These.
+    /// The named documents.
     Named(Vec<(Kind, String)>),
 }
 
@@ -73,20 +73,19 @@ impl Selection {
 }
 
 impl Which {
-    /// What the words say.
+    /// The documents that the words select.
     ///
-    /// # Errors
-    /// [`Failure::Usage`] where they say nothing that can be meant.
+    /// # Errors [`Failure::Usage`] if the words are not valid.
     pub(crate) fn selection(&self) -> Result<Selection, Failure> {
         self.read().map_err(Failure::Usage)
     }
 
     fn read(&self) -> Result<Selection, String> {
-        let (first, rest) = self.words.split_first().ok_or("say which kind")?;
+        let (first, rest) = self.words.split_first().ok_or("a kind is missing")?;
         if first.contains('/') {
             let one = |word: &String| match word.parse::<Target>()? {
                 Target { kind, name: Some(name) } => Ok((kind, name)),
-                Target { .. } => Err(format!("after {first} each further word is KIND/NAME too, not \"{word}\"")),
+                Target { .. } => Err(format!("after {first} each further word must also be KIND/NAME, not \"{word}\"")),
             };
             return Ok(Selection::Named(self.words.iter().map(one).collect::<Result<_, String>>()?));
         }
@@ -99,13 +98,10 @@ impl Which {
         match (rest, kinds.as_slice()) {
             ([], _) => Ok(Selection::Kinds(kinds)),
             (names, [kind]) => match names.iter().find(|name| name.contains('/')) {
-                Some(odd) => Err(format!(
-                    "\"{odd}\" stands where a name of a {} is expected; write KIND/NAME alone",
-                    kind.singular()
-                )),
+                Some(odd) => Err(format!("\"{odd}\" is not the name of a {}; write KIND/NAME alone", kind.singular())),
                 None => Ok(Selection::Named(names.iter().map(|name| (*kind, name.clone())).collect())),
             },
-            _ => Err("names belong to one kind; write KIND/NAME for each".into()),
+            _ => Err("with several kinds, write KIND/NAME for each name".into()),
         }
     }
 }
@@ -113,20 +109,20 @@ impl Which {
 /// Documents by their labels.
 #[derive(Debug, Default, Args)]
 pub(crate) struct Labels {
-    /// Only those whose labels agree: a=b, c!=d, e in (x,y), f notin (z), g, !h; commas between.
+    /// Only documents with matching labels: a=b, c!=d, e in (x,y), f notin (z), g, !h; separated by commas.
     #[arg(short = 'l', long = "selector", value_name = "LABELS")]
     pub(crate) selector: Option<LabelSelector>,
 }
 
 impl Labels {
-    /// Refuses a selector beside names: which of the two is meant?
+    /// Refuses a selector together with names, because the intent is not clear.
     ///
     /// # Errors
     /// [`Failure::Usage`].
     pub(crate) fn with(&self, selection: &Selection) -> Result<(), Failure> {
         match (&self.selector, selection) {
             (Some(_), Selection::Named(_)) => {
-                Err(Failure::Usage("names and --selector exclude each other; give one of the two".into()))
+                Err(Failure::Usage("names and --selector exclude each other; use one of them".into()))
             }
             _ => Ok(()),
         }
@@ -142,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_is_taken_in_every_spelling_and_a_slip_is_named() {
+    fn every_spelling_of_a_kind_is_accepted() {
         for word in ["machine", "machines", "Machine", "m"] {
             assert_eq!(read(&[word]), Ok(Selection::Kinds(vec![Kind::Machine])));
         }

@@ -34,7 +34,7 @@ pub(crate) struct Client {
     server: Server,
 }
 
-/// Lines of JSON that go on.
+/// A continuing stream of JSON lines.
 pub(crate) type Lines<T> = futures::stream::BoxStream<'static, Result<T, Failure>>;
 
 /// One line of a watch, its document still a tree.
@@ -80,7 +80,7 @@ impl Client {
         Ok((items, listed.metadata.resource_version))
     }
 
-    /// The names of a kind's documents, for suggestions: of what this command understands nothing else is asked.
+    /// The names of a kind's documents, for suggestions; other fields are not parsed.
     pub(crate) async fn names(&self, kind: Kind) -> Result<Vec<String>, Failure> {
         #[derive(Deserialize)]
         struct Listed {
@@ -91,13 +91,13 @@ impl Client {
         Ok(listed.items.iter().filter_map(name).collect())
     }
 
-    /// Of a failure that says there is no such document: the nearest name there is.
+    /// The nearest existing name, for a failure that a document does not exist.
     async fn hinted(&self, kind: Kind, name: &str, failure: Failure) -> Failure {
         let Failure::Problem(mut problem) = failure else { return failure };
         if problem.code == ErrorCode::NotFound && problem.message.contains(&format!("\"{name}\"")) {
-            // A hint more or less: that it cannot be had is no failure of its own.
+            // This is only a hint: if it is not available, that is not a failure.
             let names = self.names(kind).await.unwrap_or_default();
-            // Where that one is there, something else of it is not.
+            // If the document exists, another part of it is missing.
             let known: Vec<&str> =
                 names.iter().map(String::as_str).filter(|_| !names.iter().any(|n| n == name)).collect();
             if let Some(nearest) = landfall_api::nearest(name, &known) {
@@ -123,7 +123,7 @@ impl Client {
         }
     }
 
-    /// Asks for something to be done with a document: `POST …/machines/node-1/adopt`.
+    /// Requests an operation on a document: `POST …/machines/node-1/adopt`.
     pub(crate) async fn act(&self, kind: Kind, name: &str, verb: &str, body: Option<&Value>) -> Result<Value, Failure> {
         let request = self.request(Method::POST, &format!("{}/{}/{verb}", kind.plural(), segment(name)?));
         let request = match body {
@@ -136,7 +136,7 @@ impl Client {
         }
     }
 
-    /// What stands at a path under the API's; each of the lines, or of the items, of the answer.
+    /// Reads a path of the API; returns each line or each item of the response.
     pub(crate) async fn rows(&self, path: &str) -> Result<Vec<Value>, Failure> {
         let response = self.send(self.request(Method::GET, path)).await?;
         let bytes = response.bytes().await.map_err(|e| self.unreachable(&e))?;
@@ -155,7 +155,7 @@ impl Client {
         Ok(out)
     }
 
-    /// What was changed of a document, oldest first; only the newest `limit` changes where one is given.
+    /// The changes of a document, oldest first; only the newest `limit` changes if a limit is given.
     pub(crate) async fn history(&self, kind: Kind, name: &str, limit: Option<usize>) -> Result<Vec<Value>, Failure> {
         let query = limit.map(|limit| format!("?limit={limit}")).unwrap_or_default();
         match self.rows(&format!("{}/{}/history{query}", kind.plural(), segment(name)?)).await {
@@ -210,7 +210,7 @@ impl Client {
         let lines = FramedRead::new(StreamReader::new(bytes), LinesCodec::new_with_max_length(MAX_LINE));
         let parsed = lines.filter_map(move |line| {
             std::future::ready(match line {
-                // The coordinator is there, and has nothing to say.
+                // The coordinator answers with an empty body.
                 Ok(line) if line.is_empty() => None,
                 Ok(line) => Some(serde_json::from_str(&line).map_err(|e| client.not_understood(&e))),
                 Err(error) => Some(Err(client.unreachable(&error))),
@@ -231,7 +231,7 @@ impl Client {
             Err(_) => {
                 let said = String::from_utf8_lossy(&bytes[..bytes.len().min(200)]).trim().to_owned();
                 Problem::new(ErrorCode::Internal, format!("{} answered {status} {said}", self.server).trim_end())
-                    .hint("is that address a Landfall coordinator?")
+                    .hint("check that this address is a Landfall coordinator")
                     .into()
             }
         })
@@ -243,35 +243,40 @@ impl Client {
         let said = causes.join(" ");
         let hint = match &self.server {
             Server::Unix(path) if said.contains("ermission denied") => {
-                format!("run this as root or as the coordinator's user: {} is theirs", path.display())
+                format!("run this as root or as the coordinator's user, who own {}", path.display())
             }
             Server::Unix(_) => {
-                "is the coordinator running on this host? If it runs elsewhere, or with another data_dir, \
-                                say where: --server or LANDFALL_SERVER"
+                "check that the coordinator is running on this host; if it runs elsewhere, or with another data_dir, \
+                    use --server or LANDFALL_SERVER"
                     .into()
             }
             Server::Https { .. } if said.contains("UnknownIssuer") => {
-                "the server's certificate is not signed by the CA given; take ca.pem from this coordinator's admin/"
+                "the server's certificate is not signed by the stated CA; use ca.pem from this coordinator's admin/"
                     .into()
             }
             Server::Https { .. } if rustls_error(error).and_then(PinMismatch::of).is_some() => {
-                "another coordinator answers there, or its CA is a new one: compare with --ca-pin, or with caPin of the context"
+                "another coordinator answers at this address, or its CA has changed; compare with --ca-pin, or with \
+                    caPin of the context"
                     .into()
             }
             Server::Https { .. } if said.contains("ertificate") => {
-                "is that port the coordinator's TLS port, and are --ca, --cert and --key from its admin/?".into()
+                "check that this is the coordinator's TLS port, and that --ca, --cert and --key are from its \
+                    admin/"
+                    .into()
             }
-            Server::Https { .. } => "is the coordinator running, and does a firewall let its TLS port through?".into(),
+            Server::Https { .. } => "check that the coordinator is running and that no firewall blocks its TLS \
+                port"
+                .into(),
         };
-        Failure::Unreachable { what: format!("the coordinator at {} cannot be reached", self.server), causes, hint }
+        Failure::Unreachable { what: format!("cannot reach the coordinator at {}", self.server), causes, hint }
     }
 
     fn not_understood(&self, error: &serde_json::Error) -> Failure {
-        skew(format!("{} answered what this command does not understand", self.server), error.to_string())
+        skew(format!("{} sent a response that this command does not understand", self.server), error.to_string())
     }
 }
 
-/// The part of a query that chooses by labels.
+/// The part of a query that selects by labels.
 fn selected(labels: Option<&LabelSelector>) -> String {
     labels.map(|labels| format!("&labelSelector={}", escaped(&labels.to_string()))).unwrap_or_default()
 }
@@ -288,12 +293,12 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// A name as part of a path. What is no name is refused here: escaping it would only ask for what cannot exist.
+/// A name as part of a path. An invalid name is refused here, because a document with such a name cannot exist.
 fn segment(name: &str) -> Result<&str, Failure> {
     if landfall_api::is_dns_label(name) {
         return Ok(name);
     }
-    Err(Failure::Usage(format!("\"{name}\" is no name: names have lower-case letters, digits and \"-\" only")))
+    Err(Failure::Usage(format!("\"{name}\" is not a valid name: use only lower-case letters, digits and \"-\"")))
 }
 
 pub(crate) fn document(tree: Value) -> Result<Document, Failure> {
@@ -303,20 +308,25 @@ pub(crate) fn document(tree: Value) -> Result<Document, Failure> {
 pub(crate) fn workflow(tree: Value) -> Result<Workflow, Failure> {
     match document(tree)? {
         Document::Workflow(workflow) => Ok(*workflow),
-        other => {
-            Err(skewed(Problem::new(ErrorCode::Internal, format!("a workflow was expected, not a {}", other.kind()))))
-        }
+        other => Err(skewed(Problem::new(
+            ErrorCode::Internal,
+            format!(
+                "the coordinator sent a {} instead of a \
+                workflow",
+                other.kind()
+            ),
+        ))),
     }
 }
 
-/// A document of the coordinator's that does not parse here is a newer coordinator's.
+/// A document that does not parse here comes from a newer coordinator.
 fn skewed(problem: Problem) -> Failure {
-    skew("the coordinator answered a document this command does not understand".into(), problem.to_string())
+    skew("the coordinator sent a document that this command does not understand".into(), problem.to_string())
 }
 
 fn skew(what: String, cause: String) -> Failure {
     let mut problem =
-        Problem::new(ErrorCode::VersionSkew, what).hint("use a landfall of the coordinator's own version");
+        Problem::new(ErrorCode::VersionSkew, what).hint("use the landfall command of the coordinator's version");
     problem.causes.push(cause);
     problem.into()
 }

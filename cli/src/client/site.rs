@@ -19,7 +19,7 @@ impl Client {
         self.lines(self.request(Method::GET, &format!("audit?after={after}&limit={limit}&follow={follow}"))).await
     }
 
-    /// Withdraws every certificate of an operator that was made until now.
+    /// Revokes every existing certificate of an operator.
     pub(crate) async fn revoke_operator(&self, name: &str) -> Result<Value, Failure> {
         self.answer(self.request(Method::POST, &format!("operators/{}/revoke", segment(name)?))).await
     }
@@ -36,7 +36,7 @@ impl Client {
         Ok(version.unwrap_or("unknown").to_owned())
     }
 
-    /// Everything the coordinator knows, as a stream of bytes.
+    /// A backup of all data, as a stream of bytes.
     pub(crate) async fn backup(&self) -> Result<futures::stream::BoxStream<'static, Result<Bytes, Failure>>, Failure> {
         let response = self.send(self.http.get(format!("{}/backup", self.base))).await?;
         let client = self.clone();

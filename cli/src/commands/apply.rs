@@ -18,7 +18,7 @@ pub(crate) async fn run<F: Future<Output = Result<Client, Failure>>>(
     connect: impl FnOnce() -> F,
     out: &mut Out,
 ) -> Result<(), Failure> {
-    // Before connecting: a file's faults are told without a coordinator.
+    // Before connecting: faults in files are reported without a coordinator.
     let documents = files::read(&args.filename, args.recursive)?;
     let client = connect().await?;
     let expected = validate(&client, &documents).await?;
@@ -53,7 +53,7 @@ pub(crate) async fn run<F: Future<Output = Result<Client, Failure>>>(
     }
 }
 
-/// What each document would come to, by the coordinator, which changes nothing yet.
+/// The outcome for each document, from a dry run of the coordinator.
 async fn validate(client: &Client, documents: &[Sourced]) -> Result<Vec<(ApplyOutcome, Value)>, Failure> {
     let (mut out, mut problems) = (Vec::new(), Vec::new());
     for sourced in documents {
@@ -68,7 +68,7 @@ async fn validate(client: &Client, documents: &[Sourced]) -> Result<Vec<(ApplyOu
     if problems.is_empty() { Ok(out) } else { Err(Failure::Refused(problems)) }
 }
 
-/// Says of the coordinator's refusal where in the files it belongs.
+/// Adds the place in the files to the coordinator's refusal.
 fn at(sourced: &Sourced, failure: Failure) -> Failure {
     let Failure::Problem(mut problem) = failure else { return failure };
     // The coordinator says `Machine/node-1: spec.identity.macs`, or the field alone.

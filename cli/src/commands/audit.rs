@@ -1,4 +1,4 @@
-//! `landfall audit`: who did what.
+//! `landfall audit`: the audit log.
 
 use std::collections::VecDeque;
 
@@ -24,7 +24,7 @@ pub(crate) async fn run(args: &Audit, client: &Client, out: &mut Out) -> Result<
         None => newest(client, args.limit as usize).await?,
     };
     if rows.is_empty() && !args.follow && matches!(args.output, Format::Table | Format::Wide) {
-        output::to_stderr("There is nothing in the audit log after that.");
+        output::to_stderr("The audit log has no later entries.");
         return Ok(());
     }
     show(&rows, args.output, true, out)?;
@@ -57,7 +57,7 @@ async fn newest(client: &Client, count: usize) -> Result<Vec<Value>, Failure> {
     let (mut rows, mut after) = (VecDeque::new(), 0);
     loop {
         let page = read(client, after, PAGE).await?;
-        // Nothing, or nothing newer: a position that does not rise must not keep this going.
+        // No entry, or no newer one: without this check a constant position would loop for ever.
         let Some(last) = position(&page).filter(|last| *last > after) else { return Ok(rows.into()) };
         let whole = page.len() >= PAGE as usize;
         rows.extend(page);
@@ -86,7 +86,7 @@ fn columns(rows: &[Value], wide: bool) -> Columns {
     for row in rows {
         let text = |name: &str| row.get(name).map(crate::jsonpath::plain).unwrap_or_default();
         let mut cells = vec![text("position"), human::moment_of(&text("time"))];
-        // The part that all routes share tells nothing.
+        // All routes share this part, so it is left out.
         let action = text("action").replacen(API_PATH, "", 1);
         cells.extend([text("who"), text("from"), action].map(or_dash));
         cells.extend(["subject", "outcome", "code", "detail"].map(|name| or_dash(text(name))));

@@ -1,4 +1,4 @@
-//! `landfall backup`: a copy of everything the coordinator knows, whole or not at all.
+//! `landfall backup`: a copy of all data of the coordinator, complete or not at all.
 
 use std::{io, os::fd::AsFd, path::Path};
 
@@ -17,20 +17,29 @@ use crate::{
 pub(crate) async fn run(args: &Backup, client: &Client, out: &Out) -> Result<(), Failure> {
     if args.output == Path::new("-") {
         if out.is_terminal() {
-            return Err(Failure::Usage("a backup is no text for a terminal; write it to a file or a pipe".into()));
+            return Err(Failure::Usage(
+                "a backup is binary data, which a terminal cannot show; write it to a file or a \
+                pipe"
+                    .into(),
+            ));
         }
         let bytes = client.backup().await?;
         let out = std::fs::File::from(io::stdout().as_fd().try_clone_to_owned()?);
-        // Half a backup is none, whoever stopped reading.
+        // Half a backup is useless, even if the reader caused it.
         copy(bytes, &mut tokio::fs::File::from_std(out)).await.map_err(Failure::cut_off)?;
         return Ok(());
     }
     let path = &args.output;
-    let failed = |e: io::Error| Failure::local(format!("{} cannot be written", path.display()), e, "");
-    // Before anything is sent: a long answer for nothing helps nobody.
+    let failed = |e: io::Error| Failure::local(format!("cannot write {}", path.display()), e, "");
+    // Checked before the request, to avoid a long useless response.
     if !args.overwrite && path.exists() {
-        let what = format!("{} is there already", path.display());
-        return Err(Failure::local(what, "a backup replaces none unasked", "give another name, or --overwrite"));
+        let what = format!("{} already exists", path.display());
+        return Err(Failure::local(
+            what,
+            "a backup replaces a file only with --overwrite",
+            "use another name, or \
+            --overwrite",
+        ));
     }
     let directory = match path.parent() {
         Some(parent) if parent != Path::new("") => parent,
@@ -61,7 +70,7 @@ async fn copy(
     }
     to.flush().await?;
     if size == 0 {
-        return Err(Failure::local("the backup is empty", "the coordinator sent nothing", "look at its log"));
+        return Err(Failure::local("the backup is empty", "the coordinator sent nothing", "read its log"));
     }
     Ok(size)
 }

@@ -1,4 +1,4 @@
-//! `landfall __complete`: what a shell offers while somebody types. Says nothing of failures: a shell has no place for them.
+//! `landfall __complete`: what a shell offers as completion. It prints no errors, because a shell cannot show them.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use crate::{
     output::Out,
 };
 
-/// A person who types waits no longer for names.
+/// The longest time that a person waits for names.
 const LIMIT: Duration = Duration::from_secs(2);
-/// More than fit on a screen help nobody.
+/// More candidates do not fit on a screen.
 const MOST: usize = 500;
 
 pub(crate) async fn run(args: &Complete, out: &mut Out) -> Result<(), Failure> {
@@ -31,7 +31,7 @@ pub(crate) async fn run(args: &Complete, out: &mut Out) -> Result<(), Failure> {
     if offer.files && offer.words.is_empty() {
         return Ok(out.line(":files")?);
     }
-    // bash completes what stands after a `=` by itself; the others want the whole word.
+    // bash completes the part after a `=` itself; other shells need the whole word.
     let split = args.words.len() > 1 && args.words.iter().rev().take(2).any(|word| word == "=");
     let before = if split { "" } else { offer.before.as_str() };
     for (word, about) in offer.words.iter().filter(|(word, _)| word.starts_with(&offer.typed)).take(MOST) {
@@ -54,18 +54,18 @@ async fn names_of(names: Names, connection: &[(String, String)]) -> Option<Vec<(
         Names::Runs => &[(Kind::Workflow, ""), (Kind::Machine, "machine/")],
         Names::Subjects => &[(Kind::Workflow, ""), (Kind::Machine, "")],
     };
-    // A command that is being typed may be half of what it will be, and is run by whoever finishes it.
+    // A token command on the line may be incomplete, so completion must not run it.
     if connection.iter().any(|(name, _)| name == "token_command") {
         return None;
     }
-    // The flags typed so far, read as they will be.
+    // The flags typed so far, parsed as on execution.
     let mut line = vec!["landfall".to_owned()];
     for (name, value) in connection {
         line.push(format!("--{}={value}", name.replace('_', "-")));
     }
     line.extend(["version".to_owned(), "--client".to_owned()]);
     let flags = Cli::try_parse_from(line).ok()?.connection;
-    // Whoever types is asked for nothing.
+    // Completion must never ask the person a question.
     let endpoint = Endpoint { may_ask: false, ..Endpoint::find(&flags).ok()? };
     let client = Client::new(&endpoint).await.ok()?;
     let mut out = Vec::new();

@@ -1,5 +1,5 @@
-//! `landfall completion`: a small script for the shell. Everything it offers it asks of `landfall __complete`, so that a newer
-//! command needs no newer script.
+//! `landfall completion`: a small script for the shell. It gets all candidates from `landfall __complete`, so that a
+//! newer command needs no newer script.
 
 use crate::{
     args::{Completion, Shell},
@@ -7,8 +7,8 @@ use crate::{
     output::Out,
 };
 
-/// Words go over as they are, the last one being typed; what comes back is a candidate a line, after a tab what it is, or
-/// `:files` where a file belongs.
+/// The script passes all words, the last one incomplete; it gets one candidate per line, with a description after a
+/// tab, or `:files` if a file is expected.
 const BASH: &str = r#"# landfall completion for bash
 _landfall() {
     local IFS=$'\n' lines

@@ -14,9 +14,8 @@ use crate::{
 };
 
 pub(crate) fn run(what: &ContextCommand, flags: &Connection, out: &mut Out) -> Result<(), Failure> {
-    let file = Contexts::file().ok_or_else(|| {
-        Failure::Usage("neither XDG_CONFIG_HOME nor HOME says where contexts are kept; set one of them".into())
-    })?;
+    let file = Contexts::file()
+        .ok_or_else(|| Failure::Usage("cannot find the file of contexts: set XDG_CONFIG_HOME or HOME".into()))?;
     let mut contexts = Contexts::read(&file)?;
     match what {
         ContextCommand::List { output } => return list(&contexts, &file, *output, out),
@@ -24,12 +23,12 @@ pub(crate) fn run(what: &ContextCommand, flags: &Connection, out: &mut Out) -> R
             contexts.get(name, &file)?;
             contexts.current = Some(name.clone());
             contexts.write(&file)?;
-            out.line(&format!("context/{name} is used from now on"))?;
+            out.line(&format!("context/{name} is now the current context"))?;
         }
         ContextCommand::Set { name, use_it } => {
             if name.is_empty() || name.len() > 253 || name.contains(|c: char| c.is_whitespace() || c.is_control()) {
                 return Err(Failure::Usage(format!(
-                    "\"{name}\" cannot be a context's name: use a word without spaces"
+                    "\"{name}\" is not a valid context name: use a word without spaces"
                 )));
             }
             let entry = Entry::new(Settings::of_flags(flags)?)?;
@@ -45,7 +44,7 @@ pub(crate) fn run(what: &ContextCommand, flags: &Connection, out: &mut Out) -> R
             contexts.contexts.remove(name);
             if contexts.current.as_ref() == Some(name) {
                 contexts.current = None;
-                output::to_stderr("It was the current one; landfall context use chooses another.");
+                output::to_stderr("It was the current context; choose another with landfall context use.");
             }
             contexts.write(&file)?;
             out.line(&format!("context/{name} deleted"))?;
@@ -61,7 +60,11 @@ fn list(contexts: &Contexts, file: &PathBuf, format: Format, out: &mut Out) -> R
         }
         Format::Yaml => out.yaml(contexts)?,
         Format::Table | Format::Wide if contexts.contexts.is_empty() => {
-            output::to_stderr(&format!("There are no contexts in {}; landfall context set makes one.", file.display()));
+            output::to_stderr(&format!(
+                "There are no contexts in {}; create one with landfall context \
+                set.",
+                file.display()
+            ));
         }
         Format::Table | Format::Wide => {
             let mut columns = Columns::new(&["CURRENT", "NAME", "SERVER", "KNOWN BY", "AS"]);

@@ -33,7 +33,7 @@ pub(crate) async fn run(args: &Delete, client: &Client, out: &mut Out) -> Result
                 leaving.push((*kind, name.clone()));
             }
             Err(Failure::Problem(p)) if args.ignore_not_found && p.code == ErrorCode::NotFound => {}
-            // The others are still deleted; each failure is said, the last one decides the exit code.
+            // The others are still deleted; each failure is printed, and the last one decides the exit code.
             Err(failure) => {
                 if let Some(earlier) = failed.replace(failure) {
                     Failure::print(&earlier);
@@ -47,11 +47,11 @@ pub(crate) async fn run(args: &Delete, client: &Client, out: &mut Out) -> Result
     failed.map_or(Ok(()), Err)
 }
 
-/// What is to be deleted, by name.
+/// The documents to delete, by name.
 async fn named(args: &Delete, client: &Client) -> Result<Vec<(Kind, String)>, Failure> {
     if !args.filename.is_empty() {
         let documents = files::read(&args.filename, false)?;
-        // What depends on others goes first.
+        // Documents that depend on others are deleted first.
         return Ok(documents.iter().rev().map(|s| (s.document.kind(), s.document.metadata().name.clone())).collect());
     }
     let selection = Which { words: args.words.clone() }.selection()?;
@@ -63,7 +63,7 @@ async fn named(args: &Delete, client: &Client) -> Result<Vec<(Kind, String)>, Fa
     };
     if !args.all && args.labels.selector.is_none() {
         let words = kinds.iter().map(|k| k.plural()).collect::<Vec<_>>().join(", ");
-        return Err(Failure::Usage(format!("say which {words} to delete: names, --selector, or --all")));
+        return Err(Failure::Usage(format!("no {words} selected; use names, --selector, or --all")));
     }
     let mut named = Vec::new();
     for kind in kinds {

@@ -1,5 +1,5 @@
-//! `landfall edit`: a document in the person's own editor. Nothing that was written is lost, and nothing of anybody else's is
-//! overwritten unseen.
+//! `landfall edit`: a document in the person's own editor. No text of the person is lost, and no change of another
+//! person is overwritten unseen.
 
 use std::{
     io::Write,
@@ -24,22 +24,19 @@ use crate::{
 /// Lines of the buffer that begin so are the command's own, and are taken out before each opening.
 const NOTE: &str = "#! ";
 
-/// Applied again without asking when nobody changed what a person may change: a connected machine's heartbeat alone moves
-/// its version. So often in a row only a coordinator that is at fault refuses.
+/// How often to apply again without a question if only the status changed: a connected machine's heartbeat alone
+/// changes the version. Only a faulty coordinator refuses so often in a row.
 const MOST_RENEWALS: usize = 5;
 
 pub(crate) async fn run(args: &Edit, client: &Client, out: &mut Out) -> Result<(), Failure> {
     let (kind, name) = match args.which.selection()? {
         Selection::Named(mut named) if named.len() == 1 => named.remove(0),
-        _ => return Err(Failure::Usage("say which document: KIND NAME, or KIND/NAME; one at a time".into())),
+        _ => return Err(Failure::Usage("exactly one document is needed: KIND NAME, or KIND/NAME".into())),
     };
     if kind == Kind::Workflow {
-        return Err(Problem::new(
-            ErrorCode::Forbidden,
-            "a workflow is a record of what was asked for, and is not edited",
-        )
-        .hint("landfall provision, cancel, pause, resume and retry say what shall become of one")
-        .into());
+        return Err(Problem::new(ErrorCode::Forbidden, "a workflow is a record of a request and cannot be edited")
+            .hint("use landfall provision, cancel, pause, resume or retry")
+            .into());
     }
     let document = client.get(kind, &name).await?;
     let mut buffer = Buffer::new(&document)?;
@@ -49,12 +46,10 @@ pub(crate) async fn run(args: &Edit, client: &Client, out: &mut Out) -> Result<(
         let before = buffer.text.clone();
         let saved = buffer.open().await?;
         if buffer.is_empty() {
-            // Emptied, it is kept by nobody's wish.
-            return Err(
-                refused.unwrap_or_else(|| Failure::local("the edit is given up", "nothing is left in the file", ""))
-            );
+            // The person emptied the file, so it is not kept.
+            return Err(refused.unwrap_or_else(|| Failure::local("the edit was abandoned", "the file is empty", "")));
         }
-        // What somebody else changed has been shown: saved again as it is, it stands.
+        // The other person's changes have been shown: saving the text again unchanged confirms it.
         if buffer.text == before && !(conflict && saved) {
             let Some(failure) = refused else {
                 output::to_stderr("Nothing was changed.");
@@ -74,8 +69,8 @@ pub(crate) async fn run(args: &Edit, client: &Client, out: &mut Out) -> Result<(
         };
         let answer = tokio::select! {
             answer = applied(&edited, &mut buffer, &mut base, client) => answer,
-            // The editor's own handling of Ctrl-C took the system's away.
-            () = interrupted() => Err((Failure::local("the edit is given up", "interrupted", ""), Vec::new())),
+            // The wait for the editor replaced the default effect of Ctrl-C.
+            () = interrupted() => Err((Failure::local("the edit was abandoned", "interrupted", ""), Vec::new())),
         };
         match answer {
             Ok(applied) => {
@@ -95,7 +90,7 @@ pub(crate) async fn run(args: &Edit, client: &Client, out: &mut Out) -> Result<(
     }
 }
 
-/// Applies it, on newer versions too as long as nobody changed the document itself. On failure: what somebody did change.
+/// Applies it, also on newer versions if the document itself was not changed. On failure: the changes of other persons.
 async fn applied(
     edited: &Document,
     buffer: &mut Buffer,
@@ -111,9 +106,9 @@ async fn applied(
             answer => return answer.map_err(only),
         };
         let newest = client.get(edited.kind(), &edited.metadata().name).await.map_err(|error| match error {
-            // It is gone, so there is nothing to edit again.
+            // The document was deleted, so it cannot be edited again.
             Failure::Problem(problem) => {
-                only(Failure::local("the document cannot be read again", problem, "landfall apply makes a new one"))
+                only(Failure::local("cannot read the document again", problem, "landfall apply creates a new one"))
             }
             other => only(other),
         })?;
@@ -133,7 +128,7 @@ fn is_conflict(failure: &Failure) -> bool {
     matches!(failure, Failure::Problem(problem) if problem.code == ErrorCode::Conflict)
 }
 
-/// What a person may change of a document, and what tells its version.
+/// The editable part of a document, and its version.
 fn tree(document: &Document) -> Result<Value, Failure> {
     let mut tree = serde_json::to_value(document).map_err(crate::show::unseen)?;
     if let Some(map) = tree.as_object_mut() {
@@ -176,7 +171,7 @@ async fn interrupted() {
 /// The file that the editor opens.
 struct Buffer {
     path: PathBuf,
-    /// Held until it is known that nobody needs it: dropped, the file goes.
+    /// Held as long as the file may be needed; dropping it removes the file.
     file: Option<tempfile::TempPath>,
     text: String,
 }
@@ -184,41 +179,41 @@ struct Buffer {
 impl Buffer {
     fn new(document: &Document) -> Result<Self, Failure> {
         let body = serde_saphyr::to_string(&tree(document)?)
-            .map_err(|e| Failure::local("the document cannot be written as YAML", e, ""))?;
+            .map_err(|e| Failure::local("cannot write the document as YAML", e, ""))?;
         let reference = document.reference();
         let mut text =
             format!("{NOTE}{reference}. Save and leave to apply it; leave it as it is, or empty, to change nothing.\n");
         if document.kind() == Kind::Secret {
             text.push_str(&format!(
-                "{NOTE}Values are never shown. Without spec.data they stay; with it they are replaced.\n"
+                "{NOTE}Values are never shown. Without spec.data they stay unchanged; with it they are replaced.\n"
             ));
         }
         text.push_str(&body);
         // Made with mode 0600: a secret's new values may come to stand in it.
         let made = tempfile::Builder::new().prefix("landfall-edit-").suffix(".yaml").tempfile();
         let file =
-            made.map_err(|e| Failure::local("there is no room for the file to edit", e, "is TMPDIR writable?"))?;
+            made.map_err(|e| Failure::local("cannot create the file to edit", e, "check that TMPDIR is writable"))?;
         let file = file.into_temp_path();
         Ok(Self { path: file.to_path_buf(), file: Some(file), text })
     }
 
-    /// Lets the person edit it, and reads what they left. Says whether they saved, be it unchanged.
+    /// Opens the editor and reads the result. Returns whether the person saved the file, even unchanged.
     async fn open(&mut self) -> Result<bool, Failure> {
         let failed =
-            |what: &str, e: std::io::Error| Failure::local(format!("{} cannot be {what}", self.path.display()), e, "");
-        std::fs::write(&self.path, &self.text).map_err(|e| failed("written", e))?;
-        let written = age(&self.path).map_err(|e| failed("dated", e))?;
+            |what: &str, e: std::io::Error| Failure::local(format!("cannot {what} {}", self.path.display()), e, "");
+        std::fs::write(&self.path, &self.text).map_err(|e| failed("write", e))?;
+        let written = age(&self.path).map_err(|e| failed("get the time of", e))?;
         let editor = ["VISUAL", "EDITOR"].into_iter().filter_map(|name| std::env::var(name).ok());
         let editor = editor.into_iter().find(|e| !e.trim().is_empty()).unwrap_or_else(|| "vi".into());
         // By a shell, as git does: an editor may have flags of its own.
         let mut command = Command::new("sh");
         command.args(["-c", &format!("{editor} \"$1\""), "sh"]).arg(&self.path);
         let status = undisturbed(command).await;
-        let status = status.map_err(|e| Failure::local(format!("the editor {editor} cannot be run"), e, ""))?;
+        let status = status.map_err(|e| Failure::local(format!("cannot run the editor {editor}"), e, ""))?;
         self.text = std::fs::read_to_string(&self.path).map_err(|e| failed("read", e))?;
         if !status.success() {
             let failure = Failure::local(
-                format!("the editor {editor} ended with a failure, and nothing was applied"),
+                format!("the editor {editor} failed, so nothing was applied"),
                 status,
                 "set VISUAL or EDITOR to an editor of your choice",
             );
@@ -244,12 +239,12 @@ impl Buffer {
                 ErrorCode::InvalidDocument,
                 format!("this is no longer {}/{name} alone", kind.singular()),
             )
-            .hint("an edit changes one document and keeps its name; landfall apply makes others")
+            .hint("an edit changes one document and keeps its name; use landfall apply for others")
             .into()),
         }
     }
 
-    /// Puts a failure at the top, in place of earlier ones, with what others changed meanwhile.
+    /// Puts a failure at the top, in place of earlier ones, with the changes of other persons.
     fn note(&mut self, failure: &Failure, differences: &[String]) {
         let mut text = String::new();
         let mut line = |said: &str| said.lines().for_each(|l| text.push_str(&format!("{NOTE}{l}\n")));
@@ -258,18 +253,18 @@ impl Buffer {
         } else {
             "Save it again, corrected or not; leave"
         };
-        line(&format!("It was not applied. {how} it unsaved to give up."));
+        line(&format!("It was not applied. {how} it unsaved to abandon the edit."));
         failure.lines().iter().for_each(|said| line(said));
         if !differences.is_empty() {
-            line("Somebody else changed meanwhile:");
+            line("Another person changed meanwhile:");
             differences.iter().for_each(|difference| line(&format!("  {difference}")));
-            line("Saved again, yours replaces theirs: take over what you want to keep.");
+            line("If you save again, your text replaces theirs: copy what you want to keep.");
         }
         let own = self.text.lines().filter(|l| !l.starts_with(NOTE)).map(|l| format!("{l}\n"));
         self.text = text + &own.collect::<String>();
     }
 
-    /// The edit now stands on the newest version.
+    /// Bases the edit on the newest version.
     fn take_version(&mut self, version: u64) {
         let renewed = |line: &str| match line.trim_start().strip_prefix("resourceVersion:") {
             Some(_) => {
@@ -281,14 +276,14 @@ impl Buffer {
         self.text = self.text.lines().map(renewed).collect();
     }
 
-    /// Keeps the file and says where.
+    /// Keeps the file and prints its name.
     fn keep(&mut self) {
         if let Some(file) = self.file.take()
             && let Ok(path) = file.keep()
         {
-            // What is in memory may be newer than what is in the file: the notes.
+            // The text in memory may be newer than the file: it has the notes.
             drop(std::fs::File::create(&path).and_then(|mut f| f.write_all(self.text.as_bytes())));
-            output::to_stderr(&format!("What you wrote is kept in {}", path.display()));
+            output::to_stderr(&format!("Your text is kept in {}", path.display()));
         }
     }
 }
@@ -308,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_stands_at_the_top_once_and_what_was_written_stays() {
+    fn a_note_appears_once_above_the_text() {
         let mut buffer = buffer();
         buffer.text.push_str("# mine\n");
         for message in ["first\nfault", "second"] {

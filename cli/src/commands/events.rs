@@ -18,7 +18,7 @@ use crate::{
 pub(crate) async fn run(args: &Events, client: &Client, out: &mut Out) -> Result<(), Failure> {
     let (kind, name, records) = subject(client, &args.subject).await?;
     if records.is_empty() && !args.follow && matches!(args.output, Format::Table | Format::Wide) {
-        output::to_stderr("Nothing happened yet.");
+        output::to_stderr("There are no events yet.");
         return Ok(());
     }
     show(&records, args.output, true, out)?;
@@ -35,7 +35,7 @@ fn show(records: &[EventRecord], output: Format, header: bool, out: &mut Out) ->
     Ok(())
 }
 
-/// Asks again whenever a watch tells that something turned, and shows what is new.
+/// Reads the events again after each relevant change in a watch, and shows the new ones.
 async fn follow(
     client: &Client,
     kind: Kind,
@@ -48,7 +48,7 @@ async fn follow(
     let mut turned = BTreeMap::new();
     while let Some(news) = feed.recv().await {
         let runs = match news {
-            // A run that was deleted while nobody watched has no events to come.
+            // A workflow that was deleted without a watch will have no more events.
             News::All(_, documents)
                 if kind == Kind::Workflow && documents.iter().all(|d| d.metadata().name != name) =>
             {
@@ -59,7 +59,7 @@ async fn follow(
             News::Gone(document) if kind == Kind::Workflow && document.metadata().name == name => return Ok(()),
             News::Gone(_) => continue,
             News::Lost(failure, wait) => {
-                output::to_stderr(&format!("{failure}; trying again in {:.1} s", wait.as_secs_f64()));
+                output::to_stderr(&format!("{failure}; next attempt in {:.1} s", wait.as_secs_f64()));
                 continue;
             }
             News::Ended(failure) => return Err(failure),
@@ -80,7 +80,7 @@ async fn follow(
                     show(&new, output, false, out)?;
                     shown = all;
                 }
-                // The watch says when it is back; the next turn asks again for everything.
+                // The watch reports when it is back; the next turn reads everything again.
                 Err(failure) if failure.is_unreachable() && !over => turned.clear(),
                 Err(failure) => return Err(failure),
             }
@@ -92,7 +92,7 @@ async fn follow(
     Ok(())
 }
 
-/// What rises or comes to be when a run has something to tell; its progress, which changes all the time, does not.
+/// Values that change when a workflow has a new event. Its progress, which changes all the time, is not included.
 fn turns(run: &Workflow) -> impl PartialEq + use<> {
     let cancel = run.spec.cancel.is_some();
     let status = run.status.as_ref();
@@ -107,7 +107,7 @@ async fn subject(client: &Client, subject: &str) -> Result<(Kind, String, Vec<Ev
                 let records = of(client, kind, &name).await?;
                 Ok((kind, name, records))
             }
-            _ => Err(Failure::Usage("events are of a machine/NAME or a workflow/NAME".into())),
+            _ => Err(Failure::Usage("events belong to a machine/NAME or a workflow/NAME".into())),
         };
     }
     let failure = match of(client, Kind::Workflow, subject).await {
@@ -118,7 +118,7 @@ async fn subject(client: &Client, subject: &str) -> Result<(Kind, String, Vec<Ev
     match of(client, Kind::Machine, subject).await {
         Ok(records) => Ok((Kind::Machine, subject.to_owned(), records)),
         Err(Failure::Problem(mut problem)) if problem.code == ErrorCode::NotFound => {
-            // Which of the two was meant the nearer name says.
+            // The nearer name decides which of the two was probably meant.
             for hint in [&failure.hint, &problem.hint.clone()] {
                 if hint.starts_with("did you mean") {
                     problem.hint.clone_from(hint);

@@ -1,4 +1,4 @@
-//! `landfall explain`: what can be written in a document, from the same schema that documents are checked by.
+//! `landfall explain`: the fields of a document, from the same schema that validates documents.
 
 use landfall_api::{Kind, nearest, schema};
 use serde_json::{Map, Value};
@@ -17,7 +17,7 @@ pub(crate) fn run(args: &Explain, out: &mut Out) -> Result<(), Failure> {
     let mut parts = args.path.split('.');
     let word = parts.next().unwrap_or_default();
     let kind = Kind::from_word(word).ok_or_else(|| {
-        Failure::Usage(format!("\"{word}\" is no kind; write machine, template or workflow, then .field"))
+        Failure::Usage(format!("\"{word}\" is not a kind; write machine, template or workflow, then .field"))
     })?;
     let whole = schema(kind);
     let tree = Tree { definitions: whole.get("$defs").and_then(Value::as_object).cloned().unwrap_or_default() };
@@ -83,7 +83,7 @@ struct Tree {
 }
 
 impl Tree {
-    /// What stands behind references, options, "or an expression", and lists: the thing whose fields are asked for.
+    /// Resolves references, options, "or an expression", and lists to the type whose fields are wanted.
     fn resolved(&self, schema: &Value) -> Value {
         let mut at = schema.clone();
         for _ in 0..MAX_DEPTH {

@@ -35,7 +35,8 @@ pub(crate) async fn run(args: &Get, client: &Client, out: &mut Out) -> Result<()
             for (kind, name) in named {
                 match client.get(*kind, name).await {
                     Ok(document) => documents.push(document),
-                    // What is there is still shown; each failure is said, the last one decides the exit code.
+                    // Existing documents are still shown; each failure is printed, and the last one decides the exit
+                    // code.
                     Err(failure) => {
                         if let Some(earlier) = failed.replace(failure) {
                             Failure::print(&earlier);
@@ -70,7 +71,7 @@ fn nothing(kinds: &[Kind], args: &Get) -> String {
     }
 }
 
-/// By kind, then by what the path finds: numbers by size, everything else as text, what has none first.
+/// By kind, then by the value at the path: numbers by value, everything else as text, documents without a value first.
 fn sort(documents: &mut Vec<Document>, path: &Expression) -> Result<(), Failure> {
     let mut keyed = Vec::new();
     for document in documents.drain(..) {
@@ -92,14 +93,14 @@ fn order(a: Option<&Value>, b: Option<&Value>) -> Ordering {
     }
 }
 
-/// What was shown, and in which version.
+/// Which documents were shown, and in which version.
 type Shown = BTreeMap<(Kind, String), u64>;
 
 fn key(document: &Document) -> (Kind, String) {
     (document.kind(), document.metadata().name.clone())
 }
 
-/// Of a kind what was shown and is not in its list.
+/// The documents of a kind that were shown and are missing in its list.
 fn absent(shown: &Shown, kind: Kind, documents: &[Document]) -> Vec<(Kind, String)> {
     let there: Vec<_> = documents.iter().map(key).collect();
     shown.keys().filter(|key| key.0 == kind && !there.contains(key)).cloned().collect()
@@ -113,7 +114,7 @@ fn gone(keys: Vec<(Kind, String)>, shown: &mut Shown, args: &Get) {
     }
 }
 
-/// Refuses names that are nobody's: nothing would ever be shown of them.
+/// Refuses names without a document: the command would never show anything for them.
 fn all_there(selection: &Selection, kind: Kind, documents: &[Document]) -> Result<(), Failure> {
     let Selection::Named(named) = selection else { return Ok(()) };
     let there: Vec<&str> = documents.iter().map(|d| d.metadata().name.as_str()).collect();
@@ -133,7 +134,7 @@ async fn watch(args: &Get, selection: &Selection, client: &Client, out: &mut Out
         let documents = match news {
             News::All(kind, documents) => {
                 if listed.contains(&kind) {
-                    // What was deleted while nobody watched is not told otherwise.
+                    // A deletion without a watch is not reported in another way.
                     gone(absent(&shown, kind, &documents), &mut shown, args);
                 } else {
                     listed.push(kind);
@@ -147,12 +148,12 @@ async fn watch(args: &Get, selection: &Selection, client: &Client, out: &mut Out
                 continue;
             }
             News::Lost(failure, wait) => {
-                output::to_stderr(&format!("{failure}; trying again in {:.1} s", wait.as_secs_f64()));
+                output::to_stderr(&format!("{failure}; next attempt in {:.1} s", wait.as_secs_f64()));
                 continue;
             }
             News::Ended(failure) => return Err(failure),
         };
-        // After a reconnect everything is listed again: only what changed is shown.
+        // After a reconnect all documents are listed again: only changed ones are shown.
         let new = |d: &Document| shown.get(&key(d)) != Some(&d.metadata().resource_version);
         let documents: Vec<Document> = documents.into_iter().filter(|d| wanted(d) && new(d)).collect();
         for document in &documents {

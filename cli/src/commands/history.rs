@@ -17,7 +17,7 @@ const NAMED_FIELDS: usize = 4;
 
 pub(crate) async fn run(args: &History, client: &Client, out: &mut Out) -> Result<(), Failure> {
     let Selection::Named(named) = args.which.selection()? else {
-        return Err(Failure::Usage("say whose history: KIND NAME, or KIND/NAME".into()));
+        return Err(Failure::Usage("exactly one document is needed: KIND NAME, or KIND/NAME".into()));
     };
     for (kind, name) in &named {
         let rows = client.history(*kind, name, None).await?;
@@ -29,7 +29,7 @@ pub(crate) async fn run(args: &History, client: &Client, out: &mut Out) -> Resul
                     out.text(&out.paint(&format!("{}/{name}", kind.singular()), output::BOLD))?;
                 }
                 if rows.is_empty() {
-                    output::to_stderr("Nothing is kept of what was changed.");
+                    output::to_stderr("There is no history of this document.");
                 } else {
                     columns(&rows).print(out, true)?;
                 }
@@ -39,7 +39,7 @@ pub(crate) async fn run(args: &History, client: &Client, out: &mut Out) -> Resul
     Ok(())
 }
 
-/// The newest changes of a document; none where the coordinator keeps none, or does not let this caller see them.
+/// The newest changes of a document; none if the coordinator keeps none, or does not allow this caller to see them.
 pub(crate) async fn newest(client: &Client, kind: Kind, name: &str, count: usize) -> Option<Columns> {
     let rows = client.history(kind, name, Some(count)).await.ok().filter(|rows| !rows.is_empty())?;
     Some(columns(&rows))

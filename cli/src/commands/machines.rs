@@ -1,4 +1,4 @@
-//! `landfall approve`, `adopt`, `detach` and `revoke`: a machine's standing.
+//! `landfall approve`, `adopt`, `detach` and `revoke`: whether and how a machine is managed.
 
 use std::io::{self, IsTerminal};
 
@@ -12,7 +12,7 @@ use crate::{
     output::{self, Out},
 };
 
-/// What is done with one machine by its name alone.
+/// Operations on one machine that need only its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verb {
     Adopt,
@@ -47,13 +47,13 @@ pub(crate) async fn run(verb: Verb, args: &OneMachine, client: &Client, out: &mu
     }
     let name = name(&args.machine)?;
     let answer = client.act(Kind::Machine, name, verb.route(), None).await?;
-    // Detaching answers what stays beside the document.
+    // The response to a detach lists what stays on the machine.
     let object = answer.get("object").unwrap_or(&answer);
     if !args.output.is_table() {
         return args.output.value(object, out);
     }
     let leaving = object.pointer("/metadata/deletionTimestamp").is_some();
-    let later = if leaving { "; its document goes once nothing of it can still be acting" } else { "" };
+    let later = if leaving { "; its document is removed when no agent of it can still act" } else { "" };
     out.line(&format!("machine/{name} {}{later}", verb.done()))?;
     for stays in answer.get("stays").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str) {
         output::to_stderr(&format!("  {stays}"));
@@ -79,32 +79,33 @@ fn name(word: &str) -> Result<&str, Failure> {
     match word.split_once('/') {
         None => Ok(word),
         Some((kind, name)) if Kind::from_word(kind) == Some(Kind::Machine) => Ok(name),
-        Some(_) => Err(Failure::Usage(format!("\"{word}\" is no machine"))),
+        Some(_) => Err(Failure::Usage(format!("\"{word}\" is not a machine"))),
     }
 }
 
-/// Has a person compare the fingerprint that asks with what the machine's console shows.
+/// Asks the person to compare the requesting key's fingerprint with the machine's console.
 async fn ask(name: &str, client: &Client) -> Result<String, Failure> {
     let waiting = waiting(&client.get(Kind::Machine, name).await?)?;
     let asking = match waiting.as_slice() {
         [] => {
             return Err(Problem::new(ErrorCode::NotFound, format!("no key of machine \"{name}\" waits for approval"))
-                .hint("start the machine, and give what its console shows: --fingerprint FINGERPRINT")
+                .hint("start the machine, and use the fingerprint on its console: --fingerprint FINGERPRINT")
                 .into());
         }
         [one] => one,
         several => {
             let cause = several.join(", ");
-            let hint = "give the one that the machine's console shows: --fingerprint; the others are somebody else's";
-            return Err(Failure::local(format!("{} keys ask to be machine {name}", several.len()), cause, hint));
+            let hint = "use the fingerprint on the machine's console: --fingerprint; the other keys belong to other \
+                computers";
+            return Err(Failure::local(format!("{} keys request to be machine {name}", several.len()), cause, hint));
         }
     };
     if !io::stdin().is_terminal() {
-        let what = "nobody is here to compare the fingerprint; give the one that the console shows: --fingerprint";
+        let what = "a terminal is needed to compare the fingerprint; or use --fingerprint with the one on the console";
         return Err(Failure::Usage(what.into()));
     }
-    output::to_stderr(&format!("Machine {name} asks with the key\n\n  {asking}\n"));
-    output::to_stderr("Does its console show the same? Type yes to approve it:");
+    output::to_stderr(&format!("The key that requests to be machine {name} has the fingerprint\n\n  {asking}\n"));
+    output::to_stderr("If the machine's console shows the same, type yes to approve it:");
     let mut line = String::new();
     io::stdin().read_line(&mut line)?;
     if line.trim() == "yes" {
@@ -113,7 +114,7 @@ async fn ask(name: &str, client: &Client) -> Result<String, Failure> {
     Err(Failure::local(
         "nothing was approved",
         "the answer was not yes",
-        "a fingerprint that differs is somebody else's key",
+        "a different fingerprint belongs to the key of another computer",
     ))
 }
 

@@ -1,4 +1,4 @@
-//! `landfall man`: the manual pages, made of the same words as `--help`.
+//! `landfall man`: the manual pages, with the same text as `--help`.
 
 use clap::CommandFactory;
 
@@ -10,10 +10,10 @@ use crate::{
 
 pub(crate) fn run(args: &Man, out: &mut Out) -> Result<(), Failure> {
     let directory = &args.out;
-    let failed = |e| Failure::local(format!("manual pages cannot be written to {}", directory.display()), e, "");
+    let failed = |e| Failure::local(format!("cannot write manual pages to {}", directory.display()), e, "");
     std::fs::create_dir_all(directory).map_err(failed)?;
     let mut command = Cli::command();
-    // Else every page would list `help` as a command of its own.
+    // Otherwise every page would list `help` as a command.
     command = command.disable_help_subcommand(true);
     clap_mangen::generate_to(command, directory).map_err(failed)?;
     let mut pages = 0;

@@ -1,4 +1,4 @@
-//! `landfall provision`, `deprovision` and `retry`: what starts a run, and may wait for it.
+//! `landfall provision`, `deprovision` and `retry`: they start a workflow and may wait for it.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -37,7 +37,7 @@ pub(crate) async fn retry(args: &Retry, client: &Client, out: &mut Out) -> Resul
     follow(answer, &args.follow, client, out).await
 }
 
-/// Shows a run that was started, and where that is wanted waits for it.
+/// Shows a started workflow, and waits for it if requested.
 async fn follow(answer: Value, args: &Follow, client: &Client, out: &mut Out) -> Result<(), Failure> {
     if !args.wait && !args.output.is_table() {
         return args.output.value(&answer, out);
@@ -55,11 +55,11 @@ async fn follow(answer: Value, args: &Follow, client: &Client, out: &mut Out) ->
         return Ok(());
     }
     let waiting = wait(client, &machine, &name, out, quiet);
-    // A wait without a limit ends by the run's own deadlines.
+    // A wait without a limit ends by the workflow's own deadlines.
     let limit = args.timeout.map_or(Duration::from_secs(7 * 86_400), landfall_api::DurationSpec::get);
     let ended = tokio::time::timeout(limit, waiting).await.map_err(|_| Failure::TimedOut {
         what: format!("workflow {name} has not ended within {} s", limit.as_secs()),
-        hint: format!("it goes on; landfall describe workflow {name} says where it is"),
+        hint: format!("it continues; landfall describe workflow {name} shows its state"),
     })??;
     finish(args, &ended, out)
 }
@@ -72,12 +72,12 @@ fn finish(args: &Follow, run: &Workflow, out: &mut Out) -> Result<(), Failure> {
         return told;
     }
     if let Some(problem) = &status.problem {
-        // Said as every refusal is, but the exit code is that of a run that did not succeed.
+        // Printed like every refusal, but the exit code is that of a failed workflow.
         Failure::from(problem.clone()).print();
         for line in &problem.last_log_lines {
             output::to_stderr(&format!("  | {}", set_in(line, "  | ")));
         }
-        output::to_stderr(&format!("  landfall describe workflow {name} tells the whole story"));
+        output::to_stderr(&format!("  landfall describe workflow {name} shows all details"));
     }
     Err(Failure::NotSucceeded)
 }
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_parameter_is_json_where_it_is_json_and_text_elsewhere() {
+    fn a_parameter_is_json_if_possible_else_text() {
         let given = ["n=42", "t=bookworm", "q=\"12\"", "l=[1]", "e=", "u=a=b"].map(String::from);
         let read = parameters(&given).unwrap();
         assert_eq!(json!(read), json!({"n": 42, "t": "bookworm", "q": "12", "l": [1], "e": "", "u": "a=b"}));

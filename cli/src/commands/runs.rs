@@ -1,4 +1,4 @@
-//! `landfall cancel`, `pause` and `resume`: what shall become of a run under way.
+//! `landfall cancel`, `pause` and `resume`: they control a running workflow.
 
 use landfall_api::{Document, ErrorCode, Kind, Problem, WorkflowPhase};
 
@@ -9,7 +9,7 @@ use crate::{
     output::Out,
 };
 
-/// What is asked of a run.
+/// A request for a workflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verb {
     Cancel,
@@ -33,13 +33,13 @@ pub(crate) async fn run(verb: Verb, args: &Run, client: &Client, out: &mut Out) 
     let said = match verb {
         Verb::Cancel if phase == Some(WorkflowPhase::Cancelled) => "cancelled",
         Verb::Cancel => "cancelling",
-        Verb::Pause => "pausing: the action under way is finished first",
+        Verb::Pause => "pausing: the current action ends first",
         Verb::Resume => "resumed",
     };
     Ok(out.line(&format!("workflow/{} {said}", run.metadata.name))?)
 }
 
-/// The run meant: named itself, or a machine's newest.
+/// The workflow: named directly, or a machine's newest.
 pub(crate) async fn named(client: &Client, subject: &str) -> Result<String, Failure> {
     if !subject.contains('/') {
         return Ok(subject.to_owned());
@@ -48,14 +48,18 @@ pub(crate) async fn named(client: &Client, subject: &str) -> Result<String, Fail
         Target { kind: Kind::Workflow, name: Some(name) } => Ok(name),
         Target { kind: Kind::Machine, name: Some(name) } => {
             let Document::Machine(machine) = client.get(Kind::Machine, &name).await? else {
-                return Err(Problem::new(ErrorCode::Internal, "the coordinator answered another kind").into());
+                return Err(Problem::new(ErrorCode::Internal, "the coordinator sent a document of another kind").into());
             };
             machine.status.and_then(|s| s.workflow).ok_or_else(|| {
                 Problem::new(ErrorCode::NotFound, format!("machine {name} has no workflow yet"))
-                    .hint(format!("landfall provision {name} --template TEMPLATE starts one"))
+                    .hint(format!("start one with landfall provision {name} --template TEMPLATE"))
                     .into()
             })
         }
-        _ => Err(Failure::Usage("say which workflow, or machine/NAME for its newest".into())),
+        _ => Err(Failure::Usage(
+            "a workflow is missing; name it, or use machine/NAME for the newest of a \
+            machine"
+                .into(),
+        )),
     }
 }

@@ -39,7 +39,7 @@ async fn create(
         Format::Table | Format::Wide => {
             let until = issued.pointer("/token/expires").map(|at| human::moment_of(&plain(at))).unwrap_or_default();
             output::to_stderr(&format!(
-                "token/{name} created, good until {until} UTC; this is the only time its value is shown"
+                "token/{name} created, valid until {until} UTC; its value is shown only this time"
             ));
             let value = issued.get("value").and_then(Value::as_str).unwrap_or_default();
             out.line(value)?;
@@ -54,7 +54,7 @@ async fn list(client: &Client, output: Format, out: &mut Out) -> Result<(), Fail
         Format::Json => out.json(&json!({ "items": rows }))?,
         Format::Yaml => out.yaml(&rows)?,
         Format::Table | Format::Wide if rows.is_empty() => {
-            output::to_stderr("There are no tokens; landfall token create makes one.");
+            output::to_stderr("There are no tokens; create one with landfall token create.");
         }
         Format::Table | Format::Wide => {
             let mut columns = Columns::new(&["NAME", "ROLE", "MADE BY", "MADE", "ENDS", "LAST USED"]);

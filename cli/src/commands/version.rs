@@ -14,7 +14,7 @@ pub(crate) async fn run(args: &Version, flags: &Connection, out: &mut Out) -> Re
     let own = env!("CARGO_PKG_VERSION");
     let people = matches!(args.output, Format::Table | Format::Wide);
     if people {
-        // Said before anybody is asked: it holds also where nobody answers.
+        // Printed before the request, so that it appears even without an answer.
         out.line(&format!("landfall     {own}"))?;
     }
     let mut told = json!({ "client": own });

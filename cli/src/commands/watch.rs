@@ -1,4 +1,4 @@
-//! `landfall watch`: one line a machine, redrawn in place on a terminal, printed at each change elsewhere.
+//! `landfall watch`: one line per machine, redrawn in place on a terminal, printed at each change elsewhere.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -20,7 +20,7 @@ pub(crate) async fn run(args: &Watch, client: &Client, out: &mut Out) -> Result<
     let mut feed = live::feed(client, &[(Kind::Machine, args.labels.selector.clone()), (Kind::Workflow, None)]);
     let mut fleet = Fleet::default();
     let mut display = Display::new(out, args.machines.clone(), None);
-    // Counts the seconds of what goes on without news.
+    // Updates elapsed times while there are no news.
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     let mut kinds = Vec::new();
     loop {
@@ -44,14 +44,14 @@ pub(crate) async fn run(args: &Watch, client: &Client, out: &mut Out) -> Result<
             },
             _ = tick.tick() => {}
         }
-        // Before both have come a machine would be shown without its run.
+        // Before both lists have arrived, a machine would appear without its workflow.
         if kinds.len() == 2 {
             display.show(&fleet, out)?;
         }
     }
 }
 
-/// Refuses names that are no machine's: nothing would ever be shown of them.
+/// Refuses names without a machine: the command would never show anything for them.
 fn all_there(machines: &[String], documents: &[Document]) -> Result<(), Failure> {
     let there: Vec<&str> = documents.iter().map(|d| d.metadata().name.as_str()).collect();
     match machines.iter().find(|name| !there.contains(&name.as_str())) {
@@ -110,7 +110,7 @@ impl Display {
         Ok(())
     }
 
-    /// Those whose line was printed last time and who have none any more.
+    /// Machines with a line in the last output and none now.
     fn gone(&mut self, lines: &[Line]) -> Vec<String> {
         let there = |name: &String| lines.iter().any(|line| line.name == *name);
         let gone: Vec<String> = self.printed.keys().filter(|name| !there(name)).cloned().collect();
@@ -118,20 +118,20 @@ impl Display {
         gone
     }
 
-    /// Says once that the connection is lost; on a terminal above the lines.
+    /// Prints once that the connection is lost; on a terminal above the lines.
     pub(crate) fn lost(&mut self, failure: &Failure, wait: Duration) {
         if std::mem::replace(&mut self.told_lost, true) {
             return;
         }
-        let text = format!("{failure}; trying again, first in {:.1} s", wait.as_secs_f64());
+        let text = format!("{failure}; the command reconnects, first attempt in {:.1} s", wait.as_secs_f64());
         match &self.screen {
-            // A terminal that is gone shows nothing anyhow.
+            // If the terminal is gone, the output does not matter.
             Some(screen) => drop(screen.all.println(Text::from(text).as_str())),
             None => output::to_stderr(&text),
         }
     }
 
-    /// Leaves the terminal as it is, with the lines as they were last.
+    /// Leaves the last lines on the terminal.
     pub(crate) fn clear(&mut self) {
         if let Some(screen) = self.screen.take() {
             screen.bars.iter().for_each(ProgressBar::abandon);
@@ -139,7 +139,7 @@ impl Display {
     }
 }
 
-/// What a terminal shows of a fleet that does not fit on it.
+/// The lines of a fleet that does not fit on the terminal.
 const LEAST_ROWS: usize = 4;
 
 impl Screen {
@@ -151,7 +151,7 @@ impl Screen {
             shown.iter().zip(texts).map(|(line, text)| (painted(line, text, out), line.percent)).collect();
         if lines.is_empty() {
             let said = match named {
-                [] => "No machines yet; landfall apply -f FILE describes some.".to_owned(),
+                [] => "No machines yet; describe them with landfall apply -f FILE.".to_owned(),
                 named => format!("{}: gone", named.join(", ")),
             };
             rows.push((said.into(), None));
@@ -160,7 +160,7 @@ impl Screen {
             let more = lines.len() - shown.len();
             rows.push((format!("… and {more} more: landfall get machines lists them all").into(), None));
         }
-        // Where nothing has a bar no room is left for one.
+        // Without any bar, no column is reserved for bars.
         let barred = rows.iter().any(|(_, percent)| percent.is_some());
         while self.bars.len() > rows.len() {
             if let Some(bar) = self.bars.pop() {
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_whose_line_is_gone_is_told_of_once() {
+    fn a_machine_that_is_gone_is_reported_once() {
         let mut display = Display::new(&Out::plain(), Vec::new(), None);
         let line = |name: &str| Line { name: name.into(), ..Line::default() };
         for name in ["a", "b"] {

@@ -27,7 +27,7 @@ fn names_are_the_coordinators_and_silence_where_it_is_away() {
 
 /// Names that wait for a token command: of a context, and of the line that is being typed.
 #[test]
-fn a_token_command_delays_nobody_who_types_and_none_is_run_before_it_is_typed_to_its_end() {
+fn completion_never_waits_for_or_runs_an_incomplete_token_command() {
     let fake = Fake::start();
     let dir = fake.dir.path();
     std::fs::create_dir_all(dir.join("landfall")).unwrap();

@@ -34,7 +34,7 @@ fn kept(fake: &Fake) -> Vec<String> {
 const SERIAL: &str = r#"sed -i 's/^  identity:/  identity:\n    serial: abc/' "$1""#;
 
 #[test]
-fn what_is_saved_is_applied_against_the_version_that_was_read_and_nothing_stays_behind() {
+fn a_saved_edit_is_applied_and_leaves_no_file() {
     let fake = Fake::start();
     let run = edit(&fake, SERIAL);
     assert_eq!((run.code, run.out.as_str()), (0, "machine/node-1 edited\n"), "{}", run.err);
@@ -44,7 +44,7 @@ fn what_is_saved_is_applied_against_the_version_that_was_read_and_nothing_stays_
 }
 
 #[test]
-fn left_as_it_was_or_emptied_nothing_is_applied() {
+fn an_unchanged_or_empty_edit_applies_nothing() {
     let fake = Fake::start();
     let same = edit(&fake, "true");
     assert_eq!((same.code, same.out.as_str()), (0, ""), "{}", same.err);
@@ -54,7 +54,7 @@ fn left_as_it_was_or_emptied_nothing_is_applied() {
 }
 
 #[test]
-fn what_is_refused_is_opened_again_with_the_reason_and_kept_when_given_up() {
+fn a_refused_edit_is_reopened_and_its_text_kept() {
     let fake = Fake::start();
     let script = r#"if [ $n = 1 ]; then sed -i 's/macs:/mac:/' "$1"; fi"#;
     let run = edit(&fake, script);
@@ -62,7 +62,7 @@ fn what_is_refused_is_opened_again_with_the_reason_and_kept_when_given_up() {
     let again = opened(&fake, 2);
     assert!(again.starts_with("#! It was not applied."), "{again}");
     assert!(again.contains("there is no field \"mac\" here") && again.contains("mac:"), "{again}");
-    assert!(run.err.contains("What you wrote is kept in "), "{}", run.err);
+    assert!(run.err.contains("Your text is kept in "), "{}", run.err);
     assert!(kept(&fake)[0].contains("mac:"), "{:?}", kept(&fake));
     // Corrected at the second opening it is applied.
     let fake = Fake::start();
@@ -73,7 +73,7 @@ fn what_is_refused_is_opened_again_with_the_reason_and_kept_when_given_up() {
 }
 
 #[test]
-fn a_change_by_somebody_else_is_shown_and_never_overwritten_unseen() {
+fn a_change_by_another_person_is_shown_first() {
     let fake = Fake::start();
     let script = r#"if [ $n = 1 ]; then sed -i 's/^  identity:/  identity:\n    serial: late/' "$1"; else echo '# seen' >> "$1"; fi"#;
     let run = edit(&fake, script);
@@ -85,7 +85,7 @@ fn a_change_by_somebody_else_is_shown_and_never_overwritten_unseen() {
 }
 
 #[test]
-fn what_others_changed_has_been_seen_once_it_is_saved_again_and_is_given_up_unsaved() {
+fn saving_again_confirms_the_changes_of_others() {
     for (second, code) in [("touch \"$1\"", 0), ("true", 4)] {
         let fake = Fake::start();
         let script = format!("if [ $n = 1 ]; then {}; else {second}; fi", SERIAL.replace("abc", "late"));
@@ -97,7 +97,7 @@ fn what_others_changed_has_been_seen_once_it_is_saved_again_and_is_given_up_unsa
 }
 
 #[test]
-fn a_machine_that_is_heard_meanwhile_is_edited_all_the_same_but_not_without_end() {
+fn heartbeats_do_not_prevent_an_edit() {
     let fake = Fake::start();
     let run = edit(&fake, &SERIAL.replace("abc", "busy-2"));
     assert_eq!((run.code, run.out.as_str()), (0, "machine/node-1 edited\n"), "{}", run.err);

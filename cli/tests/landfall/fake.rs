@@ -1,4 +1,4 @@
-//! A coordinator that serves canned documents over a Unix socket; the real one may not be known to the command line.
+//! A coordinator that serves canned documents over a Unix socket; the command line must not depend on the real one.
 
 use std::{
     path::PathBuf,
@@ -26,7 +26,7 @@ type Seen = Arc<Mutex<Vec<String>>>;
 pub(crate) struct Fake {
     pub(crate) socket: PathBuf,
     pub(crate) dir: tempfile::TempDir,
-    /// What was asked that changes something, in order.
+    /// The requests that change something, in order.
     pub(crate) seen: Seen,
     _runtime: tokio::runtime::Runtime,
 }
@@ -194,7 +194,7 @@ async fn apply(State(seen): State<Seen>, Query(query): Queries, Json(document): 
     }
     let dry = query.get("dryRun").map(String::as_str) == Some("true");
     seen.lock().unwrap().push(format!("{} {name}", if dry { "try" } else { "apply" }));
-    // Somebody else was faster, once.
+    // Another person was faster, once.
     if document["spec"]["identity"]["serial"] == "late" && document["metadata"]["resourceVersion"] == 5 && !dry {
         seen.lock().unwrap().push(format!("conflict {name}"));
         return problem(StatusCode::CONFLICT, "Conflict", "the document has changed since it was read");
@@ -306,7 +306,7 @@ async fn logs(State(seen): State<Seen>, Path(name): Path<String>, Query(query): 
     let message = if name.starts_with("evil") { hostile::EVIL } else { "fetching" };
     let line =
         json!({"time": "2026-01-01T00:00:00Z", "level": "info", "action": "write", "attempt": 1, "message": message});
-    // As a coordinator that has nothing to say for a while.
+    // Like a coordinator without news for a while.
     format!("\n{line}\n\n")
 }
 
@@ -363,7 +363,7 @@ impl Fake {
     }
 }
 
-/// A command that reads nobody's own contexts and asks that server.
+/// A command without any existing contexts, for that server.
 pub(crate) fn command(server: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_landfall"));
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("LANDFALL_") || name == "VISUAL") {

@@ -1,4 +1,4 @@
-//! What a machine that means ill reports of itself must not reach the terminal of whoever looks at it.
+//! Control characters in the reports of a hostile machine must not reach a person's terminal.
 
 use serde_json::{Value, json};
 
@@ -36,7 +36,7 @@ pub(crate) fn run() -> Value {
 }
 
 #[test]
-fn no_form_for_people_obeys_what_a_machine_reported() {
+fn no_output_for_people_contains_control_characters() {
     let fake = Fake::start();
     for args in [
         &["get", "machine", "evil", "-o", "wide"][..],

@@ -25,7 +25,7 @@ spec: {identity: {macs: [52:54:00:00:00:02]}}
 ";
 
 #[test]
-fn tables_have_a_header_and_aligned_columns_and_no_colours_in_a_pipe() {
+fn tables_are_aligned_and_have_no_colours_in_pipes() {
     let run = Fake::start().landfall(&["get", "machines"]);
     assert_eq!(run.code, 0, "{}", run.err);
     let lines: Vec<&str> = run.out.lines().collect();
@@ -65,7 +65,7 @@ fn exit_codes_are_the_documented_ones() {
     }
     let nobody = run_landfall("unix:///nonexistent/api.sock", &["get", "machines"]);
     assert_eq!(nobody.code, 5);
-    assert!(nobody.err.contains("hint: is the coordinator running"), "{}", nobody.err);
+    assert!(nobody.err.contains("hint: check that the coordinator is running"), "{}", nobody.err);
     let https = run_landfall("https://127.0.0.1:1", &["get", "machines"]);
     assert_eq!(https.code, 2, "{}", https.err);
     assert!(https.err.contains("needs --cert with --key, or --token-file"), "{}", https.err);
@@ -81,7 +81,7 @@ fn apply_says_what_became_of_each_document() {
 }
 
 #[test]
-fn nothing_is_applied_if_one_document_of_the_set_is_bad() {
+fn one_bad_document_prevents_the_whole_apply() {
     let fake = Fake::start();
     let bad =
         fake.file("bad.yaml", &format!("{GOOD}---\n{}", GOOD.replace("macs:", "mac:").replace("node-2", "node-3")));
@@ -105,12 +105,12 @@ fn nothing_is_applied_if_one_document_of_the_set_is_bad() {
 }
 
 #[test]
-fn two_machines_of_a_set_with_one_address_are_refused_naming_both_places() {
+fn an_address_used_twice_is_refused_with_both_places() {
     let fake = Fake::start();
     let both = fake.file("both.yaml", &format!("{GOOD}---\n{}", GOOD.replace("node-2", "node-3")));
     let run = fake.landfall(&["apply", "-f", &both]);
     assert_eq!(run.code, 4);
-    assert!(run.err.contains("is machine/node-2's too, at"), "{}", run.err);
+    assert!(run.err.contains("also belongs to machine/node-2, at"), "{}", run.err);
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn apply_reads_standard_input_and_directories() {
 }
 
 #[test]
-fn describe_shows_the_problem_with_its_causes_hint_and_last_log_lines() {
+fn describe_shows_the_problem_with_hint_and_log_lines() {
     let run = Fake::start().landfall(&["describe", "workflow", "node-1-a"]);
     assert_eq!(run.code, 0, "{}", run.err);
     for text in [
@@ -160,7 +160,7 @@ fn describe_shows_the_problem_with_its_causes_hint_and_last_log_lines() {
 }
 
 #[test]
-fn provision_sends_typed_parameters_and_waiting_tells_the_reason_of_a_failure() {
+fn provision_sends_typed_parameters_and_reports_a_failure() {
     let fake = Fake::start();
     let run = fake.landfall(&["provision", "node-1", "-t", "mini", "-p", "n=42", "-p", "t=a", "--force", "--wait"]);
     assert_eq!(run.code, 1);
@@ -173,7 +173,7 @@ fn provision_sends_typed_parameters_and_waiting_tells_the_reason_of_a_failure() 
 }
 
 #[test]
-fn events_and_logs_are_lines_for_people_and_json_lines_for_programs() {
+fn events_and_logs_have_text_and_json_lines() {
     let fake = Fake::start();
     assert!(
         fake.landfall(&["events", "node-1-a"]).out.contains("2026-01-01 00:00:00  node-1-a  write   1        Started")

@@ -15,7 +15,7 @@ fn each_verb_calls_its_route_and_says_what_was_done() {
         (
             &["pause", "machine/node-1"],
             "pause workflows/node-1-a",
-            "workflow/node-1-a pausing: the action under way is finished first\n",
+            "workflow/node-1-a pausing: the current action ends first\n",
         ),
         (&["resume", "node-1-a"], "resume workflows/node-1-a", "workflow/node-1-a resumed\n"),
         (&["retry", "node-1-a"], "retry workflows/node-1-a", "workflow/node-1-a created\n"),
@@ -60,14 +60,14 @@ fn a_verb_shows_what_came_of_it_in_every_form() {
 }
 
 #[test]
-fn approval_without_a_fingerprint_wants_a_person_at_a_terminal_or_a_key_that_waits() {
+fn approval_without_a_fingerprint_needs_a_terminal() {
     let run = Fake::start().landfall(&["approve", "node-1"]);
     assert_eq!(run.code, 3, "{}", run.err);
     assert!(run.err.contains("no key of machine \"node-1\" waits for approval"), "{}", run.err);
 }
 
 #[test]
-fn a_selector_is_sent_to_the_coordinator_and_a_bad_one_never_is() {
+fn only_valid_selectors_are_sent_to_the_coordinator() {
     let fake = Fake::start();
     let run = fake.landfall(&["get", "machines", "-l", "rack = r7", "-o", "name"]);
     assert_eq!((run.code, run.out.as_str()), (0, "machine/node-1\n"), "{}", run.err);
@@ -84,7 +84,7 @@ fn a_selector_is_sent_to_the_coordinator_and_a_bad_one_never_is() {
 }
 
 #[test]
-fn waiting_ends_by_the_watch_with_a_code_for_each_end() {
+fn each_end_of_a_wait_has_its_exit_code() {
     let wait = |args: &[&str]| {
         let mut all = vec!["wait"];
         all.extend(args);
@@ -124,7 +124,7 @@ fn a_name_that_is_nearly_right_is_named() {
 }
 
 #[test]
-fn log_filters_are_sent_and_a_machines_name_means_its_newest_run() {
+fn a_machines_name_selects_its_newest_workflows_logs() {
     let fake = Fake::start();
     fake.landfall(&["logs", "machine/node-1", "-f", "--action", "write", "--tail", "20", "--since", "10m"]);
     let seen = fake.seen().join("");
@@ -134,7 +134,7 @@ fn log_filters_are_sent_and_a_machines_name_means_its_newest_run() {
 }
 
 #[test]
-fn a_backup_is_written_whole_for_nobody_else_and_over_nothing() {
+fn a_backup_is_complete_private_and_never_overwrites() {
     use std::os::unix::fs::PermissionsExt;
     let fake = Fake::start();
     let file = fake.dir.path().join("b");
@@ -151,7 +151,7 @@ fn a_backup_is_written_whole_for_nobody_else_and_over_nothing() {
 }
 
 #[test]
-fn lists_of_the_site_are_tables_for_people_and_json_for_programs() {
+fn site_lists_are_tables_or_json() {
     let fake = Fake::start();
     let audit = fake.landfall(&["audit", "--after", "0", "--limit", "2"]);
     assert!(
@@ -215,7 +215,7 @@ fn get_shows_several_kinds_and_each_form() {
 #[test]
 fn help_has_topics() {
     let away = |args: &[&str]| run_landfall("unix:///nonexistent", args);
-    assert!(away(&["help", "exit-codes"]).out.contains("6  what was waited for did not come in time"));
+    assert!(away(&["help", "exit-codes"]).out.contains("6  timed out while waiting"));
     assert!(away(&["exit-codes"]).out.contains("5  the coordinator cannot be reached"));
     assert!(away(&["help", "output"]).out.contains("{range .items[*]}"));
     assert!(away(&["help", "selectors"]).out.contains("rack notin (r7,r8)"));

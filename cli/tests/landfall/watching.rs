@@ -1,4 +1,4 @@
-//! What goes on: names that are nobody's, what went while nobody watched, and outputs that are closed.
+//! Watching: names without a document, deletions without a watch, and closed outputs.
 
 use std::{
     io::{BufRead, BufReader, Read},
@@ -39,7 +39,7 @@ fn until(fake: &Fake, args: &[&str], said: &str) -> String {
     text
 }
 
-/// The exit code of a command whose output nobody reads.
+/// The exit code of a command whose output is closed.
 fn unread(fake: &Fake, args: &[&str]) -> Option<i32> {
     let mut child = command(&fake.server()).args(args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     drop(child.stdout.take());
@@ -47,7 +47,7 @@ fn unread(fake: &Fake, args: &[&str]) -> Option<i32> {
 }
 
 #[test]
-fn a_name_that_is_nobodys_is_not_watched_for_ever() {
+fn an_unknown_name_is_not_watched_for_ever() {
     let fake = Fake::start();
     for args in [&["get", "m", "nod-1", "-w"][..], &["get", "m/node-1", "wf/node-1-b", "-w"], &["watch", "nod-1"]] {
         let run = fake.landfall(args);
@@ -57,7 +57,7 @@ fn a_name_that_is_nobodys_is_not_watched_for_ever() {
 }
 
 #[test]
-fn what_went_while_nobody_watched_is_told() {
+fn a_deletion_during_a_disconnect_is_reported() {
     let text = until(&Fake::emptied(), &["get", "machine", "node-1", "-w"], "machine/node-1 is gone");
     assert!(text.contains("NAME"), "{text}");
 }
@@ -85,7 +85,7 @@ fn events_of_a_run_that_is_gone_end() {
 }
 
 #[test]
-fn a_command_that_is_not_done_when_its_output_is_closed_has_failed() {
+fn a_command_with_a_closed_output_has_failed() {
     let fake = Fake::start();
     for args in [
         &["backup", "-o", "-"][..],

@@ -1,4 +1,4 @@
-//! The page of a machine: who it is, what was seen of it, what is on its disks, and its newest run.
+//! The page of a machine: its identity, its facts, the receipts on its disks, and its newest workflow.
 
 use landfall_api::{Document, Kind, Machine, MachineFacts, ReceiptState};
 
@@ -39,7 +39,7 @@ impl Page<'_> {
         }
         self.receipts(machine)?;
         if let Some(name) = &status.workflow {
-            // It may have been deleted since; the machine's page is whole without it.
+            // The workflow may have been deleted; the machine's page is complete without it.
             if let Ok(Document::Workflow(run)) = client.get(Kind::Workflow, name).await {
                 self.heading(&format!("Workflow {name}"))?;
                 self.phase(&table::workflow_phase(&run))?;

@@ -1,4 +1,4 @@
-//! `landfall describe`: everything there is to say about a document, for a person who asks why.
+//! `landfall describe`: everything about a document, for a person who looks for a reason.
 
 mod machine;
 mod workflow;
@@ -189,7 +189,7 @@ impl Page<'_> {
         }
         self.heading("Actions")?;
         let text = serde_saphyr::to_string(&template.spec.actions)
-            .map_err(|e| Failure::local("the actions cannot be shown", e, ""))?;
+            .map_err(|e| Failure::local("cannot show the actions", e, ""))?;
         for line in text.lines() {
             self.out.line(&format!("  {line}"))?;
         }

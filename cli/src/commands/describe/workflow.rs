@@ -1,4 +1,4 @@
-//! The page of a run: where it is, each action, and why it failed, down to the log lines of the action.
+//! The page of a workflow: its state, each action, and why it failed, with the log lines of the action.
 
 use landfall_api::{ActionState, ActionStatus, Problem, Progress, Workflow};
 
@@ -81,7 +81,7 @@ impl Page<'_> {
         }
         self.columns(&columns)?;
         for action in &status.actions {
-            // The run's own problem is shown below; this is what earlier attempts met.
+            // The workflow's own problem is shown below; these are the problems of earlier attempts.
             if let Some(problem) = &action.problem
                 && status.problem.as_ref() != Some(problem)
             {
@@ -140,7 +140,7 @@ impl Page<'_> {
     }
 }
 
-/// A log line, of which each line shows that it is one.
+/// A log line; each of its lines is marked as such.
 fn quoted(line: &str) -> String {
     format!("    | {}", set_in(line, "    | "))
 }

@@ -1,4 +1,4 @@
-//! `landfall wait`: until documents are as they should be, told by a watch.
+//! `landfall wait`: waits until documents reach a condition or phase, by a watch.
 
 mod what;
 
@@ -21,16 +21,15 @@ pub(crate) async fn run(args: &Wait, client: &Client, out: &mut Out) -> Result<(
     args.labels.with(&selection)?;
     if let (Selection::Kinds(kinds), None, false) = (&selection, &args.labels.selector, args.all) {
         let words = kinds.iter().map(|k| k.plural()).collect::<Vec<_>>().join(", ");
-        return Err(Failure::Usage(format!("say which {words} to wait for: names, --selector, or --all")));
+        return Err(Failure::Usage(format!("no {words} selected; use names, --selector, or --all")));
     }
     let mut told = |reference: &str| Ok(out.line(&format!("{reference} {}", args.what.said()))?);
     until(client, selection, args.labels.selector.as_ref(), &args.what, args.timeout.get(), &mut told).await
 }
 
-/// Waits, and tells of each document that has come to what is waited for.
+/// Waits, and reports each document that has reached the goal.
 ///
-/// # Errors
-/// [`Failure::TimedOut`] after `limit`; where it can no longer come, why.
+/// # Errors [`Failure::TimedOut`] after `limit`; if it can no longer reach the goal, why.
 pub(crate) async fn until(
     client: &Client,
     selection: Selection,
@@ -40,7 +39,7 @@ pub(crate) async fn until(
     told: &mut impl FnMut(&str) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let kinds = selection.kinds();
-    // Of every document of the kinds: a feed by labels tells of one that lost its labels as of one that was deleted.
+    // All documents of the kinds: a feed by labels reports a document that lost its labels as deleted.
     let feeds: Vec<_> = kinds.iter().map(|kind| (*kind, None)).collect();
     let mut feed = live::feed(client, &feeds);
     let mut waiting = Waiting::new(selection, labels.cloned(), what.clone());
@@ -51,20 +50,20 @@ pub(crate) async fn until(
             news = feed.recv() => news,
             () = &mut clock => {
                 let open = waiting.open().join(", ");
-                let what = format!("waited {} s for {what}; not yet: {open}", limit.as_secs());
-                let hint = "landfall describe says where it is; --timeout waits longer".into();
+                let what = format!("timed out after {} s while waiting for {what}; not yet: {open}", limit.as_secs());
+                let hint = "read its state with landfall describe; wait longer with --timeout".into();
                 return Err(Failure::TimedOut { what, hint });
             }
         };
         match news {
             Some(News::Lost(failure, wait)) => {
-                output::to_stderr(&format!("{failure}; trying again in {:.1} s", wait.as_secs_f64()));
+                output::to_stderr(&format!("{failure}; next attempt in {:.1} s", wait.as_secs_f64()));
             }
             Some(News::Ended(failure)) => return Err(failure),
             Some(news) => {
                 let met = waiting.take(news)?;
                 for left in std::mem::take(&mut waiting.left) {
-                    output::to_stderr(&format!("{left} has other labels now and is no longer waited for"));
+                    output::to_stderr(&format!("{left} now has other labels; the command no longer waits for it"));
                 }
                 for met in met {
                     told(&met).map_err(|failure| if waiting.is_over() { failure } else { failure.cut_off() })?;
@@ -74,23 +73,23 @@ pub(crate) async fn until(
         }
     }
     if waiting.none_came() {
-        let hint = "mind the labels, or name what is to be waited for";
-        return Err(Failure::local(format!("nothing came to {what}"), "all have other labels now", hint));
+        let hint = "check the labels, or name the documents";
+        return Err(Failure::local(format!("no document reached {what}"), "all documents now have other labels", hint));
     }
     Ok(())
 }
 
-/// What has come of each document that is waited for. Pure: news in, who has come to it out.
+/// The state of each document in a wait. Pure: news in, the documents that reached the goal out.
 struct Waiting {
     selection: Selection,
-    /// Which of a kind; empty: all of it.
+    /// The names of a kind; empty: all its documents.
     labels: LabelSelector,
     what: For,
     /// Kinds that have not been listed yet.
     unlisted: BTreeSet<Kind>,
-    /// Those still waited for; of kinds, known only once they have been listed.
+    /// The documents that have not reached the goal; for kinds, known only after they have been listed.
     open: BTreeSet<(Kind, String)>,
-    /// Those that are no longer meant, since their labels changed; until they are told of.
+    /// Documents that no longer match, because their labels changed; kept until they are reported.
     left: Vec<String>,
     came: usize,
     went: usize,
@@ -106,7 +105,7 @@ impl Waiting {
         Self { selection, labels, what, unlisted, open, left: Vec::new(), came: 0, went: 0 }
     }
 
-    /// Whether everything that was waited for went away instead.
+    /// Whether all documents have gone instead.
     fn none_came(&self) -> bool {
         self.came == 0 && self.went > 0
     }
@@ -122,7 +121,7 @@ impl Waiting {
         open
     }
 
-    /// Who has come to it with these news.
+    /// Which documents reached the goal with these news.
     fn take(&mut self, news: News) -> Result<Vec<String>, Failure> {
         match news {
             News::All(kind, documents) => self.listed(kind, documents),
@@ -134,7 +133,7 @@ impl Waiting {
                 }
                 match self.what {
                     For::Delete => Ok(self.close(&key)),
-                    // It may come again.
+                    // It may be created again.
                     For::Create => Ok(Vec::new()),
                     _ => Err(gone(&key)),
                 }
@@ -151,7 +150,12 @@ impl Waiting {
             let meant: Vec<_> = documents.iter().filter(meant).map(|d| (kind, d.metadata().name.clone())).collect();
             if meant.is_empty() && self.what != For::Delete {
                 let what = format!("there are no {} to wait for", kind.plural());
-                return Err(Problem::new(ErrorCode::NotFound, what).hint("mind the labels, or name them").into());
+                return Err(Problem::new(ErrorCode::NotFound, what)
+                    .hint(
+                        "check the labels, or name the \
+                    documents",
+                    )
+                    .into());
             }
             self.open.extend(meant);
         }
@@ -164,7 +168,7 @@ impl Waiting {
                 For::Create => {}
                 _ if first => {
                     let there: Vec<&str> = there.iter().map(String::as_str).collect();
-                    return Err(Failure::missing(key.0, &key.1, &there, "; --for=create waits for one"));
+                    return Err(Failure::missing(key.0, &key.1, &there, "; use --for=create to wait for one"));
                 }
                 _ => return Err(gone(&key)),
             }
@@ -183,7 +187,7 @@ impl Waiting {
         if self.what.met(document) {
             return Ok(self.close(&key).pop());
         }
-        // What is to be deleted is meant by its name from now on: it may still be there.
+        // From now on a document to be deleted is known by its name: it may still exist.
         if self.what != For::Delete && !self.labels.matches(&document.metadata().labels) {
             self.open.remove(&key);
             self.left.push(document.reference());
@@ -196,7 +200,7 @@ impl Waiting {
                 Some(status) if status.phase.is_terminal() => {
                     let phase =
                         if status.phase == WorkflowPhase::Succeeded { "has succeeded" } else { "did not succeed" };
-                    let what = format!("workflow {} {phase}: {} will not come any more", key.1, self.what);
+                    let what = format!("workflow {} {phase}: it can no longer reach {}", key.1, self.what);
                     Err(match &status.problem {
                         Some(problem) => Failure::local(what, problem, format!("landfall describe workflow {}", key.1)),
                         None => Failure::local(what, format!("its phase is {:?}", status.phase), ""),
@@ -216,7 +220,7 @@ impl Waiting {
 }
 
 fn gone((kind, name): &(Kind, String)) -> Failure {
-    Failure::local(format!("{} {name} was deleted while it was waited for", kind.singular()), "it is gone", "")
+    Failure::local(format!("{} {name} was deleted during the wait", kind.singular()), "the document is gone", "")
 }
 
 #[cfg(test)]
@@ -246,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_over_when_all_have_come_to_it_each_once() {
+    fn the_wait_ends_when_all_documents_reached_the_goal() {
         let mut waiting = waiting(&["a", "b"], "phase=succeeded");
         assert_eq!(waiting.take(all(vec![run("a", "Succeeded"), run("b", "Running")])).unwrap(), ["workflow/a"]);
         assert!(!waiting.is_over());
@@ -256,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_no_longer_come_is_told_at_once() {
+    fn an_unreachable_goal_fails_at_once() {
         assert!(waiting(&["a"], "phase=Succeeded").take(all(vec![run("a", "Failed")])).is_err());
         assert!(waiting(&["a"], "condition=InTime").take(all(vec![run("a", "Cancelled")])).is_err());
         assert!(waiting(&["a"], "phase=Failed").take(all(vec![run("a", "Failed")])).is_ok());
@@ -268,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_is_met_with_the_status_that_was_asked_for() {
+    fn a_condition_is_met_with_the_requested_status() {
         let one = |what: &str| waiting(&["a"], what).take(all(vec![run("a", "Running")])).unwrap();
         assert_eq!(one("condition=InTime=False"), ["workflow/a"]);
         assert!(one("condition=InTime").is_empty());
@@ -279,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn deletion_is_waited_for_until_it_is_gone_and_creation_until_it_is_there() {
+    fn waits_for_deletion_and_creation_end_correctly() {
         let mut leaving = waiting(&["a"], "delete");
         assert!(leaving.take(all(vec![run("a", "Failed")])).unwrap().is_empty());
         assert_eq!(leaving.take(News::Gone(run("a", "Failed"))).unwrap(), ["workflow/a"]);
@@ -291,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_kind_those_are_waited_for_that_were_there_first() {
+    fn a_wait_for_a_kind_covers_its_first_documents() {
         let kind = || Selection::Kinds(vec![Kind::Workflow]);
         let mut every = Waiting::new(kind(), None, "phase=Succeeded".parse().unwrap());
         assert!(!every.is_over());
@@ -316,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_a_kind_that_is_deleted_never_comes_to_it_told_by_a_watch_or_by_a_list() {
+    fn a_deleted_document_fails_the_wait() {
         let code = |result: Result<Vec<String>, Failure>| result.unwrap_err().exit_code();
         assert_eq!(code(rack("phase=Succeeded").take(News::Gone(labelled("a", "r7")))), 1);
         assert_eq!(code(rack("phase=Succeeded").take(all(vec![labelled("b", "r7")]))), 1);
@@ -326,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_loses_its_labels_is_told_of_but_waited_for_until_it_is_deleted() {
+    fn a_document_that_loses_its_labels_is_reported() {
         for news in [News::Changed(labelled("a", "r9")), all(vec![labelled("a", "r9"), labelled("b", "r7")])] {
             let mut waiting = rack("phase=Succeeded");
             assert!(waiting.take(news).unwrap().is_empty());

@@ -1,4 +1,4 @@
-//! What is waited for, and whether a document has come to it.
+//! The goal of a wait, and whether a document has reached it.
 
 use std::str::FromStr;
 
@@ -6,7 +6,7 @@ use landfall_api::{Condition, ConditionStatus, Document};
 
 use crate::table;
 
-/// What is waited for.
+/// The goal of a wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum For {
     Condition { kind: String, status: ConditionStatus },
@@ -20,7 +20,8 @@ impl FromStr for For {
     fn from_str(text: &str) -> Result<Self, String> {
         let bad = || {
             format!(
-                "\"{text}\" is nothing to wait for; write condition=Connected, condition=Connected=False, phase=Succeeded, create or delete"
+                "\"{text}\" is not a valid goal; write condition=Connected, condition=Connected=False, \
+                    phase=Succeeded, create or delete"
             )
         };
         match text.split_once('=') {
@@ -33,7 +34,7 @@ impl FromStr for For {
                     "true" => ConditionStatus::True,
                     "false" => ConditionStatus::False,
                     "unknown" => ConditionStatus::Unknown,
-                    other => return Err(format!("\"{other}\" is no status; a condition is True, False or Unknown")),
+                    other => return Err(format!("\"{other}\" is not a status; a condition is True, False or Unknown")),
                 };
                 if kind.is_empty() { Err(bad()) } else { Ok(Self::Condition { kind: kind.to_owned(), status }) }
             }
@@ -54,7 +55,7 @@ impl std::fmt::Display for For {
 }
 
 impl For {
-    /// Whether a document that is there is as it should be.
+    /// Whether an existing document has reached the goal.
     pub(super) fn met(&self, document: &Document) -> bool {
         match self {
             Self::Condition { kind, status } => {
