@@ -2,6 +2,8 @@
 //!
 //! Whatever does not convert is a [`ConvertError`] naming the field; nothing is guessed and nothing ignored.
 
+#[cfg(test)]
+mod golden;
 mod incoming;
 mod outgoing;
 
