@@ -10,6 +10,7 @@ use crate::{
     Action, Document, EnrolmentRule, ErrorCode, Machine, Metadata, Problem, Secret, SuccessOn, Template, Workflow,
     action::Rules,
     dns_label::{LABEL_HINT, is_dns_label},
+    expression::check_expressions,
     issue::{Issue, has_expression, join, suggest},
 };
 
@@ -185,6 +186,29 @@ fn enrolment_rule(rule: &EnrolmentRule, issues: &mut Vec<Issue>) {
     for key in rule.spec.labels.keys() {
         label_key(key, "spec.labels", issues);
     }
+    if let Some(name) = &rule.spec.name {
+        rule_name(name, issues);
+    }
+}
+
+/// An expression over `facts`.
+fn rule_name(text: &str, issues: &mut Vec<Issue>) {
+    let path = "spec.name";
+    if let Err(error) = check_expressions(text) {
+        return issues.push(Issue::new(path, error.to_string(), error.hint()));
+    }
+    let hint = "write an expression such as {{ facts.smbios.serial }}";
+    match minijinja::Environment::new().template_from_str(text) {
+        Ok(template) => {
+            if let Some(other) = template.undeclared_variables(false).into_iter().find(|name| name != "facts") {
+                issues.push(Issue::new(path, format!("\"{other}\" is not known here"), hint));
+            }
+        }
+        Err(error) => {
+            let message = format!("the expression does not parse: {}", error.detail().unwrap_or("syntax error"));
+            issues.push(Issue::new(path, message, hint));
+        }
+    }
 }
 
 fn template(template: &Template, issues: &mut Vec<Issue>) {
@@ -224,8 +248,12 @@ fn expressions(tree: &Value, path: &str, parameters: &[&str], issues: &mut Vec<I
 }
 
 fn expression(text: &str, path: &str, parameters: &[&str], issues: &mut Vec<Issue>) {
-    let environment = minijinja::Environment::new();
     let text = crate::with_secret_names(text);
+    // Before the parser, which folds constants however large they become.
+    if let Err(error) = check_expressions(&text) {
+        return issues.push(Issue::new(path, error.to_string(), error.hint()));
+    }
+    let environment = minijinja::Environment::new();
     let template = match environment.template_from_str(&text) {
         Ok(template) => template,
         Err(error) => {
@@ -251,8 +279,6 @@ fn expression(text: &str, path: &str, parameters: &[&str], issues: &mut Vec<Issu
                     issues.push(Issue::new(path, message, hint));
                 }
             }
-            // Functions of the expression language stand in this list too.
-            "range" | "dict" | "namespace" | "lipsum" | "debug" => {}
             other => {
                 let hint = "expressions may name machine (name, labels, macs, facts), params and secrets";
                 issues.push(Issue::new(path, format!("\"{other}\" is not known here"), hint));
@@ -465,6 +491,37 @@ pub(crate) mod tests {
         let seed = json!({"name": "s", "branch": "a", "cloudInit": {}});
         let list = json!([write("x", "a", "1"), seed, write("y", "b", "2")]);
         assert_eq!(with(json!({}), list), ["spec.actions[1].cloudInit.disk"]);
+    }
+
+    #[test]
+    fn an_expression_that_makes_much_of_little_is_refused_at_its_field() {
+        for text in [
+            "{{ (1,) * 100000000 }}",
+            "{{ (\"a\"*100000)|replace(\"a\",\"b\"*100000) }}",
+            "{{ ([[1]*10000]*10000)|string }}",
+            "{{ lipsum(100000) }}",
+        ] {
+            let begun = std::time::Instant::now();
+            let issues = template(json!({}), json!([write(json!({"url": text, "digestWaived": true}))])).issues();
+            let said = issues.iter().find(|issue| issue.path == "spec.actions[0].writeImage.image.url");
+            assert!(said.is_some_and(|issue| issue.message.contains("is not taken")), "{text}: {issues:?}");
+            assert!(begun.elapsed() < std::time::Duration::from_secs(5), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_rules_name_is_one_expression_over_facts() {
+        let faults = |name: &str| -> Vec<String> {
+            let tree = json!({"apiVersion": crate::API_VERSION, "kind": "EnrolmentRule", "metadata": {"name": "r"},
+                "spec": {"name": name}});
+            Document::from_value(tree).unwrap().issues().into_iter().map(|issue| issue.path).collect()
+        };
+        assert_eq!(faults("{{ facts.smbios.manufacturer }}-1"), [""; 0]);
+        for bad in
+            ["{% if x", "{% for a in range(9) %}{% endfor %}", "{{ machine.name }}", "{{ facts.", "{{ range(9) }}"]
+        {
+            assert_eq!(faults(bad), ["spec.name"], "{bad}");
+        }
     }
 
     #[test]

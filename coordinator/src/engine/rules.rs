@@ -4,7 +4,9 @@
 //! agent refuses any other disk, and it is started once in the life of a machine's document: not when the rule changes, not
 //! when the machine enrols again, not when the run fails.
 
-use landfall_api::{AppliedRule, Document, EnrolmentRule, ErrorCode, Kind, Machine, MachineFacts, Problem, ProofKind};
+use landfall_api::{
+    AppliedRule, Document, EnrolmentRule, ErrorCode, Kind, Machine, MachineFacts, Problem, ProofKind, check_expressions,
+};
 use minijinja::{Environment, UndefinedBehavior};
 
 use super::{
@@ -175,9 +177,12 @@ pub(super) fn name_by(rule: &EnrolmentRule, facts: &MachineFacts) -> Option<Stri
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     let context = serde_json::json!({ "facts": facts });
-    let rendered = environment
-        .render_str(expression, minijinja::Value::from(minijinja::value::Serde(context)))
-        .map_err(|error| Problem::new(ErrorCode::InvalidTemplate, error.to_string()));
+    let invalid = |error: &dyn std::fmt::Display| Problem::new(ErrorCode::InvalidTemplate, error.to_string());
+    // Rules that were stored before their names were checked come here unchecked.
+    let rendered = check_expressions(expression).map_err(|error| invalid(&error)).and_then(|()| {
+        let context = minijinja::Value::from(minijinja::value::Serde(context));
+        environment.render_str(expression, context).map_err(|error| invalid(&error))
+    });
     match rendered.map(|text| label(&text)) {
         Ok(Some(name)) => Some(name),
         Ok(None) => {
