@@ -1,8 +1,8 @@
 //! May this disk be written? The compare of compare-and-swap, and the rule for disks that are not blank. Pure.
 
-use landfall_api::{Digest, DiskId, DiskReceipt, Receipt, ReceiptState};
+use landfall_api::{Digest, DiskReceipt, Receipt, ReceiptState};
 
-use crate::{ReceiptIntent, WriteError};
+use crate::{WriteError, request::Claim};
 
 /// What the receipts say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,17 +11,6 @@ pub(crate) enum Decision {
     Write,
     /// This same action has already committed.
     AlreadyDone,
-}
-
-/// Who wants to change which disk, and on whose authority.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Claim<'a> {
-    pub disk: &'a DiskId,
-    pub intent: &'a ReceiptIntent,
-    /// Every receipt that is believed to be on this machine.
-    pub expected: &'a [DiskReceipt],
-    pub person_authorised: bool,
-    pub force: bool,
 }
 
 /// Decides from the receipt on the disk, from its other content (`content`; `None`: blank), and from the digest that
@@ -92,7 +81,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::{Access, CancelFlag, Image, LeaseGuard, Proof, WriteRequest, receipt::tests::mark};
+    use crate::{Access, CancelFlag, Image, LeaseGuard, Proof, ReceiptIntent, WriteRequest, receipt::tests::mark};
 
     fn request() -> WriteRequest {
         let disk = mark(ReceiptState::Intent, 0).disk;

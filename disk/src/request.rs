@@ -9,10 +9,10 @@ use std::{
     time::Duration,
 };
 
-use landfall_api::{DiskFacts, DiskReceipt, Progress};
+use landfall_api::{DiskFacts, DiskId, DiskReceipt, Progress};
 use uuid::Uuid;
 
-use crate::{Image, authorise::Claim};
+use crate::Image;
 
 /// Who writes: the fields of the receipt that the caller knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,6 +75,17 @@ impl CancelFlag {
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
+}
+
+/// Who wants to change which disk, and on whose authority.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Claim<'a> {
+    pub disk: &'a DiskId,
+    pub intent: &'a ReceiptIntent,
+    /// Every receipt that is believed to be on this machine.
+    pub expected: &'a [DiskReceipt],
+    pub person_authorised: bool,
+    pub force: bool,
 }
 
 /// One image onto one disk.

@@ -25,8 +25,8 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 use tonic::transport::{Channel, Endpoint};
 
 use crate::{
-    ConnectError, Credentials, Target, Validity,
-    surroundings::{Dial, Dialling, Wire},
+    ConnectError, Credentials, Target, Validity, backoff,
+    surroundings::{BootClock, Dial, Dialling, Surroundings, Wire},
 };
 
 /// Resolving a name, retries included.
@@ -84,6 +84,13 @@ impl Dial for Tls {
             let stream: Box<dyn Wire> = Box::new(stream);
             Ok((stream, address))
         })
+    }
+}
+
+impl Default for Surroundings {
+    /// The real world: TLS over TCP, CLOCK_BOOTTIME.
+    fn default() -> Self {
+        Self { dial: Arc::new(Tls), clock: BootClock::new(crate::boot_time), chance: Arc::new(backoff::chance) }
     }
 }
 

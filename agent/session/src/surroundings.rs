@@ -5,7 +5,7 @@ use std::{fmt, net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::{ConnectError, Credentials, Target, Validity, backoff, connect::Tls};
+use crate::{ConnectError, Credentials, Target, Validity};
 
 /// Bytes to and from the coordinator.
 pub trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -53,13 +53,6 @@ pub struct Surroundings {
     pub clock: BootClock,
     /// Chance, for jitter: each call another number, all equally likely.
     pub chance: Arc<dyn Fn() -> u64 + Send + Sync>,
-}
-
-impl Default for Surroundings {
-    /// The real world: TLS over TCP, CLOCK_BOOTTIME.
-    fn default() -> Self {
-        Self { dial: Arc::new(Tls), clock: BootClock::new(crate::boot_time), chance: Arc::new(backoff::chance) }
-    }
 }
 
 impl fmt::Debug for Surroundings {

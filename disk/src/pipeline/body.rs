@@ -6,7 +6,8 @@ use std::ops::Range;
 use super::{
     Check, device_io,
     readback::Record,
-    writers::{Manner, Tally, Writers, is_zero},
+    writers::{Manner, Tally, Writers},
+    zeroes::is_zero,
 };
 use crate::{
     WriteError,

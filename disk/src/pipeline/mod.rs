@@ -15,6 +15,7 @@ mod indexed;
 mod invalidate;
 mod meter;
 mod opened;
+mod queue;
 mod rawcheck;
 mod readback;
 mod stages;

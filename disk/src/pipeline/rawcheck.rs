@@ -6,7 +6,7 @@ use super::{
     blocks::Blocks,
     evidence::Evidence,
     hasher::Hasher,
-    stages::{Queue, Source},
+    queue::{Queue, Source},
 };
 use crate::{WriteError, decode::Decoded};
 

@@ -14,7 +14,7 @@ use std::{
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::{Check, TICK, meter::Meter, writers::is_zero};
+use super::{Check, TICK, meter::Meter, zeroes::is_zero};
 use crate::{BlockDevice, WriteError, buffer::Buffer};
 
 /// Reads in flight at once.

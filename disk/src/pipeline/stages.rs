@@ -17,6 +17,7 @@ use super::{
     hasher::Hasher,
     meter::{Meter, Wait},
     opened::{Opened, Recipe, STORED, fill},
+    queue::{Queue, Source},
     rawcheck::{RawCheck, check_raw},
 };
 use crate::{
@@ -53,9 +54,6 @@ struct Drained {
     /// Likewise: whether the signature holds, and why not.
     signed: Option<Result<(), String>>,
 }
-
-pub(super) type Queue<T> = Sender<Result<T, WriteError>>;
-pub(super) type Source<T> = Receiver<Result<T, WriteError>>;
 
 /// The running stages, as the writer sees them.
 pub(super) struct Stages {

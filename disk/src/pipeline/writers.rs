@@ -12,7 +12,12 @@ use std::{
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use super::{Order, meter::Meter, readback::Record, zeroes::Zeroes};
+use super::{
+    Order,
+    meter::Meter,
+    readback::Record,
+    zeroes::{Zeroes, is_zero},
+};
 use crate::{
     BlockDevice, WriteError,
     buffer::{Buffer, Pool},
@@ -25,12 +30,6 @@ const THREADS: usize = 4;
 const DEPTH: usize = 4;
 /// A run of zeroes shorter than this is cheaper to write. A multiple of every sector size.
 const GRAIN: usize = 64 * 1024;
-
-/// Whether all bytes are zero; stops at the first that is not.
-pub(super) fn is_zero(bytes: &[u8]) -> bool {
-    // The first is, and each equals the one before it: memcmp, without a page of zeroes to compare with.
-    bytes.split_first().is_none_or(|(first, rest)| *first == 0 && *rest == bytes[..rest.len()])
-}
 
 /// How the threads write, the same for every block.
 pub(super) struct Manner<'a> {

@@ -17,6 +17,12 @@ const LOOK: u64 = 4096;
 /// Into so many parts the places between cut a run.
 const LOOKS: u64 = 16;
 
+/// Whether all bytes are zero; stops at the first that is not.
+pub(super) fn is_zero(bytes: &[u8]) -> bool {
+    // The first is, and each equals the one before it: memcmp, without a page of zeroes to compare with.
+    bytes.split_first().is_none_or(|(first, rest)| *first == 0 && *rest == bytes[..rest.len()])
+}
+
 /// Makes zeroes on one device; shared by the threads that write.
 pub(super) struct Zeroes<'a> {
     device: &'a dyn BlockDevice,

@@ -2,11 +2,9 @@
 
 use std::{io, ops::Range};
 
-use super::find::find_far;
+use super::find::{ZONE, find_far};
 use crate::{BlockDevice, exact};
 
-/// What is cleared at either end, bytes: the tables of every kind, and all but the farthest signatures, are in it.
-pub(crate) const ZONE: u64 = 1 << 20;
 /// What is cleared around a signature further inside, bytes: no superblock that is there has a part which says more.
 const BLOCK: u64 = 4096;
 

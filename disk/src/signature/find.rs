@@ -2,11 +2,11 @@
 
 use std::{io, ops::Range};
 
-use super::{
-    clear::ZONE,
-    table::{SIGNATURES, Signature},
-};
+use super::table::{SIGNATURES, Signature};
 use crate::ReadAt;
+
+/// The ends of a disk or partition, bytes: the tables of every kind, and all but the farthest signatures, are in them.
+pub(crate) const ZONE: u64 = 1 << 20;
 
 /// A signature that is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::{
 
 use reqwest::Url;
 
-use super::oci::Reference;
+use super::{oci::Reference, userinfo::has_user};
 use crate::WriteError;
 
 /// Where something is.
@@ -63,10 +63,6 @@ impl Locator {
         };
         Some(name).filter(|name| !name.is_empty())
     }
-}
-
-pub(super) fn has_user(url: &Url) -> bool {
-    !url.username().is_empty() || url.password().is_some()
 }
 
 /// A URL for people. The part after `?` is often a secret signature.

@@ -5,6 +5,7 @@ mod http;
 mod locator;
 mod mirrors;
 mod oci;
+mod userinfo;
 
 use std::{
     ops::Range,

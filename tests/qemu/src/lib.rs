@@ -20,6 +20,7 @@ mod dnsmasq;
 mod error;
 pub mod faulty;
 mod firmware;
+mod ip;
 mod log;
 mod machine;
 mod network;

@@ -4,11 +4,10 @@
 //! host's own network.
 
 use std::net::Ipv4Addr;
-use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::sweep::{own_prefix, remove_namespace};
-use crate::{LabError, sweep};
+use crate::{LabError, ip::ip, sweep};
 
 static NAMESPACES: AtomicU32 = AtomicU32::new(0);
 
@@ -135,20 +134,4 @@ impl Network {
         other.ip(&["link", "set", "eth0", "up"])?;
         Ok(other)
     }
-}
-
-/// Runs `ip` and returns what it printed.
-pub(crate) fn ip(args: &[&str]) -> Result<String, LabError> {
-    let output = Command::new("ip")
-        .args(args)
-        .output()
-        .map_err(|source| LabError::Spawn { program: "ip (package iproute2)".into(), source })?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-    }
-    Err(LabError::Command {
-        command: format!("ip {}", args.join(" ")),
-        status: output.status.to_string(),
-        stderr: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-    })
 }

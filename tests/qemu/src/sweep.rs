@@ -7,7 +7,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::LabError;
-use crate::network::ip;
+use crate::ip::ip;
 
 /// What every namespace of a lab begins with.
 pub(crate) const PREFIX: &str = "lf-";

@@ -9,7 +9,10 @@ use std::{
 use bytes::{Buf, Bytes};
 use reqwest::Response;
 
-use super::client::{READ, TICK, chain};
+use super::{
+    broken::{READ, chain},
+    client::TICK,
+};
 
 /// What is left of it.
 pub(super) struct Body {

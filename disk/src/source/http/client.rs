@@ -18,34 +18,28 @@ use reqwest::{
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use tokio::runtime::{Builder, Runtime};
 
-use super::{answer, credentials::Credentials, login::Login};
+use super::{
+    answer,
+    broken::{Broken, READ, chain},
+    credentials::Credentials,
+    login::Login,
+};
 use crate::{
     Access, Observer, WriteError,
-    source::locator::{has_user, shown},
+    source::{locator::shown, userinfo::has_user},
 };
 
 const CONNECT: Duration = Duration::from_secs(10);
-/// How long a server may take to begin an answer, or be silent within one.
-pub(super) const READ: Duration = Duration::from_secs(30);
 /// How soon a wait notices a stop.
 pub(super) const TICK: Duration = Duration::from_millis(100);
 /// As many as curl's users expect (it says 50) are a loop in practice.
 const REDIRECTS: usize = 10;
 
-/// How one request went wrong.
-#[derive(Debug)]
-pub(super) enum Broken {
-    /// No response, or one that asks for a retry, perhaps at a stated time.
-    NoAnswer(String, Option<Duration>),
-    /// A retry cannot help.
-    Final(WriteError),
-}
-
 /// A client, and the runtime it runs on: async at the edge, pulled synchronously.
 pub(in crate::source) struct Connector {
-    pub(super) client: Client,
+    client: Client,
     runtime: Runtime,
-    pub(super) credentials: Credentials,
+    credentials: Credentials,
 }
 
 impl Connector {
@@ -115,7 +109,7 @@ impl Connector {
                 continue;
             }
             if let Some(login) = login.filter(|_| status == StatusCode::UNAUTHORIZED && !logged_in) {
-                login.renew(self, &at, answer.headers()).await?;
+                login.renew(&self.client, &self.credentials, &at, answer.headers()).await?;
                 logged_in = true;
                 continue;
             }
@@ -202,21 +196,6 @@ pub(super) async fn until_stopped<T>(stop: &AtomicBool, future: impl Future<Outp
             return Some(value);
         }
     }
-}
-
-/// An error of the client's and its causes in one line. Without its URL: that may be a redirect's, with a secret in it.
-pub(super) fn chain(error: reqwest::Error) -> String {
-    let error = error.without_url();
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        next = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

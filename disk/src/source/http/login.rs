@@ -6,13 +6,13 @@
 use std::sync::{Mutex, PoisonError};
 
 use reqwest::{
-    StatusCode, Url,
+    Client, StatusCode, Url,
     header::{self, HeaderMap, HeaderValue},
 };
 
 use super::{
-    client::{Broken, Connector, READ, chain},
-    credentials::{is_bare, same_server, sensitive},
+    broken::{Broken, READ, chain},
+    credentials::{Credentials, is_bare, same_server, sensitive},
 };
 use crate::{WriteError, source::locator::shown};
 
@@ -37,7 +37,13 @@ impl Login {
     }
 
     /// Fetches the token that a 401 of `at` asks for.
-    pub(super) async fn renew(&self, connector: &Connector, at: &Url, head: &HeaderMap) -> Result<(), Broken> {
+    pub(super) async fn renew(
+        &self,
+        client: &Client,
+        credentials: &Credentials,
+        at: &Url,
+        head: &HeaderMap,
+    ) -> Result<(), Broken> {
         let refused = |why: &str| {
             Broken::Final(WriteError::Status { url: shown(at), status: format!("401 Unauthorized, {why}") })
         };
@@ -57,8 +63,8 @@ impl Login {
                 realm.query_pairs_mut().append_pair(name, value);
             }
         }
-        let mut request = connector.client.get(realm.clone());
-        if let Some(value) = connector.credentials.for_tokens() {
+        let mut request = client.get(realm.clone());
+        if let Some(value) = credentials.for_tokens() {
             request = request.header(header::AUTHORIZATION, value.clone());
         }
         let mut answer = tokio::time::timeout(READ, request.send())

@@ -5,6 +5,7 @@
 
 mod answer;
 mod body;
+mod broken;
 mod client;
 mod credentials;
 mod login;
@@ -27,8 +28,9 @@ pub(crate) use answer::retry_after;
 pub(crate) use answer::{ContentRange, claimed_format, encoding};
 use answer::{content_length, validator};
 use body::{Body, Pulled};
+use broken::Broken;
 pub(super) use client::Connector;
-use client::{Broken, until_stopped};
+use client::until_stopped;
 pub(super) use login::Login;
 #[cfg(fuzzing)]
 pub(crate) use login::bearer_challenge;

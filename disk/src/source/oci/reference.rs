@@ -5,7 +5,7 @@ use std::fmt;
 use landfall_api::Digest;
 use reqwest::Url;
 
-use crate::source::locator::has_user;
+use crate::source::userinfo::has_user;
 
 /// Which manifest of a repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
