@@ -9,13 +9,13 @@ use std::{
 };
 
 use landfall_api::Digest;
+use landfall_client::{Server, Trust};
 use serde::{Deserialize, Serialize};
 use serde_saphyr::Spanned;
 
 use crate::{
-    endpoint::{Identity, Settings, TokenSource, Trust},
     failure::Failure,
-    server::Server,
+    settings::{Identity, Settings, TokenSource},
 };
 
 /// Largest file that is read, bytes.

@@ -3,6 +3,7 @@
 use std::io;
 
 use landfall_api::{ErrorCode, Kind, Problem};
+use landfall_client::ClientError;
 
 use crate::{
     output,
@@ -41,6 +42,17 @@ pub(crate) enum Failure {
 impl From<Problem> for Failure {
     fn from(problem: Problem) -> Self {
         Self::Problem(Box::new(problem))
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::Problem(problem) => Self::Problem(problem),
+            ClientError::Unreachable { what, causes, hint } => Self::Unreachable { what, causes, hint },
+            ClientError::Usage(what) => Self::Usage(what),
+            ClientError::Local { what, cause, hint } => Self::Local { what, cause, hint },
+        }
     }
 }
 

@@ -7,14 +7,10 @@ use jiff::Timestamp;
 use landfall_api::{
     ActionState, ActionStatus, ConditionStatus, Document, ErrorCode, Kind, LabelSelector, Machine, WatchType, Workflow,
 };
+use landfall_client::{Change, Client};
 use tokio::{sync::mpsc, time::Instant};
 
-use crate::{
-    client::{Change, Client},
-    failure::Failure,
-    human, table,
-    text::visible,
-};
+use crate::{failure::Failure, human, table, text::visible};
 
 /// Waits between attempts to reach the coordinator again: from the first, doubling, to the longest.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
@@ -105,7 +101,7 @@ async fn run(
     let revision = match *from {
         Some(revision) => revision,
         None => {
-            let (documents, revision) = client.list(kind, labels).await.map_err(|f| ended(f, false))?;
+            let (documents, revision) = client.list(kind, labels).await.map_err(|f| ended(f.into(), false))?;
             heard = true;
             if news.send(News::All(kind, documents)).await.is_err() {
                 return Ok(());
@@ -115,9 +111,9 @@ async fn run(
     };
     *from = Some(revision);
     *ever = true;
-    let mut changes = client.watch(kind, labels, revision).await.map_err(|f| ended(f, heard))?;
+    let mut changes = client.watch(kind, labels, revision).await.map_err(|f| ended(f.into(), heard))?;
     while let Some(change) = changes.next().await {
-        let Change { kind, resource_version, object, problem } = change.map_err(|f| ended(f, true))?;
+        let Change { kind, resource_version, object, problem } = change.map_err(|f| ended(f.into(), true))?;
         *from = Some(resource_version);
         let document = |object: Option<serde_json::Value>| object.and_then(|tree| Document::from_value(tree).ok());
         let sent = match kind {

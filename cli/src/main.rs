@@ -3,7 +3,6 @@
 
 mod args;
 mod changes;
-mod client;
 mod commands;
 mod complete;
 mod contexts;
@@ -14,18 +13,16 @@ mod human;
 mod jsonpath;
 mod live;
 mod output;
-mod server;
+mod settings;
 mod show;
 mod table;
 mod text;
-mod tls;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
 use args::{Cli, Command};
-use client::Client;
 use commands::{machines, runs};
 use endpoint::Endpoint;
 use failure::Failure;
@@ -55,7 +52,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
     let mut out = Out::stdout();
     let out = &mut out;
     let flags = &cli.connection;
-    let connect = || async { Client::new(&Endpoint::find(flags)?).await };
+    let connect = || async { Endpoint::find(flags)?.client().await };
     match cli.command {
         Command::Apply(args) => commands::apply::run(&args, connect, out).await,
         Command::Get(args) => commands::get::run(&args, &connect().await?, out).await,

@@ -11,9 +11,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use landfall_api::Digest;
 
-use crate::server::Server;
 pub(crate) use crate::show::Output;
 pub(crate) use documents::{Apply, Delete, Describe, Edit, Explain, Get, History, Wait};
+use landfall_client::Server;
 pub(crate) use runs::{Cancel, Deprovision, Events, Follow, Logs, Pause, Provision, Resume, Retry, Run, Watch};
 pub(crate) use site::{
     Approve, Audit, Backup, Complete, Completion, Context, ContextCommand, Man, OneMachine, Shell, Token, TokenCommand,

@@ -3,11 +3,11 @@
 use std::future::Future;
 
 use landfall_api::{ApplyOutcome, ErrorCode, Sourced};
+use landfall_client::Client;
 use serde_json::{Value, json};
 
 use crate::{
     args::{Apply, Output},
-    client::Client,
     failure::Failure,
     files,
     output::{self, Out},
@@ -34,7 +34,7 @@ pub(crate) async fn run<F: Future<Output = Result<Client, Failure>>>(
                 Err(failure) => {
                     let rest: Vec<String> = documents[i..].iter().map(|s| s.document.reference()).collect();
                     output::to_stderr(&format!("not applied: {}", rest.join(", ")));
-                    return Err(at(sourced, failure));
+                    return Err(at(sourced, failure.into()));
                 }
             }
         };
@@ -59,7 +59,7 @@ async fn validate(client: &Client, documents: &[Sourced]) -> Result<Vec<(ApplyOu
     for sourced in documents {
         match client.apply(&sourced.document, true).await {
             Ok(would) => out.push((would.outcome, would.object)),
-            Err(failure) => match at(sourced, failure) {
+            Err(failure) => match at(sourced, failure.into()) {
                 Failure::Problem(problem) if problem.code != ErrorCode::Internal => problems.push(*problem),
                 other => return Err(other),
             },

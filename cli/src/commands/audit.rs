@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 
 use futures::StreamExt;
 use landfall_api::API_PATH;
+use landfall_client::Client;
 use serde_json::Value;
 
 use crate::{
     args::{Audit, Format},
-    client::Client,
     failure::Failure,
     human,
     output::{self, Out},

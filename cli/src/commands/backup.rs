@@ -3,12 +3,12 @@
 use std::{io, os::fd::AsFd, path::Path};
 
 use futures::{StreamExt, stream::BoxStream};
+use landfall_client::{Client, ClientError};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio_util::bytes::Bytes;
 
 use crate::{
     args::Backup,
-    client::Client,
     failure::Failure,
     human,
     output::{self, Out},
@@ -59,7 +59,7 @@ pub(crate) async fn run(args: &Backup, client: &Client, out: &Out) -> Result<(),
 
 /// Bytes that were copied. An answer that breaks off is a failure: HTTP says so.
 async fn copy(
-    mut bytes: BoxStream<'static, Result<Bytes, Failure>>,
+    mut bytes: BoxStream<'static, Result<Bytes, ClientError>>,
     to: &mut (impl AsyncWrite + Unpin),
 ) -> Result<u64, Failure> {
     let mut size = 0;

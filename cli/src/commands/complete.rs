@@ -7,7 +7,6 @@ use landfall_api::Kind;
 
 use crate::{
     args::{Cli, Complete},
-    client::Client,
     complete::{self, Names},
     contexts::Contexts,
     endpoint::Endpoint,
@@ -67,7 +66,7 @@ async fn names_of(names: Names, connection: &[(String, String)]) -> Option<Vec<(
     let flags = Cli::try_parse_from(line).ok()?.connection;
     // Completion must never ask the person a question.
     let endpoint = Endpoint { may_ask: false, ..Endpoint::find(&flags).ok()? };
-    let client = Client::new(&endpoint).await.ok()?;
+    let client = endpoint.client().await.ok()?;
     let mut out = Vec::new();
     for (kind, before) in kinds {
         let found = client.names(*kind).await.ok()?;

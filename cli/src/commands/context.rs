@@ -7,9 +7,9 @@ use serde_json::json;
 use crate::{
     args::{Connection, ContextCommand, Format},
     contexts::{Contexts, Entry},
-    endpoint::Settings,
     failure::Failure,
     output::{self, Out},
+    settings::Settings,
     table::{Columns, or_dash},
 };
 

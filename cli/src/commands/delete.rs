@@ -1,11 +1,11 @@
 //! `landfall delete`.
 
 use landfall_api::{ErrorCode, Kind};
+use landfall_client::Client;
 
 use super::wait::{self, For};
 use crate::{
     args::{Delete, Selection, Which},
-    client::Client,
     failure::Failure,
     files,
     output::{self, Out},
@@ -20,7 +20,7 @@ pub(crate) async fn run(args: &Delete, client: &Client, out: &mut Out) -> Result
     for (n, (kind, name)) in named.iter().enumerate() {
         let rest = n + 1 < named.len() || args.wait;
         let cut_off = |error: std::io::Error| if rest { Failure::from(error).cut_off() } else { error.into() };
-        match client.delete(*kind, name).await {
+        match client.delete(*kind, name).await.map_err(Failure::from) {
             Ok(document) => {
                 let held = &document.metadata().finalizers;
                 if document.metadata().deletion_timestamp.is_some() && !held.is_empty() {

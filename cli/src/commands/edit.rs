@@ -10,13 +10,13 @@ use std::{
 };
 
 use landfall_api::{ApplyOutcome, ApplyResponse, Document, ErrorCode, Kind, Problem};
+use landfall_client::Client;
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
     args::{Edit, Selection},
     changes,
-    client::Client,
     failure::Failure,
     output::{self, Out},
 };
@@ -101,17 +101,18 @@ async fn applied(
     let only = |failure| (failure, Vec::new());
     let mut tried = 0;
     loop {
-        let failure = match client.apply(&edited, false).await {
+        let failure = match client.apply(&edited, false).await.map_err(Failure::from) {
             Err(failure) if is_conflict(&failure) => failure,
             answer => return answer.map_err(only),
         };
-        let newest = client.get(edited.kind(), &edited.metadata().name).await.map_err(|error| match error {
-            // The document was deleted, so it cannot be edited again.
-            Failure::Problem(problem) => {
-                only(Failure::local("cannot read the document again", problem, "landfall apply creates a new one"))
-            }
-            other => only(other),
-        })?;
+        let newest =
+            client.get(edited.kind(), &edited.metadata().name).await.map_err(|error| match Failure::from(error) {
+                // The document was deleted, so it cannot be edited again.
+                Failure::Problem(problem) => {
+                    only(Failure::local("cannot read the document again", problem, "landfall apply creates a new one"))
+                }
+                other => only(other),
+            })?;
         let differences = changes::between(&tree(base).map_err(only)?, &tree(&newest).map_err(only)?);
         let version = newest.metadata().resource_version;
         buffer.take_version(version);
@@ -295,7 +296,7 @@ mod tests {
     use super::*;
 
     fn buffer() -> Buffer {
-        let document = crate::client::document(json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Machine",
+        let document = landfall_client::document(json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Machine",
             "metadata": {"name": "node-1", "resourceVersion": 7, "generation": 3},
             "spec": {"identity": {"macs": ["52:54:00:00:00:01"]}}}))
         .unwrap();

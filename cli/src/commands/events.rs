@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use futures::StreamExt;
 use landfall_api::{Document, ErrorCode, EventRecord, Kind, Workflow};
+use landfall_client::Client;
 
 use crate::{
     args::{Events, Format, Target},
-    client::Client,
     failure::Failure,
     human,
     live::{self, News},

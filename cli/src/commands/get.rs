@@ -3,11 +3,11 @@
 use std::{cmp::Ordering, collections::BTreeMap};
 
 use landfall_api::{Document, Kind};
+use landfall_client::Client;
 use serde_json::Value;
 
 use crate::{
     args::{Get, Output, Selection},
-    client::Client,
     failure::Failure,
     jsonpath::Expression,
     live::{self, News},
@@ -33,7 +33,7 @@ pub(crate) async fn run(args: &Get, client: &Client, out: &mut Out) -> Result<()
         }
         Selection::Named(named) => {
             for (kind, name) in named {
-                match client.get(*kind, name).await {
+                match client.get(*kind, name).await.map_err(Failure::from) {
                     Ok(document) => documents.push(document),
                     // Existing documents are still shown; each failure is printed, and the last one decides the exit
                     // code.

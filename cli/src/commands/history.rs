@@ -1,11 +1,11 @@
 //! `landfall history`: who changed a document, when and how.
 
 use landfall_api::Kind;
+use landfall_client::Client;
 use serde_json::Value;
 
 use crate::{
     args::{Format, History, Selection},
-    client::Client,
     failure::Failure,
     human,
     output::{self, Out},

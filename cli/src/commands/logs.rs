@@ -3,10 +3,10 @@
 use futures::StreamExt;
 use jiff::Timestamp;
 use landfall_api::{ErrorCode, LogRecord};
+use landfall_client::Client;
 
 use crate::{
     args::{Format, Logs},
-    client::Client,
     failure::Failure,
     human,
     output::{self, Out},
@@ -22,7 +22,7 @@ pub(crate) async fn run(args: &Logs, client: &Client, out: &mut Out) -> Result<(
         let from = Timestamp::now().checked_sub(since.get()).unwrap_or(Timestamp::UNIX_EPOCH);
         query.push(("since", from.to_string()));
     }
-    let mut lines = match client.logs(&name, &query).await {
+    let mut lines = match client.logs(&name, &query).await.map_err(Failure::from) {
         // As events do: the name may be a machine's.
         Err(Failure::Problem(problem)) if problem.code == ErrorCode::NotFound && !args.subject.contains('/') => {
             match super::runs::named(client, &format!("machine/{name}")).await {

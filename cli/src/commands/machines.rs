@@ -3,11 +3,11 @@
 use std::io::{self, IsTerminal};
 
 use landfall_api::{Document, ErrorCode, Kind, Problem};
+use landfall_client::Client;
 use serde_json::{Value, json};
 
 use crate::{
     args::{Approve, OneMachine},
-    client::Client,
     failure::Failure,
     output::{self, Out},
 };

@@ -3,12 +3,12 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use landfall_api::{ErrorCode, Kind, Problem, ProvisionRequest, Workflow, WorkflowPhase};
+use landfall_client::Client;
 use serde_json::{Value, json};
 
 use super::watch::Display;
 use crate::{
     args::{Deprovision, Follow, Provision, Retry},
-    client::{self, Client},
     failure::Failure,
     human,
     live::{self, Fleet, News},
@@ -42,7 +42,7 @@ async fn follow(answer: Value, args: &Follow, client: &Client, out: &mut Out) ->
     if !args.wait && !args.output.is_table() {
         return args.output.value(&answer, out);
     }
-    let run = client::workflow(answer)?;
+    let run = landfall_client::workflow(answer)?;
     let (name, machine) = (run.metadata.name, run.spec.machine);
     let quiet = !args.output.is_table();
     if !quiet {

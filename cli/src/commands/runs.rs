@@ -1,10 +1,10 @@
 //! `landfall cancel`, `pause` and `resume`: they control a running workflow.
 
 use landfall_api::{Document, ErrorCode, Kind, Problem, WorkflowPhase};
+use landfall_client::Client;
 
 use crate::{
     args::{Run, Target},
-    client::{self, Client},
     failure::Failure,
     output::Out,
 };
@@ -28,7 +28,7 @@ pub(crate) async fn run(verb: Verb, args: &Run, client: &Client, out: &mut Out) 
     if !args.output.is_table() {
         return args.output.value(&answer, out);
     }
-    let run = client::workflow(answer)?;
+    let run = landfall_client::workflow(answer)?;
     let phase = run.status.as_ref().map(|s| s.phase);
     let said = match verb {
         Verb::Cancel if phase == Some(WorkflowPhase::Cancelled) => "cancelled",

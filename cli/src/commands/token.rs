@@ -1,11 +1,11 @@
 //! `landfall token`: bearer tokens for people and programs without a certificate.
 
 use landfall_api::{DurationSpec, Role, TokenRequest};
+use landfall_client::Client;
 use serde_json::{Value, json};
 
 use crate::{
     args::{Format, TokenCommand},
-    client::Client,
     failure::Failure,
     human,
     jsonpath::plain,

@@ -4,7 +4,6 @@ use serde_json::json;
 
 use crate::{
     args::{Connection, Format, Version},
-    client::Client,
     endpoint::Endpoint,
     failure::Failure,
     output::Out,
@@ -19,7 +18,7 @@ pub(crate) async fn run(args: &Version, flags: &Connection, out: &mut Out) -> Re
     }
     let mut told = json!({ "client": own });
     if !args.client {
-        let version = Client::new(&Endpoint::find(flags)?).await?.version().await?;
+        let version = Endpoint::find(flags)?.client().await?.version().await?;
         if people {
             out.line(&format!("coordinator  {version}"))?;
         } else if let Some(map) = told.as_object_mut() {

@@ -5,10 +5,10 @@ use std::{collections::BTreeMap, time::Duration};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use jiff::Timestamp;
 use landfall_api::{Document, Kind};
+use landfall_client::Client;
 
 use crate::{
     args::Watch,
-    client::Client,
     failure::Failure,
     live::{self, Fleet, Line, News},
     output::{self, Out},

@@ -1,17 +1,16 @@
-//! The operators' API as the lab uses it: over the coordinator's Unix socket, with waits that follow its watch.
+//! The operators' API as the lab uses it: the operator's own client over the coordinator's Unix socket, with waits that
+//! follow its watch.
 
-use std::path::Path;
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
-use futures::StreamExt;
-use landfall_api::{EventRecord, Machine, Workflow};
-use reqwest::{Method, StatusCode};
+use futures::{StreamExt, TryStreamExt};
+use landfall_api::{Document, ErrorCode, EventRecord, Kind, Machine, Problem, TokenRequest, Workflow};
+use landfall_client::{Client, ClientError, document, workflow};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::LabError;
 
-const ROOT: &str = "/apis/landfall.dev/v1alpha1";
 /// A request that takes longer is answered with an error.
 const REQUEST_LIMIT: Duration = Duration::from_secs(60);
 /// Pause before a coordinator that does not answer (it may be down on purpose) is asked again.
@@ -20,7 +19,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(250);
 /// A client.
 #[derive(Debug, Clone)]
 pub struct Api {
-    client: reqwest::Client,
+    client: Client,
 }
 
 impl Api {
@@ -31,40 +30,7 @@ impl Api {
     pub fn new(socket: &Path) -> Result<Self, LabError> {
         // An earlier client may have installed it, which is good enough.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = reqwest::Client::builder()
-            .unix_socket(socket)
-            .build()
-            .map_err(|e| failed("CONNECT", &socket.to_string_lossy(), &e))?;
-        Ok(Self { client })
-    }
-
-    /// Sends a request and returns the answer's JSON.
-    ///
-    /// # Errors
-    /// [`LabError::Api`] for anything but a 2xx.
-    pub async fn request(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, LabError> {
-        let name = static_name(&method);
-        let text = self.text(method, path, body).await?;
-        if text.is_empty() {
-            return Ok(Value::Null);
-        }
-        serde_json::from_str(&text).map_err(|e| not_json(name, path, &e, &text))
-    }
-
-    /// The answer's text.
-    async fn text(&self, method: Method, path: &str, body: Option<&Value>) -> Result<String, LabError> {
-        let name = static_name(&method);
-        let mut request = self.client.request(method, format!("http://localhost{path}")).timeout(REQUEST_LIMIT);
-        if let Some(body) = body {
-            request = request.json(body);
-        }
-        let answer = request.send().await.map_err(|e| failed(name, path, &e))?;
-        let status = answer.status();
-        let text = answer.text().await.map_err(|e| failed(name, path, &e))?;
-        if !status.is_success() {
-            return Err(LabError::Api { method: name, path: path.to_owned(), status: status.as_u16(), body: text });
-        }
-        Ok(text)
+        Ok(Self { client: Client::local(socket)? })
     }
 
     /// Applies a document.
@@ -72,7 +38,7 @@ impl Api {
     /// # Errors
     /// [`LabError::Api`], with the coordinator's reasons, if it is refused.
     pub async fn apply(&self, document: &Value) -> Result<Value, LabError> {
-        self.request(Method::POST, &format!("{ROOT}/apply"), Some(document)).await
+        Ok(answered(self.client.apply(document, false)).await?.object)
     }
 
     /// Starts a workflow of a template on a machine and returns its name.
@@ -80,13 +46,20 @@ impl Api {
     /// # Errors
     /// [`LabError::Api`] if it is refused.
     pub async fn provision(&self, machine: &str, template: &str, force: bool) -> Result<String, LabError> {
-        let path = format!("{ROOT}/machines/{machine}/provision");
         let mut body = json!({ "template": template });
         if force {
             body["force"] = Value::Bool(true);
         }
-        let workflow: Workflow = read(&path, self.request(Method::POST, &path, Some(&body)).await?)?;
-        Ok(workflow.metadata.name)
+        let answer = answered(self.client.act(Kind::Machine, machine, "provision", Some(&body))).await?;
+        Ok(workflow(answer)?.metadata.name)
+    }
+
+    /// Makes a bearer token; the answer holds its value.
+    ///
+    /// # Errors
+    /// [`LabError::Api`] if it is refused.
+    pub async fn create_token(&self, request: &TokenRequest) -> Result<Value, LabError> {
+        answered(self.client.create_token(request)).await
     }
 
     /// A machine.
@@ -94,8 +67,7 @@ impl Api {
     /// # Errors
     /// [`LabError::Api`].
     pub async fn machine(&self, name: &str) -> Result<Machine, LabError> {
-        let path = format!("{ROOT}/machines/{name}");
-        read(&path, self.request(Method::GET, &path, None).await?)
+        typed(&answered(self.client.get(Kind::Machine, name)).await?)
     }
 
     /// A workflow.
@@ -103,8 +75,7 @@ impl Api {
     /// # Errors
     /// [`LabError::Api`].
     pub async fn workflow(&self, name: &str) -> Result<Workflow, LabError> {
-        let path = format!("{ROOT}/workflows/{name}");
-        read(&path, self.request(Method::GET, &path, None).await?)
+        typed(&answered(self.client.get(Kind::Workflow, name)).await?)
     }
 
     /// What is known of a workflow: the agents' events and its own turning points.
@@ -112,10 +83,7 @@ impl Api {
     /// # Errors
     /// [`LabError::Api`].
     pub async fn events(&self, workflow: &str) -> Result<Vec<EventRecord>, LabError> {
-        let path = format!("{ROOT}/workflows/{workflow}/events");
-        let text = self.text(Method::GET, &path, None).await?;
-        let line = |line: &str| serde_json::from_str(line).map_err(|e| not_json("GET", &path, &e, line));
-        text.lines().map(line).collect()
+        answered(async { self.client.events(Kind::Workflow, workflow).await?.try_collect().await }).await
     }
 
     /// All machines.
@@ -123,9 +91,7 @@ impl Api {
     /// # Errors
     /// [`LabError::Api`].
     pub async fn machines(&self) -> Result<Vec<Machine>, LabError> {
-        let path = format!("{ROOT}/machines");
-        let mut list = self.request(Method::GET, &path, None).await?;
-        read(&path, list["items"].take())
+        answered(self.client.list(Kind::Machine, None)).await?.0.iter().map(typed).collect()
     }
 
     /// Names of all workflows.
@@ -133,9 +99,7 @@ impl Api {
     /// # Errors
     /// [`LabError::Api`].
     pub async fn workflow_names(&self) -> Result<Vec<String>, LabError> {
-        let list = self.request(Method::GET, &format!("{ROOT}/workflows"), None).await?;
-        let items = list["items"].as_array().cloned().unwrap_or_default();
-        Ok(items.iter().filter_map(|item| item["metadata"]["name"].as_str().map(str::to_owned)).collect())
+        answered(self.client.names(Kind::Workflow)).await
     }
 
     /// Waits until `wanted` holds for a workflow, following the coordinator's watch; a coordinator that is down
@@ -150,7 +114,7 @@ impl Api {
         limit: Duration,
         wanted: impl Fn(&Workflow) -> bool,
     ) -> Result<Workflow, LabError> {
-        self.wait("workflows", name, what, limit, wanted).await
+        self.wait(Kind::Workflow, name, what, limit, wanted).await
     }
 
     /// Waits until `wanted` holds for a machine; see [`Api::wait_workflow`].
@@ -164,12 +128,12 @@ impl Api {
         limit: Duration,
         wanted: impl Fn(&Machine) -> bool,
     ) -> Result<Machine, LabError> {
-        self.wait("machines", name, what, limit, wanted).await
+        self.wait(Kind::Machine, name, what, limit, wanted).await
     }
 
-    async fn wait<T: DeserializeOwned + Clone>(
+    async fn wait<T: DeserializeOwned>(
         &self,
-        plural: &str,
+        kind: Kind,
         name: &str,
         what: &str,
         limit: Duration,
@@ -179,68 +143,79 @@ impl Api {
         let search = async {
             loop {
                 // However a watch ends (coordinator killed, history expired), it is begun anew from the present state.
-                match self.follow(plural, name, &wanted, &mut last).await {
-                    Ok(found) => return found,
-                    Err(_) => tokio::time::sleep(ASK_AGAIN).await,
+                match self.follow(kind, name, &wanted, &mut last).await {
+                    Ok(Some(found)) => return found,
+                    Ok(None) | Err(_) => tokio::time::sleep(ASK_AGAIN).await,
                 }
             }
         };
         match tokio::time::timeout(limit, search).await {
             Ok(found) => Ok(found),
             Err(_) => Err(LabError::Timeout {
-                what: format!("{plural}/{name}: {what}"),
+                what: format!("{}/{name}: {what}", kind.plural()),
                 limit,
                 tail: vec![format!("last seen: {}", summary(&last))],
             }),
         }
     }
 
+    /// The document once it is as wanted; `None` if the watch ended before.
     async fn follow<T: DeserializeOwned>(
         &self,
-        plural: &str,
+        kind: Kind,
         name: &str,
         wanted: &impl Fn(&T) -> bool,
         last: &mut Value,
-    ) -> Result<T, LabError> {
-        let path = format!("{ROOT}/{plural}");
-        let list = self.request(Method::GET, &path, None).await?;
-        let mut judge = |object: &Value| -> Result<Option<T>, LabError> {
-            if object["metadata"]["name"] != name {
+    ) -> Result<Option<T>, LabError> {
+        let mut judge = |document: &Document| -> Result<Option<T>, LabError> {
+            if document.metadata().name != name {
                 return Ok(None);
             }
-            *last = object.clone();
-            let object: T = read(&path, object.clone())?;
+            *last = tree(document)?;
+            let object: T = typed(document)?;
             Ok(wanted(&object).then_some(object))
         };
-        for item in list["items"].as_array().into_iter().flatten() {
-            if let Some(found) = judge(item)? {
-                return Ok(found);
+        let (documents, revision) = answered(self.client.list(kind, None)).await?;
+        for found in &documents {
+            if let Some(found) = judge(found)? {
+                return Ok(Some(found));
             }
         }
-        let from = &list["metadata"]["resourceVersion"];
-        let from = from.as_str().map_or_else(|| from.to_string(), str::to_owned);
-        let watch = format!("{path}?watch=true&resourceVersion={from}");
-        let url = format!("http://localhost{watch}");
-        let answer = self.client.get(url).send().await.map_err(|e| failed("GET", &watch, &e))?;
-        let mut buffer = Vec::new();
-        let mut body = answer.bytes_stream();
-        while let Some(bytes) = body.next().await {
-            buffer.extend_from_slice(&bytes.map_err(|e| failed("GET", &watch, &e))?);
-            while let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = buffer.drain(..=end).collect();
-                let Ok(change) = serde_json::from_slice::<Value>(&line) else { continue };
-                if let Some(found) = judge(&change["object"])? {
-                    return Ok(found);
-                }
+        let mut changes = self.client.watch(kind, None, revision).await?;
+        while let Some(change) = changes.next().await {
+            let Some(object) = change?.object else { continue };
+            if let Some(found) = judge(&document(object)?)? {
+                return Ok(Some(found));
             }
         }
-        Err(LabError::Api { method: "GET", path: watch, status: 0, body: "the watch ended".into() })
+        Ok(None)
     }
 }
 
-/// Whether an error is the coordinator's refusal with that status.
-pub fn is_status(error: &LabError, status: StatusCode) -> bool {
-    matches!(error, LabError::Api { status: found, .. } if *found == status.as_u16())
+/// An answer within [`REQUEST_LIMIT`].
+async fn answered<T>(answer: impl Future<Output = Result<T, ClientError>>) -> Result<T, LabError> {
+    match tokio::time::timeout(REQUEST_LIMIT, answer).await {
+        Ok(answer) => Ok(answer?),
+        Err(_) => Err(LabError::Timeout {
+            what: "an answer of the coordinator's API".into(),
+            limit: REQUEST_LIMIT,
+            tail: Vec::new(),
+        }),
+    }
+}
+
+/// A document as the kind it is.
+fn typed<T: DeserializeOwned>(document: &Document) -> Result<T, LabError> {
+    serde_json::from_value(tree(document)?).map_err(|error| not_expected(&error))
+}
+
+fn tree(document: &Document) -> Result<Value, LabError> {
+    serde_json::to_value(document).map_err(|error| not_expected(&error))
+}
+
+fn not_expected(error: &serde_json::Error) -> LabError {
+    let problem = Problem::new(ErrorCode::Internal, "the answer is not the document expected").caused_by(error);
+    ClientError::from(problem).into()
 }
 
 /// The part of a document that shows its state.
@@ -256,35 +231,4 @@ fn summary(object: &Value) -> String {
         "phase": status["phase"], "problem": status["problem"], "conditions": status["conditions"], "actions": actions,
     });
     seen.to_string()
-}
-
-fn read<T: DeserializeOwned>(path: &str, value: Value) -> Result<T, LabError> {
-    serde_json::from_value(value).map_err(|e| LabError::Api {
-        method: "GET",
-        path: path.to_owned(),
-        status: 200,
-        body: format!("the answer is not the document expected: {e}"),
-    })
-}
-
-fn not_json(method: &'static str, path: &str, error: &serde_json::Error, text: &str) -> LabError {
-    LabError::Api { method, path: path.to_owned(), status: 200, body: format!("not JSON ({error}): {text}") }
-}
-
-fn failed(method: &'static str, path: &str, error: &reqwest::Error) -> LabError {
-    let mut body = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        body = format!("{body}: {cause}");
-        source = cause.source();
-    }
-    LabError::Api { method, path: path.to_owned(), status: 0, body }
-}
-
-fn static_name(method: &Method) -> &'static str {
-    match *method {
-        Method::POST => "POST",
-        Method::DELETE => "DELETE",
-        _ => "GET",
-    }
 }

@@ -67,18 +67,9 @@ pub enum LabError {
         /// QEMU's answer.
         message: String,
     },
-    /// The coordinator's API answered with an error.
-    #[error("{method} {path}: {status}: {body}")]
-    Api {
-        /// HTTP method.
-        method: &'static str,
-        /// Path and query.
-        path: String,
-        /// HTTP status, 0 if there was no answer.
-        status: u16,
-        /// The answer's body, or why there was none.
-        body: String,
-    },
+    /// The coordinator's API answered with an error, or not at all.
+    #[error("the coordinator's API: {0}")]
+    Api(#[from] landfall_client::ClientError),
     /// A recording or a disk does not have the format it should have.
     #[error("{}: {message}", path.display())]
     Format {

@@ -1,10 +1,10 @@
 //! The page of a machine: its identity, its facts, the receipts on its disks, and its newest workflow.
 
 use landfall_api::{Document, Kind, Machine, MachineFacts, ReceiptState};
+use landfall_client::Client;
 
 use super::Page;
 use crate::{
-    client::Client,
     failure::Failure,
     human,
     table::{self, Columns, or_dash},

@@ -5,11 +5,11 @@ mod workflow;
 
 use jiff::Timestamp;
 use landfall_api::{Condition, ConditionStatus, Document, EnrolmentRule, Kind, Metadata, Secret, Template};
+use landfall_client::Client;
 
 use super::{events, history};
 use crate::{
     args::{Describe, Selection},
-    client::Client,
     failure::Failure,
     human,
     output::{self, Out},

@@ -6,11 +6,11 @@ use std::{collections::BTreeSet, time::Duration};
 
 use landfall_api::{Document, ErrorCode, Kind, LabelSelector, Problem, WorkflowPhase};
 
+use landfall_client::Client;
 pub(crate) use what::For;
 
 use crate::{
     args::{Selection, Wait},
-    client::Client,
     failure::Failure,
     live::{self, News},
     output::{self, Out},
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     fn run(name: &str, phase: &str) -> Document {
-        crate::client::document(
+        landfall_client::document(
             json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Workflow", "metadata": {"name": name},
             "spec": {"machine": "node-1", "template": "mini"},
             "status": {"phase": phase, "machineGeneration": 1, "actions": [], "conditions": [

@@ -53,9 +53,7 @@ pub(super) async fn prepare(scene: &Scene) -> anyhow::Result<String> {
         api.provision(&name(n), "patient", false).await?;
     }
     let token = TokenRequest { name: "writers".into(), role: Role::Operator, ttl: None };
-    let issued =
-        api.request(reqwest::Method::POST, &format!("{API}/tokens"), Some(&serde_json::to_value(token)?)).await?;
-    Ok(serde_json::from_value::<TokenIssued>(issued)?.value)
+    Ok(serde_json::from_value::<TokenIssued>(api.create_token(&token).await?)?.value)
 }
 
 fn name(n: u8) -> String {

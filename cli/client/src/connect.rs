@@ -6,12 +6,12 @@
 
 use std::{
     net::{IpAddr, SocketAddr},
-    path::Path,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
 use hickory_resolver::TokioResolver;
-use landfall_api::SERVER_NAME;
+use landfall_api::{Digest, SERVER_NAME};
 use landfall_pin::{Pin, Validity, client_config};
 use reqwest::{
     Certificate, ClientBuilder,
@@ -19,11 +19,39 @@ use reqwest::{
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem, pem::PemObject};
 
-use crate::{
-    endpoint::{Endpoint, Identity, Trust},
-    failure::Failure,
-    server::Server,
-};
+use crate::{ClientError, Server};
+
+/// A coordinator and the caller.
+pub struct Endpoint {
+    /// Where the coordinator is.
+    pub server: Server,
+    /// By what it is known; the socket needs nothing.
+    pub trust: Option<Trust>,
+    /// Who calls; the socket needs nothing.
+    pub identity: Option<Identity>,
+}
+
+/// By what the coordinator is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Trust {
+    /// Its CA's certificate.
+    Ca(PathBuf),
+    /// The digest of its CA's key.
+    Pin(Digest),
+}
+
+/// Who calls.
+pub enum Identity {
+    /// A certificate and its key, PEM files.
+    Certificate {
+        /// The certificate.
+        cert: PathBuf,
+        /// Its key.
+        key: PathBuf,
+    },
+    /// A bearer token.
+    Token(String),
+}
 
 /// Connecting, TLS included.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
@@ -32,38 +60,52 @@ const SILENCE_LIMIT: Duration = Duration::from_secs(60);
 const RESOLVE_LIMIT: Duration = Duration::from_secs(10);
 
 /// A client, and the URL that stands before every path.
-pub(crate) async fn http_client(endpoint: &Endpoint) -> Result<(reqwest::Client, String), Failure> {
-    let mut builder = reqwest::Client::builder()
+pub(crate) async fn http_client(endpoint: &Endpoint) -> Result<(reqwest::Client, String), ClientError> {
+    let mut builder = builder();
+    if let Some(Identity::Token(token)) = &endpoint.identity {
+        let mut value = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|e| {
+            ClientError::local("the token is not valid", e, "a token is one line of letters, digits and a few signs")
+        })?;
+        value.set_sensitive(true);
+        builder = builder.default_headers([(AUTHORIZATION, value)].into_iter().collect());
+    }
+    match &endpoint.server {
+        Server::Unix(path) => over_socket(builder, path),
+        Server::Https { host, port } => {
+            let builder = trusting(builder, endpoint)?.https_only(true);
+            let addresses = resolve(host, *port).await?;
+            Ok((built(builder.resolve_to_addrs(SERVER_NAME, &addresses))?, format!("https://{SERVER_NAME}:{port}")))
+        }
+    }
+}
+
+/// The same for the socket on the coordinator's own host.
+pub(crate) fn local_client(socket: &Path) -> Result<(reqwest::Client, String), ClientError> {
+    over_socket(builder(), socket)
+}
+
+fn builder() -> ClientBuilder {
+    reqwest::Client::builder()
         .no_proxy()
         .connect_timeout(CONNECT_LIMIT)
         .read_timeout(SILENCE_LIMIT)
         .redirect(reqwest::redirect::Policy::none())
-        .user_agent(concat!("landfall/", env!("CARGO_PKG_VERSION")));
-    if let Some(Identity::Token(source)) = &endpoint.identity {
-        let mut value =
-            HeaderValue::from_str(&format!("Bearer {}", source.read(endpoint.may_ask).await?)).map_err(|e| {
-                Failure::local("the token is not valid", e, "a token is one line of letters, digits and a few signs")
-            })?;
-        value.set_sensitive(true);
-        builder = builder.default_headers([(AUTHORIZATION, value)].into_iter().collect());
-    }
-    let (builder, base) = match &endpoint.server {
-        // TLS is never used here, but the builder wants roots; none are given.
-        Server::Unix(path) => (builder.tls_certs_only([]).unix_socket(path.clone()), "http://landfall".to_owned()),
-        Server::Https { host, port } => {
-            let builder = trusting(builder, endpoint)?.https_only(true);
-            let addresses = resolve(host, *port).await?;
-            (builder.resolve_to_addrs(SERVER_NAME, &addresses), format!("https://{SERVER_NAME}:{port}"))
-        }
-    };
-    let client = builder.build().map_err(|error| {
-        Failure::local("cannot set up the connection", chain(&error).join(": "), "check --ca, --cert and --key")
-    })?;
-    Ok((client, base))
+        .user_agent(concat!("landfall/", env!("CARGO_PKG_VERSION")))
+}
+
+/// TLS is never used here, but the builder wants roots; none are given.
+fn over_socket(builder: ClientBuilder, socket: &Path) -> Result<(reqwest::Client, String), ClientError> {
+    Ok((built(builder.tls_certs_only([]).unix_socket(socket.to_owned()))?, "http://landfall".to_owned()))
+}
+
+fn built(builder: ClientBuilder) -> Result<reqwest::Client, ClientError> {
+    builder.build().map_err(|error| {
+        ClientError::local("cannot set up the connection", chain(&error).join(": "), "check --ca, --cert and --key")
+    })
 }
 
 /// A builder that trusts the coordinator only, and shows the caller's certificate where there is one.
-fn trusting(builder: ClientBuilder, endpoint: &Endpoint) -> Result<ClientBuilder, Failure> {
+fn trusting(builder: ClientBuilder, endpoint: &Endpoint) -> Result<ClientBuilder, ClientError> {
     let pem = match &endpoint.identity {
         Some(Identity::Certificate { cert, key }) => {
             let mut both = read(cert)?;
@@ -76,7 +118,7 @@ fn trusting(builder: ClientBuilder, endpoint: &Endpoint) -> Result<ClientBuilder
     };
     let unfit = |cert: &Path, key: &Path, error: &dyn std::error::Error| {
         let what = format!("{} and {} are not a certificate and its key", cert.display(), key.display());
-        Failure::local(what, error, "both must be PEM: --cert is the certificate, --key its private key")
+        ClientError::local(what, error, "both must be PEM: --cert is the certificate, --key its private key")
     };
     let ca = match &endpoint.trust {
         None => return Err(wanting("--ca or --ca-pin")),
@@ -89,18 +131,22 @@ fn trusting(builder: ClientBuilder, endpoint: &Endpoint) -> Result<ClientBuilder
             let config = client_config(&pins, Validity::Now, identity, &[b"h2", b"http/1.1"]);
             let config = config.map_err(|error| match &pem {
                 Some((_, cert, key)) => unfit(cert, key, &error),
-                None => Failure::local("cannot set up the connection", error, "check --ca-pin"),
+                None => ClientError::local("cannot set up the connection", error, "check --ca-pin"),
             })?;
             return Ok(builder.tls_backend_preconfigured(config));
         }
         Some(Trust::Ca(ca)) => ca,
     };
     let roots = Certificate::from_pem_bundle(&read(ca)?).map_err(|e| {
-        Failure::local(format!("{} is not a certificate", ca.display()), e, "use the coordinator's ca.pem for --ca")
+        ClientError::local(format!("{} is not a certificate", ca.display()), e, "use the coordinator's ca.pem for --ca")
     })?;
     if roots.is_empty() {
         let hint = "use the coordinator's ca.pem for --ca";
-        return Err(Failure::local(format!("{} is not a certificate", ca.display()), "it contains no PEM block", hint));
+        return Err(ClientError::local(
+            format!("{} is not a certificate", ca.display()),
+            "it contains no PEM block",
+            hint,
+        ));
     }
     let builder = builder.tls_certs_only(roots);
     match pem {
@@ -117,22 +163,22 @@ fn identity(pem: &[u8]) -> Result<landfall_pin::Identity, pem::Error> {
     Ok((chain, PrivateKeyDer::from_pem_slice(pem)?))
 }
 
-fn wanting(what: &str) -> Failure {
-    Failure::Usage(format!(
+fn wanting(what: &str) -> ClientError {
+    ClientError::Usage(format!(
         "an https server needs {what}; the first set is in admin/ of the coordinator's data directory (ca.pem, \
             admin.pem, admin.key); landfall context set stores them"
     ))
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    std::fs::read(path).map_err(|e| Failure::local(format!("cannot read {}", path.display()), e, ""))
+fn read(path: &Path) -> Result<Vec<u8>, ClientError> {
+    std::fs::read(path).map_err(|e| ClientError::local(format!("cannot read {}", path.display()), e, ""))
 }
 
-async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, Failure> {
+async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, ClientError> {
     if let Ok(ip) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(ip, port)]);
     }
-    let failed = |cause: String| Failure::Unreachable {
+    let failed = |cause: String| ClientError::Unreachable {
         what: format!("cannot resolve the name {host}"),
         causes: vec![cause],
         hint: "check the name in --server, or use the address".into(),

@@ -7,13 +7,14 @@ const DEFAULT_PORT: u16 = 7443;
 
 /// A coordinator's address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Server {
+pub enum Server {
     /// The socket on the coordinator's own host.
     Unix(PathBuf),
     /// The TLS port.
     Https {
         /// Name or literal address, without brackets.
         host: String,
+        /// TCP port.
         port: u16,
     },
 }

@@ -1,6 +1,6 @@
 //! The coordinator's routes as functions.
 
-mod site;
+use std::path::Path;
 
 use futures::StreamExt;
 use landfall_api::{
@@ -9,7 +9,7 @@ use landfall_api::{
 };
 use landfall_pin::{PinMismatch, rustls_error};
 use reqwest::{Method, RequestBuilder, Response};
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use tokio_util::{
     codec::{FramedRead, LinesCodec},
@@ -17,10 +17,8 @@ use tokio_util::{
 };
 
 use crate::{
-    endpoint::Endpoint,
-    failure::Failure,
-    server::Server,
-    tls::{chain, http_client},
+    ClientError, Endpoint, Server,
+    connect::{chain, http_client, local_client},
 };
 
 /// The longest line of a stream that is read, bytes: a document has at most 1 MiB.
@@ -28,44 +26,57 @@ const MAX_LINE: usize = 4 << 20;
 
 /// A connection to a coordinator.
 #[derive(Debug, Clone)]
-pub(crate) struct Client {
-    http: reqwest::Client,
-    base: String,
+pub struct Client {
+    pub(crate) http: reqwest::Client,
+    pub(crate) base: String,
     server: Server,
 }
 
 /// A continuing stream of JSON lines.
-pub(crate) type Lines<T> = futures::stream::BoxStream<'static, Result<T, Failure>>;
+pub type Lines<T> = futures::stream::BoxStream<'static, Result<T, ClientError>>;
 
 /// One line of a watch, its document still a tree.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Change {
+pub struct Change {
+    /// What happened.
     #[serde(rename = "type")]
-    pub(crate) kind: WatchType,
-    pub(crate) resource_version: u64,
+    pub kind: WatchType,
+    /// The revision after it.
+    pub resource_version: u64,
+    /// The document, where the change has one.
     #[serde(default)]
-    pub(crate) object: Option<Value>,
+    pub object: Option<Value>,
+    /// Why the watch ends, where it does.
     #[serde(default)]
-    pub(crate) problem: Option<Problem>,
+    pub problem: Option<Problem>,
 }
 
 impl Client {
-    pub(crate) async fn new(endpoint: &Endpoint) -> Result<Self, Failure> {
+    /// A client of that coordinator; a name is resolved, and nothing is sent yet.
+    ///
+    /// # Errors
+    /// [`ClientError`] for files, names and credentials that cannot be used.
+    pub async fn new(endpoint: &Endpoint) -> Result<Self, ClientError> {
         let (http, base) = http_client(endpoint).await?;
         Ok(Self { http, base, server: endpoint.server.clone() })
     }
 
-    fn request(&self, method: Method, path: &str) -> RequestBuilder {
+    /// A client of the socket on the coordinator's own host; nothing is sent yet.
+    ///
+    /// # Errors
+    /// [`ClientError::Local`] if the HTTP client cannot be made.
+    pub fn local(socket: &Path) -> Result<Self, ClientError> {
+        let (http, base) = local_client(socket)?;
+        Ok(Self { http, base, server: Server::Unix(socket.to_owned()) })
+    }
+
+    pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
         self.http.request(method, format!("{}{API_PATH}/{path}", self.base))
     }
 
     /// Every document of a kind, and the revision to watch from.
-    pub(crate) async fn list(
-        &self,
-        kind: Kind,
-        labels: Option<&LabelSelector>,
-    ) -> Result<(Vec<Document>, u64), Failure> {
+    pub async fn list(&self, kind: Kind, labels: Option<&LabelSelector>) -> Result<(Vec<Document>, u64), ClientError> {
         #[derive(Deserialize)]
         struct Listed {
             items: Vec<Value>,
@@ -81,7 +92,7 @@ impl Client {
     }
 
     /// The names of a kind's documents, for suggestions; other fields are not parsed.
-    pub(crate) async fn names(&self, kind: Kind) -> Result<Vec<String>, Failure> {
+    pub async fn names(&self, kind: Kind) -> Result<Vec<String>, ClientError> {
         #[derive(Deserialize)]
         struct Listed {
             items: Vec<Value>,
@@ -92,8 +103,8 @@ impl Client {
     }
 
     /// The nearest existing name, for a failure that a document does not exist.
-    async fn hinted(&self, kind: Kind, name: &str, failure: Failure) -> Failure {
-        let Failure::Problem(mut problem) = failure else { return failure };
+    async fn hinted(&self, kind: Kind, name: &str, failure: ClientError) -> ClientError {
+        let ClientError::Problem(mut problem) = failure else { return failure };
         if problem.code == ErrorCode::NotFound && problem.message.contains(&format!("\"{name}\"")) {
             // This is only a hint: if it is not available, that is not a failure.
             let names = self.names(kind).await.unwrap_or_default();
@@ -104,10 +115,11 @@ impl Client {
                 problem.hint = format!("did you mean {nearest}? {}", problem.hint).trim_end().to_owned();
             }
         }
-        Failure::Problem(problem)
+        ClientError::Problem(problem)
     }
 
-    pub(crate) async fn get(&self, kind: Kind, name: &str) -> Result<Document, Failure> {
+    /// One document.
+    pub async fn get(&self, kind: Kind, name: &str) -> Result<Document, ClientError> {
         let path = format!("{}/{}", kind.plural(), segment(name)?);
         match self.answer(self.request(Method::GET, &path)).await {
             Ok(tree) => document(tree),
@@ -115,7 +127,8 @@ impl Client {
         }
     }
 
-    pub(crate) async fn delete(&self, kind: Kind, name: &str) -> Result<Document, Failure> {
+    /// Deletes a document and answers what it was.
+    pub async fn delete(&self, kind: Kind, name: &str) -> Result<Document, ClientError> {
         let path = format!("{}/{}", kind.plural(), segment(name)?);
         match self.answer(self.request(Method::DELETE, &path)).await {
             Ok(tree) => document(tree),
@@ -124,7 +137,7 @@ impl Client {
     }
 
     /// Requests an operation on a document: `POST …/machines/node-1/adopt`.
-    pub(crate) async fn act(&self, kind: Kind, name: &str, verb: &str, body: Option<&Value>) -> Result<Value, Failure> {
+    pub async fn act(&self, kind: Kind, name: &str, verb: &str, body: Option<&Value>) -> Result<Value, ClientError> {
         let request = self.request(Method::POST, &format!("{}/{}/{verb}", kind.plural(), segment(name)?));
         let request = match body {
             Some(body) => request.json(body),
@@ -137,7 +150,7 @@ impl Client {
     }
 
     /// Reads a path of the API; returns each line or each item of the response.
-    pub(crate) async fn rows(&self, path: &str) -> Result<Vec<Value>, Failure> {
+    pub async fn rows(&self, path: &str) -> Result<Vec<Value>, ClientError> {
         let response = self.send(self.request(Method::GET, path)).await?;
         let bytes = response.bytes().await.map_err(|e| self.unreachable(&e))?;
         let mut out = Vec::new();
@@ -156,7 +169,7 @@ impl Client {
     }
 
     /// The changes of a document, oldest first; only the newest `limit` changes if a limit is given.
-    pub(crate) async fn history(&self, kind: Kind, name: &str, limit: Option<usize>) -> Result<Vec<Value>, Failure> {
+    pub async fn history(&self, kind: Kind, name: &str, limit: Option<usize>) -> Result<Vec<Value>, ClientError> {
         let query = limit.map(|limit| format!("?limit={limit}")).unwrap_or_default();
         match self.rows(&format!("{}/{}/history{query}", kind.plural(), segment(name)?)).await {
             Ok(rows) => Ok(rows),
@@ -164,23 +177,25 @@ impl Client {
         }
     }
 
-    pub(crate) async fn apply(&self, document: &Document, dry_run: bool) -> Result<ApplyResponse<Value>, Failure> {
+    /// Applies a document; with `dry_run` it is only checked.
+    pub async fn apply(&self, document: &impl Serialize, dry_run: bool) -> Result<ApplyResponse<Value>, ClientError> {
         let path = if dry_run { "apply?dryRun=true" } else { "apply" };
         self.answer(self.request(Method::POST, path).json(document)).await
     }
 
     /// Changes after a revision.
-    pub(crate) async fn watch(
+    pub async fn watch(
         &self,
         kind: Kind,
         labels: Option<&LabelSelector>,
         from: u64,
-    ) -> Result<Lines<Change>, Failure> {
+    ) -> Result<Lines<Change>, ClientError> {
         let path = format!("{}?watch=true&resourceVersion={from}{}", kind.plural(), selected(labels));
         self.lines(self.request(Method::GET, &path)).await
     }
 
-    pub(crate) async fn events(&self, kind: Kind, name: &str) -> Result<Lines<EventRecord>, Failure> {
+    /// What happened to a machine or a workflow, oldest first.
+    pub async fn events(&self, kind: Kind, name: &str) -> Result<Lines<EventRecord>, ClientError> {
         let path = format!("{}/{}/events", kind.plural(), segment(name)?);
         match self.lines(self.request(Method::GET, &path)).await {
             Ok(lines) => Ok(lines),
@@ -188,7 +203,8 @@ impl Client {
         }
     }
 
-    pub(crate) async fn logs(&self, workflow: &str, query: &[(&str, String)]) -> Result<Lines<LogRecord>, Failure> {
+    /// Log lines of a workflow.
+    pub async fn logs(&self, workflow: &str, query: &[(&str, String)]) -> Result<Lines<LogRecord>, ClientError> {
         let query: Vec<String> = query.iter().map(|(name, value)| format!("{name}={}", escaped(value))).collect();
         let path = format!("workflows/{}/logs?{}", segment(workflow)?, query.join("&"));
         match self.lines(self.request(Method::GET, &path)).await {
@@ -197,13 +213,16 @@ impl Client {
         }
     }
 
-    async fn answer<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, Failure> {
+    pub(crate) async fn answer<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, ClientError> {
         let response = self.send(request).await?;
         let bytes = response.bytes().await.map_err(|e| self.unreachable(&e))?;
         serde_json::from_slice(&bytes).map_err(|e| self.not_understood(&e))
     }
 
-    async fn lines<T: DeserializeOwned + Send + 'static>(&self, request: RequestBuilder) -> Result<Lines<T>, Failure> {
+    pub(crate) async fn lines<T: DeserializeOwned + Send + 'static>(
+        &self,
+        request: RequestBuilder,
+    ) -> Result<Lines<T>, ClientError> {
         let response = self.send(request).await?;
         let client = self.clone();
         let bytes = response.bytes_stream().map(|chunk| chunk.map_err(std::io::Error::other));
@@ -219,7 +238,7 @@ impl Client {
         Ok(parsed.boxed())
     }
 
-    async fn send(&self, request: RequestBuilder) -> Result<Response, Failure> {
+    pub(crate) async fn send(&self, request: RequestBuilder) -> Result<Response, ClientError> {
         let response = request.send().await.map_err(|e| self.unreachable(&e))?;
         let status = response.status();
         if status.is_success() {
@@ -237,7 +256,7 @@ impl Client {
         })
     }
 
-    fn unreachable(&self, error: &(dyn std::error::Error + 'static)) -> Failure {
+    pub(crate) fn unreachable(&self, error: &(dyn std::error::Error + 'static)) -> ClientError {
         let causes: Vec<String> =
             chain(error).into_iter().filter(|said| !said.starts_with("error sending request")).collect();
         let said = causes.join(" ");
@@ -268,10 +287,10 @@ impl Client {
                 port"
                 .into(),
         };
-        Failure::Unreachable { what: format!("cannot reach the coordinator at {}", self.server), causes, hint }
+        ClientError::Unreachable { what: format!("cannot reach the coordinator at {}", self.server), causes, hint }
     }
 
-    fn not_understood(&self, error: &serde_json::Error) -> Failure {
+    fn not_understood(&self, error: &serde_json::Error) -> ClientError {
         skew(format!("{} sent a response that this command does not understand", self.server), error.to_string())
     }
 }
@@ -294,18 +313,26 @@ fn escaped(text: &str) -> String {
 }
 
 /// A name as part of a path. An invalid name is refused here, because a document with such a name cannot exist.
-fn segment(name: &str) -> Result<&str, Failure> {
+pub(crate) fn segment(name: &str) -> Result<&str, ClientError> {
     if landfall_api::is_dns_label(name) {
         return Ok(name);
     }
-    Err(Failure::Usage(format!("\"{name}\" is not a valid name: use only lower-case letters, digits and \"-\"")))
+    Err(ClientError::Usage(format!("\"{name}\" is not a valid name: use only lower-case letters, digits and \"-\"")))
 }
 
-pub(crate) fn document(tree: Value) -> Result<Document, Failure> {
+/// A document of an answer.
+///
+/// # Errors
+/// [`ClientError::Problem`] if it is none that this library understands.
+pub fn document(tree: Value) -> Result<Document, ClientError> {
     Document::from_value(tree).map_err(skewed)
 }
 
-pub(crate) fn workflow(tree: Value) -> Result<Workflow, Failure> {
+/// A workflow of an answer.
+///
+/// # Errors
+/// As [`document`].
+pub fn workflow(tree: Value) -> Result<Workflow, ClientError> {
     match document(tree)? {
         Document::Workflow(workflow) => Ok(*workflow),
         other => Err(skewed(Problem::new(
@@ -320,11 +347,11 @@ pub(crate) fn workflow(tree: Value) -> Result<Workflow, Failure> {
 }
 
 /// A document that does not parse here comes from a newer coordinator.
-fn skewed(problem: Problem) -> Failure {
+fn skewed(problem: Problem) -> ClientError {
     skew("the coordinator sent a document that this command does not understand".into(), problem.to_string())
 }
 
-fn skew(what: String, cause: String) -> Failure {
+fn skew(what: String, cause: String) -> ClientError {
     let mut problem =
         Problem::new(ErrorCode::VersionSkew, what).hint("use the landfall command of the coordinator's version");
     problem.causes.push(cause);
