@@ -52,7 +52,7 @@ pub use machine::{
     DiskId, DiskReceipt, IdentitySpec, Machine, MachinePhase, MachineSpec, MachineStatus, Management, Receipt,
     ReceiptState, SessionHolder,
 };
-pub use nearest::nearest;
+pub use nearest::{edit_distance, nearest};
 pub use openapi::openapi;
 pub use rule::{EnrolmentRule, EnrolmentRuleSpec, EnrolmentRuleStatus};
 pub use scalar::{Digest, DurationSpec, MacAddr, ScalarError};

@@ -1,5 +1,10 @@
 //! "Did you mean": the known name nearest to what was written.
 
+/// How many letters differ: one for each that is added, left out, replaced, or swapped with its neighbour.
+pub fn edit_distance(a: &str, b: &str) -> usize {
+    strsim::damerau_levenshtein(a, b)
+}
+
 /// The nearest of `known`, if it is near enough to be what was meant.
 pub fn nearest<'a>(written: &str, known: &[&'a str]) -> Option<&'a str> {
     let plain = |s: &str| s.chars().filter(|c| c.is_alphanumeric()).collect::<String>().to_lowercase();
@@ -8,7 +13,7 @@ pub fn nearest<'a>(written: &str, known: &[&'a str]) -> Option<&'a str> {
     let limit = (written.len() / 3).max(1);
     known
         .iter()
-        .map(|name| (strsim::damerau_levenshtein(&written, &plain(name)), *name))
+        .map(|name| (edit_distance(&written, &plain(name)), *name))
         .filter(|(distance, _)| *distance <= limit)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, name)| name)

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use landfall_api::{
     API_VERSION, Action, ActionSpec, Authority, BUILT_IN_DEPROVISION, ClearDisksSpec, DiskReceipt, DiskSelector,
     Document, ErrorCode, Kind, Machine, Metadata, Problem, Purpose, RebootSpec, Workflow, WorkflowSpec, WorkflowStatus,
+    edit_distance,
 };
 use landfall_machine::run::Event;
 use tokio::sync::OwnedMutexGuard;
@@ -313,7 +314,7 @@ impl Engine {
             Ok((documents, _)) => documents.iter().map(|d| d.metadata().name.clone()).collect::<Vec<_>>(),
             Err(error) => return error.into(),
         };
-        let mut near: Vec<_> = names.iter().map(|known| (distance(name, known), known)).collect();
+        let mut near: Vec<_> = names.iter().map(|known| (edit_distance(name, known), known)).collect();
         near.sort();
         let limit = name.len() / 3 + 1;
         let close: Vec<_> = near.iter().filter(|(d, _)| *d <= limit).take(5).map(|(_, n)| n.as_str()).collect();
@@ -415,18 +416,4 @@ fn run_name(machine: &str) -> String {
     let unique = Uuid::new_v4().simple().to_string();
     // Names are ASCII; 63 characters at most, 9 of them the dash and the unique part.
     format!("{}-{}", machine[..machine.len().min(54)].trim_end_matches('-'), &unique[..8])
-}
-
-/// Levenshtein's distance: how many letters differ.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.iter().enumerate() {
-            let cost = (diagonal + usize::from(x != *y)).min(row[j] + 1).min(row[j + 1] + 1);
-            diagonal = std::mem::replace(&mut row[j + 1], cost);
-        }
-    }
-    row[b.len()]
 }

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use landfall_api::edit_distance;
+
 use super::{modinfo::canonical, tree::KernelTree};
 
 /// The wanted modules cannot be packed.
@@ -121,21 +123,6 @@ fn near_names(tree: &KernelTree, name: &str) -> Vec<String> {
         }
     }
     scored.into_keys().take(SHOWN).map(|(_, known)| known).collect()
-}
-
-fn edit_distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, left) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, right) in b.iter().enumerate() {
-            let substituted = diagonal + usize::from(left != *right);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]
