@@ -5,6 +5,7 @@
 
 mod grants;
 mod operators;
+mod secret_value;
 mod tokens;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OnceCell, watch};
 
 pub use grants::{GrantKind, GrantStore, MemoryGrants};
+pub use secret_value::{random, same};
 pub use tokens::{DEFAULT_TTL, TTL};
 
 use crate::store::StoreError;

@@ -8,7 +8,10 @@ use landfall_api::{ErrorCode, Problem, TokenInfo, TokenIssued, TokenRequest, is_
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::{Access, GrantKind};
+use super::{
+    Access, GrantKind,
+    secret_value::{random, same},
+};
 use crate::store::StoreError;
 
 /// How long a token may last.
@@ -60,11 +63,6 @@ impl Tokens {
         }
         found
     }
-}
-
-/// Compares in a time that does not hang on where the two differ.
-fn same(a: &[u8; 32], b: &[u8; 32]) -> bool {
-    std::hint::black_box(a.iter().zip(b).fold(0, |differs, (a, b)| differs | (a ^ b))) == 0
 }
 
 fn encoded(stored: &Stored) -> Result<String, Problem> {
@@ -214,15 +212,6 @@ impl Access {
         }
         Ok(())
     }
-}
-
-fn random() -> Result<String, Problem> {
-    let mut bytes = [0; 32];
-    rustls::crypto::ring::default_provider()
-        .secure_random
-        .fill(&mut bytes)
-        .map_err(|_| Problem::new(ErrorCode::Internal, "the system gave no random numbers"))?;
-    Ok(hex::encode(bytes))
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ use landfall_api::{ActionSpec, CloudInitSpec, ErrorCode, Problem, RetrySpec, Wor
 use landfall_machine::run::{Start, policy};
 use uuid::Uuid;
 
-use super::{AssignedAction, Assignment, Engine, PhoneHomeUnit, Seed, secret};
-use crate::workflow::seed_files;
+use super::{AssignedAction, Assignment, Engine, PhoneHomeUnit, Seed};
+use crate::{access::random, workflow::seed_files};
 
 /// A run's phone-home token outlives its deadline by far: a late one still sets the machine right.
 const BEARER_TTL: Duration = Duration::from_secs(90 * 24 * 3600);
@@ -101,7 +101,7 @@ impl Engine {
         if let Some(known) = self.known_bearer(workflow_uid).await? {
             return Ok(known);
         }
-        let bearer = format!("{workflow_uid}.{}", secret::random()?);
+        let bearer = format!("{workflow_uid}.{}", random()?);
         let expires = self.after(BEARER_TTL);
         self.inner.store.secrets().put(&bearer_name(workflow_uid), bearer.as_bytes(), expires).await?;
         Ok(bearer)

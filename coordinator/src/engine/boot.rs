@@ -5,9 +5,11 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use landfall_api::{EnrolmentStatus, MacAddr, Machine, Problem, ProofKind, Workflow};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-use super::{BootDecision, Engine, life, secret};
+use super::{BootDecision, Engine, life};
+use crate::access::random;
 
 /// What is stored of a boot token, under its hash.
 #[derive(Debug, Serialize, Deserialize)]
@@ -21,7 +23,7 @@ pub(super) struct TokenRecord {
 }
 
 pub(super) fn token_name(token: &str) -> String {
-    format!("boot-token/{}", secret::hash(token))
+    format!("boot-token/{}", hex::encode(Sha256::digest(token)))
 }
 
 impl Engine {
@@ -82,7 +84,7 @@ impl Engine {
     }
 
     async fn mint_boot_token(&self, machine: Uuid, revocations: u64) -> Result<String, Problem> {
-        let token = secret::random()?;
+        let token = random()?;
         let expires = self.after(self.inner.settings.boot_token_ttl);
         self.put_token(&token, &TokenRecord { machine, key: None, revocations }, expires).await?;
         Ok(token)

@@ -9,8 +9,9 @@ use landfall_api::{Document, ErrorCode, Kind, MachineFacts, Problem};
 use landfall_machine::run::{Event, MAX_INTERRUPTIONS, policy};
 use uuid::Uuid;
 
-use super::{Engine, PhoneHomeReport, derive, live::Live, secret, sessions::current};
+use super::{Engine, PhoneHomeReport, derive, live::Live, sessions::current};
 use crate::{
+    access::same,
     metrics::metrics,
     store::StoreError,
     workflow::{ActionResult, EventBody, EventRecord},
@@ -207,7 +208,7 @@ impl Engine {
         let refused = || Problem::new(ErrorCode::Unauthenticated, "this phone-home token is not known here");
         let uid = bearer.split_once('.').and_then(|(uid, _)| Uuid::parse_str(uid).ok()).ok_or_else(refused)?;
         let known = self.known_bearer(uid).await?.ok_or_else(refused)?;
-        if !secret::same(&known, bearer) {
+        if !same(known.as_bytes(), bearer.as_bytes()) {
             return Err(refused());
         }
         let name = self.index().workflow_name(uid).ok_or_else(refused)?;

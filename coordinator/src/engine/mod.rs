@@ -33,7 +33,6 @@ mod redact;
 mod replay;
 mod retention;
 mod rules;
-mod secret;
 mod secrets;
 mod sessions;
 mod shorten;
