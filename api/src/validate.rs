@@ -17,6 +17,11 @@ use crate::{
 /// More ports than any machine netboots from.
 const MAX_MACS: usize = 64;
 
+/// Labels of one document, or given by one rule.
+const MAX_LABELS: usize = 64;
+/// Bytes of a label's value.
+const MAX_LABEL_VALUE: usize = 253;
+
 impl Document {
     /// Checks what the fields mean together.
     ///
@@ -89,8 +94,23 @@ pub(crate) fn one_problem(issues: Vec<Issue>) -> Problem {
 
 fn metadata(metadata: &Metadata, issues: &mut Vec<Issue>) {
     label(&metadata.name, "metadata.name", "a name", issues);
-    for key in metadata.labels.keys() {
-        label_key(key, "metadata.labels", issues);
+    labels(&metadata.labels, "metadata.labels", issues);
+}
+
+/// Keys, values and their number. Kubernetes sets no number but bounds every value by 63 characters; here a value may be
+/// longer, and the number is far above what people write.
+fn labels(labels: &BTreeMap<String, String>, path: &str, issues: &mut Vec<Issue>) {
+    if labels.len() > MAX_LABELS {
+        let message = format!("there are {} labels; at most {MAX_LABELS} are taken", labels.len());
+        // Nothing is said of each: that many sentences help less than one.
+        return issues.push(Issue::new(path, message, "keep longer descriptions outside of the document"));
+    }
+    for (key, value) in labels {
+        label_key(key, path, issues);
+        if value.len() > MAX_LABEL_VALUE || value.contains(char::is_control) {
+            let hint = format!("use at most {MAX_LABEL_VALUE} bytes, on one line");
+            issues.push(Issue::new(join(path, key), "the label's value is too long or has control characters", hint));
+        }
     }
 }
 
@@ -183,9 +203,7 @@ fn enrolment_rule(rule: &EnrolmentRule, issues: &mut Vec<Issue>) {
     if let Some(template) = &rule.spec.template {
         label(template, "spec.template", "a template's name", issues);
     }
-    for key in rule.spec.labels.keys() {
-        label_key(key, "spec.labels", issues);
-    }
+    labels(&rule.spec.labels, "spec.labels", issues);
     if let Some(name) = &rule.spec.name {
         rule_name(name, issues);
     }
@@ -298,7 +316,7 @@ struct Lists<'a> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use serde_json::json;
+    use serde_json::{Map, json};
 
     use super::*;
 
@@ -315,6 +333,23 @@ pub(crate) mod tests {
 
     fn write(image: Value) -> Value {
         json!({"name": "write", "writeImage": {"image": image}})
+    }
+
+    #[test]
+    fn labels_are_bounded_in_number_and_value() {
+        let with = |labels: Value| {
+            let tree = json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Machine",
+                "metadata": {"name": "a", "labels": labels}, "spec": {"identity": {"macs": ["52:54:00:00:00:01"]}}});
+            Document::from_value(tree).unwrap().validate()
+        };
+        let many = |n: usize| (0..n).map(|n| (format!("l{n}"), json!("x"))).collect::<Map<_, _>>();
+        with(many(MAX_LABELS).into()).unwrap();
+        let refused = with(many(50_000).into()).unwrap_err();
+        assert!(refused.message.contains("50000") && refused.causes.is_empty(), "{refused}");
+        with(json!({"rack": "é ".repeat(84)})).unwrap();
+        for value in ["x".repeat(254), "a\nName: b".into(), "\u{9b}31m".into()] {
+            assert_eq!(with(json!({"rack": value})).unwrap_err().subject, "metadata.labels.rack");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! How a command fails: what a person reads, and the exit code a program reads.
 
-use std::io;
+use std::{borrow::Cow, io};
 
 use landfall_api::{ErrorCode, Kind, Problem};
 use landfall_client::ClientError;
@@ -137,6 +137,22 @@ impl Failure {
     }
 }
 
+/// A text whose end says something too keeps both ends: an error may repeat a value of a megabyte.
+fn shortened(text: &str) -> Cow<'_, str> {
+    /// Characters kept of the start, and of the end.
+    const KEPT: (usize, usize) = (1500, 500);
+    let Some((middle, _)) = text.char_indices().nth(KEPT.0) else { return text.into() };
+    let Some((end, _)) = text.char_indices().rev().nth(KEPT.1 - 1).filter(|(end, _)| *end > middle) else {
+        return text.into();
+    };
+    let left_out = end - middle;
+    // A few bytes less are not worth the mark.
+    if left_out < 100 {
+        return text.into();
+    }
+    format!("{} … {left_out} bytes left out … {}", &text[..middle], &text[end..]).into()
+}
+
 /// What every failure consists of.
 struct Parts<'a> {
     what: String,
@@ -153,7 +169,7 @@ impl<'a> Parts<'a> {
 
     fn text(&self, error: Text) -> Text {
         let Self { what, at, causes, hint } = self;
-        let further = |text: &str| set_in(text, "    ");
+        let further = |text: &str| set_in(&shortened(text), "    ");
         let mut text =
             if at.is_empty() { format!(" {}", further(what)) } else { format!(" {}: {}", further(at), further(what)) };
         for cause in *causes {
@@ -169,6 +185,22 @@ impl<'a> Parts<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_value_of_a_megabyte_is_shown_by_its_ends() {
+        let text = format!("\"{}\" is not a label's name; use fewer", "ö".repeat(500_000));
+        let said = Failure::from(Problem::new(ErrorCode::InvalidDocument, text.clone()).hint(text)).lines().concat();
+        assert!(said.len() < 10_000, "{} bytes", said.len());
+        assert!(
+            said.contains("\"ööö") && said.contains("is not a label's name; use fewer [InvalidDocument]"),
+            "{said}"
+        );
+        assert!(said.contains("bytes left out"), "{said}");
+        let short = "x".repeat(2000);
+        assert!(
+            Failure::from(Problem::new(ErrorCode::InvalidDocument, short.clone())).lines().concat().contains(&short)
+        );
+    }
 
     #[test]
     fn exit_codes_are_the_documented_ones() {

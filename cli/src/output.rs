@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 
 use serde::Serialize;
 
-use crate::text::Text;
+use crate::text::{Text, rearranges};
 
 /// Colours, by what they mean here.
 pub(crate) const RED: &str = "31";
@@ -32,6 +32,25 @@ pub(crate) fn to_stderr(line: &str) {
 /// The same, with colours.
 pub(crate) fn text_to_stderr(text: &Text) {
     drop(writeln!(io::stderr().lock(), "{}", text.as_str()));
+}
+
+/// JSON in which DEL, C1 and what rearranges text are escaped as well: a terminal obeys them, and a reader of JSON gets the
+/// same value. Outside of strings JSON has none of them.
+fn escaped(json: String) -> String {
+    let obeyed = |c: char| c == '\x7f' || matches!(c, '\u{80}'..='\u{9f}') || rearranges(c);
+    if !json.contains(obeyed) {
+        return json;
+    }
+    let mut out = String::with_capacity(json.len() + 64);
+    for c in json.chars() {
+        if obeyed(c) {
+            // All of them are in the first plane.
+            out.push_str(&format!("\\u{:04x}", u32::from(c)));
+        } else {
+            out.push(c);
+        }
+    }
+    out
 }
 
 /// Standard output.
@@ -98,14 +117,12 @@ impl Out {
 
     /// Writes a value as indented JSON.
     pub(crate) fn json(&mut self, value: &impl Serialize) -> io::Result<()> {
-        let text = serde_json::to_string_pretty(value)?;
-        Self::raw(&text)
+        Self::raw(&escaped(serde_json::to_string_pretty(value)?))
     }
 
     /// Writes a value as one line of JSON.
     pub(crate) fn json_line(&mut self, value: &impl Serialize) -> io::Result<()> {
-        let text = serde_json::to_string(value)?;
-        Self::raw(&text)
+        Self::raw(&escaped(serde_json::to_string(value)?))
     }
 
     /// Writes a value as a YAML document.
@@ -114,5 +131,21 @@ impl Out {
         let tree = serde_json::to_value(value)?;
         let text = serde_saphyr::to_string(&tree).map_err(io::Error::other)?;
         write!(io::stdout().lock(), "{text}{}", if text.ends_with('\n') { "" } else { "\n" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn json_holds_nothing_a_terminal_obeys_and_reads_the_same() {
+        let value = json!({ "a\u{7f}": "\u{9b}31m\u{85}\u{202e}x\x1b ö 日 🦀" });
+        let text = escaped(serde_json::to_string_pretty(&value).unwrap());
+        assert!(!text.contains(|c: char| (c.is_control() && c != '\n') || rearranges(c)), "{text:?}");
+        assert!(text.contains("ö 日 🦀") && text.contains("\\u009b31m"), "{text}");
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
     }
 }

@@ -10,7 +10,7 @@ use landfall_api::{
 use crate::{
     human,
     output::{self, Out},
-    text::{Text, visible},
+    text::{Text, one_line, visible},
 };
 
 /// A header and rows, laid out with two spaces between columns.
@@ -214,7 +214,7 @@ fn workflow_cells(workflow: &Workflow, now: Timestamp) -> Vec<String> {
 }
 
 pub(crate) fn pairs(map: &std::collections::BTreeMap<String, String>) -> impl Iterator<Item = String> {
-    map.iter().map(|(key, value)| format!("{key}={value}"))
+    map.iter().map(|(key, value)| format!("{}={}", one_line(key), one_line(value)))
 }
 
 fn secret_cells(secret: &Secret, now: Timestamp) -> Vec<String> {

@@ -3,21 +3,35 @@
 
 use std::borrow::Cow;
 
-/// Shows C0, DEL and C1 as `\x1b`. Tabs and ends of lines stay.
+/// What changes how the text around it is shown: the controls of bidirectional text (Unicode TR 9) turn a line around, and
+/// the two separators end it.
+pub(crate) fn rearranges(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Shows C0, DEL and C1 as `\x1b`, and what [`rearranges`] as `\u{202e}`. Tabs and ends of lines stay.
 pub(crate) fn visible(text: &str) -> Cow<'_, str> {
-    let obeyed = |c: char| c.is_control() && !matches!(c, '\t' | '\n');
+    let obeyed = |c: char| (c.is_control() && !matches!(c, '\t' | '\n')) || rearranges(c);
     if !text.contains(obeyed) {
         return Cow::Borrowed(text);
     }
     let mut out = String::with_capacity(text.len() + 16);
     for c in text.chars() {
-        if obeyed(c) {
-            out.push_str(&format!("\\x{:02x}", u32::from(c)));
-        } else {
-            out.push(c);
+        match c {
+            c if !obeyed(c) => out.push(c),
+            c if c.is_control() => out.push_str(&format!("\\x{:02x}", u32::from(c))),
+            c => out.push_str(&c.escape_unicode().to_string()),
         }
     }
     Cow::Owned(out)
+}
+
+/// The same for what is one value among others of a line: ends of lines and tabs are shown too.
+pub(crate) fn one_line(text: &str) -> Cow<'_, str> {
+    match visible(text) {
+        shown if shown.contains(['\n', '\t']) => shown.replace('\n', "\\n").replace('\t', "\\t").into(),
+        shown => shown,
+    }
 }
 
 /// The same, with further lines set in: none of them can look like a line of the command itself.
@@ -74,6 +88,8 @@ mod tests {
             assert_eq!(visible(text), shown);
         }
         assert_eq!(set_in("a\nb\x1b", "  "), "a\n  b\\x1b");
+        assert_eq!(visible("a\u{202e}b\u{2069}\u{2028}\u{200f}"), "a\\u{202e}b\\u{2069}\\u{2028}\\u{200f}");
+        assert_eq!(one_line("a\nName:\tb\u{85}"), "a\\nName:\\tb\\x85");
     }
 
     #[test]

@@ -136,8 +136,7 @@ impl Page<'_> {
     fn metadata(&mut self, metadata: &Metadata) -> Result<(), Failure> {
         self.field("Name", &metadata.name)?;
         if !metadata.labels.is_empty() {
-            let labels: Vec<String> = metadata.labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
-            self.field("Labels", &labels.join(", "))?;
+            self.field("Labels", &table::pairs(&metadata.labels).collect::<Vec<_>>().join(", "))?;
         }
         if let Some(uid) = metadata.uid {
             self.field("UID", &uid.to_string())?;
