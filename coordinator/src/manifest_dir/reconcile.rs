@@ -7,11 +7,14 @@ use std::{
 };
 
 use jiff::Timestamp;
-use landfall_api::{Document, ErrorCode, Kind, ManifestFile, ManifestReport, Problem, Sourced};
+use landfall_api::{
+    ApplyOutcome, AuditOutcome, Document, ErrorCode, Kind, ManifestFile, ManifestReport, Problem, Sourced,
+};
 use sha2::{Digest as _, Sha256};
 
 use super::Scan;
 use crate::{
+    audit::Note,
     engine::Engine,
     store::{Store, actor},
 };
@@ -132,6 +135,9 @@ impl Reconciler {
         let who = by(file);
         let (_, outcome) = actor::acting(&who, self.engine.apply(document, &who, false)).await.map_err(located)?;
         tracing::info!(file, document = reference, %outcome, "a manifest was applied");
+        if outcome != ApplyOutcome::Unchanged {
+            self.audit(file, "Apply", &reference, outcome.to_string()).await;
+        }
         Ok((digest, None))
     }
 
@@ -193,6 +199,7 @@ impl Reconciler {
             match actor::acting(&by(&owner), self.engine.delete_idle(kind, &name, &by(&owner))).await {
                 Ok(_) => {
                     tracing::info!(file = owner, document = reference, "deleted: it has gone from the manifests");
+                    self.audit(&owner, "Delete", &reference, "it has gone from the manifests".into()).await;
                     if !report.files.iter().any(|file| file.file == owner) {
                         // Should the file come back, it is to be applied anew.
                         self.applied.remove(&owner);
@@ -204,6 +211,20 @@ impl Reconciler {
             }
         }
         problems
+    }
+
+    /// A change in a file's name, for the audit log.
+    async fn audit(&self, file: &str, action: &str, subject: &str, detail: String) {
+        let note = Note {
+            who: by(file),
+            from: String::new(),
+            action: action.to_owned(),
+            subject: subject.to_owned(),
+            outcome: AuditOutcome::Done,
+            code: None,
+            detail,
+        };
+        self.store.audit().note(Timestamp::now(), note).await;
     }
 
     /// Each fault once, and again when it has changed.

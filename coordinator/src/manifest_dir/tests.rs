@@ -207,3 +207,26 @@ async fn a_change_of_a_file_is_seen_without_waiting_for_the_slow_look() {
     stop.cancel();
     timeout(LIMIT, task).await.unwrap().unwrap();
 }
+
+#[tokio::test]
+async fn every_change_from_a_file_is_in_the_audit_log_once() {
+    let world = World::new().await;
+    world.write("a.yaml", &format!("{}---\n{}", machine("a", 1, "S1"), machine("b", 2, "S2")));
+    let mut reconciler = world.reconciler();
+    world.look(&mut reconciler, true).await;
+    world.look(&mut reconciler, true).await;
+    world.write("a.yaml", &machine("a", 1, "S9"));
+    world.look(&mut reconciler, true).await;
+    let noted = world.coordinator.store.audit().list(0, 100).await.unwrap();
+    let noted: Vec<_> = noted.iter().filter(|entry| entry.who == "manifest/a.yaml").collect();
+    let said: Vec<_> = noted.iter().map(|e| (e.action.as_str(), e.subject.as_str(), e.detail.as_str())).collect();
+    assert_eq!(
+        said,
+        [
+            ("Apply", "machine/a", "created"),
+            ("Apply", "machine/b", "created"),
+            ("Apply", "machine/a", "configured"),
+            ("Delete", "machine/b", "it has gone from the manifests"),
+        ]
+    );
+}
