@@ -133,6 +133,10 @@ fn main() -> Result<ExitCode> {
             if let Some(old) = restored.kept_aside {
                 println!("what was there before is in {}", old.display());
             }
+            for line in restored.access.to_do(restored.manifest.time) {
+                tracing::warn!(restored = %config.data_dir.display(), "{}", line.trim_start());
+                println!("{line}");
+            }
             println!("start it with: landfall-coordinator --config {}", common.config.display());
         }
     }

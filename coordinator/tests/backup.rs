@@ -9,7 +9,7 @@ use std::{
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use site::{API, Coordinator, Site, call, machine, run};
 
 fn text(path: &Path) -> &str {
@@ -83,6 +83,25 @@ fn a_backup_of_a_working_coordinator_restores_to_the_same_ca_and_every_document_
     let there = names(&site);
     assert!(there.len() >= before && (0..there.len()).all(|n| there.contains(&format!("m{n}"))), "{there:?}");
     drop(restored);
+}
+
+#[test]
+fn a_restore_withdraws_every_token_and_lists_what_to_revoke_again() {
+    let site = Site::new();
+    let coordinator = Coordinator::start(&site.config());
+    site.api("POST", "/apply", &machine("m1", &mac(1)));
+    site.api("POST", "/tokens", &json!({ "name": "ci", "role": "admin" }));
+    site.api("POST", "/operators/ann/revoke", &Value::Null);
+    let file = site.dir.path().join("b.tar");
+    assert!(backup(&site, &file).0);
+    coordinator.kill();
+    let (good, said) = restore(&site.config(), &file, &["--replace"]);
+    assert!(good, "{said}");
+    for wanted in ["withdrawn (ci)", "ann in the backup stay revoked", "landfall revoke operator/", "among m1"] {
+        assert!(said.contains(wanted), "{wanted}: {said}");
+    }
+    let _restored = Coordinator::start(&site.config());
+    assert!(!site.api("GET", "/tokens", &Value::Null).to_string().contains("ci"), "the token is there again");
 }
 
 #[test]

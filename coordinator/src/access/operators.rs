@@ -52,6 +52,14 @@ impl Access {
         Ok(OperatorRevoked { name: name.to_owned(), revoked_at: now })
     }
 
+    /// The names that are revoked, in order.
+    ///
+    /// # Errors
+    /// [`StoreError`] of the back end.
+    pub async fn revoked_operators(&self) -> Result<Vec<String>, StoreError> {
+        self.with(|held| held.revoked.0.keys().cloned().collect()).await
+    }
+
     /// Whether an operator's certificate is still good.
     ///
     /// # Errors

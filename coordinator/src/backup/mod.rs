@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::store::{OpenError, StoreError};
 
-pub use restore::{Restored, restore};
+pub use restore::{AccessAfter, Restored, restore};
 pub use serve::{Stream, stream};
 pub use take::{Taken, take};
 

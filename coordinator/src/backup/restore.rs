@@ -8,6 +8,7 @@ use std::{
 };
 
 use jiff::Timestamp;
+use landfall_api::Kind;
 
 use super::{BackupError, Manifest, io_error, read};
 use crate::{
@@ -24,6 +25,53 @@ pub struct Restored {
     pub manifest: Manifest,
     /// Where the data that was there before is now.
     pub kept_aside: Option<PathBuf>,
+    /// What was taken from the restored data, and what may have come back with it.
+    pub access: AccessAfter,
+}
+
+/// Who has access after a restore. Revocations made after the backup are not in it, so they have to be made again.
+#[derive(Debug, Default)]
+pub struct AccessAfter {
+    /// The tokens in the backup, by name. All of them are withdrawn: any may have been deleted since.
+    pub withdrawn_tokens: Vec<String>,
+    /// The operators who are revoked in the backup, by name; they stay revoked. Those revoked since are let in again.
+    pub revoked_operators: Vec<String>,
+    /// The machines in the backup, by name. Those deleted or revoked since are let in again.
+    pub machines: Vec<String>,
+}
+
+impl AccessAfter {
+    /// What a person has to do, a sentence a line. `taken`: when the backup was made.
+    pub fn to_do(&self, taken: Timestamp) -> Vec<String> {
+        let mut lines = Vec::new();
+        if !self.withdrawn_tokens.is_empty() {
+            lines.push(format!(
+                "every bearer token of the backup is withdrawn ({}): make those still needed with landfall token create",
+                shown(&self.withdrawn_tokens)
+            ));
+        }
+        lines.push(format!("the backup knows no revocation made after {taken}; make those again:"));
+        lines.push(format!(
+            "  operators: landfall revoke operator/NAME for each revoked since ({} in the backup stay revoked)",
+            if self.revoked_operators.is_empty() { "none".to_owned() } else { shown(&self.revoked_operators) }
+        ));
+        if !self.machines.is_empty() {
+            lines.push(format!(
+                "  machines: landfall revoke NAME or landfall delete machine/NAME for each revoked or deleted since, among {}",
+                shown(&self.machines)
+            ));
+        }
+        lines
+    }
+}
+
+/// The first of many names.
+fn shown(names: &[String]) -> String {
+    /// More would not be read.
+    const MOST: usize = 50;
+    let more = names.len().saturating_sub(MOST);
+    let first = names.iter().take(MOST).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if more == 0 { first } else { format!("{first} and {more} more") }
 }
 
 /// Restores `from` into the data directory of `config`, which must be missing or empty, or with `replace` is renamed and
@@ -49,8 +97,9 @@ pub fn restore(config: &Config, from: &Path, replace: bool) -> Result<Restored, 
         error
     };
     DirBuilder::new().mode(0o700).recursive(true).create(&staging).map_err(io_error("make", &staging))?;
-    let manifest = read::extract(from, &staging).and_then(|manifest| opens(config, from, &staging).map(|()| manifest));
-    let manifest = manifest.map_err(unready)?;
+    let ready = read::extract(from, &staging)
+        .and_then(|manifest| opens(config, from, &staging).map(|access| (manifest, access)));
+    let (manifest, access) = ready.map_err(unready)?;
 
     // Two renames: with the power lost between them there is no data, and no coordinator starts until somebody restores
     // again; see the store's `open`.
@@ -64,7 +113,7 @@ pub fn restore(config: &Config, from: &Path, replace: bool) -> Result<Restored, 
     }
     let parent = data_dir.parent().unwrap_or(Path::new("/"));
     File::open(parent).and_then(|directory| directory.sync_all()).map_err(io_error("flush", parent))?;
-    Ok(Restored { manifest, kept_aside })
+    Ok(Restored { manifest, kept_aside, access })
 }
 
 /// Whether anything is there that could be lost.
@@ -83,7 +132,7 @@ fn beside(data_dir: &Path, suffix: &str) -> PathBuf {
 }
 
 /// What a coordinator would do with it at its start: migrations, the key of the secrets, every document, the CA.
-fn opens(config: &Config, from: &Path, staging: &Path) -> Result<(), BackupError> {
+fn opens(config: &Config, from: &Path, staging: &Path) -> Result<AccessAfter, BackupError> {
     let unusable = |error: &dyn std::error::Error| {
         let mut why = error.to_string();
         let mut next = error.source();
@@ -99,19 +148,29 @@ fn opens(config: &Config, from: &Path, staging: &Path) -> Result<(), BackupError
         return Err(BackupError::Unusable { path: from.to_owned(), why });
     }
     let store = Store::open(staging).map_err(|error| unusable(&error))?;
-    forget(&store).map_err(|error| unusable(&error))?;
+    let access = withdraw(&store).map_err(|error| unusable(&error))?;
     drop(store);
     Pki::open(staging, config.advertise.into(), config.limits.certificate_ttl.get())
         .map_err(|error| unusable(&error))?;
-    Ok(())
+    Ok(access)
 }
 
-/// Nothing in it says any more that it is up to date. On a thread of its own, for the caller may be inside a runtime.
-fn forget(store: &Store) -> io::Result<()> {
-    let wait = || {
-        let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-        runtime.block_on(forget_last_beat(store)).map_err(io::Error::other)
+/// Nothing in it says any more that it is up to date, and no token of it opens anything. On a thread of its own, for the
+/// caller may be inside a runtime.
+fn withdraw(store: &Store) -> io::Result<AccessAfter> {
+    let withdrawn = async {
+        forget_last_beat(store).await.map_err(io::Error::other)?;
+        let mut access = AccessAfter::default();
+        for token in store.access().tokens().await.map_err(io::Error::other)? {
+            store.access().delete_token(&token.name).await.map_err(io::Error::other)?;
+            access.withdrawn_tokens.push(token.name);
+        }
+        access.revoked_operators = store.access().revoked_operators().await.map_err(io::Error::other)?;
+        let (machines, _) = store.documents().list(Kind::Machine).await.map_err(io::Error::other)?;
+        access.machines = machines.iter().map(|machine| machine.metadata().name.clone()).collect();
+        Ok(access)
     };
+    let wait = || tokio::runtime::Builder::new_current_thread().build()?.block_on(withdrawn);
     let ended = std::thread::scope(|scope| scope.spawn(wait).join());
     ended.unwrap_or_else(|_| Err(io::Error::other("the thread that was to do it panicked")))
 }
