@@ -7,7 +7,9 @@ use jiff::Timestamp;
 use landfall_coordinator::{
     boot::{self, BootReload},
     config::{Config, ManifestsConfig},
+    doctor,
     engine::{Engine, HttpSources, Settings},
+    finding::Level,
     manifest_dir, notify, operator,
     operator::LocalListener,
     pki::Pki,
@@ -32,6 +34,10 @@ const DRAIN: Duration = Duration::from_secs(3);
 /// Serves until SIGTERM or SIGINT, or until a service fails.
 pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
     let store = Store::open(&config.data_dir)?;
+    let modes = doctor::data_dir_modes(&config);
+    if modes.level != Level::Ok {
+        tracing::warn!(hint = modes.hint, "{}", modes.message);
+    }
     let pki = Arc::new(Pki::open(&config.data_dir, config.advertise.into(), config.limits.certificate_ttl.get())?);
     let sources = Arc::new(HttpSources::new()?);
     #[allow(clippy::disallowed_methods, reason = "here the engine is given its clock")]

@@ -21,6 +21,11 @@ use crate::{
 };
 use running::Running;
 
+/// Whether others may read what is below the data directory. Also looked at whenever a coordinator starts.
+pub fn data_dir_modes(config: &Config) -> Finding {
+    modes::private(&config.data_dir)
+}
+
 /// Looks at everything. Without a configuration that reads there is nothing to compare with, and only that is said.
 pub async fn examine(path: &Path) -> Vec<Finding> {
     let config = match Config::load(path) {

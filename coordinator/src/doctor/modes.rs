@@ -22,7 +22,7 @@ pub(super) fn check(config_path: &Path, config: &Config) -> Vec<Finding> {
 }
 
 /// Everything below the data directory that others may read.
-fn private(data_dir: &Path) -> Finding {
+pub(super) fn private(data_dir: &Path) -> Finding {
     const CHECK: &str = "file modes";
     let secret =
         ["", DATABASE, "landfall.db-wal", KEY_FILE, "pki", "pki/ca.key", "admin", "admin/admin.key", "api.sock"];

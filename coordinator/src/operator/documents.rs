@@ -15,6 +15,7 @@ use super::{
     body::{JsonBody, Params},
     caller::Operator,
     guard::About,
+    precondition::{self, IfMatch},
     problem::Refusal,
     watch,
 };
@@ -86,9 +87,10 @@ pub(super) async fn get(
     _: Operator,
     State(coordinator): State<Arc<Coordinator>>,
     Path(name): Path<String>,
-) -> Result<Json<Document>, Refusal> {
+) -> Result<Response, Refusal> {
     let found = coordinator.store.documents().get(kind, &name).await?;
-    Ok(Json(Arc::unwrap_or_clone(found.ok_or_else(|| missing(kind, &name))?)))
+    let found = found.ok_or_else(|| missing(kind, &name))?;
+    Ok(([precondition::tag(&found)], Json(Arc::unwrap_or_clone(found))).into_response())
 }
 
 /// "No such document", with what to do.
@@ -110,7 +112,11 @@ pub(super) async fn delete(
     operator: Operator,
     State(coordinator): State<Arc<Coordinator>>,
     Path(name): Path<String>,
+    if_match: IfMatch,
 ) -> Result<Json<Document>, Refusal> {
+    if if_match != IfMatch::Absent {
+        if_match.check(coordinator.store.documents().get(kind, &name).await?.as_deref())?;
+    }
     let document = coordinator.engine.delete(kind, &name, &operator.name).await?;
     tracing::info!(service = "operator", by = operator.name, document = document.reference(), "deleted");
     Ok(Json(document))
@@ -127,12 +133,25 @@ pub(super) async fn apply(
     operator: Operator,
     State(coordinator): State<Arc<Coordinator>>,
     Params(query): Params<ApplyQuery>,
+    if_match: IfMatch,
     JsonBody(tree): JsonBody<Value>,
 ) -> Result<(Extension<About>, Json<ApplyResponse<Document>>), Refusal> {
-    let document = Document::from_value(tree)?;
+    let mut document = Document::from_value(tree)?;
     operator.at_least(role_for(document.kind()), &format!("applying {}", document.kind().plural()))?;
     document.validate()?;
-    let (object, outcome) = coordinator.engine.apply(document, &operator.name, query.dry_run).await?;
+    if if_match != IfMatch::Absent {
+        let stored = coordinator.store.documents().get(document.kind(), &document.metadata().name).await?;
+        if_match.check(stored.as_deref())?;
+    }
+    if let Some(version) = if_match.version() {
+        // The engine compares it again when it writes.
+        document.metadata_mut().resource_version = version;
+    }
+    let applied = coordinator.engine.apply(document, &operator.name, query.dry_run).await;
+    let (object, outcome) = applied.map_err(|problem| match if_match.version() {
+        Some(_) if problem.code == ErrorCode::Conflict => precondition::failed(problem),
+        _ => problem.into(),
+    })?;
     let about = About { subject: object.reference(), detail: outcome.to_string() };
     Ok((Extension(about), Json(ApplyResponse { outcome, object })))
 }

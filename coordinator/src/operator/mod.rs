@@ -16,6 +16,7 @@ mod guard;
 mod history;
 mod meta;
 mod ops;
+mod precondition;
 mod problem;
 mod routes;
 mod runs;
@@ -28,11 +29,10 @@ use std::sync::Arc;
 
 use axum::{
     Router,
-    extract::DefaultBodyLimit,
     middleware::{from_fn, from_fn_with_state},
 };
 
-use crate::{state::Coordinator, store::MAX_DOCUMENT_BYTES};
+use crate::state::Coordinator;
 
 pub use ops::metrics_router;
 pub use routes::{Access, RouteInfo, routes};
@@ -52,9 +52,5 @@ pub fn router(coordinator: Arc<Coordinator>) -> Router {
         };
         router = router.route(&route.info.path, guarded);
     }
-    router
-        .method_not_allowed_fallback(meta::wrong_method)
-        .layer(DefaultBodyLimit::max(MAX_DOCUMENT_BYTES))
-        .layer(from_fn(ops::count))
-        .with_state(coordinator)
+    router.method_not_allowed_fallback(meta::wrong_method).layer(from_fn(ops::count)).with_state(coordinator)
 }

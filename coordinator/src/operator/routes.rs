@@ -134,7 +134,7 @@ pub(super) fn table() -> Vec<Route> {
             &format!("/{plural}/{{name}}"),
             documents::role_for(kind),
             &format!("Delete one of the {plural}"),
-            move |operator, state, name| documents::delete(kind, operator, state, name),
+            move |operator, state, name, if_match| documents::delete(kind, operator, state, name, if_match),
         ));
     }
     // Last, and for whoever may look: what is not there is not told to strangers.

@@ -491,3 +491,39 @@ async fn history_names_the_caller_of_each_change_and_outlives_the_document() {
     let (_, newest) = api.send(Some(admin()), Method::GET, &format!("{url}?limit=1"), Body::empty()).await;
     assert_eq!(newest.lines().count(), 1);
 }
+
+#[tokio::test]
+async fn a_change_with_if_match_is_made_on_that_version_alone() {
+    let api = api().await;
+    let send = async |method: Method, path: &str, tag: Option<&str>, body: &Value| {
+        let mut request = Request::builder().method(method).uri(format!("{API_PATH}{path}"));
+        if let Some(tag) = tag {
+            request = request.header("if-match", tag);
+        }
+        let mut request = request.body(Body::from(body.to_string())).unwrap();
+        request.extensions_mut().insert(admin());
+        let response = api.router.clone().oneshot(request).await.unwrap();
+        let tag = response.headers().get("etag").map(|tag| tag.to_str().unwrap().to_owned());
+        (response.status(), tag.unwrap_or_default())
+    };
+    let (mut document, null) = (machine("node-1", "52:54:00:00:00:01"), Value::Null);
+    for tag in ["*", "\"1\""] {
+        let (status, _) = send(Method::POST, "/apply", Some(tag), &document).await;
+        assert_eq!(status, StatusCode::PRECONDITION_FAILED, "there is none yet: {tag}");
+    }
+    assert_eq!(send(Method::POST, "/apply", None, &document).await.0, StatusCode::OK);
+    let (_, read) = send(Method::GET, "/machines/node-1", None, &null).await;
+    document["metadata"]["labels"] = json!({"rack": "1"});
+    assert_eq!(send(Method::POST, "/apply", Some(&read), &document).await.0, StatusCode::OK);
+    // Another's change lies between.
+    document["metadata"]["labels"] = json!({"rack": "2"});
+    for (method, path) in [(Method::POST, "/apply"), (Method::DELETE, "/machines/node-1")] {
+        let (status, _) = send(method.clone(), path, Some(&read), &document).await;
+        assert_eq!(status, StatusCode::PRECONDITION_FAILED, "{method}");
+        let (status, _) = send(method, path, Some("7"), &document).await;
+        assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "no entity tag");
+    }
+    assert_eq!(api.get("/machines/node-1").await.1["metadata"]["labels"]["rack"], "1");
+    let (_, read) = send(Method::GET, "/machines/node-1", None, &null).await;
+    assert_eq!(send(Method::DELETE, "/machines/node-1", Some(&read), &null).await.0, StatusCode::OK);
+}

@@ -1,0 +1,35 @@
+//! The real program on one host: what it says of its data directory, and what its socket answers.
+
+mod site;
+
+use std::{fs, os::unix::fs::PermissionsExt as _};
+
+use serde_json::json;
+use site::{API, Coordinator, Site, call};
+
+#[test]
+fn a_data_directory_that_others_may_read_is_named_at_the_start() {
+    let site = Site::new();
+    drop(Coordinator::start(&site.config()));
+    let quiet = Coordinator::start(&site.config());
+    assert!(!quiet.said().contains("others may read"), "{}", quiet.said());
+    drop(quiet);
+    fs::set_permissions(site.data(), fs::Permissions::from_mode(0o755)).unwrap();
+    let warned = Coordinator::start(&site.config());
+    let said = warned.said();
+    let line = said.lines().find(|line| line.contains("WARN") && line.contains("others may read")).unwrap_or("");
+    assert!(line.contains(site.data().to_str().unwrap()) && line.contains("chmod"), "{said}");
+}
+
+/// The caller writes all of it before it reads: what closes the connection before that takes the answer with it.
+#[test]
+fn a_document_of_two_megabytes_is_answered_with_413() {
+    let site = Site::new();
+    let _coordinator = Coordinator::start(&site.config());
+    let socket = site.data().join("api.sock");
+    let document = json!({ "kind": "Template", "x": "y".repeat(2 << 20) });
+    let (status, answer) = call(&socket, "POST", &format!("{API}/apply"), &document).unwrap();
+    assert_eq!(status, 413, "{answer}");
+    let (status, answer) = call(&socket, "GET", &format!("{API}/machines"), &json!(null)).unwrap();
+    assert_eq!(status, 200, "{answer}");
+}
