@@ -10,6 +10,8 @@ use ipnet::Ipv4Net;
 use landfall_api::{DurationSpec, nearest};
 use serde::{Deserialize, Serialize};
 
+pub use landfall_boot::config::{AddressRange, BootConfig, DhcpConfig, DhcpMode, HttpConfig, TftpConfig};
+
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -84,20 +86,6 @@ pub struct Config {
     pub log: LogConfig,
 }
 
-/// The plain HTTP port: boot scripts, boot image, OS images, metadata.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct HttpConfig {
-    /// Default `0.0.0.0:7480`.
-    pub listen: SocketAddr,
-}
-
-impl Default for HttpConfig {
-    fn default() -> Self {
-        Self { listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 7480)) }
-    }
-}
-
 /// The TLS port: agents, operators, phone-home.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -109,83 +97,6 @@ pub struct TlsConfig {
 impl Default for TlsConfig {
     fn default() -> Self {
         Self { listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 7443)) }
-    }
-}
-
-/// What machines boot.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct BootConfig {
-    /// The kernel, served as `/boot/kernel`.
-    pub kernel: PathBuf,
-    /// The initramfs with the agent, served as `/boot/initramfs`.
-    pub initramfs: PathBuf,
-    /// Directory that holds `undionly.kpxe` and `snponly.efi`. Default `/usr/lib/ipxe`, Debian's.
-    #[serde(default = "default_bootloaders")]
-    pub bootloaders: PathBuf,
-    /// Directory served under `/images/`. Absent: none is.
-    #[serde(default)]
-    pub images: Option<PathBuf>,
-    /// More words for the kernel's command line. Default `console=tty0 console=ttyS0,115200`.
-    #[serde(default = "default_kernel_args")]
-    pub kernel_args: String,
-}
-
-fn default_bootloaders() -> PathBuf {
-    PathBuf::from("/usr/lib/ipxe")
-}
-
-fn default_kernel_args() -> String {
-    "console=tty0 console=ttyS0,115200".to_owned()
-}
-
-/// Which DHCP service is given.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DhcpMode {
-    /// None: bring your own, and point it here.
-    #[default]
-    Off,
-    /// ProxyDHCP on 67 and 4011 beside a DHCP server that is already there.
-    Proxy,
-    /// The only DHCP server of a lab network.
-    Full,
-}
-
-/// The DHCP service.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct DhcpConfig {
-    /// Default `off`.
-    pub mode: DhcpMode,
-    /// The interface served; required unless `off`.
-    pub interface: Option<String>,
-    /// First and last address given out, `10.77.0.100-10.77.0.199`; `full` only.
-    pub range: Option<AddressRange>,
-    /// `full` only. Default `255.255.255.0`.
-    pub netmask: Ipv4Addr,
-    /// Default route given out; `full` only.
-    pub router: Option<Ipv4Addr>,
-    /// Resolvers given out; `full` only.
-    pub dns: Vec<Ipv4Addr>,
-    /// How long an address is given for; `full` only. Default 1 h.
-    pub lease: DurationSpec,
-    /// Whether machines that no document describes are answered.
-    pub discovery: bool,
-}
-
-impl Default for DhcpConfig {
-    fn default() -> Self {
-        Self {
-            mode: DhcpMode::Off,
-            interface: None,
-            range: None,
-            netmask: Ipv4Addr::new(255, 255, 255, 0),
-            router: None,
-            dns: Vec::new(),
-            lease: DurationSpec::from_secs(3600),
-            discovery: false,
-        }
     }
 }
 
@@ -213,52 +124,6 @@ impl DiscoveryConfig {
     pub fn covers(&self, address: IpAddr) -> bool {
         let IpAddr::V4(address) = address.to_canonical() else { return false };
         self.subnets.iter().any(|subnet| subnet.contains(&address))
-    }
-}
-
-/// Addresses from `first` to `last`, both included, `first` ≤ `last`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct AddressRange {
-    /// The lowest.
-    pub first: Ipv4Addr,
-    /// The highest.
-    pub last: Ipv4Addr,
-}
-
-impl From<AddressRange> for String {
-    fn from(range: AddressRange) -> Self {
-        format!("{}-{}", range.first, range.last)
-    }
-}
-
-impl TryFrom<String> for AddressRange {
-    type Error = String;
-    fn try_from(text: String) -> Result<Self, String> {
-        let bad = || format!("\"{text}\" is not an address range; write one such as 10.77.0.100-10.77.0.199");
-        let (first, last) = text.split_once('-').ok_or_else(bad)?;
-        let first: Ipv4Addr = first.trim().parse().map_err(|_| bad())?;
-        let last: Ipv4Addr = last.trim().parse().map_err(|_| bad())?;
-        if first > last {
-            return Err(format!("\"{text}\" ends before it begins; write the lower address first"));
-        }
-        Ok(Self { first, last })
-    }
-}
-
-/// The TFTP service.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct TftpConfig {
-    /// Default `0.0.0.0:69`.
-    pub listen: SocketAddr,
-    /// Default true.
-    pub enabled: bool,
-}
-
-impl Default for TftpConfig {
-    fn default() -> Self {
-        Self { listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 69)), enabled: true }
     }
 }
 
@@ -474,9 +339,18 @@ impl Config {
         format!("https://{}:{}", self.advertise, self.tls.listen.port())
     }
 
-    /// `http://<advertise>:<port>`: where machines reach the plain HTTP port.
-    pub fn http_url(&self) -> String {
-        format!("http://{}:{}", self.advertise, self.http.listen.port())
+    /// What the boot services need of it. `ca_pins` (`sha256:…`) go onto the agents' command line.
+    pub fn boot_services(&self, ca_pins: Vec<String>) -> landfall_boot::config::Config {
+        landfall_boot::config::Config {
+            advertise: self.advertise,
+            coordinator_url: self.tls_url(),
+            ca_pins,
+            data_dir: self.data_dir.clone(),
+            http: self.http.clone(),
+            boot: self.boot.clone(),
+            dhcp: self.dhcp.clone(),
+            tftp: self.tftp.clone(),
+        }
     }
 
     /// The Unix socket of the operators' API.
@@ -554,7 +428,7 @@ mod tests {
     fn the_minimal_file_has_every_default() {
         let config = parse(MINIMAL).unwrap();
         assert_eq!(config.tls_url(), "https://10.77.0.1:7443");
-        assert_eq!(config.http_url(), "http://10.77.0.1:7480");
+        assert_eq!(config.boot_services(Vec::new()).http_url(), "http://10.77.0.1:7480");
         assert_eq!(config.dhcp.mode, DhcpMode::Off);
         assert_eq!(config.limits.lease.get(), Duration::from_secs(600));
     }

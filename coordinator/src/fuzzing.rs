@@ -4,7 +4,8 @@
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use crate::{boot::tftp, tls::MachineCert};
+use crate::tls::MachineCert;
+use landfall_boot::tftp;
 
 pub use crate::workflow::MAX_RENDERED;
 

@@ -9,10 +9,8 @@ use jiff::Timestamp;
 use rustls_pki_types::CertificateDer;
 use tokio::{sync::Mutex, time::timeout};
 
-use crate::{
-    finding::{Finding, Level, worst},
-    store::Store,
-};
+use crate::finding::{Finding, Level, worst};
+use landfall_store::Store;
 
 /// One trial write of the store; one that takes longer keeps every agent waiting.
 const WRITE_LIMIT: Duration = Duration::from_secs(5);

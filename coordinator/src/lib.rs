@@ -1,11 +1,9 @@
 //! The coordinator: documents, workflows, sessions, PKI and boot services, in one process.
 //!
-//! Read in this order to follow a machine: [`boot`] answers its firmware, [`session`] its agent, [`engine`] decides and
-//! is the only writer of status, [`landfall_machine`] is the pure machine it decides by, [`store`] keeps what was decided, and
-//! [`operator`] shows it to people. [`state::Coordinator`] is the handle all of them share.
+//! Read in this order to follow a machine: [`landfall_boot`] answers its firmware, [`session`] its agent, [`engine`]
+//! decides and is the only writer of status, [`landfall_machine`] is the pure machine it decides by, [`landfall_store`]
+//! keeps what was decided, and [`operator`] shows it to people. [`state::Coordinator`] is the handle all of them share.
 
-pub mod access;
-pub mod audit;
 #[allow(clippy::disallowed_methods, reason = "an edge: names and stamps backups")]
 pub mod backup;
 pub mod boot;
@@ -16,7 +14,6 @@ pub mod engine;
 pub mod finding;
 #[cfg(fuzzing)]
 pub mod fuzzing;
-pub mod gate;
 #[allow(clippy::disallowed_methods, reason = "an edge: compares the clock with what it should be")]
 pub mod health;
 #[allow(clippy::disallowed_methods, reason = "an edge: stamps what it applied")]
@@ -31,7 +28,5 @@ pub mod pki;
 pub mod reload;
 pub mod session;
 pub mod state;
-#[allow(clippy::disallowed_methods, reason = "an edge: stamps what it stores")]
-pub mod store;
 pub mod tls;
 pub mod workflow;

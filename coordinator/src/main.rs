@@ -8,7 +8,7 @@ use std::{path::PathBuf, process::ExitCode};
 use anyhow::{Context as _, Result};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use landfall_api::{DurationSpec, Role};
-use landfall_coordinator::{backup, config::Config, doctor, gate, pki::issue_operator};
+use landfall_coordinator::{backup, config::Config, doctor, pki::issue_operator};
 
 use logging::LogFormat;
 
@@ -93,7 +93,7 @@ enum Output {
 fn main() -> Result<ExitCode> {
     let Arguments { common, check, command } = Arguments::parse();
     let command = if check { Command::Check } else { command.unwrap_or(Command::Run) };
-    gate::open_files::raise();
+    landfall_edge::gate::open_files::raise();
     // `Err` means that it is installed already.
     let _installed = rustls::crypto::ring::default_provider().install_default();
     match command {

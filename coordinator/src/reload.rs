@@ -1,41 +1,8 @@
 //! What a new configuration changes in a running process, and what only a restart can.
 
-use std::{
-    ops::Deref,
-    sync::{PoisonError, RwLock},
-};
-
 use serde_json::Value;
 
 use crate::config::Config;
-
-/// A value that may be replaced while everybody reads it.
-///
-/// Readers get a plain reference and hold no lock. The price: a value that was replaced stays in memory, some hundred
-/// bytes for each time a person changes the configuration.
-#[derive(Debug)]
-pub struct Reloadable<T: 'static>(RwLock<&'static T>);
-
-impl<T> Reloadable<T> {
-    /// Puts another value in place; whoever reads at this moment goes on with the one before.
-    pub fn replace(&self, value: T) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Box::leak(Box::new(value));
-    }
-}
-
-impl<T> From<T> for Reloadable<T> {
-    fn from(value: T) -> Self {
-        Self(RwLock::new(Box::leak(Box::new(value))))
-    }
-}
-
-impl<T> Deref for Reloadable<T> {
-    type Target = T;
-    fn deref(&self) -> &T {
-        let value: &'static T = *self.0.read().unwrap_or_else(PoisonError::into_inner);
-        value
-    }
-}
 
 /// Keys that a reload can change; a trailing dot means all below. The example file marks the same ones.
 const CAN_CHANGE: [&str; 9] = [
@@ -159,13 +126,5 @@ mod tests {
                 None => {}
             }
         }
-    }
-
-    #[test]
-    fn a_reader_keeps_what_it_reads_while_it_is_replaced() {
-        let value = Reloadable::from(String::from("old"));
-        let read: &str = &value;
-        value.replace("new".into());
-        assert_eq!((read, value.as_str()), ("old", "new"));
     }
 }

@@ -4,8 +4,9 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result};
 use jiff::Timestamp;
+use landfall_boot::BootReload;
 use landfall_coordinator::{
-    boot::{self, BootReload},
+    boot,
     config::{Config, ManifestsConfig},
     doctor,
     engine::{Engine, HttpSources, Settings},
@@ -16,9 +17,9 @@ use landfall_coordinator::{
     reload::{Plan, merged},
     session,
     state::Coordinator,
-    store::Store,
     tls,
 };
+use landfall_store::Store;
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
@@ -47,7 +48,7 @@ pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
     let coordinator =
         Arc::new(Coordinator { config: config.clone(), store, engine: engine.clone(), pki: pki.clone(), ops });
 
-    let boot = boot::engine::start(coordinator.clone()).await?;
+    let boot = boot::start(coordinator.clone()).await?;
     let tls_config = tls::server_config(&pki)?;
     let bind = |listen| format!("cannot listen on {listen}; is another program using the port?");
     let listener =
@@ -84,7 +85,7 @@ pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
     tasks.spawn(ending("the API's socket", failed.clone(), async move { Ok(local.serve(api, drain).await?) }));
     if let Some(listener) = metrics {
         let (router, token) = (operator::metrics_router(coordinator.clone()), stop.clone());
-        let serve = async move { Ok(boot::http::serve::serve(listener, router, token).await?) };
+        let serve = async move { Ok(landfall_boot::http::serve::serve(listener, router, token).await?) };
         tasks.spawn(ending("the metrics' port", failed.clone(), serve));
     }
     let token = stop.clone();
@@ -141,7 +142,7 @@ impl Live {
     fn change(&mut self, new: &Config) {
         let plan = Plan::between(&self.config, new);
         let config = merged(&self.config, new);
-        if let Err(error) = self.boot.reload(&config) {
+        if let Err(error) = self.boot.reload(&config.boot, config.dhcp.discovery) {
             return tracing::error!(%error, "the configuration is not right; the one before stays in force");
         }
         self.engine.reload(Settings::from_config(&config));

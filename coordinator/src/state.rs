@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::{config::Config, engine::Engine, ops::Ops, pki::Pki, store::Store};
+use crate::{config::Config, engine::Engine, ops::Ops, pki::Pki};
+use landfall_store::Store;
 
 /// What every service of the coordinator shares; handed around as `Arc<Coordinator>`.
 pub struct Coordinator {

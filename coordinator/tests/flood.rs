@@ -14,7 +14,7 @@ use std::{
 };
 
 use besieged::{Dice, LIMIT, MAC, Site, mib};
-use landfall_coordinator::boot::tftp::MAX_TRANSFERS;
+use landfall_boot::tftp::MAX_TRANSFERS;
 use nix::{
     sched::{CloneFlags, setns},
     sys::socket::{setsockopt, sockopt},

@@ -10,11 +10,9 @@ use std::{
 
 use besieged::{LIMIT, Site, mib};
 use futures::{StreamExt as _, stream};
-use landfall_coordinator::{
-    boot::http::serve::MAX_CONNECTIONS,
-    gate::open_files,
-    tls::listener::{QUIET, STRANGERS},
-};
+use landfall_boot::http::serve::MAX_CONNECTIONS;
+use landfall_coordinator::tls::listener::{QUIET, STRANGERS};
+use landfall_edge::gate::open_files;
 use landfall_session::{ActionRef, Connection, EventKind};
 use serde_json::Value;
 use tokio::{

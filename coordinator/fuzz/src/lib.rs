@@ -11,8 +11,8 @@ use landfall_api::{Document, Problem};
 use landfall_coordinator::{
     config::Config,
     engine::{CertificateAuthority, Engine, IssuedCertificate, Settings, SourceChecker},
-    store::Store,
 };
+use landfall_store::Store;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 use uuid::Uuid;

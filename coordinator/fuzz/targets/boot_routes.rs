@@ -6,7 +6,7 @@
 use std::{net::SocketAddr, sync::OnceLock};
 
 use axum::{Router, body::Body, http::Request};
-use landfall_coordinator::boot::http::{Client, metadata};
+use landfall_boot::http::{Client, metadata};
 use landfall_coordinator_fuzz::{Input, MAC, ask, run};
 use libfuzzer_sys::fuzz_target;
 use uuid::Uuid;
@@ -33,7 +33,7 @@ fuzz_target!(|data: &[u8]| {
     let asker = metadata::Asker {
         ip: [10, 77, 0, 9].into(),
         mac: MAC.parse().expect("an address"),
-        machine: landfall_coordinator::boot::policy::PublicFacts { name: "m1".into(), uid: Uuid::nil() },
+        machine: landfall_boot::policy::PublicFacts { name: "m1".into(), uid: Uuid::nil() },
     };
     assert!(metadata::get(&target, &asker).is_none_or(|text| !text.is_empty() && text.len() < 1024));
 });

@@ -7,8 +7,7 @@ use std::net::Ipv4Addr;
 
 use dhcproto::v4::{Message, MessageType};
 use dhcproto::{Decodable as _, Decoder};
-use landfall_coordinator::{
-    boot::dhcp::{
+use landfall_boot::dhcp::{
         Silence, Standing,
         bootfile::BootServer,
         full::{self, Network},
@@ -16,9 +15,8 @@ use landfall_coordinator::{
         packet::Request,
         proxy,
         reply::Reply,
-    },
-    config::AddressRange,
-};
+    };
+use landfall_boot::config::AddressRange;
 use landfall_coordinator_fuzz::Input;
 use libfuzzer_sys::fuzz_target;
 

@@ -7,7 +7,8 @@
 use std::sync::{Arc, OnceLock};
 
 use axum::{body::Body, http::Request};
-use landfall_coordinator::{operator, pki::Pki, state::Coordinator, store::Store, tls::Peer};
+use landfall_store::Store;
+use landfall_coordinator::{operator, pki::Pki, state::Coordinator, tls::Peer};
 use landfall_coordinator_fuzz::{Input, ask, config, described, engine, run};
 use libfuzzer_sys::fuzz_target;
 

@@ -8,12 +8,8 @@
 use std::collections::BTreeMap;
 
 use landfall_api::{Authority, Workflow};
-use landfall_coordinator::{
-    engine::Engine,
-    fuzzing, session,
-    store::{MAX_DOCUMENT_BYTES, Store},
-    tls::Peer,
-};
+use landfall_store::{MAX_DOCUMENT_BYTES, Store};
+use landfall_coordinator::{engine::Engine, fuzzing, session, tls::Peer};
 use landfall_coordinator_fuzz::{Input, MAC, ask, call, described, engine, framed, run};
 use landfall_proto::v1::{self, event, session_request::Message};
 use libfuzzer_sys::fuzz_target;

@@ -5,7 +5,7 @@ use std::{net::IpAddr, sync::Arc};
 use async_trait::async_trait;
 use axum::Router;
 use landfall_api::MacAddr;
-use landfall_coordinator::boot::{
+use landfall_boot::{
     http::{BootHttp, Scripts, own_ipxe::OwnIpxe, router as routes, script::AgentBoot},
     neighbours::Neighbours,
     policy::{BootPolicy, Decision, PolicyError, PublicFacts},

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{BackupError, io_error};
-use crate::store::DATABASE;
+use landfall_store::DATABASE;
 
 /// No file that the coordinator keeps beside its database comes near this, bytes.
 const MAX_FILE: u64 = 16 << 20;

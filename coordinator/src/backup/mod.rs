@@ -17,7 +17,7 @@ use std::{io, path::PathBuf};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::store::{OpenError, StoreError};
+use landfall_store::{OpenError, StoreError};
 
 pub use restore::{AccessAfter, Restored, restore};
 pub use serve::{Stream, stream};

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
 use super::{BackupError, FORMAT, MANIFEST, MANIFEST_DIGEST, Manifest, Member, files, io_error};
-use crate::store::{DATABASE, SCHEMA};
+use landfall_store::{DATABASE, SCHEMA};
 
 /// A backup ready to be written: the copied database, open, and everything else in memory.
 pub(super) struct Packed {

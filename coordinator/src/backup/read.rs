@@ -10,7 +10,7 @@ use std::{
 use sha2::{Digest as _, Sha256};
 
 use super::{BackupError, FORMAT, MANIFEST, MANIFEST_DIGEST, MAX_MANIFEST, Manifest, io_error};
-use crate::store::{DATABASE, SCHEMA};
+use landfall_store::{DATABASE, SCHEMA};
 
 /// Reads the whole file and compares it with its manifest; writes nothing.
 pub(super) fn verify(path: &Path) -> Result<Manifest, BackupError> {

@@ -11,12 +11,8 @@ use jiff::Timestamp;
 use landfall_api::Kind;
 
 use super::{BackupError, Manifest, io_error, read};
-use crate::{
-    config::Config,
-    engine::forget_last_beat,
-    pki::Pki,
-    store::{REPLACED, RESTORING, Store, hold},
-};
+use crate::{config::Config, engine::forget_last_beat, pki::Pki};
+use landfall_store::{REPLACED, RESTORING, Store, hold};
 
 /// A data directory that was restored.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use tokio::sync::{Mutex, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::{BackupError, files, io_error, pack::Packed};
-use crate::store::Upkeep;
+use landfall_store::Upkeep;
 
 /// Pieces that wait for a slow reader, and their size, bytes.
 const QUEUE: usize = 16;

@@ -11,10 +11,8 @@ use landfall_api::Problem;
 use tokio::net::UnixStream;
 
 use super::{BackupError, Manifest, files, io_error, pack::Packed, read};
-use crate::{
-    config::Config,
-    store::{DATABASE, copy_database, hold},
-};
+use crate::config::Config;
+use landfall_store::{DATABASE, copy_database, hold};
 
 /// A backup that was made.
 #[derive(Debug)]

@@ -8,11 +8,8 @@ use std::{
 
 use nix::sys::resource::{Resource, getrlimit};
 
-use crate::{
-    config::Config,
-    finding::Finding,
-    store::{DATABASE, KEY_FILE},
-};
+use crate::{config::Config, finding::Finding};
+use landfall_store::{DATABASE, KEY_FILE};
 
 /// Ten thousand agents and what else is open.
 const ENOUGH_FILES: u64 = 16_384;

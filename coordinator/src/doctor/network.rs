@@ -6,10 +6,10 @@ use nix::ifaddrs::getifaddrs;
 
 use super::{running::Running, with_causes};
 use crate::{
-    boot::dhcp::{DhcpError, probe::refuse_other_servers},
     config::{Config, DhcpMode},
     finding::Finding,
 };
+use landfall_boot::dhcp::{DhcpError, probe::refuse_other_servers};
 
 pub(super) async fn check(config: &Config, running: &Running) -> Vec<Finding> {
     let mut findings = vec![advertised(config)];

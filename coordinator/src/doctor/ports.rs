@@ -9,10 +9,10 @@ use std::{
 
 use super::running::{Running, sockets_of};
 use crate::{
-    boot::dhcp::socket::{PXE_PORT, SERVER_PORT, Sharing, open},
     config::{Config, DhcpMode},
     finding::Finding,
 };
+use landfall_boot::dhcp::socket::{PXE_PORT, SERVER_PORT, Sharing, open};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Protocol {

@@ -15,7 +15,7 @@ use super::{
     Engine, derive,
     queue::{PLACES, Standing},
 };
-use crate::store::StoreError;
+use landfall_store::StoreError;
 
 /// After a step that failed, who is next is looked at again with the next tick at the latest.
 const AGAIN: Duration = Duration::from_secs(1);

@@ -10,7 +10,8 @@ use jiff::{SignedDuration, Timestamp};
 use landfall_api::{AuditOutcome, ErrorCode, Problem};
 
 use super::{Engine, Identity, derive, identity::MAX_NAMED};
-use crate::{audit::Note, gate::LogBudget};
+use landfall_edge::gate::LogBudget;
+use landfall_store::audit::Note;
 
 /// One machine's alarm for one reason is written at most so often.
 const EVERY: SignedDuration = SignedDuration::from_secs(10);

@@ -7,7 +7,8 @@ use jiff::{SignedDuration, Timestamp};
 use landfall_api::{ApprovedKey, ErrorCode, Kind, Machine, Problem, ProofKind, WaitingKey};
 
 use super::{Engine, EnrollRequest, Enrolment, derive, discover::undescribed};
-use crate::{audit::Note, gate::origin};
+use landfall_edge::gate::origin;
+use landfall_store::audit::Note;
 
 /// Keys of one machine that wait at once: its own, and what somebody else tries. First come, so that nobody can push out
 /// the one a person is looking at. Of one address only one waits, so that nobody takes all the places alone.

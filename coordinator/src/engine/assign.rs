@@ -7,7 +7,9 @@ use landfall_machine::run::{Start, policy};
 use uuid::Uuid;
 
 use super::{AssignedAction, Assignment, Engine, PhoneHomeUnit, Seed};
-use crate::{access::random, workflow::seed_files};
+use landfall_store::access::random;
+
+use crate::workflow::seed_files;
 
 /// A run's phone-home token outlives its deadline by far: a late one still sets the machine right.
 const BEARER_TTL: Duration = Duration::from_secs(90 * 24 * 3600);

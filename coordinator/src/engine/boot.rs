@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use super::{BootDecision, Engine, life};
-use crate::access::random;
+use landfall_store::access::random;
 
 /// What is stored of a boot token, under its hash.
 #[derive(Debug, Serialize, Deserialize)]

@@ -15,7 +15,7 @@ use super::{
     live::Live,
     provision::believed,
 };
-use crate::store::StoreError;
+use landfall_store::StoreError;
 
 /// Requests a run's document remembers.
 const KEPT_REQUESTS: usize = 16;

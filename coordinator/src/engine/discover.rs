@@ -7,7 +7,8 @@ use landfall_api::{
 };
 
 use super::{Engine, EnrollRequest, Identity, derive};
-use crate::{audit::Note, store::StoreError};
+use landfall_store::StoreError;
+use landfall_store::audit::Note;
 
 /// Ports noted of a discovered machine; a document takes no more.
 const MAX_PORTS: usize = 64;

@@ -3,7 +3,7 @@
 use landfall_api::{Authority, Document, ErrorCode, Kind, Machine, Management, Problem, Template};
 
 use super::{ApplyOutcome, Engine, derive, life::busy, source};
-use crate::store::StoreError;
+use landfall_store::StoreError;
 
 impl Engine {
     /// Creates a document, or changes the spec and labels of the one of that name. `dry_run` checks and stores nothing.

@@ -17,7 +17,7 @@ use super::{
     shorten::{Room, outgrown, shorten},
     tail::FailedAttempt,
 };
-use crate::store::StoreError;
+use landfall_store::StoreError;
 
 /// Writes that lose a compare-and-swap this often in a row give up: somebody else writes without end.
 pub(super) const CAS_TRIES: usize = 16;

@@ -7,7 +7,7 @@ use super::{
     boot::{TokenRecord, token_name},
     identity::describe,
 };
-use crate::audit::Note;
+use landfall_store::audit::Note;
 
 impl Engine {
     /// Gives a certificate to whoever proves to be a machine: by its boot token, by a person's approval of the key, or by

@@ -10,12 +10,9 @@ use landfall_machine::run::{Event, MAX_INTERRUPTIONS, policy};
 use uuid::Uuid;
 
 use super::{Engine, PhoneHomeReport, derive, live::Live, sessions::current};
-use crate::{
-    access::same,
-    metrics::metrics,
-    store::StoreError,
-    workflow::{ActionResult, EventBody, EventRecord},
-};
+use crate::workflow::{ActionResult, EventBody, EventRecord};
+use landfall_edge::metrics::metrics;
+use landfall_store::{StoreError, access::same};
 
 /// Events within one attempt; an agent sends a handful.
 const MAX_SEQ: u64 = 256;

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use landfall_api::{ConditionStatus, DiskReceipt, Machine, Problem, ReceiptState, Workflow, WorkflowPhase};
 
 use super::{Engine, Hello, derive};
-use crate::store::{Store, StoreError};
+use landfall_store::{Store, StoreError};
 
 /// The name under which it is noted that the coordinator was there.
 const BEAT: &str = "store/alive";

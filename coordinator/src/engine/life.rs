@@ -8,8 +8,8 @@ use landfall_api::{
 };
 
 use super::{Engine, ToAgent, derive, live::Live};
-use crate::store::StoreError;
 use landfall_machine::run::Event;
+use landfall_store::StoreError;
 
 /// What keeps a machine's document while an agent may be acting on it.
 const AGENT: &str = "landfall.dev/agent";

@@ -14,7 +14,7 @@ use tokio::sync::broadcast;
 use uuid::Uuid;
 
 use super::{LogRecord, redact::Redactor};
-use crate::metrics::metrics;
+use landfall_edge::metrics::metrics;
 
 /// Lines kept of one run.
 const LINES: usize = 1000;

@@ -5,10 +5,8 @@ use std::time::Duration;
 use landfall_api::Workflow;
 
 use super::Engine;
-use crate::{
-    metrics::metrics,
-    workflow::{ActionResult, EventBody},
-};
+use crate::workflow::{ActionResult, EventBody};
+use landfall_edge::metrics::metrics;
 
 impl Engine {
     /// Counts an attempt that has just ended; `workflow` is the run after it.

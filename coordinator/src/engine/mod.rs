@@ -58,14 +58,12 @@ pub use sessions::Opened;
 pub use source::{HttpSources, SourceChecker};
 pub use types::*;
 
-use crate::{
-    config::{Config, DiscoveryConfig},
-    reload::Reloadable,
-    store::Store,
-};
+use crate::config::{Config, DiscoveryConfig};
 use horizon::Horizon;
 pub(crate) use horizon::forget_last_beat;
 use index::Index;
+use landfall_edge::reload::Reloadable;
+use landfall_store::Store;
 use live::Machines;
 use logs::Logs;
 use orphans::TakenBack;
@@ -226,7 +224,7 @@ impl Engine {
     }
 
     /// Makes an entry of the audit log.
-    pub async fn audit(&self, note: crate::audit::Note) {
+    pub async fn audit(&self, note: landfall_store::audit::Note) {
         self.inner.store.audit().note(self.now(), note).await;
     }
 

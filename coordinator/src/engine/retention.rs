@@ -3,7 +3,7 @@
 use landfall_api::Problem;
 
 use super::Engine;
-use crate::store::{HISTORY_AGE, HISTORY_TOTAL, StoreError};
+use landfall_store::{HISTORY_AGE, HISTORY_TOTAL, StoreError};
 
 /// Events kept of all runs together: some hundred MB, and 50,000 installs of 20 events each.
 const LOGGED_EVENTS: u64 = 1_000_000;

@@ -14,7 +14,7 @@ use super::{
     discover::{facts_of, label, undescribed},
     provision::RULE_LABEL,
 };
-use crate::audit::Note;
+use landfall_store::audit::Note;
 
 /// What stands for a run while it is being started, so that a crash in between starts no second one.
 const STARTING: &str = "being started";

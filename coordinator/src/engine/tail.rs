@@ -13,7 +13,7 @@ use landfall_api::{ActionState, ActionStatus, Document, Problem, WorkflowStatus}
 use uuid::Uuid;
 
 use super::{Engine, LogRecord, logs::cut};
-use crate::store::StoreError;
+use landfall_store::StoreError;
 
 /// Lines that go with a failure.
 const LINES: usize = 50;

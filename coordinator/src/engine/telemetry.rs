@@ -13,7 +13,8 @@ use tokio::sync::broadcast;
 use uuid::Uuid;
 
 use super::{Engine, LogRecord};
-use crate::{metrics::metrics, store::StoreError};
+use landfall_edge::metrics::metrics;
+use landfall_store::StoreError;
 
 /// Statuses that take in progress in one tick, at most: a thousand writing machines must not fill the store's queue.
 /// The others' newest waits for the next tick.

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{Engine, clock_set::ClockWatch, derive, live::Live, sessions::SILENT_AFTER};
-use crate::store::StoreError;
+use landfall_store::StoreError;
 
 /// How often everything here is looked at.
 const TICK: Duration = Duration::from_secs(1);

@@ -25,7 +25,8 @@ use tokio_util::sync::CancellationToken;
 
 pub use read::{FileContent, Scan, scan};
 
-use crate::{config::ManifestsConfig, metrics::metrics, state::Coordinator};
+use crate::{config::ManifestsConfig, state::Coordinator};
+use landfall_edge::metrics::metrics;
 use reconcile::Reconciler;
 use watch::Changes;
 

@@ -13,11 +13,8 @@ use landfall_api::{
 use sha2::{Digest as _, Sha256};
 
 use super::Scan;
-use crate::{
-    audit::Note,
-    engine::Engine,
-    store::{Store, actor},
-};
+use crate::engine::Engine;
+use landfall_store::{Store, actor, audit::Note};
 
 /// The label that names the file a document came from. Whoever applies the document without it takes it over.
 pub(crate) const OWNER: &str = "landfall.dev/manifest";

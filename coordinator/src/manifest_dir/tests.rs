@@ -9,8 +9,8 @@ use crate::{
     config::Config,
     engine::{Engine, Settings, SourceChecker},
     pki::Pki,
-    store::Store,
 };
+use landfall_store::Store;
 
 /// Generous: a loaded machine must not fail a test.
 const LIMIT: Duration = Duration::from_secs(60);

@@ -18,7 +18,8 @@ use super::{
     problem::Refusal,
     watch::{blanks, lines},
 };
-use crate::{audit::MAX_PAGE, state::Coordinator};
+use crate::state::Coordinator;
+use landfall_store::audit::MAX_PAGE;
 
 /// Entries answered where no limit is named.
 const DEFAULT_PAGE: usize = 1000;

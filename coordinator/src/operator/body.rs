@@ -10,7 +10,7 @@ use landfall_api::{ErrorCode, Problem};
 use serde::de::DeserializeOwned;
 
 use super::problem::Refusal;
-use crate::store::MAX_DOCUMENT_BYTES;
+use landfall_store::MAX_DOCUMENT_BYTES;
 
 /// Bytes of a body that are read and thrown away at most, so that its sender gets an answer.
 const MAX_PASSED_OVER: usize = 16 << 20;

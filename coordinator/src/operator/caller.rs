@@ -63,7 +63,9 @@ impl Caller {
         let access = coordinator.store.access();
         match &self.shown {
             Shown::Local => true,
-            Shown::Certificate(certificate) => access.check_operator(certificate, Timestamp::now()).await.is_ok(),
+            Shown::Certificate(certificate) => {
+                access.check_operator(certificate.checked(), Timestamp::now()).await.is_ok()
+            }
             Shown::Token(token) => access.still_held(token).await.unwrap_or(false),
         }
     }
@@ -112,7 +114,7 @@ pub(super) async fn admit(
     }
     match peer {
         Peer::Operator(certificate) => {
-            access.check_operator(certificate, now).await?;
+            access.check_operator(certificate.checked(), now).await?;
             Ok(Caller {
                 name: certificate.name.clone(),
                 role: certificate.role,

@@ -10,7 +10,8 @@ use landfall_api::{HistoryEntry, Kind};
 use serde::Deserialize;
 
 use super::{body::Params, caller::Operator, documents::missing, problem::Refusal, watch::lines};
-use crate::{state::Coordinator, store::HISTORY_PER_DOCUMENT};
+use crate::state::Coordinator;
+use landfall_store::HISTORY_PER_DOCUMENT;
 
 /// Parameters of a history.
 #[derive(Debug, Default, Deserialize)]

@@ -20,7 +20,9 @@ use super::{
     problem::{Failure, Refusal},
     routes::{Access, RouteInfo},
 };
-use crate::{audit::Note, state::Coordinator, store::actor, tls::Peer};
+use crate::{state::Coordinator, tls::Peer};
+use landfall_store::actor;
+use landfall_store::audit::Note;
 
 /// What a row of the table asks of its callers.
 #[derive(Clone)]

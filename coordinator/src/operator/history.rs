@@ -12,9 +12,9 @@ use serde::Deserialize;
 use super::{body::Params, caller::Operator, documents::missing, problem::Refusal, watch::lines};
 use crate::{
     state::Coordinator,
-    store::{LoggedEvent, MAX_EVENTS_PER_WORKFLOW, StoreError},
     workflow::{ActionResult, EventBody},
 };
+use landfall_store::{LoggedEvent, MAX_EVENTS_PER_WORKFLOW, StoreError};
 
 /// A machine's history goes back so many runs.
 const RUNS_PER_MACHINE: usize = 20;

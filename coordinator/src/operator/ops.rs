@@ -17,7 +17,7 @@ use super::problem::Refusal;
 use crate::{
     finding::{Finding, worst},
     health::ready,
-    metrics::{self, metrics},
+    metrics,
     state::Coordinator,
 };
 
@@ -62,7 +62,7 @@ pub fn metrics_router(coordinator: Arc<Coordinator>) -> Router {
 pub(super) async fn count(request: Request, next: Next) -> Response {
     let begun = Instant::now();
     let response = next.run(request).await;
-    metrics().api_seconds.took(begun.elapsed());
-    metrics().api_requests.of(&[("code", response.status().as_str())]).add(1);
+    landfall_edge::metrics::metrics().api_seconds.took(begun.elapsed());
+    landfall_edge::metrics::metrics().api_requests.of(&[("code", response.status().as_str())]).add(1);
     response
 }

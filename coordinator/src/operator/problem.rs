@@ -7,7 +7,8 @@ use axum::{
 };
 use landfall_api::{ErrorCode, Problem};
 
-use crate::{metrics::refused, store::StoreError};
+use landfall_edge::metrics::refused;
+use landfall_store::StoreError;
 
 /// A refused or failed request: a status, and the problem as its JSON body.
 #[derive(Debug)]

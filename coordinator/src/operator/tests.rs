@@ -19,9 +19,9 @@ use crate::{
     engine::{Engine, Settings, SourceChecker},
     pki::Pki,
     state::Coordinator,
-    store::{MAX_DOCUMENT_BYTES, Store},
     tls::{MachineCert, OperatorCert, Peer},
 };
+use landfall_store::{MAX_DOCUMENT_BYTES, Store};
 
 /// Generous: a loaded machine must not fail a test.
 const LIMIT: Duration = Duration::from_secs(60);

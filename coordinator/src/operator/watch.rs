@@ -16,10 +16,8 @@ use tokio::{
 use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 
 use super::{documents::Wanted, problem::Refusal};
-use crate::{
-    state::Coordinator,
-    store::{Change, ChangeOp, Watch, WatchError},
-};
+use crate::state::Coordinator;
+use landfall_store::{Change, ChangeOp, Watch, WatchError};
 
 /// A line is sent at least this often, so that either side learns of a dead connection.
 pub(super) const BOOKMARK_EVERY: Duration = Duration::from_secs(15);

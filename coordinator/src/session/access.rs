@@ -12,10 +12,10 @@ use landfall_api::{AuditOutcome, ErrorCode, Problem};
 
 use super::status;
 use crate::{
-    audit::Note,
     engine::Engine,
     tls::{MachineCert, Peer},
 };
+use landfall_store::audit::Note;
 
 /// The gRPC service's name, with its slashes.
 const SERVICE: &str = "/landfall.agent.v1.AgentService/";

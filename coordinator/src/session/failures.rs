@@ -5,7 +5,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use landfall_api::{ErrorCode, Problem};
 
-use crate::gate::{LogBudget, Paces};
+use landfall_edge::gate::{LogBudget, Paces};
 
 /// Failures a second for one address, in the long run (this host itself: no limit).
 pub(super) const FAILURES_A_SECOND: u32 = 5;

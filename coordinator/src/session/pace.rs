@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use landfall_api::{ErrorCode, Problem};
 
-use crate::metrics::metrics;
+use landfall_edge::metrics::metrics;
 
 /// Items a second in the long run: ten times what is shown of them.
 const RATE: f64 = 2000.0;

@@ -28,9 +28,9 @@ use super::{
 };
 use crate::{
     engine::Engine,
-    metrics::refused,
     tls::{MachineCert, Peer},
 };
+use landfall_edge::metrics::refused;
 
 /// Messages to an agent that the connection has not taken yet.
 const DOWN: usize = 64;

@@ -18,10 +18,10 @@ use uuid::Uuid;
 use super::{access, convert, status};
 use crate::{
     engine::{Engine, Opened, ToAgent},
-    metrics::{metrics, refused},
     tls::{MachineCert, Peer},
     workflow::EventRecord,
 };
+use landfall_edge::metrics::{metrics, refused};
 
 /// The hello is an agent's first message.
 const HELLO_LIMIT: Duration = Duration::from_secs(30);

@@ -10,7 +10,7 @@
 //! | from the handshake to the end of the first request's headers | everybody | [`super::serve`] |
 //!
 //! When all places are taken, a connection that has been quiet for [`QUIET`] gives way, first one of whoever has the most
-//! (see [`crate::gate`]). So whoever opens thousands of connections and says nothing keeps others waiting for seconds, and
+//! (see [`landfall_edge::gate`]). So whoever opens thousands of connections and says nothing keeps others waiting for seconds, and
 //! takes a bounded amount of memory; whoever keeps them all busy from a few addresses loses the oldest of them to others.
 
 use std::{
@@ -34,10 +34,8 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{Peer, serve};
-use crate::{
-    gate::{Admission, Gate, Limits, LogBudget, Place, Watched, each_of, open_files, origin},
-    pki,
-};
+use crate::pki;
+use landfall_edge::gate::{Admission, Gate, Limits, LogBudget, Place, Watched, each_of, open_files, origin};
 
 /// Handshakes under way, and connections of those who showed no certificate: enrolments, phone-homes, tokens.
 pub const STRANGERS: usize = 1024;

@@ -49,3 +49,10 @@ pub struct OperatorCert {
     /// When it ends.
     pub not_after: Timestamp,
 }
+
+impl OperatorCert {
+    /// What the store's list of withdrawn operators checks.
+    pub fn checked(&self) -> landfall_store::access::Certificate<'_> {
+        landfall_store::access::Certificate { name: &self.name, made: self.made, not_after: self.not_after }
+    }
+}

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use super::{ConnectionInfo, Peer, arriving};
-use crate::gate::{Held, Seat};
+use landfall_edge::gate::{Held, Seat};
 
 /// From the handshake to the end of the first request's headers.
 pub const FIRST_REQUEST: Duration = Duration::from_secs(10);

@@ -17,18 +17,18 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use jiff::Timestamp;
 use landfall_api::{AuditEntry, Document, Problem, Role, TokenRequest};
 use landfall_coordinator::{
-    audit::MAX_PAGE,
     config::Config,
     engine::{Engine, Settings, SourceChecker},
     operator,
     pki::{Pki, issue_operator},
     session,
     state::Coordinator,
-    store::Store,
     tls::{TlsListener, server_config},
 };
 use landfall_proto::SERVER_NAME;
 use landfall_session::{Pin, Target};
+use landfall_store::Store;
+use landfall_store::audit::MAX_PAGE;
 use prost::Message;
 use rcgen::{CertificateParams, Issuer, KeyPair, SanType, SerialNumber};
 use rustls::{ClientConfig, RootCertStore};

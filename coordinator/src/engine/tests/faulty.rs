@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use landfall_api::HistoryEntry;
 
 use super::*;
-use crate::store::{DocumentStore, MemoryStore, StoreError, Watch, WatchError};
+use landfall_store::{DocumentStore, MemoryStore, StoreError, Watch, WatchError};
 
 type Refuses = Box<dyn Fn(&Document) -> bool + Send>;
 /// What somebody else creates after a write.

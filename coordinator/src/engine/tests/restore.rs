@@ -4,7 +4,7 @@ use super::{
     fleet::{Computer, Until},
     *,
 };
-use crate::store::MemoryStore;
+use landfall_store::MemoryStore;
 
 const DAY: i64 = 24 * 3600;
 

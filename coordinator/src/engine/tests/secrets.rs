@@ -1,7 +1,7 @@
 //! Secrets: who gets them, when, and where they never are.
 
 use super::*;
-use crate::store::ChangeOp;
+use landfall_store::ChangeOp;
 
 fn secret(data: serde_json::Value, more: serde_json::Value) -> serde_json::Value {
     let mut spec = more;

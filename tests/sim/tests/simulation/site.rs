@@ -19,10 +19,10 @@ use landfall_coordinator::{
     engine::{Clock, Engine, Settings, SourceChecker},
     pki::{self, Pki},
     session,
-    store::Store,
     tls::Peer,
 };
 use landfall_sim::chance::Chance;
+use landfall_store::Store;
 use tokio::{
     sync::mpsc,
     task::JoinSet,

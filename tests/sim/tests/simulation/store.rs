@@ -6,11 +6,11 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use landfall_api::{Document, HistoryEntry, Kind};
-use landfall_coordinator::{
-    store::{DocumentStore, EventLog, LoggedEvent, LoggedRun, SecretStore, Store, StoreError, Watch, WatchError},
-    workflow::EventRecord,
-};
+use landfall_coordinator::workflow::EventRecord;
 use landfall_sim::chance::Chance;
+use landfall_store::{
+    DocumentStore, EventLog, LoggedEvent, LoggedRun, SecretStore, Store, StoreError, Watch, WatchError,
+};
 use std::sync::Mutex;
 use tokio::time::sleep;
 use uuid::Uuid;

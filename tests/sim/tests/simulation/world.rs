@@ -11,11 +11,11 @@ use jiff::Timestamp;
 use landfall_api::{Authority, DiskId, Document, ErrorCode, Problem, Workflow, WorkflowPhase};
 use landfall_coordinator::{
     engine::Engine,
-    store::Store,
     workflow::{EventBody, EventRecord},
 };
 use landfall_session::ActionRef;
 use landfall_sim::chance::Chance;
+use landfall_store::Store;
 use serde_json::json;
 use tokio::{
     task::JoinSet,

@@ -1,0 +1,174 @@
+//! What the boot services are configured with: addresses, ranges, files.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+};
+
+use landfall_api::DurationSpec;
+use serde::{Deserialize, Serialize};
+
+/// Everything the boot services need to know.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The address at which machines reach this host, written into boot scripts and DHCP answers.
+    pub advertise: Ipv4Addr,
+    /// Where the agent reaches its coordinator, such as `https://10.77.0.1:7443`: written onto its command line.
+    pub coordinator_url: String,
+    /// Pins of the coordinator's CA (`sha256:…`), written onto the agent's command line.
+    pub ca_pins: Vec<String>,
+    /// The directory in which the full DHCP server keeps its leases.
+    pub data_dir: PathBuf,
+    /// The plain HTTP port.
+    pub http: HttpConfig,
+    /// The files served, and the kernel's arguments.
+    pub boot: BootConfig,
+    /// The DHCP service.
+    pub dhcp: DhcpConfig,
+    /// The TFTP service.
+    pub tftp: TftpConfig,
+}
+
+impl Config {
+    /// The base URL of the plain HTTP port.
+    pub fn http_url(&self) -> String {
+        format!("http://{}:{}", self.advertise, self.http.listen.port())
+    }
+}
+
+/// The plain HTTP port: boot scripts, boot image, OS images, metadata.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HttpConfig {
+    /// Default `0.0.0.0:7480`.
+    pub listen: SocketAddr,
+}
+
+impl Default for HttpConfig {
+    fn default() -> Self {
+        Self { listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 7480)) }
+    }
+}
+
+/// What machines boot.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BootConfig {
+    /// The kernel, served as `/boot/kernel`.
+    pub kernel: PathBuf,
+    /// The initramfs with the agent, served as `/boot/initramfs`.
+    pub initramfs: PathBuf,
+    /// Directory that holds `undionly.kpxe` and `snponly.efi`. Default `/usr/lib/ipxe`, Debian's.
+    #[serde(default = "default_bootloaders")]
+    pub bootloaders: PathBuf,
+    /// Directory served under `/images/`. Absent: none is.
+    #[serde(default)]
+    pub images: Option<PathBuf>,
+    /// More words for the kernel's command line. Default `console=tty0 console=ttyS0,115200`.
+    #[serde(default = "default_kernel_args")]
+    pub kernel_args: String,
+}
+
+fn default_bootloaders() -> PathBuf {
+    PathBuf::from("/usr/lib/ipxe")
+}
+
+fn default_kernel_args() -> String {
+    "console=tty0 console=ttyS0,115200".to_owned()
+}
+
+/// Which DHCP service is given.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DhcpMode {
+    /// None: bring your own, and point it here.
+    #[default]
+    Off,
+    /// ProxyDHCP on 67 and 4011 beside a DHCP server that is already there.
+    Proxy,
+    /// The only DHCP server of a lab network.
+    Full,
+}
+
+/// The DHCP service.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DhcpConfig {
+    /// Default `off`.
+    pub mode: DhcpMode,
+    /// The interface served; required unless `off`.
+    pub interface: Option<String>,
+    /// First and last address given out, `10.77.0.100-10.77.0.199`; `full` only.
+    pub range: Option<AddressRange>,
+    /// `full` only. Default `255.255.255.0`.
+    pub netmask: Ipv4Addr,
+    /// Default route given out; `full` only.
+    pub router: Option<Ipv4Addr>,
+    /// Resolvers given out; `full` only.
+    pub dns: Vec<Ipv4Addr>,
+    /// How long an address is given for; `full` only. Default 1 h.
+    pub lease: DurationSpec,
+    /// Whether machines that no document describes are answered.
+    pub discovery: bool,
+}
+
+impl Default for DhcpConfig {
+    fn default() -> Self {
+        Self {
+            mode: DhcpMode::Off,
+            interface: None,
+            range: None,
+            netmask: Ipv4Addr::new(255, 255, 255, 0),
+            router: None,
+            dns: Vec::new(),
+            lease: DurationSpec::from_secs(3600),
+            discovery: false,
+        }
+    }
+}
+
+/// Addresses from `first` to `last`, both included, `first` ≤ `last`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct AddressRange {
+    /// The lowest.
+    pub first: Ipv4Addr,
+    /// The highest.
+    pub last: Ipv4Addr,
+}
+
+impl From<AddressRange> for String {
+    fn from(range: AddressRange) -> Self {
+        format!("{}-{}", range.first, range.last)
+    }
+}
+
+impl TryFrom<String> for AddressRange {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        let bad = || format!("\"{text}\" is not an address range; write one such as 10.77.0.100-10.77.0.199");
+        let (first, last) = text.split_once('-').ok_or_else(bad)?;
+        let first: Ipv4Addr = first.trim().parse().map_err(|_| bad())?;
+        let last: Ipv4Addr = last.trim().parse().map_err(|_| bad())?;
+        if first > last {
+            return Err(format!("\"{text}\" ends before it begins; write the lower address first"));
+        }
+        Ok(Self { first, last })
+    }
+}
+
+/// The TFTP service.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TftpConfig {
+    /// Default `0.0.0.0:69`.
+    pub listen: SocketAddr,
+    /// Default true.
+    pub enabled: bool,
+}
+
+impl Default for TftpConfig {
+    fn default() -> Self {
+        Self { listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 69)), enabled: true }
+    }
+}

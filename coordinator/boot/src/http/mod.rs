@@ -1,0 +1,251 @@
+//! Plain HTTP: boot scripts, the boot image, OS images, metadata. Read-only, and nothing on it is secret but the one-time
+//! boot token in a script.
+//!
+//! | path | what |
+//! |---|---|
+//! | `/boot/ipxe?mac=…[&uuid=…]` | the machine's script |
+//! | `/boot/kernel`, `/boot/initramfs` | the boot image |
+//! | `/boot/snponly.efi` and the other loaders | for UEFI HTTP Boot |
+//! | `/images/<path>` | OS images |
+//! | `/metadata/…` | see [`metadata`] |
+
+pub mod file;
+pub mod metadata;
+pub mod own_ipxe;
+pub mod range;
+pub mod script;
+pub mod serve;
+
+mod log;
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    extract::{Path, Query, Request, State, rejection::QueryRejection},
+    middleware::{self, Next},
+    response::Response,
+    routing::get,
+};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use landfall_api::MacAddr;
+use serde::Deserialize;
+use tokio::time::timeout;
+use uuid::Uuid;
+
+use self::file::{plain, respond};
+use self::metadata::Asker;
+use self::own_ipxe::OwnIpxe;
+use self::script::AgentBoot;
+use super::neighbours::{Behind, Neighbours};
+use super::policy::BootPolicy;
+use super::tftp::LOADERS;
+use crate::config::BootConfig;
+use landfall_edge::gate::{LogBudget, Paces};
+use landfall_edge::reload::Reloadable;
+
+/// How long the engine may take to decide; the machine's screen shows nothing meanwhile.
+const DECISION_LIMIT: Duration = Duration::from_secs(10);
+
+/// Lines a second about those who ask in another's name: anybody can cause them.
+static IMPOSTORS: LogBudget = LogBudget::new(10);
+
+/// The other end of a connection, in every request's extensions.
+#[derive(Debug, Clone, Copy)]
+pub struct Client(pub SocketAddr);
+
+/// What the routes share.
+pub struct BootHttp {
+    /// Files to serve.
+    pub files: Reloadable<BootConfig>,
+    /// What scripts say.
+    pub agent: Reloadable<AgentBoot>,
+    /// Who may boot what.
+    pub policy: Arc<dyn BootPolicy>,
+    /// Who is behind an address.
+    pub neighbours: Neighbours,
+    /// Whom to give our own iPXE first.
+    pub own_ipxe: OwnIpxe,
+    /// How fast one address may ask for scripts.
+    pub scripts: Scripts,
+}
+
+/// How fast one address may ask for scripts: each may hold a token, which the store keeps until it has run out. A machine asks
+/// for two or three a boot; a whole site may come through one address.
+#[derive(Debug)]
+pub struct Scripts(Paces);
+
+impl Default for Scripts {
+    fn default() -> Self {
+        Self(Paces::new(SCRIPTS_A_SECOND, SCRIPTS_SAVED))
+    }
+}
+
+/// Scripts a second for one address (this host itself: no limit).
+pub const SCRIPTS_A_SECOND: u32 = 10;
+/// An address that was quiet may ask for the worth of so long at once.
+const SCRIPTS_SAVED: Duration = Duration::from_secs(10);
+
+/// The routes. Serve them with [`serve::serve`], which fills in [`Client`].
+pub fn router(shared: Arc<BootHttp>) -> Router {
+    Router::new()
+        .route("/boot/ipxe", get(ipxe))
+        .route("/boot/{name}", get(boot_file))
+        .route("/images/{*path}", get(image))
+        .route("/metadata", get(metadata_root))
+        .route("/metadata/", get(metadata_root))
+        .route("/metadata/{*path}", get(metadata))
+        .fallback(async || plain(StatusCode::NOT_FOUND, "nothing here\n"))
+        .layer(middleware::from_fn(log_request))
+        .with_state(shared)
+}
+
+async fn log_request(request: Request, next: Next) -> Response {
+    let entry = log::Entry::of(&request);
+    entry.attach(next.run(request).await)
+}
+
+#[derive(Debug, Deserialize)]
+struct ScriptQuery {
+    mac: String,
+    #[serde(default)]
+    uuid: String,
+    #[serde(default)]
+    platform: String,
+    #[serde(default)]
+    chip: String,
+}
+
+type ScriptQueryResult = Result<Query<ScriptQuery>, QueryRejection>;
+
+async fn ipxe(State(shared): State<Arc<BootHttp>>, query: ScriptQueryResult, request: Request) -> Response {
+    let Ok(Query(query)) = query else {
+        return plain(StatusCode::BAD_REQUEST, "say who you are: /boot/ipxe?mac=52:54:00:12:34:56\n");
+    };
+    let client = request.extensions().get::<Client>();
+    if client.is_some_and(|client| !shared.scripts.0.step(client.0.ip())) {
+        return plain(StatusCode::TOO_MANY_REQUESTS, "this address asks for too many scripts\n");
+    }
+    let Ok(mac) = query.mac.parse::<MacAddr>() else {
+        return plain(StatusCode::BAD_REQUEST, format!("mac={:?} is no Ethernet address\n", query.mac));
+    };
+    // What iPXE could not fill in, or the firmware has only a placeholder for, is not known: no reason to refuse.
+    let uuid = query.uuid.parse::<Uuid>().ok().filter(|uuid| !uuid.is_nil() && !uuid.is_max());
+    if let Some(loader) = shared.own_ipxe.loader_for(mac, &query.platform, &query.chip) {
+        let AgentBoot { http_url, .. } = &*shared.agent;
+        // As it was read, not as it was sent: a line's end in it would be another line of the script.
+        let uuid = uuid.map_or_else(String::new, |uuid| uuid.to_string());
+        let again = format!("{http_url}/boot/ipxe?mac={mac}&uuid={uuid}");
+        return plain(StatusCode::OK, script::load_own_ipxe(&loader, &again));
+    }
+    let from = client.map(|client| client.0.ip());
+    let script = match impostor(&shared, client, mac).await {
+        Some(why) => {
+            if let Some(left_out) = IMPOSTORS.spend() {
+                tracing::warn!(service = "http", %mac, ?from, why, left_out, "a script was asked for from another's address");
+            }
+            script::to_disk(&format!("{why}. Starting the own disk."))
+        }
+        None => match timeout(DECISION_LIMIT, shared.policy.decide(mac, uuid, from)).await {
+            Ok(Ok(decision)) => script::render(&decision, mac, &shared.agent),
+            Ok(Err(error)) => {
+                tracing::error!(service = "http", %mac, %error, "no decision about a machine");
+                script::to_disk("the coordinator could not decide; its log says why. Starting the own disk.")
+            }
+            Err(_) => {
+                tracing::error!(service = "http", %mac, limit = ?DECISION_LIMIT, "no decision about a machine in time");
+                script::to_disk("the coordinator did not decide in time. Starting the own disk.")
+            }
+        },
+    };
+    let mut response = plain(StatusCode::OK, script);
+    // Each script may hold a token of its own.
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// Why the asking address cannot be the machine's that it claims to be, if so: a boot token is not for whoever names an
+/// Ethernet address. Of whoever comes through a router nothing is known.
+async fn impostor(shared: &BootHttp, client: Option<&Client>, claimed: MacAddr) -> Option<String> {
+    let address = ipv4(client?.0.ip())?;
+    match shared.neighbours.behind(address) {
+        Behind::Unknown => None,
+        Behind::Mac(real) if real == claimed || one_machine(shared, real, claimed).await => None,
+        Behind::Mac(real) => Some(format!("the address {address} is that of {real}, not of {claimed}")),
+        Behind::Unleased(real) => Some(format!("{real} was not given the address {address} that it uses")),
+    }
+}
+
+/// Whether both are ports of one described machine, which may load by the one and boot by the other.
+async fn one_machine(shared: &BootHttp, one: MacAddr, other: MacAddr) -> bool {
+    let of = async |mac| match timeout(DECISION_LIMIT, shared.policy.machine(mac)).await {
+        Ok(Ok(machine)) => machine.map(|machine| machine.uid),
+        Ok(Err(_)) | Err(_) => None,
+    };
+    match of(one).await {
+        Some(uid) => of(other).await == Some(uid),
+        None => false,
+    }
+}
+
+async fn boot_file(State(shared): State<Arc<BootHttp>>, Path(name): Path<String>, headers: HeaderMap) -> Response {
+    match name.as_str() {
+        "kernel" => respond(&shared.files.kernel, &headers).await,
+        "initramfs" => respond(&shared.files.initramfs, &headers).await,
+        name if LOADERS.contains(&name) => respond(&shared.files.bootloaders.join(name), &headers).await,
+        _ => plain(StatusCode::NOT_FOUND, "no such file\n"),
+    }
+}
+
+async fn image(State(shared): State<Arc<BootHttp>>, Path(path): Path<String>, headers: HeaderMap) -> Response {
+    let Some(root) = &shared.files.images else {
+        return plain(StatusCode::NOT_FOUND, "no images are served; set boot.images in the configuration\n");
+    };
+    match file::below(root, &path) {
+        Some(path) => respond(&path, &headers).await,
+        None => plain(StatusCode::NOT_FOUND, "no such file\n"),
+    }
+}
+
+async fn metadata_root(State(shared): State<Arc<BootHttp>>, request: Request) -> Response {
+    answer_metadata(&shared, "", request.extensions().get::<Client>().copied()).await
+}
+
+async fn metadata(State(shared): State<Arc<BootHttp>>, Path(path): Path<String>, request: Request) -> Response {
+    answer_metadata(&shared, &path, request.extensions().get::<Client>().copied()).await
+}
+
+async fn answer_metadata(shared: &BootHttp, path: &str, client: Option<Client>) -> Response {
+    let Some(ip) = client.and_then(|c| ipv4(c.0.ip())) else {
+        return plain(StatusCode::NOT_FOUND, "metadata is served over IPv4\n");
+    };
+    let Some(mac) = shared.neighbours.mac(ip) else {
+        return plain(StatusCode::NOT_FOUND, format!("{ip} is on none of the coordinator's links\n"));
+    };
+    match timeout(DECISION_LIMIT, shared.policy.machine(mac)).await {
+        Ok(Ok(Some(machine))) => match self::metadata::get(path, &Asker { ip, mac, machine }) {
+            Some(text) => plain(StatusCode::OK, text),
+            None => plain(StatusCode::NOT_FOUND, "no such key\n"),
+        },
+        Ok(Ok(None)) => plain(StatusCode::NOT_FOUND, format!("no machine has the address {mac}\n")),
+        Ok(Err(error)) => {
+            tracing::error!(service = "http", %mac, %error, "metadata could not be served");
+            plain(StatusCode::SERVICE_UNAVAILABLE, "try again later\n")
+        }
+        Err(_) => plain(StatusCode::SERVICE_UNAVAILABLE, "try again later\n"),
+    }
+}
+
+fn ipv4(ip: IpAddr) -> Option<Ipv4Addr> {
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => Some(ip),
+        IpAddr::V6(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

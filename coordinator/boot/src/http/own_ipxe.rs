@@ -1,0 +1,64 @@
+//! Giving a machine whose network card brings an iPXE of its own ours instead.
+//!
+//! Such an iPXE is of any age and was built with any set of features; the one from `boot.bootloaders` is the one this
+//! product is tested with. Which is running shows in the name of its network driver: ours drive the card through the
+//! firmware (`undionly`, `SNP`), a card's own drives it natively.
+
+use std::{
+    collections::HashMap,
+    net::Ipv4Addr,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use landfall_api::MacAddr;
+
+use crate::dhcp::bootfile::{BIOS_LOADER, UEFI_LOADER};
+
+/// A machine that was given our iPXE and asks like a stranger's again within this time would go round for ever, such as
+/// when `boot.bootloaders` holds a build with native drivers. It gets its script instead.
+const ONCE_IN: Duration = Duration::from_secs(180);
+/// Machines remembered at one time; beyond that, machines keep the iPXE they have.
+const MAX_REMEMBERED: usize = 4096;
+
+/// Who was given our iPXE lately.
+#[derive(Debug)]
+pub struct OwnIpxe {
+    tftp: Option<Ipv4Addr>,
+    given: Mutex<HashMap<MacAddr, Instant>>,
+}
+
+impl OwnIpxe {
+    /// `tftp` is where loaders are served; without it everybody keeps the iPXE they have.
+    pub fn new(tftp: Option<Ipv4Addr>) -> Self {
+        Self { tftp, given: Mutex::default() }
+    }
+
+    /// The URL of the loader to chain into; `None` for one that is ours already, or does not say what it is.
+    pub fn loader_for(&self, mac: MacAddr, platform: &str, chip: &str) -> Option<String> {
+        let server = self.tftp?;
+        // An iPXE too old to fill in a setting sends nothing, or the setting's name.
+        if chip.is_empty() || chip.starts_with('$') {
+            return None;
+        }
+        let (loader, ours) = match platform {
+            "pcbios" => (BIOS_LOADER, chip.eq_ignore_ascii_case("undionly")),
+            "efi" => (UEFI_LOADER, chip.eq_ignore_ascii_case("snp") || chip.eq_ignore_ascii_case("nii")),
+            _ => return None,
+        };
+        let now = Instant::now();
+        // Each change of the map is complete in itself.
+        let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        given.retain(|_, at| now.duration_since(*at) < ONCE_IN);
+        if ours {
+            // It arrived: the next power-on starts from the card again.
+            given.remove(&mac);
+            return None;
+        }
+        if given.contains_key(&mac) || given.len() >= MAX_REMEMBERED {
+            return None;
+        }
+        given.insert(mac, now);
+        Some(format!("tftp://{server}/{loader}"))
+    }
+}

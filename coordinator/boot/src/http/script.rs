@@ -1,0 +1,226 @@
+//! iPXE scripts: bounded, and every way out of one that does not start the agent leads to the machine's own disk.
+//!
+//! Written for the oldest iPXE that is about (Debian 12 ships one of 2019). What that taught:
+//! - On UEFI the way to the own disk is `exit 1`: firmware then tries its next boot entry. Success would land in its menu.
+//! - On BIOS `sanboot` of drive 0x80 starts the first disk without going through the ROM again.
+//! - The kernel finds its initramfs by name, so the image's name and `initrd=` must agree.
+//! - `--timeout` counts from the last progress; without it a server that vanished in mid-download is waited for for ever.
+
+use std::fmt::Write;
+
+use landfall_api::MacAddr;
+
+use crate::policy::Decision;
+
+/// How often the boot image is asked for.
+const TRIES: u32 = 3;
+/// Milliseconds without progress after which a download counts as failed.
+const STALL_MS: u32 = 30_000;
+
+/// What a script that starts the agent needs to say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentBoot {
+    /// `http://address:port` of this coordinator's plain HTTP service.
+    pub http_url: String,
+    /// `https://address:port` of its TLS port.
+    pub tls_url: String,
+    /// `sha256:…`, one or more.
+    pub ca_pins: Vec<String>,
+    /// More words for the kernel, from the configuration; already checked by [`check_kernel_args`].
+    pub kernel_args: String,
+}
+
+/// Why kernel arguments cannot be put into a script.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("boot.kernel_args contains {0:?}, which iPXE would take for its own; leave it out")]
+pub struct KernelArgsError(&'static str);
+
+/// Refuses what iPXE would interpret instead of passing on.
+///
+/// # Errors
+/// [`KernelArgsError`] naming the offending text.
+pub fn check_kernel_args(args: &str) -> Result<(), KernelArgsError> {
+    if args.chars().any(char::is_control) {
+        return Err(KernelArgsError("a control character"));
+    }
+    for special in ["${", "&&", "||", "\\", "\"", "'"] {
+        if args.contains(special) {
+            return Err(KernelArgsError(special));
+        }
+    }
+    if args.split_ascii_whitespace().any(|word| word.starts_with('#')) {
+        return Err(KernelArgsError("a word that begins with #"));
+    }
+    Ok(())
+}
+
+/// The script for what was decided.
+pub fn render(decision: &Decision, mac: MacAddr, boot: &AgentBoot) -> String {
+    match decision {
+        Decision::RunAgent { machine, token } => {
+            run_agent(&format!("{machine} has work"), &format!(" landfall.token={token}"), mac, boot)
+        }
+        Decision::Approve { machine } => {
+            let who = machine.as_deref().unwrap_or("this machine");
+            run_agent(&format!("{who} waits for approval"), "", mac, boot)
+        }
+        Decision::BootDisk { machine } => to_disk(&format!("{machine} has nothing to do: starting its own disk.")),
+        Decision::Unknown => to_disk(&format!(
+            "no machine has the address {mac}. Describe it with: landfall apply. Starting its own disk."
+        )),
+    }
+}
+
+/// A script for an iPXE that is not ours: load ours, and if that fails go on without it. `again` is where the machine's
+/// own script is.
+pub fn load_own_ipxe(loader: &str, again: &str) -> String {
+    format!(
+        "#!ipxe
+echo Landfall: this iPXE came with the network card: loading {loader}
+chain --autofree {loader} || goto without
+:without
+echo Landfall: going on with the network card's own.
+chain --autofree {again} || goto disk
+{TO_DISK}"
+    )
+}
+
+/// A script that only says why, and leaves to the own disk.
+pub fn to_disk(why: &str) -> String {
+    format!("#!ipxe\necho Landfall: {why}\n{TO_DISK}")
+}
+
+const TO_DISK: &str = "\
+:disk
+iseq ${platform} efi && goto efi || goto bios
+:efi
+exit 1
+:bios
+sanboot --no-describe --drive 0x80 || exit 1
+";
+
+/// `token` is a word for the command line with a blank before it, or nothing.
+fn run_agent(why: &str, token: &str, mac: MacAddr, boot: &AgentBoot) -> String {
+    let AgentBoot { http_url, tls_url, ca_pins, kernel_args } = boot;
+    let mut line = format!("initrd=initramfs landfall.coordinator={tls_url}");
+    for pin in ca_pins {
+        // Writing to a string cannot fail.
+        let _infallible = write!(line, " landfall.ca={pin}");
+    }
+    let bootif = mac.to_string().replace(':', "-");
+    let _infallible = write!(line, "{token} BOOTIF=01-{bootif} {kernel_args} panic=30");
+    format!(
+        "#!ipxe
+echo Landfall: {why}: starting the agent from {http_url}
+set tries:int32 0
+set pause:int32 2
+:try
+imgfree
+kernel --timeout {STALL_MS} {http_url}/boot/kernel {line} || goto again
+initrd --timeout {STALL_MS} --name initramfs {http_url}/boot/initramfs || goto again
+boot || goto again
+:again
+inc tries
+iseq ${{tries}} {TRIES} && goto failed ||
+echo Landfall: the boot image did not load. Trying again in ${{pause}} seconds.
+sleep ${{pause}}
+inc pause ${{pause}}
+goto try
+:failed
+imgfree
+echo Landfall: the boot image did not load in {TRIES} tries: is {http_url} reachable? Starting the own disk.
+{TO_DISK}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn boot() -> AgentBoot {
+        AgentBoot {
+            http_url: "http://10.77.0.1:7480".into(),
+            tls_url: "https://10.77.0.1:7443".into(),
+            ca_pins: vec!["sha256:aa".into(), "sha256:bb".into()],
+            kernel_args: "console=ttyS0".into(),
+        }
+    }
+
+    fn mac() -> MacAddr {
+        "52:54:00:00:00:01".parse().unwrap()
+    }
+
+    #[test]
+    fn the_agents_script_is_this() {
+        let decision = Decision::RunAgent { machine: "web-1".into(), token: "t0ken".into() };
+        assert_eq!(
+            render(&decision, mac(), &boot()),
+            "#!ipxe
+echo Landfall: web-1 has work: starting the agent from http://10.77.0.1:7480
+set tries:int32 0
+set pause:int32 2
+:try
+imgfree
+kernel --timeout 30000 http://10.77.0.1:7480/boot/kernel initrd=initramfs \
+landfall.coordinator=https://10.77.0.1:7443 landfall.ca=sha256:aa landfall.ca=sha256:bb landfall.token=t0ken \
+BOOTIF=01-52-54-00-00-00-01 console=ttyS0 panic=30 || goto again
+initrd --timeout 30000 --name initramfs http://10.77.0.1:7480/boot/initramfs || goto again
+boot || goto again
+:again
+inc tries
+iseq ${tries} 3 && goto failed ||
+echo Landfall: the boot image did not load. Trying again in ${pause} seconds.
+sleep ${pause}
+inc pause ${pause}
+goto try
+:failed
+imgfree
+echo Landfall: the boot image did not load in 3 tries: is http://10.77.0.1:7480 reachable? Starting the own disk.
+:disk
+iseq ${platform} efi && goto efi || goto bios
+:efi
+exit 1
+:bios
+sanboot --no-describe --drive 0x80 || exit 1
+"
+        );
+    }
+
+    #[test]
+    fn whoever_has_nothing_to_do_or_is_unknown_goes_to_the_own_disk_and_hears_why() {
+        for (decision, says) in [
+            (Decision::BootDisk { machine: "web-1".into() }, "web-1 has nothing to do"),
+            (Decision::Unknown, "no machine has the address 52:54:00:00:00:01"),
+        ] {
+            let script = render(&decision, mac(), &boot());
+            assert!(script.starts_with("#!ipxe\n") && script.contains(says) && script.ends_with(TO_DISK), "{script}");
+            assert!(!script.contains("kernel"));
+        }
+    }
+
+    #[test]
+    fn a_machine_that_waits_for_approval_gets_the_agent_and_no_token() {
+        for machine in [None, Some("web-1".to_owned())] {
+            let script = render(&Decision::Approve { machine }, mac(), &boot());
+            assert!(script.contains("waits for approval") && script.contains("landfall.ca=sha256:aa"), "{script}");
+            assert!(!script.contains("landfall.token"), "{script}");
+        }
+    }
+
+    #[test]
+    fn every_label_that_is_jumped_to_exists() {
+        let script = render(&Decision::RunAgent { machine: "a".into(), token: "t".into() }, mac(), &boot());
+        for (at, _) in script.match_indices("goto ") {
+            let label = script[at + 5..].split_ascii_whitespace().next().unwrap();
+            assert!(script.contains(&format!("\n:{label}\n")), "{label}");
+        }
+    }
+
+    #[test]
+    fn kernel_arguments_cannot_become_script() {
+        assert_eq!(check_kernel_args("console=tty0 console=ttyS0,115200 a.b=c"), Ok(()));
+        for bad in ["a\nexit", "${net0/mac}", "a || exit", "quiet # x", "\"a b\""] {
+            assert!(check_kernel_args(bad).is_err(), "{bad}");
+        }
+    }
+}

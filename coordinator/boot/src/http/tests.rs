@@ -1,0 +1,251 @@
+//! The routes as a client sees them.
+
+use std::{collections::BTreeMap, fs};
+
+use async_trait::async_trait;
+use http_body_util::BodyExt;
+use tower::ServiceExt;
+
+use super::*;
+use crate::dhcp::service::Leases;
+use crate::policy::{Decision, PolicyError, PublicFacts};
+use landfall_edge::reload::Reloadable;
+
+struct Table(BTreeMap<MacAddr, Decision>);
+
+#[async_trait]
+impl BootPolicy for Table {
+    async fn decide(&self, mac: MacAddr, _: Option<Uuid>, _: Option<IpAddr>) -> Result<Decision, PolicyError> {
+        match self.0.get(&mac) {
+            Some(Decision::Unknown) => Err(PolicyError { mac, reason: "the store is gone".into() }),
+            Some(decision) => Ok(decision.clone()),
+            None => Ok(Decision::Unknown),
+        }
+    }
+    async fn known(&self, mac: MacAddr) -> Result<bool, PolicyError> {
+        Ok(self.0.contains_key(&mac))
+    }
+    async fn machine(&self, mac: MacAddr) -> Result<Option<PublicFacts>, PolicyError> {
+        // Addresses that differ in the last octet only are one machine's.
+        let uid = Uuid::from_u128(mac.0[4].into());
+        Ok(self.0.get(&mac).map(|_| PublicFacts { name: "web-1".into(), uid }))
+    }
+}
+
+struct Site {
+    directory: tempfile::TempDir,
+    router: Router,
+    neighbours: Neighbours,
+}
+
+impl Site {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        fs::create_dir_all(root.join("images/debian")).unwrap();
+        fs::write(root.join("images/debian/disk.img"), b"0123456789").unwrap();
+        fs::write(root.join("images/.key"), b"hidden").unwrap();
+        fs::write(root.join("secret"), b"secret").unwrap();
+        fs::write(root.join("vmlinuz"), b"kernel").unwrap();
+        fs::write(root.join("initramfs"), b"initramfs").unwrap();
+        let work = Decision::RunAgent { machine: "web-1".into(), token: "t0ken".into() };
+        let broken = Decision::Unknown;
+        let table = BTreeMap::from([
+            ("52:54:00:00:00:01".parse().unwrap(), work),
+            ("52:54:00:00:00:02".parse().unwrap(), broken),
+            ("52:54:00:00:01:01".parse().unwrap(), Decision::BootDisk { machine: "web-2".into() }),
+        ]);
+        let arp = root.join("arp");
+        let line = |last: u8, mac: &str| format!("10.77.0.{last} 0x1 0x2 52:54:00:00:{mac} * br0\n");
+        let lines = [line(1, "00:01"), line(2, "00:02"), line(3, "01:01"), line(4, "09:09")];
+        fs::write(&arp, format!("IP address\n{}", lines.concat())).unwrap();
+        let neighbours = Neighbours::with_table(arp);
+        let shared = BootHttp {
+            files: Reloadable::from(BootConfig {
+                kernel: root.join("vmlinuz"),
+                initramfs: root.join("initramfs"),
+                bootloaders: root.to_owned(),
+                images: Some(root.join("images")),
+                kernel_args: String::new(),
+            }),
+            agent: Reloadable::from(AgentBoot {
+                http_url: "http://10.77.0.1:7480".into(),
+                tls_url: "https://10.77.0.1:7443".into(),
+                ca_pins: vec!["sha256:aa".into()],
+                kernel_args: String::new(),
+            }),
+            policy: Arc::new(Table(table)),
+            neighbours: neighbours.clone(),
+            own_ipxe: OwnIpxe::new(Some(Ipv4Addr::new(10, 77, 0, 1))),
+            scripts: Scripts::default(),
+        };
+        Self { directory, router: router(Arc::new(shared)), neighbours }
+    }
+
+    /// Whether a boot token of 52:54:00:00:00:01 is handed to that address.
+    async fn token_for(&self, address: &str) -> bool {
+        let mut request =
+            http::Request::get("/boot/ipxe?mac=52:54:00:00:00:01").body(axum::body::Body::empty()).unwrap();
+        request.extensions_mut().insert(Client(SocketAddr::new(address.parse().unwrap(), 1024)));
+        let body = self.router.clone().oneshot(request).await.unwrap().into_body();
+        String::from_utf8_lossy(&body.collect().await.unwrap().to_bytes()).contains("landfall.token=")
+    }
+
+    async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> (StatusCode, HeaderMap, String) {
+        let mut request = http::Request::builder().method(method).uri(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(axum::body::Body::empty()).unwrap();
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        let (head, body) = response.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        (head.status, head.headers, String::from_utf8_lossy(&body).into_owned())
+    }
+}
+
+#[tokio::test]
+async fn an_image_resumes_where_it_broke_off_unless_it_was_replaced() {
+    let site = Site::new();
+    let path = "/images/debian/disk.img";
+    let (status, headers, body) = site.ask("GET", path, &[]).await;
+    assert_eq!((status, body.as_str()), (StatusCode::OK, "0123456789"));
+    let etag = headers["etag"].to_str().unwrap().to_owned();
+    assert!(etag.starts_with('"'), "strong: {etag}");
+
+    let resume = [("range", "bytes=4-"), ("if-range", etag.as_str())];
+    let (status, headers, body) = site.ask("GET", path, &resume).await;
+    assert_eq!((status, body.as_str()), (StatusCode::PARTIAL_CONTENT, "456789"));
+    assert_eq!(
+        (&headers["content-range"], &headers["content-length"]),
+        (&HeaderValue::from_static("bytes 4-9/10"), &HeaderValue::from_static("6"))
+    );
+
+    // Same size, same time of modification, another file.
+    let file = site.directory.path().join("images/debian/disk.img");
+    let modified = fs::metadata(&file).unwrap().modified().unwrap();
+    let new = file.with_extension("new");
+    fs::write(&new, b"abcdefghij").unwrap();
+    fs::File::options().write(true).open(&new).unwrap().set_modified(modified).unwrap();
+    fs::rename(&new, &file).unwrap();
+    let (status, _, body) = site.ask("GET", path, &resume).await;
+    assert_eq!((status, body.as_str()), (StatusCode::OK, "abcdefghij"));
+
+    let (status, headers, _) = site.ask("GET", path, &[("range", "bytes=10-")]).await;
+    assert_eq!(
+        (status, &headers["content-range"]),
+        (StatusCode::RANGE_NOT_SATISFIABLE, &HeaderValue::from_static("bytes */10"))
+    );
+}
+
+#[tokio::test]
+async fn head_tells_the_size_and_sends_nothing() {
+    let (status, headers, body) = Site::new().ask("HEAD", "/images/debian/disk.img", &[]).await;
+    assert_eq!(
+        (status, &headers["content-length"], body.as_str()),
+        (StatusCode::OK, &HeaderValue::from_static("10"), "")
+    );
+}
+
+#[tokio::test]
+async fn nothing_but_the_images_is_served() {
+    let site = Site::new();
+    for path in [
+        "/images/../secret",
+        "/images/%2e%2e/secret",
+        "/images/..%2fsecret",
+        "/images/%2fetc/passwd",
+        "/images/.key",
+        "/images/debian",
+        "/images/debian/",
+        "/images/",
+        "/images/debian/disk.img%00",
+        "/boot/secret",
+        "/boot/..%2fsecret",
+        "/boot/images",
+        "/",
+    ] {
+        let (status, _, body) = site.ask("GET", path, &[]).await;
+        assert_eq!(status, StatusCode::NOT_FOUND, "{path}: {body}");
+    }
+    assert_eq!(site.ask("PUT", "/images/debian/disk.img", &[]).await.0, StatusCode::METHOD_NOT_ALLOWED);
+}
+
+#[tokio::test]
+async fn scripts_follow_the_decision_and_a_fault_leads_to_the_own_disk() {
+    let site = Site::new();
+    let (status, headers, script) = site.ask("GET", "/boot/ipxe?mac=52:54:00:00:00:01&uuid=${uuid}&x=y", &[]).await;
+    assert_eq!((status, &headers["cache-control"]), (StatusCode::OK, &HeaderValue::from_static("no-store")));
+    assert!(script.contains("landfall.token=t0ken"), "{script}");
+    for mac in ["52-54-00-00-00-02", "52%3A54%3A00%3A00%3A00%3A03"] {
+        let (status, _, script) = site.ask("GET", &format!("/boot/ipxe?mac={mac}"), &[]).await;
+        assert_eq!(status, StatusCode::OK);
+        assert!(script.contains("exit 1") && !script.contains("/boot/kernel"), "{mac}: {script}");
+    }
+    for bad in ["/boot/ipxe", "/boot/ipxe?mac=", "/boot/ipxe?mac=1:2"] {
+        assert_eq!(site.ask("GET", bad, &[]).await.0, StatusCode::BAD_REQUEST, "{bad}");
+    }
+}
+
+#[tokio::test]
+async fn a_boot_token_is_for_no_neighbour_that_is_another_machine() {
+    let site = Site::new();
+    for (address, given, why) in [
+        ("10.77.0.1", true, "the machine itself"),
+        ("::ffff:10.77.0.1", true, "the machine itself, over a socket of both kinds"),
+        ("10.77.0.2", true, "another port of it"),
+        ("10.77.0.3", false, "another machine"),
+        ("10.77.0.4", false, "nobody's machine"),
+        ("192.0.2.1", true, "behind a router, so nothing is known"),
+    ] {
+        assert_eq!(site.token_for(address).await, given, "{why}");
+    }
+    // With a DHCP server of ours, what we did not give is nobody's.
+    let mac = |text: &str| text.parse::<MacAddr>().unwrap();
+    let given = [
+        (Ipv4Addr::new(10, 77, 0, 5), mac("52:54:00:00:00:01")),
+        (Ipv4Addr::new(10, 77, 0, 6), mac("52:54:00:00:01:01")),
+    ];
+    site.neighbours.learn("br0", Leases::of(given));
+    for (address, given) in [("10.77.0.1", false), ("10.77.0.5", true), ("10.77.0.6", false), ("192.0.2.1", true)] {
+        assert_eq!(site.token_for(address).await, given, "{address}");
+    }
+}
+
+#[tokio::test]
+async fn a_network_cards_own_ipxe_gets_ours_once() {
+    let site = Site::new();
+    let rom = "/boot/ipxe?mac=52:54:00:00:00:01&uuid=&platform=pcbios&chip=virtio-net";
+    let (_, _, first) = site.ask("GET", rom, &[]).await;
+    assert!(
+        first.contains("chain --autofree tftp://10.77.0.1/undionly.kpxe ||") && !first.contains("token"),
+        "{first}"
+    );
+    let ours = rom.replace("virtio-net", "undionly");
+    assert!(site.ask("GET", &ours, &[]).await.2.contains("landfall.token=t0ken"));
+    // The next power-on.
+    assert!(site.ask("GET", rom, &[]).await.2.contains("undionly.kpxe"));
+    // A loader that still calls itself something else must not go round for ever.
+    assert!(site.ask("GET", rom, &[]).await.2.contains("landfall.token=t0ken"));
+}
+
+#[tokio::test]
+async fn a_download_over_a_real_connection_ends_when_told_to_stop() {
+    let site = Site::new();
+    let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let cancel = tokio_util::sync::CancellationToken::new();
+    let server = tokio::spawn(serve::serve(listener, site.router.clone(), cancel.clone()));
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    stream.write_all(b"GET /boot/kernel HTTP/1.1\r\nHost: x\r\nRange: bytes=1-2\r\n\r\n").await.unwrap();
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"er") {
+        assert!(stream.read_buf(&mut answer).await.unwrap() > 0, "{}", String::from_utf8_lossy(&answer));
+    }
+    let answer = String::from_utf8(answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 206 ") && answer.to_lowercase().contains("content-length: 2"), "{answer}");
+    // The connection is kept alive, idle: stopping must not wait for it.
+    cancel.cancel();
+    tokio::time::timeout(Duration::from_secs(30), server).await.unwrap().unwrap().unwrap();
+}

@@ -1,0 +1,232 @@
+//! Boot services: everything a machine talks to from its firmware's first packet to the agent's first.
+//!
+//! [`dhcp`] names the loader, [`tftp`] serves it, [`http`] serves the script, the boot image, OS images and metadata.
+//! They know machines only through [`policy::BootPolicy`], and nothing they serve is secret, except the one-time boot
+//! token inside a script.
+//!
+//! With the coordinator down a machine boots its own disk: there is then no boot offer at all, and firmware goes on to
+//! its next device. Everything that a machine may already have been told to fetch is tried a bounded number of times.
+//!
+//! The crate works without the rest of the coordinator: give it a [`config::Config`] and a [`policy::BootPolicy`].
+//!
+//! ```no_run
+//! use std::{net::{IpAddr, Ipv4Addr}, sync::Arc};
+//!
+//! use landfall_api::MacAddr;
+//! use landfall_boot::{
+//!     BootError, BootServices,
+//!     config::{BootConfig, Config, DhcpConfig, HttpConfig, TftpConfig},
+//!     policy::{BootPolicy, Decision, PolicyError, PublicFacts},
+//! };
+//! use tokio_util::sync::CancellationToken;
+//! use uuid::Uuid;
+//!
+//! /// Every machine boots its own disk.
+//! struct OwnDisk;
+//!
+//! #[async_trait::async_trait]
+//! impl BootPolicy for OwnDisk {
+//!     async fn decide(&self, mac: MacAddr, _: Option<Uuid>, _: Option<IpAddr>) -> Result<Decision, PolicyError> {
+//!         Ok(Decision::BootDisk { machine: mac.to_string() })
+//!     }
+//!     async fn known(&self, _: MacAddr) -> Result<bool, PolicyError> {
+//!         Ok(true)
+//!     }
+//!     async fn machine(&self, _: MacAddr) -> Result<Option<PublicFacts>, PolicyError> {
+//!         Ok(None)
+//!     }
+//! }
+//!
+//! # async fn serve() -> Result<(), BootError> {
+//! let config = Config {
+//!     advertise: Ipv4Addr::new(10, 77, 0, 1),
+//!     coordinator_url: "https://10.77.0.1:7443".into(),
+//!     ca_pins: Vec::new(),
+//!     data_dir: "/var/lib/boot".into(),
+//!     http: HttpConfig::default(),
+//!     boot: BootConfig {
+//!         kernel: "/srv/vmlinuz".into(),
+//!         initramfs: "/srv/initramfs".into(),
+//!         bootloaders: "/usr/lib/ipxe".into(),
+//!         images: None,
+//!         kernel_args: "console=ttyS0,115200".into(),
+//!     },
+//!     dhcp: DhcpConfig::default(),
+//!     tftp: TftpConfig::default(),
+//! };
+//! BootServices::start(&config, Arc::new(OwnDisk)).await?.run(CancellationToken::new()).await
+//! # }
+//! ```
+
+pub mod config;
+pub mod dhcp;
+pub mod http;
+pub mod neighbours;
+pub mod policy;
+pub mod router_advert;
+pub mod tftp;
+
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use tokio::{net::TcpListener, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use self::{
+    config::{BootConfig, Config, DhcpMode},
+    dhcp::{DhcpError, service::DhcpService},
+    http::{
+        BootHttp,
+        own_ipxe::OwnIpxe,
+        script::{AgentBoot, KernelArgsError, check_kernel_args},
+    },
+    neighbours::Neighbours,
+    policy::BootPolicy,
+    router_advert::RouterAdverts,
+    tftp::{TftpError, TftpService},
+};
+
+/// Why the boot services cannot start or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum BootError {
+    /// The configured kernel arguments would not survive iPXE.
+    #[error(transparent)]
+    KernelArgs(#[from] KernelArgsError),
+    /// DHCP.
+    #[error(transparent)]
+    Dhcp(#[from] DhcpError),
+    /// TFTP.
+    #[error(transparent)]
+    Tftp(#[from] TftpError),
+    /// The plain HTTP port cannot be had.
+    #[error("cannot listen for HTTP on {listen}; is another program using the port?")]
+    HttpBind {
+        /// The address.
+        listen: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// Accepting connections failed for good.
+    #[error("accepting HTTP connections failed")]
+    Http(#[source] io::Error),
+    /// A service panicked.
+    #[error("a boot service ended unexpectedly")]
+    Panicked(#[source] tokio::task::JoinError),
+}
+
+/// Every boot service, bound and checked: from here on nothing about the configuration can fail.
+pub struct BootServices {
+    dhcp: Option<DhcpService>,
+    adverts: Option<RouterAdverts>,
+    tftp: Option<TftpService>,
+    listener: TcpListener,
+    http: Arc<BootHttp>,
+}
+
+/// What of running boot services a new configuration changes.
+pub struct BootReload {
+    http: Arc<BootHttp>,
+    discovery: Option<Arc<AtomicBool>>,
+}
+
+impl BootReload {
+    /// Serves these files with these kernel arguments from now on, and answers unknown machines if `discovery` is true.
+    ///
+    /// # Errors
+    /// [`KernelArgsError`]; nothing is changed then.
+    pub fn reload(&self, boot: &BootConfig, discovery: bool) -> Result<(), KernelArgsError> {
+        check_kernel_args(&boot.kernel_args)?;
+        self.http.files.replace(boot.clone());
+        let kernel_args = boot.kernel_args.clone();
+        self.http.agent.replace(AgentBoot { kernel_args, ..self.http.agent.clone() });
+        if let Some(answered) = &self.discovery {
+            answered.store(discovery, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+impl BootServices {
+    /// Binds every port. With `dhcp.mode = "full"` it first asks the network for another DHCP server, which takes 3 s.
+    ///
+    /// # Errors
+    /// [`BootError`] saying which service and why; nothing is left listening.
+    pub async fn start(config: &Config, policy: Arc<dyn BootPolicy>) -> Result<Self, BootError> {
+        check_kernel_args(&config.boot.kernel_args)?;
+        let neighbours = Neighbours::default();
+        let listen = config.http.listen;
+        let listener = TcpListener::bind(listen).await.map_err(|source| BootError::HttpBind { listen, source })?;
+        let tftp = if config.tftp.enabled {
+            let directory = config.boot.bootloaders.clone();
+            Some(TftpService::start(config.tftp.listen, directory, config.advertise, neighbours.clone()).await?)
+        } else {
+            None
+        };
+        let dhcp = DhcpService::start(config, policy.clone()).await?;
+        if let Some((interface, leases)) = dhcp.as_ref().and_then(DhcpService::leases) {
+            neighbours.learn(interface, leases);
+        }
+        let own_ipxe = OwnIpxe::new(tftp.as_ref().map(|_| config.advertise));
+        // Where somebody else runs the network, somebody else runs its IPv6 too.
+        let adverts = match (&config.dhcp.mode, &config.dhcp.interface) {
+            (DhcpMode::Full, Some(interface)) => RouterAdverts::start(interface),
+            _ => None,
+        };
+        let agent = AgentBoot {
+            http_url: config.http_url(),
+            tls_url: config.coordinator_url.clone(),
+            ca_pins: config.ca_pins.clone(),
+            kernel_args: config.boot.kernel_args.clone(),
+        };
+        let (files, agent) = (config.boot.clone().into(), agent.into());
+        let scripts = http::Scripts::default();
+        let http = Arc::new(BootHttp { files, agent, policy, neighbours, own_ipxe, scripts });
+        Ok(Self { dhcp, adverts, tftp, listener, http })
+    }
+
+    /// What can be changed while they run.
+    pub fn reload(&self) -> BootReload {
+        BootReload { http: self.http.clone(), discovery: self.dhcp.as_ref().map(DhcpService::discovery) }
+    }
+
+    /// Serves until cancelled. When one service fails the others are stopped too: half a boot chain helps nobody.
+    ///
+    /// # Errors
+    /// [`BootError`] of the service that failed first.
+    pub async fn run(self, cancel: CancellationToken) -> Result<(), BootError> {
+        let cancel = cancel.child_token();
+        let mut services: JoinSet<Result<(), BootError>> = JoinSet::new();
+        if let Some(dhcp) = self.dhcp {
+            let cancel = cancel.clone();
+            services.spawn(async move { Ok(dhcp.run(cancel).await?) });
+        }
+        if let Some(adverts) = self.adverts {
+            let cancel = cancel.clone();
+            services.spawn(async move {
+                adverts.run(cancel).await;
+                Ok(())
+            });
+        }
+        if let Some(tftp) = self.tftp {
+            let cancel = cancel.clone();
+            services.spawn(async move { Ok(tftp.run(cancel).await?) });
+        }
+        let (listener, router, stop) = (self.listener, http::router(self.http), cancel.clone());
+        services.spawn(async move { http::serve::serve(listener, router, stop).await.map_err(BootError::Http) });
+        let mut outcome = Ok(());
+        while let Some(ended) = services.join_next().await {
+            // The first failure is the cause, later ones its consequence.
+            if let Err(error) = ended.unwrap_or_else(|e| Err(BootError::Panicked(e))) {
+                cancel.cancel();
+                outcome = outcome.and(Err(error));
+            }
+        }
+        outcome
+    }
+}

@@ -1,0 +1,54 @@
+//! The boot services' view of the engine: the one place where [`BootPolicy`] meets the rest of the coordinator.
+
+use std::{net::IpAddr, sync::Arc};
+
+use async_trait::async_trait;
+use landfall_api::{Kind, MacAddr};
+use uuid::Uuid;
+
+use landfall_boot::{
+    BootError, BootServices,
+    policy::{BootPolicy, Decision, PolicyError, PublicFacts},
+};
+
+use crate::{engine::BootDecision, state::Coordinator};
+
+#[async_trait]
+impl BootPolicy for Coordinator {
+    async fn decide(
+        &self,
+        mac: MacAddr,
+        smbios_uuid: Option<Uuid>,
+        from: Option<IpAddr>,
+    ) -> Result<Decision, PolicyError> {
+        match self.engine.boot_decision_from(mac, smbios_uuid, from).await {
+            Ok(BootDecision::Approve { machine }) => Ok(Decision::Approve { machine }),
+            Ok(BootDecision::Unknown) => Ok(Decision::Unknown),
+            Ok(BootDecision::BootDisk { machine }) => Ok(Decision::BootDisk { machine }),
+            Ok(BootDecision::RunAgent { machine, token }) => Ok(Decision::RunAgent { machine, token }),
+            Err(problem) => Err(PolicyError { mac, reason: problem.to_string() }),
+        }
+    }
+
+    async fn known(&self, mac: MacAddr) -> Result<bool, PolicyError> {
+        Ok(self.engine.known_mac(mac).await)
+    }
+
+    async fn machine(&self, mac: MacAddr) -> Result<Option<PublicFacts>, PolicyError> {
+        let Some(name) = self.engine.machine_of_mac(mac) else { return Ok(None) };
+        match self.store.documents().get(Kind::Machine, &name).await {
+            // Nothing: deleted between the two questions.
+            Ok(found) => Ok(found.and_then(|machine| machine.metadata().uid).map(|uid| PublicFacts { name, uid })),
+            Err(error) => Err(PolicyError { mac, reason: error.to_string() }),
+        }
+    }
+}
+
+/// Binds every boot service of this coordinator; see [`BootServices::start`].
+///
+/// # Errors
+/// [`BootError`] saying which service and why.
+pub async fn start(coordinator: Arc<Coordinator>) -> Result<BootServices, BootError> {
+    let config = coordinator.config.boot_services(vec![coordinator.pki.ca_pin().to_string()]);
+    BootServices::start(&config, coordinator).await
+}

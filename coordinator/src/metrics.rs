@@ -1,0 +1,73 @@
+//! What is looked up when somebody asks: phases, sizes, dates.
+
+use std::collections::BTreeMap;
+
+use crate::state::Coordinator;
+use landfall_api::{Document, Kind};
+use landfall_edge::metrics::{escaped, head, metrics, process, sample};
+use landfall_store::StoreError;
+
+/// Everything, in Prometheus' text form 0.0.4.
+///
+/// # Errors
+/// [`StoreError`] if documents cannot be listed.
+pub async fn text(coordinator: &Coordinator) -> Result<String, StoreError> {
+    let mut out = String::with_capacity(16 << 10);
+    head(&mut out, "landfall_build_info", "gauge", "What runs here; always 1.");
+    let version = format!("version=\"{}\"", escaped(env!("CARGO_PKG_VERSION")));
+    sample(&mut out, "landfall_build_info", &version, 1);
+    documents(coordinator, &mut out).await?;
+    store_files(coordinator, &mut out);
+    head(&mut out, "landfall_ca_expiry_timestamp_seconds", "gauge", "When the certificate authority ends, Unix time.");
+    if let Some(ends) = crate::health::ends(coordinator.pki.ca_der()) {
+        sample(&mut out, "landfall_ca_expiry_timestamp_seconds", "", ends.as_second());
+    }
+    metrics().write(&mut out);
+    process::write(&mut out);
+    Ok(out)
+}
+
+async fn documents(coordinator: &Coordinator, out: &mut String) -> Result<(), StoreError> {
+    let (mut rows, mut machines, mut workflows) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+    for kind in Kind::ALL {
+        let (documents, _) = coordinator.store.documents().list(kind).await?;
+        rows.push((kind, documents.len()));
+        for document in documents {
+            let (of, phase) = match document {
+                Document::Machine(machine) => (&mut machines, machine.status.map(|s| format!("{:?}", s.phase))),
+                Document::Workflow(workflow) => (&mut workflows, workflow.status.map(|s| format!("{:?}", s.phase))),
+                _ => continue,
+            };
+            *of.entry(phase.unwrap_or_else(|| "Unknown".to_owned())).or_insert(0u64) += 1;
+        }
+    }
+    for (name, about, phases) in [
+        ("landfall_machines", "Machines, by phase.", machines),
+        ("landfall_workflows", "Runs that are kept, by phase.", workflows),
+    ] {
+        head(out, name, "gauge", about);
+        for (phase, count) in phases {
+            sample(out, name, &format!("phase=\"{phase}\""), count);
+        }
+    }
+    head(out, "landfall_store_documents", "gauge", "Documents in the store, by kind.");
+    for (kind, count) in rows {
+        sample(out, "landfall_store_documents", &format!("kind=\"{kind}\""), count);
+    }
+    Ok(())
+}
+
+fn store_files(coordinator: &Coordinator, out: &mut String) {
+    head(out, "landfall_store_bytes", "gauge", "The store's files.");
+    for (label, name) in [("db", "landfall.db"), ("wal", "landfall.db-wal")] {
+        // Absent with a store in memory, and before the first write.
+        if let Ok(file) = std::fs::metadata(coordinator.config.data_dir.join(name)) {
+            sample(out, "landfall_store_bytes", &format!("file=\"{label}\""), file.len());
+        }
+    }
+    if let Ok(disk) = nix::sys::statvfs::statvfs(&coordinator.config.data_dir) {
+        head(out, "landfall_data_dir_free_bytes", "gauge", "Free space where the data directory is.");
+        let free = disk.blocks_available().saturating_mul(disk.fragment_size());
+        sample(out, "landfall_data_dir_free_bytes", "", free);
+    }
+}

@@ -1,0 +1,63 @@
+//! Where grants are kept: a few small records by kind and name.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+};
+
+use async_trait::async_trait;
+
+use crate::error::StoreError;
+
+/// The kinds of record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum GrantKind {
+    /// A bearer token, under its name.
+    Token,
+    /// An operator whose certificates were withdrawn, under the name in them.
+    RevokedOperator,
+}
+
+impl GrantKind {
+    /// As stored.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Token => "token",
+            Self::RevokedOperator => "revoked-operator",
+        }
+    }
+}
+
+/// Where grants are kept. All of them are read at the start, so there are few.
+#[async_trait]
+pub trait GrantStore: Send + Sync {
+    /// Stores or replaces a record, durable when this returns.
+    async fn put(&self, kind: GrantKind, name: &str, json: &str) -> Result<(), StoreError>;
+    /// Drops a record; none of that name is fine.
+    async fn remove(&self, kind: GrantKind, name: &str) -> Result<(), StoreError>;
+    /// Every record of a kind, by name.
+    async fn all(&self, kind: GrantKind) -> Result<Vec<(String, String)>, StoreError>;
+}
+
+/// For tests and simulation.
+#[derive(Default)]
+pub struct MemoryGrants(Mutex<BTreeMap<(GrantKind, String), String>>);
+
+#[async_trait]
+impl GrantStore for MemoryGrants {
+    async fn put(&self, kind: GrantKind, name: &str, json: &str) -> Result<(), StoreError> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert((kind, name.to_owned()), json.to_owned());
+        Ok(())
+    }
+
+    async fn remove(&self, kind: GrantKind, name: &str) -> Result<(), StoreError> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&(kind, name.to_owned()));
+        Ok(())
+    }
+
+    async fn all(&self, kind: GrantKind) -> Result<Vec<(String, String)>, StoreError> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(all.iter().filter(|((k, _), _)| *k == kind).map(|((_, name), json)| (name.clone(), json.clone())).collect())
+    }
+}

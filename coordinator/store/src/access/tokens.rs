@@ -1,0 +1,315 @@
+//! Bearer tokens of programs. The value is shown once and kept as its SHA-256 only: it has 256 random bits, so no slower
+//! hash is needed.
+
+use std::{collections::BTreeMap, ops::RangeInclusive, time::Duration};
+
+use jiff::{SignedDuration, Timestamp};
+use landfall_api::{ErrorCode, Problem, TokenInfo, TokenIssued, TokenRequest, is_dns_label};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::{
+    Access, GrantKind,
+    secret_value::{random, same},
+};
+use crate::error::StoreError;
+
+/// How long a token may last.
+pub const TTL: RangeInclusive<Duration> = Duration::from_secs(60)..=Duration::from_secs(366 * 24 * 3600);
+/// How long it lasts where nothing is said.
+pub const DEFAULT_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Tokens at once: each one is compared with on every call that shows one.
+const MAX_TOKENS: usize = 256;
+/// A token that ended is shown for so long, so that whoever wonders why it is refused finds it.
+const SHOWN_AFTER_END: SignedDuration = SignedDuration::from_hours(24);
+/// The last use is stored when the one stored is older than this.
+const USE_STEP: SignedDuration = SignedDuration::from_secs(60);
+/// What every value begins with, so that scanners for leaked secrets find them.
+const PREFIX: &str = "lft_";
+/// Longer values are not even hashed.
+const MAX_VALUE: usize = 256;
+
+#[derive(Clone, Serialize, Deserialize)]
+struct Stored {
+    /// SHA-256 of the value.
+    hash: [u8; 32],
+    info: TokenInfo,
+    /// Taken away, and opens nothing; still here because the store has not let go of it.
+    #[serde(skip)]
+    deleted: bool,
+}
+
+#[derive(Default)]
+pub(super) struct Tokens(BTreeMap<String, Stored>);
+
+impl Tokens {
+    pub(super) fn read(records: Vec<(String, String)>) -> Result<Self, StoreError> {
+        let read = |(name, json): (String, String)| {
+            let stored: Stored = serde_json::from_str(&json)
+                .map_err(|source| StoreError::Corrupt { what: format!("the token {name}"), source })?;
+            Ok((name, stored))
+        };
+        Ok(Self(records.into_iter().map(read).collect::<Result<_, StoreError>>()?))
+    }
+
+    /// The token with that value. Looks at every one and at every byte, so that the time taken tells nothing.
+    fn find(&mut self, value: &str) -> Option<&mut Stored> {
+        let hash: [u8; 32] = Sha256::digest(value.as_bytes()).into();
+        let mut found = None;
+        for stored in self.0.values_mut() {
+            if same(&stored.hash, &hash) && !stored.deleted {
+                found = Some(stored);
+            }
+        }
+        found
+    }
+}
+
+fn encoded(stored: &Stored) -> Result<String, Problem> {
+    serde_json::to_string(stored)
+        .map_err(|e| Problem::new(ErrorCode::Internal, "a token does not serialise").caused_by(&e))
+}
+
+impl Access {
+    /// Makes a token; the answer is the only place where its value is ever seen.
+    ///
+    /// # Errors
+    /// [`Problem`] with code `InvalidDocument` (name or ttl), `AlreadyExists`, `LimitReached`, or of the store.
+    pub async fn make_token(&self, request: TokenRequest, who: &str, now: Timestamp) -> Result<TokenIssued, Problem> {
+        if !is_dns_label(&request.name) {
+            return Err(Problem::new(
+                ErrorCode::InvalidDocument,
+                format!("\"{}\" cannot be a token's name", request.name),
+            )
+            .at("name")
+            .hint("use 1 to 63 lower-case letters, digits and \"-\""));
+        }
+        let ttl = request.ttl.map_or(DEFAULT_TTL, |ttl| ttl.get());
+        if !TTL.contains(&ttl) {
+            return Err(Problem::new(ErrorCode::InvalidDocument, "a token lasts from one minute to 366 days")
+                .at("ttl")
+                .hint("write a time such as 12h or 30d"));
+        }
+        let expires = now.checked_add(ttl).map_err(|_| {
+            Problem::new(ErrorCode::InvalidDocument, "the token would end after the end of time").at("ttl")
+        })?;
+        let value = format!("{PREFIX}{}", random()?);
+        let info = TokenInfo {
+            name: request.name,
+            role: request.role,
+            created_by: who.to_owned(),
+            created: now,
+            expires,
+            last_used: None,
+        };
+        let stored = Stored { hash: Sha256::digest(value.as_bytes()).into(), info: info.clone(), deleted: false };
+        let _one = self.inner.changing.lock().await;
+        self.drop_ended(now).await?;
+        let (taken, many) =
+            self.with(|held| (held.tokens.0.contains_key(&info.name), held.tokens.0.len() >= MAX_TOKENS)).await?;
+        if taken {
+            return Err(Problem::new(ErrorCode::AlreadyExists, format!("there is a token \"{}\" already", info.name))
+                .at("name")
+                .hint(format!("choose another name, or: landfall token delete {}", info.name)));
+        }
+        if many {
+            return Err(Problem::new(ErrorCode::LimitReached, format!("there are {MAX_TOKENS} tokens already"))
+                .hint("delete those that nobody uses: landfall token list"));
+        }
+        self.inner.store.put(GrantKind::Token, &info.name, &encoded(&stored)?).await?;
+        self.with(|held| held.tokens.0.insert(info.name.clone(), stored)).await?;
+        Ok(TokenIssued { token: info, value })
+    }
+
+    /// Every token, by name.
+    ///
+    /// # Errors
+    /// [`Problem`] of the store.
+    pub async fn tokens(&self) -> Result<Vec<TokenInfo>, Problem> {
+        Ok(self.with(|held| held.tokens.0.values().map(|stored| stored.info.clone()).collect()).await?)
+    }
+
+    /// Takes a token away; from now on it opens nothing. Should the store fail, that holds until the next start: ask again.
+    ///
+    /// # Errors
+    /// [`Problem`] with code `NotFound`, or of the store.
+    pub async fn delete_token(&self, name: &str) -> Result<TokenInfo, Problem> {
+        let _one = self.inner.changing.lock().await;
+        let gone = self.with(|held| held.tokens.0.get(name).map(|stored| stored.info.clone())).await?;
+        let gone = gone.ok_or_else(|| {
+            Problem::new(ErrorCode::NotFound, format!("there is no token \"{name}\""))
+                .hint("landfall token list names them")
+        })?;
+        self.with(|held| held.tokens.0.get_mut(name).map(|stored| stored.deleted = true)).await?;
+        self.tell_changed();
+        self.inner.store.remove(GrantKind::Token, name).await?;
+        // Only now: until the store has let go of it, it can be asked for again.
+        self.with(|held| held.tokens.0.remove(name)).await?;
+        Ok(gone)
+    }
+
+    /// Who holds this value.
+    ///
+    /// # Errors
+    /// [`Problem`] with code `Unauthenticated`, or of the store.
+    pub async fn holder(&self, value: &str, now: Timestamp) -> Result<TokenInfo, Problem> {
+        let refused = |what: &str| {
+            Problem::new(ErrorCode::Unauthenticated, format!("the bearer token {what}"))
+                .hint("an admin makes another with: landfall token create")
+        };
+        if value.len() > MAX_VALUE {
+            return Err(refused("is not known"));
+        }
+        let found = self
+            .with(|held| {
+                let stored = held.tokens.find(value)?;
+                let note = stored.info.last_used.is_none_or(|used| now.duration_since(used) >= USE_STEP);
+                if note && stored.info.expires > now {
+                    stored.info.last_used = Some(now);
+                }
+                Some((stored.clone(), note))
+            })
+            .await?;
+        let Some((stored, note)) = found else { return Err(refused("is not known")) };
+        if stored.info.expires <= now {
+            return Err(refused(&format!("\"{}\" ended {}", stored.info.name, stored.info.expires)));
+        }
+        if note {
+            self.store_use(&stored).await;
+        }
+        Ok(stored.info)
+    }
+
+    /// Whether the token of that name, made then, still opens something.
+    ///
+    /// # Errors
+    /// [`Problem`] of the store.
+    pub async fn still_held(&self, token: &TokenInfo) -> Result<bool, Problem> {
+        let held = |stored: &Stored| stored.info.created == token.created && !stored.deleted;
+        Ok(self.with(|all| all.tokens.0.get(&token.name).is_some_and(held)).await?)
+    }
+
+    async fn store_use(&self, stored: &Stored) {
+        let _one = self.inner.changing.lock().await;
+        // Deleted meanwhile: writing it back would bring it to life at the next start.
+        let there = self.still_held(&stored.info).await.unwrap_or(false);
+        let (true, Ok(json)) = (there, encoded(stored)) else { return };
+        if let Err(error) = self.inner.store.put(GrantKind::Token, &stored.info.name, &json).await {
+            tracing::warn!(%error, token = stored.info.name, "the last use of a token was not stored");
+        }
+    }
+
+    async fn drop_ended(&self, now: Timestamp) -> Result<(), StoreError> {
+        let ended = self
+            .with(|held| {
+                let over = |s: &&Stored| now.duration_since(s.info.expires) > SHOWN_AFTER_END;
+                held.tokens.0.values().filter(over).map(|s| s.info.name.clone()).collect::<Vec<_>>()
+            })
+            .await?;
+        for name in ended {
+            self.inner.store.remove(GrantKind::Token, &name).await?;
+            self.with(|held| held.tokens.0.remove(&name)).await?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use landfall_api::{DurationSpec, Role};
+
+    use super::*;
+    use crate::access::{GrantStore, MemoryGrants};
+
+    fn request(name: &str, seconds: u64) -> TokenRequest {
+        TokenRequest { name: name.into(), role: Role::Viewer, ttl: Some(DurationSpec::from_secs(seconds)) }
+    }
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(seconds).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_token_is_shown_once_kept_as_a_hash_ends_and_is_revoked_at_once() {
+        let store = Arc::new(MemoryGrants::default());
+        let access = Access::new(store.clone());
+        let made = access.make_token(request("ci", 600), "ann", at(1000)).await.unwrap();
+        let kept = store.all(GrantKind::Token).await.unwrap();
+        assert!(!kept[0].1.contains(&made.value) && !kept[0].1.contains(made.value.trim_start_matches(PREFIX)));
+        assert_eq!(access.holder(&made.value, at(1100)).await.unwrap().name, "ci");
+        let info = access.tokens().await.unwrap().remove(0);
+        assert_eq!((info.last_used, info.created_by.as_str()), (Some(at(1100)), "ann"));
+        // Another process over the same store knows it, with its last use.
+        let again = Access::new(store.clone());
+        assert_eq!(again.tokens().await.unwrap(), [info]);
+        for wrong in ["", "lft_", &made.value[..20], &format!("{}0", made.value), &"x".repeat(1 << 20)] {
+            assert_eq!(access.holder(wrong, at(1100)).await.unwrap_err().code, ErrorCode::Unauthenticated);
+        }
+        let ended = access.holder(&made.value, at(1600)).await.unwrap_err();
+        assert!(ended.message.contains("ended"), "{ended}");
+        assert_eq!(
+            access.make_token(request("ci", 600), "ann", at(1000)).await.unwrap_err().code,
+            ErrorCode::AlreadyExists
+        );
+        let mut changed = access.changed();
+        access.delete_token("ci").await.unwrap();
+        assert!(changed.has_changed().unwrap());
+        changed.mark_unchanged();
+        assert_eq!(access.holder(&made.value, at(1100)).await.unwrap_err().code, ErrorCode::Unauthenticated);
+        assert_eq!(access.delete_token("ci").await.unwrap_err().code, ErrorCode::NotFound);
+        assert!(store.all(GrantKind::Token).await.unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn tokens_are_bounded_in_name_time_and_number_and_ended_ones_make_room() {
+        let access = Access::new(Arc::new(MemoryGrants::default()));
+        for (name, seconds) in [("", 600), ("Ann", 600), ("a b", 600), ("a", 59), ("a", 367 * 24 * 3600)] {
+            let refused = access.make_token(request(name, seconds), "ann", at(0)).await.unwrap_err();
+            assert_eq!(refused.code, ErrorCode::InvalidDocument, "{name} {seconds}");
+        }
+        for n in 0..MAX_TOKENS {
+            access.make_token(request(&format!("t{n}"), 600), "ann", at(0)).await.unwrap();
+        }
+        let full = access.make_token(request("more", 600), "ann", at(0)).await.unwrap_err();
+        assert_eq!(full.code, ErrorCode::LimitReached);
+        access.make_token(request("more", 600), "ann", at(600 + 25 * 3600)).await.unwrap();
+        assert_eq!(access.tokens().await.unwrap().len(), 1);
+    }
+
+    /// Removes nothing while it is told to fail.
+    #[derive(Default)]
+    struct Failing(MemoryGrants, std::sync::atomic::AtomicBool);
+
+    #[async_trait::async_trait]
+    impl super::super::GrantStore for Failing {
+        async fn put(&self, kind: GrantKind, name: &str, json: &str) -> Result<(), StoreError> {
+            self.0.put(kind, name, json).await
+        }
+        async fn remove(&self, kind: GrantKind, name: &str) -> Result<(), StoreError> {
+            if self.1.load(std::sync::atomic::Ordering::SeqCst) {
+                return Err(StoreError::NoRandom);
+            }
+            self.0.remove(kind, name).await
+        }
+        async fn all(&self, kind: GrantKind) -> Result<Vec<(String, String)>, StoreError> {
+            self.0.all(kind).await
+        }
+    }
+
+    #[tokio::test]
+    async fn a_deletion_that_the_store_refused_closes_the_token_at_once_and_can_be_asked_for_again() {
+        let store = Arc::new(Failing::default());
+        let access = Access::new(store.clone());
+        let made = access.make_token(request("ci", 600), "ann", at(1000)).await.unwrap();
+        store.1.store(true, std::sync::atomic::Ordering::SeqCst);
+        access.delete_token("ci").await.unwrap_err();
+        assert_eq!(access.holder(&made.value, at(1001)).await.unwrap_err().code, ErrorCode::Unauthenticated);
+        assert!(!access.still_held(&made.token).await.unwrap());
+        store.1.store(false, std::sync::atomic::Ordering::SeqCst);
+        access.delete_token("ci").await.unwrap();
+        let again = Access::new(store);
+        assert_eq!(again.holder(&made.value, at(1002)).await.unwrap_err().code, ErrorCode::Unauthenticated);
+    }
+}

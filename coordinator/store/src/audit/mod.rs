@@ -1,0 +1,222 @@
+//! The audit log: who did what, from where, and what became of it. Kept in the store, bounded, append-only.
+//!
+//! What is written: every request that changes something, everything refused for want of authority, every enrolment,
+//! and what the engine does about identities by itself (alarms, approvals by rule, discovery). An entry is made of
+//! names, codes and sentences of our own, never of what a caller sent, so that no secret can come into it.
+//!
+//! Refusals cost whoever causes them nothing, so they are thinned (`limiter`) and kept apart from deeds: a flood of them
+//! pushes out older refusals only.
+
+mod limiter;
+mod memory;
+
+use std::{
+    borrow::Cow,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use landfall_api::{AuditEntry, AuditOutcome, ErrorCode};
+use tokio::sync::watch;
+
+pub use memory::MemoryAudit;
+
+use crate::error::StoreError;
+use landfall_edge::gate::origin;
+use limiter::{Limiter, Verdict};
+
+/// Deeds kept; older ones are dropped. About 30 MiB with the refusals.
+pub const KEPT_DEEDS: u64 = 100_000;
+/// Refusals kept; older ones are dropped.
+pub const KEPT_REFUSALS: u64 = 20_000;
+/// Entries in one answer of a back end at most.
+pub const MAX_PAGE: usize = 10_000;
+/// Characters of a field kept: names and paths are shorter, and what a stranger can make long is cut.
+const MAX_FIELD: usize = 512;
+
+/// Where entries are kept. The back end gives each its position and drops what is over [`KEPT_DEEDS`] and
+/// [`KEPT_REFUSALS`].
+#[async_trait]
+pub trait AuditLog: Send + Sync {
+    /// Appends an entry, durable when this returns; answers its position.
+    async fn append(&self, entry: AuditEntry) -> Result<u64, StoreError>;
+    /// Entries with a position above `after`, in order, at most `limit`.
+    async fn list(&self, after: u64, limit: usize) -> Result<Vec<AuditEntry>, StoreError>;
+}
+
+/// An entry to be made.
+#[derive(Debug, Clone)]
+pub struct Note {
+    /// As in [`AuditEntry::who`].
+    pub who: String,
+    /// As in [`AuditEntry::from`].
+    pub from: String,
+    /// As in [`AuditEntry::action`].
+    pub action: String,
+    /// As in [`AuditEntry::subject`].
+    pub subject: String,
+    /// As in [`AuditEntry::outcome`].
+    pub outcome: AuditOutcome,
+    /// As in [`AuditEntry::code`].
+    pub code: Option<ErrorCode>,
+    /// As in [`AuditEntry::detail`].
+    pub detail: String,
+}
+
+impl Note {
+    /// What the coordinator did by itself.
+    pub fn own(action: &str, subject: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self {
+            who: "coordinator".to_owned(),
+            from: String::new(),
+            action: action.to_owned(),
+            subject: subject.into(),
+            outcome: AuditOutcome::Done,
+            code: None,
+            detail: detail.into(),
+        }
+    }
+}
+
+/// Refusals of addresses, and of what is none (alarms, which are counted by machine): neither takes the other's places.
+#[derive(Default)]
+struct Limiters {
+    addresses: Mutex<Limiter>,
+    others: Mutex<Limiter>,
+}
+
+impl Limiters {
+    fn judge(&self, from: &str, now: Timestamp) -> Verdict {
+        // Whoever has one IPv6 address has a network of them.
+        let (limiter, from) = match from.parse() {
+            Ok(address) => (&self.addresses, Cow::Owned(origin(address).to_string())),
+            Err(_) => (&self.others, Cow::Borrowed(from)),
+        };
+        limiter.lock().unwrap_or_else(PoisonError::into_inner).judge(&from, now)
+    }
+}
+
+/// The log with its thinning. Cloning shares it.
+#[derive(Clone)]
+pub struct Audit {
+    log: Arc<dyn AuditLog>,
+    limiters: Arc<Limiters>,
+    /// The newest position, for whoever follows.
+    newest: watch::Sender<u64>,
+}
+
+impl Audit {
+    /// Over a back end.
+    pub fn new(log: Arc<dyn AuditLog>) -> Self {
+        Self { log, limiters: Arc::default(), newest: watch::Sender::new(0) }
+    }
+
+    /// Makes an entry. A refusal that is one of too many is counted instead, and the count told with the next one that is
+    /// written. A log that cannot be written is said in the process's own log: what was done stays done.
+    pub async fn note(&self, now: Timestamp, note: Note) {
+        let mut detail = note.detail;
+        if note.outcome == AuditOutcome::Refused {
+            match self.limiters.judge(&note.from, now) {
+                Verdict::Thin => return,
+                Verdict::Write { thinned: 0 } => {}
+                Verdict::Write { thinned } => {
+                    let more = format!("{thinned} more refusals of {} came before this one", note.from);
+                    detail = if detail.is_empty() { more } else { format!("{detail}; {more}") };
+                }
+            }
+        }
+        let entry = AuditEntry {
+            position: 0,
+            time: now,
+            who: cut(note.who),
+            from: cut(note.from),
+            action: cut(note.action),
+            subject: cut(note.subject),
+            outcome: note.outcome,
+            code: note.code.map(|code| code.as_str().to_owned()).unwrap_or_default(),
+            detail: cut(detail),
+        };
+        match self.log.append(entry.clone()).await {
+            Ok(position) => self.newest.send_modify(|newest| *newest = position.max(*newest)),
+            Err(error) => tracing::error!(%error, ?entry, "the audit log cannot be written"),
+        }
+    }
+
+    /// Entries with a position above `after`, in order, at most `limit` or [`MAX_PAGE`].
+    ///
+    /// # Errors
+    /// [`StoreError`] of the back end.
+    pub async fn list(&self, after: u64, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
+        self.log.list(after, limit.min(MAX_PAGE)).await
+    }
+
+    /// Changes when an entry was written.
+    pub fn written(&self) -> watch::Receiver<u64> {
+        self.newest.subscribe()
+    }
+}
+
+/// Bounds a field, and takes away what could forge a line or a terminal's colours.
+fn cut(text: String) -> String {
+    if text.len() <= MAX_FIELD && !text.contains(char::is_control) {
+        return text;
+    }
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).take(MAX_FIELD).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(from: &str) -> Note {
+        Note {
+            who: "anonymous".into(),
+            from: from.into(),
+            action: "GET /x\n\u{1b}[2J".into(),
+            subject: "s".repeat(5000),
+            outcome: AuditOutcome::Refused,
+            code: Some(ErrorCode::Forbidden),
+            detail: String::new(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_flood_of_refusals_is_thinned_counted_and_bounded_and_deeds_are_not() {
+        let audit = Audit::new(Arc::new(MemoryAudit::default()));
+        let now = Timestamp::from_second(1000).unwrap();
+        for _ in 0..1000 {
+            audit.note(now, refusal("10.0.0.1")).await;
+        }
+        audit.note(now, refusal("10.0.0.2")).await;
+        let written = audit.list(0, MAX_PAGE).await.unwrap();
+        assert_eq!(written.len(), limiter::PER_SOURCE as usize + 1);
+        assert!(written.iter().all(|e| e.subject.len() == MAX_FIELD && !e.action.contains(char::is_control)));
+        audit.note(Timestamp::from_second(1000 + 61).unwrap(), refusal("10.0.0.1")).await;
+        let last = audit.list(0, MAX_PAGE).await.unwrap().pop().unwrap();
+        assert!(last.detail.contains(&format!("{} more refusals", 1000 - limiter::PER_SOURCE)), "{}", last.detail);
+        for _ in 0..200 {
+            audit.note(now, Note::own("Approve", "machine/a", "")).await;
+        }
+        assert_eq!(audit.list(last.position, MAX_PAGE).await.unwrap().len(), 200);
+        assert_eq!(*audit.written().borrow(), last.position + 200);
+    }
+
+    #[tokio::test]
+    async fn one_network_has_one_share_and_a_flood_of_addresses_leaves_the_alarms_theirs() {
+        let audit = Audit::new(Arc::new(MemoryAudit::default()));
+        let now = Timestamp::from_second(1000).unwrap();
+        for n in 0..1000 {
+            audit.note(now, refusal(&format!("2001:db8::{n:x}"))).await;
+        }
+        assert_eq!(audit.list(0, MAX_PAGE).await.unwrap().len(), limiter::PER_SOURCE as usize);
+        for n in 0..10_000 {
+            audit.note(now, refusal(&format!("10.0.{}.{}", n / 256, n % 256))).await;
+        }
+        let last = audit.list(0, MAX_PAGE).await.unwrap().pop().unwrap().position;
+        audit.note(now, refusal("10.9.9.9")).await;
+        assert_eq!(audit.list(last, MAX_PAGE).await.unwrap().len(), 0, "beyond the table they share one count");
+        audit.note(now, refusal("machine/m1")).await;
+        assert_eq!(audit.list(last, MAX_PAGE).await.unwrap().len(), 1);
+    }
+}

@@ -1,0 +1,321 @@
+//! What every back end owes, run over each of them.
+
+use std::{future::Future, time::Duration};
+
+use jiff::Timestamp;
+use landfall_api::{
+    API_VERSION, Document, EnrolmentStatus, HistoryOperation, Kind, Machine, MachinePhase, MachineSpec, MachineStatus,
+    Metadata,
+};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::{ChangeOp, HISTORY_PER_DOCUMENT, LoggedRun, Store, StoreError, WatchError, actor};
+use landfall_api::message::{EventBody, EventRecord};
+
+pub(super) fn machine(name: &str) -> Document {
+    Document::Machine(Box::new(Machine {
+        api_version: API_VERSION.into(),
+        kind: Kind::Machine,
+        metadata: Metadata { name: name.into(), ..Metadata::default() },
+        spec: MachineSpec::default(),
+        status: None,
+    }))
+}
+
+fn machine_status() -> MachineStatus {
+    MachineStatus {
+        phase: MachinePhase::Available,
+        conditions: Vec::new(),
+        facts: None,
+        receipts: Vec::new(),
+        adopted: None,
+        enrolment: EnrolmentStatus::default(),
+        workflow: None,
+        epoch: 0,
+        session: None,
+        last_heard: None,
+        agent_peak_rss_bytes: None,
+        enrolled_boottime_ms: None,
+        agent: None,
+    }
+}
+
+pub(super) fn with_serial(document: &Document, serial: &str) -> Document {
+    let Document::Machine(mut machine) = document.clone() else { panic!("a machine") };
+    machine.spec.identity.serial = Some(serial.into());
+    Document::Machine(machine)
+}
+
+pub(super) fn event(workflow_uid: Uuid, attempt: u32, seq: u64) -> EventRecord {
+    EventRecord { workflow_uid, action_index: 0, attempt, seq, time: Timestamp::UNIX_EPOCH, body: EventBody::Started }
+}
+
+async fn on_each<F: Future<Output = ()>>(claim: impl Fn(Store) -> F) {
+    claim(Store::memory()).await;
+    let dir = tempfile::tempdir().unwrap();
+    claim(Store::open(dir.path()).unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_write_that_names_an_older_version_is_refused_and_changes_nothing() {
+    on_each(async |store| {
+        let first = store.documents().create(machine("m1")).await.unwrap();
+        assert_eq!((first.metadata().generation, first.metadata().resource_version), (1, 1));
+        let second = store.documents().update(with_serial(&first, "A")).await.unwrap();
+        let late = store.documents().update(with_serial(&first, "B")).await.unwrap_err();
+        assert!(matches!(late, StoreError::Conflict { stored: 2, given: 1, .. }), "{late}");
+        assert_eq!(store.documents().get(Kind::Machine, "m1").await.unwrap().as_deref(), Some(&second));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_generation_rises_exactly_with_the_spec_and_an_equal_document_is_not_written() {
+    on_each(async |store| {
+        let first = store.documents().create(machine("m1")).await.unwrap();
+        let same = store.documents().update(first.clone()).await.unwrap();
+        assert_eq!(same, first);
+        let Document::Machine(mut labelled) = first.clone() else { panic!("a machine") };
+        labelled.metadata.labels.insert("rack".into(), "7".into());
+        let labelled = store.documents().update(Document::Machine(labelled)).await.unwrap();
+        assert_eq!((labelled.metadata().generation, labelled.metadata().resource_version), (1, 2));
+        let changed = store.documents().update(with_serial(&labelled, "A")).await.unwrap();
+        assert_eq!((changed.metadata().generation, changed.metadata().uid), (2, first.metadata().uid));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_name_is_taken_once_and_a_new_document_of_it_has_another_uid() {
+    on_each(async |store| {
+        let first = store.documents().create(machine("m1")).await.unwrap();
+        let again = store.documents().create(machine("m1")).await.unwrap_err();
+        assert!(matches!(again, StoreError::AlreadyExists { .. }));
+        store.documents().delete(Kind::Machine, "m1").await.unwrap();
+        assert!(matches!(
+            store.documents().delete(Kind::Machine, "m1").await.unwrap_err(),
+            StoreError::NotFound { .. }
+        ));
+        let second = store.documents().create(machine("m1")).await.unwrap();
+        assert_ne!(first.metadata().uid, second.metadata().uid);
+        assert_eq!(second.metadata().resource_version, 3);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_watch_hands_out_every_change_in_order_from_where_a_list_stood() {
+    on_each(async |store| {
+        store.documents().create(machine("m1")).await.unwrap();
+        let (listed, revision) = store.documents().list(Kind::Machine).await.unwrap();
+        let mut watch = store.documents().watch(Some(Kind::Machine), revision).unwrap();
+        store.documents().update(with_serial(&listed[0], "A")).await.unwrap();
+        store.documents().delete(Kind::Machine, "m1").await.unwrap();
+        for (op, revision) in [(ChangeOp::Modified, 2), (ChangeOp::Deleted, 3)] {
+            let change = watch.next().await.unwrap();
+            assert_eq!((change.op, change.revision), (op, revision));
+        }
+        // It waits, and wakes for the next.
+        let waiting = tokio::spawn(async move { watch.next().await.map(|change| change.revision) });
+        tokio::task::yield_now().await;
+        store.documents().create(machine("m2")).await.unwrap();
+        assert_eq!(tokio::time::timeout(Duration::from_secs(30), waiting).await.unwrap().unwrap(), Ok(4));
+        // A template's watcher sees nothing of it.
+        let mut other = store.documents().watch(Some(Kind::Template), 0).unwrap();
+        assert!(futures::FutureExt::now_or_never(other.next()).is_none());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_watch_that_fell_behind_says_expired_and_never_skips_in_silence() {
+    on_each(async |store| {
+        let mut stored = store.documents().create(machine("m1")).await.unwrap();
+        let mut slow = store.documents().watch(None, 0).unwrap();
+        for n in 0..4200 {
+            stored = store.documents().update(with_serial(&stored, &n.to_string())).await.unwrap();
+        }
+        assert!(matches!(slow.next().await, Err(WatchError::Expired { asked: 0, .. })));
+        assert!(matches!(store.documents().watch(None, 1).err(), Some(WatchError::Expired { .. })));
+        assert!(matches!(store.documents().watch(None, 1 << 40).err(), Some(WatchError::Expired { .. })));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_event_sent_twice_counts_once_and_a_gap_is_refused_whole() {
+    on_each(async |store| {
+        let (run, other) = (Uuid::new_v4(), Uuid::new_v4());
+        let log = store.events();
+        assert_eq!(log.append(vec![event(run, 1, 1), event(run, 1, 2)]).await.unwrap(), [1, 2]);
+        assert_eq!(log.append(vec![event(run, 1, 2), event(run, 1, 3), event(run, 1, 3)]).await.unwrap(), [2, 3, 3]);
+        let gap = log.append(vec![event(run, 1, 4), event(run, 2, 2)]).await.unwrap_err();
+        assert!(matches!(gap, StoreError::EventGap { expected: 1, got: 2, .. }), "{gap}");
+        // All or nothing: seq 4 of the refused batch is not there.
+        assert_eq!(log.list(run, 0, 100).await.unwrap().len(), 3);
+        log.append(vec![event(other, 1, 1)]).await.unwrap();
+        let tail: Vec<_> = log.list(run, 1, 100).await.unwrap().into_iter().map(|e| e.record.seq).collect();
+        assert_eq!(tail, [2, 3]);
+        assert_eq!(log.list(run, 0, 2).await.unwrap().len(), 2);
+        assert_eq!(log.forget(run).await.unwrap(), 3);
+        assert!(log.list(run, 0, 100).await.unwrap().is_empty());
+        assert_eq!(log.list(other, 0, 100).await.unwrap().len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_secret_ends_with_its_time_and_is_consumed_once() {
+    on_each(async |store| {
+        let at = |s| Timestamp::from_second(s).unwrap();
+        let secrets = store.secrets();
+        secrets.put("a", b"1", at(10)).await.unwrap();
+        secrets.put("b", b"2", at(20)).await.unwrap();
+        assert_eq!(secrets.get("a", at(9)).await.unwrap().as_deref(), Some(&b"1"[..]));
+        assert_eq!(secrets.get("a", at(10)).await.unwrap(), None);
+        assert_eq!(secrets.purge(at(10)).await.unwrap(), 1);
+        assert_eq!(secrets.get("a", at(9)).await.unwrap(), None);
+        assert_eq!(secrets.consume("b", at(10)).await.unwrap().as_deref(), Some(&b"2"[..]));
+        assert_eq!(secrets.consume("b", at(10)).await.unwrap(), None);
+    })
+    .await;
+}
+
+fn finalized(name: &str, finalizers: &[&str]) -> Document {
+    let mut document = machine(name);
+    document.metadata_mut().finalizers = finalizers.iter().map(|&name| name.to_owned()).collect();
+    document
+}
+
+#[tokio::test]
+async fn a_document_with_finalizers_outlives_its_deletion_until_the_last_one_is_removed() {
+    on_each(async |store| {
+        let documents = store.documents();
+        documents.create(finalized("m1", &["disks", "bmc"])).await.unwrap();
+        let marked = documents.delete(Kind::Machine, "m1").await.unwrap();
+        assert!(marked.metadata().deletion_timestamp.is_some());
+        assert_eq!(marked.metadata().resource_version, 2);
+        assert_eq!(documents.get(Kind::Machine, "m1").await.unwrap().as_deref(), Some(&marked));
+        // Asked for again nothing happens, and it cannot be taken back.
+        assert_eq!(documents.delete(Kind::Machine, "m1").await.unwrap(), marked);
+        let mut alive = marked.clone();
+        alive.metadata_mut().deletion_timestamp = None;
+        alive.metadata_mut().finalizers = vec!["bmc".into(), "newcomer".into()];
+        let half = documents.update(alive).await.unwrap();
+        assert_eq!(half.metadata().deletion_timestamp, marked.metadata().deletion_timestamp);
+        assert_eq!(half.metadata().finalizers, ["bmc"], "whoever comes after the deletion has nothing to end");
+        let mut watch = documents.watch(None, half.metadata().resource_version).unwrap();
+        let mut last = half;
+        last.metadata_mut().finalizers.clear();
+        documents.update(last).await.unwrap();
+        assert_eq!(documents.get(Kind::Machine, "m1").await.unwrap(), None);
+        assert_eq!(watch.next().await.unwrap().op, ChangeOp::Deleted);
+        documents.create(machine("m1")).await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_document_cannot_be_made_deleted() {
+    on_each(async |store| {
+        let mut born_dead = finalized("m1", &["disks"]);
+        born_dead.metadata_mut().deletion_timestamp = Some(Timestamp::UNIX_EPOCH);
+        let created = store.documents().create(born_dead).await.unwrap();
+        assert_eq!(created.metadata().deletion_timestamp, None);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn history_tells_who_changed_what_and_outlives_the_document() {
+    on_each(async |store| {
+        let documents = store.documents();
+        let began = Timestamp::now();
+        let first = actor::acting("ann", documents.create(machine("m1"))).await.unwrap();
+        let second = actor::acting("bob", documents.update(with_serial(&first, "A"))).await.unwrap();
+        // A status is the engine's, and changes all the time: not history.
+        let Document::Machine(mut heard) = second.clone() else { panic!("a machine") };
+        heard.status = Some(machine_status());
+        heard.status.as_mut().unwrap().epoch = 7;
+        let heard = documents.update(Document::Machine(heard)).await.unwrap();
+        let Document::Machine(mut quiet) = heard else { panic!("a machine") };
+        quiet.status.as_mut().unwrap().epoch = 8;
+        documents.update(Document::Machine(quiet)).await.unwrap();
+        actor::acting("ann", documents.delete(Kind::Machine, "m1")).await.unwrap();
+
+        let history = documents.history(Kind::Machine, "m1", 100).await.unwrap();
+        let told: Vec<_> = history.iter().map(|e| (e.who.as_str(), e.operation, e.generation)).collect();
+        assert_eq!(
+            told,
+            [
+                ("ann", HistoryOperation::Created, 1),
+                ("bob", HistoryOperation::Changed, 2),
+                ("coordinator", HistoryOperation::Changed, 2),
+                ("ann", HistoryOperation::Deleted, 2),
+            ]
+        );
+        assert_eq!(history[1].change, json!({"spec": {"identity": {"serial": "A"}}}));
+        assert!(history[2].change["status"]["phase"].is_string() && history[2].change.get("spec").is_none());
+        assert_eq!(history[3].change["spec"]["identity"]["serial"], "A", "what it was, so that it can be made again");
+        assert!(history.iter().all(|e| e.time >= began && e.time <= Timestamp::now()));
+        let newest = documents.history(Kind::Machine, "m1", 1).await.unwrap();
+        assert_eq!(newest, history[3..]);
+        assert!(documents.history(Kind::Template, "m1", 100).await.unwrap().is_empty());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn history_is_bounded_by_document_by_age_and_in_all_and_a_huge_change_is_noted_without_content() {
+    on_each(async |store| {
+        let documents = store.documents();
+        let mut stored = documents.create(machine("m1")).await.unwrap();
+        for n in 0..HISTORY_PER_DOCUMENT + 5 {
+            stored = documents.update(with_serial(&stored, &n.to_string())).await.unwrap();
+        }
+        documents.create(machine("m2")).await.unwrap();
+        let history = documents.history(Kind::Machine, "m1", usize::MAX).await.unwrap();
+        assert_eq!(history.len(), HISTORY_PER_DOCUMENT);
+        assert_eq!(history.last().unwrap().resource_version, stored.metadata().resource_version);
+
+        let large = documents.update(with_serial(&stored, &"x".repeat(100_000))).await.unwrap();
+        let newest = documents.history(Kind::Machine, "m1", 1).await.unwrap().remove(0);
+        assert_eq!((newest.change, newest.omitted_bytes > 100_000), (Value::Null, true));
+        assert_eq!(newest.resource_version, large.metadata().resource_version);
+
+        assert_eq!(documents.trim_history(Timestamp::UNIX_EPOCH, 11).await.unwrap(), 90);
+        assert_eq!(documents.history(Kind::Machine, "m2", 9).await.unwrap().len(), 1);
+        assert_eq!(documents.history(Kind::Machine, "m1", 99).await.unwrap().len(), 10);
+        assert_eq!(documents.trim_history(Timestamp::MAX, 11).await.unwrap(), 11);
+        assert!(documents.history(Kind::Machine, "m1", 99).await.unwrap().is_empty());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_refused_write_leaves_no_history() {
+    on_each(async |store| {
+        let first = store.documents().create(machine("m1")).await.unwrap();
+        store.documents().update(with_serial(&first, "A")).await.unwrap();
+        store.documents().update(with_serial(&first, "B")).await.unwrap_err();
+        let huge = "x".repeat(super::MAX_DOCUMENT_BYTES);
+        let now = store.documents().get(Kind::Machine, "m1").await.unwrap().unwrap();
+        let refused = store.documents().update(with_serial(&now, &huge)).await.unwrap_err();
+        assert!(matches!(refused, StoreError::TooLarge { .. }), "{refused}");
+        assert_eq!(store.documents().history(Kind::Machine, "m1", 9).await.unwrap().len(), 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_log_says_how_much_it_holds_of_each_run_the_stalest_first() {
+    on_each(async |store| {
+        let (stale, fresh) = (Uuid::new_v4(), Uuid::new_v4());
+        store.events().append(vec![event(fresh, 1, 1), event(stale, 1, 1)]).await.unwrap();
+        store.events().append(vec![event(fresh, 1, 2)]).await.unwrap();
+        let run = |workflow_uid, events, newest| LoggedRun { workflow_uid, events, newest };
+        assert_eq!(store.events().runs().await.unwrap(), [run(stale, 1, 2), run(fresh, 2, 3)]);
+    })
+    .await;
+}

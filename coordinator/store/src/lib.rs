@@ -1,0 +1,31 @@
+//! Where documents, events and secrets are kept: three narrow traits, and a facade that holds one of each. With them the
+//! operators' grants ([`access`]) and the [`audit`] log.
+//!
+//! No transaction spans two of the traits; a caller that needs more replays the event log. That keeps the door open for
+//! back ends that offer one-object compare-and-swap and nothing else. `conformance` says what every back end owes.
+
+#![allow(clippy::disallowed_methods, reason = "an edge: stamps what it stores")]
+
+pub mod access;
+pub mod actor;
+pub mod audit;
+#[cfg(test)]
+mod conformance;
+mod error;
+mod history;
+mod journal;
+mod limits;
+mod memory;
+mod rules;
+mod sqlite;
+mod store;
+mod traits;
+
+pub use error::StoreError;
+pub use history::{Change, ChangeOp, Watch, WatchError};
+pub use journal::{HISTORY_AGE, HISTORY_PER_DOCUMENT, HISTORY_TOTAL};
+pub use limits::{MAX_DOCUMENT_BYTES, MAX_EVENTS_PER_WORKFLOW};
+pub use memory::MemoryStore;
+pub use sqlite::{DATABASE, KEY_FILE, OpenError, REPLACED, RESTORING, SCHEMA, SqliteStore, copy_database, hold};
+pub use store::Store;
+pub use traits::{DocumentStore, EventLog, LoggedEvent, LoggedRun, SecretStore, Sizes, Upkeep};

@@ -1,0 +1,320 @@
+//! The back end in memory: for tests, for simulation, and as the read side of the SQLite one.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use landfall_api::{Document, HistoryEntry, Kind};
+use uuid::Uuid;
+
+use super::{
+    Change, ChangeOp, DocumentStore, EventLog, HISTORY_PER_DOCUMENT, LoggedEvent, LoggedRun, MAX_EVENTS_PER_WORKFLOW,
+    SecretStore, StoreError, Watch, WatchError,
+    history::History,
+    journal::{self, By},
+    rules::{self, Written},
+};
+use landfall_api::message::EventRecord;
+
+/// Every document, by kind and name, and the changes for watchers.
+pub(super) struct Table {
+    rows: Mutex<Rows>,
+    history: History,
+}
+
+struct Rows {
+    /// Shared with the changes that are kept for watchers: most of these are still what is stored.
+    documents: BTreeMap<(Kind, String), Arc<Document>>,
+    revision: u64,
+}
+
+impl Table {
+    pub(super) fn new(documents: Vec<Document>, revision: u64) -> Self {
+        let documents = documents.into_iter().map(|d| ((d.kind(), d.metadata().name.clone()), Arc::new(d))).collect();
+        Self { rows: Mutex::new(Rows { documents, revision }), history: History::starting_at(revision) }
+    }
+
+    fn rows(&self) -> MutexGuard<'_, Rows> {
+        // Every critical section leaves the rows whole, so a poisoned lock is still good.
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn get(&self, kind: Kind, name: &str) -> Option<Arc<Document>> {
+        self.rows().documents.get(&(kind, name.to_owned())).cloned()
+    }
+
+    pub(super) fn list(&self, kind: Kind) -> (Vec<Document>, u64) {
+        let rows = self.rows();
+        let of_kind = rows.documents.range((kind, String::new())..).take_while(|((k, _), _)| *k == kind);
+        let found: Vec<_> = of_kind.map(|(_, document)| document.clone()).collect();
+        let revision = rows.revision;
+        // Copied without the lock: a fleet's documents take a while.
+        drop(rows);
+        (found.into_iter().map(Arc::unwrap_or_clone).collect(), revision)
+    }
+
+    pub(super) fn watch(&self, kind: Option<Kind>, from_revision: u64) -> Result<Watch, WatchError> {
+        self.history.watch(kind, from_revision)
+    }
+
+    /// Takes in a change that is durable.
+    pub(super) fn apply(&self, change: Change) {
+        let mut rows = self.rows();
+        Self::put(&mut rows, &change);
+        // Published under the lock, so that watchers see changes in the order of their revisions.
+        self.history.publish(change);
+    }
+
+    fn put(rows: &mut Rows, change: &Change) {
+        let key = (change.document.kind(), change.document.metadata().name.clone());
+        rows.revision = change.revision;
+        match change.op {
+            ChangeOp::Deleted => rows.documents.remove(&key),
+            ChangeOp::Added | ChangeOp::Modified => rows.documents.insert(key, change.document.clone()),
+        };
+    }
+}
+
+/// The whole store in memory.
+pub struct MemoryStore {
+    table: Table,
+    journal: Mutex<BTreeMap<(Kind, String), Vec<HistoryEntry>>>,
+    log: Mutex<Log>,
+    secrets: Mutex<HashMap<String, (Vec<u8>, Timestamp)>>,
+}
+
+#[derive(Default)]
+struct Log {
+    last: u64,
+    events: HashMap<Uuid, Vec<LoggedEvent>>,
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self {
+            table: Table::new(Vec::new(), 0),
+            journal: Mutex::default(),
+            log: Mutex::default(),
+            secrets: Mutex::default(),
+        }
+    }
+}
+
+#[cfg(feature = "testing")]
+impl MemoryStore {
+    /// A store with the same content, as of now: what a backup holds.
+    pub fn copy(&self) -> Self {
+        let (documents, revision) = {
+            let rows = self.table.rows();
+            (rows.documents.values().map(|document| Document::clone(document)).collect(), rows.revision)
+        };
+        let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Self {
+            table: Table::new(documents, revision),
+            journal: Mutex::new(self.journal().clone()),
+            log: Mutex::new(Log { last: log.last, events: log.events.clone() }),
+            secrets: Mutex::new(secrets),
+        }
+    }
+}
+
+impl MemoryStore {
+    fn journal(&self) -> MutexGuard<'_, BTreeMap<(Kind, String), Vec<HistoryEntry>>> {
+        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `make` sees what is stored and the next revision. Answers what is stored afterwards, or what was.
+    fn change(
+        &self,
+        kind: Kind,
+        name: &str,
+        make: impl FnOnce(Option<&Document>, u64) -> Result<Written, StoreError>,
+    ) -> Result<Document, StoreError> {
+        let key = (kind, name.to_owned());
+        let mut rows = self.table.rows();
+        let (revision, old) = (rows.revision + 1, rows.documents.get(&key).cloned());
+        let (op, document) = match (make(old.as_deref(), revision)?, old.as_ref()) {
+            (Written::As(op, document), _) => (op, document),
+            (Written::Same, Some(old)) => return Ok(Document::clone(old)),
+            (Written::Same, None) => return Err(StoreError::NotFound { kind, name: key.1 }),
+        };
+        let bytes = rules::encoded(&document)?.len();
+        if let Some(entry) = journal::entry(old.as_deref(), &document, op, revision, By::now()) {
+            let mut journal = self.journal();
+            let entries = journal.entry(key).or_default();
+            entries.push(entry);
+            let excess = entries.len().saturating_sub(HISTORY_PER_DOCUMENT);
+            entries.drain(..excess);
+        }
+        let change = Change { revision, op, document: Arc::new(document.clone()), bytes };
+        Table::put(&mut rows, &change);
+        self.table.history.publish(change);
+        Ok(document)
+    }
+}
+
+#[async_trait]
+impl DocumentStore for MemoryStore {
+    async fn get(&self, kind: Kind, name: &str) -> Result<Option<Arc<Document>>, StoreError> {
+        Ok(self.table.get(kind, name))
+    }
+
+    async fn list(&self, kind: Kind) -> Result<(Vec<Document>, u64), StoreError> {
+        Ok(self.table.list(kind))
+    }
+
+    async fn create(&self, document: Document) -> Result<Document, StoreError> {
+        let (kind, name) = (document.kind(), document.metadata().name.clone());
+        self.change(kind, &name.clone(), |stored, revision| match stored {
+            Some(_) => Err(StoreError::AlreadyExists { kind, name }),
+            None => Ok(Written::As(ChangeOp::Added, rules::created(document, revision))),
+        })
+    }
+
+    async fn update(&self, document: Document) -> Result<Document, StoreError> {
+        let (kind, name) = (document.kind(), document.metadata().name.clone());
+        self.change(kind, &name.clone(), |stored, revision| match stored {
+            Some(stored) => rules::updated(stored, document, revision),
+            None => Err(StoreError::NotFound { kind, name }),
+        })
+    }
+
+    async fn delete(&self, kind: Kind, name: &str) -> Result<Document, StoreError> {
+        self.change(kind, name, |stored, revision| match stored {
+            Some(stored) => Ok(rules::deleted(stored, Timestamp::now(), revision)),
+            None => Err(StoreError::NotFound { kind, name: name.to_owned() }),
+        })
+    }
+
+    async fn history(&self, kind: Kind, name: &str, limit: usize) -> Result<Vec<HistoryEntry>, StoreError> {
+        let journal = self.journal();
+        let entries = journal.get(&(kind, name.to_owned())).map(Vec::as_slice).unwrap_or_default();
+        Ok(entries.iter().skip(entries.len().saturating_sub(limit)).cloned().collect())
+    }
+
+    async fn trim_history(&self, before: Timestamp, most: u64) -> Result<u64, StoreError> {
+        let mut journal = self.journal();
+        let count = |journal: &BTreeMap<_, Vec<HistoryEntry>>| journal.values().map(Vec::len).sum::<usize>();
+        let was = count(&journal);
+        journal.values_mut().for_each(|entries| entries.retain(|entry| entry.time >= before));
+        let mut revisions: Vec<u64> = journal.values().flatten().map(|entry| entry.resource_version).collect();
+        revisions.sort_unstable();
+        let excess = revisions.len().saturating_sub(usize::try_from(most).unwrap_or(usize::MAX));
+        if let Some(last) = excess.checked_sub(1).and_then(|n| revisions.get(n)).copied() {
+            journal.values_mut().for_each(|entries| entries.retain(|entry| entry.resource_version > last));
+        }
+        journal.retain(|_, entries| !entries.is_empty());
+        Ok((was - count(&journal)) as u64)
+    }
+
+    fn watch(&self, kind: Option<Kind>, from_revision: u64) -> Result<Watch, WatchError> {
+        self.table.watch(kind, from_revision)
+    }
+}
+
+#[async_trait]
+impl EventLog for MemoryStore {
+    async fn append(&self, batch: Vec<EventRecord>) -> Result<Vec<u64>, StoreError> {
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut positions = Vec::with_capacity(batch.len());
+        let (mut last, mut added) = (log.last, Vec::<LoggedEvent>::new());
+        for record in batch {
+            let earlier = log.events.get(&record.workflow_uid).into_iter().flatten();
+            let of_workflow = earlier.chain(added.iter().filter(|e| e.record.workflow_uid == record.workflow_uid));
+            let (mut count, mut newest, mut known) = (0, 0, None);
+            for event in of_workflow {
+                count += 1;
+                if event.record.key() == record.key() {
+                    known = Some(event.position);
+                }
+                if (event.record.action_index, event.record.attempt) == (record.action_index, record.attempt) {
+                    newest = newest.max(event.record.seq);
+                }
+            }
+            if let Some(position) = known {
+                positions.push(position);
+                continue;
+            }
+            check_next(&record, newest, count)?;
+            last += 1;
+            positions.push(last);
+            added.push(LoggedEvent { position: last, record });
+        }
+        log.last = last;
+        for event in added {
+            log.events.entry(event.record.workflow_uid).or_default().push(event);
+        }
+        Ok(positions)
+    }
+
+    async fn list(&self, workflow_uid: Uuid, after: u64, limit: usize) -> Result<Vec<LoggedEvent>, StoreError> {
+        let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let events = log.events.get(&workflow_uid).into_iter().flatten();
+        Ok(events.filter(|event| event.position > after).take(limit).cloned().collect())
+    }
+
+    async fn forget(&self, workflow_uid: Uuid) -> Result<u64, StoreError> {
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(log.events.remove(&workflow_uid).map_or(0, |events| events.len() as u64))
+    }
+
+    async fn runs(&self) -> Result<Vec<LoggedRun>, StoreError> {
+        let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let run = |(uid, events): (&Uuid, &Vec<LoggedEvent>)| LoggedRun {
+            workflow_uid: *uid,
+            events: events.len() as u64,
+            newest: events.last().map_or(0, |event| event.position),
+        };
+        let mut runs: Vec<_> = log.events.iter().map(run).collect();
+        runs.sort_unstable_by_key(|run| run.newest);
+        Ok(runs)
+    }
+}
+
+#[async_trait]
+impl SecretStore for MemoryStore {
+    async fn put(&self, name: &str, value: &[u8], expires: Timestamp) -> Result<(), StoreError> {
+        let mut secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
+        secrets.insert(name.to_owned(), (value.to_vec(), expires));
+        Ok(())
+    }
+
+    async fn get(&self, name: &str, now: Timestamp) -> Result<Option<Vec<u8>>, StoreError> {
+        let secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(secrets.get(name).filter(|(_, expires)| *expires > now).map(|(value, _)| value.clone()))
+    }
+
+    async fn consume(&self, name: &str, now: Timestamp) -> Result<Option<Vec<u8>>, StoreError> {
+        let mut secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(secrets.remove(name).filter(|(_, expires)| *expires > now).map(|(value, _)| value))
+    }
+
+    async fn purge(&self, now: Timestamp) -> Result<u64, StoreError> {
+        let mut secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = secrets.len();
+        secrets.retain(|_, (_, expires)| *expires > now);
+        Ok((before - secrets.len()) as u64)
+    }
+}
+
+/// Whether `event` may follow `newest` (the highest seq of its attempt, 0 if none) in a workflow of `count` events. The
+/// bound on a workflow's events is the same in every back end.
+pub(super) fn check_next(event: &EventRecord, newest: u64, count: u64) -> Result<(), StoreError> {
+    if event.seq != newest + 1 {
+        return Err(StoreError::EventGap {
+            workflow_uid: event.workflow_uid,
+            action_index: event.action_index,
+            attempt: event.attempt,
+            expected: newest + 1,
+            got: event.seq,
+        });
+    }
+    if count >= MAX_EVENTS_PER_WORKFLOW {
+        return Err(StoreError::TooManyEvents { workflow_uid: event.workflow_uid });
+    }
+    Ok(())
+}

@@ -1,0 +1,169 @@
+//! The audit log and the grants in the same file, and in the same group commit.
+
+use async_trait::async_trait;
+use landfall_api::{AuditEntry, AuditOutcome};
+use rusqlite::params;
+
+use super::{SqliteStore, writer::Batch};
+use crate::error::StoreError;
+use crate::{
+    access::{GrantKind, GrantStore},
+    audit::{AuditLog, KEPT_DEEDS, KEPT_REFUSALS},
+};
+
+/// The tables. A migration of the store.
+pub(super) const SCHEMA: &str = "
+    CREATE TABLE audit (position INTEGER PRIMARY KEY AUTOINCREMENT, refusal INTEGER NOT NULL, json TEXT NOT NULL);
+    CREATE INDEX audit_refusals ON audit (refusal, position);
+    CREATE TABLE grants (kind TEXT NOT NULL, name TEXT NOT NULL, json TEXT NOT NULL, PRIMARY KEY (kind, name))
+        WITHOUT ROWID;
+";
+
+/// Entries over the bound are dropped once in so many, together.
+const DROP_EVERY: u64 = 64;
+
+fn append(batch: &mut Batch<'_>, entry: &AuditEntry) -> Result<u64, StoreError> {
+    let corrupt = |source| StoreError::Corrupt { what: "an audit entry".to_owned(), source };
+    let json = serde_json::to_string(entry).map_err(corrupt)?;
+    let refusal = entry.outcome == AuditOutcome::Refused;
+    batch
+        .transaction
+        .prepare_cached("INSERT INTO audit (refusal, json) VALUES (?1, ?2)")?
+        .execute(params![refusal, json])?;
+    // Positions are rowids: positive.
+    let position = batch.transaction.last_insert_rowid().unsigned_abs();
+    if position.is_multiple_of(DROP_EVERY) {
+        for (refusal, kept) in [(false, KEPT_DEEDS), (true, KEPT_REFUSALS)] {
+            batch
+                .transaction
+                .prepare_cached(
+                    "DELETE FROM audit WHERE refusal = ?1 AND position <= (SELECT position FROM audit \
+                     WHERE refusal = ?1 ORDER BY position DESC LIMIT 1 OFFSET ?2)",
+                )?
+                .execute(params![refusal, kept])?;
+        }
+    }
+    Ok(position)
+}
+
+fn list(batch: &mut Batch<'_>, after: u64, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
+    let mut select = batch
+        .transaction
+        .prepare_cached("SELECT position, json FROM audit WHERE position > ?1 ORDER BY position LIMIT ?2")?;
+    let after = i64::try_from(after).unwrap_or(i64::MAX);
+    let rows = select.query_map(params![after, limit], |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))?;
+    rows.map(|row| {
+        let (position, json): (u64, String) = row?;
+        let corrupt = |source| StoreError::Corrupt { what: format!("audit entry {position}"), source };
+        let entry: AuditEntry = serde_json::from_str(&json).map_err(corrupt)?;
+        Ok(AuditEntry { position, ..entry })
+    })
+    .collect()
+}
+
+#[async_trait]
+impl AuditLog for SqliteStore {
+    async fn append(&self, entry: AuditEntry) -> Result<u64, StoreError> {
+        self.writer.submit(move |batch| append(batch, &entry)).await
+    }
+
+    async fn list(&self, after: u64, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
+        self.writer.submit(move |batch| list(batch, after, limit)).await
+    }
+}
+
+#[async_trait]
+impl GrantStore for SqliteStore {
+    async fn put(&self, kind: GrantKind, name: &str, json: &str) -> Result<(), StoreError> {
+        let (name, json) = (name.to_owned(), json.to_owned());
+        self.writer
+            .submit(move |batch| {
+                let insert = "INSERT OR REPLACE INTO grants (kind, name, json) VALUES (?1, ?2, ?3)";
+                batch.transaction.execute(insert, params![kind.as_str(), name, json])?;
+                Ok(())
+            })
+            .await
+    }
+
+    async fn remove(&self, kind: GrantKind, name: &str) -> Result<(), StoreError> {
+        let name = name.to_owned();
+        self.writer
+            .submit(move |batch| {
+                let delete = "DELETE FROM grants WHERE kind = ?1 AND name = ?2";
+                batch.transaction.execute(delete, params![kind.as_str(), name])?;
+                Ok(())
+            })
+            .await
+    }
+
+    async fn all(&self, kind: GrantKind) -> Result<Vec<(String, String)>, StoreError> {
+        self.writer
+            .submit(move |batch| {
+                let mut select =
+                    batch.transaction.prepare_cached("SELECT name, json FROM grants WHERE kind = ?1 ORDER BY name")?;
+                let rows = select.query_map([kind.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))?;
+                Ok(rows.collect::<Result<_, _>>()?)
+            })
+            .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+
+    fn entry(outcome: AuditOutcome) -> AuditEntry {
+        AuditEntry {
+            position: 0,
+            time: Timestamp::UNIX_EPOCH,
+            who: "admin/ann".into(),
+            from: "unix".into(),
+            action: "Approve".into(),
+            subject: String::new(),
+            outcome,
+            code: String::new(),
+            detail: String::new(),
+        }
+    }
+
+    #[tokio::test]
+    async fn entries_and_grants_are_there_after_reopening_in_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(dir.path()).unwrap();
+        for outcome in [AuditOutcome::Done, AuditOutcome::Refused, AuditOutcome::Failed] {
+            AuditLog::append(&store, entry(outcome)).await.unwrap();
+        }
+        GrantStore::put(&store, GrantKind::Token, "b", "{}").await.unwrap();
+        GrantStore::put(&store, GrantKind::Token, "a", "[1]").await.unwrap();
+        GrantStore::put(&store, GrantKind::Token, "a", "[2]").await.unwrap();
+        GrantStore::remove(&store, GrantKind::Token, "b").await.unwrap();
+        drop(store);
+        let store = SqliteStore::open(dir.path()).unwrap();
+        let read = AuditLog::list(&store, 1, 10).await.unwrap();
+        let told: Vec<_> = read.iter().map(|e| (e.position, e.outcome)).collect();
+        assert_eq!(told, [(2, AuditOutcome::Refused), (3, AuditOutcome::Failed)]);
+        assert_eq!(AuditLog::list(&store, 0, 1).await.unwrap().len(), 1);
+        assert!(AuditLog::list(&store, u64::MAX, 10).await.unwrap().is_empty());
+        assert_eq!(store.all(GrantKind::Token).await.unwrap(), [("a".to_owned(), "[2]".to_owned())]);
+        assert!(store.all(GrantKind::RevokedOperator).await.unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_flood_of_refusals_pushes_out_refusals_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(dir.path()).unwrap();
+        AuditLog::append(&store, entry(AuditOutcome::Done)).await.unwrap();
+        // Written straight, many in one transaction: the bound is the same.
+        let over = KEPT_REFUSALS + 3 * DROP_EVERY;
+        store
+            .writer
+            .submit(move |batch| (0..over).try_for_each(|_| append(batch, &entry(AuditOutcome::Refused)).map(drop)))
+            .await
+            .unwrap();
+        let mut all = AuditLog::list(&store, 0, 100_000).await.unwrap();
+        assert_eq!(all.remove(0).outcome, AuditOutcome::Done, "the deed is older than all of them, and kept");
+        assert!((KEPT_REFUSALS..KEPT_REFUSALS + DROP_EVERY).contains(&(all.len() as u64)), "{}", all.len());
+    }
+}

@@ -1,0 +1,187 @@
+//! The SQLite back end: one file, one connection, one writer thread.
+//!
+//! The thread *is* the group commit: it drains whatever waits in the queue into one transaction, syncs once, and only
+//! then answers everybody. Documents are read from memory, which holds exactly what was committed, so a reader never
+//! waits for a disk.
+
+mod access;
+mod open;
+mod ops;
+mod seal;
+mod snapshot;
+#[cfg(test)]
+mod tests;
+mod wal;
+mod writer;
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use landfall_api::{Document, HistoryEntry, Kind};
+use uuid::Uuid;
+
+pub use open::{DATABASE, OpenError, REPLACED, RESTORING, SCHEMA, hold};
+pub use seal::KEY_FILE;
+
+use super::{
+    DocumentStore, EventLog, LoggedEvent, LoggedRun, SecretStore, Sizes, StoreError, Upkeep, Watch, WatchError,
+    journal::By, memory::Table,
+};
+use landfall_api::message::EventRecord;
+use seal::Sealer;
+use wal::Bounds;
+use writer::Writer;
+
+/// The whole store in one SQLite file.
+pub struct SqliteStore {
+    table: Arc<Table>,
+    writer: Writer,
+    sealer: Sealer,
+    path: PathBuf,
+}
+
+/// Copies the database of `data_dir`, which nobody else may have open, to the new file `to`: what is in its write-ahead
+/// log too, and whatever version wrote it.
+///
+/// # Errors
+/// [`StoreError`] of the database or of `to`.
+pub fn copy_database(data_dir: &Path, to: &Path) -> Result<(), StoreError> {
+    let connection = rusqlite::Connection::open_with_flags(
+        data_dir.join(DATABASE),
+        rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE | rusqlite::OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )?;
+    snapshot::copy(&connection, to, || ())
+}
+
+impl SqliteStore {
+    /// Opens, or makes, `landfall.db` in `data_dir`, and locks it against other processes until dropped.
+    ///
+    /// # Errors
+    /// [`OpenError`] naming the file.
+    pub fn open(data_dir: &Path) -> Result<Self, OpenError> {
+        Self::open_within(data_dir, Bounds::default())
+    }
+
+    fn open_within(data_dir: &Path, bounds: Bounds) -> Result<Self, OpenError> {
+        let open::Opened { connection, lock, documents, revision, sealer } = open::open(data_dir)?;
+        let table = Arc::new(Table::new(documents, revision));
+        let path = data_dir.join(DATABASE);
+        let wal = wal::Wal::new(wal_of(&path), bounds);
+        let writer = Writer::start(connection, wal, lock, table.clone(), revision)?;
+        Ok(Self { table, writer, sealer, path })
+    }
+
+    fn unseal(&self, name: &str, sealed: Option<Vec<u8>>) -> Result<Option<Vec<u8>>, StoreError> {
+        let Some(sealed) = sealed else { return Ok(None) };
+        let value = self.sealer.unseal(name, &sealed);
+        value.map(Some).ok_or_else(|| StoreError::Sealed { name: name.to_owned() })
+    }
+}
+
+fn wal_of(database: &Path) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push("-wal");
+    name.into()
+}
+
+#[async_trait]
+impl Upkeep for SqliteStore {
+    async fn sizes(&self) -> Result<Sizes, StoreError> {
+        let bytes = |path: PathBuf| match std::fs::metadata(&path) {
+            Ok(file) => Ok(file.len()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(0),
+            Err(source) => Err(StoreError::File { path, source }),
+        };
+        Ok(Sizes { database: bytes(self.path.clone())?, wal: bytes(wal_of(&self.path))? })
+    }
+
+    async fn snapshot(&self, to: &Path) -> Result<(), StoreError> {
+        self.writer.snapshot(to.to_owned()).await
+    }
+}
+
+#[async_trait]
+impl DocumentStore for SqliteStore {
+    async fn get(&self, kind: Kind, name: &str) -> Result<Option<Arc<Document>>, StoreError> {
+        Ok(self.table.get(kind, name))
+    }
+
+    async fn list(&self, kind: Kind) -> Result<(Vec<Document>, u64), StoreError> {
+        Ok(self.table.list(kind))
+    }
+
+    async fn create(&self, document: Document) -> Result<Document, StoreError> {
+        let by = By::now();
+        self.writer.submit(move |batch| ops::create(batch, document, by)).await
+    }
+
+    async fn update(&self, document: Document) -> Result<Document, StoreError> {
+        let by = By::now();
+        self.writer.submit(move |batch| ops::update(batch, document, by)).await
+    }
+
+    async fn delete(&self, kind: Kind, name: &str) -> Result<Document, StoreError> {
+        let (name, by) = (name.to_owned(), By::now());
+        self.writer.submit(move |batch| ops::delete(batch, kind, &name, by)).await
+    }
+
+    async fn history(&self, kind: Kind, name: &str, limit: usize) -> Result<Vec<HistoryEntry>, StoreError> {
+        let name = name.to_owned();
+        self.writer.submit(move |batch| ops::history(batch, kind, &name, limit)).await
+    }
+
+    async fn trim_history(&self, before: Timestamp, most: u64) -> Result<u64, StoreError> {
+        self.writer.submit(move |batch| ops::trim_history(batch, before, most)).await
+    }
+
+    fn watch(&self, kind: Option<Kind>, from_revision: u64) -> Result<Watch, WatchError> {
+        self.table.watch(kind, from_revision)
+    }
+}
+
+#[async_trait]
+impl EventLog for SqliteStore {
+    async fn append(&self, events: Vec<EventRecord>) -> Result<Vec<u64>, StoreError> {
+        self.writer.submit(move |batch| events.iter().map(|event| ops::append(batch, event)).collect()).await
+    }
+
+    async fn list(&self, workflow_uid: Uuid, after: u64, limit: usize) -> Result<Vec<LoggedEvent>, StoreError> {
+        self.writer.submit(move |batch| ops::events(batch, workflow_uid, after, limit)).await
+    }
+
+    async fn forget(&self, workflow_uid: Uuid) -> Result<u64, StoreError> {
+        self.writer.submit(move |batch| ops::forget(batch, workflow_uid)).await
+    }
+
+    async fn runs(&self) -> Result<Vec<LoggedRun>, StoreError> {
+        self.writer.submit(ops::runs).await
+    }
+}
+
+#[async_trait]
+impl SecretStore for SqliteStore {
+    async fn put(&self, name: &str, value: &[u8], expires: Timestamp) -> Result<(), StoreError> {
+        let (sealed, name) = (self.sealer.seal(name, value)?, name.to_owned());
+        self.writer.submit(move |batch| ops::put_secret(batch, &name, &sealed, expires)).await
+    }
+
+    async fn get(&self, name: &str, now: Timestamp) -> Result<Option<Vec<u8>>, StoreError> {
+        let owned = name.to_owned();
+        let sealed = self.writer.submit(move |batch| ops::secret(batch, &owned, now)).await?;
+        self.unseal(name, sealed)
+    }
+
+    async fn consume(&self, name: &str, now: Timestamp) -> Result<Option<Vec<u8>>, StoreError> {
+        let owned = name.to_owned();
+        let sealed = self.writer.submit(move |batch| ops::consume_secret(batch, &owned, now)).await?;
+        self.unseal(name, sealed)
+    }
+
+    async fn purge(&self, now: Timestamp) -> Result<u64, StoreError> {
+        self.writer.submit(move |batch| ops::purge_secrets(batch, now)).await
+    }
+}

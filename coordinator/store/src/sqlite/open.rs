@@ -1,0 +1,287 @@
+//! Opening the file: the lock, the pragmas, the integrity check, the migrations.
+
+use std::{
+    fs::{DirBuilder, File, OpenOptions},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use landfall_api::Document;
+use nix::fcntl::{Flock, FlockArg};
+use rusqlite::Connection;
+
+use super::{seal::Sealer, wal};
+use crate::error::StoreError;
+
+/// The database's file in the data directory.
+pub const DATABASE: &str = "landfall.db";
+
+/// Why the store cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process has it.
+    #[error("{path} is in use by another process; stop that coordinator first, or give this one a data_dir of its own")]
+    InUse {
+        /// The lock file.
+        path: PathBuf,
+    },
+    /// The data directory, or the disk under it, takes no writes.
+    #[error(
+        "cannot write to {path}: {why}; make the data directory writable for this user, and its disk if it is mounted read-only or full"
+    )]
+    NotWritable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        why: String,
+    },
+    /// The key of the secrets is not usable.
+    #[error("cannot use the key of the secrets {path}: {what}; restore it from a backup, nothing was changed")]
+    Key {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// Values that a former version kept in plain could not be sealed.
+    #[error("cannot encrypt the secrets in {path}: {why}; nothing was changed")]
+    Seal {
+        /// The database.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// A restore was cut short between taking the old data away and putting the new in its place.
+    #[error(
+        "{path} holds no data, and {found} is beside it: a restore was cut short; run the restore again, or rename what is to count to {path}"
+    )]
+    HalfRestored {
+        /// The data directory.
+        path: PathBuf,
+        /// What the restore left.
+        found: PathBuf,
+    },
+    /// A file or directory cannot be made or read.
+    #[error("cannot open {path}")]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// SQLite refused.
+    #[error("cannot open the database {path}")]
+    Database {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: rusqlite::Error,
+    },
+    /// SQLite found damage.
+    #[error("the database {path} is damaged: {report}; restore it from a backup, nothing was changed")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// SQLite's first finding.
+        report: String,
+    },
+    /// A newer coordinator wrote it.
+    #[error("the database {path} has schema {found}, this coordinator knows up to {known}; start the newer one")]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its schema.
+        found: usize,
+        /// The newest known here.
+        known: usize,
+    },
+    /// A document in it does not parse.
+    #[error("the database {path} holds {what}, which does not parse: {why}")]
+    Document {
+        /// The file.
+        path: PathBuf,
+        /// Kind and name.
+        what: String,
+        /// What the parser said.
+        why: String,
+    },
+}
+
+pub(super) struct Opened {
+    pub(super) connection: Connection,
+    pub(super) lock: Flock<File>,
+    pub(super) documents: Vec<Document>,
+    pub(super) revision: u64,
+    pub(super) sealer: Sealer,
+}
+
+/// Each takes the schema from its index to the next. Never edit one that was released: append.
+const MIGRATIONS: &[&str] = &[
+    "
+    CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+    INSERT INTO meta VALUES ('revision', 0);
+    CREATE TABLE documents (kind TEXT NOT NULL, name TEXT NOT NULL, json TEXT NOT NULL, PRIMARY KEY (kind, name));
+    CREATE TABLE events (
+        position INTEGER PRIMARY KEY AUTOINCREMENT, workflow TEXT NOT NULL, action_index INTEGER NOT NULL,
+        attempt INTEGER NOT NULL, seq INTEGER NOT NULL, json TEXT NOT NULL,
+        UNIQUE (workflow, action_index, attempt, seq));
+    CREATE TABLE secrets (name TEXT PRIMARY KEY, value BLOB NOT NULL, expires INTEGER NOT NULL) WITHOUT ROWID;
+",
+    super::access::SCHEMA,
+    "
+    CREATE TABLE history (
+        revision INTEGER PRIMARY KEY, kind TEXT NOT NULL, name TEXT NOT NULL, time INTEGER NOT NULL, json TEXT NOT NULL);
+    CREATE INDEX history_of ON history (kind, name, revision);
+    CREATE INDEX history_by_time ON history (time);
+    ALTER TABLE secrets ADD COLUMN sealed INTEGER NOT NULL DEFAULT 0;
+    CREATE TABLE sealing (id INTEGER PRIMARY KEY CHECK (id = 1), proof BLOB NOT NULL);
+",
+];
+
+/// The schema that this version writes; it reads every older one.
+pub const SCHEMA: usize = MIGRATIONS.len();
+
+/// Takes the data directory for this process until dropped.
+///
+/// # Errors
+/// [`OpenError::InUse`], or the lock's file cannot be made.
+pub fn hold(data_dir: &Path) -> Result<Flock<File>, OpenError> {
+    let path = data_dir.join("lock");
+    let file = private(&path)?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| OpenError::InUse { path })
+}
+
+fn private(path: &Path) -> Result<File, OpenError> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)
+        .map_err(|source| of_path(path, source))
+}
+
+fn of_path(path: &Path, source: std::io::Error) -> OpenError {
+    use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem, StorageFull};
+    let path = path.to_owned();
+    match source.kind() {
+        PermissionDenied | ReadOnlyFilesystem | StorageFull => OpenError::NotWritable { path, why: source.to_string() },
+        _ => OpenError::Io { path, source },
+    }
+}
+
+fn of_database(path: &Path, source: rusqlite::Error) -> OpenError {
+    use rusqlite::ErrorCode::{DiskFull, ReadOnly};
+    let path = path.to_owned();
+    match source.sqlite_error_code() {
+        Some(ReadOnly | DiskFull) => OpenError::NotWritable { path, why: source.to_string() },
+        _ => OpenError::Database { path, source },
+    }
+}
+
+/// What a restore has beside a data directory while it works: the new data, then also the old.
+pub const RESTORING: &str = "restoring-";
+/// See [`RESTORING`].
+pub const REPLACED: &str = "replaced-";
+
+/// Refuses to make a new store where a restore's two renames were cut apart: with it would come a new CA, to which every
+/// machine is a stranger, and the old data would be forgotten.
+fn refuse_half_restored(data_dir: &Path) -> Result<(), OpenError> {
+    let (Some(parent), Some(name)) = (data_dir.parent(), data_dir.file_name().and_then(|name| name.to_str())) else {
+        return Ok(());
+    };
+    if data_dir.join(DATABASE).exists() {
+        return Ok(());
+    }
+    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+    // Where there is no directory to look into, there is nothing in it.
+    for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
+        let left = entry.file_name();
+        let suffix = left.to_str().and_then(|left| left.strip_prefix(name)).and_then(|rest| rest.strip_prefix('.'));
+        if suffix.is_some_and(|suffix| suffix.starts_with(RESTORING) || suffix.starts_with(REPLACED)) {
+            return Err(OpenError::HalfRestored { path: data_dir.to_owned(), found: entry.path() });
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn open(data_dir: &Path) -> Result<Opened, OpenError> {
+    refuse_half_restored(data_dir)?;
+    let directory = DirBuilder::new().recursive(true).mode(0o700).create(data_dir);
+    directory.map_err(|source| of_path(data_dir, source))?;
+    let lock = hold(data_dir)?;
+    let path = data_dir.join(DATABASE);
+    // Made here, so that SQLite never makes it (and the WAL beside it, which copies the mode) readable to others.
+    drop(private(&path)?);
+    let database = |source| of_database(&path, source);
+    let mut connection = Connection::open(&path).map_err(database)?;
+    connection.busy_timeout(Duration::from_secs(5)).map_err(database)?;
+    for (pragma, value) in
+        [("journal_mode", "WAL"), ("synchronous", "FULL"), ("foreign_keys", "ON"), ("temp_store", "MEMORY")]
+    {
+        connection.pragma_update(None, pragma, value).map_err(database)?;
+    }
+    // The WAL is folded back every 1000 pages, and its file cut to 16 MiB after a burst; `wal` has the rest of its bound.
+    connection.pragma_update(None, "wal_autocheckpoint", 1000).map_err(database)?;
+    connection.pragma_update(None, "journal_size_limit", 16 << 20).map_err(database)?;
+    let report: String = connection.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0)).map_err(database)?;
+    if report != "ok" {
+        return Err(OpenError::Damaged { path, report });
+    }
+    let found: usize = connection.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(database)?;
+    if found > MIGRATIONS.len() {
+        return Err(OpenError::Newer { path, found, known: MIGRATIONS.len() });
+    }
+    for (version, migration) in MIGRATIONS.iter().enumerate().skip(found) {
+        let transaction = connection.transaction().map_err(database)?;
+        transaction.execute_batch(migration).map_err(database)?;
+        transaction.pragma_update(None, "user_version", version + 1).map_err(database)?;
+        transaction.commit().map_err(database)?;
+    }
+    let sealer = Sealer::open(data_dir, &connection)?;
+    seal(&mut connection, &sealer, &path)?;
+    let revision = connection
+        .query_row("SELECT value FROM meta WHERE key = 'revision'", [], |row| row.get(0))
+        .map_err(database)?;
+    let documents = documents(&connection, &path)?;
+    Ok(Opened { connection, lock, documents, revision, sealer })
+}
+
+/// A former version's plain secrets become sealed ones, and their bytes leave the file and its log.
+fn seal(connection: &mut Connection, sealer: &Sealer, path: &Path) -> Result<(), OpenError> {
+    let database = |source| of_database(path, source);
+    let plain: bool = connection
+        .query_row("SELECT EXISTS (SELECT 1 FROM secrets WHERE sealed = 0)", [], |row| row.get(0))
+        .map_err(database)?;
+    if !plain {
+        return Ok(());
+    }
+    connection.pragma_update(None, "secure_delete", "ON").map_err(database)?;
+    let transaction = connection.transaction().map_err(database)?;
+    let sealed = sealer.seal_plain_rows(&transaction).map_err(|error| match error {
+        StoreError::Database(source) => of_database(path, source),
+        other => OpenError::Seal { path: path.to_owned(), why: other.to_string() },
+    })?;
+    transaction.commit().map_err(database)?;
+    wal::fold(connection).map_err(database)?;
+    tracing::info!(sealed, "the secrets that a former version kept in plain are encrypted now");
+    Ok(())
+}
+
+fn documents(connection: &Connection, path: &Path) -> Result<Vec<Document>, OpenError> {
+    let database = |source| of_database(path, source);
+    let mut select = connection.prepare("SELECT kind, name, json FROM documents").map_err(database)?;
+    let rows = select
+        .query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?)))
+        .map_err(database)?;
+    let mut documents = Vec::new();
+    for row in rows {
+        let (kind, name, json) = row.map_err(database)?;
+        let bad = |why: String| OpenError::Document { path: path.to_owned(), what: format!("{kind} {name}"), why };
+        let value = serde_json::from_str(&json).map_err(|e| bad(e.to_string()))?;
+        documents.push(Document::from_value(value).map_err(|p| bad(p.to_string()))?);
+    }
+    Ok(documents)
+}

@@ -1,0 +1,231 @@
+//! The operations, each inside the writer's transaction.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use landfall_api::{Document, HistoryEntry, Kind};
+use rusqlite::{OptionalExtension, params};
+use uuid::Uuid;
+
+use super::writer::Batch;
+use crate::{
+    Change, ChangeOp, HISTORY_PER_DOCUMENT, LoggedEvent, LoggedRun, StoreError,
+    journal::{self, By},
+    rules::{self, Written},
+};
+use landfall_api::message::EventRecord;
+
+/// As this transaction has it: what was committed before, and what it has changed since.
+fn stored(batch: &Batch<'_>, kind: Kind, name: &str) -> Option<Arc<Document>> {
+    let changed = batch.changes.iter().rev().find(|change| {
+        let document = &change.document;
+        document.kind() == kind && document.metadata().name == name
+    });
+    match changed {
+        Some(change) => Some(change.document.clone()).filter(|_| change.op != ChangeOp::Deleted),
+        None => batch.table.get(kind, name),
+    }
+}
+
+fn write(
+    batch: &mut Batch<'_>,
+    old: Option<&Document>,
+    written: Written,
+    by: By,
+) -> Result<Option<Document>, StoreError> {
+    let Written::As(op, document) = written else { return Ok(None) };
+    let (kind, name) = (document.kind(), document.metadata().name.clone());
+    let json = rules::encoded(&document)?;
+    let bytes = json.len();
+    if op == ChangeOp::Deleted {
+        batch
+            .transaction
+            .execute("DELETE FROM documents WHERE kind = ?1 AND name = ?2", params![kind.as_str(), name])?;
+    } else {
+        batch
+            .transaction
+            .prepare_cached("INSERT OR REPLACE INTO documents (kind, name, json) VALUES (?1, ?2, ?3)")?
+            .execute(params![kind.as_str(), name, json])?;
+    }
+    batch.revision += 1;
+    if let Some(entry) = journal::entry(old, &document, op, batch.revision, by) {
+        note(batch, kind, &name, &entry)?;
+    }
+    batch.changes.push(Change { revision: batch.revision, op, document: Arc::new(document.clone()), bytes });
+    Ok(Some(document))
+}
+
+fn note(batch: &Batch<'_>, kind: Kind, name: &str, entry: &HistoryEntry) -> Result<(), StoreError> {
+    let corrupt = |source| StoreError::Corrupt { what: format!("the history of {kind} {name}"), source };
+    let json = serde_json::to_string(entry).map_err(corrupt)?;
+    batch
+        .transaction
+        .prepare_cached("INSERT INTO history (revision, kind, name, time, json) VALUES (?1, ?2, ?3, ?4, ?5)")?
+        .execute(params![entry.resource_version, kind.as_str(), name, entry.time.as_millisecond(), json])?;
+    batch
+        .transaction
+        .prepare_cached(
+            "DELETE FROM history WHERE kind = ?1 AND name = ?2 AND revision <= (SELECT revision FROM history
+             WHERE kind = ?1 AND name = ?2 ORDER BY revision DESC LIMIT 1 OFFSET ?3)",
+        )?
+        .execute(params![kind.as_str(), name, HISTORY_PER_DOCUMENT])?;
+    Ok(())
+}
+
+pub(super) fn create(batch: &mut Batch<'_>, document: Document, by: By) -> Result<Document, StoreError> {
+    let (kind, name) = (document.kind(), document.metadata().name.clone());
+    let exists = || StoreError::AlreadyExists { kind, name: name.clone() };
+    if stored(batch, kind, &name).is_some() {
+        return Err(exists());
+    }
+    let document = rules::created(document, batch.revision + 1);
+    write(batch, None, Written::As(ChangeOp::Added, document), by)?.ok_or_else(exists)
+}
+
+pub(super) fn update(batch: &mut Batch<'_>, document: Document, by: By) -> Result<Document, StoreError> {
+    let (kind, name) = (document.kind(), document.metadata().name.clone());
+    let Some(old) = stored(batch, kind, &name) else { return Err(StoreError::NotFound { kind, name }) };
+    let written = rules::updated(&old, document, batch.revision + 1)?;
+    Ok(write(batch, Some(&old), written, by)?.unwrap_or_else(|| Document::clone(&old)))
+}
+
+pub(super) fn delete(batch: &mut Batch<'_>, kind: Kind, name: &str, by: By) -> Result<Document, StoreError> {
+    let not_found = || StoreError::NotFound { kind, name: name.to_owned() };
+    let old = stored(batch, kind, name).ok_or_else(not_found)?;
+    let written = rules::deleted(&old, by.time, batch.revision + 1);
+    Ok(write(batch, Some(&old), written, by)?.unwrap_or_else(|| Document::clone(&old)))
+}
+
+pub(super) fn history(
+    batch: &mut Batch<'_>,
+    kind: Kind,
+    name: &str,
+    limit: usize,
+) -> Result<Vec<HistoryEntry>, StoreError> {
+    let mut select = batch
+        .transaction
+        .prepare_cached("SELECT json FROM history WHERE kind = ?1 AND name = ?2 ORDER BY revision DESC LIMIT ?3")?;
+    let limit = limit.min(HISTORY_PER_DOCUMENT);
+    let rows = select.query_map(params![kind.as_str(), name, limit], |row| row.get::<_, String>(0))?;
+    let corrupt = |source| StoreError::Corrupt { what: format!("the history of {kind} {name}"), source };
+    let mut entries = rows.map(|row| serde_json::from_str(&row?).map_err(corrupt)).collect::<Result<Vec<_>, _>>()?;
+    entries.reverse();
+    Ok(entries)
+}
+
+pub(super) fn trim_history(batch: &mut Batch<'_>, before: Timestamp, most: u64) -> Result<u64, StoreError> {
+    let old = batch.transaction.execute("DELETE FROM history WHERE time < ?1", [before.as_millisecond()])?;
+    let beyond = batch.transaction.execute(
+        "DELETE FROM history WHERE revision <= (SELECT revision FROM history ORDER BY revision DESC LIMIT 1 OFFSET ?1)",
+        [most],
+    )?;
+    Ok((old + beyond) as u64)
+}
+
+pub(super) fn append(batch: &mut Batch<'_>, event: &EventRecord) -> Result<u64, StoreError> {
+    let (workflow, index, attempt, seq) =
+        (event.workflow_uid.to_string(), event.action_index, event.attempt, event.seq);
+    let known = batch
+        .transaction
+        .prepare_cached(
+            "SELECT position FROM events WHERE workflow = ?1 AND action_index = ?2 AND attempt = ?3 AND seq = ?4",
+        )?
+        .query_row(params![workflow, index, attempt, seq], |row| row.get(0))
+        .optional()?;
+    if let Some(position) = known {
+        return Ok(position);
+    }
+    let newest = batch
+        .transaction
+        .prepare_cached(
+            "SELECT COALESCE(MAX(seq), 0) FROM events WHERE workflow = ?1 AND action_index = ?2 AND attempt = ?3",
+        )?
+        .query_row(params![workflow, index, attempt], |row| row.get(0))?;
+    let count = batch
+        .transaction
+        .prepare_cached("SELECT COUNT(*) FROM events WHERE workflow = ?1")?
+        .query_row([&workflow], |row| row.get(0))?;
+    crate::memory::check_next(event, newest, count)?;
+    let corrupt = |source| StoreError::Corrupt { what: format!("an event of workflow {workflow}"), source };
+    let json = serde_json::to_string(event).map_err(corrupt)?;
+    batch
+        .transaction
+        .prepare_cached("INSERT INTO events (workflow, action_index, attempt, seq, json) VALUES (?1, ?2, ?3, ?4, ?5)")?
+        .execute(params![workflow, index, attempt, seq, json])?;
+    // Positions are rowids: positive.
+    Ok(batch.transaction.last_insert_rowid().unsigned_abs())
+}
+
+pub(super) fn events(
+    batch: &mut Batch<'_>,
+    workflow_uid: Uuid,
+    after: u64,
+    limit: usize,
+) -> Result<Vec<LoggedEvent>, StoreError> {
+    let workflow = workflow_uid.to_string();
+    let mut select = batch.transaction.prepare_cached(
+        "SELECT position, json FROM events WHERE workflow = ?1 AND position > ?2 ORDER BY position LIMIT ?3",
+    )?;
+    let rows = select.query_map(params![workflow, after, limit], |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))?;
+    rows.map(|row| {
+        let (position, json) = row?;
+        let corrupt = |source| StoreError::Corrupt { what: format!("event {position}"), source };
+        Ok(LoggedEvent { position, record: serde_json::from_str(&json).map_err(corrupt)? })
+    })
+    .collect()
+}
+
+pub(super) fn forget(batch: &mut Batch<'_>, workflow_uid: Uuid) -> Result<u64, StoreError> {
+    let gone = batch.transaction.execute("DELETE FROM events WHERE workflow = ?1", [workflow_uid.to_string()])?;
+    Ok(gone as u64)
+}
+
+pub(super) fn runs(batch: &mut Batch<'_>) -> Result<Vec<LoggedRun>, StoreError> {
+    let mut select = batch.transaction.prepare_cached(
+        "SELECT workflow, COUNT(*), MAX(position) FROM events GROUP BY workflow ORDER BY MAX(position)",
+    )?;
+    let rows = select.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get(1)?, row.get(2)?)))?;
+    let mut runs = Vec::new();
+    for row in rows {
+        let (workflow, events, newest) = row?;
+        // What is not a uid was never written here; it belongs to no run and is bounded by being there already.
+        if let Ok(workflow_uid) = Uuid::parse_str(&workflow) {
+            runs.push(LoggedRun { workflow_uid, events, newest });
+        }
+    }
+    Ok(runs)
+}
+
+pub(super) fn put_secret(
+    batch: &mut Batch<'_>,
+    name: &str,
+    sealed: &[u8],
+    expires: Timestamp,
+) -> Result<(), StoreError> {
+    batch.transaction.execute(
+        "INSERT OR REPLACE INTO secrets (name, value, expires, sealed) VALUES (?1, ?2, ?3, 1)",
+        params![name, sealed, expires.as_millisecond()],
+    )?;
+    Ok(())
+}
+
+pub(super) fn secret(batch: &mut Batch<'_>, name: &str, now: Timestamp) -> Result<Option<Vec<u8>>, StoreError> {
+    Ok(batch
+        .transaction
+        .query_row(
+            "SELECT value FROM secrets WHERE name = ?1 AND expires > ?2",
+            params![name, now.as_millisecond()],
+            |row| row.get(0),
+        )
+        .optional()?)
+}
+
+pub(super) fn consume_secret(batch: &mut Batch<'_>, name: &str, now: Timestamp) -> Result<Option<Vec<u8>>, StoreError> {
+    let value = secret(batch, name, now)?;
+    batch.transaction.execute("DELETE FROM secrets WHERE name = ?1", [name])?;
+    Ok(value)
+}
+
+pub(super) fn purge_secrets(batch: &mut Batch<'_>, now: Timestamp) -> Result<u64, StoreError> {
+    Ok(batch.transaction.execute("DELETE FROM secrets WHERE expires <= ?1", [now.as_millisecond()])? as u64)
+}

@@ -1,0 +1,294 @@
+//! What only this back end can get wrong: its files, its locks, its log, its key.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use landfall_api::ErrorCode;
+use rusqlite::Connection;
+
+use super::*;
+use crate::conformance::{event, machine, with_serial};
+
+#[tokio::test]
+async fn what_was_answered_is_there_after_reopening_and_old_revisions_are_expired() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(dir.path()).unwrap();
+    let first = store.create(machine("m1")).await.unwrap();
+    store.create(machine("m2")).await.unwrap();
+    DocumentStore::delete(&store, Kind::Machine, "m2").await.unwrap();
+    drop(store);
+
+    let store = SqliteStore::open(dir.path()).unwrap();
+    let (all, revision) = DocumentStore::list(&store, Kind::Machine).await.unwrap();
+    assert_eq!((all, revision), (vec![first], 3));
+    assert!(matches!(store.watch(None, 1), Err(WatchError::Expired { asked: 1, oldest: 3 })));
+    assert!(store.watch(None, 3).is_ok());
+}
+
+#[test]
+fn a_second_opener_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let _first = SqliteStore::open(dir.path()).unwrap();
+    let error = SqliteStore::open(dir.path()).err().unwrap();
+    assert!(matches!(error, OpenError::InUse { .. }), "{error}");
+}
+
+#[test]
+fn a_newer_schema_and_a_damaged_file_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(SqliteStore::open(dir.path()).unwrap());
+    let file = dir.path().join("landfall.db");
+    let raw = rusqlite::Connection::open(&file).unwrap();
+    raw.pragma_update(None, "user_version", 999).unwrap();
+    drop(raw);
+    assert!(matches!(SqliteStore::open(dir.path()).err().unwrap(), OpenError::Newer { found: 999, .. }));
+
+    std::fs::write(&file, b"this is no database, whatever its name says".repeat(100)).unwrap();
+    let error = SqliteStore::open(dir.path()).err().unwrap();
+    assert!(error.to_string().contains("landfall.db"), "{error}");
+}
+
+#[tokio::test]
+async fn one_refused_write_leaves_its_neighbours_in_the_batch_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Arc::new(SqliteStore::open(dir.path()).unwrap());
+    let writes = (0..200).map(|n| {
+        let store = store.clone();
+        // Every name twice: one of each pair must be refused, whichever batch they fall into.
+        tokio::spawn(async move { store.create(machine(&format!("m{}", n / 2))).await })
+    });
+    let mut refused = 0;
+    for write in writes.collect::<Vec<_>>() {
+        refused += usize::from(write.await.unwrap().is_err());
+    }
+    assert_eq!(refused, 100);
+    let (all, revision) = DocumentStore::list(&*store, Kind::Machine).await.unwrap();
+    assert_eq!((all.len(), revision), (100, 100));
+}
+
+/// The schema as version 1 wrote it, with one of each.
+const VERSION_1: &str = "
+    CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+    INSERT INTO meta VALUES ('revision', 41);
+    CREATE TABLE documents (kind TEXT NOT NULL, name TEXT NOT NULL, json TEXT NOT NULL, PRIMARY KEY (kind, name));
+    CREATE TABLE events (
+        position INTEGER PRIMARY KEY AUTOINCREMENT, workflow TEXT NOT NULL, action_index INTEGER NOT NULL,
+        attempt INTEGER NOT NULL, seq INTEGER NOT NULL, json TEXT NOT NULL,
+        UNIQUE (workflow, action_index, attempt, seq));
+    CREATE TABLE secrets (name TEXT PRIMARY KEY, value BLOB NOT NULL, expires INTEGER NOT NULL) WITHOUT ROWID;
+    INSERT INTO secrets VALUES ('phone-home/a', CAST('hunter2-in-plain' AS BLOB), 9223372036854);
+    INSERT INTO documents VALUES ('Machine', 'm1', '{\"apiVersion\":\"landfall.dev/v1alpha1\",\"kind\":\"Machine\",
+        \"metadata\":{\"name\":\"m1\",\"uid\":\"7c9f7f5e-4a57-4d9b-b0c8-93a7b1a2a001\",\"generation\":3,\"resourceVersion\":41},
+        \"spec\":{\"identity\":{\"macs\":[\"52:54:00:00:00:01\"]}}}');
+    PRAGMA user_version = 1;
+";
+
+fn holds(dir: &Path, needle: &[u8]) -> bool {
+    let files = std::fs::read_dir(dir).unwrap().map(|entry| std::fs::read(entry.unwrap().path()).unwrap());
+    files.into_iter().any(|bytes| bytes.windows(needle.len()).any(|part| part == needle))
+}
+
+#[tokio::test]
+async fn a_former_versions_database_opens_with_everything_in_it_and_its_secrets_are_plain_no_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let old = Connection::open(dir.path().join(DATABASE)).unwrap();
+    old.pragma_update(None, "journal_mode", "WAL").unwrap();
+    old.execute_batch(VERSION_1).unwrap();
+    drop(old);
+    assert!(holds(dir.path(), b"hunter2-in-plain"));
+
+    let store = SqliteStore::open(dir.path()).unwrap();
+    let (all, revision) = DocumentStore::list(&store, Kind::Machine).await.unwrap();
+    assert_eq!((all[0].metadata().generation, revision), (3, 41));
+    let value = SecretStore::get(&store, "phone-home/a", Timestamp::UNIX_EPOCH).await.unwrap();
+    assert_eq!(value.as_deref(), Some(&b"hunter2-in-plain"[..]));
+    assert!(!holds(dir.path(), b"hunter2-in-plain"), "neither in the file nor in its log");
+    // It has no history from before, and has one from now on.
+    assert!(store.history(Kind::Machine, "m1", 9).await.unwrap().is_empty());
+    store.update(with_serial(&all[0], "A")).await.unwrap();
+    assert_eq!(store.history(Kind::Machine, "m1", 9).await.unwrap().len(), 1);
+    drop(store);
+    SqliteStore::open(dir.path()).unwrap();
+}
+
+#[tokio::test]
+async fn no_secret_lies_readable_in_the_data_directory_and_none_opens_under_anothers_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(dir.path()).unwrap();
+    store.put("a", b"correct horse battery", Timestamp::MAX).await.unwrap();
+    store.put("b", b"staple", Timestamp::MAX).await.unwrap();
+    drop(store);
+    assert!(!holds(dir.path(), b"correct horse battery"));
+    let raw = Connection::open(dir.path().join(DATABASE)).unwrap();
+    raw.execute("UPDATE secrets SET value = (SELECT value FROM secrets WHERE name = 'a') WHERE name = 'b'", [])
+        .unwrap();
+    drop(raw);
+    let store = SqliteStore::open(dir.path()).unwrap();
+    let kept = SecretStore::get(&store, "a", Timestamp::UNIX_EPOCH).await.unwrap();
+    assert_eq!(kept.as_deref(), Some(&b"correct horse battery"[..]));
+    let moved = SecretStore::get(&store, "b", Timestamp::UNIX_EPOCH).await.unwrap_err();
+    assert!(matches!(moved, StoreError::Sealed { .. }), "{moved}");
+}
+
+#[tokio::test]
+async fn a_missing_wrong_garbled_or_readable_key_is_refused_by_name_and_never_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let other = tempfile::tempdir().unwrap();
+    drop(SqliteStore::open(dir.path()).unwrap());
+    drop(SqliteStore::open(other.path()).unwrap());
+    let key = dir.path().join(KEY_FILE);
+    let good = std::fs::read(&key).unwrap();
+    use std::os::unix::fs::PermissionsExt as _;
+    assert_eq!(std::fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
+
+    let wrong = std::fs::read(other.path().join(KEY_FILE)).unwrap();
+    for (content, said) in [(&wrong[..], "another database's"), (b"landfall-secrets-key-1 00ff", "does not hold a key")]
+    {
+        std::fs::write(&key, content).unwrap();
+        let error = SqliteStore::open(dir.path()).err().unwrap();
+        assert!(error.to_string().contains(said) && error.to_string().contains(KEY_FILE), "{error}");
+    }
+    std::fs::remove_file(&key).unwrap();
+    let error = SqliteStore::open(dir.path()).err().unwrap();
+    assert!(error.to_string().contains("missing") && !key.exists(), "{error}");
+    std::fs::write(&key, &good).unwrap();
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let error = SqliteStore::open(dir.path()).err().unwrap();
+    assert!(error.to_string().contains("others may read it"), "{error}");
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    SqliteStore::open(dir.path()).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_stays_bounded_under_load_while_somebody_is_always_reading() {
+    let dir = tempfile::tempdir().unwrap();
+    let bounds = Bounds { soft: 2 << 20, hard: 64 << 20 };
+    let store = SqliteStore::open_within(dir.path(), bounds).unwrap();
+    let (path, stop) = (dir.path().join(DATABASE), Arc::new(AtomicBool::new(false)));
+    let stopped = stop.clone();
+    let reader = std::thread::spawn(move || {
+        // Two connections by turns: at no instant is nobody reading.
+        let open = || {
+            let connection = Connection::open(&path).unwrap();
+            connection.busy_timeout(std::time::Duration::from_secs(30)).unwrap();
+            connection
+        };
+        let connections = [open(), open()];
+        let begin = |n: usize| {
+            let connection: &Connection = &connections[n % 2];
+            connection.execute_batch("BEGIN").unwrap();
+            let _rows: i64 = connection.query_row("SELECT COUNT(*) FROM documents", [], |row| row.get(0)).unwrap();
+        };
+        begin(0);
+        let mut n = 0;
+        while !stopped.load(Ordering::Relaxed) {
+            begin(n + 1);
+            connections[n % 2].execute_batch("COMMIT").unwrap();
+            n += 1;
+        }
+        n
+    });
+    let (mut stored, mut largest) = (store.create(machine("m1")).await.unwrap(), 0);
+    for n in 0..300 {
+        stored = store.update(with_serial(&stored, &format!("{n}{}", "x".repeat(200_000)))).await.unwrap();
+        largest = largest.max(store.sizes().await.unwrap().wal);
+    }
+    stop.store(true, Ordering::Relaxed);
+    assert!(reader.join().unwrap() > 0);
+    // 60 MB were written.
+    assert!(largest < 16 << 20, "the log grew to {largest} bytes");
+}
+
+#[tokio::test]
+async fn a_reader_that_never_ends_stops_the_writing_at_the_bound_and_its_end_starts_it_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let bounds = Bounds { soft: 1 << 20, hard: 4 << 20 };
+    let store = SqliteStore::open_within(dir.path(), bounds).unwrap();
+    let mut stored = store.create(machine("m1")).await.unwrap();
+    let reader = Connection::open(dir.path().join(DATABASE)).unwrap();
+    reader.execute_batch("BEGIN").unwrap();
+    let _rows: i64 = reader.query_row("SELECT COUNT(*) FROM documents", [], |row| row.get(0)).unwrap();
+    let refused = loop {
+        let n = stored.metadata().resource_version;
+        assert!(n < 100, "100 documents of 200 kB and no bound");
+        match store.update(with_serial(&stored, &format!("{n}{}", "x".repeat(200_000)))).await {
+            Ok(document) => stored = document,
+            Err(refused) => break refused,
+        }
+    };
+    assert_eq!(refused.code(), ErrorCode::StoreUnavailable, "{refused}");
+    assert!(store.sizes().await.unwrap().wal < 5 << 20);
+    assert_eq!(DocumentStore::get(&store, Kind::Machine, "m1").await.unwrap().as_deref(), Some(&stored));
+    drop(reader);
+    store.update(with_serial(&stored, "B")).await.unwrap();
+    assert!(store.sizes().await.unwrap().wal < 1 << 20);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_under_load_holds_all_that_was_answered_before_it_and_opens_by_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Arc::new(SqliteStore::open(dir.path()).unwrap());
+    // Large enough for many steps.
+    for n in 0..40 {
+        store.create(with_serial(&machine(&format!("old{n}")), &"x".repeat(200_000))).await.unwrap();
+    }
+    let writer = store.clone();
+    let load = tokio::spawn(async move {
+        let run = Uuid::new_v4();
+        for seq in 1..=400 {
+            writer.create(machine(&format!("new{seq}"))).await.unwrap();
+            writer.append(vec![event(run, 1, seq)]).await.unwrap();
+        }
+    });
+    let copy = tempfile::tempdir().unwrap();
+    store.snapshot(&copy.path().join(DATABASE)).await.unwrap();
+    load.await.unwrap();
+    assert!(store.snapshot(&copy.path().join(DATABASE)).await.is_err(), "what is there is not written over");
+    std::fs::copy(dir.path().join(KEY_FILE), copy.path().join(KEY_FILE)).unwrap();
+    let restored = SqliteStore::open(copy.path()).unwrap();
+    let (all, _) = DocumentStore::list(&restored, Kind::Machine).await.unwrap();
+    assert_eq!(all.iter().filter(|d| d.metadata().name.starts_with("old")).count(), 40);
+    // One instant: of the documents that came meanwhile it has the first ones, without gaps.
+    let new = all.iter().filter(|d| d.metadata().name.starts_with("new")).count();
+    assert!((1..=new).all(|n| all.iter().any(|d| d.metadata().name == format!("new{n}"))));
+}
+
+#[tokio::test]
+async fn a_snapshot_with_nowhere_to_go_is_refused_and_the_store_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(dir.path()).unwrap();
+    let error = store.snapshot(&dir.path().join("nowhere/copy.db")).await.unwrap_err();
+    assert_eq!(error.code(), ErrorCode::StoreUnavailable, "{error}");
+    store.create(machine("m1")).await.unwrap();
+}
+
+#[tokio::test]
+async fn once_the_database_rolled_back_by_itself_the_rest_of_the_batch_is_refused_and_none_of_it_is_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(dir.path()).unwrap();
+    let (go, wait) = std::sync::mpsc::channel();
+    let (begins, began) = tokio::sync::oneshot::channel();
+    // The writer waits in a batch of its own until the next one is queued whole.
+    let hold = store.writer.submit(move |_| {
+        begins.send(()).unwrap();
+        wait.recv().unwrap();
+        Ok(())
+    });
+    let batch = async {
+        began.await.unwrap();
+        let before = store.create(machine("m1"));
+        // As SQLite does on a full or failing disk.
+        let lost = store.writer.submit(|batch| Ok(batch.transaction.execute_batch("ROLLBACK")?));
+        let after = store.create(machine("m2"));
+        tokio::join!(biased; before, lost, after, async { go.send(()).unwrap() })
+    };
+    let (held, (before, lost, after, ())) = tokio::join!(hold, batch);
+    held.unwrap();
+    for refused in [before.map(drop), lost, after.map(drop)] {
+        assert_eq!(refused.unwrap_err().code(), ErrorCode::StoreUnavailable);
+    }
+    let third = store.create(machine("m3")).await.unwrap();
+    assert_eq!(third.metadata().resource_version, 1);
+    drop(store);
+    let store = SqliteStore::open(dir.path()).unwrap();
+    assert_eq!(DocumentStore::list(&store, Kind::Machine).await.unwrap(), (vec![third], 1));
+}

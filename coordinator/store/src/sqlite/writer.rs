@@ -1,0 +1,262 @@
+//! The writer thread: drains its queue into one transaction, commits, then answers.
+
+use std::{collections::VecDeque, fs::File, path::PathBuf, sync::Arc, thread::JoinHandle, time::Instant};
+
+use nix::fcntl::Flock;
+use rusqlite::{Connection, Transaction};
+use tokio::sync::{mpsc, oneshot};
+
+use super::{open::OpenError, snapshot, wal::Wal};
+use crate::{Change, StoreError, memory::Table};
+use landfall_edge::metrics::metrics;
+
+/// Operations that may wait; whoever comes then waits outside.
+const QUEUE: usize = 1024;
+/// Operations in one transaction at most, so that an answer is never far away.
+const BATCH: usize = 256;
+
+/// A transaction under way, as an operation sees it.
+pub(super) struct Batch<'c> {
+    pub(super) transaction: Transaction<'c>,
+    /// Every document as it was committed last.
+    pub(super) table: &'c Table,
+    /// The store's revision so far, this batch's changes included.
+    pub(super) revision: u64,
+    /// What to publish once it is committed.
+    pub(super) changes: Vec<Change>,
+    /// SQLite ended the transaction by itself, as it may when the disk fails: nothing after this belongs to it.
+    lost: Option<Arc<rusqlite::Error>>,
+}
+
+/// Learns whether the commit held, and answers the caller.
+type Answer = Box<dyn FnOnce(Result<(), Arc<rusqlite::Error>>) + Send>;
+/// Does its work in the transaction, or learns why there is none.
+type Job = Box<dyn FnOnce(Result<&mut Batch<'_>, StoreError>) -> Answer + Send>;
+
+enum Task {
+    Write(Job),
+    Snapshot { to: PathBuf, reply: oneshot::Sender<Result<(), StoreError>> },
+}
+
+pub(super) struct Writer {
+    /// `None` only while being dropped.
+    tasks: Option<mpsc::Sender<Task>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Writer {
+    pub(super) fn start(
+        connection: Connection,
+        wal: Wal,
+        lock: Flock<File>,
+        table: Arc<Table>,
+        revision: u64,
+    ) -> Result<Self, OpenError> {
+        let (tasks, queue) = mpsc::channel(QUEUE);
+        let thread = std::thread::Builder::new()
+            .name("store-writer".into())
+            .spawn(move || {
+                run(&connection, Progress { wal, table, revision }, queue);
+                drop(connection);
+                // Only now may another process have the files.
+                drop(lock);
+            })
+            .map_err(|source| OpenError::Io { path: PathBuf::from("the store's writer thread"), source })?;
+        Ok(Self { tasks: Some(tasks), thread: Some(thread) })
+    }
+
+    async fn send(&self, task: Task) -> Result<(), StoreError> {
+        let tasks = self.tasks.as_ref().ok_or(StoreError::Closed)?;
+        tasks.send(task).await.map_err(|_| StoreError::Closed)
+    }
+
+    /// Runs `operation` in the next transaction; returns after its commit. An error undoes this operation alone.
+    pub(super) async fn submit<T: Send + 'static>(
+        &self,
+        operation: impl FnOnce(&mut Batch<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let job: Job = Box::new(move |batch| {
+            let result = batch.and_then(|batch| in_savepoint(batch, operation));
+            Box::new(move |commit| {
+                // The caller may have gone; what it asked for stands all the same.
+                let _gone = reply.send(result.and_then(|value| commit.map(|()| value).map_err(StoreError::Commit)));
+            })
+        });
+        self.send(Task::Write(job)).await?;
+        answer.await.map_err(|_| StoreError::Closed)?
+    }
+
+    /// Copies the database, while it is written to.
+    pub(super) async fn snapshot(&self, to: PathBuf) -> Result<(), StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Task::Snapshot { to, reply }).await?;
+        answer.await.map_err(|_| StoreError::Closed)?
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.tasks = None;
+        if let Some(thread) = self.thread.take() {
+            // A writer that panicked has said so already; nothing is left to do here.
+            let _panicked = thread.join();
+        }
+    }
+}
+
+/// What the writer knows besides its connection.
+struct Progress {
+    wal: Wal,
+    table: Arc<Table>,
+    revision: u64,
+}
+
+fn run(connection: &Connection, mut progress: Progress, mut queue: mpsc::Receiver<Task>) {
+    while let Some(first) = queue.blocking_recv() {
+        let mut waiting = VecDeque::from_iter(serve(connection, &mut progress, Some(first), &mut queue));
+        // One copy at a time: whoever asks for another meanwhile waits, and everybody's writes go on.
+        while let Some((to, reply)) = waiting.pop_front() {
+            let copied = snapshot::copy(connection, &to, || {
+                waiting.extend(serve(connection, &mut progress, None, &mut queue));
+            });
+            let _gone = reply.send(copied);
+        }
+    }
+    if let Err(error) = super::wal::fold(connection) {
+        tracing::warn!(%error, "the write-ahead log was not folded back; the next start does it");
+    }
+}
+
+/// A snapshot asked for: where to, and who waits for it.
+type Asked = (PathBuf, oneshot::Sender<Result<(), StoreError>>);
+
+/// Commits and answers what waits, as far as one transaction goes; answers a snapshot that was asked for.
+fn serve(
+    connection: &Connection,
+    progress: &mut Progress,
+    first: Option<Task>,
+    queue: &mut mpsc::Receiver<Task>,
+) -> Option<Asked> {
+    let mut jobs = Vec::new();
+    let mut snapshot = None;
+    let mut next = first.or_else(|| queue.try_recv().ok());
+    while let Some(task) = next.take() {
+        match task {
+            Task::Write(job) => jobs.push(job),
+            Task::Snapshot { to, reply } => {
+                snapshot = Some((to, reply));
+                break;
+            }
+        }
+        if jobs.len() < BATCH {
+            next = queue.try_recv().ok();
+        }
+    }
+    if jobs.is_empty() {
+        return snapshot;
+    }
+    metrics().commit_operations.observe(jobs.len() as f64);
+    let begun = Instant::now();
+    let (answers, outcome) = commit(connection, progress, jobs);
+    metrics().commit_seconds.took(begun.elapsed());
+    let outcome = outcome.map(|changes| {
+        for change in changes {
+            progress.revision = change.revision;
+            progress.table.apply(change);
+        }
+    });
+    if let Err(error) = &outcome {
+        metrics().commit_failures.add(1);
+        tracing::error!(%error, "the database refused a commit; nothing of it was acknowledged");
+    }
+    for answer in answers {
+        answer(outcome.clone());
+    }
+    progress.wal.keep_bounded(connection);
+    snapshot
+}
+
+fn commit(
+    connection: &Connection,
+    progress: &mut Progress,
+    jobs: Vec<Job>,
+) -> (Vec<Answer>, Result<Vec<Change>, Arc<rusqlite::Error>>) {
+    if let Err(error) = progress.wal.admit(connection) {
+        let (path, bytes) = match error {
+            StoreError::WalFull { path, bytes } => (path, bytes),
+            StoreError::Database(error) => return refuse(jobs, &Arc::new(error)),
+            _ => return refuse(jobs, &Arc::new(rusqlite::Error::InvalidQuery)),
+        };
+        tracing::error!(path = %path.display(), bytes, "nothing is written until another program ends its reading");
+        let full = || StoreError::WalFull { path: path.clone(), bytes };
+        return (jobs.into_iter().map(|job| job(Err(full()))).collect(), Ok(Vec::new()));
+    }
+    let transaction = match connection.unchecked_transaction() {
+        Ok(transaction) => transaction,
+        Err(error) => return refuse(jobs, &Arc::new(error)),
+    };
+    let before = progress.revision;
+    let mut batch = Batch { transaction, table: &progress.table, revision: before, changes: Vec::new(), lost: None };
+    let answers = jobs.into_iter().map(|job| job(Ok(&mut batch))).collect();
+    let Batch { transaction, revision, changes, lost, table: _ } = batch;
+    let finish = || {
+        if let Some(error) = lost {
+            return Err(error);
+        }
+        if revision != before {
+            transaction.execute("UPDATE meta SET value = ?1 WHERE key = 'revision'", [revision])?;
+        }
+        transaction.commit().map_err(Arc::new)
+    };
+    (answers, finish().map(|()| changes))
+}
+
+/// There is no transaction: everybody learns why.
+fn refuse(jobs: Vec<Job>, error: &Arc<rusqlite::Error>) -> (Vec<Answer>, Result<Vec<Change>, Arc<rusqlite::Error>>) {
+    let answers = jobs.into_iter().map(|job| job(Err(StoreError::Commit(error.clone())))).collect();
+    (answers, Err(error.clone()))
+}
+
+fn in_savepoint<T>(
+    batch: &mut Batch<'_>,
+    operation: impl FnOnce(&mut Batch<'_>) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    if let Some(error) = &batch.lost {
+        return Err(StoreError::Commit(error.clone()));
+    }
+    let (revision, changes) = (batch.revision, batch.changes.len());
+    let result = savepoint(batch, operation);
+    if result.is_err() {
+        batch.revision = revision;
+        batch.changes.truncate(changes);
+    }
+    // A full disk or a failing one makes SQLite roll the whole transaction back. Outside of it every further statement
+    // would commit by itself, and be there although its caller was told that it is not.
+    if batch.transaction.is_autocommit() {
+        let error = match result {
+            Err(StoreError::Database(error)) => error,
+            _ => rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR), None),
+        };
+        let error = Arc::new(error);
+        batch.lost = Some(error.clone());
+        return Err(StoreError::Commit(error));
+    }
+    result
+}
+
+fn savepoint<T>(
+    batch: &mut Batch<'_>,
+    operation: impl FnOnce(&mut Batch<'_>) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    batch.transaction.execute_batch("SAVEPOINT operation")?;
+    let result = operation(batch);
+    if batch.transaction.is_autocommit() {
+        return result;
+    }
+    if result.is_err() {
+        batch.transaction.execute_batch("ROLLBACK TO operation")?;
+    }
+    batch.transaction.execute_batch("RELEASE operation")?;
+    result
+}

@@ -1,0 +1,156 @@
+//! One of each back end, and what is most often asked of them.
+
+use std::{path::Path, sync::Arc};
+
+use landfall_api::{Document, Kind, Machine, Template, Workflow};
+
+use crate::{
+    access::{Access, GrantStore, MemoryGrants},
+    audit::{Audit, AuditLog, MemoryAudit},
+    error::StoreError,
+    memory::MemoryStore,
+    sqlite::{OpenError, SqliteStore},
+    traits::{DocumentStore, EventLog, SecretStore, Upkeep},
+};
+
+/// One of each.
+#[derive(Clone)]
+pub struct Store {
+    documents: Arc<dyn DocumentStore>,
+    events: Arc<dyn EventLog>,
+    secrets: Arc<dyn SecretStore>,
+    upkeep: Option<Arc<dyn Upkeep>>,
+    audit: Audit,
+    access: Access,
+}
+
+impl Store {
+    /// A store of three back ends; audit log and grants are in memory until [`Store::with_access`] says otherwise.
+    pub fn new(documents: Arc<dyn DocumentStore>, events: Arc<dyn EventLog>, secrets: Arc<dyn SecretStore>) -> Self {
+        let (audit, access) = (Arc::new(MemoryAudit::default()), Arc::new(MemoryGrants::default()));
+        Self { documents, events, secrets, audit: Audit::new(audit), access: Access::new(access), upkeep: None }
+    }
+
+    /// The same, with the audit log and the grants in these back ends.
+    #[must_use]
+    pub fn with_access(mut self, audit: Arc<dyn AuditLog>, grants: Arc<dyn GrantStore>) -> Self {
+        (self.audit, self.access) = (Audit::new(audit), Access::new(grants));
+        self
+    }
+
+    /// Opens, or makes, the SQLite store in `data_dir`; it is this process's alone until dropped.
+    ///
+    /// # Errors
+    /// [`OpenError`] naming the file: in use by another process, damaged, of a newer version, not writable, or without
+    /// the key of its secrets.
+    pub fn open(data_dir: &Path) -> Result<Self, OpenError> {
+        let store = Arc::new(SqliteStore::open(data_dir)?);
+        let opened = Self::new(store.clone(), store.clone(), store.clone()).with_access(store.clone(), store.clone());
+        Ok(Self { upkeep: Some(store), ..opened })
+    }
+
+    /// A store in memory, for tests and simulation.
+    pub fn memory() -> Self {
+        let store = Arc::new(MemoryStore::default());
+        Self::new(store.clone(), store.clone(), store)
+    }
+
+    /// The documents.
+    pub fn documents(&self) -> &dyn DocumentStore {
+        &*self.documents
+    }
+
+    /// The event log.
+    pub fn events(&self) -> &dyn EventLog {
+        &*self.events
+    }
+
+    /// The secrets.
+    pub fn secrets(&self) -> &dyn SecretStore {
+        &*self.secrets
+    }
+
+    /// What a store on this host's own disk has besides; `None` for the others.
+    pub fn upkeep(&self) -> Option<&dyn Upkeep> {
+        self.upkeep.as_deref()
+    }
+
+    /// The audit log.
+    pub fn audit(&self) -> &Audit {
+        &self.audit
+    }
+
+    /// Bearer tokens, and operators whose certificates were withdrawn.
+    pub fn access(&self) -> &Access {
+        &self.access
+    }
+
+    /// The machine of that name.
+    ///
+    /// # Errors
+    /// [`StoreError`] of the back end.
+    pub async fn machine(&self, name: &str) -> Result<Option<Machine>, StoreError> {
+        Ok(self.documents.get(Kind::Machine, name).await?.and_then(into_machine))
+    }
+
+    /// The template of that name.
+    ///
+    /// # Errors
+    /// [`StoreError`] of the back end.
+    pub async fn template(&self, name: &str) -> Result<Option<Template>, StoreError> {
+        Ok(self.documents.get(Kind::Template, name).await?.and_then(|d| match Arc::unwrap_or_clone(d) {
+            Document::Template(t) => Some(*t),
+            _ => None,
+        }))
+    }
+
+    /// The workflow of that name.
+    ///
+    /// # Errors
+    /// [`StoreError`] of the back end.
+    pub async fn workflow(&self, name: &str) -> Result<Option<Workflow>, StoreError> {
+        Ok(self.documents.get(Kind::Workflow, name).await?.and_then(into_workflow))
+    }
+
+    /// Every machine.
+    ///
+    /// # Errors
+    /// [`StoreError`] of the back end.
+    pub async fn machines(&self) -> Result<Vec<Machine>, StoreError> {
+        let listed = self.documents.list(Kind::Machine).await?.0.into_iter();
+        Ok(listed
+            .filter_map(|document| match document {
+                Document::Machine(machine) => Some(*machine),
+                _ => None,
+            })
+            .collect())
+    }
+
+    /// Every workflow.
+    ///
+    /// # Errors
+    /// [`StoreError`] of the back end.
+    pub async fn workflows(&self) -> Result<Vec<Workflow>, StoreError> {
+        let listed = self.documents.list(Kind::Workflow).await?.0.into_iter();
+        Ok(listed
+            .filter_map(|document| match document {
+                Document::Workflow(workflow) => Some(*workflow),
+                _ => None,
+            })
+            .collect())
+    }
+}
+
+fn into_machine(document: Arc<Document>) -> Option<Machine> {
+    match Arc::unwrap_or_clone(document) {
+        Document::Machine(machine) => Some(*machine),
+        _ => None,
+    }
+}
+
+fn into_workflow(document: Arc<Document>) -> Option<Workflow> {
+    match Arc::unwrap_or_clone(document) {
+        Document::Workflow(workflow) => Some(*workflow),
+        _ => None,
+    }
+}

@@ -1,0 +1,125 @@
+//! The traits a back end implements: documents, events, secrets, and the upkeep that only a store on a disk has.
+
+use std::{path::Path, sync::Arc};
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use landfall_api::{Document, HistoryEntry, Kind, message::EventRecord};
+use uuid::Uuid;
+
+use crate::{
+    error::StoreError,
+    history::{Watch, WatchError},
+};
+
+/// Compare-and-swap on one document, list, watch, and what was changed by whom.
+///
+/// Who changes something is not an argument but [`crate::actor`]'s context: most writes are the engine's own.
+#[async_trait]
+pub trait DocumentStore: Send + Sync {
+    /// The document, if there is one. Shared: most who look change nothing, and a fleet's documents are looked at often.
+    async fn get(&self, kind: Kind, name: &str) -> Result<Option<Arc<Document>>, StoreError>;
+    /// Every document of a kind by name, and the revision of the whole store at which that was so.
+    async fn list(&self, kind: Kind) -> Result<(Vec<Document>, u64), StoreError>;
+    /// Stores a new document; gives it uid, generation 1, resourceVersion and creation time where they are missing.
+    ///
+    /// # Errors
+    /// [`StoreError::AlreadyExists`].
+    async fn create(&self, document: Document) -> Result<Document, StoreError>;
+    /// Replaces a document if `metadata.resourceVersion` is the one stored. The generation rises exactly if the spec
+    /// changed; uid and creation time stay the stored ones. A document equal to the stored one is not written again.
+    ///
+    /// A document whose deletion was asked for keeps its `deletionTimestamp` and takes no new finalizers; the write that
+    /// removes its last one removes the document, and answers what it was.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`], [`StoreError::Conflict`].
+    async fn update(&self, document: Document) -> Result<Document, StoreError>;
+    /// Deletes a document and answers what it was. One with finalizers is only marked: it has a `deletionTimestamp` from
+    /// then on, and goes with its last finalizer; asked for again, nothing more happens.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`].
+    async fn delete(&self, kind: Kind, name: &str) -> Result<Document, StoreError>;
+    /// The newest `limit` changes of what people decide about a document (see `journal`), oldest first; also of one that
+    /// is gone. Kept within [`crate::HISTORY_PER_DOCUMENT`].
+    async fn history(&self, kind: Kind, name: &str, limit: usize) -> Result<Vec<HistoryEntry>, StoreError>;
+    /// Drops changes older than `before`, and the oldest beyond `most` of all documents together; how many there were.
+    async fn trim_history(&self, before: Timestamp, most: u64) -> Result<u64, StoreError>;
+    /// Changes after `from_revision`, of one kind or of all. The watch answers [`WatchError::Expired`] when changes it
+    /// has not handed out are no longer kept; list again then.
+    ///
+    /// # Errors
+    /// [`WatchError::Expired`] if that revision is already too old (or from the future: another store's).
+    fn watch(&self, kind: Option<Kind>, from_revision: u64) -> Result<Watch, WatchError>;
+}
+
+/// An event with its place in the log.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LoggedEvent {
+    /// Rises with every event of the log, from 1.
+    pub position: u64,
+    /// The event.
+    #[serde(flatten)]
+    pub record: EventRecord,
+}
+
+/// The log of what agents reported.
+#[async_trait]
+pub trait EventLog: Send + Sync {
+    /// Appends a batch, all or nothing, durable when this returns; answers each one's position. An event with the
+    /// (workflow, action, attempt, seq) of one that is there is not stored again and answers the position of the first.
+    ///
+    /// # Errors
+    /// [`StoreError::EventGap`], [`StoreError::TooManyEvents`].
+    async fn append(&self, batch: Vec<EventRecord>) -> Result<Vec<u64>, StoreError>;
+    /// The events of one workflow with a position above `after`, in order, at most `limit`.
+    async fn list(&self, workflow_uid: Uuid, after: u64, limit: usize) -> Result<Vec<LoggedEvent>, StoreError>;
+    /// Drops every event of a workflow; how many there were.
+    async fn forget(&self, workflow_uid: Uuid) -> Result<u64, StoreError>;
+    /// Every workflow that has events, the one whose newest event is oldest first.
+    async fn runs(&self) -> Result<Vec<LoggedRun>, StoreError>;
+}
+
+/// How much the log holds of one workflow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LoggedRun {
+    /// The run.
+    pub workflow_uid: Uuid,
+    /// Its events.
+    pub events: u64,
+    /// The position of its newest event.
+    pub newest: u64,
+}
+
+/// Small secrets by name, each with an end.
+#[async_trait]
+pub trait SecretStore: Send + Sync {
+    /// Stores or replaces a secret.
+    async fn put(&self, name: &str, value: &[u8], expires: Timestamp) -> Result<(), StoreError>;
+    /// The secret, unless it has expired at `now`.
+    async fn get(&self, name: &str, now: Timestamp) -> Result<Option<Vec<u8>>, StoreError>;
+    /// Takes the secret away and answers it, unless it has expired at `now`: of two callers one gets it.
+    async fn consume(&self, name: &str, now: Timestamp) -> Result<Option<Vec<u8>>, StoreError>;
+    /// Drops everything that has expired at `now`; how many there were.
+    async fn purge(&self, now: Timestamp) -> Result<u64, StoreError>;
+}
+
+/// What only a store on this host's own disk has: a size, and a copy of itself.
+#[async_trait]
+pub trait Upkeep: Send + Sync {
+    /// How much disk it takes.
+    async fn sizes(&self) -> Result<Sizes, StoreError>;
+    /// Writes a consistent copy, durable when this returns, to `to`, which must not be there. Writers go on meanwhile.
+    async fn snapshot(&self, to: &Path) -> Result<(), StoreError>;
+}
+
+/// How much disk a store takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sizes {
+    /// The database, bytes.
+    pub database: u64,
+    /// The write-ahead log beside it, bytes.
+    pub wal: u64,
+}
