@@ -19,9 +19,16 @@ impl Engine {
         let (strong, serial) = {
             let index = self.index();
             let by_mac = said.macs.iter().filter_map(|mac| index.machine_of_mac(*mac));
-            let strong: BTreeSet<String> =
+            let mut strong: BTreeSet<String> =
                 by_mac.chain(said.smbios_uuid.and_then(|u| index.machine_of_uuid(u))).collect();
-            (strong, index.machines_of_serial(&said.serial))
+            let mut serial = index.machines_of_serial(&said.serial);
+            // A computer that was discovered may claim what it likes: it contradicts no machine that a person described.
+            let described = |name: &String| !index.strangers().contains(name);
+            if strong.iter().any(described) {
+                strong.retain(described);
+                serial.retain(described);
+            }
+            (strong, serial)
         };
         let mut strong = strong.into_iter();
         match (strong.next(), strong.next()) {
