@@ -1,5 +1,40 @@
-//! One machine as pure logic: no I/O, no clock, no runtime.
+//! One machine as pure logic: its workflow, its session, its lease, its life. No I/O, no clock, no runtime.
+//!
+//! [`step`] is all there is to it: a [`MachineState`] and an [`Input`] go in, the state as it is now and the [`Effect`]s
+//! that are to be carried out come out, in their order. [`run`] is the part of it that moves a workflow.
 
+mod advance;
+mod connect;
 pub mod derive;
+mod effect;
+mod epoch;
+mod fencing;
+mod hello;
+mod input;
+mod lease;
+pub mod life;
+mod limits;
+mod persons;
+mod receipts;
+mod report;
+mod restore;
 pub mod run;
-pub mod stopping;
+mod session;
+mod state;
+mod step;
+mod stopping;
+mod tick;
+mod time;
+
+pub use effect::{Effect, Refusal, SETTLE, Tell, Which};
+pub use epoch::Epoch;
+pub use fencing::newest as newest_session;
+pub use input::Input;
+pub use life::{has_begun, is_held, is_open};
+pub use limits::Limits;
+pub use restore::{BEAT_EVERY, Horizon};
+pub use session::{Beat, Session};
+pub use state::MachineState;
+pub use step::step;
+pub use tick::is_due;
+pub use time::{Now, Steady};

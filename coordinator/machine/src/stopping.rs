@@ -17,7 +17,7 @@ use crate::run::{Event, frontier, policy};
 
 /// A run that is over, and the actions that its agent may be at.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Stopping {
+pub(crate) struct Stopping {
     run: Uuid,
     /// One a branch; those after a failure count on from the list.
     open: BTreeSet<usize>,
@@ -30,7 +30,7 @@ pub struct Stopping {
 
 impl Stopping {
     /// Of the run as it stood when it was under way for the last time.
-    pub fn new(run: Uuid, was: &WorkflowStatus) -> Self {
+    pub(crate) fn new(run: Uuid, was: &WorkflowStatus) -> Self {
         let open: BTreeSet<usize> = frontier(was).into_iter().collect();
         let last_try = |index: &usize| {
             was.action(*index).is_some_and(|a| a.failures.saturating_add(1) >= policy::max_attempts(&a.action))
@@ -41,12 +41,12 @@ impl Stopping {
     }
 
     /// The run that is over.
-    pub const fn run(&self) -> Uuid {
+    pub(crate) const fn run(&self) -> Uuid {
         self.run
     }
 
     /// Takes in an event of that run; says whether nothing of it can be under way any more.
-    pub fn hears(&mut self, event: &Event) -> bool {
+    pub(crate) fn hears(&mut self, event: &Event) -> bool {
         match event {
             Event::Agent { record, .. } => self.told(record),
             // Another system runs on the machine.

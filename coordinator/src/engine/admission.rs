@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures::{StreamExt as _, future::BoxFuture};
 use landfall_api::{Document, Problem, Workflow, WorkflowPhase};
-use uuid::Uuid;
+use landfall_machine::Input;
 
 use super::{
     Engine, derive,
@@ -63,14 +63,12 @@ impl Engine {
             let Some((workflow, machine)) = next else { return Ok(()) };
             let uid = self.inner.store.machine(&machine).await?.and_then(|m| m.metadata.uid);
             let mut live = self.inner.machines.lock(uid.unwrap_or_default()).await;
-            let stored = self.inner.store.workflow(&workflow).await?;
-            let there = live.session.as_ref().is_some_and(|s| s.to_agent.is_some());
-            let told = match &stored {
-                Some(stored) if there => self.connect(&mut live, Some(stored), false).await,
-                _ => {
-                    self.index().admission.absent(&machine);
-                    Ok(())
-                }
+            let told = if live.is_connected() {
+                let looked = self.drive(&mut live, &machine, Input::LookAgain).await;
+                self.or_cut(&mut live, looked)
+            } else {
+                self.index().admission.absent(&machine);
+                Ok(())
             };
             // Held, in maintenance, or gone meanwhile: whoever comes next must not wait for it.
             if self.index().admission.next().is_some_and(|(same, _)| same == workflow) {
@@ -103,14 +101,5 @@ impl Engine {
             Ok(_) | Err(StoreError::Conflict { .. } | StoreError::NotFound { .. }) => Ok(()),
             Err(error) => Err(error.into()),
         }
-    }
-
-    /// An agent that waits for its turn has gone.
-    pub(super) fn leaves_queue(&self, machine_uid: Uuid) {
-        let name = self.index().machine_name(machine_uid);
-        if let Some(name) = name {
-            self.index().admission.absent(&name);
-        }
-        self.wake_queue();
     }
 }

@@ -8,8 +8,10 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-use super::{BootDecision, Engine, life};
+use landfall_machine::life;
 use landfall_store::access::random;
+
+use super::{BootDecision, Engine};
 
 /// What is stored of a boot token, under its hash.
 #[derive(Debug, Serialize, Deserialize)]

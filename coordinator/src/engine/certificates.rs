@@ -107,9 +107,7 @@ impl Engine {
         // From here on nothing that it holds is taken, and then what is open is cut.
         self.index().put_certificates(&machine);
         self.inner.revoked.send_modify(|count| *count = count.wrapping_add(1));
-        if let Some(session) = &mut live.session {
-            session.to_agent = None;
-        }
+        live.cut();
         tracing::warn!(machine = name, "every certificate of the machine was revoked");
         Ok(machine)
     }

@@ -1,16 +1,16 @@
-//! A clock that is set forward, or stood still with the whole host: nothing is overdue that had no time to happen.
+//! A clock that is set, forward or back, or stood still with the whole host: nothing is overdue that had no time to happen,
+//! and nothing lies years ahead.
 //!
-//! Deadlines and leases are kept by the wall's clock, for they outlive the process. When it leaps, they leap with it; else
-//! every run would fail at once, and every machine be given away under an agent that goes by its own clock.
+//! Deadlines are kept by the wall's clock, for they outlive the process. When it leaps, they leap with it.
 
 use std::time::Duration;
 
-use jiff::Timestamp;
-use landfall_api::Problem;
+use jiff::{SignedDuration, Timestamp};
+use landfall_api::{ErrorCode, Problem};
+use landfall_machine::Input;
 use tokio::time::Instant;
 
 use super::Engine;
-use landfall_machine::run::Event;
 
 /// A leap smaller than this is no leap: a clock that is kept in step, or a tick that was slow.
 const LEAP: Duration = Duration::from_secs(60);
@@ -26,48 +26,41 @@ impl ClockWatch {
         Self { wall, steady }
     }
 
-    /// How far the wall's clock has leapt forward since the last look, if it has.
-    pub(super) fn leap(&mut self, wall: Timestamp, steady: Instant) -> Option<Duration> {
-        let went = Duration::try_from(wall.duration_since(self.wall)).unwrap_or_default();
-        let passed = steady.duration_since(self.steady);
+    /// How far the wall's clock has leapt since the last look, if it has: forward, or back.
+    pub(super) fn leap(&mut self, wall: Timestamp, steady: Instant) -> Option<SignedDuration> {
+        let went = wall.duration_since(self.wall);
+        let passed = SignedDuration::try_from(steady.duration_since(self.steady)).unwrap_or(SignedDuration::MAX);
         (self.wall, self.steady) = (wall, steady);
-        went.checked_sub(passed).filter(|leap| *leap >= LEAP)
+        went.checked_sub(passed).filter(|leap| leap.unsigned_abs() >= LEAP)
     }
 }
 
 impl Engine {
-    /// Gives everything that is waited for as much time as it had before the clock was set forward.
+    /// Gives every workflow as much time as it had before the clock was set. Leases and silence are counted by a clock that
+    /// is never set.
     ///
     /// # Errors
     /// The first [`Problem`] of the store.
-    pub(super) async fn clock_set(&self, by: Duration) -> Result<(), Problem> {
-        tracing::warn!(seconds = by.as_secs(), "the clock was set forward; deadlines and leases move with it");
+    pub(super) async fn clock_set(&self, by: SignedDuration) -> Result<(), Problem> {
+        tracing::warn!(seconds = by.as_secs(), "the clock was set; deadlines move with it");
         let mut outcome = Ok(());
-        let later = |at: &mut Timestamp| *at = at.checked_add(by).unwrap_or(Timestamp::MAX);
-        for uid in self.inner.machines.uids() {
-            let mut live = self.inner.machines.lock(uid).await;
-            if let Some(session) = &mut live.session {
-                later(&mut session.last_heard);
-                later(&mut session.lease_until);
-                later(&mut session.noted);
-                // Heard since: it is not heard from the future.
-                let now = self.now();
-                session.last_heard = session.last_heard.min(now);
-                session.noted = session.noted.min(now);
-            }
-        }
         let active = self.index().active();
-        for (name, machine) in active {
-            outcome = outcome.and(self.give_time(&name, &machine, by).await);
+        for (_, machine) in active {
+            outcome = outcome.and(self.hand_in(&machine, Input::ClockSet(by)).await);
         }
         outcome
     }
 
-    async fn give_time(&self, name: &str, machine: &str, by: Duration) -> Result<(), Problem> {
-        let Some(run) = self.inner.store.workflow(name).await? else { return Ok(()) };
-        let uid = self.inner.store.machine(machine).await?.and_then(|machine| machine.metadata.uid);
-        let mut live = self.inner.machines.lock(uid.or(run.metadata.uid).unwrap_or_default()).await;
-        self.advance(&mut live, name, Event::ClockSet(by)).await.map(drop)
+    /// Hands one input to a machine that no lock is held of; one that is gone needs none.
+    pub(super) async fn hand_in(&self, machine: &str, input: Input) -> Result<(), Problem> {
+        let Some(uid) = self.inner.store.machine(machine).await?.and_then(|machine| machine.metadata.uid) else {
+            return Ok(());
+        };
+        let mut live = self.inner.machines.lock(uid).await;
+        match self.drive(&mut live, machine, input).await {
+            Err(refused) if refused.problem.code != ErrorCode::NotFound => Err(refused.problem),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -76,16 +69,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_is_set_forward_is_told_from_time_that_passed() {
+    fn a_leap_of_the_clock_differs_from_time_that_passed() {
         let (wall, steady) = (Timestamp::from_second(1_000_000).unwrap(), Instant::now());
         let mut watch = ClockWatch::new(wall, steady);
-        let seconds = Duration::from_secs;
-        let at = |wall_s, steady_s| (wall + seconds(wall_s), steady + seconds(steady_s));
+        let seconds = SignedDuration::from_secs;
+        let at = |wall_s, steady_s| (wall + seconds(wall_s), steady + Duration::from_secs(steady_s));
         let mut look = |(wall, steady)| watch.leap(wall, steady);
         assert_eq!(look(at(3600, 3600)), None, "an hour that passed");
         assert_eq!(look(at(3630, 3601)), None, "half a minute is no leap");
         assert_eq!(look(at(7231, 3602)), Some(seconds(3600)));
         assert_eq!(look(at(7232, 3603)), None, "once");
-        assert_eq!(look(at(100, 3604)), None, "back is not forward");
+        assert_eq!(look(at(100, 3604)), Some(seconds(100 - 7232 - 1)), "back");
+        assert_eq!(look(at(101, 3605)), None, "once");
     }
 }

@@ -25,7 +25,7 @@ impl Engine {
         if !covered || request.identity.macs.is_empty() {
             return Ok(None);
         }
-        let _one = self.inner.discovering.lock().await;
+        let _one = self.inner.identity.lock().await;
         // Another ask of the same computer may have been first.
         if let Some(name) = self.machine_of(&request.identity)? {
             return Ok(Some(name));

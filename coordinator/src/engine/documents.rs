@@ -2,8 +2,10 @@
 
 use landfall_api::{Authority, Document, ErrorCode, Kind, Machine, Management, Problem, Template};
 
-use super::{ApplyOutcome, Engine, derive, life::busy, source};
+use landfall_machine::{Input, is_open, life::busy};
 use landfall_store::StoreError;
+
+use super::{ApplyOutcome, Engine, derive, live::Live, source};
 
 impl Engine {
     /// Creates a document, or changes the spec and labels of the one of that name. `dry_run` checks and stores nothing.
@@ -20,7 +22,7 @@ impl Engine {
     ) -> Result<(Document, ApplyOutcome), Problem> {
         document.validate()?;
         match &document {
-            Document::Machine(machine) => self.check_machine(machine)?,
+            Document::Machine(machine) => return self.apply_machine(machine, document.clone(), who, dry_run).await,
             Document::Template(template) => self.check_template(template).await?,
             Document::EnrolmentRule(_) => {}
             Document::Secret(_) => {}
@@ -34,6 +36,36 @@ impl Engine {
             Document::Secret(secret) => return self.apply_secret(*secret, who, dry_run).await,
             other => other,
         };
+        self.put(document, who, dry_run).await
+    }
+
+    /// One identity is written at a time, and one change of a machine: what is found here still holds when it is stored.
+    async fn apply_machine(
+        &self,
+        machine: &Machine,
+        document: Document,
+        who: &str,
+        dry_run: bool,
+    ) -> Result<(Document, ApplyOutcome), Problem> {
+        let identity = self.inner.identity.lock().await;
+        let name = &machine.metadata.name;
+        let mut live = match self.inner.store.machine(name).await?.and_then(|stored| stored.metadata.uid) {
+            Some(uid) => Some(self.inner.machines.lock(uid).await),
+            None => None,
+        };
+        self.check_machine(machine)?;
+        let applied = self.put(document, who, dry_run).await?;
+        drop(identity);
+        if let (Document::Machine(machine), Some(live), false) = (&applied.0, &mut live, dry_run)
+            && applied.1 != ApplyOutcome::Unchanged
+        {
+            self.goes_on(live, machine).await?;
+        }
+        Ok(applied)
+    }
+
+    /// Creates the document, or changes the stored one's spec and labels.
+    async fn put(&self, document: Document, who: &str, dry_run: bool) -> Result<(Document, ApplyOutcome), Problem> {
         let (kind, name) = (document.kind(), document.metadata().name.clone());
         // Against an engine that changes the status at the same moment; a person's own version is not tried again.
         for _ in 0..16 {
@@ -82,7 +114,6 @@ impl Engine {
                 Ok(document) => {
                     if let Document::Machine(machine) = &document {
                         self.index().put_machine(machine);
-                        self.goes_on(machine).await?;
                     }
                     tracing::info!(%kind, name, who, ?outcome, "applied");
                     return Ok((document, outcome));
@@ -114,7 +145,7 @@ impl Engine {
                 self.delete_machine(name, &by).await
             }
             Document::Workflow(workflow) => {
-                if workflow.status.as_ref().is_some_and(|s| !s.phase.is_terminal()) {
+                if is_open(workflow) {
                     return Err(busy(&workflow.spec.machine, name));
                 }
                 self.forget_workflow(workflow).await
@@ -129,7 +160,7 @@ impl Engine {
     pub async fn delete_idle(&self, kind: Kind, name: &str, who: &str) -> Result<Document, Problem> {
         if kind == Kind::Machine
             && let Some(run) = self.current_workflow(&self.described(name).await?).await?
-            && run.status.as_ref().is_some_and(|s| !s.phase.is_terminal())
+            && is_open(&run)
         {
             return Err(busy(name, &run.metadata.name));
         }
@@ -148,7 +179,7 @@ impl Engine {
         if machine.spec.management == Management::External
             && stored.spec.management != Management::External
             && let Some(run) = self.current_workflow(stored).await?
-            && run.status.as_ref().is_some_and(|s| !s.phase.is_terminal())
+            && is_open(&run)
         {
             return Err(busy(name, &run.metadata.name).at(format!("Machine/{name}: spec.management")));
         }
@@ -156,19 +187,15 @@ impl Engine {
     }
 
     /// Its maintenance may just have ended, with an agent there that waits.
-    async fn goes_on(&self, machine: &Machine) -> Result<(), Problem> {
+    async fn goes_on(&self, live: &mut Live, machine: &Machine) -> Result<(), Problem> {
         if machine.spec.maintenance {
             return Ok(());
         }
-        let Some(run) = self.current_workflow(machine).await? else { return Ok(()) };
-        if run.status.as_ref().is_none_or(|s| s.phase != landfall_api::WorkflowPhase::Pending) {
+        if !live.is_connected() {
             return Ok(());
         }
-        let mut live = self.inner.machines.lock(machine.metadata.uid.unwrap_or_default()).await;
-        if live.session.as_ref().is_some_and(|s| s.to_agent.is_some() && !s.settling) {
-            self.connect(&mut live, Some(&run), false).await?;
-        }
-        Ok(())
+        let looked = self.drive(live, &machine.metadata.name, Input::LookAgain).await;
+        self.or_cut(live, looked)
     }
 
     /// What no document can say of itself: its addresses are no other machine's.

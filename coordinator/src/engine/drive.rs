@@ -1,40 +1,37 @@
-//! Stepping a run: the state machine applied to a stored workflow, persisted, its machine brought in line, its effects
-//! carried out.
+//! One machine's step made real, under its lock: load, step, store, send.
+
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use landfall_api::{
-    ActionSpec, ActionState, ActionStatus, Document, ErrorCode, Kind, Machine, Problem, Workflow, WorkflowStatus,
-};
-
-use landfall_machine::{
-    run::{Effect, Event, Start, step},
-    stopping::Stopping,
-};
+use landfall_api::{Document, ErrorCode, Kind, Machine, Problem, Workflow, WorkflowStatus};
+use landfall_machine::{Effect, Input, MachineState, Refusal, SETTLE, Tell, Which, has_begun, run::Start, step};
+use tokio::sync::mpsc;
 
 use super::{
     Engine, ToAgent, derive,
     live::Live,
     shorten::{Room, outgrown, shorten},
-    tail::FailedAttempt,
 };
 use landfall_store::StoreError;
 
-/// Writes that lose a compare-and-swap this often in a row give up: somebody else writes without end.
+/// Writes that lose a compare-and-swap this often in a row give up: another writer writes without end.
 pub(super) const CAS_TRIES: usize = 16;
 
-/// The protocol revision from which agents can be paused.
-pub(super) const CONTROL_PROTOCOL: u32 = 2;
+/// What a step came to.
+pub(super) struct Driven {
+    /// The machine as stored.
+    pub(super) state: MachineState,
+    /// The session that was opened.
+    pub(super) opened: Option<(u64, mpsc::Receiver<ToAgent>)>,
+    /// The machine's document as it was last, where it has gone or is to go.
+    pub(super) deleted: Option<Document>,
+}
 
-/// What one or several steps came to.
-pub(super) struct Stepped {
-    /// The run as stored.
-    pub(super) workflow: Workflow,
-    /// What is to be done about it.
-    effects: Vec<Effect>,
-    /// The attempts that failed.
-    failed: Vec<FailedAttempt>,
-    /// The event by which it ceased to run, and its status before that; the first event and nothing if it did not run.
-    stopped: Option<(usize, Option<WorkflowStatus>)>,
+/// The documents as they were loaded.
+struct Loaded {
+    machine: Arc<Document>,
+    newest: Option<Arc<Document>>,
+    older: Option<Arc<Document>>,
 }
 
 /// A fault of the coordinator itself.
@@ -43,128 +40,274 @@ pub(super) fn internal(error: impl std::error::Error) -> Problem {
 }
 
 impl Engine {
-    /// Applies one event to a run, under its machine's lock.
-    pub(super) async fn advance(&self, live: &mut Live, workflow: &str, event: Event) -> Result<Workflow, Problem> {
-        self.advance_by(live, workflow, &[event]).await
+    /// Hands one input to a machine.
+    ///
+    /// # Errors
+    /// [`Refusal`] as the machine answers; a [`Problem`] of the store, and then nothing that the step asked to be sent was.
+    pub(super) async fn drive(&self, live: &mut Live, machine: &str, input: Input) -> Result<Driven, Refusal> {
+        self.drive_of(live, machine, None, |_, _| input.clone()).await
     }
 
-    /// Applies events to a run in their order, under its machine's lock, and writes it once.
-    pub(super) async fn advance_by(
+    /// The same for an input that is of one workflow, the newest or an older one.
+    pub(super) async fn drive_of(
         &self,
         live: &mut Live,
-        workflow: &str,
-        events: &[Event],
-    ) -> Result<Workflow, Problem> {
-        let was_active = self.index().is_active(workflow);
-        let Stepped { workflow, effects, failed, stopped } = self.step_stored(workflow, events).await?;
-        if let (false, Some(uid)) = (failed.is_empty(), workflow.metadata.uid) {
-            self.keep_tails_open(&workflow.metadata.name, uid, &failed);
-        }
-        self.bring_machine_in_line(&workflow, was_active).await?;
-        if let Some(session) = live.session.as_mut().filter(|s| s.leased)
-            && let Some(uid) = workflow.metadata.uid
-            && let Some((by, before)) = stopped
-        {
-            // An agent that is only told to stop may act until it says that it has, or until its lease ends.
-            if let Some(before) = before {
-                session.stopping = Some(Stopping::new(uid, &before));
-            }
-            let mut heard = events.iter().skip(by);
-            if let Some(stopping) = session.stopping.as_mut().filter(|s| s.run() == uid)
-                && heard.any(|event| stopping.hears(event))
-            {
-                self.release_lease(live, &workflow.spec.machine).await?;
-            }
-        }
-        let mut newest = workflow;
-        for effect in effects {
-            if let Some(ended) = self.carry_out(live, &newest, effect).await? {
-                newest = ended;
-            }
-        }
-        Ok(newest)
-    }
-
-    pub(super) async fn step_stored(&self, name: &str, events: &[Event]) -> Result<Stepped, Problem> {
-        let (now, mut room) = (self.now(), Room::Whole);
+        machine: &str,
+        workflow: Option<&str>,
+        input: impl Fn(&MachineState, Which) -> Input + Send,
+    ) -> Result<Driven, Refusal> {
+        let (now, limits, mut room) = (self.moment(), self.limits(), Room::Whole);
         for _ in 0..CAS_TRIES {
-            let Some(mut workflow) = self.inner.store.workflow(name).await? else {
-                return Err(StoreError::NotFound { kind: Kind::Workflow, name: name.to_owned() }.into());
-            };
-            let (Some(uid), Some(status)) = (workflow.metadata.uid, workflow.status.as_ref()) else {
-                return Err(Problem::new(
-                    ErrorCode::Internal,
-                    format!("workflow \"{name}\" was stored without a status"),
-                ));
-            };
-            let (context, before) = (self.context(uid), status.phase);
-            let (mut effects, mut failed, mut stopped) = (Vec::new(), Vec::new(), None);
-            let mut status = status.clone();
-            let instead = [Event::GivenUp(Box::new(outgrown()))];
+            let loaded = self.load(machine, workflow).await?;
+            let mut state = loaded.state(live)?;
+            let is_newest = state.newest.as_ref().map(|w| w.metadata.name.as_str()) == workflow;
+            let which = if workflow.is_none() || is_newest { Which::Newest } else { Which::Older };
+            let input = input(&state, which);
+            let position = last_position(&input);
             if room != Room::Whole {
-                shorten(&mut status);
+                shorten_all(&mut state);
             }
-            for (n, event) in if room == Room::Nothing { &instead } else { events }.iter().enumerate() {
-                let (mut next, asked) = step(&context, &status, event.clone(), now);
-                effects.extend(asked);
-                failed.extend(self.put_tails(uid, &status, &mut next));
-                let was = std::mem::replace(&mut status, next);
-                if stopped.is_none() && !is_running(&status) {
-                    stopped = Some((n, Some(was).filter(is_running)));
-                }
-            }
+            let given = if room == Room::Nothing { Input::GiveUp(Box::new(outgrown())) } else { input };
+            let (mut state, effects) = step(&limits, state, given, now);
             if room != Room::Whole {
-                shorten(&mut status);
+                shorten_all(&mut state);
+                // The machine repeats why its workflow failed.
+                derive::conditions(&mut state.machine, state.newest.as_ref(), now.wall);
                 // What is not told stays read.
-                status.applied = events.iter().filter_map(position).fold(status.applied, u64::max);
-            }
-            let after = status.phase;
-            workflow.status = Some(status);
-            derive::workflow(&mut workflow, now);
-            match self.inner.store.documents().update(Document::Workflow(Box::new(workflow))).await {
-                Ok(Document::Workflow(workflow)) => {
-                    self.index().put_workflow(&workflow);
-                    self.wake_queue();
-                    if before != after {
-                        tracing::info!(workflow = name, machine = %workflow.spec.machine, from = ?before, to = ?after, "the run moved on");
-                    }
-                    return Ok(Stepped { workflow: *workflow, effects, failed, stopped });
+                let status = state.newest.as_mut().and_then(|workflow| workflow.status.as_mut());
+                if let (Some(status), Some(position)) = (status, position) {
+                    status.applied = status.applied.max(position);
                 }
-                Ok(_) => return Err(Problem::new(ErrorCode::Internal, "the store answered another kind of document")),
+            }
+            self.put_all_tails(&loaded, &mut state);
+            match self.store_all(&loaded, &mut state, &effects).await {
+                Ok(()) => {
+                    self.keep_all_tails_open(&loaded, &state);
+                    live.put(state.session.clone());
+                    let carried = self.carry_out(live, state, effects).await;
+                    if carried.as_ref().is_err_and(|failed| failed.problem.code == ErrorCode::StoreUnavailable) {
+                        // An agent that could not be told is cut off: nothing would tell it later, and when it comes back
+                        // it is asked anew.
+                        live.cut();
+                    }
+                    return carried;
+                }
                 Err(StoreError::Conflict { .. }) => {}
                 Err(error @ StoreError::TooLarge { .. }) if room != Room::Nothing => {
                     room = room.less();
-                    tracing::warn!(workflow = name, %error, ?room, "less of its story is kept");
+                    tracing::warn!(machine, %error, ?room, "less of the workflow's story is kept");
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(Problem::from(error).into()),
             }
         }
-        Err(Problem::new(ErrorCode::Conflict, format!("workflow \"{name}\" is being changed without end")))
+        Err(Problem::new(ErrorCode::Conflict, format!("machine \"{machine}\" is being changed without end")).into())
     }
 
-    /// `moved`: the run had not ended, so what it says of the disks is news; else the agent's own word is newer.
-    pub(super) async fn bring_machine_in_line(&self, workflow: &Workflow, moved: bool) -> Result<(), Problem> {
-        let now = self.now();
-        let result = self
-            .mutate_machine(&workflow.spec.machine, |machine| {
-                // An older run's story must not cover the newest one's.
-                let newest = machine.status.as_ref().and_then(|s| s.workflow.as_deref());
-                if newest == Some(workflow.metadata.name.as_str()) {
-                    if moved {
-                        derive::receipts(machine, workflow);
-                    }
-                    derive::conditions(machine, Some(workflow), now);
+    async fn load(&self, name: &str, workflow: Option<&str>) -> Result<Loaded, Problem> {
+        let documents = self.inner.store.documents();
+        let Some(machine) = documents.get(Kind::Machine, name).await? else {
+            return Err(StoreError::NotFound { kind: Kind::Machine, name: name.to_owned() }.into());
+        };
+        let newest = match &*machine {
+            Document::Machine(machine) => machine.status.as_ref().and_then(|status| status.workflow.clone()),
+            _ => None,
+        };
+        let older = workflow.filter(|workflow| newest.as_deref() != Some(workflow));
+        let newest = match &newest {
+            Some(newest) => documents.get(Kind::Workflow, newest).await?,
+            None => None,
+        };
+        let older = match older {
+            Some(older) => documents.get(Kind::Workflow, older).await?,
+            None => None,
+        };
+        Ok(Loaded { machine, newest, older })
+    }
+
+    /// Stores what the step says, in its order. What is unchanged is not written: most events say nothing new of the
+    /// machine, and the store would only be asked to say so, after a sync.
+    async fn store_all(&self, loaded: &Loaded, state: &mut MachineState, effects: &[Effect]) -> Result<(), StoreError> {
+        let mut stored = 0;
+        for effect in effects {
+            let outcome = match effect {
+                Effect::StoreMachine => self.store_machine(loaded, state, stored > 0).await,
+                Effect::StoreWorkflow(Which::Newest) => {
+                    self.store_workflow(loaded.newest.as_deref(), state.newest.as_mut()).await
                 }
-            })
-            .await;
-        match result {
-            // The machine was deleted in mid-run: the run stands by itself.
-            Err(problem) if problem.code == ErrorCode::NotFound => Ok(()),
-            other => other.map(drop),
+                Effect::StoreWorkflow(Which::Older) => {
+                    self.store_workflow(loaded.older.as_deref(), state.older.as_mut()).await
+                }
+                _ => continue,
+            };
+            stored += usize::from(outcome?);
         }
+        Ok(())
     }
 
-    /// Changes a machine document by compare-and-swap.
+    /// `begun`: another document of this step is stored already, so that the step cannot be made again. Then the status,
+    /// which is written here alone, goes beside what another writer made of the rest.
+    async fn store_machine(&self, loaded: &Loaded, state: &mut MachineState, begun: bool) -> Result<bool, StoreError> {
+        if is_machine(&loaded.machine, &state.machine) {
+            return Ok(false);
+        }
+        for _ in 0..CAS_TRIES {
+            let document = Document::Machine(Box::new(state.machine.clone()));
+            match self.inner.store.documents().update(document).await {
+                Ok(Document::Machine(machine)) => {
+                    state.machine = *machine;
+                    return Ok(true);
+                }
+                Ok(_) => return Ok(true),
+                Err(StoreError::Conflict { .. }) if begun => {
+                    let name = &state.machine.metadata.name;
+                    let Some(newer) = self.inner.store.machine(name).await? else { return Ok(false) };
+                    let (status, finalizers) = (state.machine.status.take(), state.machine.metadata.finalizers.clone());
+                    state.machine = newer;
+                    (state.machine.status, state.machine.metadata.finalizers) = (status, finalizers);
+                }
+                // It was deleted meanwhile: its workflow stands by itself.
+                Err(StoreError::NotFound { .. }) if begun => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(false)
+    }
+
+    async fn store_workflow(
+        &self,
+        before: Option<&Document>,
+        after: Option<&mut Workflow>,
+    ) -> Result<bool, StoreError> {
+        let (Some(Document::Workflow(before)), Some(after)) = (before, after) else { return Ok(false) };
+        match self.inner.store.documents().update(Document::Workflow(Box::new(after.clone()))).await {
+            Ok(Document::Workflow(stored)) => *after = *stored,
+            Ok(_) => {}
+            Err(error) => return Err(error),
+        }
+        self.index().put_workflow(after);
+        self.wake_queue();
+        let phase = |workflow: &Workflow| workflow.status.as_ref().map(|status| status.phase);
+        if let (Some(from), Some(to)) = (phase(before), phase(after))
+            && from != to
+        {
+            tracing::info!(
+                workflow = %after.metadata.name, machine = %after.spec.machine, ?from, ?to, "the workflow moved on"
+            );
+        }
+        Ok(true)
+    }
+
+    /// Does what is not storing, in its order.
+    async fn carry_out(&self, live: &mut Live, state: MachineState, effects: Vec<Effect>) -> Result<Driven, Refusal> {
+        let name = state.machine.metadata.name.clone();
+        let mut driven = Driven { state, opened: None, deleted: None };
+        let mut refusal = None;
+        for effect in effects {
+            match effect {
+                Effect::StoreMachine | Effect::StoreWorkflow(_) => {}
+                Effect::Refuse(refused) => refusal = Some(refused),
+                Effect::Alarm { reason, message } => self.alarm(&name, reason, message).await?,
+                Effect::Fence { epoch, reason } => live.send(ToAgent::Fenced { epoch: epoch.get(), reason }),
+                Effect::Open(epoch) => driven.opened = Some((epoch.get(), live.open())),
+                Effect::Send(tell) => live.send(tell.into()),
+                Effect::Assign { of, starts } => {
+                    if let Some(ended) = self.assign(live, &driven.state, of, starts).await? {
+                        driven.state = ended;
+                    }
+                }
+                Effect::Settle(_) => self.settle_later(&driven.state),
+                Effect::AskTurn => driven.state = self.ask_turn(live, &driven.state).await?,
+                Effect::LeaveQueue => {
+                    self.index().admission.absent(&name);
+                    self.wake_queue();
+                }
+                Effect::MarkDeleted => driven.deleted = Some(self.mark_deleted(&name).await?),
+                Effect::Remove => driven.deleted = Some(self.remove_machine(live, &driven.state.machine).await?),
+            }
+        }
+        refusal.map_or(Ok(driven), Err)
+    }
+
+    /// Gives the agent its list. One that cannot be made, for a secret of it is gone, ends the workflow with that reason:
+    /// who asks again would be told the same.
+    async fn assign(
+        &self,
+        live: &mut Live,
+        state: &MachineState,
+        of: Which,
+        starts: Vec<Start>,
+    ) -> Result<Option<MachineState>, Problem> {
+        let (Some(workflow), Some(session)) = (state.workflow(of), &state.session) else { return Ok(None) };
+        let epoch = session.epoch().get();
+        let (name, machine) = (&workflow.metadata.name, &workflow.spec.machine);
+        let made = match self.assignment(workflow, epoch, starts).await {
+            // Only now is the workflow's own token there, which is one of its secrets.
+            Ok(assignment) => self.conceal_secrets_of(workflow).await.map(|()| assignment),
+            Err(problem) => Err(problem),
+        };
+        let assignment = match made {
+            Ok(assignment) => assignment,
+            Err(problem) if problem.code == ErrorCode::StoreUnavailable => return Err(problem),
+            Err(problem) => {
+                tracing::error!(workflow = %name, %machine, %problem, "its list cannot be made");
+                let ended = self.again(live, machine, Input::CannotAssign(of, Box::new(problem))).await;
+                return ended.map(Some).map_err(|refused| refused.problem);
+            }
+        };
+        tracing::info!(
+            workflow = %name, workflow_uid = %assignment.workflow_uid, %machine, epoch, starts = ?assignment.starts, "assigned"
+        );
+        live.send(ToAgent::Assign(Box::new(assignment)));
+        Ok(None)
+    }
+
+    /// Whether the machine's workflow may begin beside all others; it is told, and its place given back if it did not begin.
+    async fn ask_turn(&self, live: &mut Live, state: &MachineState) -> Result<MachineState, Refusal> {
+        let (Some(workflow), machine) = (&state.newest, &state.machine.metadata.name) else { return Ok(state.clone()) };
+        let name = &workflow.metadata.name;
+        let begins = self.index().admission.begin(name);
+        if !begins {
+            tracing::info!(workflow = %name, %machine, "its agent waits for its turn");
+        }
+        let stepped = self.again(live, machine, Input::Turn(begins)).await;
+        let began = match &stepped {
+            Ok(state) => state.newest.as_ref().is_some_and(has_begun),
+            // It may have been stored as begun, and only the agent could not be told.
+            Err(_) => self.inner.store.workflow(name).await.ok().flatten().is_some_and(|stored| has_begun(&stored)),
+        };
+        if begins && !began {
+            self.index().admission.did_not_begin(name);
+            if stepped.is_ok() {
+                // It waits for a person, not for its turn.
+                self.index().admission.absent(machine);
+            }
+            self.wake_queue();
+        }
+        stepped
+    }
+
+    /// Boxed, for it is a step that a step leads to.
+    fn again<'e>(
+        &'e self,
+        live: &'e mut Live,
+        machine: &'e str,
+        input: Input,
+    ) -> BoxFuture<'e, Result<MachineState, Refusal>> {
+        Box::pin(async move { self.drive(live, machine, input).await.map(|driven| driven.state) })
+    }
+
+    fn settle_later(&self, state: &MachineState) {
+        let (Some(uid), Some(session)) = (state.machine.metadata.uid, &state.session) else { return };
+        let (engine, epoch) = (self.clone(), session.epoch().get());
+        tokio::spawn(async move {
+            tokio::time::sleep(SETTLE).await;
+            if let Err(problem) = engine.settle(uid, epoch).await {
+                tracing::error!(%problem, "a session did not settle; it is cut, and its agent connects again");
+            }
+        });
+    }
+
+    /// Changes a machine document by compare-and-swap, for what no step is about: keys, facts, alarms.
     pub(super) async fn mutate_machine(
         &self,
         name: &str,
@@ -177,7 +320,6 @@ impl Engine {
             let before = machine.clone();
             change(&mut machine);
             if machine == before {
-                // Most events say nothing new of the machine; the store would only be asked to say so, after a sync.
                 return Ok(machine);
             }
             match self.inner.store.documents().update(Document::Machine(Box::new(machine))).await {
@@ -190,98 +332,75 @@ impl Engine {
         Err(Problem::new(ErrorCode::Conflict, format!("machine \"{name}\" is being changed without end")))
     }
 
-    /// Answers the run where that ended it.
-    async fn carry_out(
-        &self,
-        live: &mut Live,
-        workflow: &Workflow,
-        effect: Effect,
-    ) -> Result<Option<Workflow>, Problem> {
-        match effect {
-            Effect::Assign { starts } => return self.assign(live, workflow, starts).await,
-            Effect::Control => {
-                let (Some(workflow_uid), Some(status)) = (workflow.metadata.uid, &workflow.status) else {
-                    return Ok(None);
-                };
-                // An older agent knows of neither, and is never handed a list that has a hold. Where nobody has asked for
-                // anything yet, no agent can believe anything else.
-                let asked = !workflow.spec.requests.is_empty();
-                if asked && live.session.as_ref().is_some_and(|s| s.protocol >= CONTROL_PROTOCOL) {
-                    let (paused, released) = (status.paused.is_some(), released_holds(status));
-                    live.send(ToAgent::Control { workflow_uid, paused, released });
-                }
-            }
-            Effect::RenewLease => {
-                self.take_lease(live, &workflow.spec.machine).await?;
-                let Some(epoch) = live.session.as_ref().map(|s| s.epoch) else { return Ok(None) };
-                live.send(ToAgent::LeaseRenewal { epoch, lease: self.inner.settings.lease });
-            }
-            Effect::Idle { boot_disk } => live.send(ToAgent::Idle { boot_disk }),
-            Effect::StopAgent { reason } => {
-                if let Some(workflow_uid) = workflow.metadata.uid {
-                    live.send(ToAgent::Cancel { workflow_uid, reason });
-                }
+    fn put_all_tails(&self, loaded: &Loaded, state: &mut MachineState) {
+        for (before, after) in [(&loaded.newest, &mut state.newest), (&loaded.older, &mut state.older)] {
+            if let (Some(before), Some(after)) = (status_of(before), after)
+                && let (Some(uid), Some(status)) = (after.metadata.uid, &mut after.status)
+            {
+                self.put_tails(uid, before, status);
             }
         }
-        Ok(None)
     }
 
-    /// Gives the agent its list. One that cannot be made, for a secret of it is gone, ends the run with that reason:
-    /// whoever asks again would be told the same.
-    async fn assign(
-        &self,
-        live: &mut Live,
-        workflow: &Workflow,
-        starts: Vec<Start>,
-    ) -> Result<Option<Workflow>, Problem> {
-        let Some(epoch) = live.session.as_ref().map(|s| s.epoch) else { return Ok(None) };
-        // Made before the lease is: an agent with a lease and no list would be waited for.
-        let assignment = match self.assignment(workflow, epoch, starts).await {
-            Ok(assignment) => assignment,
-            Err(problem) if problem.code == ErrorCode::StoreUnavailable => return Err(problem),
-            Err(problem) => {
-                let name = &workflow.metadata.name;
-                tracing::error!(workflow = %name, machine = %workflow.spec.machine, %problem, "its list cannot be made");
-                return self.end_with(live, name, problem).await.map(Some);
+    fn keep_all_tails_open(&self, loaded: &Loaded, state: &MachineState) {
+        for (before, after) in [(&loaded.newest, &state.newest), (&loaded.older, &state.older)] {
+            if let (Some(before), Some(after)) = (status_of(before), after) {
+                self.keep_tails_open(before, after);
             }
-        };
-        // Only now is the run's own token there, which is one of them.
-        self.conceal_secrets_of(workflow).await?;
-        self.take_lease(live, &workflow.spec.machine).await?;
-        tracing::info!(
-            workflow = %workflow.metadata.name, workflow_uid = %assignment.workflow_uid,
-            machine = %workflow.spec.machine, epoch, starts = ?assignment.starts, "assigned"
-        );
-        live.send(ToAgent::Assign(Box::new(assignment)));
-        Ok(None)
-    }
-
-    /// Boxed, for it is a step that a step leads to.
-    fn end_with<'e>(
-        &'e self,
-        live: &'e mut Live,
-        workflow: &'e str,
-        problem: Problem,
-    ) -> BoxFuture<'e, Result<Workflow, Problem>> {
-        Box::pin(self.advance(live, workflow, Event::GivenUp(Box::new(problem))))
+        }
     }
 }
 
-/// Where in the log an event stands.
-fn position(event: &Event) -> Option<u64> {
-    match event {
-        Event::Agent { position, .. } => Some(*position),
+impl Loaded {
+    fn state(&self, live: &Live) -> Result<MachineState, Problem> {
+        let Document::Machine(machine) = &*self.machine else {
+            return Err(Problem::new(ErrorCode::Internal, "the store answered another kind of document"));
+        };
+        let workflow = |document: &Option<Arc<Document>>| match document.as_deref() {
+            Some(Document::Workflow(workflow)) => Some((**workflow).clone()),
+            _ => None,
+        };
+        Ok(MachineState {
+            machine: (**machine).clone(),
+            newest: workflow(&self.newest),
+            older: workflow(&self.older),
+            session: live.session.clone(),
+        })
+    }
+}
+
+fn is_machine(document: &Document, machine: &Machine) -> bool {
+    matches!(document, Document::Machine(stored) if **stored == *machine)
+}
+
+fn status_of(document: &Option<Arc<Document>>) -> Option<&WorkflowStatus> {
+    match document.as_deref() {
+        Some(Document::Workflow(workflow)) => workflow.status.as_ref(),
         _ => None,
     }
 }
 
-pub(super) fn is_running(status: &WorkflowStatus) -> bool {
-    status.phase == landfall_api::WorkflowPhase::Running
+fn shorten_all(state: &mut MachineState) {
+    let workflows = state.newest.iter_mut().chain(&mut state.older);
+    workflows.filter_map(|workflow| workflow.status.as_mut()).for_each(shorten);
 }
 
-/// Indices of the holds that a person let the run go past.
-fn released_holds(status: &WorkflowStatus) -> Vec<u32> {
-    let actions = status.actions.iter().chain(&status.on_failure).zip(0u32..);
-    let released = |a: &ActionStatus| matches!(a.action.spec, ActionSpec::Hold(_)) && a.state == ActionState::Succeeded;
-    actions.filter(|(action, _)| released(action)).map(|(_, index)| index).collect()
+/// Where in the log the last event of an input stands.
+fn last_position(input: &Input) -> Option<u64> {
+    match input {
+        Input::Reported { events, .. } | Input::Replayed(events) => events.iter().map(|(position, _)| *position).max(),
+        _ => None,
+    }
+}
+
+impl From<Tell> for ToAgent {
+    fn from(tell: Tell) -> Self {
+        match tell {
+            Tell::LeaseRenewal { epoch, lease } => Self::LeaseRenewal { epoch: epoch.get(), lease },
+            Tell::Control { workflow_uid, paused, released } => Self::Control { workflow_uid, paused, released },
+            Tell::Cancel { workflow_uid, reason } => Self::Cancel { workflow_uid, reason },
+            Tell::Fenced { epoch, reason } => Self::Fenced { epoch: epoch.get(), reason },
+            Tell::Idle { boot_disk } => Self::Idle { boot_disk },
+        }
+    }
 }

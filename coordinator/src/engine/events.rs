@@ -5,14 +5,18 @@ use std::{
     sync::Arc,
 };
 
-use landfall_api::{Document, ErrorCode, Kind, MachineFacts, Problem};
-use landfall_machine::run::{Event, MAX_INTERRUPTIONS, policy};
+use landfall_api::{Document, ErrorCode, Kind, MachineFacts, Problem, Workflow};
+use landfall_machine::{
+    Epoch, Input, MachineState, Which,
+    run::{MAX_INTERRUPTIONS, policy},
+};
 use uuid::Uuid;
 
-use super::{Engine, PhoneHomeReport, derive, live::Live, sessions::current};
-use crate::workflow::{ActionResult, EventBody, EventRecord};
 use landfall_edge::metrics::metrics;
 use landfall_store::{StoreError, access::same};
+
+use super::{Engine, PhoneHomeReport, derive, live::Live};
+use crate::workflow::{EventBody, EventRecord};
 
 /// Events within one attempt; an agent sends a handful.
 const MAX_SEQ: u64 = 256;
@@ -38,8 +42,8 @@ impl Engine {
     /// then nothing of the batch is stored.
     pub async fn agent_events(&self, machine_uid: Uuid, epoch: u64, batch: Vec<EventRecord>) -> Result<(), Problem> {
         let mut live = self.inner.machines.lock(machine_uid).await;
-        let now = self.now();
-        current(&mut live, epoch)?.last_heard = now;
+        let epoch = Epoch::new(epoch);
+        self.hears(&mut live, epoch)?;
         let machine = self.machine_name(machine_uid)?;
         let mut ours = Vec::with_capacity(batch.len());
         let mut runs = Runs::default();
@@ -55,7 +59,7 @@ impl Engine {
             }
             ours.push(record);
         }
-        let mut events = self.store_events(&machine, &runs, ours).await?;
+        let mut events = self.store_events(&mut live, &machine, ours).await?;
         while let Some(uid) = events.first().map(|(record, _)| record.workflow_uid) {
             let (run, others) = events.into_iter().partition(|(record, _)| record.workflow_uid == uid);
             events = others;
@@ -63,7 +67,7 @@ impl Engine {
                 self.apply_events(&mut live, &machine, &name, epoch, run).await?;
             }
         }
-        self.finish_deletion(&mut live, &machine).await
+        Ok(())
     }
 
     /// Makes a batch durable; answers each event with its position in the log.
@@ -74,8 +78,8 @@ impl Engine {
     /// whatever it says of its end reaches people. It would be refused for ever else, in mid-install.
     async fn store_events(
         &self,
+        live: &mut Live,
         machine: &str,
-        runs: &Runs,
         batch: Vec<EventRecord>,
     ) -> Result<Vec<(EventRecord, u64)>, Problem> {
         let log = self.inner.store.events();
@@ -93,9 +97,8 @@ impl Engine {
                 Ok(positions) => positions.first().copied().unwrap_or_default(),
                 Err(error @ StoreError::EventGap { .. }) => {
                     tracing::error!(machine, %error, "the store is behind its machine; the event stays out of the log");
-                    if let Some(run) = runs.name_of(record.workflow_uid) {
-                        self.mark_events_missing(machine, &run).await?;
-                    }
+                    let uid = record.workflow_uid;
+                    self.drive(live, machine, Input::EventsMissing(uid)).await.map_err(|refused| refused.problem)?;
                     0
                 }
                 Err(error) => return Err(error.into()),
@@ -135,51 +138,22 @@ impl Engine {
         live: &mut Live,
         machine: &str,
         workflow: &str,
-        epoch: u64,
+        epoch: Epoch,
         stored: Vec<(EventRecord, u64)>,
     ) -> Result<(), Problem> {
-        // The agent of this session still works on its list: whatever it was settled with, it has it.
-        // Of the machine's newest run alone: what it still has to say of an older one tells nothing about this one.
-        if live.session.as_ref().is_some_and(|s| s.settling)
-            && let Some(found) = self.inner.store.machine(machine).await?
-            && let Some(stored) = self.current_workflow(&found).await?
-            && stored.metadata.name == workflow
-        {
-            self.connect(live, Some(&stored), true).await?;
+        for (record, _) in &stored {
+            tell(machine, workflow, epoch, record);
         }
-        let mut events = Vec::with_capacity(stored.len());
-        for (record, position) in stored {
-            tell(machine, workflow, epoch, &record);
-            note_receipt_of_session(live, &record.body);
-            self.note_receipt(machine, &record).await?;
-            events.push(Event::Agent { epoch, position, record: Box::new(record) });
-        }
-        let workflow = self.advance_by(live, workflow, &events).await?;
-        for event in &events {
-            if let Event::Agent { record, .. } = event {
-                self.measure(&workflow, record.action_index, &record.body);
+        let events: Vec<(u64, EventRecord)> = stored.into_iter().map(|(record, position)| (position, record)).collect();
+        let input = |_: &MachineState, of| Input::Reported { epoch, of, events: events.clone() };
+        let driven = self.drive_of(live, machine, Some(workflow), input).await.map_err(|refused| refused.problem)?;
+        let named = |found: &&Workflow| found.metadata.name == workflow;
+        if let Some(applied) = driven.state.newest.iter().chain(&driven.state.older).find(named) {
+            for (_, record) in &events {
+                self.measure(applied, record.action_index, &record.body);
             }
         }
         Ok(())
-    }
-
-    /// `NoReceipt`: the image left no room for one, so from now on only a person starts an install of this machine.
-    async fn note_receipt(&self, machine: &str, record: &EventRecord) -> Result<(), Problem> {
-        let EventBody::Finished { result: ActionResult::WriteImage { receipt, .. } } = &record.body else {
-            return Ok(());
-        };
-        let now = self.now();
-        self.mutate_machine(machine, |machine| {
-            let at = (now, machine.metadata.generation);
-            let status = machine.status.get_or_insert_with(derive::new_machine_status);
-            let (missing, reason, message) = match receipt {
-                Some(_) => (false, "Written", "the disk carries its receipt"),
-                None => (true, "NoRoom", "the image's partition table has no room for a receipt"),
-            };
-            derive::set(&mut status.conditions, "NoReceipt", missing, reason, message, at);
-        })
-        .await
-        .map(drop)
     }
 
     /// The agent's facts.
@@ -188,7 +162,7 @@ impl Engine {
     /// [`Problem`] with code `Fenced`, or as the store answers.
     pub async fn facts(&self, machine_uid: Uuid, epoch: u64, facts: MachineFacts) -> Result<(), Problem> {
         let mut live = self.inner.machines.lock(machine_uid).await;
-        current(&mut live, epoch)?;
+        self.hears(&mut live, Epoch::new(epoch))?;
         let name = self.machine_name(machine_uid)?;
         self.mutate_machine(&name, |machine| {
             machine.status.get_or_insert_with(derive::new_machine_status).facts = Some(Box::new(facts.clone()));
@@ -210,47 +184,29 @@ impl Engine {
         }
         let name = self.index().workflow_name(uid).ok_or_else(refused)?;
         let workflow = self.inner.store.workflow(&name).await?.ok_or_else(refused)?;
-        let machine_uid = self.inner.store.machine(&workflow.spec.machine).await?.and_then(|m| m.metadata.uid);
-        let mut live = self.inner.machines.lock(machine_uid.unwrap_or(uid)).await;
+        let machine = &workflow.spec.machine;
+        let machine_uid = self.inner.store.machine(machine).await?.and_then(|m| m.metadata.uid).ok_or_else(refused)?;
+        let mut live = self.inner.machines.lock(machine_uid).await;
         tracing::info!(
-            workflow = %name, machine = %workflow.spec.machine, hostname = %report.hostname, os = %report.os_release,
+            workflow = %name, %machine, hostname = %report.hostname, os = %report.os_release,
             kernel = %report.kernel, uptime_seconds = report.uptime_seconds, "phoned home"
         );
-        self.advance(&mut live, &name, Event::PhonedHome).await?;
-        // A run that took this one's work over shares its token, and waits for the same phone-home.
-        let machine = self.inner.store.machine(&workflow.spec.machine).await?;
-        let newest = match &machine {
-            Some(machine) => self.current_workflow(machine).await?,
-            None => None,
+        let input = |state: &MachineState, of| {
+            // A workflow that took this one's work over shares its token, and waits for the same phone-home.
+            let newest = state.newest.as_ref().and_then(|w| w.status.as_ref());
+            let heir = of == Which::Older && newest.is_some_and(|status| status.takes_over.contains(&uid));
+            Input::PhonedHome(if heir { vec![of, Which::Newest] } else { vec![of] })
         };
-        let heir = newest.filter(|w| w.status.as_ref().is_some_and(|s| s.takes_over.contains(&uid)));
-        match heir {
-            Some(heir) => self.advance(&mut live, &heir.metadata.name, Event::PhonedHome).await.map(drop),
-            None => Ok(()),
-        }
+        self.drive_of(&mut live, machine, Some(&name), input).await.map(drop).map_err(|refused| refused.problem)
     }
 }
 
-/// What the session is known to see on its disks: as its hello said, and what it has written since. A run that begins on
-/// an agent that is there already is judged by it.
-fn note_receipt_of_session(live: &mut Live, body: &EventBody) {
-    let (EventBody::ReceiptWritten { receipt }
-    | EventBody::Finished { result: ActionResult::WriteImage { receipt: Some(receipt), .. } }) = body
-    else {
-        return;
-    };
-    if let Some(session) = &mut live.session {
-        session.receipts.retain(|known| !known.disk.same_disk(&receipt.disk));
-        session.receipts.push(receipt.clone());
-    }
-}
-
-fn tell(machine: &str, workflow: &str, epoch: u64, record: &EventRecord) {
+fn tell(machine: &str, workflow: &str, epoch: Epoch, record: &EventRecord) {
     let EventRecord { workflow_uid, action_index: action, attempt, seq, body, .. } = record;
     let what = kind(body);
-    tracing::info!(machine, workflow, %workflow_uid, epoch, action, attempt, seq, what, "event");
+    tracing::info!(machine, workflow, %workflow_uid, %epoch, action, attempt, seq, what, "event");
     if let EventBody::Failed { problem, retryable } = body {
-        tracing::warn!(machine, workflow, %workflow_uid, epoch, action, attempt, retryable, %problem, "an attempt failed");
+        tracing::warn!(machine, workflow, %workflow_uid, %epoch, action, attempt, retryable, %problem, "an attempt failed");
     }
 }
 

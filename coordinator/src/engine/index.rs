@@ -198,6 +198,12 @@ impl Index {
         }
     }
 
+    /// Runs of machines that have no document any more.
+    pub(super) fn runs_without_machine(&self) -> Vec<String> {
+        let gone = self.runs.iter().filter(|(machine, _)| !self.described.contains_key(*machine));
+        gone.flat_map(|(_, runs)| runs).cloned().collect()
+    }
+
     /// Every run of a machine.
     pub(super) fn runs_of(&self, machine: &str) -> Vec<String> {
         self.runs.get(machine).into_iter().flatten().cloned().collect()
@@ -232,11 +238,6 @@ impl Index {
 
     pub(super) fn workflow_name(&self, uid: Uuid) -> Option<String> {
         self.workflow_names.get(&uid).cloned()
-    }
-
-    /// Whether the run has not ended.
-    pub(super) fn is_active(&self, workflow: &str) -> bool {
-        self.active.contains_key(workflow)
     }
 
     pub(super) fn active(&self) -> Vec<(String, String)> {

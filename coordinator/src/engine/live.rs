@@ -1,13 +1,11 @@
-//! What is known of a machine beyond its document: its session. One lock a machine.
+//! What is known of a machine beyond its documents: its session, and the way to its agent. One lock a machine.
 
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
 };
 
-use jiff::Timestamp;
-use landfall_api::{DiskId, DiskReceipt};
-use landfall_machine::stopping::Stopping;
+use landfall_machine::Session;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, mpsc};
 use uuid::Uuid;
 
@@ -15,7 +13,7 @@ use super::ToAgent;
 
 /// Messages to an agent that may wait. An agent that reads so slowly is cut off, and gets everything again when it
 /// comes back.
-pub(super) const TO_AGENT: usize = 64;
+const TO_AGENT: usize = 64;
 
 /// Every machine's lock, by uid. Bounded by the machines there are, and those that were asked for in the last minute.
 #[derive(Default)]
@@ -32,7 +30,7 @@ impl Machines {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&uid);
     }
 
-    /// Forgets those that are not `known`, but for one that somebody holds or waits for: two locks of one machine are none.
+    /// Forgets those that are not `known`, but for one that a task holds or waits for: two locks of one machine are none.
     pub(super) fn sweep(&self, known: impl Fn(Uuid) -> bool) {
         let mut machines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         machines.retain(|uid, machine| known(*uid) || Arc::strong_count(machine) > 1);
@@ -43,51 +41,52 @@ impl Machines {
     }
 }
 
+/// One machine's session.
 #[derive(Default)]
 pub(super) struct Live {
-    /// The newest session, whether its stream is up or not.
-    pub(super) session: Option<LiveSession>,
-}
-
-pub(super) struct LiveSession {
-    pub(super) epoch: u64,
-    pub(super) boot_id: String,
-    pub(super) disks: Vec<DiskId>,
-    pub(super) address: String,
-    /// The protocol revision its agent speaks.
-    pub(super) protocol: u32,
-    pub(super) receipts: Vec<DiskReceipt>,
-    /// `None` when the stream ended, or when only the status knows of this session (after a restart).
-    pub(super) to_agent: Option<mpsc::Sender<ToAgent>>,
-    pub(super) last_heard: Timestamp,
-    /// It holds an assignment.
-    pub(super) leased: bool,
-    /// Until then it may act.
-    pub(super) lease_until: Timestamp,
-    /// The run it holds an assignment of is over, and it has not yet said that it has stopped. Not renewed any more.
-    pub(super) stopping: Option<Stopping>,
-    /// Marked silent in the conditions.
-    pub(super) silent: bool,
-    /// When the status last noted that it was heard.
-    pub(super) noted: Timestamp,
-    /// The agent's peak memory as the status has it, bytes.
-    pub(super) peak_rss_bytes: u64,
-    /// A receipt that the store does not know was found; nothing is assigned.
-    pub(super) held: bool,
-    /// It outlived its last session and holds a list; whether it still works on it shows in a moment.
-    pub(super) settling: bool,
+    /// The newest session, whether its stream is up or not. Changed by steps alone.
+    pub(super) session: Option<Session>,
+    /// Where its messages go; `None` when the stream ended.
+    to_agent: Option<mpsc::Sender<ToAgent>>,
 }
 
 impl Live {
+    /// A new stream: what is sent from now on goes there.
+    pub(super) fn open(&mut self) -> mpsc::Receiver<ToAgent> {
+        let (sender, receiver) = mpsc::channel(TO_AGENT);
+        self.to_agent = Some(sender);
+        receiver
+    }
+
+    /// Ends the stream: the agent connects again, and is told everything anew.
+    pub(super) fn cut(&mut self) {
+        self.to_agent = None;
+        if let Some(session) = &mut self.session {
+            session.cut();
+        }
+    }
+
+    /// Takes in the session as a step left it.
+    pub(super) fn put(&mut self, session: Option<Session>) {
+        if session.as_ref().is_none_or(|session| !session.is_connected()) {
+            self.to_agent = None;
+        }
+        self.session = session;
+    }
+
     /// Queues a message; an agent that does not take them in is cut off.
     pub(super) fn send(&mut self, message: ToAgent) {
-        if let Some(session) = &mut self.session
-            && let Some(to_agent) = &session.to_agent
+        if let Some(to_agent) = &self.to_agent
             && to_agent.try_send(message).is_err()
         {
-            tracing::warn!(epoch = session.epoch, "the agent does not take in messages; its session is cut");
-            session.to_agent = None;
+            tracing::warn!("the agent does not take in messages; its session is cut");
+            self.cut();
         }
+    }
+
+    /// Whether an agent is there that can be told something.
+    pub(super) const fn is_connected(&self) -> bool {
+        self.to_agent.is_some()
     }
 }
 

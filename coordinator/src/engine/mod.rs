@@ -50,8 +50,10 @@ use std::{
 };
 
 use jiff::Timestamp;
-use landfall_api::{Problem, WorkflowPhase};
-use landfall_machine::{derive, run::Context};
+use landfall_api::Problem;
+use landfall_machine::{Horizon, Limits, Now, Steady, derive, has_begun, is_open};
+use landfall_proto::OLDEST_PROTOCOL;
+use tokio::time::Instant;
 
 pub use authority::{CertificateAuthority, IssuedCertificate};
 pub use sessions::Opened;
@@ -59,7 +61,6 @@ pub use source::{HttpSources, SourceChecker};
 pub use types::*;
 
 use crate::config::{Config, DiscoveryConfig};
-use horizon::Horizon;
 pub(crate) use horizon::forget_last_beat;
 use index::Index;
 use landfall_edge::reload::Reloadable;
@@ -71,7 +72,24 @@ use tail::Tails;
 use telemetry::Waiting;
 
 /// Where the engine reads the time; a test's own clock stands in for it.
-pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+pub type Clock = Arc<dyn Timepiece>;
+
+/// Two clocks: the wall's, and one that nobody sets.
+pub trait Timepiece: Send + Sync {
+    /// By the wall's clock.
+    fn wall(&self) -> Timestamp;
+
+    /// By a clock that is never set and never goes back.
+    fn steady(&self) -> Instant {
+        Instant::now()
+    }
+}
+
+impl<F: Fn() -> Timestamp + Send + Sync> Timepiece for F {
+    fn wall(&self) -> Timestamp {
+        self()
+    }
+}
 
 /// What of the configuration the engine goes by.
 #[derive(Debug, Clone)]
@@ -128,12 +146,14 @@ struct Inner {
     alarms: alarm::Alarms,
     /// Counts revocations of certificates.
     revoked: tokio::sync::watch::Sender<u64>,
-    /// One machine is discovered at a time: two asks of one computer make one document.
-    discovering: tokio::sync::Mutex<()>,
+    /// One machine's identity is written at a time: two documents never get one address, and two asks of one computer make
+    /// one document. Taken before a machine's own lock, never under it.
+    identity: tokio::sync::Mutex<()>,
     tails: Tails,
     waiting: Waiting,
     taken_back: TakenBack,
-    started: Timestamp,
+    /// When this process started.
+    begun: Instant,
     horizon: Horizon,
     /// When it was last noted that this coordinator is there.
     beat: Mutex<Option<Timestamp>>,
@@ -162,7 +182,7 @@ impl Engine {
         for workflow in &workflows {
             index.put_workflow(workflow);
         }
-        let started = clock();
+        let (started, begun) = (clock.wall(), clock.steady());
         let lease = settings.lease;
         let horizon = Horizon { as_of: Self::last_beat(&store, started).await?, started, lease };
         let engine = Self {
@@ -177,11 +197,11 @@ impl Engine {
                 logs: Logs::default(),
                 alarms: alarm::Alarms::default(),
                 revoked: tokio::sync::watch::Sender::new(0),
-                discovering: tokio::sync::Mutex::default(),
+                identity: tokio::sync::Mutex::default(),
                 tails: Tails::default(),
                 waiting: Waiting::default(),
                 taken_back: TakenBack::default(),
-                started,
+                begun,
                 horizon,
                 beat: Mutex::default(),
                 secrets: tokio::sync::Mutex::default(),
@@ -189,12 +209,11 @@ impl Engine {
         };
         engine.drop_orphans(&workflows).await?;
         engine.end_starts(&machines).await?;
-        engine.mark_what_is_behind(&workflows).await?;
+        engine.tell_of_the_start(&workflows).await?;
         // Only now: whoever is killed in between must find the same again.
         engine.beat().await?;
         for workflow in workflows {
-            let terminal = workflow.status.as_ref().is_none_or(|s| s.phase.is_terminal());
-            if !terminal && workflow.status.as_ref().is_some_and(|s| s.phase != WorkflowPhase::Pending) {
+            if is_open(&workflow) && has_begun(&workflow) {
                 engine.catch_up(&workflow).await?;
             }
         }
@@ -202,7 +221,7 @@ impl Engine {
     }
 
     fn now(&self) -> Timestamp {
-        (self.inner.clock)()
+        self.inner.clock.wall()
     }
 
     fn index(&self) -> MutexGuard<'_, Index> {
@@ -210,11 +229,21 @@ impl Engine {
         self.inner.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn context(&self, workflow_uid: uuid::Uuid) -> Context {
-        Context {
-            workflow_uid,
-            lease: self.inner.settings.lease,
-            phone_home_deadline: self.inner.settings.phone_home_deadline,
+    /// This moment, by both clocks.
+    fn moment(&self) -> Now {
+        let passed = self.inner.clock.steady().saturating_duration_since(self.inner.begun);
+        Now { wall: self.now(), steady: Steady::after_start(passed) }
+    }
+
+    /// What a step goes by.
+    fn limits(&self) -> Limits {
+        let settings = &self.inner.settings;
+        Limits {
+            lease: settings.lease,
+            heartbeat: settings.heartbeat,
+            phone_home_deadline: settings.phone_home_deadline,
+            oldest_protocol: OLDEST_PROTOCOL,
+            horizon: self.inner.horizon,
         }
     }
 

@@ -7,11 +7,14 @@ use landfall_api::{
     Document, ErrorCode, Kind, Machine, Metadata, Problem, Purpose, RebootSpec, Workflow, WorkflowSpec, WorkflowStatus,
     edit_distance,
 };
-use landfall_machine::run::Event;
+use landfall_machine::{
+    Input, is_held, is_open,
+    life::{may_begin, take_up},
+};
 use tokio::sync::OwnedMutexGuard;
 use uuid::Uuid;
 
-use super::{Engine, admission, derive, life, live::Live};
+use super::{Engine, admission, derive, live::Live};
 use crate::workflow::{Plan, render};
 
 /// Terminal runs kept for each machine; older ones are dropped, with their events.
@@ -121,7 +124,7 @@ impl Engine {
         parameters: &BTreeMap<String, serde_json::Value>,
     ) -> Result<Plan, Problem> {
         let found = self.described(machine).await?;
-        life::may_begin(&found)?;
+        may_begin(&found)?;
         let Some(described) = self.inner.store.template(template).await? else {
             return Err(self.not_found(Kind::Template, template).await);
         };
@@ -134,14 +137,13 @@ impl Engine {
     }
 
     async fn begin_run(&self, asked: Asked<'_>) -> Result<Workflow, Problem> {
-        let (mut live, mut found) = self.locked_machine(asked.machine).await?;
-        match &asked.by {
-            Asker::Person(by) if by.force => {
-                self.end_held_run(&mut live, &found, by).await?;
-                found = self.described(asked.machine).await?;
-            }
-            _ => self.refuse_if_busy(&found).await?,
-        }
+        let (mut live, _) = self.locked_machine(asked.machine).await?;
+        let forced = match &asked.by {
+            Asker::Person(by) if by.force => Some(by.clone()),
+            _ => None,
+        };
+        let made = self.drive(&mut live, asked.machine, Input::MakeWay(forced)).await;
+        let found = made.map_err(|refused| refused.problem)?.state.machine;
         refuse_if_held(&found, asked.by.force())?;
         may_be_asked(&asked, &found)?;
         let status = asked.plan.status(found.metadata.generation, believed(&live, &found, asked.by.force()));
@@ -172,7 +174,7 @@ impl Engine {
         let live = self.inner.machines.lock(machine_uid).await;
         // Read under the lock: somebody may have been faster.
         let found = self.described(machine).await?;
-        life::may_begin(&found)?;
+        may_begin(&found)?;
         Ok((live, found))
     }
 
@@ -182,8 +184,9 @@ impl Engine {
         machine: &str,
         force: bool,
     ) -> Result<(OwnedMutexGuard<Live>, Machine), Problem> {
-        let (live, found) = self.locked_machine(machine).await?;
-        self.refuse_if_busy(&found).await?;
+        let (mut live, _) = self.locked_machine(machine).await?;
+        let made = self.drive(&mut live, machine, Input::MakeWay(None)).await;
+        let found = made.map_err(|refused| refused.problem)?.state.machine;
         refuse_if_held(&found, force)?;
         Ok((live, found))
     }
@@ -227,42 +230,33 @@ impl Engine {
         };
         let mut workflow = created.inspect_err(|_| self.index().admission.forget(&name))?;
         self.index().put_workflow(&workflow);
-        let changed = self
-            .mutate_machine(machine, |machine| {
-                let at = (now, machine.metadata.generation);
-                let status = machine.status.get_or_insert_with(derive::new_machine_status);
-                status.workflow = Some(workflow.metadata.name.clone());
-                if let Some(by) = workflow.spec.authority.as_ref().filter(|by| by.force) {
-                    let message = format!("{} said --force, {}", by.person, by.at);
-                    for kind in ["ReceiptConflict", "StoreBehind"] {
-                        if derive::find(&status.conditions, kind).is_some() {
-                            derive::set(&mut status.conditions, kind, false, "Forced", &message, at);
-                        }
-                    }
-                }
-                derive::conditions(machine, Some(&workflow), now);
-            })
-            .await;
-        let changed = match changed {
-            Ok(changed) => changed,
+        // The run and its machine's word of it are two documents, and the run comes first.
+        let named = match self.name_run(machine, &workflow).await {
+            Ok(named) => named,
             Err(problem) => {
                 // Its machine does not know of it, so nothing would ever begin or end it.
                 self.take_back(&workflow).await;
                 return Err(problem);
             }
         };
+        drop(named);
         let by = workflow.spec.authority.as_ref();
         let (person, force) = (by.map_or("nobody", |by| by.person.as_str()), by.is_some_and(|by| by.force));
         tracing::info!(machine, template = %workflow.spec.template, workflow = %name, person, force, "a run was asked for");
-        // An agent that is there and idle need not netboot again.
-        if let Some(session) = live.session.as_mut().filter(|s| s.to_agent.is_some()) {
-            session.held = changed.status.is_some_and(|s| derive::held(&s.conditions).is_some());
-            // The run is asked for, whatever comes now: an agent that could not be told is cut off, and comes back.
-            if let Err(problem) = self.connect(&mut live, Some(&workflow), false).await {
-                tracing::warn!(machine, workflow = %name, %problem, "its agent could not be given the run yet");
+        // The run is asked for, whatever comes now: an agent that could not be told is cut off, and comes back.
+        match self.drive(&mut live, machine, Input::Launched).await {
+            Ok(driven) => {
+                if let Some(newer) = driven.state.newest {
+                    *workflow = newer;
+                }
             }
-            if let Some(newer) = self.inner.store.workflow(&name).await? {
-                *workflow = newer;
+            Err(refused) => {
+                let problem = refused.problem;
+                tracing::warn!(machine, workflow = %name, %problem, "its agent could not be given the run yet");
+                live.cut();
+                if let Some(newer) = self.inner.store.workflow(&name).await? {
+                    *workflow = newer;
+                }
             }
         }
         drop(live);
@@ -272,38 +266,10 @@ impl Engine {
         Ok(*workflow)
     }
 
-    async fn refuse_if_busy(&self, machine: &Machine) -> Result<(), Problem> {
-        match self.current_workflow(machine).await? {
-            Some(run) if run.status.as_ref().is_some_and(|s| !s.phase.is_terminal()) => {
-                Err(life::busy(&machine.metadata.name, &run.metadata.name))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Stops a run; the agent is told at once.
-    ///
-    /// # Errors
-    /// [`Problem`] with code `NotFound` or `WorkflowEnded`.
-    pub async fn cancel(&self, workflow: &str, authority: Authority) -> Result<Workflow, Problem> {
-        let Some(found) = self.inner.store.workflow(workflow).await? else {
-            return Err(self.not_found(Kind::Workflow, workflow).await);
-        };
-        let machine = self.inner.store.machine(&found.spec.machine).await?;
-        let uid = machine.and_then(|m| m.metadata.uid).or(found.metadata.uid).unwrap_or_default();
-        let mut live = self.inner.machines.lock(uid).await;
-        let Some(found) = self.inner.store.workflow(workflow).await? else {
-            return Err(self.not_found(Kind::Workflow, workflow).await);
-        };
-        if let Some(status) = found.status.as_ref().filter(|s| s.phase.is_terminal()) {
-            return Err(Problem::new(
-                ErrorCode::WorkflowEnded,
-                format!("workflow \"{workflow}\" has ended already: {:?}", status.phase),
-            )
-            .at(format!("Workflow/{workflow}")));
-        }
-        self.mutate_run(workflow, |spec| spec.cancel = Some(authority.clone())).await?;
-        self.advance(&mut live, workflow, Event::Cancelled(authority)).await
+    /// The machine's document names its newest run from here on.
+    async fn name_run(&self, machine: &str, workflow: &Workflow) -> Result<Machine, Problem> {
+        let now = self.now();
+        self.mutate_machine(machine, |machine| take_up(machine, workflow, now)).await
     }
 
     /// `NotFound`, with the names that are near, or all if there are few.
@@ -329,7 +295,7 @@ impl Engine {
     }
 
     async fn drop_old_runs(&self, machine: &str) -> Result<(), Problem> {
-        let ended = |w: &Workflow| w.status.as_ref().is_some_and(|s| s.phase.is_terminal());
+        let ended = |w: &Workflow| !is_open(w);
         let names = self.index().runs_of(machine);
         let mut runs = Vec::with_capacity(names.len());
         for name in names {
@@ -358,15 +324,14 @@ impl Engine {
 /// The receipts that a run is to expect: what the person has been shown is what they force, else what the store believes
 /// in.
 pub(super) fn believed(live: &Live, machine: &Machine, force: bool) -> Vec<DiskReceipt> {
-    let seen = live.session.as_ref().filter(|_| force).map(|s| s.receipts.clone());
+    let seen = live.session.as_ref().filter(|_| force).map(|session| session.receipts().to_vec());
     seen.unwrap_or_else(|| machine.status.as_ref().map(|s| s.receipts.clone()).unwrap_or_default())
 }
 
 /// Nothing happens to a held machine before a person decides.
 fn refuse_if_held(machine: &Machine, force: bool) -> Result<(), Problem> {
     let name = &machine.metadata.name;
-    let Some(status) = &machine.status else { return Ok(()) };
-    match derive::held(&status.conditions).filter(|_| !force) {
+    match is_held(machine).filter(|_| !force) {
         None => Ok(()),
         Some(held) => Err(Problem::new(ErrorCode::ReceiptMismatch, held.message.clone())
             .at(format!("Machine/{name}"))

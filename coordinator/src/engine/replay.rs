@@ -2,8 +2,8 @@
 
 use landfall_api::{ErrorCode, Problem, Workflow};
 
-use super::{Engine, drive::Stepped, shorten::given_up};
-use landfall_machine::run::Event;
+use super::{Engine, shorten::given_up};
+use landfall_machine::Input;
 
 /// Events read at once.
 const PAGE: usize = 512;
@@ -30,12 +30,8 @@ impl Engine {
         }
         let name = &workflow.metadata.name;
         tracing::error!(workflow = %name, machine = %workflow.spec.machine, %problem, "the run is given up: {what}");
-        let event = Event::GivenUp(Box::new(given_up(what, &problem)));
-        let ended = match self.step_stored(name, &[event]).await {
-            Ok(Stepped { workflow, .. }) => self.bring_machine_in_line(&workflow, true).await,
-            Err(problem) => Err(problem),
-        };
-        if let Err(problem) = ended {
+        let input = Input::GiveUp(Box::new(given_up(what, &problem)));
+        if let Err(problem) = self.hand_in(&workflow.spec.machine, input).await {
             tracing::error!(workflow = %name, %problem, "nor could that be stored; the others go on");
         }
         Ok(())
@@ -44,24 +40,20 @@ impl Engine {
     /// At the start: applies what the log holds beyond a run's status.
     async fn replay(&self, workflow: &Workflow) -> Result<(), Problem> {
         let (Some(uid), Some(status)) = (workflow.metadata.uid, &workflow.status) else { return Ok(()) };
-        let (mut applied, epoch, mut replayed) = (status.applied, status.epoch, 0);
+        let (mut applied, mut replayed) = (status.applied, 0);
         loop {
             let page = self.inner.store.events().list(uid, applied, PAGE).await?;
             let Some(last) = page.last() else { break };
             applied = last.position;
             replayed += page.len();
-            let events: Vec<_> = page
-                .into_iter()
-                .map(|event| Event::Agent { epoch, position: event.position, record: Box::new(event.record) })
-                .collect();
-            // Effects need a session, and at the start there is none: the agent that comes back gets them.
-            self.step_stored(&workflow.metadata.name, &events).await?;
+            let events = page.into_iter().map(|event| (event.position, event.record)).collect();
+            self.hand_in(&workflow.spec.machine, Input::Replayed(events)).await?;
         }
         if replayed > 0 {
             tracing::info!(workflow = %workflow.metadata.name, replayed, "replayed what the log held beyond the status");
-        }
-        if let Some(workflow) = self.inner.store.workflow(&workflow.metadata.name).await? {
-            self.bring_machine_in_line(&workflow, true).await?;
+        } else {
+            // A crash may have come between the workflow's document and its machine's.
+            self.hand_in(&workflow.spec.machine, Input::Replayed(Vec::new())).await?;
         }
         Ok(())
     }

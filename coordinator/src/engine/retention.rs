@@ -1,5 +1,7 @@
 //! What is dropped by age and by number, so that the store is bounded whatever happens for years.
 
+use std::time::Duration;
+
 use landfall_api::Problem;
 
 use super::Engine;
@@ -8,6 +10,9 @@ use landfall_store::{HISTORY_AGE, HISTORY_TOTAL, StoreError};
 /// Events kept of all runs together: some hundred MB, and 50,000 installs of 20 events each.
 const LOGGED_EVENTS: u64 = 1_000_000;
 
+/// For so long the runs of a deleted machine can still be read.
+const KEPT_AFTER_MACHINE: Duration = Duration::from_secs(24 * 3600);
+
 impl Engine {
     /// Drops old history, the events of runs that are gone, and beyond a bound those of the runs that ended longest ago.
     /// A run that has not ended keeps its events whatever their number: it is replayed from them.
@@ -15,11 +20,26 @@ impl Engine {
     /// # Errors
     /// [`Problem`] of the store; the next time tries again.
     pub(super) async fn retain(&self) -> Result<(), Problem> {
+        self.drop_runs_without_machine().await?;
         self.retain_events(LOGGED_EVENTS).await?;
         let oldest = self.now().checked_sub(HISTORY_AGE).unwrap_or(jiff::Timestamp::MIN);
         let dropped = self.inner.store.documents().trim_history(oldest, HISTORY_TOTAL).await?;
         if dropped > 0 {
             tracing::info!(dropped, "old changes were dropped from the history");
+        }
+        Ok(())
+    }
+
+    /// A deleted machine's runs can still be read for a day, then they go. One that has not ended stays.
+    pub(super) async fn drop_runs_without_machine(&self) -> Result<(), Problem> {
+        let before = self.now().checked_sub(KEPT_AFTER_MACHINE).unwrap_or(jiff::Timestamp::MIN);
+        let names = self.index().runs_without_machine();
+        for name in names {
+            let Some(run) = self.inner.store.workflow(&name).await? else { continue };
+            if run.status.as_ref().and_then(|status| status.ended_at).is_some_and(|ended| ended < before) {
+                self.forget_workflow(&run).await?;
+                tracing::info!(workflow = %name, machine = %run.spec.machine, "a run of a deleted machine was dropped");
+            }
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use landfall_api::{ActionState, ActionStatus, Document, Problem, WorkflowStatus};
+use landfall_api::{ActionState, ActionStatus, Document, Problem, Workflow, WorkflowStatus};
 use uuid::Uuid;
 
 use super::{Engine, LogRecord, logs::cut};
@@ -41,7 +41,7 @@ struct Open {
 pub(super) struct Tails(Mutex<Vec<Open>>);
 
 /// An action and its attempt that a step made fail.
-pub(super) type FailedAttempt = (u32, u32);
+type FailedAttempt = (u32, u32);
 
 /// The attempts that failed between two states of a run.
 fn failed_between(before: &WorkflowStatus, after: &WorkflowStatus) -> Vec<FailedAttempt> {
@@ -71,20 +71,13 @@ fn shorten(line: &mut String) {
 }
 
 impl Engine {
-    /// Puts the last lines of every attempt that failed in this step into the new status, and answers which they are.
-    pub(super) fn put_tails(
-        &self,
-        workflow_uid: Uuid,
-        before: &WorkflowStatus,
-        after: &mut WorkflowStatus,
-    ) -> Vec<FailedAttempt> {
-        let failed = failed_between(before, after);
-        for (index, attempt) in &failed {
-            if let Some(action) = after.action_mut(*index as usize) {
-                action.log_tail = self.tail_of(workflow_uid, (*index, *attempt), action.problem.as_ref());
+    /// Puts the last lines of every attempt that failed in this step into the new status.
+    pub(super) fn put_tails(&self, workflow_uid: Uuid, before: &WorkflowStatus, after: &mut WorkflowStatus) {
+        for (index, attempt) in failed_between(before, after) {
+            if let Some(action) = after.action_mut(index as usize) {
+                action.log_tail = self.tail_of(workflow_uid, (index, attempt), action.problem.as_ref());
             }
         }
-        failed
     }
 
     /// What the agent logged of that attempt; where less of it came than it sent along with its failure, that.
@@ -102,11 +95,17 @@ impl Engine {
         sent
     }
 
-    /// Lines of these attempts are still taken in for a while.
-    pub(super) fn keep_tails_open(&self, workflow: &str, uid: Uuid, failed: &[FailedAttempt]) {
+    /// Lines of the attempts that failed in this step are still taken in for a while.
+    pub(super) fn keep_tails_open(&self, before: &WorkflowStatus, after: &Workflow) {
+        let (Some(uid), Some(status)) = (after.metadata.uid, &after.status) else { return };
+        let failed = failed_between(before, status);
+        if failed.is_empty() {
+            return;
+        }
+        let workflow = &after.metadata.name;
         let until = self.after(OPEN);
         let mut open = self.inner.tails.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for (action, attempt) in failed {
+        for (action, attempt) in &failed {
             // A later failure of the same action takes the older one's place in the status.
             open.retain(|o| (o.uid, o.action) != (uid, *action));
             open.push(Open {

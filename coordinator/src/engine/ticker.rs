@@ -7,16 +7,11 @@ use std::{
 
 use jiff::Timestamp;
 use landfall_api::{Document, Kind, Problem};
-use landfall_machine::run::{
-    Event,
-    conditions::{self, Heard},
-};
+use landfall_machine::{Input, Steady, is_due};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
-use super::{Engine, clock_set::ClockWatch, derive, live::Live, sessions::SILENT_AFTER};
-use landfall_store::StoreError;
+use super::{Engine, clock_set::ClockWatch};
 
 /// How often everything here is looked at.
 const TICK: Duration = Duration::from_secs(1);
@@ -50,7 +45,7 @@ impl Engine {
             if let Some(by) = clock.leap(self.now(), Instant::now())
                 && let Err(problem) = self.clock_set(by).await
             {
-                tracing::error!(%problem, "not everything was given its time after the clock was set forward");
+                tracing::error!(%problem, "not everything was given its time after the clock was set");
             }
             if let Err(problem) = self.tick().await {
                 tracing::error!(%problem, "a tick failed; the next one tries again");
@@ -89,14 +84,20 @@ impl Engine {
         let mut heard = HashMap::new();
         // Machines on which somebody works, or may.
         let mut acting = HashSet::new();
+        let (now, limits) = (self.moment(), self.limits());
         for uid in self.inner.machines.uids() {
             let mut live = self.inner.machines.lock(uid).await;
-            first.note(self.note_silence(uid, &mut live).await);
-            let (Some(session), Some(name)) = (&live.session, self.index().machine_name(uid)) else { continue };
-            if session.to_agent.is_some() {
-                heard.insert(name.clone(), session.last_heard);
+            let Some(name) = self.index().machine_name(uid) else { continue };
+            if live.session.as_ref().is_some_and(|session| session.is_newly_silent(&limits, now)) {
+                tracing::warn!(machine = %name, "the agent is silent");
+                first
+                    .note(self.drive(&mut live, &name, Input::Tick).await.map(drop).map_err(|refused| refused.problem));
             }
-            if session.to_agent.is_some() || live.may_act(self.now()) {
+            let Some(session) = &live.session else { continue };
+            if let Some(last) = session.last_heard(now) {
+                heard.insert(name.clone(), last);
+            }
+            if session.is_connected() || session.may_act(now) {
                 acting.insert(name);
             }
         }
@@ -106,7 +107,7 @@ impl Engine {
         // On a line of its own: inside the loop's head the lock would be held over every await below.
         let active = self.index().active();
         // Of those not heard since the start nobody knows, for as long as a lease that was given before it may last.
-        let known = self.now() > self.inner.started.checked_add(self.inner.settings.lease).unwrap_or(Timestamp::MAX);
+        let known = now.steady > Steady::START.plus(limits.lease);
         for (name, machine) in active {
             if known && !acting.contains(&machine) {
                 self.index().admission.rest(&name);
@@ -124,63 +125,14 @@ impl Engine {
         self.inner.machines.sweep(|uid| self.index().machine_name(uid).is_some());
     }
 
-    /// What time does to a run. `heard`: when its agent was last heard, if there is one.
+    /// What time does to a run, and to its machine's session.
     async fn look_at(&self, name: &str, machine: &str, heard: Option<Timestamp>) -> Result<(), Problem> {
-        let now = self.now();
-        let limit = self.inner.settings.heartbeat * SILENT_AFTER;
         let Some(found) = self.inner.store.documents().get(Kind::Workflow, name).await? else { return Ok(()) };
         let Document::Workflow(workflow) = &*found else { return Ok(()) };
-        let overdue = workflow.status.as_ref().and_then(|s| s.deadline).is_some_and(|deadline| deadline <= now);
-        let heard = Heard { last: heard, limit };
-        // Judged as it is first: most runs have nothing new to say, and then nobody is locked and nothing written.
-        if !overdue && !conditions::has_news(workflow, Some(heard), now) {
-            return Ok(());
+        // Judged as it is first: most runs have nothing new to say, and then no machine is locked and nothing written.
+        if is_due(workflow, heard, &self.limits(), self.now()) {
+            self.hand_in(machine, Input::Tick).await?;
         }
-        let described = self.inner.store.documents().get(Kind::Machine, machine).await?;
-        let uid = described.and_then(|machine| machine.metadata().uid);
-        let mut live = self.inner.machines.lock(uid.or(workflow.metadata.uid).unwrap_or_default()).await;
-        if overdue {
-            self.advance(&mut live, name, Event::Tick).await.map(drop)
-        } else {
-            self.note_pace(name, heard, now).await
-        }
-    }
-
-    /// Whether the run is slow, silent or stuck. Under its machine's lock: a person's request at the same moment must not
-    /// lose against it.
-    async fn note_pace(&self, name: &str, heard: Heard, now: Timestamp) -> Result<(), Problem> {
-        let Some(mut workflow) = self.inner.store.workflow(name).await? else { return Ok(()) };
-        if !conditions::derive(&mut workflow, Some(heard), now) {
-            return Ok(());
-        }
-        match self.inner.store.documents().update(Document::Workflow(Box::new(workflow))).await {
-            // The next look, a second from now, sees what the other wrote.
-            Ok(_) | Err(StoreError::Conflict { .. }) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    async fn note_silence(&self, uid: Uuid, live: &mut Live) -> Result<(), Problem> {
-        let now = self.now();
-        let limit = self.inner.settings.heartbeat * SILENT_AFTER;
-        let Some(session) = live.session.as_mut().filter(|s| s.to_agent.is_some() && !s.silent) else { return Ok(()) };
-        // A clock that was set back makes the last word a future one: silence is counted from now on.
-        session.last_heard = session.last_heard.min(now);
-        if now.duration_since(session.last_heard).unsigned_abs() < limit {
-            return Ok(());
-        }
-        session.silent = true;
-        let heard = session.last_heard;
-        let Some(name) = self.index().machine_name(uid) else { return Ok(()) };
-        tracing::warn!(machine = %name, last_heard = %heard, "the agent is silent");
-        self.mutate_machine(&name, |machine| {
-            let at = (now, machine.metadata.generation);
-            let status = machine.status.get_or_insert_with(derive::new_machine_status);
-            status.last_heard = Some(heard);
-            let message = format!("nothing was heard of the agent since {heard}");
-            derive::set(&mut status.conditions, "Connected", false, "Silent", message, at);
-        })
-        .await
-        .map(drop)
+        Ok(())
     }
 }

@@ -4,7 +4,9 @@ use std::{net::IpAddr, time::Duration};
 
 use jiff::Timestamp;
 pub use landfall_api::ApplyOutcome;
-use landfall_api::{Action, DiskId, DiskReceipt, MacAddr, MachineFacts, Problem};
+pub use landfall_api::message::{Hello, Identity, RunningAction};
+use landfall_api::{Action, DiskReceipt, MachineFacts};
+pub use landfall_machine::Refusal;
 use landfall_machine::run::Start;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -33,17 +35,6 @@ pub enum BootDecision {
         /// Its name, where it has one yet.
         machine: Option<String>,
     },
-}
-
-/// What firmware and hardware say about who a machine is.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Identity {
-    /// SMBIOS UUID; absent where the firmware has a placeholder.
-    pub smbios_uuid: Option<Uuid>,
-    /// SMBIOS serial; empty where the firmware has a placeholder.
-    pub serial: String,
-    /// Permanent addresses of every port.
-    pub macs: Vec<MacAddr>,
 }
 
 /// How an agent proves that it may have a machine's certificate.
@@ -105,44 +96,6 @@ pub struct Enrolled {
     pub expires: Timestamp,
     /// The coordinator's time.
     pub time: Timestamp,
-}
-
-/// The first message of a session.
-#[derive(Debug, Clone, Default)]
-pub struct Hello {
-    /// The agent's version, SemVer.
-    pub software: String,
-    /// The protocol revision it speaks.
-    pub protocol: u32,
-    /// The run whose list it holds, also while nothing of it runs.
-    pub holds: Option<Uuid>,
-    /// Its address, as seen here.
-    pub address: String,
-    /// Who it says it is.
-    pub identity: Identity,
-    /// Its boot id.
-    pub boot_id: String,
-    /// Every disk it sees.
-    pub disks: Vec<DiskId>,
-    /// Every receipt it found.
-    pub receipts: Vec<DiskReceipt>,
-    /// The epoch this agent process last held; 0 if none.
-    pub last_epoch: u64,
-    /// What it runs right now.
-    pub running: Option<RunningAction>,
-    /// CLOCK_BOOTTIME at the Enroll answer, milliseconds; 0 if unknown.
-    pub enrolled_boottime_ms: u64,
-}
-
-/// What an agent that outlived its last session runs right now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RunningAction {
-    /// The run.
-    pub workflow_uid: Uuid,
-    /// The action.
-    pub action_index: u32,
-    /// The attempt.
-    pub attempt: u32,
 }
 
 /// A list of actions for an agent, with its lease.
@@ -270,21 +223,6 @@ pub enum ToAgent {
         /// Boot the own disk now; else stay and wait.
         boot_disk: bool,
     },
-}
-
-/// A session that is not accepted.
-#[derive(Debug, Clone)]
-pub struct Refusal {
-    /// Why.
-    pub problem: Problem,
-    /// Ask again after this; `None`: do not ask again.
-    pub retry_after: Option<Duration>,
-}
-
-impl From<Problem> for Refusal {
-    fn from(problem: Problem) -> Self {
-        Self { problem, retry_after: Some(Duration::from_secs(10)) }
-    }
 }
 
 /// What the installed system says of itself.

@@ -150,9 +150,10 @@ impl Run<'_> {
         self.state.phoned_home_at.get_or_insert(self.now);
         let waits = match self.state.phase {
             WorkflowPhase::Rebooting => true,
-            // The reboot's own report may have been lost, and only a system that this run installed has its token. With
-            // disks still to be written it is another disk's system that speaks.
-            WorkflowPhase::Running => self.state.ending.is_none() && !self.writes_left(),
+            // The reports of the commit and of the reboot may have been lost, and only a system that this run installed has
+            // its token. In a list without branches the seed that carries it comes after every write before it; with a disk
+            // still to be written after that, or in another branch, it is another disk's system that speaks.
+            WorkflowPhase::Running => self.state.ending.is_none() && !self.writes_unproven(),
             _ => false,
         };
         if waits {

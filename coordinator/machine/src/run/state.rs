@@ -9,9 +9,9 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use landfall_api::{
-    ActionState, ActionStatus, Authority, DiskReceipt, ErrorCode, Problem, Progress, ReceiptState, WorkflowPhase,
+    ActionSpec, ActionState, Authority, DiskReceipt, ErrorCode, Problem, Progress, ReceiptState, WorkflowPhase,
     WorkflowStatus,
     message::{ActionResult, EventBody, EventRecord},
 };
@@ -72,8 +72,8 @@ pub enum Event {
     Tick,
     /// The coordinator cannot go on with it.
     GivenUp(Box<Problem>),
-    /// The clock was set forward by so much: time that did not pass.
-    ClockSet(Duration),
+    /// The clock was set forward by so much, or back: time that did not pass.
+    ClockSet(SignedDuration),
 }
 
 /// What is to be done about it.
@@ -414,15 +414,15 @@ impl Run<'_> {
     }
 
     /// What had time left before has as much of it now.
-    fn clock_set(&mut self, by: Duration) {
+    fn clock_set(&mut self, by: SignedDuration) {
         if self.state.phase.is_terminal() {
             return;
         }
-        let later = |at: &mut Option<Timestamp>| *at = at.map(|at| after(at, by));
+        let later = |at: &mut Option<Timestamp>| *at = at.map(|at| moved(at, by));
         later(&mut self.state.deadline);
         later(&mut self.state.end_by);
         if let Some(pause) = &mut self.state.paused {
-            (pause.since, pause.until) = (after(pause.since, by), after(pause.until, by));
+            (pause.since, pause.until) = (moved(pause.since, by), moved(pause.until, by));
         }
         for action in self.state.actions.iter_mut().chain(&mut self.state.on_failure) {
             later(&mut action.deadline);
@@ -519,9 +519,14 @@ impl Run<'_> {
         };
     }
 
-    /// Whether a disk is still to be written.
-    pub(super) fn writes_left(&self) -> bool {
-        self.state.actions.iter().any(|a: &ActionStatus| is_write(a) && a.state != ActionState::Succeeded)
+    /// Whether a disk is still to be written that a phone-home does not prove to be: in a list without branches it proves
+    /// the writes before the seed that carries its token. A retry shares its token with the workflow before it, and proves nothing.
+    pub(super) fn writes_unproven(&self) -> bool {
+        let actions = &self.state.actions;
+        let linear = actions.iter().all(|a| a.action.branch.is_none()) && self.state.takes_over.is_empty();
+        let seed = actions.iter().position(|a| matches!(a.action.spec, ActionSpec::CloudInit(_)));
+        let proven = seed.filter(|_| linear).unwrap_or_default();
+        actions.iter().enumerate().any(|(n, a)| n >= proven && is_write(a) && a.state != ActionState::Succeeded)
     }
 }
 
@@ -537,4 +542,9 @@ fn disk_name(receipt: &DiskReceipt) -> &str {
 /// `now + duration`, or the end of time: a deadline that cannot be written down is never "now".
 pub(super) fn after(now: Timestamp, duration: Duration) -> Timestamp {
     now.checked_add(duration).unwrap_or(Timestamp::MAX)
+}
+
+/// `at` on a clock that was set forward by so much, or back.
+fn moved(at: Timestamp, by: SignedDuration) -> Timestamp {
+    at.checked_add(by).unwrap_or(if by.is_negative() { Timestamp::MIN } else { Timestamp::MAX })
 }

@@ -6,6 +6,7 @@ mod faulty;
 mod fleet;
 mod groups;
 mod life;
+mod mends;
 mod outgrown;
 mod queue;
 mod reconnect;

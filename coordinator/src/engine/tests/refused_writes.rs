@@ -99,19 +99,24 @@ async fn a_heartbeat_that_cannot_be_noted_ends_no_session_and_is_noted_later() {
 }
 
 #[tokio::test]
-async fn a_lease_that_could_not_be_stored_is_stored_when_it_is_given_after_all() {
+async fn an_agent_whose_lease_could_not_be_stored_gets_no_list() {
     let (faulty, world) = faulty_world().await;
-    let mut computer = Computer::described(&world, 1).await;
+    for number in 1..3 {
+        let mut busy = Computer::described(&world, number).await;
+        busy.provision(&world, false).await.unwrap();
+        busy.netboot(&world).await.unwrap().assigned().unwrap();
+    }
+    let mut computer = Computer::described(&world, 3).await;
     let run = computer.provision(&world, false).await.unwrap().metadata.name;
-    let uid = computer.machine(&world).await.metadata.uid.unwrap();
-    computer.netboot(&world).await.unwrap();
-    let mut live = world.engine.inner.machines.lock(uid).await;
-    live.session.as_mut().unwrap().leased = false;
-    world.engine.release_lease(&mut live, &computer.name).await.unwrap();
+    let mut session = computer.netboot(&world).await.unwrap();
+    assert!(matches!(session.told()[..], [ToAgent::Idle { boot_disk: false }]), "it waits for its turn");
+    world.engine.index().admission.allow(3);
     faulty.refuse(is_machine);
-    world.engine.take_lease(&mut live, &computer.name).await.unwrap_err();
+    world.engine.admit().await.unwrap_err();
+    assert!(session.opened.to_agent.recv().await.is_none(), "it was given a list, or waits for ever");
     faulty.mend();
-    world.engine.take_lease(&mut live, &computer.name).await.unwrap();
+    let mut session = computer.connect(&world, computer.hello()).await;
+    session.assigned().expect("its list");
     let holder = computer.machine(&world).await.status.unwrap().session.unwrap();
     assert!(holder.leased, "a coordinator that starts again would give {run}'s machine away");
 }

@@ -14,7 +14,7 @@ async fn a_clock_set_back_by_a_day_loses_nothing_and_fires_nothing_early() {
     let bearer = agent.assigned().actions[1].seed.clone().unwrap().phone_home.unwrap().bearer;
     agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
 
-    world.later(-24 * 3600);
+    world.set_clock(-24 * 3600);
     world.engine.tick().await.unwrap();
     assert_eq!(world.condition("Connected").await.unwrap().0, ConditionStatus::True, "silent, a moment after it spoke");
     assert_eq!(world.run(&name).await.status.unwrap().phase, WorkflowPhase::Running);
@@ -32,8 +32,7 @@ async fn a_clock_set_back_by_a_day_loses_nothing_and_fires_nothing_early() {
     assert_eq!(events.len(), 6);
 
     drop(agent);
-    let World { engine, store, .. } = world;
-    drop((engine, store));
+    drop(world);
     let world = sqlite_world(dir.path(), &clock).await;
     assert_eq!(world.run(&name).await.status.unwrap().phase, WorkflowPhase::Rebooting);
     assert_eq!(world.store.events().list(uid, 0, 100).await.unwrap(), events);
@@ -99,8 +98,8 @@ async fn a_clock_set_forward_by_a_day_fails_no_run_and_gives_no_machine_away() {
     agent.assigned();
     agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
     let before = world.run(&name).await.status.unwrap();
-    let day = Duration::from_secs(24 * 3600);
-    world.later(24 * 3600);
+    let day = jiff::SignedDuration::from_hours(24);
+    world.set_clock(24 * 3600);
     world.engine.clock_set(day).await.unwrap();
     world.engine.tick().await.unwrap();
     let after = world.run(&name).await.status.unwrap();

@@ -60,6 +60,23 @@ pub(super) struct World {
     pub(super) engine: Engine,
     pub(super) store: Store,
     pub(super) clock: Arc<AtomicI64>,
+    steady: Arc<AtomicI64>,
+}
+
+/// Clocks that tests set.
+struct TestClock {
+    wall: Arc<AtomicI64>,
+    steady: Arc<AtomicI64>,
+    begun: tokio::time::Instant,
+}
+
+impl Timepiece for TestClock {
+    fn wall(&self) -> Timestamp {
+        Timestamp::from_second(self.wall.load(Ordering::SeqCst)).unwrap()
+    }
+    fn steady(&self) -> tokio::time::Instant {
+        self.begun + Duration::from_secs(self.steady.load(Ordering::SeqCst).try_into().unwrap())
+    }
 }
 
 impl World {
@@ -86,11 +103,12 @@ impl World {
             parallel_installs,
             discovery,
         };
-        let read = clock.clone();
-        let now: Clock = Arc::new(move || Timestamp::from_second(read.load(Ordering::SeqCst)).unwrap());
+        let steady = Arc::new(AtomicI64::new(0));
+        let now =
+            Arc::new(TestClock { wall: clock.clone(), steady: steady.clone(), begun: tokio::time::Instant::now() });
         let engine =
             Engine::start(store.clone(), settings, now, Arc::new(TestAuthority), Arc::new(TestSources)).await.unwrap();
-        Self { engine, store, clock }
+        Self { engine, store, clock, steady }
     }
 
     /// A machine `m1` and a template `os`.
@@ -109,7 +127,14 @@ impl World {
         self.engine.apply(Document::from_value(document)?, "ann", false).await
     }
 
+    /// Time passes.
     pub(super) fn later(&self, seconds: i64) {
+        self.clock.fetch_add(seconds, Ordering::SeqCst);
+        self.steady.fetch_add(seconds, Ordering::SeqCst);
+    }
+
+    /// The wall's clock is set, and no time passes.
+    pub(super) fn set_clock(&self, seconds: i64) {
         self.clock.fetch_add(seconds, Ordering::SeqCst);
     }
 

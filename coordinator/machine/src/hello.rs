@@ -1,0 +1,154 @@
+//! An agent asks for a session: whether it may have one, and what is said to it first.
+
+use landfall_api::{ConditionStatus, ErrorCode, Problem, SessionHolder, Workflow, WorkflowStatus, message::Hello};
+use uuid::Uuid;
+
+use crate::{
+    advance::is_running,
+    derive,
+    effect::{Effect, Refusal, Tell},
+    epoch::Epoch,
+    fencing,
+    lease::Lease,
+    receipts, restore,
+    session::Session,
+    step::Step,
+};
+
+impl Step<'_> {
+    pub(crate) fn hello(&mut self, hello: &Hello, known: &[bool]) -> Result<(), Refusal> {
+        self.speaks(hello)?;
+        if self.state.machine.metadata.deletion_timestamp.is_some() {
+            return Err(self.refuse_deleted(hello));
+        }
+        if let Some(older) = &self.state.session
+            && let Some(from) = fencing::may_follow_from(older, hello, self.state.newest.as_ref(), self.limits)
+            && self.now.steady < from
+        {
+            let problem = fencing::two_computers(&self.state.machine.metadata.name, older, hello);
+            let wait = Session::wait_until(from, self.now);
+            self.effects.push(Effect::Alarm { reason: "TwoComputers", message: problem.message.clone() });
+            return Err(Refusal { problem, retry_after: Some(wait) });
+        }
+        let newest = self.state.machine.status.as_ref().map_or(0, |status| status.epoch);
+        let epoch = Epoch::following(Epoch::new(newest), Epoch::new(hello.last_epoch))?;
+        let held = self.note_hello(epoch, hello, known);
+        let older = self.state.session.take();
+        if let Some(older) = older.as_ref().filter(|older| older.connected) {
+            let reason = format!("a newer session of this machine (epoch {epoch}) was accepted");
+            self.effects.push(Effect::Fence { epoch: older.epoch, reason });
+        }
+        self.effects.push(Effect::Open(epoch));
+        let named = hello.running.map(|running| running.workflow_uid).or(hello.holds);
+        let outlived = hello.last_epoch != 0
+            && older.as_ref().is_some_and(|older| older.boot_id == hello.boot_id)
+            && self.newest_status().is_some_and(|run| run.epoch <= hello.last_epoch);
+        let at_work = older.filter(|older| older.boot_id == hello.boot_id).zip(named);
+        let lease = at_work.map_or_else(
+            || Lease::none(self.now.steady),
+            |(older, named)| older.lease.handed_on(named, self.is_over(named).as_ref()),
+        );
+        self.state.session = Some(Session::opened(epoch, hello, lease, held, self.now));
+        self.stops_foreign_work(named);
+        let newest = self.state.newest.as_ref().and_then(|workflow| workflow.metadata.uid);
+        let at_newest = named.is_some() && named == newest;
+        if !at_newest && outlived && self.newest_status().is_some_and(is_running) {
+            // The same process came back and says that nothing runs: what it has not had acknowledged comes first, and shows
+            // whether it still works on its list. A second start must not be ordered before that is known.
+            if let Some(session) = &mut self.state.session {
+                session.settling = true;
+            }
+            self.effects.push(Effect::Settle(epoch));
+        } else {
+            self.connect(at_newest);
+        }
+        Ok(())
+    }
+
+    /// A newer agent speaks what is not known here: that is answered with a problem, and what it is told it knows.
+    fn speaks(&self, hello: &Hello) -> Result<(), Refusal> {
+        let oldest = self.limits.oldest_protocol;
+        if hello.protocol >= oldest {
+            return Ok(());
+        }
+        let message = format!(
+            "this machine's agent (version {}) speaks protocol {}, and this coordinator needs at least {oldest}",
+            hello.software, hello.protocol
+        );
+        let problem = Problem::new(ErrorCode::VersionSkew, message)
+            .hint("build a new boot image with landfall-image, and let the machine netboot it");
+        Err(Refusal { problem, retry_after: None })
+    }
+
+    /// Its certificate is useless from now on. An agent that says itself that nothing runs any more lets the document go.
+    fn refuse_deleted(&mut self, hello: &Hello) -> Refusal {
+        let now = self.now.steady;
+        if let Some(older) = self.state.session.as_mut().filter(|s| s.boot_id == hello.boot_id)
+            && hello.running.is_none()
+        {
+            older.lease.release(now);
+        }
+        let name = &self.state.machine.metadata.name;
+        let problem = Problem::new(ErrorCode::Revoked, format!("machine \"{name}\" was deleted"))
+            .hint("apply it again, then restart the machine so that it enrols anew");
+        Refusal { problem, retry_after: None }
+    }
+
+    /// Takes the new epoch and what the hello says into the machine's document; whether the machine is held.
+    fn note_hello(&mut self, epoch: Epoch, hello: &Hello, known: &[bool]) -> bool {
+        let (now, horizon) = (self.now.wall, self.limits.horizon);
+        let (machine, workflow) = (&mut self.state.machine, self.state.newest.as_ref());
+        let at = (now, machine.metadata.generation);
+        machine.status.get_or_insert_with(derive::new_machine_status);
+        restore::judge(machine, hello, workflow, at);
+        receipts::take_in(machine, hello, known, workflow, &horizon, at);
+        let status = machine.status.get_or_insert_with(derive::new_machine_status);
+        let conditions = &mut status.conditions;
+        derive::set(conditions, "Connected", true, "Hello", "the agent is connected", at);
+        // Of two computers one holds the session now, and that settles it. A token or an identity that some other computer
+        // used is evidence, and only a person clears that.
+        let ambiguous = derive::find(conditions, "IdentityAmbiguous");
+        if ambiguous.is_none_or(|known| known.status != ConditionStatus::True || known.reason == "TwoComputers") {
+            derive::set(conditions, "IdentityAmbiguous", false, "OneComputer", "one computer holds the session", at);
+        }
+        status.epoch = epoch.get();
+        status.last_heard = Some(now);
+        status.agent = Some(format!("{} {}", hello.address, hello.software));
+        if status.session.as_ref().is_none_or(|holder| holder.boot_id != hello.boot_id) {
+            status.agent_peak_rss_bytes = None;
+        }
+        status.enrolled_boottime_ms = Some(hello.enrolled_boottime_ms).filter(|ms| *ms > 0);
+        status.session = Some(SessionHolder {
+            boot_id: hello.boot_id.clone(),
+            disks: hello.disks.clone(),
+            address: hello.address.clone(),
+            leased: status.session.as_ref().is_some_and(|holder| holder.leased),
+        });
+        derive::conditions(machine, workflow, now);
+        self.stores_machine();
+        self.state.machine.status.as_ref().is_some_and(|status| derive::held(&status.conditions).is_some())
+    }
+
+    fn newest_status(&self) -> Option<&WorkflowStatus> {
+        self.state.newest.as_ref().and_then(|workflow| workflow.status.as_ref())
+    }
+
+    /// The status of a workflow that an agent must not be working on; `None` if it may.
+    fn is_over(&self, named: Uuid) -> Option<WorkflowStatus> {
+        let is_named = |workflow: &&Workflow| workflow.metadata.uid == Some(named);
+        let found = self.state.newest.iter().chain(&self.state.older).find(is_named);
+        let status = found.and_then(|workflow| workflow.status.clone()).unwrap_or_default();
+        Some(status).filter(|status| !is_running(status))
+    }
+
+    /// An agent that still works on a workflow which is over, or not this machine's newest, is told to stop it.
+    fn stops_foreign_work(&mut self, named: Option<Uuid>) {
+        let Some(named) = named else { return };
+        let newest = self.state.newest.as_ref().filter(|w| w.metadata.uid == Some(named));
+        if newest.and_then(|w| w.status.as_ref()).is_some_and(is_running) {
+            return;
+        }
+        let reason = "this run is over or unknown here".to_owned();
+        self.send(Tell::Cancel { workflow_uid: named, reason });
+    }
+}

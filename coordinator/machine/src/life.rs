@@ -1,0 +1,196 @@
+//! A machine's life beyond its workflows: whether anything may begin on it, taken over as it is, let go, deleted.
+
+use jiff::Timestamp;
+use landfall_api::{Authority, ErrorCode, Machine, Management, Problem, ReceiptState, Workflow, WorkflowPhase};
+
+use crate::{
+    advance::is_running,
+    derive,
+    effect::{Effect, Refusal, Tell},
+    persons::refused,
+    step::Step,
+};
+
+/// What keeps a machine's document while an agent may be acting on it.
+pub const AGENT: &str = "landfall.dev/agent";
+/// The conditions that hold a machine until a person decides.
+const HOLDS: [&str; 2] = ["ReceiptConflict", "StoreBehind"];
+
+/// Whether anything may begin on the machine.
+///
+/// # Errors
+/// [`Problem`] with code `Conflict` (it is being deleted), `Unmanaged` or `Maintenance`.
+pub fn may_begin(machine: &Machine) -> Result<(), Problem> {
+    let name = &machine.metadata.name;
+    let refused =
+        |code, message: String, hint: String| Err(Problem::new(code, message).at(format!("Machine/{name}")).hint(hint));
+    if machine.metadata.deletion_timestamp.is_some() {
+        let hint = format!("wait for it with: landfall wait machine/{name} --for=delete, then apply it anew");
+        return refused(ErrorCode::Conflict, format!("machine \"{name}\" is being deleted"), hint);
+    }
+    if machine.spec.management == Management::External {
+        let hint = "remove spec.management from its document to let Landfall install it".to_owned();
+        return refused(ErrorCode::Unmanaged, format!("machine \"{name}\" is watched only, never installed"), hint);
+    }
+    if machine.spec.maintenance {
+        let hint = "remove spec.maintenance from its document when the work on it is done".to_owned();
+        return refused(ErrorCode::Maintenance, format!("machine \"{name}\" is in maintenance"), hint);
+    }
+    Ok(())
+}
+
+/// Whether a machine that netboots is to run the agent; else it boots its own disk.
+pub fn wants_agent(machine: &Machine, workflow: Option<&Workflow>) -> bool {
+    let Some(run) = workflow.and_then(|w| w.status.as_ref()) else { return false };
+    let conditions = machine.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+    let untouchable = machine.metadata.deletion_timestamp.is_some() || machine.spec.management == Management::External;
+    if untouchable || derive::held(conditions).is_some() {
+        return false;
+    }
+    match run.phase {
+        WorkflowPhase::Pending => may_begin(machine).is_ok(),
+        // What is under way goes on, maintenance or not.
+        WorkflowPhase::Running => true,
+        _ => false,
+    }
+}
+
+/// Whether an agent has ever taken the workflow, or it has ended.
+pub fn has_begun(workflow: &Workflow) -> bool {
+    workflow.status.as_ref().is_some_and(|status| status.phase != WorkflowPhase::Pending)
+}
+
+/// Whether the workflow has not ended.
+pub fn is_open(workflow: &Workflow) -> bool {
+    workflow.status.as_ref().is_some_and(|status| !status.phase.is_terminal())
+}
+
+/// Whether a person has to decide before anything begins on the machine.
+pub fn is_held(machine: &Machine) -> Option<&landfall_api::Condition> {
+    derive::held(&machine.status.as_ref()?.conditions)
+}
+
+/// What a machine's disks carry, in sentences for people.
+pub fn what_stays(machine: &Machine, run: Option<&Workflow>) -> Vec<String> {
+    let Some(status) = &machine.status else { return Vec::new() };
+    let mut stays: Vec<String> = status
+        .receipts
+        .iter()
+        .map(|found| {
+            let (disk, run) = (&found.disk, &found.receipt.workflow_name);
+            let name = [&disk.name, &disk.serial, &disk.wwn, &disk.path].into_iter().find(|s| !s.is_empty());
+            let name = name.map_or("?", String::as_str);
+            match found.receipt.state {
+                ReceiptState::Done => format!("disk {name} keeps what run \"{run}\" installed, with its receipt"),
+                ReceiptState::Intent => {
+                    format!("disk {name} does not boot: run \"{run}\" began to write it and did not end")
+                }
+            }
+        })
+        .collect();
+    if let Some(run) = run.filter(|run| run.status.as_ref().is_some_and(is_running)) {
+        let name = &run.metadata.name;
+        stays.push(format!("run \"{name}\" is cancelled where it stands; the disk it was writing does not boot"));
+    }
+    if stays.is_empty() && derive::holds(&status.conditions, "Provisioned") {
+        stays.push("the installed system stays; it carries no receipt".to_owned());
+    }
+    if stays.is_empty() {
+        stays.push("nothing is known to be on its disks".to_owned());
+    }
+    stays
+}
+
+/// A workflow was asked for: the machine's document names it. A person who said `--force` ends the holds.
+pub fn take_up(machine: &mut Machine, workflow: &Workflow, now: Timestamp) {
+    let at = (now, machine.metadata.generation);
+    let status = machine.status.get_or_insert_with(derive::new_machine_status);
+    status.workflow = Some(workflow.metadata.name.clone());
+    if let Some(by) = workflow.spec.authority.as_ref().filter(|by| by.force) {
+        let message = format!("{} said --force, {}", by.person, by.at);
+        end_holds(machine, "Forced", &message, at);
+    }
+    derive::conditions(machine, Some(workflow), now);
+}
+
+fn end_holds(machine: &mut Machine, reason: &str, message: &str, at: (Timestamp, u64)) {
+    let conditions = &mut machine.status.get_or_insert_with(derive::new_machine_status).conditions;
+    for kind in HOLDS {
+        if derive::find(conditions, kind).is_some() {
+            derive::set(conditions, kind, false, reason, message, at);
+        }
+    }
+}
+
+impl Step<'_> {
+    /// Takes the machine over as it is: it counts as provisioned, the receipts it carries are taken as they are, and
+    /// nothing is run on it unless a person asks. A hold ends with it, and a workflow that the hold kept from beginning.
+    pub(crate) fn adopt(&mut self, by: &Authority) -> Result<(), Refusal> {
+        let by = Authority { force: false, ..by.clone() };
+        if self.state.machine.metadata.deletion_timestamp.is_some() {
+            return may_begin(&self.state.machine).map_err(refused);
+        }
+        self.make_way(Some(&by))?;
+        let (now, generation) = (self.now.wall, self.state.machine.metadata.generation);
+        let machine = &mut self.state.machine;
+        let status = machine.status.get_or_insert_with(derive::new_machine_status);
+        if let Some(session) = &self.state.session {
+            status.receipts.clone_from(&session.receipts);
+        }
+        let message = format!("{} took it over as it was, {}", by.person, by.at);
+        status.adopted = Some(by);
+        derive::set(&mut status.conditions, "Provisioned", true, "Adopted", &message, (now, generation));
+        end_holds(machine, "Adopted", &message, (now, generation));
+        let conditions = &mut machine.status.get_or_insert_with(derive::new_machine_status).conditions;
+        if derive::holds(conditions, "IdentityAmbiguous") {
+            derive::set(conditions, "IdentityAmbiguous", false, "Adopted", &message, (now, generation));
+        }
+        derive::conditions(machine, self.state.newest.as_ref(), now);
+        self.stores_machine();
+        if let Some(session) = &mut self.state.session {
+            session.held = false;
+            self.send(Tell::Idle { boot_disk: true });
+        }
+        Ok(())
+    }
+
+    /// Deletes the machine at whatever moment. While an agent may be acting, the document stays, says so, and goes with the
+    /// agent's acknowledgement or its lease.
+    pub(crate) fn delete(&mut self, by: &Authority) {
+        self.cancel_newest(by);
+        if let Some(epoch) = self.state.session.as_ref().map(|session| session.epoch) {
+            self.send(Tell::Fenced { epoch, reason: format!("the machine was deleted by {}", by.person) });
+        }
+        let Some(session) = self.state.session.as_ref().filter(|session| session.may_act(self.now)) else {
+            return self.effects.push(Effect::Remove);
+        };
+        let left = session.lease.until().since(self.now.steady);
+        let until = self.now.wall.checked_add(left).unwrap_or(Timestamp::MAX);
+        let finalizers = &mut self.state.machine.metadata.finalizers;
+        if !finalizers.iter().any(|f| f == AGENT) {
+            finalizers.push(AGENT.to_owned());
+        }
+        let message = format!(
+            "deleted by {}; waits for the agent to say that it has stopped, or for its lease to end at {until}",
+            by.person
+        );
+        self.sets("Deleting", true, "AgentMayAct", message);
+        self.effects.push(Effect::MarkDeleted);
+    }
+
+    /// If the machine is to go and no agent can be acting any more, it goes.
+    pub(crate) fn finish_deletion(&mut self) {
+        let acts = self.state.session.as_ref().is_some_and(|session| session.may_act(self.now));
+        let going = self.state.machine.metadata.deletion_timestamp.is_some();
+        if going && !acts && !self.effects.contains(&Effect::Remove) {
+            self.effects.push(Effect::Remove);
+        }
+    }
+}
+
+/// Another run has not ended.
+pub fn busy(machine: &str, workflow: &str) -> Problem {
+    Problem::new(ErrorCode::MachineBusy, format!("machine \"{machine}\" is busy with workflow \"{workflow}\""))
+        .hint(format!("wait for it, or stop it with: landfall cancel {workflow}"))
+        .at(format!("Machine/{machine}"))
+}

@@ -1,0 +1,89 @@
+//! The receipts that an agent finds on its disks, against those that the store knows.
+
+use jiff::Timestamp;
+use landfall_api::{DiskReceipt, Machine, MachineStatus, ReceiptState, Workflow, WorkflowPhase, message::Hello};
+
+use crate::{derive, restore};
+
+/// Takes in what a hello says of the disks. `known`: for each of its receipts, whether the store has the workflow that it
+/// names. A receipt that the store does not know holds the machine, and then none of what was found is believed.
+pub(crate) fn take_in(
+    machine: &mut Machine,
+    hello: &Hello,
+    known: &[bool],
+    workflow: Option<&Workflow>,
+    horizon: &restore::Horizon,
+    at: (Timestamp, u64),
+) {
+    let open = workflow.filter(|w| w.status.as_ref().is_some_and(|s| !s.phase.is_terminal()));
+    let newer = open.and_then(|run| restore::newer(horizon, machine, hello, run));
+    let uid = machine.metadata.uid;
+    let status = machine.status.get_or_insert_with(derive::new_machine_status);
+    // Taken over as it was, and nothing asked for since: whatever is there is as it should be.
+    let adopted = status.adopted.is_some() && open.is_none();
+    let unknown = hello.receipts.iter().zip(known).find(|(found, known)| {
+        let ours = **known && uid == Some(found.receipt.machine_uid);
+        let seen = status.receipts.iter().any(|r| r.receipt == found.receipt && r.disk.same_disk(&found.disk));
+        !ours && !seen && !adopted && !open.is_some_and(|run| is_meant(run, found))
+    });
+    let unknown = unknown.map(|(found, _)| (found, "that this store does not know"));
+    let conflict = newer.map(|newer| (newer, "NewerThanStore")).or(unknown.map(|found| (found, "UnknownReceipt")));
+    match conflict {
+        Some(((found, what), reason)) => {
+            let receipt = &found.receipt;
+            let message = format!(
+                "disk {} carries a receipt of run \"{}\" ({}, {:?}), {what}; find out whether the store was restored from \
+                 an old copy, then adopt the machine as it is, or provision with --force",
+                found.disk.name, receipt.workflow_name, receipt.workflow_uid, receipt.state
+            );
+            derive::set(&mut status.conditions, "ReceiptConflict", true, reason, message, at);
+        }
+        None => {
+            let message = "every receipt found is known";
+            derive::set(&mut status.conditions, "ReceiptConflict", false, "Known", message, at);
+        }
+    }
+    let under_way = open.and_then(|w| w.status.as_ref()).is_some_and(|s| s.phase != WorkflowPhase::Pending);
+    note_lost(status, hello, under_way, at);
+    if conflict.is_none() {
+        // Of a disk that is not there now, nothing is known anew.
+        status.receipts.retain(|known| !hello.disks.iter().any(|disk| disk.same_disk(&known.disk)));
+        status.receipts.retain(|known| !hello.receipts.iter().any(|r| r.disk.same_disk(&known.disk)));
+        status.receipts.extend(hello.receipts.iter().cloned());
+    }
+}
+
+/// Whether the person who said `--force` for this workflow can have meant this receipt: it was shown to them, or is older
+/// than their word. (Forcing is for what was there, not for what a workflow in between has installed.)
+fn is_meant(run: &Workflow, found: &DiskReceipt) -> bool {
+    let shown = |known: &DiskReceipt| known.receipt == found.receipt && known.disk.same_disk(&found.disk);
+    run.spec.authority.as_ref().is_some_and(|by| {
+        let shown = run.status.as_ref().is_some_and(|s| s.expected_receipts.iter().any(shown));
+        by.force && (shown || found.receipt.written_at <= by.at)
+    })
+}
+
+/// `NoReceipt`: we installed it, the disk is there, and the receipt is not. From now on only a person starts an install.
+fn note_lost(status: &mut MachineStatus, hello: &Hello, under_way: bool, at: (Timestamp, u64)) {
+    let there = |known: &&DiskReceipt| hello.disks.iter().any(|disk| disk.same_disk(&known.disk));
+    let marked = |known: &DiskReceipt| hello.receipts.iter().any(|r| r.disk.same_disk(&known.disk));
+    let mut installed = status.receipts.iter().filter(|r| r.receipt.state == ReceiptState::Done).filter(there);
+    let lost = installed.find(|known| !marked(known));
+    let conditions = &mut status.conditions;
+    match lost {
+        Some(lost) if !under_way && derive::holds(conditions, "Provisioned") => {
+            let (disk, run) = (&lost.disk, &lost.receipt.workflow_name);
+            let disk = [&disk.name, &disk.serial, &disk.wwn, &disk.path].into_iter().find(|s| !s.is_empty());
+            let disk = disk.map_or("?", String::as_str);
+            let message = format!(
+                "disk {disk} was installed by run \"{run}\" and carries its receipt no more: somebody partitioned it \
+                 anew; only a person starts an install of it"
+            );
+            derive::set(conditions, "NoReceipt", true, "Lost", message, at);
+        }
+        _ if !hello.receipts.is_empty() && derive::holds(conditions, "NoReceipt") => {
+            derive::set(conditions, "NoReceipt", false, "Found", "a disk carries a receipt", at);
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,105 @@
+//! What agents say once their session is open, and what their silence says.
+
+use landfall_api::message::{ActionResult, EventBody, EventRecord};
+
+use crate::{
+    derive,
+    effect::{Effect, Refusal, Tell, Which},
+    epoch::Epoch,
+    run,
+    step::Step,
+};
+
+impl Step<'_> {
+    /// An agent reported something, and the log holds it.
+    pub(crate) fn reported(&mut self, epoch: Epoch, of: Which, events: Vec<(u64, EventRecord)>) -> Result<(), Refusal> {
+        let now = self.now;
+        let session = self.session(epoch)?;
+        session.hears(now);
+        // The agent of this session still works on its list: whatever it was settled with, it has it. Of the newest workflow
+        // alone: what it still has to say of an older one says nothing about this one.
+        if session.settling && of == Which::Newest {
+            self.connect(true);
+        }
+        for (_, record) in &events {
+            self.takes_in_receipt(&record.body);
+        }
+        let event = |(position, record)| run::Event::Agent { epoch: epoch.get(), position, record: Box::new(record) };
+        self.advance(of, events.into_iter().map(event).collect());
+        Ok(())
+    }
+
+    /// What the log held beyond the status when the coordinator started. No session is there to be told of it: the agent
+    /// that comes back is.
+    pub(crate) fn replayed(&mut self, events: Vec<(u64, EventRecord)>) {
+        let epoch = self.state.newest.as_ref().and_then(|w| w.status.as_ref()).map_or(0, |status| status.epoch);
+        let event = |(position, record)| run::Event::Agent { epoch, position, record: Box::new(record) };
+        self.advance(Which::Newest, events.into_iter().map(event).collect());
+    }
+
+    fn takes_in_receipt(&mut self, body: &EventBody) {
+        if let EventBody::ReceiptWritten { receipt }
+        | EventBody::Finished { result: ActionResult::WriteImage { receipt: Some(receipt), .. } } = body
+            && let Some(session) = &mut self.state.session
+        {
+            session.wrote(receipt);
+        }
+        // `NoReceipt`: the image left no room for one, so from now on only a person starts an install of this machine.
+        match body {
+            EventBody::Finished { result: ActionResult::WriteImage { receipt: Some(_), .. } } => {
+                self.sets("NoReceipt", false, "Written", "the disk carries its receipt");
+            }
+            EventBody::Finished { result: ActionResult::WriteImage { receipt: None, .. } } => {
+                let message = "the image's partition table has no room for a receipt";
+                self.sets("NoReceipt", true, "NoRoom", message);
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn heartbeat(&mut self, epoch: Epoch, peak_rss_bytes: u64) -> Result<(), Refusal> {
+        let (limits, now) = (self.limits, self.now);
+        let beat = self.session(epoch)?.beats(limits, peak_rss_bytes, now);
+        if beat.renewed {
+            self.send(Tell::LeaseRenewal { epoch, lease: limits.lease });
+        }
+        if beat.noted {
+            let status = self.state.machine.status.get_or_insert_with(derive::new_machine_status);
+            status.last_heard = Some(now.wall);
+            status.agent_peak_rss_bytes = status.agent_peak_rss_bytes.max(Some(peak_rss_bytes));
+            self.sets("Connected", true, "Heard", "the agent is connected");
+        }
+        Ok(())
+    }
+
+    /// The stream of a session ended. Its lease, if it has one, runs on.
+    pub(crate) fn closed(&mut self, epoch: Epoch, why: &str) {
+        let now = self.now;
+        let Ok(session) = self.session(epoch) else { return };
+        session.cut();
+        session.silent = true;
+        let heard = now.wall_at(session.heard);
+        self.effects.push(Effect::LeaveQueue);
+        self.state.machine.status.get_or_insert_with(derive::new_machine_status).last_heard = Some(heard);
+        self.sets("Connected", false, "Disconnected", why);
+    }
+
+    /// A fenced agent has stopped everything destructive; nothing of its lease is left.
+    pub(crate) fn fence_acknowledged(&mut self, epoch: Epoch) {
+        if self.session(epoch).is_ok() {
+            self.release_lease();
+        }
+    }
+
+    /// The agent has just become silent.
+    pub(crate) fn notes_silence(&mut self) {
+        let (limits, now) = (self.limits, self.now);
+        let Some(session) = &mut self.state.session else { return };
+        if !session.falls_silent(limits, now) {
+            return;
+        }
+        let heard = now.wall_at(session.heard);
+        self.state.machine.status.get_or_insert_with(derive::new_machine_status).last_heard = Some(heard);
+        self.sets("Connected", false, "Silent", format!("nothing was heard of the agent since {heard}"));
+    }
+}

@@ -1,0 +1,161 @@
+//! How far the store's knowledge reaches.
+//!
+//! A store that was put back from a copy does not know that it is old: it hands out the same names, generations and
+//! epochs again, and holds requests that were carried out long ago. What gives it away: the coordinator notes once a
+//! minute that it is there, and what was noted last is old; a machine carries a receipt that this store has never seen; an
+//! agent held an epoch that was never given, or goes on from reports that are not here. Then what was asked for before
+//! counts no more until a person decides.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use landfall_api::{
+    ConditionStatus, DiskReceipt, Machine, ReceiptState, Workflow, WorkflowPhase, WorkflowStatus, message::Hello,
+};
+
+use crate::derive;
+
+/// How often the coordinator notes that it is there.
+pub const BEAT_EVERY: Duration = Duration::from_secs(60);
+/// A coordinator that was away for longer does not know what became of the requests it holds.
+const BLIND_AFTER: Duration = Duration::from_secs(3600);
+
+/// What the store may have missed: everything between the two.
+#[derive(Debug, Clone, Copy)]
+pub struct Horizon {
+    /// The last moment it is known to have been written; absent if nothing says so.
+    pub as_of: Option<Timestamp>,
+    /// When this process began to write it.
+    pub started: Timestamp,
+    /// For how long an agent goes on without the coordinator.
+    pub lease: Duration,
+}
+
+impl Horizon {
+    /// Whether requests that it holds are too old to be carried out.
+    pub fn is_blind(&self) -> bool {
+        // A beat from the future: the clock was set back, and a copy is never from the future.
+        self.as_of
+            .is_none_or(|as_of| as_of < self.started && self.started.duration_since(as_of).unsigned_abs() > BLIND_AFTER)
+    }
+
+    /// Whether this was written while no coordinator wrote the store, and for longer than an agent that the store itself has
+    /// let begin could have gone on by its lease. (The commit of a workflow under way, made while the coordinator was down
+    /// for a minute, is what a restart must take as it is.)
+    fn misses(&self, receipt: &DiskReceipt) -> bool {
+        let at = receipt.receipt.written_at;
+        self.as_of.is_some_and(|as_of| {
+            let away = self.started.duration_since(as_of).unsigned_abs();
+            as_of < at && at < self.started && away > self.lease + BEAT_EVERY
+        })
+    }
+
+    /// For how long the coordinator was away, if it was for longer than it takes to start again. `last_heard`: the newest
+    /// moment that the machine's own document knows of, where nothing says when the store was last written.
+    pub(crate) fn away(&self, last_heard: Option<Timestamp>) -> Option<SignedDuration> {
+        let away = self.started.duration_since(self.as_of.or(last_heard)?);
+        (away > SignedDuration::try_from(2 * BEAT_EVERY).ok()?).then_some(away)
+    }
+
+    fn words(&self) -> String {
+        match self.as_of {
+            Some(as_of) => format!("the store knows nothing of the time from {as_of} to {}", self.started),
+            None => format!("the store knows nothing of the time before {}", self.started),
+        }
+    }
+}
+
+/// A receipt that says more than the store knows, and why.
+pub(crate) fn newer<'h>(
+    horizon: &Horizon,
+    machine: &Machine,
+    hello: &'h Hello,
+    workflow: &Workflow,
+) -> Option<(&'h DiskReceipt, &'static str)> {
+    let run = workflow.status.as_ref().filter(|run| !run.phase.is_terminal())?;
+    let own = |found: &&DiskReceipt| Some(found.receipt.workflow_uid) == workflow.metadata.uid;
+    let never_begun = run.actions.iter().all(|action| action.attempt == 0);
+    let held_by = machine.status.as_ref().and_then(|s| s.session.as_ref());
+    let same_boot = held_by.is_some_and(|holder| holder.boot_id == hello.boot_id);
+    hello.receipts.iter().filter(own).filter(|found| !expects(run, found)).find_map(|found| {
+        if never_begun {
+            Some((found, "which this store has never begun"))
+        } else if !same_boot && horizon.misses(found) {
+            Some((found, "written while this store was not"))
+        } else {
+            None
+        }
+    })
+}
+
+fn expects(run: &WorkflowStatus, found: &DiskReceipt) -> bool {
+    let of = |r: &DiskReceipt| (r.receipt.workflow_uid, r.receipt.action_index, r.receipt.state);
+    run.expected_receipts.iter().any(|r| r.disk.same_disk(&found.disk) && of(r) == of(found))
+}
+
+/// Judges a machine's `StoreBehind` by what its agent says of itself.
+pub(crate) fn judge(machine: &mut Machine, hello: &Hello, workflow: Option<&Workflow>, at: (Timestamp, u64)) {
+    let Some(status) = &mut machine.status else { return };
+    let Some(run) = workflow.and_then(|w| w.status.as_ref()).filter(|run| !run.phase.is_terminal()) else { return };
+    if hello.last_epoch > status.epoch {
+        let message = format!(
+            "its agent held epoch {}, which this store has never given: the store is an old copy",
+            hello.last_epoch
+        );
+        return derive::set(&mut status.conditions, "StoreBehind", true, "EpochNeverGiven", message, at);
+    }
+    let open = derive::find(&status.conditions, "StoreBehind").filter(|c| c.status == ConditionStatus::Unknown);
+    let Some(since) = open.map(|c| c.message.clone()) else { return };
+    let same_boot = status.session.as_ref().is_some_and(|holder| holder.boot_id == hello.boot_id);
+    let interrupted =
+        hello.receipts.iter().any(|found| found.receipt.state == ReceiptState::Intent && expects(run, found));
+    let (behind, reason, message) = if same_boot {
+        (false, "SameAgent", "its agent was there all the time".to_owned())
+    } else if interrupted {
+        (false, "Interrupted", "its disk carries this very run, interrupted".to_owned())
+    } else {
+        (true, "MachineRestarted", since)
+    };
+    derive::set(&mut status.conditions, "StoreBehind", behind, reason, message, at);
+}
+
+/// At the start after a time of which the store knows nothing: what was asked for before it waits for a person; what was
+/// under way, for its agent. Says whether the machine is marked.
+pub(crate) fn mark_behind(machine: &mut Machine, workflow: &Workflow, horizon: &Horizon, now: Timestamp) -> bool {
+    if !horizon.is_blind() {
+        return false;
+    }
+    let (status, reason, what) = match workflow.status.as_ref().map(|run| run.phase) {
+        Some(WorkflowPhase::Pending) => (ConditionStatus::True, "AskedBefore", "was asked for before that"),
+        Some(WorkflowPhase::Running) => (ConditionStatus::Unknown, "AwaitsAgent", "was under way before that"),
+        _ => return false,
+    };
+    let name = &workflow.metadata.name;
+    let message = format!(
+        "{}, and run \"{name}\" {what}; if it is still wanted: landfall provision {} --force, else: landfall cancel {name}",
+        horizon.words(),
+        workflow.spec.machine
+    );
+    let at = (now, machine.metadata.generation);
+    let machine_status = machine.status.get_or_insert_with(derive::new_machine_status);
+    derive::put(&mut machine_status.conditions, "StoreBehind", status, reason, &message, at);
+    derive::phase(machine);
+    true
+}
+
+/// An agent goes on from reports that were acknowledged and are not here.
+pub(crate) fn mark_events_missing(machine: &mut Machine, workflow: &Workflow, now: Timestamp) {
+    if workflow.status.as_ref().is_none_or(|run| run.phase.is_terminal()) {
+        return;
+    }
+    let (name, run) = (&machine.metadata.name, &workflow.metadata.name);
+    let message = format!(
+        "its agent goes on from reports of run \"{run}\" that this store does not have: the store is an old copy. The run \
+         goes on to its end; if it has none, landfall provision {name} --force starts anew, and landfall cancel {run} ends \
+         it"
+    );
+    let at = (now, machine.metadata.generation);
+    let status = machine.status.get_or_insert_with(derive::new_machine_status);
+    derive::set(&mut status.conditions, "StoreBehind", true, "EventsMissing", message, at);
+    derive::phase(machine);
+}

@@ -1,0 +1,192 @@
+//! A machine's newest session: who holds it, when it was heard, what it was promised.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use landfall_api::{DiskId, DiskReceipt, MachineStatus, message::Hello};
+
+use crate::{
+    epoch::Epoch,
+    lease::Lease,
+    limits::Limits,
+    time::{Now, Steady},
+};
+
+/// The status notes an agent's peak memory when it has grown by this much, bytes.
+const RSS_STEP: u64 = 1 << 20;
+/// Heartbeats are many and the status is for people: it notes one in so many.
+const NOTED_EVERY: u32 = 6;
+
+/// The newest session of a machine, whether its stream is up or not.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Session {
+    pub(crate) epoch: Epoch,
+    pub(crate) boot_id: String,
+    pub(crate) disks: Vec<DiskId>,
+    pub(crate) address: String,
+    /// The protocol revision its agent speaks; 0 after a restart of the coordinator.
+    pub(crate) protocol: u32,
+    /// What it sees on its disks: as its hello said, and what it has written since.
+    pub(crate) receipts: Vec<DiskReceipt>,
+    /// Its stream is up.
+    pub(crate) connected: bool,
+    pub(crate) heard: Steady,
+    pub(crate) lease: Lease,
+    /// Marked silent in the conditions.
+    pub(crate) silent: bool,
+    /// When the status last noted that it was heard.
+    pub(crate) noted: Steady,
+    /// The agent's peak memory as the status has it, bytes.
+    pub(crate) peak_rss_bytes: u64,
+    /// Nothing is assigned before a person decides.
+    pub(crate) held: bool,
+    /// It outlived its last session and holds a list; whether it still works on it shows in a moment.
+    pub(crate) settling: bool,
+}
+
+/// What a heartbeat asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Beat {
+    /// The lease is renewed: the agent is to hear of it.
+    pub renewed: bool,
+    /// The machine's status is to note that its agent was heard.
+    pub noted: bool,
+}
+
+impl Session {
+    /// A session that was just accepted.
+    pub(crate) fn opened(epoch: Epoch, hello: &Hello, lease: Lease, held: bool, now: Now) -> Self {
+        Self {
+            epoch,
+            boot_id: hello.boot_id.clone(),
+            disks: hello.disks.clone(),
+            address: hello.address.clone(),
+            protocol: hello.protocol,
+            receipts: hello.receipts.clone(),
+            connected: true,
+            heard: now.steady,
+            lease,
+            silent: false,
+            noted: now.steady,
+            peak_rss_bytes: 0,
+            held,
+            settling: false,
+        }
+    }
+
+    /// What a status says of the session that there was when the coordinator started. When it was last heard, and so when
+    /// its lease ends, is not known, so the worst is taken: heard just before the start.
+    pub(crate) fn remembered(status: &MachineStatus, limits: &Limits) -> Option<Self> {
+        let holder = status.session.as_ref()?;
+        let wait = if holder.leased { limits.lease } else { limits.silent_after() };
+        Some(Self {
+            epoch: Epoch::new(status.epoch),
+            boot_id: holder.boot_id.clone(),
+            disks: holder.disks.clone(),
+            address: holder.address.clone(),
+            protocol: 0,
+            receipts: status.receipts.clone(),
+            connected: false,
+            heard: Steady::START,
+            lease: Lease::remembered(holder.leased, Steady::START.plus(wait)),
+            silent: true,
+            noted: Steady::START,
+            peak_rss_bytes: 0,
+            held: false,
+            settling: false,
+        })
+    }
+
+    /// Its epoch.
+    pub const fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// The protocol revision its agent speaks; 0 where that is not known.
+    pub const fn protocol(&self) -> u32 {
+        self.protocol
+    }
+
+    /// Whether its stream is up.
+    pub const fn is_connected(&self) -> bool {
+        self.connected
+    }
+
+    /// Whether it is still to show whether it works on its list.
+    pub const fn is_settling(&self) -> bool {
+        self.settling
+    }
+
+    /// What it sees on its disks.
+    pub fn receipts(&self) -> &[DiskReceipt] {
+        &self.receipts
+    }
+
+    /// Whether its agent may be acting.
+    pub fn may_act(&self, now: Now) -> bool {
+        self.lease.may_act(now.steady)
+    }
+
+    /// When its agent was last heard, by the wall's clock as it is set now; `None` without a stream.
+    pub fn last_heard(&self, now: Now) -> Option<Timestamp> {
+        self.connected.then(|| now.wall_at(self.heard))
+    }
+
+    /// The stream ended without its agent's word: nothing can be sent until it comes back. Its lease runs on.
+    pub const fn cut(&mut self) {
+        self.connected = false;
+    }
+
+    /// The agent was heard, by whatever message.
+    pub const fn hears(&mut self, now: Now) {
+        self.heard = now.steady;
+    }
+
+    /// The agent was heard by a heartbeat: renews the lease, if it holds one.
+    pub fn beats(&mut self, limits: &Limits, peak_rss_bytes: u64, now: Now) -> Beat {
+        self.hears(now);
+        let renewed = self.lease.renew(limits.lease, now.steady);
+        let grown = peak_rss_bytes >= self.peak_rss_bytes + RSS_STEP;
+        let noted = self.silent || grown || now.steady.since(self.noted) >= limits.heartbeat * NOTED_EVERY;
+        if noted {
+            self.silent = false;
+            self.noted = now.steady;
+            self.peak_rss_bytes = self.peak_rss_bytes.max(peak_rss_bytes);
+        }
+        Beat { renewed, noted }
+    }
+
+    /// The same where the status could not be written: it is noted with the next one.
+    pub fn beats_unnoted(&mut self, limits: &Limits, now: Now) {
+        self.hears(now);
+        self.lease.renew(limits.lease, now.steady);
+    }
+
+    /// Whether its agent has just become silent; from then on it counts as that.
+    pub(crate) fn falls_silent(&mut self, limits: &Limits, now: Now) -> bool {
+        let silent = self.is_newly_silent(limits, now);
+        self.silent |= silent;
+        silent
+    }
+
+    /// Whether its agent has been silent for too long, and its conditions do not say so yet.
+    pub fn is_newly_silent(&self, limits: &Limits, now: Now) -> bool {
+        self.connected && !self.silent && now.steady.since(self.heard) >= limits.silent_after()
+    }
+
+    /// A receipt that this agent wrote. A workflow that begins on an agent that is there already is judged by it.
+    pub(crate) fn wrote(&mut self, receipt: &DiskReceipt) {
+        self.receipts.retain(|known| !known.disk.same_disk(&receipt.disk));
+        self.receipts.push(receipt.clone());
+    }
+
+    /// How long a session without a lease is waited for after its last word.
+    pub(crate) fn quiet(&self, limits: &Limits) -> Steady {
+        self.heard.plus(limits.silent_after())
+    }
+
+    /// The time until `moment`, at least a second: what a refused agent is to wait.
+    pub(crate) fn wait_until(moment: Steady, now: Now) -> Duration {
+        moment.since(now.steady).max(Duration::from_secs(1))
+    }
+}

@@ -1,0 +1,48 @@
+//! What time does to a machine: silence, deadlines, and what its workflow's conditions say of both.
+
+use jiff::Timestamp;
+use landfall_api::Workflow;
+
+use crate::{
+    effect::Which,
+    limits::Limits,
+    run::{
+        self,
+        conditions::{self, Heard},
+    },
+    session::Session,
+    step::Step,
+    time::Now,
+};
+
+/// Whether time has changed anything of a workflow: most have nothing new to say, and then no step is needed.
+/// `last_heard`: when its machine's agent was, where one is connected.
+pub fn is_due(workflow: &Workflow, last_heard: Option<Timestamp>, limits: &Limits, now: Timestamp) -> bool {
+    let heard = Heard { last: last_heard, limit: limits.silent_after() };
+    is_overdue(workflow, now) || conditions::has_news(workflow, Some(heard), now)
+}
+
+fn is_overdue(workflow: &Workflow, now: Timestamp) -> bool {
+    workflow.status.as_ref().and_then(|status| status.deadline).is_some_and(|deadline| deadline <= now)
+}
+
+/// What a workflow's conditions go by of its agent.
+pub(crate) fn heard(session: Option<&Session>, limits: &Limits, now: Now) -> Heard {
+    Heard { last: session.and_then(|session| session.last_heard(now)), limit: limits.silent_after() }
+}
+
+impl Step<'_> {
+    pub(crate) fn tick(&mut self) {
+        self.notes_silence();
+        let heard = heard(self.state.session.as_ref(), self.limits, self.now);
+        let Some(workflow) = &mut self.state.newest else { return };
+        if workflow.status.as_ref().is_none_or(|status| status.phase.is_terminal()) {
+            return;
+        }
+        if is_overdue(workflow, self.now.wall) {
+            self.advance(Which::Newest, vec![run::Event::Tick]);
+        } else if conditions::derive(workflow, Some(heard), self.now.wall) {
+            self.stores_workflow(Which::Newest);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Defects that were found once, each with the claim that it stays mended.
+
+use super::*;
+use crate::config::DiscoveryConfig;
+
+/// A workflow whose agent reported the start of its write.
+async fn under_way(world: &World) -> (String, Uuid, Agent<'_>) {
+    let run = world.provision(false).await.unwrap();
+    world.enroll(b"key").await.unwrap();
+    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    agent.assigned();
+    let uid = run.metadata.uid.unwrap();
+    agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
+    (run.metadata.name, uid, agent)
+}
+
+#[tokio::test]
+async fn an_outage_longer_than_a_deadline_fails_no_run() {
+    let world = World::new().await;
+    let (name, uid, agent) = under_way(&world).await;
+    agent.does(uid, 0, 1, written(receipt(agent.uid, uid, ReceiptState::Done))).await;
+    agent.does(uid, 1, 1, seeded()).await;
+    agent.does(uid, 2, 1, ActionResult::Reboot).await;
+    drop(agent);
+    let (store, clock) = (world.store.clone(), world.clock.clone());
+    drop(world);
+    // The phone-home is due after 900 s.
+    clock.fetch_add(1800, std::sync::atomic::Ordering::SeqCst);
+    let world = World::over(store, clock).await;
+    world.engine.tick().await.unwrap();
+    assert_eq!(world.run(&name).await.status.unwrap().phase, WorkflowPhase::Rebooting, "its machine could not speak");
+    world.later(901);
+    world.engine.tick().await.unwrap();
+    assert_eq!(world.run(&name).await.status.unwrap().phase, WorkflowPhase::Failed, "it had its time");
+}
+
+#[tokio::test]
+async fn a_clock_set_back_leaves_no_deadline_years_ahead() {
+    let world = World::new().await;
+    let (name, ..) = under_way(&world).await;
+    let before = world.run(&name).await.status.unwrap().deadline.unwrap();
+    let years = jiff::SignedDuration::from_hours(10 * 365 * 24);
+    world.set_clock(-years.as_secs());
+    world.engine.clock_set(-years).await.unwrap();
+    let after = world.run(&name).await.status.unwrap().deadline.unwrap();
+    assert_eq!(after, before - years);
+}
+
+#[tokio::test]
+async fn only_a_person_clears_a_stolen_token() {
+    let world = World::new().await;
+    world.provision(false).await.unwrap();
+    let BootDecision::RunAgent { token, .. } = world.boot().await else { panic!("the agent is wanted") };
+    world.enroll_with(token.clone(), b"key").await.unwrap();
+    world.enroll_with(token, b"other").await.unwrap_err();
+    world.connect(hello("b1", "D1", vec![])).await.assigned();
+    assert_eq!(world.condition("IdentityAmbiguous").await.unwrap(), (ConditionStatus::True, "TokenReused".into()));
+    let run = world.machine().await.status.unwrap().workflow.unwrap();
+    world.engine.cancel(&run, world.ann(false)).await.unwrap();
+    world.engine.adopt("m1", world.ann(false)).await.unwrap();
+    assert_eq!(world.condition("IdentityAmbiguous").await.unwrap(), (ConditionStatus::False, "Adopted".into()));
+}
+
+#[tokio::test]
+async fn a_phone_home_proves_the_write_whose_report_was_lost() {
+    let world = World::new().await;
+    let run = world.provision(false).await.unwrap();
+    world.enroll(b"key").await.unwrap();
+    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    let bearer = agent.assigned().actions[1].seed.clone().unwrap().phone_home.unwrap().bearer;
+    agent.report(run.metadata.uid.unwrap(), 0, 1, EventBody::Started).await.unwrap();
+    // The coordinator is away while the agent commits, seeds and restarts.
+    world.engine.phone_home(&bearer, PhoneHomeReport::default()).await.unwrap();
+    assert_eq!(world.run(&run.metadata.name).await.status.unwrap().phase, WorkflowPhase::Succeeded);
+    assert!(matches!(world.boot().await, BootDecision::BootDisk { .. }), "it is installed");
+}
+
+#[tokio::test]
+async fn an_epoch_beyond_reason_locks_no_agent_out() {
+    let world = World::new().await;
+    let uid = world.machine().await.metadata.uid.unwrap();
+    let mad = Hello { last_epoch: u64::MAX - 1, ..hello("b1", "D1", vec![]) };
+    let refused = world.engine.open_session(uid, mad).await.unwrap_err();
+    assert_eq!(refused.problem.code, ErrorCode::InvalidDocument);
+    assert_eq!(world.connect(hello("b2", "D1", vec![])).await.opened.epoch, 1);
+}
+
+#[tokio::test]
+async fn two_documents_applied_at_once_never_share_an_address() {
+    let world = World::over(Store::memory(), Arc::new(AtomicI64::new(1_000_000))).await;
+    for n in 0..8 {
+        let mac = format!("52:54:00:00:02:{n:02x}");
+        let (a, b) = (machine(&format!("a{n}"), &mac), machine(&format!("b{n}"), &mac));
+        let (a, b) = tokio::join!(world.apply(a), world.apply(b));
+        assert!(a.is_ok() != b.is_ok(), "both, or none, have {mac}");
+    }
+}
+
+#[tokio::test]
+async fn runs_of_a_deleted_machine_go_after_a_day() {
+    let world = World::new().await;
+    let run = world.provision(false).await.unwrap().metadata.name;
+    world.engine.detach("m1", world.ann(false)).await.unwrap();
+    world.engine.drop_runs_without_machine().await.unwrap();
+    assert!(world.store.workflow(&run).await.unwrap().is_some(), "it can still be read");
+    world.later(24 * 3600 + 1);
+    world.engine.drop_runs_without_machine().await.unwrap();
+    assert!(world.store.workflow(&run).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_discovered_computer_contradicts_no_described_machine() {
+    let discovery = DiscoveryConfig {
+        subnets: vec!["10.77.0.0/24".parse().unwrap()],
+        max_machines: 10,
+        ..DiscoveryConfig::default()
+    };
+    let world = World::discovering(Store::memory(), Arc::new(AtomicI64::new(1_000_000)), discovery).await;
+    let world = world.described().await;
+    world.provision(false).await.unwrap();
+    // An unknown computer claims the serial number of the described one, whose document names its address alone.
+    let claims =
+        Identity { macs: vec!["52:54:00:00:09:09".parse().unwrap()], serial: "S1".into(), ..Identity::default() };
+    let address = Some("10.77.0.9".parse().unwrap());
+    let ask = EnrollRequest { identity: claims, address, ..request(Proof::Approval(hex::encode([9])), &[9]) };
+    assert!(matches!(world.engine.enroll(ask).await, Ok(Enrolment::Waiting { .. })));
+    let own = Hello { identity: Identity { serial: "S1".into(), ..identity() }, ..hello("b1", "D1", vec![]) };
+    world.connect(own).await.assigned();
+}
