@@ -44,63 +44,72 @@ impl Engine {
     ///
     /// # Errors
     /// [`Refusal`] as the machine answers; a [`Problem`] of the store, and then nothing that the step asked to be sent was.
-    pub(super) async fn drive(&self, live: &mut Live, machine: &str, input: Input) -> Result<Driven, Refusal> {
-        self.drive_of(live, machine, None, |_, _| input.clone()).await
+    pub(super) fn drive<'e>(
+        &'e self,
+        live: &'e mut Live,
+        machine: &'e str,
+        input: Input,
+    ) -> BoxFuture<'e, Result<Driven, Refusal>> {
+        self.drive_of(live, machine, None, move |_, _| input.clone())
     }
 
     /// The same for an input that is of one workflow, the newest or an older one.
-    pub(super) async fn drive_of(
-        &self,
-        live: &mut Live,
-        machine: &str,
-        workflow: Option<&str>,
-        input: impl Fn(&MachineState, Which) -> Input + Send,
-    ) -> Result<Driven, Refusal> {
-        let (now, limits, mut room) = (self.moment(), self.limits(), Room::Whole);
-        for _ in 0..CAS_TRIES {
-            let loaded = self.load(machine, workflow).await?;
-            let mut state = loaded.state(live)?;
-            let is_newest = state.newest.as_ref().map(|w| w.metadata.name.as_str()) == workflow;
-            let which = if workflow.is_none() || is_newest { Which::Newest } else { Which::Older };
-            let input = input(&state, which);
-            let position = last_position(&input);
-            if room != Room::Whole {
-                shorten_all(&mut state);
-            }
-            let given = if room == Room::Nothing { Input::GiveUp(Box::new(outgrown())) } else { input };
-            let (mut state, effects) = step(&limits, state, given, now);
-            if room != Room::Whole {
-                shorten_all(&mut state);
-                // The machine repeats why its workflow failed.
-                derive::conditions(&mut state.machine, state.newest.as_ref(), now.wall);
-                // What is not told stays read.
-                let status = state.newest.as_mut().and_then(|workflow| workflow.status.as_mut());
-                if let (Some(status), Some(position)) = (status, position) {
-                    status.applied = status.applied.max(position);
+    ///
+    /// Boxed: a step holds three documents, and every caller would have room for them on its stack.
+    pub(super) fn drive_of<'e>(
+        &'e self,
+        live: &'e mut Live,
+        machine: &'e str,
+        workflow: Option<&'e str>,
+        input: impl Fn(&MachineState, Which) -> Input + Send + 'e,
+    ) -> BoxFuture<'e, Result<Driven, Refusal>> {
+        Box::pin(async move {
+            let (now, limits, mut room) = (self.moment(), self.limits(), Room::Whole);
+            for _ in 0..CAS_TRIES {
+                let loaded = self.load(machine, workflow).await?;
+                let mut state = loaded.state(live)?;
+                let is_newest = state.newest.as_ref().map(|w| w.metadata.name.as_str()) == workflow;
+                let which = if workflow.is_none() || is_newest { Which::Newest } else { Which::Older };
+                let input = input(&state, which);
+                let position = last_position(&input);
+                if room != Room::Whole {
+                    shorten_all(&mut state);
                 }
-            }
-            self.put_all_tails(&loaded, &mut state);
-            match self.store_all(&loaded, &mut state, &effects).await {
-                Ok(()) => {
-                    self.keep_all_tails_open(&loaded, &state);
-                    live.put(state.session.clone());
-                    let carried = self.carry_out(live, state, effects).await;
-                    if carried.as_ref().is_err_and(|failed| failed.problem.code == ErrorCode::StoreUnavailable) {
-                        // An agent that could not be told is cut off: nothing would tell it later, and when it comes back
-                        // it is asked anew.
-                        live.cut();
+                let given = if room == Room::Nothing { Input::GiveUp(Box::new(outgrown())) } else { input };
+                let (mut state, effects) = step(&limits, state, given, now);
+                if room != Room::Whole {
+                    shorten_all(&mut state);
+                    // The machine repeats why its workflow failed.
+                    derive::conditions(&mut state.machine, state.newest.as_ref(), now.wall);
+                    // What is not told stays read.
+                    let status = state.newest.as_mut().and_then(|workflow| workflow.status.as_mut());
+                    if let (Some(status), Some(position)) = (status, position) {
+                        status.applied = status.applied.max(position);
                     }
-                    return carried;
                 }
-                Err(StoreError::Conflict { .. }) => {}
-                Err(error @ StoreError::TooLarge { .. }) if room != Room::Nothing => {
-                    room = room.less();
-                    tracing::warn!(machine, %error, ?room, "less of the workflow's story is kept");
+                self.put_all_tails(&loaded, &mut state);
+                match self.store_all(&loaded, &mut state, &effects).await {
+                    Ok(()) => {
+                        self.keep_all_tails_open(&loaded, &state);
+                        live.put(state.session.clone());
+                        let carried = self.carry_out(live, state, effects).await;
+                        if carried.as_ref().is_err_and(|failed| failed.problem.code == ErrorCode::StoreUnavailable) {
+                            // An agent that could not be told is cut off: nothing would tell it later, and when it comes back
+                            // it is asked anew.
+                            live.cut();
+                        }
+                        return carried;
+                    }
+                    Err(StoreError::Conflict { .. }) => {}
+                    Err(error @ StoreError::TooLarge { .. }) if room != Room::Nothing => {
+                        room = room.less();
+                        tracing::warn!(machine, %error, ?room, "less of the workflow's story is kept");
+                    }
+                    Err(error) => return Err(Problem::from(error).into()),
                 }
-                Err(error) => return Err(Problem::from(error).into()),
             }
-        }
-        Err(Problem::new(ErrorCode::Conflict, format!("machine \"{machine}\" is being changed without end")).into())
+            Err(Problem::new(ErrorCode::Conflict, format!("machine \"{machine}\" is being changed without end")).into())
+        })
     }
 
     async fn load(&self, name: &str, workflow: Option<&str>) -> Result<Loaded, Problem> {
