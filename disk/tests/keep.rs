@@ -115,7 +115,7 @@ fn what_cannot_be_kept_is_refused_before_the_first_write() {
     for stale_bytes in [512, 1024] {
         let mut stale = old_disk(512).0;
         stale[..stale_bytes].copy_from_slice(&mbr_image(DISK, 8)[..stale_bytes]);
-        assert!(refused(stale, 512, &image(512), &["data"]).contains("its first sector names other partitions"));
+        assert!(refused(stale, 512, &image(512), &["data"]).contains("its first sector lists other partitions"));
     }
 }
 

@@ -110,7 +110,7 @@ fn a_mirror_with_another_length_is_not_joined() {
     let gone = serve_status("410 Gone");
     let error = fetch(&image_at(&[&first, &other, &gone]), true, &lines).unwrap_err();
     let text = error.to_string();
-    assert!(text.contains("2900000 bytes where another mirror has 3000000"), "{text}");
+    assert!(text.contains("2900000 bytes, but another mirror has 3000000"), "{text}");
     assert!(text.contains("410 Gone") && [first, other, gone].iter().all(|url| text.contains(url)), "{text}");
 }
 

@@ -82,8 +82,8 @@ fn a_header_whose_numbers_cannot_be_is_refused() {
         (40, &0_u64.to_be_bytes(), &["L1 table cannot be at 0"]),
         (40, &12345_u64.to_be_bytes(), &["L1 table cannot be at 12345"]),
         (40, &(1_u64 << 55).to_be_bytes(), &["L1 table goes on"]),
-        (100, &7_u32.to_be_bytes(), &["header says"]),
-        (100, &u32::MAX.to_be_bytes(), &["header says"]),
+        (100, &7_u32.to_be_bytes(), &["header states"]),
+        (100, &u32::MAX.to_be_bytes(), &["header states"]),
     ] {
         says(&refused(&set(&file, at, bytes)), words);
     }
