@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::DurationSpec;
 
-/// What a person or program may do. Each role may do everything that the ones before it may.
+/// What a person or program may do. Each role includes the rights of those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Looks at everything but secrets' values, tokens, backups and the audit log.
+    /// Reads everything except secrets' values, tokens, backups and the audit log.
     Viewer,
     /// Changes machines, templates and workflows.
     Operator,
@@ -39,7 +39,7 @@ impl fmt::Display for Role {
     }
 }
 
-/// A word that is no role.
+/// A word that is not a role.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("\"{0}\" is not a role; the roles are viewer, operator and admin")]
 pub struct UnknownRole(String);
@@ -55,11 +55,11 @@ impl FromStr for Role {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TokenRequest {
-    /// A DNS label, unique among tokens; what the audit log calls its holder.
+    /// A DNS label, unique among tokens; the audit log uses it for the caller.
     pub name: String,
     /// What the holder may do.
     pub role: Role,
-    /// How long it is good for: a minute at least, 366 days at most. Default 30 days.
+    /// Its lifetime: at least a minute, at most 366 days. Default 30 days.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<DurationSpec>,
 }
@@ -70,7 +70,7 @@ pub struct TokenRequest {
 pub struct TokenInfo {
     /// Its name.
     pub name: String,
-    /// What its holder may do.
+    /// The role of its holder.
     pub role: Role,
     /// Who made it.
     pub created_by: String,
@@ -103,7 +103,7 @@ impl fmt::Debug for TokenIssued {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TokenList {
-    /// By name, those that have ended for less than a day included.
+    /// By name, including those that expired less than a day ago.
     pub items: Vec<TokenInfo>,
 }
 
@@ -121,17 +121,17 @@ pub struct OperatorRevoked {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ApproveRequest {
-    /// The key's fingerprint as the machine's console shows it; colons, spaces and the case of letters do not matter.
+    /// The key's fingerprint as shown on the machine's console; colons, spaces and case do not matter.
     pub fingerprint: String,
 }
 
-/// What became of what somebody asked for.
+/// The result of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AuditOutcome {
     /// It was done.
     Done,
-    /// It was allowed, and failed; `code` says why.
+    /// It was allowed, but failed; `code` says why.
     Failed,
     /// It was not allowed; `code` says why.
     Refused,
@@ -151,10 +151,10 @@ pub struct AuditEntry {
     pub from: String,
     /// What: method and path of a request, name of a call, or one word such as `IdentityAlarm`.
     pub action: String,
-    /// What it was about, such as `machine/node-1`; empty where the action says it all.
+    /// Its subject, such as `machine/node-1`; empty if the action says everything.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub subject: String,
-    /// What became of it.
+    /// The result.
     pub outcome: AuditOutcome,
     /// The problem's code, where there is one.
     #[serde(default, skip_serializing_if = "String::is_empty")]

@@ -1,8 +1,8 @@
-//! Checks a tree against a schema, and says everything that is wrong with it: where, what, and what to do.
+//! Checks a tree against a schema, and reports every fault: where, what, and what to do.
 //!
-//! The schema comes from the types, so this and typed deserialisation cannot drift apart. Typed deserialisation stays
-//! the judge: it runs first, and this only explains its refusal. Trees of templates, which hold expressions where typed
-//! values will be, have no other judge.
+//! The schema comes from the types, so this and typed deserialisation cannot drift apart. Typed deserialisation
+//! decides: it runs first, and this only explains its refusal. Trees of templates, which have expressions in place of
+//! typed values, are checked only here.
 
 use serde_json::{Map, Value};
 
@@ -41,7 +41,7 @@ pub(crate) fn document(value: Value) -> Result<Document, Vec<Issue>> {
     })
 }
 
-/// What is wrong with a secret's value is said without the value.
+/// A fault in a secret's value is reported without the value.
 fn without_value(issue: &mut Issue) {
     if issue.path.starts_with("spec.data") {
         issue.path = "spec.data".to_owned();
@@ -53,7 +53,7 @@ fn without_value(issue: &mut Issue) {
 /// `apiVersion` and `kind`, which decide how the rest is read.
 fn head(value: &Value) -> Result<Kind, Issue> {
     let Some(map) = value.as_object() else {
-        let hint = "a document begins with apiVersion, kind, metadata and spec";
+        let hint = "a document needs apiVersion, kind, metadata and spec";
         return Err(Issue::new("", format!("a document is a mapping, not {}", describe(value)), hint));
     };
     let text = |field: &str| map.get(field).and_then(Value::as_str);
@@ -61,7 +61,7 @@ fn head(value: &Value) -> Result<Kind, Issue> {
     match text("apiVersion") {
         Some(API_VERSION) => {}
         Some(other) => {
-            return Err(Issue::new("apiVersion", format!("apiVersion \"{other}\" is not known"), version_hint));
+            return Err(Issue::new("apiVersion", format!("apiVersion \"{other}\" is not supported"), version_hint));
         }
         None => return Err(Issue::new("apiVersion", "apiVersion is missing", version_hint)),
     }
@@ -70,7 +70,7 @@ fn head(value: &Value) -> Result<Kind, Issue> {
         return Err(Issue::new("kind", "kind is missing", format!("write one of {}", names.join(", "))));
     };
     Kind::ALL.into_iter().find(|k| k.as_str() == kind).ok_or_else(|| {
-        Issue::new("kind", format!("kind \"{kind}\" is not known"), suggest(kind, &names, "The kinds are"))
+        Issue::new("kind", format!("kind \"{kind}\" is not supported"), suggest(kind, &names, "The kinds are"))
     })
 }
 
@@ -130,7 +130,7 @@ impl Checker<'_> {
                 Some(text) if words.contains(&text) => {}
                 Some(text) => {
                     let hint = suggest(text, &words, "Write one of");
-                    self.say(path, format!("\"{text}\" is not one of the values allowed here"), hint);
+                    self.say(path, format!("\"{text}\" is not an allowed value"), hint);
                 }
                 None => self.wrong_type(value, "a word", format!("write one of {}", words.join(", ")), path),
             }
@@ -239,12 +239,18 @@ impl Checker<'_> {
                 [_] => {}
                 [] => self.say(
                     path,
-                    format!("this action says nothing to do: it has none of {list}"),
+                    format!("this action has no operation: it has none of {list}"),
                     format!("add one of {list}"),
                 ),
                 [_, second, ..] => {
                     let below = join(path, second);
-                    let message = format!("one action does one thing, and this one has {}", found.join(" and "));
+                    let message = format!(
+                        "an action must do exactly one thing, but this one has {}",
+                        found.join(
+                            " \
+                        and "
+                        )
+                    );
                     self.say(&below, message, "make them separate items of the list, each with its own name");
                 }
             }
@@ -260,7 +266,7 @@ fn required(keys: &Map<String, Value>) -> impl Iterator<Item = &str> {
     keys.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// The words of an enumeration, in whichever of the three ways a schema writes it.
+/// The words of an enumeration, in each of the three forms that schemas use.
 pub(crate) fn words(keys: &Map<String, Value>) -> Vec<&str> {
     if let Some(word) = keys.get("const").and_then(Value::as_str) {
         return vec![word];
@@ -272,7 +278,7 @@ pub(crate) fn words(keys: &Map<String, Value>) -> Vec<&str> {
     parts.iter().filter_map(Value::as_object).filter(|p| !p.contains_key("properties")).flat_map(words).collect()
 }
 
-/// Judges a scalar by the type that will read it; `None` where `name` is not one.
+/// Checks a scalar by the type that will parse it; `None` if `name` is not such a type.
 fn scalar(name: &str, text: &str) -> Option<Result<(), String>> {
     fn judge<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Option<Result<(), String>> {
         Some(text.parse::<T>().map(drop).map_err(|e| e.to_string()))
@@ -285,7 +291,7 @@ fn scalar(name: &str, text: &str) -> Option<Result<(), String>> {
     }
 }
 
-/// A value as a person calls it.
+/// A value's type in plain words.
 pub(crate) fn describe(value: &Value) -> String {
     match value {
         Value::Null => "nothing".into(),

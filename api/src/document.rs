@@ -19,11 +19,11 @@ pub enum Kind {
     Machine,
     /// A named, parameterised list of actions.
     Template,
-    /// One run of a template on one machine.
+    /// One execution of a template on one machine.
     Workflow,
     /// Values that templates refer to.
     Secret,
-    /// What becomes of machines nobody has described.
+    /// Rules for machines without a person's document.
     EnrolmentRule,
 }
 
@@ -40,14 +40,14 @@ impl Kind {
             Self::EnrolmentRule => "enrolmentrules",
         }
     }
-    /// What it is, in one line.
+    /// A description in one line.
     pub const fn about(self) -> &'static str {
         match self {
             Self::Machine => "One physical or virtual computer.",
             Self::Template => "A named, parameterised list of actions.",
-            Self::Workflow => "One run of a template on one machine.",
+            Self::Workflow => "One execution of a template on one machine.",
             Self::Secret => "Values that templates refer to, for the machines they belong to.",
-            Self::EnrolmentRule => "What becomes of machines nobody has described.",
+            Self::EnrolmentRule => "Rules for machines without a person's document.",
         }
     }
     /// The kind a person means: singular or plural, either case, or the short forms `m`, `t`, `w`, `wf` and `rule`.
@@ -110,10 +110,10 @@ pub struct Metadata {
     /// When the document was created. Given by the store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub creation_timestamp: Option<Timestamp>,
-    /// A delete was asked for; the document goes once `finalizers` is empty. Given by the store.
+    /// A deletion was requested; the document is removed when `finalizers` is empty. Given by the store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion_timestamp: Option<Timestamp>,
-    /// Who has something to end before the document may go. Kept by the coordinator.
+    /// Who must finish work before the document is removed. Maintained by the coordinator.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub finalizers: Vec<String>,
 }
@@ -185,8 +185,8 @@ impl Document {
             Self::EnrolmentRule(d) => &mut d.metadata,
         }
     }
-    /// Reads a document from a parsed tree, by its `kind`; unknown fields are refused by path. Says nothing of what the
-    /// fields mean together: that is [`Document::validate`].
+    /// Reads a document from a parsed tree, by its `kind`; unknown fields are refused by path. Does not check fields
+    /// against each other: [`Document::validate`] does.
     ///
     /// # Errors
     /// [`Problem`] with code `InvalidDocument` naming the field; further faults are its causes.
@@ -218,7 +218,7 @@ pub enum ConditionStatus {
     True,
     /// It does not hold.
     False,
-    /// Not known (yet, or any more).
+    /// Unknown, not yet known or no longer known.
     Unknown,
 }
 

@@ -1,61 +1,61 @@
-//! How a machine came to be let in, and what it was given.
+//! How a machine was admitted, and its certificates.
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a machine must show before it is given a certificate.
+/// What a machine must prove to get a certificate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum ProofKind {
-    /// The one-time token of its boot script: trusts the provisioning network. Of a machine that was discovered, a person's
-    /// approval does too.
+    /// The one-time token of its boot script: this trusts the provisioning network. For a discovered machine a person's
+    /// approval is also accepted.
     #[default]
     BootToken,
-    /// A person's approval of its key, each time that it starts the agent.
+    /// A person's approval of its key, each time it starts the agent.
     Approval,
 }
 
 impl ProofKind {
-    /// Whether it is the default, for leaving it out.
+    /// Whether it is the default, which serialisation omits.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// How a machine came to be let in, and what it was given.
+/// How a machine was admitted, and its certificates.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnrolmentStatus {
-    /// Its certificates that have not ended, the newest last; at most 8.
+    /// Its unexpired certificates, the newest last; at most 8.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub certificates: Vec<CertificateStatus>,
-    /// How often its certificates were revoked: boot tokens of an earlier count open nothing.
+    /// How often its certificates were revoked: boot tokens with an earlier count are refused.
     #[serde(skip_serializing_if = "is_zero")]
     pub revocations: u64,
-    /// When its certificates were last revoked: since then only those in `certificates` are good.
+    /// When its certificates were last revoked: since then only those in `certificates` are valid.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revoked_at: Option<Timestamp>,
-    /// The key that was approved; no other enrols by approval.
+    /// The approved key; no other key enrols by approval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approved: Option<ApprovedKey>,
     /// Keys that wait for approval; at most 4.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<WaitingKey>,
-    /// When it was discovered; absent where a person described it.
+    /// When it was discovered; absent if a person described it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub discovered_at: Option<Timestamp>,
-    /// The enrolment rule that was applied to it. Once in the life of the document.
+    /// The enrolment rule that was applied to it. A rule is applied once per document.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<AppliedRule>,
 }
 
 impl EnrolmentStatus {
-    /// Whether there is nothing to tell.
+    /// Whether it has no content.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
-    /// Discovered, and nobody has let it in.
+    /// Discovered, and not approved.
     pub fn is_stranger(&self) -> bool {
         self.discovered_at.is_some() && self.approved.is_none() && self.revocations == 0
     }
@@ -75,7 +75,7 @@ pub struct CertificateStatus {
     pub expires: Timestamp,
 }
 
-/// A key that somebody approved.
+/// An approved key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ApprovedKey {
@@ -109,10 +109,11 @@ pub struct AppliedRule {
     pub name: String,
     /// When it was applied.
     pub at: Timestamp,
-    /// The template it named, and whose run was started or could not be.
+    /// The template that the rule named, whose workflow was started or could not be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
-    /// What came of starting the template's run: the run's name, or why there is none. Absent: not tried yet.
+    /// The result of starting the template's workflow: the workflow's name, or why there is none. Absent: not tried
+    /// yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Error codes, and the one shape in which a failure reaches a person.
+//! Error codes, and the one type in which a failure reaches a person.
 
 use std::fmt;
 
@@ -27,7 +27,7 @@ macro_rules! codes {
 }
 
 codes! {
-    /// A document does not parse or says something impossible.
+    /// A document does not parse or is contradictory.
     InvalidDocument,
     /// A template does not render.
     InvalidTemplate,
@@ -35,11 +35,11 @@ codes! {
     NotFound,
     /// The document changed since it was read.
     Conflict,
-    /// It exists already, or an identity is taken by another machine.
+    /// It already exists, or another machine has the identity.
     AlreadyExists,
     /// The caller may not do that.
     Forbidden,
-    /// The caller did not say, or could not prove, who it is.
+    /// The caller did not authenticate.
     Unauthenticated,
     /// The machine is busy with another workflow.
     MachineBusy,
@@ -51,7 +51,7 @@ codes! {
     Truncated,
     /// The content's digest is not the one stated.
     DigestMismatch,
-    /// The content is not what it claims to be, or of a format that is not supported.
+    /// The content does not have the stated format, or the format is not supported.
     BadFormat,
     /// The image does not fit the disk.
     DiskTooSmall,
@@ -63,11 +63,11 @@ codes! {
     AmbiguousDisk,
     /// The disk is in use.
     DiskInUse,
-    /// The disk is not the one chosen a moment ago.
+    /// The disk is no longer the chosen one.
     DiskChanged,
     /// The disk's receipt is not the one expected.
     ReceiptMismatch,
-    /// The disk is not blank and no person asked for it to be written.
+    /// The disk is not blank, and no person requested the write.
     DiskNotBlank,
     /// Reading or writing a device failed.
     DeviceIo,
@@ -97,13 +97,13 @@ codes! {
     Expired,
     /// No person has approved this machine yet.
     Unapproved,
-    /// The machine is watched only; nothing may be done to it.
+    /// The machine is only watched; no workflow may run on it.
     Unmanaged,
-    /// The machine is in maintenance: nothing new begins on it.
+    /// The machine is in maintenance: no new workflow begins on it.
     Maintenance,
-    /// A certificate or token was withdrawn.
+    /// A certificate or token was revoked.
     Revoked,
-    /// The coordinator's database cannot be written at the moment.
+    /// The coordinator cannot write its database at the moment.
     StoreUnavailable,
     /// A queue or a limit is full.
     LimitReached,

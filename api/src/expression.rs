@@ -68,7 +68,7 @@ pub fn check_expressions(text: &str) -> Result<(), ExpressionError> {
     };
     if let Some(at) = text.find("{%").or_else(|| text.find("{#")) {
         let rest = text.get(at..).unwrap_or_default();
-        return Err(refused(rest, "statements and comments are not taken here".into()));
+        return Err(refused(rest, "statements and comments are not supported here".into()));
     }
     let (mut rest, mut tokens) = (text, 0);
     while let Some((_, inside)) = rest.split_once("{{") {

@@ -9,11 +9,11 @@ use crate::{
     selector::{EQUAL, OPERATORS, glob, parse_size},
 };
 
-/// A condition of a rule that does not read.
+/// An invalid condition of a rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FactError {
-    /// A path that leads to no fact.
-    #[error("\"{path}\" is no fact{}", did_you_mean(.near.as_ref()))]
+    /// A path without a fact.
+    #[error("\"{path}\" is not a fact{}", did_you_mean(.near.as_ref()))]
     UnknownFact {
         /// What was written.
         path: String,
@@ -21,15 +21,15 @@ pub enum FactError {
         near: Option<String>,
     },
     /// An expression that does not parse.
-    #[error("{path}: \"{expression}\" is not understood; write a value, or one of = != < <= > >= in glob and a value")]
+    #[error("{path}: \"{expression}\" is not valid; write a value, or one of = != < <= > >= in glob and a value")]
     BadExpression {
         /// The fact.
         path: String,
         /// What was written.
         expression: String,
     },
-    /// An operator that compares numbers, and no number.
-    #[error("{path}: \"{expression}\" compares numbers; write one, with or without a unit such as GiB")]
+    /// An operator that compares numbers, without a number.
+    #[error("{path}: \"{expression}\" must compare with a number; write one, with or without a unit such as GiB")]
     NoNumber {
         /// The fact.
         path: String,
@@ -51,11 +51,10 @@ enum Test<'a> {
 }
 
 impl EnrolmentRuleSpec {
-    /// Whether every condition holds for these facts (`MachineFacts` as JSON). A fact of which there are several, such as
-    /// `disks.id.sizeBytes`, passes where one of them does; with `!=` where all do. One that is not there passes nothing.
+    /// Whether every condition holds for these facts (`MachineFacts` as JSON). A repeated fact, such as
+    /// `disks.id.sizeBytes`, matches if one of its values matches; with `!=` if all do. A missing fact never matches.
     ///
-    /// # Errors
-    /// `FactError` if a condition does not read, whatever the facts.
+    /// # Errors `FactError` if a condition is invalid, independent of the facts.
     pub fn matches(&self, facts: &Value) -> Result<bool, FactError> {
         let tests: Vec<_> =
             self.when.iter().map(|(path, text)| Ok((path, parse(path, text)?))).collect::<Result<_, FactError>>()?;
@@ -142,7 +141,7 @@ fn known(path: &str) -> bool {
     paths().iter().any(|known| known == path)
 }
 
-/// Every path that leads to a fact, from facts in which everything is there.
+/// Every path of a fact, from an example with all facts.
 fn paths() -> &'static [String] {
     static PATHS: OnceLock<Vec<String>> = OnceLock::new();
     PATHS.get_or_init(|| {

@@ -9,7 +9,7 @@ use crate::{DiskId, MacAddr};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineFacts {
-    /// Who the firmware says it is.
+    /// The identity that the firmware states.
     pub smbios: SmbiosFacts,
     /// Processors.
     pub cpu: CpuFacts,
@@ -62,7 +62,7 @@ pub struct DiskFacts {
     pub transport: String,
     /// Whether it spins.
     pub rotational: bool,
-    /// Host, channel, target and LUN, `0:0:0:0`; empty where it is not SCSI.
+    /// Host, channel, target and LUN, `0:0:0:0`; empty if it is not SCSI.
     #[serde(default)]
     pub hctl: String,
     /// Logical sector size, bytes.

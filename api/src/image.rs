@@ -13,16 +13,16 @@ pub struct ImageSpec {
     /// `http://`, `https://`, `oci://registry/repository:tag`, `oci+http://…` (a registry without TLS), or `file:///path`:
     /// a file that the agent itself sees. No passwords: URLs are logged and shown.
     pub url: String,
-    /// The same content elsewhere, tried in this order when `url` fails. At most 15.
+    /// Mirrors with the same content, tried in this order when `url` fails. At most 15.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mirrors: Vec<String>,
     /// Digest of the stored bytes: of the file at `url`, compressed as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<Digest>,
-    /// Digest of the raw bytes: of what the stored ones decode to.
+    /// Digest of the raw bytes: of the decoded content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw_digest: Option<Digest>,
-    /// A file of checksums that lists the image.
+    /// A checksum file that lists the image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sums: Option<SumsSpec>,
     /// A detached signature of the stored bytes.
@@ -31,13 +31,13 @@ pub struct ImageSpec {
     /// An index with a digest of every chunk, which are verified before they are written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<IndexSpec>,
-    /// Spelled out in the template and shown in the status: nothing proves this image.
+    /// States explicitly that nothing proves this image; the status shows it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub digest_waived: bool,
-    /// How it is stored. Default: by content. Content that disagrees is refused.
+    /// How it is stored. Default: detected from the content. Content of another format is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<ImageFormat>,
-    /// How its servers are spoken to.
+    /// How to connect to its servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access: Option<AccessSpec>,
 }
@@ -54,8 +54,8 @@ impl ImageSpec {
     }
 }
 
-/// A file of checksums, as `sha256sum` and `sha512sum` write it. It must list the image's file name. Without a signature it
-/// proves that nothing was cut or altered on the way, not who made the image.
+/// A checksum file, as `sha256sum` and `sha512sum` write it. It must list the image's file name. Without a signature it
+/// protects against damage in transfer, but does not prove who made the image.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SumsSpec {
@@ -86,23 +86,23 @@ pub struct IndexSpec {
     pub digest: Digest,
 }
 
-/// How an image's servers are spoken to.
+/// How to connect to an image's servers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AccessSpec {
-    /// Certificate authorities to trust besides the public ones, PEM, one or several an item.
+    /// Certificate authorities to trust in addition to the public ones, PEM, one or several per item.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ca_certificates: Vec<String>,
     /// `http://host:port` of a proxy. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<String>,
-    /// Who asks. Only where every URL of the image is `https://` or `oci://`.
+    /// Credentials. Only if every URL of the image is `https://` or `oci://`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authorization: Option<AuthorizationSpec>,
 }
 
-/// Who asks an image's servers: `username` and `password`, or `token`. Password and token are secrets, written as
-/// `{{ secrets.NAME.KEY }}`; the servers get them from the agent, and nobody else does.
+/// Credentials for an image's servers: `username` and `password`, or `token`. Password and token are secrets, written
+/// as `{{ secrets.NAME.KEY }}`; the agent sends them only to these servers.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AuthorizationSpec {
@@ -117,7 +117,7 @@ pub struct AuthorizationSpec {
     pub token: Option<String>,
 }
 
-/// An assignment holds the values themselves.
+/// An assignment contains the values.
 impl std::fmt::Debug for AuthorizationSpec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(if self.token.is_some() { "Bearer(…)" } else { "Basic(…)" })
@@ -162,11 +162,11 @@ impl ImageFormat {
     }
 }
 
-/// What is made sure of after the writing, besides what always is.
+/// Additional checks after the write.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Verify {
-    /// Nothing more.
+    /// No additional check.
     #[default]
     None,
     /// Everything is read back from the disk and compared with what was written, before the disk becomes bootable.

@@ -1,7 +1,7 @@
-//! Label selectors: which documents are meant, by their labels, as kubectl's users write them.
+//! Label selectors: they select documents by labels, in kubectl's syntax.
 //!
-//! `rack=r7,env!=prod,zone in (a,b),tier notin (x),gpu,!retired`: every requirement must hold. Parsing is pure and bounded;
-//! what does not parse is told with its column.
+//! `rack=r7,env!=prod,zone in (a,b),tier notin (x),gpu,!retired`: every requirement must hold. Parsing is pure and
+//! bounded; a syntax error is reported with its column.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
@@ -10,7 +10,7 @@ const MAX_BYTES: usize = 4096;
 /// Most requirements in one selector.
 const MAX_REQUIREMENTS: usize = 64;
 
-/// What must hold of a document's labels. The empty one holds of every document.
+/// Requirements for a document's labels. The empty selector matches every document.
 ///
 /// A name or value that holds a space or one of `,=!()"\` is written in double quotes, with `\` before `"` and `\`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -28,9 +28,9 @@ enum Test {
     Present,
     /// It is not.
     Absent,
-    /// It is there, with one of these values.
+    /// The label exists, with one of these values.
     In(Vec<String>),
-    /// It is not there, or has none of these values: as Kubernetes has it.
+    /// The label is missing, or has none of these values, as in Kubernetes.
     NotIn(Vec<String>),
 }
 
@@ -40,7 +40,7 @@ enum Test {
 pub struct LabelSelectorError {
     /// The selector as it was written; its beginning, where it is too long.
     pub selector: String,
-    /// Where, in characters from 1; one more than its length at its end.
+    /// The column, in characters from 1; one more than the length for the end.
     pub column: usize,
     /// What is wrong there, and what would be right.
     pub what: String,
@@ -60,7 +60,7 @@ impl LabelSelector {
         })
     }
 
-    /// Whether it holds of every document whatever its labels.
+    /// Whether it matches every document.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -104,7 +104,7 @@ impl Parser<'_> {
             match self.peek() {
                 None => return Ok(out),
                 Some(',') => self.skip(1),
-                Some(_) => return Err(self.error("a comma is expected between requirements")),
+                Some(_) => return Err(self.error("a comma is missing between requirements")),
             }
         }
     }
@@ -133,7 +133,7 @@ impl Parser<'_> {
                     Some("notin") => Test::NotIn(self.values()?),
                     _ => {
                         self.at = before;
-                        let what = format!("after \"{label}\" one of = != in notin, a comma, or the end is expected");
+                        let what = format!("after \"{label}\" write one of = != in notin, a comma, or nothing");
                         return Err(self.error(what));
                     }
                 }
@@ -149,7 +149,7 @@ impl Parser<'_> {
             Some(label) if !label.is_empty() => Ok(label),
             _ => {
                 self.at = before;
-                Err(self.error("a label's name is expected"))
+                Err(self.error("a label's name is missing"))
             }
         }
     }
@@ -162,7 +162,7 @@ impl Parser<'_> {
 
     fn values(&mut self) -> Result<Vec<String>, LabelSelectorError> {
         if self.peek() != Some('(') {
-            return Err(self.error("values in parentheses are expected, such as (a,b)"));
+            return Err(self.error("values in parentheses are missing, such as (a,b)"));
         }
         self.skip(1);
         let mut out = Vec::new();
@@ -170,7 +170,7 @@ impl Parser<'_> {
             self.peek();
             match self.word()? {
                 Some(value) => out.push(value),
-                None => return Err(self.error("a value is expected; the empty one is written \"\"")),
+                None => return Err(self.error("a value is missing; write the empty one as \"\"")),
             }
             match self.peek() {
                 Some(',') => self.skip(1),
@@ -178,7 +178,7 @@ impl Parser<'_> {
                     self.skip(1);
                     return Ok(out);
                 }
-                _ => return Err(self.error("a comma or ) is expected")),
+                _ => return Err(self.error("a comma or ) is missing")),
             }
         }
     }
@@ -214,7 +214,7 @@ impl Parser<'_> {
             }
         }
         self.at = begin;
-        Err(self.error("this quote is never closed"))
+        Err(self.error("this quote is not closed"))
     }
 
     fn rest(&self) -> &str {
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_parse_is_told_with_its_column() {
+    fn a_syntax_error_is_reported_with_its_column() {
         for (selector, column) in [
             (",", 1),
             ("a,,b", 3),

@@ -1,8 +1,8 @@
 //! Landfall's documents, action specs and error codes.
 //!
-//! Pure data: serde for reading and writing, JSON Schema from the same types, validation that says what is wrong, where,
-//! and what to do. Nothing here does I/O or reads a clock. Documents have the Kubernetes shape (`apiVersion`, `kind`,
-//! `metadata`, `spec`, `status`), group `landfall.dev/v1alpha1`.
+//! Pure data: serde for reading and writing, JSON Schema from the same types, validation that reports what is wrong,
+//! where, and what to do. This crate does no I/O and reads no clock. Documents have the Kubernetes shape (`apiVersion`,
+//! `kind`, `metadata`, `spec`, `status`), group `landfall.dev/v1alpha1`.
 
 mod access;
 mod action;

@@ -16,25 +16,25 @@ pub type Machine = Object<MachineSpec, MachineStatus>;
 pub struct MachineSpec {
     /// How it is recognised.
     pub identity: IdentitySpec,
-    /// What it must show before it is given a certificate. Default `bootToken`.
+    /// What it must prove to get a certificate. Default `bootToken`.
     #[serde(default, skip_serializing_if = "ProofKind::is_default")]
     pub proof: ProofKind,
-    /// Whether Landfall installs it, or only watches it. Default: `managed`.
+    /// Whether Landfall installs it or only watches it. Default: `managed`.
     #[serde(default, skip_serializing_if = "Management::is_managed")]
     pub management: Management,
-    /// Somebody works on it: no install starts and it boots its own disk. An install under way goes on. Default: false.
+    /// A person works on it: no install starts, and it boots its own disk. A running install continues. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub maintenance: bool,
 }
 
-/// Whose machine it is.
+/// Whether Landfall manages the machine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Management {
-    /// Landfall installs it when a person asks, or a rule does.
+    /// Landfall installs it on request of a person or a rule.
     #[default]
     Managed,
-    /// Watched and never touched: nothing is ever run on it, and it always boots its own disk.
+    /// Only watched: no workflow runs on it, and it always boots its own disk.
     External,
 }
 
@@ -44,11 +44,11 @@ impl Management {
     }
 }
 
-/// How a machine is recognised. Every field that is given must agree with what the machine says.
+/// How a machine is recognised. Every stated field must match what the machine reports.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct IdentitySpec {
-    /// The ports it may netboot from; at least one. No two machines share one.
+    /// The ports it may netboot from; at least one. Two machines cannot share one.
     pub macs: Vec<MacAddr>,
     /// SMBIOS system UUID, in the byte order the firmware's setup pages show.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -58,24 +58,24 @@ pub struct IdentitySpec {
     pub serial: Option<String>,
 }
 
-/// One word for people; nothing decides by it.
+/// One word for people, derived from the conditions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum MachinePhase {
-    /// Seen on the network, not described by anybody.
+    /// Seen on the network, without a person's document.
     Discovered,
-    /// Described, nothing installed by us.
+    /// Described, not installed by Landfall.
     Available,
-    /// An install is asked for or under way.
+    /// An install is requested or running.
     Provisioning,
     /// Installed, or adopted as it was.
     Provisioned,
-    /// What installs left is being cleared.
+    /// The disks are being cleared.
     Deprovisioning,
     /// The last workflow failed or was cancelled; the reason is in the conditions.
     Failed,
     /// Held until a person decides, such as on a receipt the store does not know.
     Held,
-    /// Its document goes as soon as nothing of it can still be acting.
+    /// Its document is removed as soon as no agent of it can still act.
     Deleting,
 }
 
@@ -95,10 +95,10 @@ pub struct MachineStatus {
     /// Every receipt last known to be on this machine's disks.
     #[serde(default)]
     pub receipts: Vec<DiskReceipt>,
-    /// How it came to be let in, and what it was given.
+    /// How it was admitted, and its certificates.
     #[serde(default, skip_serializing_if = "EnrolmentStatus::is_empty")]
     pub enrolment: EnrolmentStatus,
-    /// Who took the machine over as it was, and when. Ends with the next install or deprovisioning.
+    /// Who adopted the machine, and when. Removed by the next install or deprovisioning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adopted: Option<Authority>,
     /// The workflow that is not terminal, or the last one.
@@ -107,8 +107,8 @@ pub struct MachineStatus {
     /// The newest session's epoch; 0 if none yet.
     #[serde(default)]
     pub epoch: u64,
-    /// The computer that holds the newest session; kept so that a restarted coordinator still knows whom it may be
-    /// working for.
+    /// The computer that holds the newest session; kept so that a restarted coordinator knows which computer may still
+    /// be at work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionHolder>,
     /// When the agent was last heard.
@@ -137,7 +137,7 @@ pub struct SessionHolder {
     /// Its address.
     #[serde(default)]
     pub address: String,
-    /// It may be acting on a lease.
+    /// It may still act on a lease.
     #[serde(default)]
     pub leased: bool,
 }
@@ -167,7 +167,7 @@ pub struct DiskId {
 
 impl DiskId {
     /// Whether both name the same disk: by wwn if either has one, else by serial if either has one, else by path; and
-    /// the capacity agrees.
+    /// the capacity is equal.
     pub fn same_disk(&self, other: &Self) -> bool {
         let by = |a: &str, b: &str| (!a.is_empty() || !b.is_empty()).then(|| a == b);
         self.size_bytes == other.size_bytes
@@ -178,7 +178,7 @@ impl DiskId {
     }
 }
 
-/// How far an install got, as its mark on the disk says.
+/// The state of an install, according to its receipt on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ReceiptState {
     /// It had begun; the disk is not bootable.
@@ -187,24 +187,24 @@ pub enum ReceiptState {
     Done,
 }
 
-/// The mark an install leaves on the machine's own disk.
+/// The record that an install leaves on the machine's own disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Receipt {
     /// The machine it was written for.
     pub machine_uid: Uuid,
-    /// The run that wrote it.
+    /// The workflow that wrote it.
     pub workflow_uid: Uuid,
-    /// The run's name, for people.
+    /// The workflow's name, for people.
     pub workflow_name: String,
     /// The machine document's generation when the workflow was rendered.
     pub generation: u64,
-    /// Index of the action in the run's list.
+    /// Index of the action in the workflow's list.
     pub action_index: u32,
-    /// Digest of the image as stated in the template; absent where it was waived.
+    /// Digest of the image as stated in the template; absent if it was waived.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_digest: Option<Digest>,
-    /// How far it got.
+    /// Its state.
     pub state: ReceiptState,
     /// By the agent's clock.
     pub written_at: Timestamp,
@@ -216,6 +216,6 @@ pub struct Receipt {
 pub struct DiskReceipt {
     /// The disk.
     pub disk: DiskId,
-    /// The mark on it.
+    /// The receipt on it.
     pub receipt: Receipt,
 }

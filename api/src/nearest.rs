@@ -5,7 +5,7 @@ pub fn edit_distance(a: &str, b: &str) -> usize {
     strsim::damerau_levenshtein(a, b)
 }
 
-/// The nearest of `known`, if it is near enough to be what was meant.
+/// The nearest of `known`, if it is near enough to be a probable typo.
 pub fn nearest<'a>(written: &str, known: &[&'a str]) -> Option<&'a str> {
     let plain = |s: &str| s.chars().filter(|c| c.is_alphanumeric()).collect::<String>().to_lowercase();
     let written = plain(written);

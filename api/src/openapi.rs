@@ -23,11 +23,14 @@ pub fn openapi(version: &str) -> Value {
             "title": "Landfall operators' API",
             "version": version,
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
-            "description": "On one host over a Unix socket, over the network with mutual TLS (an operator's certificate). Every failure is a Problem: what, where and what to do. Programs decide by its code, never by its text."
+            "description": "On one host over a Unix socket, over the network with mutual TLS (an operator's \
+                certificate). Every failure is a Problem: what, where and what to do. Programs must use its code, \
+                never its text."
         },
         "paths": paths,
         "components": { "schemas": components(), "responses": {
-            "Problem": { "description": "It was refused or failed; the body says why.", "content": json_content(reference("Problem")) }
+            "Problem": { "description": "The request was refused or failed; the body says \
+                why.", "content": json_content(reference("Problem")) }
         } },
     })
 }
@@ -141,13 +144,15 @@ fn collection(kind: Kind, paths: &mut Map<String, Value>) {
             query(
                 "labelSelector",
                 "string",
-                "Only documents whose labels agree, such as rack=r7,env!=prod,zone in (a,b),!retired. In a watch a document that begins to agree is ADDED, and one that ceases to is DELETED.",
+                "Only documents with matching labels, such as rack=r7,env!=prod,zone in (a,b),!retired. In a watch a \
+                    document that begins to match is ADDED, and one that stops matching is DELETED.",
             ),
-            query("watch", "boolean", "Answer with one line of JSON a change instead of a list."),
+            query("watch", "boolean", "Stream one line of JSON per change instead of a list."),
             query(
                 "resourceVersion",
                 "integer",
-                "With watch: the revision to go on from, as a list or a line gave it; without it what is there comes first, as ADDED. 410 if it is no longer kept.",
+                "With watch: the revision to continue from, as stated by a list or a line; without it all existing \
+                    documents come first, as ADDED. 410 if it is no longer kept.",
             ),
         ],
         None,
@@ -173,8 +178,8 @@ fn collection(kind: Kind, paths: &mut Map<String, Value>) {
     paths.insert(format!("{API_PATH}/{plural}/{{name}}"), json!({ "get": get, "delete": delete }));
     let history = operation(
         format!("history{name}"),
-        "What was changed, when and by whom, oldest first",
-        vec![path_name(), query("limit", "integer", "Only so many of the newest changes.")],
+        "The changes, with time and person, oldest first",
+        vec![path_name(), query("limit", "integer", "The number of newest changes to return.")],
         None,
         lines_content(reference("HistoryEntry")),
     );
@@ -184,7 +189,7 @@ fn collection(kind: Kind, paths: &mut Map<String, Value>) {
 fn actions(paths: &mut Map<String, Value>) {
     let mut post =
         |path: &str, operation: Value| paths.insert(format!("{API_PATH}{path}"), json!({ "post": operation }));
-    let dry_run = query("dryRun", "boolean", "Validate and say what would happen; change nothing.");
+    let dry_run = query("dryRun", "boolean", "Validate and report what would happen; change nothing.");
     post(
         "/apply",
         operation(
@@ -199,7 +204,7 @@ fn actions(paths: &mut Map<String, Value>) {
         "/machines/{name}/provision",
         operation(
             "provision".into(),
-            "Run a template on a machine",
+            "Start a workflow of a template on a machine",
             vec![path_name()],
             Some(reference("ProvisionRequest")),
             json_content(reference("Workflow")),
@@ -209,7 +214,7 @@ fn actions(paths: &mut Map<String, Value>) {
         "/machines/{name}/deprovision",
         operation(
             "deprovision".into(),
-            "Clear what installs left on a machine's disks",
+            "Clear tables, signatures and receipts on a machine's disks",
             vec![path_name()],
             Some(reference("DeprovisionRequest")),
             json_content(reference("Workflow")),
@@ -219,7 +224,7 @@ fn actions(paths: &mut Map<String, Value>) {
         "/machines/{name}/adopt",
         operation(
             "adopt".into(),
-            "Take a machine over as it is installed",
+            "Adopt a machine that is already installed",
             vec![path_name()],
             None,
             json_content(reference("Machine")),
@@ -229,7 +234,7 @@ fn actions(paths: &mut Map<String, Value>) {
         "/machines/{name}/detach",
         operation(
             "detach".into(),
-            "Stop managing a machine; its disks stay as they are",
+            "Stop managing a machine; its disks stay unchanged unchanged",
             vec![path_name()],
             None,
             json_content(reference("DetachResponse")),
@@ -237,9 +242,9 @@ fn actions(paths: &mut Map<String, Value>) {
     );
     for (verb, about) in [
         ("cancel", "Stop a workflow"),
-        ("pause", "Let a workflow finish the action under way and begin no other"),
-        ("resume", "Let a workflow go on: after a pause, else past the hold it stands at"),
-        ("retry", "Start a workflow that goes on where this one failed or was cancelled"),
+        ("pause", "Pause a workflow: the current action ends, no other begins"),
+        ("resume", "Resume a workflow after a pause, or after the hold at which it waits"),
+        ("retry", "Start a workflow that continues where this one failed or was cancelled"),
     ] {
         let answer = json_content(reference("Workflow"));
         post(&format!("/workflows/{{name}}/{verb}"), operation(verb.into(), about, vec![path_name()], None, answer));
@@ -248,7 +253,7 @@ fn actions(paths: &mut Map<String, Value>) {
         "/machines/{name}/approve",
         operation(
             "approve".into(),
-            "Let in the key with this fingerprint, and no other",
+            "Approve the key with this fingerprint, and no other",
             vec![path_name()],
             Some(reference("ApproveRequest")),
             json_content(reference("Machine")),
@@ -258,7 +263,7 @@ fn actions(paths: &mut Map<String, Value>) {
         "/machines/{name}/revoke",
         operation(
             "revokeMachine".into(),
-            "Withdraw a machine's certificates, boot tokens and approval, and end its session",
+            "Revoke a machine's certificates, boot tokens and approval, and end its session",
             vec![path_name()],
             None,
             json_content(reference("Machine")),
@@ -275,7 +280,7 @@ fn actions(paths: &mut Map<String, Value>) {
         );
         paths.insert(format!("{API_PATH}/{}/{{name}}/events", kind.plural()), json!({ "get": events }));
     }
-    let follow = query("follow", "boolean", "Go on with new lines until the workflow ends.");
+    let follow = query("follow", "boolean", "Stream new lines until the workflow ends.");
     let logs = operation(
         "logs".into(),
         "Log lines, oldest first",
@@ -283,8 +288,8 @@ fn actions(paths: &mut Map<String, Value>) {
             path_name(),
             follow,
             query("action", "string", "Only lines of this action."),
-            query("tail", "integer", "Of the lines there are already only so many, the newest."),
-            query("since", "string", "Only lines from then on: an RFC 3339 time, by the agent's clock."),
+            query("tail", "integer", "The number of newest existing lines to return."),
+            query("since", "string", "Only lines since this RFC 3339 time, by the agent's clock."),
         ],
         None,
         lines_content(reference("LogRecord")),
@@ -294,14 +299,14 @@ fn actions(paths: &mut Map<String, Value>) {
     paths.insert("/healthz".into(), free("healthz", "Whether the coordinator can answer; needs no credentials"));
     paths.insert(
         "/readyz".into(),
-        free("readyz", "Whether it can do its work, check by check; 503 if not; needs no credentials"),
+        free("readyz", "Whether the coordinator can work, check by check; 503 if not; needs no credentials"),
     );
     let text = json!({ "text/plain": { "schema": { "type": "string" } } });
-    let metrics = operation("metrics".into(), "What is counted, in Prometheus' text form", vec![], None, text);
+    let metrics = operation("metrics".into(), "Metrics in Prometheus' text format", vec![], None, text);
     paths.insert("/metrics".into(), json!({ "get": metrics }));
     let manifests = operation(
         "manifests".into(),
-        "What the last look at the directory of manifests found",
+        "The result of the last scan of the directory of manifests",
         vec![],
         None,
         json_content(reference("ManifestReport")),
@@ -309,7 +314,7 @@ fn actions(paths: &mut Map<String, Value>) {
     paths.insert(format!("{API_PATH}/manifests"), json!({ "get": manifests }));
     let backup = operation(
         "backup".into(),
-        "Everything the coordinator has: database, certificate authority, key of the secrets. Keep it as secret as they are",
+        "All data of the coordinator: database, certificate authority, key of the secrets. Protect it like them",
         vec![],
         None,
         json!({ "application/x-tar": {} }),
@@ -328,17 +333,17 @@ fn actions(paths: &mut Map<String, Value>) {
     paths.insert("/schemas/{kind}".into(), json!({ "get": schemas }));
 }
 
-/// Tokens, withdrawn certificates, the audit log.
+/// Tokens, revoked certificates, the audit log.
 fn access(paths: &mut Map<String, Value>) {
     let tokens = json!({
         "get": operation("tokens".into(), "Bearer tokens, without their values", vec![], None, json_content(reference("TokenList"))),
-        "post": operation("makeToken".into(), "Make a bearer token; its value is in the answer and nowhere else", vec![],
+        "post": operation("makeToken".into(), "Create a bearer token; only this response shows its value", vec![],
             Some(reference("TokenRequest")), json_content(reference("TokenIssued"))),
     });
     paths.insert(format!("{API_PATH}/tokens"), tokens);
     let gone = operation(
         "deleteToken".into(),
-        "Take a bearer token away, at once",
+        "Delete a bearer token; it is refused at once",
         vec![path_name()],
         None,
         json_content(reference("TokenInfo")),
@@ -346,7 +351,7 @@ fn access(paths: &mut Map<String, Value>) {
     paths.insert(format!("{API_PATH}/tokens/{{name}}"), json!({ "delete": gone }));
     let operator = operation(
         "revokeOperator".into(),
-        "Refuse every certificate of that name made until now",
+        "Revoke every existing certificate of that name",
         vec![path_name()],
         None,
         json_content(reference("OperatorRevoked")),
@@ -354,12 +359,12 @@ fn access(paths: &mut Map<String, Value>) {
     paths.insert(format!("{API_PATH}/operators/{{name}}/revoke"), json!({ "post": operator }));
     let parameters = vec![
         query("after", "integer", "Only entries after this position."),
-        query("limit", "integer", "How many at most, up to 10000; with follow, at once. Default 1000."),
-        query("follow", "boolean", "Go on with new entries."),
+        query("limit", "integer", "The largest number of entries, up to 10000; with follow, per read. Default 1000."),
+        query("follow", "boolean", "Stream new entries."),
     ];
     let audit = operation(
         "audit".into(),
-        "Who did what, oldest first",
+        "The audit log, oldest first",
         parameters,
         None,
         lines_content(reference("AuditEntry")),

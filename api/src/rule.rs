@@ -1,4 +1,4 @@
-//! Enrolment rules: what becomes of machines nobody has described.
+//! Enrolment rules: for machines without a person's document.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use crate::Object;
 /// An enrolment rule document.
 pub type EnrolmentRule = Object<EnrolmentRuleSpec, EnrolmentRuleStatus>;
 
-/// Which machines, and what they are given. Of several rules that match, the one with the highest priority counts; of
-/// equals the first by name.
+/// Which machines, and what they get. Of several matching rules the one with the highest priority applies; of equals
+/// the first by name.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EnrolmentRuleSpec {
-    /// Higher ones are asked first. Default 0.
+    /// Higher priorities are checked first. Default 0.
     #[serde(default)]
     pub priority: i32,
     /// Path of a fact, such as `smbios.vendor` or `memoryBytes`, to an expression as in a disk selector; all must hold.
@@ -25,18 +25,18 @@ pub struct EnrolmentRuleSpec {
     /// The machine's name, with expressions over `facts`. Default: the name it was discovered under.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Labels the machine is given.
+    /// Labels for the machine.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Approves the machine without a person. Whoever can reach the provisioning network then gets what the rule gives.
+    /// Approves the machine without a person. Then every computer on the provisioning network gets what the rule gives.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub approve: bool,
-    /// A template to run once the machine is approved. A rule is nobody's request: only blank disks are written.
+    /// A template to run once the machine is approved. A rule is not a person's request: only blank disks are written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
 }
 
-/// What came of the rule.
+/// The results of the rule.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EnrolmentRuleStatus {

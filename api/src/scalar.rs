@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr, time::Duration};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-/// A scalar in a document that does not parse; the message says what was expected.
+/// A scalar in a document that does not parse; the message says what is expected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScalarError {
     /// Not a `sha256:<64 hex digits>` or `sha512:<128 hex digits>` digest.
@@ -80,7 +80,7 @@ impl Digest {
             Self::Sha512(_) => "sha512",
         }
     }
-    /// From bare hex digits, as `sha256sum` and `sha512sum` print them: their number tells which of the two.
+    /// From bare hex digits, as `sha256sum` and `sha512sum` print them: their number decides which of the two.
     ///
     /// # Errors
     /// [`ScalarError::Digest`] unless they are 64 or 128 hexadecimal digits.

@@ -32,7 +32,7 @@ impl Schema {
         self.definitions.get(name)
     }
 
-    /// What a property is for: its own words, else those of the type it refers to.
+    /// A property's description: its own, else that of its type.
     pub(crate) fn explanation(&self, keys: &Map<String, Value>, property: &str) -> String {
         let Some(schema) = keys.get("properties").and_then(|p| p.get(property)) else { return String::new() };
         let own = |schema: &Value| schema.get("description").and_then(Value::as_str).map(one_line);
@@ -72,8 +72,8 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The JSON Schema (draft 2020-12) of a kind. In a template's actions a string holding `{{ … }}` is allowed wherever a value
-/// is: it is judged when it has been rendered.
+/// The JSON Schema (draft 2020-12) of a kind. In a template's actions a string holding `{{ … }}` is allowed wherever a
+/// value is: it is checked after rendering.
 pub fn schema(kind: Kind) -> Value {
     of(kind).whole()
 }
@@ -114,8 +114,8 @@ fn headed(mut schema: Schema, kind: Kind) -> Schema {
     schema
 }
 
-/// Copies every definition an action reaches, with an expression allowed wherever a value stands, and makes the template's
-/// actions refer to the copies.
+/// Copies every definition an action reaches, with an expression allowed in place of any value, and makes the
+/// template's actions refer to the copies.
 fn with_expressions(mut schema: Schema) -> Schema {
     let mut reached = vec!["Action".to_owned()];
     let mut at = 0;
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_templates_actions_allow_an_expression_for_any_value_but_their_name() {
+    fn template_actions_allow_expressions_except_as_names() {
         let schema = schema(Kind::Template);
         let action = &schema["$defs"]["TemplateAction"]["properties"];
         let expression = json!({ "type": "string", "pattern": "\\{\\{" });

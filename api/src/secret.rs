@@ -1,4 +1,4 @@
-//! Secret: values that templates refer to by name, kept apart from every other document.
+//! Secret: values that templates refer to by name, stored apart from all other documents.
 
 use std::collections::BTreeMap;
 
@@ -10,18 +10,18 @@ use crate::Object;
 /// A secret document.
 pub type Secret = Object<SecretSpec, SecretStatus>;
 
-/// Values, and the machines that may have them. A secret that names no machine and no label is nobody's.
+/// Values, and the machines that may have them. A secret without machines and labels belongs to no machine.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SecretSpec {
-    /// The values by key. Only ever written: they are kept encrypted, apart from the document, and no answer holds them.
-    /// Applied without `data`, a secret keeps the values it has.
+    /// The values by key. Write-only: they are stored encrypted, apart from the document, and no response contains
+    /// them. Applied without `data`, a secret keeps its values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub data: BTreeMap<String, String>,
     /// Machines that may have the values, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub machines: Vec<String>,
-    /// Machines that may have the values, by labels, all of which must agree. Besides those in `machines`.
+    /// Machines that may have the values, by labels, all of which must match. In addition to `machines`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub match_labels: BTreeMap<String, String>,
 }
@@ -37,11 +37,11 @@ impl std::fmt::Debug for SecretSpec {
     }
 }
 
-/// What may be known of the values.
+/// Public data about the values.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SecretStatus {
-    /// The keys there are.
+    /// The keys.
     #[serde(default)]
     pub keys: Vec<String>,
     /// Rises with every change of a value, from 1.
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn no_value_is_printed_nor_told_in_a_refusal() {
+    fn no_secret_value_appears_in_debug_or_errors() {
         let document = read(json!({"pw": "hunter2"})).unwrap();
         assert!(!format!("{document:?}").contains("hunter2"), "{document:?}");
         for data in

@@ -1,7 +1,7 @@
-//! Disk selectors: which of a machine's disks an action means.
+//! Disk selectors: they select one of a machine's disks for an action.
 //!
 //! A selector maps a field to an expression; every one must hold. Parsing is pure, so that `apply` can refuse a bad
-//! selector long before a machine reads it.
+//! selector long before a machine uses it.
 
 use std::{cmp::Ordering, collections::BTreeMap};
 
@@ -25,7 +25,7 @@ pub enum SelectorError {
     UnknownField(String),
     /// An expression that does not parse.
     #[error(
-        "disk field {field}: \"{expression}\" is not understood; write a value, or one of = != < <= > >= in glob and a value"
+        "disk field {field}: \"{expression}\" is not valid; write a value, or one of = != < <= > >= in glob and a value"
     )]
     BadExpression {
         /// The field.
@@ -33,7 +33,7 @@ pub enum SelectorError {
         /// What was written.
         expression: String,
     },
-    /// An operator that does not suit its field.
+    /// An operator that its field does not support.
     #[error("disk field {field}: {operator} compares sizes only; use = != in or glob here")]
     NotOrdered {
         /// The field.
@@ -46,7 +46,7 @@ pub enum SelectorError {
         "disk field size: \"{0}\" is not a size; write a number and a unit (B, KB, MB, GB, TB, KiB, MiB, GiB or TiB), such as 480GB or 1.5TiB"
     )]
     BadSize(String),
-    /// A truth value that is not one.
+    /// An invalid truth value.
     #[error("disk field {field}: \"{value}\" is not true or false")]
     BadBoolean {
         /// The field.
@@ -68,12 +68,12 @@ pub enum SelectorError {
 pub struct DiskSelector(pub BTreeMap<String, serde_json::Value>);
 
 impl DiskSelector {
-    /// Why this disk does not match, one sentence a field that disagrees; empty if it matches.
+    /// Why this disk does not match, one sentence per field; empty if it matches.
     ///
     /// # Errors
     /// [`SelectorError`] if the selector itself does not parse.
     pub fn mismatches(&self, disk: &DiskFacts) -> Result<Vec<String>, SelectorError> {
-        // Parsed whole first: whether a selector is valid must not hang on which disks a machine has.
+        // Parsed completely first: the validity of a selector must not depend on a machine's disks.
         let tests = self.parse()?;
         Ok(tests.iter().filter_map(|(field, test)| test.mismatch(field, disk)).collect())
     }
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selector_that_does_not_parse_says_which_field_and_what_to_write() {
+    fn an_invalid_selector_names_its_field_and_a_fix() {
         assert_eq!(check("colour", "red"), Err(SelectorError::UnknownField("colour".into())));
         assert!(matches!(check("size", "big"), Err(SelectorError::BadSize(_))));
         assert!(matches!(check("size", "99999999999TiB"), Err(SelectorError::BadSize(_))));

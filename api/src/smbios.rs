@@ -1,8 +1,8 @@
-//! SMBIOS values that say nothing: what firmware ships on many machines.
+//! Meaningless SMBIOS values: placeholders that firmware ships on many machines.
 //!
-//! Two machines that share a filler must never be taken for one, so the lists below are generous: a real serial number
-//! that is dropped costs nothing (MAC addresses identify the machine too), a filler that is kept mixes machines up. The
-//! agent leaves fillers out of what it says, and the coordinator of what it hears: an agent may be old, or a liar.
+//! Two machines with the same placeholder must never be confused, so the lists below are generous: dropping a real
+//! serial number costs nothing (MAC addresses also identify the machine), keeping a placeholder confuses machines. The
+//! agent omits placeholders from its reports, and the coordinator removes them again: an agent may be old or hostile.
 
 use uuid::Uuid;
 
@@ -21,7 +21,7 @@ const FILLER_UUIDS: &[&str] = &[
     "fefefefe-fefe-fefe-fefe-fefefefefefe",
 ];
 
-/// Serial numbers, manufacturers and products that say nothing; compared without case, blanks and points at the end.
+/// Meaningless serial numbers, manufacturers and products; compared without case, blanks and points at the end.
 const FILLER_TEXTS: &[&str] = &[
     // AMI and Phoenix templates.
     "to be filled by o.e.m",
@@ -63,11 +63,11 @@ const FILLER_TEXTS: &[&str] = &[
     "12345678",
     "123456",
     "0123456789abcdef",
-    // QEMU, where nobody stated one.
+    // QEMU, without a stated value.
     "pc system serial number",
 ];
 
-/// A UUID that means this machine, or `None`.
+/// A UUID that identifies this machine, or `None`.
 pub fn smbios_uuid(raw: &str) -> Option<Uuid> {
     let uuid: Uuid = raw.trim().parse().ok()?;
     let bytes = uuid.as_bytes();
@@ -77,7 +77,7 @@ pub fn smbios_uuid(raw: &str) -> Option<Uuid> {
     (!uniform && !filler).then_some(uuid)
 }
 
-/// A text that means this machine, or an empty one.
+/// A text that identifies this machine, or an empty one.
 pub fn smbios_text(raw: &str) -> String {
     let trimmed = raw.trim();
     let plain = trimmed.trim_end_matches(['.', ' ']).to_ascii_lowercase();

@@ -1,4 +1,5 @@
-//! A list of actions as stages: what may run at once, and what waits for what. Coordinator and agent both go by this.
+//! A list of actions as stages: which actions run at the same time, and which wait. Coordinator and agent both use
+//! this.
 
 use std::ops::Range;
 

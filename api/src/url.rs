@@ -1,4 +1,4 @@
-//! Where images and the files beside them may be. Pure: looks at the text, asks nobody.
+//! Where images and the files beside them may be. Pure: checks only the text.
 
 use crate::Digest;
 
@@ -31,7 +31,7 @@ pub enum ImageUrl<'a> {
 }
 
 const SCHEMES: &str = "write http://host/path, https://host/path, oci://registry/repository or file:///path";
-const NO_PASSWORDS: &str = "leave user and password out of it; they would be shown to whoever reads logs or status";
+const NO_PASSWORDS: &str = "remove user and password; logs and status would show them";
 const PIN: &str = "write oci://registry/repository@sha256: and the 64 hexadecimal digits of the manifest's digest";
 
 impl<'a> ImageUrl<'a> {
@@ -41,10 +41,10 @@ impl<'a> ImageUrl<'a> {
     /// [`UrlError`], which repeats nothing of a URL that holds a password.
     pub fn parse(text: &'a str) -> Result<Self, UrlError> {
         if let Some((_, rest)) = text.split_once("://") {
-            // A reference without a repository has its `@` in the place of a host, and is no password.
+            // In a reference without a repository the `@` is in the place of a host; it is not a password.
             let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
             if host.contains('@') && !host.contains("@sha256:") {
-                let message = "the URL carries a user or a password, and URLs are logged and shown".to_owned();
+                let message = "the URL contains a user or a password, but URLs are logged and shown".to_owned();
                 return Err(UrlError { message, hint: NO_PASSWORDS });
             }
         }
@@ -91,10 +91,10 @@ impl<'a> ImageUrl<'a> {
                     || repository.contains('#')
                     || tag.is_some_and(|t| t.is_empty() || t.contains('/'))
                 {
-                    return Err(bad("write oci://registry/repository, and :tag or @sha256:… behind it"));
+                    return Err(bad("write oci://registry/repository, then :tag or @sha256:…"));
                 }
                 if tag.is_none() && pin.is_none() {
-                    return Err(bad("write which version is meant: @sha256:… or :tag behind the repository"));
+                    return Err(bad("the version is missing: add @sha256:… or :tag after the repository"));
                 }
                 Ok(Self::Oci { registry: host, plain, pin })
             }
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_of_an_image_is_refused_with_what_to_write() {
+    fn invalid_image_urls_are_refused_with_a_hint() {
         for url in [
             "",
             "h/i",

@@ -1,4 +1,4 @@
-//! What the fields of a document mean together: rules that a schema cannot say.
+//! Rules across the fields of a document, which a schema cannot express.
 
 mod actions;
 
@@ -23,7 +23,7 @@ const MAX_LABELS: usize = 64;
 const MAX_LABEL_VALUE: usize = 253;
 
 impl Document {
-    /// Checks what the fields mean together.
+    /// Checks rules across fields.
     ///
     /// # Errors
     /// [`Problem`] with code `InvalidDocument` or `InvalidTemplate` naming the field; further faults are its causes.
@@ -54,7 +54,7 @@ pub fn validate_actions(actions: &[Action]) -> Result<(), Problem> {
     validate_rendered(actions, &[], None)
 }
 
-/// Checks rendered lists and what the template says of success: what [`Document::validate`] checks of a template, without
+/// Checks rendered lists and the template's success rule: what [`Document::validate`] checks of a template, without
 /// allowance for expressions.
 ///
 /// # Errors
@@ -83,7 +83,7 @@ pub fn validate_rendered(
 pub(crate) fn one_problem(issues: Vec<Issue>) -> Problem {
     let mut issues = issues.into_iter();
     let Some(first) = issues.next() else {
-        return Problem::new(ErrorCode::Internal, "a document was refused for no reason");
+        return Problem::new(ErrorCode::Internal, "a document was refused without a reason");
     };
     let mut problem = first.into_problem();
     problem.causes = issues
@@ -134,7 +134,7 @@ fn machine(machine: &Machine, issues: &mut Vec<Issue>) {
         issues.push(Issue::new("spec.identity.macs", "a machine needs at least one MAC address", hint));
     }
     if identity.macs.len() > MAX_MACS {
-        let message = format!("{} addresses are given; at most {MAX_MACS} are taken", identity.macs.len());
+        let message = format!("there are {} addresses; the limit is {MAX_MACS}", identity.macs.len());
         issues.push(Issue::new("spec.identity.macs", message, "list only the ports it may netboot from"));
     }
     let mut seen = BTreeMap::new();
@@ -143,12 +143,12 @@ fn machine(machine: &Machine, issues: &mut Vec<Issue>) {
         if let Some(first) = seen.insert(*mac, i) {
             issues.push(Issue::new(
                 &path,
-                format!("{mac} stands here twice (also at [{first}])"),
+                format!("{mac} is listed twice (also at [{first}])"),
                 "remove one of the two",
             ));
         }
         if mac.0[0] & 1 == 1 || mac.0 == [0; 6] {
-            let message = format!("{mac} is a group address, which no port has");
+            let message = format!("{mac} is a group address, which a port cannot have");
             issues.push(Issue::new(&path, message, "write the address printed on the port or shown by the firmware"));
         }
     }
@@ -183,7 +183,7 @@ fn secret(secret: &Secret, issues: &mut Vec<Issue>) {
     }
     let bytes: usize = secret.spec.data.values().map(String::len).sum();
     if bytes > MAX_SECRET_BYTES {
-        let message = format!("the values have {bytes} bytes; at most {MAX_SECRET_BYTES} are taken");
+        let message = format!("the values have {bytes} bytes; the limit is {MAX_SECRET_BYTES}");
         issues.push(Issue::new(
             "spec.data",
             message,
@@ -219,7 +219,7 @@ fn rule_name(text: &str, issues: &mut Vec<Issue>) {
     match minijinja::Environment::new().template_from_str(text) {
         Ok(template) => {
             if let Some(other) = template.undeclared_variables(false).into_iter().find(|name| name != "facts") {
-                issues.push(Issue::new(path, format!("\"{other}\" is not known here"), hint));
+                issues.push(Issue::new(path, format!("\"{other}\" is an unknown name"), hint));
             }
         }
         Err(error) => {
@@ -253,7 +253,7 @@ fn template(template: &Template, issues: &mut Vec<Issue>) {
     issues.extend(found.into_iter().map(|issue| issue.coded(ErrorCode::InvalidTemplate)));
 }
 
-/// Every expression parses, and names only what will be there.
+/// Checks that every expression parses and uses only existing names.
 fn expressions(tree: &Value, path: &str, parameters: &[&str], issues: &mut Vec<Issue>) {
     match tree {
         Value::String(text) if has_expression(text) => expression(text, path, parameters, issues),
@@ -284,7 +284,7 @@ fn expression(text: &str, path: &str, parameters: &[&str], issues: &mut Vec<Issu
     for name in names {
         let (root, rest) = name.split_once('.').unwrap_or((&name, ""));
         match root {
-            // Which secrets there are, and whose, is known when a run begins.
+            // Which secrets exist, and for which machines, is known when a workflow begins.
             "machine" | "secrets" => {}
             "params" => {
                 let parameter = rest.split('.').next().unwrap_or_default();
@@ -299,13 +299,13 @@ fn expression(text: &str, path: &str, parameters: &[&str], issues: &mut Vec<Issu
             }
             other => {
                 let hint = "expressions may name machine (name, labels, macs, facts), params and secrets";
-                issues.push(Issue::new(path, format!("\"{other}\" is not known here"), hint));
+                issues.push(Issue::new(path, format!("\"{other}\" is an unknown name"), hint));
             }
         }
     }
 }
 
-/// The lists of a template, or as rendered, and what it says of success.
+/// The lists of a template, or rendered lists, and the success rule.
 struct Lists<'a> {
     /// Whether an expression may stand for any value: so in a template, not in a rendered list.
     expressions: bool,
@@ -470,7 +470,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn kexec_means_one_disk_and_takes_one_line_that_a_kernel_can_hold() {
+    fn kexec_needs_one_disk_and_one_valid_line() {
         let write = json!({"name": "w", "writeImage": image(json!({"name": "vda"}))});
         let kexec = |spec: Value| with(json!({"parameters": {"x": {}}}), json!([write, {"name": "k", "kexec": spec}]));
         for fine in ["root=/dev/vda1 ro", "{{ params.x }}", &"x".repeat(2047)] {
@@ -489,7 +489,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_done_after_a_failure_writes_no_disk_and_has_names_of_its_own() {
+    fn on_failure_lists_write_no_disk_and_have_unique_names() {
         let main = json!([{"name": "r", "reboot": {}}]);
         let after = |list: Value| with(json!({"onFailure": list}), main.clone());
         assert!(after(json!([{"name": "h", "hold": {"message": "look"}}, {"name": "o", "powerOff": {}}])).is_empty());
@@ -504,11 +504,11 @@ pub(crate) mod tests {
         );
         assert_eq!(after(json!([{"name": "h", "hold": {"message": " "}}])), ["spec.onFailure[0].hold.message"]);
         let kexec = json!({"name": "k", "kexec": {"disk": {"name": "vda"}}});
-        assert_eq!(after(json!([kexec])), ["spec.onFailure[0].kexec"], "what failed may be half written");
+        assert_eq!(after(json!([kexec])), ["spec.onFailure[0].kexec"], "the failed action may have left");
     }
 
     #[test]
-    fn branches_are_named_in_plain_text_and_write_disks_of_their_own() {
+    fn branch_names_are_fixed_and_disks_must_differ() {
         let write = |name: &str, branch: &str, disk: &str| json!({"name": name, "branch": branch, "writeImage": image(json!({"serial": disk}))});
         assert!(with(json!({}), json!([write("x", "a", "1"), write("y", "b", "2")])).is_empty());
         assert!(with(json!({}), json!([write("x", "a", "1"), write("y", "a", "1")])).is_empty(), "one after the other");

@@ -14,7 +14,7 @@ use crate::{DiskSelector, Problem};
 pub const API_PATH: &str = "/apis/landfall.dev/v1alpha1";
 
 /// The fixed logical name in the coordinator's server certificate. Clients check this, never an address. The agent's
-/// contract has the same constant; a test of the coordinator holds them together.
+/// contract has the same constant; a test of the coordinator compares them.
 pub const SERVER_NAME: &str = "coordinator.landfall.internal";
 
 /// What an apply did.
@@ -25,7 +25,7 @@ pub enum ApplyOutcome {
     Created,
     /// `spec` or labels changed.
     Configured,
-    /// Nothing to change.
+    /// The document is already as stated.
     Unchanged,
 }
 
@@ -55,11 +55,11 @@ pub struct ApplyResponse<D> {
 pub struct List<D> {
     /// The documents, by name.
     pub items: Vec<D>,
-    /// Where the list stands.
+    /// The list's position.
     pub metadata: ListMetadata,
 }
 
-/// Where a list stands.
+/// A list's position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ListMetadata {
@@ -77,7 +77,7 @@ pub enum WatchType {
     Modified,
     /// It was deleted; the object is its last state.
     Deleted,
-    /// Nothing changed: the stream is alive, and `resourceVersion` is where to go on from.
+    /// No change: the stream is alive, and a client can continue from `resourceVersion`.
     Bookmark,
     /// The stream ends here; `problem` says why. Code `Expired`: list again, then watch from there.
     Error,
@@ -109,7 +109,7 @@ pub struct ProvisionRequest {
     /// Values for its parameters.
     #[serde(default)]
     pub parameters: BTreeMap<String, serde_json::Value>,
-    /// Whatever receipt is on the disk.
+    /// Accept any receipt on the disk.
     #[serde(default)]
     pub force: bool,
 }
@@ -118,7 +118,7 @@ pub struct ProvisionRequest {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct DeprovisionRequest {
-    /// Whatever receipt is on the disks.
+    /// Accept any receipt on the disks.
     pub force: bool,
     /// Which disks; exactly one must match each. Default: every disk that carries a receipt of this machine.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -129,13 +129,14 @@ pub struct DeprovisionRequest {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DetachResponse<D> {
-    /// The document. It has gone, or with a `deletionTimestamp` it goes as soon as nothing of it can still be acting.
+    /// The document. It is removed, or with a `deletionTimestamp` it is removed as soon as no agent of it can still
+    /// act.
     pub object: D,
     /// What stays on the machine, in sentences for people.
     pub stays: Vec<String>,
 }
 
-/// One stored fact of a run, as people and programs read it.
+/// One stored event of a workflow, as people and programs read it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EventRecord {
@@ -149,13 +150,13 @@ pub struct EventRecord {
     pub workflow: String,
     /// The run.
     pub workflow_uid: Uuid,
-    /// Which action, by its place in the list; absent for events of the run itself.
+    /// Which action, by its place in the list; absent for events of the workflow itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action_index: Option<u32>,
-    /// The action's name; empty for events of the run itself.
+    /// The action's name; empty for events of the workflow itself.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub action: String,
-    /// The attempt, from 1; 0 for events of the run itself.
+    /// The attempt, from 1; 0 for events of the workflow itself.
     #[serde(default)]
     pub attempt: u32,
     /// One CamelCase word for programs: `Started`, `Finished`, `Failed`, `ReceiptWritten`, `Cancelled`, `PhonedHome`, …
@@ -174,7 +175,7 @@ pub enum HistoryOperation {
     Created,
     /// Labels, spec, finalizers or phase changed.
     Changed,
-    /// Its deletion was asked for; it goes once its last finalizer is removed.
+    /// Its deletion was requested; it is removed with its last finalizer.
     DeletionRequested,
     /// It is gone.
     Deleted,
@@ -188,16 +189,16 @@ pub struct HistoryEntry {
     pub resource_version: u64,
     /// The document's generation after it.
     pub generation: u64,
-    /// When it was asked for, by the coordinator's clock.
+    /// The time of the request, by the coordinator's clock.
     pub time: Timestamp,
-    /// Who asked for it; `coordinator` for what it did by itself.
+    /// Who requested it; `coordinator` for its own changes.
     pub who: String,
     /// What was done.
     pub operation: HistoryOperation,
-    /// A JSON merge patch (RFC 7396) over metadata, spec and `status.phase`: what is other after it; `null` for what is
-    /// gone. Of a document that was created or deleted, all of it.
+    /// A JSON merge patch (RFC 7396) over metadata, spec and `status.phase`: the changed fields; `null` for removed
+    /// ones. Of a document that was created or deleted, all of it.
     pub change: serde_json::Value,
-    /// The change was larger than is kept: so many bytes, and `change` is null. Otherwise 0 and left out.
+    /// The size of a change that is too large to keep, bytes; then `change` is null. Otherwise 0 and left out.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub omitted_bytes: u64,
 }
@@ -206,7 +207,7 @@ fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
-/// One log line of a run.
+/// One log line of a workflow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LogRecord {
@@ -224,7 +225,7 @@ pub struct LogRecord {
     pub message: String,
 }
 
-/// The answer to `GET …/manifests`: what the last look at the directory of manifests found.
+/// The answer to `GET …/manifests`: the result of the last scan of the directory of manifests.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ManifestReport {
@@ -235,7 +236,7 @@ pub struct ManifestReport {
     pub scanned_at: Option<Timestamp>,
     /// Its files, by name.
     pub files: Vec<ManifestFile>,
-    /// What is wrong with the directory as a whole, or could not be deleted.
+    /// Faults of the directory as a whole, and failed deletions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<Problem>,
 }
@@ -250,11 +251,11 @@ pub struct ManifestFile {
     pub documents: u64,
     /// Documents that were applied, now or before.
     pub applied: u64,
-    /// What a person should know and is no fault.
+    /// Notices for a person that are not faults.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// All that is wrong with it, each with file and line. Documents without a fault are applied all the same, unless the
-    /// file does not parse.
+    /// All its faults, each with file and line. Documents without a fault are still applied, unless the file does not
+    /// parse.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<Problem>,
 }

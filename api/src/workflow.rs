@@ -1,4 +1,4 @@
-//! Workflow: one run of a template on one machine.
+//! Workflow: one execution of a template on one machine.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +13,14 @@ use crate::{Action, ActionSpec, Condition, DiskReceipt, DurationSpec, Object, Pr
 /// A workflow document.
 pub type Workflow = Object<WorkflowSpec, WorkflowStatus>;
 
-/// What to run where, and who asked.
+/// Template, machine, and who requested it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WorkflowSpec {
     /// Name of the machine.
     pub machine: String,
-    /// Name of the template. The rendered list is pinned in the status, so a later change of the template is not seen.
-    /// [`BUILT_IN_DEPROVISION`] where the list is the coordinator's own.
+    /// Name of the template. The rendered list is pinned in the status, so a later change of the template has no
+    /// effect. [`BUILT_IN_DEPROVISION`] if the list is the coordinator's own.
     pub template: String,
     /// What it is for. Default: `provision`.
     #[serde(default, skip_serializing_if = "Purpose::is_provision")]
@@ -28,50 +28,50 @@ pub struct WorkflowSpec {
     /// Values for the template's parameters.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, serde_json::Value>,
-    /// Filled in by the coordinator from who called; what a document states here is ignored.
+    /// Filled in by the coordinator from the caller; the value in an applied document is ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authority: Option<Authority>,
-    /// A person asked to stop it. Set by `landfall cancel`.
+    /// A person's request to stop it. Set by `landfall cancel`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancel: Option<Authority>,
-    /// Persons asked it to stop before its next action, or to go on. The newest last; the newest 16 are kept.
+    /// Requests of persons to pause before its next action, or to resume. The newest last; the newest 16 are kept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requests: Vec<RunRequest>,
-    /// The run whose work this one takes over, at the action that failed. Set by `landfall retry`.
+    /// The workflow that this one continues, at the failed action. Set by `landfall retry`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_of: Option<String>,
 }
 
-/// A person's recorded request about a run under way.
+/// A person's recorded request about a running workflow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RunRequest {
-    /// What was asked for.
+    /// The request.
     pub what: RunRequestKind,
-    /// Who asked.
+    /// Who requested it.
     pub by: Authority,
 }
 
-/// What a person may ask of a run under way.
+/// What a person may request of a running workflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum RunRequestKind {
     /// Begin no other action.
     Pause,
-    /// Go on: after a pause, or past the `hold` it stands at.
+    /// Continue after a pause, or after the `hold` at which it waits.
     Resume,
 }
 
-/// What stands for a template's name in a run that deprovisions. No template can have it: it is no DNS label.
+/// The template name of a workflow that deprovisions. No template can have it: it is not a DNS label.
 pub const BUILT_IN_DEPROVISION: &str = "built-in/deprovision";
 
-/// What a run is for.
+/// The purpose of a workflow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Purpose {
     /// To install.
     #[default]
     Provision,
-    /// To clear what installs left.
+    /// To clear the machine's disks.
     Deprovision,
 }
 
@@ -85,16 +85,16 @@ impl Purpose {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Authority {
-    /// Who asked: a certificate's name, or a local user.
+    /// Who requested it: a certificate's name, or a local user.
     pub person: String,
     /// When.
     pub at: Timestamp,
-    /// They said `--force`: whatever receipt is on the disk.
+    /// With `--force`: any receipt on the disk is accepted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
 }
 
-/// One word for people; nothing decides by it.
+/// One word for people, derived from the conditions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum WorkflowPhase {
     /// No agent has taken it yet.
@@ -102,9 +102,9 @@ pub enum WorkflowPhase {
     Pending,
     /// The agent is working.
     Running,
-    /// The machine is restarting into what was installed.
+    /// The machine is restarting into the installed system.
     Rebooting,
-    /// The installed system phoned home (or the template asked for no more than the reboot).
+    /// The installed system phoned home (or the template requires only the reboot).
     Succeeded,
     /// It failed; the problem says why.
     Failed,
@@ -119,51 +119,51 @@ impl WorkflowPhase {
     }
 }
 
-/// What the coordinator has seen of a run.
+/// What the coordinator has seen of a workflow.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkflowStatus {
-    /// Where it is.
+    /// Its phase.
     pub phase: WorkflowPhase,
     /// `Admitted`, `Progressing`, `Paused`, `Slow`, `Silent` and `Stuck`, and why.
     #[serde(default)]
     pub conditions: Vec<Condition>,
     /// The rendered list, pinned.
     pub actions: Vec<ActionStatus>,
-    /// What is done after a failure or a cancel, pinned. Events count these actions on from the last of `actions`.
+    /// The actions after a failure or a cancel, pinned. Events count these actions on from the last of `actions`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on_failure: Vec<ActionStatus>,
-    /// How long the run may take in all, as the template states it.
+    /// The longest time for the workflow, as the template states it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<DurationSpec>,
     /// When it has succeeded, as the template states it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub success_on: Option<SuccessOn>,
-    /// The runs whose work this one takes over, the nearest first: their receipts count as its own.
+    /// The workflows that this one continues, the newest first: their receipts count as its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub takes_over: Vec<Uuid>,
     /// A person paused it: no other action begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<Pause>,
-    /// It failed or was cancelled, and ends so once `onFailure` has been done.
+    /// It failed or was cancelled, and ends so after `onFailure`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ending: Option<WorkflowPhase>,
     /// The machine document's generation at rendering.
     pub machine_generation: u64,
-    /// The receipts the coordinator believed in when the run was made: the compare of compare-and-swap. Receipts of
-    /// this run itself replace them as it goes.
+    /// The receipts the coordinator knew when the workflow was created: the compare of compare-and-swap. Receipts of
+    /// this workflow replace them as it proceeds.
     #[serde(default)]
     pub expected_receipts: Vec<DiskReceipt>,
     /// Why it failed or was cancelled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<Problem>,
-    /// Its place in the order of asking, from 1: of runs that wait, the lowest begins first.
+    /// Its place in the order of requests, from 1: of waiting workflows the lowest begins first.
     #[serde(default)]
     pub ticket: u64,
     /// When an agent first took it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
-    /// When the machine said it was going down.
+    /// When the machine reported that it goes down.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rebooted_at: Option<Timestamp>,
     /// When the installed system phoned home. May come after a terminal state, and does not change it.
@@ -172,13 +172,13 @@ pub struct WorkflowStatus {
     /// When it reached a terminal state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,
-    /// The moment by which the present state must have changed, and is reported if it has not.
+    /// The deadline of the current state; a state that outlives it is reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
-    /// The moment by which the whole run must have ended; a pause puts it off.
+    /// The deadline of the whole workflow; a pause postpones it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_by: Option<Timestamp>,
-    /// The epoch of the session that works on it; what an older session reports no longer counts.
+    /// The epoch of the session that works on it; reports of older sessions are ignored.
     #[serde(default)]
     pub epoch: u64,
     /// The epoch under which an agent holds the list; 0 if none does.
@@ -204,7 +204,7 @@ impl WorkflowStatus {
         }
     }
 
-    /// One word for people: the phase, or what keeps the run from going on in it.
+    /// One word for people: the phase, or what keeps the workflow from continuing.
     pub fn word(&self) -> &'static str {
         match self.phase {
             WorkflowPhase::Pending | WorkflowPhase::Running if self.paused.is_some() => "Paused",
@@ -225,15 +225,15 @@ impl WorkflowStatus {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Pause {
-    /// Who asked for it.
+    /// Who requested it.
     pub by: String,
     /// Since when, by the coordinator's clock.
     pub since: Timestamp,
-    /// The run fails if nobody resumed it by then.
+    /// The workflow fails if it is not resumed by then.
     pub until: Timestamp,
 }
 
-/// Where one action is.
+/// The state of an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ActionState {
     /// Not begun.
@@ -248,18 +248,18 @@ pub enum ActionState {
     Skipped,
 }
 
-/// One action of a run and how it went.
+/// One action of a workflow and its result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ActionStatus {
     /// The rendered action.
     pub action: Action,
-    /// Where it is.
+    /// Its phase.
     pub state: ActionState,
     /// The newest attempt, from 1; 0 before the first.
     #[serde(default)]
     pub attempt: u32,
-    /// Attempts that ended in a failure. The others were interrupted, which uses up no retry.
+    /// Attempts that ended in a failure. Interrupted attempts use up no retry.
     #[serde(default)]
     pub failures: u32,
     /// When the newest attempt began.
@@ -271,7 +271,7 @@ pub struct ActionStatus {
     /// The moment by which it must have begun, or having begun must have ended with all its attempts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
-    /// Done by the run that this one takes over; nothing of it is done again.
+    /// Done by the workflow that this one continues; it is not repeated.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub taken_over: bool,
     /// How the newest failed attempt failed; kept after a later one succeeds.
@@ -312,13 +312,13 @@ impl ActionStatus {
         self.state == ActionState::Running && self.started_at.is_some() && self.ended_at.is_none()
     }
 
-    /// Whether the run stands at it until a person resumes it.
+    /// Whether the workflow waits at it until a person resumes it.
     pub fn holds(&self) -> bool {
         matches!(self.action.spec, ActionSpec::Hold(_)) && self.is_under_way()
     }
 }
 
-/// How far a write has got. Counters are bytes.
+/// The progress of a write. Counters are bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Progress {
@@ -383,7 +383,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_to_go_is_the_agents_or_comes_from_raw_bytes_or_from_the_stored_share() {
+    fn the_remaining_time_comes_from_agent_or_byte_counts() {
         let mut progress = Progress { raw_bytes: 100, raw_total: 300, bytes_per_second: 50, ..Progress::default() };
         assert_eq!(progress.remaining_seconds(), Some(4));
         progress.raw_total = 0;

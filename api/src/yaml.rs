@@ -1,7 +1,7 @@
-//! YAML files read into trees that still know on which line every field stands.
+//! YAML files parsed into trees that keep the line of every field.
 //!
 //! Typed deserialisation straight from YAML stops at the first fault and forgets lines behind `#[serde(flatten)]`. A
-//! located tree is checked against the schema as a whole, so one look at a file tells everything that is wrong with it.
+//! located tree is checked against the schema as a whole, so one check of a file finds all its faults.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -22,7 +22,7 @@ pub const MAX_FILE_BYTES: usize = 8 << 20;
 pub struct Sourced {
     /// The document; parsed and valid.
     pub document: Document,
-    /// Where it stands.
+    /// Its place.
     pub origin: Origin,
 }
 
@@ -77,7 +77,7 @@ impl Document {
     /// At least one [`Problem`]: `InvalidDocument` or `InvalidTemplate`, its subject `file:line field`.
     pub fn from_yaml_str(source: &str, text: &str) -> Result<Vec<Sourced>, Vec<Problem>> {
         if text.len() > MAX_FILE_BYTES {
-            let message = format!("the file has {} bytes; at most {MAX_FILE_BYTES} are read", text.len());
+            let message = format!("the file has {} bytes; the limit is {MAX_FILE_BYTES}", text.len());
             return Err(vec![Problem::new(ErrorCode::InvalidDocument, message).at(source).hint("split it")]);
         }
         let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
@@ -109,7 +109,7 @@ fn syntax_problem(source: &str, error: &serde_saphyr::Error) -> Problem {
     let text = text.split(" at line ").next().unwrap_or(&text).trim_start_matches("error: ").to_owned();
     Problem::new(ErrorCode::InvalidDocument, format!("this is not YAML: {text}"))
         .at(place)
-        .hint("mind the indentation, and quote values that hold \": \", \"#\" or \"{{\"")
+        .hint("check the indentation, and quote values that contain \": \", \"#\" or \"{{\"")
 }
 
 /// A YAML node with the line of every field below it.
@@ -213,7 +213,7 @@ spec:
     }
 
     #[test]
-    fn every_document_of_a_file_is_read_and_empty_ones_are_passed_over() {
+    fn every_nonempty_document_of_a_file_is_read() {
         let text = format!("---\n{MACHINE}---\n---\n{}", MACHINE.replace("node-1", "node-2"));
         let read = Document::from_yaml_str("m.yaml", &text).unwrap();
         let names: Vec<_> = read.iter().map(|s| s.document.metadata().name.as_str()).collect();
@@ -222,7 +222,7 @@ spec:
     }
 
     #[test]
-    fn an_unknown_field_is_named_with_its_line_the_nearest_name_and_the_list() {
+    fn an_unknown_field_is_named_with_line_and_suggestion() {
         let problems = problems(&MACHINE.replace("macs:", "mac:"));
         let unknown = &problems[0];
         assert_eq!(unknown.subject, "m.yaml:6 spec.identity.mac");
@@ -255,7 +255,7 @@ spec:
     }
 
     #[test]
-    fn a_number_where_text_belongs_is_told_to_be_quoted() {
+    fn an_unquoted_number_in_a_text_field_gets_a_hint() {
         let found = problems(&format!("{MACHINE}    serial: 12345\n"));
         assert_eq!(found[0].subject, "m.yaml:8 spec.identity.serial");
         assert!(found[0].hint.contains("quotes"), "{found:?}");

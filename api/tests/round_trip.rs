@@ -1,4 +1,4 @@
-//! Whatever a document says, it says after being written and read again: as JSON, and as YAML through the file reader.
+//! A document is unchanged after it is written and read again: as JSON, and as YAML through the file reader.
 
 use landfall_api::{Document, Kind};
 use proptest::prelude::*;
@@ -153,7 +153,7 @@ proptest! {
 
     #[test]
     fn no_text_makes_the_reader_panic(text in "(?s).{0,200}") {
-        // Whether it is taken does not matter here, only that an answer comes.
+        // Only a panic would fail this test.
         drop(Document::from_yaml_str("x.yaml", &text));
     }
 }

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pin_survives_a_round_trip_and_says_what_is_wrong_with_the_rest() {
+    fn a_pin_round_trips_and_an_invalid_one_is_explained() {
         let pin = Pin::of_spki(b"key");
         assert_eq!(pin.to_string().parse::<Pin>(), Ok(pin));
         let error = "sha1:00".parse::<Pin>().unwrap_err().to_string();

@@ -18,7 +18,8 @@ use crate::Pin;
 pub enum Validity {
     /// Yes: every connection but the one for Enroll.
     Now,
-    /// Dates are ignored: for Enroll alone, so that a machine with a dead clock gets in and can set it from the answer.
+    /// Dates are ignored: for Enroll alone, so that a machine with a wrong clock can enrol and set its clock from the
+    /// answer.
     AnyTime,
 }
 
@@ -78,7 +79,7 @@ pub fn rustls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::
 /// A certificate chain, the own one first, and the private key of the first.
 pub type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
-/// A client configuration that trusts only servers vouched for by a pinned CA, offering `alpn`.
+/// A client configuration that trusts only servers with a certificate from a pinned CA, offering `alpn`.
 ///
 /// # Errors
 /// [`rustls::Error`] if the identity's key and certificate do not fit.

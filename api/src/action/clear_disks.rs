@@ -10,8 +10,8 @@ use super::{
 };
 use crate::{DiskSelector, DurationSpec};
 
-/// Clears what makes disks bootable and known: boot sectors, partition tables, signatures and, last of all, receipts. Data
-/// between them stays and is not overwritten: this is no erasure.
+/// Clears everything by which disks boot or are recognised: boot sectors, partition tables, signatures and, last,
+/// receipts. Other data is not overwritten: this does not erase the disks.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClearDisksSpec {
@@ -30,7 +30,7 @@ impl Declaration for ClearDisksSpec {
         writes_image: false,
         means_written_disk: false,
         after_failure: false,
-        no_branch: Some("remove its branch: what another branch writes meanwhile must not be cleared"),
+        no_branch: Some("remove its branch: clearDisks must not clear what another branch writes at the same time"),
         secrets: &[],
     };
 

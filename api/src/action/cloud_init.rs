@@ -20,13 +20,13 @@ use crate::{
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CloudInitSpec {
-    /// Which disk. Default: the disk that this run wrote.
+    /// Which disk. Default: the disk that this workflow wrote.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskSelector>,
     /// The installed system's host name. Default: the machine's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
-    /// Accounts to make.
+    /// Accounts to create.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<UserSpec>,
     /// Netplan version 2 `network` mapping. Default: DHCP on every port.
@@ -44,7 +44,7 @@ pub struct CloudInitSpec {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PhoneHomeSpec {
-    /// Whether the unit is installed. Without it the run succeeds at its reboot.
+    /// Whether the unit is installed. Without it the workflow succeeds at its reboot.
     pub enabled: bool,
     /// How long the installed system has to phone home, from the reboot. Default 15m.
     #[serde(default, skip_serializing_if = "Option::is_none")]

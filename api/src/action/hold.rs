@@ -10,17 +10,17 @@ use super::{
 };
 use crate::{DurationSpec, issue::join};
 
-/// Stops the run at this point until a person says `landfall resume`. Its timeout is how long it waits; then it fails.
+/// Stops the workflow here until a person runs `landfall resume`. It fails after its timeout.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HoldSpec {
-    /// What the person is to do or to decide, in one sentence.
+    /// What the person must do or decide, in one sentence.
     pub message: String,
 }
 
 impl Declaration for HoldSpec {
     const INFO: ActionInfo = ActionInfo {
-        about: "Stops here until a person says landfall resume.",
+        about: "Waits here until a person runs landfall resume.",
         timeout: DurationSpec::from_secs(24 * 3600),
         attempts: 1,
         protocol: 2,
@@ -34,8 +34,8 @@ impl Declaration for HoldSpec {
 
     fn check(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
         if spec.get("message").and_then(Value::as_str).is_some_and(|m| m.trim().is_empty()) {
-            let hint = "say what the person is to do before the run goes on";
-            rules.say(join(path, "message"), "a hold without a message tells nobody anything", hint);
+            let hint = "state what the person must do before the workflow continues";
+            rules.say(join(path, "message"), "a hold needs a message", hint);
         }
     }
 

@@ -10,12 +10,12 @@ use super::{
 };
 use crate::{DiskSelector, DurationSpec, issue::join};
 
-/// Loads the installed system's own kernel and initramfs and jumps into it: no firmware runs in between. What cannot be
-/// loaded fails the action, with the machine still up.
+/// Loads the installed system's own kernel and initramfs and jumps into it: no firmware runs in between. If the kernel
+/// cannot be loaded, the action fails and the machine stays up.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct KexecSpec {
-    /// Which disk. Default: the disk that this run wrote.
+    /// Which disk. Default: the disk that this workflow wrote.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskSelector>,
     /// The kernel's whole command line, at most 2047 bytes; nothing is added to it. Default: what the installed system's boot
@@ -49,17 +49,18 @@ impl Declaration for KexecSpec {
         let Some(line) = plain_text(spec, "cmdline") else { return };
         let at = join(path, "cmdline");
         if line.trim().is_empty() {
-            let hint = "remove the field to take the installed system's own, or write all of it, root= included";
-            rules.say(at, "a command line without a word cannot find its root file system", hint);
+            let hint = "remove the field to use the installed system's own command line, or write the whole line with \
+                root=";
+            rules.say(at, "the command line is empty, so the kernel cannot find its root file system", hint);
         } else if line.chars().any(char::is_control) {
             rules.say(
                 at,
-                "a kernel's command line is one line without control characters",
+                "a kernel's command line must be one line without control characters",
                 "join its lines with spaces",
             );
         } else if line.len() > Self::MAX_CMDLINE {
             let message = format!("the command line has {} bytes", line.len());
-            rules.say(at, message, format!("a kernel takes at most {}; shorten it", Self::MAX_CMDLINE));
+            rules.say(at, message, format!("the kernel's limit is {}; shorten it", Self::MAX_CMDLINE));
         }
     }
 

@@ -35,7 +35,7 @@ pub struct ActionInfo {
 }
 
 impl ActionInfo {
-    /// Whether the agent is gone after it, so that nothing may follow.
+    /// Whether the agent ends with it, so that no action may follow.
     pub const fn is_last_step(&self) -> bool {
         !matches!(self.then, Then::Next)
     }

@@ -39,7 +39,8 @@ macro_rules! actions {
 
         /// What an action does: exactly one of these keys.
         #[derive(Debug, Clone, PartialEq, Serialize)]
-        #[expect(clippy::large_enum_variant, reason = "at most 64 exist in a run; a box would only burden who makes one")]
+        #[expect(clippy::large_enum_variant, reason = "at most 64 exist in a workflow; a box would only complicate \
+            construction")]
         pub enum ActionSpec {
             $(
                 #[doc = concat!("`", $key, "`")]
@@ -51,7 +52,7 @@ macro_rules! actions {
         impl ActionSpec {
             /// Every action's key and declaration.
             pub const ALL: [(&'static str, ActionInfo); COUNT] = [$(($key, <$spec>::INFO)),+];
-            /// The keys under which actions are written.
+            /// The keys of actions in documents.
             pub const KEYS: [&'static str; COUNT] = [$($key),+];
             /// Every field of an action: those that all have, then the keys.
             const FIELDS: [&'static str; COUNT + 4] = ["name", "timeout", "retry", "branch", $($key),+];
@@ -111,7 +112,7 @@ impl ActionSpec {
     }
 }
 
-/// One step: a name, how long it may take, how often it is tried, and what it does.
+/// One step: a name, a timeout, a retry policy, and what it does.
 ///
 /// Written flat: the key of [`ActionSpec`] stands beside `name`. Reading is by hand (see [`read`]), because
 /// `#[serde(flatten)]` can neither refuse unknown fields nor say where in them a fault is.
@@ -127,7 +128,7 @@ pub struct Action {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry: Option<RetrySpec>,
     /// Consecutive actions that name a branch form one stage: its branches run at once, the actions of one branch in
-    /// order, and what follows begins when all have ended. A DNS label.
+    /// order, and the next stage begins when all have ended. A DNS label.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub branch: Option<String>,
     /// What it does.

@@ -30,7 +30,8 @@ impl<'de> Visitor<'de> for ActionVisitor {
                 && let Some(first) = &spec
             {
                 return Err(A::Error::custom(format_args!(
-                    "one action does one thing, and this one has {} and {key}; make them separate items of the list",
+                    "an action must do exactly one thing, but this one has {} and {key}; make them separate items of \
+                        the list",
                     first.key()
                 )));
             }
@@ -45,7 +46,7 @@ impl<'de> Visitor<'de> for ActionVisitor {
                         continue;
                     }
                     let error = A::Error::unknown_field(other, &ActionSpec::FIELDS);
-                    // The value is passed over so that the path of the error ends at the field.
+                    // The value is skipped so that the path of the error ends at the field.
                     map.next_value::<IgnoredAny>()?;
                     return Err(error);
                 }
@@ -53,7 +54,7 @@ impl<'de> Visitor<'de> for ActionVisitor {
         }
         let nothing = || {
             let keys = ActionSpec::KEYS.join(", ");
-            A::Error::custom(format_args!("this action says nothing to do: add one of {keys}"))
+            A::Error::custom(format_args!("this action has no operation: add one of {keys}"))
         };
         Ok(Action {
             name: name.ok_or_else(|| A::Error::missing_field("name"))?,
@@ -106,7 +107,7 @@ mod tests {
     #[test]
     fn an_action_with_nothing_to_do_is_refused() {
         let (_, message) = refusal(json!({"name": "a"}));
-        assert!(message.contains("nothing to do"), "{message}");
+        assert!(message.contains("no operation"), "{message}");
     }
 
     #[test]

@@ -17,7 +17,7 @@ impl JsonSchema for Action {
         let attempts = defaults(|info| info.attempts).replacen(" for", " attempts for", 1);
         let mut schema = json_schema!({
             "type": "object",
-            "description": "One step: a name, how long it may take, how often it is tried, and exactly one key that says what it does.",
+            "description": "One step: a name, a timeout, a retry policy, and exactly one key for its operation.",
             "properties": {
                 "name": { "type": "string", "description": "Unique within its list; a DNS label." },
                 "timeout": described(generator.subschema_for::<DurationSpec>(),

@@ -21,11 +21,11 @@ pub struct WriteImageSpec {
     pub disk: DiskSelector,
     /// Which image.
     pub image: ImageSpec,
-    /// Labels of partitions of the disk's present GPT that stay, with all their content. A run fails before anything is
-    /// changed if one is not there, if two carry it, or if the image would touch it.
+    /// Labels of partitions in the disk's current GPT that are kept, with all their content. A workflow fails before
+    /// any change if a label is missing, if two partitions have it, or if the image would overwrite its partition.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keep: Vec<String>,
-    /// `readBack`: everything is read back and compared before the disk becomes bootable. Default: `none`.
+    /// `readBack`: all data is read back and compared before the disk becomes bootable. Default: `none`.
     #[serde(default, skip_serializing_if = "Verify::is_none")]
     pub verify: Verify,
 }

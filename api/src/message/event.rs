@@ -13,7 +13,7 @@ use crate::{DiskId, DiskReceipt, Problem};
 pub struct EventRecord {
     /// The run.
     pub workflow_uid: Uuid,
-    /// Index of the action in the run's list.
+    /// Index of the action in the workflow's list.
     pub action_index: u32,
     /// From 1.
     pub attempt: u32,
@@ -63,7 +63,7 @@ pub enum EventBody {
 /// What came of an action that succeeded.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
-#[expect(clippy::large_enum_variant, reason = "a handful exist at a time; a box would only burden who makes one")]
+#[expect(clippy::large_enum_variant, reason = "only a few exist at a time; a box would only complicate construction")]
 pub enum ActionResult {
     /// Of `writeImage`.
     WriteImage {

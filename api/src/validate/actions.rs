@@ -1,4 +1,4 @@
-//! What the actions of a list mean together: their names, what may follow what, branches, and what success is.
+//! Rules across the actions of a list: names, order, branches, and success.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +34,7 @@ impl Rules<'_> {
             let path = format!("{after}[{i}]");
             if let Some((key, _)) = kind(action).filter(|(_, info)| !info.after_failure) {
                 let message =
-                    format!("{key} cannot stand in onFailure: what failed may have left the disk half written");
+                    format!("{key} is not allowed in onFailure: the failed action may have left the disk half written");
                 self.say(
                     join(&path, key),
                     message,
@@ -42,7 +42,7 @@ impl Rules<'_> {
                 );
             }
             if action.get("branch").is_some_and(|b| !b.is_null()) {
-                self.say(join(&path, "branch"), "onFailure has no branches", "remove the field");
+                self.say(join(&path, "branch"), "branches are not allowed in onFailure", "remove the field");
             }
         }
         self.success(lists, &join(root, "successOn"));
@@ -50,7 +50,7 @@ impl Rules<'_> {
 
     fn each<'v>(&mut self, actions: &'v [Value], expressions: bool, path: &str, names: &mut BTreeSet<&'v str>) {
         if actions.len() > MAX_ACTIONS {
-            let message = format!("there are {} actions; at most {MAX_ACTIONS} are taken", actions.len());
+            let message = format!("there are {} actions; the limit is {MAX_ACTIONS}", actions.len());
             self.say(path, message, "split the list into several templates");
         }
         let last = actions.len().saturating_sub(1);
@@ -61,8 +61,8 @@ impl Rules<'_> {
             if let Some(name) = action.get("name").and_then(Value::as_str) {
                 let at = join(&path, "name");
                 if has_expression(name) {
-                    let hint = "problems and people find actions by it; write a plain name";
-                    self.say(at, "an action's name is fixed text", hint);
+                    let hint = "the name identifies the action in problems; write a plain name";
+                    self.say(at, "an action's name must be fixed text", hint);
                 } else if !is_dns_label(name) {
                     self.say(at, format!("\"{name}\" cannot be an action's name"), LABEL_HINT);
                 } else if !names.insert(name) {
@@ -79,19 +79,19 @@ impl Rules<'_> {
                     }
                 }
                 if info.is_last_step() && i != last {
-                    let message = format!("actions stand after this {key} and would never run");
+                    let message = format!("the actions after this {key} would never run");
                     self.say(&at, message, format!("make {key} the last action"));
                 }
                 let waits = "remove its branch, so that it waits for every one of them";
                 let no_branch = info.no_branch.or_else(|| info.is_last_step().then_some(waits));
                 if let Some(hint) = no_branch.filter(|_| action.get("branch").is_some_and(Value::is_string)) {
-                    self.say(join(&path, "branch"), format!("{key} cannot stand in a branch"), hint);
+                    self.say(join(&path, "branch"), format!("{key} is not allowed in a branch"), hint);
                 }
             }
         }
     }
 
-    /// Zero durations do not parse; what is left is how the numbers go together.
+    /// Zero durations do not parse; this checks the numbers against each other.
     fn retry(&mut self, action: &Map<String, Value>, path: &str) {
         let Some(retry) = action.get("retry") else { return };
         if retry.get("maxAttempts").and_then(Value::as_u64).is_some_and(|n| !(1..=100).contains(&n)) {
@@ -106,7 +106,7 @@ impl Rules<'_> {
             && first > most
         {
             let message = format!("the first wait, {first}, is longer than the longest, {most}");
-            self.say(format!("{path}.retry.initialBackoff"), message, "raise maxBackoff, or lower this");
+            self.say(format!("{path}.retry.initialBackoff"), message, "increase maxBackoff, or decrease this");
         }
     }
 
@@ -115,14 +115,18 @@ impl Rules<'_> {
             let Some(name) = branch(action) else { continue };
             let at = format!("{path}[{i}].branch");
             if has_expression(name) {
-                self.say(at, "a branch's name is fixed text", "what runs at once is the template's to say");
+                self.say(at, "a branch's name must be fixed text", "branches are fixed in the template");
             } else if !is_dns_label(name) {
                 self.say(at, format!("\"{name}\" cannot be a branch's name"), LABEL_HINT);
             }
         }
         for stage in stages(actions.iter().map(branch)) {
             if let Some(first) = stage.lanes.get(MAX_BRANCHES).and_then(|lane| lane.first()) {
-                let message = format!("{} branches would run at once; at most {MAX_BRANCHES} do", stage.lanes.len());
+                let message = format!(
+                    "{} branches would run at the same time; the limit is \
+                    {MAX_BRANCHES}",
+                    stage.lanes.len()
+                );
                 let hint = "put an action without a branch between them, which makes two stages";
                 self.say(format!("{path}[{first}].branch"), message, hint);
             }
@@ -130,7 +134,7 @@ impl Rules<'_> {
         }
     }
 
-    /// The same selector in two branches means the same disk. Others are compared when the disks are known.
+    /// The same selector in two branches selects the same disk. Others are compared when the disks are known.
     fn same_disk(&mut self, stage: &Stage, actions: &[Value], path: &str) {
         let mut seen: Vec<(usize, &Value)> = Vec::new();
         for (lane, indices) in stage.lanes.iter().enumerate() {
@@ -142,7 +146,7 @@ impl Rules<'_> {
                 if seen.iter().any(|(other, known)| *other != lane && *known == disk) {
                     let at = format!("{path}[{index}].writeImage.disk");
                     let hint = "give each branch a disk of its own, or remove the branches";
-                    self.say(at, "two branches that run at once select the same disk", hint);
+                    self.say(at, "two branches that run at the same time select the same disk", hint);
                 }
                 seen.push((lane, disk));
             }
@@ -155,8 +159,8 @@ impl Rules<'_> {
             return;
         }
         let message = match written {
-            0 => "no disk is written before, and disk does not say which is meant",
-            _ => "several disks are written before, and disk does not say which is meant",
+            0 => "no earlier action writes a disk, and the field disk is missing",
+            _ => "earlier actions write several disks, and the field disk is missing",
         };
         self.say(join(path, "disk"), message, "add a disk selector, such as disk: { serial: … }");
     }
@@ -168,13 +172,13 @@ impl Rules<'_> {
             Some(SuccessOn::Reboot) if last.is_some_and(|info| info.is_last_step()) => {}
             Some(SuccessOn::Reboot) => {
                 let hint = format!("end the list with {}, or remove successOn", one_of(ActionInfo::is_last_step));
-                self.say(path, "the machine never goes down in this list", hint);
+                self.say(path, "this list never restarts the machine", hint);
             }
             Some(SuccessOn::PhoneHome) => {
                 if !last.is_some_and(|info| info.starts_system()) {
                     let ends = one_of(ActionInfo::starts_system);
                     let hint = format!("end the list with {ends}, or write successOn: reboot");
-                    self.say(path, "nothing starts the system that is to phone home", hint);
+                    self.say(path, "no action starts the system that must phone home", hint);
                 }
                 if !lists.actions.iter().any(installs_unit) {
                     let hint = "add a cloudInit action whose phoneHome is enabled, or write successOn: reboot";
@@ -207,7 +211,7 @@ fn branch(action: &Value) -> Option<&str> {
     action.get("branch").and_then(Value::as_str)
 }
 
-/// An expression counts as what it will most likely be: the unit is installed.
+/// An expression counts as its most likely value: the unit is installed.
 fn installs_unit(action: &Value) -> bool {
     action.get("cloudInit").is_some_and(|spec| {
         spec.get("phoneHome").and_then(|unit| unit.get("enabled")).and_then(Value::as_bool) != Some(false)

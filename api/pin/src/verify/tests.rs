@@ -68,7 +68,7 @@ fn server(by: &Authority) -> CertificateDer<'static> {
 }
 
 #[test]
-fn a_pinned_ca_vouches_for_the_fixed_name_whatever_was_dialled() {
+fn a_pinned_ca_is_trusted_for_the_fixed_name_only() {
     let (ours, next) = (authority(), authority());
     let chain = [ours.certificate.clone()];
     assert_eq!(verify(&[ours.pin], Validity::Now, &server(&ours), &chain, at(2020)), Ok(()));
@@ -88,7 +88,7 @@ fn a_ca_that_is_not_pinned_is_named() {
 }
 
 #[test]
-fn showing_the_right_ca_beside_a_leaf_of_another_with_the_same_name_does_not_help() {
+fn the_right_ca_beside_a_foreign_leaf_is_refused() {
     let (ours, theirs) = (authority(), authority());
     for validity in [Validity::Now, Validity::AnyTime] {
         for chain in [
@@ -136,7 +136,7 @@ fn a_clients_certificate_is_no_servers() {
 
 /// As rustls hands errors on: inside an `io::Error`, whose `source()` skips what it wraps.
 #[test]
-fn a_mismatch_is_found_behind_an_io_error_and_names_the_ca() {
+fn a_pin_mismatch_behind_an_io_error_names_the_ca() {
     let theirs = authority();
     let shown = std::slice::from_ref(&theirs.certificate);
     let refused = verify(&[Pin::of_spki(b"ours")], Validity::Now, &server(&theirs), shown, at(2020)).unwrap_err();

@@ -1,4 +1,4 @@
-//! What the fields of a `writeImage` mean together.
+//! Rules across the fields of a `writeImage`.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::{
     issue::{has_expression, join},
 };
 
-/// Most places one image is looked for at.
+/// Most mirrors of one image.
 const MAX_MIRRORS: usize = 15;
 
 /// A GPT of the usual size has so many entries (UEFI 2.10, section 5.3.2).
@@ -28,7 +28,8 @@ const PROOFS: [&str; 6] = ["digest", "rawDigest", "sums", "signature", "index", 
 /// Base64 digits of a minisign public key: 2 bytes of algorithm, 8 of key id, 32 of key.
 const MINISIGN_KEY: usize = 56;
 
-const PROOF_HINT: &str = "add digest: sha256:… of the file at the URL; or one of rawDigest, sums, signature, index; or say digestWaived: true for an image that nothing proves";
+const PROOF_HINT: &str = "add digest: sha256:… of the file at the URL; or one of rawDigest, sums, signature, index; \
+    or digestWaived: true for an image without proof";
 
 impl Rules<'_> {
     /// Everything about a `writeImage` but its disk.
@@ -51,7 +52,7 @@ impl Rules<'_> {
         }
     }
 
-    /// Exactly one proof. An expression counts as what it will most likely be: a value.
+    /// Exactly one proof. An expression counts as its most likely value: a proof.
     fn proof(&mut self, image: &Map<String, Value>, path: &str) {
         let stated = |name: &&str| match image.get(*name) {
             None | Some(Value::Null | Value::Bool(false)) => false,
@@ -64,13 +65,18 @@ impl Rules<'_> {
             [_] => {}
             [first, second, ..] => {
                 let said = |name: &str| if name == "digestWaived" { "a waiver".into() } else { format!("\"{name}\"") };
-                let message = format!("one thing proves an image, and here are {} and {}", said(first), said(second));
+                let message = format!(
+                    "an image needs exactly one proof, but it has {} and \
+                    {}",
+                    said(first),
+                    said(second)
+                );
                 self.say(join(path, second), message, "remove one of the two");
             }
             [] => {
                 let pending = image.get("digestWaived").and_then(Value::as_str).is_some_and(has_expression);
                 if !pending && !may_be_pinned(image) {
-                    self.say(join(path, "digest"), "the image has no digest, and nothing else proves it", PROOF_HINT);
+                    self.say(join(path, "digest"), "the image has no digest and no other proof", PROOF_HINT);
                 }
             }
         }
@@ -85,11 +91,11 @@ impl Rules<'_> {
             if let Err(error) = ImageUrl::parse(url) {
                 self.say(at, error.message, error.hint);
             } else if !seen.insert(url) {
-                self.say(at, format!("{url} stands here twice"), "remove one of the two");
+                self.say(at, format!("{url} is listed twice"), "remove one of the two");
             }
         }
         if mirrors.len() > MAX_MIRRORS {
-            let message = format!("there are {} mirrors; at most {MAX_MIRRORS} are taken", mirrors.len());
+            let message = format!("there are {} mirrors; the limit is {MAX_MIRRORS}", mirrors.len());
             self.say(join(path, "mirrors"), message, "keep the nearest ones");
         }
     }
@@ -100,7 +106,7 @@ impl Rules<'_> {
         let hint = "write http://host/path, https://host/path or file:///path";
         match ImageUrl::parse(url) {
             Ok(ImageUrl::Http | ImageUrl::File(_)) => {}
-            Ok(ImageUrl::Oci { .. }) => self.say(join(path, "url"), format!("{url} is not a file's URL"), hint),
+            Ok(ImageUrl::Oci { .. }) => self.say(join(path, "url"), format!("{url} is not the URL of a file"), hint),
             Err(error) => self.say(join(path, "url"), error.message, error.hint),
         }
     }
@@ -113,14 +119,15 @@ impl Rules<'_> {
         if key.contains("PRIVATE KEY") || key.contains("secret key") {
             self.say(
                 join(path, "key"),
-                "this is a private key, and whoever reads the document could sign with it",
-                "write the public key, and make a new pair: this one has been shown",
+                "this is a private key, and every reader of the document could sign with it",
+                "write the public key, and create a new pair: this one is no longer secret",
             );
         } else if !is_public_key(key) {
             self.say(
                 join(path, "key"),
                 "this is not a public key",
-                "write minisign's line that begins with RW, or the block from -----BEGIN PGP PUBLIC KEY BLOCK----- on",
+                "write a minisign key (the line that begins with RW), or the block from -----BEGIN PGP PUBLIC KEY \
+                    BLOCK----- on",
             );
         }
     }
@@ -133,17 +140,16 @@ impl Rules<'_> {
             let Some(pem) = pem.as_str().filter(|pem| !has_expression(pem)) else { continue };
             let at = format!("{path}.caCertificates[{i}]");
             if pem.contains("PRIVATE KEY") {
-                let hint = "write the certificate alone, and make a new key: this one has been shown";
-                self.say(at, "this holds a private key", hint);
+                let hint = "write only the certificate, and create a new key: this one is no longer secret";
+                self.say(at, "this contains a private key", hint);
             } else if !(pem.contains("-----BEGIN CERTIFICATE-----") && pem.contains("-----END CERTIFICATE-----")) {
                 let hint = "write the block from -----BEGIN CERTIFICATE----- to -----END CERTIFICATE-----";
                 self.say(at, "this is not a certificate in PEM", hint);
             }
         }
         if certificates.len() > MAX_CERTIFICATES {
-            let message =
-                format!("there are {} certificates; at most {MAX_CERTIFICATES} are taken", certificates.len());
-            self.say(join(path, "caCertificates"), message, "list the authorities of the image's servers alone");
+            let message = format!("there are {} certificates; the limit is {MAX_CERTIFICATES}", certificates.len());
+            self.say(join(path, "caCertificates"), message, "list only the authorities of the image's servers");
         }
         if let Some(proxy) = access.get("proxy").and_then(Value::as_str).filter(|proxy| !has_expression(proxy)) {
             let host = proxy.strip_prefix("http://").map(|rest| rest.trim_end_matches('/'));
@@ -156,27 +162,28 @@ impl Rules<'_> {
         }
     }
 
-    /// One way to say who asks, with its secret kept apart, and never over a connection that everybody reads.
+    /// Credentials of exactly one kind, with a separate secret, and never over an unencrypted connection.
     fn authorization(&mut self, image: &Map<String, Value>, path: &str) {
         let Some(stated) = image.get("access").and_then(|access| access.get("authorization")) else { return };
         let Some(stated) = stated.as_object() else { return };
         let has = |name: &str| stated.get(name).is_some_and(|value| !value.is_null());
         match (has("username"), has("password"), has("token")) {
             (true, true, false) | (false, false, true) => {}
-            _ => self.say(path, "this does not say who asks", "write username and password, or token alone"),
+            _ => self.say(path, "the credentials are incomplete", "write username and password, or only token"),
         }
         for name in ["password", "token"] {
             // What stands here once it is rendered is a reference: a value of anything else has no expression left.
             if stated.get(name).and_then(Value::as_str).is_some_and(|text| !has_expression(text)) {
-                let hint = "apply it as a Secret, and write {{ secrets.NAME.KEY }}; change this one, it has been shown";
-                self.say(join(path, name), format!("a {name} is not written into a template"), hint);
+                let hint = "apply it as a Secret, and write {{ secrets.NAME.KEY }}; change this value: it is no \
+                    longer secret";
+                self.say(join(path, name), format!("a {name} must not be in a template"), hint);
             }
         }
         let mirrors = image.get("mirrors").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let plain = |url: &&str| url.starts_with("http://") || url.starts_with("oci+http://");
         if let Some(url) = image.get("url").into_iter().chain(mirrors).filter_map(Value::as_str).find(plain) {
             let url = url.split("://").next().unwrap_or_default();
-            let message = format!("over {url}:// everybody on the way reads who asks");
+            let message = format!("{url}:// would send the credentials unencrypted");
             self.say(path, message, "serve the image over https:// or oci://");
         }
     }
@@ -191,11 +198,11 @@ impl Rules<'_> {
                 let hint = "write the name that sgdisk -p or lsblk -o PARTLABEL shows, of 1 to 36 characters";
                 self.say(at, format!("\"{label}\" is not a partition's label"), hint);
             } else if !seen.insert(label) {
-                self.say(at, format!("\"{label}\" stands here twice"), "remove one of the two");
+                self.say(at, format!("\"{label}\" is listed twice"), "remove one of the two");
             }
         }
         if labels.len() > MAX_KEPT {
-            let message = format!("there are {} labels; a table has {MAX_KEPT} entries", labels.len());
+            let message = format!("there are {} labels; a partition table has {MAX_KEPT} entries", labels.len());
             self.say(path, message, "list the partitions that must stay");
         }
     }
@@ -217,7 +224,7 @@ fn may_be_pinned(image: &Map<String, Value>) -> bool {
     image.get("url").is_some_and(may) && mirrors
 }
 
-/// By shape alone: whoever verifies parses it.
+/// By shape only: the verifier parses it.
 fn is_public_key(key: &str) -> bool {
     key.contains("-----BEGIN PGP PUBLIC KEY BLOCK-----")
         || key.lines().map(str::trim).any(|line| line.starts_with("RW") && line.len() == MINISIGN_KEY)
@@ -272,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_proof_an_image_is_refused_and_so_it_is_with_two() {
+    fn an_image_needs_exactly_one_proof() {
         for (image, field) in [
             (json!({"url": "http://h/i"}), "digest"),
             (json!({"url": "http://h/i", "digestWaived": false}), "digest"),
