@@ -1,4 +1,5 @@
-//! How long to wait before the next try: doubling, bounded, and spread so that a fleet does not come back as one.
+//! How long to wait before the next attempt: doubling, bounded, and randomised so that a fleet does not return at the
+//! same time.
 
 use std::{
     hash::{BuildHasher, Hasher},
@@ -18,7 +19,7 @@ impl Backoff {
     pub const fn new(initial: Duration, max: Duration) -> Self {
         Self { initial, max, next: initial }
     }
-    /// The wait before the next try: between half of, and the whole of, the present step.
+    /// The wait before the next attempt: between half of and the whole current step.
     pub fn step(&mut self) -> Duration {
         self.step_by(chance())
     }
@@ -29,7 +30,7 @@ impl Backoff {
         let share = (chance >> 11) as f64 / (1u64 << 53) as f64;
         whole.mul_f64(0.5 + share / 2.0)
     }
-    /// The last try worked: the next wait is the first again.
+    /// The last attempt succeeded: the next wait is the first one again.
     pub const fn reset(&mut self) {
         self.next = self.initial;
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use nix::time::{ClockId, clock_gettime};
 
-/// Time since boot, suspended time included (CLOCK_BOOTTIME): nobody can set it, and a lease goes on running out while
+/// Time since boot, suspended time included (CLOCK_BOOTTIME): it cannot be set, and a lease continues to run out while
 /// the machine sleeps, which CLOCK_MONOTONIC would not notice.
 pub fn boot_time() -> Duration {
     match clock_gettime(ClockId::CLOCK_BOOTTIME) {

@@ -37,12 +37,12 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(15);
 /// Addresses of one name that are tried.
 const MAX_ADDRESSES: usize = 8;
-/// HTTP/2 pings: a peer that vanished without a word is noticed within the sum of both.
+/// HTTP/2 pings: a peer that vanished silently is noticed within the sum of both.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 const PING_LIMIT: Duration = Duration::from_secs(10);
 
 /// Connects and starts HTTP/2. The channel is this one connection: when it breaks, calls fail and the caller connects
-/// again, so that every failure is seen and said.
+/// again, so that every failure is visible and logged.
 pub(crate) async fn connect(
     way: &dyn Dial,
     target: &Target,

@@ -1,6 +1,6 @@
 //! Wire types in and out: the only place that touches both them and the domain's.
 //!
-//! Whatever does not convert is a [`ConvertError`] naming the field; nothing is guessed and nothing ignored.
+//! A message that does not convert is a [`ConvertError`] naming the field; nothing is guessed and nothing ignored.
 
 #[cfg(test)]
 mod golden;
@@ -12,9 +12,9 @@ pub(crate) use outgoing::{disk_id, event_to_wire, heartbeat, identity, receipt_t
 
 use landfall_api::{ErrorCode, Problem};
 
-/// A message from the coordinator that makes no sense to this agent.
+/// A message from the coordinator that is not valid for this agent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the coordinator's {field} makes no sense to this agent: {what}")]
+#[error("the coordinator's {field} is not valid for this agent: {what}")]
 pub(crate) struct ConvertError {
     field: String,
     what: String,
@@ -26,13 +26,14 @@ impl ConvertError {
     }
     /// A field that must be there is not, or holds a case this version does not know.
     pub(crate) fn missing(field: impl Into<String>) -> Self {
-        Self::new(field, "it is missing, or of a kind this agent does not know")
+        Self::new(field, "it is missing, or of a kind that this agent does not know")
     }
     /// As a person reads it.
     pub(crate) fn to_problem(&self) -> Problem {
-        Problem::new(ErrorCode::VersionSkew, self.to_string())
-            .at(self.field.clone())
-            .hint("agent and coordinator are of different versions: build the boot image and the coordinator from one release")
+        Problem::new(ErrorCode::VersionSkew, self.to_string()).at(self.field.clone()).hint(
+            "agent and coordinator have different versions: build the boot image and the coordinator from one \
+                release",
+        )
     }
 }
 

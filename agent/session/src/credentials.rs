@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 /// The key could not be made or used.
 #[derive(Debug, thiserror::Error)]
-#[error("the agent's key cannot be made or used")]
+#[error("cannot create or use the agent's key")]
 pub struct KeyError(#[from] rcgen::Error);
 
 /// A fresh ECDSA P-256 key, made at each start of the agent and never written anywhere.
@@ -34,7 +34,7 @@ impl AgentKey {
         let digits: Vec<char> = fingerprint.rsplit(':').next().unwrap_or_default().chars().collect();
         digits.chunks(4).map(|group| group.iter().collect::<String>()).collect::<Vec<_>>().join(" ")
     }
-    /// The request for a certificate, PKCS#10 DER. Only its public key counts; it names nobody.
+    /// The request for a certificate, PKCS#10 DER. Only its public key counts; it contains no name.
     pub(crate) fn request_der(&self) -> Result<Vec<u8>, KeyError> {
         let params = CertificateParams::default();
         Ok(params.serialize_request(&*self.0)?.der().to_vec())
@@ -49,7 +49,7 @@ impl AgentKey {
     }
 }
 
-/// A key and the chain that vouches for it.
+/// A key and its certificate chain.
 #[derive(Debug, Clone)]
 pub struct Credentials {
     key: AgentKey,

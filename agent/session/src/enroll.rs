@@ -17,12 +17,13 @@ use crate::{
     wire_status,
 };
 
-/// Facts told with a request, bytes: a coordinator reads 64 KiB of strangers, key and identity included.
+/// The largest size of facts in a request, bytes: a coordinator reads 64 KiB from callers without a certificate,
+/// including key and identity.
 const MAX_FACTS: usize = 48 << 10;
 /// How long the coordinator may take to answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
-/// A machine that was let in.
+/// An admitted machine.
 #[derive(Debug, Clone)]
 pub struct Enrolled {
     /// Its name.
@@ -35,15 +36,15 @@ pub struct Enrolled {
     pub coordinator_time: Timestamp,
 }
 
-/// A machine that was not let in.
+/// A machine that was not admitted.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{problem}")]
 pub struct EnrollError {
     /// Why, for people.
     pub problem: Problem,
-    /// Whether the same request may go through later without anybody booting the machine again.
+    /// Whether the same request may succeed later without a restart of the machine.
     pub retryable: bool,
-    /// When to ask again, if the coordinator said so (it waits for a person's approval).
+    /// When to repeat the request, if the coordinator said so (it waits for a person's approval).
     pub retry_after: Option<Duration>,
 }
 
@@ -56,8 +57,8 @@ impl EnrollError {
     }
 }
 
-/// Asks once to be let in. Certificates' dates are ignored on this one connection, so that a machine with a dead clock
-/// gets in; `software` is the agent's own version.
+/// Requests enrolment once. Certificates' dates are ignored on this one connection, so that a machine with a wrong
+/// clock can enrol; `software` is the agent's own version.
 ///
 /// # Errors
 /// [`EnrollError`]: no connection, refused, or not yet approved.
@@ -89,7 +90,7 @@ pub async fn enroll_over(
     enroll_by(way, target, key, request).await
 }
 
-/// [`enroll`], telling also what the machine saw of itself: enrolment rules for machines nobody has described go by it.
+/// [`enroll`] with the machine's facts: enrolment rules for unknown machines use them.
 ///
 /// # Errors
 /// [`EnrollError`], as there.
@@ -102,8 +103,8 @@ pub async fn enroll_with_facts(
     key: &AgentKey,
     facts: &MachineFacts,
 ) -> Result<Enrolled, EnrollError> {
-    // Facts are plain data, which serialises; without them it is a request all the same, as it is where they are more than
-    // a coordinator takes of strangers.
+    // Facts are plain data, which serialises; without them it is a request all the same, and also if they exceed what a
+    // coordinator accepts from unknown machines.
     let facts = serde_json::to_string(facts).unwrap_or_default();
     let facts = if facts.len() > MAX_FACTS { String::new() } else { facts };
     let request = request(key, software, identity, boot_id, wire_proof(proof), facts)?;
@@ -179,7 +180,7 @@ async fn ask(
         }
         Err(_) => {
             let problem = Problem::new(ErrorCode::SourceUnreachable, "the coordinator does not answer Enroll")
-                .hint("the coordinator's log says what it waits for")
+                .hint("read the coordinator's log to see what it waits for")
                 .at(target.to_string());
             return Err(EnrollError::new(problem, true));
         }

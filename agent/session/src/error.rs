@@ -12,14 +12,14 @@ use crate::{Pin, PinMismatch};
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The name has no address.
-    #[error("the coordinator's name {host} cannot be resolved")]
+    #[error("cannot resolve the coordinator's name {host}")]
     NameNotResolvable {
         /// The name.
         host: String,
         /// What the resolver said.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// Nothing listens there.
+    /// No process listens there.
     #[error("{address} refuses the connection")]
     Refused {
         /// Where.
@@ -27,16 +27,16 @@ pub enum ConnectError {
         /// What the kernel said.
         source: io::Error,
     },
-    /// No way there, or no answer.
-    #[error("{address} cannot be reached")]
+    /// No route, or no answer.
+    #[error("cannot reach {address}")]
     Unreachable {
         /// Where.
         address: SocketAddr,
         /// What the kernel said.
         source: io::Error,
     },
-    /// The server is not vouched for by a pinned CA.
-    #[error("the server at {address} is not vouched for by a CA this machine was told to trust")]
+    /// The server's certificate is not signed by a pinned CA.
+    #[error("the certificate of the server at {address} is not signed by a pinned CA")]
     WrongCa {
         /// Where.
         address: SocketAddr,
@@ -118,7 +118,8 @@ impl ConnectError {
             ),
             Self::Refused { .. } => (
                 ErrorCode::SourceUnreachable,
-                "the host is up but nothing listens: is landfall-coordinator running there, and is the port right?"
+                "the host is up but no program listens: check that landfall-coordinator runs there and that the port \
+                    is correct"
                     .to_owned(),
             ),
             Self::Unreachable { .. } | Self::Timeout { .. } => (
@@ -128,8 +129,8 @@ impl ConnectError {
             Self::WrongCa { pinned, .. } => {
                 let pinned: Vec<_> = pinned.iter().map(ToString::to_string).collect();
                 let hint = format!(
-                    "landfall.ca= says {}; if the coordinator was set up anew, boot again to get its new command line; \
-                     if not, somebody else answers at this address",
+                    "landfall.ca= is {}; if the coordinator was set up again, boot again to get its new command line; \
+                        if not, another server answers at this address",
                     pinned.join(", ")
                 );
                 (ErrorCode::Unauthenticated, hint)
@@ -147,11 +148,11 @@ impl ConnectError {
                 (ErrorCode::Unauthenticated, hint.to_owned())
             }
             Self::CredentialsRefused { .. } | Self::Credentials(_) => {
-                (ErrorCode::Unauthenticated, "the agent has to enrol again: restart the machine".to_owned())
+                (ErrorCode::Unauthenticated, "the agent must enrol again: restart the machine".to_owned())
             }
             Self::Tls { .. } | Self::Http2 { .. } => (
                 ErrorCode::SourceUnreachable,
-                "does the port belong to landfall-coordinator, with no proxy in between?".to_owned(),
+                "check that the port belongs to landfall-coordinator, without a proxy in between".to_owned(),
             ),
         };
         Problem::new(code, self.to_string()).caused_by(self).hint(hint).at(target.to_string())

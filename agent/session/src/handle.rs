@@ -1,4 +1,4 @@
-//! The agent's hold on its session: report, ask the lease, flush.
+//! The agent's handle of its session: report, check the lease, flush.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -19,10 +19,10 @@ use crate::{
     session::Runner, telemetry::Telemetry,
 };
 
-/// Events that may wait for their ack before whoever reports the next one has to wait too. A run has a few per attempt,
-/// so this is hours of a silent coordinator.
+/// Events that may wait for their ack before the next report must wait too. A workflow has a few per attempt, so this
+/// covers hours of a silent coordinator.
 const OUTBOX_CAPACITY: usize = 1024;
-/// How long a closing session may take to say goodbye.
+/// How long a closing session may take to end.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 
 /// How the session stands.
@@ -35,7 +35,7 @@ pub enum Connection {
         /// The session's epoch.
         epoch: u64,
     },
-    /// Not connected; tries again by itself.
+    /// Not connected; reconnects by itself.
     Disconnected {
         /// Why the last try or connection ended.
         problem: Problem,
@@ -84,7 +84,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Whether nothing of this agent touches the machine any more.
+    /// Whether this agent no longer acts on the machine.
     pub(crate) fn is_still(&self) -> bool {
         self.running.is_empty() && self.stuck == 0
     }
@@ -145,7 +145,7 @@ impl Shared {
     }
 }
 
-/// The agent's hold on its session. Cheap to clone; the session ends when the last one is dropped.
+/// The agent's handle of its session. Cheap to clone; the session ends when the last one is dropped.
 #[derive(Debug, Clone)]
 pub struct SessionHandle {
     shared: Arc<Shared>,

@@ -1,7 +1,7 @@
 //! Leases: for how long the agent may act without hearing from the coordinator.
 //!
 //! A lease belongs to a *term*. A term that ran out or was revoked stays dead for ever, even if a renewal arrives
-//! afterwards: in between somebody else may have been given the machine. Only a new assignment starts a new term.
+//! afterwards: in between another computer may have got the machine. Only a new assignment starts a new term.
 //!
 //! [`Lease`] is pure; [`LeaseWatch`] puts the clock beside it. Times are [`crate::boot_time`]s.
 

@@ -1,4 +1,4 @@
-//! What the agent and the coordinator tell each other, as the agent's code sees it: parsed, bounded, with real types.
+//! The messages between agent and coordinator, as the agent's code sees them: parsed, bounded, with real types.
 
 use std::{fmt, time::Duration};
 
@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::{LeaseWatch, Pin};
 
-/// What firmware and hardware say about who this machine is. Placeholders are left out by whoever reads them.
+/// What firmware and hardware say about who this machine is. The reader leaves placeholders out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Identity {
     /// SMBIOS system UUID, in the byte order the firmware's setup pages show.
@@ -19,7 +19,7 @@ pub struct Identity {
     pub macs: Vec<MacAddr>,
 }
 
-/// What an agent shows to be let in.
+/// What an agent proves at enrolment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Proof {
     /// The one-time token from the kernel command line.
@@ -69,10 +69,10 @@ impl fmt::Display for ActionRef {
     }
 }
 
-/// A run handed to this machine.
+/// A workflow assigned to this machine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Assignment {
-    /// The session's epoch it was handed out under.
+    /// The session's epoch of the assignment.
     pub epoch: u64,
     /// The run.
     pub workflow_uid: Uuid,
@@ -94,13 +94,13 @@ pub struct Assignment {
     /// Every action to start at once, one a branch, that at `start_index` first; empty if nothing is left to do. A branch
     /// of the same stage that has none has ended.
     pub starts: Vec<Start>,
-    /// Runs whose work this one takes over: disks that carry their receipts were written for this one.
+    /// Workflows that this one continues: disks that carry their receipts were written for this one.
     pub earlier_runs: Vec<Uuid>,
     /// Every receipt the coordinator believes is on this machine: the compare of compare-and-swap.
     pub expected_receipts: Vec<DiskReceipt>,
-    /// A person asked for this run by name, so a disk that is not blank may be written.
+    /// A person requested this workflow by name, so a disk that is not blank may be written.
     pub person_authorised: bool,
-    /// A person said `--force`: write whatever receipt is found.
+    /// A person used `--force`: any receipt on the disk is accepted.
     pub force: bool,
 }
 
@@ -113,12 +113,12 @@ pub struct Start {
     pub attempt: u32,
 }
 
-/// What persons want of a run under way. The newest alone counts.
+/// Requests of persons for a running workflow. Only the newest counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Control {
     /// Begin no other action or attempt.
     pub paused: bool,
-    /// Indices of `hold` actions that a person let the run go past.
+    /// Indices of `hold` actions from which a person resumed the workflow.
     pub released: Vec<u32>,
 }
 
@@ -155,9 +155,9 @@ pub enum ActionKind {
     WriteImage(WriteImage),
     /// Puts a NoCloud seed on the installed disk.
     CloudInit(CloudInit),
-    /// Waits until a person lets the run go on.
+    /// Waits until a person resumes the workflow.
     Hold {
-        /// What the person is to do or decide.
+        /// What the person must do or decide.
         message: String,
     },
     /// Restarts into the installed system.
@@ -204,7 +204,7 @@ pub enum ImageProof {
     },
     /// Every URL is an OCI reference by digest.
     Pinned,
-    /// The template says, in so many words, that nothing proves it.
+    /// The template waives a proof explicitly.
     Waived,
 }
 
@@ -217,18 +217,18 @@ pub struct ImageSignature {
     pub key: String,
 }
 
-/// How an image's servers are spoken to.
+/// How to connect to an image's servers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ImageAccess {
     /// Authorities to trust besides the public ones, PEM.
     pub ca_certificates: Vec<String>,
     /// `http://host:port` of a proxy.
     pub proxy: Option<String>,
-    /// Who asks; `None`: nobody in particular.
+    /// Credentials; `None`: no credentials.
     pub authorization: Option<ImageAuthorization>,
 }
 
-/// Who asks an image's servers.
+/// Credentials for an image's servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ImageAuthorization {
     /// RFC 7617.
@@ -256,7 +256,7 @@ pub struct WriteImage {
     pub proof: ImageProof,
     /// A format's name; absent: by content.
     pub format: Option<String>,
-    /// How its servers are spoken to.
+    /// How to connect to its servers.
     pub access: ImageAccess,
     /// Labels of partitions that stay.
     pub keep: Vec<String>,
@@ -293,11 +293,11 @@ pub struct PhoneHome {
     pub url: String,
     /// Good for one machine and one run.
     pub bearer_token: Secret,
-    /// Any of them may have signed the server; never empty.
+    /// The server's certificate must be signed by one of them; never empty.
     pub ca_pins: Vec<Pin>,
 }
 
-/// What the coordinator asks of the agent.
+/// Instructions of the coordinator.
 #[derive(Debug, Clone)]
 pub enum Instruction {
     /// Work. After a reconnect the coordinator may repeat the assignment the agent is already working on (same
@@ -315,11 +315,11 @@ pub enum Instruction {
         /// Why, for people.
         reason: String,
     },
-    /// What persons want of a run under way.
+    /// Requests of persons for a running workflow.
     Control {
         /// Which run.
         workflow_uid: Uuid,
-        /// All of it; whatever was said before counts no more.
+        /// All of it; it replaces earlier requests.
         control: Control,
     },
     /// A newer session of this machine exists. The lease is already revoked; stop and report the running action as
@@ -366,7 +366,7 @@ pub enum EventKind {
     Failed {
         /// Why.
         problem: Problem,
-        /// False: trying again by itself cannot help, or could destroy something.
+        /// False: a retry cannot help, or could destroy something.
         retryable: bool,
     },
     /// The receipt on a disk changed: intent written, or commit made.
@@ -382,7 +382,7 @@ impl EventKind {
 
 /// What a finished action yields.
 #[derive(Debug, Clone, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "a handful exist at a time; a box would only burden who makes one")]
+#[expect(clippy::large_enum_variant, reason = "only a few exist at a time; a box would only complicate construction")]
 pub enum ActionResult {
     /// Of `writeImage`.
     WriteImage(WriteImageResult),
@@ -422,9 +422,9 @@ pub struct Loaded {
 /// How a write ended. Counters are bytes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WriteImageResult {
-    /// The mark left on the disk; absent where the image's table has no room.
+    /// The receipt left on the disk; absent if the image's table has no room.
     pub receipt: Option<DiskReceipt>,
-    /// False: the receipt already said `done` for this very action.
+    /// False: the receipt already said `done` for this action.
     pub written: bool,
     /// Stored bytes taken in.
     pub stored_bytes: u64,

@@ -2,7 +2,7 @@
 //!
 //! What must hold: within an attempt, events leave in the order and with the numbers in which they were reported; none
 //! is dropped before the coordinator said it is stored; what is sent twice is the same both times. Bounded: a full
-//! outbox refuses the next event, and whoever reports it waits.
+//! outbox refuses the next event, and its reporter waits.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ack_after_a_reconnect_counts_for_what_an_older_stream_carried() {
+    fn an_ack_after_a_reconnect_covers_older_streams() {
         let mut outbox = Outbox::new(4);
         for n in 1..=2 {
             outbox.report(action(0), Timestamp::UNIX_EPOCH, kind(n)).unwrap();
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_old_attempts_are_forgotten_only_once_all_is_acked() {
+    fn numbers_of_old_attempts_are_forgotten_after_all_acks() {
         let mut outbox = Outbox::new(10);
         let attempt = |n: u32| ActionRef { workflow_uid: uuid::Uuid::nil(), action_index: 0, attempt: n };
         outbox.report(attempt(0), Timestamp::UNIX_EPOCH, kind(0)).unwrap();

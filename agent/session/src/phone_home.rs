@@ -1,4 +1,4 @@
-//! The installed system's last word: HTTPS with the pinned CA, whatever host the URL names.
+//! The installed system's report: HTTPS with the pinned CA, for any host in the URL.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const REQUEST_LIMIT: Duration = Duration::from_secs(30);
 /// An error's body is read up to here.
 const MAX_ANSWER: usize = 16 * 1024;
 
-/// What the installed system tells.
+/// The report of the installed system.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PhoneHomeReport {
@@ -33,7 +33,7 @@ pub struct PhoneHomeReport {
     pub machine_id: String,
 }
 
-/// The call home did not get through.
+/// The phone-home failed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{problem}")]
 pub struct PhoneHomeError {
@@ -43,14 +43,14 @@ pub struct PhoneHomeError {
     pub retryable: bool,
 }
 
-/// An HTTPS client that trusts only servers vouched for by a pinned CA, checked for the coordinator's fixed logical name
-/// whatever host a URL names. No proxy, no redirect, bounded times.
+/// An HTTPS client that trusts only servers with a certificate from a pinned CA, for the coordinator's fixed logical
+/// name, with any host in the URL. No proxy, no redirect, bounded times.
 ///
 /// # Errors
 /// A [`Problem`] if the system's resolver configuration cannot be read.
 pub fn https_client(pins: &[Pin]) -> Result<reqwest::Client, Problem> {
     let internal = |error: &dyn std::error::Error| {
-        Problem::new(ErrorCode::Internal, "the HTTPS client cannot be set up").caused_by(error).hint(format!("{error}"))
+        Problem::new(ErrorCode::Internal, "cannot set up the HTTPS client").caused_by(error).hint(format!("{error}"))
     };
     let config = client_config(pins, Validity::Now, None, &[b"h2", b"http/1.1"]).map_err(|e| internal(&e))?;
     reqwest::Client::builder()
@@ -89,8 +89,8 @@ pub async fn phone_home(
         }
     }
     let problem = serde_json::from_slice(&body).unwrap_or_else(|_| {
-        Problem::new(ErrorCode::SourceUnreachable, format!("the coordinator answers {status}"))
-            .hint("the coordinator's log says why")
+        Problem::new(ErrorCode::SourceUnreachable, format!("the coordinator answered {status}"))
+            .hint("read the coordinator's log for the reason")
             .at(url)
     });
     let temporary = status.is_server_error()
@@ -101,10 +101,10 @@ pub async fn phone_home(
 fn unreachable(url: &str, error: &reqwest::Error) -> PhoneHomeError {
     let wrong_ca = rustls_error(error).and_then(PinMismatch::of).is_some();
     let (code, hint) = if wrong_ca {
-        (ErrorCode::Unauthenticated, "somebody else answers at this address, or the coordinator was set up anew")
+        (ErrorCode::Unauthenticated, "another server answers at this address, or the coordinator was set up again")
     } else {
         (ErrorCode::SourceUnreachable, "check the installed system's network and that the coordinator is up")
     };
-    let problem = Problem::new(code, "the coordinator cannot be reached").caused_by(error).hint(hint).at(url);
+    let problem = Problem::new(code, "cannot reach the coordinator").caused_by(error).hint(hint).at(url);
     PhoneHomeError { problem, retryable: true }
 }

@@ -24,9 +24,9 @@ const RETRY_FIRST: Duration = Duration::from_millis(250);
 const RETRY_MAX: Duration = Duration::from_secs(15);
 /// A connection that lived this long was a good one: the next wait is short again.
 const GOOD_CONNECTION: Duration = Duration::from_secs(5);
-/// However long a refusing coordinator wants to be left alone.
+/// The longest wait, even if a refusing coordinator requests more.
 const REFUSED_MAX: Duration = Duration::from_secs(600);
-/// Instructions not yet taken by the agent. It gets a handful a run; more means that it does not listen.
+/// Instructions not yet taken by the agent. It gets a few per workflow; more means that it does not read them.
 const INSTRUCTIONS: usize = 64;
 
 /// What a session needs to know.
@@ -46,7 +46,7 @@ pub struct SessionConfig {
     pub enrolled_at: Duration,
 }
 
-/// What the session asks the machine. All but [`Host::vitals`] may block: they are called where that is allowed.
+/// What the session needs from the machine. All but [`Host::vitals`] may block: they are called where that is allowed.
 pub trait Host: Send + Sync + 'static {
     /// Every disk, for each hello.
     fn disks(&self) -> Vec<DiskId>;
@@ -121,7 +121,7 @@ enum Outcome {
 /// The way to the agent.
 struct Instructions(mpsc::Sender<Instruction>);
 
-/// Nobody takes instructions (any more).
+/// The receiver of instructions has gone.
 enum Deaf {
     Gone,
     Full,

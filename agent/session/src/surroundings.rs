@@ -1,5 +1,5 @@
-//! What a session takes from the world: a network, a clock, chance. A simulation puts its own in their place, and so runs
-//! the very code that a machine runs, faster than time and the same way twice.
+//! What a session needs from its environment: a network, a clock, randomness. A simulation replaces them, and so runs
+//! the same code as a machine, faster than real time and reproducibly.
 
 use std::{fmt, net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
 

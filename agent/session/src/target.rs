@@ -22,7 +22,7 @@ pub enum TargetError {
     #[error("\"{0}\" is not a coordinator's address; write https://host:port, such as https://10.77.0.1:7443")]
     Url(String),
     /// Nothing to check the server against.
-    #[error("no CA pin is given, so nobody could be trusted; add landfall.ca=sha256:… to the kernel command line")]
+    #[error("no CA pin is given, so no server can be trusted; add landfall.ca=sha256:… to the kernel command line")]
     NoPin,
 }
 

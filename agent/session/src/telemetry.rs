@@ -1,8 +1,8 @@
 //! Progress and log lines: a bounded, lossy queue, and the stream of its own that drains it.
 //!
-//! Nothing here may ever delay the control stream or the work: putting something in never waits. A newer progress
-//! replaces an older one that still waits; when the queue is full the oldest line goes, and the next line that leaves
-//! says how many went.
+//! The queue must never delay the control stream or the actions: adding an item never waits. A newer progress replaces
+//! an older one that still waits; when the queue is full the oldest line goes, and the next line that leaves says how
+//! many went.
 
 use std::{
     collections::VecDeque,
@@ -19,7 +19,7 @@ use tonic::transport::Channel;
 
 use crate::{ActionRef, Backoff, LogLevel, Surroundings, convert};
 
-/// Lines and counters kept while nobody takes them.
+/// Lines and counters kept until they are sent.
 const CAPACITY: usize = 512;
 /// A line is cut here: one runaway message must not fill the coordinator's ring.
 const MAX_LINE: usize = 4096;
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_drops_the_oldest_lines_and_says_how_many() {
+    fn a_full_queue_drops_and_counts_the_oldest_lines() {
         let mut ring = Ring::default();
         (0..CAPACITY + 3).for_each(|n| ring.push(log(n)));
         assert_eq!(ring.items.len(), CAPACITY);

@@ -8,7 +8,7 @@ use tonic::{Code, Status};
 
 use crate::{Target, convert, error::refuses_credentials};
 
-/// What the coordinator said beside the status, else what the status itself says.
+/// The coordinator's problem beside the status, else the status's own message.
 pub(crate) fn problem_of(target: &Target, status: &Status) -> Problem {
     let said = status
         .metadata()
@@ -19,23 +19,23 @@ pub(crate) fn problem_of(target: &Target, status: &Status) -> Problem {
         return convert::problem(said);
     }
     let (code, hint) = match status.code() {
-        Code::Unauthenticated => (ErrorCode::Unauthenticated, "the agent has to enrol again: restart the machine"),
-        Code::PermissionDenied => (ErrorCode::Forbidden, "the coordinator's log says why"),
-        Code::Unimplemented => (ErrorCode::VersionSkew, "agent and coordinator are of different releases"),
+        Code::Unauthenticated => (ErrorCode::Unauthenticated, "the agent must enrol again: restart the machine"),
+        Code::PermissionDenied => (ErrorCode::Forbidden, "read the coordinator's log for the reason"),
+        Code::Unimplemented => (ErrorCode::VersionSkew, "agent and coordinator have different releases"),
         Code::ResourceExhausted => (ErrorCode::LimitReached, "the coordinator is busy; the agent tries again"),
         Code::Unavailable | Code::Cancelled | Code::Unknown | Code::DeadlineExceeded => {
             (ErrorCode::SourceUnreachable, "the connection broke; the agent tries again")
         }
-        _ => (ErrorCode::Internal, "the coordinator's log says more"),
+        _ => (ErrorCode::Internal, "read the coordinator's log"),
     };
     let message = match status.message() {
-        "" => format!("the coordinator answers {:?}", status.code()),
+        "" => format!("the coordinator answered {:?}", status.code()),
         text => text.to_owned(),
     };
     Problem::new(code, message).caused_by(status).hint(hint).at(target.to_string())
 }
 
-/// Whether the same call may go through later without anybody doing anything.
+/// Whether the same call may succeed later without an action of a person.
 pub(crate) fn retryable(status: &Status) -> bool {
     !credentials_refused(status)
         && !matches!(
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_coordinator_older_than_the_agent_is_named_as_the_one_to_upgrade() {
+    fn an_older_coordinator_is_named_as_the_one_to_upgrade() {
         let versions = |protocol| v1::Versions { software: "0.9".into(), protocol };
         for taken in [OLDEST_PROTOCOL, PROTOCOL, PROTOCOL + 1] {
             assert_eq!(check_versions(&target(), Some(&versions(taken))), Ok(()));

@@ -94,7 +94,7 @@ pub(crate) fn assignment(wire: v1::Assignment) -> Result<Assignment, ConvertErro
         return Err(ConvertError::new("assignment.actions", "it is empty"));
     }
     if wire.start_index as usize > actions.len() {
-        return Err(ConvertError::new("assignment.start_index", "it lies behind the last action"));
+        return Err(ConvertError::new("assignment.start_index", "it is behind the last action"));
     }
     if wire.start_attempt == 0 {
         return Err(ConvertError::new("assignment.start_attempt", "attempts count from 1"));
@@ -127,7 +127,7 @@ pub(crate) fn assignment(wire: v1::Assignment) -> Result<Assignment, ConvertErro
     })
 }
 
-/// All in one stage, and no two in one branch: else something would run at once that must not.
+/// All in one stage, and no two in one branch: otherwise actions would run at the same time that must not.
 fn starts(first: Start, listed: &[v1::Start], actions: &[Action]) -> Result<Vec<Start>, ConvertError> {
     const FIELD: &str = "assignment.starts";
     let listed: Vec<Start> = match listed {
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kexec_that_says_nothing_means_the_disk_that_was_written_and_the_systems_own_command_line() {
+    fn an_empty_kexec_uses_the_written_disk_and_default_line() {
         let arrived = |kexec: v1::Kexec| {
             let mut wire = wire();
             wire.actions[0].kind = Some(v1::action::Kind::Kexec(kexec));

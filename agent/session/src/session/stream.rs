@@ -104,7 +104,7 @@ impl Runner {
                 Ok(_) if self.shared.lock().fenced => return std::future::pending().await,
                 Ok(renewed) => return renewed,
                 Err(error) => {
-                    tracing::warn!(problem = %error.problem, "the certificate was not renewed; asking again");
+                    tracing::warn!(problem = %error.problem, "the certificate was not renewed; the agent tries again");
                     wait = (credentials.renew_in() / 4).max(RENEW_RETRY);
                 }
             }
@@ -136,7 +136,7 @@ impl Runner {
             Ok(Ok(opened)) => opened,
             // The alert that says so may be lost on the way; the certificate's own dates are not.
             Ok(Err(_)) if credentials.have_expired() => {
-                let problem = Problem::new(ErrorCode::Unauthenticated, "this machine's certificate has run out")
+                let problem = Problem::new(ErrorCode::Unauthenticated, "this machine's certificate has expired")
                     .hint("the agent enrols again; if that fails, restart the machine")
                     .at(target.to_string());
                 return Err(Outcome::Refused(problem, None));
@@ -144,7 +144,7 @@ impl Runner {
             Ok(Err(status)) => return Err(self.broken(&status)),
             Err(_) => {
                 let problem = Problem::new(ErrorCode::SourceUnreachable, "the coordinator does not answer the hello")
-                    .hint("the coordinator's log says what it waits for")
+                    .hint("read the coordinator's log to see what it waits for")
                     .at(target.to_string());
                 return Err(Outcome::Lost(problem));
             }
@@ -186,20 +186,19 @@ impl Runner {
             match timeout(LOOK_LIMIT, tokio::task::spawn_blocking(look)).await {
                 Ok(Ok(seen)) => seen,
                 Ok(Err(error)) => {
-                    let problem = Problem::new(ErrorCode::Internal, "reading this machine's disks failed");
+                    let problem = Problem::new(ErrorCode::Internal, "cannot read this machine's disks");
                     return Err(problem.caused_by(&error));
                 }
                 Err(_) => {
-                    return Err(Problem::new(ErrorCode::DeviceIo, "reading this machine's disks takes too long")
+                    return Err(Problem::new(ErrorCode::DeviceIo, "timed out while reading this machine's disks")
                         .hint("the kernel log on the console names the disk that does not answer"));
                 }
             }
         } else {
             look()
         };
-        let facts = serde_json::to_string(&facts).map_err(|error| {
-            Problem::new(ErrorCode::Internal, "the facts cannot be written as JSON").caused_by(&error)
-        })?;
+        let facts = serde_json::to_string(&facts)
+            .map_err(|error| Problem::new(ErrorCode::Internal, "cannot write the facts as JSON").caused_by(&error))?;
         let state = self.shared.lock();
         let hello = v1::Hello {
             versions: Some(convert::versions(&self.config.software)),
@@ -227,7 +226,7 @@ impl Runner {
 
 fn refusal(refused: v1::Refused) -> Outcome {
     let problem = refused.problem.map_or_else(
-        || Problem::new(ErrorCode::Internal, "the coordinator refuses the session and does not say why"),
+        || Problem::new(ErrorCode::Internal, "the coordinator refuses the session without a reason"),
         convert::problem,
     );
     match refused.retry_after.map(|after| convert::duration("refused.retry_after", Some(after))) {
@@ -255,7 +254,7 @@ impl Open<'_> {
                 () = self.agent.0.closed() => return Outcome::Closed,
                 () = closing.cancelled() => break Outcome::Closed,
                 () = sleep_until(fence_ends), if self.fence.is_some() => {
-                    tracing::warn!("work did not stop in time; the fence stays unanswered");
+                    tracing::warn!("the workflow did not stop in time; the fence is not acknowledged");
                     return Outcome::Fenced;
                 }
                 _ = beat.tick() => self.heartbeat_due = true,
@@ -330,9 +329,9 @@ impl Open<'_> {
             Down::LeaseRenewal(renewal) => {
                 let length = convert::duration("lease_renewal.lease", renewal.lease).map_err(nonsense)?;
                 if renewal.epoch != self.epoch || self.fence.is_some() {
-                    tracing::warn!(epoch = renewal.epoch, "a lease renewal that is not for this session is ignored");
+                    tracing::warn!(epoch = renewal.epoch, "a lease renewal for another session is ignored");
                 } else if !self.runner.shared.lock().lease.renew(length) {
-                    tracing::debug!("a lease renewal came with nothing to renew");
+                    tracing::debug!("a lease renewal came without a lease");
                 }
                 Ok(())
             }
@@ -393,7 +392,7 @@ impl Open<'_> {
         self.agent.give(instruction).map_err(|deaf| match deaf {
             Deaf::Gone => Outcome::Closed,
             Deaf::Full => {
-                Outcome::Lost(Problem::new(ErrorCode::LimitReached, "the agent does not take its instructions"))
+                Outcome::Lost(Problem::new(ErrorCode::LimitReached, "the agent does not read its instructions"))
             }
         })
     }

@@ -36,7 +36,7 @@ pub(super) fn write_image(wire: v1::WriteImage) -> Result<WriteImage, ConvertErr
     })
 }
 
-/// One way of the two. Of neither or both the image's server would learn something that nobody meant.
+/// Exactly one of the two. With neither or both, the image's server would get unintended credentials.
 fn authorization(wire: v1::ImageAuthorization) -> Result<ImageAuthorization, ConvertError> {
     let v1::ImageAuthorization { username, password, token } = wire;
     match (username.is_empty(), token.is_empty()) {
