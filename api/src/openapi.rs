@@ -234,7 +234,7 @@ fn actions(paths: &mut Map<String, Value>) {
         "/machines/{name}/detach",
         operation(
             "detach".into(),
-            "Stop managing a machine; its disks stay unchanged unchanged",
+            "Stop managing a machine; its disks stay unchanged unchanged unchanged",
             vec![path_name()],
             None,
             json_content(reference("DetachResponse")),

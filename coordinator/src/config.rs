@@ -35,7 +35,7 @@ pub enum ConfigError {
         /// The name that was meant, or those there are; empty, or begins with `; `.
         hint: String,
     },
-    /// It parses but says something impossible.
+    /// It parses but is contradictory.
     #[error("{key}: {what}; {hint}")]
     Invalid {
         /// The key, dotted.
@@ -66,7 +66,7 @@ pub struct Config {
     /// The DHCP service.
     #[serde(default)]
     pub dhcp: DhcpConfig,
-    /// Machines that nobody has described.
+    /// Unknown machines.
     #[serde(default)]
     pub discovery: DiscoveryConfig,
     /// The TFTP service.
@@ -100,16 +100,16 @@ impl Default for TlsConfig {
     }
 }
 
-/// Machines that nobody has described: whether they are taken note of. Such a machine that netboots starts the agent and
-/// waits there until a person, or a rule, lets it in; so this is off unless subnets are named.
+/// Unknown machines: whether they are recorded. An unknown machine that netboots starts the agent and waits until a
+/// person or a rule approves it; so this is off unless subnets are named.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DiscoveryConfig {
-    /// The subnets whose unknown machines are taken note of, such as `10.77.0.0/24`. Default none.
+    /// The subnets whose unknown machines are recorded, such as `10.77.0.0/24`. Default none.
     pub subnets: Vec<Ipv4Net>,
-    /// Discovered machines kept at once that nobody has let in; more are turned away. Default 256, at most 4096.
+    /// The largest number of unapproved discovered machines; more are refused. Default 256, at most 4096.
     pub max_machines: usize,
-    /// One that nobody let in, and that has not asked for so long, is forgotten. Default 7 days.
+    /// An unapproved one without a request for this time is forgotten. Default 7 days.
     pub keep: DurationSpec,
 }
 
@@ -141,7 +141,7 @@ pub struct Limits {
     pub certificate_ttl: DurationSpec,
     /// From the reboot to the installed system's phone-home, where the template names none. Default 15 min.
     pub phone_home_deadline: DurationSpec,
-    /// How many installs run at once; the others wait in the order they were asked for. Default 16.
+    /// How many installs run at once; the others wait in the order of their requests. Default 16.
     pub parallel_installs: u32,
 }
 
@@ -255,12 +255,12 @@ impl Config {
         if self.advertise.is_unspecified() {
             return invalid(
                 "advertise",
-                "0.0.0.0 is no address to reach",
-                "write the address machines reach this host at",
+                "0.0.0.0 is not an address that machines can reach",
+                "use the address at which machines reach this host",
             );
         }
         if self.dhcp.mode != DhcpMode::Off && self.dhcp.interface.is_none() {
-            return invalid("dhcp.interface", "is missing", "name the interface whose machines are to be answered");
+            return invalid("dhcp.interface", "is missing", "name the interface with the machines to serve");
         }
         if self.dhcp.mode == DhcpMode::Full && self.dhcp.range.is_none() {
             return invalid("dhcp.range", "is missing", "write one such as 10.77.0.100-10.77.0.199");
@@ -276,11 +276,7 @@ impl Config {
             );
         }
         if self.limits.parallel_installs == 0 {
-            return invalid(
-                "limits.parallel_installs",
-                "is zero, so nothing would ever be installed",
-                "write 1 or more",
-            );
+            return invalid("limits.parallel_installs", "is zero, so no install could begin", "write 1 or more");
         }
         if self.limits.certificate_ttl.get() < Duration::from_secs(600) {
             return invalid("limits.certificate_ttl", "is under ten minutes", "give certificates an hour or more");
@@ -291,12 +287,12 @@ impl Config {
         if self.metrics.listen.is_some_and(|listen| [self.http.listen, self.tls.listen].contains(&listen)) {
             return invalid(
                 "metrics.listen",
-                "is another service's address",
+                "is the address of another service",
                 "give it a port of its own, such as 7481",
             );
         }
         if let Err(error) = tracing_subscriber::EnvFilter::builder().parse(&self.log.filter) {
-            return invalid("log.filter", &error.to_string(), "write it as RUST_LOG is written, such as info");
+            return invalid("log.filter", &error.to_string(), "use the syntax of RUST_LOG, such as info");
         }
         Ok(())
     }
@@ -318,7 +314,7 @@ impl Config {
                 return Err(ConfigError::Invalid {
                     key,
                     what: format!("{} is not a file", path.display()),
-                    hint: "landfall-image initramfs makes kernel and initramfs; or correct the path",
+                    hint: "create kernel and initramfs with landfall-image initramfs, or correct the path",
                 });
             }
         }
@@ -327,7 +323,7 @@ impl Config {
                 return Err(ConfigError::Invalid {
                     key,
                     what: format!("{} is not a directory", path.display()),
-                    hint: "make it, or correct the path",
+                    hint: "create it, or correct the path",
                 });
             }
         }
@@ -386,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shipped_example_is_valid_and_has_every_key_there_is_and_says_what_each_is_for() {
+    fn the_shipped_example_explains_every_key() {
         let text = include_str!("../../docs/coordinator.toml");
         parse(text).unwrap();
         // What is off by default stands there as a comment of the form `# key = value`.
@@ -415,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_key_is_named_with_its_line_and_the_one_that_was_meant() {
+    fn an_unknown_key_is_named_with_line_and_suggestion() {
         let error = parse(&format!("{MINIMAL}\n[limits]\nleese = \"5s\"")).unwrap_err();
         assert_eq!(error, "c.toml:9: there is no key \"leese\" here; did you mean \"lease\"?");
         let error = parse(&format!("{MINIMAL}\n[tftp]\nfoo = 1")).unwrap_err();

@@ -28,7 +28,7 @@ const TRIAL: &str = "health/trial";
 pub struct Health {
     boot_services: AtomicBool,
     begun: (Instant, Timestamp),
-    /// Held while it is looked: whoever asks meanwhile gets the same answer.
+    /// Held during the check: concurrent requests get the same answer.
     last: Mutex<Option<(Instant, Vec<Finding>)>>,
 }
 
@@ -65,9 +65,9 @@ impl Health {
 
     fn boot_finding(&self) -> Finding {
         if self.boot_services.load(Ordering::Relaxed) {
-            Finding::ok("boot services", "they have their ports")
+            Finding::ok("boot services", "all have their ports")
         } else {
-            Finding::fail("boot services", "they do not run", "see the log for the port that could not be had")
+            Finding::fail("boot services", "they are not running", "the log names the port that could not be opened")
         }
     }
 }
@@ -78,12 +78,13 @@ pub fn ready(findings: &[Finding]) -> bool {
 }
 
 async fn store_writable(store: &Store, now: Timestamp) -> Finding {
-    const HINT: &str = "look at the data directory: is the disk full, read-only or broken? The log has the reason";
+    const HINT: &str = "check whether the disk of the data directory is full, read-only or broken; the log has the \
+        reason";
     let expires = now.checked_add(Duration::from_secs(60)).unwrap_or(now);
     let begun = Instant::now();
     match timeout(WRITE_LIMIT, store.secrets().put(TRIAL, b"", expires)).await {
         Ok(Ok(())) => Finding::ok("store", format!("a write took {} ms", begun.elapsed().as_millis())),
-        Ok(Err(error)) => Finding::fail("store", format!("it cannot be written: {error}"), HINT),
+        Ok(Err(error)) => Finding::fail("store", format!("cannot write it: {error}"), HINT),
         Err(_) => Finding::fail("store", format!("a write took more than {} s", WRITE_LIMIT.as_secs()), HINT),
     }
 }
@@ -91,11 +92,11 @@ async fn store_writable(store: &Store, now: Timestamp) -> Finding {
 /// Pure: `begun` is when the process began, by both clocks; `ca_begins` when its CA's validity does, a day before the CA
 /// was made.
 fn clock(now: Timestamp, begun: (Instant, Timestamp), ca_begins: Option<Timestamp>) -> Finding {
-    const HINT: &str = "set the clock (timedatectl, chronyc makestep) and keep it by NTP";
+    const HINT: &str = "set the clock (timedatectl, chronyc makestep) and use NTP";
     if let Some(begins) = ca_begins.filter(|begins| now < *begins) {
         return Finding::fail(
             "clock",
-            format!("it says {now}, before this coordinator's CA was made ({begins}): no certificate is good"),
+            format!("the clock shows {now}, before this coordinator's CA was made ({begins}): no certificate is good"),
             HINT,
         );
     }
@@ -112,17 +113,17 @@ fn clock(now: Timestamp, begun: (Instant, Timestamp), ca_begins: Option<Timestam
 /// Pure.
 pub(crate) fn authority(now: Timestamp, ends: Option<Timestamp>) -> Finding {
     const CHECK: &str = "certificate authority";
-    const HINT: &str = "docs/operating.md says how to replace it";
+    const HINT: &str = "docs/operating.md explains how to replace it";
     let Some(ends) = ends else {
         return Finding::fail(CHECK, "its certificate does not parse", "restore <data_dir>/pki from a backup");
     };
     let left = ends.duration_since(now);
     if left.is_negative() {
-        Finding::fail(CHECK, format!("it ended {ends}; nobody trusts this coordinator any more"), HINT)
+        Finding::fail(CHECK, format!("it expired {ends}; nobody trusts this coordinator any more"), HINT)
     } else if left.unsigned_abs() < CA_NEAR_END {
-        Finding::warn(CHECK, format!("it ends {ends}"), HINT)
+        Finding::warn(CHECK, format!("it expires {ends}"), HINT)
     } else {
-        Finding::ok(CHECK, format!("good until {ends}"))
+        Finding::ok(CHECK, format!("valid until {ends}"))
     }
 }
 
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_before_the_ca_fails_and_a_stepped_one_warns() {
+    fn clocks_before_the_ca_fail_and_stepped_ones_warn() {
         let now = 1_000_000;
         let level = |begun: i64, ca: i64| clock(at(now), (Instant::now(), at(begun)), Some(at(ca))).level;
         assert_eq!(level(now, now - 100), Level::Ok);
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ca_is_warned_of_before_its_end_and_fails_after_it() {
+    fn a_ca_warns_before_its_end_and_fails_after_it() {
         let near = i64::try_from(CA_NEAR_END.as_secs()).unwrap();
         for (left, level) in [(near + 9, Level::Ok), (near - 9, Level::Warn), (-1, Level::Fail)] {
             assert_eq!(authority(at(0), Some(at(left))).level, level, "{left}");
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_is_not_ready_before_the_boot_services_have_their_ports() {
+    async fn readiness_requires_bound_boot_ports() {
         let dir = tempfile::tempdir().unwrap();
         let ttl = Duration::from_secs(3600);
         let pki = crate::pki::Pki::open(dir.path(), "127.0.0.1".parse().unwrap(), ttl).unwrap();

@@ -40,7 +40,7 @@ struct Common {
 enum Command {
     /// Serves until SIGTERM; SIGHUP reads the configuration again.
     Run,
-    /// Makes a key and a certificate for an operator, whether the coordinator runs or not.
+    /// Creates a key and a certificate for an operator, with or without a running coordinator.
     IssueOperator {
         /// The operator's name: letters, digits, dots, hyphens, underscores and @. The audit log calls them so.
         name: String,
@@ -63,8 +63,8 @@ enum Command {
         #[arg(short, long, value_enum, default_value_t)]
         output: Output,
     },
-    /// Writes everything the coordinator has into one file; of a running one without stopping it. The file holds the
-    /// certificate authority's key and the key of the secrets: keep it as they are kept.
+    /// Writes all data of the coordinator into one file, also of a running one. The file contains the certificate
+    /// authority's key and the key of the secrets: protect it like them.
     Backup {
         /// The file to make, mode 0600. It must not be there.
         #[arg(long)]
@@ -118,7 +118,7 @@ fn main() -> Result<ExitCode> {
             let config = logged(&common)?;
             let ends = issue_operator(&config.data_dir, &name, role, ttl.get(), &out)?;
             println!("{name} is {role} until {ends}; certificate, key and CA are in {}", out.display());
-            println!("withdraw it with: POST /apis/landfall.dev/v1alpha1/operators/{name}/revoke");
+            println!("revoke it with: POST /apis/landfall.dev/v1alpha1/operators/{name}/revoke");
         }
         Command::Backup { output } => {
             let config = logged(&common)?;
@@ -129,9 +129,9 @@ fn main() -> Result<ExitCode> {
         Command::Restore { from, replace } => {
             let config = logged(&common)?;
             let restored = backup::restore(&config, &from, replace)?;
-            println!("{} is as it was at {}", config.data_dir.display(), restored.manifest.time);
+            println!("{} is restored to its state of {}", config.data_dir.display(), restored.manifest.time);
             if let Some(old) = restored.kept_aside {
-                println!("what was there before is in {}", old.display());
+                println!("its previous content is in {}", old.display());
             }
             for line in restored.access.to_do(restored.manifest.time) {
                 tracing::warn!(restored = %config.data_dir.display(), "{}", line.trim_start());

@@ -1,4 +1,4 @@
-//! What is looked up when somebody asks: phases, sizes, dates.
+//! Metrics collected on request: phases, sizes, dates.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use landfall_store::StoreError;
 /// [`StoreError`] if documents cannot be listed.
 pub async fn text(coordinator: &Coordinator) -> Result<String, StoreError> {
     let mut out = String::with_capacity(16 << 10);
-    head(&mut out, "landfall_build_info", "gauge", "What runs here; always 1.");
+    head(&mut out, "landfall_build_info", "gauge", "Version of this coordinator; always 1.");
     let version = format!("version=\"{}\"", escaped(env!("CARGO_PKG_VERSION")));
     sample(&mut out, "landfall_build_info", &version, 1);
     documents(coordinator, &mut out).await?;
@@ -43,7 +43,7 @@ async fn documents(coordinator: &Coordinator, out: &mut String) -> Result<(), St
     }
     for (name, about, phases) in [
         ("landfall_machines", "Machines, by phase.", machines),
-        ("landfall_workflows", "Runs that are kept, by phase.", workflows),
+        ("landfall_workflows", "Stored workflows, by phase.", workflows),
     ] {
         head(out, name, "gauge", about);
         for (phase, count) in phases {

@@ -1,5 +1,5 @@
-//! Telling the service manager how the process is: systemd's sd_notify, by hand. One datagram to the socket that
-//! `NOTIFY_SOCKET` names; without it, nobody asked.
+//! Reports the process's state to the service manager: systemd's sd_notify protocol. One datagram to the socket that
+//! `NOTIFY_SOCKET` names; without the variable there is no service manager.
 
 use std::{
     ffi::OsString,
@@ -28,7 +28,7 @@ fn tell(state: &str) {
     if let Some(socket) = std::env::var_os("NOTIFY_SOCKET")
         && let Err(error) = send(&socket, state)
     {
-        tracing::warn!(%error, state, "the service manager was not told");
+        tracing::warn!(%error, state, "cannot notify the service manager");
     }
 }
 
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_kinds_of_socket_get_the_datagram_and_a_missing_one_is_an_error() {
+    fn both_socket_kinds_get_the_notification() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("notify");
         let listening = UnixDatagram::bind(&path).unwrap();

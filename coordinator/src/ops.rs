@@ -2,7 +2,7 @@
 
 use crate::{health::Health, manifest_dir::Manifests};
 
-/// One of each, shared by whoever asks.
+/// One of each, shared by all users.
 #[derive(Debug, Default)]
 pub struct Ops {
     /// Whether it can do its work.

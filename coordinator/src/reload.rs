@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn every_change_is_either_made_now_or_waits_for_a_restart_and_none_is_passed_over() {
+    fn every_configuration_change_is_applied_or_reported() {
         let running = config(TEXT);
         let text = TEXT
             .replace("heartbeat = \"5s\"", "heartbeat = \"9s\"")

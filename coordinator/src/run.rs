@@ -50,7 +50,7 @@ pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
 
     let boot = boot::start(coordinator.clone()).await?;
     let tls_config = tls::server_config(&pki)?;
-    let bind = |listen| format!("cannot listen on {listen}; is another program using the port?");
+    let bind = |listen| format!("cannot listen on {listen}; check whether another program uses the port");
     let listener =
         tls::TlsListener::bind(config.tls.listen, tls_config).await.with_context(|| bind(config.tls.listen))?;
     let metrics = match config.metrics.listen {
@@ -74,7 +74,7 @@ pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
     );
     let graceful = stop.clone();
     let serve_tls = async move { listener.serve(app, graceful).await };
-    // Whichever service ends first ends all: half a coordinator helps nobody.
+    // The first service that ends stops all others: half a coordinator is useless.
     tasks.spawn(ending("the TLS port", failed.clone(), async { Ok(serve_tls.await?) }));
     let (token, drain, ops) = (stop.clone(), stop.clone(), coordinator.ops.clone());
     tasks.spawn(ending("the boot services", failed.clone(), async move {
@@ -99,14 +99,14 @@ pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
             _ = terminate.recv() => break Ok(()),
             _ = interrupt.recv() => break Ok(()),
             _ = hangup.recv() => live.reload(path),
-            () = failed.cancelled() => break Err(anyhow::anyhow!("a service ended; the log says why")),
+            () = failed.cancelled() => break Err(anyhow::anyhow!("a service ended; the log has the reason")),
         }
     };
     tracing::info!("draining");
     notify::stopping();
     stop.cancel();
     if tokio::time::timeout(DRAIN, tasks.wait()).await.is_err() {
-        tracing::info!("sessions were still open; their agents come back to the next start");
+        tracing::info!("sessions were still open; their agents reconnect after the next start");
     }
     outcome
 }
@@ -134,7 +134,7 @@ impl Live {
         notify::reloading();
         match Config::load(path).and_then(|config| config.check_files().map(|()| config)) {
             Ok(new) => self.change(&new),
-            Err(error) => tracing::error!(%error, "the configuration is not right; the one before stays in force"),
+            Err(error) => tracing::error!(%error, "the configuration is not valid; the previous one stays in force"),
         }
         notify::ready();
     }
@@ -143,11 +143,11 @@ impl Live {
         let plan = Plan::between(&self.config, new);
         let config = merged(&self.config, new);
         if let Err(error) = self.boot.reload(&config.boot, config.dhcp.discovery) {
-            return tracing::error!(%error, "the configuration is not right; the one before stays in force");
+            return tracing::error!(%error, "the configuration is not valid; the previous one stays in force");
         }
         self.engine.reload(Settings::from_config(&config));
         if plan.now.iter().any(|key| key == "log.filter") && !self.logs.filter(&config.log.filter) {
-            tracing::warn!("RUST_LOG is set and goes before log.filter");
+            tracing::warn!("RUST_LOG is set and has priority over log.filter");
         }
         let manifests = config.manifests.clone();
         self.manifests.send_if_modified(|old| {
@@ -156,9 +156,9 @@ impl Live {
             modified
         });
         self.config = config;
-        tracing::info!(changed = plan.now.join(", "), "the configuration was read again");
+        tracing::info!(changed = plan.now.join(", "), "the configuration was reloaded");
         if !plan.at_restart.is_empty() {
-            tracing::warn!(keys = plan.at_restart.join(", "), "these changes wait for a restart");
+            tracing::warn!(keys = plan.at_restart.join(", "), "these changes need a restart");
         }
     }
 }

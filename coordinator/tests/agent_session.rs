@@ -346,7 +346,7 @@ async fn an_agent_enrols_says_hello_works_and_is_acknowledged() {
 }
 
 #[tokio::test]
-async fn what_is_unacknowledged_is_sent_again_after_a_break_and_the_lease_goes_on() {
+async fn unacknowledged_events_are_resent_after_a_break() {
     let mut fixture = Fixture::new().await;
     let (handle, mut instructions) = fixture.start().await;
     let mut line = fixture.line().await;
@@ -388,7 +388,7 @@ async fn what_is_unacknowledged_is_sent_again_after_a_break_and_the_lease_goes_o
 }
 
 #[tokio::test]
-async fn a_fence_kills_the_lease_at_once_and_is_answered_only_when_nothing_runs() {
+async fn a_fence_ends_the_lease_and_waits_for_the_workflow() {
     let mut fixture = Fixture::new().await;
     let (handle, mut instructions) = fixture.start().await;
     let mut line = fixture.line().await;
@@ -432,7 +432,7 @@ async fn a_fence_kills_the_lease_at_once_and_is_answered_only_when_nothing_runs(
 }
 
 #[tokio::test]
-async fn a_lease_that_is_not_renewed_runs_out_and_no_renewal_revives_it() {
+async fn an_expired_lease_cannot_be_renewed() {
     let mut fixture = Fixture::new().await;
     let (handle, mut instructions) = fixture.start().await;
     let mut line = fixture.line().await;
@@ -456,7 +456,7 @@ async fn a_lease_that_is_not_renewed_runs_out_and_no_renewal_revives_it() {
 }
 
 #[tokio::test]
-async fn refusals_reach_the_agent_and_only_those_with_a_time_are_tried_again() {
+async fn only_refusals_with_a_time_are_retried() {
     let mut fixture = Fixture::new().await;
     let (handle, mut instructions) = fixture.start().await;
     let refused = |retry_after| {
@@ -485,7 +485,7 @@ async fn refusals_reach_the_agent_and_only_those_with_a_time_are_tried_again() {
 }
 
 #[tokio::test]
-async fn an_assignment_that_makes_no_sense_fails_its_run_with_the_reason() {
+async fn an_invalid_assignment_fails_its_workflow() {
     let mut fixture = Fixture::new().await;
     let (_handle, _instructions) = fixture.start().await;
     let mut line = fixture.line().await;
@@ -503,7 +503,7 @@ async fn an_assignment_that_makes_no_sense_fails_its_run_with_the_reason() {
 }
 
 #[tokio::test]
-async fn a_coordinator_of_an_older_or_newer_protocol_works_and_one_that_says_none_is_named_as_the_one_to_upgrade() {
+async fn newer_and_older_coordinator_protocols_are_handled() {
     for protocol in [1, PROTOCOL, PROTOCOL + 1] {
         let mut fixture = Fixture::new().await;
         let (handle, mut instructions) = fixture.start().await;
@@ -530,7 +530,7 @@ async fn a_coordinator_of_an_older_or_newer_protocol_works_and_one_that_says_non
 }
 
 #[tokio::test]
-async fn what_persons_want_reaches_the_agent_and_the_hello_names_the_list_it_holds() {
+async fn requests_of_persons_reach_the_agent() {
     let mut fixture = Fixture::new().await;
     let (handle, mut instructions) = fixture.start().await;
     let mut line = fixture.line().await;
@@ -582,7 +582,7 @@ async fn a_fence_is_answered_only_when_no_branch_runs() {
 }
 
 #[tokio::test]
-async fn a_fence_is_not_answered_while_an_attempt_that_does_not_stop_may_still_write() {
+async fn a_fence_waits_for_attempts_that_may_still_write() {
     let mut fixture = Fixture::new().await;
     let (handle, mut instructions) = fixture.start().await;
     let mut line = fixture.line().await;
@@ -638,7 +638,7 @@ async fn a_fenced_session_connects_no_more_however_its_connection_ends() {
 }
 
 #[tokio::test]
-async fn a_wrong_ca_a_spent_token_and_a_dead_port_each_say_so() {
+async fn each_enrolment_failure_has_its_own_message() {
     let fixture = Fixture::new().await;
     let key = AgentKey::generate().unwrap();
     let ask = |target: Target, token: &'static str| {
@@ -673,7 +673,7 @@ async fn a_wrong_ca_a_spent_token_and_a_dead_port_each_say_so() {
 }
 
 #[tokio::test]
-async fn broken_and_silent_clients_keep_nobody_waiting() {
+async fn broken_and_silent_clients_block_no_other() {
     use tokio::io::AsyncWriteExt as _;
     let fixture = Fixture::new().await;
     let mut silent = Vec::new();
@@ -686,7 +686,7 @@ async fn broken_and_silent_clients_keep_nobody_waiting() {
 }
 
 #[tokio::test]
-async fn an_expired_machine_certificate_ends_the_session_for_a_new_enrolment() {
+async fn an_expired_certificate_ends_the_session() {
     let mut fixture = Fixture::new().await;
     let real = fixture.service.pki.clone();
     fixture.service.pki = pki(fixture._data.path(), Duration::from_secs(1));

@@ -35,7 +35,7 @@ fn names(site: &Site) -> Vec<String> {
 }
 
 #[test]
-fn a_backup_of_a_working_coordinator_restores_to_the_same_ca_and_every_document_answered_before_it() {
+fn an_online_backup_restores_the_ca_and_every_answered_document() {
     let site = Site::new();
     let coordinator = Coordinator::start(&site.config());
     let (answered, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
@@ -64,7 +64,7 @@ fn a_backup_of_a_working_coordinator_restores_to_the_same_ca_and_every_document_
     });
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     let (good, said) = backup(&site, &file);
-    assert!(!good && said.contains("there already"), "{said}");
+    assert!(!good && said.contains("already exists"), "{said}");
     let audit = site.api("GET", "/audit", &Value::Null).to_string();
     assert!(audit.contains("GET /backup"), "{audit}");
     let ca = fs::read(site.data().join("pki/ca.pem")).unwrap();
@@ -105,7 +105,7 @@ fn a_restore_withdraws_every_token_and_lists_what_to_revoke_again() {
 }
 
 #[test]
-fn a_coordinator_that_does_not_run_is_backed_up_with_what_only_its_log_holds() {
+fn an_offline_backup_includes_the_write_ahead_log() {
     let site = Site::new();
     let (good, said) = backup(&site, &site.dir.path().join("early.tar"));
     assert!(!good && said.contains("no coordinator's data"), "{said}");
@@ -127,7 +127,7 @@ fn a_coordinator_that_does_not_run_is_backed_up_with_what_only_its_log_holds() {
 }
 
 #[test]
-fn a_damaged_or_truncated_backup_is_refused_before_anything_is_touched() {
+fn a_damaged_backup_is_refused_before_any_change() {
     let site = Site::new();
     let coordinator = Coordinator::start(&site.config());
     site.api("POST", "/apply", &machine("m1", &mac(1)));
@@ -158,7 +158,7 @@ fn a_damaged_or_truncated_backup_is_refused_before_anything_is_touched() {
         for content in [&whole[..at], &flipped[..]] {
             fs::write(&bad, content).unwrap();
             let (good, said) = restore(&site.config(), &bad, &["--replace"]);
-            assert!(!good && said.contains("nothing was touched"), "byte {at} of {}: {said}", whole.len());
+            assert!(!good && said.contains("nothing was changed"), "byte {at} of {}: {said}", whole.len());
         }
     }
     assert_eq!((listing(&site.data()), listing(site.dir.path()).len()), (before, around));
@@ -167,7 +167,7 @@ fn a_damaged_or_truncated_backup_is_refused_before_anything_is_touched() {
 }
 
 #[test]
-fn a_restore_that_was_cut_short_between_its_renames_makes_no_new_authority() {
+fn an_interrupted_restore_creates_no_new_authority() {
     let site = Site::new();
     let coordinator = Coordinator::start(&site.config());
     site.api("POST", "/apply", &machine("m1", &mac(1)));
@@ -180,7 +180,7 @@ fn a_restore_that_was_cut_short_between_its_renames_makes_no_new_authority() {
     fs::create_dir(&new).unwrap();
     for left in [&old, &new] {
         let (good, said) = run(&["run", "--config", text(&site.config())]);
-        assert!(!good && said.contains("a restore was cut short"), "{said}");
+        assert!(!good && said.contains("a restore was interrupted"), "{said}");
         assert!(!site.data().join("pki").exists(), "a new authority");
         fs::rename(left, site.dir.path().join(left.file_name().unwrap().to_str().unwrap().replace("data", "kept")))
             .unwrap();

@@ -139,7 +139,7 @@ fn clear((status, problem): (u16, Value)) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_disk_is_said_loses_nothing_acknowledged_and_once_there_is_room_it_goes_on_without_a_restart() {
+async fn a_full_disk_loses_nothing_acknowledged_and_recovers_without_restart() {
     drop(rustls::crypto::ring::default_provider().install_default());
     let (site, namespace) = site_in("mount -t tmpfs -o size=24m none \"$0\"");
     let coordinator = namespace.start(&site);
@@ -185,7 +185,7 @@ async fn a_full_disk_is_said_loses_nothing_acknowledged_and_once_there_is_room_i
 }
 
 #[test]
-fn a_read_only_data_directory_is_refused_at_the_start_by_name_and_taken_once_it_is_writable() {
+fn a_read_only_data_directory_is_refused_by_name() {
     let (site, namespace) = site_in("mount -t tmpfs -o size=24m none \"$0\"");
     let coordinator = namespace.start(&site);
     let mut writer = Writer::new(&namespace);
@@ -203,7 +203,7 @@ fn a_read_only_data_directory_is_refused_at_the_start_by_name_and_taken_once_it_
 
 /// As ext4 does by itself when it finds damage: `errors=remount-ro`.
 #[test]
-fn a_disk_that_turns_read_only_is_said_and_everything_answered_is_there_once_it_is_mounted_again() {
+fn a_read_only_disk_is_reported_and_loses_nothing_answered() {
     let mount =
         "truncate -s 64M \"$0.img\"; mkfs.ext4 -q \"$0.img\"; mount -o loop,errors=remount-ro \"$0.img\" \"$0\"";
     let (site, namespace) = site_in(mount);

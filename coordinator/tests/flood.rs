@@ -195,7 +195,7 @@ async fn dhcp(which: &str, mode: &str) -> Option<(String, Site)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_flood_of_discovers_beside_another_server_is_not_answered_and_the_described_machine_is() {
+async fn the_proxy_ignores_a_flood_and_serves_described_machines() {
     let Some((log, _site)) = dhcp("proxy", "mode = \"proxy\"").await else { return };
     let lines = log.lines().filter(|line| line.contains("answer=\"none\"")).count();
     assert!(lines > 0 && lines < 10_000, "{lines} lines about machines that got no answer");
@@ -203,7 +203,7 @@ async fn a_flood_of_discovers_beside_another_server_is_not_answered_and_the_desc
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_flood_of_discovers_takes_no_more_than_half_of_the_range_and_the_described_machine_keeps_its_address() {
+async fn a_flood_of_discovers_takes_at_most_half_the_range() {
     let mode = "mode = \"full\"\nrange = \"10.78.0.100-10.78.0.199\"\ndiscovery = true";
     let Some((_, site)) = dhcp("full", mode).await else { return };
     let kept: serde_json::Value =
@@ -215,7 +215,7 @@ async fn a_flood_of_discovers_takes_no_more_than_half_of_the_range_and_the_descr
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_that_nobody_acknowledges_take_a_bounded_number_of_transfers() {
+async fn unacknowledged_requests_use_bounded_transfers() {
     let site = Site::loopback();
     let mut coordinator = site.start(&[]);
     let before = coordinator.memory("VmRSS");
@@ -234,7 +234,7 @@ async fn requests_that_nobody_acknowledges_take_a_bounded_number_of_transfers() 
     let length = loop {
         match fetch(address) {
             Some(length) => break length,
-            None => assert!(begun.elapsed() < LIMIT, "nobody was served for {LIMIT:?}"),
+            None => assert!(begun.elapsed() < LIMIT, "no client was served for {LIMIT:?}"),
         }
     };
     assert_eq!(length, 1 << 20);

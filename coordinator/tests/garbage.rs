@@ -156,7 +156,7 @@ async fn garbage_on_every_port_leaves_nothing_behind() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_too_large_or_of_the_wrong_kind_is_refused_by_its_size_or_kind() {
+async fn oversized_or_mistyped_requests_are_refused() {
     let site = Site::loopback();
     let mut coordinator = site.start(&[]);
     site.run().await;

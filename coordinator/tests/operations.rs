@@ -46,7 +46,7 @@ fn figure(metrics: &str, name: &str) -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_manager_is_told_and_a_drain_ends_well() {
+async fn the_service_manager_is_notified_and_a_drain_succeeds() {
     let site = site("");
     let socket = site.dir.path().join("notify");
     let manager = UnixDatagram::bind(&socket).unwrap();
@@ -70,7 +70,7 @@ async fn a_service_manager_is_told_and_a_drain_ends_well() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn probes_and_metrics_are_answered_on_their_own_port_and_metrics_only_to_viewers_on_the_others() {
+async fn metrics_need_a_viewer_except_on_their_own_port() {
     let own = port();
     let site = site(&format!("[metrics]\nlisten = \"127.0.0.1:{own}\"\n"));
     let _coordinator = site.start(&[]);
@@ -105,7 +105,7 @@ async fn probes_and_metrics_are_answered_on_their_own_port_and_metrics_only_to_v
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reload_changes_what_can_change_says_what_waits_and_keeps_the_old_one_if_the_new_is_wrong() {
+async fn a_reload_applies_what_it_can_and_keeps_valid_settings() {
     let site = site("");
     let coordinator = site.start(&[]);
     let (path, socket) = (site.dir.path().join("c.toml"), site.dir.path().join("data/api.sock"));
@@ -117,7 +117,7 @@ async fn a_reload_changes_what_can_change_says_what_waits_and_keeps_the_old_one_
     std::fs::write(&path, format!("{right}lase = \"9s\"\n")).unwrap();
     coordinator.signal("HUP");
     said("there is no key \"lase\" here; did you mean \"lease\"?").await;
-    said("the one before stays in force").await;
+    said("the previous one stays in force").await;
 
     let more = format!(
         "lease = \"11m\"\ncertificate_ttl = \"2h\"\n[manifests]\ndirectory = {manifests:?}\n[log]\nfilter = \"debug\"\n"
@@ -125,8 +125,8 @@ async fn a_reload_changes_what_can_change_says_what_waits_and_keeps_the_old_one_
     std::fs::write(&path, format!("{right}{more}")).unwrap();
     coordinator.signal("HUP");
     said("changed=\"limits.lease, manifests.directory, log.filter\"").await;
-    said("RUST_LOG is set and goes before log.filter").await;
-    said("these changes wait for a restart keys=\"limits.certificate_ttl\"").await;
+    said("RUST_LOG is set and has priority over log.filter").await;
+    said("these changes need a restart keys=\"limits.certificate_ttl\"").await;
 
     // The directory is watched from now on, faults and all.
     let machine = json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Machine", "metadata": {"name": "n1"},
@@ -165,7 +165,7 @@ fn found<'a>(answer: &'a Value, check: &str) -> Vec<&'a Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_doctor_finds_nothing_wrong_before_and_while_it_runs_and_then_what_is() {
+async fn the_doctor_reports_faults_before_and_during_a_run() {
     let site = site("");
     let (output, answer) = doctor(&site);
     assert!(output.status.success(), "{answer:#}");

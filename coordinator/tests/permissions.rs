@@ -119,7 +119,7 @@ fn request_for(route: &RouteInfo) -> (Method, String) {
 }
 
 #[tokio::test]
-async fn every_route_lets_in_whom_its_row_says_and_every_refusal_is_in_the_audit_log() {
+async fn every_route_checks_its_role_and_audits_refusals() {
     let routes = routes();
     // Each from an address of its own, so that no entry is thinned away.
     assert!(routes.len() < 250, "give the sources of this test more than one octet");
@@ -158,7 +158,7 @@ async fn every_route_lets_in_whom_its_row_says_and_every_refusal_is_in_the_audit
 }
 
 #[tokio::test]
-async fn every_call_lets_in_whom_its_row_says_and_every_refusal_is_in_the_audit_log() {
+async fn every_call_checks_its_role_and_audits_refusals() {
     for caller in Caller::ALL {
         let site = Site::new().await;
         let shows = caller.shows(&site).await;
@@ -188,7 +188,7 @@ async fn every_call_lets_in_whom_its_row_says_and_every_refusal_is_in_the_audit_
 }
 
 #[tokio::test]
-async fn a_method_that_no_row_has_is_refused_to_strangers_and_told_to_others() {
+async fn an_unknown_method_is_refused_by_role() {
     let site = Site::new().await;
     let path = format!("{}/machines/a", permitted::API);
     assert_eq!(site.ask(2, &Shows::default(), Method::PUT, &path, "{}").await.status, 401);
@@ -199,7 +199,7 @@ async fn a_method_that_no_row_has_is_refused_to_strangers_and_told_to_others() {
 }
 
 #[tokio::test]
-async fn a_role_that_only_the_body_shows_is_asked_for_too_and_no_secret_reaches_the_log() {
+async fn a_role_required_by_the_body_is_checked() {
     let site = Site::new().await;
     let operator = site.operator("ann", Role::Operator);
     let apply = format!("{}/apply", permitted::API);
@@ -224,7 +224,7 @@ async fn a_role_that_only_the_body_shows_is_asked_for_too_and_no_secret_reaches_
 }
 
 #[tokio::test]
-async fn a_token_is_made_used_and_revoked_and_what_it_has_open_ends_at_once() {
+async fn a_revoked_token_ends_its_open_streams() {
     let site = Site::new().await;
     let admin = site.operator("ann", Role::Admin);
     let tokens = format!("{}/tokens", permitted::API);

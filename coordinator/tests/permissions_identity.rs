@@ -94,7 +94,7 @@ async fn assigned(instructions: &mut mpsc::Receiver<Instruction>) {
 }
 
 #[tokio::test]
-async fn a_replayed_boot_token_is_refused_and_alarmed_and_its_first_key_still_gets_in() {
+async fn a_replayed_boot_token_raises_an_alarm() {
     let site = Site::new().await;
     let token = site.boot_token("a", MAC_A).await;
     let (first, second) = (AgentKey::generate().unwrap(), AgentKey::generate().unwrap());
@@ -111,7 +111,7 @@ async fn a_replayed_boot_token_is_refused_and_alarmed_and_its_first_key_still_ge
 }
 
 #[tokio::test]
-async fn of_two_computers_with_one_identity_the_second_gets_no_session() {
+async fn a_second_computer_with_one_identity_gets_no_session() {
     let site = Site::new().await;
     let keys = [AgentKey::generate().unwrap(), AgentKey::generate().unwrap()];
     let first = by_token(&site, &site.boot_token("a", MAC_A).await, &[MAC_A], &keys[0]).await.unwrap();
@@ -125,7 +125,7 @@ async fn of_two_computers_with_one_identity_the_second_gets_no_session() {
 }
 
 #[tokio::test]
-async fn an_agent_that_claims_anothers_address_is_refused_at_enrolment_and_at_its_session() {
+async fn an_agent_with_anothers_address_is_refused() {
     let site = Site::new().await;
     let key = AgentKey::generate().unwrap();
     let token = site.boot_token("a", MAC_A).await;
@@ -147,7 +147,7 @@ async fn an_agent_that_claims_anothers_address_is_refused_at_enrolment_and_at_it
 }
 
 #[tokio::test]
-async fn parts_of_two_machines_in_one_computer_are_refused_whatever_part_it_is() {
+async fn parts_of_two_machines_in_one_computer_are_refused() {
     let site = Site::new().await;
     for (name, mac, n) in [("c", "52:54:00:00:00:0c", 12), ("d", "52:54:00:00:00:0d", 13)] {
         let mut document = permitted::machine(name, mac);
@@ -233,7 +233,7 @@ async fn another_machines_certificate_opens_nothing_of_this_one() {
 }
 
 #[tokio::test]
-async fn a_revoked_machine_loses_its_session_at_once_and_comes_back_only_with_a_new_token() {
+async fn a_revoked_machine_needs_a_new_token() {
     let site = Site::new().await;
     let admin = site.operator("ann", Role::Admin);
     let (old, key) = (site.boot_token("a", MAC_A).await, AgentKey::generate().unwrap());
@@ -282,7 +282,7 @@ async fn a_session_renews_its_certificate_and_goes_on_with_it() {
 }
 
 #[tokio::test]
-async fn approval_lets_in_the_key_with_the_whole_fingerprint_and_no_other() {
+async fn approval_admits_only_the_key_with_the_complete_fingerprint() {
     let site = Site::new().await;
     let operator = site.operator("ann", Role::Operator);
     let mut document = permitted::machine("a", MAC_A);
@@ -328,7 +328,7 @@ async fn a_machine_whose_proof_is_approval_gets_no_boot_token() {
 }
 
 #[tokio::test]
-async fn unknown_machines_are_discovered_where_the_subnet_says_so_and_bounded_in_number() {
+async fn discovery_depends_on_the_subnet_and_is_bounded() {
     let key = AgentKey::generate().unwrap();
     let unknown = "52:54:00:00:01:01";
     let site = Site::new().await;
@@ -360,7 +360,7 @@ async fn unknown_machines_are_discovered_where_the_subnet_says_so_and_bounded_in
 }
 
 #[tokio::test]
-async fn a_rule_names_labels_approves_and_starts_one_run_that_nobody_authorised() {
+async fn a_rule_approves_a_machine_and_starts_one_workflow() {
     let site = Site::with("[discovery]\nsubnets = [\"127.0.0.0/8\"]\n", Duration::from_secs(3600)).await;
     let rule = |name: &str, priority: i32, spec: serde_json::Value| {
         let mut spec = spec;

@@ -40,7 +40,7 @@ async fn counted(site: &Site, name: &str) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn an_agent_that_logs_without_end_slows_neither_others_nor_its_own_heartbeats_and_events() {
+async fn a_flood_of_logs_delays_no_heartbeat_or_event() {
     let site = Site::loopback();
     let mut coordinator = site.start(&[]);
     let run = site.run().await;
@@ -95,7 +95,7 @@ async fn an_agent_that_logs_without_end_slows_neither_others_nor_its_own_heartbe
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lines_are_followed_live_for_one_action_until_the_run_ends() {
+async fn log_lines_are_followed_until_the_workflow_ends() {
     let site = Site::loopback();
     let _coordinator = site.start(&[]);
     let run = site.run().await;

@@ -143,7 +143,7 @@ impl RealDevice {
         Ok(Self { file, path: path.into(), size, sector, direct, writes_zeroes: AtomicBool::new(false) })
     }
 
-    /// Where it is.
+    /// Its phase.
     pub fn path(&self) -> &Path {
         &self.path
     }

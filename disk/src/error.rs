@@ -20,7 +20,7 @@ pub enum DiskError {
     /// There is no such whole disk.
     #[error("{} is not a disk of this machine", path.display())]
     NoSuchDisk {
-        /// What was asked for.
+        /// The request.
         path: PathBuf,
     },
 }

@@ -105,7 +105,7 @@ pub enum BootError {
     #[error(transparent)]
     Tftp(#[from] TftpError),
     /// The plain HTTP port cannot be had.
-    #[error("cannot listen for HTTP on {listen}; is another program using the port?")]
+    #[error("cannot listen for HTTP on {listen}; check whether another program uses the port")]
     HttpBind {
         /// The address.
         listen: SocketAddr,
@@ -173,7 +173,7 @@ impl BootServices {
             neighbours.learn(interface, leases);
         }
         let own_ipxe = OwnIpxe::new(tftp.as_ref().map(|_| config.advertise));
-        // Where somebody else runs the network, somebody else runs its IPv6 too.
+        // If another server manages the network, it also manages IPv6.
         let adverts = match (&config.dhcp.mode, &config.dhcp.interface) {
             (DhcpMode::Full, Some(interface)) => RouterAdverts::start(interface),
             _ => None,
@@ -195,7 +195,7 @@ impl BootServices {
         BootReload { http: self.http.clone(), discovery: self.dhcp.as_ref().map(DhcpService::discovery) }
     }
 
-    /// Serves until cancelled. When one service fails the others are stopped too: half a boot chain helps nobody.
+    /// Serves until cancelled. When one service fails the others are stopped too: half a boot chain is useless.
     ///
     /// # Errors
     /// [`BootError`] of the service that failed first.

@@ -1,7 +1,7 @@
 //! Which Ethernet address is behind an IP address: by our own leases, else by the kernel's neighbour table.
 //!
-//! Good enough to name a machine in a log, to serve what is not secret, and to turn away whoever plainly is another one;
-//! never a proof of identity.
+//! Good enough to name a machine in a log, to serve what is not secret, and to refuse hosts that are recognisably
+//! others; never a proof of identity.
 
 use std::{
     net::Ipv4Addr,
@@ -30,10 +30,10 @@ struct Served {
     leases: Leases,
 }
 
-/// Who is behind an address.
+/// The host at an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Behind {
-    /// Whoever comes through a router, a relay or from this host itself.
+    /// A host behind a router or relay, or this host itself.
     Unknown,
     /// The machine with this Ethernet address.
     Mac(MacAddr),
@@ -67,7 +67,7 @@ impl Neighbours {
         if let Some(holder) = served.and_then(|served| served.leases.holder(address)) {
             return Behind::Mac(holder);
         }
-        // Without procfs, or behind a router, nobody is a neighbour.
+        // Without procfs, or behind a router, no host is a neighbour.
         let found = std::fs::read_to_string(&self.table).ok().and_then(|table| in_table(&table, address));
         match found {
             None => Behind::Unknown,
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn where_we_give_out_every_address_one_that_we_did_not_give_is_told_apart() {
+    fn an_address_that_we_did_not_lease_is_recognised() {
         let dir = tempfile::tempdir().unwrap();
         let table = dir.path().join("arp");
         let line = |last: u8, device: &str| format!("10.77.0.{last} 0x1 0x2 52:54:00:00:00:{last:02x} * {device}\n");
@@ -125,7 +125,7 @@ mod tests {
         neighbours.learn("br0", Leases::of([(Ipv4Addr::new(10, 77, 0, 2), mac(7))]));
         assert_eq!(of(1), Behind::Unleased(mac(1)));
         assert_eq!(of(2), Behind::Mac(mac(7)), "a lease says more than the table");
-        assert_eq!(of(3), Behind::Mac(mac(3)), "another link is somebody else's");
+        assert_eq!(of(3), Behind::Mac(mac(3)), "another link is not ours");
         assert_eq!(of(9), Behind::Unknown, "behind a router");
     }
 }

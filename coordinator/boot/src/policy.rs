@@ -1,4 +1,4 @@
-//! What the boot services ask of the rest of the coordinator, and nothing more.
+//! What the boot services need from the rest of the coordinator.
 //!
 //! The services below see machines only through this trait, so that they can be tested with a table of machines and run
 //! by hand without a store.
@@ -9,10 +9,10 @@ use async_trait::async_trait;
 use landfall_api::MacAddr;
 use uuid::Uuid;
 
-/// What a machine that asks is to boot.
+/// What a machine boots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// Nobody described a machine with this address.
+    /// No document describes a machine with this address.
     Unknown,
     /// It has nothing to do: its own disk, at once.
     BootDisk {
@@ -26,9 +26,9 @@ pub enum Decision {
         /// One-time boot token for the kernel command line.
         token: String,
     },
-    /// Somebody has to let it in: the agent, without a token.
+    /// A person must approve it: the agent, without a token.
     Approve {
-        /// The machine's name, where it has one yet.
+        /// The machine's name, if it has one.
         machine: Option<String>,
     },
 }
@@ -42,11 +42,11 @@ pub struct PublicFacts {
     pub uid: Uuid,
 }
 
-/// A question to the engine that found no answer.
+/// A failed request to the engine.
 #[derive(Debug, thiserror::Error)]
-#[error("the engine did not answer about {mac}: {reason}")]
+#[error("the engine did not answer for {mac}: {reason}")]
 pub struct PolicyError {
-    /// Whom it was about.
+    /// The machine's address.
     pub mac: MacAddr,
     /// What went wrong.
     pub reason: String,
@@ -67,13 +67,13 @@ pub trait BootPolicy: Send + Sync + 'static {
         from: Option<IpAddr>,
     ) -> Result<Decision, PolicyError>;
 
-    /// Whether anybody described a machine with that address. Asked for every DHCP packet, so it is cheap.
+    /// Whether a document describes a machine with that address. Asked for every DHCP packet, so it is cheap.
     ///
     /// # Errors
     /// [`PolicyError`] when it cannot be known; the caller then stays silent.
     async fn known(&self, mac: MacAddr) -> Result<bool, PolicyError>;
 
-    /// The machine with that address, if anybody described one.
+    /// The machine with that address, if a document describes one.
     ///
     /// # Errors
     /// [`PolicyError`] when it cannot be known.

@@ -2,9 +2,9 @@
 //!
 //! iPXE configures IPv4 and IPv6 side by side and goes on when both are settled. On a network without an IPv6 router it
 //! solicits for one six times, doubling the wait: 16 s in which DHCP has long been answered (measured with Debian 12's
-//! iPXE). An answer with a router lifetime of zero and no prefix (RFC 4861, 6.2.3: "not a default router") settles it at
-//! once and changes nothing for anybody else. Sent only in answer to a solicitation, and only where this coordinator is the
-//! network's own DHCP server. A convenience: where it cannot run, booting is slower and otherwise the same.
+//! iPXE). An answer with a router lifetime of zero and no prefix (RFC 4861, 6.2.3: "not a default router") settles it
+//! at once and changes nothing for other hosts. Sent only in answer to a solicitation, and only where this coordinator
+//! is the network's own DHCP server. A convenience: where it cannot run, booting is slower and otherwise the same.
 
 use std::{
     io,
@@ -74,7 +74,7 @@ impl RouterAdverts {
                 }
                 Ok(_) => {}
                 Err(error) => {
-                    tracing::info!(service = "radv", %error, "no longer answers router solicitations");
+                    tracing::info!(service = "radv", %error, "the coordinator no longer answers router solicitations");
                     return;
                 }
             }

@@ -13,7 +13,7 @@ use std::{
 pub struct Reloadable<T: 'static>(RwLock<&'static T>);
 
 impl<T> Reloadable<T> {
-    /// Puts another value in place; whoever reads at this moment goes on with the one before.
+    /// Replaces the value; concurrent readers continue with the previous one.
     pub fn replace(&self, value: T) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Box::leak(Box::new(value));
     }

@@ -103,7 +103,7 @@ pub fn conditions(machine: &mut Machine, workflow: Option<&Workflow>, now: Times
             progressing(status, workflow, run, at);
             provisioned(status, workflow.spec.purpose, run, at);
         }
-        None => set(&mut status.conditions, "Progressing", false, "Idle", "nothing was ever run on it", at),
+        None => set(&mut status.conditions, "Progressing", false, "Idle", "no workflow has run on it", at),
     }
     phase(machine);
 }
@@ -113,13 +113,13 @@ pub fn wanted(machine: &mut Machine, at: (Timestamp, u64)) {
     let (management, maintenance) = (machine.spec.management, machine.spec.maintenance);
     let conditions = &mut machine.status.get_or_insert_with(new_machine_status).conditions;
     match management {
-        Management::Managed => set(conditions, "Managed", true, "Managed", "it is installed when asked for", at),
+        Management::Managed => set(conditions, "Managed", true, "Managed", "it is installed on request", at),
         Management::External => {
-            set(conditions, "Managed", false, "External", "it is watched and never touched: spec.management", at);
+            set(conditions, "Managed", false, "External", "it is only watched, because of spec.management", at);
         }
     }
     if maintenance {
-        let message = "no install starts and it boots its own disk: spec.maintenance";
+        let message = "no install starts and it boots its own disk, because of spec.maintenance";
         set(conditions, "Maintenance", true, "Requested", message, at);
     } else {
         set(conditions, "Maintenance", false, "NotRequested", "", at);
@@ -162,12 +162,12 @@ fn progressing(status: &mut MachineStatus, workflow: &Workflow, run: &WorkflowSt
         Purpose::Deprovision => "Deprovisioning",
     };
     let (going, reason, message) = match run.phase {
-        WorkflowPhase::Pending => (true, purpose, format!("run \"{name}\" waits")),
-        phase if !phase.is_terminal() => (true, purpose, format!("run \"{name}\" is under way")),
-        WorkflowPhase::Failed => (false, "Failed", format!("run \"{name}\" failed")),
+        WorkflowPhase::Pending => (true, purpose, format!("workflow \"{name}\" waits")),
+        phase if !phase.is_terminal() => (true, purpose, format!("workflow \"{name}\" is running")),
+        WorkflowPhase::Failed => (false, "Failed", format!("workflow \"{name}\" failed")),
         // Nothing was done to it, so nothing is wrong with it.
-        WorkflowPhase::Cancelled if touched(run) => (false, "Cancelled", format!("run \"{name}\" was cancelled")),
-        _ => (false, "Idle", format!("run \"{name}\" has ended")),
+        WorkflowPhase::Cancelled if touched(run) => (false, "Cancelled", format!("workflow \"{name}\" was cancelled")),
+        _ => (false, "Idle", format!("workflow \"{name}\" has ended")),
     };
     // After an adoption it is no longer the run before it that says how the machine is.
     let (reason, message) = match &status.adopted {
@@ -176,7 +176,7 @@ fn progressing(status: &mut MachineStatus, workflow: &Workflow, run: &WorkflowSt
     };
     set(&mut status.conditions, "Progressing", going, reason, message, at);
     if run.phase.is_terminal() && find(&status.conditions, "StoreBehind").is_some() {
-        let message = "the run that was asked for before the store fell behind has ended";
+        let message = "the workflow that was requested before the store fell behind has ended";
         set(&mut status.conditions, "StoreBehind", false, "RunEnded", message, at);
     }
 }
@@ -199,11 +199,11 @@ fn provisioned(status: &mut MachineStatus, purpose: Purpose, run: &WorkflowStatu
             set(conditions, "Provisioned", true, "PhonedHome", format!("the installed system phoned home {when}"), at);
         }
         (WorkflowPhase::Succeeded, None) if purpose == Purpose::Deprovision => {
-            set(conditions, "Provisioned", false, "Deprovisioned", "what installs left was cleared", at);
+            set(conditions, "Provisioned", false, "Deprovisioned", "the disks were cleared", at);
             set(conditions, "NoReceipt", false, "Deprovisioned", "nothing is installed", at);
         }
         (WorkflowPhase::Succeeded, None) => {
-            set(conditions, "Provisioned", true, "Installed", "installed; the template asks for no phone-home", at);
+            set(conditions, "Provisioned", true, "Installed", "installed; the template requires no phone-home", at);
         }
         (WorkflowPhase::Failed | WorkflowPhase::Cancelled, None) if touched => {
             let (reason, message) =
@@ -211,9 +211,9 @@ fn provisioned(status: &mut MachineStatus, purpose: Purpose, run: &WorkflowStatu
             set(conditions, "Provisioned", false, reason, message, at);
         }
         (phase, None) if !phase.is_terminal() && phase != WorkflowPhase::Pending => match purpose {
-            Purpose::Provision => set(conditions, "Provisioned", false, "Provisioning", "a run is under way", at),
+            Purpose::Provision => set(conditions, "Provisioned", false, "Provisioning", "a workflow is running", at),
             Purpose::Deprovision => {
-                set(conditions, "Provisioned", false, "Deprovisioning", "what installs left is being cleared", at);
+                set(conditions, "Provisioned", false, "Deprovisioning", "the disks are being cleared", at);
             }
         },
         // Nothing was done to it: whatever held before holds still.
@@ -252,7 +252,7 @@ mod tests {
     /// Every combination of what decides, with the word for it: deleted before held, held before under way, under way
     /// before installed, installed before unknown, unknown before failed.
     #[test]
-    fn the_word_for_people_follows_from_the_conditions_in_every_combination() {
+    fn the_phase_follows_from_the_conditions_in_every_combination() {
         use ConditionStatus::{False, True, Unknown};
         let runs = [
             (None, "", None),
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn since_moves_with_the_status_alone_and_the_generation_is_the_one_judged() {
+    fn since_changes_only_with_the_status() {
         let at = |second| Timestamp::from_second(second).unwrap();
         let mut conditions = Vec::new();
         set(&mut conditions, "Connected", true, "Hello", "a", (at(1), 1));

@@ -64,7 +64,7 @@ pub enum Effect {
     Remove,
 }
 
-/// An agent that outlived its session has so long to send what was not acknowledged, before it is told what to do.
+/// The time for an agent that outlived its session to send its unacknowledged events before it gets instructions.
 pub const SETTLE: Duration = Duration::from_secs(3);
 
 /// What an agent is told, beside its list.

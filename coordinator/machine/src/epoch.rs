@@ -35,7 +35,7 @@ impl Epoch {
             return Err(Problem::new(ErrorCode::InvalidDocument, message)
                 .hint("restart the machine: a new agent process has held none"));
         }
-        let none = || Problem::new(ErrorCode::InvalidDocument, "no epoch can follow the one this agent held");
+        let none = || Problem::new(ErrorCode::InvalidDocument, "the agent's epoch is the largest possible one");
         newest.checked_add(1).map(Self).ok_or_else(none)
     }
 }

@@ -52,7 +52,7 @@ pub(crate) fn two_computers(machine: &str, older: &Session, hello: &Hello) -> Pr
         older.address, older.boot_id, hello.address, hello.boot_id
     );
     Problem::new(ErrorCode::AmbiguousIdentity, message)
-        .hint("give each computer a machine document and addresses of its own")
+        .hint("give each computer its own machine document and addresses")
 }
 
 /// Whether the session of `epoch` is the newest.

@@ -90,7 +90,7 @@ impl Step<'_> {
         }
         let name = &self.state.machine.metadata.name;
         let problem = Problem::new(ErrorCode::Revoked, format!("machine \"{name}\" was deleted"))
-            .hint("apply it again, then restart the machine so that it enrols anew");
+            .hint("apply it again, then restart the machine so that it enrols again");
         Refusal { problem, retry_after: None }
     }
 
@@ -148,7 +148,7 @@ impl Step<'_> {
         if newest.and_then(|w| w.status.as_ref()).is_some_and(is_running) {
             return;
         }
-        let reason = "this run is over or unknown here".to_owned();
+        let reason = "this workflow has ended or is unknown".to_owned();
         self.send(Tell::Cancel { workflow_uid: named, reason });
     }
 }

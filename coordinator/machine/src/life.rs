@@ -30,7 +30,14 @@ pub fn may_begin(machine: &Machine) -> Result<(), Problem> {
     }
     if machine.spec.management == Management::External {
         let hint = "remove spec.management from its document to let Landfall install it".to_owned();
-        return refused(ErrorCode::Unmanaged, format!("machine \"{name}\" is watched only, never installed"), hint);
+        return refused(
+            ErrorCode::Unmanaged,
+            format!(
+                "machine \"{name}\" is only watched and cannot be \
+            installed"
+            ),
+            hint,
+        );
     }
     if machine.spec.maintenance {
         let hint = "remove spec.maintenance from its document when the work on it is done".to_owned();
@@ -81,22 +88,28 @@ pub fn what_stays(machine: &Machine, run: Option<&Workflow>) -> Vec<String> {
             let name = [&disk.name, &disk.serial, &disk.wwn, &disk.path].into_iter().find(|s| !s.is_empty());
             let name = name.map_or("?", String::as_str);
             match found.receipt.state {
-                ReceiptState::Done => format!("disk {name} keeps what run \"{run}\" installed, with its receipt"),
+                ReceiptState::Done => format!(
+                    "disk {name} keeps the system installed by workflow \"{run}\", with its \
+                    receipt"
+                ),
                 ReceiptState::Intent => {
-                    format!("disk {name} does not boot: run \"{run}\" began to write it and did not end")
+                    format!("disk {name} does not boot: workflow \"{run}\" began to write it and did not finish")
                 }
             }
         })
         .collect();
     if let Some(run) = run.filter(|run| run.status.as_ref().is_some_and(is_running)) {
         let name = &run.metadata.name;
-        stays.push(format!("run \"{name}\" is cancelled where it stands; the disk it was writing does not boot"));
+        stays.push(format!(
+            "workflow \"{name}\" is cancelled in its current state; the disk that it was writing does \
+            not boot"
+        ));
     }
     if stays.is_empty() && derive::holds(&status.conditions, "Provisioned") {
         stays.push("the installed system stays; it carries no receipt".to_owned());
     }
     if stays.is_empty() {
-        stays.push("nothing is known to be on its disks".to_owned());
+        stays.push("the content of its disks is unknown".to_owned());
     }
     stays
 }
@@ -137,7 +150,7 @@ impl Step<'_> {
         if let Some(session) = &self.state.session {
             status.receipts.clone_from(&session.receipts);
         }
-        let message = format!("{} took it over as it was, {}", by.person, by.at);
+        let message = format!("{} adopted it {}", by.person, by.at);
         status.adopted = Some(by);
         derive::set(&mut status.conditions, "Provisioned", true, "Adopted", &message, (now, generation));
         end_holds(machine, "Adopted", &message, (now, generation));

@@ -59,22 +59,20 @@ impl Step<'_> {
             Err(refused(Problem::new(ErrorCode::Conflict, message).at(format!("Workflow/{workflow}"))))
         };
         if let Some(pause) = &status.paused {
-            return refuse(format!("workflow \"{workflow}\" was paused by {} at {}", pause.by, pause.since));
+            return refuse(format!("workflow \"{workflow}\" was already paused by {} at {}", pause.by, pause.since));
         }
         if status.phase == WorkflowPhase::Rebooting {
-            return refuse(format!(
-                "every action of workflow \"{workflow}\" has been done: there is nothing left to pause"
-            ));
+            return refuse(format!("every action of workflow \"{workflow}\" is done, so it cannot be paused"));
         }
         if status.ending.is_some() {
-            return refuse(format!("workflow \"{workflow}\" has failed and is doing what follows a failure"));
+            return refuse(format!("workflow \"{workflow}\" has failed and runs its onFailure actions"));
         }
         let protocol = self.state.session.as_ref().filter(|s| s.connected).map(|s| s.protocol);
         if is_running(status)
             && let Some(protocol) = protocol.filter(|p| *p < CONTROL_PROTOCOL)
         {
-            let message = format!("the machine's agent speaks protocol {protocol}, and knows no pause");
-            let hint = "build a new boot image; this run can be stopped with landfall cancel";
+            let message = format!("the machine's agent speaks protocol {protocol}, which does not support a pause");
+            let hint = "build a new boot image; to stop this workflow use landfall cancel";
             return Err(refused(Problem::new(ErrorCode::VersionSkew, message).hint(hint)));
         }
         self.records(which, RunRequestKind::Pause, &by);
@@ -88,7 +86,7 @@ impl Step<'_> {
         let holds = status.actions.iter().chain(&status.on_failure).any(ActionStatus::holds);
         if status.paused.is_none() && !holds {
             let workflow = self.name(which);
-            let message = format!("workflow \"{workflow}\" is not paused and stands at no hold");
+            let message = format!("workflow \"{workflow}\" is neither paused nor waiting at a hold");
             return Err(refused(Problem::new(ErrorCode::Conflict, message).at(format!("Workflow/{workflow}"))));
         }
         self.records(which, RunRequestKind::Resume, &by);

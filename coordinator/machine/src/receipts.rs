@@ -26,14 +26,14 @@ pub(crate) fn take_in(
         let seen = status.receipts.iter().any(|r| r.receipt == found.receipt && r.disk.same_disk(&found.disk));
         !ours && !seen && !adopted && !open.is_some_and(|run| is_meant(run, found))
     });
-    let unknown = unknown.map(|(found, _)| (found, "that this store does not know"));
+    let unknown = unknown.map(|(found, _)| (found, "which this store does not know"));
     let conflict = newer.map(|newer| (newer, "NewerThanStore")).or(unknown.map(|found| (found, "UnknownReceipt")));
     match conflict {
         Some(((found, what), reason)) => {
             let receipt = &found.receipt;
             let message = format!(
-                "disk {} carries a receipt of run \"{}\" ({}, {:?}), {what}; find out whether the store was restored from \
-                 an old copy, then adopt the machine as it is, or provision with --force",
+                "disk {} carries a receipt of run \"{}\" ({}, {:?}), {what}; check whether the store was restored \
+                    from an old copy, then adopt the machine, or provision it with --force",
                 found.disk.name, receipt.workflow_name, receipt.workflow_uid, receipt.state
             );
             derive::set(&mut status.conditions, "ReceiptConflict", true, reason, message, at);
@@ -76,8 +76,8 @@ fn note_lost(status: &mut MachineStatus, hello: &Hello, under_way: bool, at: (Ti
             let disk = [&disk.name, &disk.serial, &disk.wwn, &disk.path].into_iter().find(|s| !s.is_empty());
             let disk = disk.map_or("?", String::as_str);
             let message = format!(
-                "disk {disk} was installed by run \"{run}\" and carries its receipt no more: somebody partitioned it \
-                 anew; only a person starts an install of it"
+                "disk {disk} was installed by workflow \"{run}\" but no longer carries its receipt: it was probably \
+                    repartitioned; only a person can start an install of it"
             );
             derive::set(conditions, "NoReceipt", true, "Lost", message, at);
         }

@@ -100,6 +100,6 @@ impl Step<'_> {
         }
         let heard = now.wall_at(session.heard);
         self.state.machine.status.get_or_insert_with(derive::new_machine_status).last_heard = Some(heard);
-        self.sets("Connected", false, "Silent", format!("nothing was heard of the agent since {heard}"));
+        self.sets("Connected", false, "Silent", format!("the agent has not been heard since {heard}"));
     }
 }

@@ -59,8 +59,8 @@ impl Horizon {
 
     fn words(&self) -> String {
         match self.as_of {
-            Some(as_of) => format!("the store knows nothing of the time from {as_of} to {}", self.started),
-            None => format!("the store knows nothing of the time before {}", self.started),
+            Some(as_of) => format!("the store has no data for the time from {as_of} to {}", self.started),
+            None => format!("the store has no data for the time before {}", self.started),
         }
     }
 }
@@ -99,7 +99,7 @@ pub(crate) fn judge(machine: &mut Machine, hello: &Hello, workflow: Option<&Work
     let Some(run) = workflow.and_then(|w| w.status.as_ref()).filter(|run| !run.phase.is_terminal()) else { return };
     if hello.last_epoch > status.epoch {
         let message = format!(
-            "its agent held epoch {}, which this store has never given: the store is an old copy",
+            "its agent held epoch {}, which this store has never assigned: the store is an old copy",
             hello.last_epoch
         );
         return derive::set(&mut status.conditions, "StoreBehind", true, "EpochNeverGiven", message, at);
@@ -110,9 +110,9 @@ pub(crate) fn judge(machine: &mut Machine, hello: &Hello, workflow: Option<&Work
     let interrupted =
         hello.receipts.iter().any(|found| found.receipt.state == ReceiptState::Intent && expects(run, found));
     let (behind, reason, message) = if same_boot {
-        (false, "SameAgent", "its agent was there all the time".to_owned())
+        (false, "SameAgent", "its agent was connected all the time".to_owned())
     } else if interrupted {
-        (false, "Interrupted", "its disk carries this very run, interrupted".to_owned())
+        (false, "Interrupted", "its disk carries the receipt of this interrupted workflow".to_owned())
     } else {
         (true, "MachineRestarted", since)
     };
@@ -126,13 +126,14 @@ pub(crate) fn mark_behind(machine: &mut Machine, workflow: &Workflow, horizon: &
         return false;
     }
     let (status, reason, what) = match workflow.status.as_ref().map(|run| run.phase) {
-        Some(WorkflowPhase::Pending) => (ConditionStatus::True, "AskedBefore", "was asked for before that"),
-        Some(WorkflowPhase::Running) => (ConditionStatus::Unknown, "AwaitsAgent", "was under way before that"),
+        Some(WorkflowPhase::Pending) => (ConditionStatus::True, "AskedBefore", "was requested before that"),
+        Some(WorkflowPhase::Running) => (ConditionStatus::Unknown, "AwaitsAgent", "was running before that"),
         _ => return false,
     };
     let name = &workflow.metadata.name;
     let message = format!(
-        "{}, and run \"{name}\" {what}; if it is still wanted: landfall provision {} --force, else: landfall cancel {name}",
+        "{}, and workflow \"{name}\" {what}; to run it anyway use landfall provision {} --force, else landfall cancel \
+            {name}",
         horizon.words(),
         workflow.spec.machine
     );
@@ -150,9 +151,9 @@ pub(crate) fn mark_events_missing(machine: &mut Machine, workflow: &Workflow, no
     }
     let (name, run) = (&machine.metadata.name, &workflow.metadata.name);
     let message = format!(
-        "its agent goes on from reports of run \"{run}\" that this store does not have: the store is an old copy. The run \
-         goes on to its end; if it has none, landfall provision {name} --force starts anew, and landfall cancel {run} ends \
-         it"
+        "its agent continues from reports of workflow \"{run}\" that this store does not have: the store is an old \
+            copy. The workflow continues to its end; if it does not end, use landfall provision {name} --force for a \
+            new one, or landfall cancel {run}"
     );
     let at = (now, machine.metadata.generation);
     let status = machine.status.get_or_insert_with(derive::new_machine_status);

@@ -1,4 +1,4 @@
-//! What may still be under way of a run that is over for the coordinator.
+//! What may still run of a workflow that has ended for the coordinator.
 //!
 //! An agent that is only told to stop acts until it says that it has, or until its lease ends. A run with branches has
 //! several actions under way at once, and each says so for itself. The lease is let go with the last of them: one too early
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_branch_that_finished_an_action_may_have_begun_the_next() {
+    fn a_finished_branch_may_have_begun_its_next_action() {
         let done = || EventBody::Finished { result: ActionResult::Hold };
         let mut stopping = stopping(1);
         assert!(!stopping.hears(&told(0, done())));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_that_may_be_followed_by_another_has_not_stopped() {
+    fn a_retryable_attempt_has_not_stopped() {
         let mut twice = stopping(2);
         twice.hears(&told(1, failed(ErrorCode::Cancelled, false)));
         assert!(!twice.hears(&told(0, failed(ErrorCode::Truncated, true))));

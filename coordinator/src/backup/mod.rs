@@ -1,9 +1,9 @@
 //! Backup and restore: everything the coordinator has, as one file.
 //!
-//! The file is a tar: `manifest.json`, which names every other member with its size and digest, then the members in that
-//! order, then `manifest.sha256`. The database in it is one instant's, taken by SQLite's own backup while writers go on;
-//! the certificate authority and the key of the secrets are in it, or a restored coordinator would be a stranger to its
-//! machines and to its own secrets. Whoever has the file has all of that: it is made mode 0600.
+//! The file is a tar: `manifest.json`, which names every other member with its size and digest, then the members in
+//! that order, then `manifest.sha256`. The database in it is one instant's, taken by SQLite's own backup while writers
+//! go on; the certificate authority and the key of the secrets are in it, otherwise the machines would not know a
+//! restored coordinator, and it could not read its own secrets. The file contains all of that, so its mode is 0600.
 
 mod files;
 mod pack;
@@ -74,15 +74,13 @@ pub enum BackupError {
         source: io::Error,
     },
     /// There is nothing to back up.
-    #[error("{0} holds no coordinator's data; name the configuration of one that has run")]
+    #[error("{0} contains no coordinator's data; use the configuration of a coordinator that has run")]
     Nothing(PathBuf),
     /// The output is there already.
-    #[error("{0} is there already; a backup is never written over, name another file")]
+    #[error("{0} already exists; a backup never replaces a file, so name another one")]
     Exists(PathBuf),
     /// A file is too large to be one of the coordinator's own.
-    #[error(
-        "{path} is {bytes} bytes large, more than any file that the coordinator keeps; move it out of the data directory"
-    )]
+    #[error("{path} has {bytes} bytes, more than any file of the coordinator; move it out of the data directory")]
     Foreign {
         /// Which.
         path: PathBuf,
@@ -93,7 +91,7 @@ pub enum BackupError {
     #[error("the running coordinator made no backup: {0}")]
     Refused(String),
     /// The file is not a whole backup.
-    #[error("{path} is not a whole backup: {what}; nothing was touched, use another one")]
+    #[error("{path} is not a complete backup: {what}; nothing was changed, use another one")]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -102,7 +100,8 @@ pub enum BackupError {
     },
     /// A newer coordinator made it.
     #[error(
-        "{path} was made by version {version}, whose database this one cannot read; nothing was touched, restore with that version"
+        "{path} was made by version {version}, whose database this version cannot read; nothing was changed, restore \
+            with that version"
     )]
     Newer {
         /// The file.
@@ -111,7 +110,7 @@ pub enum BackupError {
         version: String,
     },
     /// What is in the file does not make a coordinator.
-    #[error("{path} does not restore: {why}; nothing was touched")]
+    #[error("cannot restore {path}: {why}; nothing was changed")]
     Unusable {
         /// The file.
         path: PathBuf,
@@ -119,7 +118,7 @@ pub enum BackupError {
         why: String,
     },
     /// There is data where the backup is to go.
-    #[error("{0} is not empty; with --replace it is renamed and kept")]
+    #[error("{0} is not empty; use --replace to rename and keep it")]
     NotEmpty(PathBuf),
     /// Another process has the data directory.
     #[error(transparent)]

@@ -20,7 +20,7 @@ pub(super) struct Packed {
 }
 
 impl Packed {
-    /// Reads and digests everything. `database` is a copy that nobody writes to.
+    /// Reads and hashes everything. `database` is a copy without writers.
     pub(super) fn of(data_dir: &Path, mut database: File) -> Result<Self, BackupError> {
         let path = data_dir.join(DATABASE);
         let (bytes, sha256) = digest(&mut database).map_err(io_error("read the copy of", &path))?;

@@ -1,4 +1,4 @@
-//! Reading a backup: nothing in it is believed before its digest agrees.
+//! Reading a backup: its content is used only after its digest matches.
 
 use std::{
     fs::{DirBuilder, File, OpenOptions},
@@ -51,22 +51,22 @@ fn walk(path: &Path, mut sink: impl FnMut(&str) -> io::Result<Box<dyn Write>>) -
         if named && entry.header().entry_type().is_file() {
             Ok(entry)
         } else {
-            Err(damaged(&format!("{wanted} is not where it belongs")))
+            Err(damaged(&format!("{wanted} is not at its place")))
         }
     };
     let mut json = Vec::new();
     next(MANIFEST)?.take(MAX_MANIFEST).read_to_end(&mut json).map_err(broken)?;
-    let manifest: Manifest = serde_json::from_slice(&json).map_err(|_| damaged("its manifest does not read"))?;
+    let manifest: Manifest = serde_json::from_slice(&json).map_err(|_| damaged("its manifest does not parse"))?;
     if manifest.format != FORMAT || manifest.schema > SCHEMA {
         return Err(BackupError::Newer { path: path.to_owned(), version: manifest.version });
     }
     if manifest.files.first().is_none_or(|first| first.path != DATABASE) {
-        return Err(damaged("it holds no database"));
+        return Err(damaged("it contains no database"));
     }
     for member in &manifest.files {
         let inside = Path::new(&member.path).components().all(|part| matches!(part, Component::Normal(_)));
         if !inside || member.path.is_empty() {
-            return Err(damaged("its manifest names a file outside of the data directory"));
+            return Err(damaged("its manifest names a file outside the data directory"));
         }
         let mut entry = next(&member.path)?;
         let mut out = sink(&member.path).map_err(io_error("write", Path::new(&member.path)))?;
@@ -82,7 +82,7 @@ fn walk(path: &Path, mut sink: impl FnMut(&str) -> io::Result<Box<dyn Write>>) -
             out.write_all(part).map_err(io_error("write", Path::new(&member.path)))?;
         }
         if bytes != member.bytes || hex::encode(hash.finalize()) != member.sha256 {
-            return Err(damaged(&format!("{} is not what the manifest says", member.path)));
+            return Err(damaged(&format!("{} does not match the manifest", member.path)));
         }
     }
     let mut stated = String::new();

@@ -82,7 +82,7 @@ pub fn restore(config: &Config, from: &Path, replace: bool) -> Result<Restored, 
     if occupied && !replace {
         return Err(BackupError::NotEmpty(data_dir.clone()));
     }
-    // Nobody may have it open, now or until it has its new name.
+    // No process may have it open, now or until it has its new name.
     let _held = if occupied { Some(hold(data_dir)?) } else { None };
     read::verify(from)?;
 
@@ -97,7 +97,7 @@ pub fn restore(config: &Config, from: &Path, replace: bool) -> Result<Restored, 
         .and_then(|manifest| opens(config, from, &staging).map(|access| (manifest, access)));
     let (manifest, access) = ready.map_err(unready)?;
 
-    // Two renames: with the power lost between them there is no data, and no coordinator starts until somebody restores
+    // Two renames: if the power fails between them there is no data, and no coordinator starts until a person restores
     // again; see the store's `open`.
     let kept_aside = put_aside(data_dir, occupied).map_err(unready)?;
     if let Err(error) = fs::rename(&staging, data_dir) {
@@ -139,8 +139,8 @@ fn opens(config: &Config, from: &Path, staging: &Path) -> Result<AccessAfter, Ba
         BackupError::Unusable { path: from.to_owned(), why }
     };
     if !staging.join("pki/ca.key").is_file() {
-        // Opening it would make another one, and every machine would be a stranger.
-        let why = "it holds no certificate authority".to_owned();
+        // Opening it would create another CA, which no machine knows.
+        let why = "it contains no certificate authority".to_owned();
         return Err(BackupError::Unusable { path: from.to_owned(), why });
     }
     let store = Store::open(staging).map_err(|error| unusable(&error))?;
@@ -172,7 +172,8 @@ fn withdraw(store: &Store) -> io::Result<AccessAfter> {
 }
 
 fn put_aside(data_dir: &Path, occupied: bool) -> Result<Option<PathBuf>, BackupError> {
-    let busy = "make room for the restored data (is it a mount point? then name a directory below it as data_dir) in";
+    let busy = "free some space for the restored data (if it is a mount point, use a directory below it as data_dir) \
+        in";
     if !occupied {
         return match fs::remove_dir(data_dir) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_error(busy, data_dir)(error)),

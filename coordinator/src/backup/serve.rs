@@ -43,7 +43,7 @@ pub async fn stream(upkeep: &dyn Upkeep, data_dir: &Path) -> Result<Stream, Back
         let out = io::BufWriter::with_capacity(PIECE, Pieces(sender.clone()));
         if let Err(error) = packed.write(out) {
             tracing::warn!(%error, "a backup broke off");
-            // Nobody may be there to read it.
+            // The reader may have gone.
             let _gone = sender.blocking_send(Err(error));
         }
     });
@@ -54,7 +54,7 @@ struct Pieces(mpsc::Sender<io::Result<Bytes>>);
 
 impl Write for Pieces {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let gone = |_| io::Error::new(io::ErrorKind::BrokenPipe, "nobody reads it any more");
+        let gone = |_| io::Error::new(io::ErrorKind::BrokenPipe, "its reader has gone");
         self.0.blocking_send(Ok(Bytes::copy_from_slice(bytes))).map_err(gone)?;
         Ok(bytes.len())
     }

@@ -1,4 +1,4 @@
-//! `landfall-coordinator backup`: of the running coordinator over its socket, or of a data directory that nobody uses.
+//! `landfall-coordinator backup`: of the running coordinator over its socket, or of an unused data directory.
 
 use std::{
     fs::{self, File, OpenOptions},

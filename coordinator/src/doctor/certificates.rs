@@ -33,19 +33,19 @@ pub(super) async fn check(config: &Config, running: &Running) -> Vec<Finding> {
     if ca.exists() || running.pid.is_some() {
         findings.push(authority(now, read("pki/ca.pem").as_ref().and_then(ends)));
     } else {
-        findings.push(Finding::ok("certificate authority", "none yet: the first start makes it"));
+        findings.push(Finding::ok("certificate authority", "none yet: the first start creates it"));
     }
     if let Some(admin) = read("admin/admin.pem") {
-        let hint = "restart the coordinator, which renews it while admin.key lies beside it";
+        let hint = "restart the coordinator; it renews the certificate if admin.key is beside it";
         findings.push(judge("operator's certificate", now, ends(&admin), hint));
     }
     if running.pid.is_some() {
         let port = config.tls.listen.port();
         let at = if config.tls.listen.ip().is_unspecified() { config.advertise.into() } else { config.tls.listen.ip() };
-        let hint = "restart the coordinator, which makes a new one";
+        let hint = "restart the coordinator; it issues a new one";
         findings.push(match shown(SocketAddr::new(at, port)).await {
             Ok(certificate) => judge("server's certificate", now, ends(&certificate), hint),
-            Err(why) => Finding::fail("server's certificate", format!("{at}:{port} does not show it: {why}"), hint),
+            Err(why) => Finding::fail("server's certificate", format!("cannot get it from {at}:{port}: {why}"), hint),
         });
     }
     findings
@@ -60,15 +60,15 @@ fn judge(check: &'static str, now: Timestamp, ends: Option<Timestamp>, hint: &st
     let Some(ends) = ends else { return Finding::fail(check, "it does not parse", hint) };
     let left = ends.duration_since(now);
     if left.is_negative() {
-        Finding::fail(check, format!("it ended {ends}"), hint)
+        Finding::fail(check, format!("it expired {ends}"), hint)
     } else if left.unsigned_abs() < SOON {
-        Finding::warn(check, format!("it ends {ends}"), hint)
+        Finding::warn(check, format!("it expires {ends}"), hint)
     } else {
-        Finding::ok(check, format!("good until {ends}"))
+        Finding::ok(check, format!("valid until {ends}"))
     }
 }
 
-/// The certificate a TLS port shows. Whom it is for is not asked: that is what the caller looks at.
+/// The certificate of a TLS port. Its name is not checked here: the caller does that.
 async fn shown(at: SocketAddr) -> Result<CertificateDer<'static>, String> {
     let provider = Arc::new(ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider.clone())
@@ -87,7 +87,7 @@ async fn shown(at: SocketAddr) -> Result<CertificateDer<'static>, String> {
     chain.first().map(|leaf| leaf.clone().into_owned()).ok_or_else(|| "no certificate".to_owned())
 }
 
-/// Takes every certificate: nothing is sent over this connection, and nothing it says is believed.
+/// Takes every certificate: this connection sends no data, and its content is not trusted.
 #[derive(Debug)]
 struct Look(Arc<CryptoProvider>);
 

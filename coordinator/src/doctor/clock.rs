@@ -1,4 +1,4 @@
-//! The clock: not before what it has already stamped, and kept by somebody.
+//! The clock: not before the newest stored time, and synchronised.
 
 use std::{fs, path::Path, process::Stdio, time::Duration};
 
@@ -9,7 +9,7 @@ use crate::finding::Finding;
 
 /// A file's time may be this far ahead: file systems and clocks round.
 const ROUNDING: Duration = Duration::from_secs(60);
-/// `timedatectl` asks a service over D-Bus, which may not be there.
+/// `timedatectl` uses a D-Bus service, which may be missing.
 const ASK_LIMIT: Duration = Duration::from_secs(5);
 
 pub(super) async fn check(data_dir: &Path) -> Vec<Finding> {
@@ -27,14 +27,14 @@ fn not_back(now: Timestamp, newest: Option<Timestamp>) -> Finding {
     match newest {
         Some(newest) if newest.duration_since(now) > ROUNDING.try_into().unwrap_or_default() => Finding::fail(
             "clock",
-            format!("it says {now}, but the store was written {newest}: it was set back"),
-            "set it (timedatectl, chronyc makestep): deadlines and certificates are judged by it",
+            format!("the clock shows {now}, but the store was written {newest}: the clock was set back"),
+            "set it (timedatectl, chronyc makestep): deadlines and certificates depend on it",
         ),
-        _ => Finding::ok("clock", format!("it says {now}")),
+        _ => Finding::ok("clock", format!("the clock shows {now}")),
     }
 }
 
-/// Whether the kernel says that somebody keeps it. The kernel is asked (adjtimex) by systemd, which `timedatectl` asks.
+/// Whether the kernel reports a synchronised clock. `timedatectl` asks systemd, which asks the kernel (adjtimex).
 async fn kept() -> Finding {
     const CHECK: &str = "time synchronisation";
     const HINT: &str = "run chrony or systemd-timesyncd";
@@ -47,9 +47,9 @@ async fn kept() -> Finding {
     match timeout(ASK_LIMIT, asked).await {
         Ok(Ok(output)) if output.stdout.starts_with(b"yes") => Finding::ok(CHECK, "the clock is synchronised"),
         Ok(Ok(output)) if output.stdout.starts_with(b"no") => {
-            Finding::warn(CHECK, "nobody keeps the clock, or it is not synchronised yet", HINT)
+            Finding::warn(CHECK, "the clock is not synchronised: no NTP client runs, or it is not ready yet", HINT)
         }
-        _ => Finding::warn(CHECK, "nobody here can tell (timedatectl does not answer)", HINT),
+        _ => Finding::warn(CHECK, "cannot tell whether the clock is synchronised (timedatectl does not answer)", HINT),
     }
 }
 

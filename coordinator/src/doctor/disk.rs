@@ -14,28 +14,28 @@ use crate::finding::Finding;
 
 /// Less room than this, bytes, and the write-ahead log may not fit after a burst.
 const LEAST: u64 = 64 << 20;
-/// Less than this and it is time to look.
+/// Below this the doctor warns.
 const FEW: u64 = 1 << 30;
-/// A flush that takes longer is felt by agents.
+/// A slower flush delays agents.
 const SLOW: Duration = Duration::from_millis(30);
-/// A flush that takes longer than this is a disk in trouble.
+/// A flush slower than this indicates a failing disk.
 const BROKEN: Duration = Duration::from_secs(2);
 /// Flushes that are tried; the middle one counts.
 const TRIES: usize = 7;
 
 pub(super) fn check(data_dir: &Path) -> Vec<Finding> {
-    // Before the first start it is not there yet: the place where it will be.
+    // Before the first start it does not exist: check the place where it will be.
     let Some(place) = data_dir.ancestors().find(|path| path.is_dir()) else { return Vec::new() };
     let mut findings = vec![room(place)];
     findings.push(match flush(place) {
         Ok(took) => judged(took),
         Err(error) if place != data_dir => {
-            let hint = "the coordinator's user must be able to make it; the systemd unit does";
-            Finding::warn("data directory", format!("{} cannot be made yet: {error}", data_dir.display()), hint)
+            let hint = "the coordinator's user must be able to create it; the systemd unit does that";
+            Finding::warn("data directory", format!("cannot create {} yet: {error}", data_dir.display()), hint)
         }
         Err(error) => {
-            let hint = "is it full, read-only, or another user's? The coordinator cannot write there either";
-            Finding::fail("data directory", format!("{} cannot be written: {error}", data_dir.display()), hint)
+            let hint = "check that it is not full, not read-only, and owned by the coordinator's user";
+            Finding::fail("data directory", format!("cannot write {}: {error}", data_dir.display()), hint)
         }
     });
     findings
@@ -44,11 +44,11 @@ pub(super) fn check(data_dir: &Path) -> Vec<Finding> {
 fn room(place: &Path) -> Finding {
     const CHECK: &str = "disk space";
     let Ok(disk) = statvfs(place) else {
-        return Finding::warn(CHECK, format!("{} does not tell", place.display()), "look at it with df");
+        return Finding::warn(CHECK, format!("cannot get the free space of {}", place.display()), "check it with df");
     };
     let free = disk.blocks_available().saturating_mul(disk.fragment_size());
     let message = format!("{} MiB are free in {}", free >> 20, place.display());
-    let hint = "make room: the store stops taking anything when the disk is full";
+    let hint = "free some space: the store refuses writes when the disk is full";
     match free {
         0..LEAST => Finding::fail(CHECK, message, hint),
         LEAST..FEW => Finding::warn(CHECK, message, hint),
@@ -59,7 +59,7 @@ fn room(place: &Path) -> Finding {
 fn judged(took: Duration) -> Finding {
     const CHECK: &str = "flush to disk";
     let message = format!("{:.1} ms", took.as_secs_f64() * 1e3);
-    let hint = "every event waits for one: use a local SSD or NVMe disk for data_dir, no network's file system";
+    let hint = "every event waits for one: use a local SSD or NVMe disk for data_dir, not a network file system";
     match took {
         _ if took > BROKEN => Finding::fail(CHECK, message, hint),
         _ if took > SLOW => Finding::warn(CHECK, message, hint),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_and_broken_disks_are_told_apart() {
+    fn slow_and_broken_disks_are_distinguished() {
         let level = |ms| judged(Duration::from_millis(ms)).level;
         assert_eq!([level(1), level(100), level(5000)], [Level::Ok, Level::Warn, Level::Fail]);
     }

@@ -1,7 +1,7 @@
-//! `landfall-coordinator doctor`: looks at everything a coordinator needs of its host, and says what to do about what is
-//! amiss. Changes nothing, and works whether a coordinator runs there or not.
+//! `landfall-coordinator doctor`: checks everything that a coordinator needs from its host, and reports what to do
+//! about each fault. It changes nothing, and works with or without a running coordinator.
 //!
-//! Each check is a file; each finding says what was looked at, how good it is, what was found, what to do.
+//! Each check is a file; each finding states the check, its level, the result, and what to do.
 
 mod certificates;
 mod clock;
@@ -26,18 +26,18 @@ pub fn data_dir_modes(config: &Config) -> Finding {
     modes::private(&config.data_dir)
 }
 
-/// Looks at everything. Without a configuration that reads there is nothing to compare with, and only that is said.
+/// Runs all checks. Without a valid configuration only that is reported.
 pub async fn examine(path: &Path) -> Vec<Finding> {
     let config = match Config::load(path) {
         Ok(config) => config,
         Err(error) => {
-            let hint = "docs/coordinator.toml has every key; name another file with --config";
+            let hint = "docs/coordinator.toml lists every key; use another file with --config";
             return vec![Finding::fail("configuration", with_causes(&error), hint)];
         }
     };
     let mut findings = vec![Finding::ok("configuration", format!("{} is right", path.display()))];
     if let Err(error) = config.check_files() {
-        findings.push(Finding::fail("files", with_causes(&error), "correct the path, or make the file"));
+        findings.push(Finding::fail("files", with_causes(&error), "correct the path, or create the file"));
     }
     let running = Running::find(&config);
     findings.push(running.finding());
@@ -90,7 +90,7 @@ pub fn text(findings: &[Finding]) -> String {
         }
     }
     let count = |level| findings.iter().filter(|finding| finding.level == level).count();
-    writeln!(out, "{} ok, {} to mind, {} failed", count(Level::Ok), count(Level::Warn), count(Level::Fail))
+    writeln!(out, "{} ok, {} warnings, {} failed", count(Level::Ok), count(Level::Warn), count(Level::Fail))
         .unwrap_or_default();
     out
 }
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_configuration_that_does_not_read_is_said_first_and_alone() {
+    async fn an_invalid_configuration_is_reported_alone() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("c.toml");
         assert!(!well(&examine(&path).await));
@@ -116,10 +116,10 @@ mod tests {
     }
 
     #[test]
-    fn both_forms_hold_every_finding_and_the_worst_of_them_decides() {
+    fn both_output_forms_contain_every_finding() {
         let findings = [Finding::ok("a", "fine"), Finding::warn("b", "hm", "mind it")];
         assert!(well(&findings));
-        assert!(text(&findings).contains("-> mind it") && text(&findings).ends_with("1 ok, 1 to mind, 0 failed\n"));
+        assert!(text(&findings).contains("-> mind it") && text(&findings).ends_with("1 ok, 1 warnings, 0 failed\n"));
         assert!(!well(&[Finding::fail("c", "broken", "")]));
         let json: serde_json::Value = serde_json::from_str(&json(&findings)).unwrap();
         assert_eq!((&json["status"], &json["checks"][1]["hint"]), (&"warn".into(), &"mind it".into()));

@@ -1,4 +1,4 @@
-//! Files that must be nobody else's: keys, the store, the configuration. And how many files may be open.
+//! Files that only the coordinator may access: keys, the store, the configuration. And the limit of open files.
 
 use std::{
     fs,
@@ -27,11 +27,11 @@ pub(super) fn private(data_dir: &Path) -> Finding {
     let exposed: Vec<PathBuf> =
         there.filter(|path| fs::symlink_metadata(path).is_ok_and(|meta| meta.mode() & 0o077 != 0)).collect();
     if exposed.is_empty() {
-        return Finding::ok(CHECK, "keys and store are the coordinator's alone");
+        return Finding::ok(CHECK, "only the coordinator can read keys and store");
     }
     let names: Vec<_> = exposed.iter().map(|path| path.display().to_string()).collect();
-    let hint = format!("chmod go= {}; who read a key may have a copy of it", names.join(" "));
-    Finding::fail(CHECK, format!("others may read {}", names.join(", ")), hint)
+    let hint = format!("run chmod go= {}; a key that others could read may have been copied", names.join(" "));
+    Finding::fail(CHECK, format!("other users may read {}", names.join(", ")), hint)
 }
 
 fn writable_by_others(config_path: &Path, config: &Config) -> Finding {
@@ -42,10 +42,10 @@ fn writable_by_others(config_path: &Path, config: &Config) -> Finding {
         .map(|path| path.display().to_string())
         .collect();
     match open.is_empty() {
-        true => Finding::ok(CHECK, "not everybody may write it"),
+        true => Finding::ok(CHECK, "only its owner may write it"),
         false => {
             let hint = format!("chmod o-w {}", open.join(" "));
-            Finding::fail(CHECK, format!("anybody may write {}", open.join(", ")), hint)
+            Finding::fail(CHECK, format!("every user may write {}", open.join(", ")), hint)
         }
     }
 }
@@ -55,11 +55,11 @@ fn open_files() -> Finding {
     match getrlimit(Resource::RLIMIT_NOFILE) {
         Ok((_, hard)) if hard < ENOUGH_FILES => Finding::warn(
             CHECK,
-            format!("at most {hard}: so many connections there can be"),
-            "LimitNOFILE= in the systemd unit; one is needed for each agent",
+            format!("at most {hard} open files, which limits the number of connections"),
+            "increase LimitNOFILE= in the systemd unit; each agent needs one",
         ),
         Ok((_, hard)) => Finding::ok(CHECK, format!("up to {hard}")),
-        Err(error) => Finding::warn(CHECK, format!("the limit is not known: {error}"), ""),
+        Err(error) => Finding::warn(CHECK, format!("cannot read the limit: {error}"), ""),
     }
 }
 

@@ -39,8 +39,8 @@ fn advertised(config: &Config) -> Finding {
         (Some(on), _) => Finding::ok(CHECK, format!("{wanted} is on {on}")),
         (None, _) => {
             let all: Vec<_> = own.iter().map(|(interface, address)| format!("{address} on {interface}")).collect();
-            let hint = format!("this host has {}; behind a forwarder nothing is to be done", all.join(", "));
-            Finding::warn(CHECK, format!("{wanted} (advertise) is no address of this host"), hint)
+            let hint = format!("this host has {}; if a forwarder has the address, this is correct", all.join(", "));
+            Finding::warn(CHECK, format!("{wanted} (advertise) is not an address of this host"), hint)
         }
     }
 }
@@ -54,7 +54,7 @@ fn interface_up(interface: &str) -> Finding {
         Ok(state) => Finding::fail(
             CHECK,
             format!("{interface} is {state}"),
-            format!("ip link set {interface} up; look at its cable"),
+            format!("run ip link set {interface} up, and check its cable"),
         ),
         Err(_) => Finding::fail(CHECK, format!("there is no interface {interface}"), "correct dhcp.interface"),
     }
@@ -69,18 +69,16 @@ async fn neighbours(config: &Config, interface: &str, running: &Running) -> Opti
     let (full, ours) = (config.dhcp.mode == DhcpMode::Full, running.pid.is_some());
     Some(match asked {
         Err(DhcpError::OtherServer { server, .. }) if full => {
-            let hint = "two would fight: stop it, or set dhcp.mode = \"proxy\"";
+            let hint = "two servers conflict: stop it, or set dhcp.mode = \"proxy\"";
             Finding::fail(CHECK, format!("{server} answers on {interface}"), hint)
         }
         Err(DhcpError::OtherServer { server, .. }) => {
             Finding::ok(CHECK, format!("{server} gives the addresses on {interface}"))
         }
-        Err(error) => {
-            Finding::warn(CHECK, format!("{interface} cannot be asked: {}", with_causes(&error)), "run as root")
-        }
-        Ok(()) if full => Finding::ok(CHECK, if ours { "none but ours" } else { "none" }),
+        Err(error) => Finding::warn(CHECK, format!("cannot check {interface}: {}", with_causes(&error)), "run as root"),
+        Ok(()) if full => Finding::ok(CHECK, if ours { "none except ours" } else { "none" }),
         Ok(()) => {
-            let hint = "dhcp.mode = \"proxy\" needs one that gives addresses; without it set \"full\"";
+            let hint = "dhcp.mode = \"proxy\" needs a server that leases addresses; without one set \"full\"";
             Finding::warn(CHECK, format!("none answers on {interface}"), hint)
         }
     })

@@ -61,7 +61,7 @@ fn judge(key: &str, protocol: Protocol, at: SocketAddr, tried: io::Result<()>, r
     match tried {
         Ok(()) if running.pid.is_some() => {
             let hint = "its configuration has changed since it started: restart it";
-            Finding::warn(CHECK, format!("{what} is free, though a coordinator runs"), hint)
+            Finding::warn(CHECK, format!("{what} is free, although a coordinator runs"), hint)
         }
         Ok(()) => Finding::ok(CHECK, format!("{what} is free")),
         Err(error) if error.kind() == ErrorKind::AddrInUse => {
@@ -70,16 +70,20 @@ fn judge(key: &str, protocol: Protocol, at: SocketAddr, tried: io::Result<()>, r
                 return Finding::ok(CHECK, format!("{what} is the coordinator's"));
             }
             let whose = owner(&inodes).unwrap_or_else(|| "another program".to_owned());
-            Finding::fail(CHECK, format!("{what} is taken by {whose}"), format!("stop that, or set {key} to another"))
+            Finding::fail(
+                CHECK,
+                format!("{what} is used by {whose}"),
+                format!("stop that program, or set {key} to another"),
+            )
         }
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
             let hint =
                 "run as root, or with CAP_NET_BIND_SERVICE and, for DHCP, CAP_NET_RAW; the systemd unit has both";
-            Finding::fail(CHECK, format!("{what} may not be opened by this user"), hint)
+            Finding::fail(CHECK, format!("this user may not open {what}"), hint)
         }
         Err(error) => {
             let hint = format!("{key} must be an address of this host, or 0.0.0.0");
-            Finding::fail(CHECK, format!("{what} cannot be opened: {error}"), hint)
+            Finding::fail(CHECK, format!("cannot open {what}: {error}"), hint)
         }
     }
 }
@@ -127,7 +131,7 @@ mod tests {
     use crate::finding::Level;
 
     #[test]
-    fn a_port_that_is_taken_is_named_with_the_program_that_has_it() {
+    fn a_used_port_is_reported_with_its_program() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
         let nobody = Running::find(&config());

@@ -30,7 +30,7 @@ impl Running {
             Some(pid) => Finding::ok("coordinator", format!("it runs, process {pid}")),
             None if self.hidden => {
                 let hint = "run the doctor as root, or as the coordinator's own user";
-                Finding::warn("coordinator", "whether one runs may not be asked by this user", hint)
+                Finding::warn("coordinator", "this user may not check whether one runs", hint)
             }
             None => Finding::ok("coordinator", "none runs with this data directory"),
         }

@@ -1,9 +1,9 @@
 //! Admission: how many installs run at once, and who is next.
 //!
-//! A run asks when its person does, and keeps that place in the order for good: the ticket stands in its status. It takes
-//! up room only while an agent works on it. So a machine that nobody has powered on holds up nobody, nor does one whose
-//! run a person has paused or whose agent has gone: of the runs whose agent is there, those asked for first begin first.
-//! A run that has begun takes its room again when it goes on, also where there is none left; it was let in once.
+//! A workflow gets its place in the order with the person's request, and keeps it: the ticket is in its status. It
+//! takes up room only while an agent works on it. So a machine that is powered off delays no other, and neither does
+//! one whose workflow is paused or whose agent has gone: of the runs whose agent is there, those asked for first begin
+//! first. A run that has begun takes its room again when it goes on, also where there is none left; it was let in once.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use super::{
 };
 use landfall_store::StoreError;
 
-/// After a step that failed, who is next is looked at again with the next tick at the latest.
+/// After a failed step the queue is checked again with the next tick at the latest.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// Says where it stands, in the run's conditions.
@@ -26,12 +26,12 @@ pub(super) fn show(workflow: &mut Workflow, standing: &Standing, now: jiff::Time
     let Some(status) = workflow.status.as_mut().filter(|s| s.phase == WorkflowPhase::Pending) else { return };
     match standing {
         Standing::Admitted => {
-            let message = "it begins as soon as its machine's agent is there";
+            let message = "it begins as soon as its machine's agent connects";
             derive::set(&mut status.conditions, "Admitted", true, "Admitted", message, at);
         }
         Standing::Queued { place, running } => {
             let message = format!(
-                "place {place} in the queue: {running} installs run, and limits.parallel_installs allows no more"
+                "place {place} in the queue: {running} installs run, which is the limit of limits.parallel_installs"
             );
             derive::set(&mut status.conditions, "Admitted", false, "Queued", message, at);
         }
@@ -49,13 +49,13 @@ impl Engine {
         // Boxed, for what it does may wake the queue again.
         let work: BoxFuture<'static, ()> = Box::pin(async move {
             if let Err(problem) = engine.admit().await {
-                tracing::error!(%problem, "the queue did not move; it is looked at again in {} s", AGAIN.as_secs());
+                tracing::error!(%problem, "the queue could not advance; it is checked again in {} s", AGAIN.as_secs());
             }
         });
         tokio::spawn(work);
     }
 
-    /// Lets everybody begin whom there is room for.
+    /// Starts every workflow for which there is room.
     pub(super) async fn admit(&self) -> Result<(), Problem> {
         loop {
             // On a line of its own: in the loop's head the index would stay locked.
@@ -70,7 +70,7 @@ impl Engine {
                 self.index().admission.absent(&machine);
                 Ok(())
             };
-            // Held, in maintenance, or gone meanwhile: whoever comes next must not wait for it.
+            // Held, in maintenance, or gone meanwhile: the next machine must not wait for it.
             if self.index().admission.next().is_some_and(|(same, _)| same == workflow) {
                 self.index().admission.absent(&machine);
             }

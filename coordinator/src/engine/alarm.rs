@@ -1,5 +1,5 @@
-//! Alarms: on the machine, and in the audit log, that somebody claims to be it who may not be. Anybody who reaches the port
-//! can cause one, so each is written seldom.
+//! Alarms: on the machine, and in the audit log, that another computer claims its identity. Any host that reaches the
+//! port can cause one, so each is written rarely.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -58,13 +58,13 @@ impl Engine {
         Ok(())
     }
 
-    /// Says on the machine, and in the audit log, that somebody claims to be it who may not be.
+    /// Records on the machine, and in the audit log, that another computer claims its identity.
     pub(super) async fn alarm(&self, machine: &str, reason: &str, message: String) -> Result<(), Problem> {
         let now = self.now();
         let before = self.inner.store.machine(machine).await?;
         let conditions = before.and_then(|m| m.status).map(|status| status.conditions).unwrap_or_default();
         let holds = derive::holds(&conditions, "IdentityAmbiguous");
-        // One that somebody has ended since is raised at once.
+        // An alarm that was cleared since is raised at once.
         if self.inner.alarms.too_soon(machine, reason, now) && holds {
             return Ok(());
         }
@@ -73,11 +73,11 @@ impl Engine {
         }
         let same =
             |c: &landfall_api::Condition| c.kind == "IdentityAmbiguous" && c.reason == reason && c.message == message;
-        // Told once, not with each try of an agent that asks again.
+        // Recorded once, not with each request of the same agent.
         if !holds || !conditions.iter().any(same) {
             let subject = format!("machine/{machine}");
             let note = Note {
-                // Thinned by machine: whoever forges identities must not fill the log.
+                // Thinned by machine: forged identities must not fill the log.
                 from: subject.clone(),
                 outcome: AuditOutcome::Refused,
                 code: Some(ErrorCode::AmbiguousIdentity),

@@ -1,5 +1,5 @@
-//! Approval: a person compares the fingerprint on a machine's console with the one shown here, and lets that key in, and
-//! no other.
+//! Approval: a person compares the fingerprint on a machine's console with the one shown here, and approves that key
+//! and no other.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use super::{Engine, EnrollRequest, Enrolment, derive, discover::undescribed};
 use landfall_edge::gate::origin;
 use landfall_store::audit::Note;
 
-/// Keys of one machine that wait at once: its own, and what somebody else tries. First come, so that nobody can push out
-/// the one a person is looking at. Of one address only one waits, so that nobody takes all the places alone.
+/// The number of waiting keys of one machine: its own, and those of other computers. First come, first served, so that
+/// no other key can replace the one a person is looking at. One per address, so that one host cannot take all places.
 const MAX_WAITING: usize = 4;
 /// A key that has not asked for so long gives its place to a newer one from its own address: a computer that was restarted
 /// has a new key. More than [`NOTE_STEP`] and [`ASK_AGAIN`], so that a key that asks is never replaced.
@@ -24,7 +24,7 @@ const NOTE_STEP: SignedDuration = SignedDuration::from_secs(60);
 pub(super) const ASK_AGAIN: Duration = Duration::from_secs(10);
 
 impl Engine {
-    /// An agent without a token: let in if its key was approved, else noted as waiting.
+    /// An agent without a token: admitted if its key was approved, else recorded as waiting.
     pub(super) async fn by_approval(&self, request: &EnrollRequest, key: &str) -> Result<Enrolment, Problem> {
         let found = match self.machine_of(&request.identity) {
             Ok(found) => found,
@@ -43,13 +43,13 @@ impl Engine {
                 }
             },
         };
-        let gone = || Problem::new(ErrorCode::NotFound, format!("machine \"{name}\" was deleted just now"));
+        let gone = || Problem::new(ErrorCode::NotFound, format!("machine \"{name}\" was deleted at this moment"));
         let uid = self.inner.store.machine(&name).await?.and_then(|m| m.metadata.uid).ok_or_else(gone)?;
         let (enrolment, applied) = {
             let _lock = self.inner.machines.lock(uid).await;
             let machine = self.inner.store.machine(&name).await?.ok_or_else(gone)?;
             if request.shown.as_ref().is_some_and(|shown| shown.uid != uid) {
-                let message = format!("another machine's certificate came with the identity of \"{name}\"");
+                let message = format!("the certificate of another machine came with the identity of \"{name}\"");
                 self.alarm(&name, "WrongCertificate", message.clone()).await?;
                 return Err(Problem::new(ErrorCode::Forbidden, message).at(format!("machine/{name}")));
             }
@@ -63,8 +63,8 @@ impl Engine {
                 Enrolment::Granted(self.give_certificate(&machine, &request.csr_der).await?)
             } else if by_token_only(&machine) {
                 let reason = format!(
-                    "machine \"{name}\" enrols by the token of its boot script: netboot it, or write `proof: approval` \
-                     into its document"
+                    "machine \"{name}\" enrols with the token of its boot script: netboot it, or write `proof: \
+                        approval` in its document"
                 );
                 Enrolment::Waiting { reason, retry_after: ASK_AGAIN * 3 }
             } else {
@@ -93,8 +93,8 @@ impl Engine {
         if after != waiting {
             self.mutate_machine(name, |machine| {
                 let at = (now, machine.metadata.generation);
-                // Anybody may ask, and templates are filled in from facts: of a machine that somebody described only what
-                // its own session reports counts.
+                // Any host may send this request, and templates use facts: for a described machine only the facts of
+                // its own session count.
                 let takes_facts = news != Standing::NoRoom && undescribed(machine);
                 let status = machine.status.get_or_insert_with(derive::new_machine_status);
                 status.enrolment.waiting.clone_from(&after);
@@ -116,23 +116,22 @@ impl Engine {
                 self.inner.store.audit().note(now, note).await;
             }
             Standing::NoRoom => {
-                let message = format!("keys wait for approval as machine \"{name}\" already; this one finds no place");
+                let message = format!("keys already wait for approval as machine \"{name}\"; the limit is reached");
                 return Err(Problem::new(ErrorCode::LimitReached, message).at(format!("machine/{name}")).hint(
-                    "approve the right one, or wait: a key that stops asking is forgotten after 10 minutes, or makes room \
-                     for another from its address after 90 seconds",
+                    "approve the right one, or wait: a key without requests is forgotten after 10 minutes, and makes \
+                        room for another from its address after 90 seconds",
                 ));
             }
         }
-        let reason = format!("a person has to approve this key for machine \"{name}\"");
+        let reason = format!("a person must approve this key for machine \"{name}\"");
         Ok(Enrolment::Waiting { reason, retry_after: ASK_AGAIN })
     }
 
-    /// Lets a waiting key in. `fingerprint` is as the console shows it: colons, blanks, case and `sha256:` do not matter,
-    /// every digit does.
+    /// Approves a waiting key. `fingerprint` is as the console shows it: colons, blanks, case and `sha256:` do not
+    /// matter, every digit does.
     ///
-    /// # Errors
-    /// [`Problem`] with code `NotFound`, `InvalidDocument` (no whole fingerprint), `Unapproved` (no such key waits), or of
-    /// the store.
+    /// # Errors [`Problem`] with code `NotFound`, `InvalidDocument` (the fingerprint is incomplete), `Unapproved` (no
+    /// such key waits), or of the store.
     pub async fn approve(&self, name: &str, fingerprint: &str, person: &str) -> Result<Machine, Problem> {
         let wanted = whole_fingerprint(fingerprint)?;
         let Some(machine) = self.inner.store.machine(name).await? else {
@@ -149,10 +148,11 @@ impl Engine {
         if !enrolment.waiting.iter().any(|key| key.fingerprint == wanted) {
             let waits = match enrolment.waiting.len() {
                 0 => format!("no key waits for approval as machine \"{name}\""),
-                n => format!("none of the {n} keys that wait as machine \"{name}\" has that fingerprint"),
+                n => format!("none of the {n} keys that wait as machine \"{name}\" has this fingerprint"),
             };
             return Err(Problem::new(ErrorCode::Unapproved, waits).at("fingerprint").hint(
-                "read it again from the machine's console; if it is right, somebody else claims to be this machine",
+                "read it again from the machine's console; if it is correct, another computer claims to be this \
+                    machine",
             ));
         }
         self.let_in(name, &wanted, person).await
@@ -186,7 +186,7 @@ fn address_of(request: &EnrollRequest) -> String {
     request.address.map_or_else(|| "unknown".to_owned(), |a| a.to_canonical().to_string())
 }
 
-/// Whether nobody can be let in by approval: a person described it, as one that enrols by its boot token.
+/// Whether approval is impossible: a person described the machine, and it enrols with its boot token.
 fn by_token_only(machine: &Machine) -> bool {
     let discovered = machine.status.as_ref().is_some_and(|s| s.enrolment.discovered_at.is_some());
     machine.spec.proof == ProofKind::BootToken && !discovered
@@ -225,8 +225,8 @@ fn note_waiting(waiting: &mut Vec<WaitingKey>, key: &str, address: String, now: 
     Standing::New
 }
 
-/// `sha256:` and 64 digits, whatever groups it was written in. Part of one is none: whoever forges a key can make the first
-/// digits agree.
+/// `sha256:` and 64 digits, whatever groups it was written in. A part is not enough: an attacker can forge a key whose
+/// first digits match.
 fn whole_fingerprint(text: &str) -> Result<String, Problem> {
     let lower = text.trim().to_ascii_lowercase();
     let digits: String = lower
@@ -239,9 +239,9 @@ fn whole_fingerprint(text: &str) -> Result<String, Problem> {
     if digits.len() == 64 && digits.bytes().all(|b| b.is_ascii_hexdigit()) {
         return Ok(format!("sha256:{digits}"));
     }
-    Err(Problem::new(ErrorCode::InvalidDocument, "that is no whole fingerprint: it has 64 hexadecimal digits")
+    Err(Problem::new(ErrorCode::InvalidDocument, "the fingerprint is incomplete: it must have 64 hexadecimal digits")
         .at("fingerprint")
-        .hint("write all of it, as the machine's console shows it; groups do not matter"))
+        .hint("write all digits, as shown on the machine's console; the grouping does not matter"))
 }
 
 #[cfg(test)]
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fingerprint_is_read_in_any_grouping_and_never_in_part() {
+    fn a_fingerprint_is_read_in_any_grouping_but_only_complete() {
         let plain = "0123456789abcdef".repeat(4);
         let grouped: Vec<_> = plain.as_bytes().chunks(4).map(|g| std::str::from_utf8(g).unwrap()).collect();
         for written in [plain.clone(), format!("SHA256:{}", plain.to_uppercase()), grouped.join(" "), grouped.join(":")]
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_cannot_push_out_the_key_that_waits_and_silent_ones_make_room() {
+    fn unknown_keys_cannot_displace_a_waiting_one() {
         let mut waiting = Vec::new();
         assert_eq!(note_waiting(&mut waiting, "own", "a".into(), at(0)), Standing::New);
         for n in 1..MAX_WAITING {
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_has_one_place_and_gives_it_to_its_newer_key_once_the_older_is_silent() {
+    fn one_address_has_one_place_for_waiting_keys() {
         let mut waiting = Vec::new();
         let forged: Vec<_> =
             (0..9).map(|n| note_waiting(&mut waiting, &n.to_string(), "10.0.0.9".into(), at(0))).collect();

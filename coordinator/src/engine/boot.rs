@@ -1,4 +1,4 @@
-//! What a machine that netboots is told, and the one-time tokens it gets.
+//! What a netbooting machine gets: the decision, and one-time tokens.
 
 use std::net::IpAddr;
 
@@ -29,9 +29,9 @@ pub(super) fn token_name(token: &str) -> String {
 }
 
 impl Engine {
-    /// What a machine that netboots from `mac` is told; mints a boot token if it is to run the agent. The UUID is for
-    /// the log only: whether it is the right machine is judged at enrolment, where the agent reads it itself. `from` is the
-    /// address that asks: unknown machines are told something only where discovery is on for it.
+    /// What a machine boots that netboots from `mac`; mints a boot token if it must run the agent. The UUID is for the
+    /// log only: whether it is the right machine is judged at enrolment, where the agent reads it itself. `from` is the
+    /// address that asks: unknown machines get the agent only if discovery is on for it.
     ///
     /// # Errors
     /// [`Problem`] if the store cannot be read or written; the machine then boots its own disk.
@@ -48,7 +48,8 @@ impl Engine {
         if let (Some(said), Some(described)) = (smbios_uuid, machine.spec.identity.smbios_uuid)
             && said != described
         {
-            tracing::warn!(machine = %name, %mac, %said, %described, "the boot script was asked for with another SMBIOS UUID");
+            tracing::warn!(machine = %name, %mac, %said, %described, "a boot script was requested with another SMBIOS \
+                UUID");
         }
         let enrolment = machine.status.as_ref().map(|s| &s.enrolment);
         if discovered && enrolment.is_some_and(EnrolmentStatus::is_stranger) {

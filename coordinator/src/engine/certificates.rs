@@ -1,4 +1,4 @@
-//! Machines' certificates: which are good, giving and renewing them, and taking them away.
+//! Machines' certificates: validity, issue, renewal and revocation.
 
 use landfall_api::{CertificateStatus, ErrorCode, Kind, Machine, Problem};
 use uuid::Uuid;
@@ -18,7 +18,7 @@ impl Engine {
     pub fn check_certificate(&self, certificate: &MachineCert) -> Result<(), Problem> {
         if certificate.not_after <= self.now() {
             let message =
-                format!("the certificate of machine \"{}\" ended {}", certificate.name, certificate.not_after);
+                format!("the certificate of machine \"{}\" expired {}", certificate.name, certificate.not_after);
             return Err(Problem::new(ErrorCode::Unauthenticated, message)
                 .hint("the agent enrols again by itself; if that fails, restart the machine"));
         }
@@ -26,17 +26,17 @@ impl Engine {
         if index.machine_name(certificate.uid).is_none() {
             let message = format!("no machine document has the uid {} that this certificate names", certificate.uid);
             return Err(Problem::new(ErrorCode::Unauthenticated, message)
-                .hint("apply the machine again, then restart it so that it enrols anew"));
+                .hint("apply the machine again, then restart it so that it enrols again"));
         }
         if index.is_revoked(certificate.uid, &certificate.serial_hex) {
             let message = format!("this certificate of machine \"{}\" was revoked", certificate.name);
             return Err(Problem::new(ErrorCode::Revoked, message)
-                .hint("restart the machine: a new boot token, or an approval, lets it enrol anew"));
+                .hint("restart the machine: it can enrol again with a new boot token or an approval"));
         }
         Ok(())
     }
 
-    /// Gives a certificate, and lists it before anybody has it. Under the machine's lock.
+    /// Issues a certificate, and lists it before it is sent. Under the machine's lock.
     pub(super) async fn give_certificate(&self, machine: &Machine, csr_der: &[u8]) -> Result<Enrolled, Problem> {
         let name = &machine.metadata.name;
         let missing = || Problem::new(ErrorCode::Internal, format!("machine \"{name}\" was stored without a uid"));
@@ -71,11 +71,12 @@ impl Engine {
         // Under the lock: it may have been revoked a moment ago.
         self.check_certificate(shown)?;
         if key != shown.key_fingerprint {
-            let message = format!("machine \"{}\" asks to renew its certificate for another key", shown.name);
+            let message = format!("machine \"{}\" requests a certificate for another key than its own", shown.name);
             self.alarm(&self.machine_by_uid(shown.uid).await?.metadata.name, "KeyChanged", message.clone()).await?;
-            return Err(
-                Problem::new(ErrorCode::Forbidden, message).hint("a new key enrols by a boot token or an approval")
-            );
+            return Err(Problem::new(ErrorCode::Forbidden, message).hint(
+                "a new key must enrol with a boot token or an \
+                    approval",
+            ));
         }
         let machine = self.machine_by_uid(shown.uid).await?;
         self.give_certificate(&machine, csr_der).await
@@ -112,7 +113,7 @@ impl Engine {
         Ok(machine)
     }
 
-    /// Changes whenever certificates were revoked: whoever serves a stream asks again then.
+    /// Changes after each revocation of certificates: streams check again then.
     pub fn revocations(&self) -> tokio::sync::watch::Receiver<u64> {
         self.inner.revoked.subscribe()
     }

@@ -15,7 +15,7 @@ use super::Engine;
 /// A leap smaller than this is no leap: a clock that is kept in step, or a tick that was slow.
 const LEAP: Duration = Duration::from_secs(60);
 
-/// Watches the wall's clock by one that nobody sets.
+/// Watches the wall clock by the steady clock.
 pub(super) struct ClockWatch {
     wall: Timestamp,
     steady: Instant,

@@ -8,7 +8,7 @@ use landfall_machine::{Input, MachineState, Which, run::retry_of};
 use super::{Engine, provision::believed};
 
 impl Engine {
-    /// Stops a run; the agent is told at once.
+    /// Stops a workflow; the agent is notified at once.
     ///
     /// # Errors
     /// [`Problem`] with code `NotFound` or `WorkflowEnded`.
@@ -74,8 +74,8 @@ impl Engine {
         let (live, described) = self.idle_machine(&machine, authority.force).await?;
         let status = described.status.as_ref();
         if let Some(newer) = status.and_then(|s| s.workflow.as_deref()).filter(|newest| *newest != workflow) {
-            let message = format!("machine \"{machine}\" has had another run since: \"{newer}\"");
-            let hint = format!("retry that one, or start anew: landfall provision {machine}");
+            let message = format!("machine \"{machine}\" has a newer workflow: \"{newer}\"");
+            let hint = format!("retry that one, or start a new one: landfall provision {machine}");
             return Err(Problem::new(ErrorCode::Conflict, message).hint(hint).at(format!("Workflow/{workflow}")));
         }
         let Some(found) = self.inner.store.workflow(workflow).await? else {

@@ -1,5 +1,4 @@
-//! Machines that nobody has described: taken note of where discovery is on, bounded in number, and forgotten when nobody
-//! lets them in.
+//! Unknown machines: recorded if discovery is on, bounded in number, and forgotten if they are not approved.
 
 use landfall_api::{
     API_VERSION, Document, EnrolmentRule, EnrolmentStatus, ErrorCode, IdentitySpec, Kind, Machine, MachineFacts,
@@ -92,11 +91,11 @@ impl Engine {
                 status: Some(status),
             });
         }
-        let message = format!("a computer was discovered, and every name for it is taken: {}", taken.join(", "));
-        Err(Problem::new(ErrorCode::AlreadyExists, message).hint("describe it by hand, under a name of your own"))
+        let message = format!("a computer was discovered, but every name for it is taken: {}", taken.join(", "));
+        Err(Problem::new(ErrorCode::AlreadyExists, message).hint("describe it by hand, with another name"))
     }
 
-    /// Forgets discovered machines that nobody let in and that ask no more. One that a person has described since is kept.
+    /// Forgets unapproved discovered machines without recent requests. One that a person has described since is kept.
     ///
     /// # Errors
     /// [`Problem`] of the store.
@@ -116,7 +115,7 @@ impl Engine {
             }
             self.index().drop_machine(&machine);
             self.inner.machines.forget(uid);
-            tracing::info!(machine = %name, "a discovered machine that nobody let in is forgotten");
+            tracing::info!(machine = %name, "an unapproved discovered machine is forgotten");
             let note = Note::own("ForgetDiscovered", format!("machine/{name}"), "");
             self.inner.store.audit().note(self.now(), note).await;
         }
@@ -132,7 +131,7 @@ impl Engine {
     }
 }
 
-/// Whether it is a discovered machine that nobody has let in, and of which no person has said anything.
+/// Whether it is a discovered machine that is not approved and that no person has described.
 pub(super) fn undescribed(machine: &Machine) -> bool {
     machine.status.as_ref().is_some_and(|s| s.enrolment.is_stranger()) && machine.metadata.generation <= 1
 }

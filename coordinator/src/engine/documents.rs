@@ -27,9 +27,12 @@ impl Engine {
             Document::EnrolmentRule(_) => {}
             Document::Secret(_) => {}
             Document::Workflow(_) => {
-                return Err(Problem::new(ErrorCode::Forbidden, "a workflow is not applied: a person asks for it")
-                    .at("kind")
-                    .hint("run: landfall provision MACHINE --template TEMPLATE"));
+                return Err(Problem::new(
+                    ErrorCode::Forbidden,
+                    "a workflow cannot be applied: a person must request it",
+                )
+                .at("kind")
+                .hint("use: landfall provision MACHINE --template TEMPLATE"));
             }
         }
         let document = match document {
@@ -70,7 +73,7 @@ impl Engine {
         // Against an engine that changes the status at the same moment; a person's own version is not tried again.
         for _ in 0..16 {
             let stored = self.inner.store.documents().get(kind, &name).await?;
-            // Before anything is promised: whoever tries a set of documents dry first relies on the answer.
+            // Checked also in a dry run, because the caller relies on its answer.
             let named = document.metadata().resource_version;
             if let Some(stored) = stored.as_ref().map(|s| s.metadata().resource_version).filter(|is| *is != named)
                 && names_version(&document)
@@ -123,11 +126,12 @@ impl Engine {
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(Problem::new(ErrorCode::Conflict, format!("{kind} \"{name}\" is being changed without end")))
+        Err(Problem::new(ErrorCode::Conflict, format!("{kind} \"{name}\" changed again and again during the request")))
     }
 
-    /// Deletes a document, in the name of `who`. A machine goes at whatever moment: what runs on it is cancelled, and the
-    /// document stays, with a `deletionTimestamp`, for as long as an agent may be acting. A run that has not ended is refused.
+    /// Deletes a document, in the name of `who`. A machine may be deleted at any moment: its workflow is cancelled, and
+    /// the document stays, with a `deletionTimestamp`, for as long as an agent may be acting. A run that has not ended
+    /// is refused.
     ///
     /// # Errors
     /// [`Problem`] with code `NotFound` or `MachineBusy`.
@@ -167,7 +171,7 @@ impl Engine {
         self.delete(kind, name, who).await
     }
 
-    /// A machine that is to go changes no more; one that becomes somebody else's to install must not be under way.
+    /// A machine that is being deleted cannot change; a machine with a running workflow cannot become unmanaged.
     async fn may_become(&self, machine: &Machine, stored: Option<&Machine>) -> Result<(), Problem> {
         let Some(stored) = stored else { return Ok(()) };
         let name = &machine.metadata.name;
@@ -204,7 +208,10 @@ impl Engine {
             if let Some(owner) = self.index().machine_of_mac(*mac).filter(|owner| *owner != machine.metadata.name) {
                 return Err(Problem::new(ErrorCode::AlreadyExists, format!("{mac} belongs to machine \"{owner}\""))
                     .at(format!("Machine/{}: spec.identity.macs", machine.metadata.name))
-                    .hint(format!("correct one of the two documents, or: landfall delete machines {owner}")));
+                    .hint(format!(
+                        "correct one of the two documents, or delete the other with: landfall delete \
+                        machines {owner}"
+                    )));
             }
         }
         let owner = machine.spec.identity.smbios_uuid.and_then(|uuid| self.index().machine_of_uuid(uuid));
@@ -212,7 +219,10 @@ impl Engine {
             let message = format!("that SMBIOS UUID belongs to machine \"{owner}\"");
             return Err(Problem::new(ErrorCode::AlreadyExists, message)
                 .at(format!("Machine/{}: spec.identity.smbiosUuid", machine.metadata.name))
-                .hint(format!("correct one of the two documents, or: landfall delete machines {owner}")));
+                .hint(format!(
+                    "correct one of the two documents, or delete the other with: landfall delete machines \
+                    {owner}"
+                )));
         }
         Ok(())
     }

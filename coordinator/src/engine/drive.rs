@@ -258,7 +258,7 @@ impl Engine {
             Ok(assignment) => assignment,
             Err(problem) if problem.code == ErrorCode::StoreUnavailable => return Err(problem),
             Err(problem) => {
-                tracing::error!(workflow = %name, %machine, %problem, "its list cannot be made");
+                tracing::error!(workflow = %name, %machine, %problem, "cannot build the list of actions");
                 let ended = self.again(live, machine, Input::CannotAssign(of, Box::new(problem))).await;
                 return ended.map(Some).map_err(|refused| refused.problem);
             }
@@ -311,7 +311,7 @@ impl Engine {
         tokio::spawn(async move {
             tokio::time::sleep(SETTLE).await;
             if let Err(problem) = engine.settle(uid, epoch).await {
-                tracing::error!(%problem, "a session did not settle; it is cut, and its agent connects again");
+                tracing::error!(%problem, "a session did not settle; it is closed, and its agent reconnects");
             }
         });
     }
@@ -338,7 +338,7 @@ impl Engine {
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(Problem::new(ErrorCode::Conflict, format!("machine \"{name}\" is being changed without end")))
+        Err(Problem::new(ErrorCode::Conflict, format!("machine \"{name}\" changed again and again during the request")))
     }
 
     fn put_all_tails(&self, loaded: &Loaded, state: &mut MachineState) {

@@ -10,8 +10,8 @@ use super::{
 use landfall_store::audit::Note;
 
 impl Engine {
-    /// Gives a certificate to whoever proves to be a machine: by its boot token, by a person's approval of the key, or by
-    /// the certificate it has.
+    /// Issues a certificate to a caller that proves to be a machine: by its boot token, by a person's approval of the
+    /// key, or by the certificate it has.
     ///
     /// # Errors
     /// [`Problem`] with code `TokenRefused`, `AmbiguousIdentity`, `Unapproved`, `Forbidden`, `Unauthenticated`, `Revoked`
@@ -62,13 +62,13 @@ impl Engine {
             Proof::BootToken(token) => Ok(Enrolment::Granted(self.by_token(&request, token, key).await?)),
             Proof::Approval(fingerprint) if *fingerprint == key => self.by_approval(&request, &key).await,
             Proof::Approval(_) => {
-                Err(Problem::new(ErrorCode::Forbidden, "the fingerprint is not that of the request's key")
-                    .hint("agent and coordinator disagree; build both from one release"))
+                Err(Problem::new(ErrorCode::Forbidden, "the fingerprint does not match the request's key")
+                    .hint("agent and coordinator differ; build both from one release"))
             }
             Proof::Renewal => {
                 let shown = request.shown.as_ref().ok_or_else(|| {
                     Problem::new(ErrorCode::Unauthenticated, "a renewal needs the machine's certificate")
-                        .hint("enrol by a boot token or an approval")
+                        .hint("enrol with a boot token or an approval")
                 })?;
                 Ok(Enrolment::Granted(self.renew(shown, &request.csr_der, &key).await?))
             }
@@ -80,7 +80,7 @@ impl Engine {
     async fn by_token(&self, request: &EnrollRequest, token: &str, key: String) -> Result<Enrolled, Problem> {
         let refused = |what: &str| {
             Problem::new(ErrorCode::TokenRefused, format!("the boot token {what}"))
-                .hint("restart the machine: its boot script brings a new token")
+                .hint("restart the machine: its boot script contains a new token")
         };
         let stored = self.inner.store.secrets().get(&token_name(token), self.now()).await?;
         let Some(stored) = stored else { return Err(refused("is unknown or has expired")) };
@@ -90,7 +90,7 @@ impl Engine {
         };
         let at = format!("machine/{name}");
         if request.shown.as_ref().is_some_and(|shown| shown.uid != record.machine) {
-            let message = format!("another machine's certificate came with a boot token of \"{name}\"");
+            let message = format!("the certificate of another machine came with a boot token of \"{name}\"");
             self.alarm(&name, "WrongCertificate", message.clone()).await?;
             return Err(Problem::new(ErrorCode::Forbidden, message).at(at));
         }
@@ -108,13 +108,13 @@ impl Engine {
             let said = describe(&request.identity);
             self.alarm(&name, "TokenReused", format!("a second key tried the boot token of this machine ({said})"))
                 .await?;
-            return Err(refused("was used by another key already").at(at));
+            return Err(refused("was already used by another key").at(at));
         }
         if record.revocations != machine.status.as_ref().map_or(0, |s| s.enrolment.revocations) {
             return Err(refused("was made before the machine's certificates were revoked").at(at));
         }
         if machine.spec.proof == ProofKind::Approval {
-            return Err(refused("opens nothing: this machine's key is to be approved by a person").at(at));
+            return Err(refused("is not accepted: a person must approve this machine's key").at(at));
         }
         if let Err(problem) = self.check_identity(&machine, &request.identity) {
             self.alarm(&name, "IdentityMismatch", problem.message.clone()).await?;

@@ -34,8 +34,8 @@ impl Runs {
 impl Engine {
     /// Stores a batch of events durably and applies it; when this returns they may be acknowledged.
     ///
-    /// Events of a run that this machine does not have are taken and dropped: nobody waits for them, and an agent that
-    /// is never acknowledged would offer them for ever.
+    /// Events of a workflow that this machine does not have are acknowledged and dropped: otherwise the agent would
+    /// send them for ever.
     ///
     /// # Errors
     /// [`Problem`] with code `Fenced` if a newer session took this one's place; otherwise as the store answers, and
@@ -50,7 +50,8 @@ impl Engine {
         for mut record in batch {
             if !self.is_of(&mut runs, &record, &machine).await? {
                 tracing::warn!(
-                    machine, workflow_uid = %record.workflow_uid, "an event of a run that this machine does not have is dropped"
+                    machine, workflow_uid = %record.workflow_uid, "an event of a workflow that this machine does not \
+                        have is dropped"
                 );
                 continue;
             }
@@ -72,10 +73,11 @@ impl Engine {
 
     /// Makes a batch durable; answers each event with its position in the log.
     ///
-    /// An event that skips numbers follows others that were acknowledged, by a coordinator whose store this is an older copy
-    /// of. They will never come again, and the log takes nothing after them. So the machine is marked, and the event itself,
-    /// without a place in the log, still has its effect on the run: the agent goes on, its disks carry their receipts, and
-    /// whatever it says of its end reaches people. It would be refused for ever else, in mid-install.
+    /// An event that skips numbers follows others that were acknowledged, by a coordinator whose store this is an older
+    /// copy of. They will never come again, and the log takes nothing after them. So the machine is marked, and the
+    /// event itself, without a place in the log, still has its effect on the run: the agent continues, its disks carry
+    /// their receipts, and its result reaches people. Otherwise it would be refused for ever, in the middle of an
+    /// install.
     async fn store_events(
         &self,
         live: &mut Live,
@@ -96,7 +98,8 @@ impl Engine {
             let position = match log.append(vec![record.clone()]).await {
                 Ok(positions) => positions.first().copied().unwrap_or_default(),
                 Err(error @ StoreError::EventGap { .. }) => {
-                    tracing::error!(machine, %error, "the store is behind its machine; the event stays out of the log");
+                    tracing::error!(machine, %error, "the store is older than its machine's state; the event is not \
+                        added to the log");
                     let uid = record.workflow_uid;
                     self.drive(live, machine, Input::EventsMissing(uid)).await.map_err(|refused| refused.problem)?;
                     0
@@ -126,7 +129,7 @@ impl Engine {
         let most = action.attempt + policy::max_attempts(&action.action) + MAX_INTERRUPTIONS;
         if record.attempt == 0 || record.attempt > most || record.seq > MAX_SEQ {
             let what = format!("attempt {}, event {} of action {}", record.attempt, record.seq, record.action_index);
-            let message = format!("{what} is more than any run has");
+            let message = format!("{what} is out of range for a workflow");
             return Err(Problem::new(ErrorCode::LimitReached, message).at(workflow.metadata.name.clone()));
         }
         Ok(true)
@@ -176,7 +179,7 @@ impl Engine {
     /// # Errors
     /// [`Problem`] with code `Unauthenticated` if the token is not a run's.
     pub async fn phone_home(&self, bearer: &str, report: PhoneHomeReport) -> Result<(), Problem> {
-        let refused = || Problem::new(ErrorCode::Unauthenticated, "this phone-home token is not known here");
+        let refused = || Problem::new(ErrorCode::Unauthenticated, "this phone-home token is unknown");
         let uid = bearer.split_once('.').and_then(|(uid, _)| Uuid::parse_str(uid).ok()).ok_or_else(refused)?;
         let known = self.known_bearer(uid).await?.ok_or_else(refused)?;
         if !same(known.as_bytes(), bearer.as_bytes()) {

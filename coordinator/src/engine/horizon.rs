@@ -27,7 +27,7 @@ impl Engine {
         let bytes = store.secrets().get(BEAT, Timestamp::MIN).await?;
         let read = bytes.and_then(|bytes| String::from_utf8(bytes).ok()).and_then(|text| text.parse().ok());
         if read.is_none() {
-            tracing::info!(%now, "nothing says when this store was last written");
+            tracing::info!(%now, "the time of the last write to this store is unknown");
         }
         Ok(read)
     }

@@ -70,9 +70,9 @@ fn ambiguous(named: &[String], said: &Identity) -> Problem {
     let names: Vec<_> = named.iter().take(MAX_NAMED).map(|name| format!("\"{name}\"")).collect();
     Problem::new(
         ErrorCode::AmbiguousIdentity,
-        format!("one computer ({}) claims what belongs to machines {}", describe(said), names.join(" and ")),
+        format!("one computer ({}) has identities of the machines {}", describe(said), names.join(" and ")),
     )
-    .hint("correct the machine documents, or find out which computer uses another's address")
+    .hint("correct the machine documents, or find the computer that uses another's address")
 }
 
 /// Every field that the document gives must agree with what the agent read.
@@ -83,10 +83,10 @@ pub(super) fn agrees(machine: &Machine, said: &Identity) -> Result<(), Problem> 
         let said = if said.is_empty() { "none".to_owned() } else { said };
         Err(Problem::new(
             ErrorCode::AmbiguousIdentity,
-            format!("machine \"{name}\" is described with {field} {described}, this computer has {said}"),
+            format!("the document of machine \"{name}\" has {field} {described}, but this computer has {said}"),
         )
         .at(format!("spec.identity.{field}"))
-        .hint("correct the machine document, or find out which computer uses its address"))
+        .hint("correct the machine document, or find the computer that uses its address"))
     };
     if !said.macs.iter().any(|mac| macs.contains(mac)) {
         return wrong("macs", list(macs), list(&said.macs));
@@ -108,7 +108,7 @@ pub(super) fn agrees(machine: &Machine, said: &Identity) -> Result<(), Problem> 
     Ok(())
 }
 
-/// At most so many addresses are told.
+/// At most so many addresses are listed.
 const MAX_TOLD: usize = 8;
 
 fn list(macs: &[MacAddr]) -> String {

@@ -1,4 +1,4 @@
-//! What must be found without reading every document: machines by address and uid, runs by uid, runs under way.
+//! An index over all documents: machines by address and uid, workflows by uid, running workflows.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -28,7 +28,7 @@ pub(super) struct Index {
     described: HashMap<String, Described>,
     /// Of machines whose certificates were ever revoked: the serials that are good.
     good_serials: HashMap<Uuid, Vec<String>>,
-    /// Discovered machines that nobody has let in.
+    /// Discovered machines that are not approved.
     strangers: BTreeSet<String>,
     machine_names: HashMap<Uuid, String>,
     workflow_names: HashMap<Uuid, String>,
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_was_applied_anew_outlives_the_end_of_the_one_before() {
+    fn a_reapplied_machine_outlives_its_deleted_predecessor() {
         let mut index = Index::new(1);
         let (first, second) = (machine(1, 5, OLD), machine(2, 9, NEW));
         index.put_machine(&first);
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_stored_first_and_tells_last_changes_nothing() {
+    fn an_older_notice_does_not_change_the_index() {
         let mut index = Index::new(1);
         let (older, newer) = (machine(1, 5, OLD), machine(1, 6, NEW));
         index.put_machine(&newer);

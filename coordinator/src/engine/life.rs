@@ -11,8 +11,8 @@ use landfall_store::StoreError;
 use super::{Engine, derive, live::Live};
 
 impl Engine {
-    /// Takes a machine over as it is: it counts as provisioned, whatever receipts it carries are taken as they are, and
-    /// nothing is run on it unless a person asks. A hold ends with it, and a run that the hold kept from beginning.
+    /// Adopts a machine without a change: it counts as provisioned, its receipts are accepted, and workflows run on it
+    /// only on request of a person. This ends a hold, and a workflow that the hold kept from beginning.
     ///
     /// # Errors
     /// [`Problem`] with code `NotFound`, `MachineBusy` (a run is under way) or `Conflict` (it is being deleted).
@@ -26,8 +26,8 @@ impl Engine {
         Ok(adopted.state.machine)
     }
 
-    /// Stops managing a machine: what runs is cancelled, its disks stay as they are, and the document goes as soon as no
-    /// agent can still be acting. Answers the document and what stays, for people.
+    /// Stops managing a machine: its workflow is cancelled, its disks stay unchanged, and the document is removed as
+    /// soon as no agent can still act. Returns the document and, for people, what stays on the machine.
     ///
     /// # Errors
     /// [`Problem`] with code `NotFound`.
@@ -39,8 +39,8 @@ impl Engine {
         Ok((document, stays))
     }
 
-    /// Deletes a machine at whatever moment. While an agent may be acting, the document stays, says so, and goes with the
-    /// agent's acknowledgement or its lease.
+    /// Deletes a machine at any moment. While an agent may still act, the document stays with a condition, and is
+    /// removed with the agent's acknowledgement or at the end of its lease.
     pub(super) async fn delete_machine(&self, name: &str, by: &Authority) -> Result<Document, Problem> {
         let uid = self.described(name).await?.metadata.uid.unwrap_or_default();
         let mut live = self.inner.machines.lock(uid).await;
@@ -59,7 +59,7 @@ impl Engine {
         Ok(Document::Machine(Box::new(marked)))
     }
 
-    /// The document goes, and with it whatever its certificate was good for.
+    /// Removes the document and all rights of its certificate.
     pub(super) async fn remove_machine(&self, live: &mut Live, machine: &Machine) -> Result<Document, Problem> {
         let name = &machine.metadata.name;
         let mut last = machine.clone();
@@ -73,7 +73,8 @@ impl Engine {
             };
             match self.mutate_machine(name, unbind).await {
                 Ok(machine) => {
-                    // With its last finalizer a document that is to go has gone; whatever has its name now is another.
+                    // A deleted document is removed with its last finalizer; a document with its name is now another
+                    // one.
                     let ended = machine.metadata.deletion_timestamp.is_some() && machine.metadata.finalizers.is_empty();
                     is_there = machine.metadata.uid == uid && !ended;
                     if machine.metadata.uid == uid {

@@ -79,7 +79,7 @@ impl Live {
         if let Some(to_agent) = &self.to_agent
             && to_agent.try_send(message).is_err()
         {
-            tracing::warn!("the agent does not take in messages; its session is cut");
+            tracing::warn!("the agent does not read its messages; its session is closed");
             self.cut();
         }
     }
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_lock_of_no_machine_goes_unless_somebody_has_it() {
+    async fn an_unused_lock_without_a_machine_is_removed() {
         let machines = Machines::default();
         let [known, held, gone] = [1, 2, 3].map(Uuid::from_u128);
         for uid in [known, gone] {

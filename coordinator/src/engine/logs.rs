@@ -1,8 +1,8 @@
 //! Log lines of runs, in memory: bounded in lines, in bytes, and in how fast one run may add to them.
 //!
-//! Whoever logs faster than [`RATE`] loses lines and is told how many, so that one agent in a loop neither pushes others'
-//! lines out nor costs more than their counting. What must outlive the process, the last lines of a failed attempt,
-//! goes into the run's status; see [`super::tail`].
+//! Lines above [`RATE`] are dropped and counted, so that one agent in a loop neither displaces others' lines nor costs
+//! more than the counting. What must outlive the process, the last lines of a failed attempt, goes into the run's
+//! status; see [`super::tail`].
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -195,7 +195,7 @@ impl Logs {
                 0 => {}
                 left_out => ring.push(LogRecord {
                     level: "warn".to_owned(),
-                    message: format!("{left_out} lines came faster than {RATE} a second and are left out"),
+                    message: format!("{left_out} lines over the limit of {RATE} a second were dropped"),
                     ..record.clone()
                 }),
             }
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_logs_too_fast_loses_lines_and_says_how_many() {
+    fn a_workflow_that_logs_too_fast_loses_counted_lines() {
         let (logs, run) = (Logs::default(), Uuid::from_u128(1));
         for n in 0..BURST + 500 {
             logs.push(run, line(n.to_string()), at(0));
@@ -275,12 +275,12 @@ mod tests {
         assert_eq!(kept.last().unwrap().message, (BURST - 1).to_string());
         logs.push(run, line("later".into()), at(1));
         let kept = logs.of_attempt(run, 0, 1, 2);
-        assert!(kept[0].message.starts_with("500 lines came faster"), "{kept:?}");
+        assert!(kept[0].message.starts_with("500 lines over the limit"), "{kept:?}");
         assert_eq!(kept[1].message, "later");
     }
 
     #[test]
-    fn one_run_is_bounded_in_bytes_and_so_are_all_of_them() {
+    fn log_bytes_are_bounded_per_workflow_and_in_total() {
         let (logs, run) = (Logs::default(), Uuid::from_u128(1));
         for _ in 0..BURST {
             logs.push(run, line("x".repeat(2 * LINE_BYTES)), at(0));
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_somebody_follows_is_not_pushed_out_by_others() {
+    fn a_followed_workflows_log_is_not_displaced() {
         let (logs, run) = (Logs::default(), Uuid::from_u128(1));
         logs.push(run, line("mine".into()), at(0));
         let (kept, mut live) = logs.follow(run);
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_of_the_run_is_never_kept_not_even_after_its_lines_were_pushed_out() {
+    fn a_secret_never_stays_in_a_workflows_log() {
         let (logs, run) = (Logs::default(), Uuid::from_u128(1));
         logs.conceal(run, ["hunter2-hunter2".to_owned()]);
         logs.push(run, line("first".into()), at(0));
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_that_stands_where_a_line_is_cut_leaves_no_part_of_itself() {
+    fn a_secret_at_a_lines_cut_is_removed_completely() {
         let (logs, run) = (Logs::default(), Uuid::from_u128(1));
         logs.conceal(run, ["hunter2-hunter2".to_owned(), "s".repeat(2 * LINE_BYTES)]);
         let blank = |bytes| "-".repeat(bytes);

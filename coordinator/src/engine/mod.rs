@@ -210,7 +210,7 @@ impl Engine {
         engine.drop_orphans(&workflows).await?;
         engine.end_starts(&machines).await?;
         engine.tell_of_the_start(&workflows).await?;
-        // Only now: whoever is killed in between must find the same again.
+        // Only now: after a crash in between the same state must be found again.
         engine.beat().await?;
         for workflow in workflows {
             if is_open(&workflow) && has_begun(&workflow) {

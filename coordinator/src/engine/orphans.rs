@@ -1,8 +1,8 @@
 //! Runs that a crash left behind before their machine knew of them.
 //!
-//! A run and its machine's word of it are two documents, and no transaction spans both. The run comes first, so a crash in
-//! between leaves one that nothing would ever start and nothing end. Nobody was told of it: whoever asked got no answer,
-//! and asks again. So it goes at the next start.
+//! A run and its machine's word of it are two documents, and no transaction spans both. The run comes first, so a crash
+//! in between leaves one that nothing would ever start and nothing end. The caller got no answer and will ask again. So
+//! it is removed at the next start.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -21,7 +21,7 @@ impl TakenBack {
 }
 
 impl Engine {
-    /// Drops runs that have not begun and that their machine does not name. To be called before anybody may ask for one.
+    /// Drops runs that have not begun and that their machine does not name. Called before requests are accepted.
     ///
     /// # Errors
     /// [`Problem`] as the store answers.
@@ -35,7 +35,7 @@ impl Engine {
             if newest.as_ref() != Some(&run.metadata.name) {
                 tracing::warn!(
                     workflow = %run.metadata.name, machine = %run.spec.machine,
-                    "a run that was being asked for when the coordinator ended is dropped: nobody was told of it"
+                    "a workflow whose request was interrupted by the coordinator's end is dropped; its caller got no answer"
                 );
                 self.forget_workflow(run).await?;
             }
@@ -43,11 +43,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Drops a run that its machine was not told of; whoever asked hears that it failed. If the store refuses, the next
-    /// tick tries again.
+    /// Drops a workflow that its machine does not know; the caller gets the error. If the store refuses, the next tick
+    /// retries.
     pub(super) async fn take_back(&self, run: &Workflow) {
         if let Err(problem) = self.forget_workflow(run).await {
-            tracing::warn!(workflow = %run.metadata.name, %problem, "a run that nobody has stays until the next tick");
+            tracing::warn!(workflow = %run.metadata.name, %problem, "an unreferenced workflow stays until the next \
+                tick");
             self.inner.taken_back.runs().push(run.clone());
         }
     }

@@ -32,7 +32,7 @@ struct Asked<'a> {
     by: Asker<'a>,
 }
 
-/// Who asks. A rule is nobody's request.
+/// Who requests it. A rule is not a person's request.
 enum Asker<'a> {
     Person(Authority),
     Rule(&'a str),
@@ -172,7 +172,7 @@ impl Engine {
             return Err(Problem::new(ErrorCode::Internal, format!("machine \"{machine}\" was stored without a uid")));
         };
         let live = self.inner.machines.lock(machine_uid).await;
-        // Read under the lock: somebody may have been faster.
+        // Read under the lock: another request may have been faster.
         let found = self.described(machine).await?;
         may_begin(&found)?;
         Ok((live, found))
@@ -242,8 +242,9 @@ impl Engine {
         drop(named);
         let by = workflow.spec.authority.as_ref();
         let (person, force) = (by.map_or("nobody", |by| by.person.as_str()), by.is_some_and(|by| by.force));
-        tracing::info!(machine, template = %workflow.spec.template, workflow = %name, person, force, "a run was asked for");
-        // The run is asked for, whatever comes now: an agent that could not be told is cut off, and comes back.
+        tracing::info!(machine, template = %workflow.spec.template, workflow = %name, person, force, "a workflow was \
+            requested");
+        // The request is complete: if the agent cannot be notified, its session is closed and it reconnects.
         match self.drive(&mut live, machine, Input::Launched).await {
             Ok(driven) => {
                 if let Some(newer) = driven.state.newest {
@@ -252,7 +253,7 @@ impl Engine {
             }
             Err(refused) => {
                 let problem = refused.problem;
-                tracing::warn!(machine, workflow = %name, %problem, "its agent could not be given the run yet");
+                tracing::warn!(machine, workflow = %name, %problem, "cannot give the workflow to its agent yet");
                 live.cut();
                 if let Some(newer) = self.inner.store.workflow(&name).await? {
                     *workflow = newer;
@@ -261,7 +262,7 @@ impl Engine {
         }
         drop(live);
         if let Err(problem) = self.drop_old_runs(machine).await {
-            tracing::warn!(machine, %problem, "older runs were not dropped; the next run does it");
+            tracing::warn!(machine, %problem, "old workflows were not removed; the next request does it");
         }
         Ok(*workflow)
     }
@@ -287,7 +288,7 @@ impl Engine {
         if !close.is_empty() {
             problem.hint(format!("did you mean {}?", close.join(" or ")))
         } else if names.is_empty() {
-            problem.hint(format!("there are no {} yet; make one with: landfall apply -f FILE", kind.plural()))
+            problem.hint(format!("there are no {} yet; create one with: landfall apply -f FILE", kind.plural()))
         } else {
             let some: Vec<_> = near.iter().take(8).map(|(_, n)| n.as_str()).collect();
             problem.hint(format!("there are: {}", some.join(", ")))
@@ -321,8 +322,7 @@ impl Engine {
     }
 }
 
-/// The receipts that a run is to expect: what the person has been shown is what they force, else what the store believes
-/// in.
+/// The receipts that a workflow expects: with --force those that the person has seen, else those that the store knows.
 pub(super) fn believed(live: &Live, machine: &Machine, force: bool) -> Vec<DiskReceipt> {
     let seen = live.session.as_ref().filter(|_| force).map(|session| session.receipts().to_vec());
     seen.unwrap_or_else(|| machine.status.as_ref().map(|s| s.receipts.clone()).unwrap_or_default())
@@ -335,9 +335,7 @@ fn refuse_if_held(machine: &Machine, force: bool) -> Result<(), Problem> {
         None => Ok(()),
         Some(held) => Err(Problem::new(ErrorCode::ReceiptMismatch, held.message.clone())
             .at(format!("Machine/{name}"))
-            .hint(format!(
-                "landfall adopt {name} takes it as it is; with --force the disks are written whatever receipt they carry"
-            ))),
+            .hint(format!("adopt it with landfall adopt {name}, or overwrite its disks with --force"))),
     }
 }
 
@@ -350,17 +348,17 @@ fn may_be_asked(asked: &Asked<'_>, machine: &Machine) -> Result<(), Problem> {
     let installed = derive::holds(&status.conditions, "Provisioned");
     if let Asker::Rule(rule) = asked.by {
         let why = if let Some(run) = &status.workflow {
-            Some(format!("it had run \"{run}\" already"))
+            Some(format!("it already had workflow \"{run}\""))
         } else if installed {
             Some("it is installed".to_owned())
         } else if !status.receipts.is_empty() || derive::holds(&status.conditions, "NoReceipt") {
-            Some("a disk of it was installed".to_owned())
+            Some("one of its disks was installed".to_owned())
         } else {
             None
         };
         if let Some(why) = why {
             let message = format!("rule \"{rule}\" does not install machine \"{name}\": {why}");
-            let hint = format!("a person may ask for it: landfall provision {name} --template {}", asked.template);
+            let hint = format!("a person can request it: landfall provision {name} --template {}", asked.template);
             return refused(ErrorCode::DiskNotBlank, message, hint);
         }
     }
@@ -370,8 +368,8 @@ fn may_be_asked(asked: &Asked<'_>, machine: &Machine) -> Result<(), Problem> {
         && !installed
         && status.receipts.is_empty()
     {
-        let message = format!("nothing is known to be installed on machine \"{name}\"");
-        return refused(ErrorCode::Conflict, message, "name the disks that are to be cleared all the same".to_owned());
+        let message = format!("machine \"{name}\" has no known installation");
+        return refused(ErrorCode::Conflict, message, "name the disks to clear".to_owned());
     }
     Ok(())
 }

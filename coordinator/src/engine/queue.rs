@@ -1,4 +1,5 @@
-//! Who asked to install, in which order, and who of them works. Pure: what is known of agents and runs is brought here.
+//! The queue of installs: their order, and which of them run. Pure: the caller passes in the state of agents and
+//! workflows.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -19,7 +20,7 @@ enum Stage {
     Waits,
     /// It takes up room.
     Works,
-    /// It has begun, and nobody works on it: a person paused it, or its agent has gone.
+    /// It has begun, but no agent works on it: a person paused it, or its agent has gone.
     Rests,
 }
 
@@ -181,7 +182,7 @@ impl Admission {
         }
     }
 
-    /// Nobody works on a run that has begun: its agent has gone, and its lease with it.
+    /// No agent works on a workflow that has begun: its agent has gone, and its lease has ended.
     pub(super) fn rest(&mut self, workflow: &str) {
         if let Some(place) = self.places.get(workflow).cloned() {
             self.change(&place, |asked| {
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_run_than_allowed_and_the_first_asked_is_the_first_to_begin() {
+    fn the_queue_respects_its_limit_and_order() {
         let mut queue = queue(2, &["a", "b", "c", "d"]);
         assert_eq!(queue.standing("b"), Some(Standing::Admitted));
         assert_eq!(queue.standing("d"), Some(Standing::Queued { place: 2, running: 0 }));
@@ -263,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_is_off_holds_up_nobody() {
+    fn a_powered_off_machine_does_not_block_the_queue() {
         let mut queue = queue(1, &["off", "on", "third"]);
         assert!(queue.begin("on"));
         assert_eq!(queue.standing("off"), Some(Standing::Queued { place: 1, running: 1 }));
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_cancelled_or_gone_leaves_the_queue() {
+    fn cancelled_and_deleted_workflows_leave_the_queue() {
         let mut queue = queue(1, &["a", "b", "c"]);
         assert!(queue.begin("a") && !queue.begin("b") && !queue.begin("c"));
         queue.note(&run("b", 2, WorkflowPhase::Cancelled));
@@ -289,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_of_all_is_what_there_is_of_each_whatever_happens() {
+    fn the_queues_counts_always_match_its_entries() {
         let mut queue = queue(3, &["a", "b", "c", "d", "e", "f"]);
         let phases = [WorkflowPhase::Pending, WorkflowPhase::Running, WorkflowPhase::Failed];
         let mut dice = 7_u64;
@@ -314,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_outlives_a_restart_and_a_deprovisioning_takes_no_room() {
+    fn the_order_survives_a_restart_and_deprovisioning_takes_no_place() {
         let mut again = Admission::new(1);
         again.note(&run("z", 1, WorkflowPhase::Running));
         again.note(&run("b", 7, WorkflowPhase::Pending));

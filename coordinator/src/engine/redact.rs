@@ -1,8 +1,8 @@
-//! Secrets out of texts that people see: the values a run was given, and what looks like a credential by its form.
+//! Removes secrets from texts that people see: the values of a workflow, and text with the form of a credential.
 
 use super::logs::cut;
 
-/// A value shorter than this is not looked for: blotting out every "on" and "42" would hide the story, not the secret.
+/// A shorter value is not searched for: removing every "on" and "42" would hide the text, not the secret.
 const SHORTEST: usize = 4;
 /// What stands in a secret's place.
 const BLOT: &str = "[secret]";
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_within_a_secret_and_one_of_several_lines_go_whole() {
+    fn nested_and_multiline_secrets_are_removed_completely() {
         assert_eq!(cleaned(&["pass", "password"], "a password"), "a [secret]");
         assert_eq!(cleaned(&["line one\nline two"], "read line two"), "read [secret]");
         assert_eq!(cleaned(&["on"], "carry on"), "carry on");
@@ -120,7 +120,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_makes_it_panic_or_run_for_ever_and_no_secret_survives(
+        fn redaction_always_ends_and_no_secret_survives(
             before in "\\PC*", secret in "[a-z]{8}", after in "(Bearer |landfall.token=|://|@|\\PC)*"
         ) {
             let text = cleaned(&[&secret], &format!("{before}{secret}{after}"));

@@ -9,14 +9,14 @@ use landfall_machine::Input;
 const PAGE: usize = 512;
 
 impl Engine {
-    /// At the start: [`Engine::replay`]. One run that cannot be replayed ends, and keeps nobody else from starting.
+    /// At the start: [`Engine::replay`]. A workflow that cannot be replayed ends, and does not prevent the start.
     ///
     /// # Errors
     /// [`Problem`] if the store cannot be written at all.
     pub(super) async fn catch_up(&self, workflow: &Workflow) -> Result<(), Problem> {
         match self.replay(workflow).await {
             Ok(()) => Ok(()),
-            Err(problem) => self.give_up(workflow, "what its log holds cannot be taken in", problem).await,
+            Err(problem) => self.give_up(workflow, "cannot replay its events", problem).await,
         }
     }
 
@@ -29,10 +29,10 @@ impl Engine {
             return Err(problem);
         }
         let name = &workflow.metadata.name;
-        tracing::error!(workflow = %name, machine = %workflow.spec.machine, %problem, "the run is given up: {what}");
+        tracing::error!(workflow = %name, machine = %workflow.spec.machine, %problem, "the workflow was ended: {what}");
         let input = Input::GiveUp(Box::new(given_up(what, &problem)));
         if let Err(problem) = self.hand_in(&workflow.spec.machine, input).await {
-            tracing::error!(workflow = %name, %problem, "nor could that be stored; the others go on");
+            tracing::error!(workflow = %name, %problem, "that could not be stored either; the others continue");
         }
         Ok(())
     }
@@ -50,7 +50,8 @@ impl Engine {
             self.hand_in(&workflow.spec.machine, Input::Replayed(events)).await?;
         }
         if replayed > 0 {
-            tracing::info!(workflow = %workflow.metadata.name, replayed, "replayed what the log held beyond the status");
+            tracing::info!(workflow = %workflow.metadata.name, replayed, "replayed the events that the status did not \
+                contain");
         } else {
             // A crash may have come between the workflow's document and its machine's.
             self.hand_in(&workflow.spec.machine, Input::Replayed(Vec::new())).await?;

@@ -1,4 +1,4 @@
-//! What is dropped by age and by number, so that the store is bounded whatever happens for years.
+//! Removes old data by age and number, so that the store stays bounded for years.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ impl Engine {
         let oldest = self.now().checked_sub(HISTORY_AGE).unwrap_or(jiff::Timestamp::MIN);
         let dropped = self.inner.store.documents().trim_history(oldest, HISTORY_TOTAL).await?;
         if dropped > 0 {
-            tracing::info!(dropped, "old changes were dropped from the history");
+            tracing::info!(dropped, "old changes were removed from the history");
         }
         Ok(())
     }
@@ -66,7 +66,8 @@ impl Engine {
                 break;
             }
             total -= self.inner.store.events().forget(run.workflow_uid).await?.min(total);
-            tracing::info!(run = %run.workflow_uid, events = run.events, "events of a run that ended long ago were dropped");
+            tracing::info!(run = %run.workflow_uid, events = run.events, "events of an old ended workflow were \
+                removed");
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Enrolment rules: what becomes of a discovered machine without a person.
+//! Enrolment rules: they admit discovered machines without a person.
 //!
 //! A rule never authorises writing a disk that is not blank. The run it starts has no person's authority in it, so the
 //! agent refuses any other disk, and it is started once in the life of a machine's document: not when the rule changes, not
@@ -38,14 +38,15 @@ impl Engine {
         Ok(rules.into_iter().find(|rule| match rule.spec.matches(&facts) {
             Ok(matches) => matches,
             Err(error) => {
-                tracing::warn!(rule = %rule.metadata.name, %error, "an enrolment rule does not read; it matches nothing");
+                tracing::warn!(rule = %rule.metadata.name, %error, "an enrolment rule is not valid; it matches no \
+                    machine");
                 false
             }
         }))
     }
 
-    /// Applies the rule that counts to a discovered machine that nobody has let in and nobody has described, where discovery
-    /// is on for the address that asks: what a person says of a machine counts more than a rule. Under the machine's lock.
+    /// Applies the first matching rule to a discovered machine that is neither approved nor described by a person, if
+    /// discovery is on for its address: a person's document has priority over a rule. Under the machine's lock.
     pub(super) async fn apply_rule(
         &self,
         machine: Machine,
@@ -78,8 +79,9 @@ impl Engine {
             self.inner.store.audit().note(now, note).await;
         }
         if rule.spec.approve {
-            tracing::warn!(machine = %name, rule = %by, fingerprint = key, "a rule, and no person, lets this machine in");
-            let detail = format!("rule {by}, and no person, let in the key {key}");
+            tracing::warn!(machine = %name, rule = %by, fingerprint = key, "a rule, not a person, approved this \
+                machine");
+            let detail = format!("rule {by}, not a person, approved the key {key}");
             self.inner.store.audit().note(now, Note::own("ApproveByRule", format!("machine/{name}"), detail)).await;
             machine = self.let_in(&name, key, &format!("rule/{by}")).await?;
         }
@@ -101,10 +103,11 @@ impl Engine {
                 run.spec.authority.is_none() && by == Some(&rule.name)
             });
             let told = begun.map_or_else(
-                || "not started: the coordinator ended meanwhile; a person may ask for it".to_owned(),
+                || "not started: the coordinator ended meanwhile; a person can request it".to_owned(),
                 |run| run.metadata.name,
             );
-            tracing::warn!(machine = %name, rule = %rule.name, run = %told, "a rule's run was being started when the coordinator ended");
+            tracing::warn!(machine = %name, rule = %rule.name, run = %told, "the coordinator ended while it started a \
+                rule's workflow");
             self.note_rules_run(name, &told).await?;
         }
         Ok(())
@@ -120,8 +123,8 @@ impl Engine {
         .map(drop)
     }
 
-    /// Starts the run that a rule names, once in the life of the machine's document. It goes on also where nobody waits for
-    /// it any more: half a start would stand there as one that is going on.
+    /// Starts the workflow that a rule names, once per machine document. It completes even if the caller has gone:
+    /// otherwise a half start would look like a running one.
     pub(super) async fn start_rules_run(&self, machine: &str, rule: &AppliedRule) -> Result<(), Problem> {
         let (engine, machine, rule) = (self.clone(), machine.to_owned(), rule.clone());
         tokio::spawn(async move { engine.start_run_of(&machine, &rule).await }).await.map_err(super::drive::internal)?
@@ -161,7 +164,7 @@ impl Engine {
         self.note_rules_run(machine, &told).await
     }
 
-    /// For people only; a count that somebody else changed at the same moment may be one short.
+    /// For people only; a count that changed at the same moment may be one too low.
     async fn count_applied(&self, rule: &EnrolmentRule) {
         let mut rule = rule.clone();
         rule.status.get_or_insert_default().applied += 1;
@@ -186,7 +189,7 @@ pub(super) fn name_by(rule: &EnrolmentRule, facts: &MachineFacts) -> Option<Stri
     match rendered.map(|text| label(&text)) {
         Ok(Some(name)) => Some(name),
         Ok(None) => {
-            tracing::warn!(rule = %rule.metadata.name, "the rule's name expression gives nothing that can be a name");
+            tracing::warn!(rule = %rule.metadata.name, "the rule's name expression does not give a valid name");
             None
         }
         Err(problem) => {

@@ -1,9 +1,9 @@
 //! Secret documents: the values go into the secret store, the document keeps their keys and a version, and a run gets them
 //! when its assignment is made for the machine they belong to.
 //!
-//! Two stores hold a secret, and no transaction spans them. Values are written first, with their version: a crash between
-//! the two leaves values that are newer than their document says, and the next apply puts that right. They are removed
-//! first as well: what nobody describes any more must not be left behind.
+//! Two stores hold a secret, and no transaction spans them. Values are written first, with their version: a crash
+//! between the two leaves values that are newer than their document says, and the next apply puts that right. They are
+//! removed first as well: values without a document must not remain.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,7 +48,7 @@ impl Engine {
     async fn values(&self, name: &str) -> Result<Option<Values>, Problem> {
         let kept = self.inner.store.secrets().get(&store_name(name), self.now()).await?;
         // What does not parse is not quoted: it may be half a value.
-        let damaged = |_| Problem::new(ErrorCode::Internal, format!("the values of secret \"{name}\" do not read"));
+        let damaged = |_| Problem::new(ErrorCode::Internal, format!("cannot parse the values of secret \"{name}\""));
         kept.map(|bytes| serde_json::from_slice(&bytes).map_err(damaged)).transpose()
     }
 
@@ -74,7 +74,7 @@ impl Engine {
             && given.metadata.resource_version != stored.metadata.resource_version
         {
             let (is, named) = (stored.metadata.resource_version, given.metadata.resource_version);
-            let message = format!("the Secret \"{name}\" is at resourceVersion {is}, the write named {named}");
+            let message = format!("the Secret \"{name}\" is at resourceVersion {is}, but the write states {named}");
             return Err(Problem::new(ErrorCode::Conflict, message).at(at).hint("read it again"));
         }
         let mut version = kept.as_ref().map_or(0, |values| values.version);
@@ -152,7 +152,7 @@ impl Engine {
         Ok(out)
     }
 
-    /// A pinned action with the values in place of its references: for the agent, and for nobody else.
+    /// A pinned action with the values in place of its references: only for the agent.
     pub(super) async fn with_secrets(&self, machine: &Machine, action: Action) -> Result<Action, Problem> {
         let tree = serde_json::to_value(&action).map_err(internal)?;
         let wanted = references(&tree);
@@ -164,7 +164,7 @@ impl Engine {
         let tree = resolve(tree, &value_of).map_err(|reference| not_there(&reference, machine))?;
         // What the parser says could quote a value.
         serde_json::from_value(tree).map_err(|_| {
-            Problem::new(ErrorCode::Internal, format!("action \"{}\" does not hold its secrets", action.name))
+            Problem::new(ErrorCode::Internal, format!("cannot insert the secrets into action \"{}\"", action.name))
                 .at(format!("Machine/{}", machine.metadata.name))
         })
     }
@@ -201,10 +201,10 @@ impl Engine {
 fn not_there(reference: &SecretRef, machine: &Machine) -> Problem {
     let SecretRef { secret, key } = reference;
     let message = format!(
-        "there is no secret \"{secret}\" with the key \"{key}\", which a run of machine \"{}\" refers to",
+        "there is no secret \"{secret}\" with the key \"{key}\", which a workflow of machine \"{}\" needs",
         machine.metadata.name
     );
     Problem::new(ErrorCode::NotFound, message)
         .at(format!("Secret/{secret}"))
-        .hint("landfall get secrets lists the secrets and their keys; apply the missing one")
+        .hint("list secrets and their keys with landfall get secrets, and apply the missing one")
 }

@@ -17,7 +17,7 @@ pub struct Opened {
     pub machine: String,
     /// Its epoch: higher than every older session's of this machine.
     pub epoch: u64,
-    /// What the agent is to be told, in order. It ends when the engine has cut the session.
+    /// The instructions for the agent, in order. It ends when the engine has closed the session.
     pub to_agent: mpsc::Receiver<ToAgent>,
     /// Between heartbeats.
     pub heartbeat: Duration,
@@ -79,7 +79,7 @@ impl Engine {
     /// would tell it later.
     pub(super) fn or_cut<T>(&self, live: &mut Live, stepped: Result<T, Refusal>) -> Result<(), Problem> {
         stepped.map(drop).map_err(|refused| {
-            tracing::warn!(problem = %refused.problem, "the session is cut; its agent connects again");
+            tracing::warn!(problem = %refused.problem, "the session is closed; its agent reconnects");
             live.cut();
             refused.problem
         })
@@ -102,7 +102,8 @@ impl Engine {
                 Ok(_) => return Ok(()),
                 // The agent was heard and has its lease; that people cannot read of it is no reason to end its session.
                 Err(refused) => {
-                    tracing::warn!(machine = %name, problem = %refused.problem, "a heartbeat was not noted; the next one is");
+                    tracing::warn!(machine = %name, problem = %refused.problem, "a heartbeat could not be stored; the \
+                        next one will be");
                     newest_session(live.session.as_mut(), epoch)?.beats_unnoted(&limits, now);
                 }
             }
@@ -166,5 +167,5 @@ impl Engine {
 
 fn no_machine(uid: Uuid) -> Problem {
     Problem::new(ErrorCode::NotFound, format!("no machine document has the uid {uid}"))
-        .hint("apply the machine again, then restart it so that it enrols anew")
+        .hint("apply the machine again, then restart it so that it enrols again")
 }

@@ -1,4 +1,4 @@
-//! What is left out of a run's status where it would outgrow its document.
+//! What is left out of a workflow's status if it would become too large for its document.
 //!
 //! Each report of an agent has a bound, and a list has one; both together may still come to more than a document can hold.
 //! The log keeps the whole reports.
@@ -53,13 +53,13 @@ fn brief(problem: &mut Problem) {
 /// A failure in a few words, for a run that cannot be gone on with.
 pub(super) fn given_up(what: &str, problem: &Problem) -> Problem {
     let mut told = Problem::new(problem.code, format!("{what}: {}", problem.message))
-        .hint("the coordinator's log says more; provision the machine again when that is mended");
+        .hint("read the coordinator's log; provision the machine again when that is mended");
     brief(&mut told);
     told
 }
 
 /// The same where its own status is the trouble.
 pub(super) fn outgrown() -> Problem {
-    Problem::new(ErrorCode::LimitReached, "what was reported of this run is more than its document can hold")
-        .hint("landfall events shows the reports; provision the machine again")
+    Problem::new(ErrorCode::LimitReached, "the reports of this workflow are larger than its document may be")
+        .hint("read the reports with landfall events, and provision the machine again")
 }

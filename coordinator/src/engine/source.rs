@@ -1,4 +1,4 @@
-//! Whether an image can be fetched at all: asked before a run begins, not found out by a machine with a cleared disk.
+//! Whether an image can be fetched: checked before a workflow begins, not by a machine with a cleared disk.
 //!
 //! The coordinator never shows an image's secret: the machine it belongs to does, once its run has begun. So of a server that
 //! asks for one, that it answers is all that is found out here.
@@ -70,7 +70,7 @@ impl HttpSources {
 fn client(access: &AccessSpec) -> Result<Client, Problem> {
     let mut builder = Client::builder().no_proxy().connect_timeout(LIMIT).timeout(LIMIT);
     let unusable = |what: &str, error: reqwest::Error| {
-        Problem::new(ErrorCode::InvalidTemplate, format!("{what} cannot be used: {error}")).caused_by(&error)
+        Problem::new(ErrorCode::InvalidTemplate, format!("cannot use {what}: {error}")).caused_by(&error)
     };
     for pem in &access.ca_certificates {
         let certificates = Certificate::from_pem_bundle(pem.as_bytes())
@@ -83,7 +83,7 @@ fn client(access: &AccessSpec) -> Result<Client, Problem> {
     builder.build().map_err(|error| match access {
         // A certificate's inside is looked at only here.
         access if *access != AccessSpec::default() => unusable("image.access", error),
-        _ => Problem::new(ErrorCode::Internal, format!("no HTTPS client for image sources can be made: {error}"))
+        _ => Problem::new(ErrorCode::Internal, format!("cannot create an HTTPS client for image sources: {error}"))
             .caused_by(&error)
             .hint("install this host's CA certificates (Debian: ca-certificates), or name a file of them in SSL_CERT_FILE"),
     })
@@ -97,7 +97,7 @@ async fn ask(client: &Client, url: &str) -> Result<StatusCode, reqwest::Error> {
     Ok(status)
 }
 
-/// What a server says that hides its images from whoever shows no secret.
+/// The answers of a server that requires credentials.
 const HIDDEN: [StatusCode; 3] = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN, StatusCode::NOT_FOUND];
 
 /// Of an image `for_the_known`, that its server answers is enough.
@@ -105,12 +105,12 @@ async fn check_one(client: &Client, url: &str, for_the_known: bool) -> Result<()
     let unreachable = |what: String| {
         Problem::new(ErrorCode::SourceUnreachable, what)
             .at(url)
-            .hint("correct the URL, or start its server; the machines must reach it too")
+            .hint("correct the URL, or start its server; the machines must also reach it")
     };
     // Without the URL, which is in `subject` already.
     let silent = |error: reqwest::Error| {
         let error = error.without_url();
-        unreachable(format!("the image cannot be reached: {error}")).caused_by(&error)
+        unreachable(format!("cannot reach the image: {error}")).caused_by(&error)
     };
     match ImageUrl::parse(url) {
         // The agent's own file: it alone can tell.
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_of_several_places_is_enough_and_none_is_refused_naming_all() {
+    async fn one_reachable_mirror_suffices_and_failures_name_all() {
         let (sources, server) = (sources(), server().await);
         let (there, gone) = (format!("{server}/there"), format!("{server}/gone"));
         assert_eq!(sources.check(&wanted(&[&there])).await, Ok(()));
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_server_is_shown_a_secret_and_one_that_asks_for_it_is_up() {
+    async fn an_image_server_never_gets_a_secret_from_the_coordinator() {
         let shown = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
         let note = shown.clone();
         let answer = |status: StatusCode| {
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_proxy_or_authority_that_cannot_be_used_is_the_templates_fault() {
+    async fn an_invalid_proxy_or_authority_is_the_templates_fault() {
         let sources = sources();
         let access = AccessSpec {
             ca_certificates: vec!["-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n".into()],

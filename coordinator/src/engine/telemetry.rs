@@ -122,7 +122,8 @@ impl Engine {
         }
     }
 
-    /// What a run's assignment holds and nobody may read in a log: its bearer token, and the secrets it refers to.
+    /// The secrets of a workflow's assignment, which must not appear in a log: its bearer token, and the secrets it
+    /// refers to.
     pub(super) async fn conceal_secrets_of(&self, workflow: &Workflow) -> Result<(), Problem> {
         let Some(uid) = workflow.metadata.uid else { return Ok(()) };
         // A retry has its first run's token.

@@ -48,13 +48,13 @@ impl Engine {
                 tracing::error!(%problem, "not everything was given its time after the clock was set");
             }
             if let Err(problem) = self.tick().await {
-                tracing::error!(%problem, "a tick failed; the next one tries again");
+                tracing::error!(%problem, "a tick failed; the next one retries");
             }
             count = count.wrapping_add(1);
             if count.is_multiple_of(PURGE_EVERY)
                 && let Err(error) = self.inner.store.secrets().purge(self.now()).await
             {
-                tracing::error!(%error, "expired secrets were not purged; the next minute tries again");
+                tracing::error!(%error, "expired secrets were not removed; retry in a minute");
             }
             if count.is_multiple_of(PURGE_EVERY) {
                 self.forget_locks();
@@ -62,17 +62,17 @@ impl Engine {
             if count.is_multiple_of(RETAIN_EVERY)
                 && let Err(problem) = self.retain().await
             {
-                tracing::error!(%problem, "history and events were not cut; the next time tries again");
+                tracing::error!(%problem, "history and events were not trimmed; the next run retries");
             }
             if count.is_multiple_of(PURGE_EVERY)
                 && let Err(problem) = self.forget_strangers().await
             {
-                tracing::error!(%problem, "discovered machines were not forgotten; the next minute tries again");
+                tracing::error!(%problem, "discovered machines were not forgotten; retry in a minute");
             }
         }
     }
 
-    /// One look. What goes wrong with one run or machine keeps none of the others from being looked at.
+    /// One look. A fault of one workflow or machine does not prevent the check of the others.
     ///
     /// # Errors
     /// The first [`Problem`] there was.
@@ -82,7 +82,7 @@ impl Engine {
         first.note(self.fold_tails().await);
         // When each machine's agent was last heard, by the machine's name; only of those with a stream.
         let mut heard = HashMap::new();
-        // Machines on which somebody works, or may.
+        // Machines with a working agent, or a possible one.
         let mut acting = HashSet::new();
         let (now, limits) = (self.moment(), self.limits());
         for uid in self.inner.machines.uids() {
@@ -106,7 +106,7 @@ impl Engine {
         first.note(self.beat().await);
         // On a line of its own: inside the loop's head the lock would be held over every await below.
         let active = self.index().active();
-        // Of those not heard since the start nobody knows, for as long as a lease that was given before it may last.
+        // Machines not heard since the start are unknown, for as long as an earlier lease may last.
         let known = now.steady > Steady::START.plus(limits.lease);
         for (name, machine) in active {
             if known && !acting.contains(&machine) {

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::tls::MachineCert;
 
-/// What a machine that netboots is told.
+/// What a netbooting machine boots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BootDecision {
     /// No document describes it.

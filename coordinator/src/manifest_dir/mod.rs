@@ -35,7 +35,7 @@ const QUIET: Duration = Duration::from_millis(250);
 /// But at the latest after this.
 const BUSY: Duration = Duration::from_secs(2);
 
-/// What the last look found; shared with whoever asks.
+/// The result of the last scan, shared with its readers.
 #[derive(Debug, Default)]
 pub struct Manifests(Mutex<ManifestReport>);
 
@@ -86,7 +86,7 @@ pub async fn run(
         let read = tokio::task::spawn_blocking(move || scan(&path)).await;
         match read {
             Ok(found) => coordinator.ops.manifests.publish(reconciler.apply(&directory, found, now.prune).await),
-            Err(error) => tracing::error!(%error, "the manifests were not read; the next look tries again"),
+            Err(error) => tracing::error!(%error, "cannot read the manifests; the next scan retries"),
         }
         tokio::select! {
             () = settled(changes) => {}

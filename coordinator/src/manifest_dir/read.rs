@@ -9,7 +9,7 @@ use std::{
 
 use landfall_api::{Document, ErrorCode, MAX_FILE_BYTES, Problem, Sourced};
 
-/// Files that are read; more are an error, and then none is.
+/// The largest number of files; with more, none is read.
 const MAX_FILES: usize = 10_000;
 
 /// A file's documents, or all that is wrong with it.
@@ -29,7 +29,7 @@ pub struct Scan {
 pub fn scan(directory: &Path) -> Scan {
     match list(directory) {
         Ok(names) if names.len() > MAX_FILES => {
-            let message = format!("{} files are more than the {MAX_FILES} that are read", names.len());
+            let message = format!("there are {} files; the limit is {MAX_FILES}", names.len());
             let problem = Problem::new(ErrorCode::LimitReached, message).at(directory.display().to_string());
             Scan { problem: Some(problem.hint("put several documents into one file")), ..Scan::default() }
         }
@@ -41,9 +41,12 @@ pub fn scan(directory: &Path) -> Scan {
             Scan { files: files.collect(), problem: None }
         }
         Err(error) => {
-            let problem = Problem::new(ErrorCode::NotFound, format!("the directory cannot be read: {error}"))
+            let problem = Problem::new(ErrorCode::NotFound, format!("cannot read the directory: {error}"))
                 .at(directory.display().to_string())
-                .hint("correct manifests.directory, or let the coordinator's user read it; nothing was changed");
+                .hint(
+                    "correct manifests.directory, or make it readable for the coordinator's user; nothing was \
+                    changed",
+                );
             Scan { problem: Some(problem), ..Scan::default() }
         }
     }
@@ -69,16 +72,16 @@ fn read(directory: &Path, name: &str) -> FileContent {
 
 fn content(path: &Path) -> Result<String, Problem> {
     let unreadable = |error: io::Error| {
-        Problem::new(ErrorCode::InvalidDocument, format!("it cannot be read: {error}"))
-            .hint("let the coordinator's user read it")
+        Problem::new(ErrorCode::InvalidDocument, format!("cannot read it: {error}"))
+            .hint("make it readable for the coordinator's user")
     };
     // Looked at before it is opened: opening a FIFO would wait for its writer.
     let meta = fs::metadata(path).map_err(unreadable)?;
     if !meta.is_file() {
-        return Err(Problem::new(ErrorCode::InvalidDocument, "it is not a file").hint("take it away"));
+        return Err(Problem::new(ErrorCode::InvalidDocument, "it is not a file").hint("remove it"));
     }
     if meta.mode() & 0o002 != 0 {
-        return Err(Problem::new(ErrorCode::Forbidden, "anybody on this host may write it, so nobody may rely on it")
+        return Err(Problem::new(ErrorCode::Forbidden, "every user of this host may write it, so it is not trusted")
             .hint("chmod o-w it"));
     }
     let mut text = String::new();

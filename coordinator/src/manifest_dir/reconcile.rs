@@ -30,7 +30,7 @@ pub(super) struct Reconciler {
     store: Store,
     /// As stored; read once a file.
     applied: HashMap<String, Applied>,
-    /// What was logged of each file: the same fault is not told every minute.
+    /// What was logged for each file: the same fault is not logged every minute.
     told: HashMap<String, Vec<Problem>>,
 }
 
@@ -65,9 +65,9 @@ impl Reconciler {
                         let reference = sourced.document.reference();
                         match owners.get(&reference) {
                             Some(first) => file.problems.push(
-                                Problem::new(ErrorCode::AlreadyExists, format!("{reference} stands in {first} too"))
+                                Problem::new(ErrorCode::AlreadyExists, format!("{reference} is also in {first}"))
                                     .at(place)
-                                    .hint("remove one of the two; the first by file name counts"),
+                                    .hint("remove one of the two; the first by file name applies"),
                             ),
                             None => {
                                 owners.insert(reference, place);
@@ -125,7 +125,7 @@ impl Reconciler {
         if known {
             let there = self.store.documents().get(kind, &name).await.map_err(|e| located(e.into()))?;
             let note = there.is_none().then(|| {
-                format!("{reference} was deleted since it was applied; it is made again when its file changes")
+                format!("{reference} was deleted since it was applied; it is created again when its file changes")
             });
             return Ok((digest, note));
         }
@@ -160,8 +160,8 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Deletes documents that came from a file and stand in none any more. A file that has faults keeps its own: who knows
-    /// what it was to say.
+    /// Deletes documents that came from a file and are in none now. A file with faults keeps its documents, because its
+    /// content is unknown.
     async fn prune(&mut self, report: &ManifestReport, wanted: &HashMap<String, String>) -> Vec<Problem> {
         let mut gone = Vec::new();
         let faulty: BTreeSet<&str> =
@@ -182,11 +182,15 @@ impl Reconciler {
             return Vec::new();
         }
         if report.files.is_empty() {
-            let message = format!("every file has gone at once; {} documents are not deleted for that", gone.len());
+            let message = format!(
+                "all files disappeared at once; {} documents are not deleted because of \
+                that",
+                gone.len()
+            );
             return vec![
                 Problem::new(ErrorCode::Forbidden, message)
                     .at(report.directory.clone())
-                    .hint("is the directory mounted? Else delete them with: landfall delete"),
+                    .hint("check that the directory is mounted; else delete them with: landfall delete"),
             ];
         }
         let mut problems = Vec::new();
@@ -195,7 +199,12 @@ impl Reconciler {
             let name = document.metadata().name.clone();
             match actor::acting(&by(&owner), self.engine.delete_idle(kind, &name, &by(&owner))).await {
                 Ok(_) => {
-                    tracing::info!(file = owner, document = reference, "deleted: it has gone from the manifests");
+                    tracing::info!(
+                        file = owner,
+                        document = reference,
+                        "deleted, because it was removed from the \
+                        manifests"
+                    );
                     self.audit(&owner, "Delete", &reference, "it has gone from the manifests".into()).await;
                     if !report.files.iter().any(|file| file.file == owner) {
                         // Should the file come back, it is to be applied anew.
@@ -204,7 +213,7 @@ impl Reconciler {
                         problems.extend(forgotten.err().map(Problem::from));
                     }
                 }
-                Err(problem) => problems.push(problem.at(format!("{reference}, gone from {owner}"))),
+                Err(problem) => problems.push(problem.at(format!("{reference}, removed from {owner}"))),
             }
         }
         problems

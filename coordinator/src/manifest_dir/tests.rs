@@ -83,7 +83,7 @@ fn machine(name: &str, mac: u8, serial: &str) -> String {
 }
 
 #[tokio::test]
-async fn every_document_of_every_file_is_applied_once_and_only_a_change_of_its_file_applies_it_again() {
+async fn every_document_is_applied_once_per_file_change() {
     let world = World::new().await;
     world.write("a.yaml", &format!("{}---\n{}", machine("a", 1, "S1"), machine("b", 2, "S2")));
     world.write("notes.txt", "not ours");
@@ -112,7 +112,7 @@ async fn every_document_of_every_file_is_applied_once_and_only_a_change_of_its_f
 }
 
 #[tokio::test]
-async fn faults_are_told_with_file_and_line_and_stop_nothing_else() {
+async fn faults_have_file_and_line_and_stop_no_other_file() {
     let world = World::new().await;
     world.write("1.yaml", &machine("a", 1, "S1"));
     world.write("2.yaml", &format!("{}---\n{}", machine("b", 2, "S2"), machine("c", 1, "S3")));
@@ -142,7 +142,7 @@ async fn faults_are_told_with_file_and_line_and_stop_nothing_else() {
 }
 
 #[tokio::test]
-async fn what_goes_from_the_files_stays_unless_pruned_and_never_goes_all_at_once() {
+async fn removed_files_delete_documents_only_with_prune() {
     let world = World::new().await;
     world.write("a.yaml", &machine("a", 1, "S1"));
     world.write("b.yaml", &machine("b", 2, "S2"));
@@ -166,7 +166,7 @@ async fn what_goes_from_the_files_stays_unless_pruned_and_never_goes_all_at_once
         fs::remove_file(world.directory().join(file)).unwrap();
     }
     let report = world.look(&mut reconciler, true).await;
-    assert!(report.problems[0].message.contains("every file has gone at once"), "{report:?}");
+    assert!(report.problems[0].message.contains("all files disappeared at once"), "{report:?}");
     fs::remove_dir(world.directory()).unwrap();
     let report = world.look(&mut reconciler, true).await;
     assert!(report.problems[0].message.contains("cannot be read"), "{report:?}");
@@ -176,7 +176,7 @@ async fn what_goes_from_the_files_stays_unless_pruned_and_never_goes_all_at_once
 }
 
 #[tokio::test]
-async fn a_change_of_a_file_is_seen_without_waiting_for_the_slow_look() {
+async fn a_changed_file_is_applied_without_the_slow_scan() {
     let world = World::new().await;
     let config = ManifestsConfig {
         directory: Some(world.directory()),

@@ -1,5 +1,5 @@
-//! Being told that something in a directory changed: the kernel's inotify. Where it cannot be had (too many watches, a
-//! network's file system), the slow look at everything remains.
+//! Notices of changes in a directory: the kernel's inotify. If it is not available (too many watches, a network file
+//! system), only the slow scan remains.
 
 use std::{io, os::fd::OwnedFd, path::Path};
 
@@ -33,13 +33,13 @@ impl Changes {
         watch()
             .inspect_err(|error| {
                 let directory = directory.display();
-                tracing::warn!(%directory, %error, "changes of the manifests are only seen at the next look at all of them");
+                tracing::warn!(%directory, %error, "changes of the manifests are seen only by the next full scan");
             })
             .ok()
             .map(Self)
     }
 
-    /// Waits for the next changes; for ever if the kernel tells of none any more.
+    /// Waits for the next changes; for ever if the kernel reports none any more.
     pub(super) async fn next(&self) {
         let mut events = [0; EVENTS];
         while self.0.readable().await.is_ok() {
@@ -47,7 +47,7 @@ impl Changes {
                 Ok(_) => return,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => {
-                    tracing::warn!(%error, "changes of the manifests cannot be read");
+                    tracing::warn!(%error, "cannot read changes of the manifests");
                     break;
                 }
             }

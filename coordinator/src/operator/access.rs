@@ -70,7 +70,7 @@ pub(super) async fn audit(
             }
             page = match audit.list(after, limit).await {
                 Ok(page) => page,
-                Err(error) => return tracing::error!(%error, "the audit log cannot be followed"),
+                Err(error) => return tracing::error!(%error, "cannot follow the audit log"),
             };
         }
     });

@@ -19,7 +19,7 @@ use crate::{
 pub(super) async fn backup(State(coordinator): State<Arc<Coordinator>>) -> Result<Response, Refusal> {
     let Some(upkeep) = coordinator.store.upkeep() else {
         let problem = Problem::new(ErrorCode::NotFound, "this coordinator's store is not on its own disk");
-        return Err(problem.hint("back the store up where it is").into());
+        return Err(problem.hint("back up the store at its own place").into());
     };
     let stream = backup::stream(upkeep, &coordinator.config.data_dir).await.map_err(problem)?;
     let headers = [

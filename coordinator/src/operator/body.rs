@@ -25,9 +25,9 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
         let deserializer = &mut serde_json::Deserializer::from_slice(&bytes);
         let value = serde_path_to_error::deserialize(deserializer).map_err(|error| {
             let path = error.path().to_string();
-            Problem::new(ErrorCode::InvalidDocument, format!("the body does not read: {}", error.into_inner()))
+            Problem::new(ErrorCode::InvalidDocument, format!("the body is not valid: {}", error.into_inner()))
                 .at(if path == "." { String::new() } else { path })
-                .hint("send JSON of the shape that GET /openapi.json describes")
+                .hint("send JSON as described in GET /openapi.json")
         })?;
         Ok(Self(value))
     }
@@ -75,7 +75,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
         let query = axum::extract::Query::<T>::try_from_uri(&parts.uri).map_err(|rejection| {
             let cause =
                 std::error::Error::source(&rejection).map_or_else(|| rejection.to_string(), ToString::to_string);
-            Problem::new(ErrorCode::InvalidDocument, format!("the query does not read: {cause}"))
+            Problem::new(ErrorCode::InvalidDocument, format!("the query is not valid: {cause}"))
                 .at(parts.uri.query().unwrap_or_default())
                 .hint("GET /openapi.json lists each route's parameters")
         })?;

@@ -15,7 +15,7 @@ use crate::{
     tls::{OperatorCert, Peer},
 };
 
-/// A caller who was let in, as handlers see it.
+/// An admitted caller, as handlers see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Operator {
     /// As recorded in what they ask for: the name in a certificate or of a token, or a local user's.
@@ -25,7 +25,7 @@ pub(super) struct Operator {
 }
 
 impl Operator {
-    /// Refuses whoever has a lesser role: for what only the request's body shows.
+    /// Refuses a caller with a lesser role: for rights that depend on the request's body.
     pub(super) fn at_least(&self, least: Role, what: &str) -> Result<(), Problem> {
         if self.role >= least { Ok(()) } else { Err(too_little(&self.name, self.role, least, what)) }
     }
@@ -72,11 +72,11 @@ impl Caller {
 }
 
 fn too_little(name: &str, role: Role, least: Role, what: &str) -> Problem {
-    Problem::new(ErrorCode::Forbidden, format!("{name} is {role} here; {what} needs {least}"))
+    Problem::new(ErrorCode::Forbidden, format!("{name} has the role {role}; {what} needs the role {least}"))
         .hint(format!("ask an admin for a token or certificate with the role {least}"))
 }
 
-/// Judges who calls. A bearer token, where one is shown, is what counts: whoever shows one means it.
+/// Judges who calls. If the request has a bearer token, only the token counts.
 ///
 /// # Errors
 /// [`Problem`] with code `Unauthenticated`, `Revoked` or `Forbidden`, or of the store.
@@ -91,7 +91,7 @@ pub(super) async fn admit(
     if let Peer::Machine(machine) = peer {
         let message = format!("the machine {} may not operate this coordinator", machine.name);
         return Err(Problem::new(ErrorCode::Forbidden, message)
-            .hint("use an operator's certificate or token; machines speak over their own session only"));
+            .hint("use an operator's certificate or token; machines use only their own session"));
     }
     if let Some(value) = headers.get(AUTHORIZATION) {
         let bearer = value
@@ -137,7 +137,7 @@ pub(super) async fn admit(
         .hint("run the command as root or as the coordinator's own user, or use a token or an operator's certificate")),
         Peer::Machine(_) | Peer::Anonymous => {
             Err(Problem::new(ErrorCode::Unauthenticated, "this needs an operator's certificate or a bearer token")
-                .hint("pass --ca, --cert and --key; the first ones are in admin/ of the coordinator's data directory"))
+                .hint("use --ca, --cert and --key; the first set is in admin/ of the coordinator's data directory"))
         }
     }
 }

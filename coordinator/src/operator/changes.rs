@@ -17,7 +17,7 @@ use landfall_store::HISTORY_PER_DOCUMENT;
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct HistoryQuery {
-    /// Only so many of the newest changes.
+    /// The number of newest changes to return.
     limit: Option<usize>,
 }
 

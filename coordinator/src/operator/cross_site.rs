@@ -1,5 +1,5 @@
-//! Requests that another site's page makes a browser send: a browser shows an operator's certificate to whoever asks for
-//! a request to be sent, so that what changes something must come from this coordinator's own pages, or from no page.
+//! Requests that another site's page makes a browser send: a browser adds an operator's certificate to requests of any
+//! page, so requests that change something must come from this coordinator's own pages, or from no page.
 //!
 //! Programs send neither header and are not held up; a bearer token is never sent by a browser on its own.
 
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_browser_may_change_something_for_our_own_pages_only_and_programs_are_not_asked() {
+    fn only_our_own_pages_may_change_something_in_a_browser() {
         let at = Uri::from_static("/apis/x");
         let whole = Uri::from_static("https://Landfall.lan:7443/apis/x");
         for (uri, name, value, may) in [

@@ -71,7 +71,7 @@ pub(super) async fn list(
     let labels = query.label_selector.as_deref().unwrap_or_default().parse::<LabelSelector>().map_err(|error| {
         Problem::new(ErrorCode::InvalidDocument, error.to_string())
             .at("labelSelector")
-            .hint("write requirements with commas between: a=b, c!=d, e in (x,y), f notin (z), g, !h")
+            .hint("separate requirements with commas: a=b, c!=d, e in (x,y), f notin (z), g, !h")
     })?;
     let wanted = Wanted { kind, name: query.name, labels };
     if query.watch {
@@ -96,7 +96,7 @@ pub(super) async fn get(
 /// "No such document", with what to do.
 pub(super) fn missing(kind: Kind, name: &str) -> Problem {
     Problem::new(ErrorCode::NotFound, format!("there is no {} \"{name}\"", kind.singular()))
-        .hint(format!("landfall get {} lists them", kind.plural()))
+        .hint(format!("list them with landfall get {}", kind.plural()))
 }
 
 /// Who may change documents of a kind. Rules let machines in, and secrets are for those who may see everything anyway.

@@ -79,7 +79,7 @@ pub(super) async fn logs(
                             level: "warn".into(),
                             action: String::new(),
                             attempt: 0,
-                            message: format!("{missed} lines came faster than they were read and are left out"),
+                            message: format!("{missed} lines were dropped because the reader was too slow"),
                         };
                         if !lines.send(&line).await { return }
                     }

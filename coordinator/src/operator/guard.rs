@@ -58,7 +58,7 @@ impl About {
 pub(super) async fn check(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
     let Access::Least(least) = gate.access else { return next.run(request).await };
     let place = Place::of(&request);
-    // Before the caller is looked at: what is withdrawn from now on is told.
+    // Before the caller is checked: revocations from now on are reported.
     let withdrawn = gate.coordinator.store.access().changed();
     let admitted = admit(&gate.coordinator, request.extensions().get::<Peer>(), request.headers()).await;
     let admitted = admitted.and_then(|caller| {
@@ -103,7 +103,7 @@ async fn to_its_end(
             Ok(panic) => std::panic::resume_unwind(panic),
             Err(error) => {
                 let problem = Problem::new(ErrorCode::Internal, format!("the request was not finished: {error}"));
-                Refusal::from(problem.hint("the coordinator is being stopped; look whether it was done"))
+                Refusal::from(problem.hint("the coordinator is stopping; check whether the request was executed"))
                     .into_response()
             }
         },
@@ -172,8 +172,8 @@ async fn refuse(coordinator: &Coordinator, place: Place, peer: Option<&Peer>, pr
     Refusal::from(problem).into_response()
 }
 
-/// An answer that goes on for long ends when its caller may look no more. `changed` tells of everything that was withdrawn
-/// since before the caller was let in.
+/// A long response ends when its caller loses the right to read. `changed` reports every revocation since before the
+/// caller was admitted.
 fn ending_with(
     response: Response,
     coordinator: &Arc<Coordinator>,
@@ -213,7 +213,7 @@ mod tests {
     use crate::{operator::tests::api, tls::OperatorCert};
 
     #[tokio::test]
-    async fn a_stream_ends_whose_caller_was_cut_off_while_it_was_being_opened() {
+    async fn a_stream_ends_if_its_caller_is_revoked_meanwhile() {
         let api = api().await;
         let coordinator = &api.coordinator;
         let now = Timestamp::now();

@@ -98,36 +98,36 @@ fn blank(run: &Workflow, time: jiff::Timestamp, reason: &str, message: String) -
 fn turning_points(run: &Workflow) -> Vec<EventRecord> {
     let mut out = Vec::new();
     if let Some(asked) = &run.spec.authority {
-        let force = if asked.force { ", whatever receipt is on the disk" } else { "" };
+        let force = if asked.force { ", with any receipt on the disk" } else { "" };
         out.push(blank(
             run,
             asked.at,
             "Requested",
             match &run.spec.retry_of {
-                Some(failed) => format!("{} asked to go on where {failed} stopped{force}", asked.person),
-                None => format!("{} asked for template {}{force}", asked.person, run.spec.template),
+                Some(failed) => format!("{} requested to continue where {failed} stopped{force}", asked.person),
+                None => format!("{} requested template {}{force}", asked.person, run.spec.template),
             },
         ));
     }
     if let Some(cancel) = &run.spec.cancel {
-        out.push(blank(run, cancel.at, "CancelRequested", format!("{} asked to stop it", cancel.person)));
+        out.push(blank(run, cancel.at, "CancelRequested", format!("{} requested to stop it", cancel.person)));
     }
     for request in &run.spec.requests {
         let (reason, what) = match request.what {
-            RunRequestKind::Pause => ("PauseRequested", "to begin no other action"),
-            RunRequestKind::Resume => ("ResumeRequested", "to go on"),
+            RunRequestKind::Pause => ("PauseRequested", "to pause before the next action"),
+            RunRequestKind::Resume => ("ResumeRequested", "to resume"),
         };
-        out.push(blank(run, request.by.at, reason, format!("{} asked it {what}", request.by.person)));
+        out.push(blank(run, request.by.at, reason, format!("{} requested {what}", request.by.person)));
     }
     let Some(status) = &run.status else { return out };
     if let Some(at) = status.rebooted_at {
-        out.push(blank(run, at, "Rebooting", "the machine went down to start what was installed".into()));
+        out.push(blank(run, at, "Rebooting", "the machine went down to start the installed system".into()));
     }
     if let Some(at) = status.phoned_home_at {
         out.push(blank(run, at, "PhonedHome", "the installed system phoned home".into()));
     }
     if let Some(at) = status.ended_at {
-        let message = status.problem.as_ref().map_or_else(|| "the run ended".to_owned(), |p| p.message.clone());
+        let message = status.problem.as_ref().map_or_else(|| "the workflow ended".to_owned(), |p| p.message.clone());
         let mut ended = blank(run, at, &format!("{:?}", status.phase), message);
         ended.problem.clone_from(&status.problem);
         out.push(ended);
@@ -143,7 +143,7 @@ fn record(run: &Workflow, event: LoggedEvent) -> EventRecord {
         EventBody::Started => ("Started", format!("attempt {} began", record.attempt), None),
         EventBody::Finished { result } => ("Finished", finished(&result), None),
         EventBody::Failed { problem, retryable } => {
-            let next = if retryable { "" } else { " (not tried again)" };
+            let next = if retryable { "" } else { " (not retried)" };
             ("Failed", format!("{}: {}{next}", problem.code, problem.message), Some(problem))
         }
         EventBody::ReceiptWritten { receipt } => {
@@ -162,16 +162,16 @@ fn record(run: &Workflow, event: LoggedEvent) -> EventRecord {
 
 fn finished(result: &ActionResult) -> String {
     match result {
-        ActionResult::WriteImage { written: false, .. } => "the disk held this image already".into(),
+        ActionResult::WriteImage { written: false, .. } => "the disk already held this image".into(),
         ActionResult::WriteImage { raw_bytes, written_bytes, elapsed_ms, .. } => {
             let seconds = elapsed_ms.div_euclid(1000);
             format!("image of {raw_bytes} bytes on disk, {written_bytes} of them written, in {seconds} s")
         }
-        ActionResult::CloudInit { root_device } => format!("seed put on {root_device}"),
-        ActionResult::Hold => "a person let it go on".into(),
+        ActionResult::CloudInit { root_device } => format!("seed written to {root_device}"),
+        ActionResult::Hold => "a person resumed it".into(),
         ActionResult::ClearDisks { disks } => {
             let names: Vec<_> = disks.iter().map(|disk| disk.name.as_str()).collect();
-            format!("nothing is left on {}", names.join(", "))
+            format!("cleared {}", names.join(", "))
         }
         ActionResult::Reboot | ActionResult::PowerOff => "the machine is going down".into(),
         ActionResult::Kexec { kernel, initramfs, cmdline, root_device } => {

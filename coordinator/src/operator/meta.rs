@@ -25,13 +25,13 @@ pub(super) async fn schema(Path(kind): Path<String>) -> Result<Json<Value>, Refu
 pub(super) async fn nowhere(uri: Uri) -> Refusal {
     Problem::new(ErrorCode::NotFound, "there is no such route")
         .at(uri.path())
-        .hint("GET /openapi.json lists them all")
+        .hint("GET /openapi.json lists all routes")
         .into()
 }
 
 /// Below the table's rows, so it asks by itself who calls: the extractor does.
 pub(super) async fn wrong_method(_: Operator, uri: Uri) -> Refusal {
-    let problem = Problem::new(ErrorCode::InvalidDocument, "this route does not take that method")
+    let problem = Problem::new(ErrorCode::InvalidDocument, "this route does not support that method")
         .at(uri.path())
         .hint("GET /openapi.json lists each route with its methods");
     Refusal::with_status(StatusCode::METHOD_NOT_ALLOWED, problem)

@@ -49,7 +49,7 @@ pub(super) async fn manifests(State(coordinator): State<Arc<Coordinator>>) -> Js
     Json(coordinator.ops.manifests.report())
 }
 
-/// The routes of `[metrics] listen`: the same for whoever reaches that port, so it is off unless configured.
+/// The routes of `[metrics] listen`: open to every caller of that port, so it is off unless configured.
 pub fn metrics_router(coordinator: Arc<Coordinator>) -> Router {
     Router::new()
         .route("/metrics", get(counted))

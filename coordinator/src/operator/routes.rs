@@ -86,32 +86,32 @@ pub(super) fn table() -> Vec<Route> {
     use Role::{Admin, Operator, Viewer};
     let mut table = vec![
         on_get("/healthz".into(), Anyone, "Whether the coordinator can answer", ops::healthz),
-        on_get("/readyz".into(), Anyone, "Whether it can do its work, check by check", ops::readyz),
-        on_get("/metrics".into(), Least(Viewer), "What is counted, in Prometheus' text form", ops::counted),
-        on_get(api("/manifests"), Least(Viewer), "What the last look at the manifests found", ops::manifests),
+        on_get("/readyz".into(), Anyone, "Whether the coordinator can work, check by check", ops::readyz),
+        on_get("/metrics".into(), Least(Viewer), "Metrics in Prometheus' text format", ops::counted),
+        on_get(api("/manifests"), Least(Viewer), "The result of the last scan of the manifests", ops::manifests),
         on_get("/openapi.json".into(), Least(Viewer), "The OpenAPI document", meta::openapi),
         on_get("/schemas/{kind}".into(), Least(Viewer), "JSON Schema of a kind", meta::schema),
         // What a kind asks for beyond this is checked once the body is read: see `documents::role_for`.
         on_post("/apply", Operator, "Create or change one document", documents::apply),
-        on_post("/machines/{name}/provision", Operator, "Run a template on a machine", runs::provision),
-        on_post("/machines/{name}/deprovision", Operator, "Clear what installs left on its disks", runs::deprovision),
-        on_post("/machines/{name}/adopt", Operator, "Take a machine over as it is installed", runs::adopt),
-        on_post("/machines/{name}/detach", Operator, "Stop managing a machine; its disks stay", runs::detach),
-        on_post("/machines/{name}/approve", Operator, "Let a machine's key in", access::approve),
-        on_post("/machines/{name}/revoke", Admin, "Withdraw a machine's certificates", access::revoke_machine),
+        on_post("/machines/{name}/provision", Operator, "Start a workflow of a template on a machine", runs::provision),
+        on_post("/machines/{name}/deprovision", Operator, "Clear a machine's disks", runs::deprovision),
+        on_post("/machines/{name}/adopt", Operator, "Adopt a machine that is already installed", runs::adopt),
+        on_post("/machines/{name}/detach", Operator, "Stop managing a machine; its disks stay unchanged", runs::detach),
+        on_post("/machines/{name}/approve", Operator, "Approve a machine's key", access::approve),
+        on_post("/machines/{name}/revoke", Admin, "Revoke a machine's certificates", access::revoke_machine),
         on_get(api("/machines/{name}/events"), Least(Viewer), "What happened to a machine", history::of_machine),
         on_post("/workflows/{name}/cancel", Operator, "Stop a workflow", runs::cancel),
-        on_post("/workflows/{name}/pause", Operator, "Let a workflow begin no other action", runs::pause),
-        on_post("/workflows/{name}/resume", Operator, "Let a workflow go on", runs::resume),
-        on_post("/workflows/{name}/retry", Operator, "Go on where a workflow failed", runs::retry),
+        on_post("/workflows/{name}/pause", Operator, "Pause a workflow", runs::pause),
+        on_post("/workflows/{name}/resume", Operator, "Resume a workflow", runs::resume),
+        on_post("/workflows/{name}/retry", Operator, "Retry a workflow from its failed action", runs::retry),
         on_get(api("/workflows/{name}/events"), Least(Viewer), "What happened in a workflow", history::of_workflow),
         on_get(api("/workflows/{name}/logs"), Least(Viewer), "Log lines of a workflow", follow::logs),
-        on_get("/backup".into(), Least(Admin), "Everything the coordinator has, in one file", backup::backup),
-        on_get(api("/audit"), Least(Admin), "Who did what", access::audit),
+        on_get("/backup".into(), Least(Admin), "All data of the coordinator, in one file", backup::backup),
+        on_get(api("/audit"), Least(Admin), "The audit log", access::audit),
         on_get(api("/tokens"), Least(Admin), "List bearer tokens, without their values", access::tokens),
-        on_post("/tokens", Admin, "Make a bearer token", access::make_token),
-        on_delete("/tokens/{name}", Admin, "Take a bearer token away", access::delete_token),
-        on_post("/operators/{name}/revoke", Admin, "Withdraw an operator's certificates", access::revoke_operator),
+        on_post("/tokens", Admin, "Create a bearer token", access::make_token),
+        on_delete("/tokens/{name}", Admin, "Delete a bearer token", access::delete_token),
+        on_post("/operators/{name}/revoke", Admin, "Revoke an operator's certificates", access::revoke_operator),
     ];
     for kind in Kind::ALL {
         let plural = kind.plural();
@@ -123,7 +123,7 @@ pub(super) fn table() -> Vec<Route> {
         table.push(on_get(one, Least(Viewer), &format!("One of the {plural}"), move |who, state, name| {
             documents::get(kind, who, state, name)
         }));
-        let changed = format!("What was changed of one of the {plural}, when and by whom");
+        let changed = format!("The changes of one of the {plural}, with time and person");
         table.push(on_get(
             api(&format!("/{plural}/{{name}}/history")),
             Least(Viewer),
@@ -137,8 +137,15 @@ pub(super) fn table() -> Vec<Route> {
             move |operator, state, name, if_match| documents::delete(kind, operator, state, name, if_match),
         ));
     }
-    // Last, and for whoever may look: what is not there is not told to strangers.
-    table.push(row(None, "/apis/{*rest}".into(), Least(Viewer), "Nothing: says where to look", any(meta::nowhere)));
+    // Last, and for viewers: unauthenticated callers must not learn which routes exist.
+    table.push(row(
+        None,
+        "/apis/{*rest}".into(),
+        Least(Viewer),
+        "Unknown routes: points to the list of \
+        routes",
+        any(meta::nowhere),
+    ));
     table
 }
 
@@ -193,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_about_ports_names_every_route_and_whom_it_lets_in() {
+    fn the_ports_page_lists_every_route_and_role() {
         let page = include_str!("../../../docs/ports.md");
         let rows: Vec<Vec<&str>> = page
             .lines()
@@ -220,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_without_a_role_gets_more_than_a_sign_of_life() {
+    fn without_a_role_only_liveness_is_visible() {
         let open: Vec<_> = routes().into_iter().filter(|r| r.access == Access::Anyone).map(|r| r.path).collect();
         assert_eq!(open, ["/healthz", "/readyz"]);
     }

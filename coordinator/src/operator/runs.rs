@@ -1,4 +1,4 @@
-//! Starting and stopping runs, and what else a person decides of a machine: each records who asked.
+//! Starting and stopping workflows, and other decisions of a person about a machine: each records the person.
 
 use std::sync::Arc;
 

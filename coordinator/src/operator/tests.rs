@@ -181,7 +181,7 @@ async fn every_route_but_health_asks_for_an_operator() {
 }
 
 #[tokio::test]
-async fn apply_creates_configures_and_leaves_alone_and_a_dry_run_changes_nothing() {
+async fn apply_creates_and_changes_but_a_dry_run_does_not() {
     let api = api().await;
     let document = machine("node-1", "52:54:00:00:00:01");
     let (status, answer) = api.post("/apply?dryRun=true", &document).await;
@@ -308,7 +308,7 @@ async fn a_run_is_asked_for_by_name_shown_and_cancelled() {
 }
 
 #[tokio::test]
-async fn a_watch_tells_every_change_from_its_revision_and_410_when_that_is_gone() {
+async fn a_watch_reports_every_change_or_410() {
     let api = api().await;
     let (_, list) = api.get("/machines").await;
     let revision = list["metadata"]["resourceVersion"].as_u64().unwrap();
@@ -343,7 +343,7 @@ async fn relabel(api: &Api, name: &str, mac: &str, labels: Value) {
 }
 
 #[tokio::test]
-async fn a_list_has_only_documents_whose_labels_agree_and_a_bad_selector_is_refused_with_its_column() {
+async fn a_list_filters_by_labels_and_refuses_bad_selectors() {
     let api = api().await;
     relabel(&api, "node-1", "52:54:00:00:00:01", json!({"rack": "r7", "env": "lab"})).await;
     relabel(&api, "node-2", "52:54:00:00:00:02", json!({"rack": "r8"})).await;
@@ -368,7 +368,7 @@ async fn a_list_has_only_documents_whose_labels_agree_and_a_bad_selector_is_refu
 }
 
 #[tokio::test]
-async fn a_watch_by_labels_tells_of_documents_that_come_into_it_and_leave_it() {
+async fn a_watch_by_labels_reports_entering_and_leaving_documents() {
     let api = api().await;
     relabel(&api, "node-1", "52:54:00:00:00:01", json!({"rack": "r7"})).await;
     relabel(&api, "node-2", "52:54:00:00:00:02", json!({})).await;
@@ -408,7 +408,7 @@ async fn a_watch_by_labels_tells_of_documents_that_come_into_it_and_leave_it() {
 }
 
 #[tokio::test]
-async fn what_a_client_that_went_away_has_asked_for_is_done_and_noted_in_its_name() {
+async fn a_request_completes_even_if_its_client_disconnects() {
     let slow = Arc::new(Slow::default());
     let api = api_with(slow.clone()).await;
     let as_ann = |document: Value| {
@@ -438,7 +438,7 @@ async fn what_a_client_that_went_away_has_asked_for_is_done_and_noted_in_its_nam
 }
 
 #[tokio::test]
-async fn another_sites_page_changes_nothing_by_an_operators_certificate_and_a_token_is_no_browsers() {
+async fn another_sites_page_cannot_use_an_operators_certificate() {
     let api = api().await;
     let token = landfall_api::TokenRequest { name: "ci".into(), role: Role::Admin, ttl: None };
     let token = api.coordinator.store.access().make_token(token, "ann", Timestamp::now()).await.unwrap().value;
@@ -472,7 +472,7 @@ fn the_servers_name_is_the_same_in_both_contracts() {
 }
 
 #[tokio::test]
-async fn history_names_the_caller_of_each_change_and_outlives_the_document() {
+async fn history_names_each_author_and_outlives_the_document() {
     let api = api().await;
     let url = format!("{API_PATH}/machines/m1/history");
     assert_eq!(api.get("/machines/m1/history").await.0, StatusCode::NOT_FOUND);

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
+    async fn only_a_stale_socket_is_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("api.sock");
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());

@@ -44,7 +44,7 @@ pub(super) fn blanks() -> Interval {
 pub(super) struct Lines(mpsc::Sender<Bytes>);
 
 impl Lines {
-    /// Sends one line; `false` when nobody reads any more.
+    /// Sends one line; `false` when the reader has gone.
     pub(super) async fn send(&self, line: &impl Serialize) -> bool {
         let Ok(mut bytes) = serde_json::to_vec(line) else {
             tracing::error!(service = "operator", "a line does not serialise");
@@ -53,11 +53,11 @@ impl Lines {
         bytes.push(b'\n');
         self.0.send(bytes.into()).await.is_ok()
     }
-    /// Sends an empty line, which says nothing but that the connection lives; `false` when nobody reads any more.
+    /// Sends an empty line, which only shows that the connection lives; `false` when the reader has gone.
     pub(super) async fn blank(&self) -> bool {
         self.0.send(Bytes::from_static(b"\n")).await.is_ok()
     }
-    /// Waits until nobody reads any more.
+    /// Waits until the reader has gone.
     pub(super) async fn closed(&self) {
         self.0.closed().await;
     }
@@ -100,17 +100,17 @@ pub(super) async fn stream(
     Ok(response)
 }
 
-/// What a reader is told of.
+/// What a reader receives.
 struct View {
     wanted: Wanted,
     /// Only where documents come into what is wanted and leave it: labels change.
     listing: Option<Listing>,
 }
 
-/// What a reader has been told of.
+/// What a reader has received.
 struct Listing {
     told: BTreeSet<String>,
-    /// The revision at which `told` was drawn up. Of changes before it nobody knows here what the reader has.
+    /// The revision at which `told` was drawn up. For changes before it, it is unknown what the reader has.
     listed_at: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The first operator's certificate: made at the first start in `<data_dir>/admin/`, for whoever can read it.
+//! The first operator's certificate: created at the first start in `<data_dir>/admin/`, for users who can read it.
 
 use std::{
     path::Path,

@@ -19,8 +19,9 @@ pub enum PkiError {
     },
     /// One of the two halves is gone.
     #[error(
-        "{path} is missing, but the rest of the certificate authority is there; restore it from a backup. Machines pin \
-         this CA: to make a new one, and lock out all that know the old, remove both the pki and the admin directory"
+        "{path} is missing, but the rest of the certificate authority is there; restore it from a backup. Machines \
+            pin this CA. To create a new one, which locks out all machines that know the old one, remove both the pki \
+            and the admin directory"
     )]
     Missing {
         /// The file that should be there.
@@ -35,16 +36,16 @@ pub enum PkiError {
         what: String,
     },
     /// A file or directory that must not be written over.
-    #[error("{path} is there already; name another, or remove it first")]
+    #[error("{path} already exists; use another name, or remove it first")]
     Exists {
         /// The file or directory.
         path: PathBuf,
     },
     /// A time that no certificate should last.
-    #[error("an operator's certificate lasts from one hour to 825 days")]
+    #[error("an operator's certificate must last from one hour to 825 days")]
     Life,
     /// A private key that others may read.
-    #[error("{path} can be read by others (mode {mode:04o}); run chmod 600 on it, and think about who has read it")]
+    #[error("other users can read {path} (mode {mode:04o}); run chmod 600 on it, and consider who may have read it")]
     Exposed {
         /// The file.
         path: PathBuf,
@@ -55,16 +56,16 @@ pub enum PkiError {
     #[error("the certificate request is refused: {0}")]
     Request(String),
     /// A name that cannot stand in a certificate.
-    #[error("\"{0}\" cannot stand in a certificate; use letters, digits, dots, hyphens, underscores and @")]
+    #[error("\"{0}\" is not allowed in a certificate; use letters, digits, dots, hyphens, underscores and @")]
     Name(String),
     /// The system's clock reads a time that no certificate can carry.
     #[error("the system's clock reads an impossible time; set it")]
     Time,
     /// Signing failed.
-    #[error("a certificate cannot be made")]
+    #[error("cannot create a certificate")]
     Sign(#[from] rcgen::Error),
     /// rustls does not take our own key or certificate.
-    #[error("the server's certificate cannot be used")]
+    #[error("cannot use the server's certificate")]
     Tls(#[from] rustls::Error),
 }
 
@@ -78,7 +79,7 @@ impl PkiError {
             Self::Name(_) => Problem::new(ErrorCode::InvalidDocument, self.to_string()).at("metadata.name"),
             _ => Problem::new(ErrorCode::Internal, self.to_string())
                 .caused_by(self)
-                .hint("the coordinator's log and data directory say more"),
+                .hint("read the coordinator's log and check its data directory"),
         }
     }
 }

@@ -95,7 +95,7 @@ fn serial() -> (SerialNumber, String) {
 /// The public key of a request whose signature holds.
 pub(super) fn public_key(csr_der: &[u8]) -> Result<PublicKey, PkiError> {
     if csr_der.len() > MAX_REQUEST {
-        return Err(PkiError::Request(format!("{} bytes are more than any request needs", csr_der.len())));
+        return Err(PkiError::Request(format!("the request is too large: {} bytes", csr_der.len())));
     }
     let request = CertificateSigningRequestParams::from_der(&CertificateSigningRequestDer::from(csr_der))
         .map_err(|e| PkiError::Request(e.to_string()))?;

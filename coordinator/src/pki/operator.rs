@@ -1,5 +1,5 @@
-//! Operators' certificates, made on the data directory itself: who can read the CA's key may name operators, whether the
-//! coordinator runs or not.
+//! Operators' certificates, made on the data directory itself: a user who can read the CA's key may create operators,
+//! with or without a running coordinator.
 
 use std::{
     path::Path,
@@ -31,7 +31,7 @@ pub fn issue_operator(
         return Err(PkiError::Life);
     }
     let uri = role::operator_uri(name, operator)?;
-    // Opening the CA would make one where none is, and nobody trusts that one.
+    // Opening the CA would create a missing one, which no machine trusts.
     if !files::populated(&data_dir.join("pki"))? {
         return Err(PkiError::Missing { path: data_dir.join("pki").join("ca.key") });
     }
@@ -58,7 +58,7 @@ mod tests {
     };
 
     #[test]
-    fn an_operators_certificate_carries_name_and_role_and_never_makes_a_ca() {
+    fn issuing_an_operators_certificate_never_creates_a_ca() {
         let dir = tempfile::tempdir().unwrap();
         let (data, out, life) = (dir.path().join("data"), dir.path().join("out"), Duration::from_secs(24 * 3600));
         let none = issue_operator(&data, "ann", Role::Viewer, life, &out).unwrap_err();

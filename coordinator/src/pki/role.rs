@@ -13,7 +13,7 @@ use crate::tls::{MachineCert, OperatorCert, Peer};
 const MACHINE: &str = "landfall://machine/";
 const OPERATOR: &str = "landfall://operator/";
 
-/// A certificate of our own CA that names nobody.
+/// A certificate of our own CA without a name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the client's certificate {0}")]
 pub struct RoleError(&'static str);
@@ -37,8 +37,7 @@ pub(super) fn operator_uri(name: &str, role: Role) -> Result<String, PkiError> {
 
 /// Who a certificate names. The certificate must already be verified against the CA.
 ///
-/// # Errors
-/// `RoleError` if it names nobody, or more than one.
+/// # Errors `RoleError` if it has no name, or more than one.
 pub fn peer_of(certificate: &CertificateDer<'_>) -> Result<Peer, RoleError> {
     let (_, parsed) = parse_x509_certificate(certificate).map_err(|_| RoleError("does not parse"))?;
     let names = parsed.subject_alternative_name().map_err(|_| RoleError("has several lists of names"))?;

@@ -54,7 +54,7 @@ impl ServerCertificates {
             match issue(&self.ca, self.advertise, now) {
                 Ok(renewed) => *present = renewed,
                 // Half of its life is left: worth a word, not an outage.
-                Err(error) => tracing::error!(%error, "the server's certificate cannot be renewed"),
+                Err(error) => tracing::error!(%error, "cannot renew the server's certificate"),
             }
         }
         present.key.clone()

@@ -40,7 +40,7 @@ fn the_ca_is_made_once_and_kept_private() {
 }
 
 #[test]
-fn a_damaged_or_half_missing_ca_is_an_error_and_never_a_new_one() {
+fn a_damaged_or_incomplete_ca_is_never_replaced() {
     type Spoil = fn(&Path);
     let cases: [(&str, &str, Spoil); 7] = [
         ("ca.key", "missing", |d| fs::remove_file(d.join("pki/ca.key")).unwrap()),
@@ -65,7 +65,7 @@ fn a_damaged_or_half_missing_ca_is_an_error_and_never_a_new_one() {
 }
 
 #[test]
-fn a_key_of_another_ca_is_told_apart() {
+fn a_key_of_another_ca_is_detected() {
     let (ours, theirs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     drop((open(ours.path()).unwrap(), open(theirs.path()).unwrap()));
     fs::copy(theirs.path().join("pki/ca.key"), ours.path().join("pki/ca.key")).unwrap();
@@ -82,7 +82,7 @@ fn a_first_start_cut_short_starts_over() {
 }
 
 #[test]
-fn a_machines_certificate_takes_the_key_and_nothing_else_from_the_request() {
+fn a_certificate_takes_only_the_key_from_the_request() {
     let dir = tempfile::tempdir().unwrap();
     let pki = open(dir.path()).unwrap();
     let key = KeyPair::generate().unwrap();
@@ -120,7 +120,7 @@ fn bad_requests_and_names_are_refused() {
 }
 
 #[test]
-fn the_first_operator_is_named_and_an_aged_certificate_is_renewed_for_the_same_key() {
+fn an_old_operator_certificate_is_renewed_for_its_key() {
     let dir = tempfile::tempdir().unwrap();
     drop(open(dir.path()).unwrap());
     let path = dir.path().join("admin/admin.pem");

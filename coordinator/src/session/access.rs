@@ -1,5 +1,5 @@
-//! The table of calls: whom each lets in, and the check in front of all of them. A call that is not in the table is
-//! refused, whoever asks.
+//! The table of calls: who may use each, and the check in front of all of them. A call that is not in the table is
+//! refused for every caller.
 
 use std::net::SocketAddr;
 
@@ -23,7 +23,7 @@ const SERVICE: &str = "/landfall.agent.v1.AgentService/";
 /// Whom a call lets in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallAccess {
-    /// Whoever brings a proof of its own: nobody yet, or a machine. A certificate that is shown must be good.
+    /// A caller with its own proof: unauthenticated, or a machine. A certificate must be valid if there is one.
     Proof,
     /// A machine, by a certificate that is good now.
     Machine,
@@ -79,7 +79,7 @@ pub(super) async fn check(State(engine): State<Engine>, mut request: Request, ne
 
 fn judge(engine: &Engine, call: Option<&CallInfo>, peer: &Peer) -> Result<Option<MachineCert>, Problem> {
     let Some(call) = call else {
-        return Err(Problem::new(ErrorCode::VersionSkew, "this coordinator knows no such call")
+        return Err(Problem::new(ErrorCode::VersionSkew, "this coordinator does not know this call")
             .hint("build the boot image and the coordinator from one release"));
     };
     match (peer, call.access) {
@@ -88,11 +88,10 @@ fn judge(engine: &Engine, call: Option<&CallInfo>, peer: &Peer) -> Result<Option
         (Peer::Anonymous, CallAccess::Machine) => {
             Err(Problem::new(ErrorCode::Unauthenticated, "this call needs a machine's certificate").hint("enrol first"))
         }
-        (Peer::Operator(_) | Peer::Local { .. }, _) => Err(Problem::new(
-            ErrorCode::Forbidden,
-            "agents' calls are for machines; operators have routes of their own",
-        )
-        .hint("GET /openapi.json lists them")),
+        (Peer::Operator(_) | Peer::Local { .. }, _) => {
+            Err(Problem::new(ErrorCode::Forbidden, "agents' calls are for machines; operators have their own routes")
+                .hint("GET /openapi.json lists them"))
+        }
     }
 }
 

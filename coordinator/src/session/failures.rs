@@ -36,7 +36,7 @@ impl Failures {
         if from.is_none_or(|from| self.paces.could(from.ip())) {
             return Ok(());
         }
-        Err(Problem::new(ErrorCode::LimitReached, "too many tries from this address have failed")
+        Err(Problem::new(ErrorCode::LimitReached, "too many attempts from this address have failed")
             .hint("try again later"))
     }
 
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn an_address_that_fails_without_end_is_held_up_and_one_that_does_not_never_is() {
+    async fn only_addresses_with_repeated_failures_are_delayed() {
         tokio::time::advance(Duration::from_secs(3600)).await;
         let failures = Failures::default();
         let at = |text: &str| Some(format!("{text}:1000").parse::<SocketAddr>().unwrap());

@@ -42,5 +42,5 @@ async fn only_grpc(request: Request, next: Next) -> Response {
     if kind.starts_with("application/grpc") {
         return next.run(request).await;
     }
-    (StatusCode::UNSUPPORTED_MEDIA_TYPE, "agents speak gRPC here\n").into_response()
+    (StatusCode::UNSUPPORTED_MEDIA_TYPE, "this port speaks gRPC to agents\n").into_response()
 }

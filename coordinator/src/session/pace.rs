@@ -34,7 +34,7 @@ impl Pace {
         }
         metrics().telemetry_streams_closed.add(1);
         Err(Problem::new(ErrorCode::LimitReached, format!("more than {RATE} progress and log items a second"))
-            .hint("something logs in a loop: lower the agent's RUST_LOG"))
+            .hint("an agent may log in a loop: reduce the agent's RUST_LOG"))
     }
 }
 
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_passes_a_flood_does_not_and_a_steady_stream_may_go_on_for_ever() {
+    fn bursts_and_steady_streams_pass_but_floods_do_not() {
         let begin = Instant::now();
         let mut pace = Pace::default();
         assert!((0..9_000).all(|_| pace.item(begin).is_ok()));

@@ -72,7 +72,7 @@ async fn take(engine: &Engine, headers: &HeaderMap, body: &[u8]) -> Result<(), P
         .get(AUTHORIZATION)
         .and_then(|value| value.to_str().ok())
         .and_then(|value| value.strip_prefix("Bearer "))
-        .ok_or_else(|| Problem::new(ErrorCode::Unauthenticated, "a phone-home needs its run's bearer token"))?;
+        .ok_or_else(|| Problem::new(ErrorCode::Unauthenticated, "a phone-home needs its workflow's bearer token"))?;
     let report: PhoneHomeReport = if body.is_empty() {
         PhoneHomeReport::default()
     } else {

@@ -70,7 +70,7 @@ impl AgentApi {
             }
             None => Ok(false),
             Some(_) => {
-                let message = format!("machine \"{}\" reports on another machine's run", machine.name);
+                let message = format!("machine \"{}\" sends reports for another machine's workflow", machine.name);
                 let problem = Problem::new(ErrorCode::Forbidden, message).at(workflow.to_string());
                 let peer = Peer::Machine(machine.clone());
                 access::refused(&self.engine, "Telemetry", &peer, Some(address.to_owned()), &problem).await;
@@ -165,7 +165,7 @@ impl AgentService for AgentApi {
                 // Boxed: done once a run, while the stream waits all along.
                 match Box::pin(self.may_tell_of(&machine, *workflow_uid, &address)).await? {
                     true => known = Some(*workflow_uid),
-                    // A run that is gone: whatever was still to be told of it.
+                    // The workflow was deleted: its remaining reports are dropped.
                     false => continue,
                 }
             }

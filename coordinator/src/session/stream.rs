@@ -69,12 +69,12 @@ pub(super) async fn run(
         }
     };
     if let Err(problem) = Box::pin(engine.close_session(machine, epoch, &why)).await {
-        tracing::error!(%problem, "the end of a session was not noted");
+        tracing::error!(%problem, "cannot store the end of a session");
     }
 }
 
 async fn refuse(down: &Down, problem: Problem) {
-    // Nobody may be there to read it; then there is nobody to tell.
+    // The reader may have gone; then the message is dropped.
     let _gone = timeout(SEND_LIMIT, down.send(Err(status::of(problem)))).await;
 }
 
@@ -166,7 +166,7 @@ impl Session {
                     }
                 },
                 message = timeout(limit, up.message()) => match message {
-                    Err(_) => Some("nothing was heard of the agent"),
+                    Err(_) => Some("the agent has not been heard"),
                     Ok(Err(_)) => Some("the connection broke"),
                     Ok(Ok(None)) => Some("the agent closed it"),
                     Ok(Ok(Some(message))) => {
@@ -189,7 +189,7 @@ impl Session {
     async fn take(&mut self, message: SessionRequest, up: &mut Streaming<SessionRequest>) -> Result<Ended, Problem> {
         let mut next = Some(message);
         while let Some(message) = next.take() {
-            match message.message.ok_or_else(|| unexpected("a session message is of a kind not known here"))? {
+            match message.message.ok_or_else(|| unexpected("a session message is of an unknown kind"))? {
                 Message::Event(event) => {
                     let came = Instant::now();
                     let mut group = vec![convert::event(event)?];

@@ -19,10 +19,10 @@ use tokio::time::{Sleep, sleep};
 
 /// A whole body.
 const ARRIVAL_LIMIT: Duration = Duration::from_secs(60);
-/// The largest body of somebody who showed no certificate and no token: an enrolment, some kilobytes.
+/// The largest body from a caller without certificate and token: an enrolment, some kilobytes.
 const STRANGERS_BYTES: u64 = 64 * 1024;
 
-/// The request with its body bounded; `stranger`: its connection showed no certificate.
+/// The request with its body bounded; `stranger`: its connection has no certificate.
 pub(super) fn bounded(request: Request<Incoming>, stranger: bool) -> Request<Body> {
     let (parts, body) = request.into_parts();
     if body.is_end_stream() {
@@ -30,7 +30,7 @@ pub(super) fn bounded(request: Request<Incoming>, stranger: bool) -> Request<Bod
     }
     let path = parts.uri.path();
     let agents = path.strip_prefix('/').and_then(|path| path.strip_prefix(SERVICE_NAME));
-    // Strangers have no streams, whatever they ask for. A token is judged by the route before it reads a body.
+    // Callers without a certificate get no streams. The route checks a token before it reads a body.
     let bare = stranger && (agents.is_some() || !parts.headers.contains_key(AUTHORIZATION));
     if !stranger && matches!(agents, Some("/Session" | "/Telemetry")) {
         return Request::from_parts(parts, Body::new(body));
@@ -65,7 +65,10 @@ impl HttpBody for Arriving {
         match self.left.checked_sub(bytes) {
             Some(left) => self.left = left,
             None => {
-                let message = format!("the body is larger than {STRANGERS_BYTES} bytes, and nobody signed it");
+                let message = format!(
+                    "the body is larger than {STRANGERS_BYTES} bytes, the limit without a \
+                    certificate or token"
+                );
                 return Poll::Ready(Some(Err(message.into())));
             }
         }

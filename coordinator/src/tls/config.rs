@@ -17,8 +17,9 @@ use crate::pki::{Pki, PkiError};
 
 /// TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1, a client certificate of our own CA or none.
 ///
-/// A client certificate that has ended gets through the handshake: every call looks at its end, so whoever shows one hears
-/// why it is refused, and the audit log has it. An alert in the handshake often does not even reach the other side.
+/// A client certificate that has ended gets through the handshake: every call checks its end, so its caller gets the
+/// reason of the refusal, and the audit log records it. An alert in the handshake often does not even reach the other
+/// side.
 ///
 /// No session is ever resumed: a resumed one would not look at the client certificate again.
 ///

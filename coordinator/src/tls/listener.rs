@@ -1,4 +1,4 @@
-//! The TLS port: whom it lets in, and for how long.
+//! The TLS port: which connections it admits, and for how long.
 //!
 //! | bound | of whom | number |
 //! |---|---|---|
@@ -9,9 +9,10 @@
 //! | a handshake | everybody | [`HANDSHAKE_LIMIT`] |
 //! | from the handshake to the end of the first request's headers | everybody | [`super::serve`] |
 //!
-//! When all places are taken, a connection that has been quiet for [`QUIET`] gives way, first one of whoever has the most
-//! (see [`landfall_edge::gate`]). So whoever opens thousands of connections and says nothing keeps others waiting for seconds, and
-//! takes a bounded amount of memory; whoever keeps them all busy from a few addresses loses the oldest of them to others.
+//! When all places are taken, a connection that has been quiet for [`QUIET`] gives way, first one of whoever has the
+//! most (see [`landfall_edge::gate`]). So a host with thousands of silent connections delays others only for seconds,
+//! and takes a bounded amount of memory; a host that keeps all of them busy from a few addresses loses its oldest ones
+//! to others.
 
 use std::{
     io,
@@ -165,7 +166,7 @@ impl TlsListener {
         match self.door.strangers.admit(&origin(address), each_of(address, STRANGERS_EACH, STRANGERS)).await {
             Some(place) => Some((stream, remote, place)),
             None => {
-                turned_away(remote, "its address has too many connections under way");
+                turned_away(remote, "its address has too many connections");
                 None
             }
         }
@@ -191,7 +192,7 @@ impl Door {
         let handshake = handshake(&self.acceptor, Watched::new(tcp, Arc::clone(&seat)));
         let (mut stream, peer) = tokio::select! {
             () = stop.cancelled() => return,
-            () = seat.wanted() => return turned_away(remote, "it was silent, and others needed its place"),
+            () = seat.wanted() => return turned_away(remote, "it was silent, and another connection needed its place"),
             done = timeout(HANDSHAKE_LIMIT, handshake) => match done {
                 Ok(Ok(done)) => done,
                 Ok(Err(error)) => return failed(remote, &error),

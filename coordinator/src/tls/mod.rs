@@ -1,4 +1,4 @@
-//! The one TLS port: agents, operators and phone-home, told apart by certificate.
+//! The one TLS port: agents, operators and phone-home, distinguished by certificate.
 //!
 //! [`server_config`] says what the port speaks; [`TlsListener`] lets in, bounds, serves, and puts the [`Peer`] and the remote
 //! `SocketAddr` into every request's extensions, so that each route, gRPC ones included, can check whom it talks to.

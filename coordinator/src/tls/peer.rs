@@ -42,7 +42,7 @@ pub struct MachineCert {
 pub struct OperatorCert {
     /// The name in it.
     pub name: String,
-    /// What its holder may do.
+    /// The role of its holder.
     pub role: Role,
     /// When it was made, to the second.
     pub made: Timestamp,

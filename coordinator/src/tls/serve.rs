@@ -73,7 +73,7 @@ pub(super) async fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'stati
     let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
-        // Its place is somebody else's already.
+        // Its place is already taken.
         () = seat.wanted() => return,
         () = async { tokio::select! {
             () = stop.cancelled() => {}
@@ -87,7 +87,7 @@ pub(super) async fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'stati
         }
     };
     if let Err(error) = ended {
-        // A peer that goes away, or speaks something else: the bytes are its own affair.
+        // A peer that disconnects, or speaks another protocol: not an error of the coordinator.
         tracing::debug!(service = "tls", %remote, %error, "a connection broke");
     }
 }

@@ -1,8 +1,8 @@
 //! Templates become typed action lists.
 //!
 //! Expressions stand only inside scalars of the parsed tree, so a value can never change the document's structure (no
-//! YAML inside YAML). A scalar that is one lone expression keeps the expression's type. Whatever a template names that is
-//! not there is an error: an undefined value never becomes an empty string on somebody's disk.
+//! YAML inside YAML). A scalar that is one lone expression keeps the expression's type. An undefined name in a template
+//! is an error: it never becomes an empty string on a disk.
 
 use std::collections::BTreeMap;
 
@@ -56,10 +56,10 @@ pub fn render(machine: &Machine, template: &Template, parameters: &BTreeMap<Stri
     let name = &template.metadata.name;
     let (machine, parameters) = (machine_scope(machine), json!(resolve_parameters(template, parameters)?));
     if secret_ref::has_placeholder(&machine.to_string()) || secret_ref::has_placeholder(&parameters.to_string()) {
-        let message = "a label, a fact or a parameter holds characters that are no text (U+FDD0 to U+FDD2)";
+        let message = "a label, a fact or a parameter contains characters that are not allowed (U+FDD0 to U+FDD2)";
         return Err(Problem::new(ErrorCode::InvalidTemplate, message)
             .at(format!("Template/{name}: spec.actions"))
-            .hint("take them out"));
+            .hint("remove them"));
     }
     let context = context! {
         machine => minijinja::Value::from(minijinja::value::Serde(machine)),
@@ -72,7 +72,7 @@ pub fn render(machine: &Machine, template: &Template, parameters: &BTreeMap<Stri
             let path = format!("Template/{name}: spec.{field}[{index}]");
             let tree = render_tree(&environment, &context, tree, &path)?;
             if let Some(place) = secret_ref::misplaced(&tree) {
-                let message = "a secret cannot stand here: this field is logged and shown";
+                let message = "a secret is not allowed here, because this field is logged and shown";
                 return Err(Problem::new(ErrorCode::InvalidTemplate, message).at(format!("{path}.{place}")).hint(
                     format!("a secret may stand in {}", ActionSpec::secret_places().collect::<Vec<_>>().join(", ")),
                 ));
@@ -191,18 +191,20 @@ fn render_scalar(
     let named = landfall_api::with_secret_names(text);
     check_expressions(&named).map_err(|error| problem(error.to_string()).hint(error.hint()))?;
     if secret_ref::has_placeholder(text) {
-        return Err(problem("it holds characters that are no text (U+FDD0 to U+FDD2)".into()).hint("take them out"));
+        return Err(problem("it contains characters that are not allowed (U+FDD0 to U+FDD2)".into()).hint(
+            "remove \
+            them",
+        ));
     }
     if !text.contains("{{") {
         return Ok(Value::String(text.to_owned()));
     }
     let in_scope =
         "in scope are machine.name, machine.uid, machine.labels, machine.macs, machine.facts, params and secrets";
-    let pinned = |value: Value| {
-        pin(value).map_err(|what| problem(format!("\"{text}\" cannot be pinned: {what}")).hint(in_scope))
-    };
+    let pinned =
+        |value: Value| pin(value).map_err(|what| problem(format!("cannot pin \"{text}\": {what}")).hint(in_scope));
     let text = &named;
-    let failed = |error: minijinja::Error| problem(format!("\"{text}\" does not render: {error}")).hint(in_scope);
+    let failed = |error: minijinja::Error| problem(format!("cannot render \"{text}\": {error}")).hint(in_scope);
     let Some(expression) = lone_expression(text) else {
         let mut out = Bounded(Vec::new());
         let written = |t: minijinja::Template<'_, '_>| t.render_captured_to(context, &mut out).map(drop);
@@ -212,7 +214,7 @@ fn render_scalar(
     };
     let value = environment.compile_expression(expression).and_then(|e| e.eval(context)).map_err(failed)?;
     if value.is_undefined() {
-        return Err(problem(format!("\"{text}\" names nothing that exists")).hint(in_scope));
+        return Err(problem(format!("\"{text}\" is not defined")).hint(in_scope));
     }
     let plain = |error: serde_json::Error| problem(format!("\"{text}\" is not a plain value: {error}"));
     let mut out = Bounded(Vec::new());
@@ -228,7 +230,7 @@ fn pin(value: Value) -> Result<Value, &'static str> {
         Value::Object(fields) => fields
             .into_iter()
             .map(|(name, field)| match secret_ref::has_placeholder(&name) {
-                true => Err("a secret cannot be the name of a field"),
+                true => Err("a secret must not be the name of a field"),
                 false => Ok((name, pin(field)?)),
             })
             .collect::<Result<serde_json::Map<_, _>, _>>()?
@@ -243,7 +245,7 @@ struct Bounded(Vec<u8>);
 impl std::io::Write for Bounded {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         if self.0.len() + bytes.len() > MAX_RENDERED {
-            return Err(std::io::Error::other(format!("it becomes more than {MAX_RENDERED} bytes")));
+            return Err(std::io::Error::other(format!("its value has more than {MAX_RENDERED} bytes")));
         }
         self.0.extend_from_slice(bytes);
         Ok(bytes.len())
@@ -290,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_expression_for_a_huge_value_is_refused_before_it_is_one() {
+    fn an_expression_with_a_huge_value_is_refused_early() {
         for text in [
             "{{ [[1] * 9999] * 9999 }}",
             "{{ range(90000) | list }}",
@@ -350,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_an_error_that_names_the_field() {
+    fn an_undefined_name_is_an_error_that_names_the_field() {
         for text in ["{{ machine.nmae }}", "a {{ params.x }} b", "{{ machine.labels.none }}", "{{ nothing }}"] {
             let problem = rendered_seed(json!({"hostname": text}), json!({})).unwrap_err();
             assert_eq!(problem.code, ErrorCode::InvalidTemplate);
@@ -362,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_pinned_as_a_reference_alone_within_text_and_within_a_list() {
+    fn a_secret_is_pinned_only_as_a_reference() {
         let user_data = json!({
             "a": "{{ secrets.db.pw }}", "b": "u:{{ secrets.my-db.pw }}@{{ machine.name }}",
             "c": "{{ [secrets.db.pw, 1] }}", "d": "{{ secrets['db'].pw ~ '!' }}", "e": "{{ secrets.db['pw'] }}",
@@ -376,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_that_is_cut_altered_or_half_named_is_refused() {
+    fn altered_secret_references_are_refused() {
         for text in [
             "{{ secrets.db }}",
             "{{ secrets }}",
@@ -396,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_template_names_secrets_and_only_where_nothing_is_shown() {
+    fn only_templates_name_secrets_and_only_in_private_fields() {
         let forged = ["{{ secrets.db.pw }}", "\u{fdd0}db\u{fdd1}pw\u{fdd2}"];
         for value in forged {
             let refused = rendered_seed(json!({"userData": {"a": "{{ params.p }}"}}), json!({"p": value})).unwrap_err();

@@ -101,7 +101,7 @@ pub(super) fn has_placeholder(text: &str) -> bool {
 /// What is wrong with it, as a sentence.
 pub(super) fn pinned(text: &str) -> Result<String, &'static str> {
     if text.contains(OPEN) {
-        return Err("a value that is no expression of the template reads like a reference to a secret");
+        return Err("a value outside an expression looks like a reference to a secret");
     }
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -111,12 +111,12 @@ pub(super) fn pinned(text: &str) -> Result<String, &'static str> {
             let (key, after) = after.split_once(END)?;
             (is_name(name) && is_key(key)).then_some((name, key, after))
         });
-        let (name, key, after) = parts.ok_or("a secret is put in as it is: secrets.NAME.KEY, without filters")?;
+        let (name, key, after) = parts.ok_or("a secret cannot be changed by filters: write secrets.NAME.KEY alone")?;
         out.push_str(&SecretRef { secret: name.to_owned(), key: key.to_owned() }.to_string());
         rest = after;
     }
     if has_placeholder(rest) {
-        return Err("a secret is put in as it is: secrets.NAME.KEY, without filters");
+        return Err("a secret cannot be changed by filters: write secrets.NAME.KEY alone");
     }
     out.push_str(rest);
     Ok(out)
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reference_is_found_and_replaced_wherever_it_stands_and_its_value_is_not_read_again() {
+    fn references_are_replaced_everywhere_and_values_are_not_parsed() {
         let tree =
             json!({"a": "x {{ secrets.db-1.pw }} y {{ secrets.tls.key_2 }}", "b": ["{{ secrets.db-1.pw }}"], "c": 7});
         let found: Vec<_> = references(&tree).iter().map(ToString::to_string).collect();

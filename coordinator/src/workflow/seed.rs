@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_spec_names_the_host_after_the_machine_and_uses_dhcp() {
+    fn an_empty_seed_uses_the_machines_name_and_dhcp() {
         let files = seed_files(&CloudInitSpec::default(), "node-1", "id-7");
         assert_eq!(parsed(&files.meta_data), json!({"instance-id": "id-7", "local-hostname": "node-1"}));
         let user_data = parsed(files.user_data.strip_prefix("#cloud-config\n").unwrap());

@@ -1,12 +1,12 @@
 //! Who changes a document: a context that follows a request through the engine to the store.
 //!
-//! Most writes are the engine's own, made while nobody asks for anything; to name an author in every one of them would
-//! say nothing. So whoever admits a request's caller runs the request in that name, and the store reads it. Outside of
-//! every such scope the author is [`COORDINATOR`].
+//! Most writes are the engine's own, without a request; an author in each of them would carry no information. So the
+//! code that admits a caller runs the request in that name, and the store reads it. Outside of every such scope the
+//! author is [`COORDINATOR`].
 
 use std::sync::Arc;
 
-/// The author of what nobody asked for at that moment.
+/// The author of writes without a request.
 pub const COORDINATOR: &str = "coordinator";
 
 tokio::task_local! {

@@ -58,7 +58,7 @@ async fn on_each<F: Future<Output = ()>>(claim: impl Fn(Store) -> F) {
 }
 
 #[tokio::test]
-async fn a_write_that_names_an_older_version_is_refused_and_changes_nothing() {
+async fn a_write_of_an_older_version_is_refused() {
     on_each(async |store| {
         let first = store.documents().create(machine("m1")).await.unwrap();
         assert_eq!((first.metadata().generation, first.metadata().resource_version), (1, 1));
@@ -71,7 +71,7 @@ async fn a_write_that_names_an_older_version_is_refused_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn the_generation_rises_exactly_with_the_spec_and_an_equal_document_is_not_written() {
+async fn the_generation_changes_exactly_with_the_spec() {
     on_each(async |store| {
         let first = store.documents().create(machine("m1")).await.unwrap();
         let same = store.documents().update(first.clone()).await.unwrap();
@@ -87,7 +87,7 @@ async fn the_generation_rises_exactly_with_the_spec_and_an_equal_document_is_not
 }
 
 #[tokio::test]
-async fn a_name_is_taken_once_and_a_new_document_of_it_has_another_uid() {
+async fn names_are_unique_and_new_documents_have_new_uids() {
     on_each(async |store| {
         let first = store.documents().create(machine("m1")).await.unwrap();
         let again = store.documents().create(machine("m1")).await.unwrap_err();
@@ -105,7 +105,7 @@ async fn a_name_is_taken_once_and_a_new_document_of_it_has_another_uid() {
 }
 
 #[tokio::test]
-async fn a_watch_hands_out_every_change_in_order_from_where_a_list_stood() {
+async fn a_watch_returns_every_change_in_order() {
     on_each(async |store| {
         store.documents().create(machine("m1")).await.unwrap();
         let (listed, revision) = store.documents().list(Kind::Machine).await.unwrap();
@@ -129,7 +129,7 @@ async fn a_watch_hands_out_every_change_in_order_from_where_a_list_stood() {
 }
 
 #[tokio::test]
-async fn a_watch_that_fell_behind_says_expired_and_never_skips_in_silence() {
+async fn a_slow_watch_expires_instead_of_skipping() {
     on_each(async |store| {
         let mut stored = store.documents().create(machine("m1")).await.unwrap();
         let mut slow = store.documents().watch(None, 0).unwrap();
@@ -144,7 +144,7 @@ async fn a_watch_that_fell_behind_says_expired_and_never_skips_in_silence() {
 }
 
 #[tokio::test]
-async fn an_event_sent_twice_counts_once_and_a_gap_is_refused_whole() {
+async fn a_repeated_event_counts_once_and_a_gap_is_refused() {
     on_each(async |store| {
         let (run, other) = (Uuid::new_v4(), Uuid::new_v4());
         let log = store.events();
@@ -189,7 +189,7 @@ fn finalized(name: &str, finalizers: &[&str]) -> Document {
 }
 
 #[tokio::test]
-async fn a_document_with_finalizers_outlives_its_deletion_until_the_last_one_is_removed() {
+async fn a_document_is_removed_with_its_last_finalizer() {
     on_each(async |store| {
         let documents = store.documents();
         documents.create(finalized("m1", &["disks", "bmc"])).await.unwrap();
@@ -267,7 +267,7 @@ async fn history_tells_who_changed_what_and_outlives_the_document() {
 }
 
 #[tokio::test]
-async fn history_is_bounded_by_document_by_age_and_in_all_and_a_huge_change_is_noted_without_content() {
+async fn history_is_bounded_by_document_age_and_total() {
     on_each(async |store| {
         let documents = store.documents();
         let mut stored = documents.create(machine("m1")).await.unwrap();
@@ -309,7 +309,7 @@ async fn a_refused_write_leaves_no_history() {
 }
 
 #[tokio::test]
-async fn the_log_says_how_much_it_holds_of_each_run_the_stalest_first() {
+async fn the_log_counts_events_per_workflow_by_age() {
     on_each(async |store| {
         let (stale, fresh) = (Uuid::new_v4(), Uuid::new_v4());
         store.events().append(vec![event(fresh, 1, 1), event(stale, 1, 1)]).await.unwrap();

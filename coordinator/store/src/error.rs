@@ -19,7 +19,7 @@ pub enum StoreError {
         name: String,
     },
     /// A document of that kind and name is there already.
-    #[error("the {kind} \"{name}\" exists already")]
+    #[error("the {kind} \"{name}\" already exists")]
     AlreadyExists {
         /// Its kind.
         kind: Kind,
@@ -27,7 +27,7 @@ pub enum StoreError {
         name: String,
     },
     /// The document changed since the caller read it.
-    #[error("the {kind} \"{name}\" changed meanwhile: it is at resourceVersion {stored}, the write named {given}")]
+    #[error("the {kind} \"{name}\" changed meanwhile: it is at resourceVersion {stored}, but the write states {given}")]
     Conflict {
         /// Its kind.
         kind: Kind,
@@ -39,7 +39,7 @@ pub enum StoreError {
         given: u64,
     },
     /// The document is too large.
-    #[error("the {kind} \"{name}\" is {bytes} bytes large; at most {MAX_DOCUMENT_BYTES} can be kept")]
+    #[error("the {kind} \"{name}\" has {bytes} bytes; the limit is {MAX_DOCUMENT_BYTES}")]
     TooLarge {
         /// Its kind.
         kind: Kind,
@@ -63,7 +63,7 @@ pub enum StoreError {
         got: u64,
     },
     /// The workflow has as many events as are kept.
-    #[error("workflow {workflow_uid} has {MAX_EVENTS_PER_WORKFLOW} events; no more are taken")]
+    #[error("workflow {workflow_uid} has reached the limit of {MAX_EVENTS_PER_WORKFLOW} events")]
     TooManyEvents {
         /// The run.
         workflow_uid: Uuid,
@@ -75,9 +75,7 @@ pub enum StoreError {
     #[error("the database did not commit")]
     Commit(#[source] Arc<rusqlite::Error>),
     /// Another program keeps the write-ahead log from being folded back, and it has reached its bound.
-    #[error(
-        "the write-ahead log {path} has reached {bytes} bytes: another program is reading the database without end"
-    )]
+    #[error("the write-ahead log {path} has reached {bytes} bytes: another program reads the database continuously")]
     WalFull {
         /// The log.
         path: PathBuf,
@@ -93,7 +91,7 @@ pub enum StoreError {
         source: io::Error,
     },
     /// A secret's ciphertext does not open: it was altered, or sealed with another key or under another name.
-    #[error("the secret \"{name}\" does not open with this coordinator's key")]
+    #[error("cannot decrypt the secret \"{name}\" with this coordinator's key")]
     Sealed {
         /// Its name.
         name: String,
@@ -102,7 +100,7 @@ pub enum StoreError {
     #[error("the system gave no random numbers")]
     NoRandom,
     /// What is stored does not parse.
-    #[error("what is stored does not parse: {what}")]
+    #[error("stored data does not parse: {what}")]
     Corrupt {
         /// Which row.
         what: String,
@@ -114,8 +112,8 @@ pub enum StoreError {
     Closed,
 }
 
-/// Whether it is the disk that failed, and not the database: no space, no permission, no device, or a busy file. What was
-/// refused may be asked for again once the disk is mended; no restart is needed.
+/// Whether it is the disk that failed, and not the database: no space, no permission, no device, or a busy file.
+/// Refused requests may be repeated once the disk works again; no restart is needed.
 fn of_the_disk(error: &rusqlite::Error) -> bool {
     use rusqlite::ErrorCode as Sqlite;
     matches!(
@@ -159,10 +157,14 @@ impl From<StoreError> for Problem {
         let problem = Problem::new(code, error.to_string()).caused_by(&error);
         match error {
             _ if code != ErrorCode::StoreUnavailable => problem,
-            StoreError::WalFull { .. } => problem.hint("end the program that has landfall.db open; nothing is lost, ask again"),
-            StoreError::Closed => problem.hint("the coordinator is stopping; ask again in a moment"),
+            StoreError::WalFull { .. } => problem.hint(
+                "end the program that has landfall.db open, then repeat the \
+                request; nothing is lost",
+            ),
+            StoreError::Closed => problem.hint("the coordinator is stopping; repeat the request in a moment"),
             _ => problem.hint(
-                "nothing of it was stored; look at the data directory's disk (space, mount, kernel log), then ask again",
+                "nothing was stored; check the data directory's disk (space, mount, kernel log), then repeat the \
+                    request",
             ),
         }
     }

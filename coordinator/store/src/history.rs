@@ -44,7 +44,7 @@ pub struct Change {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WatchError {
     /// Changes after `asked` are no longer known; list again and watch from there.
-    #[error("changes after revision {asked} are no longer kept; list again and watch from the revision it answers")]
+    #[error("changes after revision {asked} are no longer kept; list again and watch from the revision of that list")]
     Expired {
         /// The revision asked for.
         asked: u64,
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn large_documents_are_kept_for_watchers_within_a_bound_in_bytes() {
+    fn documents_kept_for_watchers_are_bounded_in_bytes() {
         let document = json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Machine", "metadata": {"name": "m"},
             "spec": {"identity": {"macs": ["52:54:00:00:00:01"]}}});
         let document = Arc::new(Document::from_value(document).unwrap());

@@ -13,7 +13,7 @@ use super::{ChangeOp, actor};
 
 /// Changes kept of one document; older ones are dropped as new ones come.
 pub const HISTORY_PER_DOCUMENT: usize = 100;
-/// How long a change is kept: a year, and a month in which somebody asks about it.
+/// How long a change is kept: a year, and a month for questions about it.
 pub const HISTORY_AGE: Duration = Duration::from_secs(396 * 24 * 3600);
 /// Changes kept of all documents together: a few hundred MB at most.
 pub const HISTORY_TOTAL: u64 = 500_000;
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_merge_diff_names_what_is_new_other_and_gone_and_nothing_else() {
+    fn a_merge_diff_contains_exactly_the_changed_fields() {
         let old = json!({"a": 1, "b": {"c": [1], "d": 2}, "e": {"f": 1}});
         let new = json!({"a": 1, "b": {"c": [1, 2], "d": 2}, "g": "h"});
         let expected = json!({"b": {"c": [1, 2]}, "g": "h", "e": null});

@@ -54,7 +54,7 @@ pub(super) fn updated(stored: &Document, mut new: Document, revision: u64) -> Re
     Ok(Written::As(if ended { ChangeOp::Deleted } else { ChangeOp::Modified }, new))
 }
 
-/// What asking for a deletion comes to: the document goes, or is marked while somebody has something to end.
+/// The result of a deletion: the document is removed, or only marked while a finalizer remains.
 pub(super) fn deleted(stored: &Document, now: Timestamp, revision: u64) -> Written {
     let mut document = stored.clone();
     if document.metadata().finalizers.is_empty() {

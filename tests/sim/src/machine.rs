@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fleet_is_the_same_each_time_and_no_two_of_it_are_alike() {
+    fn a_fleet_is_reproducible_and_its_machines_differ() {
         let fleet = || (0..2000).map(|n| Machine::new(7, n)).collect::<Vec<_>>();
         let (one, two) = (fleet(), fleet());
         assert!(one.iter().zip(&two).all(|(a, b)| (a.identity(), a.disk()) == (b.identity(), b.disk())));

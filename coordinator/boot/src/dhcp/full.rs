@@ -10,7 +10,7 @@ use super::packet::{Client, Request};
 use super::reply::{Destination, Reply};
 use super::{Silence, Standing};
 
-/// A machine that nobody described has its address for no longer than this: long enough to tell who it is.
+/// The lease of an unknown machine: long enough to identify it.
 pub const STRANGERS_LEASE: Duration = Duration::from_secs(600);
 
 /// What the server tells its clients about their network.
@@ -144,8 +144,8 @@ fn add_network(reply: &mut Reply, network: &Network) {
     }
 }
 
-/// Boot options for whoever netboots. A client that has no loader here still gets its address: its own firmware then
-/// says that there is nothing to boot, and goes on to the disk.
+/// Boot options for netbooting clients. A client without a loader here still gets its address: its firmware then
+/// reports that there is nothing to boot, and continues with the disk.
 fn add_boot(reply: &mut Reply, request: &Request, server: &BootServer) -> Result<(), Silence> {
     if request.client == Client::Ordinary {
         return Ok(());
@@ -153,7 +153,8 @@ fn add_boot(reply: &mut Reply, request: &Request, server: &BootServer) -> Result
     match server.boot_file(request) {
         Ok(file) => reply.add_boot(request, &file, server, true),
         Err(reason) => {
-            tracing::warn!(service = "dhcp", mac = %request.mac, %reason, "gets an address, but nothing to boot");
+            tracing::warn!(service = "dhcp", mac = %request.mac, %reason, "the client gets an address, but there is \
+                no boot file for it");
             Ok(())
         }
     }

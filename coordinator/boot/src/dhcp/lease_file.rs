@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::leases::{Lease, MAX_RANGE};
 
-/// Larger is not one that this module wrote.
+/// A larger file was not written by this module.
 const MAX_BYTES: u64 = MAX_RANGE as u64 * 256;
 
 #[derive(Serialize, Deserialize)]
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn leases_survive_a_restart_and_a_broken_file_is_an_error() {
+    fn leases_survive_a_restart_and_broken_files_fail() {
         let dir = tempfile::tempdir().unwrap();
         let file = LeaseFile::new(dir.path());
         assert_eq!(file.load().unwrap(), BTreeMap::new());

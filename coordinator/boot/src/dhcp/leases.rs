@@ -4,8 +4,8 @@
 //! send another identifier and must all get the same address. Which one is settled by a hash, so that a machine keeps its
 //! address even when every lease was lost.
 //!
-//! Machines that nobody described (strangers, served with `dhcp.discovery`) hold at most half of the range, and what is only
-//! offered to them is given up for a described machine: whoever makes up Ethernet addresses locks nobody out.
+//! Unknown machines (served with `dhcp.discovery`) hold at most half of the range, and an offer to them is withdrawn
+//! for a described machine: so forged Ethernet addresses lock no machine out.
 
 use std::{collections::BTreeMap, net::Ipv4Addr, time::Duration};
 
@@ -15,9 +15,9 @@ use sha2::{Digest, Sha256};
 
 use crate::config::AddressRange;
 
-/// An offer that nobody takes up is free again after this.
+/// An unused offer is free again after this.
 pub const OFFER_LIFE: Duration = Duration::from_secs(60);
-/// An address that a client found in use by somebody else is left alone for this long.
+/// An address that a client found in use is not leased for this time.
 pub const DECLINED_LIFE: Duration = Duration::from_secs(600);
 /// The widest range: bounds the memory and the lease file (about 1 MB).
 pub const MAX_RANGE: u32 = 1 << 14;
@@ -30,25 +30,25 @@ pub enum LeaseState {
     Offered,
     /// Given.
     Bound,
-    /// Somebody else uses it.
+    /// Another host uses it.
     Declined,
 }
 
 /// One address in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
-    /// Whose it is; of a declined one, who declined it.
+    /// Its holder; of a declined one, who declined it.
     pub mac: MacAddr,
     /// What it is doing.
     pub state: LeaseState,
     /// Unix time in seconds from which it is free again.
     pub until: u64,
-    /// No document described the machine when it was given.
+    /// No document described the machine when the address was leased.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stranger: bool,
 }
 
-/// Who asks for an address.
+/// The client that requests an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holder {
     /// Its Ethernet address.
@@ -166,7 +166,7 @@ impl Pool {
         true
     }
 
-    /// How many addresses strangers hold now.
+    /// How many addresses unknown machines hold now.
     fn strangers(&self, now: u64) -> u32 {
         // Cannot truncate: a range is far smaller.
         self.leases.values().filter(|l| l.stranger && l.until > now).count() as u32
@@ -177,7 +177,7 @@ impl Pool {
         (self.count / 2).max(1)
     }
 
-    /// The address that was offered to a stranger first.
+    /// The address that was first offered to an unknown machine.
     fn offered_to_a_stranger(&self) -> Option<Ipv4Addr> {
         let offered = self.leases.iter().filter(|(_, l)| l.stranger && l.state == LeaseState::Offered);
         offered.min_by_key(|(_, l)| l.until).map(|(address, _)| *address)
@@ -204,7 +204,7 @@ impl Pool {
         true
     }
 
-    /// The client found its address in use by somebody else. Says whether it was the client's to decline.
+    /// The client found its address in use by another host. Returns whether the client held it.
     pub fn decline(&mut self, mac: MacAddr, address: Ipv4Addr, now: u64) -> bool {
         if self.by_mac.get(&mac) != Some(&address) {
             return false;
@@ -272,7 +272,7 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
 
     #[test]
-    fn a_machine_gets_the_same_address_after_every_lease_was_lost() {
+    fn a_machine_keeps_its_address_without_stored_leases() {
         let first = pool(200).offer(known(7), None, 0).unwrap();
         assert_eq!(pool(200).offer(known(7), None, 999).unwrap(), first);
     }
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_declined_address_is_left_alone_and_the_client_gets_another() {
+    fn a_declined_address_is_not_leased_again() {
         let mut pool = pool(20);
         let address = pool.offer(known(1), None, 0).unwrap();
         assert!(pool.bind(known(1), address, HOUR, 0));
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_made_up_addresses_leaves_the_range_to_machines_that_are_described() {
+    fn forged_addresses_leave_room_for_described_machines() {
         // Nine addresses: .10 and .12 to .19; ten are counted.
         let mut pool = pool(19);
         let offers: Vec<_> = (100..200).filter_map(|n| pool.offer(stranger(n), None, 0)).collect();

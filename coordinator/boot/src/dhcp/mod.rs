@@ -1,4 +1,4 @@
-//! DHCP: ProxyDHCP beside somebody else's server, or the only server of a lab network.
+//! DHCP: ProxyDHCP beside an existing server, or the only server of a lab network.
 //!
 //! The decisions are pure ([`proxy`], [`full`]): a parsed [`packet::Request`] in, a [`reply::Reply`] or a [`Silence`] with
 //! its reason out. [`service`] owns the sockets and the log, [`leases`] the addresses. What goes to whom:
@@ -10,9 +10,8 @@
 //! | iPXE, in ROM or loaded by us | option 77 `iPXE` | the URL of its machine's script |
 //! | anything else | | an address, if this is the only server |
 //!
-//! A machine that nobody described gets no answer at all, unless `dhcp.discovery` is on. Then it is still the described ones
-//! that come first: strangers are answered [`STRANGERS_A_SECOND`] times a second at most, have half of the range at most, and
-//! have it for ten minutes.
+//! An unknown machine gets no answer unless `dhcp.discovery` is on. Even then described machines have priority: unknown
+//! machines get at most [`STRANGERS_A_SECOND`] answers a second and half of the range, with leases of ten minutes.
 
 pub mod bootfile;
 pub mod full;
@@ -48,7 +47,7 @@ pub enum Silence {
     /// An ordinary DHCP client where only boot information is given.
     #[error("does not netboot")]
     NotNetbooting,
-    /// Nobody described it, and discovery is off.
+    /// No document describes it, and discovery is off.
     #[error("no machine has this address; describe it with `landfall apply`, or set dhcp.discovery")]
     UnknownMachine,
     /// The client chose another server.
@@ -58,13 +57,13 @@ pub enum Silence {
     #[error("32-bit UEFI (architecture 6 or 15) is not supported; switch the firmware to 64-bit UEFI or to BIOS")]
     Uefi32,
     /// arm64 UEFI without a loader to give it.
-    #[error("arm64 UEFI, and boot.bootloaders has no snponly-arm64.efi")]
+    #[error("arm64 UEFI, but boot.bootloaders has no snponly-arm64.efi")]
     NoArm64Loader,
     /// No loader for this one.
     #[error("no loader for client architecture {0}")]
     Architecture(u16),
     /// The client did not say what it is.
-    #[error("netboots, but names no architecture (option 93)")]
+    #[error("netboots, but states no architecture (option 93)")]
     NoArchitecture,
     /// The relay is in a subnet that there is no range for.
     #[error("relayed by {0}, which is outside the subnet that dhcp.range serves")]
@@ -75,11 +74,11 @@ pub enum Silence {
     /// The reply does not fit its fields.
     #[error("the boot URL is longer than DHCP's 127 bytes")]
     UrlTooLong,
-    /// Strangers ask faster than they are answered.
-    #[error("machines that nobody described ask faster than they are answered")]
+    /// Unknown machines send more requests than are answered.
+    #[error("unknown machines send more requests than are answered")]
     TooManyStrangers,
     /// The machine's document could not be looked up in time.
-    #[error("the machine could not be looked up: {0}")]
+    #[error("cannot look up the machine: {0}")]
     Lookup(String),
 }
 
@@ -97,9 +96,7 @@ pub enum DhcpError {
         hint: &'static str,
     },
     /// A socket cannot be had.
-    #[error(
-        "cannot listen for DHCP on {interface} port {port}; is another DHCP server or client running on this host?"
-    )]
+    #[error("cannot listen for DHCP on {interface} port {port}; check for another DHCP server or client on this host")]
     Bind {
         /// The interface.
         interface: String,
@@ -110,8 +107,8 @@ pub enum DhcpError {
     },
     /// Another server answers there.
     #[error(
-        "another DHCP server, {server}, answers on {interface}; two would fight: stop it, or set dhcp.mode = \"proxy\" to \
-         work beside it"
+        "another DHCP server, {server}, answers on {interface}; two servers conflict: stop it, or set dhcp.mode = \
+            \"proxy\" to work beside it"
     )]
     OtherServer {
         /// Its address.
@@ -120,7 +117,7 @@ pub enum DhcpError {
         interface: String,
     },
     /// The question whether there is another server could not be asked.
-    #[error("cannot ask on {interface} whether there is another DHCP server")]
+    #[error("cannot check for another DHCP server on {interface}")]
     Probe {
         /// The interface.
         interface: String,
@@ -128,7 +125,7 @@ pub enum DhcpError {
         source: io::Error,
     },
     /// The kept leases cannot be read.
-    #[error("cannot read the kept leases {path}; mend or remove the file (addresses may then change)")]
+    #[error("cannot read the stored leases {path}; correct or remove the file (addresses may then change)")]
     Leases {
         /// The file.
         path: PathBuf,
@@ -145,7 +142,7 @@ pub enum DhcpError {
     },
 }
 
-/// Packets of machines that nobody described that are answered in a second, all of them together.
+/// Answers per second to unknown machines, all of them together.
 pub const STRANGERS_A_SECOND: u32 = 20;
 
 /// How long one look-up of a machine may hold up the service.
@@ -163,10 +160,9 @@ pub enum Standing {
 }
 
 impl Standing {
-    /// Refuses strangers.
+    /// Refuses unknown machines.
     ///
-    /// # Errors
-    /// [`Silence::UnknownMachine`] for a stranger.
+    /// # Errors [`Silence::UnknownMachine`] for an unknown machine.
     pub fn check(self) -> Result<(), Silence> {
         if self == Self::Stranger { Err(Silence::UnknownMachine) } else { Ok(()) }
     }

@@ -1,5 +1,5 @@
-//! Is there another DHCP server? Asked once, before the full server starts: two servers on one network hand out each
-//! other's addresses.
+//! Checks for another DHCP server once, before the full server starts: two servers on one network lease each other's
+//! addresses.
 
 use std::{
     io,

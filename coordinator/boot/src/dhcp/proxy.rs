@@ -1,4 +1,4 @@
-//! ProxyDHCP: boot information for clients that get their address from somebody else's server.
+//! ProxyDHCP: boot information for clients that get their address from another server.
 
 use dhcproto::v4::MessageType;
 

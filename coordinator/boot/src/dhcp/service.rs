@@ -30,18 +30,18 @@ use crate::policy::BootPolicy;
 use landfall_edge::gate::{LogBudget, Pace};
 use landfall_edge::metrics::metrics;
 
-/// Lines a second about packets that get no answer: anybody can send them.
+/// Log lines per second about packets without an answer: any host can send them.
 static LINES: LogBudget = LogBudget::new(20);
 
 /// A packet longer than Ethernet's is cut, and then fails to parse.
 const MAX_PACKET: usize = 1500;
 
-/// The addresses that the full server has given out, shared with whoever asks who is behind one.
+/// The addresses that the full server has leased, shared with code that looks up the holder of one.
 #[derive(Debug, Clone)]
 pub struct Leases(Arc<Mutex<Pool>>);
 
 impl Leases {
-    /// Leases that hold for an hour, for tests of whoever asks.
+    /// Leases that hold for an hour, for tests.
     #[cfg(test)]
     pub(crate) fn of<const N: usize>(given: [(Ipv4Addr, MacAddr); N]) -> Self {
         let lease = |mac| Lease { mac, state: LeaseState::Bound, until: unix_now() + 3600, stranger: false };
@@ -91,7 +91,7 @@ impl DhcpService {
         let interface = config.dhcp.interface.clone().ok_or(DhcpError::Config {
             key: "dhcp.interface",
             what: "is missing".to_owned(),
-            hint: "name the interface whose machines are to be answered",
+            hint: "name the interface with the machines to serve",
         })?;
         let server = BootServer {
             address: config.advertise,
@@ -121,7 +121,7 @@ impl DhcpService {
         }))
     }
 
-    /// Whether strangers are answered; may be changed while it runs.
+    /// Whether unknown machines are answered; may change while it runs.
     pub fn discovery(&self) -> Arc<AtomicBool> {
         self.discovery.clone()
     }
@@ -230,7 +230,7 @@ impl DhcpService {
             ),
             Err(error) => tracing::warn!(
                 service = "dhcp", kind = request.kind_str(), mac = %request.mac, port, %to, %error,
-                "the answer could not be sent"
+                "cannot send the answer"
             ),
         }
     }
@@ -272,7 +272,7 @@ async fn save(file: LeaseFile, kept: std::collections::BTreeMap<Ipv4Addr, super:
     let path = file.path().to_owned();
     let saved = tokio::task::spawn_blocking(move || file.save(kept)).await;
     if let Err(error) = saved.unwrap_or_else(|e| Err(std::io::Error::other(e))) {
-        tracing::error!(service = "dhcp", path = %path.display(), %error, "the leases could not be kept");
+        tracing::error!(service = "dhcp", path = %path.display(), %error, "cannot store the leases");
     }
 }
 

@@ -22,8 +22,8 @@ pub const CLIENT_PORT: u16 = 68;
 /// The port where a PXE client asks for its boot file once it has an address.
 pub const PXE_PORT: u16 = 4011;
 
-/// Bytes of packets that the kernel holds for us (it takes no more than `net.core.rmem_max`): about a thousand, so that a rack
-/// powered on at once, or a flood, costs nobody its packet.
+/// Bytes of packets that the kernel holds for us (it takes no more than `net.core.rmem_max`): about a thousand, so that
+/// a rack powered on at once, or a flood, loses no packet.
 const RECEIVE_BUFFER: usize = 1 << 20;
 
 /// Whether another socket may hold the port too.

@@ -153,7 +153,7 @@ fn http_boot_gets_its_url_and_its_own_class() {
 }
 
 #[test]
-fn the_proxy_answers_requests_only_where_they_are_meant_for_it() {
+fn the_proxy_answers_only_requests_for_it() {
     let request = |id: Option<Ipv4Addr>| {
         let packet = Packet::ipxe(MessageType::Request).header(|m| {
             m.set_ciaddr([10, 77, 0, 150]);
@@ -173,7 +173,7 @@ fn the_proxy_answers_requests_only_where_they_are_meant_for_it() {
 }
 
 #[test]
-fn strangers_get_no_answer_in_any_mode_unless_discovery_is_on() {
+fn unknown_machines_get_answers_only_with_discovery() {
     for kind in [MessageType::Discover, MessageType::Request, MessageType::Inform] {
         let packet = Packet::ipxe(kind).with(DhcpOption::ServerIdentifier(OWN)).parse();
         for standing in [Standing::Stranger, Standing::Discovered] {
@@ -188,7 +188,7 @@ fn strangers_get_no_answer_in_any_mode_unless_discovery_is_on() {
 }
 
 #[test]
-fn the_full_server_leads_firmware_loader_agent_and_system_to_one_address() {
+fn all_boot_stages_of_a_machine_get_one_address() {
     let (mut pool, network, server) = (pool(), network(), server());
     let mut addresses = vec![];
     let clients: [fn(MessageType) -> Packet; 3] =

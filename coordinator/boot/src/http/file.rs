@@ -25,7 +25,7 @@ const CHUNK: usize = 128 << 10;
 
 /// The path below `root` that a URL path names; `None` for anything that could lead outside, or that hides.
 ///
-/// Links inside the directory are followed: whoever may make them there may also copy the file.
+/// Links inside the directory are followed: a user who may create them there may also copy the file.
 pub fn below(root: &Path, url_path: &str) -> Option<PathBuf> {
     let mut path = root.to_owned();
     for part in url_path.split('/') {
@@ -52,8 +52,8 @@ fn failed(path: &Path, error: &io::Error) -> Response {
     let (status, text) = match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => (StatusCode::NOT_FOUND, "no such file\n"),
         _ => {
-            tracing::error!(service = "http", file = %path.display(), %error, "a file could not be served");
-            (StatusCode::INTERNAL_SERVER_ERROR, "the file cannot be read; the coordinator's log says why\n")
+            tracing::error!(service = "http", file = %path.display(), %error, "cannot serve a file");
+            (StatusCode::INTERNAL_SERVER_ERROR, "cannot read the file; the coordinator's log has the reason\n")
         }
     };
     plain(status, text)
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_outside_the_directory_or_hidden_in_it_has_a_path() {
+    fn hidden_and_outside_paths_are_not_served() {
         let root = Path::new("/images");
         assert_eq!(below(root, "a/b.img").unwrap(), Path::new("/images/a/b.img"));
         for bad in ["", "/etc/passwd", "..", "a/../../b", "a//b", "a/", ".hidden", "a/.b", "a\\b", "a\0b", "./a"] {

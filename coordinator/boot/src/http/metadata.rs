@@ -1,7 +1,7 @@
 //! The metadata service: NoCloud files and the basic EC2-style keys, for what is not secret.
 //!
-//! Who asks is found by the source address, which is no proof of anything; that is why user data, which may hold secrets,
-//! is never served here. It travels over the agent's session into an on-disk seed.
+//! The machine is found by the source address, which proves nothing; that is why user data, which may hold secrets, is
+//! never served here. It travels over the agent's session into an on-disk seed.
 
 use std::net::Ipv4Addr;
 
@@ -24,7 +24,7 @@ pub struct Asker {
 const EC2_VERSIONS: [&str; 2] = ["2009-04-04", "latest"];
 /// The NoCloud seed directory.
 const NOCLOUD: &str = "v1";
-/// No secret may go in here, so nothing does; cloud-init wants the file to exist.
+/// Always empty, because it must not contain secrets; cloud-init requires the file.
 const EMPTY_CLOUD_CONFIG: &str = "#cloud-config\n{}\n";
 
 type Key = (&'static str, fn(&Asker) -> String);
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_reads_its_own_name_and_id_in_both_dialects() {
+    fn metadata_has_name_and_id_in_both_dialects() {
         let asker = Asker {
             ip: Ipv4Addr::new(10, 77, 0, 100),
             mac: "52:54:00:00:00:01".parse().unwrap(),

@@ -51,7 +51,7 @@ use landfall_edge::reload::Reloadable;
 /// How long the engine may take to decide; the machine's screen shows nothing meanwhile.
 const DECISION_LIMIT: Duration = Duration::from_secs(10);
 
-/// Lines a second about those who ask in another's name: anybody can cause them.
+/// Log lines per second about requests in another machine's name: any host can cause them.
 static IMPOSTORS: LogBudget = LogBudget::new(10);
 
 /// The other end of a connection, in every request's extensions.
@@ -66,7 +66,7 @@ pub struct BootHttp {
     pub agent: Reloadable<AgentBoot>,
     /// Who may boot what.
     pub policy: Arc<dyn BootPolicy>,
-    /// Who is behind an address.
+    /// The host at an address.
     pub neighbours: Neighbours,
     /// Whom to give our own iPXE first.
     pub own_ipxe: OwnIpxe,
@@ -124,14 +124,14 @@ type ScriptQueryResult = Result<Query<ScriptQuery>, QueryRejection>;
 
 async fn ipxe(State(shared): State<Arc<BootHttp>>, query: ScriptQueryResult, request: Request) -> Response {
     let Ok(Query(query)) = query else {
-        return plain(StatusCode::BAD_REQUEST, "say who you are: /boot/ipxe?mac=52:54:00:12:34:56\n");
+        return plain(StatusCode::BAD_REQUEST, "the parameter mac is missing: /boot/ipxe?mac=52:54:00:12:34:56\n");
     };
     let client = request.extensions().get::<Client>();
     if client.is_some_and(|client| !shared.scripts.0.step(client.0.ip())) {
-        return plain(StatusCode::TOO_MANY_REQUESTS, "this address asks for too many scripts\n");
+        return plain(StatusCode::TOO_MANY_REQUESTS, "too many requests for scripts from this address\n");
     }
     let Ok(mac) = query.mac.parse::<MacAddr>() else {
-        return plain(StatusCode::BAD_REQUEST, format!("mac={:?} is no Ethernet address\n", query.mac));
+        return plain(StatusCode::BAD_REQUEST, format!("mac={:?} is not an Ethernet address\n", query.mac));
     };
     // What iPXE could not fill in, or the firmware has only a placeholder for, is not known: no reason to refuse.
     let uuid = query.uuid.parse::<Uuid>().ok().filter(|uuid| !uuid.is_nil() && !uuid.is_max());
@@ -146,19 +146,24 @@ async fn ipxe(State(shared): State<Arc<BootHttp>>, query: ScriptQueryResult, req
     let script = match impostor(&shared, client, mac).await {
         Some(why) => {
             if let Some(left_out) = IMPOSTORS.spend() {
-                tracing::warn!(service = "http", %mac, ?from, why, left_out, "a script was asked for from another's address");
+                tracing::warn!(service = "http", %mac, ?from, why, left_out, "a boot script was requested from \
+                    another machine's address");
             }
-            script::to_disk(&format!("{why}. Starting the own disk."))
+            script::to_disk(&format!("{why}. Starting this machine's own disk."))
         }
         None => match timeout(DECISION_LIMIT, shared.policy.decide(mac, uuid, from)).await {
             Ok(Ok(decision)) => script::render(&decision, mac, &shared.agent),
             Ok(Err(error)) => {
-                tracing::error!(service = "http", %mac, %error, "no decision about a machine");
-                script::to_disk("the coordinator could not decide; its log says why. Starting the own disk.")
+                tracing::error!(service = "http", %mac, %error, "cannot decide what a machine boots");
+                script::to_disk(
+                    "the coordinator could not decide; its log has the reason. Starting this machine's \
+                    own disk.",
+                )
             }
             Err(_) => {
-                tracing::error!(service = "http", %mac, limit = ?DECISION_LIMIT, "no decision about a machine in time");
-                script::to_disk("the coordinator did not decide in time. Starting the own disk.")
+                tracing::error!(service = "http", %mac, limit = ?DECISION_LIMIT, "cannot decide what a machine boots \
+                    in time");
+                script::to_disk("the coordinator did not decide in time. Starting this machine's own disk.")
             }
         },
     };
@@ -168,15 +173,15 @@ async fn ipxe(State(shared): State<Arc<BootHttp>>, query: ScriptQueryResult, req
     response
 }
 
-/// Why the asking address cannot be the machine's that it claims to be, if so: a boot token is not for whoever names an
-/// Ethernet address. Of whoever comes through a router nothing is known.
+/// Why the requesting address does not belong to the claimed machine, if so: knowing an Ethernet address must not be
+/// enough for a boot token. Of hosts behind a router nothing is known.
 async fn impostor(shared: &BootHttp, client: Option<&Client>, claimed: MacAddr) -> Option<String> {
     let address = ipv4(client?.0.ip())?;
     match shared.neighbours.behind(address) {
         Behind::Unknown => None,
         Behind::Mac(real) if real == claimed || one_machine(shared, real, claimed).await => None,
-        Behind::Mac(real) => Some(format!("the address {address} is that of {real}, not of {claimed}")),
-        Behind::Unleased(real) => Some(format!("{real} was not given the address {address} that it uses")),
+        Behind::Mac(real) => Some(format!("the address {address} belongs to {real}, not to {claimed}")),
+        Behind::Unleased(real) => Some(format!("{real} uses the address {address}, which was not leased to it")),
     }
 }
 
@@ -224,7 +229,7 @@ async fn answer_metadata(shared: &BootHttp, path: &str, client: Option<Client>) 
         return plain(StatusCode::NOT_FOUND, "metadata is served over IPv4\n");
     };
     let Some(mac) = shared.neighbours.mac(ip) else {
-        return plain(StatusCode::NOT_FOUND, format!("{ip} is on none of the coordinator's links\n"));
+        return plain(StatusCode::NOT_FOUND, format!("{ip} is not on a link of the coordinator\n"));
     };
     match timeout(DECISION_LIMIT, shared.policy.machine(mac)).await {
         Ok(Ok(Some(machine))) => match self::metadata::get(path, &Asker { ip, mac, machine }) {
@@ -233,7 +238,7 @@ async fn answer_metadata(shared: &BootHttp, path: &str, client: Option<Client>) 
         },
         Ok(Ok(None)) => plain(StatusCode::NOT_FOUND, format!("no machine has the address {mac}\n")),
         Ok(Err(error)) => {
-            tracing::error!(service = "http", %mac, %error, "metadata could not be served");
+            tracing::error!(service = "http", %mac, %error, "cannot serve metadata");
             plain(StatusCode::SERVICE_UNAVAILABLE, "try again later\n")
         }
         Err(_) => plain(StatusCode::SERVICE_UNAVAILABLE, "try again later\n"),

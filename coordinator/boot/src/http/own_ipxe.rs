@@ -15,8 +15,8 @@ use landfall_api::MacAddr;
 
 use crate::dhcp::bootfile::{BIOS_LOADER, UEFI_LOADER};
 
-/// A machine that was given our iPXE and asks like a stranger's again within this time would go round for ever, such as
-/// when `boot.bootloaders` holds a build with native drivers. It gets its script instead.
+/// A machine that got our iPXE and still requests with another iPXE within this time would loop for ever, such as when
+/// `boot.bootloaders` holds a build with native drivers. It gets its script instead.
 const ONCE_IN: Duration = Duration::from_secs(180);
 /// Machines remembered at one time; beyond that, machines keep the iPXE they have.
 const MAX_REMEMBERED: usize = 4096;
@@ -29,7 +29,7 @@ pub struct OwnIpxe {
 }
 
 impl OwnIpxe {
-    /// `tftp` is where loaders are served; without it everybody keeps the iPXE they have.
+    /// `tftp` is where loaders are served; without it all machines keep their iPXE.
     pub fn new(tftp: Option<Ipv4Addr>) -> Self {
         Self { tftp, given: Mutex::default() }
     }

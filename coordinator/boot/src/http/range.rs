@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_is_given_only_of_the_version_the_client_has() {
+    fn a_range_is_served_only_of_the_clients_version() {
         let part = Selection::Part { start: 500, end: 999 };
         for (condition, selected) in [
             ("\"v1\"", part),

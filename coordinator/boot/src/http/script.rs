@@ -32,7 +32,7 @@ pub struct AgentBoot {
 
 /// Why kernel arguments cannot be put into a script.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("boot.kernel_args contains {0:?}, which iPXE would take for its own; leave it out")]
+#[error("boot.kernel_args contains {0:?}, which iPXE would interpret; remove it")]
 pub struct KernelArgsError(&'static str);
 
 /// Refuses what iPXE would interpret instead of passing on.
@@ -58,13 +58,13 @@ pub fn check_kernel_args(args: &str) -> Result<(), KernelArgsError> {
 pub fn render(decision: &Decision, mac: MacAddr, boot: &AgentBoot) -> String {
     match decision {
         Decision::RunAgent { machine, token } => {
-            run_agent(&format!("{machine} has work"), &format!(" landfall.token={token}"), mac, boot)
+            run_agent(&format!("{machine} has a workflow"), &format!(" landfall.token={token}"), mac, boot)
         }
         Decision::Approve { machine } => {
             let who = machine.as_deref().unwrap_or("this machine");
             run_agent(&format!("{who} waits for approval"), "", mac, boot)
         }
-        Decision::BootDisk { machine } => to_disk(&format!("{machine} has nothing to do: starting its own disk.")),
+        Decision::BootDisk { machine } => to_disk(&format!("{machine} has no workflow: starting its own disk.")),
         Decision::Unknown => to_disk(&format!(
             "no machine has the address {mac}. Describe it with: landfall apply. Starting its own disk."
         )),
@@ -85,7 +85,7 @@ chain --autofree {again} || goto disk
     )
 }
 
-/// A script that only says why, and leaves to the own disk.
+/// A script that only prints the reason, and starts the machine's own disk.
 pub fn to_disk(why: &str) -> String {
     format!("#!ipxe\necho Landfall: {why}\n{TO_DISK}")
 }
@@ -187,9 +187,9 @@ sanboot --no-describe --drive 0x80 || exit 1
     }
 
     #[test]
-    fn whoever_has_nothing_to_do_or_is_unknown_goes_to_the_own_disk_and_hears_why() {
+    fn machines_without_workflow_boot_their_own_disk() {
         for (decision, says) in [
-            (Decision::BootDisk { machine: "web-1".into() }, "web-1 has nothing to do"),
+            (Decision::BootDisk { machine: "web-1".into() }, "web-1 has no workflow"),
             (Decision::Unknown, "no machine has the address 52:54:00:00:00:01"),
         ] {
             let script = render(&decision, mac(), &boot());
@@ -199,7 +199,7 @@ sanboot --no-describe --drive 0x80 || exit 1
     }
 
     #[test]
-    fn a_machine_that_waits_for_approval_gets_the_agent_and_no_token() {
+    fn a_machine_waiting_for_approval_gets_the_agent_without_token() {
         for machine in [None, Some("web-1".to_owned())] {
             let script = render(&Decision::Approve { machine }, mac(), &boot());
             assert!(script.contains("waits for approval") && script.contains("landfall.ca=sha256:aa"), "{script}");

@@ -6,8 +6,8 @@
 //! | of one address (this host itself: no limit of its own) | [`CONNECTIONS_EACH`] |
 //! | a request's headers | [`HEADER_LIMIT`], [`HEADER_BYTES`] |
 //!
-//! When all places are taken, a connection that has been quiet for [`QUIET`] without a request gives way, or a download that
-//! nobody has read of for [`STALLED`] (it resumes by itself), first one of whoever has the most.
+//! When all places are taken, a connection that has been quiet for [`QUIET`] without a request gives way, or a download
+//! without a read for [`STALLED`] (it resumes by itself), first one of the address with the most connections.
 
 use std::{convert::Infallible, io, net::IpAddr, sync::Arc, time::Duration};
 
@@ -42,7 +42,7 @@ pub const HEADER_BYTES: usize = 32 * 1024;
 const STALL_LIMIT: Duration = Duration::from_secs(600);
 /// How long answers under way may take to end after the service was told to stop. A download resumes by itself.
 const DRAIN_LIMIT: Duration = Duration::from_secs(2);
-/// Lines a second about clients that are turned away: anybody can cause them.
+/// Log lines per second about refused clients: any host can cause them.
 static LINES: LogBudget = LogBudget::new(10);
 
 /// Serves the routes until cancelled.
@@ -78,7 +78,7 @@ pub async fn serve(listener: TcpListener, router: Router, cancel: CancellationTo
                 io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::Interrupted => {}
                 // Out of file descriptors or memory, mostly: it passes when connections end.
                 _ if matches!(error.raw_os_error(), Some(code) if SHORTAGES.contains(&code)) => {
-                    tracing::error!(service = "http", %error, "cannot accept connections for the moment");
+                    tracing::error!(service = "http", %error, "cannot accept connections at the moment");
                     sleep(Duration::from_secs(1)).await;
                 }
                 _ => return Err(error),
@@ -126,7 +126,7 @@ async fn connection(
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
-        // Its place is somebody else's already.
+        // Its place is already taken.
         () = seat.wanted() => return,
         () = cancel.cancelled() => {
             connection.as_mut().graceful_shutdown();

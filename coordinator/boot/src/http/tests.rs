@@ -105,7 +105,7 @@ impl Site {
 }
 
 #[tokio::test]
-async fn an_image_resumes_where_it_broke_off_unless_it_was_replaced() {
+async fn an_image_resumes_unless_it_was_replaced() {
     let site = Site::new();
     let path = "/images/debian/disk.img";
     let (status, headers, body) = site.ask("GET", path, &[]).await;
@@ -172,7 +172,7 @@ async fn nothing_but_the_images_is_served() {
 }
 
 #[tokio::test]
-async fn scripts_follow_the_decision_and_a_fault_leads_to_the_own_disk() {
+async fn a_boot_script_fault_leads_to_the_own_disk() {
     let site = Site::new();
     let (status, headers, script) = site.ask("GET", "/boot/ipxe?mac=52:54:00:00:00:01&uuid=${uuid}&x=y", &[]).await;
     assert_eq!((status, &headers["cache-control"]), (StatusCode::OK, &HeaderValue::from_static("no-store")));
@@ -188,7 +188,7 @@ async fn scripts_follow_the_decision_and_a_fault_leads_to_the_own_disk() {
 }
 
 #[tokio::test]
-async fn a_boot_token_is_for_no_neighbour_that_is_another_machine() {
+async fn no_neighbour_gets_another_machines_boot_token() {
     let site = Site::new();
     for (address, given, why) in [
         ("10.77.0.1", true, "the machine itself"),
@@ -200,7 +200,7 @@ async fn a_boot_token_is_for_no_neighbour_that_is_another_machine() {
     ] {
         assert_eq!(site.token_for(address).await, given, "{why}");
     }
-    // With a DHCP server of ours, what we did not give is nobody's.
+    // With our own DHCP server, an address that we did not lease belongs to no machine.
     let mac = |text: &str| text.parse::<MacAddr>().unwrap();
     let given = [
         (Ipv4Addr::new(10, 77, 0, 5), mac("52:54:00:00:00:01")),
@@ -230,7 +230,7 @@ async fn a_network_cards_own_ipxe_gets_ours_once() {
 }
 
 #[tokio::test]
-async fn a_download_over_a_real_connection_ends_when_told_to_stop() {
+async fn a_stop_ends_a_download_over_a_real_connection() {
     let site = Site::new();
     let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();

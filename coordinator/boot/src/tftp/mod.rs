@@ -8,8 +8,8 @@
 //! | transfers | [`MAX_TRANSFERS`] |
 //! | of one address (this host itself: no limit of its own) | [`TRANSFERS_EACH`] |
 //!
-//! A request's address may be forged, an acknowledgement proves it. When all places are taken, a transfer of which nothing
-//! was acknowledged for [`UNPROVEN`] gives way, first one of whoever has the most.
+//! A request's address may be forged, an acknowledgement proves it. When all places are taken, a transfer without an
+//! acknowledgement for [`UNPROVEN`] gives way, first one of the address with the most transfers.
 
 mod files;
 mod packet;
@@ -48,14 +48,14 @@ pub const TRANSFERS_EACH: usize = 8;
 pub const UNPROVEN: Duration = Duration::from_secs(1);
 /// One that was once acknowledged, likewise; by then a packet was sent four times.
 const STALLED: Duration = Duration::from_secs(8);
-/// Lines a second about requests that strangers can send at will.
+/// Log lines per second about requests that any host can send.
 static LINES: LogBudget = LogBudget::new(10);
 
 /// Why the TFTP service cannot start or go on.
 #[derive(Debug, thiserror::Error)]
 pub enum TftpError {
     /// The port cannot be had.
-    #[error("cannot listen for TFTP on {listen}; is another TFTP server running, or are the rights missing?")]
+    #[error("cannot listen for TFTP on {listen}; check for another TFTP server, and check the process's rights")]
     Bind {
         /// The address.
         listen: SocketAddr,
@@ -128,7 +128,7 @@ impl TftpService {
                             transfers.spawn(async move {
                                 tokio::select! {
                                     () = cancel.cancelled() => {}
-                                    // Its place is somebody else's already.
+                                    // Its place is already taken.
                                     () = place.seat().wanted() => {}
                                     () = files.serve(client, request, place.seat()) => {}
                                 }
@@ -156,7 +156,7 @@ impl TftpService {
 
     async fn refuse(&self, client: SocketAddr, code: u16, message: &str) {
         if let Err(error) = self.socket.send_to(&packet::error(code, message), client).await {
-            tracing::debug!(service = "tftp", %client, %error, "the refusal could not be sent");
+            tracing::debug!(service = "tftp", %client, %error, "cannot send the refusal");
         }
     }
 }

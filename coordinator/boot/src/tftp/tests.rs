@@ -91,7 +91,7 @@ async fn nothing_but_loaders_is_served() {
 }
 
 #[tokio::test]
-async fn requests_that_are_never_acknowledged_keep_nobody_from_the_file() {
+async fn unacknowledged_requests_do_not_block_the_file() {
     let content: Vec<u8> = (0..50_000).map(|n| (n % 251) as u8).collect();
     let server = Server::start(&content).await;
     let silent = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
@@ -105,7 +105,7 @@ async fn requests_that_are_never_acknowledged_keep_nobody_from_the_file() {
     let read = loop {
         match timeout(Duration::from_secs(1), server.read(b"\0\x01snponly.efi\0octet\0blksize\x001468\0")).await {
             Ok(read) => break read.unwrap(),
-            Err(_) => assert!(begun.elapsed() < LIMIT, "nobody was served for {LIMIT:?}"),
+            Err(_) => assert!(begun.elapsed() < LIMIT, "no client was served for {LIMIT:?}"),
         }
     };
     assert_eq!(read, content);

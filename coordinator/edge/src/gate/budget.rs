@@ -1,4 +1,4 @@
-//! A bound for log lines that strangers cause: what anybody on the network can repeat at will must not fill a disk.
+//! A bound for log lines that unauthenticated hosts cause: lines that any host can repeat must not fill a disk.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_flood_writes_a_few_lines_a_second_and_says_how_many_it_left_out() {
+    async fn a_flood_is_logged_in_a_few_counted_lines() {
         let budget = LogBudget::new(2);
         let lines: Vec<_> = (0..1000).map(|_| budget.spend()).collect();
         assert_eq!(lines.iter().flatten().count(), 2);

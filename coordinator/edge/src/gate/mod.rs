@@ -1,12 +1,13 @@
 //! Places for connections and transfers: a bounded number of them, so that no flood takes memory or descriptors without
 //! end, and a rule who gives way, so that none locks others out.
 //!
-//! Whoever arrives takes a [`Place`] at a [`Gate`]. When all are taken, the connection that has been quiet for longest
-//! gives way, first one of whoever holds the most. One that has moved lately does not, as a rule: a thousand machines that
-//! come back at once are all served, one after another, while those that opened a connection and fell silent make room.
-//! But where one holder has many (`MANY`), its oldest gives way to whoever has far fewer, and it is not made to wait for
-//! more, since others would wait behind it: whoever keeps every place busy from one or two addresses locks nobody out.
-//! [`Seat`] is what a connection tells of itself, [`Watched`] tells it for a socket, [`Busy`] for a request.
+//! A new connection takes a [`Place`] at a [`Gate`]. When all are taken, the connection that has been quiet for longest
+//! gives way, first one of the holder with the most places. One that has moved lately does not, as a rule: a thousand
+//! machines that come back at once are all served, one after another, while those that opened a connection and fell
+//! silent make room. But if one holder has many (`MANY`), its oldest gives way to a holder with far fewer, and it is
+//! refused instead of queued, because others would wait behind it: so one or two addresses that keep every place busy
+//! lock no other out. [`Seat`] is what a connection tells of itself, [`Watched`] tells it for a socket, [`Busy`] for a
+//! request.
 
 mod budget;
 mod held;
@@ -39,7 +40,7 @@ pub use watched::Watched;
 /// Whoever waits for a place looks again after this: being quiet for long enough is no event.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// Whoever holds more than this gives one up, though all are in use, to whoever holds less than a [`FAR_FEWER`]th.
+/// A holder with more than this gives one up, even if all are in use, to a holder with less than a [`FAR_FEWER`]th.
 const MANY: usize = 32;
 const FAR_FEWER: usize = 4;
 
@@ -159,8 +160,8 @@ impl<K> Shared<K> {
 }
 
 impl<K: Key> State<K> {
-    /// Asks the quietest connection (of one holder, or of whoever holds the most) to go. Its place is free at once; it
-    /// learns of it and closes a moment later.
+    /// Asks the quietest connection (of one holder, or of the one with the most places) to close. Its place is free at
+    /// once; it learns of it and closes a moment later.
     fn make_room(&mut self, of: Option<&K>, limits: Limits, now: Instant) -> bool {
         let quiet_enough = |seat: &Seat| {
             let quiet = seat.quiet(now);
@@ -183,7 +184,8 @@ impl<K: Key> State<K> {
         true
     }
 
-    /// Asks whoever holds the most for its oldest place, if that is many and far more than `held`, what the newcomer has.
+    /// Asks the holder with the most places for its oldest one, if it has many and far more than `held`, the newcomer's
+    /// number.
     fn take_from_the_greediest(&mut self, held: usize) -> bool {
         let Some((greediest, most)) = self.each.iter().max_by_key(|(_, held)| **held) else { return false };
         if *most <= MANY || held >= *most / FAR_FEWER {

@@ -11,7 +11,7 @@ pub fn raise() {
     let raised = getrlimit(Resource::RLIMIT_NOFILE)
         .and_then(|(soft, hard)| if soft < hard { setrlimit(Resource::RLIMIT_NOFILE, hard, hard) } else { Ok(()) });
     if let Err(error) = raised {
-        tracing::warn!(%error, limit = limit(), "the limit of open files could not be raised");
+        tracing::warn!(%error, limit = limit(), "cannot raise the limit of open files");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// The address that places are counted by: of IPv6 the network of 64 bits, since whoever has one address has them all.
+/// The address that places are counted by: of IPv6 the network of 64 bits, since a host with one address has them all.
 pub fn origin(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),
@@ -10,7 +10,8 @@ pub fn origin(address: IpAddr) -> IpAddr {
     }
 }
 
-/// How many places one address may have, where strangers may have `each` of `total`: this host itself may have all.
+/// How many places one address may have, if unauthenticated hosts may have `each` of `total`: this host itself may have
+/// all.
 pub fn each_of(address: IpAddr, each: usize, total: usize) -> usize {
     if address.to_canonical().is_loopback() { total } else { each }
 }
@@ -20,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_of_one_network_count_as_one_and_the_host_itself_has_no_limit_of_its_own() {
+    fn one_network_counts_as_one_address() {
         let at = |text: &str| origin(text.parse().unwrap());
         assert_eq!(at("2001:db8::1"), at("2001:db8::ffff:1"));
         assert_ne!(at("2001:db8::1"), at("2001:db8:0:1::1"));

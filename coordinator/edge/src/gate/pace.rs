@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_second_holds_so_many_steps_and_no_pause_saves_up_for_more_than_one() {
+    async fn a_pace_allows_a_burst_of_at_most_one_second() {
         let pace = Pace::new(50);
         let burst = |pace: &Pace| (0..1000).filter(|_| pace.step()).count();
         assert!(burst(&pace) >= 1);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_address_uses_up_its_own_pace_and_nobody_elses() {
+    async fn each_address_has_its_own_pace() {
         // Far from the clock's own beginning, as on any host that has been up for a while.
         tokio::time::advance(Duration::from_secs(3600)).await;
         let paces = Paces::new(10, Duration::from_secs(2));

@@ -67,7 +67,7 @@ impl Seat {
         Busy(Arc::clone(self))
     }
 
-    /// Returns when somebody else needs the place.
+    /// Returns when another connection needs the place.
     pub async fn wanted(&self) {
         self.wanted.cancelled().await;
     }

@@ -1,4 +1,4 @@
-//! Who is let in, who waits, and who gives way.
+//! Which connections are admitted, wait, and give way.
 
 use tokio::time::advance;
 
@@ -26,7 +26,7 @@ fn gave_way(place: &Place<&'static str>) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_quietest_of_whoever_holds_the_most_gives_way_and_nobody_who_moved_lately() {
+async fn the_quietest_connection_of_the_largest_holder_gives_way() {
     let gate = gate(4);
     let few = place(&gate, "few");
     advance(Duration::from_millis(1)).await;
@@ -61,7 +61,7 @@ async fn a_connection_that_waits_for_us_is_not_quiet() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_under_way_gives_way_only_when_it_has_long_stalled() {
+async fn only_a_stalled_request_gives_way() {
     let gate = gate(1);
     let download = place(&gate, "machine");
     let busy = download.seat().begin();
@@ -90,7 +90,7 @@ async fn one_holder_has_no_more_than_its_own_share() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_holders_that_keep_every_place_busy_lock_nobody_out() {
+async fn two_greedy_holders_lock_no_other_out() {
     let gate = gate(2 * MANY + 2);
     let mut greedy: Vec<_> = (0..=MANY).map(|_| place(&gate, "one")).collect();
     greedy.extend((0..=MANY).map(|_| place(&gate, "other")));
@@ -99,7 +99,7 @@ async fn two_holders_that_keep_every_place_busy_lock_nobody_out() {
     assert_eq!(greedy.iter().filter(|place| gave_way(place)).count(), 2, "all had just come");
     assert!(gave_way(&greedy[0]) && gave_way(&greedy[MANY + 1]), "the oldest of each");
     assert_eq!(gate.taken(), 2 * MANY + 2);
-    // Now neither holds many, so all are in use by those who may; whoever tries waits.
+    // Now neither holds many, so all are in legitimate use; a new connection waits.
     assert!(matches!(gate.try_admit(&"one", 999), Admission::Full));
     drop(greedy.pop());
     greedy.push(place(&gate, "one"));
@@ -108,7 +108,7 @@ async fn two_holders_that_keep_every_place_busy_lock_nobody_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_gets_the_place_that_is_freed_or_falls_quiet() {
+async fn a_waiting_connection_gets_a_freed_or_quiet_place() {
     let gate = gate(1);
     let first = place(&gate, "first");
     let waiting = tokio::spawn({
@@ -128,7 +128,7 @@ async fn whoever_waits_gets_the_place_that_is_freed_or_falls_quiet() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn idleness_ends_a_connection_before_its_first_request_sooner_than_between_two() {
+async fn a_first_request_has_a_shorter_idle_limit() {
     let gate = gate(1);
     let place = place(&gate, "one");
     let seat = place.seat().clone();

@@ -24,7 +24,7 @@ impl<S> Watched<S> {
         Self { stream, seat }
     }
 
-    /// From now on another seat is told.
+    /// From now on another seat is notified.
     pub fn sit(&mut self, seat: Arc<Seat>) {
         self.seat = seat;
     }

@@ -57,7 +57,7 @@ metrics! {
     image_stored_bytes: Counter = Counter::new(), "landfall_image_stored_bytes_total";
     /// Bytes put on disks by writes that succeeded.
     image_written_bytes: Counter = Counter::new(), "landfall_image_written_bytes_total";
-    /// Log lines left out because a run logged too fast.
+    /// Log lines dropped because a workflow logged too fast.
     log_lines_left_out: Counter = Counter::new(), "landfall_log_lines_left_out_total";
     /// Progress that a newer one replaced before anybody saw it.
     progress_thinned: Counter = Counter::new(), "landfall_progress_thinned_total";

@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_histogram_counts_each_value_in_every_bucket_at_or_above_it() {
+    fn a_histogram_counts_values_in_all_higher_buckets() {
         let histogram = Histogram::new(&[0.1, 1.0, 10.0]);
         [0.05, 0.1, 0.5, 5.0, 50.0, -1.0].into_iter().for_each(|value| histogram.observe(value));
         let mut out = String::new();
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_family_never_grows_past_its_bound_and_escapes_what_it_is_given() {
+    fn a_metric_family_is_bounded_and_escapes_its_labels() {
         let family = Family::new(Counter::new);
         for n in 0..10 * MOST_LABELS {
             family.of(&[("n", &n.to_string())]).add(1);

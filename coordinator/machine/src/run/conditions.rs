@@ -1,5 +1,5 @@
-//! What a run's conditions say. Slow, silent and stuck are three: an agent that is heard and does too little, an agent
-//! that is not heard, and a state whose deadline is near or past. Each has its own reasons and its own remedy.
+//! The conditions of a workflow. Slow, silent and stuck are different: an agent that is heard and does too little, an
+//! agent that is not heard, and a state whose deadline is near or past. Each has its own reasons and its own remedy.
 
 use std::time::Duration;
 
@@ -118,7 +118,7 @@ fn progressing(status: &WorkflowStatus, machine: &str) -> Found {
             });
             match (status.ending, hold) {
                 (_, Some((action, message))) => {
-                    no(KIND, "Holding", format!("\"{action}\" waits for a person: {message}; then landfall resume"))
+                    no(KIND, "Holding", format!("\"{action}\" waits for a person: {message}; then run landfall resume"))
                 }
                 (Some(_), None) => yes(KIND, "AfterFailure", what),
                 (None, None) => yes(KIND, "Running", what),
@@ -138,7 +138,7 @@ fn paused(status: &WorkflowStatus) -> Found {
             "Paused",
             "ByPerson",
             format!(
-                "{} paused it; its time stands still, and it fails if it is not resumed by {}",
+                "{} paused it; its deadline is suspended, and it fails if it is not resumed by {}",
                 pause.by, pause.until
             ),
         ),
@@ -151,19 +151,19 @@ fn stuck(status: &WorkflowStatus, now: Timestamp) -> Found {
     let Some(deadline) = status.deadline else {
         return match status.phase {
             WorkflowPhase::Pending => {
-                no(KIND, "NoDeadline", "it has no deadline: a person decides when the machine is powered on")
+                no(KIND, "NoDeadline", "it has no deadline: a person decides when to power on the machine")
             }
             _ => no(KIND, "Ended", ""),
         };
     };
     if deadline <= now {
-        return yes(KIND, "DeadlinePassed", format!("its present state should have changed by {deadline}"));
+        return yes(KIND, "DeadlinePassed", format!("its current state should have changed by {deadline}"));
     }
     let begun = at(status).filter_map(|a| a.started_at).chain(status.rebooted_at).max().or(status.started_at);
     let left = between(now, deadline);
     match begun.map(|begun| between(begun, deadline)) {
         Some(all) if left < all / NEAR && status.paused.is_none() => {
-            yes(KIND, "DeadlineNear", format!("its present state must change by {deadline}, in {} s", left.as_secs()))
+            yes(KIND, "DeadlineNear", format!("its current state must change by {deadline}, in {} s", left.as_secs()))
         }
         _ => no(KIND, "InTime", format!("must have changed by {deadline}")),
     }
@@ -179,9 +179,9 @@ fn silent(status: &WorkflowStatus, heard: Heard, now: Timestamp) -> Found {
         Some(last) => yes(
             KIND,
             "NoHeartbeat",
-            format!("nothing was heard of the agent since {last}; it goes on alone for as long as its lease allows"),
+            format!("the agent has not been heard since {last}; it goes on alone for as long as its lease allows"),
         ),
-        None => yes(KIND, "NoSession", "the agent is not connected; it may be starting, or without network or power"),
+        None => yes(KIND, "NoSession", "the agent is not connected; it may be starting, or have no network or power"),
     }
 }
 
@@ -200,7 +200,7 @@ fn slow(status: &WorkflowStatus, heard: Heard, now: Timestamp) -> Found {
             return yes(
                 KIND,
                 "NoProgress",
-                format!("\"{name}\" has not moved since {moved}, and its agent is heard{because}"),
+                format!("\"{name}\" has made no progress since {moved}, although its agent is connected{because}"),
             );
         }
         let ends = action.started_at.map(|started| super::state::after(started, policy::timeout(&action.action)));
@@ -208,7 +208,7 @@ fn slow(status: &WorkflowStatus, heard: Heard, now: Timestamp) -> Found {
             && between(now, ends) < Duration::from_secs(seconds)
         {
             let message =
-                format!("\"{name}\" needs {seconds} s more at its present rate, and its time ends at {ends}{because}");
+                format!("\"{name}\" needs {seconds} s more at its current rate, but its timeout is at {ends}{because}");
             return yes(KIND, "BehindDeadline", message);
         }
     }

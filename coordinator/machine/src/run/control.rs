@@ -1,4 +1,4 @@
-//! What persons do to a run under way: pause it, let it go on.
+//! What persons do to a running workflow: pause and resume it.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ impl Run<'_> {
         self.tell();
     }
 
-    /// Lifts the pause; without one, lets the run go past the holds it stands at.
+    /// Ends the pause; without one, resumes the workflow after the holds at which it waits.
     pub(super) fn resumed(&mut self) {
         if self.state.phase.is_terminal() {
             return;

@@ -48,12 +48,12 @@ impl Run<'_> {
         self.finish_as(WorkflowPhase::Failed, ActionState::Failed, problem, true);
     }
 
-    /// It failed, and there is nobody to do what follows.
+    /// It failed, and no agent can run what follows.
     pub(super) fn fail_unheard(&mut self, problem: Problem) {
         self.finish_as(WorkflowPhase::Failed, ActionState::Failed, problem, false);
     }
 
-    /// It cannot go on here, whoever is there. Nothing follows: that would need the same list.
+    /// It cannot continue with any agent. Nothing follows: that would need the same list.
     pub(super) fn given_up(&mut self, problem: Problem) {
         if self.state.phase.is_terminal() {
             return;
@@ -111,11 +111,13 @@ impl Run<'_> {
     pub(super) fn too_old(&mut self, protocol: u32) {
         let problem = Problem::new(
             ErrorCode::VersionSkew,
-            format!(
-                "the machine's agent speaks protocol {protocol}, which knows nothing of what this run's list needs"
-            ),
+            format!("the machine's agent speaks protocol {protocol}, which does not support this workflow's actions"),
         )
-        .hint(format!("{}: build the boot image from the coordinator's release, and ask again", protocols()));
+        .hint(format!(
+            "{}: build the boot image from the coordinator's release, and request the workflow \
+            again",
+            protocols()
+        ));
         self.fail_unheard(problem);
         self.effects.push(Effect::Idle { boot_disk: false });
     }

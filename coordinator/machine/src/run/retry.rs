@@ -30,7 +30,7 @@ pub fn retry_of(
     let (Some(status), Some(uid)) = (&failed.status, failed.metadata.uid) else {
         return refuse(ErrorCode::Internal, format!("workflow \"{name}\" was stored without a status"), "");
     };
-    let again = "start a new run with landfall provision";
+    let again = "start a new workflow with landfall provision";
     match status.phase {
         WorkflowPhase::Failed | WorkflowPhase::Cancelled => {}
         WorkflowPhase::Succeeded => {
@@ -43,11 +43,7 @@ pub fn retry_of(
     }
     if status.actions.iter().all(|a| a.state == ActionState::Succeeded) {
         let message = format!("every action of workflow \"{name}\" has been done; only the phone-home is missing");
-        return refuse(
-            ErrorCode::WorkflowEnded,
-            message,
-            "look at the machine's console; a late phone-home still counts",
-        );
+        return refuse(ErrorCode::WorkflowEnded, message, "read the machine's console; a late phone-home still counts");
     }
     if status.takes_over.len() >= MAX_CHAIN {
         return refuse(ErrorCode::LimitReached, format!("this is the {MAX_CHAIN}th retry in a row"), again);

@@ -22,7 +22,7 @@ use super::{
     policy,
 };
 
-/// How often one action may be interrupted (power, a dead session) before the run gives up. Interruptions use up no
+/// How often one action may be interrupted (power, a dead session) before the workflow fails. Interruptions use up no
 /// retry; without this bound a machine that dies in every attempt would try for ever.
 pub const MAX_INTERRUPTIONS: u32 = 20;
 
@@ -160,9 +160,9 @@ impl Run<'_> {
         if let Some(lost) = lost {
             let problem = Problem::new(
                 ErrorCode::ReceiptMismatch,
-                format!("disk {} was installed by this run and no longer carries its receipt", disk_name(lost)),
+                format!("disk {} was installed by this workflow and no longer carries its receipt", disk_name(lost)),
             )
-            .hint("find out who changed the disk; provision again with --force to write it anew");
+            .hint("find out what changed the disk; to write it again, provision with --force");
             return self.fail(problem);
         }
         if let Some(problem) = self.may_be_done(&own).filter(|_| !still_running) {
@@ -216,10 +216,10 @@ impl Run<'_> {
         })?;
         let name = self.state.action(begun.receipt.action_index as usize).map_or("?", |a| a.action.name.as_str());
         let message = format!(
-            "action \"{name}\" had begun to write disk {}, and its mark is gone: it may have been done",
+            "action \"{name}\" had begun to write disk {}, but its receipt is gone: the write may have been completed",
             disk_name(begun)
         );
-        let hint = "an image without room for a receipt leaves none; look at the machine, then provision it again";
+        let hint = "an image without room for a receipt leaves none; check the machine, then provision it again";
         Some(Problem::new(ErrorCode::ReceiptMismatch, message).hint(hint))
     }
 
@@ -261,7 +261,7 @@ impl Run<'_> {
                         ErrorCode::LimitReached,
                         format!("action \"{name}\" was interrupted {MAX_INTERRUPTIONS} times and never ended"),
                     )
-                    .hint("the machine loses power or its agent dies in this action; look at its console"),
+                    .hint("the machine loses power or its agent fails in this action; read its console"),
                 );
             }
             action.state = ActionState::Running;
@@ -385,16 +385,20 @@ impl Run<'_> {
         }
         let now = self.now;
         let over = |limit: Option<Timestamp>| limit.is_some_and(|limit| limit <= now);
-        let looked = "look at its console, then provision again, or go on where it stopped with landfall retry";
+        let looked = "read its console, then provision it again, or continue with landfall retry";
         match (self.state.phase, self.state.ending, &self.state.paused) {
             (_, Some(phase), _) => self.end(phase),
             (WorkflowPhase::Pending | WorkflowPhase::Running, None, Some(pause)) if over(Some(pause.until)) => {
-                let message = format!("it was paused by {} and nobody resumed it within 7 days", pause.by);
-                self.fail(Problem::new(ErrorCode::Timeout, message).hint("go on where it stopped with landfall retry"));
+                let message = format!("it was paused by {} and not resumed within 7 days", pause.by);
+                self.fail(Problem::new(ErrorCode::Timeout, message).hint("continue with landfall retry"));
             }
             (WorkflowPhase::Running, None, None) if over(self.state.end_by) => {
-                let message = format!("the run did not end within its time; it waited for {}", self.waits_for());
-                let hint = "raise the template's timeout, or find out what took so long: landfall events";
+                let message = format!(
+                    "the workflow did not end within its timeout; it waited for \
+                    {}",
+                    self.waits_for()
+                );
+                let hint = "increase the template's timeout, or find the slow step with landfall events";
                 self.fail(Problem::new(ErrorCode::Timeout, message).hint(hint));
             }
             (WorkflowPhase::Running, None, _) => {
@@ -405,8 +409,8 @@ impl Run<'_> {
             }
             (WorkflowPhase::Rebooting, ..) => {
                 self.fail(Problem::new(ErrorCode::NoPhoneHome, "the installed system did not phone home in time").hint(
-                    "it was installed and is never installed again by itself; look at its console. If it phones home \
-                     later, the machine is set right",
+                    "it is installed, and only a person can install it again; read its console. If it phones home \
+                        later, the machine becomes Provisioned",
                 ))
             }
             _ => {}
@@ -432,7 +436,7 @@ impl Run<'_> {
         }
     }
 
-    /// What a running run waits for, as the subject of a sentence: what is due first.
+    /// What a running workflow waits for, as the subject of a sentence: the next deadline.
     pub(super) fn waits_for(&self) -> String {
         let due = |index: &usize| self.state.action(*index).and_then(|a| a.deadline).unwrap_or(Timestamp::MAX);
         match frontier(&self.state).into_iter().min_by_key(due).and_then(|index| self.state.action(index)) {
@@ -477,7 +481,7 @@ impl Run<'_> {
         self.state.expected_receipts.iter().filter(move |r| self.is_own(r) && is_done(r))
     }
 
-    /// A receipt of this run takes the place of whatever was known of its disk; `done` is never taken back.
+    /// A receipt of this workflow replaces the known one of its disk; `done` is never reverted.
     fn note_receipt(&mut self, new: &DiskReceipt) {
         if !self.is_own(new) {
             return;

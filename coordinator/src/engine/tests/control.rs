@@ -40,7 +40,7 @@ fn condition(run: &Workflow, kind: &str) -> (ConditionStatus, String) {
 }
 
 #[tokio::test]
-async fn a_pause_reaches_the_agent_says_who_asked_and_ends_with_a_resume() {
+async fn a_pause_reaches_the_agent_and_ends_with_a_resume() {
     let world = World::new().await;
     let (run, uid) = begun(&world).await;
     let name = run.metadata.name.as_str();
@@ -65,7 +65,7 @@ async fn a_pause_reaches_the_agent_says_who_asked_and_ends_with_a_resume() {
 }
 
 #[tokio::test]
-async fn a_run_paused_before_its_agent_came_begins_when_it_is_resumed() {
+async fn a_workflow_paused_before_its_agent_begins_after_the_resume() {
     let world = World::new().await;
     let (run, _) = begun(&world).await;
     world.engine.pause(&run.metadata.name, ann()).await.unwrap();
@@ -76,7 +76,7 @@ async fn a_run_paused_before_its_agent_came_begins_when_it_is_resumed() {
 }
 
 #[tokio::test]
-async fn a_hold_says_what_it_waits_for_and_goes_on_at_a_persons_word() {
+async fn a_hold_shows_its_message_and_ends_with_a_resume() {
     let hold = json!({"name": "look", "hold": {"message": "check the cables"}});
     let world = described(json!({}), json!([hold, write()])).await;
     let (run, uid) = begun(&world).await;
@@ -91,7 +91,7 @@ async fn a_hold_says_what_it_waits_for_and_goes_on_at_a_persons_word() {
 }
 
 #[tokio::test]
-async fn a_retry_goes_on_where_it_failed_and_its_system_phones_home_with_the_first_runs_token() {
+async fn a_retried_system_phones_home_with_the_first_token() {
     let world = World::new().await;
     let (run, uid) = begun(&world).await;
     let mut agent = world.connect(hello("b1", "D1", vec![])).await;
@@ -129,7 +129,7 @@ async fn a_retry_goes_on_where_it_failed_and_its_system_phones_home_with_the_fir
 }
 
 #[tokio::test]
-async fn what_follows_a_failure_is_handed_to_the_agent_and_the_machine_stays_busy_until_it_is_done() {
+async fn on_failure_actions_keep_the_machine_busy() {
     let after = json!([{"name": "off", "powerOff": {}}]);
     let world = described(json!({"onFailure": after}), json!([write(), seed()])).await;
     let (run, uid) = begun(&world).await;
@@ -148,7 +148,7 @@ async fn what_follows_a_failure_is_handed_to_the_agent_and_the_machine_stays_bus
 }
 
 #[tokio::test]
-async fn an_older_agent_works_and_is_told_plainly_what_it_cannot_do() {
+async fn an_older_agent_works_within_its_protocol() {
     let world = World::new().await;
     let (run, _) = begun(&world).await;
     let mut agent = world.connect(Hello { protocol: 1, ..hello("b1", "D1", vec![]) }).await;
@@ -166,7 +166,7 @@ async fn an_older_agent_works_and_is_told_plainly_what_it_cannot_do() {
 }
 
 #[tokio::test]
-async fn a_newer_agent_is_taken_and_one_that_says_no_version_is_refused_for_good() {
+async fn a_newer_agent_is_accepted_and_a_versionless_one_refused() {
     let world = World::new().await;
     begun(&world).await;
     let uid = world.machine().await.metadata.uid.unwrap();
@@ -178,7 +178,7 @@ async fn a_newer_agent_is_taken_and_one_that_says_no_version_is_refused_for_good
 }
 
 #[tokio::test]
-async fn branches_show_their_progress_each_and_a_silent_agent_shows_in_the_run() {
+async fn each_branch_shows_its_progress_and_silence() {
     let branch = |name: &str, serial: &str| {
         json!({"name": name, "branch": name,
             "writeImage": {"disk": {"serial": serial}, "image": {"url": "http://10.77.0.1/i", "digestWaived": true}}})

@@ -26,7 +26,7 @@ async fn tail(world: &World, name: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn the_last_lines_of_the_failed_attempt_stand_in_the_status_with_the_failure_and_late_ones_follow() {
+async fn the_failed_attempts_last_lines_are_in_the_status() {
     let world = World::new().await;
     let (name, uid) = started(&world).await;
     let mut agent = world.connect(hello("b1", "D1", vec![])).await;
@@ -58,7 +58,7 @@ async fn the_last_lines_of_the_failed_attempt_stand_in_the_status_with_the_failu
 }
 
 #[tokio::test]
-async fn a_retry_keeps_the_lines_of_the_attempt_that_failed_until_the_next_one_fails() {
+async fn a_retry_keeps_the_failed_attempts_log_lines() {
     let world = World::new().await;
     let (name, uid) = started(&world).await;
     let mut agent = world.connect(hello("b1", "D1", vec![])).await;
@@ -76,7 +76,7 @@ async fn a_retry_keeps_the_lines_of_the_attempt_that_failed_until_the_next_one_f
 }
 
 #[tokio::test]
-async fn no_secret_of_the_run_reaches_the_status_the_events_or_a_follower_not_even_after_a_restart() {
+async fn no_secret_reaches_status_events_or_followers() {
     let dir = tempfile::tempdir().unwrap();
     let clock = Arc::new(AtomicI64::new(1_000_000));
     let world = sqlite_world(dir.path(), &clock).await.described().await;
@@ -127,7 +127,7 @@ async fn lines_outlive_the_process_where_an_attempt_failed() {
 }
 
 #[tokio::test]
-async fn progress_waits_for_nobody_and_only_the_newest_is_shown() {
+async fn progress_never_waits_and_only_the_newest_is_shown() {
     let world = World::new().await;
     let (name, uid) = started(&world).await;
     let mut agent = world.connect(hello("b1", "D1", vec![])).await;
@@ -150,7 +150,7 @@ async fn progress_waits_for_nobody_and_only_the_newest_is_shown() {
 }
 
 #[tokio::test]
-async fn the_values_of_secret_documents_that_a_run_refers_to_are_kept_out_of_its_story() {
+async fn a_workflows_secrets_never_appear_in_its_log() {
     let world = World::new().await;
     let secret = json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Secret", "metadata": {"name": "db"},
         "spec": {"data": {"pw": "hunter2-hunter2"}, "machines": ["m1"]}});

@@ -16,7 +16,7 @@ fn told(workflow: &Workflow) -> impl PartialEq + std::fmt::Debug + use<> {
 }
 
 #[tokio::test]
-async fn events_that_come_together_come_to_what_they_come_to_one_by_one_in_one_write() {
+async fn batched_events_equal_single_events_in_one_write() {
     let mut seen = Vec::new();
     for together in [false, true] {
         let world = World::new().await;
@@ -50,7 +50,7 @@ async fn events_that_come_together_come_to_what_they_come_to_one_by_one_in_one_w
 }
 
 #[tokio::test]
-async fn an_agent_that_says_in_one_breath_that_it_went_on_and_that_it_stopped_has_let_go_of_the_machine() {
+async fn progress_and_stop_in_one_batch_release_the_machine() {
     let world = World::new().await;
     let mut computer = Computer::described(&world, 1).await;
     let run = computer.provision(&world, false).await.unwrap();

@@ -12,7 +12,7 @@ async fn change(world: &World, computer: &Computer, field: &str, value: serde_js
 }
 
 #[tokio::test]
-async fn a_machine_that_is_only_watched_is_never_touched_and_always_boots_its_own_disk() {
+async fn a_watched_machine_always_boots_its_own_disk() {
     let world = World::new().await;
     let mut computer = Computer::described(&world, 1).await;
     let run = computer.provision(&world, false).await.unwrap();
@@ -34,7 +34,7 @@ async fn a_machine_that_is_only_watched_is_never_touched_and_always_boots_its_ow
 }
 
 #[tokio::test]
-async fn in_maintenance_nothing_begins_what_is_under_way_goes_on_and_what_waits_begins_after_it() {
+async fn maintenance_stops_only_new_workflows() {
     let world = World::new().await;
     let (mut busy, mut waits) = (Computer::described(&world, 1).await, Computer::described(&world, 2).await);
     busy.provision(&world, false).await.unwrap();
@@ -62,7 +62,7 @@ async fn in_maintenance_nothing_begins_what_is_under_way_goes_on_and_what_waits_
 }
 
 #[tokio::test]
-async fn an_adopted_machine_is_provisioned_by_nobodys_run_and_its_receipts_are_taken_as_they_are() {
+async fn an_adopted_machine_is_provisioned_without_a_workflow() {
     let world = World::new().await;
     let mut computer = Computer::described(&world, 1).await;
     let adopted = world.engine.adopt(&computer.name, world.ann(true)).await.unwrap();
@@ -91,7 +91,7 @@ async fn an_adopted_machine_is_provisioned_by_nobodys_run_and_its_receipts_are_t
 }
 
 #[tokio::test]
-async fn adopting_a_held_machine_ends_the_hold_and_the_run_that_waited_behind_it() {
+async fn adopting_a_held_machine_ends_its_hold() {
     let world = World::new().await;
     let mut computer = Computer::described(&world, 1).await;
     let run = computer.provision(&world, false).await.unwrap().metadata.name;
@@ -135,7 +135,7 @@ async fn a_deprovisioned_machine_is_available_and_carries_no_receipt() {
 }
 
 #[tokio::test]
-async fn an_installed_disk_that_lost_its_receipt_is_said_so_and_only_a_person_installs_it() {
+async fn a_lost_receipt_is_reported_and_needs_a_person() {
     let world = World::new().await;
     let mut computer = Computer::described(&world, 1).await;
     computer.install(&world).await;
@@ -166,7 +166,7 @@ async fn an_installed_disk_that_lost_its_receipt_is_said_so_and_only_a_person_in
 }
 
 #[tokio::test]
-async fn a_rule_installs_a_machine_once_in_its_life_and_no_person_stands_behind_it() {
+async fn a_rule_installs_a_machine_only_once() {
     let world = World::new().await;
     let mut computer = Computer::described(&world, 1).await;
     let run = world.engine.provision_by_rule(&computer.name, "os", BTreeMap::new(), "all").await.unwrap();
@@ -184,7 +184,7 @@ async fn a_rule_installs_a_machine_once_in_its_life_and_no_person_stands_behind_
 }
 
 #[tokio::test]
-async fn a_machine_in_mid_write_is_deleted_when_its_agent_has_stopped() {
+async fn a_writing_machine_is_deleted_after_its_agent_stopped() {
     let world = World::new().await;
     let mut computer = Computer::described(&world, 1).await;
     let run = computer.provision(&world, false).await.unwrap().metadata.name;
@@ -219,7 +219,7 @@ async fn a_machine_in_mid_write_is_deleted_when_its_agent_has_stopped() {
 }
 
 #[tokio::test]
-async fn a_deleted_machine_whose_agent_never_answers_goes_with_its_lease_also_after_a_restart() {
+async fn a_deleted_machine_is_removed_when_its_lease_ends() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(AtomicI64::new(1_000_000)));
     let world = sqlite_world(dir.path(), &clock).await.described().await;
     let mut computer = Computer::described(&world, 1).await;
@@ -241,13 +241,13 @@ async fn a_deleted_machine_whose_agent_never_answers_goes_with_its_lease_also_af
 }
 
 #[tokio::test]
-async fn a_machine_on_which_nothing_runs_is_detached_at_once_and_the_person_is_told_what_stays() {
+async fn an_idle_machine_is_detached_at_once() {
     let world = World::new().await;
     let (mut installed, idle) = (Computer::described(&world, 1).await, Computer::described(&world, 2).await);
     installed.install(&world).await;
     let (gone, stays) = world.engine.detach(&installed.name, world.ann(false)).await.unwrap();
     assert!(gone.metadata().deletion_timestamp.is_none());
-    assert!(stays.len() == 1 && stays[0].contains("keeps what run"), "{stays:?}");
+    assert!(stays.len() == 1 && stays[0].contains("keeps the system installed by workflow"), "{stays:?}");
     assert!(world.store.machine(&installed.name).await.unwrap().is_none());
     let mut session = idle.connect(&world, idle.hello()).await;
     world.engine.detach(&idle.name, world.ann(false)).await.unwrap();
@@ -256,7 +256,7 @@ async fn a_machine_on_which_nothing_runs_is_detached_at_once_and_the_person_is_t
 }
 
 #[tokio::test]
-async fn an_agent_told_to_stop_keeps_its_lease_until_it_has_stopped() {
+async fn a_stopping_agent_keeps_its_lease_until_it_has_stopped() {
     let world = World::new().await;
     let mut computer = Computer::described(&world, 1).await;
     let run = computer.provision(&world, false).await.unwrap();
@@ -280,7 +280,7 @@ async fn an_agent_told_to_stop_keeps_its_lease_until_it_has_stopped() {
 }
 
 #[tokio::test]
-async fn a_machine_that_is_applied_anew_at_the_moment_the_one_before_goes_is_not_deleted_with_it() {
+async fn a_reapplied_machine_survives_the_deletion_of_the_old_one() {
     let (faulty, world) = super::faulty::faulty_world().await;
     let mut computer = super::fleet::Computer::described(&world, 1).await;
     computer.provision(&world, false).await.unwrap();

@@ -72,7 +72,7 @@ async fn a_whole_install_ends_provisioned() {
 }
 
 #[tokio::test]
-async fn a_power_cut_after_the_commit_and_before_its_ack_installs_nothing_again() {
+async fn a_power_cut_before_the_ack_installs_nothing_again() {
     let world = World::new().await;
     let run = world.provision(false).await.unwrap();
     let uid = run.metadata.uid.unwrap();
@@ -93,7 +93,7 @@ async fn a_power_cut_after_the_commit_and_before_its_ack_installs_nothing_again(
 }
 
 #[tokio::test]
-async fn a_power_cut_in_mid_write_goes_on_under_the_next_attempt() {
+async fn a_write_continues_after_a_power_cut_as_next_attempt() {
     let world = World::new().await;
     let run = world.provision(false).await.unwrap();
     let uid = run.metadata.uid.unwrap();
@@ -114,7 +114,7 @@ async fn a_power_cut_in_mid_write_goes_on_under_the_next_attempt() {
 }
 
 #[tokio::test]
-async fn a_second_computer_with_the_same_identity_is_refused_and_the_first_finishes() {
+async fn a_second_computer_with_one_identity_is_refused() {
     let world = World::new().await;
     let run = world.provision(false).await.unwrap();
     let uid = run.metadata.uid.unwrap();
@@ -136,7 +136,7 @@ async fn a_second_computer_with_the_same_identity_is_refused_and_the_first_finis
 }
 
 #[tokio::test]
-async fn a_lease_that_ran_out_gives_way_and_one_that_is_renewed_does_not() {
+async fn only_an_expired_lease_gives_way() {
     let world = World::new().await;
     world.provision(false).await.unwrap();
     world.enroll(b"key").await.unwrap();
@@ -152,7 +152,7 @@ async fn a_lease_that_ran_out_gives_way_and_one_that_is_renewed_does_not() {
 }
 
 #[tokio::test]
-async fn a_token_belongs_to_its_first_key_and_ends_with_its_time() {
+async fn a_token_belongs_to_its_first_key_and_expires() {
     let world = World::new().await;
     world.provision(false).await.unwrap();
     let BootDecision::RunAgent { token, .. } = world.boot().await else { panic!("the agent is wanted") };
@@ -167,7 +167,7 @@ async fn a_token_belongs_to_its_first_key_and_ends_with_its_time() {
 }
 
 #[tokio::test]
-async fn a_restart_in_mid_run_loses_nothing_and_starts_nothing_twice() {
+async fn a_coordinator_restart_in_mid_workflow_starts_nothing_twice() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(AtomicI64::new(1_000_000)));
     let world = sqlite_world(dir.path(), &clock).await.described().await;
     let run = world.provision(false).await.unwrap();
@@ -204,7 +204,7 @@ async fn a_restart_in_mid_run_loses_nothing_and_starts_nothing_twice() {
 }
 
 #[tokio::test]
-async fn an_agent_between_two_actions_is_asked_what_it_still_has_before_it_is_told_anything() {
+async fn an_agent_between_two_actions_settles_before_instructions() {
     let world = World::new().await;
     let run = world.provision(false).await.unwrap();
     let uid = run.metadata.uid.unwrap();
@@ -229,7 +229,7 @@ async fn an_agent_between_two_actions_is_asked_what_it_still_has_before_it_is_to
 }
 
 #[tokio::test]
-async fn a_receipt_that_a_restored_store_does_not_know_holds_the_machine_until_force() {
+async fn an_unknown_receipt_holds_the_machine_until_force() {
     let world = World::new().await;
     world.provision(false).await.unwrap();
     let enrolled = world.enroll(b"key").await.unwrap();
@@ -251,7 +251,7 @@ async fn a_receipt_that_a_restored_store_does_not_know_holds_the_machine_until_f
 }
 
 #[tokio::test]
-async fn a_cancel_reaches_the_agent_at_once_and_a_late_phone_home_sets_the_machine_right() {
+async fn a_late_phone_home_counts_after_a_cancel() {
     let world = World::new().await;
     let run = world.provision(false).await.unwrap();
     world.enroll(b"key").await.unwrap();
@@ -269,7 +269,7 @@ async fn a_cancel_reaches_the_agent_at_once_and_a_late_phone_home_sets_the_machi
 }
 
 #[tokio::test]
-async fn a_missing_phone_home_is_found_by_the_tick_and_silence_is_marked() {
+async fn the_tick_finds_missing_phone_homes_and_silent_agents() {
     let world = World::new().await;
     let run = world.provision(false).await.unwrap();
     let uid = run.metadata.uid.unwrap();
@@ -291,7 +291,7 @@ async fn a_missing_phone_home_is_found_by_the_tick_and_silence_is_marked() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_is_refused_with_what_where_and_what_to_do() {
+async fn impossible_settings_are_refused_with_a_hint() {
     let world = World::new().await;
     let taken = world.apply(machine("m2", MAC)).await.unwrap_err();
     assert_eq!(taken.code, ErrorCode::AlreadyExists);

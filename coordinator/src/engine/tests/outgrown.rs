@@ -17,7 +17,7 @@ fn disk_of_that_name(bytes: usize) -> DiskReceipt {
 }
 
 #[tokio::test]
-async fn a_report_that_outgrows_its_run_ends_or_shortens_that_run_and_no_other_and_the_coordinator_starts() {
+async fn an_oversized_report_affects_only_its_own_workflow() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(AtomicI64::new(1_000_000)));
     let world = sqlite_world(dir.path(), &clock).await.described().await;
     let mut fleet = Vec::new();
@@ -63,7 +63,7 @@ async fn a_report_that_outgrows_its_run_ends_or_shortens_that_run_and_no_other_a
 }
 
 #[tokio::test]
-async fn a_report_that_outgrows_its_run_is_told_in_fewer_words_while_its_agent_is_there() {
+async fn an_oversized_report_is_shortened_while_its_agent_works() {
     let world = World::new().await;
     let run = world.provision(false).await.unwrap();
     let (name, uid) = (run.metadata.name.clone(), run.metadata.uid.unwrap());
@@ -79,7 +79,7 @@ async fn a_report_that_outgrows_its_run_is_told_in_fewer_words_while_its_agent_i
 }
 
 #[tokio::test]
-async fn a_run_that_cannot_be_written_keeps_no_other_from_its_deadline() {
+async fn an_unwritable_workflow_does_not_delay_other_deadlines() {
     let (faulty, world) = faulty_world().await;
     let mut runs = Vec::new();
     for number in 0..2 {

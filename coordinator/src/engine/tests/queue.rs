@@ -30,7 +30,7 @@ async fn assigned_soon(session: &mut Session) -> Assignment {
 }
 
 #[tokio::test]
-async fn installs_begin_in_the_order_of_asking_and_whoever_ends_lets_the_next_begin_at_once() {
+async fn installs_begin_in_the_order_of_their_requests() {
     let world = world(1).await;
     let mut fleet = Vec::new();
     let mut runs = Vec::new();
@@ -63,7 +63,7 @@ async fn installs_begin_in_the_order_of_asking_and_whoever_ends_lets_the_next_be
 }
 
 #[tokio::test]
-async fn a_cancelled_run_leaves_the_queue_and_one_whose_agent_has_gone_holds_up_nobody() {
+async fn a_cancelled_or_disconnected_workflow_leaves_the_queue() {
     let world = world(1).await;
     let mut fleet = Vec::new();
     let mut runs = Vec::new();
@@ -115,7 +115,7 @@ async fn the_queue_outlives_a_restart_in_its_order() {
 }
 
 #[tokio::test]
-async fn a_run_that_a_person_paused_makes_room_when_its_action_has_ended_and_takes_it_again_when_it_goes_on() {
+async fn a_paused_workflow_frees_its_place_in_the_queue() {
     let world = world(1).await;
     let (mut first, mut second) = (Computer::described(&world, 0).await, Computer::described(&world, 1).await);
     let mut third = Computer::described(&world, 2).await;
@@ -143,7 +143,7 @@ async fn a_run_that_a_person_paused_makes_room_when_its_action_has_ended_and_tak
 }
 
 #[tokio::test]
-async fn a_machine_that_lost_its_power_makes_room_when_its_lease_is_over_and_not_before() {
+async fn a_powerless_machine_keeps_its_place_until_its_lease_ends() {
     let world = world(1).await;
     let (mut gone, mut next) = (Computer::described(&world, 0).await, Computer::described(&world, 1).await);
     for computer in [&gone, &next] {

@@ -3,7 +3,7 @@
 use super::{fleet::Computer, *};
 
 #[tokio::test]
-async fn an_agent_at_work_on_a_run_that_was_cancelled_keeps_its_lease_over_a_reconnect_and_so_its_machine() {
+async fn a_cancelled_workflows_agent_keeps_its_lease_over_a_reconnect() {
     let world = World::new().await;
     let mut computer = Computer::described(&world, 1).await;
     let run = computer.provision(&world, false).await.unwrap().metadata;
@@ -29,7 +29,7 @@ async fn an_agent_at_work_on_a_run_that_was_cancelled_keeps_its_lease_over_a_rec
 }
 
 #[tokio::test]
-async fn what_an_agent_still_has_to_say_of_an_older_run_settles_nothing_about_the_newest() {
+async fn reports_of_an_older_workflow_do_not_settle_the_newest() {
     let world = World::new().await;
     let mut computer = Computer::described(&world, 1).await;
     let old = computer.provision(&world, false).await.unwrap().metadata;
@@ -49,7 +49,7 @@ async fn what_an_agent_still_has_to_say_of_an_older_run_settles_nothing_about_th
 }
 
 #[tokio::test]
-async fn an_agent_at_work_on_a_run_that_is_over_is_given_no_more_time_after_a_restart_of_the_coordinator() {
+async fn after_a_restart_an_ended_workflow_gets_no_lease() {
     let world = World::new().await;
     let mut computer = Computer::described(&world, 1).await;
     let run = computer.provision(&world, false).await.unwrap().metadata;

@@ -15,19 +15,19 @@ fn is_run(document: &Document) -> bool {
 }
 
 #[tokio::test]
-async fn a_run_that_its_machine_could_not_be_told_of_is_taken_back() {
+async fn an_unreferenced_workflow_is_removed() {
     let (faulty, world) = faulty_world().await;
     let mut computer = Computer::described(&world, 1).await;
     faulty.refuse(is_machine);
     assert_eq!(computer.provision(&world, false).await.unwrap_err().code, ErrorCode::StoreUnavailable);
     faulty.mend();
-    assert!(world.store.workflows().await.unwrap().is_empty(), "a run that nobody has");
+    assert!(world.store.workflows().await.unwrap().is_empty(), "an unreferenced workflow");
     assert!(world.engine.index().active().is_empty());
     computer.install(&world).await;
 }
 
 #[tokio::test]
-async fn a_machine_that_was_stored_and_not_taken_in_is_taken_in_when_it_is_applied_again() {
+async fn the_next_apply_indexes_an_unindexed_machine() {
     let world = World::new().await;
     let mut document = Document::from_value(machine("m2", "52:54:00:00:00:02")).unwrap();
     if let Document::Machine(machine) = &mut document {
@@ -43,7 +43,7 @@ async fn a_machine_that_was_stored_and_not_taken_in_is_taken_in_when_it_is_appli
 }
 
 #[tokio::test]
-async fn an_agent_that_could_not_be_told_of_its_run_is_cut_off_and_hears_of_it_when_it_comes_back() {
+async fn an_agent_that_missed_its_assignment_is_disconnected() {
     let (faulty, world) = faulty_world().await;
     let mut computer = Computer::described(&world, 1).await;
     let run = computer.provision(&world, false).await.unwrap().metadata.name;
@@ -81,7 +81,7 @@ async fn an_agent_that_did_not_settle_is_cut_off() {
 }
 
 #[tokio::test]
-async fn a_heartbeat_that_cannot_be_noted_ends_no_session_and_is_noted_later() {
+async fn a_heartbeat_that_cannot_be_stored_ends_no_session() {
     let (faulty, world) = faulty_world().await;
     let mut computer = Computer::described(&world, 1).await;
     computer.provision(&world, false).await.unwrap();

@@ -117,7 +117,7 @@ async fn nothing_is_provisioned_again(world: World, copy: impl AsyncFnOnce(World
 }
 
 #[tokio::test]
-async fn yesterdays_store_in_memory_reprovisions_nothing_until_a_person_says_force() {
+async fn an_old_memory_store_reprovisions_nothing_without_force() {
     let clock = Arc::new(AtomicI64::new(1_000_000));
     let memory = Arc::new(MemoryStore::default());
     let store = Store::new(memory.clone(), memory.clone(), memory.clone());
@@ -130,7 +130,7 @@ async fn yesterdays_store_in_memory_reprovisions_nothing_until_a_person_says_for
 }
 
 #[tokio::test]
-async fn yesterdays_database_copied_by_hand_reprovisions_nothing_until_a_person_says_force() {
+async fn an_old_database_copy_reprovisions_nothing_without_force() {
     let (dir, kept) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let clock = Arc::new(AtomicI64::new(1_000_000));
     let world = World::over_with(Store::open(dir.path()).unwrap(), clock.clone(), 64).await.described().await;
@@ -144,7 +144,7 @@ async fn yesterdays_database_copied_by_hand_reprovisions_nothing_until_a_person_
 }
 
 #[tokio::test]
-async fn a_store_restored_by_command_waits_for_a_person_also_where_the_copy_is_minutes_old() {
+async fn a_restored_store_always_waits_for_a_person() {
     let clock = Arc::new(AtomicI64::new(1_000_000));
     let memory = Arc::new(MemoryStore::default());
     let store = Store::new(memory.clone(), memory.clone(), memory.clone());
@@ -172,7 +172,7 @@ fn copy_files(from: &std::path::Path, to: &std::path::Path) {
 }
 
 #[tokio::test]
-async fn a_coordinator_that_was_away_for_a_night_asks_again_and_one_that_was_away_for_minutes_does_not() {
+async fn a_night_offline_voids_requests_but_minutes_do_not() {
     for (away, goes_on) in [(30 * 60, true), (10 * 3600, false)] {
         let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(AtomicI64::new(1_000_000)));
         let world = sqlite_world(dir.path(), &clock).await.described().await;
@@ -200,7 +200,7 @@ async fn a_coordinator_that_was_away_for_a_night_asks_again_and_one_that_was_awa
 }
 
 #[tokio::test]
-async fn what_an_agent_committed_while_the_coordinator_was_down_for_less_than_a_lease_is_its_run_going_on() {
+async fn a_commit_during_a_short_outage_is_accepted() {
     for (away, goes_on) in [(40, true), (30 * 60, false)] {
         let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(AtomicI64::new(1_000_000)));
         let world = sqlite_world(dir.path(), &clock).await.described().await;
@@ -232,7 +232,7 @@ async fn what_an_agent_committed_while_the_coordinator_was_down_for_less_than_a_
 }
 
 #[tokio::test]
-async fn an_agent_with_an_epoch_that_was_never_given_is_held_and_given_a_higher_one() {
+async fn an_agent_with_an_unknown_epoch_is_held() {
     let world = World::new().await;
     let mut computer = Computer::described(&world, 1).await;
     computer.provision(&world, false).await.unwrap();
@@ -251,7 +251,7 @@ async fn an_agent_with_an_epoch_that_was_never_given_is_held_and_given_a_higher_
 }
 
 #[tokio::test]
-async fn an_agent_that_outlived_the_store_it_reported_to_goes_on_and_its_machine_says_that_the_store_is_behind() {
+async fn an_agent_marks_an_older_copy_of_the_store() {
     let clock = Arc::new(AtomicI64::new(1_000_000));
     let memory = Arc::new(MemoryStore::default());
     let store = Store::new(memory.clone(), memory.clone(), memory.clone());

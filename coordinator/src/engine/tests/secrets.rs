@@ -18,7 +18,7 @@ fn template_with_secret() -> serde_json::Value {
 const VALUE: &str = "correct horse battery staple";
 
 #[tokio::test]
-async fn a_runs_secret_reaches_its_machines_seed_and_no_document_history_watch_or_printed_assignment() {
+async fn a_secret_reaches_only_its_machines_seed() {
     let world = World::new().await;
     let mut watch = world.store.documents().watch(None, 0).unwrap();
     let (applied, _) = world.apply(secret(json!({"pw": VALUE}), json!({"machines": ["m1"]}))).await.unwrap();
@@ -51,7 +51,7 @@ async fn a_runs_secret_reaches_its_machines_seed_and_no_document_history_watch_o
 }
 
 #[tokio::test]
-async fn a_secret_that_is_missing_or_another_machines_stops_a_run_before_it_begins() {
+async fn a_missing_or_foreign_secret_prevents_the_workflow() {
     let world = World::new().await;
     world.apply(template_with_secret()).await.unwrap();
     let refused = |problem: Problem, code| {
@@ -73,7 +73,7 @@ async fn a_secret_that_is_missing_or_another_machines_stops_a_run_before_it_begi
 }
 
 #[tokio::test]
-async fn applying_a_secret_again_keeps_replaces_and_counts_its_values_and_a_dry_run_changes_nothing() {
+async fn applying_a_secret_again_keeps_or_replaces_its_values() {
     let world = World::new().await;
     let version = |document: &Document| match document {
         Document::Secret(secret) => secret.status.clone().unwrap().version,
@@ -108,7 +108,7 @@ async fn applying_a_secret_again_keeps_replaces_and_counts_its_values_and_a_dry_
 }
 
 #[tokio::test]
-async fn an_agent_that_repeats_its_secret_is_kept_and_shown_without_it() {
+async fn a_secret_in_an_agents_reports_is_removed() {
     let world = World::new().await;
     let pem = "-----BEGIN KEY-----\nc2VjcmV0bGluZQ==\n-----END KEY-----\n";
     world.apply(secret(json!({"pw": VALUE, "key": pem}), json!({"machines": ["m1"]}))).await.unwrap();
@@ -142,7 +142,7 @@ async fn an_agent_that_repeats_its_secret_is_kept_and_shown_without_it() {
 }
 
 #[tokio::test]
-async fn a_run_whose_secret_is_gone_when_its_agent_comes_fails_with_that_reason_at_once() {
+async fn a_missing_secret_fails_the_workflow_at_assignment() {
     let world = World::new().await;
     world.apply(secret(json!({"pw": VALUE}), json!({"machines": ["m1"]}))).await.unwrap();
     world.apply(template_with_secret()).await.unwrap();
@@ -166,7 +166,7 @@ async fn a_run_whose_secret_is_gone_when_its_agent_comes_fails_with_that_reason_
 }
 
 #[tokio::test]
-async fn the_token_of_a_run_is_kept_out_of_its_story_from_its_first_assignment_on() {
+async fn a_workflows_token_never_appears_in_its_log() {
     let world = World::new().await;
     let run = world.provision(false).await.unwrap();
     let (name, uid) = (run.metadata.name.clone(), run.metadata.uid.unwrap());

@@ -39,7 +39,7 @@ async fn stranger(world: &World, n: u8) -> Option<Machine> {
 }
 
 #[tokio::test]
-async fn a_stranger_that_asks_no_more_is_forgotten_unless_a_person_described_it() {
+async fn an_idle_unknown_machine_is_forgotten_unless_described() {
     let world = world().await;
     for n in 1..=3 {
         assert!(matches!(asks(&world, n).await, Ok(Enrolment::Waiting { .. })));
@@ -65,7 +65,7 @@ async fn a_stranger_that_asks_no_more_is_forgotten_unless_a_person_described_it(
 }
 
 #[tokio::test]
-async fn a_rules_run_that_a_crash_cut_short_is_not_started_again() {
+async fn an_interrupted_start_by_a_rule_is_not_repeated() {
     let world = world().await.described().await;
     let rule = serde_json::json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "EnrolmentRule",
         "metadata": {"name": "all"}, "spec": {"template": "os"}});
@@ -88,7 +88,7 @@ async fn a_rules_run_that_a_crash_cut_short_is_not_started_again() {
 }
 
 #[tokio::test]
-async fn a_rules_run_that_was_begun_and_not_noted_yet_is_noted_at_the_next_start() {
+async fn a_rules_unrecorded_workflow_is_recorded_at_the_next_start() {
     let world = world().await.described().await;
     let rule = serde_json::json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "EnrolmentRule",
         "metadata": {"name": "all"}, "spec": {"template": "os"}});
@@ -112,7 +112,7 @@ fn claims_m1(key: u8, serial: &str) -> EnrollRequest {
 }
 
 #[tokio::test]
-async fn whoever_names_a_described_machines_address_changes_no_facts_of_it() {
+async fn an_unauthenticated_host_cannot_change_a_machines_facts() {
     let world = World::new().await;
     world.provision(false).await.unwrap();
     world.enroll(b"key").await.unwrap();
@@ -133,7 +133,7 @@ async fn whoever_names_a_described_machines_address_changes_no_facts_of_it() {
 }
 
 #[tokio::test]
-async fn forged_identities_write_one_alarm_of_a_machine_in_ten_seconds() {
+async fn forged_identities_write_one_alarm_per_ten_seconds() {
     let world = World::new().await;
     let forge = async |n: u8| {
         let identity = Identity { serial: format!("forged-{n}"), ..identity() };
@@ -155,7 +155,7 @@ async fn forged_identities_write_one_alarm_of_a_machine_in_ten_seconds() {
 }
 
 #[tokio::test]
-async fn a_rule_lets_in_no_machine_that_a_person_has_described_since() {
+async fn a_rule_ignores_machines_that_a_person_described() {
     let world = world().await;
     for n in 1..=3 {
         asks(&world, n).await.unwrap();
@@ -180,7 +180,7 @@ fn hex_fingerprint(n: u8) -> String {
 }
 
 #[tokio::test]
-async fn a_revoked_certificate_stays_revoked_over_a_restart_and_one_given_since_is_good() {
+async fn a_revocation_survives_a_restart_and_spares_newer_certificates() {
     let world = World::new().await;
     world.provision(false).await.unwrap();
     let before = world.enroll(b"before").await.unwrap();

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn a_clock_set_back_by_a_day_loses_nothing_and_fires_nothing_early() {
+async fn a_clock_set_back_by_a_day_fires_nothing_early() {
     let dir = tempfile::tempdir().unwrap();
     let clock = Arc::new(AtomicI64::new(10_000_000));
     let world = sqlite_world(dir.path(), &clock).await.described().await;
@@ -41,7 +41,7 @@ async fn a_clock_set_back_by_a_day_loses_nothing_and_fires_nothing_early() {
 }
 
 #[tokio::test]
-async fn beyond_the_bound_the_events_of_the_run_that_ended_longest_ago_go_first_and_none_of_a_run_under_way() {
+async fn retention_removes_events_of_the_oldest_ended_workflow_first() {
     let world = World::new().await;
     let authority = || Authority { person: "ann".into(), at: Timestamp::UNIX_EPOCH, force: false };
     let mut runs = Vec::new();
@@ -89,7 +89,7 @@ async fn beyond_the_bound_the_events_of_the_run_that_ended_longest_ago_go_first_
 }
 
 #[tokio::test]
-async fn a_clock_set_forward_by_a_day_fails_no_run_and_gives_no_machine_away() {
+async fn a_clock_set_forward_by_a_day_fails_no_workflow() {
     let world = World::new().await;
     let run = world.provision(false).await.unwrap();
     let (name, uid) = (run.metadata.name.clone(), run.metadata.uid.unwrap());

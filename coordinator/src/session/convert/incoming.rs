@@ -76,10 +76,7 @@ fn part(text: String, most: usize, left: &mut usize) -> String {
 
 fn at_most<T>(field: &'static str, list: &[T], most: usize) -> Result<(), ConvertError> {
     if list.len() > most {
-        return Err(ConvertError::new(
-            field,
-            format!("there are {} of them, and at most {most} are taken", list.len()),
-        ));
+        return Err(ConvertError::new(field, format!("there are {} of them; the limit is {most}", list.len())));
     }
     Ok(())
 }
@@ -101,7 +98,7 @@ fn identity(wire: Option<v1::Identity>) -> Result<Identity, ConvertError> {
     let wire = wire.ok_or_else(|| ConvertError::missing("identity"))?;
     at_most("identity.macs", &wire.macs, MAX_MACS)?;
     if wire.serial.len() > MAX_WORD {
-        return Err(ConvertError::new("identity.serial", "it is longer than any machine's"));
+        return Err(ConvertError::new("identity.serial", "it is too long"));
     }
     Ok(Identity {
         smbios_uuid: match wire.smbios_uuid.as_str() {
@@ -138,7 +135,10 @@ pub(crate) fn enroll(wire: v1::EnrollRequest, peer: Asker) -> Result<EnrollReque
         Some(Wire::Approval(approval)) => Proof::Approval(approval.fingerprint),
         Some(Wire::Renewal(v1::Renewal {})) => Proof::Renewal,
         Some(Wire::Tpm(_)) => {
-            return Err(ConvertError::new("proof", "this coordinator takes boot tokens, approvals and renewals only"));
+            return Err(ConvertError::new(
+                "proof",
+                "this coordinator accepts only boot tokens, approvals and renewals",
+            ));
         }
         None => return Err(ConvertError::missing("proof")),
     };
@@ -243,7 +243,7 @@ pub(crate) fn facts(wire: &v1::Facts) -> Result<MachineFacts, ConvertError> {
 }
 
 fn bounded_facts(field: &'static str, json: &str) -> Result<MachineFacts, ConvertError> {
-    let too_large = || ConvertError::new(field, "facts are smaller than that");
+    let too_large = || ConvertError::new(field, "facts must be smaller");
     if json.len() > MAX_FACTS {
         return Err(too_large());
     }
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_makes_no_sense_is_refused_by_its_field() {
+    fn an_invalid_event_is_refused_by_its_field() {
         assert_eq!(event(wire_event()).unwrap().body, EventBody::Started);
         type Spoil = fn(&mut v1::Event);
         let cases: [(&str, Spoil); 6] = [
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_within_bounds_and_its_newest_lines_count() {
+    fn a_failure_is_bounded_and_keeps_its_newest_lines() {
         let wire = v1::Problem {
             message: "é".repeat(1 << 18),
             causes: vec!["c".repeat(MAX_TEXT + 1); 1000],
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_has_a_bound_as_it_is_kept_whatever_it_is_made_of() {
+    fn a_stored_failure_is_bounded_for_any_content() {
         for c in ['x', 'é', '"', '\n', '\0', '\u{1b}', '\u{7f}', '\u{2028}', '𝄞'] {
             let long = c.to_string().repeat(MAX_TEXT);
             assert_eq!(serde_json::to_string(&c.to_string()).unwrap().len() - 2, encoded(c), "{c:?}");
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_have_a_bound_as_they_came_and_as_they_are_kept() {
+    fn received_and_stored_facts_are_bounded() {
         let json = serde_json::to_string(&MachineFacts::default()).unwrap();
         assert!(facts(&v1::Facts { json: json.clone() }).is_ok());
         let long = v1::Facts { json: format!("{json}{}", " ".repeat(MAX_FACTS)) };
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_with_more_disks_than_any_has_is_refused_by_the_field() {
+    fn a_machine_with_too_many_disks_is_refused_by_field() {
         let wire = v1::Hello {
             identity: Some(v1::Identity::default()),
             boot_id: "b".into(),
@@ -527,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proof_this_coordinator_does_not_take_is_refused_by_name() {
+    fn an_unsupported_proof_is_refused_by_name() {
         let wire = v1::EnrollRequest {
             identity: Some(v1::Identity::default()),
             boot_id: "b".into(),

@@ -1,6 +1,6 @@
 //! Wire types in and out: the only place in the coordinator that touches both them and the domain's.
 //!
-//! Whatever does not convert is a [`ConvertError`] naming the field; nothing is guessed and nothing ignored.
+//! A message that does not convert is a [`ConvertError`] naming the field; nothing is guessed and nothing ignored.
 
 #[cfg(test)]
 mod golden;
@@ -14,7 +14,7 @@ use landfall_api::{ErrorCode, Problem};
 
 /// A message from an agent that makes no sense to this coordinator.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the agent's {field} makes no sense: {what}")]
+#[error("the agent's {field} is not valid: {what}")]
 pub(crate) struct ConvertError {
     field: &'static str,
     what: String,
@@ -26,7 +26,7 @@ impl ConvertError {
     }
     /// A field that must be there is not, or holds a case this version does not know.
     pub(super) fn missing(field: &'static str) -> Self {
-        Self::new(field, "it is missing, or of a kind this coordinator does not know")
+        Self::new(field, "it is missing, or of a kind that this coordinator does not know")
     }
 }
 

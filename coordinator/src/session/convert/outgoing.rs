@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn defaults_are_stated_on_the_wire_never_left_to_the_agent() {
+    fn defaults_are_always_sent_to_the_agent() {
         let spec = json!({"name": "write", "writeImage": {"disk": {"rotational": false, "size": ">= 1GiB"},
             "image": {"url": "http://h/i", "digestWaived": true}}});
         let wire = action(AssignedAction { action: serde_json::from_value(spec).unwrap(), seed: None });
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kexec_says_its_disk_and_its_command_line_or_leaves_them_to_the_agent() {
+    fn kexec_converts_with_and_without_disk_and_command_line() {
         let wire = |spec: serde_json::Value| {
             let spec = json!({"name": "k", "kexec": spec});
             match action(AssignedAction { action: serde_json::from_value(spec).unwrap(), seed: None }).kind {

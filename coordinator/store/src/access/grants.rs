@@ -14,7 +14,7 @@ use crate::error::StoreError;
 pub enum GrantKind {
     /// A bearer token, under its name.
     Token,
-    /// An operator whose certificates were withdrawn, under the name in them.
+    /// An operator whose certificates were revoked, under the name in them.
     RevokedOperator,
 }
 

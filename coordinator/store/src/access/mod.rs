@@ -1,7 +1,7 @@
-//! Who may operate: bearer tokens, and operators whose certificates were withdrawn.
+//! Who may operate: bearer tokens, and operators whose certificates were revoked.
 //!
-//! Held in memory and written through to the store, so that every call is checked against what holds now, and what was
-//! withdrawn ends at once: streams that are open ask again whenever [`Access::changed`] says so.
+//! Held in memory and written through to the store, so that every call is checked against what holds now, and a
+//! revocation takes effect at once: open streams check again after each [`Access::changed`].
 
 mod grants;
 mod operators;
@@ -54,7 +54,7 @@ impl Access {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Changes when something was withdrawn: whoever goes on for long asks again then.
+    /// Changes after a revocation: long-running streams check again then.
     pub fn changed(&self) -> watch::Receiver<u64> {
         self.inner.changed.subscribe()
     }

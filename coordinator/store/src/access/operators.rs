@@ -1,5 +1,5 @@
-//! Operators' certificates that were withdrawn. By name and time, not by serial: certificates are made offline, so nobody
-//! here has a list of them, and whoever lost a laptop knows the name.
+//! Revoked certificates of operators. By name and time, not by serial: certificates are issued offline, so the
+//! coordinator has no list of them, and a person who lost a laptop knows the name.
 
 use std::collections::BTreeMap;
 
@@ -38,22 +38,21 @@ pub struct Certificate<'a> {
 }
 
 impl Access {
-    /// Refuses every certificate of that name made until `now`, at once and for good. One made later is good again.
+    /// Refuses every certificate of that name made until `now`, at once and for ever. A later one is valid again.
     ///
     /// # Errors
     /// [`Problem`] with code `LimitReached`, `InvalidDocument` (an empty or endless name), or of the store.
     pub async fn revoke_operator(&self, name: &str, now: Timestamp) -> Result<OperatorRevoked, Problem> {
         if name.is_empty() || name.len() > 253 {
             return Err(
-                Problem::new(ErrorCode::InvalidDocument, "an operator's name has 1 to 253 characters").at("name")
+                Problem::new(ErrorCode::InvalidDocument, "an operator's name must have 1 to 253 characters").at("name")
             );
         }
         let _one = self.inner.changing.lock().await;
         let full = self.with(|held| held.revoked.0.len() >= MAX_REVOKED && !held.revoked.0.contains_key(name)).await?;
         if full {
-            let message = format!("{MAX_REVOKED} operators are revoked already; no more are remembered");
-            return Err(Problem::new(ErrorCode::LimitReached, message)
-                .hint("make a new certificate authority: too many certificates are about"));
+            let message = format!("the limit of {MAX_REVOKED} revoked operators is reached");
+            return Err(Problem::new(ErrorCode::LimitReached, message).hint("create a new certificate authority"));
         }
         let json = serde_json::to_string(&now)
             .map_err(|e| Problem::new(ErrorCode::Internal, "a time does not serialise").caused_by(&e))?;
@@ -80,16 +79,16 @@ impl Access {
         if not_after < now {
             return Err(Problem::new(
                 ErrorCode::Unauthenticated,
-                format!("the certificate of {name} ended {not_after}"),
+                format!("the certificate of {name} expired {not_after}"),
             )
-            .hint("make a new one with: landfall-coordinator issue-operator"));
+            .hint("issue a new one with: landfall-coordinator issue-operator"));
         }
         match self.with(|held| held.revoked.0.get(name).copied()).await? {
             Some(at) if made <= at => Err(Problem::new(
                 ErrorCode::Revoked,
                 format!("the certificates of {name} made until {at} were revoked"),
             )
-            .hint("make a new one with: landfall-coordinator issue-operator")),
+            .hint("issue a new one with: landfall-coordinator issue-operator")),
             _ => Ok(()),
         }
     }

@@ -16,11 +16,11 @@ use crate::error::StoreError;
 
 /// How long a token may last.
 pub const TTL: RangeInclusive<Duration> = Duration::from_secs(60)..=Duration::from_secs(366 * 24 * 3600);
-/// How long it lasts where nothing is said.
+/// The default lifetime.
 pub const DEFAULT_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
-/// Tokens at once: each one is compared with on every call that shows one.
+/// The largest number of tokens: every call with a token compares it with all of them.
 const MAX_TOKENS: usize = 256;
-/// A token that ended is shown for so long, so that whoever wonders why it is refused finds it.
+/// An expired token stays in the list for this time, so that its owner can find out why it is refused.
 const SHOWN_AFTER_END: SignedDuration = SignedDuration::from_hours(24);
 /// The last use is stored when the one stored is older than this.
 const USE_STEP: SignedDuration = SignedDuration::from_secs(60);
@@ -34,7 +34,7 @@ struct Stored {
     /// SHA-256 of the value.
     hash: [u8; 32],
     info: TokenInfo,
-    /// Taken away, and opens nothing; still here because the store has not let go of it.
+    /// Deleted and refused; still here because the store has not removed it yet.
     #[serde(skip)]
     deleted: bool,
 }
@@ -79,20 +79,24 @@ impl Access {
         if !is_dns_label(&request.name) {
             return Err(Problem::new(
                 ErrorCode::InvalidDocument,
-                format!("\"{}\" cannot be a token's name", request.name),
+                format!("\"{}\" is not a valid token name", request.name),
             )
             .at("name")
             .hint("use 1 to 63 lower-case letters, digits and \"-\""));
         }
         let ttl = request.ttl.map_or(DEFAULT_TTL, |ttl| ttl.get());
         if !TTL.contains(&ttl) {
-            return Err(Problem::new(ErrorCode::InvalidDocument, "a token lasts from one minute to 366 days")
-                .at("ttl")
-                .hint("write a time such as 12h or 30d"));
+            return Err(Problem::new(
+                ErrorCode::InvalidDocument,
+                "a token's lifetime must be from one minute to 366 \
+                days",
+            )
+            .at("ttl")
+            .hint("write a time such as 12h or 30d"));
         }
-        let expires = now.checked_add(ttl).map_err(|_| {
-            Problem::new(ErrorCode::InvalidDocument, "the token would end after the end of time").at("ttl")
-        })?;
+        let expires = now
+            .checked_add(ttl)
+            .map_err(|_| Problem::new(ErrorCode::InvalidDocument, "the token's lifetime is too long").at("ttl"))?;
         let value = format!("{PREFIX}{}", random()?);
         let info = TokenInfo {
             name: request.name,
@@ -108,13 +112,13 @@ impl Access {
         let (taken, many) =
             self.with(|held| (held.tokens.0.contains_key(&info.name), held.tokens.0.len() >= MAX_TOKENS)).await?;
         if taken {
-            return Err(Problem::new(ErrorCode::AlreadyExists, format!("there is a token \"{}\" already", info.name))
+            return Err(Problem::new(ErrorCode::AlreadyExists, format!("a token \"{}\" already exists", info.name))
                 .at("name")
-                .hint(format!("choose another name, or: landfall token delete {}", info.name)));
+                .hint(format!("choose another name, or delete it with: landfall token delete {}", info.name)));
         }
         if many {
-            return Err(Problem::new(ErrorCode::LimitReached, format!("there are {MAX_TOKENS} tokens already"))
-                .hint("delete those that nobody uses: landfall token list"));
+            return Err(Problem::new(ErrorCode::LimitReached, format!("the limit of {MAX_TOKENS} tokens is reached"))
+                .hint("delete unused tokens; list them with: landfall token list"));
         }
         self.inner.store.put(GrantKind::Token, &info.name, &encoded(&stored)?).await?;
         self.with(|held| held.tokens.0.insert(info.name.clone(), stored)).await?;
@@ -129,7 +133,7 @@ impl Access {
         Ok(self.with(|held| held.tokens.0.values().map(|stored| stored.info.clone()).collect()).await?)
     }
 
-    /// Takes a token away; from now on it opens nothing. Should the store fail, that holds until the next start: ask again.
+    /// Deletes a token; it is refused from now on. If the store fails, that lasts only until the next start: try again.
     ///
     /// # Errors
     /// [`Problem`] with code `NotFound`, or of the store.
@@ -138,7 +142,7 @@ impl Access {
         let gone = self.with(|held| held.tokens.0.get(name).map(|stored| stored.info.clone())).await?;
         let gone = gone.ok_or_else(|| {
             Problem::new(ErrorCode::NotFound, format!("there is no token \"{name}\""))
-                .hint("landfall token list names them")
+                .hint("list them with: landfall token list")
         })?;
         self.with(|held| held.tokens.0.get_mut(name).map(|stored| stored.deleted = true)).await?;
         self.tell_changed();
@@ -155,7 +159,7 @@ impl Access {
     pub async fn holder(&self, value: &str, now: Timestamp) -> Result<TokenInfo, Problem> {
         let refused = |what: &str| {
             Problem::new(ErrorCode::Unauthenticated, format!("the bearer token {what}"))
-                .hint("an admin makes another with: landfall token create")
+                .hint("an admin can create another with: landfall token create")
         };
         if value.len() > MAX_VALUE {
             return Err(refused("is not known"));
@@ -232,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_is_shown_once_kept_as_a_hash_ends_and_is_revoked_at_once() {
+    async fn a_token_is_shown_once_and_stored_as_a_hash() {
         let store = Arc::new(MemoryGrants::default());
         let access = Access::new(store.clone());
         let made = access.make_token(request("ci", 600), "ann", at(1000)).await.unwrap();
@@ -263,7 +267,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn tokens_are_bounded_in_name_time_and_number_and_ended_ones_make_room() {
+    async fn tokens_are_bounded_and_expired_ones_make_room() {
         let access = Access::new(Arc::new(MemoryGrants::default()));
         for (name, seconds) in [("", 600), ("Ann", 600), ("a b", 600), ("a", 59), ("a", 367 * 24 * 3600)] {
             let refused = access.make_token(request(name, seconds), "ann", at(0)).await.unwrap_err();
@@ -278,7 +282,7 @@ mod tests {
         assert_eq!(access.tokens().await.unwrap().len(), 1);
     }
 
-    /// Removes nothing while it is told to fail.
+    /// Removes nothing while it is set to fail.
     #[derive(Default)]
     struct Failing(MemoryGrants, std::sync::atomic::AtomicBool);
 
@@ -299,7 +303,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_deletion_that_the_store_refused_closes_the_token_at_once_and_can_be_asked_for_again() {
+    async fn a_failed_deletion_still_revokes_the_token_at_once() {
         let store = Arc::new(Failing::default());
         let access = Access::new(store.clone());
         let made = access.make_token(request("ci", 600), "ann", at(1000)).await.unwrap();

@@ -1,4 +1,4 @@
-//! How many refusals of one source are written down. Pure.
+//! How many refusals of one source are recorded. Pure.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use jiff::Timestamp;
 pub(super) const PER_SOURCE: u32 = 30;
 /// Seconds of a window.
 const WINDOW: i64 = 60;
-/// Sources told apart; those beyond share one count, so that forged sources cannot fill the memory.
+/// Sources counted separately; all others share one count, so that forged sources cannot fill the memory.
 const SOURCES: usize = 256;
 
 /// What to do with a refusal.
@@ -22,7 +22,7 @@ pub(super) enum Verdict {
 
 #[derive(Default)]
 pub(super) struct Limiter {
-    /// By source; the empty one is everybody who found no place.
+    /// By source; the empty one counts all sources without a place.
     sources: HashMap<String, Source>,
 }
 
@@ -36,8 +36,8 @@ impl Limiter {
     pub(super) fn judge(&mut self, from: &str, now: Timestamp) -> Verdict {
         let window = now.as_second().div_euclid(WINDOW);
         if self.sources.len() >= SOURCES && !self.sources.contains_key(from) {
-            // Whoever has been quiet for a window makes room, also with refusals left to tell of: forged sources would keep
-            // every place for good otherwise.
+            // A source that has been quiet for a window gives up its place, even with unreported refusals: otherwise
+            // forged sources would keep every place for ever.
             self.sources.retain(|_, source| source.window >= window - 1);
         }
         let full = self.sources.len() >= SOURCES && !self.sources.contains_key(from);
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_that_have_fallen_silent_make_room_whatever_was_left_out_of_them() {
+    fn silent_sources_give_up_their_place() {
         let mut limiter = Limiter::default();
         let at = |second| Timestamp::from_second(second).unwrap();
         for n in 0..SOURCES {

@@ -1,11 +1,11 @@
-//! The audit log: who did what, from where, and what became of it. Kept in the store, bounded, append-only.
+//! The audit log: who did what, from where, and the result. Kept in the store, bounded, append-only.
 //!
 //! What is written: every request that changes something, everything refused for want of authority, every enrolment,
 //! and what the engine does about identities by itself (alarms, approvals by rule, discovery). An entry is made of
 //! names, codes and sentences of our own, never of what a caller sent, so that no secret can come into it.
 //!
-//! Refusals cost whoever causes them nothing, so they are thinned (`limiter`) and kept apart from deeds: a flood of them
-//! pushes out older refusals only.
+//! Refusals cost their cause nothing, so they are thinned (`limiter`) and kept apart from deeds: a flood of them pushes
+//! out older refusals only.
 
 mod limiter;
 mod memory;
@@ -32,7 +32,7 @@ pub const KEPT_DEEDS: u64 = 100_000;
 pub const KEPT_REFUSALS: u64 = 20_000;
 /// Entries in one answer of a back end at most.
 pub const MAX_PAGE: usize = 10_000;
-/// Characters of a field kept: names and paths are shorter, and what a stranger can make long is cut.
+/// Characters of a field kept: names and paths are shorter, and longer ones from unauthenticated callers are cut.
 const MAX_FIELD: usize = 512;
 
 /// Where entries are kept. The back end gives each its position and drops what is over [`KEPT_DEEDS`] and
@@ -88,7 +88,7 @@ struct Limiters {
 
 impl Limiters {
     fn judge(&self, from: &str, now: Timestamp) -> Verdict {
-        // Whoever has one IPv6 address has a network of them.
+        // A host with one IPv6 address has a whole network of them.
         let (limiter, from) = match from.parse() {
             Ok(address) => (&self.addresses, Cow::Owned(origin(address).to_string())),
             Err(_) => (&self.others, Cow::Borrowed(from)),
@@ -102,7 +102,7 @@ impl Limiters {
 pub struct Audit {
     log: Arc<dyn AuditLog>,
     limiters: Arc<Limiters>,
-    /// The newest position, for whoever follows.
+    /// The newest position, for followers.
     newest: watch::Sender<u64>,
 }
 
@@ -139,7 +139,7 @@ impl Audit {
         };
         match self.log.append(entry.clone()).await {
             Ok(position) => self.newest.send_modify(|newest| *newest = position.max(*newest)),
-            Err(error) => tracing::error!(%error, ?entry, "the audit log cannot be written"),
+            Err(error) => tracing::error!(%error, ?entry, "cannot write the audit log"),
         }
     }
 
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_flood_of_refusals_is_thinned_counted_and_bounded_and_deeds_are_not() {
+    async fn refusals_are_thinned_and_counted_but_deeds_are_not() {
         let audit = Audit::new(Arc::new(MemoryAudit::default()));
         let now = Timestamp::from_second(1000).unwrap();
         for _ in 0..1000 {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_network_has_one_share_and_a_flood_of_addresses_leaves_the_alarms_theirs() {
+    async fn one_network_has_one_share_and_alarms_their_own() {
         let audit = Audit::new(Arc::new(MemoryAudit::default()));
         let now = Timestamp::from_second(1000).unwrap();
         for n in 0..1000 {

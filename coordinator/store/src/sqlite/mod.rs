@@ -1,7 +1,7 @@
 //! The SQLite back end: one file, one connection, one writer thread.
 //!
 //! The thread *is* the group commit: it drains whatever waits in the queue into one transaction, syncs once, and only
-//! then answers everybody. Documents are read from memory, which holds exactly what was committed, so a reader never
+//! then answers all callers. Documents are read from memory, which holds exactly what was committed, so a reader never
 //! waits for a disk.
 
 mod access;
@@ -44,8 +44,8 @@ pub struct SqliteStore {
     path: PathBuf,
 }
 
-/// Copies the database of `data_dir`, which nobody else may have open, to the new file `to`: what is in its write-ahead
-/// log too, and whatever version wrote it.
+/// Copies the database of `data_dir`, which no other process may have open, to the new file `to`: what is in its
+/// write-ahead log too, and whatever version wrote it.
 ///
 /// # Errors
 /// [`StoreError`] of the database or of `to`.

@@ -28,7 +28,8 @@ pub enum OpenError {
     },
     /// The data directory, or the disk under it, takes no writes.
     #[error(
-        "cannot write to {path}: {why}; make the data directory writable for this user, and its disk if it is mounted read-only or full"
+        "cannot write to {path}: {why}; make the data directory writable for this user, and check that its disk is \
+            neither full nor mounted read-only"
     )]
     NotWritable {
         /// The file.
@@ -54,7 +55,8 @@ pub enum OpenError {
     },
     /// A restore was cut short between taking the old data away and putting the new in its place.
     #[error(
-        "{path} holds no data, and {found} is beside it: a restore was cut short; run the restore again, or rename what is to count to {path}"
+        "{path} has no data, but {found} is beside it: a restore was interrupted; run the restore again, or rename \
+            the correct directory to {path}"
     )]
     HalfRestored {
         /// The data directory.
@@ -87,7 +89,10 @@ pub enum OpenError {
         report: String,
     },
     /// A newer coordinator wrote it.
-    #[error("the database {path} has schema {found}, this coordinator knows up to {known}; start the newer one")]
+    #[error(
+        "the database {path} has schema {found}, but this coordinator supports only up to {known}; start the \
+        newer version"
+    )]
     Newer {
         /// The file.
         path: PathBuf,
@@ -97,7 +102,7 @@ pub enum OpenError {
         known: usize,
     },
     /// A document in it does not parse.
-    #[error("the database {path} holds {what}, which does not parse: {why}")]
+    #[error("the database {path} contains {what}, which does not parse: {why}")]
     Document {
         /// The file.
         path: PathBuf,
@@ -186,8 +191,8 @@ pub const RESTORING: &str = "restoring-";
 /// See [`RESTORING`].
 pub const REPLACED: &str = "replaced-";
 
-/// Refuses to make a new store where a restore's two renames were cut apart: with it would come a new CA, to which every
-/// machine is a stranger, and the old data would be forgotten.
+/// Refuses to create a new store between a restore's two renames: it would come with a new CA, which no machine knows,
+/// and the old data would be forgotten.
 fn refuse_half_restored(data_dir: &Path) -> Result<(), OpenError> {
     let (Some(parent), Some(name)) = (data_dir.parent(), data_dir.file_name().and_then(|name| name.to_str())) else {
         return Ok(());
@@ -266,7 +271,7 @@ fn seal(connection: &mut Connection, sealer: &Sealer, path: &Path) -> Result<(),
     })?;
     transaction.commit().map_err(database)?;
     wal::fold(connection).map_err(database)?;
-    tracing::info!(sealed, "the secrets that a former version kept in plain are encrypted now");
+    tracing::info!(sealed, "secrets that an earlier version stored unencrypted are now encrypted");
     Ok(())
 }
 

@@ -44,7 +44,7 @@ impl Sealer {
             Some(text) => {
                 let key = text.trim_end().strip_prefix(KEY_TAG).and_then(|hex| hex::decode(hex.trim_start()).ok());
                 let key = key.and_then(|key| UnboundKey::new(&CHACHA20_POLY1305, &key).ok());
-                Self(LessSafeKey::new(key.ok_or_else(|| unusable("it does not hold a key"))?))
+                Self(LessSafeKey::new(key.ok_or_else(|| unusable("it does not contain a key"))?))
             }
             None if proof.is_some() => return Err(unusable("it is missing")),
             None => Self::create(data_dir, &path)?,
@@ -132,7 +132,7 @@ fn read_key(path: &PathBuf) -> Result<Option<String>, OpenError> {
         Err(error) => return Err(io(error)),
     };
     if file.metadata().map_err(io)?.mode() & 0o077 != 0 {
-        let what = "others may read it; make it mode 0600, and consider what it sealed as known";
+        let what = "other users may read it; set its mode to 0600, and consider the secrets that it protects as known";
         return Err(OpenError::Key { path: path.clone(), what });
     }
     let mut text = String::new();

@@ -29,7 +29,7 @@ pub(super) fn copy(from: &Connection, to: &Path, mut between: impl FnMut()) -> R
     let copied =
         pages(from, to, &mut between).and_then(|()| File::open(to).and_then(|file| file.sync_all()).map_err(failed));
     if copied.is_err() {
-        // Half a copy helps nobody; and if it cannot be removed, the first failure says more than the second.
+        // Half a copy is useless; if it cannot be removed, the first error is more important.
         let _left = std::fs::remove_file(to);
     }
     copied

@@ -9,7 +9,7 @@ use super::*;
 use crate::conformance::{event, machine, with_serial};
 
 #[tokio::test]
-async fn what_was_answered_is_there_after_reopening_and_old_revisions_are_expired() {
+async fn answered_writes_survive_reopening() {
     let dir = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(dir.path()).unwrap();
     let first = store.create(machine("m1")).await.unwrap();
@@ -88,7 +88,7 @@ fn holds(dir: &Path, needle: &[u8]) -> bool {
 }
 
 #[tokio::test]
-async fn a_former_versions_database_opens_with_everything_in_it_and_its_secrets_are_plain_no_more() {
+async fn an_older_database_opens_and_its_secrets_become_encrypted() {
     let dir = tempfile::tempdir().unwrap();
     let old = Connection::open(dir.path().join(DATABASE)).unwrap();
     old.pragma_update(None, "journal_mode", "WAL").unwrap();
@@ -111,7 +111,7 @@ async fn a_former_versions_database_opens_with_everything_in_it_and_its_secrets_
 }
 
 #[tokio::test]
-async fn no_secret_lies_readable_in_the_data_directory_and_none_opens_under_anothers_name() {
+async fn no_secret_is_readable_or_usable_under_another_name() {
     let dir = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(dir.path()).unwrap();
     store.put("a", b"correct horse battery", Timestamp::MAX).await.unwrap();
@@ -130,7 +130,7 @@ async fn no_secret_lies_readable_in_the_data_directory_and_none_opens_under_anot
 }
 
 #[tokio::test]
-async fn a_missing_wrong_garbled_or_readable_key_is_refused_by_name_and_never_replaced() {
+async fn a_missing_or_invalid_secrets_key_is_never_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let other = tempfile::tempdir().unwrap();
     drop(SqliteStore::open(dir.path()).unwrap());
@@ -141,7 +141,8 @@ async fn a_missing_wrong_garbled_or_readable_key_is_refused_by_name_and_never_re
     assert_eq!(std::fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
 
     let wrong = std::fs::read(other.path().join(KEY_FILE)).unwrap();
-    for (content, said) in [(&wrong[..], "another database's"), (b"landfall-secrets-key-1 00ff", "does not hold a key")]
+    for (content, said) in
+        [(&wrong[..], "another database's"), (b"landfall-secrets-key-1 00ff", "does not contain a key")]
     {
         std::fs::write(&key, content).unwrap();
         let error = SqliteStore::open(dir.path()).err().unwrap();
@@ -153,13 +154,13 @@ async fn a_missing_wrong_garbled_or_readable_key_is_refused_by_name_and_never_re
     std::fs::write(&key, &good).unwrap();
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
     let error = SqliteStore::open(dir.path()).err().unwrap();
-    assert!(error.to_string().contains("others may read it"), "{error}");
+    assert!(error.to_string().contains("other users may read it"), "{error}");
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
     SqliteStore::open(dir.path()).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_log_stays_bounded_under_load_while_somebody_is_always_reading() {
+async fn the_write_ahead_log_stays_bounded_under_constant_readers() {
     let dir = tempfile::tempdir().unwrap();
     let bounds = Bounds { soft: 2 << 20, hard: 64 << 20 };
     let store = SqliteStore::open_within(dir.path(), bounds).unwrap();
@@ -199,7 +200,7 @@ async fn the_log_stays_bounded_under_load_while_somebody_is_always_reading() {
 }
 
 #[tokio::test]
-async fn a_reader_that_never_ends_stops_the_writing_at_the_bound_and_its_end_starts_it_again() {
+async fn an_endless_reader_stops_writes_only_while_it_reads() {
     let dir = tempfile::tempdir().unwrap();
     let bounds = Bounds { soft: 1 << 20, hard: 4 << 20 };
     let store = SqliteStore::open_within(dir.path(), bounds).unwrap();
@@ -224,7 +225,7 @@ async fn a_reader_that_never_ends_stops_the_writing_at_the_bound_and_its_end_sta
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_snapshot_under_load_holds_all_that_was_answered_before_it_and_opens_by_itself() {
+async fn a_snapshot_under_load_is_complete_and_opens() {
     let dir = tempfile::tempdir().unwrap();
     let store = Arc::new(SqliteStore::open(dir.path()).unwrap());
     // Large enough for many steps.
@@ -253,7 +254,7 @@ async fn a_snapshot_under_load_holds_all_that_was_answered_before_it_and_opens_b
 }
 
 #[tokio::test]
-async fn a_snapshot_with_nowhere_to_go_is_refused_and_the_store_goes_on() {
+async fn a_failed_snapshot_does_not_stop_the_store() {
     let dir = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(dir.path()).unwrap();
     let error = store.snapshot(&dir.path().join("nowhere/copy.db")).await.unwrap_err();
@@ -262,7 +263,7 @@ async fn a_snapshot_with_nowhere_to_go_is_refused_and_the_store_goes_on() {
 }
 
 #[tokio::test]
-async fn once_the_database_rolled_back_by_itself_the_rest_of_the_batch_is_refused_and_none_of_it_is_there() {
+async fn after_a_rollback_the_rest_of_the_batch_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(dir.path()).unwrap();
     let (go, wait) = std::sync::mpsc::channel();

@@ -1,8 +1,8 @@
 //! The write-ahead log's bound.
 //!
-//! SQLite folds the log back every 1000 pages, but it can begin anew only at an instant when nobody reads from it: a program
-//! that reads without end (a forgotten `sqlite3` shell, a backup tool) would let it grow until the disk is full. So beyond a
-//! size the writer asks for that instant, and beyond a larger one it takes no writes until it gets it.
+//! SQLite folds the log back every 1000 pages, but it can begin again only at an instant without readers: a program
+//! that reads continuously (a forgotten `sqlite3` shell, a backup tool) would let it grow until the disk is full. So
+//! beyond a size the writer asks for that instant, and beyond a larger one it takes no writes until it gets it.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -59,7 +59,7 @@ impl Wal {
                 self.next = bytes + self.bounds.soft;
             }
             Err(error) => {
-                tracing::warn!(%error, path = %self.path.display(), "the write-ahead log was not folded back");
+                tracing::warn!(%error, path = %self.path.display(), "the write-ahead log was not checkpointed");
                 self.next = bytes + self.bounds.soft;
             }
         }

@@ -10,7 +10,7 @@ use super::{open::OpenError, snapshot, wal::Wal};
 use crate::{Change, StoreError, memory::Table};
 use landfall_edge::metrics::metrics;
 
-/// Operations that may wait; whoever comes then waits outside.
+/// Operations that may wait in the queue; further callers wait outside.
 const QUEUE: usize = 1024;
 /// Operations in one transaction at most, so that an answer is never far away.
 const BATCH: usize = 256;
@@ -115,7 +115,7 @@ struct Progress {
 fn run(connection: &Connection, mut progress: Progress, mut queue: mpsc::Receiver<Task>) {
     while let Some(first) = queue.blocking_recv() {
         let mut waiting = VecDeque::from_iter(serve(connection, &mut progress, Some(first), &mut queue));
-        // One copy at a time: whoever asks for another meanwhile waits, and everybody's writes go on.
+        // One copy at a time: a request for another one waits, and all writes continue.
         while let Some((to, reply)) = waiting.pop_front() {
             let copied = snapshot::copy(connection, &to, || {
                 waiting.extend(serve(connection, &mut progress, None, &mut queue));
@@ -124,7 +124,7 @@ fn run(connection: &Connection, mut progress: Progress, mut queue: mpsc::Receive
         }
     }
     if let Err(error) = super::wal::fold(connection) {
-        tracing::warn!(%error, "the write-ahead log was not folded back; the next start does it");
+        tracing::warn!(%error, "the write-ahead log was not checkpointed; the next start does it");
     }
 }
 
@@ -168,7 +168,7 @@ fn serve(
     });
     if let Err(error) = &outcome {
         metrics().commit_failures.add(1);
-        tracing::error!(%error, "the database refused a commit; nothing of it was acknowledged");
+        tracing::error!(%error, "the database refused a commit; none of its writes was acknowledged");
     }
     for answer in answers {
         answer(outcome.clone());
@@ -188,7 +188,7 @@ fn commit(
             StoreError::Database(error) => return refuse(jobs, &Arc::new(error)),
             _ => return refuse(jobs, &Arc::new(rusqlite::Error::InvalidQuery)),
         };
-        tracing::error!(path = %path.display(), bytes, "nothing is written until another program ends its reading");
+        tracing::error!(path = %path.display(), bytes, "writes wait until another program stops reading");
         let full = || StoreError::WalFull { path: path.clone(), bytes };
         return (jobs.into_iter().map(|job| job(Err(full()))).collect(), Ok(Vec::new()));
     }
@@ -232,7 +232,7 @@ fn in_savepoint<T>(
         batch.changes.truncate(changes);
     }
     // A full disk or a failing one makes SQLite roll the whole transaction back. Outside of it every further statement
-    // would commit by itself, and be there although its caller was told that it is not.
+    // would commit by itself, and be stored although its caller got an error.
     if batch.transaction.is_autocommit() {
         let error = match result {
             Err(StoreError::Database(error)) => error,

@@ -47,7 +47,7 @@ fn branches_begin_at_once_and_what_follows_waits_for_both() {
 }
 
 #[test]
-fn after_a_power_cut_each_branch_goes_on_where_it_was() {
+fn after_a_power_cut_each_branch_continues() {
     let mut story = Story::of(two_disks());
     story.then(connected(1, vec![]));
     story.does(1, 0, 1);
@@ -62,7 +62,7 @@ fn after_a_power_cut_each_branch_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_branch_that_fails_for_good_fails_the_run_and_one_that_may_try_again_stops_nobody() {
+fn only_a_branch_that_fails_for_good_fails_the_workflow() {
     let mut story = Story::of(two_disks());
     story.then(connected(1, vec![]));
     story.then(report(1, 0, 1, EventBody::Started));
@@ -77,7 +77,7 @@ fn a_branch_that_fails_for_good_fails_the_run_and_one_that_may_try_again_stops_n
 }
 
 #[test]
-fn the_lease_of_all_branches_ends_at_once_and_they_begin_again_at_once() {
+fn the_leases_of_all_branches_end_and_begin_together() {
     let mut story = Story::of(two_disks());
     story.then(connected(1, vec![]));
     story.then(report(1, 0, 1, EventBody::Started));

@@ -44,7 +44,7 @@ fn a_write_that_moves_in_time_is_none_of_them() {
 }
 
 #[test]
-fn a_heard_agent_whose_write_stands_still_or_is_behind_its_time_is_slow() {
+fn a_write_without_progress_under_a_live_agent_is_slow() {
     let mut story = writing();
     let later = story.now + 120;
     assert_eq!(troubles(&story.state, Some(later), later), ["Slow NoProgress"]);
@@ -55,7 +55,7 @@ fn a_heard_agent_whose_write_stands_still_or_is_behind_its_time_is_slow() {
 }
 
 #[test]
-fn an_agent_that_is_not_heard_is_silent_and_nothing_is_said_of_its_pace() {
+fn a_silent_agents_pace_is_not_judged() {
     let story = writing();
     let later = story.now + 3000;
     assert_eq!(troubles(&story.state, Some(story.now), later), ["Silent NoHeartbeat"]);

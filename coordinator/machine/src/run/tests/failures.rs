@@ -21,7 +21,7 @@ fn failing() -> Story {
 }
 
 #[test]
-fn after_a_failure_its_actions_are_done_and_the_first_reason_stays() {
+fn on_failure_actions_run_and_keep_the_first_reason() {
     let mut story = failing();
     assert_eq!((story.state.word(), story.state.phase), ("Failing", WorkflowPhase::Running));
     assert_eq!(story.state.problem.as_ref().unwrap().code, ErrorCode::Truncated, "said at once");
@@ -36,7 +36,7 @@ fn after_a_failure_its_actions_are_done_and_the_first_reason_stays() {
 }
 
 #[test]
-fn a_failure_of_what_follows_a_failure_changes_nothing_of_the_reason() {
+fn a_failing_on_failure_action_keeps_the_first_reason() {
     let mut story = failing();
     story.then(report(1, 3, 1, EventBody::Started));
     let problem = Problem::new(ErrorCode::Internal, "no");
@@ -47,7 +47,7 @@ fn a_failure_of_what_follows_a_failure_changes_nothing_of_the_reason() {
 }
 
 #[test]
-fn after_a_cancel_they_are_done_as_well_and_a_second_cancel_cuts_them_short() {
+fn on_failure_actions_run_after_a_cancel_too() {
     let mut story = Story::of(with_after(json!([{"name": "off", "powerOff": {}}])));
     story.then(connected(1, vec![]));
     let effects = story.then(Event::Cancelled(person()));
@@ -58,7 +58,7 @@ fn after_a_cancel_they_are_done_as_well_and_a_second_cancel_cuts_them_short() {
 }
 
 #[test]
-fn they_are_done_once_and_not_begun_again_by_a_machine_that_restarted() {
+fn on_failure_actions_are_not_repeated_after_a_restart() {
     let mut story = failing();
     story.then(report(1, 3, 1, EventBody::Started));
     assert_eq!(story.then(connected(2, vec![])), [Effect::Idle { boot_disk: false }]);
@@ -66,7 +66,7 @@ fn they_are_done_once_and_not_begun_again_by_a_machine_that_restarted() {
 }
 
 #[test]
-fn a_machine_that_restarted_as_it_was_to_boots_its_own_disk() {
+fn a_restarted_installed_machine_boots_its_own_disk() {
     let mut story = Story::of(with_after(json!([{"name": "again", "reboot": {}}])));
     story.then(connected(1, vec![]));
     story.then(Event::Cancelled(person()));
@@ -76,7 +76,7 @@ fn a_machine_that_restarted_as_it_was_to_boots_its_own_disk() {
 }
 
 #[test]
-fn an_agent_that_missed_the_failure_is_stopped_and_then_given_what_follows_it() {
+fn an_agent_that_missed_the_failure_stops_first() {
     let mut story = failing();
     let back = Event::AgentConnected { epoch: 2, receipts: vec![], still_running: true, protocol: 2 };
     let effects = story.then(back);
@@ -85,7 +85,7 @@ fn an_agent_that_missed_the_failure_is_stopped_and_then_given_what_follows_it() 
 }
 
 #[test]
-fn without_an_agent_to_do_them_the_run_ends_at_once_and_else_at_a_deadline() {
+fn without_an_agent_a_workflow_ends_by_its_deadline() {
     let mut story = Story::of(with_after(json!([{"name": "off", "powerOff": {}}])));
     story.then(Event::Cancelled(person()));
     assert_eq!(story.state.phase, WorkflowPhase::Cancelled, "no agent has ever had it");
@@ -102,7 +102,7 @@ fn without_an_agent_to_do_them_the_run_ends_at_once_and_else_at_a_deadline() {
 }
 
 #[test]
-fn an_agent_too_old_for_the_list_is_told_plainly_and_one_that_can_do_it_is_not() {
+fn an_agent_too_old_for_the_list_is_refused() {
     let old = Event::AgentConnected { epoch: 1, receipts: vec![], still_running: false, protocol: 1 };
     assert_eq!(Story::new().then(old.clone()), assign(0, 1), "nothing in it is new");
     let mut needy = vec![with_after(json!([{"name": "off", "powerOff": {}}]))];

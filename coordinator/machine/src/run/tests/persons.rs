@@ -12,7 +12,7 @@ fn pause() -> Event {
 }
 
 #[test]
-fn a_paused_run_lets_the_action_under_way_end_and_its_time_stands_still() {
+fn a_pause_lets_the_current_action_end_and_suspends_deadlines() {
     let mut story = Story::new();
     story.then(connected(1, vec![]));
     story.then(report(1, 0, 1, EventBody::Started));
@@ -49,7 +49,7 @@ fn a_pause_has_an_end_too() {
 }
 
 #[test]
-fn an_agent_that_comes_while_the_run_is_paused_is_given_nothing_until_it_is_resumed() {
+fn an_agent_of_a_paused_workflow_waits_for_the_resume() {
     let mut story = Story::new();
     story.then(connected(1, vec![]));
     story.then(report(1, 0, 1, EventBody::Started));
@@ -75,7 +75,7 @@ fn a_run_paused_before_its_beginning_does_not_begin() {
 }
 
 #[test]
-fn a_lease_that_ran_out_in_a_pause_is_no_failure_and_orders_no_start() {
+fn a_lease_that_expires_during_a_pause_is_no_failure() {
     let mut story = Story::new();
     story.then(connected(1, vec![]));
     story.then(report(1, 0, 1, EventBody::Started));
@@ -93,7 +93,7 @@ fn with_hold() -> Story {
 }
 
 #[test]
-fn a_hold_ends_with_a_persons_word_whether_the_agent_hears_of_it_or_not() {
+fn a_resume_ends_a_hold_with_or_without_the_agent() {
     let mut story = with_hold();
     assert!(story.state.actions[0].holds());
     assert_eq!(story.then(Event::Resumed), [Effect::Control]);
@@ -106,7 +106,7 @@ fn a_hold_ends_with_a_persons_word_whether_the_agent_hears_of_it_or_not() {
 }
 
 #[test]
-fn a_resume_lifts_a_pause_before_it_lets_a_hold_go() {
+fn a_resume_ends_a_pause_before_a_hold() {
     let mut story = with_hold();
     story.then(pause());
     story.then(Event::Resumed);
@@ -142,7 +142,7 @@ fn failed_at_the_seed() -> Story {
 }
 
 #[test]
-fn a_retry_begins_at_the_action_that_failed_and_leaves_the_old_run_as_it_was() {
+fn a_retry_begins_at_the_failed_action() {
     let old = failed_at_the_seed();
     let status = retry_of(&ended(&old), 2, vec![receipt(ReceiptState::Done)]).unwrap();
     assert!(status.actions[0].taken_over && status.takes_over == [RUN]);
@@ -152,7 +152,7 @@ fn a_retry_begins_at_the_action_that_failed_and_leaves_the_old_run_as_it_was() {
 }
 
 #[test]
-fn a_retry_takes_over_a_write_that_was_committed_although_its_run_never_heard_of_it() {
+fn a_retry_takes_over_a_committed_write() {
     let mut old = Story::new();
     old.then(connected(1, vec![]));
     old.then(report(1, 0, 1, EventBody::Started));
@@ -170,7 +170,7 @@ fn a_retry_takes_over_a_write_that_was_committed_although_its_run_never_heard_of
 }
 
 #[test]
-fn a_write_that_failed_after_its_commit_is_taken_over_and_not_done_again() {
+fn a_committed_write_that_failed_is_not_repeated() {
     let mut old = Story::new();
     old.then(connected(1, vec![]));
     old.then(report(1, 0, 1, EventBody::ReceiptWritten { receipt: receipt(ReceiptState::Done) }));
@@ -194,7 +194,7 @@ fn what_has_not_failed_is_not_retried() {
 }
 
 #[test]
-fn a_receipt_that_comes_while_nobody_holds_a_paused_list_is_not_forgotten_when_it_is_resumed() {
+fn a_receipt_that_arrives_during_a_pause_is_remembered() {
     let mut story = Story::new();
     story.then(connected(1, vec![]));
     story.then(Event::Paused(person()));

@@ -18,14 +18,14 @@ fn a_run_goes_from_pending_to_succeeded_by_phone_home() {
 }
 
 #[test]
-fn what_a_write_came_to_is_shown_whatever_became_of_its_last_progress() {
+fn a_writes_result_is_shown_without_its_last_progress() {
     let story = Story::installed();
     let progress = story.state.actions[0].progress.as_ref().expect("a finished write has a last progress");
     assert_eq!((progress.written_bytes, progress.stage.as_str()), (7, "done"));
 }
 
 #[test]
-fn a_done_receipt_found_after_a_power_cut_counts_as_success_and_nothing_is_written_again() {
+fn a_done_receipt_after_a_power_cut_counts_as_success() {
     let mut story = Story::new();
     story.then(connected(1, vec![]));
     story.then(report(1, 0, 1, EventBody::Started));
@@ -34,7 +34,7 @@ fn a_done_receipt_found_after_a_power_cut_counts_as_success_and_nothing_is_writt
 }
 
 #[test]
-fn an_intent_receipt_means_the_same_action_again_under_the_next_attempt() {
+fn an_intent_receipt_repeats_the_action_as_next_attempt() {
     let mut story = Story::new();
     story.then(connected(1, vec![]));
     assert_eq!(story.then(connected(2, vec![receipt(ReceiptState::Intent)])), assign(0, 2));
@@ -43,7 +43,7 @@ fn an_intent_receipt_means_the_same_action_again_under_the_next_attempt() {
 }
 
 #[test]
-fn a_disk_that_lost_its_done_receipt_stops_the_run_instead_of_being_written_again() {
+fn a_disk_that_lost_its_done_receipt_is_not_rewritten() {
     let mut story = Story::new();
     story.then(connected(1, vec![]));
     story.then(report(1, 0, 1, EventBody::ReceiptWritten { receipt: receipt(ReceiptState::Done) }));
@@ -53,7 +53,7 @@ fn a_disk_that_lost_its_done_receipt_stops_the_run_instead_of_being_written_agai
 }
 
 #[test]
-fn a_late_phone_home_is_noted_and_leaves_the_failed_run_failed() {
+fn a_late_phone_home_leaves_the_failed_workflow_failed() {
     let mut story = Story::installed();
     story.now += 901;
     story.then(Event::Tick);
@@ -105,7 +105,7 @@ fn a_failure_after_the_commit_is_never_retried() {
 }
 
 #[test]
-fn an_agent_that_still_works_gets_its_lease_renewed_and_no_second_start() {
+fn a_working_agent_gets_its_lease_renewed() {
     let mut story = Story::new();
     story.then(connected(1, vec![]));
     story.then(report(1, 0, 1, EventBody::Started));
@@ -116,7 +116,7 @@ fn an_agent_that_still_works_gets_its_lease_renewed_and_no_second_start() {
 }
 
 #[test]
-fn an_action_that_never_ends_stops_at_its_deadline_and_says_what_it_waited_for() {
+fn an_endless_action_stops_at_its_deadline() {
     let mut story = Story::new();
     story.then(connected(1, vec![]));
     story.now += 5 * 3600;
@@ -127,7 +127,7 @@ fn an_action_that_never_ends_stops_at_its_deadline_and_says_what_it_waited_for()
 }
 
 #[test]
-fn an_agent_whose_lease_ran_out_is_given_its_list_again_and_it_counts_as_no_failure() {
+fn an_expired_lease_reassigns_the_list_without_a_failure() {
     let mut story = Story::new();
     story.then(connected(1, vec![]));
     story.then(report(1, 0, 1, EventBody::Started));
@@ -148,7 +148,7 @@ fn an_action_that_is_interrupted_without_end_gives_up() {
 }
 
 #[test]
-fn a_system_that_phones_home_while_another_disk_is_still_to_be_written_ends_nothing() {
+fn an_early_phone_home_does_not_end_remaining_writes() {
     let write =
         |name: &str| json!({"name": name, "writeImage": {"image": {"url": "http://h/i", "digestWaived": true}}});
     let mut story = Story::of(list(json!([write("first"), {"name": "seed", "cloudInit": {}}, write("second")])));
@@ -173,7 +173,7 @@ fn a_run_ends_where_the_template_says_it_has_succeeded() {
 }
 
 #[test]
-fn a_machine_that_was_turned_off_has_gone_down_and_nobody_waits_for_it() {
+fn a_powered_off_machine_needs_no_phone_home() {
     let mut story = Story::of(list(json!([{"name": "seed", "cloudInit": {}}, {"name": "off", "powerOff": {}}])));
     story.then(connected(1, vec![]));
     story.does(1, 0, 1);
@@ -183,7 +183,7 @@ fn a_machine_that_was_turned_off_has_gone_down_and_nobody_waits_for_it() {
 }
 
 #[test]
-fn a_run_that_jumps_into_the_installed_kernel_waits_for_it_as_after_a_restart() {
+fn a_workflow_with_kexec_waits_for_the_phone_home() {
     let jump = |seed: serde_json::Value| {
         let mut state = fresh();
         let list = json!([{"name": "seed", "cloudInit": seed}, {"name": "jump", "kexec": {}}]);
@@ -217,7 +217,7 @@ fn a_run_that_jumps_into_the_installed_kernel_waits_for_it_as_after_a_restart() 
 }
 
 #[test]
-fn a_kernel_that_cannot_be_loaded_fails_the_run_with_its_reason_while_the_agent_is_there() {
+fn a_refused_kernel_fails_the_workflow_before_the_jump() {
     let mut story = Story::of(list(json!([{"name": "jump", "kexec": {"disk": {"name": "vda"}}}])));
     story.then(connected(1, vec![]));
     story.then(report(1, 0, 1, EventBody::Started));
@@ -228,7 +228,7 @@ fn a_kernel_that_cannot_be_loaded_fails_the_run_with_its_reason_while_the_agent_
 }
 
 #[test]
-fn the_whole_run_ends_at_its_own_time_whatever_its_actions_may_take() {
+fn the_whole_workflow_ends_at_its_own_deadline() {
     let mut state = fresh();
     state.timeout = Some("10m".parse().unwrap());
     let mut story = Story::of(state);
@@ -240,13 +240,13 @@ fn the_whole_run_ends_at_its_own_time_whatever_its_actions_may_take() {
     let problem = story.state.problem.unwrap();
     assert_eq!(problem.code, ErrorCode::Timeout);
     assert!(
-        problem.message.contains("the run did not end within its time") && problem.hint.contains("timeout"),
+        problem.message.contains("the workflow did not end within its timeout") && problem.hint.contains("timeout"),
         "{problem}"
     );
 }
 
 #[test]
-fn without_a_time_of_its_own_a_run_may_take_a_day_or_what_its_actions_need() {
+fn the_default_timeout_is_a_day_or_the_actions_sum() {
     let mut story = Story::new();
     story.then(connected(1, vec![]));
     assert_eq!(story.state.end_by, Some(at(story.now + 24 * 3600)));
@@ -256,7 +256,7 @@ fn without_a_time_of_its_own_a_run_may_take_a_day_or_what_its_actions_need() {
 }
 
 #[test]
-fn a_write_that_had_begun_and_left_no_mark_is_not_done_again_by_itself() {
+fn a_write_without_a_receipt_is_not_repeated_automatically() {
     let mut story = Story::new();
     story.then(connected(1, vec![]));
     story.then(report(1, 0, 1, EventBody::Started));
@@ -264,12 +264,12 @@ fn a_write_that_had_begun_and_left_no_mark_is_not_done_again_by_itself() {
     assert!(matches!(story.then(connected(2, vec![]))[..], [Effect::StopAgent { .. }]));
     let problem = story.state.problem.unwrap();
     assert_eq!(problem.code, ErrorCode::ReceiptMismatch);
-    assert!(problem.message.contains("may have been done"), "{problem}");
+    assert!(problem.message.contains("may have been completed"), "{problem}");
 }
 
 /// Found by simulation (seed 2502): the number was given twice, and the second attempt's events counted as repeats.
 #[test]
-fn an_agent_that_goes_on_past_its_receipt_uses_up_the_next_actions_first_number() {
+fn an_agent_ahead_of_its_receipt_uses_the_first_number() {
     let (state, _) = step(&CONTEXT, &fresh(), connected(1, vec![]), at(0));
     let done = vec![receipt(ReceiptState::Done)];
     let back = Event::AgentConnected { epoch: 2, receipts: done.clone(), still_running: true, protocol: 2 };

@@ -5,8 +5,8 @@ use landfall_proto::v1;
 
 use super::selector;
 
-/// What the first agents know of stays in their fields; whatever they would pass over, and so install wrongly, is sent in a
-/// way that they refuse: with a proof that they do not see.
+/// What the first agents know of stays in their fields; fields that they would ignore, and so install wrongly, are sent
+/// in a form that they refuse: with a proof that they do not see.
 pub(super) fn write_image(spec: WriteImageSpec) -> v1::WriteImage {
     use v1::write_image::Proof;
     let WriteImageSpec { disk, image, keep, verify } = spec;
