@@ -12,12 +12,12 @@ fn a_data_directory_that_others_may_read_is_named_at_the_start() {
     let site = Site::new();
     drop(Coordinator::start(&site.config()));
     let quiet = Coordinator::start(&site.config());
-    assert!(!quiet.said().contains("others may read"), "{}", quiet.said());
+    assert!(!quiet.said().contains("other users may read"), "{}", quiet.said());
     drop(quiet);
     fs::set_permissions(site.data(), fs::Permissions::from_mode(0o755)).unwrap();
     let warned = Coordinator::start(&site.config());
     let said = warned.said();
-    let line = said.lines().find(|line| line.contains("WARN") && line.contains("others may read")).unwrap_or("");
+    let line = said.lines().find(|line| line.contains("WARN") && line.contains("other users may read")).unwrap_or("");
     assert!(line.contains(site.data().to_str().unwrap()) && line.contains("chmod"), "{said}");
 }
 

@@ -190,10 +190,10 @@ async fn the_doctor_reports_faults_before_and_during_a_run() {
     let (output, answer) = doctor(&site);
     assert_eq!(output.status.code(), Some(1));
     let port = found(&answer, "port").into_iter().find(|c| c["level"] == "fail").unwrap();
-    assert!(port["message"].as_str().unwrap().contains("(tls.listen) is taken by"), "{answer:#}");
-    assert!(found(&answer, "file modes")[0]["hint"].as_str().unwrap().starts_with("chmod"), "{answer:#}");
+    assert!(port["message"].as_str().unwrap().contains("(tls.listen) is used by"), "{answer:#}");
+    assert!(found(&answer, "file modes")[0]["hint"].as_str().unwrap().starts_with("run chmod"), "{answer:#}");
     drop(taken);
     let text = Command::new(PROGRAM).args(["doctor", "--config"]).arg(site.dir.path().join("c.toml")).output().unwrap();
     let text = String::from_utf8(text.stdout).unwrap();
-    assert!(text.contains("fail  file modes") && text.contains("-> chmod"), "{text}");
+    assert!(text.contains("fail  file modes") && text.contains("-> run chmod"), "{text}");
 }

@@ -116,7 +116,7 @@ mod tests {
             (Errno::EPERM, "forbids", "Secure Boot"),
             (Errno::EKEYREJECTED, "signature", "reboot"),
             (Errno::ENOSYS, "CONFIG_KEXEC_FILE", "CONFIG_KEXEC_FILE"),
-            (Errno::ENOEXEC, "no kernel", "architecture"),
+            (Errno::ENOEXEC, "not a kernel", "architecture"),
             (Errno::ENOMEM, "memory", "memory"),
         ] {
             let refused = Refused { errno };

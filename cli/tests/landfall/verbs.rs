@@ -105,7 +105,11 @@ fn each_end_of_a_wait_has_its_exit_code() {
     assert!(missing.err.contains("did you mean node-1?"), "{}", missing.err);
     let late = wait(&["template/mini", "--for=delete", "--timeout", "1s"]);
     assert_eq!(late.code, 6, "{}", late.err);
-    assert!(late.err.contains("waited 1 s for it to be deleted; not yet: template/mini"), "{}", late.err);
+    assert!(
+        late.err.contains("timed out after 1 s while waiting for it to be deleted; not yet: template/mini"),
+        "{}",
+        late.err
+    );
     assert_eq!(wait(&["machine/node-1", "--for=rain"]).code, 2);
     assert_eq!(wait(&["machines", "--for=delete"]).code, 2);
     assert_eq!(wait(&["machine/node-1", "--for=delete", "--timeout", "0s"]).code, 2);

@@ -79,7 +79,10 @@ impl Engine {
                 let (mut state, effects) = step(&limits, state, given, now);
                 if room != Room::Whole {
                     shorten_all(&mut state);
-                    // The machine repeats why its workflow failed.
+                    // The conditions repeat why a workflow failed: the workflow's own, and then the machine's.
+                    for workflow in state.newest.iter_mut().chain(&mut state.older) {
+                        derive::workflow(workflow, now.wall);
+                    }
                     derive::conditions(&mut state.machine, state.newest.as_ref(), now.wall);
                     // What is not told stays read.
                     let status = state.newest.as_mut().and_then(|workflow| workflow.status.as_mut());

@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(
             render(&decision, mac(), &boot()),
             "#!ipxe
-echo Landfall: web-1 has work: starting the agent from http://10.77.0.1:7480
+echo Landfall: web-1 has a workflow: starting the agent from http://10.77.0.1:7480
 set tries:int32 0
 set pause:int32 2
 :try

@@ -112,7 +112,7 @@ fn clusters_that_are_not_where_clusters_can_be_are_refused() {
         says(&refused(&set(&file, l1, &far.to_be_bytes())), &["L2 table goes on"]);
         says(&refused(&set(&file, l1, &(l1 as u64 + 512).to_be_bytes())), &["not the start of a cluster"]);
         says(&refused(&set(&file, l1, &(l1 as u64).to_be_bytes())), &["share the bytes"]);
-        says(&refused(&set(&file, l2 + 80, &far.to_be_bytes())), &["goes on to"]);
+        says(&refused(&set(&file, l2 + 80, &far.to_be_bytes())), &["extends to"]);
         says(&refused(&set(&file, l2 + 80, &66048_u64.to_be_bytes())), &["not the start of a cluster"]);
         // The same cluster for two guest offsets, and a table as data.
         let twice = file[l2 + 160..l2 + 168].to_vec();
