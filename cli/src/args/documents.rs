@@ -8,8 +8,9 @@ use super::{Format, Labels, Output, Which};
 use crate::{commands::wait::For, jsonpath::Expression};
 
 #[derive(Debug, Args)]
-#[command(after_help = "Every document of every file is validated before any change, first by its schema here, then \
-    by the coordinator.If one document is refused, none is applied. Several documents in a file are separated by ---.
+#[command(after_help = "\
+Every document of every file is validated before any change, first by its schema here, then by the coordinator.
+If one document is refused, none is applied. Several documents in a file are separated by ---.
 
 Examples:
   landfall apply -f machine.yaml
@@ -78,8 +79,9 @@ pub(crate) struct Describe {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "A machine may be deleted at any time. A document that still has work to end stays, with a \
-    deletion time, until that workhas ended; --wait waits for it.
+#[command(after_help = "\
+A machine may be deleted at any time. A document that still has work to end stays, with a deletion time, until that work
+has ended; --wait waits for it.
 
 Examples:
   landfall delete machine node-1
@@ -111,9 +113,10 @@ pub(crate) struct Delete {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "The editor is $VISUAL, else $EDITOR, else vi. If the coordinator refuses the change, the \
-    editor opens again with thereason at the top. If another person changed the document meanwhile, you see those \
-    changes before you overwrite them.Text that is not applied is kept in a file, and the command prints its name.
+#[command(after_help = "\
+The editor is $VISUAL, else $EDITOR, else vi. If the coordinator refuses the change, the editor opens again with the
+reason at the top. If another person changed the document meanwhile, you see those changes before you overwrite them.
+Text that is not applied is kept in a file, and the command prints its name.
 
 Examples:
   landfall edit machine node-1
@@ -124,17 +127,16 @@ pub(crate) struct Edit {
 }
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "The command watches the documents and reconnects after a lost connection. It fails at once if \
-    a workflow ends in anotherphase, or if a machine or workflow is deleted, unless it waits for that.
+#[command(after_help = "\
+The command watches the documents and reconnects after a lost connection. It fails at once if a workflow ends in another
+phase, or if a machine or workflow is deleted, unless it waits for that.
 
 Examples:
   landfall wait machine/node-1 --for=condition=Connected
   landfall wait machine node-1 --for=condition=Connected=False --timeout 5m
   landfall wait workflow/node-1-debian-x7k2p --for=phase=Succeeded --timeout 1h
   landfall wait machines -l rack=r7 --for=phase=Provisioned --timeout 1h
-  landfall wait machine/node-1 --for=delete"
-)]
+  landfall wait machine/node-1 --for=delete")]
 pub(crate) struct Wait {
     #[command(flatten)]
     pub(crate) which: Which,
@@ -165,7 +167,8 @@ pub(crate) struct History {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "This command needs no coordinator.
+#[command(after_help = "\
+This command needs no coordinator.
 
 Examples:
   landfall explain machine

@@ -31,7 +31,8 @@ Examples:
   landfall explain template.spec.actions              Which fields a file may have
 
 Connection:
-  On the coordinator's host no option is needed: the command uses its Unix socket, as root or as its user.From other hosts: --server https://HOST:7443 with --ca, --cert and --key; the first set is in admin/ of
+  On the coordinator's host no option is needed: the command uses its Unix socket, as root or as its user.
+  From other hosts: --server https://HOST:7443 with --ca, --cert and --key; the first set is in admin/ of
   the coordinator's data directory (ca.pem, admin.pem, admin.key). landfall context set stores them.
 
 More: landfall help exit-codes|output|selectors";

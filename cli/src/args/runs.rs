@@ -5,10 +5,12 @@ use clap::Args;
 use super::{Format, Labels, Output};
 
 #[derive(Debug, Args)]
-#[command(after_help = "Only this request of a person allows the machine to write a disk that is not blank; the \
-    request is recorded with yourname. The machine takes the workflow when it next netboots.
+#[command(after_help = "\
+Only this request of a person allows the machine to write a disk that is not blank; the request is recorded with your
+name. The machine takes the workflow when it next netboots.
 
-A parameter's value is read as JSON if it is JSON (42, true, [\"a\",\"b\"]), else as text. To pass text that looks likea number, quote it twice: --param 'release=\"12\"'.
+A parameter's value is read as JSON if it is JSON (42, true, [\"a\",\"b\"]), else as text. To pass text that looks like
+a number, quote it twice: --param 'release=\"12\"'.
 
 Examples:
   landfall provision node-1 --template debian
@@ -46,15 +48,14 @@ pub(crate) struct Follow {
 }
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Clears everything that makes the machine's disks bootable, and the receipts on them. Then the \
-    machine is available foranother install. Other data on the disks is not overwritten.
+#[command(after_help = "\
+Clears everything that makes the machine's disks bootable, and the receipts on them. Then the machine is available for
+another install. Other data on the disks is not overwritten.
 
 Examples:
   landfall deprovision node-1
   landfall deprovision node-1 --wait
-  landfall deprovision node-1 --force              Whatever receipt is on the disks"
-)]
+  landfall deprovision node-1 --force              Accept any receipt on the disks")]
 pub(crate) struct Deprovision {
     /// The machine's name.
     pub(crate) machine: String,
@@ -77,7 +78,8 @@ pub(crate) struct Run {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "The machine's disk stays in its current state: old, unbootable, or complete.
+#[command(after_help = "\
+The machine's disk stays in its current state: old, unbootable, or complete.
 
 Examples:
   landfall cancel node-1-debian-x7k2p
@@ -88,7 +90,8 @@ pub(crate) struct Cancel {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "The current action ends; no other begins until the workflow is resumed.
+#[command(after_help = "\
+The current action ends; no other begins until the workflow is resumed.
 
 Examples:
   landfall pause node-1-debian-x7k2p
@@ -99,7 +102,8 @@ pub(crate) struct Pause {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Continues a workflow after a pause, or after an action that holds.
+#[command(after_help = "\
+Continues a workflow after a pause, or after an action that holds.
 
 Examples:
   landfall resume node-1-debian-x7k2p
@@ -110,8 +114,9 @@ pub(crate) struct Resume {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Creates a new workflow that keeps the completed actions and begins with the failed one. The \
-    request is recorded with yourname.
+#[command(after_help = "\
+Creates a new workflow that keeps the completed actions and begins with the failed one. The request is recorded with your
+name.
 
 Examples:
   landfall retry node-1-debian-x7k2p
@@ -125,9 +130,9 @@ pub(crate) struct Retry {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "On a terminal one line per machine is redrawn in place; elsewhere each change prints a line. \
-    A line shows the currentaction, its progress, its rate, the remaining time, and the slowest stage. The command \
-    reconnects after a lost connection.
+#[command(after_help = "\
+On a terminal one line per machine is redrawn in place; elsewhere each change prints a line. A line shows the current
+action, its progress, its rate, the remaining time, and the slowest stage. The command reconnects after a lost connection.
 
 Examples:
   landfall watch

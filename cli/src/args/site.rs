@@ -11,9 +11,9 @@ use landfall_api::Role;
 use super::{Format, Output};
 
 #[derive(Debug, Args)]
-#[command(after_help = "The machine's console shows the fingerprint of its key. With --fingerprint the command \
-    compares it with the key thatrequested enrolment; without it, it shows that key's fingerprint on the terminal and \
-    asks you to compare them.
+#[command(after_help = "\
+The machine's console shows the fingerprint of its key. With --fingerprint the command compares it with the key that
+requested enrolment; without it, it shows that key's fingerprint on the terminal and asks you to compare them.
 
 Examples:
   landfall approve node-1 --fingerprint 3f:9a:…
@@ -45,7 +45,8 @@ pub(crate) struct OneMachine {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Shows who made which request, from where, and its result, oldest first. For admins.
+#[command(after_help = "\
+Shows who made which request, from where, and its result, oldest first. For admins.
 
 Examples:
   landfall audit                                   The newest entries
@@ -68,8 +69,9 @@ pub(crate) struct Audit {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "A token authenticates a person or program over the network, without a certificate. Its value \
-    is shown once, at creation.
+#[command(after_help = "\
+A token authenticates a person or program over the network, without a certificate. Its value is shown once, at its
+creation.
 
 Examples:
   landfall token create ci --role operator --ttl 30d > ci.token
@@ -110,8 +112,9 @@ pub(crate) enum TokenCommand {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "The coordinator keeps running. The file appears only when it is complete, and only you may \
-    read it: it contains all dataof the coordinator, including its keys. For admins.
+#[command(after_help = "\
+The coordinator keeps running. The file appears only when it is complete, and only you may read it: it contains all data
+of the coordinator, including its keys. For admins.
 
 Examples:
   landfall backup -o landfall-2026-01-31.backup
@@ -126,9 +129,9 @@ pub(crate) struct Backup {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "A context is one coordinator and your credentials for it. Contexts are stored in \
-    $XDG_CONFIG_HOME/landfall/config.yaml (else
-~/.config/landfall/config.yaml), which contains names of files and commands, never a key or a token itself.
+#[command(after_help = "\
+A context is one coordinator and your credentials for it. Contexts are stored in $XDG_CONFIG_HOME/landfall/config.yaml
+(else ~/.config/landfall/config.yaml), which contains names of files and commands, never a key or a token itself.
 
 Examples:
   landfall context set lab --server https://lab.example:7443 --ca lab/ca.pem --cert ann.pem --key ann.key
@@ -171,8 +174,8 @@ pub(crate) enum ContextCommand {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "While you type, the shell requests names of machines, workflows and so on from the \
-    coordinator, for at most two seconds.
+#[command(after_help = "\
+While you type, the shell requests names of machines, workflows and so on from the coordinator, for at most two seconds.
 
 Examples:
   landfall completion bash > /etc/bash_completion.d/landfall
