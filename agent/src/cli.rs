@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::{Parser, Subcommand, ValueEnum};
-use landfall_session::{Pin, Secret, Target};
+use landfall_api::{Pin, SecretText};
+use landfall_session::Target;
 
 use crate::{
     facts, installed,
@@ -83,7 +84,7 @@ pub(crate) fn main() -> anyhow::Result<u8> {
         Command::Write(arguments) => Ok(write::run(&arguments, runtime.handle())),
         Command::Run { coordinator, ca, token, reboot } => {
             let target = Target::new(&coordinator, ca)?;
-            let token = token.map(Secret::new);
+            let token = token.map(SecretText::new);
             let life = Life {
                 target,
                 token,

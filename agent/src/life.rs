@@ -7,10 +7,11 @@ mod uplink;
 
 use std::{sync::Arc, time::Duration};
 
-use landfall_api::{DiskId, DiskReceipt, ErrorCode, MacAddr, MachineFacts, Problem};
-use landfall_session::{
-    AgentKey, Backoff, EnrollError, Enrolled, Host, Identity, Proof, Secret, Session, SessionConfig, Target, Vitals,
+use landfall_api::{
+    DiskId, DiskReceipt, ErrorCode, MacAddr, MachineFacts, Problem, SecretText,
+    message::{Identity, Proof, Vitals},
 };
+use landfall_session::{AgentKey, Backoff, EnrollError, Enrolled, Host, Session, SessionConfig, Target};
 use tokio::sync::watch;
 
 use self::serve::Ending;
@@ -27,7 +28,7 @@ pub(crate) struct Life {
     /// Where the coordinator is, and its pins.
     pub(crate) target: Target,
     /// The one-time token; without a token a person must approve the key.
-    pub(crate) token: Option<Secret>,
+    pub(crate) token: Option<SecretText>,
     /// The port to try first.
     pub(crate) boot_port: Option<MacAddr>,
     /// The network ports, if the agent brings them up itself.

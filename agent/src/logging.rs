@@ -10,7 +10,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use landfall_session::{ActionRef, LogLevel, SessionHandle};
+use landfall_api::message::{ActionRef, LogLevel};
+use landfall_session::SessionHandle;
 use tracing::{
     Event, Level, Subscriber,
     field::{Field, Visit},

@@ -8,7 +8,8 @@ use std::{
     time::Duration,
 };
 
-use landfall_session::{Backoff, PhoneHomeReport, Pin, Secret, https_client, phone_home};
+use landfall_api::{Pin, SecretText, message::PhoneHomeReport};
+use landfall_session::{Backoff, https_client, phone_home};
 use serde::{Deserialize, Serialize};
 
 use crate::installed;
@@ -67,7 +68,7 @@ pub(crate) async fn run(path: &Path) -> Result<(), Error> {
     if pins.is_empty() {
         return Err(bad("caPins is empty, so no coordinator can be trusted".into()));
     }
-    let token = Secret::new(config.bearer_token);
+    let token = SecretText::new(config.bearer_token);
     let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
     loop {
         // A new client per attempt: the resolver reads /etc/resolv.conf when the client is made, and early in a boot it

@@ -1,5 +1,7 @@
 //! What is to be written, and what proves it: the `image` of a `writeImage` action.
 
+use std::{fmt, str::FromStr};
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -162,6 +164,26 @@ impl ImageFormat {
     }
 }
 
+impl fmt::Display for ImageFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A text that names no image format.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "\"{0}\" is not an image format; write raw, gzip, xz, zstd, bzip2, lz4 or qcow2, or leave it out to go by content"
+)]
+pub struct UnknownFormat(pub String);
+
+impl FromStr for ImageFormat {
+    type Err = UnknownFormat;
+    fn from_str(text: &str) -> Result<Self, UnknownFormat> {
+        Self::ALL.into_iter().find(|format| format.as_str() == text).ok_or_else(|| UnknownFormat(text.to_owned()))
+    }
+}
+
 /// Additional checks after the write.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -189,7 +211,14 @@ mod tests {
     fn every_format_is_written_by_its_name() {
         for format in ImageFormat::ALL {
             assert_eq!(serde_json::to_value(format).unwrap(), json!(format.as_str()));
+            assert_eq!(format.to_string().parse(), Ok(format));
         }
+    }
+
+    #[test]
+    fn an_unknown_format_is_refused_with_the_known_ones() {
+        let error = "vmdk".parse::<ImageFormat>().unwrap_err().to_string();
+        assert!(error.contains("\"vmdk\"") && error.contains("qcow2"), "{error}");
     }
 
     #[test]

@@ -15,16 +15,19 @@ mod expression;
 mod fact_match;
 mod facts;
 mod image;
+mod image_source;
 mod issue;
 mod labels;
 mod machine;
 pub mod message;
 mod nearest;
 mod openapi;
+mod pin;
 mod rule;
 mod scalar;
 mod schema;
 mod secret;
+mod secret_text;
 mod selector;
 mod smbios;
 mod stages;
@@ -46,7 +49,10 @@ pub use enrolment::{AppliedRule, ApprovedKey, CertificateStatus, EnrolmentStatus
 pub use error::{ErrorCode, Problem};
 pub use expression::{ExpressionError, check_expressions};
 pub use facts::{CpuFacts, DiskFacts, FirmwareFacts, FirmwareMode, MachineFacts, NicFacts, SmbiosFacts};
-pub use image::{AccessSpec, AuthorizationSpec, ImageFormat, ImageSpec, IndexSpec, SignatureSpec, SumsSpec, Verify};
+pub use image::{
+    AccessSpec, AuthorizationSpec, ImageFormat, ImageSpec, IndexSpec, SignatureSpec, SumsSpec, UnknownFormat, Verify,
+};
+pub use image_source::{ImageAccess, ImageAuthorization, ImageProof, ImageSource, ImageSourceError};
 pub use labels::{LabelSelector, LabelSelectorError};
 pub use machine::{
     DiskId, DiskReceipt, IdentitySpec, Machine, MachinePhase, MachineSpec, MachineStatus, Management, Receipt,
@@ -54,10 +60,12 @@ pub use machine::{
 };
 pub use nearest::{edit_distance, nearest};
 pub use openapi::openapi;
+pub use pin::{Pin, PinError};
 pub use rule::{EnrolmentRule, EnrolmentRuleSpec, EnrolmentRuleStatus};
 pub use scalar::{Digest, DurationSpec, MacAddr, ScalarError};
 pub use schema::schema;
 pub use secret::{Secret, SecretSpec, SecretStatus, with_secret_names};
+pub use secret_text::SecretText;
 pub use selector::{DiskSelector, SelectorError};
 pub use smbios::{smbios_text, smbios_uuid};
 pub use stages::{Stage, stages};

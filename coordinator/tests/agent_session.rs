@@ -10,7 +10,10 @@ use std::{
     time::Duration,
 };
 
-use landfall_api::{DiskId, DiskReceipt, ErrorCode, MachineFacts};
+use landfall_api::{
+    DiskId, DiskReceipt, ErrorCode, MachineFacts, Pin, SecretText,
+    message::{ActionRef, ActionResult, EventBody, Identity, LogLevel, Proof, Vitals},
+};
 use landfall_coordinator::{
     pki::Pki,
     tls::{self, Peer, TlsListener},
@@ -25,8 +28,7 @@ use landfall_proto::{
     },
 };
 use landfall_session::{
-    ActionRef, ActionResult, AgentKey, Connection, Credentials, EventKind, Host, Identity, Instruction, LogLevel, Pin,
-    Proof, Secret, Session, SessionConfig, SessionHandle, Target, Vitals, enroll,
+    AgentKey, Connection, Credentials, Host, Instruction, Session, SessionConfig, SessionHandle, Target, enroll,
 };
 use tokio::{
     sync::mpsc,
@@ -196,7 +198,7 @@ impl Fixture {
     }
     async fn credentials(&self) -> Credentials {
         let key = AgentKey::generate().unwrap();
-        let token = Proof::BootToken(Secret::new("right"));
+        let token = Proof::BootToken(SecretText::new("right"));
         let enrolled = enroll(&self.target(), "0.1.0", &identity(), "boot-1", &token, &key).await.unwrap();
         assert_eq!((enrolled.machine_name.as_str(), enrolled.machine_uid), ("node-1", Uuid::from_u128(7)));
         assert_eq!(enrolled.coordinator_time.as_second(), 1_700_000_000);
@@ -318,10 +320,10 @@ async fn an_agent_enrols_says_hello_works_and_is_acknowledged() {
     line.say(assignment(1, Duration::from_secs(600))).await;
     let lease = assigned(&mut instructions).await;
     assert!(lease.is_valid() && handle.lease().remaining() > Some(Duration::from_secs(500)));
-    handle.report(action(), EventKind::Started).await.unwrap();
+    handle.report(action(), EventBody::Started).await.unwrap();
     handle.progress(action(), landfall_api::Progress { raw_bytes: 7, ..Default::default() });
     handle.log(action(), LogLevel::Info, "going down");
-    handle.report(action(), EventKind::Finished(ActionResult::Reboot)).await.unwrap();
+    handle.report(action(), EventBody::Finished { result: ActionResult::Reboot }).await.unwrap();
     assert!(handle.flush(Duration::from_millis(50)).await.is_err(), "nothing is acked yet");
     let (first, second) = (line.event().await, line.event().await);
     assert_eq!((first.seq, second.seq), (1, 2));
@@ -342,7 +344,7 @@ async fn an_agent_enrols_says_hello_works_and_is_acknowledged() {
 
     handle.close().await;
     assert_eq!(*handle.connection().borrow(), Connection::Ended);
-    assert!(handle.report(action(), EventKind::Started).await.is_err());
+    assert!(handle.report(action(), EventBody::Started).await.is_err());
 }
 
 #[tokio::test]
@@ -354,7 +356,7 @@ async fn unacknowledged_events_are_resent_after_a_break() {
     line.welcome(1).await;
     line.say(assignment(1, Duration::from_secs(600))).await;
     let lease = assigned(&mut instructions).await;
-    handle.report(action(), EventKind::Started).await.unwrap();
+    handle.report(action(), EventBody::Started).await.unwrap();
     let started = line.event().await;
 
     // The coordinator dies with the ack unsent, and the agent goes on.
@@ -364,7 +366,7 @@ async fn unacknowledged_events_are_resent_after_a_break() {
     let mut connection = handle.connection();
     timeout(LIMIT, connection.wait_for(|c| matches!(c, Connection::Disconnected { .. }))).await.unwrap().unwrap();
     assert!(lease.is_valid());
-    handle.report(action(), EventKind::Finished(ActionResult::Reboot)).await.unwrap();
+    handle.report(action(), EventBody::Finished { result: ActionResult::Reboot }).await.unwrap();
 
     let (again, server) = serve(&fixture.service, address).await;
     assert_eq!(again, address);
@@ -396,7 +398,7 @@ async fn a_fence_ends_the_lease_and_waits_for_the_workflow() {
     line.welcome(1).await;
     line.say(assignment(1, Duration::from_secs(600))).await;
     let lease = assigned(&mut instructions).await;
-    handle.report(action(), EventKind::Started).await.unwrap();
+    handle.report(action(), EventBody::Started).await.unwrap();
     line.event().await;
     line.say(Down::Fenced(v1::Fenced { epoch: 9, reason: "newer".into() })).await;
     assert!(matches!(instruction(&mut instructions).await, Instruction::Fenced { .. }));
@@ -412,7 +414,7 @@ async fn a_fence_ends_the_lease_and_waits_for_the_workflow() {
     }
     assert!(!lease.is_valid());
     let problem = landfall_api::Problem::new(ErrorCode::Fenced, "stopped");
-    handle.report(action(), EventKind::Failed { problem, retryable: false }).await.unwrap();
+    handle.report(action(), EventBody::Failed { problem, retryable: false }).await.unwrap();
     let failed = line.event().await;
     assert!(matches!(failed.event, Some(v1::event::Event::Failed(_))));
     let answer = loop {
@@ -512,7 +514,7 @@ async fn newer_and_older_coordinator_protocols_are_handled() {
         line.welcome_as(1, protocol).await;
         line.say(assignment(1, Duration::from_secs(600))).await;
         assigned(&mut instructions).await;
-        handle.report(action(), EventKind::Started).await.unwrap();
+        handle.report(action(), EventBody::Started).await.unwrap();
         let event = line.event().await;
         line.ack(&event).await;
         handle.flush(LIMIT).await.unwrap();
@@ -561,11 +563,11 @@ async fn a_fence_is_answered_only_when_no_branch_runs() {
     line.welcome(1).await;
     let branch = |action_index| ActionRef { action_index, ..action() };
     for index in [0, 1] {
-        handle.report(branch(index), EventKind::Started).await.unwrap();
+        handle.report(branch(index), EventBody::Started).await.unwrap();
         line.event().await;
     }
     line.say(Down::Fenced(v1::Fenced { epoch: 9, reason: "newer".into() })).await;
-    let failed = || EventKind::Failed { problem: landfall_api::Problem::new(ErrorCode::Fenced, "x"), retryable: false };
+    let failed = || EventBody::Failed { problem: landfall_api::Problem::new(ErrorCode::Fenced, "x"), retryable: false };
     handle.report(branch(0), failed()).await.unwrap();
     line.event().await;
     for _ in 0..5 {
@@ -590,12 +592,12 @@ async fn a_fence_waits_for_attempts_that_may_still_write() {
     line.welcome(1).await;
     line.say(assignment(1, Duration::from_secs(600))).await;
     assigned(&mut instructions).await;
-    handle.report(action(), EventKind::Started).await.unwrap();
+    handle.report(action(), EventBody::Started).await.unwrap();
     let untold = ActionRef { action_index: 1, ..action() };
-    handle.report(untold, EventKind::Started).await.unwrap();
+    handle.report(untold, EventBody::Started).await.unwrap();
     let still_runs = handle.still_runs();
     let problem = landfall_api::Problem::new(ErrorCode::Timeout, "it does not stop");
-    handle.report(action(), EventKind::Failed { problem, retryable: false }).await.unwrap();
+    handle.report(action(), EventBody::Failed { problem, retryable: false }).await.unwrap();
     line.say(Down::Fenced(v1::Fenced { epoch: 9, reason: "newer".into() })).await;
     assert!(matches!(instruction(&mut instructions).await, Instruction::Fenced { .. }));
     let (mut heartbeats, mut events) = (0, 0);
@@ -627,7 +629,7 @@ async fn a_fenced_session_connects_no_more_however_its_connection_ends() {
     let mut line = fixture.line().await;
     line.hello().await;
     line.welcome(1).await;
-    handle.report(action(), EventKind::Started).await.unwrap();
+    handle.report(action(), EventBody::Started).await.unwrap();
     line.say(Down::Fenced(v1::Fenced { epoch: 9, reason: "newer".into() })).await;
     assert!(matches!(instruction(&mut instructions).await, Instruction::Fenced { .. }));
     // Nonsense, which otherwise is a reason to connect again.
@@ -644,11 +646,11 @@ async fn each_enrolment_failure_has_its_own_message() {
     let ask = |target: Target, token: &'static str| {
         let key = key.clone();
         async move {
-            let proof = Proof::BootToken(Secret::new(token));
+            let proof = Proof::BootToken(SecretText::new(token));
             enroll(&target, "0.1.0", &identity(), "boot-1", &proof, &key).await.unwrap_err()
         }
     };
-    let other = Pin::of_spki(b"another CA");
+    let other = landfall_session::pin_of_spki(b"another CA");
     let wrong = ask(Target::new(&format!("https://{}", fixture.address), vec![other]).unwrap(), "right").await;
     assert_eq!((wrong.problem.code, wrong.retryable), (ErrorCode::Unauthenticated, true));
     assert!(wrong.problem.hint.contains(&other.to_string()), "{}", wrong.problem);

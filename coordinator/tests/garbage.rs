@@ -6,9 +6,9 @@ mod besieged;
 use std::{net::UdpSocket, time::Duration};
 
 use besieged::{API, Dice, LIMIT, Site, mib, request, word};
-use landfall_api::Digest;
+use landfall_api::{Digest, Pin, SecretText, message::PhoneHomeReport};
 use landfall_proto::v1;
-use landfall_session::{PhoneHomeReport, Pin, Secret, https_client, phone_home};
+use landfall_session::{https_client, phone_home};
 use prost::Message as _;
 use serde_json::{Value, json};
 use tokio::{
@@ -206,7 +206,7 @@ async fn oversized_or_mistyped_requests_are_refused() {
         assert!(!matches!(status(&answer).as_deref(), None | Some("0")), "{answer:?}");
     }
     let report = PhoneHomeReport { hostname: "h".repeat(1 << 20), ..PhoneHomeReport::default() };
-    let refused = phone_home(&client, &format!("{server}/phone-home"), &Secret::new("x.y"), &report).await;
+    let refused = phone_home(&client, &format!("{server}/phone-home"), &SecretText::new("x.y"), &report).await;
     assert!(refused.is_err());
     // A document of two megabytes, from an operator.
     let digest: Digest = format!("sha256:{}", "0a".repeat(32)).parse().unwrap();

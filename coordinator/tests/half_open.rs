@@ -10,10 +10,11 @@ use std::{
 
 use besieged::{LIMIT, Site, mib};
 use futures::{StreamExt as _, stream};
+use landfall_api::message::{ActionRef, EventBody};
 use landfall_boot::http::serve::MAX_CONNECTIONS;
 use landfall_coordinator::tls::listener::{QUIET, STRANGERS};
 use landfall_edge::gate::open_files;
-use landfall_session::{ActionRef, Connection, EventKind};
+use landfall_session::Connection;
 use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -81,7 +82,7 @@ async fn five_thousand_half_open_connections_cost_bounded_memory() {
     let mut agent = site.agent().await;
     let assignment = agent.assigned().await;
     let action = ActionRef { workflow_uid: assignment.workflow_uid, action_index: 0, attempt: 1 };
-    agent.handle.report(action, EventKind::Started).await.unwrap();
+    agent.handle.report(action, EventBody::Started).await.unwrap();
     agent.handle.flush(LIMIT).await.unwrap();
     let operator = site.tls_client(&[b"http/1.1"], true);
     assert_eq!(site.operator(&operator, &format!("{}/machines", besieged::API)).await, 200);
@@ -150,7 +151,7 @@ async fn five_thousand_half_open_connections_cost_bounded_memory() {
     assert!(!broken.is_finished(), "the machine's session broke");
 
     // The machine goes on, and those who were silent are gone by themselves.
-    agent.handle.report(action, EventKind::Failed { problem: problem(), retryable: false }).await.unwrap();
+    agent.handle.report(action, EventBody::Failed { problem: problem(), retryable: false }).await.unwrap();
     agent.handle.flush(LIMIT).await.unwrap();
     let ended = site.api("GET", &format!("/workflows/{run}"), &Value::Null).await;
     assert_eq!(ended["status"]["phase"], "Failed", "{ended:#}");

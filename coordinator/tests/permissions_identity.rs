@@ -7,11 +7,14 @@ mod permitted;
 use std::{sync::Arc, time::Duration};
 
 use http::Method;
-use landfall_api::{ConditionStatus, DiskId, DiskReceipt, ErrorCode, MachineFacts, MachinePhase, Role, WorkflowPhase};
+use landfall_api::{
+    ConditionStatus, DiskId, DiskReceipt, ErrorCode, MachineFacts, MachinePhase, Role, SecretText, WorkflowPhase,
+    message::{Identity, Proof, Vitals},
+};
 use landfall_proto::v1;
 use landfall_session::{
-    AgentKey, EnrollError, Enrolled, Host, Identity, Instruction, Proof, Secret, Session, SessionConfig, SessionHandle,
-    Vitals, boot_time, enroll, enroll_with_facts,
+    AgentKey, EnrollError, Enrolled, Host, Instruction, Session, SessionConfig, SessionHandle, boot_time, enroll,
+    enroll_with_facts,
 };
 use permitted::{API, LIMIT, MAC_A, MAC_B, Site};
 use rcgen::KeyPair;
@@ -23,7 +26,7 @@ fn identity(macs: &[&str]) -> Identity {
 }
 
 async fn by_token(site: &Site, token: &str, macs: &[&str], key: &AgentKey) -> Result<Enrolled, EnrollError> {
-    let proof = Proof::BootToken(Secret::new(token));
+    let proof = Proof::BootToken(SecretText::new(token));
     enroll(&site.target(), "0.1.0", &identity(macs), "boot", &proof, key).await
 }
 

@@ -11,11 +11,16 @@ use std::{
     time::Duration,
 };
 
-use landfall_api::{DiskId, DiskReceipt, MachineFacts, Receipt, ReceiptState};
+use landfall_api::{
+    DiskId, DiskReceipt, MachineFacts, Receipt, ReceiptState, SecretText,
+    message::{
+        ActionKind, ActionRef, ActionResult, Assignment, EventBody, Identity, PhoneHomeReport, Proof, Vitals,
+        WriteImageResult,
+    },
+};
 use landfall_session::{
-    ActionKind, ActionRef, ActionResult, AgentKey, Assignment, EventKind, Host, Identity, Instruction, PhoneHomeReport,
-    Proof, Secret, Session, SessionConfig, SessionHandle, Target, Vitals, WriteImageResult, boot_time, enroll,
-    https_client, phone_home,
+    AgentKey, Host, Instruction, Session, SessionConfig, SessionHandle, Target, boot_time, enroll, https_client,
+    phone_home,
 };
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::timeout};
@@ -144,7 +149,8 @@ async fn agent(script: &str) -> (SessionHandle, mpsc::Receiver<Instruction>, Tar
     let pins = vec![word(script, "landfall.ca=").parse().unwrap()];
     let target = Target::new(&word(script, "landfall.coordinator="), pins).unwrap();
     let identity = Identity { macs: vec![MAC.parse().unwrap()], ..Identity::default() };
-    let (key, proof) = (AgentKey::generate().unwrap(), Proof::BootToken(Secret::new(word(script, "landfall.token="))));
+    let (key, proof) =
+        (AgentKey::generate().unwrap(), Proof::BootToken(SecretText::new(word(script, "landfall.token="))));
     let enrolled = enroll(&target, "0.1.0", &identity, "boot-1", &proof, &key).await.unwrap();
     assert_eq!(enrolled.machine_name, "m1");
     let config = SessionConfig {
@@ -188,7 +194,7 @@ async fn an_install_survives_a_killed_coordinator() {
     let assignment = assigned(&mut instructions).await;
     assert_eq!((assignment.start_index, assignment.start_attempt), (0, 1));
     let action = |index| ActionRef { workflow_uid: assignment.workflow_uid, action_index: index, attempt: 1 };
-    handle.report(action(0), EventKind::Started).await.unwrap();
+    handle.report(action(0), EventBody::Started).await.unwrap();
     handle.flush(LIMIT).await.unwrap();
 
     // Killed in mid-write; the agent goes on, and finishes the write while nobody listens.
@@ -200,19 +206,24 @@ async fn an_install_survives_a_killed_coordinator() {
         stored_bytes: 7,
         raw_bytes: 7,
         written_bytes: 7,
-        elapsed: Duration::from_secs(1),
+        elapsed_ms: 1000,
     };
-    handle.report(action(0), EventKind::ReceiptWritten(done)).await.unwrap();
-    handle.report(action(0), EventKind::Finished(ActionResult::WriteImage(result))).await.unwrap();
+    handle.report(action(0), EventBody::ReceiptWritten { receipt: done }).await.unwrap();
+    handle.report(action(0), EventBody::Finished { result: ActionResult::WriteImage(result) }).await.unwrap();
 
     let coordinator = Coordinator::start(&site.config());
-    handle.report(action(1), EventKind::Started).await.unwrap();
+    handle.report(action(1), EventBody::Started).await.unwrap();
     handle
-        .report(action(1), EventKind::Finished(ActionResult::CloudInit { root_device: "vda1".into() }))
+        .report(
+            action(1),
+            EventBody::Finished {
+                result: ActionResult::CloudInit(landfall_api::message::CloudInitResult { root_device: "vda1".into() }),
+            },
+        )
         .await
         .unwrap();
-    handle.report(action(2), EventKind::Started).await.unwrap();
-    handle.report(action(2), EventKind::Finished(ActionResult::Reboot)).await.unwrap();
+    handle.report(action(2), EventBody::Started).await.unwrap();
+    handle.report(action(2), EventBody::Finished { result: ActionResult::Reboot }).await.unwrap();
     handle.flush(LIMIT).await.unwrap();
     let run = site.api("GET", &format!("/workflows/{name}"), &Value::Null);
     assert_eq!(run["status"]["phase"], "Rebooting", "{run:#}");
@@ -227,7 +238,7 @@ async fn an_install_survives_a_killed_coordinator() {
     let unit = seed.phone_home.as_ref().unwrap();
     let client = https_client(target.pins()).unwrap();
     phone_home(&client, &unit.url, &unit.bearer_token, &PhoneHomeReport::default()).await.unwrap();
-    let forged = Secret::new(format!("{}.00", assignment.workflow_uid));
+    let forged = SecretText::new(format!("{}.00", assignment.workflow_uid));
     assert!(!phone_home(&client, &unit.url, &forged, &PhoneHomeReport::default()).await.unwrap_err().retryable);
     let machine = site.api("GET", "/machines/m1", &Value::Null);
     assert_eq!(machine["status"]["phase"], "Provisioned", "{machine:#}");

@@ -12,8 +12,11 @@ use std::{
 };
 
 use besieged::{API, LIMIT, Site, request};
-use landfall_api::{ErrorCode, Problem, Progress};
-use landfall_session::{ActionRef, Connection, EventKind, LogLevel};
+use landfall_api::{
+    ErrorCode, Problem, Progress,
+    message::{ActionRef, EventBody, LogLevel},
+};
+use landfall_session::Connection;
 use serde_json::Value;
 use tokio::{io::AsyncReadExt as _, io::AsyncWriteExt as _, net::UnixStream, time::timeout};
 
@@ -47,7 +50,7 @@ async fn a_flood_of_logs_delays_no_heartbeat_or_event() {
     let mut agent = site.agent().await;
     let workflow_uid = agent.assigned().await.workflow_uid;
     let action = ActionRef { workflow_uid, action_index: 0, attempt: 1 };
-    agent.handle.report(action, EventKind::Started).await.unwrap();
+    agent.handle.report(action, EventBody::Started).await.unwrap();
     agent.handle.flush(LIMIT).await.unwrap();
     let before = coordinator.memory("VmRSS");
 
@@ -82,7 +85,7 @@ async fn a_flood_of_logs_delays_no_heartbeat_or_event() {
     // An event goes through at once, and with it the last lines that were taken in.
     let problem = Problem::new(ErrorCode::DeviceIo, "the disk does not answer");
     let reported = Instant::now();
-    agent.handle.report(action, EventKind::Failed { problem, retryable: false }).await.unwrap();
+    agent.handle.report(action, EventBody::Failed { problem, retryable: false }).await.unwrap();
     agent.handle.flush(LIMIT).await.unwrap();
     assert!(reported.elapsed() < Duration::from_secs(10), "{:?}", reported.elapsed());
     let run: Value = serde_json::from_str(&ask(&site, &format!("{API}/workflows/{run}")).await).unwrap();
@@ -102,7 +105,7 @@ async fn log_lines_are_followed_until_the_workflow_ends() {
     let mut agent = site.agent().await;
     let workflow_uid = agent.assigned().await.workflow_uid;
     let action = |action_index| ActionRef { workflow_uid, action_index, attempt: 1 };
-    agent.handle.report(action(0), EventKind::Started).await.unwrap();
+    agent.handle.report(action(0), EventBody::Started).await.unwrap();
     for n in 0..10 {
         agent.handle.log(action(0), LogLevel::Info, format!("early {n}"));
     }
@@ -135,7 +138,7 @@ async fn log_lines_are_followed_until_the_workflow_ends() {
         seen.extend_from_slice(&buffer[..read]);
     }
     let problem = Problem::new(ErrorCode::DeviceIo, "the disk does not answer");
-    agent.handle.report(action(0), EventKind::Failed { problem, retryable: false }).await.unwrap();
+    agent.handle.report(action(0), EventBody::Failed { problem, retryable: false }).await.unwrap();
     timeout(LIMIT, follower.read_to_end(&mut seen)).await.expect("it ends with the run").unwrap();
     let seen = String::from_utf8_lossy(&seen);
     assert!(!seen.contains("early 7") && seen.contains("early 8") && !seen.contains("another"), "{seen}");

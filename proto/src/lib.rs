@@ -1,20 +1,20 @@
 //! `landfall.agent.v1`: the contract between agent and coordinator.
 //!
-//! The `.proto` file beside this crate is the source of truth and carries the field documentation; this crate contains
-//! only the generated code and the constants that both sides share. Wire types stop at the edge: programs convert once
-//! into `landfall-api`'s types.
+//! The `.proto` file in this crate is the source of truth and carries the field documentation. This crate holds what is
+//! generated from it, the conversions between it and the messages of `landfall-api`, and the constants that both sides must
+//! agree on. Wire types stop at the edge: a program converts a message once, when it arrives or leaves.
+
+pub mod convert;
+pub mod revision;
+
+pub use convert::ConvertError;
+pub use revision::{OLDEST_PROTOCOL, PROTOCOL};
 
 /// Generated messages, client and server of `landfall.agent.v1`.
 #[allow(missing_docs, unreachable_pub, clippy::all)]
 pub mod v1 {
     tonic::include_proto!("landfall.agent.v1");
 }
-
-/// The protocol revision of the `.proto` file in this crate.
-pub const PROTOCOL: u32 = 3;
-
-/// The oldest revision that both sides still support. Fields are only added, so that is the first.
-pub const OLDEST_PROTOCOL: u32 = 1;
 
 /// The fixed logical name in the coordinator's server certificate. Agents check this, never an IP address or a host
 /// name, so that a coordinator can move without new certificates.

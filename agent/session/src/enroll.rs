@@ -3,17 +3,22 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use landfall_api::{ErrorCode, MachineFacts, Problem};
-use landfall_proto::v1::{self, agent_service_client::AgentServiceClient, enroll_response::Outcome};
+use landfall_api::{
+    ErrorCode, MachineFacts, Problem,
+    message::{EnrollAnswer, EnrollOutcome, EnrollRequest, Identity, MachineCredentials, Proof},
+};
+use landfall_proto::{
+    ConvertError, PROTOCOL,
+    v1::{self, agent_service_client::AgentServiceClient},
+};
 use rustls::pki_types::CertificateDer;
 use tokio::time::timeout;
 use tonic::transport::Channel;
 use uuid::Uuid;
 
 use crate::{
-    AgentKey, Credentials, Dial, Identity, Proof, SessionConfig, Target, Validity,
+    AgentKey, Credentials, Dial, SessionConfig, Target, Validity,
     connect::{self, connect},
-    convert::{self, ConvertError},
     wire_status,
 };
 
@@ -52,8 +57,8 @@ impl EnrollError {
     const fn new(problem: Problem, retryable: bool) -> Self {
         Self { problem, retryable, retry_after: None }
     }
-    fn nonsense(error: &ConvertError) -> Self {
-        Self::new(error.to_problem(), true)
+    fn invalid(error: &ConvertError) -> Self {
+        Self::new(wire_status::invalid(error), true)
     }
 }
 
@@ -86,7 +91,7 @@ pub async fn enroll_over(
     proof: &Proof,
     key: &AgentKey,
 ) -> Result<Enrolled, EnrollError> {
-    let request = request(key, software, identity, boot_id, wire_proof(proof), String::new())?;
+    let request = request(key, software, identity, boot_id, proof.clone(), None)?;
     enroll_by(way, target, key, request).await
 }
 
@@ -103,11 +108,10 @@ pub async fn enroll_with_facts(
     key: &AgentKey,
     facts: &MachineFacts,
 ) -> Result<Enrolled, EnrollError> {
-    // Facts are plain data, which serialises; without them it is a request all the same, and also if they exceed what a
-    // coordinator accepts from unknown machines.
-    let facts = serde_json::to_string(facts).unwrap_or_default();
-    let facts = if facts.len() > MAX_FACTS { String::new() } else { facts };
-    let request = request(key, software, identity, boot_id, wire_proof(proof), facts)?;
+    // A request is one without them too, where they are more than a coordinator takes of unknown machines.
+    let short = serde_json::to_vec(facts).is_ok_and(|json| json.len() <= MAX_FACTS);
+    let facts = short.then(|| Box::new(facts.clone()));
+    let request = request(key, software, identity, boot_id, proof.clone(), facts)?;
     enroll_by(&connect::Tls, target, key, request).await
 }
 
@@ -123,26 +127,14 @@ async fn enroll_by(
     ask(AgentServiceClient::new(channel), target, key, request).await
 }
 
-fn wire_proof(proof: &Proof) -> v1::enroll_request::Proof {
-    match proof {
-        Proof::BootToken(token) => {
-            v1::enroll_request::Proof::BootToken(v1::BootToken { token: token.expose().to_owned() })
-        }
-        Proof::Approval { fingerprint } => {
-            v1::enroll_request::Proof::Approval(v1::Approval { fingerprint: fingerprint.clone() })
-        }
-    }
-}
-
 /// Asks for a new certificate for the key that the connection of `client` was opened with.
 pub(crate) async fn renew(
     client: AgentServiceClient<Channel>,
     config: &SessionConfig,
     credentials: &Credentials,
 ) -> Result<Credentials, EnrollError> {
-    let proof = v1::enroll_request::Proof::Renewal(v1::Renewal {});
     let (identity, key) = (&config.identity, credentials.key());
-    let request = request(key, &config.software, identity, &config.boot_id, proof, String::new())?;
+    let request = request(key, &config.software, identity, &config.boot_id, Proof::Renewal, None)?;
     Ok(ask(client, &config.target, key, request).await?.credentials)
 }
 
@@ -151,20 +143,22 @@ fn request(
     software: &str,
     identity: &Identity,
     boot_id: &str,
-    proof: v1::enroll_request::Proof,
-    facts_json: String,
+    proof: Proof,
+    facts: Option<Box<MachineFacts>>,
 ) -> Result<v1::EnrollRequest, EnrollError> {
     let csr_der = key.request_der().map_err(|error| {
         EnrollError::new(Problem::new(ErrorCode::Internal, error.to_string()).caused_by(&error), true)
     })?;
-    Ok(v1::EnrollRequest {
-        versions: Some(convert::versions(software)),
-        identity: Some(convert::identity(identity)),
+    let request = EnrollRequest {
+        software: software.to_owned(),
+        protocol: PROTOCOL,
+        identity: identity.clone(),
         boot_id: boot_id.to_owned(),
         csr_der,
-        facts_json,
-        proof: Some(proof),
-    })
+        facts,
+        proof,
+    };
+    request.try_into().map_err(|error| EnrollError::invalid(&error))
 }
 
 async fn ask(
@@ -185,34 +179,34 @@ async fn ask(
             return Err(EnrollError::new(problem, true));
         }
     };
-    let coordinator_time = convert::timestamp("enroll.coordinator_time", answer.coordinator_time)
-        .map_err(|e| EnrollError::nonsense(&e))?;
+    let answer = EnrollAnswer::try_from(answer).map_err(|error| EnrollError::invalid(&error))?;
     match answer.outcome {
-        Some(Outcome::Credentials(wire)) => {
-            admitted(wire, key, coordinator_time).map_err(|e| EnrollError::nonsense(&e))
+        EnrollOutcome::Granted(granted) => {
+            admitted(granted, key, answer.coordinator_time).map_err(|error| EnrollError::invalid(&error))
         }
-        Some(Outcome::Waiting(waiting)) => {
-            let after = convert::duration("enroll.waiting.retry_after", waiting.retry_after)
-                .map_err(|e| EnrollError::nonsense(&e))?;
-            let problem = Problem::new(ErrorCode::Unapproved, waiting.reason)
+        EnrollOutcome::Waiting { reason, retry_after } => {
+            let problem = Problem::new(ErrorCode::Unapproved, reason)
                 .hint(format!("the key's fingerprint is {}", key.readable_fingerprint()))
                 .at(target.to_string());
-            Err(EnrollError { problem, retryable: true, retry_after: Some(after) })
+            Err(EnrollError { problem, retryable: true, retry_after: Some(retry_after) })
         }
-        None => Err(EnrollError::nonsense(&ConvertError::missing("enroll.outcome"))),
     }
 }
 
-fn admitted(wire: v1::Credentials, key: &AgentKey, coordinator_time: Timestamp) -> Result<Enrolled, ConvertError> {
+fn admitted(
+    granted: MachineCredentials,
+    key: &AgentKey,
+    coordinator_time: Timestamp,
+) -> Result<Enrolled, ConvertError> {
     let field = "enroll.credentials.certificate_chain_der";
-    let chain: Vec<_> = wire.certificate_chain_der.into_iter().map(CertificateDer::from).collect();
+    let chain: Vec<_> = granted.certificate_chain_der.into_iter().map(CertificateDer::from).collect();
     let leaf = chain.first().ok_or_else(|| ConvertError::missing(field))?;
     if !key.matches(leaf) {
         return Err(ConvertError::new(field, "the certificate is not for this agent's key"));
     }
     Ok(Enrolled {
-        machine_name: wire.machine_name,
-        machine_uid: convert::uuid("enroll.credentials.machine_uid", &wire.machine_uid)?,
+        machine_name: granted.machine_name,
+        machine_uid: granted.machine_uid,
         credentials: Credentials::new(key.clone(), chain),
         coordinator_time,
     })

@@ -2,11 +2,11 @@
 
 use std::{io, net::SocketAddr, time::Duration};
 
-use landfall_api::{ErrorCode, Problem};
+use landfall_api::{ErrorCode, Pin, Problem};
 use landfall_pin::rustls_error;
 use rustls::{AlertDescription, CertificateError};
 
-use crate::{Pin, PinMismatch};
+use crate::PinMismatch;
 
 /// No connection to the coordinator.
 #[derive(Debug, thiserror::Error)]

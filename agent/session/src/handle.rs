@@ -5,7 +5,10 @@ use std::{
     time::Duration,
 };
 
-use landfall_api::{Problem, Progress};
+use landfall_api::{
+    Problem, Progress,
+    message::{ActionRef, EventBody, LogLevel},
+};
 use tokio::{
     runtime::Handle,
     sync::{Notify, mpsc, watch},
@@ -15,8 +18,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use uuid::Uuid;
 
 use crate::{
-    ActionRef, BootClock, Credentials, EventKind, Instruction, LeaseWatch, LogLevel, Outbox, lease::LeaseKeeper,
-    session::Runner, telemetry::Telemetry,
+    BootClock, Credentials, Instruction, LeaseWatch, Outbox, lease::LeaseKeeper, session::Runner, telemetry::Telemetry,
 };
 
 /// Events that may wait for their ack before the next report must wait too. A workflow has a few per attempt, so this
@@ -129,13 +131,13 @@ impl Shared {
         let unacked = self.lock().outbox.unacked();
         self.unacked.send_replace(unacked);
     }
-    fn try_report(&self, action: ActionRef, kind: &EventKind) -> Option<u64> {
+    fn try_report(&self, action: ActionRef, body: &EventBody) -> Option<u64> {
         let mut state = self.lock();
-        let seq = state.outbox.report(action, crate::clock::wall_time(), kind.clone()).ok()?;
-        if matches!(kind, EventKind::Started) {
+        let seq = state.outbox.report(action, crate::clock::wall_time(), body.clone()).ok()?;
+        if matches!(body, EventBody::Started) {
             state.running.retain(|known| known.action_index != action.action_index);
             state.running.push(action);
-        } else if kind.ends_attempt() {
+        } else if body.ends_attempt() {
             state.running.retain(|known| *known != action);
         }
         drop(state);
@@ -174,7 +176,7 @@ impl SessionHandle {
     ///
     /// # Errors
     /// [`SessionEnded`]; the event is not kept.
-    pub async fn report(&self, action: ActionRef, kind: EventKind) -> Result<u64, SessionEnded> {
+    pub async fn report(&self, action: ActionRef, body: EventBody) -> Result<u64, SessionEnded> {
         let mut unacked = self.shared.unacked.subscribe();
         let mut connection = self.shared.connection.subscribe();
         loop {
@@ -182,7 +184,7 @@ impl SessionHandle {
                 return Err(SessionEnded);
             }
             unacked.mark_unchanged();
-            if let Some(seq) = self.shared.try_report(action, &kind) {
+            if let Some(seq) = self.shared.try_report(action, &body) {
                 return Ok(seq);
             }
             // Both senders live as long as `self`, so neither wait can fail; either way the loop looks again.
@@ -194,8 +196,8 @@ impl SessionHandle {
     ///
     /// # Errors
     /// [`SessionEnded`]; the event is not kept.
-    pub fn report_blocking(&self, action: ActionRef, kind: EventKind) -> Result<u64, SessionEnded> {
-        self.runtime.block_on(self.report(action, kind))
+    pub fn report_blocking(&self, action: ActionRef, body: EventBody) -> Result<u64, SessionEnded> {
+        self.runtime.block_on(self.report(action, body))
     }
 
     /// Says which run's list the agent works on from now on, until it says another or none. The coordinator hears of it in

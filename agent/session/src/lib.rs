@@ -1,22 +1,21 @@
 //! An agent's session with the coordinator: pinned TLS, enrolment, numbered events, leases.
 //!
 //! A library of its own, with no PID 1 and no disk in it, so that the agent and a simulator of whole fleets use the same
-//! code. Read in the order in which a machine goes through it: [`Target`] and [`Pin`] (where, and whom to trust),
+//! code. Read in the order in which a machine goes through it: [`Target`] (where, and which CA keys to trust),
 //! [`enroll`] (proof in, certificate out), [`Session`] (the control stream, reconnecting for ever), [`LeaseWatch`] (may
 //! I still touch the disk?), and [`phone_home`] (the installed system's last word).
 //!
-//! Wire types stop at `convert`; everything else speaks landfall-api's types and those of `model`.
+//! `landfall-proto` converts each message as it arrives or leaves; everything here uses landfall-api's messages.
 
 mod backoff;
 mod clock;
 mod connect;
-mod convert;
 mod credentials;
 mod enroll;
 mod error;
 mod handle;
+mod instruction;
 mod lease;
-mod model;
 mod outbox;
 mod phone_home;
 mod session;
@@ -31,15 +30,11 @@ pub use credentials::{AgentKey, Credentials, KeyError};
 pub use enroll::{EnrollError, Enrolled, enroll, enroll_over, enroll_with_facts};
 pub use error::ConnectError;
 pub use handle::{Connection, SessionEnded, SessionHandle, StillRuns, Unflushed};
-pub use landfall_pin::{Pin, PinError, PinMismatch, Validity};
+pub use instruction::Instruction;
+pub use landfall_pin::{PinMismatch, Validity, pin_of_spki};
 pub use lease::{Lease, LeaseWatch};
-pub use model::{
-    Action, ActionKind, ActionRef, ActionResult, Assignment, ClearDisks, CloudInit, Control, Event, EventKind,
-    Identity, ImageAccess, ImageAuthorization, ImageProof, ImageSignature, Instruction, Kexec, Loaded, LogLevel,
-    PhoneHome, Proof, Retry, Secret, Start, Vitals, WriteImage, WriteImageResult,
-};
 pub use outbox::{AckError, Full, Outbox};
-pub use phone_home::{PhoneHomeError, PhoneHomeReport, https_client, phone_home};
+pub use phone_home::{PhoneHomeError, https_client, phone_home};
 pub use session::{Host, Session, SessionConfig};
 pub use surroundings::{BootClock, Dial, Dialling, Surroundings, Wire};
 pub use target::{Target, TargetError};

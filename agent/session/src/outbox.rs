@@ -7,14 +7,13 @@
 use std::collections::{HashMap, VecDeque};
 
 use jiff::Timestamp;
-
-use crate::{ActionRef, Event, EventKind};
+use landfall_api::message::{ActionRef, EventBody, EventRecord};
 
 /// The events that are not yet acknowledged, oldest first.
 #[derive(Debug)]
 pub struct Outbox {
     capacity: usize,
-    events: VecDeque<Event>,
+    events: VecDeque<EventRecord>,
     /// How many of `events`, from the front, went out on the present stream.
     sent: usize,
     numbers: HashMap<ActionRef, Numbers>,
@@ -62,7 +61,7 @@ impl Outbox {
     ///
     /// # Errors
     /// [`Full`]; nothing was kept.
-    pub fn report(&mut self, action: ActionRef, time: Timestamp, kind: EventKind) -> Result<u64, Full> {
+    pub fn report(&mut self, action: ActionRef, time: Timestamp, body: EventBody) -> Result<u64, Full> {
         if self.events.len() >= self.capacity {
             return Err(Full(self.events.len()));
         }
@@ -72,16 +71,16 @@ impl Outbox {
         });
         numbers.reported += 1;
         let seq = numbers.reported;
-        self.events.push_back(Event { action, seq, time, kind });
+        self.events.push_back(EventRecord::of(action, seq, time, body));
         self.forget();
         Ok(seq)
     }
 
     /// The next event to send on the present stream, marked as sent.
-    pub fn next_unsent(&mut self) -> Option<Event> {
+    pub fn next_unsent(&mut self) -> Option<EventRecord> {
         let event = self.events.get(self.sent)?.clone();
         self.sent += 1;
-        if let Some(numbers) = self.numbers.get_mut(&event.action) {
+        if let Some(numbers) = self.numbers.get_mut(&event.action()) {
             numbers.sent = numbers.sent.max(event.seq);
         }
         Some(event)
@@ -107,7 +106,7 @@ impl Outbox {
             return Err(AckError { action, seq, sent: numbers.sent });
         }
         numbers.acked = numbers.acked.max(seq);
-        let stored = |event: &Event| event.action == action && event.seq <= seq;
+        let stored = |event: &EventRecord| event.action() == action && event.seq <= seq;
         self.sent -= self.events.iter().take(self.sent).filter(|e| stored(e)).count();
         self.events.retain(|e| !stored(e));
         Ok(())
@@ -143,9 +142,9 @@ mod tests {
     }
 
     /// Distinguishable events, so that an altered repeat is seen.
-    fn kind(n: u64) -> EventKind {
+    fn body(n: u64) -> EventBody {
         let problem = landfall_api::Problem::new(landfall_api::ErrorCode::Internal, n.to_string());
-        EventKind::Failed { problem, retryable: false }
+        EventBody::Failed { problem, retryable: false }
     }
 
     /// What may happen between the two sides.
@@ -174,11 +173,11 @@ mod tests {
 
     /// The coordinator: stores what is new, drops what it has, and must never see a gap or a different repeat.
     #[derive(Default)]
-    struct Coordinator(BTreeMap<ActionRef, Vec<Event>>);
+    struct Coordinator(BTreeMap<ActionRef, Vec<EventRecord>>);
 
     impl Coordinator {
-        fn store(&mut self, event: Event) {
-            let stored = self.0.entry(event.action).or_default();
+        fn store(&mut self, event: EventRecord) {
+            let stored = self.0.entry(event.action()).or_default();
             let at = usize::try_from(event.seq).unwrap() - 1;
             assert!(at <= stored.len(), "a gap before {event:?}");
             match stored.get(at) {
@@ -197,17 +196,17 @@ mod tests {
         fn nothing_is_lost_reordered_or_altered_whatever_happens(steps in prop::collection::vec(step(), 0..200)) {
             let mut outbox = Outbox::new(16);
             let (mut wire, mut coordinator) = (VecDeque::new(), Coordinator::default());
-            let mut reported: BTreeMap<ActionRef, Vec<EventKind>> = BTreeMap::new();
+            let mut reported: BTreeMap<ActionRef, Vec<EventBody>> = BTreeMap::new();
             let mut count = 0;
             for step in steps {
                 match step {
                     Step::Report(n) => {
                         count += 1;
                         let full = outbox.unacked() == 16;
-                        match outbox.report(action(n), Timestamp::UNIX_EPOCH, kind(count)) {
+                        match outbox.report(action(n), Timestamp::UNIX_EPOCH, body(count)) {
                             Ok(seq) => {
                                 let list = reported.entry(action(n)).or_default();
-                                list.push(kind(count));
+                                list.push(body(count));
                                 prop_assert_eq!(seq, list.len() as u64);
                             }
                             Err(refused) => prop_assert!(full && refused == Full(16)),
@@ -235,7 +234,7 @@ mod tests {
                 coordinator.store(event);
             }
             for (action, kinds) in reported {
-                let stored: Vec<_> = coordinator.0[&action].iter().map(|e| e.kind.clone()).collect();
+                let stored: Vec<_> = coordinator.0[&action].iter().map(|e| e.body.clone()).collect();
                 prop_assert_eq!(stored, kinds);
                 outbox.ack(action, coordinator.stored(action)).unwrap();
             }
@@ -247,7 +246,7 @@ mod tests {
     #[test]
     fn an_ack_of_what_was_never_sent_drops_nothing() {
         let mut outbox = Outbox::new(4);
-        outbox.report(action(0), Timestamp::UNIX_EPOCH, kind(1)).unwrap();
+        outbox.report(action(0), Timestamp::UNIX_EPOCH, body(1)).unwrap();
         let error = outbox.ack(action(0), 1).unwrap_err();
         assert_eq!((error.seq, error.sent, outbox.unacked()), (1, 0, 1));
         assert!(outbox.ack(action(3), 1).is_err());
@@ -260,7 +259,7 @@ mod tests {
     fn an_ack_after_a_reconnect_covers_older_streams() {
         let mut outbox = Outbox::new(4);
         for n in 1..=2 {
-            outbox.report(action(0), Timestamp::UNIX_EPOCH, kind(n)).unwrap();
+            outbox.report(action(0), Timestamp::UNIX_EPOCH, body(n)).unwrap();
             outbox.next_unsent().unwrap();
         }
         outbox.reconnected();
@@ -273,13 +272,13 @@ mod tests {
     fn numbers_of_old_attempts_are_forgotten_after_all_acks() {
         let mut outbox = Outbox::new(10);
         let attempt = |n: u32| ActionRef { workflow_uid: uuid::Uuid::nil(), action_index: 0, attempt: n };
-        outbox.report(attempt(0), Timestamp::UNIX_EPOCH, kind(0)).unwrap();
+        outbox.report(attempt(0), Timestamp::UNIX_EPOCH, body(0)).unwrap();
         for n in 1..=u32::try_from(REMEMBERED).unwrap() + 50 {
-            outbox.report(attempt(n), Timestamp::UNIX_EPOCH, kind(0)).unwrap();
+            outbox.report(attempt(n), Timestamp::UNIX_EPOCH, body(0)).unwrap();
             while outbox.next_unsent().is_some() {}
             outbox.ack(attempt(n), 1).unwrap();
         }
         assert!(outbox.numbers.len() <= REMEMBERED + 1 && outbox.numbers.contains_key(&attempt(0)));
-        assert_eq!(outbox.report(attempt(0), Timestamp::UNIX_EPOCH, kind(1)), Ok(2));
+        assert_eq!(outbox.report(attempt(0), Timestamp::UNIX_EPOCH, body(1)), Ok(2));
     }
 }

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use landfall_api::{ErrorCode, Problem};
+use landfall_api::{ErrorCode, Pin, Problem, SecretText, message::PhoneHomeReport};
 use landfall_pin::{client_config, rustls_error};
-use serde::{Deserialize, Serialize};
 
-use crate::{Pin, PinMismatch, Secret, Validity};
+use crate::{PinMismatch, Validity};
 
 /// Connecting, TLS included.
 const CONNECT_LIMIT: Duration = Duration::from_secs(15);
@@ -14,24 +13,6 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(15);
 const REQUEST_LIMIT: Duration = Duration::from_secs(30);
 /// An error's body is read up to here.
 const MAX_ANSWER: usize = 16 * 1024;
-
-/// The report of the installed system.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PhoneHomeReport {
-    /// Its host name.
-    pub hostname: String,
-    /// `/proc/sys/kernel/random/boot_id`
-    pub boot_id: String,
-    /// `PRETTY_NAME` of `/etc/os-release`.
-    pub os_release: String,
-    /// Kernel release.
-    pub kernel: String,
-    /// Seconds since boot.
-    pub uptime_seconds: u64,
-    /// `/etc/machine-id`
-    pub machine_id: String,
-}
 
 /// The phone-home failed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -72,7 +53,7 @@ pub fn https_client(pins: &[Pin]) -> Result<reqwest::Client, Problem> {
 pub async fn phone_home(
     client: &reqwest::Client,
     url: &str,
-    token: &Secret,
+    token: &SecretText,
     report: &PhoneHomeReport,
 ) -> Result<(), PhoneHomeError> {
     let sent = client.post(url).bearer_auth(token.expose()).json(report).send().await;

@@ -6,7 +6,10 @@ mod stream;
 
 use std::{sync::Arc, time::Duration};
 
-use landfall_api::{DiskId, DiskReceipt, MachineFacts, Problem};
+use landfall_api::{
+    DiskId, DiskReceipt, MachineFacts, Problem,
+    message::{Identity, Vitals},
+};
 use tokio::{
     runtime::Handle,
     sync::mpsc::{self, error::TrySendError},
@@ -14,10 +17,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    Backoff, Connection, Credentials, Identity, Instruction, SessionHandle, Surroundings, Target, Vitals,
-    handle::Shared,
-};
+use crate::{Backoff, Connection, Credentials, Instruction, SessionHandle, Surroundings, Target, handle::Shared};
 
 /// Waits between connections.
 const RETRY_FIRST: Duration = Duration::from_millis(250);

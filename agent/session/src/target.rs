@@ -4,7 +4,7 @@ use std::{fmt, net::IpAddr};
 
 use http::Uri;
 
-use crate::Pin;
+use landfall_api::Pin;
 
 /// The coordinator's TLS port and the pins of its CA.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,11 +90,13 @@ impl fmt::Display for Target {
 
 #[cfg(test)]
 mod tests {
+    use landfall_pin::pin_of_spki;
+
     use super::*;
 
     #[test]
     fn addresses_parse_and_print_alike() {
-        let pins = || vec![Pin::of_spki(b"ca")];
+        let pins = || vec![pin_of_spki(b"ca")];
         for (text, printed) in [
             ("https://10.77.0.1:7443", "https://10.77.0.1:7443"),
             ("https://boot.example/", "https://boot.example:7443"),

@@ -11,24 +11,21 @@ use std::{
 };
 
 use jiff::Timestamp;
-use landfall_api::Progress;
-use landfall_proto::v1::agent_service_client::AgentServiceClient;
+use landfall_api::{
+    Progress,
+    message::{ActionRef, LogLevel, LogLine, Telemetry as Item},
+};
+use landfall_proto::v1::{TelemetryRequest, agent_service_client::AgentServiceClient};
 use tokio::sync::{Notify, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 
-use crate::{ActionRef, Backoff, LogLevel, Surroundings, convert};
+use crate::{Backoff, Surroundings};
 
 /// Lines and counters kept until they are sent.
 const CAPACITY: usize = 512;
 /// A line is cut here: one runaway message must not fill the coordinator's ring.
 const MAX_LINE: usize = 4096;
-
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Item {
-    Progress(ActionRef, Progress),
-    Log(ActionRef, Timestamp, LogLevel, String),
-}
 
 /// The queue.
 #[derive(Debug, Default)]
@@ -45,20 +42,20 @@ struct Ring {
 
 impl Ring {
     fn push(&mut self, item: Item) {
-        if let Item::Progress(action, _) = &item {
-            self.items.retain(|old| !matches!(old, Item::Progress(of, _) if of == action));
+        if let Item::Progress { action, .. } = &item {
+            self.items.retain(|old| !matches!(old, Item::Progress { action: of, .. } if of == action));
         }
-        if self.items.len() >= CAPACITY && matches!(self.items.pop_front(), Some(Item::Log(..))) {
+        if self.items.len() >= CAPACITY && matches!(self.items.pop_front(), Some(Item::Log { .. })) {
             self.dropped += 1;
         }
         self.items.push_back(item);
     }
     fn pop(&mut self) -> Option<Item> {
         let mut item = self.items.pop_front()?;
-        if let Item::Log(_, _, _, line) = &mut item {
+        if let Item::Log { line, .. } = &mut item {
             match std::mem::take(&mut self.dropped) {
                 0 => {}
-                n => line.insert_str(0, &format!("[{n} older lines were dropped] ")),
+                n => line.message.insert_str(0, &format!("[{n} older lines were dropped] ")),
             }
         }
         Some(item)
@@ -67,7 +64,7 @@ impl Ring {
 
 impl Telemetry {
     pub(crate) fn progress(&self, action: ActionRef, progress: Progress) {
-        self.push(Item::Progress(action, progress));
+        self.push(Item::Progress { action, progress });
     }
     pub(crate) fn log(&self, action: ActionRef, level: LogLevel, mut line: String) {
         if line.len() > MAX_LINE {
@@ -75,7 +72,7 @@ impl Telemetry {
             line.truncate(cut);
             line.push_str(" […]");
         }
-        self.push(Item::Log(action, crate::clock::wall_time(), level, line));
+        self.push(log_item(action, crate::clock::wall_time(), level, line));
     }
     fn push(&self, item: Item) {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner).push(item);
@@ -102,7 +99,7 @@ impl Telemetry {
             let call = tokio::spawn(async move { client.telemetry(ReceiverStream::new(stream)).await.map(drop) });
             let aborts = AbortOnDrop(call);
             let mut item = first;
-            while out.send(convert::telemetry_to_wire(item)).await.is_ok() {
+            while out.send(TelemetryRequest::from(item)).await.is_ok() {
                 item = tokio::select! {
                     biased;
                     item = self.next() => item,
@@ -114,6 +111,11 @@ impl Telemetry {
             tokio::time::sleep(backoff.step_by((world.chance)())).await;
         }
     }
+}
+
+fn log_item(action: ActionRef, time: Timestamp, level: LogLevel, message: String) -> Item {
+    let ActionRef { workflow_uid, action_index, attempt } = action;
+    Item::Log { workflow_uid, line: LogLine { time, level, action_index, attempt, message } }
 }
 
 /// Ends the call when the session's connection goes.
@@ -134,18 +136,21 @@ mod tests {
     }
 
     fn log(n: usize) -> Item {
-        Item::Log(action(0), Timestamp::UNIX_EPOCH, LogLevel::Info, n.to_string())
+        log_item(action(0), Timestamp::UNIX_EPOCH, LogLevel::Info, n.to_string())
     }
 
     #[test]
     fn newer_progress_replaces_what_still_waits_of_the_same_attempt() {
         let mut ring = Ring::default();
         for bytes in 0..1000 {
-            ring.push(Item::Progress(action(0), Progress { raw_bytes: bytes, ..Progress::default() }));
-            ring.push(Item::Progress(action(1), Progress { raw_bytes: bytes, ..Progress::default() }));
+            for action in [action(0), action(1)] {
+                ring.push(Item::Progress { action, progress: Progress { raw_bytes: bytes, ..Progress::default() } });
+            }
         }
         assert_eq!(ring.items.len(), 2);
-        assert!(matches!(ring.pop(), Some(Item::Progress(a, p)) if a == action(0) && p.raw_bytes == 999));
+        assert!(
+            matches!(ring.pop(), Some(Item::Progress { action: a, progress }) if a == action(0) && progress.raw_bytes == 999)
+        );
     }
 
     #[test]
@@ -153,7 +158,7 @@ mod tests {
         let mut ring = Ring::default();
         (0..CAPACITY + 3).for_each(|n| ring.push(log(n)));
         assert_eq!(ring.items.len(), CAPACITY);
-        assert!(matches!(ring.pop(), Some(Item::Log(.., line)) if line == "[3 older lines were dropped] 3"));
+        assert!(matches!(ring.pop(), Some(Item::Log { line, .. }) if line.message == "[3 older lines were dropped] 3"));
         assert_eq!(ring.pop(), Some(log(4)));
     }
 
@@ -162,6 +167,8 @@ mod tests {
         let telemetry = Telemetry::default();
         telemetry.log(action(0), LogLevel::Info, "ü".repeat(MAX_LINE));
         let item = telemetry.ring.lock().unwrap().pop();
-        assert!(matches!(item, Some(Item::Log(.., line)) if line.len() < MAX_LINE + 10 && line.ends_with("[…]")));
+        assert!(
+            matches!(item, Some(Item::Log { line, .. }) if line.message.len() < MAX_LINE + 10 && line.message.ends_with("[…]"))
+        );
     }
 }

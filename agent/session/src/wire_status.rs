@@ -1,12 +1,12 @@
 //! A refused or broken call, as a person reads it.
 
-use landfall_api::{ErrorCode, Problem};
+use landfall_api::{ErrorCode, Problem, message::Welcome};
 use landfall_pin::rustls_error;
-use landfall_proto::{OLDEST_PROTOCOL, PROBLEM_METADATA, v1};
+use landfall_proto::{ConvertError, OLDEST_PROTOCOL, PROBLEM_METADATA, v1};
 use prost::Message as _;
 use tonic::{Code, Status};
 
-use crate::{Target, convert, error::refuses_credentials};
+use crate::{Target, error::refuses_credentials};
 
 /// The coordinator's problem beside the status, else the status's own message.
 pub(crate) fn problem_of(target: &Target, status: &Status) -> Problem {
@@ -16,7 +16,7 @@ pub(crate) fn problem_of(target: &Target, status: &Status) -> Problem {
         .and_then(|value| value.to_bytes().ok())
         .and_then(|bytes| v1::Problem::decode(bytes).ok());
     if let Some(said) = said {
-        return convert::problem(said);
+        return said.into();
     }
     let (code, hint) = match status.code() {
         Code::Unauthenticated => (ErrorCode::Unauthenticated, "the agent must enrol again: restart the machine"),
@@ -33,6 +33,14 @@ pub(crate) fn problem_of(target: &Target, status: &Status) -> Problem {
         text => text.to_owned(),
     };
     Problem::new(code, message).caused_by(status).hint(hint).at(target.to_string())
+}
+
+/// A message of the coordinator that is none to this agent.
+pub(crate) fn invalid(error: &ConvertError) -> Problem {
+    let message = format!("the coordinator's {} is invalid to this agent: {}", error.field(), error.what());
+    Problem::new(ErrorCode::VersionSkew, message).at(error.field()).hint(
+        "agent and coordinator are of different versions: build the boot image and the coordinator from one release",
+    )
 }
 
 /// Whether the same call may succeed later without an action of a person.
@@ -60,8 +68,10 @@ pub(crate) fn credentials_refused(status: &Status) -> bool {
 
 /// Refuses a coordinator older than this agent. A newer one knows this agent's revision from its hello, and refuses it
 /// itself if it must.
-pub(crate) fn check_versions(target: &Target, theirs: Option<&v1::Versions>) -> Result<(), Problem> {
-    let (software, protocol) = theirs.map_or(("unknown", 0), |v| (v.software.as_str(), v.protocol));
+pub(crate) fn check_versions(target: &Target, welcome: &Welcome) -> Result<(), Problem> {
+    let Welcome { software, protocol, .. } = welcome;
+    let software = if software.is_empty() { "unknown" } else { software };
+    let protocol = *protocol;
     if protocol >= OLDEST_PROTOCOL {
         return Ok(());
     }
@@ -73,22 +83,32 @@ pub(crate) fn check_versions(target: &Target, theirs: Option<&v1::Versions>) -> 
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use jiff::Timestamp;
     use landfall_proto::PROTOCOL;
 
     use super::*;
 
     fn target() -> Target {
-        Target::new("https://127.0.0.1:1", vec![crate::Pin::of_spki(b"ca")]).unwrap()
+        Target::new("https://127.0.0.1:1", vec![crate::pin_of_spki(b"ca")]).unwrap()
     }
 
     #[test]
     fn an_older_coordinator_is_named_as_the_one_to_upgrade() {
-        let versions = |protocol| v1::Versions { software: "0.9".into(), protocol };
+        let versions = |protocol| Welcome {
+            epoch: 1,
+            time: Timestamp::UNIX_EPOCH,
+            heartbeat_interval: Duration::from_secs(1),
+            software: "0.9".into(),
+            protocol,
+        };
         for taken in [OLDEST_PROTOCOL, PROTOCOL, PROTOCOL + 1] {
-            assert_eq!(check_versions(&target(), Some(&versions(taken))), Ok(()));
+            assert_eq!(check_versions(&target(), &versions(taken)), Ok(()));
         }
-        for old in [None, Some(&versions(OLDEST_PROTOCOL - 1))] {
-            let problem = check_versions(&target(), old).unwrap_err();
+        let unsaid = Welcome { software: String::new(), ..versions(0) };
+        for old in [unsaid, versions(OLDEST_PROTOCOL - 1)] {
+            let problem = check_versions(&target(), &old).unwrap_err();
             assert_eq!(problem.code, ErrorCode::VersionSkew);
             assert!(problem.hint.contains("landfall-coordinator"), "{problem}");
         }

@@ -1,14 +1,16 @@
 //! `clearDisks`: chooses the disks, checks all of them before it clears the first, and calls `landfall_disk`.
 
-use landfall_api::{DiskFacts, DiskReceipt, ErrorCode, Problem, Progress};
+use landfall_api::{
+    ClearDisksSpec, DiskFacts, DiskReceipt, ErrorCode, Problem, Progress,
+    message::{ActionResult, ClearDisksResult, EventBody},
+};
 use landfall_disk::{ClearRequest, LeaseGuard, LogLevel, Observer, ReceiptIntent, Unobserved};
-use landfall_session::{ActionResult, ClearDisks, EventKind};
 
 use super::{final_failure, list, select};
 use crate::runner::{Failure, Job};
 
 /// Clears the disks. Blocks until all are cleared, or until one is refused or fails.
-pub(super) fn perform(job: &Job, spec: &ClearDisks) -> Result<ActionResult, Failure> {
+pub(super) fn perform(job: &Job, spec: &ClearDisksSpec) -> Result<ActionResult, Failure> {
     let disks = choose(job, spec)?;
     let requests: Vec<ClearRequest> = disks.iter().map(|disk| request(job, disk)).collect();
     let failure = |e: landfall_disk::WriteError| Failure { problem: e.problem(), retryable: e.retryable() };
@@ -21,12 +23,12 @@ pub(super) fn perform(job: &Job, spec: &ClearDisks) -> Result<ActionResult, Fail
         let what = if cleared { "is cleared" } else { "was already clear" };
         tracing::info!("disk {} {what}", request.disk.id.name);
     }
-    Ok(ActionResult::ClearDisks { disks: disks.into_iter().map(|disk| disk.id).collect() })
+    Ok(ActionResult::ClearDisks(ClearDisksResult { disks: disks.into_iter().map(|disk| disk.id).collect() }))
 }
 
 /// The disks that the action names; else every disk that carries, or is believed to carry, a receipt of this machine.
 /// (A disk without the believed receipt was cleared by an attempt whose report was lost, or it is refused below.)
-fn choose(job: &Job, spec: &ClearDisks) -> Result<Vec<DiskFacts>, Failure> {
+fn choose(job: &Job, spec: &ClearDisksSpec) -> Result<Vec<DiskFacts>, Failure> {
     let mut chosen: Vec<DiskFacts> = Vec::new();
     if spec.disks.is_empty() {
         let disks = list()?;
@@ -78,7 +80,7 @@ impl Observer for ToRun<'_> {
     }
 
     fn receipt_written(&self, receipt: &DiskReceipt) {
-        let event = EventKind::ReceiptWritten(receipt.clone());
+        let event = EventBody::ReceiptWritten { receipt: receipt.clone() };
         if self.job.report.report_blocking(self.job.action, event).is_err() {
             // The receipt is on the disk, and every hello contains it.
             tracing::warn!("the session has ended; the next session reports the receipt on {}", receipt.disk.name);

@@ -3,8 +3,10 @@
 
 use std::{fs::File, io::Read, path::Path};
 
-use landfall_api::{ErrorCode, Problem};
-use landfall_session::{ActionResult, CloudInit, PhoneHome};
+use landfall_api::{
+    ErrorCode, Problem,
+    message::{ActionResult, CloudInit, CloudInitResult, PhoneHomeUnit},
+};
 
 use super::{Machine, installed_disk, no_root};
 use crate::{
@@ -39,7 +41,7 @@ pub(super) fn perform(machine: &Machine, job: &Job, spec: &CloudInit) -> Result<
     let Installed { tree, device, .. } = installed;
     drop(tree);
     root.close().map_err(|e| io(&e, &device))?;
-    Ok(ActionResult::CloudInit { root_device: device })
+    Ok(ActionResult::CloudInit(CloudInitResult { root_device: device }))
 }
 
 /// Whether the installed system may be changed now: later another session may own it.
@@ -89,15 +91,15 @@ impl Installed<'_> {
         let seed = |name: &str| format!("{}/{name}", installed::SEED);
         // meta-data last: cloud-init recognises a seed directory by this file.
         self.write(&seed("user-data"), 0o600, spec.user_data.expose().as_bytes())?;
-        if spec.network_config.is_empty() {
+        if spec.network_config.expose().is_empty() {
             self.remove(&seed("network-config"))?;
         } else {
-            self.write(&seed("network-config"), 0o600, spec.network_config.as_bytes())?;
+            self.write(&seed("network-config"), 0o600, spec.network_config.expose().as_bytes())?;
         }
         self.write(&seed("meta-data"), 0o600, spec.meta_data.as_bytes())
     }
 
-    fn install_phone_home(&self, spec: &PhoneHome, own_binary: &Path) -> Result<(), Failure> {
+    fn install_phone_home(&self, spec: &PhoneHomeUnit, own_binary: &Path) -> Result<(), Failure> {
         let config = phone_home::Config {
             url: spec.url.clone(),
             bearer_token: spec.bearer_token.expose().to_owned(),
@@ -128,19 +130,19 @@ struct OwnBinary(#[source] std::io::Error);
 mod tests {
     use std::{cell::Cell, fs, os::unix::fs::MetadataExt};
 
-    use landfall_session::Secret;
+    use landfall_api::SecretText;
 
     use super::{super::final_failure, *};
 
     fn spec(phone_home: bool) -> CloudInit {
         let pin = format!("sha256:{}", "ab".repeat(32)).parse().unwrap();
         CloudInit {
-            user_data: Secret::new("#cloud-config\n"),
+            user_data: SecretText::new("#cloud-config\n"),
             meta_data: "instance-id: x\n".into(),
-            network_config: String::new(),
-            phone_home: phone_home.then(|| PhoneHome {
+            network_config: SecretText::default(),
+            phone_home: phone_home.then(|| PhoneHomeUnit {
                 url: "https://10.77.0.1:7443/phone-home".into(),
-                bearer_token: Secret::new("t0ken"),
+                bearer_token: SecretText::new("t0ken"),
                 ca_pins: vec![pin],
             }),
             disk: None,
@@ -166,7 +168,7 @@ mod tests {
                 _ => Ok(()),
             }
         };
-        let whole = CloudInit { network_config: "version: 2\n".into(), ..spec(true) };
+        let whole = CloudInit { network_config: SecretText::new("version: 2\n"), ..spec(true) };
         // Three files of the seed, then three and a link of the unit.
         for steps in 0..7 {
             let root = tempfile::tempdir().unwrap();

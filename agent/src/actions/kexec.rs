@@ -3,8 +3,10 @@
 
 use std::path::Path;
 
-use landfall_api::{ErrorCode, Problem};
-use landfall_session::{ActionResult, Kexec, Loaded};
+use landfall_api::{
+    ErrorCode, KexecSpec, Problem,
+    message::{ActionResult, KexecResult},
+};
 
 use super::{Machine, final_failure, installed_disk, no_root};
 use crate::{
@@ -17,7 +19,7 @@ use crate::{
 const MOUNT_POINT: &str = "/run/landfall/kexec";
 
 /// Loads the kernel, and syncs every file system as `reboot` does.
-pub(super) fn perform(machine: &Machine, job: &Job, spec: &Kexec) -> Result<ActionResult, Failure> {
+pub(super) fn perform(machine: &Machine, job: &Job, spec: &KexecSpec) -> Result<ActionResult, Failure> {
     let disk = installed_disk(machine, job, spec.disk.as_ref())?;
     let cancelled = || job.cancel.is_cancelled();
     let mount_point = format!("{MOUNT_POINT}-{}", job.action.action_index);
@@ -38,7 +40,8 @@ pub(super) fn perform(machine: &Machine, job: &Job, spec: &Kexec) -> Result<Acti
         return Err(Failure { problem: Problem::new(ErrorCode::LeaseExpired, text), retryable: true });
     }
     chosen.load().map_err(|e| failure(&e, &device))?;
-    let loaded = Loaded { root_device: device, kernel: kernel.to_owned(), initramfs: initramfs.to_owned(), cmdline };
+    let loaded =
+        KexecResult { root_device: device, kernel: kernel.to_owned(), initramfs: initramfs.to_owned(), cmdline };
     nix::unistd::sync();
     Ok(ActionResult::Kexec(loaded))
 }

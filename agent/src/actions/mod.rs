@@ -11,8 +11,10 @@ mod write_image;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::future::BoxFuture;
-use landfall_api::{DiskFacts, DiskId, DiskSelector, ErrorCode, Problem};
-use landfall_session::{ActionKind, ActionResult};
+use landfall_api::{
+    DiskFacts, DiskId, DiskSelector, ErrorCode, Problem,
+    message::{ActionKind, ActionResult},
+};
 use uuid::Uuid;
 
 use self::installed_disk::{installed_disk, no_root};
@@ -32,10 +34,10 @@ impl Perform for Machine {
             match job.kind.clone() {
                 ActionKind::WriteImage(spec) => blocking(move || write_image::perform(&machine, &job, &spec)).await,
                 ActionKind::CloudInit(spec) => blocking(move || cloud_init::perform(&machine, &job, &spec)).await,
-                ActionKind::Reboot => blocking(power::reboot).await,
-                ActionKind::PowerOff => blocking(power::off).await,
+                ActionKind::Reboot(_) => blocking(power::reboot).await,
+                ActionKind::PowerOff(_) => blocking(power::off).await,
                 // The runner itself waits; the machine is not touched.
-                ActionKind::Hold { .. } => Ok(ActionResult::Hold),
+                ActionKind::Hold(_) => Ok(ActionResult::Hold),
                 ActionKind::ClearDisks(spec) => blocking(move || clear_disks::perform(&job, &spec)).await,
                 ActionKind::Kexec(spec) => blocking(move || kexec::perform(&machine, &job, &spec)).await,
             }

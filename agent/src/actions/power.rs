@@ -1,7 +1,7 @@
 //! `reboot` and `powerOff`: all written data reaches its device. The runner's caller restarts the machine after the
 //! report: the event must be sent before the network goes down.
 
-use landfall_session::ActionResult;
+use landfall_api::message::ActionResult;
 
 use crate::runner::Failure;
 

@@ -5,13 +5,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use landfall_api::{DiskFacts, DiskReceipt, ErrorCode, Problem, Progress, stages};
-use landfall_disk::{
-    Access, Authorization, Image, LeaseGuard, Observer, Proof, ReceiptIntent, Signature, WriteRequest,
+use landfall_api::{
+    DiskFacts, DiskReceipt, ErrorCode, ImageAuthorization, ImageFormat, ImageProof, ImageSource, Problem, Progress,
+    SignatureSpec,
+    message::{ActionKind, ActionResult, AssignedAction, EventBody, WriteImage, WriteImageResult},
+    stages,
 };
-use landfall_session::{
-    Action, ActionKind, ActionResult, EventKind, ImageAuthorization, ImageProof, ImageSignature, WriteImage,
-    WriteImageResult,
+use landfall_disk::{
+    Access, Authorization, Format, Image, LeaseGuard, Observer, Proof, ReceiptIntent, Signature, WriteRequest,
 };
 
 use super::{Machine, final_failure, list, select};
@@ -24,7 +25,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 pub(super) fn perform(machine: &Machine, job: &Job, spec: &WriteImage) -> Result<ActionResult, Failure> {
     let disk = select(&spec.disk)?;
     alone(job, &disk)?;
-    let image = image(spec)?;
+    let image = image(&spec.image);
     let lease = job.lease.clone();
     let request = WriteRequest {
         disk: disk.clone(),
@@ -57,7 +58,7 @@ pub(super) fn perform(machine: &Machine, job: &Job, spec: &WriteImage) -> Result
         stored_bytes: outcome.stored_bytes,
         raw_bytes: outcome.raw_bytes,
         written_bytes: outcome.written_bytes,
-        elapsed: outcome.elapsed,
+        elapsed_ms: u64::try_from(outcome.elapsed.as_millis()).unwrap_or(u64::MAX),
     }))
 }
 
@@ -78,7 +79,7 @@ fn alone(job: &Job, disk: &DiskFacts) -> Result<(), Failure> {
 
 /// The action of another branch of the same stage that writes the same disk.
 fn selected_elsewhere<'a>(
-    actions: &'a [Action],
+    actions: &'a [AssignedAction],
     index: usize,
     disk: &DiskFacts,
     disks: &[DiskFacts],
@@ -94,37 +95,43 @@ fn selected_elsewhere<'a>(
 }
 
 /// The image as the disk library knows it.
-fn image(spec: &WriteImage) -> Result<Image, Failure> {
-    let format = spec.format.as_deref().map(str::parse).transpose().map_err(|e: landfall_disk::UnknownFormat| {
-        final_failure(Problem::new(ErrorCode::BadFormat, e.to_string()).hint("correct image.format in the template"))
-    })?;
-    let signature = |stated: &ImageSignature| Signature { url: stated.url.clone(), key: stated.key.clone() };
-    let proof = match &spec.proof {
+fn image(source: &ImageSource) -> Image {
+    let signature = |stated: &SignatureSpec| Signature { url: stated.url.clone(), key: stated.key.clone() };
+    let proof = match &source.proof {
         ImageProof::Stored(digest) => Proof::Stored(*digest),
         ImageProof::Raw(digest) => Proof::Raw(*digest),
-        ImageProof::Sums { url, signature: stated } => {
-            Proof::Sums { url: url.clone(), signature: stated.as_ref().map(signature) }
+        ImageProof::Sums(sums) => {
+            Proof::Sums { url: sums.url.clone(), signature: sums.signature.as_ref().map(signature) }
         }
         ImageProof::Signed(stated) => Proof::Signed(signature(stated)),
-        ImageProof::Index { url, digest } => Proof::Index { url: url.clone(), digest: *digest },
+        ImageProof::Index(index) => Proof::Index { url: index.url.clone(), digest: index.digest },
         ImageProof::Pinned => Proof::Pinned,
         ImageProof::Waived => Proof::Waived,
     };
-    Ok(Image {
-        urls: spec.urls.clone(),
+    let format = source.format.map(|format| match format {
+        ImageFormat::Raw => Format::Raw,
+        ImageFormat::Gzip => Format::Gzip,
+        ImageFormat::Xz => Format::Xz,
+        ImageFormat::Zstd => Format::Zstd,
+        ImageFormat::Bzip2 => Format::Bzip2,
+        ImageFormat::Lz4 => Format::Lz4,
+        ImageFormat::Qcow2 => Format::Qcow2,
+    });
+    Image {
+        urls: source.urls.clone(),
         proof,
         format,
         access: Access {
-            ca_certificates: spec.access.ca_certificates.clone(),
-            proxy: spec.access.proxy.clone(),
-            authorization: spec.access.authorization.as_ref().map(|who| match who {
+            ca_certificates: source.access.ca_certificates.clone(),
+            proxy: source.access.proxy.clone(),
+            authorization: source.access.authorization.as_ref().map(|who| match who {
                 ImageAuthorization::Basic { username, password } => {
                     Authorization::Basic { user: username.clone(), password: password.expose().to_owned() }
                 }
                 ImageAuthorization::Bearer(token) => Authorization::Bearer(token.expose().to_owned()),
             }),
         },
-    })
+    }
 }
 
 /// Forwards the reports of the write.
@@ -145,7 +152,7 @@ impl Observer for ToRun<'_> {
     }
 
     fn receipt_written(&self, receipt: &DiskReceipt) {
-        let event = EventKind::ReceiptWritten(receipt.clone());
+        let event = EventBody::ReceiptWritten { receipt: receipt.clone() };
         if self.job.report.report_blocking(self.job.action, event).is_err() {
             // The receipt is on the disk, and every hello contains it.
             tracing::warn!("the session has ended; the next session reports the receipt on {}", receipt.disk.name);
@@ -166,22 +173,25 @@ impl Observer for ToRun<'_> {
 
 #[cfg(test)]
 mod tests {
-    use landfall_api::{Digest, DiskSelector, ImageFormat};
-    use landfall_disk::Format;
-    use landfall_session::{ImageAccess, Secret};
+    use landfall_api::{Digest, DiskSelector, ImageAccess, IndexSpec, SecretText, SumsSpec, message::Retry};
 
     use super::*;
 
     fn spec(proof: ImageProof) -> WriteImage {
         WriteImage {
             disk: DiskSelector::default(),
-            urls: vec!["http://h/i".into(), "http://g/i".into()],
-            proof,
-            format: Some("qcow2".into()),
-            access: ImageAccess {
-                ca_certificates: vec!["PEM".into()],
-                proxy: Some("http://p:1".into()),
-                authorization: Some(ImageAuthorization::Basic { username: "u".into(), password: Secret::new("pw") }),
+            image: ImageSource {
+                urls: vec!["http://h/i".into(), "http://g/i".into()],
+                proof,
+                format: Some(ImageFormat::Qcow2),
+                access: ImageAccess {
+                    ca_certificates: vec!["PEM".into()],
+                    proxy: Some("http://p:1".into()),
+                    authorization: Some(ImageAuthorization::Basic {
+                        username: "u".into(),
+                        password: SecretText::new("pw"),
+                    }),
+                },
             },
             keep: vec!["data".into()],
             read_back: true,
@@ -193,20 +203,20 @@ mod tests {
         let digest = Digest::from_sha256([7; 32]);
         let url = || "http://h/f".to_owned();
         let (stated, signed) =
-            (ImageSignature { url: url(), key: "RW".into() }, Signature { url: url(), key: "RW".into() });
+            (SignatureSpec { url: url(), key: "RW".into() }, Signature { url: url(), key: "RW".into() });
         for (stated, expected) in [
             (ImageProof::Stored(digest), Proof::Stored(digest)),
             (ImageProof::Raw(digest), Proof::Raw(digest)),
             (
-                ImageProof::Sums { url: url(), signature: Some(stated.clone()) },
+                ImageProof::Sums(SumsSpec { url: url(), signature: Some(stated.clone()) }),
                 Proof::Sums { url: url(), signature: Some(signed.clone()) },
             ),
             (ImageProof::Signed(stated), Proof::Signed(signed)),
-            (ImageProof::Index { url: url(), digest }, Proof::Index { url: url(), digest }),
+            (ImageProof::Index(IndexSpec { url: url(), digest }), Proof::Index { url: url(), digest }),
             (ImageProof::Pinned, Proof::Pinned),
             (ImageProof::Waived, Proof::Waived),
         ] {
-            let image = image(&spec(stated)).unwrap_or_else(|_| panic!("{expected:?}"));
+            let image = image(&spec(stated).image);
             assert_eq!(image.proof, expected);
             assert_eq!((image.urls.len(), image.format), (2, Some(Format::Qcow2)));
             assert_eq!((image.access.ca_certificates.len(), image.access.proxy.as_deref()), (1, Some("http://p:1")));
@@ -216,17 +226,20 @@ mod tests {
     }
 
     #[test]
-    fn documents_and_the_disk_library_have_the_same_formats() {
-        let documents = ImageFormat::ALL.map(ImageFormat::as_str);
-        assert_eq!(documents, Format::ALL.map(Format::as_str));
+    fn every_format_reaches_the_disk_as_itself() {
+        let source = spec(ImageProof::Waived).image;
+        for format in ImageFormat::ALL {
+            let image = image(&ImageSource { format: Some(format), ..source.clone() });
+            assert_eq!(image.format.map(Format::as_str), Some(format.as_str()));
+        }
     }
 
     #[test]
     fn parallel_branches_must_not_select_the_same_disk() {
-        let action = |branch: &str, name: &str| landfall_session::Action {
+        let action = |branch: &str, name: &str| AssignedAction {
             name: format!("write-{name}-{branch}"),
             timeout: Duration::from_secs(1),
-            retry: landfall_session::Retry {
+            retry: Retry {
                 max_attempts: 1,
                 initial_backoff: Duration::from_secs(1),
                 max_backoff: Duration::from_secs(1),
@@ -248,11 +261,5 @@ mod tests {
         assert_eq!(selected_elsewhere(&list, 1, &disks[1], &disks), Some("write->= 2GiB-a"));
         assert_eq!(selected_elsewhere(&list, 2, &disks[1], &disks), None, "it waits for both");
         assert_eq!(selected_elsewhere(&list, 0, &disks[0], &disks), None);
-    }
-
-    #[test]
-    fn a_format_of_a_newer_coordinator_is_refused_for_good() {
-        let failure = image(&WriteImage { format: Some("vmdk".into()), ..spec(ImageProof::Waived) }).unwrap_err();
-        assert!(!failure.retryable && failure.problem.code == ErrorCode::BadFormat);
     }
 }

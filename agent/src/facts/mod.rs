@@ -9,8 +9,10 @@ use std::{
     time::Duration,
 };
 
-use landfall_api::{CpuFacts, FirmwareFacts, FirmwareMode, MacAddr, MachineFacts, NicFacts};
-use landfall_session::{Identity, Vitals};
+use landfall_api::{
+    CpuFacts, FirmwareFacts, FirmwareMode, MacAddr, MachineFacts, NicFacts,
+    message::{Identity, Vitals},
+};
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 
 /// Collects all facts. Blocking, some tens of milliseconds.

@@ -2,8 +2,11 @@
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
-use landfall_api::{ErrorCode, Problem};
-use landfall_session::{Assignment, Backoff, Control, EnrollError, Enrolled, Instruction, LeaseWatch, SessionHandle};
+use landfall_api::{
+    ErrorCode, Problem,
+    message::{Assignment, Control},
+};
+use landfall_session::{Backoff, EnrollError, Enrolled, Instruction, LeaseWatch, SessionHandle};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinHandle,
@@ -288,10 +291,12 @@ impl<'a> Server<'a> {
 mod tests {
     use std::time::Duration;
 
-    use landfall_api::{DiskId, DiskReceipt, MachineFacts};
+    use landfall_api::{
+        DiskId, DiskReceipt, MachineFacts,
+        message::{ActionRef, EventBody, Identity, Vitals},
+    };
     use landfall_session::{
-        ActionRef, AgentKey, BootClock, Credentials, Dial, Dialling, EventKind, Host, Identity, Session, SessionConfig,
-        Surroundings, Target, Validity, Vitals,
+        AgentKey, BootClock, Credentials, Dial, Dialling, Host, Session, SessionConfig, Surroundings, Target, Validity,
     };
     use tokio::{sync::oneshot, time::timeout};
 
@@ -380,7 +385,7 @@ mod tests {
             let tail = Tail::default();
             if told {
                 let action = ActionRef { workflow_uid: Uuid::from_u128(1), action_index: 0, attempt: 1 };
-                session.report(action, EventKind::Started).await.unwrap();
+                session.report(action, EventBody::Started).await.unwrap();
             }
             let (out, instructions) = mpsc::channel(1);
             out.send(Instruction::Idle { boot_disk: true }).await.unwrap();

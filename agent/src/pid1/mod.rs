@@ -6,7 +6,8 @@ mod power;
 
 use std::{convert::Infallible, fs, io::Read, panic, time::Duration};
 
-use landfall_session::{Secret, Target};
+use landfall_api::SecretText;
+use landfall_session::Target;
 use nix::sys::reboot::RebootMode;
 use tokio::sync::watch;
 
@@ -80,7 +81,7 @@ async fn live(network: Network, drivers_settled: watch::Receiver<bool>, tail: Ta
     let (line, target) = command_line().await;
     let life = Life {
         target,
-        token: line.token.map(|t| Secret::new(t.0)),
+        token: line.token.map(|t| SecretText::new(t.0)),
         boot_port: line.boot_port,
         network: Some(network),
         drivers_settled: Some(drivers_settled),

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use landfall_api::{ErrorCode, Problem};
+use landfall_api::{
+    ErrorCode, Problem,
+    message::{ActionKind, ActionRef, ActionResult, AssignedAction, EventBody},
+};
 use landfall_disk::CancelFlag;
-use landfall_session::{Action, ActionKind, ActionRef, ActionResult, EventKind};
 use tokio::sync::watch;
 
 use super::{Failure, Job, Outcome, Runner, Stop, Untold};
@@ -54,7 +56,7 @@ impl Lane {
     /// One action with all its attempts.
     async fn action(
         &mut self,
-        action: &Action,
+        action: &AssignedAction,
         index: u32,
         first: u32,
     ) -> Result<Result<ActionResult, Outcome>, Untold> {
@@ -69,10 +71,10 @@ impl Lane {
                 workflow_uid = %reference.workflow_uid, epoch = self.runner.run.epoch, action = index, attempt,
                 "action {} ({}), attempt {attempt}", index + 1, action.name
             );
-            report.report(reference, EventKind::Started).await?;
+            report.report(reference, EventBody::Started).await?;
             let (failure, stopped) = match self.attempt(action, reference).await {
                 Attempt::Succeeded(result) => {
-                    report.report(reference, EventKind::Finished(result.clone())).await?;
+                    report.report(reference, EventBody::Finished { result: result.clone() }).await?;
                     return Ok(Ok(result));
                 }
                 Attempt::Failed(failure) => (failure, false),
@@ -83,7 +85,7 @@ impl Lane {
                 workflow_uid = %reference.workflow_uid, epoch = self.runner.run.epoch, action = index, attempt,
                 "action {} ({}) failed: {problem}", index + 1, action.name
             );
-            let event = EventKind::Failed { problem: problem.clone(), retryable };
+            let event = EventBody::Failed { problem: problem.clone(), retryable };
             report.report(reference, event).await?;
             if stopped {
                 return Ok(Err(Outcome::Stopped(problem)));
@@ -116,7 +118,7 @@ impl Lane {
         }
     }
 
-    async fn attempt(&mut self, action: &Action, reference: ActionRef) -> Attempt {
+    async fn attempt(&mut self, action: &AssignedAction, reference: ActionRef) -> Attempt {
         if let Some(stop) = wanted(&self.runner.stop, &self.elsewhere) {
             return Attempt::Stopped(stop_failure(&stop));
         }
@@ -124,13 +126,13 @@ impl Lane {
             return Attempt::Stopped(lease_failure());
         }
         match &action.kind {
-            ActionKind::Hold { message } => self.hold(action, message, reference.action_index).await,
+            ActionKind::Hold(spec) => self.hold(action, &spec.message, reference.action_index).await,
             _ => self.perform(action, reference).await,
         }
     }
 
     /// Waits for a person. No action runs meanwhile, so none has to be stopped.
-    async fn hold(&mut self, action: &Action, message: &str, index: u32) -> Attempt {
+    async fn hold(&mut self, action: &AssignedAction, message: &str, index: u32) -> Attempt {
         let name = &self.runner.run.workflow_name;
         tracing::info!("{}: {message}; then: landfall resume {name}", action.name);
         tokio::select! {
@@ -149,7 +151,7 @@ impl Lane {
         }
     }
 
-    async fn perform(&mut self, action: &Action, reference: ActionRef) -> Attempt {
+    async fn perform(&mut self, action: &AssignedAction, reference: ActionRef) -> Attempt {
         let cancel = CancelFlag::new();
         let job = Job {
             action: reference,

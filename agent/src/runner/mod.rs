@@ -12,9 +12,13 @@ mod tests;
 use std::{sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
-use landfall_api::{Problem, Stage, stages};
+use landfall_api::{
+    Problem, Stage,
+    message::{ActionKind, ActionRef, ActionResult, Assignment, Control, Start},
+    stages,
+};
 use landfall_disk::CancelFlag;
-use landfall_session::{ActionKind, ActionRef, ActionResult, Assignment, Control, LeaseWatch, Start};
+use landfall_session::LeaseWatch;
 use tokio::sync::watch;
 
 use self::lane::Lane;

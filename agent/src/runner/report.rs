@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use landfall_api::Progress;
-use landfall_session::{ActionRef, Connection, EventKind, SessionHandle, Unflushed};
+use landfall_api::{
+    Progress,
+    message::{ActionRef, EventBody},
+};
+use landfall_session::{Connection, SessionHandle, Unflushed};
 
 use crate::logging::Tail;
 
@@ -18,9 +21,9 @@ pub(crate) struct Untold;
 /// Receives reports.
 pub(crate) trait Report: Send + Sync + 'static {
     /// Reports an event that must not be lost.
-    fn report(&self, action: ActionRef, kind: EventKind) -> BoxFuture<'_, Result<(), Untold>>;
+    fn report(&self, action: ActionRef, kind: EventBody) -> BoxFuture<'_, Result<(), Untold>>;
     /// The same from a thread that may block.
-    fn report_blocking(&self, action: ActionRef, kind: EventKind) -> Result<(), Untold>;
+    fn report_blocking(&self, action: ActionRef, kind: EventBody) -> Result<(), Untold>;
     /// Reports that an attempt does not stop, before its end is reported. Dropping the returned value reports that it
     /// has stopped.
     fn still_runs(&self) -> Box<dyn Send>;
@@ -45,7 +48,7 @@ impl ToSession {
         Self { session, runtime: tokio::runtime::Handle::current(), tail }
     }
 
-    async fn tell(&self, action: ActionRef, kind: EventKind) -> Result<(), Untold> {
+    async fn tell(&self, action: ActionRef, kind: EventBody) -> Result<(), Untold> {
         let mut connection = self.session.connection();
         while self.session.report(action, kind.clone()).await.is_err() {
             // Ended: the session's owner enrols again and restarts it; reports wait here meanwhile.
@@ -54,7 +57,7 @@ impl ToSession {
                 return Err(Untold);
             }
         }
-        if matches!(kind, EventKind::Started) {
+        if matches!(kind, EventBody::Started) {
             self.tail.follow(self.session.clone(), action);
         } else if kind.ends_attempt() {
             self.tail.unfollow(action);
@@ -64,10 +67,10 @@ impl ToSession {
 }
 
 impl Report for ToSession {
-    fn report(&self, action: ActionRef, kind: EventKind) -> BoxFuture<'_, Result<(), Untold>> {
+    fn report(&self, action: ActionRef, kind: EventBody) -> BoxFuture<'_, Result<(), Untold>> {
         Box::pin(self.tell(action, kind))
     }
-    fn report_blocking(&self, action: ActionRef, kind: EventKind) -> Result<(), Untold> {
+    fn report_blocking(&self, action: ActionRef, kind: EventBody) -> Result<(), Untold> {
         self.runtime.block_on(self.tell(action, kind))
     }
     fn still_runs(&self) -> Box<dyn Send> {

@@ -4,8 +4,11 @@ mod persons;
 
 use std::{collections::VecDeque, sync::Mutex};
 
-use landfall_api::{ErrorCode, Progress};
-use landfall_session::{Action, CloudInit, EventKind, Kexec, Loaded, Retry, Secret, Unflushed};
+use landfall_api::{
+    ErrorCode, KexecSpec, Progress, RebootSpec, SecretText,
+    message::{AssignedAction, CloudInit, CloudInitResult, EventBody, KexecResult, Retry},
+};
+use landfall_session::Unflushed;
 use uuid::Uuid;
 
 use super::*;
@@ -52,20 +55,20 @@ impl Told {
 }
 
 impl Report for Told {
-    fn report(&self, action: ActionRef, kind: EventKind) -> BoxFuture<'_, Result<(), Untold>> {
+    fn report(&self, action: ActionRef, kind: EventBody) -> BoxFuture<'_, Result<(), Untold>> {
         let what = match kind {
-            EventKind::Started => "started".to_owned(),
-            EventKind::Finished(_) => "finished".to_owned(),
-            EventKind::Failed { problem, retryable } => {
+            EventBody::Started => "started".to_owned(),
+            EventBody::Finished { .. } => "finished".to_owned(),
+            EventBody::Failed { problem, retryable } => {
                 assert!(!problem.last_log_lines.is_empty());
                 format!("failed {} {retryable}", problem.code)
             }
-            EventKind::ReceiptWritten(_) => "receipt".to_owned(),
+            EventBody::ReceiptWritten { .. } => "receipt".to_owned(),
         };
         self.say(format!("{}.{} {what}", action.action_index, action.attempt));
         Box::pin(async { Ok(()) })
     }
-    fn report_blocking(&self, _: ActionRef, _: EventKind) -> Result<(), Untold> {
+    fn report_blocking(&self, _: ActionRef, _: EventBody) -> Result<(), Untold> {
         Ok(())
     }
     fn still_runs(&self) -> Box<dyn Send> {
@@ -115,15 +118,15 @@ impl Perform for Script {
         let mut begun = self.begun.subscribe();
         Box::pin(async move {
             let success = match &job.kind {
-                ActionKind::Reboot => ActionResult::Reboot,
-                ActionKind::PowerOff => ActionResult::PowerOff,
-                ActionKind::Kexec(_) => ActionResult::Kexec(Loaded {
+                ActionKind::Reboot(_) => ActionResult::Reboot,
+                ActionKind::PowerOff(_) => ActionResult::PowerOff,
+                ActionKind::Kexec(_) => ActionResult::Kexec(KexecResult {
                     root_device: "/dev/vda2".into(),
                     kernel: "/boot/vmlinuz".into(),
                     initramfs: "/boot/initrd.img".into(),
                     cmdline: "root=/dev/vda2".into(),
                 }),
-                _ => ActionResult::CloudInit { root_device: "/dev/vda2".into() },
+                _ => ActionResult::CloudInit(CloudInitResult { root_device: "/dev/vda2".into() }),
             };
             let failure = |code, retryable| Failure { problem: Problem::new(code, "why"), retryable };
             let cancelled = async {
@@ -171,9 +174,9 @@ struct Scene {
 
 fn seed() -> ActionKind {
     ActionKind::CloudInit(CloudInit {
-        user_data: Secret::default(),
+        user_data: SecretText::default(),
         meta_data: String::new(),
-        network_config: String::new(),
+        network_config: SecretText::default(),
         phone_home: None,
         disk: None,
     })
@@ -191,12 +194,12 @@ fn play(attempts: &[u32], start: (u32, u32), acts: Vec<Act>) -> Scene {
 
 fn play_within(timeout: Duration, attempts: &[u32], start: (u32, u32), acts: Vec<Act>) -> Scene {
     let actions = attempts.iter().map(|n| step(seed(), timeout, *n, ""));
-    let actions = actions.chain([step(ActionKind::Reboot, timeout, 1, "")]).collect();
+    let actions = actions.chain([step(ActionKind::Reboot(RebootSpec {}), timeout, 1, "")]).collect();
     stage(run_of(actions, &[start]), acts)
 }
 
-fn step(kind: ActionKind, timeout: Duration, max_attempts: u32, branch: &str) -> Action {
-    Action {
+fn step(kind: ActionKind, timeout: Duration, max_attempts: u32, branch: &str) -> AssignedAction {
+    AssignedAction {
         name: "step".into(),
         timeout,
         retry: Retry { max_attempts, initial_backoff: BACKOFF, max_backoff: BACKOFF * 3 },
@@ -205,7 +208,7 @@ fn step(kind: ActionKind, timeout: Duration, max_attempts: u32, branch: &str) ->
     }
 }
 
-fn run_of(actions: Vec<Action>, starts: &[(u32, u32)]) -> Assignment {
+fn run_of(actions: Vec<AssignedAction>, starts: &[(u32, u32)]) -> Assignment {
     Assignment {
         epoch: 1,
         workflow_uid: Uuid::from_u128(1),
@@ -251,7 +254,7 @@ async fn actions_run_in_order_and_the_final_flush_is_bounded() {
 
 #[tokio::test]
 async fn a_kernel_is_reported_before_the_jump() {
-    let jump = || vec![step(ActionKind::Kexec(Kexec::default()), BACKOFF * 1000, 1, "")];
+    let jump = || vec![step(ActionKind::Kexec(KexecSpec::default()), BACKOFF * 1000, 1, "")];
     let scene = stage(run_of(jump(), &[(0, 1)]), vec![Act::Succeed]);
     assert_eq!(scene.task.await.unwrap(), Outcome::Kexec);
     assert_eq!(scene.told.all(), ["0.1 started", "0.1 finished", "flush 30"]);

@@ -9,5 +9,5 @@
 mod pin;
 mod verify;
 
-pub use pin::{Pin, PinError};
+pub use pin::pin_of_spki;
 pub use verify::{Identity, PinMismatch, Validity, client_config, rustls_error};

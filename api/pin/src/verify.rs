@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt, io, sync::Arc};
 
-use landfall_api::SERVER_NAME;
+use landfall_api::{Pin, SERVER_NAME};
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, OtherError, SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
@@ -11,7 +11,7 @@ use rustls::{
 };
 use x509_parser::{certificate::X509Certificate, parse_x509_certificate};
 
-use crate::Pin;
+use crate::pin_of_spki;
 
 /// Whether certificates must be valid today.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,7 +120,7 @@ impl PinnedVerifier {
         let mut others = Vec::new();
         for certificate in shown {
             let Some(parsed) = parse(certificate).filter(|parsed| parsed.is_ca()) else { continue };
-            let pin = Pin::of_spki(parsed.public_key().raw);
+            let pin = pin_of_spki(parsed.public_key().raw);
             if self.pins.contains(&pin) {
                 return Ok(certificate);
             }

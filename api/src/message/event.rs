@@ -1,11 +1,11 @@
 //! Events: what an agent reports about an action, and what the log keeps.
 
 use jiff::Timestamp;
-
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::{DiskId, DiskReceipt, Problem};
+use super::{ActionRef, ActionResult};
+use crate::{DiskReceipt, Problem};
 
 /// One numbered fact about an action.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -29,6 +29,15 @@ pub struct EventRecord {
 pub type EventKey = (Uuid, u32, u32, u64);
 
 impl EventRecord {
+    /// An event of that attempt.
+    pub const fn of(action: ActionRef, seq: u64, time: Timestamp, body: EventBody) -> Self {
+        let ActionRef { workflow_uid, action_index, attempt } = action;
+        Self { workflow_uid, action_index, attempt, seq, time, body }
+    }
+    /// The attempt it is about.
+    pub const fn action(&self) -> ActionRef {
+        ActionRef { workflow_uid: self.workflow_uid, action_index: self.action_index, attempt: self.attempt }
+    }
     /// What names it.
     pub fn key(&self) -> EventKey {
         (self.workflow_uid, self.action_index, self.attempt, self.seq)
@@ -60,52 +69,9 @@ pub enum EventBody {
     },
 }
 
-/// What came of an action that succeeded.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
-#[expect(clippy::large_enum_variant, reason = "only a few exist at a time; a box would only complicate construction")]
-pub enum ActionResult {
-    /// Of `writeImage`.
-    WriteImage {
-        /// The receipt now on the disk; absent where the image's partition table has no room for one.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        receipt: Option<DiskReceipt>,
-        /// False: the disk carried this very action's `done` receipt already.
-        written: bool,
-        /// Size of the stored image, bytes.
-        stored_bytes: u64,
-        /// Size decoded, bytes.
-        raw_bytes: u64,
-        /// Bytes that really went to the device.
-        written_bytes: u64,
-        /// How long it took, milliseconds.
-        elapsed_ms: u64,
-    },
-    /// Of `cloudInit`.
-    CloudInit {
-        /// The installed root file system's device.
-        root_device: String,
-    },
-    /// Of `hold`.
-    Hold,
-    /// Of `reboot`.
-    Reboot,
-    /// Of `powerOff`.
-    PowerOff,
-    /// Of `clearDisks`.
-    ClearDisks {
-        /// Disks that now carry nothing, whether it was cleared just now or before.
-        disks: Vec<DiskId>,
-    },
-    /// Of `kexec`.
-    Kexec {
-        /// The installed root file system's device.
-        root_device: String,
-        /// The kernel's path inside the installed system.
-        kernel: String,
-        /// The initramfs's.
-        initramfs: String,
-        /// The command line, without what may be a secret.
-        cmdline: String,
-    },
+impl EventBody {
+    /// Whether the attempt is over with it.
+    pub const fn ends_attempt(&self) -> bool {
+        matches!(self, Self::Finished { .. } | Self::Failed { .. })
+    }
 }

@@ -1,54 +1,64 @@
-//! The first message of a session: who the agent is and what it finds.
+//! The first message of every session, and the coordinator's answer to it.
 
+use std::time::Duration;
+
+use jiff::Timestamp;
 use uuid::Uuid;
 
-use crate::{DiskId, DiskReceipt, MacAddr};
+use super::{ActionRef, Identity};
+use crate::{DiskId, DiskReceipt, Problem};
 
-/// What firmware and hardware say about who a machine is.
+/// The first message of a session, from the agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Identity {
-    /// SMBIOS UUID; absent where the firmware has a placeholder.
-    pub smbios_uuid: Option<Uuid>,
-    /// SMBIOS serial; empty where the firmware has a placeholder.
-    pub serial: String,
-    /// Permanent addresses of every port.
-    pub macs: Vec<MacAddr>,
-}
-
-/// The first message of a session.
-#[derive(Debug, Clone, Default)]
 pub struct Hello {
-    /// The agent's version, SemVer.
+    /// The agent's version, SemVer; empty if it was not said.
     pub software: String,
-    /// The protocol revision it speaks.
+    /// The protocol revision that the agent speaks; 0 if it was not said.
     pub protocol: u32,
-    /// The run whose list it holds, also while nothing of it runs.
-    pub holds: Option<Uuid>,
-    /// Its address, as seen here.
-    pub address: String,
-    /// Who it says it is.
+    /// Which computer it says it runs on.
     pub identity: Identity,
-    /// Its boot id.
+    /// `/proc/sys/kernel/random/boot_id`
     pub boot_id: String,
-    /// Every disk it sees.
+    /// Every disk, so that "the same computer booted again" and "another computer" can be told apart.
     pub disks: Vec<DiskId>,
-    /// Every receipt it found.
+    /// Every receipt found on them.
     pub receipts: Vec<DiskReceipt>,
-    /// The epoch this agent process last held; 0 if none.
+    /// The epoch that this agent process last held; 0 if none.
     pub last_epoch: u64,
-    /// What it runs right now.
-    pub running: Option<RunningAction>,
-    /// CLOCK_BOOTTIME at the Enroll answer, milliseconds; 0 if unknown.
+    /// What the agent runs right now, if it outlived its last session.
+    pub running: Option<ActionRef>,
+    /// CLOCK_BOOTTIME when the Enroll answer arrived, milliseconds; 0 if unknown.
     pub enrolled_boottime_ms: u64,
+    /// The workflow whose list this agent process holds, also while nothing of it runs.
+    pub holds: Option<Uuid>,
 }
 
-/// What an agent that outlived its last session runs right now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RunningAction {
-    /// The run.
-    pub workflow_uid: Uuid,
-    /// The action.
-    pub action_index: u32,
-    /// The attempt.
-    pub attempt: u32,
+/// The coordinator accepts the session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Welcome {
+    /// The session's epoch.
+    pub epoch: u64,
+    /// The coordinator's time.
+    pub time: Timestamp,
+    /// How often the agent is to send a heartbeat; never zero.
+    pub heartbeat_interval: Duration,
+    /// The coordinator's version, SemVer; empty if it was not said.
+    pub software: String,
+    /// The protocol revision that the coordinator speaks; 0 if it was not said.
+    pub protocol: u32,
+}
+
+/// The coordinator does not accept the session. The stream ends after it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Refusal {
+    /// Why.
+    pub problem: Problem,
+    /// Ask again after this, never zero; `None`: do not ask again.
+    pub retry_after: Option<Duration>,
+}
+
+impl From<Problem> for Refusal {
+    fn from(problem: Problem) -> Self {
+        Self { problem, retry_after: Some(Duration::from_secs(10)) }
+    }
 }

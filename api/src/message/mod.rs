@@ -1,7 +1,26 @@
 //! Messages: what the agent and the coordinator say to each other, as domain types.
+//!
+//! Both programs use these types. `landfall-proto` converts them to and from the wire, once, at the edge. What only one
+//! program has beside a message (a lease that runs, a certificate, an address) is passed beside it.
 
+mod action_ref;
+mod assignment;
+mod enroll;
 mod event;
 mod hello;
+mod identity;
+mod phone_home;
+mod result;
+mod session;
+mod telemetry;
 
-pub use event::{ActionResult, EventBody, EventKey, EventRecord};
-pub use hello::{Hello, Identity, RunningAction};
+pub use action_ref::ActionRef;
+pub use assignment::{ActionKind, AssignedAction, Assignment, CloudInit, PhoneHomeUnit, Retry, Start, WriteImage};
+pub use enroll::{EnrollAnswer, EnrollOutcome, EnrollRequest, MachineCredentials, Proof};
+pub use event::{EventBody, EventKey, EventRecord};
+pub use hello::{Hello, Refusal, Welcome};
+pub use identity::Identity;
+pub use phone_home::PhoneHomeReport;
+pub use result::{ActionResult, ClearDisksResult, CloudInitResult, KexecResult, WriteImageResult};
+pub use session::{Ack, Control, ToAgent, ToCoordinator, Vitals};
+pub use telemetry::{LogLevel, LogLine, Telemetry, UnknownLevel};

@@ -11,8 +11,8 @@ use std::{
 };
 
 use hickory_resolver::TokioResolver;
-use landfall_api::{Digest, SERVER_NAME};
-use landfall_pin::{Pin, Validity, client_config};
+use landfall_api::{Digest, Pin, SERVER_NAME};
+use landfall_pin::{Validity, client_config};
 use reqwest::{
     Certificate, ClientBuilder,
     header::{AUTHORIZATION, HeaderValue},

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use axum::{Router, body::Body, http::Request};
 use http_body_util::{BodyExt as _, Limited};
 use jiff::Timestamp;
-use landfall_api::{Document, Problem};
+use landfall_api::{Document, Pin, Problem};
 use landfall_coordinator::{
     config::Config,
     engine::{CertificateAuthority, Engine, IssuedCertificate, Settings, SourceChecker},
@@ -83,8 +83,8 @@ impl CertificateAuthority for Issuer {
             not_after: jiff::Timestamp::MAX,
         })
     }
-    fn pins(&self) -> Vec<String> {
-        vec!["sha256:00".into()]
+    fn pins(&self) -> Vec<Pin> {
+        vec![Pin::from_sha256([0; 32])]
     }
 }
 

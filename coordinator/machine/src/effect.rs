@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use landfall_api::Problem;
+pub use landfall_api::message::Refusal;
 use uuid::Uuid;
 
 use crate::{epoch::Epoch, run::Start};
@@ -105,19 +105,4 @@ pub enum Tell {
         /// Boot the own disk now; else stay and wait.
         boot_disk: bool,
     },
-}
-
-/// Why an input is refused.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Refusal {
-    /// Why.
-    pub problem: Problem,
-    /// Ask again after this; `None`: do not ask again.
-    pub retry_after: Option<Duration>,
-}
-
-impl From<Problem> for Refusal {
-    fn from(problem: Problem) -> Self {
-        Self { problem, retry_after: Some(Duration::from_secs(10)) }
-    }
 }

@@ -46,10 +46,10 @@ fn same_disks(a: &[DiskId], b: &[DiskId]) -> bool {
 }
 
 /// Why a second computer is refused.
-pub(crate) fn two_computers(machine: &str, older: &Session, hello: &Hello) -> Problem {
+pub(crate) fn two_computers(machine: &str, older: &Session, hello: &Hello, address: &str) -> Problem {
     let message = format!(
-        "two computers claim machine \"{machine}\": {} (boot {}) holds its session, {} (boot {}) asks for one",
-        older.address, older.boot_id, hello.address, hello.boot_id
+        "two computers claim machine \"{machine}\": {} (boot {}) holds its session, {address} (boot {}) asks for one",
+        older.address, older.boot_id, hello.boot_id
     );
     Problem::new(ErrorCode::AmbiguousIdentity, message)
         .hint("give each computer its own machine document and addresses")

@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl Step<'_> {
-    pub(crate) fn hello(&mut self, hello: &Hello, known: &[bool]) -> Result<(), Refusal> {
+    pub(crate) fn hello(&mut self, hello: &Hello, address: &str, known: &[bool]) -> Result<(), Refusal> {
         self.speaks(hello)?;
         if self.state.machine.metadata.deletion_timestamp.is_some() {
             return Err(self.refuse_deleted(hello));
@@ -25,14 +25,14 @@ impl Step<'_> {
             && let Some(from) = fencing::may_follow_from(older, hello, self.state.newest.as_ref(), self.limits)
             && self.now.steady < from
         {
-            let problem = fencing::two_computers(&self.state.machine.metadata.name, older, hello);
+            let problem = fencing::two_computers(&self.state.machine.metadata.name, older, hello, address);
             let wait = Session::wait_until(from, self.now);
             self.effects.push(Effect::Alarm { reason: "TwoComputers", message: problem.message.clone() });
             return Err(Refusal { problem, retry_after: Some(wait) });
         }
         let newest = self.state.machine.status.as_ref().map_or(0, |status| status.epoch);
         let epoch = Epoch::following(Epoch::new(newest), Epoch::new(hello.last_epoch))?;
-        let held = self.note_hello(epoch, hello, known);
+        let held = self.note_hello(epoch, hello, address, known);
         let older = self.state.session.take();
         if let Some(older) = older.as_ref().filter(|older| older.connected) {
             let reason = format!("a newer session of this machine (epoch {epoch}) was accepted");
@@ -48,7 +48,7 @@ impl Step<'_> {
             || Lease::none(self.now.steady),
             |(older, named)| older.lease.handed_on(named, self.is_over(named).as_ref()),
         );
-        self.state.session = Some(Session::opened(epoch, hello, lease, held, self.now));
+        self.state.session = Some(Session::opened(epoch, hello, address, lease, held, self.now));
         self.stops_foreign_work(named);
         let newest = self.state.newest.as_ref().and_then(|workflow| workflow.metadata.uid);
         let at_newest = named.is_some() && named == newest;
@@ -95,7 +95,7 @@ impl Step<'_> {
     }
 
     /// Takes the new epoch and what the hello says into the machine's document; whether the machine is held.
-    fn note_hello(&mut self, epoch: Epoch, hello: &Hello, known: &[bool]) -> bool {
+    fn note_hello(&mut self, epoch: Epoch, hello: &Hello, address: &str, known: &[bool]) -> bool {
         let (now, horizon) = (self.now.wall, self.limits.horizon);
         let (machine, workflow) = (&mut self.state.machine, self.state.newest.as_ref());
         let at = (now, machine.metadata.generation);
@@ -113,7 +113,7 @@ impl Step<'_> {
         }
         status.epoch = epoch.get();
         status.last_heard = Some(now);
-        status.agent = Some(format!("{} {}", hello.address, hello.software));
+        status.agent = Some(format!("{address} {}", hello.software));
         if status.session.as_ref().is_none_or(|holder| holder.boot_id != hello.boot_id) {
             status.agent_peak_rss_bytes = None;
         }
@@ -121,7 +121,7 @@ impl Step<'_> {
         status.session = Some(SessionHolder {
             boot_id: hello.boot_id.clone(),
             disks: hello.disks.clone(),
-            address: hello.address.clone(),
+            address: address.to_owned(),
             leased: status.session.as_ref().is_some_and(|holder| holder.leased),
         });
         derive::conditions(machine, workflow, now);

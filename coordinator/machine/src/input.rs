@@ -17,6 +17,8 @@ pub enum Input {
     Hello {
         /// What it says of itself.
         hello: Box<Hello>,
+        /// Where it comes from, as the coordinator sees it.
+        address: String,
         /// For each of its receipts: whether the store has the workflow that it names.
         known: Vec<bool>,
     },

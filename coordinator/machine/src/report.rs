@@ -1,6 +1,6 @@
 //! What agents say once their session is open, and what their silence says.
 
-use landfall_api::message::{ActionResult, EventBody, EventRecord};
+use landfall_api::message::{ActionResult, EventBody, EventRecord, WriteImageResult};
 
 use crate::{
     derive,
@@ -39,17 +39,18 @@ impl Step<'_> {
 
     fn takes_in_receipt(&mut self, body: &EventBody) {
         if let EventBody::ReceiptWritten { receipt }
-        | EventBody::Finished { result: ActionResult::WriteImage { receipt: Some(receipt), .. } } = body
+        | EventBody::Finished { result: ActionResult::WriteImage(WriteImageResult { receipt: Some(receipt), .. }) } =
+            body
             && let Some(session) = &mut self.state.session
         {
             session.wrote(receipt);
         }
         // `NoReceipt`: the image left no room for one, so from now on only a person starts an install of this machine.
         match body {
-            EventBody::Finished { result: ActionResult::WriteImage { receipt: Some(_), .. } } => {
+            EventBody::Finished { result: ActionResult::WriteImage(WriteImageResult { receipt: Some(_), .. }) } => {
                 self.sets("NoReceipt", false, "Written", "the disk carries its receipt");
             }
-            EventBody::Finished { result: ActionResult::WriteImage { receipt: None, .. } } => {
+            EventBody::Finished { result: ActionResult::WriteImage(WriteImageResult { receipt: None, .. }) } => {
                 let message = "the image's partition table has no room for a receipt";
                 self.sets("NoReceipt", true, "NoRoom", message);
             }

@@ -55,12 +55,12 @@ pub struct Beat {
 
 impl Session {
     /// A session that was just accepted.
-    pub(crate) fn opened(epoch: Epoch, hello: &Hello, lease: Lease, held: bool, now: Now) -> Self {
+    pub(crate) fn opened(epoch: Epoch, hello: &Hello, address: &str, lease: Lease, held: bool, now: Now) -> Self {
         Self {
             epoch,
             boot_id: hello.boot_id.clone(),
             disks: hello.disks.clone(),
-            address: hello.address.clone(),
+            address: address.to_owned(),
             protocol: hello.protocol,
             receipts: hello.receipts.clone(),
             connected: true,

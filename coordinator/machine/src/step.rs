@@ -43,7 +43,7 @@ pub(crate) struct Step<'l> {
 impl Step<'_> {
     fn take(&mut self, input: Input) -> Result<(), Refusal> {
         match input {
-            Input::Hello { hello, known } => self.hello(&hello, &known),
+            Input::Hello { hello, address, known } => self.hello(&hello, &address, &known),
             Input::Heartbeat { epoch, peak_rss_bytes } => self.heartbeat(epoch, peak_rss_bytes),
             Input::Reported { epoch, of, events } => self.reported(epoch, of, events),
             Input::Replayed(events) => {

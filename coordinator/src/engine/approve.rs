@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use landfall_api::{ApprovedKey, ErrorCode, Kind, Machine, Problem, ProofKind, WaitingKey};
 
-use super::{Engine, EnrollRequest, Enrolment, derive, discover::undescribed};
+use super::{Asker, Engine, EnrollRequest, Enrolment, derive, discover::undescribed};
 use landfall_edge::gate::origin;
 use landfall_store::audit::Note;
 
@@ -25,7 +25,12 @@ pub(super) const ASK_AGAIN: Duration = Duration::from_secs(10);
 
 impl Engine {
     /// An agent without a token: admitted if its key was approved, else recorded as waiting.
-    pub(super) async fn by_approval(&self, request: &EnrollRequest, key: &str) -> Result<Enrolment, Problem> {
+    pub(super) async fn by_approval(
+        &self,
+        request: &EnrollRequest,
+        by: &Asker,
+        key: &str,
+    ) -> Result<Enrolment, Problem> {
         let found = match self.machine_of(&request.identity) {
             Ok(found) => found,
             Err(problem) => {
@@ -35,7 +40,7 @@ impl Engine {
         };
         let name = match found {
             Some(name) => name,
-            None => match self.discover(request).await? {
+            None => match self.discover(request, by).await? {
                 Some(name) => name,
                 None => {
                     let reason = "no machine document describes this computer; apply one with its addresses".to_owned();
@@ -48,7 +53,7 @@ impl Engine {
         let (enrolment, applied) = {
             let _lock = self.inner.machines.lock(uid).await;
             let machine = self.inner.store.machine(&name).await?.ok_or_else(gone)?;
-            if request.shown.as_ref().is_some_and(|shown| shown.uid != uid) {
+            if by.shown.as_ref().is_some_and(|shown| shown.uid != uid) {
                 let message = format!("the certificate of another machine came with the identity of \"{name}\"");
                 self.alarm(&name, "WrongCertificate", message.clone()).await?;
                 return Err(Problem::new(ErrorCode::Forbidden, message).at(format!("machine/{name}")));
@@ -57,7 +62,7 @@ impl Engine {
                 self.alarm(&name, "IdentityMismatch", problem.message.clone()).await?;
                 return Err(problem);
             }
-            let (machine, applied) = self.apply_rule(machine, request, key).await?;
+            let (machine, applied) = self.apply_rule(machine, request, by, key).await?;
             let approved = machine.status.as_ref().and_then(|s| s.enrolment.approved.as_ref());
             let enrolment = if approved.is_some_and(|approved| approved.fingerprint == key) {
                 Enrolment::Granted(self.give_certificate(&machine, &request.csr_der).await?)
@@ -68,7 +73,7 @@ impl Engine {
                 );
                 Enrolment::Waiting { reason, retry_after: ASK_AGAIN * 3 }
             } else {
-                self.wait_for_approval(&machine, request, key).await?
+                self.wait_for_approval(&machine, request, by, key).await?
             };
             (enrolment, applied)
         };
@@ -83,13 +88,14 @@ impl Engine {
         &self,
         machine: &Machine,
         request: &EnrollRequest,
+        by: &Asker,
         key: &str,
     ) -> Result<Enrolment, Problem> {
         let name = &machine.metadata.name;
         let now = self.now();
         let waiting = machine.status.as_ref().map(|s| s.enrolment.waiting.clone()).unwrap_or_default();
         let mut after = waiting.clone();
-        let news = note_waiting(&mut after, key, address_of(request), now);
+        let news = note_waiting(&mut after, key, address_of(by), now);
         if after != waiting {
             self.mutate_machine(name, |machine| {
                 let at = (now, machine.metadata.generation);
@@ -111,8 +117,7 @@ impl Engine {
             Standing::Known => {}
             Standing::New => {
                 tracing::info!(machine = %name, fingerprint = key, "a key waits for approval");
-                let note =
-                    Note { from: address_of(request), ..Note::own("AwaitApproval", format!("machine/{name}"), key) };
+                let note = Note { from: address_of(by), ..Note::own("AwaitApproval", format!("machine/{name}"), key) };
                 self.inner.store.audit().note(now, note).await;
             }
             Standing::NoRoom => {
@@ -182,8 +187,8 @@ impl Engine {
     }
 }
 
-fn address_of(request: &EnrollRequest) -> String {
-    request.address.map_or_else(|| "unknown".to_owned(), |a| a.to_canonical().to_string())
+fn address_of(by: &Asker) -> String {
+    by.address.map_or_else(|| "unknown".to_owned(), |a| a.to_canonical().to_string())
 }
 
 /// Whether approval is impossible: a person described the machine, and it enrols with its boot token.

@@ -1,7 +1,7 @@
 //! What the engine needs of a certificate authority.
 
 use jiff::Timestamp;
-use landfall_api::Problem;
+use landfall_api::{Pin, Problem};
 use uuid::Uuid;
 
 use crate::pki::Pki;
@@ -32,7 +32,7 @@ pub trait CertificateAuthority: Send + Sync {
     fn issue_machine(&self, name: &str, uid: Uuid, csr_der: &[u8]) -> Result<IssuedCertificate, Problem>;
 
     /// `sha256:<hex>` of every CA key that may sign the server's certificate.
-    fn pins(&self) -> Vec<String>;
+    fn pins(&self) -> Vec<Pin>;
 }
 
 impl CertificateAuthority for Pki {
@@ -49,7 +49,7 @@ impl CertificateAuthority for Pki {
         })
     }
 
-    fn pins(&self) -> Vec<String> {
-        vec![self.ca_pin().to_string()]
+    fn pins(&self) -> Vec<Pin> {
+        vec![self.ca_pin()]
     }
 }

@@ -5,7 +5,7 @@ use landfall_api::{
     MachinePhase, MachineSpec, Metadata, Problem, is_dns_label,
 };
 
-use super::{Engine, EnrollRequest, Identity, derive};
+use super::{Asker, Engine, EnrollRequest, Identity, derive};
 use landfall_store::StoreError;
 use landfall_store::audit::Note;
 
@@ -18,9 +18,9 @@ impl Engine {
     ///
     /// # Errors
     /// [`Problem`] with code `AmbiguousIdentity`, `LimitReached`, `AlreadyExists`, or of the store.
-    pub(super) async fn discover(&self, request: &EnrollRequest) -> Result<Option<String>, Problem> {
+    pub(super) async fn discover(&self, request: &EnrollRequest, by: &Asker) -> Result<Option<String>, Problem> {
         let discovery = &self.inner.settings.discovery;
-        let covered = request.address.is_some_and(|address| discovery.covers(address));
+        let covered = by.address.is_some_and(|address| discovery.covers(address));
         if !covered || request.identity.macs.is_empty() {
             return Ok(None);
         }
@@ -45,7 +45,7 @@ impl Engine {
             self.index().put_machine(machine);
         }
         tracing::info!(machine = %name, "discovered");
-        let from = request.address.map(|a| a.to_canonical().to_string()).unwrap_or_default();
+        let from = by.address.map(|a| a.to_canonical().to_string()).unwrap_or_default();
         let detail = super::identity::describe(&request.identity);
         let note = Note { from, ..Note::own("Discover", format!("machine/{name}"), detail) };
         self.inner.store.audit().note(now, note).await;

@@ -8,7 +8,7 @@ use landfall_machine::{Effect, Input, MachineState, Refusal, SETTLE, Tell, Which
 use tokio::sync::mpsc;
 
 use super::{
-    Engine, ToAgent, derive,
+    Control, Engine, ToAgent, derive,
     live::Live,
     shorten::{Room, outgrown, shorten},
 };
@@ -221,7 +221,7 @@ impl Engine {
                 Effect::Alarm { reason, message } => self.alarm(&name, reason, message).await?,
                 Effect::Fence { epoch, reason } => live.send(ToAgent::Fenced { epoch: epoch.get(), reason }),
                 Effect::Open(epoch) => driven.opened = Some((epoch.get(), live.open())),
-                Effect::Send(tell) => live.send(tell.into()),
+                Effect::Send(tell) => live.send(message_of(tell)),
                 Effect::Assign { of, starts } => {
                     if let Some(ended) = self.assign(live, &driven.state, of, starts).await? {
                         driven.state = ended;
@@ -405,14 +405,15 @@ fn last_position(input: &Input) -> Option<u64> {
     }
 }
 
-impl From<Tell> for ToAgent {
-    fn from(tell: Tell) -> Self {
-        match tell {
-            Tell::LeaseRenewal { epoch, lease } => Self::LeaseRenewal { epoch: epoch.get(), lease },
-            Tell::Control { workflow_uid, paused, released } => Self::Control { workflow_uid, paused, released },
-            Tell::Cancel { workflow_uid, reason } => Self::Cancel { workflow_uid, reason },
-            Tell::Fenced { epoch, reason } => Self::Fenced { epoch: epoch.get(), reason },
-            Tell::Idle { boot_disk } => Self::Idle { boot_disk },
+/// The message that says it.
+fn message_of(tell: Tell) -> ToAgent {
+    match tell {
+        Tell::LeaseRenewal { epoch, lease } => ToAgent::LeaseRenewal { epoch: epoch.get(), lease },
+        Tell::Control { workflow_uid, paused, released } => {
+            ToAgent::Control { workflow_uid, control: Control { paused, released } }
         }
+        Tell::Cancel { workflow_uid, reason } => ToAgent::Cancel { workflow_uid, reason },
+        Tell::Fenced { epoch, reason } => ToAgent::Fenced { epoch: epoch.get(), reason },
+        Tell::Idle { boot_disk } => ToAgent::Idle { boot_disk },
     }
 }

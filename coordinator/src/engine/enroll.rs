@@ -3,7 +3,7 @@
 use landfall_api::{AuditOutcome, ErrorCode, Problem, ProofKind};
 
 use super::{
-    Engine, EnrollRequest, Enrolled, Enrolment, Proof,
+    Asker, Engine, EnrollRequest, Enrolled, Enrolment, Proof,
     boot::{TokenRecord, token_name},
     identity::describe,
 };
@@ -16,15 +16,15 @@ impl Engine {
     /// # Errors
     /// [`Problem`] with code `TokenRefused`, `AmbiguousIdentity`, `Unapproved`, `Forbidden`, `Unauthenticated`, `Revoked`
     /// or `InvalidDocument` (the request does not parse).
-    pub async fn enroll(&self, request: EnrollRequest) -> Result<Enrolment, Problem> {
-        let from = request.address.map_or_else(|| "unknown".to_owned(), |a| a.to_canonical().to_string());
-        let who = request.shown.as_ref().map_or_else(|| "anonymous".to_owned(), |m| format!("machine/{}", m.name));
+    pub async fn enroll(&self, request: EnrollRequest, by: Asker) -> Result<Enrolment, Problem> {
+        let from = by.address.map_or_else(|| "unknown".to_owned(), |a| a.to_canonical().to_string());
+        let who = by.shown.as_ref().map_or_else(|| "anonymous".to_owned(), |m| format!("machine/{}", m.name));
         let (action, said) = match request.proof {
             Proof::BootToken(_) => ("Enroll", describe(&request.identity)),
-            Proof::Approval(_) => ("EnrollByApproval", describe(&request.identity)),
+            Proof::Approval { .. } => ("EnrollByApproval", describe(&request.identity)),
             Proof::Renewal => ("RenewCertificate", String::new()),
         };
-        let answer = self.answer(request).await;
+        let answer = self.answer(request, &by).await;
         let note = |outcome| Note {
             who,
             from,
@@ -53,20 +53,20 @@ impl Engine {
         answer
     }
 
-    async fn answer(&self, request: EnrollRequest) -> Result<Enrolment, Problem> {
+    async fn answer(&self, request: EnrollRequest, by: &Asker) -> Result<Enrolment, Problem> {
         let key = self.inner.authority.key_of_request(&request.csr_der)?;
-        if let Some(shown) = &request.shown {
+        if let Some(shown) = &by.shown {
             self.check_certificate(shown)?;
         }
         match &request.proof {
-            Proof::BootToken(token) => Ok(Enrolment::Granted(self.by_token(&request, token, key).await?)),
-            Proof::Approval(fingerprint) if *fingerprint == key => self.by_approval(&request, &key).await,
-            Proof::Approval(_) => {
+            Proof::BootToken(token) => Ok(Enrolment::Granted(self.by_token(&request, by, token.expose(), key).await?)),
+            Proof::Approval { fingerprint } if *fingerprint == key => self.by_approval(&request, by, &key).await,
+            Proof::Approval { .. } => {
                 Err(Problem::new(ErrorCode::Forbidden, "the fingerprint does not match the request's key")
                     .hint("agent and coordinator differ; build both from one release"))
             }
             Proof::Renewal => {
-                let shown = request.shown.as_ref().ok_or_else(|| {
+                let shown = by.shown.as_ref().ok_or_else(|| {
                     Problem::new(ErrorCode::Unauthenticated, "a renewal needs the machine's certificate")
                         .hint("enrol with a boot token or an approval")
                 })?;
@@ -77,7 +77,13 @@ impl Engine {
 
     /// A token belongs to the first key that uses it: the same key asking again gets a certificate again, for as long as
     /// it may need one; a second key is refused, and the machine carries an alarm.
-    async fn by_token(&self, request: &EnrollRequest, token: &str, key: String) -> Result<Enrolled, Problem> {
+    async fn by_token(
+        &self,
+        request: &EnrollRequest,
+        by: &Asker,
+        token: &str,
+        key: String,
+    ) -> Result<Enrolled, Problem> {
         let refused = |what: &str| {
             Problem::new(ErrorCode::TokenRefused, format!("the boot token {what}"))
                 .hint("restart the machine: its boot script contains a new token")
@@ -89,7 +95,7 @@ impl Engine {
             return Err(refused("belongs to a machine that is no longer described"));
         };
         let at = format!("machine/{name}");
-        if request.shown.as_ref().is_some_and(|shown| shown.uid != record.machine) {
+        if by.shown.as_ref().is_some_and(|shown| shown.uid != record.machine) {
             let message = format!("the certificate of another machine came with a boot token of \"{name}\"");
             self.alarm(&name, "WrongCertificate", message.clone()).await?;
             return Err(Problem::new(ErrorCode::Forbidden, message).at(at));

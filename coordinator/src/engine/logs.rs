@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use tokio::sync::broadcast;
 use uuid::Uuid;
 
-use super::{LogRecord, redact::Redactor};
+use super::{LogLevel, LogLine, redact::Redactor};
 use landfall_edge::metrics::metrics;
 
 /// Lines kept of one run.
@@ -50,10 +50,10 @@ struct Rings {
 
 #[derive(Default)]
 struct Ring {
-    lines: VecDeque<LogRecord>,
+    lines: VecDeque<LogLine>,
     bytes: usize,
     /// Made for the first follower: most runs have none.
-    live: Option<broadcast::Sender<LogRecord>>,
+    live: Option<broadcast::Sender<LogLine>>,
     touched: u64,
     redactor: Redactor,
     /// Whether the redactor knows this run's secrets.
@@ -89,7 +89,7 @@ impl Allowance {
 }
 
 impl Ring {
-    fn push(&mut self, record: LogRecord) {
+    fn push(&mut self, record: LogLine) {
         self.bytes += cost(&record);
         self.taken += 1;
         if let Some(live) = &self.live {
@@ -115,7 +115,7 @@ pub(super) fn cut(text: &mut String, bytes: usize) {
     text.truncate(end);
 }
 
-fn cost(record: &LogRecord) -> usize {
+fn cost(record: &LogLine) -> usize {
     record.message.len() + LINE_COST
 }
 
@@ -174,7 +174,7 @@ impl Logs {
     }
 
     /// Takes in a line, without secrets and cut.
-    pub(super) fn push(&self, workflow: Uuid, mut record: LogRecord, now: Timestamp) {
+    pub(super) fn push(&self, workflow: Uuid, mut record: LogLine, now: Timestamp) {
         self.lock().change(workflow, |ring| {
             if !ring.allowance.take(now) {
                 ring.left_out += 1;
@@ -189,12 +189,12 @@ impl Logs {
             }
             tracing::debug!(
                 target: "landfall_agent", workflow_uid = %workflow, action = record.action_index,
-                attempt = record.attempt, level = record.level, "{}", record.message
+                attempt = record.attempt, level = %record.level, "{}", record.message
             );
             match std::mem::take(&mut ring.left_out) {
                 0 => {}
-                left_out => ring.push(LogRecord {
-                    level: "warn".to_owned(),
+                left_out => ring.push(LogLine {
+                    level: LogLevel::Warn,
                     message: format!("{left_out} lines over the limit of {RATE} a second were dropped"),
                     ..record.clone()
                 }),
@@ -225,7 +225,7 @@ impl Logs {
     }
 
     /// The lines there are, and those to come.
-    pub(super) fn follow(&self, workflow: Uuid) -> (Vec<LogRecord>, broadcast::Receiver<LogRecord>) {
+    pub(super) fn follow(&self, workflow: Uuid) -> (Vec<LogLine>, broadcast::Receiver<LogLine>) {
         self.lock().change(workflow, |ring| {
             let live = ring.live.get_or_insert_with(|| broadcast::channel(FOLLOW).0).subscribe();
             (ring.lines.iter().cloned().collect(), live)
@@ -233,10 +233,10 @@ impl Logs {
     }
 
     /// The newest `count` lines of one attempt, oldest first.
-    pub(super) fn of_attempt(&self, workflow: Uuid, action: u32, attempt: u32, count: usize) -> Vec<LogRecord> {
+    pub(super) fn of_attempt(&self, workflow: Uuid, action: u32, attempt: u32, count: usize) -> Vec<LogLine> {
         let rings = self.lock();
         let Some(ring) = rings.rings.get(&workflow) else { return Vec::new() };
-        let ours = |line: &&LogRecord| line.action_index == action && line.attempt == attempt;
+        let ours = |line: &&LogLine| line.action_index == action && line.attempt == attempt;
         let mut lines: Vec<_> = ring.lines.iter().rev().filter(ours).take(count).cloned().collect();
         lines.reverse();
         lines
@@ -256,8 +256,8 @@ impl Logs {
 mod tests {
     use super::*;
 
-    fn line(message: String) -> LogRecord {
-        LogRecord { time: Timestamp::UNIX_EPOCH, level: "info".into(), action_index: 0, attempt: 1, message }
+    fn line(message: String) -> LogLine {
+        LogLine { time: Timestamp::UNIX_EPOCH, level: LogLevel::Info, action_index: 0, attempt: 1, message }
     }
 
     fn at(seconds: i64) -> Timestamp {

@@ -16,9 +16,9 @@ impl Engine {
             EventBody::Failed { .. } => "failed",
             _ => return,
         };
-        if let EventBody::Finished { result: ActionResult::WriteImage { stored_bytes, written_bytes, .. } } = body {
-            metrics().image_stored_bytes.add(*stored_bytes);
-            metrics().image_written_bytes.add(*written_bytes);
+        if let EventBody::Finished { result: ActionResult::WriteImage(wrote) } = body {
+            metrics().image_stored_bytes.add(wrote.stored_bytes);
+            metrics().image_written_bytes.add(wrote.written_bytes);
         }
         if let Some(uid) = workflow.metadata.uid {
             self.inner.waiting.close_stage((uid, index), outcome == "succeeded", self.now());

@@ -10,7 +10,7 @@ use landfall_api::{
 use minijinja::{Environment, UndefinedBehavior};
 
 use super::{
-    Engine, EnrollRequest, derive,
+    Asker, Engine, EnrollRequest, derive,
     discover::{facts_of, label, undescribed},
     provision::RULE_LABEL,
 };
@@ -51,10 +51,11 @@ impl Engine {
         &self,
         machine: Machine,
         request: &EnrollRequest,
+        by: &Asker,
         key: &str,
     ) -> Result<(Machine, Option<AppliedRule>), Problem> {
         let enrolment = machine.status.as_ref().map(|s| s.enrolment.clone()).unwrap_or_default();
-        let covered = request.address.is_some_and(|address| self.inner.settings.discovery.covers(address));
+        let covered = by.address.is_some_and(|address| self.inner.settings.discovery.covers(address));
         if !covered || !undescribed(&machine) || machine.spec.proof == ProofKind::Approval {
             return Ok((machine, enrolment.rule));
         }

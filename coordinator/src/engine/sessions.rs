@@ -31,7 +31,7 @@ impl Engine {
     /// # Errors
     /// [`Refusal`]: the machine is gone, the identity does not fit, or an older session of another computer may still
     /// be acting.
-    pub async fn open_session(&self, machine_uid: Uuid, hello: Hello) -> Result<Opened, Refusal> {
+    pub async fn open_session(&self, machine_uid: Uuid, hello: Hello, address: String) -> Result<Opened, Refusal> {
         let mut live = self.inner.machines.lock(machine_uid).await;
         let machine = self.machine_by_uid(machine_uid).await?;
         let name = machine.metadata.name.clone();
@@ -47,9 +47,9 @@ impl Engine {
                 named.and_then(|uid| index.workflow_name(uid)),
             )
         };
-        let (address, software) = (hello.address.clone(), hello.software.clone());
+        let software = hello.software.clone();
         let hello = Box::new(hello);
-        let input = |_: &_, _| Input::Hello { hello: hello.clone(), known: known.clone() };
+        let input = |_: &_, _| Input::Hello { hello: hello.clone(), address: address.clone(), known: known.clone() };
         let driven = self.drive_of(&mut live, &name, at_work.as_deref(), input).await?;
         let Some((epoch, to_agent)) = driven.opened else {
             return Err(

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use landfall_api::{ActionState, ActionStatus, Document, Problem, Workflow, WorkflowStatus};
 use uuid::Uuid;
 
-use super::{Engine, LogRecord, logs::cut};
+use super::{Engine, LogLine, logs::cut};
 use landfall_store::StoreError;
 
 /// Lines that go with a failure.
@@ -57,7 +57,7 @@ fn failed_between(before: &WorkflowStatus, after: &WorkflowStatus) -> Vec<Failed
     pairs.filter(|(_, pair)| failed(pair)).map(|(index, (_, new))| (index as u32, new.attempt)).collect()
 }
 
-fn shown(record: &LogRecord) -> String {
+fn shown(record: &LogLine) -> String {
     let mut line = format!("{} {} {}", record.time.strftime("%H:%M:%S%.3f"), record.level, record.message);
     shorten(&mut line);
     line

@@ -12,7 +12,7 @@ use landfall_api::{ActionState, ActionStatus, Document, Problem, Progress, Workf
 use tokio::sync::broadcast;
 use uuid::Uuid;
 
-use super::{Engine, LogRecord};
+use super::{ActionRef, Engine, LogLine};
 use landfall_edge::metrics::metrics;
 use landfall_store::StoreError;
 
@@ -102,7 +102,7 @@ impl Waiting {
 
 impl Engine {
     /// The newest log lines of a run, and those to come.
-    pub fn logs(&self, workflow_uid: Uuid) -> (Vec<LogRecord>, broadcast::Receiver<LogRecord>) {
+    pub fn logs(&self, workflow_uid: Uuid) -> (Vec<LogLine>, broadcast::Receiver<LogLine>) {
         self.inner.logs.follow(workflow_uid)
     }
 
@@ -146,14 +146,15 @@ impl Engine {
     }
 
     /// Takes in a log line. Only of runs there are: whatever else an agent names is dropped.
-    pub fn log(&self, workflow_uid: Uuid, record: LogRecord) {
+    pub fn log(&self, workflow_uid: Uuid, record: LogLine) {
         if self.index().workflow_name(workflow_uid).is_some() {
             self.inner.logs.push(workflow_uid, record, self.now());
         }
     }
 
     /// Takes in progress; the status shows the newest, at most once a second. Waits for nothing.
-    pub fn progress(&self, machine: Uuid, workflow: Uuid, action: u32, attempt: u32, progress: Progress) {
+    pub fn progress(&self, machine: Uuid, of: ActionRef, progress: Progress) {
+        let ActionRef { workflow_uid: workflow, action_index: action, attempt } = of;
         if self.index().workflow_name(workflow).is_some() {
             if !progress.stage.is_empty() {
                 self.inner.waiting.note_stage((workflow, action), attempt, &progress.stage, self.now());

@@ -7,7 +7,7 @@ use axum::{
     response::Response,
 };
 use jiff::Timestamp;
-use landfall_api::{Document, ErrorCode, Kind, LogRecord, Problem, Workflow};
+use landfall_api::{Document, ErrorCode, Kind, LogRecord, Problem, Workflow, message::LogLine};
 use serde::Deserialize;
 use tokio::sync::broadcast::error::RecvError;
 
@@ -18,7 +18,7 @@ use super::{
     problem::Refusal,
     watch::{blanks, lines},
 };
-use crate::{engine, state::Coordinator};
+use crate::state::Coordinator;
 
 /// Parameters of a log.
 #[derive(Debug, Default, Deserialize)]
@@ -118,11 +118,11 @@ fn ended(run: &Workflow) -> bool {
     run.status.as_ref().is_some_and(|status| status.phase.is_terminal())
 }
 
-fn named(run: &Workflow, line: engine::LogRecord) -> LogRecord {
+fn named(run: &Workflow, line: LogLine) -> LogRecord {
     let action = run.status.as_ref().and_then(|s| s.action(line.action_index as usize));
     LogRecord {
         time: line.time,
-        level: line.level,
+        level: line.level.as_str().to_owned(),
         action: action.map(|a| a.action.name.clone()).unwrap_or_default(),
         attempt: line.attempt,
         message: line.message,

@@ -6,7 +6,10 @@ use axum::{
     extract::{Path, State},
     response::Response,
 };
-use landfall_api::{EventRecord, Kind, RunRequestKind, Workflow};
+use landfall_api::{
+    EventRecord, Kind, RunRequestKind, Workflow,
+    message::{KexecResult, WriteImageResult},
+};
 use serde::Deserialize;
 
 use super::{body::Params, caller::Operator, documents::missing, problem::Refusal, watch::lines};
@@ -162,19 +165,19 @@ fn record(run: &Workflow, event: LoggedEvent) -> EventRecord {
 
 fn finished(result: &ActionResult) -> String {
     match result {
-        ActionResult::WriteImage { written: false, .. } => "the disk already held this image".into(),
-        ActionResult::WriteImage { raw_bytes, written_bytes, elapsed_ms, .. } => {
+        ActionResult::WriteImage(WriteImageResult { written: false, .. }) => "the disk already held this image".into(),
+        ActionResult::WriteImage(WriteImageResult { raw_bytes, written_bytes, elapsed_ms, .. }) => {
             let seconds = elapsed_ms.div_euclid(1000);
             format!("image of {raw_bytes} bytes on disk, {written_bytes} of them written, in {seconds} s")
         }
-        ActionResult::CloudInit { root_device } => format!("seed written to {root_device}"),
+        ActionResult::CloudInit(seeded) => format!("seed written to {}", seeded.root_device),
         ActionResult::Hold => "a person resumed it".into(),
-        ActionResult::ClearDisks { disks } => {
-            let names: Vec<_> = disks.iter().map(|disk| disk.name.as_str()).collect();
+        ActionResult::ClearDisks(cleared) => {
+            let names: Vec<_> = cleared.disks.iter().map(|disk| disk.name.as_str()).collect();
             format!("cleared {}", names.join(", "))
         }
         ActionResult::Reboot | ActionResult::PowerOff => "the machine is going down".into(),
-        ActionResult::Kexec { kernel, initramfs, cmdline, root_device } => {
+        ActionResult::Kexec(KexecResult { kernel, initramfs, cmdline, root_device }) => {
             format!(
                 "{kernel} of {root_device} is loaded with {initramfs} and \"{cmdline}\", and the machine jumps into it"
             )

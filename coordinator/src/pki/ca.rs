@@ -5,7 +5,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use landfall_api::Digest;
+use landfall_api::Pin;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, KeyUsagePurpose, PublicKeyData as _};
 use rustls_pki_types::{CertificateDer, pem::PemObject as _};
 use sha2::{Digest as _, Sha256};
@@ -66,8 +66,8 @@ impl Ca {
     pub(super) const fn issuer(&self) -> &Issuer<'static, KeyPair> {
         &self.issuer
     }
-    pub(super) fn pin(&self) -> Digest {
-        Digest::from_sha256(Sha256::digest(self.issuer.key().subject_public_key_info()).into())
+    pub(super) fn pin(&self) -> Pin {
+        Pin::from_sha256(Sha256::digest(self.issuer.key().subject_public_key_info()).into())
     }
 }
 

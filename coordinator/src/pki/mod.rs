@@ -21,7 +21,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use landfall_api::Digest;
+use landfall_api::Pin;
 use rustls_pki_types::CertificateDer;
 use uuid::Uuid;
 
@@ -65,7 +65,7 @@ impl Pki {
         Ok(Self { ca, server, certificate_ttl })
     }
     /// SHA-256 over the CA's SubjectPublicKeyInfo: what `landfall.ca=` on the kernel command line says.
-    pub fn ca_pin(&self) -> Digest {
+    pub fn ca_pin(&self) -> Pin {
         self.ca.pin()
     }
     /// The CA's certificate, DER.

@@ -1,7 +1,7 @@
 //! The agents' gRPC service over the engine, and the installed systems' phone-home.
 
 mod access;
-mod convert;
+mod bounds;
 mod failures;
 mod pace;
 mod phone_home;

@@ -10,13 +10,10 @@ use axum::{
     response::{IntoResponse, Response},
     routing::post,
 };
-use landfall_api::{ErrorCode, Problem};
+use landfall_api::{ErrorCode, Problem, message::PhoneHomeReport};
 
 use super::{access, failures::Failures};
-use crate::{
-    engine::{Engine, PhoneHomeReport},
-    tls::Peer,
-};
+use crate::{engine::Engine, tls::Peer};
 
 /// Many times what the report takes.
 const MAX_BODY: usize = 16 * 1024;

@@ -6,10 +6,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use landfall_api::{ErrorCode, Problem};
-use landfall_proto::v1::{
-    EnrollRequest, EnrollResponse, SessionRequest, SessionResponse, TelemetryRequest, TelemetryResponse,
-    agent_service_server::AgentService,
+use landfall_api::{
+    ErrorCode, Problem,
+    message::{EnrollAnswer, EnrollRequest, Telemetry},
+};
+use landfall_proto::{
+    ConvertError,
+    v1::{
+        self, SessionRequest, SessionResponse, TelemetryRequest, TelemetryResponse, agent_service_server::AgentService,
+    },
 };
 use tokio::{
     sync::{Semaphore, mpsc},
@@ -21,13 +26,13 @@ use uuid::Uuid;
 
 use super::{
     access::{self, Admitted},
-    convert::{self, Telemetry},
+    bounds,
     failures::Failures,
     pace::Pace,
     status, stream,
 };
 use crate::{
-    engine::Engine,
+    engine::{Asker, Engine},
     tls::{MachineCert, Peer},
 };
 use landfall_edge::metrics::refused;
@@ -86,7 +91,7 @@ fn address_of<T>(request: &Request<T>) -> String {
 
 #[tonic::async_trait]
 impl AgentService for AgentApi {
-    async fn enroll(&self, request: Request<EnrollRequest>) -> Result<Response<EnrollResponse>, Status> {
+    async fn enroll(&self, request: Request<v1::EnrollRequest>) -> Result<Response<v1::EnrollResponse>, Status> {
         let (address, from) = (address_of(&request), request.extensions().get::<SocketAddr>().copied());
         // A machine whose certificate is good has proved something, and is one of few.
         let anonymous = request.extensions().get::<Admitted>().is_none();
@@ -95,22 +100,25 @@ impl AgentService for AgentApi {
             refused("enroll", problem.code);
             return Err(status::of(problem));
         }
-        let asker = convert::Asker {
+        let asker = Asker {
             address: request.extensions().get::<SocketAddr>().map(SocketAddr::ip),
             shown: request.extensions().get::<Admitted>().map(|Admitted(machine)| machine.clone()),
         };
         let peer = asker.shown.clone().map_or(Peer::Anonymous, Peer::Machine);
-        let wire = match convert::enroll(request.into_inner(), asker) {
-            Ok(wire) => wire,
+        let request = match EnrollRequest::try_from(request.into_inner()).and_then(bounds::enroll) {
+            Ok(request) => request,
             Err(error) => {
-                let problem = Problem::from(error);
+                let problem = status::invalid(&error);
                 let _line = self.failures.failed(from.as_ref());
                 access::refused(&self.engine, "Enroll", &peer, Some(address), &problem).await;
                 return Err(status::of(problem));
             }
         };
-        match self.engine.enroll(wire).await {
-            Ok(enrolment) => Ok(Response::new(convert::enrolment(enrolment, self.engine.time()))),
+        match self.engine.enroll(request, asker).await {
+            Ok(enrolment) => {
+                let answer = EnrollAnswer { coordinator_time: self.engine.time(), outcome: enrolment.into() };
+                Ok(Response::new(answer.into()))
+            }
             Err(problem) => {
                 if let Some(left_out) = self.failures.failed(from.as_ref()) {
                     tracing::warn!(address, %problem, left_out, "an enrolment was refused");
@@ -159,21 +167,20 @@ impl AgentService for AgentApi {
             };
             self.engine.check_certificate(&machine).map_err(status::of)?;
             pace.item(Instant::now()).map_err(status::of)?;
-            let item = convert::telemetry(item).map_err(|error| status::of(error.into()))?;
-            let (Telemetry::Progress { workflow_uid, .. } | Telemetry::Log { workflow_uid, .. }) = &item;
-            if known != Some(*workflow_uid) {
+            let invalid = |error: ConvertError| status::of(status::invalid(&error));
+            let item = bounds::telemetry(Telemetry::try_from(item).map_err(invalid)?);
+            let workflow_uid = item.workflow_uid();
+            if known != Some(workflow_uid) {
                 // Boxed: done once a run, while the stream waits all along.
-                match Box::pin(self.may_tell_of(&machine, *workflow_uid, &address)).await? {
-                    true => known = Some(*workflow_uid),
+                match Box::pin(self.may_tell_of(&machine, workflow_uid, &address)).await? {
+                    true => known = Some(workflow_uid),
                     // The workflow was deleted: its remaining reports are dropped.
                     false => continue,
                 }
             }
             match item {
-                Telemetry::Progress { workflow_uid, action_index, attempt, progress } => {
-                    self.engine.progress(machine.uid, workflow_uid, action_index, attempt, progress);
-                }
-                Telemetry::Log { workflow_uid, record } => self.engine.log(workflow_uid, record),
+                Telemetry::Progress { action, progress } => self.engine.progress(machine.uid, action, progress),
+                Telemetry::Log { workflow_uid, line } => self.engine.log(workflow_uid, line),
             }
             accepted += 1;
         }

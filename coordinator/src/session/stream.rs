@@ -6,8 +6,14 @@ use std::{
 };
 
 use futures::FutureExt as _;
-use landfall_api::{ErrorCode, Problem};
-use landfall_proto::v1::{self, SessionRequest, SessionResponse, session_request::Message};
+use landfall_api::{
+    ErrorCode, Problem,
+    message::{Ack, EventRecord, ToAgent, ToCoordinator, Welcome},
+};
+use landfall_proto::{
+    ConvertError, PROTOCOL,
+    v1::{SessionRequest, SessionResponse},
+};
 use tokio::{
     sync::{Semaphore, mpsc},
     time::timeout,
@@ -15,11 +21,10 @@ use tokio::{
 use tonic::{Status, Streaming};
 use uuid::Uuid;
 
-use super::{access, convert, status};
+use super::{access, bounds, status};
 use crate::{
-    engine::{Engine, Opened, ToAgent},
+    engine::{Engine, Opened},
     tls::{MachineCert, Peer},
-    workflow::EventRecord,
 };
 use landfall_edge::metrics::{metrics, refused};
 
@@ -91,14 +96,15 @@ async fn hello(
     down: &Down,
 ) -> Result<Option<Opened>, Problem> {
     let first = timeout(HELLO_LIMIT, up.message()).await;
-    let Ok(Ok(Some(SessionRequest { message: Some(Message::Hello(hello)) }))) = first else {
-        return Err(unexpected("the session's first message was not a hello"));
+    let no_hello = || unexpected("the session's first message was not a hello");
+    let Ok(Ok(Some(first))) = first else { return Err(no_hello()) };
+    let ToCoordinator::Hello(hello) = taken(first).map_err(|error| status::invalid(&error))? else {
+        return Err(no_hello());
     };
-    let hello = convert::hello(hello, address.clone())?;
     let machine = certificate.uid;
     let opened = {
         let _turn = turns.acquire().await;
-        Box::pin(engine.open_session(machine, hello)).await
+        Box::pin(engine.open_session(machine, hello, address.clone())).await
     };
     let answer = match opened {
         Ok(opened) => {
@@ -107,8 +113,14 @@ async fn hello(
                 engine.close_session(machine, opened.epoch, "its certificate was revoked").await?;
                 return Err(problem);
             }
-            let welcome = convert::welcome(opened.epoch, opened.time, opened.heartbeat);
-            return match send(down, welcome).await {
+            let welcome = Welcome {
+                epoch: opened.epoch,
+                time: opened.time,
+                heartbeat_interval: opened.heartbeat,
+                software: env!("CARGO_PKG_VERSION").to_owned(),
+                protocol: PROTOCOL,
+            };
+            return match send(down, ToAgent::Welcome(welcome)).await {
                 Ok(()) => Ok(Some(opened)),
                 Err(why) => {
                     engine.close_session(machine, opened.epoch, why).await?;
@@ -121,7 +133,7 @@ async fn hello(
             refused("session", refusal.problem.code);
             let peer = Peer::Machine(certificate.clone());
             access::refused(engine, "Session", &peer, Some(address), &refusal.problem).await;
-            convert::refused(refusal)
+            ToAgent::Refused(Box::new(refusal))
         }
     };
     // Whether it was read or not, the agent asks again.
@@ -129,8 +141,13 @@ async fn hello(
     Ok(None)
 }
 
-async fn send(down: &Down, message: SessionResponse) -> Result<(), &'static str> {
-    match timeout(SEND_LIMIT, down.send(Ok(message))).await {
+/// A message of an agent, within its bounds.
+fn taken(message: SessionRequest) -> Result<ToCoordinator, ConvertError> {
+    ToCoordinator::try_from(message).and_then(bounds::to_coordinator)
+}
+
+async fn send(down: &Down, message: ToAgent) -> Result<(), &'static str> {
+    match timeout(SEND_LIMIT, down.send(Ok(SessionResponse::from(message)))).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(_)) => Err("the agent closed the connection"),
         Err(_) => Err("the agent does not read"),
@@ -183,24 +200,31 @@ impl Session {
 
     async fn tell(&mut self, message: ToAgent) -> Ended {
         self.fenced |= matches!(message, ToAgent::Fenced { .. });
-        send(&self.down, convert::response(message)).await.err()
+        send(&self.down, message).await.err()
     }
 
     async fn take(&mut self, message: SessionRequest, up: &mut Streaming<SessionRequest>) -> Result<Ended, Problem> {
-        let mut next = Some(message);
+        let invalid = |error: ConvertError| status::invalid(&error);
+        let mut next = Some(taken(message).map_err(invalid)?);
         while let Some(message) = next.take() {
-            match message.message.ok_or_else(|| unexpected("a session message is of an unknown kind"))? {
-                Message::Event(event) => {
+            match message {
+                ToCoordinator::Event(event) => {
                     let came = Instant::now();
-                    let mut group = vec![convert::event(event)?];
+                    let mut group = vec![event];
+                    let mut failed = None;
                     // Whatever has arrived already is made durable with it.
                     while group.len() < GROUP
                         && let Some(Ok(Some(message))) = up.message().now_or_never()
                     {
-                        match message.message {
-                            Some(Message::Event(event)) => group.push(convert::event(event)?),
-                            other => {
-                                next = Some(SessionRequest { message: other });
+                        match taken(message) {
+                            Ok(ToCoordinator::Event(event)) => group.push(event),
+                            Ok(other) => {
+                                next = Some(other);
+                                break;
+                            }
+                            // What came before it counts.
+                            Err(error) => {
+                                failed = Some(error);
                                 break;
                             }
                         }
@@ -209,18 +233,19 @@ impl Session {
                         return Ok(Some(why));
                     }
                     metrics().ack_seconds.took(came.elapsed());
+                    if let Some(error) = failed {
+                        return Err(invalid(error));
+                    }
                 }
-                Message::Heartbeat(beat) => {
-                    self.engine.heartbeat(self.machine, self.epoch, beat.peak_rss_bytes).await?;
+                ToCoordinator::Heartbeat(vitals) => {
+                    self.engine.heartbeat(self.machine, self.epoch, vitals.peak_rss_bytes).await?;
                 }
-                Message::Facts(facts) => {
-                    self.engine.facts(self.machine, self.epoch, convert::facts(&facts)?).await?;
-                }
-                Message::FenceAck(ack) => {
-                    self.engine.fence_acknowledged(self.machine, ack.epoch).await?;
+                ToCoordinator::Facts(facts) => self.engine.facts(self.machine, self.epoch, *facts).await?,
+                ToCoordinator::FenceAck { epoch } => {
+                    self.engine.fence_acknowledged(self.machine, epoch).await?;
                     return Ok(Some("it was fenced"));
                 }
-                Message::Hello(_) => return Err(unexpected("a session's hello came twice")),
+                ToCoordinator::Hello(_) => return Err(unexpected("a session's hello came twice")),
             }
         }
         Ok(None)
@@ -228,17 +253,10 @@ impl Session {
 
     /// Durable first, then acknowledged: the last of each attempt stands for all before it.
     async fn events(&mut self, group: Vec<EventRecord>) -> Result<Ended, Problem> {
-        let mut acks: Vec<v1::Ack> = Vec::new();
+        let mut acks: Vec<Ack> = Vec::new();
         for event in &group {
-            let ack = v1::Ack {
-                workflow_uid: event.workflow_uid.to_string(),
-                action_index: event.action_index,
-                attempt: event.attempt,
-                seq: event.seq,
-            };
-            let same = |a: &&mut v1::Ack| {
-                (&a.workflow_uid, a.action_index, a.attempt) == (&ack.workflow_uid, ack.action_index, ack.attempt)
-            };
+            let ack = Ack { action: event.action(), seq: event.seq };
+            let same = |known: &&mut Ack| known.action == ack.action;
             match acks.iter_mut().find(same) {
                 Some(known) => known.seq = known.seq.max(ack.seq),
                 None => acks.push(ack),
@@ -249,8 +267,7 @@ impl Session {
             Box::pin(self.engine.agent_events(self.machine, self.epoch, group)).await?;
         }
         for ack in acks {
-            let message = SessionResponse { message: Some(v1::session_response::Message::Ack(ack)) };
-            if let Err(why) = send(&self.down, message).await {
+            if let Err(why) = send(&self.down, ToAgent::Ack(ack)).await {
                 return Ok(Some(why));
             }
         }

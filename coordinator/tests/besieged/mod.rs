@@ -12,12 +12,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use landfall_api::{DiskId, DiskReceipt, MachineFacts};
-use landfall_proto::SERVER_NAME;
-use landfall_session::{
-    AgentKey, Assignment, Host, Identity, Instruction, Proof, Secret, Session, SessionConfig, SessionHandle, Target,
-    Vitals, boot_time, enroll,
+use landfall_api::{
+    DiskId, DiskReceipt, MachineFacts, SecretText,
+    message::{Assignment, Identity, Proof, Vitals},
 };
+use landfall_proto::SERVER_NAME;
+use landfall_session::{AgentKey, Host, Instruction, Session, SessionConfig, SessionHandle, Target, boot_time, enroll};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _};
 use serde_json::{Value, json};
@@ -240,7 +240,7 @@ impl Site {
         let pins = vec![word(&script, "landfall.ca=").parse().unwrap()];
         let target = Target::new(&word(&script, "landfall.coordinator="), pins).unwrap();
         let identity = Identity { macs: vec![MAC.parse().unwrap()], ..Identity::default() };
-        let proof = Proof::BootToken(Secret::new(word(&script, "landfall.token=")));
+        let proof = Proof::BootToken(SecretText::new(word(&script, "landfall.token=")));
         let key = AgentKey::generate().unwrap();
         let enrolled = enroll(&target, "0.1.0", &identity, "boot-1", &proof, &key).await.unwrap();
         let config = SessionConfig {

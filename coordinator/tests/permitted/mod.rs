@@ -15,7 +15,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::{body::Bytes, client::conn::http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use jiff::Timestamp;
-use landfall_api::{AuditEntry, Document, Problem, Role, TokenRequest};
+use landfall_api::{AuditEntry, Document, Pin, Problem, Role, TokenRequest};
 use landfall_coordinator::{
     config::Config,
     engine::{Engine, Settings, SourceChecker},
@@ -26,7 +26,7 @@ use landfall_coordinator::{
     tls::{TlsListener, server_config},
 };
 use landfall_proto::SERVER_NAME;
-use landfall_session::{Pin, Target};
+use landfall_session::Target;
 use landfall_store::Store;
 use landfall_store::audit::MAX_PAGE;
 use prost::Message;

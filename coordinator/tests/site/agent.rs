@@ -2,11 +2,11 @@
 
 use std::{path::Path, sync::Arc};
 
-use landfall_api::{DiskId, DiskReceipt, ErrorCode, MachineFacts, Problem};
-use landfall_session::{
-    ActionRef, AgentKey, EventKind, Host, Identity, Instruction, Proof, Secret, Session, SessionConfig, SessionHandle,
-    Target, Vitals, boot_time, enroll,
+use landfall_api::{
+    DiskId, DiskReceipt, ErrorCode, MachineFacts, Problem, SecretText,
+    message::{ActionRef, EventBody, Identity, Proof, Vitals},
 };
+use landfall_session::{AgentKey, Host, Instruction, Session, SessionConfig, SessionHandle, Target, boot_time, enroll};
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::timeout};
 use uuid::Uuid;
@@ -68,7 +68,7 @@ impl Agent {
         let target = Target::new(&word(&script, "landfall.coordinator="), pins).unwrap();
         let identity = Identity { macs: vec![mac.parse().unwrap()], ..Identity::default() };
         let key = AgentKey::generate().unwrap();
-        let proof = Proof::BootToken(Secret::new(word(&script, "landfall.token=")));
+        let proof = Proof::BootToken(SecretText::new(word(&script, "landfall.token=")));
         let boot_id = format!("boot-{name}");
         let enrolled = enroll(&target, "0.1.0", &identity, &boot_id, &proof, &key).await.unwrap();
         let config = SessionConfig {
@@ -91,8 +91,8 @@ impl Agent {
     pub(crate) async fn report(&self, attempt: u32) {
         let action = ActionRef { workflow_uid: self.run, action_index: 0, attempt };
         let failed =
-            EventKind::Failed { problem: Problem::new(ErrorCode::SourceUnreachable, "broke"), retryable: true };
-        for kind in [EventKind::Started, failed] {
+            EventBody::Failed { problem: Problem::new(ErrorCode::SourceUnreachable, "broke"), retryable: true };
+        for kind in [EventBody::Started, failed] {
             self.handle.report(action, kind).await.unwrap();
         }
     }

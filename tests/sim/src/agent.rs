@@ -11,11 +11,14 @@ use std::{
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use jiff::Timestamp;
-use landfall_api::{DiskReceipt, Progress, Receipt, ReceiptState};
+use landfall_api::{
+    DiskReceipt, Progress, Receipt, ReceiptState, SecretText,
+    message::{
+        ActionKind, ActionRef, ActionResult, Assignment, EventBody, LogLevel, PhoneHomeReport, Proof, WriteImageResult,
+    },
+};
 use landfall_session::{
-    ActionKind, ActionRef, ActionResult, AgentKey, Assignment, Connection, EventKind, Instruction, LogLevel,
-    PhoneHomeReport, Proof, Secret, Session, SessionConfig, SessionHandle, Target, WriteImageResult, boot_time, enroll,
-    phone_home,
+    AgentKey, Connection, Instruction, Session, SessionConfig, SessionHandle, Target, boot_time, enroll, phone_home,
 };
 use tokio::{sync::mpsc, time::timeout};
 
@@ -66,7 +69,7 @@ impl Agent {
     pub async fn start(
         machine: Arc<Machine>,
         target: Target,
-        token: Secret,
+        token: SecretText,
         troubles: Arc<Troubles>,
         limit: Duration,
     ) -> Result<Self> {
@@ -121,7 +124,7 @@ impl Agent {
     /// # Errors
     /// The session has ended.
     pub async fn begin(&self) -> Result<()> {
-        self.report(0, EventKind::Started).await
+        self.report(0, EventBody::Started).await
     }
 
     /// Reports the receipt on the disk; may be called repeatedly.
@@ -131,7 +134,7 @@ impl Agent {
     pub async fn mark(&self, state: ReceiptState) -> Result<()> {
         let receipt = self.receipt(state);
         self.machine.carry(receipt.clone());
-        self.report(0, EventKind::ReceiptWritten(receipt)).await
+        self.report(0, EventBody::ReceiptWritten { receipt }).await
     }
 
     /// Reports the end of the write, the seed, and the beginning of the restart: five events, without waiting.
@@ -146,13 +149,14 @@ impl Agent {
             stored_bytes: 700 << 20,
             raw_bytes: 2 << 30,
             written_bytes: 2 << 30,
-            elapsed: Duration::from_secs(4),
+            elapsed_ms: 4000,
         };
-        self.report(0, EventKind::Finished(ActionResult::WriteImage(result))).await?;
-        self.report(1, EventKind::Started).await?;
-        let seeded = ActionResult::CloudInit { root_device: "/dev/nvme0n1p1".into() };
-        self.report(1, EventKind::Finished(seeded)).await?;
-        self.report(2, EventKind::Started).await
+        self.report(0, EventBody::Finished { result: ActionResult::WriteImage(result) }).await?;
+        self.report(1, EventBody::Started).await?;
+        let seeded =
+            ActionResult::CloudInit(landfall_api::message::CloudInitResult { root_device: "/dev/nvme0n1p1".into() });
+        self.report(1, EventBody::Finished { result: seeded }).await?;
+        self.report(2, EventBody::Started).await
     }
 
     /// Sends progress and log lines, as a write does.
@@ -180,7 +184,7 @@ impl Agent {
     /// # Errors
     /// Whichever step fails.
     pub async fn end(self, client: &reqwest::Client, limit: Duration) -> Result<()> {
-        self.report(2, EventKind::Finished(ActionResult::Reboot)).await?;
+        self.report(2, EventBody::Finished { result: ActionResult::Reboot }).await?;
         self.flush(limit).await?;
         self.session.close().await;
         let unit = self.assignment.actions.iter().find_map(|action| match &action.kind {
@@ -198,7 +202,7 @@ impl Agent {
         ActionRef { workflow_uid: self.assignment.workflow_uid, action_index, attempt }
     }
 
-    async fn report(&self, action_index: u32, kind: EventKind) -> Result<()> {
+    async fn report(&self, action_index: u32, kind: EventBody) -> Result<()> {
         let reported = self.session.report(self.action(action_index), kind).await;
         reported.map(drop).with_context(|| self.name().to_owned())
     }
@@ -218,7 +222,7 @@ impl Agent {
     }
 }
 
-async fn enrolled(machine: &Machine, target: &Target, token: Secret) -> Result<landfall_session::Credentials> {
+async fn enrolled(machine: &Machine, target: &Target, token: SecretText) -> Result<landfall_session::Credentials> {
     let (key, proof) = (AgentKey::generate()?, Proof::BootToken(token));
     let (identity, mut tries) = (machine.identity(), 0);
     loop {

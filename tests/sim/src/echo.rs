@@ -147,7 +147,7 @@ impl Authority {
     }
 
     fn pin(&self) -> String {
-        landfall_session::Pin::of_spki(&self.spki).to_string()
+        landfall_session::pin_of_spki(&self.spki).to_string()
     }
 
     fn issue(

@@ -6,9 +6,11 @@ use std::{
 };
 
 use landfall_api::{
-    CpuFacts, DiskFacts, DiskId, DiskReceipt, FirmwareFacts, FirmwareMode, MacAddr, MachineFacts, NicFacts, SmbiosFacts,
+    CpuFacts, DiskFacts, DiskId, DiskReceipt, FirmwareFacts, FirmwareMode, MacAddr, MachineFacts, NicFacts,
+    SmbiosFacts,
+    message::{Identity, Vitals},
 };
-use landfall_session::{Host, Identity, Vitals, boot_time};
+use landfall_session::{Host, boot_time};
 use uuid::Uuid;
 
 use crate::chance::Chance;

@@ -11,7 +11,8 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 use futures::{StreamExt as _, TryStreamExt as _};
-use landfall_session::{Pin, Secret, Target};
+use landfall_api::SecretText;
+use landfall_session::Target;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -73,7 +74,7 @@ impl Subject {
             .build()
             .context("no HTTP client")?;
         let child = launch(&kind, directory.path(), tls)?;
-        let pin = Pin::of_spki(b"not yet known");
+        let pin = landfall_session::pin_of_spki(b"not yet known");
         let target = Target::new(&format!("https://127.0.0.1:{tls}"), vec![pin])?;
         let mut subject = Self { kind, directory, http, tls, child, target, api };
         subject.ready().await?;
@@ -131,16 +132,16 @@ impl Subject {
     ///
     /// # Errors
     /// It has none.
-    pub async fn token(&self, machine: &Machine) -> Result<Secret> {
+    pub async fn token(&self, machine: &Machine) -> Result<SecretText> {
         if matches!(self.kind, Kind::Echo) {
-            return Ok(Secret::new("x".repeat(64)));
+            return Ok(SecretText::new("x".repeat(64)));
         }
         // The plain HTTP port, over TCP, as iPXE asks; one connection a machine.
         let client = reqwest::Client::builder().no_proxy().timeout(REQUEST_LIMIT).build()?;
         let url = format!("http://127.0.0.1:{}/boot/ipxe?mac={}", self.http, machine.mac);
         let script = client.get(url).send().await?.error_for_status()?.text().await?;
         let at = script.split("landfall.token=").nth(1).and_then(|rest| rest.split_whitespace().next());
-        Ok(Secret::new(at.with_context(|| {
+        Ok(SecretText::new(at.with_context(|| {
             format!(
                 "the boot script of {} does not start the agent: \
             {script}",

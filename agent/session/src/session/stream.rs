@@ -5,9 +5,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use landfall_api::{ErrorCode, Problem};
-use landfall_proto::v1::{
-    self, agent_service_client::AgentServiceClient, session_request::Message as Up, session_response::Message as Down,
+use landfall_api::{
+    ErrorCode, MachineFacts, Problem,
+    message::{Ack, ActionRef, Assignment, EventBody, Hello, Refusal, ToAgent, ToCoordinator, Welcome},
+};
+use landfall_proto::{
+    ConvertError, PROTOCOL,
+    convert::named_attempt,
+    v1::{self, agent_service_client::AgentServiceClient},
 };
 use tokio::{
     sync::mpsc,
@@ -20,11 +25,7 @@ use tonic::{Status, Streaming, transport::Channel};
 
 use super::{Deaf, Instructions, Outcome, Runner};
 use crate::{
-    ActionRef, ConnectError, Connection, Credentials, EventKind, Instruction, Validity,
-    connect::connect,
-    convert::{self, ConvertError},
-    enroll::renew,
-    wire_status,
+    ConnectError, Connection, Credentials, Instruction, Validity, connect::connect, enroll::renew, wire_status,
 };
 
 /// From the call to the welcome.
@@ -56,7 +57,7 @@ struct Open<'a> {
     agent: &'a Instructions,
     inbound: Streaming<v1::SessionResponse>,
     epoch: u64,
-    facts: Option<String>,
+    facts: Option<Box<MachineFacts>>,
     heartbeat_due: bool,
     fence: Option<Fence>,
 }
@@ -126,7 +127,7 @@ impl Runner {
         let mut client = AgentServiceClient::new(channel);
         let (out, requests) = mpsc::channel(IN_FLIGHT);
         // The channel is empty and its other end at hand: this cannot fail.
-        drop(out.try_send(v1::SessionRequest { message: Some(Up::Hello(hello)) }));
+        drop(out.try_send(to_wire(ToCoordinator::Hello(hello))?));
         let welcome = async {
             let mut inbound = client.session(ReceiverStream::new(requests)).await?.into_inner();
             let first = inbound.message().await?;
@@ -149,15 +150,15 @@ impl Runner {
                 return Err(Outcome::Lost(problem));
             }
         };
-        let nonsense = |error: ConvertError| Outcome::Lost(error.to_problem());
-        let welcome = match first.and_then(|response| response.message) {
-            Some(Down::Welcome(welcome)) => welcome,
-            Some(Down::Refused(refused)) => return Err(refusal(refused)),
-            _ => return Err(nonsense(ConvertError::missing("welcome"))),
+        let first = first.ok_or_else(|| invalid(&ConvertError::missing("welcome")))?;
+        let welcome: Welcome = match ToAgent::try_from(first).map_err(|error| invalid(&error))? {
+            ToAgent::Welcome(welcome) => welcome,
+            ToAgent::Refused(refused) => return Err(refusal(*refused)),
+            _ => return Err(invalid(&ConvertError::missing("welcome"))),
         };
         // Not by itself solved by trying again, but the coordinator may be upgraded at any time.
-        wire_status::check_versions(target, welcome.versions.as_ref()).map_err(Outcome::Lost)?;
-        let beat = convert::duration("welcome.heartbeat_interval", welcome.heartbeat_interval).map_err(nonsense)?;
+        wire_status::check_versions(target, &welcome).map_err(Outcome::Lost)?;
+        let beat = welcome.heartbeat_interval;
         {
             let mut state = self.shared.lock();
             state.epoch = welcome.epoch;
@@ -179,7 +180,7 @@ impl Runner {
     }
 
     /// Looks at the machine for the hello and the facts.
-    async fn look(&self) -> Result<(v1::Hello, String), Problem> {
+    async fn look(&self) -> Result<(Hello, Box<MachineFacts>), Problem> {
         let host = self.host.clone();
         let look = move || (host.disks(), host.receipts(), host.facts());
         let (disks, receipts, facts) = if self.host.may_block() {
@@ -197,25 +198,20 @@ impl Runner {
         } else {
             look()
         };
-        let facts = serde_json::to_string(&facts)
-            .map_err(|error| Problem::new(ErrorCode::Internal, "cannot write the facts as JSON").caused_by(&error))?;
         let state = self.shared.lock();
-        let hello = v1::Hello {
-            versions: Some(convert::versions(&self.config.software)),
-            identity: Some(convert::identity(&self.config.identity)),
+        let hello = Hello {
+            software: self.config.software.clone(),
+            protocol: PROTOCOL,
+            identity: self.config.identity.clone(),
             boot_id: self.config.boot_id.clone(),
-            disks: disks.iter().map(convert::disk_id).collect(),
-            receipts: receipts.iter().map(convert::receipt_to_wire).collect(),
+            disks,
+            receipts,
             last_epoch: state.epoch,
-            running: state.running.first().map(|action| v1::RunningAction {
-                workflow_uid: action.workflow_uid.to_string(),
-                action_index: action.action_index,
-                attempt: action.attempt,
-            }),
+            running: state.running.first().copied(),
             enrolled_boottime_ms: u64::try_from(self.config.enrolled_at.as_millis()).unwrap_or(u64::MAX),
-            holds: state.holds.map(|uid| uid.to_string()).unwrap_or_default(),
+            holds: state.holds,
         };
-        Ok((hello, facts))
+        Ok((hello, Box::new(facts)))
     }
 
     fn broken(&self, status: &Status) -> Outcome {
@@ -224,16 +220,20 @@ impl Runner {
     }
 }
 
-fn refusal(refused: v1::Refused) -> Outcome {
-    let problem = refused.problem.map_or_else(
-        || Problem::new(ErrorCode::Internal, "the coordinator refuses the session without a reason"),
-        convert::problem,
-    );
-    match refused.retry_after.map(|after| convert::duration("refused.retry_after", Some(after))) {
-        None => Outcome::Refused(problem, None),
-        Some(Ok(after)) => Outcome::Refused(problem, Some(after)),
-        Some(Err(error)) => Outcome::Lost(error.to_problem()),
-    }
+fn refusal(refused: Refusal) -> Outcome {
+    Outcome::Refused(refused.problem, refused.retry_after)
+}
+
+/// A message that is none to this agent. Not by itself solved by trying again, but either side may be upgraded.
+fn invalid(error: &ConvertError) -> Outcome {
+    Outcome::Lost(wire_status::invalid(error))
+}
+
+fn to_wire(message: ToCoordinator) -> Result<v1::SessionRequest, Outcome> {
+    message.try_into().map_err(|error: ConvertError| {
+        let problem = Problem::new(ErrorCode::Internal, "a message to the coordinator cannot be written");
+        Outcome::Lost(problem.caused_by(&error))
+    })
 }
 
 impl Open<'_> {
@@ -268,9 +268,12 @@ impl Open<'_> {
                 permit = out.reserve(), if self.has_something() => match permit {
                     Ok(permit) => {
                         let next = next_up(self.runner, &mut self.facts, &mut self.heartbeat_due, self.fence.as_ref());
-                        let last = matches!(next, Some(Up::FenceAck(_)));
-                        if let Some(up) = next {
-                            permit.send(v1::SessionRequest { message: Some(up) });
+                        let last = matches!(next, Some(ToCoordinator::FenceAck { .. }));
+                        if let Some(message) = next {
+                            match to_wire(message) {
+                                Ok(message) => permit.send(message),
+                                Err(outcome) => return outcome,
+                            }
                         }
                         if last {
                             break Outcome::Fenced;
@@ -295,8 +298,8 @@ impl Open<'_> {
         let Self { runner, mut inbound, .. } = self;
         let until = Instant::now() + FAREWELL_LIMIT;
         while let Ok(Ok(Some(response))) = timeout_at(until, inbound.message()).await {
-            if let Some(Down::Ack(ack)) = response.message {
-                take_ack(runner, &ack);
+            if let Ok(ToAgent::Ack(ack)) = ToAgent::try_from(response) {
+                take_ack(runner, ack);
             }
         }
     }
@@ -317,75 +320,74 @@ impl Open<'_> {
 
     /// Takes one message. An `Err` ends the connection.
     fn take(&mut self, response: v1::SessionResponse) -> Result<(), Outcome> {
-        let nonsense = |error: ConvertError| Outcome::Lost(error.to_problem());
-        match response.message.ok_or_else(|| nonsense(ConvertError::missing("message")))? {
-            Down::Welcome(_) => Err(nonsense(ConvertError::new("welcome", "it came twice"))),
-            Down::Refused(refused) => Err(refusal(refused)),
-            Down::Assignment(wire) => self.assignment(wire),
-            Down::Ack(ack) => {
-                take_ack(self.runner, &ack);
+        let named = named_attempt(&response);
+        let message = match ToAgent::try_from(response) {
+            Ok(message) => message,
+            // The reason must reach the person: as that workflow's failure, where the message at least names the workflow.
+            Err(error) => {
+                return match named {
+                    Some(action) => self.refuse(action, &error),
+                    None => Err(invalid(&error)),
+                };
+            }
+        };
+        match message {
+            ToAgent::Welcome(_) => Err(invalid(&ConvertError::new("welcome", "it came twice"))),
+            ToAgent::Refused(refused) => Err(refusal(*refused)),
+            ToAgent::Assign(assignment) => self.assignment(assignment),
+            ToAgent::Ack(ack) => {
+                take_ack(self.runner, ack);
                 Ok(())
             }
-            Down::LeaseRenewal(renewal) => {
-                let length = convert::duration("lease_renewal.lease", renewal.lease).map_err(nonsense)?;
-                if renewal.epoch != self.epoch || self.fence.is_some() {
-                    tracing::warn!(epoch = renewal.epoch, "a lease renewal for another session is ignored");
-                } else if !self.runner.shared.lock().lease.renew(length) {
+            ToAgent::LeaseRenewal { epoch, lease } => {
+                if epoch != self.epoch || self.fence.is_some() {
+                    tracing::warn!(epoch, "a lease renewal for another session is ignored");
+                } else if !self.runner.shared.lock().lease.renew(lease) {
                     tracing::debug!("a lease renewal came without a lease");
                 }
                 Ok(())
             }
-            Down::Cancel(cancel) => {
-                let workflow_uid = convert::uuid("cancel.workflow_uid", &cancel.workflow_uid).map_err(nonsense)?;
-                self.give(Instruction::Cancel { workflow_uid, reason: cancel.reason })
-            }
-            Down::Fenced(fenced) => {
+            ToAgent::Cancel { workflow_uid, reason } => self.give(Instruction::Cancel { workflow_uid, reason }),
+            ToAgent::Fenced { epoch, reason } => {
                 {
                     let mut state = self.runner.shared.lock();
                     state.lease.revoke();
                     state.fenced = true;
                 }
-                tracing::warn!(reason = fenced.reason, "fenced by a newer session of this machine");
-                self.fence = Some(Fence { epoch: fenced.epoch, give_up: Instant::now() + FENCE_LIMIT });
-                self.give(Instruction::Fenced { reason: fenced.reason })
+                tracing::warn!(reason, "fenced by a newer session of this machine");
+                self.fence = Some(Fence { epoch, give_up: Instant::now() + FENCE_LIMIT });
+                self.give(Instruction::Fenced { reason })
             }
-            Down::RunControl(wire) => {
-                let workflow_uid = convert::uuid("run_control.workflow_uid", &wire.workflow_uid).map_err(nonsense)?;
-                self.give(Instruction::Control { workflow_uid, control: convert::control(wire) })
-            }
-            Down::Idle(idle) => self.give(Instruction::Idle { boot_disk: idle.boot_disk }),
+            ToAgent::Control { workflow_uid, control } => self.give(Instruction::Control { workflow_uid, control }),
+            ToAgent::Idle { boot_disk } => self.give(Instruction::Idle { boot_disk }),
         }
     }
 
-    fn assignment(&self, wire: v1::Assignment) -> Result<(), Outcome> {
-        let named = (wire.workflow_uid.clone(), wire.start_index, wire.start_attempt.max(1));
-        let parsed = convert::assignment(wire).and_then(|assignment| {
-            if assignment.epoch == self.epoch {
-                Ok(assignment)
-            } else {
-                Err(ConvertError::new("assignment.epoch", format!("{} is not this session's", assignment.epoch)))
-            }
-        });
-        match parsed {
-            Ok(_) if self.fence.is_some() => Ok(()),
-            Ok(assignment) => {
-                let lease = self.runner.shared.lock().lease.grant(assignment.lease);
-                self.give(Instruction::Assign { assignment: Box::new(assignment), lease })
-            }
-            Err(error) => {
-                // The reason must reach the person: as that run's failure, where the message at least names the run.
-                let problem = error.to_problem();
-                let Ok(workflow_uid) = convert::uuid("assignment.workflow_uid", &named.0) else {
-                    return Err(Outcome::Lost(problem));
-                };
-                tracing::error!(%problem, "an assignment is refused");
-                let action = ActionRef { workflow_uid, action_index: named.1, attempt: named.2 };
-                let failed = EventKind::Failed { problem: problem.clone(), retryable: false };
-                let kept = self.runner.shared.lock().outbox.report(action, crate::clock::wall_time(), failed);
-                self.runner.shared.publish_unacked();
-                kept.map(drop).map_err(|_| Outcome::Lost(problem))
-            }
+    fn assignment(&self, assignment: Box<Assignment>) -> Result<(), Outcome> {
+        if assignment.epoch != self.epoch {
+            let what = format!("{} is not this session's", assignment.epoch);
+            let first = ActionRef {
+                workflow_uid: assignment.workflow_uid,
+                action_index: assignment.start_index,
+                attempt: assignment.start_attempt,
+            };
+            return self.refuse(first, &ConvertError::new("assignment.epoch", what));
         }
+        if self.fence.is_some() {
+            return Ok(());
+        }
+        let lease = self.runner.shared.lock().lease.grant(assignment.lease);
+        self.give(Instruction::Assign { assignment, lease })
+    }
+
+    /// Reports an assignment that cannot be taken as the failure of the attempt it starts with.
+    fn refuse(&self, action: ActionRef, error: &ConvertError) -> Result<(), Outcome> {
+        let problem = wire_status::invalid(error);
+        tracing::error!(%problem, "an assignment is refused");
+        let failed = EventBody::Failed { problem: problem.clone(), retryable: false };
+        let kept = self.runner.shared.lock().outbox.report(action, crate::clock::wall_time(), failed);
+        self.runner.shared.publish_unacked();
+        kept.map(drop).map_err(|_| Outcome::Lost(problem))
     }
 
     fn give(&self, instruction: Instruction) -> Result<(), Outcome> {
@@ -398,13 +400,8 @@ impl Open<'_> {
     }
 }
 
-fn take_ack(runner: &Runner, ack: &v1::Ack) {
-    let workflow_uid = match convert::uuid("ack.workflow_uid", &ack.workflow_uid) {
-        Ok(uid) => uid,
-        Err(error) => return tracing::warn!(%error, "an ack is ignored"),
-    };
-    let action = ActionRef { workflow_uid, action_index: ack.action_index, attempt: ack.attempt };
-    let taken = runner.shared.lock().outbox.ack(action, ack.seq);
+fn take_ack(runner: &Runner, ack: Ack) {
+    let taken = runner.shared.lock().outbox.ack(ack.action, ack.seq);
     match taken {
         Ok(()) => runner.shared.publish_unacked(),
         // Nothing is dropped on such an ack, so nothing can be lost by it.
@@ -414,16 +411,21 @@ fn take_ack(runner: &Runner, ack: &v1::Ack) {
 
 /// What to send next: heartbeats keep the session alive, facts are said once, events in their order, and the answer to a
 /// fence only when nothing runs and every event has left.
-fn next_up(runner: &Runner, facts: &mut Option<String>, heartbeat_due: &mut bool, fence: Option<&Fence>) -> Option<Up> {
+fn next_up(
+    runner: &Runner,
+    facts: &mut Option<Box<MachineFacts>>,
+    heartbeat_due: &mut bool,
+    fence: Option<&Fence>,
+) -> Option<ToCoordinator> {
     if std::mem::take(heartbeat_due) {
-        return Some(Up::Heartbeat(convert::heartbeat(runner.host.vitals())));
+        return Some(ToCoordinator::Heartbeat(runner.host.vitals()));
     }
-    if let Some(json) = facts.take() {
-        return Some(Up::Facts(v1::Facts { json }));
+    if let Some(facts) = facts.take() {
+        return Some(ToCoordinator::Facts(facts));
     }
     let mut state = runner.shared.lock();
     if let Some(event) = state.outbox.next_unsent() {
-        return Some(Up::Event(convert::event_to_wire(event)));
+        return Some(ToCoordinator::Event(event));
     }
-    fence.filter(|_| state.is_still()).map(|fence| Up::FenceAck(v1::FenceAck { epoch: fence.epoch }))
+    fence.filter(|_| state.is_still()).map(|fence| ToCoordinator::FenceAck { epoch: fence.epoch })
 }

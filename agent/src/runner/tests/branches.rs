@@ -1,12 +1,14 @@
 //! Branches that run at once.
 
+use landfall_api::PowerOffSpec;
+
 use super::*;
 
 const LONG: Duration = Duration::from_secs(600);
 
-fn list(branches: &[&str]) -> Vec<Action> {
+fn list(branches: &[&str]) -> Vec<AssignedAction> {
     let actions = branches.iter().map(|branch| step(seed(), LONG, 2, branch));
-    actions.chain([step(ActionKind::PowerOff, LONG, 1, "")]).collect()
+    actions.chain([step(ActionKind::PowerOff(PowerOffSpec {}), LONG, 1, "")]).collect()
 }
 
 #[tokio::test]

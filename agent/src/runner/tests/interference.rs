@@ -6,7 +6,7 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use landfall_api::stages;
+use landfall_api::{HoldSpec, stages};
 use proptest::prelude::*;
 
 use super::*;
@@ -87,10 +87,10 @@ impl World {
 }
 
 impl Report for World {
-    fn report(&self, action: ActionRef, kind: EventKind) -> BoxFuture<'_, Result<(), Untold>> {
+    fn report(&self, action: ActionRef, kind: EventBody) -> BoxFuture<'_, Result<(), Untold>> {
         let what = match kind {
-            EventKind::Started => "started",
-            EventKind::Finished(_) => "finished",
+            EventBody::Started => "started",
+            EventBody::Finished { .. } => "finished",
             _ => "failed",
         };
         if what == "started" && self.control.borrow().paused && !self.stopped() && !self.elsewhere() {
@@ -103,7 +103,7 @@ impl Report for World {
             Ok(())
         })
     }
-    fn report_blocking(&self, _: ActionRef, _: EventKind) -> Result<(), Untold> {
+    fn report_blocking(&self, _: ActionRef, _: EventBody) -> Result<(), Untold> {
         Ok(())
     }
     fn still_runs(&self) -> Box<dyn Send> {
@@ -144,7 +144,7 @@ impl Perform for Doer {
             tokio::task::yield_now().await;
             let failure = |code, retryable| Failure { problem: Problem::new(code, "why"), retryable };
             let done = match act {
-                Act::Succeed => Ok(ActionResult::CloudInit { root_device: "x".into() }),
+                Act::Succeed => Ok(ActionResult::CloudInit(CloudInitResult { root_device: "x".into() })),
                 Act::Fail(retryable) => Err(failure(ErrorCode::Truncated, retryable)),
                 Act::Hang => {
                     while !job.cancel.is_cancelled() {
@@ -159,10 +159,10 @@ impl Perform for Doer {
     }
 }
 
-fn list(story: &Story) -> Vec<Action> {
+fn list(story: &Story) -> Vec<AssignedAction> {
     let branch = |n: usize| ["", "", "a", "b"][n];
     let action = |(n, hold, _): &(usize, bool, Vec<Act>)| {
-        let kind = if *hold { ActionKind::Hold { message: "m".into() } } else { seed() };
+        let kind = if *hold { ActionKind::Hold(HoldSpec { message: "m".into() }) } else { seed() };
         let mut action = step(kind, Duration::from_millis(40), 3, branch(*n));
         action.retry.initial_backoff = Duration::from_millis(1);
         action.retry.max_backoff = Duration::from_millis(2);

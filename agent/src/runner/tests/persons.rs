@@ -1,11 +1,13 @@
 //! Pauses and holds.
 
+use landfall_api::HoldSpec;
+
 use super::*;
 
 const LONG: Duration = Duration::from_secs(600);
 
-fn hold(timeout: Duration) -> Action {
-    step(ActionKind::Hold { message: "look".into() }, timeout, 1, "")
+fn hold(timeout: Duration) -> AssignedAction {
+    step(ActionKind::Hold(HoldSpec { message: "look".into() }), timeout, 1, "")
 }
 
 fn control(paused: bool, released: &[u32]) -> Control {

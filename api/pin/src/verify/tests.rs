@@ -22,7 +22,7 @@ fn authority() -> Authority {
     params.distinguished_name.push(DnType::CommonName, "Landfall CA");
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     let certificate = params.self_signed(&key).unwrap().der().clone();
-    let pin = Pin::of_spki(&key.subject_public_key_info());
+    let pin = pin_of_spki(&key.subject_public_key_info());
     Authority { issuer: Issuer::new(params, key), certificate, pin }
 }
 
@@ -110,7 +110,7 @@ fn a_chain_without_a_ca_is_refused() {
     // A pinned key in a certificate that is no CA's counts for nothing.
     let key = KeyPair::generate().unwrap();
     let plain = CertificateParams::new(vec![SERVER_NAME.to_owned()]).unwrap().self_signed(&key).unwrap();
-    let pin = Pin::of_spki(&key.subject_public_key_info());
+    let pin = pin_of_spki(&key.subject_public_key_info());
     let said = verify(&[pin], Validity::AnyTime, plain.der(), &[plain.der().clone()], at(2020));
     assert_eq!(mismatch(said), PinMismatch { shown: vec![] });
 }
@@ -139,7 +139,7 @@ fn a_clients_certificate_is_no_servers() {
 fn a_pin_mismatch_behind_an_io_error_names_the_ca() {
     let theirs = authority();
     let shown = std::slice::from_ref(&theirs.certificate);
-    let refused = verify(&[Pin::of_spki(b"ours")], Validity::Now, &server(&theirs), shown, at(2020)).unwrap_err();
+    let refused = verify(&[pin_of_spki(b"ours")], Validity::Now, &server(&theirs), shown, at(2020)).unwrap_err();
     let error = std::io::Error::other(std::io::Error::other(refused));
     let found = rustls_error(&error).and_then(PinMismatch::of).unwrap();
     assert_eq!(found.to_string(), format!("the server's CA is not the one that is pinned; it shows {}", theirs.pin));

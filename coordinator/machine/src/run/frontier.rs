@@ -2,15 +2,6 @@
 
 use landfall_api::{ActionState, ActionStatus, Stage, WorkflowStatus, stages};
 
-/// One action that an agent is to begin, and the number of the attempt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Start {
-    /// Index of the action.
-    pub index: u32,
-    /// From 1.
-    pub attempt: u32,
-}
-
 /// Indices of the actions to be done now, in the list's order; empty when nothing is left.
 pub fn frontier(state: &WorkflowStatus) -> Vec<usize> {
     let open = |index: &usize| state.action(*index).is_some_and(|a| a.state != ActionState::Succeeded);

@@ -10,6 +10,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-pub use frontier::{Start, frontier};
+pub use frontier::frontier;
+pub use landfall_api::message::Start;
 pub use retry::retry_of;
 pub use state::{Context, Effect, Event, MAX_INTERRUPTIONS, step};

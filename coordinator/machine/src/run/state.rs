@@ -13,12 +13,12 @@ use jiff::{SignedDuration, Timestamp};
 use landfall_api::{
     ActionSpec, ActionState, Authority, DiskReceipt, ErrorCode, Problem, Progress, ReceiptState, WorkflowPhase,
     WorkflowStatus,
-    message::{ActionResult, EventBody, EventRecord},
+    message::{ActionResult, EventBody, EventRecord, Start, WriteImageResult},
 };
 use uuid::Uuid;
 
 use super::{
-    frontier::{Start, frontier, is_write, needs, up_to},
+    frontier::{frontier, is_write, needs, up_to},
     policy,
 };
 
@@ -308,17 +308,17 @@ impl Run<'_> {
 
     /// Progress is thinned on its way, so what a write came to stands in its result alone.
     fn note_result(&mut self, index: usize, result: &ActionResult) {
-        if let ActionResult::WriteImage { written: true, stored_bytes, raw_bytes, written_bytes, elapsed_ms, .. } =
-            *result
+        if let ActionResult::WriteImage(wrote) = result
+            && wrote.written
             && let Some(action) = self.state.action_mut(index)
         {
             action.progress = Some(Progress {
-                stored_bytes,
-                stored_total: stored_bytes,
-                raw_bytes,
-                raw_total: raw_bytes,
-                written_bytes,
-                bytes_per_second: raw_bytes.saturating_mul(1000) / elapsed_ms.max(1),
+                stored_bytes: wrote.stored_bytes,
+                stored_total: wrote.stored_bytes,
+                raw_bytes: wrote.raw_bytes,
+                raw_total: wrote.raw_bytes,
+                written_bytes: wrote.written_bytes,
+                bytes_per_second: wrote.raw_bytes.saturating_mul(1000) / wrote.elapsed_ms.max(1),
                 stage: "done".to_owned(),
                 ..Progress::default()
             });
@@ -327,11 +327,11 @@ impl Run<'_> {
         let expected = &mut self.state.expected_receipts;
         match result {
             // What is cleared carries no mark.
-            ActionResult::ClearDisks { disks } => {
-                expected.retain(|known| !disks.iter().any(|disk| disk.same_disk(&known.disk)));
+            ActionResult::ClearDisks(cleared) => {
+                expected.retain(|known| !cleared.disks.iter().any(|disk| disk.same_disk(&known.disk)));
             }
             // The image left no room: its intent gave way to it.
-            ActionResult::WriteImage { receipt: None, .. } => expected
+            ActionResult::WriteImage(WriteImageResult { receipt: None, .. }) => expected
                 .retain(|known| known.receipt.workflow_uid != uid || known.receipt.action_index as usize != index),
             _ => {}
         }

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use landfall_api::{
     DiskId, DiskReceipt, ErrorCode, Problem, Receipt, ReceiptState,
-    message::{ActionResult, EventBody, EventRecord, Hello, RunningAction},
+    message::{ActionRef, ActionResult, CloudInitResult, EventBody, EventRecord, Hello, WriteImageResult},
 };
 use landfall_machine::{Epoch, Input, Tell};
 use uuid::Uuid;
@@ -97,7 +97,7 @@ impl Computer {
         }
         // An agent whose lease has ended lets go of its list before it says anything.
         self.lets_go(site);
-        let running = self.work.map(|work| RunningAction {
+        let running = self.work.map(|work| ActionRef {
             workflow_uid: work.workflow,
             action_index: work.index,
             attempt: work.attempt,
@@ -120,7 +120,7 @@ impl Computer {
             ..Hello::default()
         };
         let named = hello.holds;
-        let input = Input::Hello { hello: Box::new(hello), known };
+        let input = Input::Hello { hello: Box::new(hello), address: String::new(), known };
         self.connected = false;
         if let Ok(true) = site.hand(named, |_| input.clone())
             && let Some(epoch) = site.epoch()
@@ -211,14 +211,20 @@ impl Computer {
                 self.disk = Some((work.workflow, ReceiptState::Done));
                 let receipt = Some(self.receipt(work.workflow, ReceiptState::Done, at));
                 let (stored_bytes, raw_bytes, written_bytes, elapsed_ms) = (1, 1, 1, 1);
-                let result =
-                    ActionResult::WriteImage { receipt, written, stored_bytes, raw_bytes, written_bytes, elapsed_ms };
+                let result = ActionResult::WriteImage(WriteImageResult {
+                    receipt,
+                    written,
+                    stored_bytes,
+                    raw_bytes,
+                    written_bytes,
+                    elapsed_ms,
+                });
                 self.reports(site, work, EventBody::Finished { result });
                 self.work = Some(Work { index: 1, attempt: 1, done: 0, ..work });
                 return;
             }
             (1, _) => {
-                let result = ActionResult::CloudInit { root_device: "/dev/vda1".into() };
+                let result = ActionResult::CloudInit(CloudInitResult { root_device: "/dev/vda1".into() });
                 self.reports(site, work, EventBody::Finished { result });
                 self.work = Some(Work { index: 2, attempt: 1, done: 0, ..work });
                 return;

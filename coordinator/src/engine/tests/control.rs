@@ -48,7 +48,7 @@ async fn a_pause_reaches_the_agent_and_ends_with_a_resume() {
     agent.assigned();
     agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
     let paused = world.engine.pause(name, ann()).await.unwrap();
-    assert!(matches!(agent.told(), Some(ToAgent::Control { paused: true, .. })));
+    assert!(matches!(agent.told(), Some(ToAgent::Control { control: Control { paused: true, .. }, .. })));
     assert_eq!(condition(&paused, "Paused"), (ConditionStatus::True, "ByPerson".into()));
     assert_eq!((paused.spec.requests[0].what, paused.status.unwrap().word()), (RunRequestKind::Pause, "Paused"));
     assert_eq!(world.engine.pause(name, ann()).await.unwrap_err().code, ErrorCode::Conflict);
@@ -56,9 +56,9 @@ async fn a_pause_reaches_the_agent_and_ends_with_a_resume() {
     let back = Hello { last_epoch: agent.opened.epoch, holds: Some(uid), ..hello("b1", "D1", vec![]) };
     let mut agent = world.connect(back).await;
     assert!(matches!(agent.told(), Some(ToAgent::LeaseRenewal { .. })));
-    assert!(matches!(agent.told(), Some(ToAgent::Control { paused: true, .. })));
+    assert!(matches!(agent.told(), Some(ToAgent::Control { control: Control { paused: true, .. }, .. })));
     world.engine.resume(name, ann()).await.unwrap();
-    assert!(matches!(agent.told(), Some(ToAgent::Control { paused: false, .. })));
+    assert!(matches!(agent.told(), Some(ToAgent::Control { control: Control { paused: false, .. }, .. })));
     assert_eq!(world.engine.resume(name, ann()).await.unwrap_err().code, ErrorCode::Conflict);
     world.engine.cancel(name, ann()).await.unwrap();
     assert_eq!(world.engine.pause(name, ann()).await.unwrap_err().code, ErrorCode::WorkflowEnded);
@@ -87,7 +87,9 @@ async fn a_hold_shows_its_message_and_ends_with_a_resume() {
     assert_eq!(condition(&held, "Progressing"), (ConditionStatus::False, "Holding".into()));
     assert_eq!(held.status.unwrap().word(), "Holding");
     world.engine.resume(&run.metadata.name, ann()).await.unwrap();
-    assert!(matches!(agent.told(), Some(ToAgent::Control { paused: false, released, .. }) if released == [0]));
+    assert!(
+        matches!(agent.told(), Some(ToAgent::Control { control: Control { paused: false, released }, .. }) if released == [0])
+    );
 }
 
 #[tokio::test]
@@ -96,7 +98,7 @@ async fn a_retried_system_phones_home_with_the_first_token() {
     let (run, uid) = begun(&world).await;
     let mut agent = world.connect(hello("b1", "D1", vec![])).await;
     let assignment = agent.assigned();
-    let bearer = assignment.actions[1].seed.clone().unwrap().phone_home.unwrap().bearer;
+    let bearer = bearer_of(&assignment.actions[1]);
     let done = receipt(assignment.machine_uid, uid, ReceiptState::Done);
     agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
     agent.report(uid, 0, 1, EventBody::ReceiptWritten { receipt: done.clone() }).await.unwrap();
@@ -114,7 +116,7 @@ async fn a_retried_system_phones_home_with_the_first_token() {
     // Events of another run are counted anew.
     agent.seq.lock().unwrap().clear();
     assert_eq!((again.start_index, again.start_attempt, again.earlier_runs.as_slice()), (2, 1, &[uid][..]));
-    assert_eq!(again.actions[1].seed.clone().unwrap().phone_home.unwrap().bearer, bearer);
+    assert_eq!(bearer_of(&again.actions[1]), bearer);
     agent.does(retried.metadata.uid.unwrap(), 2, 1, ActionResult::Reboot).await;
     world.engine.phone_home(&bearer, PhoneHomeReport::default()).await.unwrap();
     assert_eq!(world.run(&retried.metadata.name).await.status.unwrap().phase, WorkflowPhase::Succeeded);
@@ -170,7 +172,11 @@ async fn a_newer_agent_is_accepted_and_a_versionless_one_refused() {
     let world = World::new().await;
     begun(&world).await;
     let uid = world.machine().await.metadata.uid.unwrap();
-    let refused = world.engine.open_session(uid, Hello { protocol: 0, ..hello("b1", "D1", vec![]) }).await.unwrap_err();
+    let refused = world
+        .engine
+        .open_session(uid, Hello { protocol: 0, ..hello("b1", "D1", vec![]) }, ADDRESS.into())
+        .await
+        .unwrap_err();
     assert_eq!((refused.problem.code, refused.retry_after), (ErrorCode::VersionSkew, None));
     assert!(refused.problem.hint.contains("boot image"), "{}", refused.problem);
     let mut agent = world.connect(Hello { protocol: 99, ..hello("b1", "D1", vec![]) }).await;
@@ -190,7 +196,8 @@ async fn each_branch_shows_its_progress_and_silence() {
     for index in [0, 1] {
         agent.report(uid, index, 1, EventBody::Started).await.unwrap();
         let progress = landfall_api::Progress { raw_bytes: 7 + u64::from(index), ..Default::default() };
-        world.engine.progress(agent.uid, uid, index, 1, progress);
+        let of = ActionRef { workflow_uid: uid, action_index: index, attempt: 1 };
+        world.engine.progress(agent.uid, of, progress);
     }
     world.engine.tick().await.unwrap();
     let shown = world.run(&run.metadata.name).await;

@@ -4,9 +4,9 @@ use landfall_api::{ErrorCode, Problem, Progress};
 
 use super::*;
 
-fn line(attempt: u32, message: &str) -> LogRecord {
+fn line(attempt: u32, message: &str) -> LogLine {
     let time = Timestamp::from_second(1_000_000).unwrap();
-    LogRecord { time, level: "info".into(), action_index: 0, attempt, message: message.into() }
+    LogLine { time, level: LogLevel::Info, action_index: 0, attempt, message: message.into() }
 }
 
 fn failed(message: &str, retryable: bool) -> EventBody {
@@ -82,7 +82,7 @@ async fn no_secret_reaches_status_events_or_followers() {
     let world = sqlite_world(dir.path(), &clock).await.described().await;
     let (name, uid) = started(&world).await;
     let mut agent = world.connect(hello("b1", "D1", vec![])).await;
-    let bearer = agent.assigned().actions[1].seed.clone().unwrap().phone_home.unwrap().bearer;
+    let bearer = bearer_of(&agent.assigned().actions[1]);
     let secret = bearer.split_once('.').unwrap().1.to_owned();
     agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
     drop(agent);
@@ -90,7 +90,7 @@ async fn no_secret_reaches_status_events_or_followers() {
 
     let world = sqlite_world(dir.path(), &clock).await;
     let mut again = hello("b1", "D1", vec![]);
-    again.running = Some(RunningAction { workflow_uid: uid, action_index: 0, attempt: 1 });
+    again.running = Some(ActionRef { workflow_uid: uid, action_index: 0, attempt: 1 });
     let agent = world.connect(again).await;
     world.engine.prepare_logs(uid).await.unwrap();
     world.engine.log(uid, line(1, &format!("the unit has {bearer}")));
@@ -139,7 +139,8 @@ async fn progress_never_waits_and_only_the_newest_is_shown() {
     let held = world.engine.inner.machines.lock(agent.uid).await;
     for n in 1..=10_000 {
         let progress = Progress { raw_bytes: n, stage: "write".into(), ..Progress::default() };
-        world.engine.progress(agent.uid, uid, 0, 1, progress);
+        let of = ActionRef { workflow_uid: uid, action_index: 0, attempt: 1 };
+        world.engine.progress(agent.uid, of, progress);
     }
     drop(held);
     let before = world.run(&name).await.metadata.resource_version;

@@ -1,5 +1,7 @@
 //! Computers with disks that keep their receipts, whatever becomes of the coordinator's store.
 
+use landfall_api::message::{ActionKind, ClearDisksResult};
+
 use super::*;
 
 /// How far an agent gets before its power goes.
@@ -100,7 +102,6 @@ impl Computer {
         Hello {
             software: "0.1.0".into(),
             protocol: landfall_proto::PROTOCOL,
-            address: "10.77.0.100".into(),
             identity: Identity { macs: vec![self.mac.parse().unwrap()], ..Identity::default() },
             boot_id: format!("{}-{}", self.name, self.boots),
             disks: vec![self.disk()],
@@ -111,7 +112,7 @@ impl Computer {
 
     pub(super) async fn connect(&self, world: &World, hello: Hello) -> Session {
         let uid = self.machine(world).await.metadata.uid.unwrap();
-        let opened = world.engine.open_session(uid, hello).await.unwrap();
+        let opened = world.engine.open_session(uid, hello, ADDRESS.into()).await.unwrap();
         Session { uid, opened, seq: BTreeMap::new() }
     }
 
@@ -150,8 +151,8 @@ impl Computer {
             let attempt = if index == assignment.start_index { assignment.start_attempt } else { 1 };
             let at = (index, attempt);
             session.report(world, run, at, EventBody::Started).await;
-            let result = match &assigned.action.spec {
-                ActionSpec::WriteImage(_) => {
+            let result = match &assigned.kind {
+                ActionKind::WriteImage(_) => {
                     let intent = self.mark(world, assignment, index, ReceiptState::Intent);
                     self.receipts = vec![intent.clone()];
                     session.report(world, run, at, EventBody::ReceiptWritten { receipt: intent }).await;
@@ -163,14 +164,14 @@ impl Computer {
                     session.report(world, run, at, EventBody::ReceiptWritten { receipt: done.clone() }).await;
                     written(done)
                 }
-                ActionSpec::CloudInit(_) => {
+                ActionKind::CloudInit(seed) => {
                     if until == Until::Written {
                         return;
                     }
-                    bearer = assigned.seed.as_ref().unwrap().phone_home.as_ref().map(|unit| unit.bearer.clone());
+                    bearer = seed.phone_home.as_ref().map(|unit| unit.bearer_token.expose().to_owned());
                     seeded()
                 }
-                ActionSpec::ClearDisks(_) => {
+                ActionKind::ClearDisks(_) => {
                     let intent = self.mark(world, assignment, index, ReceiptState::Intent);
                     self.receipts = vec![intent.clone()];
                     session.report(world, run, at, EventBody::ReceiptWritten { receipt: intent }).await;
@@ -178,7 +179,7 @@ impl Computer {
                         return;
                     }
                     self.receipts.clear();
-                    ActionResult::ClearDisks { disks: vec![self.disk()] }
+                    ActionResult::ClearDisks(ClearDisksResult { disks: vec![self.disk()] })
                 }
                 _ => ActionResult::Reboot,
             };

@@ -202,7 +202,7 @@ async fn a_writing_machine_is_deleted_after_its_agent_stopped() {
     // Nobody gets in by its certificate any more, and nothing of it changes.
     let uid = computer.machine(&world).await.metadata.uid.unwrap();
     let other = Hello { running: None, boot_id: "other".into(), ..computer.hello() };
-    let refused = world.engine.open_session(uid, other).await.unwrap_err();
+    let refused = world.engine.open_session(uid, other, ADDRESS.into()).await.unwrap_err();
     assert!(refused.problem.code == ErrorCode::Revoked && refused.retry_after.is_none());
     assert_eq!(world.apply(computer.document()).await.map(|(_, outcome)| outcome).unwrap(), ApplyOutcome::Unchanged);
     assert_eq!(change(&world, &computer, "maintenance", json!(true)).await.unwrap_err().code, ErrorCode::Conflict);
@@ -212,7 +212,10 @@ async fn a_writing_machine_is_deleted_after_its_agent_stopped() {
     assert!(world.store.machine(&computer.name).await.unwrap().is_some());
     world.engine.fence_acknowledged(uid, session.opened.epoch).await.unwrap();
     assert!(world.store.machine(&computer.name).await.unwrap().is_none());
-    assert_eq!(world.engine.open_session(uid, computer.hello()).await.unwrap_err().problem.code, ErrorCode::NotFound);
+    assert_eq!(
+        world.engine.open_session(uid, computer.hello(), ADDRESS.into()).await.unwrap_err().problem.code,
+        ErrorCode::NotFound
+    );
     // The same address may be described anew, as another machine.
     world.apply(computer.document()).await.unwrap();
     assert_ne!(computer.machine(&world).await.metadata.uid.unwrap(), uid);
@@ -271,12 +274,12 @@ async fn a_stopping_agent_keeps_its_lease_until_it_has_stopped() {
         ..computer.hello()
     };
     world.later(60);
-    let refused = world.engine.open_session(session.uid, another()).await.unwrap_err();
+    let refused = world.engine.open_session(session.uid, another(), ADDRESS.into()).await.unwrap_err();
     assert_eq!(refused.problem.code, ErrorCode::AmbiguousIdentity, "the first may still be writing");
     let stopped = EventBody::Failed { problem: Problem::new(ErrorCode::Cancelled, "stopped"), retryable: false };
     session.report(&world, uid, (0, 1), stopped).await;
     world.later(60);
-    world.engine.open_session(session.uid, another()).await.unwrap();
+    world.engine.open_session(session.uid, another(), ADDRESS.into()).await.unwrap();
 }
 
 #[tokio::test]

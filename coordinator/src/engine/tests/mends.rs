@@ -67,7 +67,7 @@ async fn a_phone_home_proves_the_write_whose_report_was_lost() {
     let run = world.provision(false).await.unwrap();
     world.enroll(b"key").await.unwrap();
     let mut agent = world.connect(hello("b1", "D1", vec![])).await;
-    let bearer = agent.assigned().actions[1].seed.clone().unwrap().phone_home.unwrap().bearer;
+    let bearer = bearer_of(&agent.assigned().actions[1]);
     agent.report(run.metadata.uid.unwrap(), 0, 1, EventBody::Started).await.unwrap();
     // The coordinator is away while the agent commits, seeds and restarts.
     world.engine.phone_home(&bearer, PhoneHomeReport::default()).await.unwrap();
@@ -80,7 +80,7 @@ async fn an_epoch_beyond_reason_locks_no_agent_out() {
     let world = World::new().await;
     let uid = world.machine().await.metadata.uid.unwrap();
     let mad = Hello { last_epoch: u64::MAX - 1, ..hello("b1", "D1", vec![]) };
-    let refused = world.engine.open_session(uid, mad).await.unwrap_err();
+    let refused = world.engine.open_session(uid, mad, ADDRESS.into()).await.unwrap_err();
     assert_eq!(refused.problem.code, ErrorCode::InvalidDocument);
     assert_eq!(world.connect(hello("b2", "D1", vec![])).await.opened.epoch, 1);
 }
@@ -121,9 +121,10 @@ async fn a_discovered_computer_contradicts_no_described_machine() {
     // An unknown computer claims the serial number of the described one, whose document names its address alone.
     let claims =
         Identity { macs: vec!["52:54:00:00:09:09".parse().unwrap()], serial: "S1".into(), ..Identity::default() };
-    let address = Some("10.77.0.9".parse().unwrap());
-    let ask = EnrollRequest { identity: claims, address, ..request(Proof::Approval(hex::encode([9])), &[9]) };
-    assert!(matches!(world.engine.enroll(ask).await, Ok(Enrolment::Waiting { .. })));
+    let by = Asker { address: Some("10.77.0.9".parse().unwrap()), shown: None };
+    let proof = Proof::Approval { fingerprint: hex::encode([9]) };
+    let ask = EnrollRequest { identity: claims, ..request(proof, &[9]) };
+    assert!(matches!(world.engine.enroll(ask, by).await, Ok(Enrolment::Waiting { .. })));
     let own = Hello { identity: Identity { serial: "S1".into(), ..identity() }, ..hello("b1", "D1", vec![]) };
     world.connect(own).await.assigned();
 }

@@ -25,8 +25,8 @@ use std::{
 
 use jiff::Timestamp;
 use landfall_api::{
-    ActionSpec, ActionState, ApplyOutcome, Authority, ConditionStatus, DiskId, DiskReceipt, Document, ErrorCode, Kind,
-    Machine, MachinePhase, Problem, Receipt, ReceiptState, Workflow, WorkflowPhase,
+    ActionState, ApplyOutcome, Authority, ConditionStatus, DiskId, DiskReceipt, Document, ErrorCode, Kind, Machine,
+    MachinePhase, Problem, Receipt, ReceiptState, Workflow, WorkflowPhase,
 };
 use serde_json::json;
 use uuid::Uuid;
@@ -46,9 +46,9 @@ async fn a_whole_install_ends_provisioned() {
     let mut agent = world.connect(hello("b1", "D1", vec![])).await;
     let assignment = agent.assigned();
     assert_eq!((assignment.start_index, assignment.start_attempt, assignment.person_authorised), (0, 1, true));
-    let seed = assignment.actions[1].seed.clone().unwrap();
+    let seed = seed_of(&assignment.actions[1]);
     assert!(seed.meta_data.contains("m1"));
-    let bearer = seed.phone_home.unwrap().bearer;
+    let bearer = bearer_of(&assignment.actions[1]);
     let done = receipt(enrolled.machine_uid, uid, ReceiptState::Done);
     agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
     agent.report(uid, 0, 1, EventBody::ReceiptWritten { receipt: done.clone() }).await.unwrap();
@@ -107,7 +107,7 @@ async fn a_write_continues_after_a_power_cut_as_next_attempt() {
     let assignment = second.assigned();
     assert_eq!((assignment.start_index, assignment.start_attempt), (0, 2));
     assert_eq!(assignment.expected_receipts, [intent]);
-    assert!(assignment.actions[0].action.retry.unwrap().max_attempts >= 4, "an interruption uses up no retry");
+    assert!(assignment.actions[0].retry.max_attempts >= 4, "an interruption uses up no retry");
     // The first session is fenced: what it says late does not count.
     let late = first.report(uid, 0, 1, EventBody::Started).await.unwrap_err();
     assert_eq!(late.code, ErrorCode::Fenced);
@@ -122,12 +122,12 @@ async fn a_second_computer_with_one_identity_is_refused() {
     world.enroll(b"key-2").await.unwrap();
     let mut first = world.connect(hello("b1", "D1", vec![])).await;
     first.assigned();
-    let refused = world.engine.open_session(first.uid, hello("b2", "OTHER", vec![])).await.unwrap_err();
+    let refused = world.engine.open_session(first.uid, hello("b2", "OTHER", vec![]), ADDRESS.into()).await.unwrap_err();
     assert_eq!(refused.problem.code, ErrorCode::AmbiguousIdentity);
     assert_eq!(refused.retry_after, Some(Duration::from_secs(600)), "until the first one's lease is over");
     assert_eq!(world.condition("IdentityAmbiguous").await.unwrap(), (ConditionStatus::True, "TwoComputers".into()));
     // Not even the same disks help while the first is heard.
-    let clone = world.engine.open_session(first.uid, hello("b3", "D1", vec![])).await.unwrap_err();
+    let clone = world.engine.open_session(first.uid, hello("b3", "D1", vec![]), ADDRESS.into()).await.unwrap_err();
     assert!(clone.retry_after.unwrap() <= Duration::from_secs(15));
     first.does(uid, 0, 1, written(receipt(enrolled.machine_uid, uid, ReceiptState::Done))).await;
     first.does(uid, 1, 1, seeded()).await;
@@ -144,7 +144,7 @@ async fn only_an_expired_lease_gives_way() {
     world.later(500);
     world.engine.heartbeat(first.uid, first.opened.epoch, 1).await.unwrap();
     world.later(500);
-    assert!(world.engine.open_session(first.uid, hello("b2", "OTHER", vec![])).await.is_err());
+    assert!(world.engine.open_session(first.uid, hello("b2", "OTHER", vec![]), ADDRESS.into()).await.is_err());
     world.later(101);
     let mut second = world.connect(hello("b2", "OTHER", vec![])).await;
     assert_eq!(second.assigned().start_attempt, 2);
@@ -190,10 +190,10 @@ async fn a_coordinator_restart_in_mid_workflow_starts_nothing_twice() {
     let status = world.run(&run.metadata.name).await.status.unwrap();
     assert_eq!(status.actions[0].state, ActionState::Succeeded, "replayed from the log");
     // Another computer must wait: the first may still be acting on its lease.
-    let other = world.engine.open_session(machine_uid, hello("b9", "OTHER", vec![])).await.unwrap_err();
+    let other = world.engine.open_session(machine_uid, hello("b9", "OTHER", vec![]), ADDRESS.into()).await.unwrap_err();
     assert_eq!(other.retry_after, Some(Duration::from_secs(600)));
     // The agent itself comes back at once, still at work on the next action, and goes on.
-    let running = Some(RunningAction { workflow_uid: uid, action_index: 1, attempt: 1 });
+    let running = Some(ActionRef { workflow_uid: uid, action_index: 1, attempt: 1 });
     let back = Hello { running, last_epoch: 1, ..hello("b1", "D1", vec![done]) };
     let mut agent = world.connect(back).await;
     assert!(matches!(agent.told(), Some(ToAgent::LeaseRenewal { .. })), "no second start");
@@ -256,7 +256,7 @@ async fn a_late_phone_home_counts_after_a_cancel() {
     let run = world.provision(false).await.unwrap();
     world.enroll(b"key").await.unwrap();
     let mut agent = world.connect(hello("b1", "D1", vec![])).await;
-    let bearer = agent.assigned().actions[1].seed.clone().unwrap().phone_home.unwrap().bearer;
+    let bearer = bearer_of(&agent.assigned().actions[1]);
     let person = Authority { person: "ann".into(), at: Timestamp::UNIX_EPOCH, force: false };
     world.engine.cancel(&run.metadata.name, person.clone()).await.unwrap();
     assert!(matches!(agent.told(), Some(ToAgent::Cancel { .. })));
@@ -320,7 +320,7 @@ async fn an_event_of_another_machines_run_changes_nothing() {
     let other = world.store.machine("m2").await.unwrap().unwrap().metadata.uid.unwrap();
     let mut hello = hello("b2", "D2", vec![]);
     hello.identity.macs = vec!["52:54:00:00:00:02".parse().unwrap()];
-    let opened = world.engine.open_session(other, hello).await.unwrap();
+    let opened = world.engine.open_session(other, hello, ADDRESS.into()).await.unwrap();
     let record = EventRecord {
         workflow_uid: run.metadata.uid.unwrap(),
         action_index: 0,

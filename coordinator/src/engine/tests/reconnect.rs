@@ -12,14 +12,14 @@ async fn a_cancelled_workflows_agent_keeps_its_lease_over_a_reconnect() {
     session.assigned().unwrap();
     session.report(&world, run, (0, 1), EventBody::Started).await;
     world.engine.cancel(&name, world.ann(false)).await.unwrap();
-    let running = Some(RunningAction { workflow_uid: run, action_index: 0, attempt: 1 });
+    let running = Some(ActionRef { workflow_uid: run, action_index: 0, attempt: 1 });
     let back = Hello { running, holds: Some(run), last_epoch: session.opened.epoch, ..computer.hello() };
     session.opened = computer.connect(&world, back).await.opened;
     assert!(matches!(session.told()[..], [ToAgent::Cancel { .. }, ..]), "it is told again");
     world.engine.heartbeat(session.uid, session.opened.epoch, 1).await.unwrap();
     assert!(!session.told().iter().any(|told| matches!(told, ToAgent::LeaseRenewal { .. })), "it is to stop");
     let other = Hello { boot_id: "other".into(), disks: vec![disk("OTHER")], ..computer.hello() };
-    let refused = world.engine.open_session(session.uid, other).await.unwrap_err();
+    let refused = world.engine.open_session(session.uid, other, ADDRESS.into()).await.unwrap_err();
     assert_eq!(refused.retry_after, Some(Duration::from_secs(600)), "it may still be writing");
     world.engine.delete(Kind::Machine, &computer.name, "ann").await.unwrap();
     assert_eq!(computer.phase(&world).await, MachinePhase::Deleting, "it may still be writing");
@@ -59,7 +59,7 @@ async fn after_a_restart_an_ended_workflow_gets_no_lease() {
     session.report(&world, run, (0, 1), EventBody::Started).await;
     world.engine.cancel(&name, world.ann(false)).await.unwrap();
     let world = World::over(world.store.clone(), world.clock.clone()).await;
-    let running = Some(RunningAction { workflow_uid: run, action_index: 0, attempt: 1 });
+    let running = Some(ActionRef { workflow_uid: run, action_index: 0, attempt: 1 });
     let back = Hello { running, holds: Some(run), last_epoch: session.opened.epoch, ..computer.hello() };
     session.opened = computer.connect(&world, back).await.opened;
     session.told();

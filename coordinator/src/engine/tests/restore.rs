@@ -246,7 +246,7 @@ async fn an_agent_with_an_unknown_epoch_is_held() {
     assert_eq!((status, reason.as_str()), (ConditionStatus::True, "EpochNeverGiven"));
     let uid = computer.machine(&world).await.metadata.uid.unwrap();
     let nonsense = Hello { last_epoch: u64::MAX, ..computer.hello() };
-    let refused = world.engine.open_session(uid, nonsense).await.unwrap_err();
+    let refused = world.engine.open_session(uid, nonsense, ADDRESS.into()).await.unwrap_err();
     assert_eq!(refused.problem.code, ErrorCode::InvalidDocument);
 }
 
@@ -261,7 +261,7 @@ async fn an_agent_marks_an_older_copy_of_the_store() {
     let (name, run) = (run.name, run.uid.unwrap());
     let mut session = computer.netboot(&world).await.unwrap();
     let assignment = session.assigned().unwrap();
-    let bearer = assignment.actions[1].seed.clone().unwrap().phone_home.unwrap().bearer;
+    let bearer = bearer_of(&assignment.actions[1]);
     session.report(&world, run, (0, 1), EventBody::Started).await;
     let copied = Arc::new(memory.copy());
     // Acknowledged, and not in the copy.
@@ -272,7 +272,7 @@ async fn an_agent_marks_an_older_copy_of_the_store() {
 
     let store = Store::new(copied.clone(), copied.clone(), copied);
     let world = World::over_with(store, clock, 2).await;
-    let running = Some(RunningAction { workflow_uid: run, action_index: 0, attempt: 1 });
+    let running = Some(ActionRef { workflow_uid: run, action_index: 0, attempt: 1 });
     let back = Hello { running, holds: Some(run), last_epoch: session.opened.epoch, ..computer.hello() };
     session.opened = computer.connect(&world, back).await.opened;
     let done = computer.mark(&world, &assignment, 0, ReceiptState::Done);

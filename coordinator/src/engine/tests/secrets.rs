@@ -30,8 +30,8 @@ async fn a_secret_reaches_only_its_machines_seed() {
     world.enroll(b"key").await.unwrap();
     let mut agent = world.connect(hello("b1", "D1", vec![])).await;
     let assignment = agent.assigned();
-    let seed = assignment.actions[1].seed.clone().unwrap();
-    assert!(seed.user_data.contains(&format!("pw={VALUE}")), "{}", seed.user_data);
+    let seed = seed_of(&assignment.actions[1]);
+    assert!(seed.user_data.expose().contains(&format!("pw={VALUE}")), "{}", seed.user_data.expose());
 
     assert!(!format!("{assignment:?} {seed:?}").contains(VALUE));
     let revision = world.store.documents().list(Kind::Secret).await.unwrap().1;
@@ -128,7 +128,7 @@ async fn a_secret_in_an_agents_reports_is_removed() {
     world.engine.prepare_logs(uid).await.unwrap();
     let time = Timestamp::UNIX_EPOCH;
     let line =
-        LogRecord { time, level: "info".into(), action_index: 0, attempt: 1, message: format!("{VALUE} {VALUE}") };
+        LogLine { time, level: LogLevel::Info, action_index: 0, attempt: 1, message: format!("{VALUE} {VALUE}") };
     world.engine.log(uid, line);
 
     let kept = serde_json::to_string(&world.store.events().list(uid, 0, 9).await.unwrap()).unwrap();
@@ -172,7 +172,7 @@ async fn a_workflows_token_never_appears_in_its_log() {
     let (name, uid) = (run.metadata.name.clone(), run.metadata.uid.unwrap());
     world.enroll(b"key").await.unwrap();
     let mut agent = world.connect(hello("b1", "D1", vec![])).await;
-    let bearer = agent.assigned().actions[1].seed.clone().unwrap().phone_home.unwrap().bearer;
+    let bearer = bearer_of(&agent.assigned().actions[1]);
     agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
     let problem = Problem::new(ErrorCode::Timeout, format!("cannot post with {bearer}"));
     agent.report(uid, 0, 1, EventBody::Failed { problem, retryable: false }).await.unwrap();

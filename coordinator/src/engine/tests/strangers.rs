@@ -30,8 +30,9 @@ async fn asks(world: &World, n: u8) -> Result<Enrolment, Problem> {
 async fn asks_from(world: &World, n: u8, address: &str) -> Result<Enrolment, Problem> {
     let mac = format!("52:54:00:00:01:{n:02x}").parse().unwrap();
     let identity = Identity { macs: vec![mac], ..Identity::default() };
-    let address = Some(address.parse().unwrap());
-    world.engine.enroll(EnrollRequest { identity, address, ..request(Proof::Approval(hex::encode([n])), &[n]) }).await
+    let by = Asker { address: Some(address.parse().unwrap()), shown: None };
+    let proof = Proof::Approval { fingerprint: hex::encode([n]) };
+    world.engine.enroll(EnrollRequest { identity, ..request(proof, &[n]) }, by).await
 }
 
 async fn stranger(world: &World, n: u8) -> Option<Machine> {
@@ -104,11 +105,12 @@ async fn a_rules_unrecorded_workflow_is_recorded_at_the_next_start() {
 }
 
 /// What somebody without any proof says of a computer, with the address of `m1`.
-fn claims_m1(key: u8, serial: &str) -> EnrollRequest {
+fn claims_m1(key: u8, serial: &str) -> (EnrollRequest, Asker) {
     let mut facts = landfall_api::MachineFacts::default();
     facts.smbios.serial = serial.into();
-    let address = Some("10.77.0.66".parse().unwrap());
-    EnrollRequest { facts: Some(Box::new(facts)), address, ..request(Proof::Approval(hex::encode([key])), &[key]) }
+    let by = Asker { address: Some("10.77.0.66".parse().unwrap()), shown: None };
+    let proof = Proof::Approval { fingerprint: hex::encode([key]) };
+    (EnrollRequest { facts: Some(Box::new(facts)), ..request(proof, &[key]) }, by)
 }
 
 #[tokio::test]
@@ -121,13 +123,15 @@ async fn an_unauthenticated_host_cannot_change_a_machines_facts() {
     own.smbios.serial = "own".into();
     world.engine.facts(agent.uid, agent.opened.epoch, own.clone()).await.unwrap();
     // Its document says that its boot token lets it in: nobody waits.
-    assert!(matches!(world.engine.enroll(claims_m1(6, "forged")).await, Ok(Enrolment::Waiting { .. })));
+    let (claim, by) = claims_m1(6, "forged");
+    assert!(matches!(world.engine.enroll(claim, by).await, Ok(Enrolment::Waiting { .. })));
     let status = world.machine().await.status.unwrap();
     assert!(status.enrolment.waiting.is_empty() && status.facts.as_deref() == Some(&own), "{status:?}");
     let mut described = machine("m1", MAC);
     described["spec"]["proof"] = "approval".into();
     world.apply(described).await.unwrap();
-    assert!(matches!(world.engine.enroll(claims_m1(6, "forged")).await, Ok(Enrolment::Waiting { .. })));
+    let (claim, by) = claims_m1(6, "forged");
+    assert!(matches!(world.engine.enroll(claim, by).await, Ok(Enrolment::Waiting { .. })));
     let status = world.machine().await.status.unwrap();
     assert_eq!((status.enrolment.waiting.len(), status.facts.as_deref()), (1, Some(&own)));
 }
@@ -137,7 +141,8 @@ async fn forged_identities_write_one_alarm_per_ten_seconds() {
     let world = World::new().await;
     let forge = async |n: u8| {
         let identity = Identity { serial: format!("forged-{n}"), ..identity() };
-        let refused = world.engine.enroll(EnrollRequest { identity, ..claims_m1(n, "forged") }).await.unwrap_err();
+        let (claim, by) = claims_m1(n, "forged");
+        let refused = world.engine.enroll(EnrollRequest { identity, ..claim }, by).await.unwrap_err();
         assert_eq!(refused.code, ErrorCode::AmbiguousIdentity);
         world.machine().await.metadata.resource_version
     };

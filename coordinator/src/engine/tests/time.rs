@@ -11,7 +11,7 @@ async fn a_clock_set_back_by_a_day_fires_nothing_early() {
     let (name, uid) = (run.metadata.name.clone(), run.metadata.uid.unwrap());
     let enrolled = world.enroll(b"key").await.unwrap();
     let mut agent = world.connect(hello("b1", "D1", vec![])).await;
-    let bearer = agent.assigned().actions[1].seed.clone().unwrap().phone_home.unwrap().bearer;
+    let bearer = bearer_of(&agent.assigned().actions[1]);
     agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
 
     world.set_clock(-24 * 3600);
@@ -107,7 +107,7 @@ async fn a_clock_set_forward_by_a_day_fails_no_workflow() {
     let later = |at: Option<Timestamp>| at.map(|at| at + day);
     assert_eq!((after.deadline, after.end_by), (later(before.deadline), later(before.end_by)));
     assert_eq!(world.condition("Connected").await.unwrap().0, ConditionStatus::True, "silent for no time");
-    let other = world.engine.open_session(agent.uid, hello("b2", "OTHER", vec![])).await.unwrap_err();
+    let other = world.engine.open_session(agent.uid, hello("b2", "OTHER", vec![]), ADDRESS.into()).await.unwrap_err();
     assert_eq!(other.retry_after, Some(Duration::from_secs(600)), "its lease is what it was");
     world.later(24 * 3600);
     world.engine.tick().await.unwrap();

@@ -14,7 +14,8 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use landfall_api::{
     ApplyOutcome, Authority, ConditionStatus, DiskId, DiskReceipt, Document, ErrorCode, MacAddr, Machine, MachinePhase,
-    Problem, Receipt, ReceiptState, Workflow,
+    Pin, Problem, Receipt, ReceiptState, SecretText, Workflow,
+    message::{ActionKind, AssignedAction, CloudInit, CloudInitResult, WriteImageResult},
 };
 use serde_json::json;
 use uuid::Uuid;
@@ -38,8 +39,8 @@ impl CertificateAuthority for TestAuthority {
             not_after: Timestamp::MAX,
         })
     }
-    fn pins(&self) -> Vec<String> {
-        vec!["sha256:pin".into()]
+    fn pins(&self) -> Vec<Pin> {
+        vec![Pin::from_sha256([7; 32])]
     }
 }
 
@@ -181,8 +182,8 @@ impl World {
     }
 
     pub(super) async fn enroll_with(&self, token: String, key: &[u8]) -> Result<Enrolled, Problem> {
-        let proof = Proof::BootToken(token);
-        match self.engine.enroll(request(proof, key)).await? {
+        let proof = Proof::BootToken(SecretText::new(token));
+        match self.engine.enroll(request(proof, key), Asker::default()).await? {
             Enrolment::Granted(enrolled) => Ok(enrolled),
             Enrolment::Waiting { reason, .. } => Err(Problem::new(ErrorCode::Unapproved, reason)),
         }
@@ -190,7 +191,7 @@ impl World {
 
     pub(super) async fn connect(&self, hello: Hello) -> Agent<'_> {
         let uid = self.machine().await.metadata.uid.unwrap();
-        let opened = self.engine.open_session(uid, hello).await.unwrap();
+        let opened = self.engine.open_session(uid, hello, ADDRESS.into()).await.unwrap();
         Agent { world: self, uid, opened, seq: Mutex::default() }
     }
 }
@@ -263,8 +264,8 @@ pub(super) fn request(proof: Proof, key: &[u8]) -> EnrollRequest {
         csr_der: key.to_vec(),
         proof,
         facts: None,
-        address: None,
-        shown: None,
+        software: String::new(),
+        protocol: 0,
     }
 }
 
@@ -276,7 +277,6 @@ pub(super) fn hello(boot_id: &str, serial: &str, receipts: Vec<DiskReceipt>) -> 
     Hello {
         software: "0.1.0".into(),
         protocol: landfall_proto::PROTOCOL,
-        address: "10.77.0.100".into(),
         identity: identity(),
         boot_id: boot_id.into(),
         disks: vec![disk(serial)],
@@ -300,18 +300,34 @@ pub(super) fn receipt(machine_uid: Uuid, workflow_uid: Uuid, state: ReceiptState
 }
 
 pub(super) fn written(receipt: DiskReceipt) -> ActionResult {
-    ActionResult::WriteImage {
+    ActionResult::WriteImage(WriteImageResult {
         receipt: Some(receipt),
         written: true,
         stored_bytes: 1,
         raw_bytes: 1,
         written_bytes: 1,
         elapsed_ms: 1,
-    }
+    })
 }
 
 pub(super) fn seeded() -> ActionResult {
-    ActionResult::CloudInit { root_device: "/dev/vda2".into() }
+    ActionResult::CloudInit(CloudInitResult { root_device: "/dev/vda2".into() })
+}
+
+/// The address that agents come from.
+pub(super) const ADDRESS: &str = "10.77.0.100";
+
+/// The seed that an action puts on the disk.
+pub(super) fn seed_of(action: &AssignedAction) -> CloudInit {
+    match &action.kind {
+        ActionKind::CloudInit(seed) => seed.clone(),
+        other => panic!("a seed was expected, not {other:?}"),
+    }
+}
+
+/// The token that an action's seed phones home with.
+pub(super) fn bearer_of(action: &AssignedAction) -> String {
+    seed_of(action).phone_home.unwrap().bearer_token.expose().to_owned()
 }
 
 pub(super) async fn sqlite_world(dir: &Path, clock: &Arc<AtomicI64>) -> World {

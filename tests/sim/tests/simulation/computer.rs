@@ -6,11 +6,14 @@ use std::{
     time::Duration,
 };
 
-use landfall_api::{DiskId, DiskReceipt, MachineFacts};
+use landfall_api::{
+    DiskId, DiskReceipt, MachineFacts, SecretText,
+    message::{Identity, Proof, Vitals},
+};
 use landfall_coordinator::engine::{BootDecision, Engine, PhoneHomeReport};
 use landfall_session::{
-    AgentKey, BootClock, Connection, Credentials, Host, Identity, Instruction, Pin, Proof, Secret, Session,
-    SessionConfig, SessionHandle, Surroundings, Target, Vitals, enroll_over,
+    AgentKey, BootClock, Connection, Credentials, Host, Instruction, Session, SessionConfig, SessionHandle,
+    Surroundings, Target, enroll_over,
 };
 use landfall_sim::chance::Chance;
 use tokio::{
@@ -183,7 +186,7 @@ impl Life<'_> {
     }
 
     async fn enrol(&mut self, key: &AgentKey, token: &str) -> Option<Credentials> {
-        let proof = Proof::BootToken(Secret::new(token));
+        let proof = Proof::BootToken(SecretText::new(token));
         for _ in 0..20 {
             let boot_id = format!("boot-{}", self.computer);
             match enroll_over(&self.port, &target(), "0.1.0", &identity(), &boot_id, &proof, key).await {
@@ -220,7 +223,7 @@ impl Life<'_> {
         };
         let follow = async {
             let mut running: Option<Runner> = None;
-            let mut next: Option<(Box<landfall_session::Assignment>, landfall_session::LeaseWatch)> = None;
+            let mut next: Option<(Box<landfall_api::message::Assignment>, landfall_session::LeaseWatch)> = None;
             loop {
                 let instruction = tokio::select! {
                     biased;
@@ -292,7 +295,7 @@ impl Life<'_> {
 impl Life<'_> {
     fn runner(
         &mut self,
-        assignment: landfall_session::Assignment,
+        assignment: landfall_api::message::Assignment,
         lease: landfall_session::LeaseWatch,
         session: &SessionHandle,
     ) -> Runner {
@@ -306,5 +309,5 @@ impl Life<'_> {
 }
 
 fn target() -> Target {
-    Target::new("https://10.77.0.1:7443", vec![Pin::of_spki(b"not checked here")]).unwrap()
+    Target::new("https://10.77.0.1:7443", vec![landfall_session::pin_of_spki(b"not checked here")]).unwrap()
 }

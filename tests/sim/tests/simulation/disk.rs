@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use landfall_api::{DiskId, DiskReceipt, ErrorCode, Problem, Receipt, ReceiptState};
-use landfall_session::Assignment;
+use landfall_api::{DiskId, DiskReceipt, ErrorCode, Problem, Receipt, ReceiptState, message::Assignment};
 use uuid::Uuid;
 
 /// The disk of one computer. It outlives every boot of it.

@@ -5,11 +5,11 @@ use std::{
     time::Duration,
 };
 
-use landfall_api::{ErrorCode, Problem, Progress, ReceiptState};
-use landfall_session::{
-    Action, ActionKind, ActionRef, ActionResult, Assignment, Connection, EventKind, LeaseWatch, LogLevel,
-    SessionHandle, WriteImageResult,
+use landfall_api::{
+    ErrorCode, Problem, Progress, ReceiptState,
+    message::{ActionKind, ActionRef, ActionResult, AssignedAction, Assignment, EventBody, LogLevel, WriteImageResult},
 };
+use landfall_session::{Connection, LeaseWatch, SessionHandle};
 use landfall_sim::chance::Chance;
 use tokio::{
     sync::watch,
@@ -128,12 +128,12 @@ impl Work {
     /// One attempt: its result, or whether it may be retried and whether it was stopped.
     async fn attempt(
         &self,
-        action: &Action,
+        action: &AssignedAction,
         reference: ActionRef,
         mut stop: watch::Receiver<Option<Stop>>,
         chance: &mut Chance,
     ) -> Result<Result<ActionResult, (bool, bool)>, Untold> {
-        self.tell(reference, EventKind::Started).await?;
+        self.tell(reference, EventBody::Started).await?;
         let problem = |code| Problem::new(code, "simulated");
         let outcome = tokio::select! {
             biased;
@@ -152,14 +152,14 @@ impl Work {
         };
         match outcome {
             Ok(result) => {
-                self.tell(reference, EventKind::Finished(result.clone())).await?;
+                self.tell(reference, EventBody::Finished { result: result.clone() }).await?;
                 if chance.percent(50) {
                     self.flush(Duration::from_secs(5)).await;
                 }
                 Ok(Ok(result))
             }
             Err((problem, retryable, stopped)) => {
-                self.tell(reference, EventKind::Failed { problem, retryable }).await?;
+                self.tell(reference, EventBody::Failed { problem, retryable }).await?;
                 Ok(Err((retryable, stopped)))
             }
         }
@@ -167,7 +167,7 @@ impl Work {
 
     async fn perform(
         &self,
-        action: &Action,
+        action: &AssignedAction,
         reference: ActionRef,
         chance: &mut Chance,
     ) -> Result<ActionResult, Problem> {
@@ -177,7 +177,7 @@ impl Work {
                 sleep(Duration::from_secs(1 + chance.below(10))).await;
                 let bearer = seed.phone_home.as_ref().map(|unit| unit.bearer_token.expose().to_owned());
                 self.disk.lock().unwrap().installed = Some((self.run.workflow_uid, bearer));
-                Ok(ActionResult::CloudInit { root_device: "vda1".into() })
+                Ok(ActionResult::CloudInit(landfall_api::message::CloudInitResult { root_device: "vda1".into() }))
             }
             _ => Ok(ActionResult::Reboot),
         }
@@ -191,7 +191,7 @@ impl Work {
         }
         let decision = self.disk.lock().unwrap().authorise(&self.run, index)?;
         let result = |receipt, written| {
-            let (stored_bytes, raw_bytes, written_bytes, elapsed) = (7, 7, 7, Duration::from_secs(1));
+            let (stored_bytes, raw_bytes, written_bytes, elapsed_ms) = (7, 7, 7, 1000);
             let receipt = Some(receipt);
             ActionResult::WriteImage(WriteImageResult {
                 receipt,
@@ -199,7 +199,7 @@ impl Work {
                 stored_bytes,
                 raw_bytes,
                 written_bytes,
-                elapsed,
+                elapsed_ms,
             })
         };
         if decision == Decision::AlreadyDone {
@@ -214,7 +214,7 @@ impl Work {
             disk.installed = None;
             intent
         };
-        self.say(reference, EventKind::ReceiptWritten(intent)).await?;
+        self.say(reference, EventBody::ReceiptWritten { receipt: intent }).await?;
         for step in 0..chance.below(20) {
             sleep(Duration::from_secs(1 + chance.below(12))).await;
             self.leased()?;
@@ -242,7 +242,7 @@ impl Work {
         self.truth.with(|known| known.commits += 1);
         drop(writing);
         self.truth.saw(format!("computer {} committed", self.computer));
-        self.say(reference, EventKind::ReceiptWritten(done.clone())).await?;
+        self.say(reference, EventBody::ReceiptWritten { receipt: done.clone() }).await?;
         Ok(result(done, true))
     }
 
@@ -260,11 +260,11 @@ impl Work {
         if self.lease.is_valid() { Ok(()) } else { Err(Problem::new(ErrorCode::LeaseExpired, "simulated")) }
     }
 
-    async fn say(&self, action: ActionRef, kind: EventKind) -> Result<(), Problem> {
+    async fn say(&self, action: ActionRef, kind: EventBody) -> Result<(), Problem> {
         self.tell(action, kind).await.map_err(|Untold| Problem::new(ErrorCode::Fenced, "the session ended"))
     }
 
-    async fn tell(&self, action: ActionRef, kind: EventKind) -> Result<(), Untold> {
+    async fn tell(&self, action: ActionRef, kind: EventBody) -> Result<(), Untold> {
         let mut connection = self.session.connection();
         loop {
             if let Ok(seq) = self.session.report(action, kind.clone()).await {
@@ -291,11 +291,11 @@ impl Work {
     }
 }
 
-fn word(kind: &EventKind) -> &'static str {
+fn word(kind: &EventBody) -> &'static str {
     match kind {
-        EventKind::Started => "started",
-        EventKind::Finished(_) => "finished",
-        EventKind::Failed { .. } => "failed",
-        EventKind::ReceiptWritten(_) => "receiptWritten",
+        EventBody::Started => "started",
+        EventBody::Finished { .. } => "finished",
+        EventBody::Failed { .. } => "failed",
+        EventBody::ReceiptWritten { .. } => "receiptWritten",
     }
 }

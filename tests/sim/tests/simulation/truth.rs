@@ -6,8 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use landfall_api::{Document, WorkflowPhase};
-use landfall_session::ActionRef;
+use landfall_api::{Document, WorkflowPhase, message::ActionRef};
 use tokio::time::Instant;
 use uuid::Uuid;
 

@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use landfall_api::{
     Action, ActionStatus, Authority, DiskId, DiskReceipt, ErrorCode, Problem, Receipt, ReceiptState, WorkflowPhase,
     WorkflowStatus,
+    message::{CloudInitResult, WriteImageResult},
 };
 use serde_json::json;
 use uuid::Uuid;
@@ -82,15 +83,15 @@ fn report(epoch: u64, action_index: u32, attempt: u32, body: EventBody) -> Event
 
 fn finished(index: u32) -> EventBody {
     let result = match index {
-        0 => ActionResult::WriteImage {
+        0 => ActionResult::WriteImage(WriteImageResult {
             receipt: Some(receipt(ReceiptState::Done)),
             written: true,
             stored_bytes: 1,
             raw_bytes: 1,
             written_bytes: 7,
             elapsed_ms: 1,
-        },
-        1 => ActionResult::CloudInit { root_device: "/dev/vda1".into() },
+        }),
+        1 => ActionResult::CloudInit(CloudInitResult { root_device: "/dev/vda1".into() }),
         _ => ActionResult::Reboot,
     };
     EventBody::Finished { result }

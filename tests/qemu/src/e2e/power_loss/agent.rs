@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
-use landfall_api::{DiskId, DiskReceipt, ErrorCode, MachineFacts, Problem, Receipt, ReceiptState};
-use landfall_session::{
-    ActionRef, AgentKey, Assignment, EventKind, Host, Identity, Instruction, Proof, Secret, Session, SessionConfig,
-    SessionHandle, Target, Vitals, boot_time, enroll,
+use landfall_api::{
+    DiskId, DiskReceipt, ErrorCode, MachineFacts, Problem, Receipt, ReceiptState, SecretText,
+    message::{ActionRef, Assignment, EventBody, Identity, Proof, Vitals},
 };
+use landfall_session::{AgentKey, Host, Instruction, Session, SessionConfig, SessionHandle, Target, boot_time, enroll};
 use tokio::sync::mpsc;
 
 use super::acks::{EVENTS_OF_AN_ATTEMPT, mark};
@@ -44,7 +44,7 @@ pub(super) struct Agent {
 pub(super) struct Boot {
     /// Where the coordinator is, and its pinned keys.
     pub(super) target: Target,
-    token: Secret,
+    token: SecretText,
 }
 
 impl Boot {
@@ -58,7 +58,7 @@ impl Boot {
             rest.with_context(|| format!("no {name} in the boot script of {mac}: {script}"))
         };
         let target = Target::new(word("landfall.coordinator=")?, vec![word("landfall.ca=")?.parse()?])?;
-        Ok(Self { target, token: Secret::new(word("landfall.token=")?) })
+        Ok(Self { target, token: SecretText::new(word("landfall.token=")?) })
     }
 
     /// The same for a coordinator that has moved.
@@ -105,12 +105,12 @@ impl Agent {
     /// between report a receipt. All but the first say which they are.
     pub(super) async fn report(&self, attempt: u32, seq: u64) -> anyhow::Result<()> {
         let kind = match seq {
-            1 => EventKind::Started,
+            1 => EventBody::Started,
             EVENTS_OF_AN_ATTEMPT => {
                 let problem = Problem::new(ErrorCode::SourceUnreachable, format!("broke {}", mark(attempt, seq)));
-                EventKind::Failed { problem, retryable: true }
+                EventBody::Failed { problem, retryable: true }
             }
-            _ => EventKind::ReceiptWritten(self.receipt(mark(attempt, seq))),
+            _ => EventBody::ReceiptWritten { receipt: self.receipt(mark(attempt, seq)) },
         };
         let action = ActionRef { workflow_uid: self.assignment.workflow_uid, action_index: 0, attempt };
         let given = self.handle.report(action, kind).await?;

@@ -1,0 +1,75 @@
+//! What came of an action that succeeded.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{DiskId, DiskReceipt};
+
+/// What came of an action that succeeded.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[expect(clippy::large_enum_variant, reason = "a handful exist at a time; a box would only burden who makes one")]
+pub enum ActionResult {
+    /// Of `writeImage`.
+    WriteImage(WriteImageResult),
+    /// Of `cloudInit`.
+    CloudInit(CloudInitResult),
+    /// Of `hold`: a person resumed the workflow.
+    Hold,
+    /// Of `reboot`; reported, and flushed for a bounded time, before the machine goes down.
+    Reboot,
+    /// Of `powerOff`; as `Reboot`.
+    PowerOff,
+    /// Of `clearDisks`.
+    ClearDisks(ClearDisksResult),
+    /// Of `kexec`; as `Reboot`.
+    Kexec(KexecResult),
+}
+
+/// How a write ended. Counters are bytes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WriteImageResult {
+    /// The receipt now on the disk; absent where the image's partition table has no room for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receipt: Option<DiskReceipt>,
+    /// False: the disk carried this very action's `done` receipt already.
+    pub written: bool,
+    /// Stored bytes taken in.
+    pub stored_bytes: u64,
+    /// Decoded bytes.
+    pub raw_bytes: u64,
+    /// Bytes that really went to the device.
+    pub written_bytes: u64,
+    /// From the first request to the commit, milliseconds.
+    pub elapsed_ms: u64,
+}
+
+/// How a seed was put on the disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CloudInitResult {
+    /// The installed root file system's device.
+    pub root_device: String,
+}
+
+/// What was cleared.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClearDisksResult {
+    /// Disks that now carry nothing, whether they were cleared just now or before.
+    pub disks: Vec<DiskId>,
+}
+
+/// A kernel that is loaded and waits for the jump.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KexecResult {
+    /// The installed root file system's device.
+    pub root_device: String,
+    /// The kernel's path inside the installed system, links resolved.
+    pub kernel: String,
+    /// The initramfs's, likewise.
+    pub initramfs: String,
+    /// The command line, without what may be a secret.
+    pub cmdline: String,
+}

@@ -1,0 +1,332 @@
+//! What an agent may say is bounded here, in a pass over each message after it was converted: one function a message. Texts
+//! are cut, since statuses hold them and a document has a bound; lists that are longer than any machine's are refused.
+
+use landfall_api::{
+    DiskId, DiskReceipt, MachineFacts, Problem,
+    message::{
+        ActionResult, EnrollRequest, EventBody, EventRecord, Hello, Identity, KexecResult, LogLine, Telemetry,
+        ToCoordinator,
+    },
+    smbios_text, smbios_uuid,
+};
+use landfall_proto::{ConvertError, convert::MAX_FACTS_JSON};
+
+/// The largest boot id taken: the kernel's is 36 characters.
+const MAX_BOOT_ID: usize = 64;
+/// The longest log line taken, bytes; the rest is cut.
+const MAX_LOG_LINE: usize = 4096;
+/// The longest of any other text taken, bytes; the rest is cut.
+const MAX_TEXT: usize = 4096;
+/// The longest word taken where one is expected: a stage, a version, a name.
+const MAX_WORD: usize = 256;
+/// Causes of one failure.
+const MAX_CAUSES: usize = 32;
+/// Log lines with one failure; the newest count.
+const MAX_LAST_LINES: usize = 50;
+/// What a failure's parts may take as JSON, bytes; in all 32 KiB. It is kept in the log, and twice in its run's status.
+const MESSAGE_ROOM: usize = 8 << 10;
+const HINT_ROOM: usize = 2 << 10;
+const CAUSES_ROOM: usize = 10 << 10;
+const LINES_ROOM: usize = 10 << 10;
+/// Disks and receipts of one machine; a status holds them all.
+const MAX_DISKS: usize = 512;
+/// Ports of one machine.
+const MAX_MACS: usize = 256;
+
+/// Any message of a session.
+///
+/// # Errors
+/// [`ConvertError`] naming the field that is longer than any machine's.
+pub(super) fn to_coordinator(message: ToCoordinator) -> Result<ToCoordinator, ConvertError> {
+    Ok(match message {
+        ToCoordinator::Hello(said) => ToCoordinator::Hello(hello(said)?),
+        ToCoordinator::Facts(said) => ToCoordinator::Facts(facts("facts", said)?),
+        ToCoordinator::Event(said) => ToCoordinator::Event(event(said)?),
+        numbers @ (ToCoordinator::Heartbeat(_) | ToCoordinator::FenceAck { .. }) => numbers,
+    })
+}
+
+/// An Enroll request.
+///
+/// # Errors
+/// [`ConvertError`], as [`to_coordinator`].
+pub(super) fn enroll(said: EnrollRequest) -> Result<EnrollRequest, ConvertError> {
+    Ok(EnrollRequest {
+        software: cut(said.software, MAX_WORD),
+        identity: identity(said.identity)?,
+        boot_id: boot_id(said.boot_id)?,
+        facts: said.facts.map(|said| facts("enroll.facts_json", said)).transpose()?,
+        ..said
+    })
+}
+
+/// One message of the telemetry stream. A log line of more than 4096 bytes is cut.
+pub(super) fn telemetry(said: Telemetry) -> Telemetry {
+    match said {
+        Telemetry::Progress { action, mut progress } => {
+            progress.stage = cut(progress.stage, MAX_WORD);
+            progress.slowest = cut(progress.slowest, MAX_WORD);
+            Telemetry::Progress { action, progress }
+        }
+        Telemetry::Log { workflow_uid, line } => {
+            let message = cut(line.message, MAX_LOG_LINE);
+            Telemetry::Log { workflow_uid, line: LogLine { message, ..line } }
+        }
+    }
+}
+
+fn hello(said: Hello) -> Result<Hello, ConvertError> {
+    at_most("hello.disks", &said.disks, MAX_DISKS)?;
+    at_most("hello.receipts", &said.receipts, MAX_DISKS)?;
+    Ok(Hello {
+        software: cut(said.software, MAX_WORD),
+        identity: identity(said.identity)?,
+        boot_id: boot_id(said.boot_id)?,
+        disks: said.disks.into_iter().map(disk_id).collect(),
+        receipts: said.receipts.into_iter().map(disk_receipt).collect(),
+        ..said
+    })
+}
+
+/// What is left out of the JSON costs nothing on the wire, and has its place in the status.
+fn facts(field: &'static str, said: Box<MachineFacts>) -> Result<Box<MachineFacts>, ConvertError> {
+    let kept = serde_json::to_string(&said).map_err(|error| ConvertError::new(field, error))?;
+    if kept.len() > MAX_FACTS_JSON {
+        let what = format!("they take {} bytes, and facts are smaller than {MAX_FACTS_JSON}", kept.len());
+        return Err(ConvertError::new(field, what));
+    }
+    Ok(said)
+}
+
+fn event(said: EventRecord) -> Result<EventRecord, ConvertError> {
+    let body = match said.body {
+        EventBody::Started => EventBody::Started,
+        EventBody::Finished { result: yielded } => EventBody::Finished { result: result(yielded)? },
+        EventBody::Failed { problem: why, retryable } => EventBody::Failed { problem: problem(why), retryable },
+        EventBody::ReceiptWritten { receipt } => EventBody::ReceiptWritten { receipt: disk_receipt(receipt) },
+    };
+    Ok(EventRecord { body, ..said })
+}
+
+fn result(said: ActionResult) -> Result<ActionResult, ConvertError> {
+    Ok(match said {
+        ActionResult::WriteImage(mut said) => {
+            said.receipt = said.receipt.map(disk_receipt);
+            ActionResult::WriteImage(said)
+        }
+        ActionResult::ClearDisks(mut said) => {
+            at_most("event.finished.clear_disks.disks", &said.disks, MAX_DISKS)?;
+            said.disks = said.disks.into_iter().map(disk_id).collect();
+            ActionResult::ClearDisks(said)
+        }
+        ActionResult::CloudInit(mut said) => {
+            said.root_device = cut(said.root_device, MAX_WORD);
+            ActionResult::CloudInit(said)
+        }
+        ActionResult::Kexec(said) => ActionResult::Kexec(KexecResult {
+            root_device: cut(said.root_device, MAX_WORD),
+            kernel: cut(said.kernel, MAX_TEXT),
+            initramfs: cut(said.initramfs, MAX_TEXT),
+            cmdline: cut(said.cmdline, MAX_TEXT),
+        }),
+        wordless @ (ActionResult::Hold | ActionResult::Reboot | ActionResult::PowerOff) => wordless,
+    })
+}
+
+/// Fillers are no identity, whatever the agent takes them for.
+fn identity(said: Identity) -> Result<Identity, ConvertError> {
+    at_most("identity.macs", &said.macs, MAX_MACS)?;
+    if said.serial.len() > MAX_WORD {
+        return Err(ConvertError::new("identity.serial", "it is longer than any machine's"));
+    }
+    Ok(Identity {
+        smbios_uuid: said.smbios_uuid.and_then(|uuid| smbios_uuid(&uuid.to_string())),
+        serial: smbios_text(&said.serial),
+        macs: said.macs,
+    })
+}
+
+fn boot_id(said: String) -> Result<String, ConvertError> {
+    if said.len() <= MAX_BOOT_ID {
+        return Ok(said);
+    }
+    Err(ConvertError::new("boot_id", format!("it has {} bytes, and at most {MAX_BOOT_ID} are taken", said.len())))
+}
+
+fn disk_receipt(mut said: DiskReceipt) -> DiskReceipt {
+    said.receipt.workflow_name = cut(said.receipt.workflow_name, MAX_WORD);
+    DiskReceipt { disk: disk_id(said.disk), receipt: said.receipt }
+}
+
+fn disk_id(said: DiskId) -> DiskId {
+    DiskId {
+        wwn: cut(said.wwn, MAX_WORD),
+        serial: cut(said.serial, MAX_WORD),
+        path: cut(said.path, MAX_WORD),
+        name: cut(said.name, MAX_WORD),
+        model: cut(said.model, MAX_WORD),
+        size_bytes: said.size_bytes,
+    }
+}
+
+/// Within 32 KiB as it is kept; of the log's lines as many of the newest as fit.
+fn problem(said: Problem) -> Problem {
+    let within = |text, mut room| part(text, MAX_TEXT, &mut room);
+    let (mut for_causes, mut for_lines) = (CAUSES_ROOM, LINES_ROOM);
+    let causes = said.causes.into_iter().take(MAX_CAUSES).map(|cause| part(cause, MAX_TEXT, &mut for_causes));
+    let causes = causes.filter(|cause| !cause.is_empty()).collect();
+    let newest = said.last_log_lines.into_iter().rev().take(MAX_LAST_LINES);
+    let newest = newest.map(|line| part(line, MAX_LOG_LINE, &mut for_lines));
+    let mut last_log_lines: Vec<_> = newest.filter(|line| !line.is_empty()).collect();
+    last_log_lines.reverse();
+    Problem {
+        code: said.code,
+        message: within(said.message, MESSAGE_ROOM),
+        causes,
+        hint: within(said.hint, HINT_ROOM),
+        subject: within(said.subject, HINT_ROOM),
+        last_log_lines,
+    }
+}
+
+fn cut(mut text: String, most: usize) -> String {
+    if let Some(end) = (0..=most.min(text.len())).rev().find(|n| text.is_char_boundary(*n)) {
+        text.truncate(end);
+    }
+    text
+}
+
+/// Bytes that a character takes in JSON.
+const fn encoded(c: char) -> usize {
+    match c {
+        '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
+        '\0'..='\u{1f}' => 6,
+        _ => c.len_utf8(),
+    }
+}
+
+/// A text within `most` bytes, and as JSON within what is `left` of a larger whole, which it takes its part of.
+fn part(text: String, most: usize, left: &mut usize) -> String {
+    let mut text = cut(text, most);
+    let mut end = text.len();
+    for (at, c) in text.char_indices() {
+        let Some(rest) = left.checked_sub(encoded(c)) else {
+            end = at;
+            break;
+        };
+        *left = rest;
+    }
+    text.truncate(end);
+    // The quotes and the comma around it.
+    *left = left.saturating_sub(3);
+    text
+}
+
+fn at_most<T>(field: &'static str, list: &[T], most: usize) -> Result<(), ConvertError> {
+    if list.len() <= most {
+        return Ok(());
+    }
+    Err(ConvertError::new(field, format!("there are {} of them, and at most {most} are taken", list.len())))
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use landfall_api::{
+        ErrorCode,
+        message::{ActionRef, LogLevel},
+    };
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn what_was_loaded_arrives_within_bounds() {
+        let told = |cmdline: String| {
+            let loaded = KexecResult {
+                root_device: "/dev/vda3".into(),
+                kernel: "/boot/vmlinuz".into(),
+                initramfs: "/boot/initrd.img".into(),
+                cmdline,
+            };
+            let action = ActionRef { workflow_uid: Uuid::from_u128(1), action_index: 0, attempt: 1 };
+            let body = EventBody::Finished { result: ActionResult::Kexec(loaded) };
+            match event(EventRecord::of(action, 1, Timestamp::UNIX_EPOCH, body)).unwrap().body {
+                EventBody::Finished { result: ActionResult::Kexec(loaded) } => {
+                    let KexecResult { root_device, kernel, initramfs, cmdline } = loaded;
+                    assert_eq!([root_device, kernel, initramfs], ["/dev/vda3", "/boot/vmlinuz", "/boot/initrd.img"]);
+                    cmdline
+                }
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(told("root=/dev/vda3 ro".into()), "root=/dev/vda3 ro");
+        assert_eq!(told("x".repeat(1 << 18)).len(), MAX_TEXT);
+    }
+
+    #[test]
+    fn a_failure_is_told_within_bounds_and_its_newest_lines_count() {
+        let said = Problem {
+            causes: vec!["c".repeat(MAX_TEXT + 1); 1000],
+            last_log_lines: (0..1000).map(|n| n.to_string()).collect(),
+            ..Problem::new(ErrorCode::Internal, "é".repeat(1 << 18))
+        };
+        let problem = problem(said);
+        assert_eq!((problem.message.len(), problem.causes.len()), (MAX_TEXT, 3));
+        assert!(problem.causes.iter().all(|cause| cause.len() <= MAX_TEXT));
+        assert_eq!(problem.last_log_lines.len(), MAX_LAST_LINES);
+        assert_eq!(problem.last_log_lines.last().map(String::as_str), Some("999"));
+    }
+
+    #[test]
+    fn a_failure_has_a_bound_as_it_is_kept_whatever_it_is_made_of() {
+        for c in ['x', 'é', '"', '\n', '\0', '\u{1b}', '\u{7f}', '\u{2028}', '𝄞'] {
+            let long = c.to_string().repeat(MAX_TEXT);
+            assert_eq!(serde_json::to_string(&c.to_string()).unwrap().len() - 2, encoded(c), "{c:?}");
+            let said = Problem {
+                code: ErrorCode::DeviceIo,
+                message: long.clone(),
+                causes: vec![long.clone(); MAX_CAUSES],
+                hint: long.clone(),
+                subject: long.clone(),
+                last_log_lines: vec![long; MAX_LAST_LINES],
+            };
+            let problem = problem(said);
+            let bytes = serde_json::to_string(&problem).unwrap().len();
+            assert!(bytes <= (32 << 10) + 256, "{bytes} bytes of {c:?}");
+            assert!(!problem.message.is_empty() && !problem.causes.is_empty(), "{c:?}");
+        }
+    }
+
+    #[test]
+    fn facts_have_a_bound_as_they_are_kept() {
+        let mut long = MachineFacts::default();
+        assert!(facts("facts", Box::new(long.clone())).is_ok());
+        long.smbios.serial = "x".repeat(MAX_FACTS_JSON);
+        assert!(facts("facts", Box::new(long)).unwrap_err().to_string().contains("smaller"));
+    }
+
+    #[test]
+    fn a_machine_with_more_disks_than_any_has_is_refused_by_the_field() {
+        let said = Hello { boot_id: "b".into(), disks: vec![DiskId::default(); MAX_DISKS + 1], ..Hello::default() };
+        assert!(hello(said.clone()).unwrap_err().field().contains("disks"));
+        let fewer = Hello { disks: vec![DiskId::default(); MAX_DISKS], ..said };
+        assert_eq!(hello(fewer).unwrap().disks.len(), MAX_DISKS);
+    }
+
+    #[test]
+    fn a_long_log_line_is_cut_at_a_character() {
+        let said = Telemetry::Log {
+            workflow_uid: Uuid::from_u128(1),
+            line: LogLine {
+                time: Timestamp::UNIX_EPOCH,
+                level: LogLevel::Info,
+                action_index: 0,
+                attempt: 1,
+                message: "é".repeat(MAX_LOG_LINE),
+            },
+        };
+        let Telemetry::Log { line, .. } = telemetry(said) else { panic!() };
+        assert_eq!(line.message.len(), MAX_LOG_LINE);
+    }
+}

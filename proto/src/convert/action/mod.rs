@@ -1,0 +1,74 @@
+//! What an action does and what comes of it: one file an action. A new action is one more file, and the matches here name
+//! it until it has one.
+
+mod clear_disks;
+mod cloud_init;
+mod hold;
+mod kexec;
+mod power;
+mod write_image;
+
+use landfall_api::message::{ActionKind, ActionResult};
+
+use super::{ConvertError, Within as _};
+use crate::v1::{self, action::Kind, action_finished::Result as Yield};
+
+impl TryFrom<Kind> for ActionKind {
+    type Error = ConvertError;
+
+    fn try_from(wire: Kind) -> Result<Self, ConvertError> {
+        Ok(match wire {
+            Kind::WriteImage(wire) => Self::WriteImage(wire.try_into().within("write_image")?),
+            Kind::CloudInit(wire) => Self::CloudInit(wire.try_into().within("cloud_init")?),
+            Kind::Hold(wire) => Self::Hold(wire.into()),
+            Kind::Reboot(wire) => Self::Reboot(wire.into()),
+            Kind::PowerOff(wire) => Self::PowerOff(wire.into()),
+            Kind::ClearDisks(wire) => Self::ClearDisks(wire.into()),
+            Kind::Kexec(wire) => Self::Kexec(wire.into()),
+        })
+    }
+}
+
+impl From<ActionKind> for Kind {
+    fn from(kind: ActionKind) -> Self {
+        match kind {
+            ActionKind::WriteImage(spec) => Self::WriteImage(spec.into()),
+            ActionKind::CloudInit(spec) => Self::CloudInit(spec.into()),
+            ActionKind::Hold(spec) => Self::Hold(spec.into()),
+            ActionKind::Reboot(spec) => Self::Reboot(spec.into()),
+            ActionKind::PowerOff(spec) => Self::PowerOff(spec.into()),
+            ActionKind::ClearDisks(spec) => Self::ClearDisks(spec.into()),
+            ActionKind::Kexec(spec) => Self::Kexec(spec.into()),
+        }
+    }
+}
+
+impl TryFrom<Yield> for ActionResult {
+    type Error = ConvertError;
+
+    fn try_from(wire: Yield) -> Result<Self, ConvertError> {
+        Ok(match wire {
+            Yield::WriteImage(wire) => Self::WriteImage(wire.try_into().within("write_image")?),
+            Yield::CloudInit(wire) => Self::CloudInit(wire.into()),
+            Yield::Hold(v1::HoldResult {}) => Self::Hold,
+            Yield::Reboot(v1::RebootResult {}) => Self::Reboot,
+            Yield::PowerOff(v1::PowerOffResult {}) => Self::PowerOff,
+            Yield::ClearDisks(wire) => Self::ClearDisks(wire.into()),
+            Yield::Kexec(wire) => Self::Kexec(wire.into()),
+        })
+    }
+}
+
+impl From<ActionResult> for Yield {
+    fn from(result: ActionResult) -> Self {
+        match result {
+            ActionResult::WriteImage(result) => Self::WriteImage(result.into()),
+            ActionResult::CloudInit(result) => Self::CloudInit(result.into()),
+            ActionResult::Hold => Self::Hold(v1::HoldResult {}),
+            ActionResult::Reboot => Self::Reboot(v1::RebootResult {}),
+            ActionResult::PowerOff => Self::PowerOff(v1::PowerOffResult {}),
+            ActionResult::ClearDisks(result) => Self::ClearDisks(result.into()),
+            ActionResult::Kexec(result) => Self::Kexec(result.into()),
+        }
+    }
+}

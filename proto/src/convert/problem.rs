@@ -1,0 +1,30 @@
+//! Failures as a person reads them. A code that this version does not know arrives as `ErrorCode`'s own catch-all.
+
+use landfall_api::{ErrorCode, Problem};
+
+use crate::v1;
+
+impl From<v1::Problem> for Problem {
+    fn from(wire: v1::Problem) -> Self {
+        let v1::Problem { code, message, causes, hint, subject, last_log_lines } = wire;
+        Self { code: ErrorCode::from_wire(&code), message, causes, hint, subject, last_log_lines }
+    }
+}
+
+impl From<Problem> for v1::Problem {
+    fn from(problem: Problem) -> Self {
+        let Problem { code, message, causes, hint, subject, last_log_lines } = problem;
+        Self { code: code.as_str().to_owned(), message, causes, hint, subject, last_log_lines }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_survives_the_wire_in_both_directions() {
+        let trouble = Problem::new(ErrorCode::DigestMismatch, "m").hint("h").at("s");
+        assert_eq!(Problem::from(v1::Problem::from(trouble.clone())), trouble);
+    }
+}

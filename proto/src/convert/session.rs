@@ -1,0 +1,181 @@
+//! What travels on an open session, in both directions.
+
+use std::time::Duration;
+
+use landfall_api::message::{Ack, ActionRef, Control, ToAgent, ToCoordinator, Vitals};
+
+use super::{
+    ConvertError, Within as _,
+    scalar::{duration, duration_to_wire, uuid},
+};
+use crate::v1::{self, session_request::Message as Up, session_response::Message as Down};
+
+impl TryFrom<v1::SessionRequest> for ToCoordinator {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::SessionRequest) -> Result<Self, ConvertError> {
+        Ok(match wire.message.ok_or_else(|| ConvertError::missing("message"))? {
+            Up::Hello(wire) => Self::Hello(wire.try_into().within("hello")?),
+            Up::Facts(wire) => Self::Facts(Box::new(wire.try_into().within("facts")?)),
+            Up::Heartbeat(wire) => Self::Heartbeat(wire.into()),
+            Up::Event(wire) => Self::Event(wire.try_into().within("event")?),
+            Up::FenceAck(wire) => Self::FenceAck { epoch: wire.epoch },
+        })
+    }
+}
+
+impl TryFrom<ToCoordinator> for v1::SessionRequest {
+    type Error = ConvertError;
+
+    /// Fails only for facts that do not serialise.
+    fn try_from(message: ToCoordinator) -> Result<Self, ConvertError> {
+        let message = match message {
+            ToCoordinator::Hello(hello) => Up::Hello(hello.into()),
+            ToCoordinator::Facts(facts) => Up::Facts((&*facts).try_into()?),
+            ToCoordinator::Heartbeat(vitals) => Up::Heartbeat(vitals.into()),
+            ToCoordinator::Event(event) => Up::Event(event.into()),
+            ToCoordinator::FenceAck { epoch } => Up::FenceAck(v1::FenceAck { epoch }),
+        };
+        Ok(Self { message: Some(message) })
+    }
+}
+
+impl TryFrom<v1::SessionResponse> for ToAgent {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::SessionResponse) -> Result<Self, ConvertError> {
+        Ok(match wire.message.ok_or_else(|| ConvertError::missing("message"))? {
+            Down::Welcome(wire) => Self::Welcome(wire.try_into().within("welcome")?),
+            Down::Refused(wire) => Self::Refused(Box::new(wire.try_into().within("refused")?)),
+            Down::Assignment(wire) => Self::Assign(Box::new(wire.try_into().within("assignment")?)),
+            Down::Ack(wire) => Self::Ack(wire.try_into().within("ack")?),
+            Down::LeaseRenewal(wire) => {
+                Self::LeaseRenewal { epoch: wire.epoch, lease: duration("lease_renewal.lease", wire.lease)? }
+            }
+            Down::Cancel(wire) => {
+                Self::Cancel { workflow_uid: uuid("cancel.workflow_uid", &wire.workflow_uid)?, reason: wire.reason }
+            }
+            Down::Fenced(wire) => Self::Fenced { epoch: wire.epoch, reason: wire.reason },
+            Down::Idle(wire) => Self::Idle { boot_disk: wire.boot_disk },
+            Down::RunControl(wire) => Self::Control {
+                workflow_uid: uuid("run_control.workflow_uid", &wire.workflow_uid)?,
+                control: Control { paused: wire.paused, released: wire.released_holds },
+            },
+        })
+    }
+}
+
+impl From<ToAgent> for v1::SessionResponse {
+    fn from(message: ToAgent) -> Self {
+        let message = match message {
+            ToAgent::Welcome(welcome) => Down::Welcome(welcome.into()),
+            ToAgent::Refused(refusal) => Down::Refused((*refusal).into()),
+            ToAgent::Assign(assigned) => Down::Assignment((*assigned).into()),
+            ToAgent::Ack(ack) => Down::Ack(ack.into()),
+            ToAgent::LeaseRenewal { epoch, lease } => {
+                Down::LeaseRenewal(v1::LeaseRenewal { epoch, lease: Some(duration_to_wire(lease)) })
+            }
+            ToAgent::Control { workflow_uid, control: Control { paused, released } } => {
+                let workflow_uid = workflow_uid.to_string();
+                Down::RunControl(v1::RunControl { workflow_uid, paused, released_holds: released })
+            }
+            ToAgent::Cancel { workflow_uid, reason } => {
+                Down::Cancel(v1::Cancel { workflow_uid: workflow_uid.to_string(), reason })
+            }
+            ToAgent::Fenced { epoch, reason } => Down::Fenced(v1::Fenced { epoch, reason }),
+            ToAgent::Idle { boot_disk } => Down::Idle(v1::Idle { boot_disk }),
+        };
+        Self { message: Some(message) }
+    }
+}
+
+impl From<v1::Heartbeat> for Vitals {
+    fn from(wire: v1::Heartbeat) -> Self {
+        Self { uptime: Duration::from_millis(wire.uptime_ms), peak_rss_bytes: wire.peak_rss_bytes }
+    }
+}
+
+impl From<Vitals> for v1::Heartbeat {
+    fn from(vitals: Vitals) -> Self {
+        Self {
+            uptime_ms: u64::try_from(vitals.uptime.as_millis()).unwrap_or(u64::MAX),
+            peak_rss_bytes: vitals.peak_rss_bytes,
+        }
+    }
+}
+
+impl TryFrom<v1::Ack> for Ack {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::Ack) -> Result<Self, ConvertError> {
+        let workflow_uid = uuid("workflow_uid", &wire.workflow_uid)?;
+        let action = ActionRef { workflow_uid, action_index: wire.action_index, attempt: wire.attempt };
+        Ok(Self { action, seq: wire.seq })
+    }
+}
+
+impl From<Ack> for v1::Ack {
+    fn from(ack: Ack) -> Self {
+        Self {
+            workflow_uid: ack.action.workflow_uid.to_string(),
+            action_index: ack.action.action_index,
+            attempt: ack.action.attempt,
+            seq: ack.seq,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use landfall_api::{
+        ErrorCode, MachineFacts, Problem,
+        message::{Refusal, Welcome},
+    };
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn every_message_to_the_agent_survives_the_wire() {
+        let workflow_uid = Uuid::from_u128(1);
+        let second = Duration::from_secs(1);
+        for message in [
+            ToAgent::Welcome(Welcome {
+                epoch: 1,
+                time: Timestamp::UNIX_EPOCH,
+                heartbeat_interval: second,
+                software: "1.0.0".into(),
+                protocol: 3,
+            }),
+            ToAgent::Refused(Box::new(Refusal::from(Problem::new(ErrorCode::Fenced, "m")))),
+            ToAgent::Ack(Ack { action: ActionRef { workflow_uid, action_index: 1, attempt: 2 }, seq: 3 }),
+            ToAgent::LeaseRenewal { epoch: 1, lease: second },
+            ToAgent::Control { workflow_uid, control: Control { paused: true, released: vec![2] } },
+            ToAgent::Cancel { workflow_uid, reason: "r".into() },
+            ToAgent::Fenced { epoch: 2, reason: "r".into() },
+            ToAgent::Idle { boot_disk: true },
+        ] {
+            assert_eq!(ToAgent::try_from(v1::SessionResponse::from(message.clone())), Ok(message));
+        }
+    }
+
+    #[test]
+    fn every_message_to_the_coordinator_survives_the_wire() {
+        for message in [
+            ToCoordinator::Facts(Box::new(MachineFacts { memory_bytes: 5, ..MachineFacts::default() })),
+            ToCoordinator::Heartbeat(Vitals { uptime: Duration::from_secs(1), peak_rss_bytes: 2 }),
+            ToCoordinator::FenceAck { epoch: 3 },
+        ] {
+            let wire = v1::SessionRequest::try_from(message.clone()).unwrap();
+            assert_eq!(ToCoordinator::try_from(wire), Ok(message));
+        }
+    }
+
+    #[test]
+    fn a_message_of_an_unknown_kind_is_refused() {
+        let up = ToCoordinator::try_from(v1::SessionRequest { message: None }).unwrap_err();
+        let down = ToAgent::try_from(v1::SessionResponse { message: None }).unwrap_err();
+        assert_eq!((up.field(), down.field()), ("message", "message"));
+    }
+}

@@ -1,0 +1,21 @@
+//! The protocol's revisions, and what each of them brought.
+//!
+//! Either side speaks with any revision from [`OLDEST_PROTOCOL`] on: fields are only added, and a message of a kind that the
+//! receiver does not know is answered with a problem. The coordinator hands a workflow that needs a newer revision than its
+//! agent speaks to no such agent, and says so in the workflow's conditions.
+
+/// The first: `writeImage`, `cloudInit`, `reboot`.
+pub const FIRST: u32 = 1;
+
+/// Brought branches, `hold`, `powerOff`, `clearDisks`, lists that are done after a failure, workflows that take over an
+/// earlier one's work, and `RunControl` (pause, resume).
+pub const BRANCHES_AND_CONTROL: u32 = 2;
+
+/// Brought `kexec`.
+pub const KEXEC: u32 = 3;
+
+/// The revision of the `.proto` file in this crate.
+pub const PROTOCOL: u32 = KEXEC;
+
+/// The oldest revision that either side still speaks.
+pub const OLDEST_PROTOCOL: u32 = FIRST;
