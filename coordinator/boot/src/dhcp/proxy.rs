@@ -1,6 +1,6 @@
 //! ProxyDHCP: boot information for clients that get their address from another server.
 
-use dhcproto::v4::MessageType;
+use dhcproto::v4::{Flags, MessageType};
 
 use super::bootfile::BootServer;
 use super::packet::{Client, Request};
@@ -63,5 +63,9 @@ fn build(
     let file = server.boot_file(request)?;
     let mut reply = Reply::new(request, kind, server, to);
     reply.add_boot(request, &file, server, false)?;
+    if matches!(to, Destination::Relay(_)) && request.ciaddr.is_unspecified() {
+        // This reply gives no address, so a relay that goes by the flag would send it to 0.0.0.0.
+        reply.message.set_flags(Flags::new(request.flags).set_broadcast());
+    }
     Ok(reply)
 }

@@ -19,6 +19,11 @@ const PXE_BOOT_NAMED_FILE: [u8; 4] = [6, 1, 8, 255];
 /// iPXE's own options (175), sub-option 176 `no-pxedhcp`: do not wait for a ProxyDHCP server to come along.
 const IPXE_NO_PROXY_DHCP: [u8; 3] = [176, 1, 1];
 
+/// The option with which a relay says where a client is attached (RFC 3046).
+const RELAY_AGENT_INFORMATION: u8 = 82;
+/// Ends the options.
+const END: u8 = 255;
+
 /// Where a reply goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Destination {
@@ -39,6 +44,8 @@ pub struct Reply {
     pub message: Message,
     /// Where it goes.
     pub to: Destination,
+    /// Option 82 as the relay sent it. The encoder of `message` would write it twice, so [`Reply::encode`] adds it.
+    relay_info: Option<Vec<u8>>,
 }
 
 impl Reply {
@@ -59,10 +66,7 @@ impl Reply {
         if let Some(id) = &request.client_id {
             options.insert(DhcpOption::ClientIdentifier(id.clone()));
         }
-        if let Some(info) = &request.relay_info {
-            insert_raw(&mut message, OptionCode::RelayAgentInformation, info.clone());
-        }
-        Self { message, to }
+        Self { message, to, relay_info: request.relay_info.clone() }
     }
 
     /// Adds what a netbooting client needs. `own_addresses` says that this server gives addresses too.
@@ -110,6 +114,15 @@ impl Reply {
     pub fn encode(&self) -> Result<Vec<u8>, dhcproto::error::EncodeError> {
         let mut bytes = Vec::with_capacity(512);
         self.message.encode(&mut Encoder::new(&mut bytes))?;
+        if let Some(info) = &self.relay_info
+            && let Ok(length) = u8::try_from(info.len())
+            && bytes.pop_if(|last| *last == END).is_some()
+        {
+            // The last option, as RFC 3046 asks.
+            bytes.extend([RELAY_AGENT_INFORMATION, length]);
+            bytes.extend(info);
+            bytes.push(END);
+        }
         if bytes.len() < MIN_REPLY {
             bytes.resize(MIN_REPLY, 0);
         }
