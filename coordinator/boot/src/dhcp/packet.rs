@@ -62,7 +62,7 @@ pub struct Request {
     pub server_id: Option<Ipv4Addr>,
     /// Options 60 and 77.
     pub client: Client,
-    /// Option 93, else the number in option 60 (`PXEClient:Arch:00007:…`).
+    /// Of the list in option 93 the first for which there may be a loader, else its first; else the number in option 60 (`PXEClient:Arch:00007:…`).
     pub arch: Option<u16>,
     /// Option 97, echoed: PXE clients drop replies without it.
     pub machine_id: Option<Vec<u8>>,
@@ -94,7 +94,7 @@ impl Request {
             return Err(Silence::NotEthernet);
         }
         let mut kind = None;
-        let (mut requested, mut server_id, mut arch) = (None, None, None);
+        let (mut requested, mut server_id, mut architectures) = (None, None, Vec::new());
         let (mut vendor_class, mut user_class) = (Vec::new(), Vec::new());
         let (mut machine_id, mut client_id, mut relay_info) = (None, None, None);
         for option in packet.opts() {
@@ -107,12 +107,12 @@ impl Request {
                 61 => client_id = Some(data.to_vec()),
                 77 => user_class = data.to_vec(),
                 82 => relay_info = Some(data.to_vec()),
-                // A list in the RFC; the first is the one the firmware runs as.
-                93 => arch = data.first_chunk::<2>().map(|n| u16::from_be_bytes(*n)),
+                93 => architectures = data.as_chunks::<2>().0.iter().map(|n| u16::from_be_bytes(*n)).collect(),
                 97 => machine_id = Some(data.to_vec()),
                 _ => {}
             }
         }
+        let client = classify(&vendor_class, &user_class);
         Ok(Self {
             kind: kind.ok_or(Silence::Bootp)?,
             xid: packet.xid(),
@@ -123,8 +123,8 @@ impl Request {
             mac,
             requested: requested.filter(|a| !a.is_unspecified()),
             server_id,
-            client: classify(&vendor_class, &user_class),
-            arch: arch.or_else(|| arch_in_class(&vendor_class)),
+            client,
+            arch: choose(&architectures, client).or_else(|| arch_in_class(&vendor_class)),
             machine_id,
             client_id,
             relay_info,
@@ -152,9 +152,7 @@ fn address(data: &[u8]) -> Option<Ipv4Addr> {
 }
 
 fn classify(vendor_class: &[u8], user_class: &[u8]) -> Client {
-    // iPXE sends the bare word; RFC 3004 wants a length octet before it, and some builds and relays add one.
-    let is_ipxe = user_class == b"iPXE" || user_class.strip_prefix(&[4]).is_some_and(|u| u.starts_with(b"iPXE"));
-    if is_ipxe {
+    if is_ipxe(user_class) {
         Client::Ipxe
     } else if vendor_class.starts_with(b"HTTPClient") {
         Client::Http
@@ -163,6 +161,39 @@ fn classify(vendor_class: &[u8], user_class: &[u8]) -> Client {
     } else {
         Client::Ordinary
     }
+}
+
+/// iPXE sends the bare word. RFC 3004 wants a list of words, each with its length before it: some builds and relays make one,
+/// and some end the word with zeros.
+fn is_ipxe(user_class: &[u8]) -> bool {
+    let is_word = |mut text: &[u8]| {
+        while let Some(shorter) = text.strip_suffix(&[0]) {
+            text = shorter;
+        }
+        text == b"iPXE"
+    };
+    if is_word(user_class) {
+        return true;
+    }
+    let mut rest = user_class;
+    while let Some((&length, after)) = rest.split_first()
+        && let Some((word, next)) = after.split_at_checked(length.into())
+    {
+        if is_word(word) {
+            return true;
+        }
+        rest = next;
+    }
+    false
+}
+
+/// Firmware that can start several kinds of loader lists them all (RFC 4578).
+fn choose(architectures: &[u16], client: Client) -> Option<u16> {
+    let loads = |arch: &&u16| match client {
+        Client::Http => matches!(arch, 16 | 19),
+        Client::Pxe | Client::Ipxe | Client::Ordinary => matches!(arch, 0 | 7 | 9 | 11),
+    };
+    architectures.iter().find(loads).or_else(|| architectures.first()).copied()
 }
 
 /// Old ROMs leave option 93 out and name the architecture in option 60 alone.

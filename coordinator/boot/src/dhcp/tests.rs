@@ -122,6 +122,36 @@ fn each_firmware_is_sent_to_its_own_loader() {
 }
 
 #[test]
+fn the_first_architecture_with_a_loader_counts() {
+    for (class, list, arch) in [
+        ("PXEClient", &[0, 0x20, 0, 7][..], 7),
+        ("PXEClient", &[0, 6, 0, 9, 0, 0], 9),
+        ("HTTPClient", &[0, 7, 0, 16], 16),
+        ("PXEClient", &[0, 0x20, 0, 0x21], 0x20),
+    ] {
+        let packet = Packet::new(MessageType::Discover).with(DhcpOption::ClassIdentifier(class.as_bytes().to_vec()));
+        assert_eq!(packet.raw(93, list).parse().arch, Some(arch), "{class} {list:?}");
+    }
+}
+
+#[test]
+fn ipxe_is_known_in_every_form_of_its_user_class() {
+    for (class, is) in [
+        (&b"iPXE"[..], true),
+        (b"iPXE\0", true),
+        (b"\x04iPXE", true),
+        (b"\x03foo\x04iPXE", true),
+        (b"\x05iPXE\0\x03foo", true),
+        (b"\x03foo\x09iPXE", false),
+        (b"\0\0", false),
+        (b"gPXE", false),
+    ] {
+        let request = Packet::pxe(MessageType::Discover, "PXEClient", 7).raw(77, class).parse();
+        assert_eq!(request.client == Client::Ipxe, is, "{class:?}");
+    }
+}
+
+#[test]
 fn a_proxy_offer_has_what_keeps_firmware_from_looking_further() {
     let reply =
         answer_67(&Packet::pxe(MessageType::Discover, "PXEClient", 7).parse(), Standing::Known, &server()).unwrap();
