@@ -145,6 +145,14 @@ impl TftpService {
                     }
                     self.refuse(client, ACCESS_VIOLATION, "read-only").await;
                 }
+                Some(Incoming::OtherMode(mode)) => {
+                    if let Some(left_out) = LINES.spend() {
+                        tracing::info!(
+                            service = "tftp", %client, answer = "error", reason = "not octet mode", mode, left_out
+                        );
+                    }
+                    self.refuse(client, UNDEFINED, "only octet mode is supported: set the client to binary").await;
+                }
                 // Stray acknowledgements and noise.
                 _ => tracing::debug!(service = "tftp", %client, bytes = length, answer = "none"),
             }

@@ -13,6 +13,8 @@ pub(super) const MAX_BLOCK: u16 = 1468;
 pub(super) enum Incoming {
     /// A wish to read a file.
     Read(ReadRequest),
+    /// A wish to read one in a mode that would change its bytes; the mode as sent, cut to 16 letters.
+    OtherMode(String),
     /// A wish to write one, which is always refused.
     Write,
     /// A block arrived.
@@ -44,7 +46,7 @@ impl Incoming {
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let (opcode, rest) = bytes.split_first_chunk::<2>()?;
         match u16::from_be_bytes(*opcode) {
-            1 => ReadRequest::parse(rest).map(Self::Read),
+            1 => ReadRequest::parse(rest),
             2 => Some(Self::Write),
             4 => rest.first_chunk::<2>().map(|n| Self::Ack(u16::from_be_bytes(*n))),
             5 => {
@@ -59,15 +61,18 @@ impl Incoming {
 }
 
 impl ReadRequest {
-    fn parse(bytes: &[u8]) -> Option<Self> {
+    fn parse(bytes: &[u8]) -> Option<Incoming> {
         // Every field ends with a zero; what follows the last one is padding that some ROMs send.
         let end = bytes.iter().rposition(|b| *b == 0)?;
         let mut fields = bytes[..end].split(|b| *b == 0).map(std::str::from_utf8);
         let path = fields.next()?.ok()?.to_owned();
         let mode = fields.next()?.ok()?;
-        // Loaders are binary; netascii would change them.
-        if path.is_empty() || !mode.eq_ignore_ascii_case("octet") {
+        if path.is_empty() {
             return None;
+        }
+        // Loaders are binary; netascii would change them.
+        if !mode.eq_ignore_ascii_case("octet") {
+            return Some(Incoming::OtherMode(mode.chars().filter(char::is_ascii_alphanumeric).take(16).collect()));
         }
         let mut request = Self { path, block: None, wants_size: false, timeout: None };
         while let (Some(Ok(name)), Some(Ok(value))) = (fields.next(), fields.next()) {
@@ -85,7 +90,7 @@ impl ReadRequest {
                 _ => {}
             }
         }
-        Some(request)
+        Some(Incoming::Read(request))
     }
 
     /// The answer to the options, of a file of this many bytes; `None` if the client sent none that are known.
@@ -157,7 +162,7 @@ mod tests {
         // Blocks that would be cut into fragments, and nonsense.
         assert_eq!(read(b"\0\x01a\0octet\0blksize\x0065464\0").unwrap().block, Some(MAX_BLOCK));
         assert_eq!(read(b"\0\x01a\0octet\0blksize\x001\0timeout\x000\0").unwrap().option_ack(1), None);
-        assert_eq!(read(b"\0\x01a\0netascii\0"), None);
+        assert_eq!(Incoming::parse(b"\0\x01a\0netascii\0"), Some(Incoming::OtherMode("netascii".into())));
         assert_eq!(read(b"\0\x01a\0octet"), None);
         assert_eq!(Incoming::parse(b"\0\x02a\0octet\0"), Some(Incoming::Write));
     }

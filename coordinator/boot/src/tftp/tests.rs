@@ -111,3 +111,11 @@ async fn unacknowledged_requests_do_not_block_the_file() {
     assert_eq!(read, content);
     server.stop().await;
 }
+
+#[tokio::test]
+async fn another_mode_than_octet_is_refused_with_words() {
+    let server = Server::start(b"loader").await;
+    let refused = server.read(b"\0\x01snponly.efi\0netascii\0").await.unwrap_err();
+    assert!(refused.contains("octet"), "{refused}");
+    server.stop().await;
+}
