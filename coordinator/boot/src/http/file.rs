@@ -18,10 +18,15 @@ use tokio::{
 };
 use tokio_util::io::ReaderStream;
 
+use landfall_edge::gate::LogBudget;
+
 use super::range::{Selection, Version, http_date, select};
 
 /// One read from the disk: few system calls, and little memory a connection.
 const CHUNK: usize = 128 << 10;
+
+/// Lines a second about files that are there and cannot be read.
+static FAILURES: LogBudget = LogBudget::new(10);
 
 /// The path below `root` that a URL path names; `None` for anything that could lead outside, or that hides.
 ///
@@ -50,10 +55,16 @@ pub async fn respond(path: &Path, request: &HeaderMap) -> Response {
 
 fn failed(path: &Path, error: &io::Error) -> Response {
     let (status, text) = match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => (StatusCode::NOT_FOUND, "no such file\n"),
+        // A name longer than the file system takes names no file.
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::InvalidFilename => {
+            (StatusCode::NOT_FOUND, "no such file\n")
+        }
         _ => {
-            tracing::error!(service = "http", file = %path.display(), %error, "cannot serve a file");
-            (StatusCode::INTERNAL_SERVER_ERROR, "cannot read the file; the coordinator's log has the reason\n")
+            if let Some(left_out) = FAILURES.spend() {
+                tracing::error!(service = "http", file = %path.display(), %error, left_out, "cannot serve a file");
+            }
+            (StatusCode::INTERNAL_SERVER_ERROR, "cannot read the file; the coordinator's log has the reason
+")
         }
     };
     plain(status, text)

@@ -15,7 +15,20 @@ use http::header;
 use hyper::body::{Frame, SizeHint};
 
 use super::Client;
-use landfall_edge::metrics::metrics;
+use landfall_edge::{gate::LogBudget, metrics::metrics};
+
+/// Lines a second: anybody who reaches the port can cause them. The counters count every request.
+static LINES: LogBudget = LogBudget::new(50);
+/// Bytes of a path in a line; the rest is cut.
+const MAX_PATH: usize = 200;
+/// Bytes of anything else a client says; an Ethernet address and a range are shorter.
+const MAX_WORD: usize = 64;
+
+/// The text up to `most` bytes.
+fn cut(text: &str, most: usize) -> &str {
+    let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    text.get(..end.unwrap_or(0)).unwrap_or_default()
+}
 
 /// What the line will say.
 pub(super) struct Entry {
@@ -34,10 +47,10 @@ impl Entry {
         let mac = query.split('&').find_map(|pair| pair.strip_prefix("mac="));
         let range = request.headers().get(header::RANGE).and_then(|r| r.to_str().ok());
         Self {
-            method: request.method().to_string(),
-            path: request.uri().path().to_owned(),
-            mac: mac.map(|m| m.to_ascii_lowercase().replace("%3a", ":")),
-            range: range.map(str::to_owned),
+            method: cut(request.method().as_str(), MAX_WORD).to_owned(),
+            path: cut(request.uri().path(), MAX_PATH).to_owned(),
+            mac: mac.map(|m| cut(&m.to_ascii_lowercase().replace("%3a", ":"), MAX_WORD).to_owned()),
+            range: range.map(|r| cut(r, MAX_WORD).to_owned()),
             client: request.extensions().get::<Client>().map(|c| c.0.to_string()),
             began: Instant::now(),
         }
@@ -98,9 +111,28 @@ impl Drop for Logged {
         let Entry { method, path, mac, range, client, began } = &self.entry;
         // A body of known length is dropped after its last byte without being asked for an end.
         let done = self.ended || self.inner.is_end_stream() || self.expected == Some(self.bytes);
+        let Some(left_out) = LINES.spend() else { return };
         tracing::info!(
             service = "http", %method, %path, mac, status = self.status, range, bytes = self.bytes, done,
-            ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX), client,
+            ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX), client, left_out,
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_short_whatever_the_client_says() {
+        let uri = format!("/images/{}?mac={}", "a".repeat(30_000), "b".repeat(30_000));
+        let request =
+            Request::builder().uri(uri).header(header::RANGE, "c".repeat(60_000)).body(Body::empty()).unwrap();
+        let entry = Entry::of(&request);
+        assert_eq!(
+            (entry.path.len(), entry.mac.unwrap().len(), entry.range.unwrap().len()),
+            (MAX_PATH, MAX_WORD, MAX_WORD)
+        );
+        assert_eq!(cut("aé", 2), "a");
     }
 }

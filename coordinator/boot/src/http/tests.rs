@@ -172,6 +172,12 @@ async fn nothing_but_the_images_is_served() {
 }
 
 #[tokio::test]
+async fn a_name_longer_than_any_file_is_no_fault_of_the_servers() {
+    let path = format!("/images/{}", "a".repeat(5000));
+    assert_eq!(Site::new().ask("GET", &path, &[]).await.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
 async fn a_boot_script_fault_leads_to_the_own_disk() {
     let site = Site::new();
     let (status, headers, script) = site.ask("GET", "/boot/ipxe?mac=52:54:00:00:00:01&uuid=${uuid}&x=y", &[]).await;
