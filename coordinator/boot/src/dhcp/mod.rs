@@ -21,6 +21,7 @@ pub mod packet;
 pub mod probe;
 pub mod proxy;
 pub mod reply;
+mod rival;
 pub mod service;
 pub mod socket;
 

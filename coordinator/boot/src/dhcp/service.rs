@@ -21,6 +21,7 @@ use super::leases::Pool;
 use super::leases::{Lease, LeaseState};
 use super::packet::{Client, Request};
 use super::reply::Reply;
+use super::rival::Rival;
 use super::socket::{PXE_PORT, SERVER_PORT, Sharing, open, resolve};
 use super::{DhcpError, LOOKUP_LIMIT, STRANGERS_A_SECOND, Silence, Standing, probe, proxy};
 #[cfg(test)]
@@ -77,6 +78,7 @@ pub struct DhcpService {
     pxe: UdpSocket,
     policy: Arc<dyn BootPolicy>,
     strangers: Pace,
+    rival: Rival,
 }
 
 impl DhcpService {
@@ -118,6 +120,7 @@ impl DhcpService {
             pxe,
             policy,
             strangers: Pace::new(STRANGERS_A_SECOND),
+            rival: Rival::default(),
         }))
     }
 
@@ -171,6 +174,9 @@ impl DhcpService {
             Ok(reply) => self.send(&request, &reply, from, port).await,
             Err(reason) => {
                 metrics().dhcp_unanswered.add(1);
+                if let (Mode::Full { .. }, Silence::OtherServer(server)) = (&self.mode, &reason) {
+                    self.rival.chosen(*server, &self.interface);
+                }
                 log_silence(&request, &reason, port);
             }
         }

@@ -73,6 +73,8 @@ metrics! {
     dhcp_answers: Family<Counter> = Family::new(Counter::new), "landfall_dhcp_answers_total";
     /// DHCP packets that got no answer.
     dhcp_unanswered: Counter = Counter::new(), "landfall_dhcp_unanswered_total";
+    /// Requests that name another DHCP server, while this one is meant to be the only one.
+    dhcp_other_server: Counter = Counter::new(), "landfall_dhcp_other_server_total";
     /// TFTP transfers, by how they ended.
     tftp_transfers: Family<Counter> = Family::new(Counter::new), "landfall_tftp_transfers_total";
     /// Plain HTTP requests of machines, by status.
