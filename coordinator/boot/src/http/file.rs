@@ -30,7 +30,7 @@ static FAILURES: LogBudget = LogBudget::new(10);
 
 /// The path below `root` that a URL path names; `None` for anything that could lead outside, or that hides.
 ///
-/// Links inside the directory are followed: a user who may create them there may also copy the file.
+/// Links are followed by [`respond_below`], which refuses those that lead out.
 pub fn below(root: &Path, url_path: &str) -> Option<PathBuf> {
     let mut path = root.to_owned();
     for part in url_path.split('/') {
@@ -40,6 +40,30 @@ pub fn below(root: &Path, url_path: &str) -> Option<PathBuf> {
         path.push(part);
     }
     Some(path)
+}
+
+/// The response for a GET or HEAD of a file below `root`. A symbolic link that leads out of it is refused: a tree that was
+/// unpacked there could otherwise serve any file that the coordinator can read.
+pub async fn respond_below(root: &Path, url_path: &str, request: &HeaderMap) -> Response {
+    let Some(path) = below(root, url_path) else { return plain(StatusCode::NOT_FOUND, "no such file\n") };
+    match leads_inside(root, &path).await {
+        Ok(true) => respond(&path, request).await,
+        Ok(false) => {
+            if let Some(left_out) = FAILURES.spend() {
+                tracing::warn!(
+                    service = "http", file = %path.display(), left_out,
+                    "not served: a symbolic link leads out of boot.images; copy the file there"
+                );
+            }
+            plain(StatusCode::NOT_FOUND, "no such file\n")
+        }
+        Err(error) => failed(&path, &error),
+    }
+}
+
+async fn leads_inside(root: &Path, path: &Path) -> io::Result<bool> {
+    let root = tokio::fs::canonicalize(root).await?;
+    Ok(tokio::fs::canonicalize(path).await?.starts_with(root))
 }
 
 /// The response for a GET or HEAD of the file.

@@ -210,10 +210,7 @@ async fn image(State(shared): State<Arc<BootHttp>>, Path(path): Path<String>, he
     let Some(root) = &shared.files.images else {
         return plain(StatusCode::NOT_FOUND, "no images are served; set boot.images in the configuration\n");
     };
-    match file::below(root, &path) {
-        Some(path) => respond(&path, &headers).await,
-        None => plain(StatusCode::NOT_FOUND, "no such file\n"),
-    }
+    file::respond_below(root, &path, &headers).await
 }
 
 async fn metadata_root(State(shared): State<Arc<BootHttp>>, request: Request) -> Response {

@@ -172,6 +172,19 @@ async fn nothing_but_the_images_is_served() {
 }
 
 #[tokio::test]
+async fn a_link_is_followed_only_inside_the_images() {
+    let site = Site::new();
+    let (root, images) = (site.directory.path(), site.directory.path().join("images"));
+    std::os::unix::fs::symlink("debian/disk.img", images.join("inside")).unwrap();
+    std::os::unix::fs::symlink(root.join("secret"), images.join("outside")).unwrap();
+    std::os::unix::fs::symlink(root, images.join("up")).unwrap();
+    assert_eq!(site.ask("GET", "/images/inside", &[]).await.2, "0123456789");
+    for path in ["/images/outside", "/images/up/secret"] {
+        assert_eq!(site.ask("GET", path, &[]).await.0, StatusCode::NOT_FOUND, "{path}");
+    }
+}
+
+#[tokio::test]
 async fn a_name_longer_than_any_file_is_no_fault_of_the_servers() {
     let path = format!("/images/{}", "a".repeat(5000));
     assert_eq!(Site::new().ask("GET", &path, &[]).await.0, StatusCode::NOT_FOUND);
