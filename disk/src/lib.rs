@@ -52,5 +52,5 @@ pub use request::{
     CancelFlag, ClearRequest, LeaseGuard, LogLevel, Observer, ReceiptIntent, Unobserved, WriteOutcome, WriteRequest,
 };
 pub use select::Disk;
-pub use source::{ImageSource, open as open_source};
+pub use source::{ImageSource, ProvenFile, open as open_source};
 pub use write::write_image;

@@ -3,35 +3,22 @@
 
 use std::{fs::File, io::Read, path::Path};
 
-use landfall_api::{
-    ErrorCode, Problem,
-    message::{ActionResult, CloudInit, CloudInitResult, PhoneHomeUnit},
-};
+use landfall_api::message::{ActionResult, CloudInit, CloudInitResult, PhoneHomeUnit};
 
-use super::{Machine, installed_disk, no_root};
+use super::{
+    Machine,
+    installed_root::{InstalledRoot, io, may_act},
+};
 use crate::{
     installed, phone_home,
-    rootfs::{self, Access, Tree},
+    rootfs::Tree,
     runner::{Failure, Job},
 };
 
-/// Where the installed root is mounted meanwhile; the path contains the action's index, because branches run at the
-/// same time.
-const MOUNT_POINT: &str = "/run/landfall/root";
-
 /// Writes the seed.
 pub(super) fn perform(machine: &Machine, job: &Job, spec: &CloudInit) -> Result<ActionResult, Failure> {
-    let disk = installed_disk(machine, job, spec.disk.as_ref())?;
-    let may_act = || may_act(job);
-    may_act()?;
-    let mount_point = format!("{MOUNT_POINT}-{}", job.action.action_index);
-    let found = rootfs::find(&disk.id.name, Path::new(&mount_point), Access::Write, &|| may_act().is_err());
-    // Also if it found nothing because it was stopped.
-    may_act()?;
-    let root = found.map_err(|e| no_root(&e, &disk.id.name))?;
-    let device = root.device.display().to_string();
-    tracing::info!("the installed root file system is {device}");
-    let installed = Installed { tree: Tree::open(&root.at).map_err(|e| io(&e, &device))?, device, may_act: &may_act };
+    let InstalledRoot { root, tree, device } = InstalledRoot::open(machine, job, spec.disk.as_ref())?;
+    let installed = Installed { tree, device, may_act: &|| may_act(job) };
     installed.write_seed(spec)?;
     match &spec.phone_home {
         Some(phone_home) => installed.install_phone_home(phone_home, Path::new("/proc/self/exe"))?,
@@ -42,25 +29,6 @@ pub(super) fn perform(machine: &Machine, job: &Job, spec: &CloudInit) -> Result<
     drop(tree);
     root.close().map_err(|e| io(&e, &device))?;
     Ok(ActionResult::CloudInit(CloudInitResult { root_device: device }))
-}
-
-/// Whether the installed system may be changed now: later another session may own it.
-fn may_act(job: &Job) -> Result<(), Failure> {
-    if !job.lease.is_valid() {
-        let text = "the lease ran out before or during the change of the installed system";
-        return Err(Failure { problem: Problem::new(ErrorCode::LeaseExpired, text), retryable: true });
-    }
-    if job.cancel.is_cancelled() {
-        let text = "the action was stopped before or during the change of the installed system";
-        return Err(Failure { problem: Problem::new(ErrorCode::Cancelled, text), retryable: false });
-    }
-    Ok(())
-}
-
-fn io(error: &dyn std::error::Error, device: &str) -> Failure {
-    let hint = "check whether the installed root file system is full or read-only";
-    let problem = Problem::new(ErrorCode::DeviceIo, error.to_string()).caused_by(error).hint(hint).at(device);
-    Failure { problem, retryable: true }
 }
 
 /// The installed system's files. Each is written only if that is allowed just then.
@@ -130,7 +98,7 @@ struct OwnBinary(#[source] std::io::Error);
 mod tests {
     use std::{cell::Cell, fs, os::unix::fs::MetadataExt};
 
-    use landfall_api::SecretText;
+    use landfall_api::{ErrorCode, Problem, SecretText};
 
     use super::{super::final_failure, *};
 

@@ -4,6 +4,7 @@
 mod clear_disks;
 mod cloud_init;
 mod installed_disk;
+mod installed_root;
 mod kexec;
 mod power;
 mod write_image;

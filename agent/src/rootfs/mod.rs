@@ -12,5 +12,5 @@ pub(crate) use self::{
     find::{Access, Mounted, find},
     names::FileSystem,
     read::Opened,
-    tree::Tree,
+    tree::{Owner, Tree},
 };

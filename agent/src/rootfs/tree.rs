@@ -15,7 +15,7 @@ use nix::{
     errno::Errno,
     fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2, renameat},
     sys::stat::{Mode, fchmod, mkdirat},
-    unistd::{UnlinkatFlags, fsync, symlinkat, unlinkat},
+    unistd::{Gid, Uid, UnlinkatFlags, fchown, fsync, symlinkat, unlinkat},
 };
 
 /// Where new content waits before it is renamed; a left-over of an interrupted workflow is overwritten.
@@ -32,6 +32,15 @@ pub(crate) struct TreeError {
     path: PathBuf,
     #[source]
     source: io::Error,
+}
+
+/// Who owns a file; `None`: who wrote it, which is root.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Owner {
+    /// The user's number.
+    pub(crate) user: Option<u32>,
+    /// The group's number.
+    pub(crate) group: Option<u32>,
 }
 
 /// A directory taken as `/`.
@@ -51,11 +60,25 @@ impl Tree {
         Ok(Self { root })
     }
 
-    /// Puts a file at an absolute path, with directories on the way (0755) where they are missing.
+    /// Puts a file of root's at an absolute path, with directories on the way (0755) where they are missing.
     ///
     /// # Errors
     /// [`TreeError`]; what stood there before still does.
-    pub(crate) fn write(&self, path: &str, mode: u32, mut content: impl Read) -> Result<(), TreeError> {
+    pub(crate) fn write(&self, path: &str, mode: u32, content: impl Read) -> Result<(), TreeError> {
+        self.write_owned(path, mode, Owner::default(), content)
+    }
+
+    /// As [`Self::write`], for another owner. The file is put in place only after `content` was read to its end.
+    ///
+    /// # Errors
+    /// [`TreeError`]; what stood there before still does.
+    pub(crate) fn write_owned(
+        &self,
+        path: &str,
+        mode: u32,
+        owner: Owner,
+        mut content: impl Read,
+    ) -> Result<(), TreeError> {
         let path = Path::new(path);
         let (directory, name) = self.parent(path)?;
         remove(&directory, Path::new(TEMPORARY)).map_err(failed("replace", path))?;
@@ -67,6 +90,9 @@ impl Tree {
             path: path.to_owned(),
             source,
         })?;
+        // Before the mode, of which a change of owner takes set-user-ID away.
+        fchown(&file, owner.user.map(Uid::from_raw), owner.group.map(Gid::from_raw))
+            .map_err(failed("set the owner of", path))?;
         // After the content, so that a secret is never readable to others; not subject to the umask.
         fchmod(&file, Mode::from_bits_truncate(mode)).map_err(failed("set the mode of", path))?;
         fsync(&file).map_err(failed("flush", path))?;
@@ -181,6 +207,18 @@ mod tests {
         tree.remove("/var/lib/seed/user-data").unwrap();
         tree.remove("/var/lib/seed/user-data").unwrap();
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_file_gets_its_owner_and_keeps_set_user_id() {
+        let (_outer, tree, root) = tree();
+        let me = fs::metadata(&root).unwrap();
+        let (user, group) = if me.uid() == 0 { (4321, 5432) } else { (me.uid(), me.gid()) };
+        let owner = Owner { user: Some(user), group: Some(group) };
+        tree.write_owned("/bin/tool", 0o4755, owner, &b"x"[..]).unwrap();
+        let tool = fs::metadata(root.join("bin/tool")).unwrap();
+        assert_eq!((tool.uid(), tool.gid(), tool.mode() & 0o7777), (user, group, 0o4755));
+        assert_eq!(fs::metadata(root.join("bin")).unwrap().uid(), me.uid());
     }
 
     #[test]

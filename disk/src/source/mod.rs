@@ -5,6 +5,7 @@ mod http;
 mod locator;
 mod mirrors;
 mod oci;
+mod proven;
 mod userinfo;
 
 use std::{
@@ -23,6 +24,7 @@ use oci::OciSource;
 pub(crate) use oci::proven_layer;
 #[cfg(fuzzing)]
 pub(crate) use oci::{Reference, choose_layer, only_of_list};
+pub use proven::ProvenFile;
 
 /// A stream of stored bytes, pulled by the fetch thread. Mends broken connections by itself, within bounds.
 pub trait ImageSource: Send {
