@@ -14,8 +14,12 @@ pub const BRANCHES_AND_CONTROL: u32 = 2;
 /// Brought `kexec`.
 pub const KEXEC: u32 = 3;
 
-/// The revision of the `.proto` file in this crate.
-pub const PROTOCOL: u32 = KEXEC;
+/// The revision of the `.proto` file in this crate: that of the newest action (each declares its own in `landfall-api`), or
+/// that of the newest change apart from actions.
+pub const PROTOCOL: u32 = {
+    let (actions, others) = (landfall_api::ActionSpec::NEWEST_PROTOCOL, KEXEC);
+    if actions > others { actions } else { others }
+};
 
 /// The oldest revision that either side still speaks.
 pub const OLDEST_PROTOCOL: u32 = FIRST;

@@ -57,6 +57,15 @@ macro_rules! actions {
             /// Every field of an action: those that all have, then the keys.
             const FIELDS: [&'static str; COUNT + 4] = ["name", "timeout", "retry", "branch", $($key),+];
 
+            /// The newest protocol revision that an action needs.
+            pub const NEWEST_PROTOCOL: u32 = {
+                let mut newest = 0;
+                $(if <$spec>::INFO.protocol > newest {
+                    newest = <$spec>::INFO.protocol;
+                })+
+                newest
+            };
+
             /// The key this one is written under.
             pub const fn key(&self) -> &'static str {
                 match self { $(Self::$variant(_) => $key,)+ }

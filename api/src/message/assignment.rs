@@ -4,10 +4,8 @@ use std::{fmt, time::Duration};
 
 use uuid::Uuid;
 
-use crate::{
-    ClearDisksSpec, DiskReceipt, DiskSelector, HoldSpec, ImageSource, KexecSpec, Pin, PowerOffSpec, RebootSpec,
-    SecretText,
-};
+use super::action::ActionKind;
+use crate::DiskReceipt;
 
 /// A workflow handed to a machine, under a lease.
 #[derive(Debug, Clone, PartialEq)]
@@ -83,62 +81,4 @@ pub struct Retry {
     pub initial_backoff: Duration,
     /// The longest wait between two attempts. Never zero.
     pub max_backoff: Duration,
-}
-
-/// What an action does. Where the agent needs nothing beyond what a template says, it is the template's own spec.
-#[derive(Debug, Clone, PartialEq)]
-pub enum ActionKind {
-    /// Writes a disk image.
-    WriteImage(WriteImage),
-    /// Puts a NoCloud seed on the installed disk.
-    CloudInit(CloudInit),
-    /// Waits until a person lets the workflow go on.
-    Hold(HoldSpec),
-    /// Restarts into the installed system.
-    Reboot(RebootSpec),
-    /// Turns the machine off.
-    PowerOff(PowerOffSpec),
-    /// Clears disks.
-    ClearDisks(ClearDisksSpec),
-    /// Starts the installed system's own kernel, past the firmware.
-    Kexec(KexecSpec),
-}
-
-/// Writes a disk image to exactly one disk: `writeImage`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct WriteImage {
-    /// Which disk.
-    pub disk: DiskSelector,
-    /// Which image, and what proves it.
-    pub image: ImageSource,
-    /// Labels of partitions that stay.
-    pub keep: Vec<String>,
-    /// Read everything back before the disk becomes bootable.
-    pub read_back: bool,
-}
-
-/// A NoCloud seed for the installed disk: `cloudInit`.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct CloudInit {
-    /// `user-data`, the whole file; may hold secrets.
-    pub user_data: SecretText,
-    /// `meta-data`, the whole file.
-    pub meta_data: String,
-    /// `network-config`, the whole file, empty if there is none; may hold secrets.
-    pub network_config: SecretText,
-    /// `None`: no phone-home unit is installed.
-    pub phone_home: Option<PhoneHomeUnit>,
-    /// Which disk; `None`: the disk that this workflow wrote.
-    pub disk: Option<DiskSelector>,
-}
-
-/// What the installed system needs to phone home.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PhoneHomeUnit {
-    /// `https://…/phone-home`
-    pub url: String,
-    /// Good for one machine and one workflow.
-    pub bearer_token: SecretText,
-    /// Any of these CA keys may have signed the server's certificate; never empty.
-    pub ca_pins: Vec<Pin>,
 }

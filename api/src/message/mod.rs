@@ -3,6 +3,7 @@
 //! Both programs use these types. `landfall-proto` converts them to and from the wire, once, at the edge. What only one
 //! program has beside a message (a lease that runs, a certificate, an address) is passed beside it.
 
+mod action;
 mod action_ref;
 mod assignment;
 mod enroll;
@@ -10,17 +11,20 @@ mod event;
 mod hello;
 mod identity;
 mod phone_home;
+mod resolved;
 mod result;
 mod session;
 mod telemetry;
 
+pub use action::{ActionKind, ActionResult, Part};
 pub use action_ref::ActionRef;
-pub use assignment::{ActionKind, AssignedAction, Assignment, CloudInit, PhoneHomeUnit, Retry, Start, WriteImage};
+pub use assignment::{AssignedAction, Assignment, Retry, Start};
 pub use enroll::{EnrollAnswer, EnrollOutcome, EnrollRequest, MachineCredentials, Proof};
 pub use event::{EventBody, EventKey, EventRecord};
 pub use hello::{Hello, Refusal, Welcome};
 pub use identity::Identity;
 pub use phone_home::PhoneHomeReport;
-pub use result::{ActionResult, ClearDisksResult, CloudInitResult, KexecResult, WriteImageResult};
+pub use resolved::{CloudInit, PhoneHomeUnit, WriteImage};
+pub use result::{ClearDisksResult, CloudInitResult, KexecResult, WriteImageResult};
 pub use session::{Ack, Control, ToAgent, ToCoordinator, Vitals};
 pub use telemetry::{LogLevel, LogLine, Telemetry, UnknownLevel};

@@ -1,29 +1,8 @@
-//! What came of an action that succeeded.
+//! What came of each action, beyond its success.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{DiskId, DiskReceipt};
-
-/// What came of an action that succeeded.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-#[expect(clippy::large_enum_variant, reason = "a handful exist at a time; a box would only burden who makes one")]
-pub enum ActionResult {
-    /// Of `writeImage`.
-    WriteImage(WriteImageResult),
-    /// Of `cloudInit`.
-    CloudInit(CloudInitResult),
-    /// Of `hold`: a person resumed the workflow.
-    Hold,
-    /// Of `reboot`; reported, and flushed for a bounded time, before the machine goes down.
-    Reboot,
-    /// Of `powerOff`; as `Reboot`.
-    PowerOff,
-    /// Of `clearDisks`.
-    ClearDisks(ClearDisksResult),
-    /// Of `kexec`; as `Reboot`.
-    Kexec(KexecResult),
-}
 
 /// How a write ended. Counters are bytes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

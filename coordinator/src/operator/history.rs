@@ -6,17 +6,11 @@ use axum::{
     extract::{Path, State},
     response::Response,
 };
-use landfall_api::{
-    EventRecord, Kind, RunRequestKind, Workflow,
-    message::{KexecResult, WriteImageResult},
-};
+use landfall_api::{EventRecord, Kind, RunRequestKind, Workflow};
 use serde::Deserialize;
 
 use super::{body::Params, caller::Operator, documents::missing, problem::Refusal, watch::lines};
-use crate::{
-    state::Coordinator,
-    workflow::{ActionResult, EventBody},
-};
+use crate::{state::Coordinator, workflow::EventBody};
 use landfall_store::{LoggedEvent, MAX_EVENTS_PER_WORKFLOW, StoreError};
 
 /// A machine's history goes back so many runs.
@@ -144,7 +138,7 @@ fn record(run: &Workflow, event: LoggedEvent) -> EventRecord {
     let name = name.unwrap_or_default();
     let (reason, message, problem) = match record.body {
         EventBody::Started => ("Started", format!("attempt {} began", record.attempt), None),
-        EventBody::Finished { result } => ("Finished", finished(&result), None),
+        EventBody::Finished { result } => ("Finished", result.summary(), None),
         EventBody::Failed { problem, retryable } => {
             let next = if retryable { "" } else { " (not retried)" };
             ("Failed", format!("{}: {}{next}", problem.code, problem.message), Some(problem))
@@ -160,27 +154,5 @@ fn record(run: &Workflow, event: LoggedEvent) -> EventRecord {
         attempt: record.attempt,
         problem,
         ..blank(run, record.time, reason, message)
-    }
-}
-
-fn finished(result: &ActionResult) -> String {
-    match result {
-        ActionResult::WriteImage(WriteImageResult { written: false, .. }) => "the disk already held this image".into(),
-        ActionResult::WriteImage(WriteImageResult { raw_bytes, written_bytes, elapsed_ms, .. }) => {
-            let seconds = elapsed_ms.div_euclid(1000);
-            format!("image of {raw_bytes} bytes on disk, {written_bytes} of them written, in {seconds} s")
-        }
-        ActionResult::CloudInit(seeded) => format!("seed written to {}", seeded.root_device),
-        ActionResult::Hold => "a person resumed it".into(),
-        ActionResult::ClearDisks(cleared) => {
-            let names: Vec<_> = cleared.disks.iter().map(|disk| disk.name.as_str()).collect();
-            format!("cleared {}", names.join(", "))
-        }
-        ActionResult::Reboot | ActionResult::PowerOff => "the machine is going down".into(),
-        ActionResult::Kexec(KexecResult { kernel, initramfs, cmdline, root_device }) => {
-            format!(
-                "{kernel} of {root_device} is loaded with {initramfs} and \"{cmdline}\", and the machine jumps into it"
-            )
-        }
     }
 }

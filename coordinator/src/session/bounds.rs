@@ -4,8 +4,7 @@
 use landfall_api::{
     DiskId, DiskReceipt, MachineFacts, Problem,
     message::{
-        ActionResult, EnrollRequest, EventBody, EventRecord, Hello, Identity, KexecResult, LogLine, Telemetry,
-        ToCoordinator,
+        ActionResult, EnrollRequest, EventBody, EventRecord, Hello, Identity, LogLine, Part, Telemetry, ToCoordinator,
     },
     smbios_text, smbios_uuid,
 };
@@ -108,29 +107,19 @@ fn event(said: EventRecord) -> Result<EventRecord, ConvertError> {
     Ok(EventRecord { body, ..said })
 }
 
-fn result(said: ActionResult) -> Result<ActionResult, ConvertError> {
-    Ok(match said {
-        ActionResult::WriteImage(mut said) => {
-            said.receipt = said.receipt.map(disk_receipt);
-            ActionResult::WriteImage(said)
+fn result(mut said: ActionResult) -> Result<ActionResult, ConvertError> {
+    for part in said.parts() {
+        match part {
+            Part::Word(word) => *word = cut(std::mem::take(word), MAX_WORD),
+            Part::Text(text) => *text = cut(std::mem::take(text), MAX_TEXT),
+            Part::Disks(disks) => {
+                at_most("event.finished.clear_disks.disks", disks, MAX_DISKS)?;
+                *disks = std::mem::take(disks).into_iter().map(disk_id).collect();
+            }
+            Part::Receipt(receipt) => *receipt = disk_receipt(receipt.clone()),
         }
-        ActionResult::ClearDisks(mut said) => {
-            at_most("event.finished.clear_disks.disks", &said.disks, MAX_DISKS)?;
-            said.disks = said.disks.into_iter().map(disk_id).collect();
-            ActionResult::ClearDisks(said)
-        }
-        ActionResult::CloudInit(mut said) => {
-            said.root_device = cut(said.root_device, MAX_WORD);
-            ActionResult::CloudInit(said)
-        }
-        ActionResult::Kexec(said) => ActionResult::Kexec(KexecResult {
-            root_device: cut(said.root_device, MAX_WORD),
-            kernel: cut(said.kernel, MAX_TEXT),
-            initramfs: cut(said.initramfs, MAX_TEXT),
-            cmdline: cut(said.cmdline, MAX_TEXT),
-        }),
-        wordless @ (ActionResult::Hold | ActionResult::Reboot | ActionResult::PowerOff) => wordless,
-    })
+    }
+    Ok(said)
 }
 
 /// Fillers are no identity, whatever the agent takes them for.
@@ -234,7 +223,7 @@ mod tests {
     use jiff::Timestamp;
     use landfall_api::{
         ErrorCode,
-        message::{ActionRef, LogLevel},
+        message::{ActionRef, KexecResult, LogLevel},
     };
     use uuid::Uuid;
 

@@ -24,7 +24,7 @@ use landfall_api::message::{ActionResult, EventBody, EventRecord};
 use super::{Context, Effect, Event, Start, step};
 
 /// The newest protocol revision that any action needs.
-const PROTOCOL: u32 = 3;
+const PROTOCOL: u32 = landfall_api::ActionSpec::NEWEST_PROTOCOL;
 const RUN: Uuid = Uuid::from_u128(7);
 const CONTEXT: Context =
     Context { workflow_uid: RUN, lease: Duration::from_secs(600), phone_home_deadline: Duration::from_secs(900) };

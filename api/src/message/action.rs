@@ -1,0 +1,103 @@
+//! What an action does, and what came of it. The matches here name every action.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    resolved::{CloudInit, WriteImage},
+    result::{ClearDisksResult, CloudInitResult, KexecResult, WriteImageResult},
+};
+use crate::{ClearDisksSpec, DiskId, DiskReceipt, HoldSpec, KexecSpec, PowerOffSpec, RebootSpec};
+
+/// What an action does. Where the agent needs nothing beyond what a template says, it is the template's own spec.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ActionKind {
+    /// Writes a disk image.
+    WriteImage(WriteImage),
+    /// Puts a NoCloud seed on the installed disk.
+    CloudInit(CloudInit),
+    /// Waits until a person lets the workflow go on.
+    Hold(HoldSpec),
+    /// Restarts into the installed system.
+    Reboot(RebootSpec),
+    /// Turns the machine off.
+    PowerOff(PowerOffSpec),
+    /// Clears disks.
+    ClearDisks(ClearDisksSpec),
+    /// Starts the installed system's own kernel, past the firmware.
+    Kexec(KexecSpec),
+}
+
+/// What came of an action that succeeded.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[expect(clippy::large_enum_variant, reason = "a handful exist at a time; a box would only burden who makes one")]
+pub enum ActionResult {
+    /// Of `writeImage`.
+    WriteImage(WriteImageResult),
+    /// Of `cloudInit`.
+    CloudInit(CloudInitResult),
+    /// Of `hold`: a person resumed the workflow.
+    Hold,
+    /// Of `reboot`; reported, and flushed for a bounded time, before the machine goes down.
+    Reboot,
+    /// Of `powerOff`; as `Reboot`.
+    PowerOff,
+    /// Of `clearDisks`.
+    ClearDisks(ClearDisksResult),
+    /// Of `kexec`; as `Reboot`.
+    Kexec(KexecResult),
+}
+
+/// A part of an [`ActionResult`] whose size the agent decides. A program that trusts no agent bounds each of them.
+#[derive(Debug)]
+pub enum Part<'a> {
+    /// A name, such as a device's.
+    Word(&'a mut String),
+    /// A text of any length.
+    Text(&'a mut String),
+    /// Disks.
+    Disks(&'a mut Vec<DiskId>),
+    /// A receipt.
+    Receipt(&'a mut DiskReceipt),
+}
+
+impl ActionResult {
+    /// Every part whose size the agent decides.
+    pub fn parts(&mut self) -> Vec<Part<'_>> {
+        match self {
+            Self::WriteImage(said) => said.receipt.iter_mut().map(Part::Receipt).collect(),
+            Self::CloudInit(said) => vec![Part::Word(&mut said.root_device)],
+            Self::Hold | Self::Reboot | Self::PowerOff => Vec::new(),
+            Self::ClearDisks(said) => vec![Part::Disks(&mut said.disks)],
+            Self::Kexec(said) => vec![
+                Part::Word(&mut said.root_device),
+                Part::Text(&mut said.kernel),
+                Part::Text(&mut said.initramfs),
+                Part::Text(&mut said.cmdline),
+            ],
+        }
+    }
+
+    /// What happened, as a sentence for people.
+    pub fn summary(&self) -> String {
+        match self {
+            Self::WriteImage(WriteImageResult { written: false, .. }) => "the disk already held this image".into(),
+            Self::WriteImage(WriteImageResult { raw_bytes, written_bytes, elapsed_ms, .. }) => {
+                let seconds = elapsed_ms.div_euclid(1000);
+                format!("image of {raw_bytes} bytes on disk, {written_bytes} of them written, in {seconds} s")
+            }
+            Self::CloudInit(seeded) => format!("seed written to {}", seeded.root_device),
+            Self::Hold => "a person resumed it".into(),
+            Self::ClearDisks(cleared) => {
+                let names: Vec<_> = cleared.disks.iter().map(|disk| disk.name.as_str()).collect();
+                format!("cleared {}", names.join(", "))
+            }
+            Self::Reboot | Self::PowerOff => "the machine is going down".into(),
+            Self::Kexec(KexecResult { kernel, initramfs, cmdline, root_device }) => {
+                format!(
+                    "{kernel} of {root_device} is loaded with {initramfs} and \"{cmdline}\", and the machine jumps into it"
+                )
+            }
+        }
+    }
+}
