@@ -7,6 +7,7 @@ mod installed_disk;
 mod installed_root;
 mod kexec;
 mod power;
+mod write_file;
 mod write_image;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -41,6 +42,7 @@ impl Perform for Machine {
                 ActionKind::Hold(_) => Ok(ActionResult::Hold),
                 ActionKind::ClearDisks(spec) => blocking(move || clear_disks::perform(&job, &spec)).await,
                 ActionKind::Kexec(spec) => blocking(move || kexec::perform(&machine, &job, &spec)).await,
+                ActionKind::WriteFile(spec) => blocking(move || write_file::perform(&machine, &job, &spec)).await,
             }
         })
     }

@@ -11,6 +11,7 @@ mod read;
 mod reboot;
 mod rules;
 mod schema;
+mod write_file;
 mod write_image;
 
 use schemars::{JsonSchema, SchemaGenerator};
@@ -27,6 +28,7 @@ pub use self::{
     kind::{ActionInfo, Download, Then},
     power_off::PowerOffSpec,
     reboot::RebootSpec,
+    write_file::{FileSource, UnusableFile, WriteFile, WriteFileResult, WriteFileSpec},
     write_image::WriteImageSpec,
 };
 use crate::DurationSpec;
@@ -108,6 +110,7 @@ actions! {
     "powerOff" => PowerOff(PowerOffSpec),
     "clearDisks" => ClearDisks(ClearDisksSpec),
     "kexec" => Kexec(KexecSpec),
+    "writeFile" => WriteFile(WriteFileSpec),
 }
 
 impl ActionSpec {

@@ -6,7 +6,9 @@ use super::{
     resolved::{CloudInit, WriteImage},
     result::{ClearDisksResult, CloudInitResult, KexecResult, WriteImageResult},
 };
-use crate::{ClearDisksSpec, DiskId, DiskReceipt, HoldSpec, KexecSpec, PowerOffSpec, RebootSpec};
+use crate::{
+    ClearDisksSpec, DiskId, DiskReceipt, HoldSpec, KexecSpec, PowerOffSpec, RebootSpec, WriteFile, WriteFileResult,
+};
 
 /// What an action does. Where the agent needs nothing beyond what a template says, it is the template's own spec.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,6 +27,8 @@ pub enum ActionKind {
     ClearDisks(ClearDisksSpec),
     /// Starts the installed system's own kernel, past the firmware.
     Kexec(KexecSpec),
+    /// Writes one file into the installed system.
+    WriteFile(WriteFile),
 }
 
 /// What came of an action that succeeded.
@@ -46,6 +50,8 @@ pub enum ActionResult {
     ClearDisks(ClearDisksResult),
     /// Of `kexec`; as `Reboot`.
     Kexec(KexecResult),
+    /// Of `writeFile`.
+    WriteFile(WriteFileResult),
 }
 
 /// A part of an [`ActionResult`] whose size the agent decides. A program that trusts no agent bounds each of them.
@@ -67,6 +73,7 @@ impl ActionResult {
         match self {
             Self::WriteImage(said) => said.receipt.iter_mut().map(Part::Receipt).collect(),
             Self::CloudInit(said) => vec![Part::Word(&mut said.root_device)],
+            Self::WriteFile(said) => vec![Part::Word(&mut said.root_device)],
             Self::Hold | Self::Reboot | Self::PowerOff => Vec::new(),
             Self::ClearDisks(said) => vec![Part::Disks(&mut said.disks)],
             Self::Kexec(said) => vec![
@@ -87,6 +94,7 @@ impl ActionResult {
                 format!("image of {raw_bytes} bytes on disk, {written_bytes} of them written, in {seconds} s")
             }
             Self::CloudInit(seeded) => format!("seed written to {}", seeded.root_device),
+            Self::WriteFile(written) => format!("file written to {}", written.root_device),
             Self::Hold => "a person resumed it".into(),
             Self::ClearDisks(cleared) => {
                 let names: Vec<_> = cleared.disks.iter().map(|disk| disk.name.as_str()).collect();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use landfall_api::{
     Action, ActionSpec, CloudInitSpec, ErrorCode, ImageSource, Problem, RetrySpec, SecretText, Verify, Workflow,
-    WriteImageSpec,
+    WriteFile, WriteFileSpec, WriteImageSpec,
     message::{ActionKind, AssignedAction, Assignment, CloudInit, PhoneHomeUnit, Retry, Start, WriteImage},
 };
 use landfall_machine::run::policy;
@@ -45,7 +45,9 @@ impl Engine {
                 let none = RetrySpec { max_attempts: 1, initial_backoff: None, max_backoff: None };
                 action.retry.get_or_insert(none).max_attempts = left.saturating_add(start.attempt - 1);
             }
-            actions.push(self.resolved(action, &workflow.spec.machine, workflow_uid, token_run).await?);
+            // What was put in is all that tells the two apart.
+            let secret = action.spec != pinned.action.spec;
+            actions.push(self.resolved(action, secret, &workflow.spec.machine, workflow_uid, token_run).await?);
         }
         let first = starts.first().copied().ok_or_else(|| missing("action to start"))?;
         // What follows a failure is a list of its own behind the other, and neither runs on into the other.
@@ -71,10 +73,11 @@ impl Engine {
         })
     }
 
-    /// An action with every default stated, and what it needs made.
+    /// An action with every default stated, and what it needs made. `secret`: a secret was put into it.
     async fn resolved(
         &self,
         action: Action,
+        secret: bool,
         machine: &str,
         workflow_uid: Uuid,
         token_run: Uuid,
@@ -90,6 +93,7 @@ impl Engine {
             ActionSpec::PowerOff(spec) => ActionKind::PowerOff(spec),
             ActionSpec::ClearDisks(spec) => ActionKind::ClearDisks(spec),
             ActionSpec::Kexec(spec) => ActionKind::Kexec(spec),
+            ActionSpec::WriteFile(spec) => ActionKind::WriteFile(write_file(spec, secret, &action.name)?),
         };
         Ok(AssignedAction { name: action.name, timeout, retry, branch: action.branch, kind })
     }
@@ -145,6 +149,16 @@ fn limits(action: &Action) -> (Duration, Retry) {
         max_backoff: policy::max_backoff(action),
     };
     (policy::timeout(action), retry)
+}
+
+fn write_file(spec: WriteFileSpec, secret: bool, action: &str) -> Result<WriteFile, Problem> {
+    // `validate_actions` saw to that when the list was pinned.
+    spec.resolved(secret).map_err(|error| {
+        Problem::new(ErrorCode::InvalidDocument, format!("the file of action \"{action}\" is invalid"))
+            .caused_by(&error)
+            .at(format!("{action}.writeFile"))
+            .hint("correct the template, then provision again")
+    })
 }
 
 fn write_image(spec: WriteImageSpec, action: &str) -> Result<WriteImage, Problem> {

@@ -1,7 +1,9 @@
 //! Secrets: who gets them, when, and where they never are.
 
-use super::*;
+use landfall_api::{FileSource, SecretText, message::ActionKind};
 use landfall_store::ChangeOp;
+
+use super::*;
 
 fn secret(data: serde_json::Value, more: serde_json::Value) -> serde_json::Value {
     let mut spec = more;
@@ -48,6 +50,26 @@ async fn a_secret_reaches_only_its_machines_seed() {
             assert!(!serde_json::to_string(&history).unwrap().contains(VALUE));
         }
     }
+}
+
+#[tokio::test]
+async fn a_files_secret_reaches_its_content_alone_and_makes_it_private() {
+    let world = World::new().await;
+    world.apply(secret(json!({"pw": VALUE}), json!({"machines": ["m1"]}))).await.unwrap();
+    let mut tree = template("http://10.77.0.1:7480/images/os.zst");
+    let file = |content: &str| json!({"name": "key", "writeFile": {"path": "/etc/key", "content": content}});
+    tree["spec"]["actions"][1] = file("pw={{ secrets.my-db.pw }}");
+    world.apply(tree).await.unwrap();
+    let run = world.provision(false).await.unwrap();
+    assert!(serde_json::to_string(&run).unwrap().contains("{{ secrets.my-db.pw }}"), "pinned as a reference");
+    world.enroll(b"key").await.unwrap();
+    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    let assignment = agent.assigned();
+    let ActionKind::WriteFile(sent) = &assignment.actions[1].kind else { panic!("a file") };
+    assert_eq!(sent.source, FileSource::Content(SecretText::new(format!("pw={VALUE}"))));
+    assert_eq!(sent.mode, 0o600);
+    assert!(!format!("{assignment:?} {sent:?}").contains(VALUE));
+    assert!(!serde_json::to_string(&world.run(&run.metadata.name).await).unwrap().contains(VALUE));
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ mod cloud_init;
 mod hold;
 mod kexec;
 mod power;
+mod write_file;
 mod write_image;
 
 use landfall_api::message::{ActionKind, ActionResult};
@@ -25,6 +26,7 @@ impl TryFrom<Kind> for ActionKind {
             Kind::PowerOff(wire) => Self::PowerOff(wire.into()),
             Kind::ClearDisks(wire) => Self::ClearDisks(wire.into()),
             Kind::Kexec(wire) => Self::Kexec(wire.into()),
+            Kind::WriteFile(wire) => Self::WriteFile(wire.try_into().within("write_file")?),
         })
     }
 }
@@ -39,6 +41,7 @@ impl From<ActionKind> for Kind {
             ActionKind::PowerOff(spec) => Self::PowerOff(spec.into()),
             ActionKind::ClearDisks(spec) => Self::ClearDisks(spec.into()),
             ActionKind::Kexec(spec) => Self::Kexec(spec.into()),
+            ActionKind::WriteFile(spec) => Self::WriteFile(spec.into()),
         }
     }
 }
@@ -55,6 +58,7 @@ impl TryFrom<Yield> for ActionResult {
             Yield::PowerOff(v1::PowerOffResult {}) => Self::PowerOff,
             Yield::ClearDisks(wire) => Self::ClearDisks(wire.into()),
             Yield::Kexec(wire) => Self::Kexec(wire.into()),
+            Yield::WriteFile(wire) => Self::WriteFile(wire.into()),
         })
     }
 }
@@ -69,6 +73,7 @@ impl From<ActionResult> for Yield {
             ActionResult::PowerOff => Self::PowerOff(v1::PowerOffResult {}),
             ActionResult::ClearDisks(result) => Self::ClearDisks(result.into()),
             ActionResult::Kexec(result) => Self::Kexec(result.into()),
+            ActionResult::WriteFile(result) => Self::WriteFile(result.into()),
         }
     }
 }

@@ -116,13 +116,19 @@ fn an_agent_too_old_for_the_list_is_refused() {
     }
     let jump = list(json!([{"name": "jump", "kexec": {"disk": {"name": "vda"}}}]));
     assert_eq!(Story::of(jump.clone()).then(connected(1, vec![])), assign(0, 1), "today's agent can");
-    let cases =
-        needy.into_iter().map(|state| (state, old.clone())).chain([(jump.clone(), old.clone()), (jump, second)]);
+    let file =
+        list(json!([{"name": "motd", "writeFile": {"path": "/etc/motd", "content": "", "disk": {"name": "vda"}}}]));
+    assert_eq!(Story::of(file.clone()).then(connected(1, vec![])), assign(0, 1), "today's agent can");
+    let third = Event::AgentConnected { epoch: 1, receipts: vec![], still_running: false, protocol: 3 };
+    assert!(matches!(Story::of(jump.clone()).then(third.clone())[..], [Effect::Assign { .. }]));
+    let newer = [(jump.clone(), old.clone()), (jump, second), (file, third)];
+    let cases = needy.into_iter().map(|state| (state, old.clone())).chain(newer);
     for (state, agent) in cases {
         let mut story = Story::of(state);
         assert_eq!(story.then(agent), [Effect::Idle { boot_disk: false }]);
         let problem = story.state.problem.unwrap();
         assert_eq!(problem.code, ErrorCode::VersionSkew);
         assert!(problem.hint.contains("boot image"), "{problem}");
+        assert!(problem.hint.contains("writeFile one of protocol 4"), "{problem}");
     }
 }
