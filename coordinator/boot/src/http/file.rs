@@ -87,8 +87,11 @@ fn failed(path: &Path, error: &io::Error) -> Response {
             if let Some(left_out) = FAILURES.spend() {
                 tracing::error!(service = "http", file = %path.display(), %error, left_out, "cannot serve a file");
             }
-            (StatusCode::INTERNAL_SERVER_ERROR, "cannot read the file; the coordinator's log has the reason
-")
+            (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "cannot read the file; the coordinator's log has the reason
+",
+            )
         }
     };
     plain(status, text)

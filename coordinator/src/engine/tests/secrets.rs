@@ -57,8 +57,8 @@ async fn a_files_secret_reaches_its_content_alone_and_makes_it_private() {
     let world = World::new().await;
     world.apply(secret(json!({"pw": VALUE}), json!({"machines": ["m1"]}))).await.unwrap();
     let mut tree = template("http://10.77.0.1:7480/images/os.zst");
-    let file = |content: &str| json!({"name": "key", "writeFile": {"path": "/etc/key", "content": content}});
-    tree["spec"]["actions"][1] = file("pw={{ secrets.my-db.pw }}");
+    let content = "pw={{ secrets.my-db.pw }}";
+    tree["spec"]["actions"][1] = json!({"name": "key", "writeFile": {"path": "/etc/key", "content": content}});
     world.apply(tree).await.unwrap();
     let run = world.provision(false).await.unwrap();
     assert!(serde_json::to_string(&run).unwrap().contains("{{ secrets.my-db.pw }}"), "pinned as a reference");
