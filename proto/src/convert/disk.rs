@@ -109,7 +109,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_receipt_without_its_disk_or_state_is_refused_by_the_field() {
+    fn a_receipt_without_disk_or_state_is_refused_by_field() {
         let whole = v1::DiskReceipt::from(receipt());
         let no_disk = v1::DiskReceipt { disk: None, ..whole.clone() };
         assert_eq!(DiskReceipt::try_from(no_disk).unwrap_err().field(), "disk");

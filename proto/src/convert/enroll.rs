@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_does_not_convert_is_refused_by_its_field() {
+    fn an_invalid_request_is_refused_by_its_field() {
         type Spoil = fn(&mut v1::EnrollRequest);
         let cases: [(&str, Spoil); 7] = [
             ("enroll.proof", |r| r.proof = None),

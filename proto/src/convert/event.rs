@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_does_not_convert_is_refused_by_its_field() {
+    fn an_invalid_event_is_refused_by_its_field() {
         type Spoil = fn(&mut v1::Event);
         let cases: [(&str, Spoil); 6] = [
             ("event.attempt", |e| e.attempt = 0),

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hello_that_does_not_convert_is_refused_by_its_field() {
+    fn an_invalid_hello_is_refused_by_its_field() {
         type Spoil = fn(&mut v1::Hello);
         let cases: [(&str, Spoil); 4] = [
             ("identity", |h| h.identity = None),
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_counts_without_a_reason_but_not_with_a_zero_wait() {
+    fn a_refusal_needs_no_reason_but_no_zero_wait() {
         let unsaid = Refusal::try_from(v1::Refused::default()).unwrap();
         assert_eq!((unsaid.problem.code, unsaid.retry_after), (ErrorCode::Internal, None));
         let zero = v1::Refused { problem: None, retry_after: Some(prost_types::Duration::default()) };
