@@ -126,7 +126,7 @@ impl ActionSpec {
 
 /// One step: a name, a timeout, a retry policy, and what it does.
 ///
-/// Written flat: the key of [`ActionSpec`] stands beside `name`. Reading is by hand (see [`read`]), because
+/// Written flat: the key of [`ActionSpec`] stands beside `name`. Reading is by hand (see `read.rs`), because
 /// `#[serde(flatten)]` can neither refuse unknown fields nor say where in them a fault is.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
