@@ -10,8 +10,8 @@ export LANDFALL_ROOT LANDFALL_CACHE
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$LANDFALL_CACHE/target}
 # Incremental compilation keeps a second copy of every crate: more than half of the cache.
 export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
-# The tools of the boot image live in /sbin, which `su` and some CI shells leave out.
-export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
+# The tools of the boot image live in /sbin, which `su` and some CI shells leave out; what setup could only unpack comes last.
+export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin:$LANDFALL_CACHE/tools/bin"
 
 # What the demo and the tests together may leave in the cache; README names it.
 CACHE_MIB=6144
@@ -19,36 +19,8 @@ CACHE_MIB=6144
 log() { printf '%s\n' "$*" >&2; }
 die() { log "error: $*"; exit 1; }
 
-# Package, and what it is for. One line each; read by `install_packages`.
-landfall_packages() {
-    cat <<'LIST'
-qemu-system-x86 the machines of the lab
-ovmf UEFI firmware for them
-ipxe undionly.kpxe and snponly.efi, the boot loaders served over TFTP
-dnsmasq-base the network's own DHCP server in the ProxyDHCP tests
-mmdebstrap builds the Debian image
-mtools fills the EFI system partition without mounting it
-dosfstools checks it
-e2fsprogs makes and reads ext4 without mounting it
-gdisk checks partition tables
-fdisk checks partition tables
-grub-pc-bin boot loader for BIOS
-grub-efi-amd64-bin boot loader for UEFI
-grub-common grub-mkimage
-busybox-static user space of the small test image
-zstd opens images on the command line
-g++ compiles libFuzzer for the fuzz targets
-openssl makes incompressible filler for test images
-qemu-utils makes and reads qcow2 in the tests of formats
-xz-utils compresses for them
-bzip2 likewise
-lz4 likewise
-docker-registry holds OCI artefacts in the tests of sources
-gnupg makes OpenPGP signatures in the tests of proofs
-minisign makes its own kind of them there
-iproute2 network namespaces, bridges and taps
-LIST
-}
+# shellcheck source=scripts/packages.sh
+source "$LANDFALL_ROOT/scripts/packages.sh"
 
 # need_root ARGS...: starts this script again through sudo unless it runs as root already.
 need_root() {
@@ -58,16 +30,6 @@ need_root() {
     # sudo resets PATH and HOME; cargo and the cache are the caller's.
     exec sudo -- env PATH="$PATH" HOME="$HOME" LANDFALL_CACHE="$LANDFALL_CACHE" CARGO_TARGET_DIR="$CARGO_TARGET_DIR" \
         LANDFALL_IMAGE="${LANDFALL_IMAGE:-}" LANDFALL_AGENT="${LANDFALL_AGENT:-}" http_proxy="${http_proxy:-}" https_proxy="${https_proxy:-}" "$0" "$@"
-}
-
-# Fills apt's lists if they are empty (a fresh container) or older than a day. Serialised: apt has one lock.
-apt_refresh() {
-    local newest
-    newest=$(find /var/lib/apt/lists -maxdepth 1 -name '*_Packages*' -newermt '-1 day' -print -quit 2>/dev/null || true)
-    [ -n "$newest" ] && return
-    if ls /var/lib/apt/lists/*_Packages* >/dev/null 2>&1 && [ "${1:-}" != force ]; then return; fi
-    log "apt-get update"
-    apt-get -qq -o DPkg::Lock::Timeout=300 update || log "apt-get update failed for some source; going on with what there is"
 }
 
 # Makes cache directories, owned by the person who called sudo: their next run without it must be able to use them.
@@ -80,111 +42,6 @@ cache_dir() {
     done
 }
 
-# function_of PACKAGE: the program or file that the package is installed for. Where it is there, the function is, whichever
-# package it came from: a newer version, a backport, a build by hand.
-function_of() {
-    case $1 in
-    qemu-system-x86) echo qemu-system-x86_64 ;;
-    qemu-utils) echo qemu-img ;;
-    ovmf) if [ -f /usr/share/OVMF/OVMF_CODE.fd ]; then echo /usr/share/OVMF/OVMF_CODE.fd; else echo /usr/share/OVMF/OVMF_CODE_4M.fd; fi ;;
-    ipxe) echo /usr/lib/ipxe/snponly.efi ;;
-    dnsmasq-base) echo dnsmasq ;;
-    mmdebstrap | zstd | g++ | openssl | bzip2 | lz4 | docker-registry | minisign | curl | python3) echo "$1" ;;
-    mtools) echo mcopy ;;
-    dosfstools) echo fsck.fat ;;
-    e2fsprogs) echo mkfs.ext4 ;;
-    gdisk) echo sgdisk ;;
-    fdisk) echo sfdisk ;;
-    grub-common) echo grub-mkimage ;;
-    xz-utils) echo xz ;;
-    gnupg) echo gpg ;;
-    iproute2) echo ip ;;
-    esac
-}
-
-# installed PACKAGE: whether it, or another package with the same function, is installed.
-installed() {
-    local function
-    [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" != installed ] || return 0
-    function=$(function_of "$1")
-    case $function in
-    '') return 1 ;;
-    /*) [ -e "$function" ] ;;
-    *) command -v "$function" >/dev/null ;;
-    esac
-}
-
-# would_remove PACKAGE...: the packages that apt would remove or downgrade for these; changes nothing.
-would_remove() {
-    # "Remv NAME [OLD]" and "Inst NAME [OLD] (NEW ...)".
-    LC_ALL=C apt-get -s -o Dpkg::Use-Pty=0 install --no-install-recommends -y --allow-downgrades "$@" 2>/dev/null |
-        while read -r verb name old new _; do
-            case $verb in
-            Remv) echo "$name" ;;
-            Inst)
-                old=${old#[} old=${old%]} new=${new#(}
-                [[ $new ]] && [[ $old != \(* ]] && dpkg --compare-versions "$new" lt "$old" && echo "$name"
-                ;;
-            esac
-        done || true
-}
-
-# refuse_removals PACKAGE...: ends with an explanation if apt would remove or downgrade a package for one of these.
-refuse_removals() {
-    local name lost found=''
-    [ -n "$(would_remove "$@")" ] || return 0
-    for name in "$@"; do
-        lost=$(would_remove "$name" | LC_ALL=C sort -u | tr '\n' ' ')
-        [ -n "$lost" ] || continue
-        found=1
-        log "$name conflicts with what is installed: apt would remove or downgrade ${lost% }"
-        log "  install $name from the release that ${lost%% *} came from: apt-cache policy ${lost%% *} names it," \
-            "then apt-get install -t RELEASE $name"
-    done
-    [ -n "$found" ] || log "together, these conflict with what is installed: $*; install them one by one with apt-get"
-    die "some packages conflict; nothing was installed or removed. Resolve each as described, then run this again"
-}
-
-# install_packages [LIST]: installs what the function LIST (landfall_packages without it) lists and is not there, saying
-# what and why. Never removes or downgrades a package. Needs root only if something is missing.
-install_packages() {
-    local list=${1:-landfall_packages} missing=() name why
-    while read -r name why; do
-        installed "$name" && continue
-        [ ${#missing[@]} -gt 0 ] || log "installing from Debian:"
-        log "$(printf '  %-20s %s' "$name" "$why")"
-        missing+=("$name")
-    done < <("$list")
-    [ ${#missing[@]} -gt 0 ] || return 0
-    [ "$(id -u)" = 0 ] || die "these packages are missing; run this as root once"
-    command -v apt-get >/dev/null || die "this machine has no apt-get; install these programs by hand, or use Debian 12"
-    apt_refresh
-    refuse_removals "${missing[@]}"
-    local try
-    for try in 1 2 3; do
-        DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=600 -o Dpkg::Use-Pty=0 \
-            install --no-install-recommends --no-remove -y "${missing[@]}" >&2 && { stop_services "${missing[@]}"; return 0; }
-        log "apt-get install failed (try $try of 3); refreshing the package lists"
-        apt_refresh force
-        apt-get -qq -o DPkg::Lock::Timeout=300 update || true
-        refuse_removals "${missing[@]}"
-    done
-    die "apt-get could not install: ${missing[*]}"
-}
-
-# stop_services PACKAGE...: of packages just installed only the programs are wanted, started by the tests themselves on ports
-# of their own; not the services that Debian starts with them.
-stop_services() {
-    [ -d /run/systemd/system ] || return 0
-    local name
-    for name in "$@"; do
-        case $name in
-        docker-registry) systemctl disable --now docker-registry.service >&2 || true ;;
-        nginx-light) systemctl disable --now nginx.service >&2 || true ;;
-        esac
-    done
-}
-
 # prune_cache: removes what no script reads again: incremental compilation of earlier versions of these scripts, all but the
 # newest images and kernels. A build folder that the caller chose elsewhere is the caller's.
 prune_cache() {
@@ -192,8 +49,8 @@ prune_cache() {
     case $CARGO_TARGET_DIR in
     "$LANDFALL_CACHE"/*) find "$CARGO_TARGET_DIR" -maxdepth 4 -type d -name incremental -prune -exec rm -rf --one-file-system {} + ;;
     esac
-    for kind in boot-vm-:3 os-mini-:2 os-debian-:2 kernel-:2; do
-        find "$LANDFALL_CACHE/artefacts" -maxdepth 1 -name "${kind%:*}*" -printf '%T@ %p\n' 2>/dev/null | sort -rn |
+    for kind in artefacts/boot-vm-:3 artefacts/os-mini-:2 artefacts/os-debian-:2 artefacts/kernel-:2 tools/qemu-system-:1; do
+        find "$LANDFALL_CACHE/$(dirname "$kind")" -maxdepth 1 -name "$(basename "${kind%:*}")*" -printf '%T@ %p\n' 2>/dev/null | sort -rn |
             tail -n "+$((${kind#*:} + 1))" | while read -r _ old; do rm -rf --one-file-system "$old"; done || true
     done
 }
