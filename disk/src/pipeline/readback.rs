@@ -115,8 +115,9 @@ pub(super) fn read_back(
 fn check(device: &dyn BlockDevice, name: &str, record: &Record, buffer: &mut Buffer) -> Result<u64, WriteError> {
     let (offset, length) = (record.start(), record.length());
     let there = &mut buffer.space()[..length as usize];
-    if let Err(error) = device.read_at(offset, there) {
-        return Err(unreadable(device, name, offset, there, error));
+    if device.read_at(offset, there).is_err() {
+        // The parts that come are left in the buffer: if all of them do, the content decides as usual.
+        unreadable(device, name, offset, there).map_or(Ok(()), Err)?;
     }
     let same = match record {
         Record::Data { sum, .. } => xxh3_128(there) == *sum,
@@ -125,19 +126,21 @@ fn check(device: &dyn BlockDevice, name: &str, record: &Record, buffer: &mut Buf
     if same { Ok(length) } else { Err(WriteError::ReadBack { device: name.into(), offset, length }) }
 }
 
-/// Names the sector, as is done of a write: the range is read again in halves until one sector is left that does not come.
-fn unreadable(device: &dyn BlockDevice, name: &str, offset: u64, buffer: &mut [u8], error: io::Error) -> WriteError {
-    let sector = u64::from(device.logical_sector());
-    let (mut start, mut length, mut error) = (offset, buffer.len() as u64, error);
-    while length > sector {
-        let half = (length / sector / 2).max(1) * sector;
-        match device.read_at(start, &mut buffer[..half as usize]) {
-            Err(again) => (length, error) = (half, again),
-            Ok(()) => (start, length) = (start + half, length - half),
-        }
+/// The sector that fails, as is done of a write: a range that failed is read again in halves, and the half that fails is
+/// halved again. `None` if every byte came this time: the kernel merges the requests of neighbouring ranges, so that one
+/// bad sector fails both, although only one holds it.
+fn unreadable(device: &dyn BlockDevice, name: &str, offset: u64, buffer: &mut [u8]) -> Option<WriteError> {
+    let sector = device.logical_sector() as usize;
+    if buffer.len() <= sector {
+        let source = device.read_at(offset, buffer).err()?;
+        let action = format!("read back sector {} (byte {offset}) of", offset / sector as u64);
+        return Some(WriteError::DeviceIo { device: name.into(), action, source });
     }
-    let action = format!("read back sector {} (byte {start}) of", start / sector);
-    WriteError::DeviceIo { device: name.into(), action, source: error }
+    let middle = buffer.len() / sector / 2 * sector;
+    let (first, second) = buffer.split_at_mut(middle);
+    [(offset, first), (offset + middle as u64, second)].into_iter().find_map(|(start, half)| {
+        device.read_at(start, half).err().and_then(|_| unreadable(device, name, start, half))
+    })
 }
 
 #[cfg(test)]
@@ -147,6 +150,21 @@ mod tests {
 
     /// Zeroes, but for one byte that cannot be read.
     struct Bad(u64);
+
+    /// Zeroes; the first read fails, as one does that the kernel merged with the read of a neighbour's bad sector.
+    #[derive(Default)]
+    struct Merged(AtomicUsize);
+
+    impl ReadAt for Merged {
+        fn size(&self) -> u64 {
+            4 << 20
+        }
+        fn read_at(&self, _: u64, buffer: &mut [u8]) -> io::Result<()> {
+            buffer.fill(0);
+            let first = self.0.fetch_add(1, Ordering::Relaxed) == 0;
+            if first { Err(io::Error::other("a neighbour's bad sector")) } else { Ok(()) }
+        }
+    }
 
     impl ReadAt for Bad {
         fn size(&self) -> u64 {
@@ -174,6 +192,21 @@ mod tests {
         }
     }
 
+    impl BlockDevice for Merged {
+        fn logical_sector(&self) -> u32 {
+            512
+        }
+        fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
+            Ok(())
+        }
+        fn zero_range(&self, _: u64, _: u64) -> io::Result<bool> {
+            Ok(true)
+        }
+        fn flush(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
     #[test]
     fn a_sector_that_fails_to_read_back_is_named_anywhere() {
         for at in [0, 511, 512, 700 * 512 + 3, (1 << 20) - 1, (1 << 20) + 70_000] {
@@ -182,5 +215,12 @@ mod tests {
             let said = format!("cannot read back sector {} (byte {}) of sda", at / 512, at / 512 * 512);
             assert_eq!(error.to_string(), said);
         }
+    }
+
+    #[test]
+    fn a_neighbours_bad_sector_fails_no_whole_range() {
+        let record = Record::Zeroes(0..STEP);
+        let read = check(&Merged::default(), "sda", &record, &mut Buffer::new(STEP as usize));
+        assert_eq!(read.unwrap(), STEP);
     }
 }
