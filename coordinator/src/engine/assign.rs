@@ -11,16 +11,7 @@ use landfall_machine::run::policy;
 use uuid::Uuid;
 
 use super::Engine;
-use landfall_store::access::random;
-
 use crate::workflow::seed_files;
-
-/// A run's phone-home token outlives its deadline by far: a late one still sets the machine right.
-const BEARER_TTL: Duration = Duration::from_secs(90 * 24 * 3600);
-
-fn bearer_name(workflow_uid: Uuid) -> String {
-    format!("phone-home/{workflow_uid}")
-}
 
 impl Engine {
     pub(super) async fn assignment(
@@ -38,7 +29,7 @@ impl Engine {
         let token_run = status.takes_over.last().copied().unwrap_or(workflow_uid);
         let mut actions = Vec::with_capacity(status.actions.len());
         for (pinned, index) in status.actions.iter().chain(&status.on_failure).zip(0u32..) {
-            let mut action = self.with_secrets(&machine, pinned.action.clone()).await?;
+            let mut action = self.inner.vault.insert(&machine, pinned.action.clone()).await?;
             if let Some(start) = starts.iter().find(|start| start.index == index) {
                 // The agent counts attempts by number; interrupted ones used up no retry.
                 let left = policy::max_attempts(&action).saturating_sub(pinned.failures).max(1);
@@ -109,7 +100,7 @@ impl Engine {
         let phone_home = if spec.phone_home.as_ref().is_none_or(|unit| unit.enabled) {
             Some(PhoneHomeUnit {
                 url: self.inner.settings.phone_home_url.clone(),
-                bearer_token: SecretText::new(self.bearer(token_run).await?),
+                bearer_token: SecretText::new(self.inner.tokens.bearer(token_run).await?),
                 ca_pins: self.inner.authority.pins(),
             })
         } else {
@@ -122,22 +113,6 @@ impl Engine {
             phone_home,
             disk: spec.disk,
         })
-    }
-
-    /// The run's bearer token: the same for its whole life, so that whichever attempt's seed survives can phone home.
-    pub(super) async fn bearer(&self, workflow_uid: Uuid) -> Result<String, Problem> {
-        if let Some(known) = self.known_bearer(workflow_uid).await? {
-            return Ok(known);
-        }
-        let bearer = format!("{workflow_uid}.{}", random()?);
-        let expires = self.after(BEARER_TTL);
-        self.inner.store.secrets().put(&bearer_name(workflow_uid), bearer.as_bytes(), expires).await?;
-        Ok(bearer)
-    }
-
-    pub(super) async fn known_bearer(&self, workflow_uid: Uuid) -> Result<Option<String>, Problem> {
-        let known = self.inner.store.secrets().get(&bearer_name(workflow_uid), self.now()).await?;
-        Ok(known.and_then(|bytes| String::from_utf8(bytes).ok()))
     }
 }
 

@@ -4,29 +4,11 @@ use std::net::IpAddr;
 
 use jiff::Timestamp;
 use landfall_api::{EnrolmentStatus, MacAddr, Machine, Problem, ProofKind, Workflow};
-use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use landfall_machine::life;
-use landfall_store::access::random;
 
 use super::{BootDecision, Engine};
-
-/// What is stored of a boot token, under its hash.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct TokenRecord {
-    pub(super) machine: Uuid,
-    /// SHA-256 of the first key that used it, hex.
-    pub(super) key: Option<String>,
-    /// How often the machine's certificates had been revoked when it was made.
-    #[serde(default)]
-    pub(super) revocations: u64,
-}
-
-pub(super) fn token_name(token: &str) -> String {
-    format!("boot-token/{}", hex::encode(Sha256::digest(token)))
-}
 
 impl Engine {
     /// What a machine boots that netboots from `mac`; mints a boot token if it must run the agent. The UUID is for the
@@ -61,7 +43,9 @@ impl Engine {
                 Ok(BootDecision::Approve { machine: Some(name) })
             }
             Some(uid) if life::wants_agent(&machine, workflow.as_ref()) => {
-                let token = self.mint_boot_token(uid, enrolment.map_or(0, |e| e.revocations)).await?;
+                let revocations = enrolment.map_or(0, |e| e.revocations);
+                let ttl = self.inner.settings.boot_token_ttl;
+                let token = self.inner.tokens.mint(uid, revocations, ttl).await?;
                 Ok(BootDecision::RunAgent { machine: name, token })
             }
             _ => Ok(BootDecision::BootDisk { machine: name }),
@@ -86,23 +70,11 @@ impl Engine {
         self.index().machine_of_mac(mac)
     }
 
-    async fn mint_boot_token(&self, machine: Uuid, revocations: u64) -> Result<String, Problem> {
-        let token = random()?;
-        let expires = self.after(self.inner.settings.boot_token_ttl);
-        self.put_token(&token, &TokenRecord { machine, key: None, revocations }, expires).await?;
-        Ok(token)
-    }
-
-    pub(super) async fn put_token(&self, token: &str, record: &TokenRecord, expires: Timestamp) -> Result<(), Problem> {
-        let value = serde_json::to_vec(record).map_err(super::drive::internal)?;
-        Ok(self.inner.store.secrets().put(&token_name(token), &value, expires).await?)
-    }
-
     pub(super) fn after(&self, duration: std::time::Duration) -> Timestamp {
         self.now().checked_add(duration).unwrap_or(Timestamp::MAX)
     }
 
-    /// The machine's newest run.
+    /// The machine's newest workflow.
     pub(super) async fn current_workflow(&self, machine: &Machine) -> Result<Option<Workflow>, Problem> {
         match machine.status.as_ref().and_then(|s| s.workflow.as_deref()) {
             Some(name) => Ok(self.inner.store.workflow(name).await?),

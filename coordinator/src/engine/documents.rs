@@ -36,7 +36,7 @@ impl Engine {
             }
         }
         let document = match document {
-            Document::Secret(secret) => return self.apply_secret(*secret, who, dry_run).await,
+            Document::Secret(secret) => return self.inner.vault.apply(*secret, who, dry_run).await,
             other => other,
         };
         self.put(document, who, dry_run).await
@@ -140,7 +140,7 @@ impl Engine {
             return Err(self.not_found(kind, name).await);
         };
         match &*found {
-            Document::Secret(_) => self.delete_secret(name).await,
+            Document::Secret(_) => self.inner.vault.delete(name).await,
             Document::Template(_) | Document::EnrolmentRule(_) => {
                 Ok(self.inner.store.documents().delete(kind, name).await?)
             }

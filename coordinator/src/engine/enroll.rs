@@ -2,11 +2,7 @@
 
 use landfall_api::{AuditOutcome, ErrorCode, Problem, ProofKind};
 
-use super::{
-    Asker, Engine, EnrollRequest, Enrolled, Enrolment, Proof,
-    boot::{TokenRecord, token_name},
-    identity::describe,
-};
+use super::{Asker, Engine, EnrollRequest, Enrolled, Enrolment, Proof, identity::describe, tokens::BootToken};
 use landfall_store::audit::Note;
 
 impl Engine {
@@ -88,9 +84,8 @@ impl Engine {
             Problem::new(ErrorCode::TokenRefused, format!("the boot token {what}"))
                 .hint("restart the machine: its boot script contains a new token")
         };
-        let stored = self.inner.store.secrets().get(&token_name(token), self.now()).await?;
-        let Some(stored) = stored else { return Err(refused("is unknown or has expired")) };
-        let record: TokenRecord = serde_json::from_slice(&stored).map_err(super::drive::internal)?;
+        let tokens = &self.inner.tokens;
+        let Some(record) = tokens.get(token).await? else { return Err(refused("is unknown or has expired")) };
         let Some(name) = self.index().machine_name(record.machine) else {
             return Err(refused("belongs to a machine that is no longer described"));
         };
@@ -102,11 +97,7 @@ impl Engine {
         }
         let _lock = self.inner.machines.lock(record.machine).await;
         // Read again under the lock: another key may have been first.
-        let stored = self.inner.store.secrets().get(&token_name(token), self.now()).await?;
-        let record: TokenRecord = match stored {
-            Some(stored) => serde_json::from_slice(&stored).map_err(super::drive::internal)?,
-            None => return Err(refused("has expired")),
-        };
+        let Some(record) = tokens.get(token).await? else { return Err(refused("has expired")) };
         let Some(machine) = self.inner.store.machine(&name).await? else {
             return Err(refused("belongs to a machine that is no longer described"));
         };
@@ -127,8 +118,8 @@ impl Engine {
             return Err(problem);
         }
         // From now on the token is the key's own, and lasts for renewals; each certificate is still short.
-        let expires = self.after(self.inner.settings.certificate_ttl * 2);
-        self.put_token(token, &TokenRecord { key: Some(key), ..record }, expires).await?;
+        let ttl = self.inner.settings.certificate_ttl * 2;
+        tokens.put(token, &BootToken { key: Some(key), ..record }, ttl).await?;
         let enrolled = self.give_certificate(&machine, &request.csr_der).await?;
         tracing::info!(machine = %name, serial = %enrolled.serial_hex, boot_id = %request.boot_id, "enrolled");
         Ok(enrolled)

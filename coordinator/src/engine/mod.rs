@@ -42,6 +42,7 @@ mod telemetry;
 #[cfg(test)]
 mod tests;
 mod ticker;
+mod tokens;
 mod types;
 
 use std::{
@@ -68,8 +69,10 @@ use landfall_store::Store;
 use live::Machines;
 use logs::Logs;
 use orphans::TakenBack;
+use secrets::Vault;
 use tail::Tails;
 use telemetry::Waiting;
+use tokens::Tokens;
 
 /// Where the engine reads the time; a test's own clock stands in for it.
 pub type Clock = Arc<dyn Timepiece>;
@@ -157,8 +160,8 @@ struct Inner {
     horizon: Horizon,
     /// When it was last noted that this coordinator is there.
     beat: Mutex<Option<Timestamp>>,
-    /// One change of a secret's values at a time: they and their document are two writes.
-    secrets: tokio::sync::Mutex<()>,
+    vault: Vault,
+    tokens: Tokens,
 }
 
 impl Engine {
@@ -185,6 +188,8 @@ impl Engine {
         let (started, begun) = (clock.wall(), clock.steady());
         let lease = settings.lease;
         let horizon = Horizon { as_of: Self::last_beat(&store, started).await?, started, lease };
+        let vault = Vault::new(store.clone(), clock.clone());
+        let tokens = Tokens::new(store.clone(), clock.clone());
         let engine = Self {
             inner: Arc::new(Inner {
                 store,
@@ -204,7 +209,8 @@ impl Engine {
                 begun,
                 horizon,
                 beat: Mutex::default(),
-                secrets: tokio::sync::Mutex::default(),
+                vault,
+                tokens,
             }),
         };
         engine.drop_orphans(&workflows).await?;

@@ -131,7 +131,7 @@ impl Engine {
         let plan = render(&found, &described, parameters)?;
         // Every secret must be there; with their values in place the lists live here and no longer, and no server is shown one.
         for list in [&plan.actions, &plan.on_failure] {
-            self.inner.sources.check_all(&self.all_with_secrets(&found, list).await?).await?;
+            self.inner.sources.check_all(&self.inner.vault.insert_all(&found, list).await?).await?;
         }
         Ok(plan)
     }

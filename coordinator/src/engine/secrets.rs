@@ -1,5 +1,5 @@
-//! Secret documents: the values go into the secret store, the document keeps their keys and a version, and a run gets them
-//! when its assignment is made for the machine they belong to.
+//! Secret documents: the values go into the secret store, the document keeps their keys and a version, and a workflow gets
+//! them when its assignment is made for the machine they belong to.
 //!
 //! Two stores hold a secret, and no transaction spans them. Values are written first, with their version: a crash
 //! between the two leaves values that are newer than their document says, and the next apply puts that right. They are
@@ -13,7 +13,9 @@ use landfall_api::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Engine, drive::internal};
+use super::{Clock, drive::internal};
+use landfall_store::Store;
+
 use crate::workflow::{SecretRef, references, resolve};
 
 /// A secret's values as they are kept, sealed.
@@ -36,9 +38,21 @@ fn belongs_to(spec: &SecretSpec, machine: &Machine) -> bool {
             && spec.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value)))
 }
 
-impl Engine {
-    async fn secret_document(&self, name: &str) -> Result<Option<Secret>, Problem> {
-        let found = self.inner.store.documents().get(Kind::Secret, name).await?;
+/// Secrets: their documents, and their values, sealed in the store.
+pub(super) struct Vault {
+    store: Store,
+    clock: Clock,
+    /// One change of a secret's values at a time: they and their document are two writes.
+    changes: tokio::sync::Mutex<()>,
+}
+
+impl Vault {
+    pub(super) fn new(store: Store, clock: Clock) -> Self {
+        Self { store, clock, changes: tokio::sync::Mutex::default() }
+    }
+
+    async fn document(&self, name: &str) -> Result<Option<Secret>, Problem> {
+        let found = self.store.documents().get(Kind::Secret, name).await?;
         Ok(found.and_then(|document| match &*document {
             Document::Secret(secret) => Some((**secret).clone()),
             _ => None,
@@ -46,14 +60,14 @@ impl Engine {
     }
 
     async fn values(&self, name: &str) -> Result<Option<Values>, Problem> {
-        let kept = self.inner.store.secrets().get(&store_name(name), self.now()).await?;
+        let kept = self.store.secrets().get(&store_name(name), self.clock.wall()).await?;
         // What does not parse is not quoted: it may be half a value.
         let damaged = |_| Problem::new(ErrorCode::Internal, format!("cannot parse the values of secret \"{name}\""));
         kept.map(|bytes| serde_json::from_slice(&bytes).map_err(damaged)).transpose()
     }
 
     /// Creates a secret, or changes it. Without `data` it keeps the values it has.
-    pub(super) async fn apply_secret(
+    pub(super) async fn apply(
         &self,
         mut given: Secret,
         who: &str,
@@ -62,8 +76,8 @@ impl Engine {
         let name = given.metadata.name.clone();
         let at = format!("Secret/{name}");
         let data = std::mem::take(&mut given.spec.data);
-        let _one_at_a_time = self.inner.secrets.lock().await;
-        let (stored, kept) = (self.secret_document(&name).await?, self.values(&name).await?);
+        let _one_at_a_time = self.changes.lock().await;
+        let (stored, kept) = (self.document(&name).await?, self.values(&name).await?);
         if data.is_empty() && kept.is_none() {
             return Err(Problem::new(ErrorCode::InvalidDocument, "the secret has no values")
                 .at(format!("{at}: spec.data"))
@@ -111,9 +125,9 @@ impl Engine {
         }
         if changed {
             let bytes = serde_json::to_vec(&values).map_err(internal)?;
-            self.inner.store.secrets().put(&store_name(&name), &bytes, Timestamp::MAX).await?;
+            self.store.secrets().put(&store_name(&name), &bytes, Timestamp::MAX).await?;
         }
-        let documents = self.inner.store.documents();
+        let documents = self.store.documents();
         let written = match stored {
             None => documents.create(merged).await?,
             Some(_) => documents.update(merged).await?,
@@ -122,8 +136,8 @@ impl Engine {
         Ok((written, outcome))
     }
 
-    /// The values that a run's list refers to, as far as they are there: what must not be shown of it.
-    pub(super) async fn run_secrets(&self, workflow: &Workflow) -> Result<Vec<String>, Problem> {
+    /// The values that a workflow's list refers to, as far as they are there: what must not be shown of it.
+    pub(super) async fn of_workflow(&self, workflow: &Workflow) -> Result<Vec<String>, Problem> {
         let mut out = Vec::new();
         let Some(status) = &workflow.status else { return Ok(out) };
         for action in status.actions.iter().chain(&status.on_failure) {
@@ -136,24 +150,24 @@ impl Engine {
     }
 
     /// Removes a secret's values, then its document.
-    pub(super) async fn delete_secret(&self, name: &str) -> Result<Document, Problem> {
-        let _one_at_a_time = self.inner.secrets.lock().await;
-        drop(self.inner.store.secrets().consume(&store_name(name), self.now()).await?);
-        Ok(self.inner.store.documents().delete(Kind::Secret, name).await?)
+    pub(super) async fn delete(&self, name: &str) -> Result<Document, Problem> {
+        let _one_at_a_time = self.changes.lock().await;
+        drop(self.store.secrets().consume(&store_name(name), self.clock.wall()).await?);
+        Ok(self.store.documents().delete(Kind::Secret, name).await?)
     }
 
     /// A whole list with its secrets in place. Fails unless every one that it refers to is there, has the key, and is this
     /// machine's.
-    pub(super) async fn all_with_secrets(&self, machine: &Machine, actions: &[Action]) -> Result<Vec<Action>, Problem> {
+    pub(super) async fn insert_all(&self, machine: &Machine, actions: &[Action]) -> Result<Vec<Action>, Problem> {
         let mut out = Vec::with_capacity(actions.len());
         for action in actions {
-            out.push(self.with_secrets(machine, action.clone()).await?);
+            out.push(self.insert(machine, action.clone()).await?);
         }
         Ok(out)
     }
 
     /// A pinned action with the values in place of its references: only for the agent.
-    pub(super) async fn with_secrets(&self, machine: &Machine, action: Action) -> Result<Action, Problem> {
+    pub(super) async fn insert(&self, machine: &Machine, action: Action) -> Result<Action, Problem> {
         let tree = serde_json::to_value(&action).map_err(internal)?;
         let wanted = references(&tree);
         if wanted.is_empty() {
@@ -179,7 +193,7 @@ impl Engine {
         for reference in wanted {
             let name = reference.secret.as_str();
             if !read.contains_key(name) {
-                let document = self.secret_document(name).await?.ok_or_else(|| not_there(reference, machine))?;
+                let document = self.document(name).await?.ok_or_else(|| not_there(reference, machine))?;
                 if !belongs_to(&document.spec, machine) {
                     let owner = &machine.metadata.name;
                     let message = format!("the secret \"{name}\" does not belong to machine \"{owner}\"");

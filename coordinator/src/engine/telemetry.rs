@@ -128,9 +128,9 @@ impl Engine {
         let Some(uid) = workflow.metadata.uid else { return Ok(()) };
         // A retry has its first run's token.
         let token_run = workflow.status.as_ref().and_then(|s| s.takes_over.last().copied()).unwrap_or(uid);
-        let bearer = self.known_bearer(token_run).await?;
+        let bearer = self.inner.tokens.known_bearer(token_run).await?;
         let mut secrets: Vec<String> = bearer.iter().flat_map(|bearer| bearer_parts(bearer)).collect();
-        secrets.extend(self.run_secrets(workflow).await?);
+        secrets.extend(self.inner.vault.of_workflow(workflow).await?);
         self.inner.logs.conceal(uid, secrets);
         Ok(())
     }

@@ -138,9 +138,9 @@ fn unreadable(device: &dyn BlockDevice, name: &str, offset: u64, buffer: &mut [u
     }
     let middle = buffer.len() / sector / 2 * sector;
     let (first, second) = buffer.split_at_mut(middle);
-    [(offset, first), (offset + middle as u64, second)].into_iter().find_map(|(start, half)| {
-        device.read_at(start, half).err().and_then(|_| unreadable(device, name, start, half))
-    })
+    [(offset, first), (offset + middle as u64, second)]
+        .into_iter()
+        .find_map(|(start, half)| device.read_at(start, half).err().and_then(|_| unreadable(device, name, start, half)))
 }
 
 #[cfg(test)]
