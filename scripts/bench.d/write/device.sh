@@ -1,7 +1,7 @@
 # The disk that everybody writes to: a loop device with direct I/O over one file.
 #
 # The file lies on a real file system, not in memory: its device's flushes are real. With direct I/O the data goes past
-# the page cache, so nobody is fast by leaving the work to the kernel's flusher.
+# the page cache, so that no contestant is fast by leaving the work to the kernel's flusher.
 # shellcheck shell=bash
 
 # open_device BYTES PREALLOCATE: sets DEVICE and DEVICE_FILE.

@@ -11,7 +11,7 @@ DEBIAN_PACKAGES=(linux-image-amd64 initramfs-tools zstd systemd-sysv systemd-res
     cloud-guest-utils netplan.io openssh-server sudo ca-certificates iproute2 iputils-ping procps less nano
     libpam-systemd e2fsprogs fdisk gdisk)
 
-# Started at boot or by timers for nobody's use on a fresh server, and slow without KVM.
+# Started at boot or by timers, of no use on a fresh server, and slow without KVM.
 DEBIAN_DISABLED=(apt-daily.timer apt-daily-upgrade.timer e2scrub_all.timer e2scrub_reap.service dpkg-db-backup.timer
     man-db.timer)
 
