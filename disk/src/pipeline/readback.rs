@@ -2,7 +2,6 @@
 //! passed by where the device is opened past them; what the device's own cache holds was flushed before.
 
 use std::{
-    io,
     ops::Range,
     sync::{
         Mutex, PoisonError,
@@ -145,6 +144,8 @@ fn unreadable(device: &dyn BlockDevice, name: &str, offset: u64, buffer: &mut [u
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
     use crate::ReadAt;
 
