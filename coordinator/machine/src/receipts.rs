@@ -19,12 +19,15 @@ pub(crate) fn take_in(
     let newer = open.and_then(|run| restore::newer(horizon, machine, hello, run));
     let uid = machine.metadata.uid;
     let status = machine.status.get_or_insert_with(derive::new_machine_status);
-    // Taken over as it was, and nothing asked for since: whatever is there is as it should be.
-    let adopted = status.adopted.is_some() && open.is_none();
+    // Taken over as it was, and nothing asked for since: what was there then is as it should be.
+    let adopted = status.adopted.as_ref().filter(|_| open.is_none()).map(|by| by.at);
     let unknown = hello.receipts.iter().zip(known).find(|(found, known)| {
         let ours = **known && uid == Some(found.receipt.machine_uid);
         let seen = status.receipts.iter().any(|r| r.receipt == found.receipt && r.disk.same_disk(&found.disk));
-        !ours && !seen && !adopted && !open.is_some_and(|run| is_meant(run, found))
+        !ours
+            && !seen
+            && adopted.is_none_or(|at| at < found.receipt.written_at)
+            && !open.is_some_and(|run| is_meant(run, found))
     });
     let unknown = unknown.map(|(found, _)| (found, "which this store does not know"));
     let conflict = newer.map(|newer| (newer, "NewerThanStore")).or(unknown.map(|found| (found, "UnknownReceipt")));

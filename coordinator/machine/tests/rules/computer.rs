@@ -1,4 +1,6 @@
-//! A computer with an agent that does what it is told, for as long as its lease allows.
+//! A computer with an agent that does what it is asked to, for as long as its lease allows.
+
+use std::collections::{HashMap, VecDeque};
 
 use jiff::Timestamp;
 use landfall_api::{
@@ -8,7 +10,7 @@ use landfall_api::{
 use landfall_machine::{Epoch, Input, Tell};
 use uuid::Uuid;
 
-use super::site::{LEASE, MACHINE, Site, Word};
+use super::site::{LEASE, MACHINE, MAX_ATTEMPTS, Sent, Site, Word};
 
 /// What the agent is at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,12 +20,30 @@ struct Work {
     attempt: u32,
     /// Of the three steps of an action: not begun, begun, written.
     done: u8,
+    /// It was asked to stop; whatever writes does so until its next step.
+    stops: bool,
+}
+
+impl Work {
+    fn of(workflow: Uuid, index: u32, attempt: u32) -> Self {
+        Self { workflow, index, attempt, done: 0, stops: false }
+    }
+}
+
+/// A receipt on a computer's disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Mark {
+    workflow: Uuid,
+    state: ReceiptState,
+    written_at: Timestamp,
 }
 
 pub(crate) struct Computer {
     number: u8,
     boot: u32,
-    pub(crate) disk: Option<(Uuid, ReceiptState)>,
+    mark: Option<Mark>,
+    /// Whose image its disk boots.
+    pub(crate) system: Option<Uuid>,
     /// The epoch of its session; 0: none, in this boot.
     epoch: u64,
     connected: bool,
@@ -32,7 +52,7 @@ pub(crate) struct Computer {
     lease_until: u64,
     /// Events that were not acknowledged.
     unsent: Vec<EventRecord>,
-    seq: std::collections::HashMap<(Uuid, u32, u32), u64>,
+    seq: HashMap<(Uuid, u32, u32), u64>,
     /// It started what is on its disk.
     pub(crate) installed: bool,
     /// Positions in the log of what was acknowledged to it.
@@ -46,38 +66,39 @@ impl Computer {
         Self {
             number,
             boot: 0,
-            disk: None,
+            mark: None,
+            system: None,
             epoch: 0,
             connected: false,
             work: None,
             lease_until: 0,
             unsent: Vec::new(),
-            seq: std::collections::HashMap::new(),
+            seq: HashMap::new(),
             installed: false,
             acknowledged: Vec::new(),
             commits: Vec::new(),
         }
     }
 
-    /// Whether its agent can write a disk at this moment.
-    pub(crate) fn can_act(&self, now: u64) -> bool {
-        self.work.is_some() && now < self.lease_until
+    /// The workflow for which its agent can write a disk at this moment.
+    pub(crate) fn acts_for(&self, now: u64) -> Option<Uuid> {
+        self.work.filter(|_| now < self.lease_until).map(|work| work.workflow)
     }
 
     fn id(&self) -> DiskId {
         DiskId { serial: format!("D{}", self.number), size_bytes: 1 << 30, ..DiskId::default() }
     }
 
-    fn receipt(&self, workflow_uid: Uuid, state: ReceiptState, at: Timestamp) -> DiskReceipt {
+    fn receipt(&self, mark: Mark) -> DiskReceipt {
         let receipt = Receipt {
             machine_uid: MACHINE,
-            workflow_uid,
+            workflow_uid: mark.workflow,
             workflow_name: "w".into(),
             generation: 1,
             action_index: 0,
             image_digest: None,
-            state,
-            written_at: at,
+            state: mark.state,
+            written_at: mark.written_at,
         };
         DiskReceipt { disk: self.id(), receipt }
     }
@@ -91,6 +112,11 @@ impl Computer {
         self.installed = false;
     }
 
+    fn boots_its_disk(&mut self) {
+        self.restart();
+        self.installed = self.system.is_some();
+    }
+
     pub(crate) fn connect(&mut self, site: &mut Site) {
         if self.installed {
             return;
@@ -102,12 +128,7 @@ impl Computer {
             action_index: work.index,
             attempt: work.attempt,
         });
-        let receipts: Vec<_> =
-            self.disk.iter().map(|(uid, state)| self.receipt(*uid, *state, Timestamp::UNIX_EPOCH)).collect();
-        let known = receipts
-            .iter()
-            .map(|r| site.stored.workflows.iter().any(|w| w.metadata.uid == Some(r.receipt.workflow_uid)))
-            .collect();
+        let receipts: Vec<_> = self.mark.iter().map(|mark| self.receipt(*mark)).collect();
         let hello = Hello {
             software: "1".into(),
             protocol: 3,
@@ -119,12 +140,8 @@ impl Computer {
             holds: running.map(|running| running.workflow_uid),
             ..Hello::default()
         };
-        let named = hello.holds;
-        let input = Input::Hello { hello: Box::new(hello), address: String::new(), known };
         self.connected = false;
-        if let Ok(true) = site.hand(named, |_| input.clone())
-            && let Some(epoch) = site.epoch()
-        {
+        if let Some(epoch) = site.hello(hello) {
             (self.epoch, self.connected) = (epoch, true);
         }
     }
@@ -139,10 +156,16 @@ impl Computer {
     }
 
     fn lets_go(&mut self, site: &Site) {
-        if let Some(work) = self.work.filter(|_| site.now >= self.lease_until) {
-            let problem = Problem::new(ErrorCode::LeaseExpired, "unheard");
-            self.reports(site, work, EventBody::Failed { problem, retryable: true });
-            self.work = None;
+        if site.now >= self.lease_until {
+            self.ends(site, ErrorCode::LeaseExpired, true);
+        }
+    }
+
+    /// The attempt under way, if there is one, ends without success, and with it the list.
+    fn ends(&mut self, site: &Site, code: ErrorCode, retryable: bool) {
+        if let Some(work) = self.work.take() {
+            let problem = Problem::new(code, "ended");
+            self.reports(site, work, EventBody::Failed { problem, retryable });
         }
     }
 
@@ -160,21 +183,21 @@ impl Computer {
             return;
         }
         let epoch = self.epoch;
-        let lines = site.line.iter_mut().chain(&mut site.older_lines);
-        let line = lines.filter(|(of, _)| *of == epoch).map(|(_, line)| line).next();
-        let Some(sent) = line.and_then(std::collections::VecDeque::pop_front) else { return };
-        match sent.what {
+        let mut lines = site.line.iter_mut().chain(&mut site.older_lines);
+        let line = lines.find(|(of, _)| *of == epoch).map(|(_, line)| line);
+        let Some(Sent { at, what }) = line.and_then(VecDeque::pop_front) else { return };
+        match what {
             Word::Assign { workflow, starts } => {
+                // What it was at ends before anything else begins.
+                self.ends(site, ErrorCode::Cancelled, false);
                 let (index, attempt) = starts[0];
-                self.work = Some(Work { workflow, index, attempt, done: 0 });
-                self.lease_until = sent.at + LEASE;
+                self.work = Some(Work::of(workflow, index, attempt));
+                self.lease_until = at + LEASE;
             }
-            Word::Tell(Tell::LeaseRenewal { .. }) => self.lease_until = sent.at + LEASE,
-            Word::Tell(Tell::Cancel { workflow_uid, reason }) => {
-                if let Some(work) = self.work.filter(|work| work.workflow == workflow_uid) {
-                    let problem = Problem::new(ErrorCode::Cancelled, reason);
-                    self.reports(site, work, EventBody::Failed { problem, retryable: false });
-                    self.work = None;
+            Word::Tell(Tell::LeaseRenewal { .. }) => self.lease_until = at + LEASE,
+            Word::Tell(Tell::Cancel { workflow_uid, .. }) => {
+                if let Some(work) = self.work.as_mut().filter(|work| work.workflow == workflow_uid) {
+                    work.stops = true;
                 }
             }
             Word::Tell(Tell::Fenced { epoch, .. }) => {
@@ -182,64 +205,73 @@ impl Computer {
                 self.connected = false;
                 let _refused = site.hand(None, |_| Input::FenceAcknowledged { epoch });
             }
-            Word::Tell(Tell::Idle { boot_disk }) => {
-                if boot_disk && self.work.is_none() && matches!(self.disk, Some((_, ReceiptState::Done))) {
-                    self.restart();
-                    self.installed = true;
-                }
-            }
-            Word::Tell(Tell::Control { .. }) => {}
+            Word::Tell(Tell::Idle { boot_disk: true }) if self.work.is_none() => self.boots_its_disk(),
+            Word::Tell(Tell::Idle { .. } | Tell::Control { .. }) => {}
         }
     }
 
     /// One step of what it is at.
     pub(crate) fn works(&mut self, site: &mut Site) {
         self.lets_go(site);
-        let Some(mut work) = self.work.filter(|_| self.can_act(site.now)) else { return };
-        let at = site.wall();
+        let Some(mut work) = self.work else { return };
+        if work.stops {
+            return self.ends(site, ErrorCode::Cancelled, false);
+        }
         match (work.index, work.done) {
             (_, 0) => self.reports(site, work, EventBody::Started),
             // It relies on the coordinator: a real agent would look at its own receipt once more.
             (0, 1) => {
-                self.disk = Some((work.workflow, ReceiptState::Intent));
-                let receipt = self.receipt(work.workflow, ReceiptState::Intent, at);
-                self.reports(site, work, EventBody::ReceiptWritten { receipt });
+                let mark = self.marks(site, work, ReceiptState::Intent);
+                self.system = None;
+                self.reports(site, work, EventBody::ReceiptWritten { receipt: mark });
             }
-            (0, _) => {
-                let written = true;
-                self.commits.push(work.workflow);
-                self.disk = Some((work.workflow, ReceiptState::Done));
-                let receipt = Some(self.receipt(work.workflow, ReceiptState::Done, at));
-                let (stored_bytes, raw_bytes, written_bytes, elapsed_ms) = (1, 1, 1, 1);
-                let result = ActionResult::WriteImage(WriteImageResult {
-                    receipt,
-                    written,
-                    stored_bytes,
-                    raw_bytes,
-                    written_bytes,
-                    elapsed_ms,
-                });
-                self.reports(site, work, EventBody::Finished { result });
-                self.work = Some(Work { index: 1, attempt: 1, done: 0, ..work });
-                return;
-            }
+            // An image without room for a receipt takes the one of the beginning away: by then it is reported.
+            (0, _) if !site.leaves_room(work.workflow) && !self.unsent.is_empty() => return,
+            (0, _) => return self.commits(site, work),
             (1, _) => {
                 let result = ActionResult::CloudInit(CloudInitResult { root_device: "/dev/vda1".into() });
                 self.reports(site, work, EventBody::Finished { result });
-                self.work = Some(Work { index: 2, attempt: 1, done: 0, ..work });
+                self.work = Some(Work::of(work.workflow, 2, 1));
                 return;
             }
             (_, _) => {
                 self.reports(site, work, EventBody::Finished { result: ActionResult::Reboot });
                 // The report is sent, and its ack awaited for a moment only.
                 self.sends(site, 1);
-                self.restart();
-                self.installed = true;
-                return;
+                return self.boots_its_disk();
             }
         }
         work.done += 1;
         self.work = Some(work);
+    }
+
+    fn marks(&mut self, site: &Site, work: Work, state: ReceiptState) -> DiskReceipt {
+        let mark = Mark { workflow: work.workflow, state, written_at: site.wall() };
+        self.mark = Some(mark);
+        self.receipt(mark)
+    }
+
+    fn commits(&mut self, site: &Site, work: Work) {
+        let receipt = Some(self.marks(site, work, ReceiptState::Done)).filter(|_| site.leaves_room(work.workflow));
+        if receipt.is_none() {
+            self.mark = None;
+        }
+        self.commits.push(work.workflow);
+        self.system = Some(work.workflow);
+        let (written, stored_bytes, raw_bytes, written_bytes, elapsed_ms) = (true, 1, 1, 1, 1);
+        let result = WriteImageResult { receipt, written, stored_bytes, raw_bytes, written_bytes, elapsed_ms };
+        self.reports(site, work, EventBody::Finished { result: ActionResult::WriteImage(result) });
+        self.work = Some(Work::of(work.workflow, 1, 1));
+    }
+
+    /// The attempt under way fails; the agent tries again by itself while that may be.
+    pub(crate) fn fails(&mut self, site: &mut Site) {
+        self.lets_go(site);
+        let Some(work) = self.work.filter(|work| work.index == 0 && work.done > 0 && !work.stops) else { return };
+        self.ends(site, ErrorCode::Truncated, true);
+        if work.attempt < MAX_ATTEMPTS {
+            self.work = Some(Work::of(work.workflow, 0, work.attempt + 1));
+        }
     }
 
     /// Sends what is not acknowledged, `times` in a row.
@@ -254,28 +286,12 @@ impl Computer {
         };
         let (batch, rest): (Vec<_>, Vec<_>) = self.unsent.drain(..).partition(|record| record.workflow_uid == of);
         self.unsent = rest;
-        let known = site.stored.workflows.iter().any(|w| w.metadata.uid == Some(of));
-        let mut events = Vec::new();
-        for record in &batch {
-            let found = site.stored.log.iter().position(|logged| logged.key() == record.key());
-            let position = found.unwrap_or_else(|| {
-                site.stored.log.push(record.clone());
-                site.stored.log.len() - 1
-            });
-            events.push((position as u64 + 1, record.clone()));
-        }
-        let mut acknowledged = !known;
-        for _ in 0..if known { times } else { 0 } {
-            acknowledged = site.hand(Some(of), |of| Input::Reported { epoch, of, events: events.clone() }) == Ok(true);
-            if !acknowledged {
-                break;
+        match site.events(epoch, of, &batch, times) {
+            Some(positions) => self.acknowledged.extend(positions.into_iter().map(|position| (of, position))),
+            None => {
+                self.connected = false;
+                self.unsent.splice(0..0, batch);
             }
-        }
-        if acknowledged {
-            self.acknowledged.extend(events.iter().map(|(position, _)| (of, *position)));
-        } else {
-            self.connected = false;
-            self.unsent.splice(0..0, batch);
         }
     }
 }

@@ -1,22 +1,30 @@
 //! A coordinator around the machine under test: a store that keeps what was stored, a process that may end between any two
 //! effects, two clocks.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::{HashSet, VecDeque},
+    time::Duration,
+};
 
 use jiff::{SignedDuration, Timestamp};
 use landfall_api::{
     API_VERSION, Action, ActionStatus, Authority, Kind, Machine, MachineSpec, Metadata, Workflow, WorkflowSpec,
-    WorkflowStatus, message::EventRecord,
+    WorkflowStatus,
+    message::{EventRecord, Hello},
 };
 use landfall_machine::{
-    Effect, Epoch, Horizon, Input, Limits, MachineState, Now, Refusal, Session, Steady, Tell, Which, has_begun,
-    is_open, life::take_up, step,
+    BEAT_EVERY, Effect, Epoch, Horizon, Input, Limits, MachineState, Now, Refusal, Session, Steady, Tell, Which,
+    has_begun, is_held, is_open, life::take_up, step,
 };
 use serde_json::json;
 use uuid::Uuid;
 
+use super::judge::{self, Gap};
+
 /// How long an agent may act unheard, seconds.
 pub(crate) const LEASE: u64 = 60;
+/// How often an agent tries to write a disk.
+pub(crate) const MAX_ATTEMPTS: u32 = 2;
 /// The uid of the machine.
 pub(crate) const MACHINE: Uuid = Uuid::from_u128(1);
 
@@ -39,16 +47,24 @@ pub(crate) struct Stored {
     pub(crate) machine: Machine,
     pub(crate) workflows: Vec<Workflow>,
     pub(crate) log: Vec<EventRecord>,
+    /// When the coordinator last noted that it was there.
+    beat: Timestamp,
+    /// When a person last decided what becomes of the machine, by true time.
+    pub(crate) decided: u64,
 }
 
 pub(crate) struct Site {
     /// True time, seconds.
     pub(crate) now: u64,
     /// How far the wall's clock is off, seconds.
-    pub(crate) off: i64,
+    off: i64,
+    pub(crate) clock_was_set: bool,
     started: (u64, i64),
-    beat: Option<Timestamp>,
+    /// The last beat before this start; absent if the store does not say.
+    as_of: Option<Timestamp>,
     pub(crate) stored: Stored,
+    /// What the store has no data for, since this start.
+    pub(crate) gap: Option<Gap>,
     pub(crate) session: Option<Session>,
     /// Where the newest session's messages go, by epoch.
     pub(crate) line: Option<(u64, VecDeque<Sent>)>,
@@ -58,10 +74,15 @@ pub(crate) struct Site {
     /// After so many effects the process ends.
     pub(crate) crash_after: Option<usize>,
     pub(crate) turns: bool,
+    /// The machine's document was removed: the story is over.
+    pub(crate) removed: bool,
+    /// Workflows whose image leaves no room for a receipt.
+    no_room: HashSet<Uuid>,
     next: u128,
 }
 
-fn wall(now: u64, off: i64) -> Timestamp {
+/// What the wall's clock shows at a true time where nothing set it.
+pub(crate) fn wall(now: u64, off: i64) -> Timestamp {
     Timestamp::from_second(2_000_000_000 + now as i64 + off).unwrap()
 }
 
@@ -78,18 +99,23 @@ impl Site {
             spec: MachineSpec::default(),
             status: None,
         };
+        let beat = wall(1000, 0);
         Self {
             now: 1000,
             off: 0,
+            clock_was_set: false,
             started: (1000, 0),
-            beat: Some(wall(1000, 0)),
-            stored: Stored { machine, workflows: Vec::new(), log: Vec::new() },
+            as_of: Some(beat),
+            stored: Stored { machine, workflows: Vec::new(), log: Vec::new(), beat, decided: 0 },
+            gap: None,
             session: None,
             line: None,
             older_lines: Vec::new(),
             settling: Vec::new(),
             crash_after: None,
             turns: true,
+            removed: false,
+            no_room: HashSet::new(),
             next: 100,
         }
     }
@@ -98,7 +124,7 @@ impl Site {
         wall(self.now, self.off)
     }
 
-    pub(crate) fn moment(&self) -> Now {
+    fn moment(&self) -> Now {
         Now { wall: self.wall(), steady: Steady::after_start(Duration::from_secs(self.now - self.started.0)) }
     }
 
@@ -109,16 +135,24 @@ impl Site {
             phone_home_deadline: Duration::from_secs(900),
             oldest_protocol: 1,
             horizon: Horizon {
-                as_of: self.beat,
+                as_of: self.as_of,
                 started: wall(self.started.0, self.started.1),
                 lease: Duration::from_secs(LEASE),
             },
         }
     }
 
+    pub(crate) fn workflow(&self, uid: Uuid) -> Option<&Workflow> {
+        self.stored.workflows.iter().find(|workflow| workflow.metadata.uid == Some(uid))
+    }
+
     pub(crate) fn newest(&self) -> Option<&Workflow> {
         let name = self.stored.machine.status.as_ref()?.workflow.as_ref()?;
         self.stored.workflows.iter().find(|workflow| workflow.metadata.name == *name)
+    }
+
+    pub(crate) fn leaves_room(&self, workflow: Uuid) -> bool {
+        !self.no_room.contains(&workflow)
     }
 
     /// Hands in one input as the engine does; false if the process ended on the way.
@@ -129,8 +163,9 @@ impl Site {
     fn hand_in(&mut self, of: Option<Uuid>, input: &dyn Fn(Which) -> Input) -> Result<bool, Refusal> {
         let newest = self.newest().cloned();
         let is_newest = of.is_none() || newest.as_ref().is_some_and(|w| w.metadata.uid == of);
-        let older = self.stored.workflows.iter().find(|w| w.metadata.uid == of && !is_newest).cloned();
+        let older = of.filter(|_| !is_newest).and_then(|of| self.workflow(of)).cloned();
         let which = if is_newest { Which::Newest } else { Which::Older };
+        let began = newest.as_ref().is_some_and(has_begun);
         let state = MachineState { machine: self.stored.machine.clone(), newest, older, session: self.session.clone() };
         let (state, effects) = step(&self.limits(), state, input(which), self.moment());
         let stores = |effect: &Effect| matches!(effect, Effect::StoreMachine | Effect::StoreWorkflow(_));
@@ -149,14 +184,10 @@ impl Site {
                 Effect::StoreMachine => self.stored.machine = state.machine.clone(),
                 Effect::StoreWorkflow(which) => self.store(state.workflow(which).unwrap()),
                 Effect::Refuse(refused) => refusal = Some(refused),
-                Effect::Alarm { .. } | Effect::LeaveQueue | Effect::MarkDeleted | Effect::Remove => {}
-                Effect::Fence { epoch, reason } => {
-                    let tell = Word::Tell(Tell::Fenced { epoch, reason });
-                    let at = self.now;
-                    if let Some((_, line)) = &mut self.line {
-                        line.push_back(Sent { at, what: tell });
-                    }
-                }
+                Effect::Alarm { .. } | Effect::LeaveQueue => {}
+                Effect::MarkDeleted => self.stored.machine.metadata.deletion_timestamp = Some(self.wall()),
+                Effect::Remove => self.removed = true,
+                Effect::Fence { epoch, reason } => self.send(Word::Tell(Tell::Fenced { epoch, reason })),
                 Effect::Open(epoch) => {
                     let old = self.line.replace((epoch.get(), VecDeque::new()));
                     self.older_lines.extend(old);
@@ -165,6 +196,9 @@ impl Site {
                 Effect::Assign { of, starts } => {
                     let holder = self.stored.machine.status.as_ref().and_then(|s| s.session.as_ref());
                     assert!(holder.is_some_and(|holder| holder.leased), "an assignment whose lease is not stored");
+                    if !began {
+                        judge::begins(self, &state);
+                    }
                     let workflow = state.workflow(of).and_then(|w| w.metadata.uid).unwrap();
                     let starts = starts.iter().map(|start| (start.index, start.attempt)).collect();
                     self.send(Word::Assign { workflow, starts });
@@ -196,9 +230,66 @@ impl Site {
         *stored = workflow.clone();
     }
 
+    /// An agent asks for a session: its epoch, if it gets one.
+    pub(crate) fn hello(&mut self, hello: Hello) -> Option<u64> {
+        let known = hello.receipts.iter().map(|r| self.workflow(r.receipt.workflow_uid).is_some()).collect();
+        let named = hello.holds;
+        let missed = judge::misses(self, &hello);
+        let input = Input::Hello { hello: Box::new(hello), address: String::new(), known };
+        let stands = self.hand(named, |_| input.clone());
+        if stands.is_err() {
+            return None;
+        }
+        if let Some(missed) = missed {
+            assert!(is_held(&self.stored.machine).is_some(), "rule 4: a newer receipt holds no machine: {missed:?}");
+        }
+        stands.ok().filter(|stands| *stands).and_then(|_| self.epoch())
+    }
+
+    /// An agent's events of one workflow, handed in so often; their positions in the log, if they are acknowledged.
+    pub(crate) fn events(&mut self, epoch: Epoch, of: Uuid, batch: &[EventRecord], times: usize) -> Option<Vec<u64>> {
+        if self.workflow(of).is_none() {
+            return Some(Vec::new());
+        }
+        let mut events = Vec::new();
+        for record in batch {
+            let position = self.logs(record);
+            if position == 0 {
+                let _refused = self.hand(None, |_| Input::EventsMissing(of));
+            }
+            events.push((position, record.clone()));
+        }
+        for _ in 0..times {
+            if self.hand(Some(of), |of| Input::Reported { epoch, of, events: events.clone() }) != Ok(true) {
+                return None;
+            }
+        }
+        Some(events.into_iter().map(|(position, _)| position).collect())
+    }
+
+    /// The position of an event in the log; 0 if an event before it is missing, and the log takes none after that.
+    fn logs(&mut self, record: &EventRecord) -> u64 {
+        let log = &mut self.stored.log;
+        if let Some(found) = log.iter().position(|logged| logged.key() == record.key()) {
+            return found as u64 + 1;
+        }
+        let attempt = |r: &EventRecord| (r.workflow_uid, r.action_index, r.attempt);
+        if log.iter().filter(|logged| attempt(logged) == attempt(record)).count() as u64 + 1 != record.seq {
+            return 0;
+        }
+        log.push(record.clone());
+        log.len() as u64
+    }
+
     /// The process ends and starts again, `away` seconds later; what the log holds beyond the statuses is replayed.
     pub(crate) fn restart(&mut self, away: u64) {
         self.now += away;
+        self.as_of = Some(self.stored.beat);
+        self.gap = None;
+        self.starts();
+    }
+
+    fn starts(&mut self) {
         self.session = None;
         self.line = None;
         self.older_lines.clear();
@@ -215,12 +306,15 @@ impl Site {
         let _refused = self.hand(None, |_| Input::Replayed(beyond.clone()));
     }
 
-    /// The store is put back from a copy.
-    pub(crate) fn restore(&mut self, copy: Stored) {
+    /// The store is put back from a copy that was made at `copied`; `known`: with the note of when it was last written.
+    /// Operators wait for a lease before they start it: a store put back knows nothing of the leases since.
+    pub(crate) fn restore(&mut self, copy: Stored, copied: u64, known: bool) {
+        self.now += LEASE;
+        self.gap = Some(Gap { from: copied, to: self.now });
+        self.as_of = Some(copy.beat).filter(|_| known);
         self.stored = copy;
-        self.beat = None;
-        self.restart(30);
-        self.beat = Some(self.wall());
+        self.starts();
+        self.stored.beat = self.wall();
     }
 
     /// Everything that time does, as the ticker does it.
@@ -231,26 +325,44 @@ impl Site {
             let _refused = self.hand(None, |_| Input::Settled { epoch });
         }
         let _refused = self.hand(None, |_| Input::Tick);
-        self.beat = Some(self.wall());
+        if self.wall().duration_since(self.stored.beat).unsigned_abs() >= BEAT_EVERY {
+            self.stored.beat = self.wall();
+        }
     }
 
     pub(crate) fn set_clock(&mut self, by: i64) {
         self.off += by;
+        self.clock_was_set = true;
         let _refused = self.hand(None, |_| Input::ClockSet(SignedDuration::from_secs(by)));
     }
 
-    /// A person asks for an install, with `--force` or without; the workflow's uid if there is one now.
-    pub(crate) fn provision(&mut self, force: bool) -> Option<Uuid> {
+    /// A person takes the machine over as it is.
+    pub(crate) fn adopt(&mut self) {
+        let by = person(self.wall(), false);
+        if self.hand(None, |_| Input::Adopt(by.clone())).is_ok() {
+            self.stored.decided = self.now;
+        }
+    }
+
+    /// A person asks for an install, with `--force` or without, of an image with room for a receipt or without.
+    pub(crate) fn provision(&mut self, force: bool, room: bool) {
         let by = person(self.wall(), force);
-        self.hand(None, |_| Input::MakeWay(force.then(|| by.clone()))).ok()?;
-        if landfall_machine::is_held(&self.stored.machine).is_some() && !force {
-            return None;
+        let refused = self.hand(None, |_| Input::MakeWay(force.then(|| by.clone()))).is_err();
+        if refused || is_held(&self.stored.machine).is_some() && !force {
+            return;
+        }
+        if force {
+            self.stored.decided = self.now;
         }
         self.next += 1;
         let (uid, name) = (Uuid::from_u128(self.next), format!("w{}", self.next));
+        if !room {
+            self.no_room.insert(uid);
+        }
         let digest = format!("sha256:{}", "0a".repeat(32));
         let list = json!([
-            {"name": "write", "retry": {"maxAttempts": 2}, "writeImage": {"image": {"url": "http://h/i", "digest": digest}}},
+            {"name": "write", "retry": {"maxAttempts": MAX_ATTEMPTS},
+                "writeImage": {"image": {"url": "http://h/i", "digest": digest}}},
             {"name": "seed", "cloudInit": {}},
             {"name": "restart", "reboot": {}},
         ]);
@@ -272,10 +384,9 @@ impl Site {
         take_up(&mut self.stored.machine, &workflow, now);
         self.stored.workflows.push(workflow);
         let _refused = self.hand(None, |_| Input::Launched);
-        Some(uid)
     }
 
-    /// The last moment's epoch of the newest session, if its stream is up.
+    /// The epoch of the newest session, if its stream is up.
     pub(crate) fn epoch(&self) -> Option<u64> {
         self.session.as_ref().filter(|session| session.is_connected()).map(|session| session.epoch().get())
     }
