@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pin_survives_a_round_trip_and_an_error_says_what_to_write() {
+    fn a_pin_round_trips_and_an_error_names_the_format() {
         let pin = Pin::from_sha256([7; 32]);
         assert_eq!(pin.to_string().parse::<Pin>(), Ok(pin));
         let error = "sha1:00".parse::<Pin>().unwrap_err().to_string();

@@ -86,7 +86,7 @@ fn an_online_backup_restores_the_ca_and_every_answered_document() {
 }
 
 #[test]
-fn a_restore_withdraws_every_token_and_lists_what_to_revoke_again() {
+fn a_restore_withdraws_tokens_and_lists_what_to_revoke() {
     let site = Site::new();
     let coordinator = Coordinator::start(&site.config());
     site.api("POST", "/apply", &machine("m1", &mac(1)));

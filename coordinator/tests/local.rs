@@ -8,7 +8,7 @@ use serde_json::json;
 use site::{API, Coordinator, Site, call};
 
 #[test]
-fn a_data_directory_that_others_may_read_is_named_at_the_start() {
+fn the_start_names_a_data_directory_others_may_read() {
     let site = Site::new();
     drop(Coordinator::start(&site.config()));
     let quiet = Coordinator::start(&site.config());

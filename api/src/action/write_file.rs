@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_makes_a_file_private_unless_a_mode_is_stated() {
+    fn a_secret_makes_a_file_private_without_a_mode() {
         let spec = |mode: Option<&str>| WriteFileSpec {
             content: Some("x".into()),
             mode: mode.map(str::to_owned),

@@ -206,7 +206,7 @@ fn branch_names_are_fixed_and_disks_must_differ() {
 }
 
 #[test]
-fn an_expression_that_makes_much_of_little_is_refused_at_its_field() {
+fn an_expanding_expression_is_refused_at_its_field() {
     for text in [
         "{{ (1,) * 100000000 }}",
         "{{ (\"a\"*100000)|replace(\"a\",\"b\"*100000) }}",

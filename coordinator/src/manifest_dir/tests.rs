@@ -209,7 +209,7 @@ async fn a_changed_file_is_applied_without_the_slow_scan() {
 }
 
 #[tokio::test]
-async fn every_change_from_a_file_is_in_the_audit_log_once() {
+async fn the_audit_log_has_each_change_from_a_file_once() {
     let world = World::new().await;
     world.write("a.yaml", &format!("{}---\n{}", machine("a", 1, "S1"), machine("b", 2, "S2")));
     let mut reconciler = world.reconciler();

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_strong_tag_or_a_star_is_read_and_nothing_else() {
+    fn only_one_strong_tag_or_a_star_is_read() {
         assert_eq!(parse("\"42\""), Some(IfMatch::Version(42)));
         assert_eq!(parse(" * "), Some(IfMatch::Any));
         for bad in ["", "42", "\"\"", "\"a\"", "W/\"42\"", "\"1\", \"2\"", "\"-1\""] {

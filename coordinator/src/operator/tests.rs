@@ -493,7 +493,7 @@ async fn history_names_each_author_and_outlives_the_document() {
 }
 
 #[tokio::test]
-async fn a_change_with_if_match_is_made_on_that_version_alone() {
+async fn if_match_limits_a_change_to_that_version() {
     let api = api().await;
     let send = async |method: Method, path: &str, tag: Option<&str>, body: &Value| {
         let mut request = Request::builder().method(method).uri(format!("{API_PATH}{path}"));

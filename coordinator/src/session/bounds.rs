@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_within_bounds_and_its_newest_lines_count() {
+    fn a_failure_is_cut_to_bounds_but_keeps_newest_lines() {
         let said = Problem {
             causes: vec!["c".repeat(MAX_TEXT + 1); 1000],
             last_log_lines: (0..1000).map(|n| n.to_string()).collect(),
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_has_a_bound_as_it_is_kept_whatever_it_is_made_of() {
+    fn every_kept_failure_has_a_bound() {
         for c in ['x', 'é', '"', '\n', '\0', '\u{1b}', '\u{7f}', '\u{2028}', '𝄞'] {
             let long = c.to_string().repeat(MAX_TEXT);
             assert_eq!(serde_json::to_string(&c.to_string()).unwrap().len() - 2, encoded(c), "{c:?}");
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_with_more_disks_than_any_has_is_refused_by_the_field() {
+    fn too_many_disks_are_refused_by_the_field() {
         let said = Hello { boot_id: "b".into(), disks: vec![DiskId::default(); MAX_DISKS + 1], ..Hello::default() };
         assert!(hello(said.clone()).unwrap_err().field().contains("disks"));
         let fewer = Hello { disks: vec![DiskId::default(); MAX_DISKS], ..said };

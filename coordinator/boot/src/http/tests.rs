@@ -185,7 +185,7 @@ async fn a_link_is_followed_only_inside_the_images() {
 }
 
 #[tokio::test]
-async fn a_name_longer_than_any_file_is_no_fault_of_the_servers() {
+async fn an_overlong_file_name_is_not_the_servers_fault() {
     let path = format!("/images/{}", "a".repeat(5000));
     assert_eq!(Site::new().ask("GET", &path, &[]).await.0, StatusCode::NOT_FOUND);
 }

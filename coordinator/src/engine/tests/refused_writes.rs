@@ -99,7 +99,7 @@ async fn a_heartbeat_that_cannot_be_stored_ends_no_session() {
 }
 
 #[tokio::test]
-async fn an_agent_whose_lease_could_not_be_stored_gets_no_list() {
+async fn an_agent_without_a_stored_lease_gets_no_list() {
     let (faulty, world) = faulty_world().await;
     for number in 1..3 {
         let mut busy = Computer::described(&world, number).await;

@@ -53,7 +53,7 @@ async fn a_secret_reaches_only_its_machines_seed() {
 }
 
 #[tokio::test]
-async fn a_files_secret_reaches_its_content_alone_and_makes_it_private() {
+async fn a_files_secret_reaches_its_content_and_makes_it_private() {
     let world = World::new().await;
     world.apply(secret(json!({"pw": VALUE}), json!({"machines": ["m1"]}))).await.unwrap();
     let mut tree = template("http://10.77.0.1:7480/images/os.zst");
