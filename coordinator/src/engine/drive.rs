@@ -197,6 +197,7 @@ impl Engine {
             Err(error) => return Err(error),
         }
         self.index().put_workflow(after);
+        self.inner.waiting.follow(after, self.now());
         self.wake_queue();
         let phase = |workflow: &Workflow| workflow.status.as_ref().map(|status| status.phase);
         if let (Some(from), Some(to)) = (phase(before), phase(after))

@@ -181,11 +181,11 @@ impl Engine {
         for machine in &machines {
             index.put_machine(machine);
         }
-        let workflows = store.workflows().await?;
+        let (started, begun) = (clock.wall(), clock.steady());
+        let (workflows, waiting) = (store.workflows().await?, Waiting::default());
         for workflow in &workflows {
             index.put_workflow(workflow);
         }
-        let (started, begun) = (clock.wall(), clock.steady());
         let lease = settings.lease;
         let horizon = Horizon { as_of: Self::last_beat(&store, started).await?, started, lease };
         let vault = Vault::new(store.clone(), clock.clone());
@@ -194,6 +194,7 @@ impl Engine {
             inner: Arc::new(Inner {
                 store,
                 settings: settings.into(),
+            waiting.follow(workflow, started);
                 clock,
                 authority,
                 sources,
@@ -204,7 +205,7 @@ impl Engine {
                 revoked: tokio::sync::watch::Sender::new(0),
                 identity: tokio::sync::Mutex::default(),
                 tails: Tails::default(),
-                waiting: Waiting::default(),
+                waiting,
                 taken_back: TakenBack::default(),
                 begun,
                 horizon,

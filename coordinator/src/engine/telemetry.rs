@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures::StreamExt as _;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use landfall_api::{ActionState, ActionStatus, Document, Problem, Progress, Workflow, WorkflowPhase};
 use tokio::sync::broadcast;
 use uuid::Uuid;
@@ -22,7 +22,11 @@ const PER_TICK: usize = 512;
 /// Of these, at the same time.
 const AT_ONCE: usize = 64;
 
-/// The newest progress of each action under way, until it is folded into the status. Bounded by the runs there are.
+/// For so long after an attempt ended, lines of its log are still taken in: they come on a stream of their own.
+const LATE: SignedDuration = SignedDuration::from_secs(5);
+
+/// The newest progress of each action under way, until it is folded into the status. Bounded by the attempts that are under
+/// way: what an agent says of any other is dropped.
 #[derive(Default)]
 pub(super) struct Waiting(Mutex<Inbox>);
 
@@ -33,6 +37,24 @@ struct Inbox {
     order: VecDeque<(Uuid, u32)>,
     /// Of every write under way.
     stages: HashMap<(Uuid, u32), Stage>,
+    /// By workflow, the actions that an agent may speak of.
+    spoken: HashMap<Uuid, Vec<Spoken>>,
+}
+
+/// An action that an agent is at, or was a moment ago.
+struct Spoken {
+    action: u32,
+    attempt: u32,
+    /// That attempt failed, and the agent may have begun the next one.
+    retries: bool,
+    /// It is over, and its late log lines are taken in until then.
+    until: Option<Timestamp>,
+}
+
+impl Spoken {
+    fn is_of(&self, action: u32, attempt: u32) -> bool {
+        self.action == action && (attempt == self.attempt || self.retries && attempt == self.attempt + 1)
+    }
 }
 
 /// The stage an attempt is in, and since when.
@@ -57,8 +79,58 @@ impl Waiting {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn put(&self, key: (Uuid, u32), reported: Reported) {
+    /// Takes in which attempts are under way in a workflow.
+    pub(super) fn follow(&self, workflow: &Workflow, now: Timestamp) {
+        let (Some(uid), Some(status)) = (workflow.metadata.uid, &workflow.status) else { return };
+        let runs = status.phase == WorkflowPhase::Running;
+        let spoken = |(of, action): (&ActionStatus, u32)| {
+            let under_way = runs && matches!(of.state, ActionState::Pending | ActionState::Running);
+            let until = if under_way {
+                None
+            } else {
+                Some(of.ended_at.unwrap_or(now).checked_add(LATE).unwrap_or(Timestamp::MAX))
+            };
+            let said = Spoken { action, attempt: of.attempt, retries: under_way && of.ended_at.is_some(), until };
+            (of.attempt > 0 && said.until.is_none_or(|until| until > now)).then_some(said)
+        };
+        let actions = status.actions.iter().chain(&status.on_failure).zip(0u32..);
+        let spoken: Vec<_> = actions.filter_map(spoken).collect();
         let mut inbox = self.lock();
+        if spoken.is_empty() {
+            inbox.spoken.remove(&uid);
+        } else {
+            inbox.spoken.insert(uid, spoken);
+        }
+    }
+
+    /// Whether a line of that attempt's log is to be taken in.
+    fn hears(&self, workflow: Uuid, action: u32, attempt: u32, now: Timestamp) -> bool {
+        let inbox = self.lock();
+        let mut spoken = inbox.spoken.get(&workflow).into_iter().flatten();
+        spoken.any(|of| of.is_of(action, attempt) && of.until.is_none_or(|until| until > now))
+    }
+
+    /// Lets go of what is over.
+    fn sweep(&self, now: Timestamp) {
+        let inbox = &mut *self.lock();
+        inbox.spoken.retain(|_, spoken| {
+            spoken.retain(|of| of.until.is_none_or(|until| until > now));
+            !spoken.is_empty()
+        });
+        let spoken = &inbox.spoken;
+        let is_spoken = |(workflow, action): &(Uuid, u32)| {
+            spoken.get(workflow).into_iter().flatten().any(|of| of.action == *action)
+        };
+        inbox.stages.retain(|key, _| is_spoken(key));
+    }
+
+    fn put(&self, key: (Uuid, u32), reported: Reported, now: Timestamp) {
+        let mut inbox = self.lock();
+        let mut spoken = inbox.spoken.get(&key.0).into_iter().flatten();
+        if !spoken.any(|of| of.until.is_none() && of.is_of(key.1, reported.attempt)) {
+            return;
+        }
+        Self::note_stage(&mut inbox.stages, key, &reported, now);
         if inbox.newest.insert(key, reported).is_some() {
             metrics().progress_thinned.add(1);
         } else {
@@ -67,9 +139,12 @@ impl Waiting {
     }
 
     /// Counts the time of the stage that ended, if another one began.
-    fn note_stage(&self, key: (Uuid, u32), attempt: u32, stage: &str, now: Timestamp) {
+    fn note_stage(stages: &mut HashMap<(Uuid, u32), Stage>, key: (Uuid, u32), reported: &Reported, now: Timestamp) {
+        let (attempt, stage) = (reported.attempt, reported.progress.stage.as_str());
+        if stage.is_empty() {
+            return;
+        }
         let name = STAGES.into_iter().find(|known| *known == stage).unwrap_or("other");
-        let stages = &mut self.lock().stages;
         if stages.get(&key).is_some_and(|s| (s.attempt, s.name) == (attempt, name)) {
             return;
         }
@@ -87,10 +162,7 @@ impl Waiting {
     }
 
     pub(super) fn forget(&self, workflow: Uuid) {
-        let mut inbox = self.lock();
-        inbox.stages.retain(|(run, _), _| *run != workflow);
-        inbox.newest.retain(|(run, _), _| *run != workflow);
-        inbox.order.retain(|(run, _)| *run != workflow);
+        self.lock().spoken.remove(&workflow);
     }
 
     fn take(&self) -> Option<((Uuid, u32), Reported)> {
@@ -145,26 +217,24 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes in a log line. Only of runs there are: whatever else an agent names is dropped.
+    /// Takes in a log line. Only of an attempt that is under way, or was a moment ago: any other is dropped.
     pub fn log(&self, workflow_uid: Uuid, record: LogLine) {
-        if self.index().workflow_name(workflow_uid).is_some() {
-            self.inner.logs.push(workflow_uid, record, self.now());
+        let now = self.now();
+        if self.inner.waiting.hears(workflow_uid, record.action_index, record.attempt, now) {
+            self.inner.logs.push(workflow_uid, record, now);
         }
     }
 
-    /// Takes in progress; the status shows the newest, at most once a second. Waits for nothing.
+    /// Takes in progress; the status shows the newest, at most once a second. Waits for nothing. Progress of an attempt
+    /// that is not under way is dropped.
     pub fn progress(&self, machine: Uuid, of: ActionRef, progress: Progress) {
         let ActionRef { workflow_uid: workflow, action_index: action, attempt } = of;
-        if self.index().workflow_name(workflow).is_some() {
-            if !progress.stage.is_empty() {
-                self.inner.waiting.note_stage((workflow, action), attempt, &progress.stage, self.now());
-            }
-            self.inner.waiting.put((workflow, action), Reported { machine, attempt, progress });
-        }
+        self.inner.waiting.put((workflow, action), Reported { machine, attempt, progress }, self.now());
     }
 
     /// Brings the newest progress into the statuses, at the tick.
     pub(super) async fn fold_progress(&self) -> Result<(), Problem> {
+        self.inner.waiting.sweep(self.now());
         let waiting = std::iter::from_fn(|| self.inner.waiting.take()).take(PER_TICK);
         // Side by side, so that they share a commit.
         let folded: Vec<_> = futures::stream::iter(waiting)
@@ -217,4 +287,66 @@ fn count_stage(stage: &Stage, now: Timestamp) {
 fn bearer_parts(bearer: &str) -> Vec<String> {
     let secret = bearer.split_once('.').map(|(_, secret)| secret.to_owned());
     secret.into_iter().chain([bearer.to_owned()]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use landfall_api::Kind;
+    use serde_json::json;
+
+    use super::*;
+
+    const RUN: Uuid = Uuid::from_u128(7);
+
+    fn workflow(attempts: [u32; 2], phase: WorkflowPhase) -> Workflow {
+        let actions: Vec<_> = [("look", attempts[0]), ("stop", attempts[1])]
+            .into_iter()
+            .map(|(name, attempt)| {
+                let action = serde_json::from_value(json!({"name": name, "hold": {"message": "x"}})).unwrap();
+                let state = if attempt > 0 { ActionState::Running } else { ActionState::Pending };
+                ActionStatus { attempt, state, ..ActionStatus::pending(action) }
+            })
+            .collect();
+        Workflow {
+            api_version: landfall_api::API_VERSION.into(),
+            kind: Kind::Workflow,
+            metadata: landfall_api::Metadata { name: "w".into(), uid: Some(RUN), ..Default::default() },
+            spec: serde_json::from_value(json!({"machine": "m", "template": "t"})).unwrap(),
+            status: Some(landfall_api::WorkflowStatus { actions, phase, ..Default::default() }),
+        }
+    }
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(1_000_000 + seconds).unwrap()
+    }
+
+    fn tell(waiting: &Waiting, workflow: Uuid, action: u32, attempt: u32) {
+        let progress = Progress { stage: "write".into(), ..Progress::default() };
+        waiting.put((workflow, action), Reported { machine: Uuid::nil(), attempt, progress }, at(0));
+    }
+
+    #[test]
+    fn only_attempts_under_way_take_room() {
+        let waiting = Waiting::default();
+        waiting.follow(&workflow([3, 0], WorkflowPhase::Running), at(0));
+        for n in 0..50_000 {
+            tell(&waiting, RUN, n, 1 + n % 2);
+            tell(&waiting, RUN, 0, 4 + n);
+            tell(&waiting, Uuid::from_u128(8), n, 1);
+        }
+        let held = |waiting: &Waiting| {
+            let inbox = waiting.lock();
+            (inbox.newest.len(), inbox.order.len(), inbox.stages.len())
+        };
+        assert_eq!(held(&waiting), (0, 0, 0));
+        tell(&waiting, RUN, 0, 3);
+        assert_eq!(held(&waiting), (1, 1, 1));
+        waiting.follow(&workflow([3, 0], WorkflowPhase::Cancelled), at(0));
+        assert!(
+            waiting.hears(RUN, 0, 3, at(1)) && !waiting.hears(RUN, 0, 2, at(1)) && !waiting.hears(RUN, 1, 1, at(1))
+        );
+        waiting.sweep(at(60));
+        assert!(!waiting.hears(RUN, 0, 3, at(60)));
+        assert!(waiting.take().is_some() && held(&waiting) == (0, 0, 0), "what is over is let go");
+    }
 }

@@ -28,7 +28,7 @@ use super::{
     access::{self, Admitted},
     bounds,
     failures::Failures,
-    pace::Pace,
+    pace::Paces,
     status, stream,
 };
 use crate::{
@@ -45,13 +45,19 @@ const TELEMETRY_IDLE: Duration = Duration::from_secs(600);
 pub(super) struct AgentApi {
     engine: Engine,
     failures: Failures,
+    paces: Paces,
     /// See [`stream::TURNS`].
     turns: Arc<Semaphore>,
 }
 
 impl AgentApi {
     pub(super) fn new(engine: Engine) -> Self {
-        Self { engine, failures: Failures::default(), turns: Arc::new(Semaphore::new(stream::TURNS)) }
+        Self {
+            engine,
+            failures: Failures::default(),
+            paces: Paces::default(),
+            turns: Arc::new(Semaphore::new(stream::TURNS)),
+        }
     }
 }
 
@@ -149,7 +155,7 @@ impl AgentService for AgentApi {
     ) -> Result<Response<TelemetryResponse>, Status> {
         let (machine, address) = (machine_of(&request)?, address_of(&request));
         let mut items = request.into_inner();
-        let (mut accepted, mut known, mut pace) = (0, None, Pace::default());
+        let (mut accepted, mut known) = (0, None);
         let mut revoked = self.engine.revocations();
         loop {
             let item = tokio::select! {
@@ -166,7 +172,7 @@ impl AgentService for AgentApi {
                 }
             };
             self.engine.check_certificate(&machine).map_err(status::of)?;
-            pace.item(Instant::now()).map_err(status::of)?;
+            self.paces.item(machine.uid, Instant::now()).map_err(status::of)?;
             let invalid = |error: ConvertError| status::of(status::invalid(&error));
             let item = bounds::telemetry(Telemetry::try_from(item).map_err(invalid)?);
             let workflow_uid = item.workflow_uid();
