@@ -231,10 +231,20 @@ fn actions(paths: &mut Map<String, Value>) {
         ),
     );
     post(
+        "/machines/{name}/confirm",
+        operation(
+            "confirmMachine".into(),
+            "Clear a machine's identity alarm",
+            vec![path_name()],
+            None,
+            json_content(reference("Machine")),
+        ),
+    );
+    post(
         "/machines/{name}/detach",
         operation(
             "detach".into(),
-            "Stop managing a machine; its disks stay unchanged unchanged unchanged",
+            "Stop managing a machine; its disks stay unchanged",
             vec![path_name()],
             None,
             json_content(reference("DetachResponse")),
@@ -244,6 +254,7 @@ fn actions(paths: &mut Map<String, Value>) {
         ("cancel", "Stop a workflow"),
         ("pause", "Pause a workflow: the current action ends, no other begins"),
         ("resume", "Resume a workflow after a pause, or after the hold at which it waits"),
+        ("confirm", "Let a workflow begin that is held since a long absence of the coordinator; nothing is forced"),
         ("retry", "Start a workflow that continues where this one failed or was cancelled"),
     ] {
         let answer = json_content(reference("Workflow"));

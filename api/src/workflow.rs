@@ -59,6 +59,8 @@ pub enum RunRequestKind {
     Pause,
     /// Continue after a pause, or after the `hold` at which it waits.
     Resume,
+    /// Begin, although it was requested before a long absence of the coordinator.
+    Confirm,
 }
 
 /// The template name of a workflow that deprovisions. No template can have it: it is not a DNS label.

@@ -62,6 +62,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Wait(args) => commands::wait::run(&args, &connect().await?, out).await,
         Command::Provision(args) => commands::provision::run(&args, &connect().await?, out).await,
         Command::Deprovision(args) => commands::provision::deprovision(&args, &connect().await?, out).await,
+        Command::Confirm(args) => commands::confirm::run(&args, &connect().await?, out).await,
         Command::Retry(args) => commands::provision::retry(&args, &connect().await?, out).await,
         Command::Cancel(args) => runs::run(runs::Verb::Cancel, &args.run, &connect().await?, out).await,
         Command::Pause(args) => runs::run(runs::Verb::Pause, &args.run, &connect().await?, out).await,

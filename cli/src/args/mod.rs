@@ -14,7 +14,9 @@ use landfall_api::Digest;
 pub(crate) use crate::show::Output;
 pub(crate) use documents::{Apply, Delete, Describe, Edit, Explain, Get, History, Wait};
 use landfall_client::Server;
-pub(crate) use runs::{Cancel, Deprovision, Events, Follow, Logs, Pause, Provision, Resume, Retry, Run, Watch};
+pub(crate) use runs::{
+    Cancel, Confirm, Deprovision, Events, Follow, Logs, Pause, Provision, Resume, Retry, Run, Watch,
+};
 pub(crate) use site::{
     Approve, Audit, Backup, Complete, Completion, Context, ContextCommand, Man, OneMachine, Shell, Token, TokenCommand,
     Version,
@@ -103,6 +105,8 @@ pub(crate) enum Command {
     Pause(Pause),
     /// Resume a paused or holding workflow.
     Resume(Resume),
+    /// Let held workflows begin after a long absence of the coordinator, or clear an identity alarm.
+    Confirm(Confirm),
     /// Run a failed workflow again, from the action that failed.
     Retry(Retry),
     /// Approve a machine after a person compared its key fingerprint.

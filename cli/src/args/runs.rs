@@ -115,6 +115,28 @@ pub(crate) struct Resume {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
+After more than an hour without the coordinator, and after a restore, workflows that have not begun wait for a person.
+A confirmation lets them begin and forces nothing: a disk with an unknown receipt is still refused. With --identity it
+clears the alarm of a machine whose identity or token another computer used. Each request is recorded with your name.
+
+Examples:
+  landfall confirm node-1-debian-x7k2p machine/node-2
+  landfall confirm --all-held
+  landfall confirm --identity node-1")]
+pub(crate) struct Confirm {
+    /// Workflows' names, or machine/NAME for that machine's newest workflow; with --identity machines' names.
+    #[arg(value_name = "WORKFLOW|MACHINE", required_unless_present = "all_held")]
+    pub(crate) names: Vec<String>,
+    /// Confirm every workflow that waits for a confirmation.
+    #[arg(long, conflicts_with_all = ["names", "identity"])]
+    pub(crate) all_held: bool,
+    /// Clear the identity alarms of these machines.
+    #[arg(long)]
+    pub(crate) identity: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
 Creates a new workflow that keeps the completed actions and begins with the failed one. The request is recorded with your
 name.
 

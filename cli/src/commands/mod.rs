@@ -5,6 +5,7 @@ pub(crate) mod audit;
 pub(crate) mod backup;
 pub(crate) mod complete;
 pub(crate) mod completion;
+pub(crate) mod confirm;
 pub(crate) mod context;
 pub(crate) mod delete;
 pub(crate) mod describe;

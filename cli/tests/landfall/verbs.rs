@@ -18,6 +18,9 @@ fn each_verb_calls_its_route_and_says_what_was_done() {
             "workflow/node-1-a pausing: the current action ends first\n",
         ),
         (&["resume", "node-1-a"], "resume workflows/node-1-a", "workflow/node-1-a resumed\n"),
+        (&["confirm", "node-1-a"], "confirm workflows/node-1-a", "workflow/node-1-a confirmed\n"),
+        (&["confirm", "machine/node-1"], "confirm workflows/node-1-a", "workflow/node-1-a confirmed\n"),
+        (&["confirm", "--identity", "node-1"], "confirm machines/node-1", "machine/node-1 confirmed\n"),
         (&["retry", "node-1-a"], "retry workflows/node-1-a", "workflow/node-1-a created\n"),
         (
             &["deprovision", "node-1", "--force"],
@@ -46,6 +49,8 @@ fn each_verb_calls_its_route_and_says_what_was_done() {
         assert_eq!((run.code, run.out.as_str()), (0, said), "{args:?} {}", run.err);
         assert!(fake.seen().contains(&asked.to_owned()), "{args:?} {:?}", fake.seen());
     }
+    let held = Fake::start().landfall(&["confirm", "--all-held"]);
+    assert_eq!((held.code, held.out.as_str()), (0, "no workflow waits for a confirmation\n"));
     let stays = Fake::start().landfall(&["detach", "node-1"]);
     assert!(stays.err.contains("the receipt on disk vda stays"), "{}", stays.err);
 }

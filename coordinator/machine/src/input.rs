@@ -76,6 +76,10 @@ pub enum Input {
     Pause(Which, Authority),
     /// A person lets it go on: after a pause, else past the hold it stands at.
     Resume(Which, Authority),
+    /// A person lets a workflow begin that is held since a long absence of the coordinator.
+    Confirm(Which, Authority),
+    /// A person has looked at the identity alarm, and clears it.
+    ConfirmIdentity(Authority),
     /// A person takes the machine over as it is.
     Adopt(Authority),
     /// A person deletes the machine.

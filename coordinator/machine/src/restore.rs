@@ -125,18 +125,20 @@ pub(crate) fn mark_behind(machine: &mut Machine, workflow: &Workflow, horizon: &
     if !horizon.is_blind() {
         return false;
     }
+    let name = &workflow.metadata.name;
     let (status, reason, what) = match workflow.status.as_ref().map(|run| run.phase) {
-        Some(WorkflowPhase::Pending) => (ConditionStatus::True, "AskedBefore", "was requested before that"),
-        Some(WorkflowPhase::Running) => (ConditionStatus::Unknown, "AwaitsAgent", "was running before that"),
+        Some(WorkflowPhase::Pending) => {
+            let what = format!("was requested before that; to let it begin use landfall confirm {name}");
+            (ConditionStatus::True, "AskedBefore", what)
+        }
+        Some(WorkflowPhase::Running) => {
+            let machine = &workflow.spec.machine;
+            let what = format!("was running before that; to run it anyway use landfall provision {machine} --force");
+            (ConditionStatus::Unknown, "AwaitsAgent", what)
+        }
         _ => return false,
     };
-    let name = &workflow.metadata.name;
-    let message = format!(
-        "{}, and workflow \"{name}\" {what}; to run it anyway use landfall provision {} --force, else landfall cancel \
-            {name}",
-        horizon.words(),
-        workflow.spec.machine
-    );
+    let message = format!("{}, and workflow \"{name}\" {what}, else landfall cancel {name}", horizon.words());
     let at = (now, machine.metadata.generation);
     let machine_status = machine.status.get_or_insert_with(derive::new_machine_status);
     derive::put(&mut machine_status.conditions, "StoreBehind", status, reason, &message, at);

@@ -88,6 +88,8 @@ impl Step<'_> {
             Input::Cancel(which, by) => self.cancel(which, &by),
             Input::Pause(which, by) => self.pause(which, by),
             Input::Resume(which, by) => self.resume(which, by),
+            Input::Confirm(which, by) => self.confirm(which, by),
+            Input::ConfirmIdentity(by) => self.confirm_identity(&by),
             Input::Adopt(by) => self.adopt(&by),
             Input::Delete(by) => {
                 self.delete(&by);

@@ -33,6 +33,15 @@ impl Engine {
         self.ask(workflow, |which| Input::Resume(which, authority.clone())).await
     }
 
+    /// Lets a workflow begin that is held since a long absence of the coordinator. Nothing is forced.
+    ///
+    /// # Errors
+    /// [`Problem`] with code `NotFound`, `WorkflowEnded`, or `Conflict` if it does not wait for a confirmation, or if its
+    /// machine carries a receipt that the store does not know.
+    pub async fn confirm(&self, workflow: &str, authority: Authority) -> Result<Workflow, Problem> {
+        self.ask(workflow, |which| Input::Confirm(which, authority.clone())).await
+    }
+
     /// Hands a person's request to the machine of a workflow; answers the workflow as it is then.
     async fn ask(&self, workflow: &str, input: impl Fn(Which) -> Input + Send + Sync) -> Result<Workflow, Problem> {
         let Some(found) = self.inner.store.workflow(workflow).await? else {

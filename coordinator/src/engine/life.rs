@@ -8,7 +8,7 @@ use landfall_machine::{
 
 use landfall_store::StoreError;
 
-use super::{Engine, derive, live::Live};
+use super::{Engine, derive, drive::Driven, live::Live};
 
 impl Engine {
     /// Adopts a machine without a change: it counts as provisioned, its receipts are accepted, and workflows run on it
@@ -17,13 +17,29 @@ impl Engine {
     /// # Errors
     /// [`Problem`] with code `NotFound`, `MachineBusy` (a run is under way) or `Conflict` (it is being deleted).
     pub async fn adopt(&self, name: &str, by: Authority) -> Result<Machine, Problem> {
+        let person = by.person.clone();
+        let adopted = self.ask_machine(name, Input::Adopt(by)).await?;
+        tracing::info!(machine = name, person, "adopted");
+        Ok(adopted.state.machine)
+    }
+
+    /// Clears a machine's identity alarm in a person's name.
+    ///
+    /// # Errors
+    /// [`Problem`] with code `NotFound`, or `Conflict` if it has none.
+    pub async fn confirm_identity(&self, name: &str, by: Authority) -> Result<Machine, Problem> {
+        let person = by.person.clone();
+        let confirmed = self.ask_machine(name, Input::ConfirmIdentity(by)).await?;
+        tracing::info!(machine = name, person, "its identity was confirmed");
+        Ok(confirmed.state.machine)
+    }
+
+    /// Hands a person's request to a machine.
+    async fn ask_machine(&self, name: &str, input: Input) -> Result<Driven, Problem> {
         let uid = self.described(name).await?.metadata.uid.unwrap_or_default();
         let mut live = self.inner.machines.lock(uid).await;
         self.described(name).await?;
-        let person = by.person.clone();
-        let adopted = self.drive(&mut live, name, Input::Adopt(by)).await.map_err(|refused| refused.problem)?;
-        tracing::info!(machine = name, person, "adopted");
-        Ok(adopted.state.machine)
+        self.drive(&mut live, name, input).await.map_err(|refused| refused.problem)
     }
 
     /// Stops managing a machine: its workflow is cancelled, its disks stay unchanged, and the document is removed as
@@ -42,11 +58,7 @@ impl Engine {
     /// Deletes a machine at any moment. While an agent may still act, the document stays with a condition, and is
     /// removed with the agent's acknowledgement or at the end of its lease.
     pub(super) async fn delete_machine(&self, name: &str, by: &Authority) -> Result<Document, Problem> {
-        let uid = self.described(name).await?.metadata.uid.unwrap_or_default();
-        let mut live = self.inner.machines.lock(uid).await;
-        self.described(name).await?;
-        let deleted =
-            self.drive(&mut live, name, Input::Delete(by.clone())).await.map_err(|refused| refused.problem)?;
+        let deleted = self.ask_machine(name, Input::Delete(by.clone())).await?;
         tracing::info!(machine = name, by = %by.person, "deleted, or to be deleted as soon as its agent has stopped");
         Ok(deleted.deleted.unwrap_or_else(|| Document::Machine(Box::new(deleted.state.machine))))
     }

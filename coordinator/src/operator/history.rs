@@ -113,6 +113,7 @@ fn turning_points(run: &Workflow) -> Vec<EventRecord> {
         let (reason, what) = match request.what {
             RunRequestKind::Pause => ("PauseRequested", "to pause before the next action"),
             RunRequestKind::Resume => ("ResumeRequested", "to resume"),
+            RunRequestKind::Confirm => ("Confirmed", "to begin, although the coordinator was away"),
         };
         out.push(blank(run, request.by.at, reason, format!("{} requested {what}", request.by.person)));
     }

@@ -78,6 +78,24 @@ pub(super) async fn resume(
     Ok(Json(coordinator.engine.resume(&workflow, authority).await?))
 }
 
+pub(super) async fn confirm(
+    operator: Operator,
+    State(coordinator): State<Arc<Coordinator>>,
+    Path(workflow): Path<String>,
+) -> Result<Json<Workflow>, Refusal> {
+    let authority = Authority { person: operator.name, at: Timestamp::now(), force: false };
+    Ok(Json(coordinator.engine.confirm(&workflow, authority).await?))
+}
+
+pub(super) async fn confirm_identity(
+    operator: Operator,
+    State(coordinator): State<Arc<Coordinator>>,
+    Path(machine): Path<String>,
+) -> Result<Json<Machine>, Refusal> {
+    let authority = Authority { person: operator.name, at: Timestamp::now(), force: false };
+    Ok(Json(coordinator.engine.confirm_identity(&machine, authority).await?))
+}
+
 pub(super) async fn retry(
     operator: Operator,
     State(coordinator): State<Arc<Coordinator>>,
