@@ -1,7 +1,7 @@
 //! Numbers and times as people read them.
 
 use jiff::Timestamp;
-use landfall_api::Progress;
+use landfall_api::{ConditionStatus, Progress, WorkflowStatus};
 
 /// `1.2 GiB`.
 pub(crate) fn bytes(n: u64) -> String {
@@ -48,6 +48,18 @@ pub(crate) fn percent(done: u64, total: u64) -> Option<u64> {
 pub(crate) fn to_go(progress: &Progress) -> Option<String> {
     let seconds = progress.remaining_seconds()?;
     Some(format!("ETA {}", span(i64::try_from(seconds).unwrap_or(i64::MAX))))
+}
+
+/// `silent 2m5s`: for how long the agent has been silent, so that its rate says nothing; `None` while it is heard.
+pub(crate) fn silence(status: &WorkflowStatus, now: Timestamp) -> Option<String> {
+    let silent = status.conditions.iter().find(|c| c.kind == "Silent" && c.status == ConditionStatus::True)?;
+    Some(format!("silent {}", age(Some(silent.since), now)))
+}
+
+/// `not seen 2h`: since when a machine that should have netbooted counts as missing.
+pub(crate) fn not_seen(status: &WorkflowStatus, now: Timestamp) -> Option<String> {
+    let missing = status.conditions.iter().find(|c| c.kind == "NotSeen" && c.status == ConditionStatus::True)?;
+    Some(format!("not seen {}", age(Some(missing.since), now)))
 }
 
 /// `write-bound`: which stage the others wait for.

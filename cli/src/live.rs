@@ -227,7 +227,9 @@ impl Line {
         } else {
             line.action = format!("{:?}", status.phase);
         }
-        let amiss = status.conditions.iter().find(|c| c.status == ConditionStatus::False && !c.message.is_empty());
+        let mut said = status.conditions.iter().filter(|c| !c.message.is_empty());
+        let missing = said.clone().find(|c| c.kind == "NotSeen");
+        let amiss = missing.or_else(|| said.find(|c| c.status == ConditionStatus::False));
         line.note = match amiss {
             Some(condition) => condition.message.clone(),
             None if status.started_at.is_none() => "waits for the machine to netboot".into(),

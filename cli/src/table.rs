@@ -205,7 +205,7 @@ fn workflow_cells(workflow: &Workflow, now: Timestamp) -> Vec<String> {
         workflow.spec.machine.clone(),
         workflow.spec.template.clone(),
         workflow_phase(workflow),
-        or_dash(action_cell(workflow)),
+        or_dash(status.and_then(|s| human::not_seen(s, now)).unwrap_or_else(|| action_cell(workflow))),
         human::age(workflow.metadata.creation_timestamp, now),
         or_dash(status.and_then(|s| human::between(s.started_at, s.ended_at, now)).unwrap_or_default()),
         or_dash(workflow.spec.authority.as_ref().map(|a| a.person.clone()).unwrap_or_default()),
@@ -283,5 +283,17 @@ mod tests {
         columns.row(vec!["\x1b[2Jx\ny".into(), "Failed".into()]);
         let lines = columns.lines(&Out::coloured(), false);
         assert_eq!(lines[0].as_str(), "\\x1b[2Jx y  \x1b[31mFailed\x1b[0m");
+    }
+
+    #[test]
+    fn a_machine_that_is_not_seen_shows_since_when() {
+        let run = serde_json::json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Workflow", "metadata": {"name": "m-a"},
+            "spec": {"machine": "m", "template": "t"}, "status": {"phase": "Pending", "machineGeneration": 1,
+                "actions": [], "conditions": [{"type": "NotSeen", "status": "True", "reason": "NeverNetbooted",
+                    "message": "", "since": "2026-01-01T00:00:00Z", "observedGeneration": 1}]}});
+        let run = Document::from_value(run).unwrap();
+        let columns = documents(Kind::Workflow, &[&run], false, false, "2026-01-01T03:00:00Z".parse().unwrap());
+        let lines = columns.lines(&Out::plain(), false);
+        assert!(lines[0].as_str().contains("not seen 3h"), "{}", lines[0].as_str());
     }
 }

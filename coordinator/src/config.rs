@@ -141,6 +141,8 @@ pub struct Limits {
     pub certificate_ttl: DurationSpec,
     /// From the reboot to the installed system's phone-home, where the template names none. Default 15 min.
     pub phone_home_deadline: DurationSpec,
+    /// From the request of a workflow until its machine, which has not netbooted, counts as not seen. Default 15 min.
+    pub netboot_deadline: DurationSpec,
     /// How many installs run at once; the others wait in the order of their requests. Default 16.
     pub parallel_installs: u32,
 }
@@ -153,6 +155,7 @@ impl Default for Limits {
             heartbeat: DurationSpec::from_secs(5),
             certificate_ttl: DurationSpec::from_secs(12 * 3600),
             phone_home_deadline: DurationSpec::from_secs(900),
+            netboot_deadline: DurationSpec::from_secs(900),
             parallel_installs: 16,
         }
     }

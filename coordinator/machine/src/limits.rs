@@ -16,6 +16,8 @@ pub struct Limits {
     pub heartbeat: Duration,
     /// From the reboot to the phone-home, where the template names none.
     pub phone_home_deadline: Duration,
+    /// From the request of a workflow to its machine's first agent; after it the machine counts as not seen.
+    pub netboot_deadline: Duration,
     /// The oldest protocol revision that agents may speak.
     pub oldest_protocol: u32,
     /// How far the store's knowledge reaches.

@@ -10,15 +10,13 @@ use crate::{
         self,
         conditions::{self, Heard},
     },
-    session::Session,
     step::Step,
-    time::Now,
 };
 
 /// Whether time has changed anything of a workflow: most have nothing new to say, and then no step is needed.
 /// `last_heard`: when its machine's agent was, where one is connected.
 pub fn is_due(workflow: &Workflow, last_heard: Option<Timestamp>, limits: &Limits, now: Timestamp) -> bool {
-    let heard = Heard { last: last_heard, limit: limits.silent_after() };
+    let heard = heard(last_heard, limits);
     is_overdue(workflow, now) || conditions::has_news(workflow, Some(heard), now)
 }
 
@@ -27,14 +25,15 @@ fn is_overdue(workflow: &Workflow, now: Timestamp) -> bool {
 }
 
 /// What a workflow's conditions go by of its agent.
-pub(crate) fn heard(session: Option<&Session>, limits: &Limits, now: Now) -> Heard {
-    Heard { last: session.and_then(|session| session.last_heard(now)), limit: limits.silent_after() }
+fn heard(last: Option<Timestamp>, limits: &Limits) -> Heard {
+    Heard { last, limit: limits.silent_after(), netboot: limits.netboot_deadline }
 }
 
 impl Step<'_> {
     pub(crate) fn tick(&mut self) {
         self.notes_silence();
-        let heard = heard(self.state.session.as_ref(), self.limits, self.now);
+        let last = self.state.session.as_ref().and_then(|session| session.last_heard(self.now));
+        let heard = heard(last, self.limits);
         let Some(workflow) = &mut self.state.newest else { return };
         if workflow.status.as_ref().is_none_or(|status| status.phase.is_terminal()) {
             return;

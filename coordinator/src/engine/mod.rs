@@ -110,6 +110,8 @@ pub struct Settings {
     /// Where installed systems phone home.
     pub phone_home_url: String,
     /// How many installs run at once; at least 1.
+    /// From the request of a workflow to its machine's agent.
+    pub netboot_deadline: Duration,
     pub parallel_installs: usize,
     /// Which machines may be discovered.
     pub discovery: DiscoveryConfig,
@@ -127,6 +129,7 @@ impl Settings {
             phone_home_url: format!("{}/phone-home", config.tls_url()),
             parallel_installs: config.limits.parallel_installs as usize,
             discovery: config.discovery.clone(),
+            netboot_deadline: config.limits.netboot_deadline.get(),
         }
     }
 }
@@ -269,6 +272,7 @@ impl Engine {
         &self.inner.settings
     }
 
+            netboot_deadline: settings.netboot_deadline,
     /// Goes by others from now on. What was already promised (a lease, a deadline) stands.
     pub fn reload(&self, settings: Settings) {
         // Where there is more room now, the next tick lets the next begin.

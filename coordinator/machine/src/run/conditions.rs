@@ -18,16 +18,18 @@ pub struct Heard {
     pub last: Option<Timestamp>,
     /// An agent not heard for so long is silent.
     pub limit: Duration,
+    /// An agent that has not come so long after its workflow was requested is missing.
+    pub netboot: Duration,
 }
 
 /// Brings a run's conditions in line with its state and with its agent; without `heard`, what was known of the agent
 /// stays. Says whether any changed in status or reason: a message alone is not worth a write.
 pub fn derive(workflow: &mut Workflow, heard: Option<Heard>, now: Timestamp) -> bool {
     let generation = workflow.metadata.generation;
-    let machine = workflow.spec.machine.clone();
+    let (machine, requested) = (workflow.spec.machine.clone(), workflow.metadata.creation_timestamp);
     let Some(status) = &mut workflow.status else { return false };
     let mut changed = false;
-    for new in find(status, &machine, heard, now) {
+    for new in find(status, &machine, requested, heard, now) {
         changed |= new.is_news(status);
         let truth = new.truth();
         match status.conditions.iter_mut().find(|c| c.kind == new.kind) {
@@ -56,11 +58,19 @@ pub fn derive(workflow: &mut Workflow, heard: Option<Heard>, now: Timestamp) -> 
 /// Whether [`derive()`] would change any in status or reason. Most runs have nothing new to say, and are many.
 pub fn has_news(workflow: &Workflow, heard: Option<Heard>, now: Timestamp) -> bool {
     let Some(status) = &workflow.status else { return false };
-    find(status, &workflow.spec.machine, heard, now).iter().any(|found| found.is_news(status))
+    let requested = workflow.metadata.creation_timestamp;
+    find(status, &workflow.spec.machine, requested, heard, now).iter().any(|found| found.is_news(status))
 }
 
-fn find(status: &WorkflowStatus, machine: &str, heard: Option<Heard>, now: Timestamp) -> Vec<Found> {
+fn find(
+    status: &WorkflowStatus,
+    machine: &str,
+    requested: Option<Timestamp>,
+    heard: Option<Heard>,
+    now: Timestamp,
+) -> Vec<Found> {
     let mut found = vec![progressing(status, machine), paused(status), stuck(status, now)];
+    found.extend(not_seen(status, machine, requested, heard, now));
     match heard {
         Some(heard) => found.extend([silent(status, heard, now), slow(status, heard, now)]),
         // Nothing is silent or slow once it is over.
@@ -167,6 +177,32 @@ fn stuck(status: &WorkflowStatus, now: Timestamp) -> Found {
         }
         _ => no(KIND, "InTime", format!("must have changed by {deadline}")),
     }
+}
+
+/// A machine that is to netboot and does not. Nothing is said of one that comes in time.
+fn not_seen(
+    status: &WorkflowStatus,
+    machine: &str,
+    requested: Option<Timestamp>,
+    heard: Option<Heard>,
+    now: Timestamp,
+) -> Option<Found> {
+    const KIND: &str = "NotSeen";
+    let queued = || status.conditions.iter().any(|c| c.kind == "Admitted" && c.reason == "Queued");
+    let late = requested.zip(heard).filter(|(requested, heard)| {
+        let waits = status.phase == WorkflowPhase::Pending && status.paused.is_none() && heard.last.is_none();
+        waits && !queued() && between(*requested, now) >= heard.netboot
+    });
+    if let Some((requested, _)) = late {
+        let message = format!(
+            "{machine} has not netbooted since the workflow was requested {requested}: check its power, its boot order and \
+                the coordinator's log of DHCP"
+        );
+        return Some(yes(KIND, "NeverNetbooted", message));
+    }
+    let known = status.conditions.iter().any(|c| c.kind == KIND);
+    // Without a look at the agent, what was known of a machine that waits stays.
+    (known && (heard.is_some() || status.phase != WorkflowPhase::Pending)).then(|| no(KIND, "Seen", ""))
 }
 
 fn silent(status: &WorkflowStatus, heard: Heard, now: Timestamp) -> Found {

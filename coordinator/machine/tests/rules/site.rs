@@ -133,6 +133,7 @@ impl Site {
             lease: Duration::from_secs(LEASE),
             heartbeat: Duration::from_secs(5),
             phone_home_deadline: Duration::from_secs(900),
+            netboot_deadline: Duration::from_secs(900),
             oldest_protocol: 1,
             horizon: Horizon {
                 as_of: self.as_of,

@@ -100,6 +100,7 @@ impl World {
             boot_token_ttl: Duration::from_secs(600),
             certificate_ttl: Duration::from_secs(12 * 3600),
             phone_home_deadline: Duration::from_secs(900),
+            netboot_deadline: Duration::from_secs(900),
             phone_home_url: "https://10.77.0.1:7443/phone-home".into(),
             parallel_installs,
             discovery,

@@ -6,16 +6,15 @@ use super::*;
 use crate::run::conditions::{Heard, derive};
 
 const LIMIT: Duration = Duration::from_secs(15);
+const NETBOOT: Duration = Duration::from_secs(900);
 
 fn of(state: &WorkflowStatus, heard: Option<i64>, now: i64) -> Vec<(String, bool, String)> {
     let tree = json!({"apiVersion": landfall_api::API_VERSION, "kind": "Workflow", "metadata": {"name": "run", "uid": RUN},
         "spec": {"machine": "m1", "template": "os"}, "status": state});
     let mut workflow: Workflow = serde_json::from_value(tree).unwrap();
-    assert!(derive(&mut workflow, Some(Heard { last: heard.map(at), limit: LIMIT }), at(now)));
-    assert!(
-        !derive(&mut workflow, Some(Heard { last: heard.map(at), limit: LIMIT }), at(now)),
-        "nothing new: no write"
-    );
+    let heard = Some(Heard { last: heard.map(at), limit: LIMIT, netboot: NETBOOT });
+    assert!(derive(&mut workflow, heard, at(now)));
+    assert!(!derive(&mut workflow, heard, at(now)), "nothing new: no write");
     let conditions = workflow.status.unwrap().conditions;
     conditions.into_iter().map(|c| (c.kind, c.status == ConditionStatus::True, c.reason)).collect()
 }
@@ -83,4 +82,25 @@ fn a_pause_and_a_hold_say_whom_they_wait_for() {
     assert!(found.contains(&("Paused".into(), true, "ByPerson".into())), "{found:?}");
     let waiting = of(&fresh(), None, 0);
     assert!(waiting.contains(&("Stuck".into(), false, "NoDeadline".into())), "{waiting:?}");
+}
+
+#[test]
+fn a_machine_that_never_netboots_is_not_seen() {
+    let story = Story::new();
+    let tree = json!({"apiVersion": landfall_api::API_VERSION, "kind": "Workflow",
+        "metadata": {"name": "run", "uid": RUN, "creationTimestamp": at(story.now)},
+        "spec": {"machine": "m1", "template": "os"}, "status": story.state});
+    let mut workflow: Workflow = serde_json::from_value(tree).unwrap();
+    let mut look = |heard: Option<i64>, now: i64| {
+        let heard = Heard { last: heard.map(at), limit: LIMIT, netboot: NETBOOT };
+        derive(&mut workflow, Some(heard), at(now));
+        let conditions = &workflow.status.as_ref().unwrap().conditions;
+        let found = conditions.iter().find(|c| c.kind == "NotSeen");
+        found.map(|c| (c.status == ConditionStatus::True, c.since, c.message.contains("power")))
+    };
+    assert_eq!(look(None, story.now + 899), None, "nothing is said of one that may still come");
+    let since = at(story.now + 900);
+    assert_eq!(look(None, story.now + 900), Some((true, since, true)));
+    assert_eq!(look(None, story.now + 5000), Some((true, since, true)));
+    assert_eq!(look(Some(story.now + 5010), story.now + 5010).map(|(holds, ..)| holds), Some(false));
 }
