@@ -223,7 +223,7 @@ impl Line {
             return line;
         }
         if let Some(action) = status.actions.iter().rfind(|a| a.state == ActionState::Running) {
-            line.shows(action);
+            line.shows(action, human::silence(status, now));
         } else {
             line.action = format!("{:?}", status.phase);
         }
@@ -238,7 +238,7 @@ impl Line {
         line
     }
 
-    fn shows(&mut self, action: &ActionStatus) {
+    fn shows(&mut self, action: &ActionStatus, silence: Option<String>) {
         self.action.clone_from(&action.action.name);
         if action.attempt > 1 {
             self.action.push_str(&format!("#{}", action.attempt));
@@ -253,6 +253,10 @@ impl Line {
             0 => human::bytes(progress.raw_bytes),
             _ => format!("{}/{}", human::bytes(done), human::bytes(total)),
         };
+        if let Some(silence) = silence {
+            self.rate = silence;
+            return;
+        }
         if progress.bytes_per_second > 0 {
             self.rate = format!("{}/s", human::bytes(progress.bytes_per_second));
             self.time = human::to_go(progress).unwrap_or_else(|| std::mem::take(&mut self.time));
@@ -315,6 +319,8 @@ pub(crate) fn columns(lines: &[Line]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -328,6 +334,30 @@ mod tests {
         assert_eq!(names(5), ["a", "b", "c", "d", "e"]);
         assert_eq!(names(4), ["b", "c", "e"]);
         assert_eq!(names(2), ["c"]);
+    }
+
+    #[test]
+    fn a_silent_agent_shows_its_age_and_no_rate() {
+        let now: Timestamp = "2026-01-01T00:02:05Z".parse().unwrap();
+        let machine = json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Machine", "metadata": {"name": "m"},
+            "spec": {"identity": {"macs": ["52:54:00:00:00:01"]}}});
+        let shown = |silent: &str| {
+            let run = json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Workflow", "metadata": {"name": "m-a"},
+                "spec": {"machine": "m", "template": "t"}, "status": {"phase": "Running", "machineGeneration": 1,
+                    "startedAt": "2026-01-01T00:00:00Z", "conditions": [{"type": "Silent", "status": silent,
+                        "reason": "R", "message": "", "since": "2026-01-01T00:00:00Z", "observedGeneration": 1}],
+                    "actions": [{"action": {"name": "look", "hold": {"message": "x"}}, "state": "Running", "attempt": 1,
+                        "progress": {"rawBytes": 100, "rawTotal": 300, "bytesPerSecond": 50}}]}});
+            let (Document::Machine(machine), Document::Workflow(run)) =
+                (Document::from_value(machine.clone()).unwrap(), Document::from_value(run).unwrap())
+            else {
+                panic!()
+            };
+            let line = Line::of(&machine, Some(&run), now);
+            (line.rate, line.time)
+        };
+        assert_eq!(shown("False"), ("50 B/s".to_owned(), "ETA 4s".to_owned()));
+        assert_eq!(shown("True"), ("silent 2m5s".to_owned(), "2m5s".to_owned()));
     }
 
     #[test]

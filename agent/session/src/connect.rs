@@ -26,6 +26,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::{
     ConnectError, Credentials, Target, Validity, backoff,
+    error::Step,
     surroundings::{BootClock, Dial, Dialling, Surroundings, Wire},
 };
 
@@ -130,7 +131,9 @@ async fn tcp(address: SocketAddr) -> Result<TcpStream, ConnectError> {
             Err(ConnectError::Refused { address, source })
         }
         Ok(Err(source)) => Err(unreachable(source)),
-        Err(_) => Err(ConnectError::Timeout { step: "connecting", address: address.to_string(), limit: CONNECT_LIMIT }),
+        Err(_) => {
+            Err(ConnectError::Timeout { step: Step::Connect, address: address.to_string(), limit: CONNECT_LIMIT })
+        }
     }
 }
 
@@ -145,11 +148,9 @@ async fn handshake(
     match timeout(HANDSHAKE_LIMIT, connector.connect(name, tcp)).await {
         Ok(Ok(stream)) => Ok(stream),
         Ok(Err(error)) => Err(ConnectError::handshake(address, target.pins(), error)),
-        Err(_) => Err(ConnectError::Timeout {
-            step: "the TLS handshake",
-            address: address.to_string(),
-            limit: HANDSHAKE_LIMIT,
-        }),
+        Err(_) => {
+            Err(ConnectError::Timeout { step: Step::Handshake, address: address.to_string(), limit: HANDSHAKE_LIMIT })
+        }
     }
 }
 
@@ -171,10 +172,8 @@ async fn resolve(target: &Target) -> Result<Vec<SocketAddr>, ConnectError> {
     match timeout(RESOLVE_LIMIT, resolver.lookup_ip(target.host())).await {
         Ok(Ok(found)) => Ok(found.iter().take(MAX_ADDRESSES).map(|ip| SocketAddr::new(ip, target.port())).collect()),
         Ok(Err(error)) => Err(failed(error.into())),
-        Err(_) => Err(ConnectError::Timeout {
-            step: "resolving the name",
-            address: target.host().to_owned(),
-            limit: RESOLVE_LIMIT,
-        }),
+        Err(_) => {
+            Err(ConnectError::Timeout { step: Step::Resolve, address: target.host().to_owned(), limit: RESOLVE_LIMIT })
+        }
     }
 }

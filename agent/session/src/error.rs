@@ -70,10 +70,10 @@ pub enum ConnectError {
         source: io::Error,
     },
     /// A step took too long.
-    #[error("{step} with {address} took longer than {} s", limit.as_secs())]
+    #[error("{step} {address} took longer than {} s", limit.as_secs())]
     Timeout {
         /// Which step.
-        step: &'static str,
+        step: Step,
         /// Where.
         address: String,
         /// How long it may take.
@@ -90,6 +90,27 @@ pub enum ConnectError {
     /// The agent's own key or certificate cannot be used.
     #[error("this agent's key or certificate cannot be used")]
     Credentials(#[source] rustls::Error),
+}
+
+/// A step of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// From the name to its addresses.
+    Resolve,
+    /// TCP: the other host's kernel answers it.
+    Connect,
+    /// TLS: the coordinator itself answers it.
+    Handshake,
+}
+
+impl std::fmt::Display for Step {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Resolve => "resolving the name",
+            Self::Connect => "connecting to",
+            Self::Handshake => "the TLS handshake with",
+        })
+    }
 }
 
 impl ConnectError {
@@ -111,7 +132,7 @@ impl ConnectError {
     /// As a person reads it; `target` is what was dialled.
     pub fn to_problem(&self, target: &impl std::fmt::Display) -> Problem {
         let (code, hint) = match self {
-            Self::NameNotResolvable { .. } => (
+            Self::NameNotResolvable { .. } | Self::Timeout { step: Step::Resolve, .. } => (
                 ErrorCode::SourceUnreachable,
                 "check the name, and the name servers that DHCP gives; or use an IP address in landfall.coordinator="
                     .to_owned(),
@@ -122,7 +143,24 @@ impl ConnectError {
                     is correct"
                     .to_owned(),
             ),
-            Self::Unreachable { .. } | Self::Timeout { .. } => (
+            Self::Timeout { step: Step::Handshake, .. } => (
+                ErrorCode::SourceUnreachable,
+                "the host accepts the connection but the program does not answer: check that landfall-coordinator is \
+                    neither stopped nor overloaded"
+                    .to_owned(),
+            ),
+            Self::Timeout { step: Step::Connect, .. } => (
+                ErrorCode::SourceUnreachable,
+                "nothing answers at this address: check that the host is up, and routes and firewall on the way to it"
+                    .to_owned(),
+            ),
+            Self::Unreachable { source, .. } if source.kind() == io::ErrorKind::NetworkUnreachable => (
+                ErrorCode::SourceUnreachable,
+                "this machine has no route to the coordinator: check its carrier, its address and the gateway that DHCP \
+                    gives"
+                    .to_owned(),
+            ),
+            Self::Unreachable { .. } => (
                 ErrorCode::SourceUnreachable,
                 "check cable, VLAN, routes and firewall between this machine and the coordinator".to_owned(),
             ),
@@ -173,4 +211,23 @@ pub(crate) const fn refuses_credentials(error: &rustls::Error) -> bool {
                 | AlertDescription::AccessDenied
         )
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hint_names_the_cause_that_is_known() {
+        let address: SocketAddr = "192.0.2.1:7443".parse().unwrap();
+        let late = |step| ConnectError::Timeout { step, address: address.to_string(), limit: Duration::from_secs(5) };
+        let hint = |error: ConnectError| error.to_problem(&"c").hint;
+        let stopped = hint(late(Step::Handshake));
+        assert!(stopped.contains("stopped") && !stopped.contains("cable"), "{stopped}");
+        assert!(hint(late(Step::Connect)).contains("host is up"));
+        assert!(hint(late(Step::Resolve)).contains("name servers"));
+        let unreachable = |kind: io::ErrorKind| hint(ConnectError::Unreachable { address, source: kind.into() });
+        assert!(unreachable(io::ErrorKind::NetworkUnreachable).contains("no route"));
+        assert!(unreachable(io::ErrorKind::HostUnreachable).contains("VLAN"));
+    }
 }

@@ -28,7 +28,7 @@ pub use backoff::Backoff;
 pub use clock::boot_time;
 pub use credentials::{AgentKey, Credentials, KeyError};
 pub use enroll::{EnrollError, Enrolled, enroll, enroll_over, enroll_with_facts};
-pub use error::ConnectError;
+pub use error::{ConnectError, Step};
 pub use handle::{Connection, SessionEnded, SessionHandle, StillRuns, Unflushed};
 pub use instruction::Instruction;
 pub use landfall_pin::{PinMismatch, Validity, pin_of_spki};

@@ -154,6 +154,15 @@ async fn send(down: &Down, message: ToAgent) -> Result<(), &'static str> {
     }
 }
 
+/// Why a stream ended without an error. A connection whose pings are not answered ends in the same way as one that the agent
+/// closes, but an agent that is there to close it was heard a heartbeat ago.
+fn end_of_stream(quiet: Duration, heartbeat: Duration) -> String {
+    if quiet < heartbeat * 2 {
+        return "the agent closed it".to_owned();
+    }
+    format!("the connection was lost: the agent has not been heard for {} s", quiet.as_secs())
+}
+
 struct Session {
     engine: Engine,
     turns: Arc<Semaphore>,
@@ -169,6 +178,7 @@ type Ended = Option<&'static str>;
 
 impl Session {
     async fn serve(&mut self, mut opened: Opened, up: &mut Streaming<SessionRequest>) -> Result<String, Problem> {
+        let mut heard = Instant::now();
         loop {
             let limit = if self.fenced { FENCE_LIMIT } else { opened.heartbeat * DEAD_AFTER };
             let ended = tokio::select! {
@@ -185,10 +195,12 @@ impl Session {
                 message = timeout(limit, up.message()) => match message {
                     Err(_) => Some("the agent has not been heard"),
                     Ok(Err(_)) => Some("the connection broke"),
-                    Ok(Ok(None)) => Some("the agent closed it"),
+                    Ok(Ok(None)) => return Ok(end_of_stream(heard.elapsed(), opened.heartbeat)),
                     Ok(Ok(Some(message))) => {
                         self.engine.check_certificate(&self.certificate)?;
-                        Box::pin(self.take(message, up)).await?
+                        let ended = Box::pin(self.take(message, up)).await?;
+                        heard = Instant::now();
+                        ended
                     }
                 },
             };
@@ -272,5 +284,18 @@ impl Session {
             }
         }
         Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_connection_is_not_an_agents_goodbye() {
+        let (heartbeat, after) = (Duration::from_secs(5), Duration::from_secs);
+        assert_eq!(end_of_stream(after(4), heartbeat), "the agent closed it");
+        let lost = end_of_stream(after(40), heartbeat);
+        assert!(lost.contains("lost") && lost.contains("40 s") && !lost.contains("closed"), "{lost}");
     }
 }

@@ -145,7 +145,7 @@ impl Runner {
             Ok(Err(status)) => return Err(self.broken(&status)),
             Err(_) => {
                 let problem = Problem::new(ErrorCode::SourceUnreachable, "the coordinator does not answer the hello")
-                    .hint("read the coordinator's log to see what it waits for")
+                    .hint("the connection works: read the coordinator's log to see what it waits for")
                     .at(target.to_string());
                 return Err(Outcome::Lost(problem));
             }

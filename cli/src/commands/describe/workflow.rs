@@ -76,8 +76,9 @@ impl Page<'_> {
         self.heading("Actions")?;
         let mut columns =
             Columns::new(&["NAME", "DOES", "STATE", "ATTEMPT", "TOOK", "READ", "IMAGE", "WRITTEN", "RATE"]);
+        let silence = human::silence(status, self.now);
         for action in &status.actions {
-            columns.row(self.action_cells(action));
+            columns.row(self.action_cells(action, silence.as_deref()));
         }
         self.columns(&columns)?;
         for action in &status.actions {
@@ -94,8 +95,11 @@ impl Page<'_> {
         Ok(())
     }
 
-    fn action_cells(&self, action: &ActionStatus) -> Vec<String> {
+    /// `silence`: for how long its agent has been silent.
+    fn action_cells(&self, action: &ActionStatus, silence: Option<&str>) -> Vec<String> {
         let progress = action.progress.as_ref();
+        let running = progress.filter(|_| action.state == ActionState::Running);
+        let rate = running.map(|progress| silence.map_or_else(|| going(progress), str::to_owned));
         let of = |done: u64, total: u64| match (done, total) {
             (0, 0) => "-".into(),
             (done, 0) => human::bytes(done),
@@ -111,7 +115,7 @@ impl Page<'_> {
             progress.map_or("-".into(), |p| of(p.stored_bytes, p.stored_total)),
             progress.map_or("-".into(), |p| of(p.raw_bytes, p.raw_total)),
             progress.map_or("-".into(), |p| of(p.written_bytes, 0)),
-            or_dash(progress.filter(|_| action.state == ActionState::Running).map(going).unwrap_or_default()),
+            or_dash(rate.unwrap_or_default()),
         ]
     }
 
