@@ -7,7 +7,8 @@ use super::{
     result::{ClearDisksResult, CloudInitResult, KexecResult, WriteImageResult},
 };
 use crate::{
-    ClearDisksSpec, DiskId, DiskReceipt, HoldSpec, KexecSpec, PowerOffSpec, RebootSpec, WriteFile, WriteFileResult,
+    ActionSpec, ClearDisksSpec, DiskId, DiskReceipt, HoldSpec, KexecSpec, PowerOffSpec, RebootSpec, WriteFile,
+    WriteFileResult,
 };
 
 /// What an action does. Where the agent needs nothing beyond what a template says, it is the template's own spec.
@@ -82,6 +83,20 @@ impl ActionResult {
                 Part::Text(&mut said.initramfs),
                 Part::Text(&mut said.cmdline),
             ],
+        }
+    }
+
+    /// Whether it is the result of that kind of action.
+    pub const fn is_of(&self, spec: &ActionSpec) -> bool {
+        match self {
+            Self::WriteImage(_) => matches!(spec, ActionSpec::WriteImage(_)),
+            Self::CloudInit(_) => matches!(spec, ActionSpec::CloudInit(_)),
+            Self::Hold => matches!(spec, ActionSpec::Hold(_)),
+            Self::Reboot => matches!(spec, ActionSpec::Reboot(_)),
+            Self::PowerOff => matches!(spec, ActionSpec::PowerOff(_)),
+            Self::ClearDisks(_) => matches!(spec, ActionSpec::ClearDisks(_)),
+            Self::Kexec(_) => matches!(spec, ActionSpec::Kexec(_)),
+            Self::WriteFile(_) => matches!(spec, ActionSpec::WriteFile(_)),
         }
     }
 

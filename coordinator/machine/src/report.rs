@@ -1,6 +1,9 @@
 //! What agents say once their session is open, and what their silence says.
 
-use landfall_api::message::{ActionResult, EventBody, EventRecord, WriteImageResult};
+use landfall_api::{
+    ErrorCode, Problem,
+    message::{ActionResult, EventBody, EventRecord, WriteImageResult},
+};
 
 use crate::{
     derive,
@@ -21,11 +24,13 @@ impl Step<'_> {
         if session.settling && of == Which::Newest {
             self.connect(true);
         }
-        for (_, record) in &events {
-            self.takes_in_receipt(&record.body);
+        let events = self.judged(of, epoch.get(), events);
+        for event in &events {
+            if let run::Event::Agent { record, .. } = event {
+                self.takes_in_receipt(&record.body);
+            }
         }
-        let event = |(position, record)| run::Event::Agent { epoch: epoch.get(), position, record: Box::new(record) };
-        self.advance(of, events.into_iter().map(event).collect());
+        self.advance(of, events);
         Ok(())
     }
 
@@ -33,8 +38,29 @@ impl Step<'_> {
     /// that comes back is.
     pub(crate) fn replayed(&mut self, events: Vec<(u64, EventRecord)>) {
         let epoch = self.state.newest.as_ref().and_then(|w| w.status.as_ref()).map_or(0, |status| status.epoch);
-        let event = |(position, record)| run::Event::Agent { epoch, position, record: Box::new(record) };
-        self.advance(Which::Newest, events.into_iter().map(event).collect());
+        let events = self.judged(Which::Newest, epoch, events);
+        self.advance(Which::Newest, events);
+    }
+
+    /// The events as they count. The result of another kind of action proves nothing of this one: a write would count as
+    /// done without its receipt.
+    fn judged(&self, of: Which, epoch: u64, events: Vec<(u64, EventRecord)>) -> Vec<run::Event> {
+        let status = self.state.workflow(of).and_then(|workflow| workflow.status.as_ref());
+        let judge = |(position, mut record): (u64, EventRecord)| {
+            if let EventBody::Finished { result } = &record.body
+                && let Some(action) = status.and_then(|status| status.action(record.action_index as usize))
+                && !result.is_of(&action.action.spec)
+            {
+                let (name, kind) = (&action.action.name, action.action.spec.key());
+                let message =
+                    format!("the agent reported the result of another kind of action for \"{name}\" ({kind})");
+                let problem = Problem::new(ErrorCode::VersionSkew, message)
+                    .hint("build the boot image from the coordinator's release, then provision the machine again");
+                record.body = EventBody::Failed { problem, retryable: false };
+            }
+            run::Event::Agent { epoch, position, record: Box::new(record) }
+        };
+        events.into_iter().map(judge).collect()
     }
 
     fn takes_in_receipt(&mut self, body: &EventBody) {

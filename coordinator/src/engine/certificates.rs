@@ -3,7 +3,7 @@
 use landfall_api::{CertificateStatus, ErrorCode, Kind, Machine, Problem};
 use uuid::Uuid;
 
-use super::{Engine, Enrolled, derive};
+use super::{Engine, EnrollRequest, Enrolled, derive};
 use crate::tls::MachineCert;
 
 /// Certificates listed for one machine. An agent holds one or two; more are those of restarts within their life.
@@ -65,8 +65,13 @@ impl Engine {
         })
     }
 
-    /// A new certificate for the key of one that is still good.
-    pub(super) async fn renew(&self, shown: &MachineCert, csr_der: &[u8], key: &str) -> Result<Enrolled, Problem> {
+    /// A new certificate for the key of one that is still good, for the same computer.
+    pub(super) async fn renew(
+        &self,
+        shown: &MachineCert,
+        request: &EnrollRequest,
+        key: &str,
+    ) -> Result<Enrolled, Problem> {
         let _lock = self.inner.machines.lock(shown.uid).await;
         // Under the lock: it may have been revoked a moment ago.
         self.check_certificate(shown)?;
@@ -79,7 +84,11 @@ impl Engine {
             ));
         }
         let machine = self.machine_by_uid(shown.uid).await?;
-        self.give_certificate(&machine, csr_der).await
+        if let Err(problem) = self.check_identity(&machine, &request.identity) {
+            self.alarm(&machine.metadata.name, "IdentityMismatch", problem.message.clone()).await?;
+            return Err(problem);
+        }
+        self.give_certificate(&machine, &request.csr_der).await
     }
 
     /// Withdraws every certificate, boot token and approval of a machine, and ends its session, at once. It can come back

@@ -66,7 +66,7 @@ impl Engine {
                     Problem::new(ErrorCode::Unauthenticated, "a renewal needs the machine's certificate")
                         .hint("enrol with a boot token or an approval")
                 })?;
-                Ok(Enrolment::Granted(self.renew(shown, &request.csr_der, &key).await?))
+                Ok(Enrolment::Granted(self.renew(shown, &request, &key).await?))
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Defects that were found once, each with the claim that it stays mended.
 
 use super::*;
-use crate::config::DiscoveryConfig;
+use crate::{config::DiscoveryConfig, tls::MachineCert};
 
 /// A workflow whose agent reported the start of its write.
 async fn under_way(world: &World) -> (String, Uuid, Agent<'_>) {
@@ -127,4 +127,40 @@ async fn a_discovered_computer_contradicts_no_described_machine() {
     assert!(matches!(world.engine.enroll(ask, by).await, Ok(Enrolment::Waiting { .. })));
     let own = Hello { identity: Identity { serial: "S1".into(), ..identity() }, ..hello("b1", "D1", vec![]) };
     world.connect(own).await.assigned();
+}
+
+#[tokio::test]
+async fn a_result_of_another_kind_proves_no_write() {
+    let world = World::new().await;
+    let (name, uid, agent) = under_way(&world).await;
+    let body = EventBody::Finished { result: ActionResult::Reboot };
+    agent.report(uid, 0, 1, body).await.unwrap();
+    let status = world.run(&name).await.status.unwrap();
+    assert_eq!((status.phase, status.actions[0].state), (WorkflowPhase::Failed, ActionState::Failed));
+    let problem = status.problem.unwrap();
+    assert!(problem.code == ErrorCode::VersionSkew && problem.message.contains("writeImage"), "{problem}");
+}
+
+#[tokio::test]
+async fn a_renewal_is_for_the_same_computer() {
+    let world = World::new().await;
+    world.provision(false).await.unwrap();
+    let enrolled = world.enroll(b"key").await.unwrap();
+    let shown = MachineCert {
+        name: enrolled.machine.clone(),
+        uid: enrolled.machine_uid,
+        key_fingerprint: hex::encode(b"key"),
+        serial_hex: enrolled.serial_hex.clone(),
+        not_after: Timestamp::MAX,
+    };
+    let renew = async |mac: &str| {
+        let mut ask = request(Proof::Renewal, b"key");
+        ask.identity.macs = vec![mac.parse().unwrap()];
+        world.engine.enroll(ask, Asker { address: None, shown: Some(shown.clone()) }).await
+    };
+    assert!(matches!(renew(MAC).await, Ok(Enrolment::Granted(_))));
+    let refused = renew("52:54:00:00:00:99").await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::AmbiguousIdentity);
+    let alarm = world.condition("IdentityAmbiguous").await.unwrap();
+    assert_eq!(alarm, (ConditionStatus::True, "IdentityMismatch".into()));
 }
