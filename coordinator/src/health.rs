@@ -14,6 +14,8 @@ use landfall_store::Store;
 
 /// One trial write of the store; one that takes longer keeps every agent waiting.
 const WRITE_LIMIT: Duration = Duration::from_secs(5);
+/// Deadlines and silent agents are looked at every second; without a look for so long they are not kept.
+const TICK_LIMIT: Duration = Duration::from_secs(60);
 /// An answer stands for so long: a hundred probes a second must not become a hundred writes.
 const STANDS: Duration = Duration::from_secs(2);
 /// The clock may be corrected by this much while the process runs; deadlines do not suffer.
@@ -46,7 +48,8 @@ impl Health {
     }
 
     /// Looks at everything, or answers what was found a moment ago. One looks at a time.
-    pub async fn look(&self, store: &Store, ca: &CertificateDer<'_>) -> Vec<Finding> {
+    /// `unticked`: the time since deadlines were looked at.
+    pub async fn look(&self, store: &Store, ca: &CertificateDer<'_>, unticked: Duration) -> Vec<Finding> {
         let mut last = self.last.lock().await;
         if let Some((at, findings)) = last.as_ref().filter(|(at, _)| at.elapsed() < STANDS) {
             tracing::trace!(age = ?at.elapsed(), "an answer still stands");
@@ -56,6 +59,7 @@ impl Health {
         let findings = vec![
             store_writable(store, now).await,
             self.boot_finding(),
+            ticker(unticked),
             clock(now, self.begun, begins(ca)),
             authority(now, ends(ca)),
         ];
@@ -75,6 +79,15 @@ impl Health {
 /// Whether every finding lets machines be served.
 pub fn ready(findings: &[Finding]) -> bool {
     worst(findings) < Level::Fail
+}
+
+/// Pure.
+fn ticker(unticked: Duration) -> Finding {
+    if unticked < TICK_LIMIT {
+        return Finding::ok("deadlines", "looked at every second");
+    }
+    let message = format!("not looked at for {} s", unticked.as_secs());
+    Finding::fail("deadlines", message, "the log says what holds the coordinator up; restart it")
 }
 
 async fn store_writable(store: &Store, now: Timestamp) -> Finding {
@@ -171,11 +184,13 @@ mod tests {
         let ttl = Duration::from_secs(3600);
         let pki = crate::pki::Pki::open(dir.path(), "127.0.0.1".parse().unwrap(), ttl).unwrap();
         let (store, mut health) = (Store::memory(), Health::default());
-        assert!(!ready(&health.look(&store, pki.ca_der()).await));
+        assert!(!ready(&health.look(&store, pki.ca_der(), Duration::ZERO).await));
         health.last = Mutex::new(None);
         health.boot_services(true);
-        let findings = health.look(&store, pki.ca_der()).await;
+        let findings = health.look(&store, pki.ca_der(), Duration::ZERO).await;
         assert!(ready(&findings), "{findings:?}");
+        health.last = Mutex::new(None);
+        assert!(!ready(&health.look(&store, pki.ca_der(), TICK_LIMIT).await), "its ticker stands still");
     }
 
     #[tokio::test]
@@ -184,7 +199,7 @@ mod tests {
         let ttl = Duration::from_secs(3600);
         let pki = crate::pki::Pki::open(dir.path(), "127.0.0.1".parse().unwrap(), ttl).unwrap();
         let (store, health) = (Store::open(dir.path()).unwrap(), Health::default());
-        let asked = (0..50).map(|_| health.look(&store, pki.ca_der()));
+        let asked = (0..50).map(|_| health.look(&store, pki.ca_der(), Duration::ZERO));
         let answers = futures::future::join_all(asked).await;
         // The clock's finding says when it was looked.
         let said = |answer: &Vec<Finding>| answer.iter().map(|finding| finding.message.clone()).collect::<Vec<_>>();

@@ -5,6 +5,7 @@ use std::{
     ffi::OsString,
     os::unix::net::{SocketAddr, UnixDatagram},
     os::{linux::net::SocketAddrExt as _, unix::ffi::OsStrExt as _},
+    time::Duration,
 };
 
 /// It serves.
@@ -20,8 +21,23 @@ pub fn stopping() {
 /// It reads its configuration again; [`ready`] says that it has.
 pub fn reloading() {
     // By the clock that systemd compares with its own request's time.
-    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).map(std::time::Duration::from);
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).map(Duration::from);
     tell(&format!("RELOADING=1\nMONOTONIC_USEC={}", now.unwrap_or_default().as_micros()));
+}
+
+/// It works: asked for by [`watchdog`].
+pub fn alive() {
+    tell("WATCHDOG=1");
+}
+
+/// How often the service manager is to hear [`alive`]: half of the time after which it restarts the process. `None` if it
+/// does not watch.
+pub fn watchdog() -> Option<Duration> {
+    every(&std::env::var("WATCHDOG_USEC").ok()?)
+}
+
+fn every(limit: &str) -> Option<Duration> {
+    limit.parse().ok().map(|limit| Duration::from_micros(limit) / 2).filter(|every| !every.is_zero())
 }
 
 fn tell(state: &str) {
@@ -44,6 +60,12 @@ fn send(socket: &OsString, state: &str) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_watchdog_hears_twice_in_its_limit() {
+        assert_eq!(every("300000000"), Some(Duration::from_secs(150)));
+        assert_eq!((every("0"), every("soon")), (None, None));
+    }
 
     #[test]
     fn both_socket_kinds_get_the_notification() {

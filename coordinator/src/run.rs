@@ -1,8 +1,9 @@
 //! One run of the process: construction, signals, reload, drain.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{panic::AssertUnwindSafe, path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result};
+use futures::FutureExt as _;
 use jiff::Timestamp;
 use landfall_boot::BootReload;
 use landfall_coordinator::{
@@ -88,9 +89,25 @@ pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
         let serve = async move { Ok(landfall_boot::http::serve::serve(listener, router, token).await?) };
         tasks.spawn(ending("the metrics' port", failed.clone(), serve));
     }
-    let token = stop.clone();
-    tasks.spawn(async move { engine.run_ticker(token).await });
-    tasks.spawn(manifest_dir::run(coordinator.clone(), manifests_seen, stop.clone()));
+    if let Some(every) = notify::watchdog() {
+        tasks.spawn(keep_alive(every, engine.clone(), stop.clone()));
+    }
+    let (token, store) = (stop.clone(), coordinator.store.clone());
+    let ticks = async move {
+        engine.run_ticker(token).await;
+        Ok(())
+    };
+    tasks.spawn(ending("the ticker", failed.clone(), ticks));
+    let (token, scans) = (stop.clone(), manifest_dir::run(coordinator.clone(), manifests_seen, stop.clone()));
+    tasks.spawn(ending("the directory of manifests", failed.clone(), scans.map(Ok)));
+    let writer = async move {
+        let Some(upkeep) = store.upkeep() else { return Ok(()) };
+        match token.run_until_cancelled(upkeep.ended()).await {
+            Some(()) => Err(anyhow::anyhow!("the thread that writes the store has ended")),
+            None => Ok(()),
+        }
+    };
+    tasks.spawn(ending("the store", failed.clone(), writer));
     tasks.close();
     notify::ready();
 
@@ -111,11 +128,25 @@ pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
     outcome
 }
 
+/// Runs a service whose end, by a panic too, ends the process: the service manager starts it again.
 async fn ending(name: &'static str, failed: CancellationToken, service: impl Future<Output = Result<()>>) {
-    if let Err(error) = service.await {
-        tracing::error!(error = format!("{error:#}"), "{name} failed");
+    // What it leaves half done is not looked at again.
+    match AssertUnwindSafe(service).catch_unwind().await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::error!(error = format!("{error:#}"), "{name} failed"),
+        Err(_panic) => tracing::error!("{name} panicked; the lines before this one say where"),
     }
     failed.cancel();
+}
+
+/// Tells the service manager that the process works, for as long as its ticker does.
+async fn keep_alive(every: Duration, engine: Engine, stop: CancellationToken) {
+    let mut beat = tokio::time::interval(every);
+    while stop.run_until_cancelled(beat.tick()).await.is_some() {
+        if engine.since_last_tick() < every {
+            notify::alive();
+        }
+    }
 }
 
 /// What a reload reaches.
@@ -160,5 +191,18 @@ impl Live {
         if !plan.at_restart.is_empty() {
             tracing::warn!(keys = plan.at_restart.join(", "), "these changes need a restart");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_service_that_panics_ends_the_process() {
+        let failed = CancellationToken::new();
+        let panics = tokio::spawn(ending("the ticker", failed.clone(), async { panic!("on purpose") }));
+        tokio::time::timeout(Duration::from_secs(60), failed.cancelled()).await.unwrap();
+        panics.await.unwrap();
     }
 }

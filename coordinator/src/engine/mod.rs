@@ -46,7 +46,10 @@ mod tokens;
 mod types;
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -64,7 +67,7 @@ pub use types::*;
 use crate::config::{Config, DiscoveryConfig};
 pub(crate) use horizon::forget_last_beat;
 use index::Index;
-use landfall_edge::reload::Reloadable;
+use landfall_edge::{metrics::metrics, reload::Reloadable};
 use landfall_store::Store;
 use live::Machines;
 use logs::Logs;
@@ -107,11 +110,11 @@ pub struct Settings {
     pub certificate_ttl: Duration,
     /// From the reboot to the phone-home, where the template names none.
     pub phone_home_deadline: Duration,
+    /// From the request of a workflow to its machine's agent.
+    pub netboot_deadline: Duration,
     /// Where installed systems phone home.
     pub phone_home_url: String,
     /// How many installs run at once; at least 1.
-    /// From the request of a workflow to its machine's agent.
-    pub netboot_deadline: Duration,
     pub parallel_installs: usize,
     /// Which machines may be discovered.
     pub discovery: DiscoveryConfig,
@@ -126,10 +129,10 @@ impl Settings {
             boot_token_ttl: config.limits.boot_token_ttl.get(),
             certificate_ttl: config.limits.certificate_ttl.get(),
             phone_home_deadline: config.limits.phone_home_deadline.get(),
+            netboot_deadline: config.limits.netboot_deadline.get(),
             phone_home_url: format!("{}/phone-home", config.tls_url()),
             parallel_installs: config.limits.parallel_installs as usize,
             discovery: config.discovery.clone(),
-            netboot_deadline: config.limits.netboot_deadline.get(),
         }
     }
 }
@@ -160,6 +163,8 @@ struct Inner {
     taken_back: TakenBack,
     /// When this process started.
     begun: Instant,
+    /// When the last tick ended, in milliseconds after [`Self::begun`].
+    ticked: AtomicU64,
     horizon: Horizon,
     /// When it was last noted that this coordinator is there.
     beat: Mutex<Option<Timestamp>>,
@@ -188,6 +193,7 @@ impl Engine {
         let (workflows, waiting) = (store.workflows().await?, Waiting::default());
         for workflow in &workflows {
             index.put_workflow(workflow);
+            waiting.follow(workflow, started);
         }
         let lease = settings.lease;
         let horizon = Horizon { as_of: Self::last_beat(&store, started).await?, started, lease };
@@ -197,7 +203,6 @@ impl Engine {
             inner: Arc::new(Inner {
                 store,
                 settings: settings.into(),
-            waiting.follow(workflow, started);
                 clock,
                 authority,
                 sources,
@@ -211,6 +216,7 @@ impl Engine {
                 waiting,
                 taken_back: TakenBack::default(),
                 begun,
+                ticked: AtomicU64::new(0),
                 horizon,
                 beat: Mutex::default(),
                 vault,
@@ -245,6 +251,20 @@ impl Engine {
         Now { wall: self.now(), steady: Steady::after_start(passed) }
     }
 
+    /// The time since the last tick ended, or since the start before the first.
+    pub fn since_last_tick(&self) -> Duration {
+        let last = Steady::after_start(Duration::from_millis(self.inner.ticked.load(Ordering::Relaxed)));
+        self.moment().steady.since(last)
+    }
+
+    /// A tick has ended, well or not.
+    fn ticked(&self) {
+        let moment = self.moment();
+        let passed = u64::try_from(moment.steady.since(Steady::START).as_millis()).unwrap_or(u64::MAX);
+        self.inner.ticked.store(passed, Ordering::Relaxed);
+        metrics().ticked.set(moment.wall.as_second());
+    }
+
     /// What a step goes by.
     fn limits(&self) -> Limits {
         let settings = &self.inner.settings;
@@ -252,6 +272,7 @@ impl Engine {
             lease: settings.lease,
             heartbeat: settings.heartbeat,
             phone_home_deadline: settings.phone_home_deadline,
+            netboot_deadline: settings.netboot_deadline,
             oldest_protocol: OLDEST_PROTOCOL,
             horizon: self.inner.horizon,
         }
@@ -272,7 +293,6 @@ impl Engine {
         &self.inner.settings
     }
 
-            netboot_deadline: settings.netboot_deadline,
     /// Goes by others from now on. What was already promised (a lease, a deadline) stands.
     pub fn reload(&self, settings: Settings) {
         // Where there is more room now, the next tick lets the next begin.

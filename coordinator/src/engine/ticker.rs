@@ -50,6 +50,7 @@ impl Engine {
             if let Err(problem) = self.tick().await {
                 tracing::error!(%problem, "a tick failed; the next one retries");
             }
+            self.ticked();
             count = count.wrapping_add(1);
             if count.is_multiple_of(PURGE_EVERY)
                 && let Err(error) = self.inner.store.secrets().purge(self.now()).await

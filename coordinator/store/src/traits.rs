@@ -106,13 +106,15 @@ pub trait SecretStore: Send + Sync {
     async fn purge(&self, now: Timestamp) -> Result<u64, StoreError>;
 }
 
-/// What only a store on this host's own disk has: a size, and a copy of itself.
+/// What only a store on this host's own disk has: a size, a copy of itself, and a thread that writes.
 #[async_trait]
 pub trait Upkeep: Send + Sync {
     /// How much disk it takes.
     async fn sizes(&self) -> Result<Sizes, StoreError>;
     /// Writes a consistent copy, durable when this returns, to `to`, which must not be there. Writers go on meanwhile.
     async fn snapshot(&self, to: &Path) -> Result<(), StoreError>;
+    /// Waits until nothing can be written any more, because the thread that writes has ended: every later write fails.
+    async fn ended(&self);
 }
 
 /// How much disk a store takes.

@@ -89,6 +89,8 @@ metrics! {
     manifest_files: Family<Gauge> = Family::new(Gauge::new), "landfall_manifest_files";
     /// Faults in the manifests at the last look.
     manifest_problems: Gauge = Gauge::new(), "landfall_manifest_problems";
+    /// Unix time of the last look at deadlines and silent agents.
+    ticked: Gauge = Gauge::new(), "landfall_last_tick_timestamp_seconds";
     /// Unix time of the last look at the manifests.
     manifest_scanned: Gauge = Gauge::new(), "landfall_manifest_last_scan_timestamp_seconds";
 }

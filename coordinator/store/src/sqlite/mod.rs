@@ -102,6 +102,10 @@ impl Upkeep for SqliteStore {
     async fn snapshot(&self, to: &Path) -> Result<(), StoreError> {
         self.writer.snapshot(to.to_owned()).await
     }
+
+    async fn ended(&self) {
+        self.writer.ended().await;
+    }
 }
 
 #[async_trait]

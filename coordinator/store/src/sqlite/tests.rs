@@ -48,6 +48,17 @@ fn a_newer_schema_and_a_damaged_file_are_refused() {
 }
 
 #[tokio::test]
+async fn the_end_of_the_writing_thread_is_noticed() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(dir.path()).unwrap();
+    let limit = std::time::Duration::from_secs(60);
+    let ended = Upkeep::ended(&store);
+    let refused = store.writer.submit(|_| -> Result<(), StoreError> { panic!("on purpose") }).await;
+    assert!(matches!(refused, Err(StoreError::Closed)), "{refused:?}");
+    tokio::time::timeout(limit, ended).await.expect("its end is heard of");
+}
+
+#[tokio::test]
 async fn one_refused_write_leaves_its_neighbours_in_the_batch_alone() {
     let dir = tempfile::tempdir().unwrap();
     let store = Arc::new(SqliteStore::open(dir.path()).unwrap());

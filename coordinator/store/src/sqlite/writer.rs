@@ -70,6 +70,13 @@ impl Writer {
         tasks.send(task).await.map_err(|_| StoreError::Closed)
     }
 
+    /// Waits until the thread has ended, which it does by a panic alone.
+    pub(super) async fn ended(&self) {
+        if let Some(tasks) = &self.tasks {
+            tasks.closed().await;
+        }
+    }
+
     /// Runs `operation` in the next transaction; returns after its commit. An error undoes this operation alone.
     pub(super) async fn submit<T: Send + 'static>(
         &self,
