@@ -15,9 +15,12 @@ use crate::{
 impl Step<'_> {
     /// Lets the machine's workflow know that an agent is there, or tells the agent that there is none.
     pub(crate) fn connect(&mut self, still_running: bool) {
+        let waits = self.state.newest.as_ref().is_some_and(life::waits);
+        // The machine may be held since a moment after the hello; what has begun goes on.
+        let held_since = waits && life::is_held(&self.state.machine).is_some();
         let Some(session) = &mut self.state.session else { return };
         session.settling = false;
-        if session.held {
+        if session.held || held_since {
             // Whatever is there starts; only a disk that cannot boot waits here for the person's word.
             let begun = session.receipts.iter().any(|r| r.receipt.state == ReceiptState::Intent);
             return self.send(Tell::Idle { boot_disk: !begun });

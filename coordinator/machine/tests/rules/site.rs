@@ -238,13 +238,13 @@ impl Site {
         let missed = judge::misses(self, &hello);
         let input = Input::Hello { hello: Box::new(hello), address: String::new(), known };
         let stands = self.hand(named, |_| input.clone());
-        if stands.is_err() {
+        if stands != Ok(true) {
             return None;
         }
         if let Some(missed) = missed {
             assert!(is_held(&self.stored.machine).is_some(), "rule 4: a newer receipt holds no machine: {missed:?}");
         }
-        stands.ok().filter(|stands| *stands).and_then(|_| self.epoch())
+        self.epoch()
     }
 
     /// An agent's events of one workflow, handed in so often; their positions in the log, if they are acknowledged.
