@@ -210,33 +210,3 @@ impl Serialize for Document {
         }
     }
 }
-
-/// Truth value of a condition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum ConditionStatus {
-    /// It holds.
-    True,
-    /// It does not hold.
-    False,
-    /// Unknown, not yet known or no longer known.
-    Unknown,
-}
-
-/// One observable truth.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Condition {
-    /// What it is about, such as `Connected` or `NoReceipt`.
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// Whether it holds.
-    pub status: ConditionStatus,
-    /// One CamelCase word for programs.
-    pub reason: String,
-    /// One sentence for people.
-    pub message: String,
-    /// When `status` last changed.
-    pub since: Timestamp,
-    /// The generation of `spec` this was judged against.
-    pub observed_generation: u64,
-}

@@ -7,6 +7,7 @@
 mod access;
 mod action;
 mod check;
+mod condition;
 mod dns_label;
 mod document;
 mod enrolment;
@@ -43,8 +44,9 @@ pub use access::{
     UnknownRole,
 };
 pub use action::*;
+pub use condition::{Condition, ConditionStatus, ConditionType, Reason};
 pub use dns_label::is_dns_label;
-pub use document::{API_VERSION, Condition, ConditionStatus, Document, Kind, Metadata, Object};
+pub use document::{API_VERSION, Document, Kind, Metadata, Object};
 pub use enrolment::{AppliedRule, ApprovedKey, CertificateStatus, EnrolmentStatus, ProofKind, WaitingKey};
 pub use error::{ErrorCode, Problem};
 pub use expression::{ExpressionError, check_expressions};

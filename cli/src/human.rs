@@ -1,7 +1,7 @@
 //! Numbers and times as people read them.
 
 use jiff::Timestamp;
-use landfall_api::{ConditionStatus, Progress, WorkflowStatus};
+use landfall_api::{ConditionStatus, ConditionType, Progress, WorkflowStatus};
 
 /// `1.2 GiB`.
 pub(crate) fn bytes(n: u64) -> String {
@@ -52,13 +52,15 @@ pub(crate) fn to_go(progress: &Progress) -> Option<String> {
 
 /// `silent 2m5s`: for how long the agent has been silent, so that its rate says nothing; `None` while it is heard.
 pub(crate) fn silence(status: &WorkflowStatus, now: Timestamp) -> Option<String> {
-    let silent = status.conditions.iter().find(|c| c.kind == "Silent" && c.status == ConditionStatus::True)?;
+    let silent =
+        status.conditions.iter().find(|c| c.kind == ConditionType::Silent && c.status == ConditionStatus::True)?;
     Some(format!("silent {}", age(Some(silent.since), now)))
 }
 
 /// `not seen 2h`: since when a machine that should have netbooted counts as missing.
 pub(crate) fn not_seen(status: &WorkflowStatus, now: Timestamp) -> Option<String> {
-    let missing = status.conditions.iter().find(|c| c.kind == "NotSeen" && c.status == ConditionStatus::True)?;
+    let missing =
+        status.conditions.iter().find(|c| c.kind == ConditionType::NotSeen && c.status == ConditionStatus::True)?;
     Some(format!("not seen {}", age(Some(missing.since), now)))
 }
 

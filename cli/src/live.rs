@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, time::Duration};
 use futures::StreamExt;
 use jiff::Timestamp;
 use landfall_api::{
-    ActionState, ActionStatus, ConditionStatus, Document, ErrorCode, Kind, LabelSelector, Machine, WatchType, Workflow,
+    ActionState, ActionStatus, ConditionStatus, ConditionType, Document, ErrorCode, Kind, LabelSelector, Machine,
+    WatchType, Workflow,
 };
 use landfall_client::{Change, Client};
 use tokio::{sync::mpsc, time::Instant};
@@ -228,7 +229,7 @@ impl Line {
             line.action = format!("{:?}", status.phase);
         }
         let mut said = status.conditions.iter().filter(|c| !c.message.is_empty());
-        let missing = said.clone().find(|c| c.kind == "NotSeen");
+        let missing = said.clone().find(|c| c.kind == ConditionType::NotSeen);
         let amiss = missing.or_else(|| said.find(|c| c.status == ConditionStatus::False));
         line.note = match amiss {
             Some(condition) => condition.message.clone(),

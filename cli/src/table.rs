@@ -3,8 +3,8 @@
 use comfy_table::{ContentArrangement, Table, presets};
 use jiff::Timestamp;
 use landfall_api::{
-    ActionState, ConditionStatus, Document, EnrolmentRule, Kind, Machine, MachinePhase, Secret, Template, Workflow,
-    WorkflowPhase,
+    ActionState, ConditionStatus, ConditionType, Document, EnrolmentRule, Kind, Machine, MachinePhase, Secret,
+    Template, Workflow, WorkflowPhase,
 };
 
 use crate::{
@@ -163,7 +163,7 @@ pub(crate) fn phase(document: &Document) -> Option<String> {
 fn machine_cells(machine: &Machine, now: Timestamp) -> Vec<String> {
     let status = machine.status.as_ref();
     let facts = status.and_then(|s| s.facts.as_deref());
-    let connected = status.and_then(|s| s.conditions.iter().find(|c| c.kind == "Connected"));
+    let connected = status.and_then(|s| s.conditions.iter().find(|c| c.kind == ConditionType::Connected));
     vec![
         machine.metadata.name.clone(),
         machine_phase(machine),

@@ -40,7 +40,7 @@ async fn by_approval(site: &Site, macs: &[&str], key: &AgentKey) -> Result<Enrol
 async fn is_ambiguous(site: &Site, machine: &str) -> Option<String> {
     let status = site.machine(machine).await.status.unwrap();
     let alarm = status.conditions.into_iter().find(|c| c.kind == "IdentityAmbiguous")?;
-    (alarm.status == ConditionStatus::True).then_some(alarm.reason)
+    (alarm.status == ConditionStatus::True).then_some(alarm.reason.to_string())
 }
 
 async fn assert_noted(site: &Site, action: &str, code: ErrorCode) {

@@ -1,6 +1,6 @@
 //! `landfall confirm`: a person's word on what the coordinator alone cannot judge.
 
-use landfall_api::{ConditionStatus, Document, Kind, Machine};
+use landfall_api::{ConditionStatus, ConditionType, Document, Kind, Machine, Reason};
 use landfall_client::Client;
 
 use super::runs::named;
@@ -45,7 +45,8 @@ async fn held(client: &Client) -> Result<Vec<String>, Failure> {
 
 fn waits(machine: Machine) -> Option<String> {
     let status = machine.status?;
-    let asked = status.conditions.iter().find(|c| c.kind == "StoreBehind" && c.reason == "AskedBefore")?;
+    let asked =
+        status.conditions.iter().find(|c| c.kind == ConditionType::StoreBehind && c.reason == Reason::AskedBefore)?;
     status.workflow.filter(|_| asked.status == ConditionStatus::True)
 }
 

@@ -2,16 +2,19 @@
 
 use jiff::Timestamp;
 use landfall_api::{
-    Condition, ConditionStatus, EnrolmentStatus, Machine, MachinePhase, MachineStatus, Management, Purpose, Workflow,
-    WorkflowPhase, WorkflowStatus,
+    Condition, ConditionStatus, ConditionType as Type, EnrolmentStatus, Machine, MachinePhase, MachineStatus,
+    Management, Purpose, Reason, Workflow, WorkflowPhase, WorkflowStatus,
 };
+
+/// The conditions that hold a machine until a person decides.
+pub(crate) const HOLDS: [Type; 2] = [Type::ReceiptConflict, Type::StoreBehind];
 
 /// Sets a condition; `since` moves only when the status does.
 pub fn set(
     conditions: &mut Vec<Condition>,
-    kind: &str,
+    kind: Type,
     status: bool,
-    reason: &str,
+    reason: Reason,
     message: impl Into<String>,
     at: (Timestamp, u64),
 ) {
@@ -22,22 +25,15 @@ pub fn set(
 /// The same for one that may be unknown.
 pub fn put(
     conditions: &mut Vec<Condition>,
-    kind: &str,
+    kind: Type,
     status: ConditionStatus,
-    reason: &str,
+    reason: Reason,
     message: impl Into<String>,
     (now, observed_generation): (Timestamp, u64),
 ) {
     let old = conditions.iter().position(|c| c.kind == kind);
     let since = old.map(|n| &conditions[n]).filter(|c| c.status == status).map_or(now, |c| c.since);
-    let new = Condition {
-        kind: kind.to_owned(),
-        status,
-        reason: reason.to_owned(),
-        message: message.into(),
-        since,
-        observed_generation,
-    };
+    let new = Condition { kind, status, reason, message: message.into(), since, observed_generation };
     match old {
         Some(n) => conditions[n] = new,
         None => conditions.push(new),
@@ -45,20 +41,18 @@ pub fn put(
 }
 
 /// The condition of that kind, if it is there.
-pub fn find<'c>(conditions: &'c [Condition], kind: &str) -> Option<&'c Condition> {
-    conditions.iter().find(|c| c.kind == kind)
+pub fn find<'c>(conditions: &'c [Condition], kind: &Type) -> Option<&'c Condition> {
+    conditions.iter().find(|c| c.kind == *kind)
 }
 
 /// Whether a condition is there and true.
-pub fn holds(conditions: &[Condition], kind: &str) -> bool {
+pub fn holds(conditions: &[Condition], kind: &Type) -> bool {
     find(conditions, kind).is_some_and(|c| c.status == ConditionStatus::True)
 }
 
 /// Why nothing is to happen to a machine before a person decides.
 pub fn held(conditions: &[Condition]) -> Option<&Condition> {
-    ["ReceiptConflict", "StoreBehind"]
-        .iter()
-        .find_map(|kind| conditions.iter().find(|c| c.kind == *kind && c.status == ConditionStatus::True))
+    HOLDS.iter().find_map(|kind| find(conditions, kind).filter(|c| c.status == ConditionStatus::True))
 }
 
 /// A status nothing is known for yet.
@@ -103,7 +97,7 @@ pub fn conditions(machine: &mut Machine, workflow: Option<&Workflow>, now: Times
             progressing(status, workflow, run, at);
             provisioned(status, workflow.spec.purpose, run, at);
         }
-        None => set(&mut status.conditions, "Progressing", false, "Idle", "no workflow has run on it", at),
+        None => set(&mut status.conditions, Type::Progressing, false, Reason::Idle, "no workflow has run on it", at),
     }
     phase(machine);
 }
@@ -113,16 +107,23 @@ pub fn wanted(machine: &mut Machine, at: (Timestamp, u64)) {
     let (management, maintenance) = (machine.spec.management, machine.spec.maintenance);
     let conditions = &mut machine.status.get_or_insert_with(new_machine_status).conditions;
     match management {
-        Management::Managed => set(conditions, "Managed", true, "Managed", "it is installed on request", at),
+        Management::Managed => set(conditions, Type::Managed, true, Reason::Managed, "it is installed on request", at),
         Management::External => {
-            set(conditions, "Managed", false, "External", "it is only watched, because of spec.management", at);
+            set(
+                conditions,
+                Type::Managed,
+                false,
+                Reason::External,
+                "it is only watched, because of spec.management",
+                at,
+            );
         }
     }
     if maintenance {
         let message = "no install starts and it boots its own disk, because of spec.maintenance";
-        set(conditions, "Maintenance", true, "Requested", message, at);
+        set(conditions, Type::Maintenance, true, Reason::Requested, message, at);
     } else {
-        set(conditions, "Maintenance", false, "NotRequested", "", at);
+        set(conditions, Type::Maintenance, false, Reason::NotRequested, "", at);
     }
 }
 
@@ -136,19 +137,19 @@ pub fn phase(machine: &mut Machine) {
 
 /// `stranger`: it was discovered, and nobody has let it in.
 fn phase_of(conditions: &[Condition], deleting: bool, stranger: bool) -> MachinePhase {
-    let progressing = find(conditions, "Progressing");
-    let reason = progressing.map_or("", |c| c.reason.as_str());
+    let progressing = find(conditions, &Type::Progressing);
+    let reason = progressing.map(|c| &c.reason);
     if deleting {
         MachinePhase::Deleting
     } else if held(conditions).is_some() {
         MachinePhase::Held
     } else if progressing.is_some_and(|c| c.status == ConditionStatus::True) {
-        if reason == "Deprovisioning" { MachinePhase::Deprovisioning } else { MachinePhase::Provisioning }
-    } else if holds(conditions, "Provisioned") {
+        if reason == Some(&Reason::Deprovisioning) { MachinePhase::Deprovisioning } else { MachinePhase::Provisioning }
+    } else if holds(conditions, &Type::Provisioned) {
         MachinePhase::Provisioned
     } else if stranger {
         MachinePhase::Discovered
-    } else if matches!(reason, "Failed" | "Cancelled") {
+    } else if matches!(reason, Some(Reason::Failed | Reason::Cancelled)) {
         MachinePhase::Failed
     } else {
         MachinePhase::Available
@@ -158,26 +159,28 @@ fn phase_of(conditions: &[Condition], deleting: bool, stranger: bool) -> Machine
 fn progressing(status: &mut MachineStatus, workflow: &Workflow, run: &WorkflowStatus, at: (Timestamp, u64)) {
     let name = &workflow.metadata.name;
     let purpose = match workflow.spec.purpose {
-        Purpose::Provision => "Provisioning",
-        Purpose::Deprovision => "Deprovisioning",
+        Purpose::Provision => Reason::Provisioning,
+        Purpose::Deprovision => Reason::Deprovisioning,
     };
     let (going, reason, message) = match run.phase {
         WorkflowPhase::Pending => (true, purpose, format!("workflow \"{name}\" waits")),
         phase if !phase.is_terminal() => (true, purpose, format!("workflow \"{name}\" is running")),
-        WorkflowPhase::Failed => (false, "Failed", format!("workflow \"{name}\" failed")),
+        WorkflowPhase::Failed => (false, Reason::Failed, format!("workflow \"{name}\" failed")),
         // Nothing was done to it, so nothing is wrong with it.
-        WorkflowPhase::Cancelled if touched(run) => (false, "Cancelled", format!("workflow \"{name}\" was cancelled")),
-        _ => (false, "Idle", format!("workflow \"{name}\" has ended")),
+        WorkflowPhase::Cancelled if touched(run) => {
+            (false, Reason::Cancelled, format!("workflow \"{name}\" was cancelled"))
+        }
+        _ => (false, Reason::Idle, format!("workflow \"{name}\" has ended")),
     };
     // After an adoption it is no longer the run before it that says how the machine is.
     let (reason, message) = match &status.adopted {
-        Some(by) if !going => ("Idle", format!("adopted by {} at {}", by.person, by.at)),
+        Some(by) if !going => (Reason::Idle, format!("adopted by {} at {}", by.person, by.at)),
         _ => (reason, message),
     };
-    set(&mut status.conditions, "Progressing", going, reason, message, at);
-    if run.phase.is_terminal() && find(&status.conditions, "StoreBehind").is_some() {
+    set(&mut status.conditions, Type::Progressing, going, reason, message, at);
+    if run.phase.is_terminal() && find(&status.conditions, &Type::StoreBehind).is_some() {
         let message = "the workflow that was requested before the store fell behind has ended";
-        set(&mut status.conditions, "StoreBehind", false, "RunEnded", message, at);
+        set(&mut status.conditions, Type::StoreBehind, false, Reason::RunEnded, message, at);
     }
 }
 
@@ -196,24 +199,40 @@ fn provisioned(status: &mut MachineStatus, purpose: Purpose, run: &WorkflowStatu
     let conditions = &mut status.conditions;
     match (run.phase, run.phoned_home_at) {
         (_, Some(when)) => {
-            set(conditions, "Provisioned", true, "PhonedHome", format!("the installed system phoned home {when}"), at);
+            set(
+                conditions,
+                Type::Provisioned,
+                true,
+                Reason::PhonedHome,
+                format!("the installed system phoned home {when}"),
+                at,
+            );
         }
         (WorkflowPhase::Succeeded, None) if purpose == Purpose::Deprovision => {
-            set(conditions, "Provisioned", false, "Deprovisioned", "the disks were cleared", at);
-            set(conditions, "NoReceipt", false, "Deprovisioned", "nothing is installed", at);
+            set(conditions, Type::Provisioned, false, Reason::Deprovisioned, "the disks were cleared", at);
+            set(conditions, Type::NoReceipt, false, Reason::Deprovisioned, "nothing is installed", at);
         }
         (WorkflowPhase::Succeeded, None) => {
-            set(conditions, "Provisioned", true, "Installed", "installed; the template requires no phone-home", at);
+            set(
+                conditions,
+                Type::Provisioned,
+                true,
+                Reason::Installed,
+                "installed; the template requires no phone-home",
+                at,
+            );
         }
         (WorkflowPhase::Failed | WorkflowPhase::Cancelled, None) if touched => {
             let (reason, message) =
-                run.problem.as_ref().map_or(("Failed", String::new()), |p| (p.code.as_str(), p.to_string()));
-            set(conditions, "Provisioned", false, reason, message, at);
+                run.problem.as_ref().map_or((Reason::Failed, String::new()), |p| (p.code.into(), p.to_string()));
+            set(conditions, Type::Provisioned, false, reason, message, at);
         }
         (phase, None) if !phase.is_terminal() && phase != WorkflowPhase::Pending => match purpose {
-            Purpose::Provision => set(conditions, "Provisioned", false, "Provisioning", "a workflow is running", at),
+            Purpose::Provision => {
+                set(conditions, Type::Provisioned, false, Reason::Provisioning, "a workflow is running", at)
+            }
             Purpose::Deprovision => {
-                set(conditions, "Provisioned", false, "Deprovisioning", "the disks are being cleared", at);
+                set(conditions, Type::Provisioned, false, Reason::Deprovisioning, "the disks are being cleared", at);
             }
         },
         // Nothing was done to it: whatever held before holds still.
@@ -227,9 +246,9 @@ pub fn workflow(workflow: &mut Workflow, now: Timestamp) {
     let at = (now, workflow.metadata.generation);
     let Some(status) = &mut workflow.status else { return };
     if status.started_at.is_some() {
-        set(&mut status.conditions, "Admitted", true, "Started", "it has begun", at);
+        set(&mut status.conditions, Type::Admitted, true, Reason::Started, "it has begun", at);
     } else if status.phase.is_terminal() {
-        set(&mut status.conditions, "Admitted", false, "Ended", "it ended before it began", at);
+        set(&mut status.conditions, Type::Admitted, false, Reason::Ended, "it ended before it began", at);
     }
 }
 
@@ -243,7 +262,7 @@ mod tests {
         let mut conditions = Vec::new();
         for (kind, status, reason) in given {
             if let Some(status) = status {
-                put(&mut conditions, kind, *status, reason, "", (Timestamp::UNIX_EPOCH, 1));
+                put(&mut conditions, Type::from(*kind), *status, Reason::from(*reason), "", (Timestamp::UNIX_EPOCH, 1));
             }
         }
         phase_of(&conditions, deleting, stranger)
@@ -297,11 +316,11 @@ mod tests {
     fn since_changes_only_with_the_status() {
         let at = |second| Timestamp::from_second(second).unwrap();
         let mut conditions = Vec::new();
-        set(&mut conditions, "Connected", true, "Hello", "a", (at(1), 1));
-        set(&mut conditions, "Connected", true, "Heard", "b", (at(2), 3));
+        set(&mut conditions, Type::Connected, true, Reason::Hello, "a", (at(1), 1));
+        set(&mut conditions, Type::Connected, true, Reason::Heard, "b", (at(2), 3));
         assert_eq!((conditions[0].since, conditions[0].observed_generation), (at(1), 3));
         assert_eq!((conditions[0].reason.as_str(), conditions[0].message.as_str()), ("Heard", "b"));
-        set(&mut conditions, "Connected", false, "Silent", "c", (at(4), 3));
+        set(&mut conditions, Type::Connected, false, Reason::Silent, "c", (at(4), 3));
         assert_eq!((conditions.len(), conditions[0].since), (1, at(4)));
     }
 }

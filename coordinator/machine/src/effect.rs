@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use landfall_api::Reason;
 pub use landfall_api::message::Refusal;
 use uuid::Uuid;
 
@@ -28,8 +29,8 @@ pub enum Effect {
     Refuse(Refusal),
     /// Say to people that some computer claims to be this machine and may not be.
     Alarm {
-        /// One CamelCase word.
-        reason: &'static str,
+        /// Which kind of claim it is.
+        reason: Reason,
         /// One sentence.
         message: String,
     },

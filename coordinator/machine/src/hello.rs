@@ -1,6 +1,9 @@
 //! An agent asks for a session: whether it may have one, and what is said to it first.
 
-use landfall_api::{ConditionStatus, ErrorCode, Problem, SessionHolder, Workflow, WorkflowStatus, message::Hello};
+use landfall_api::{
+    ConditionStatus, ConditionType as Type, ErrorCode, Problem, Reason, SessionHolder, Workflow, WorkflowStatus,
+    message::Hello,
+};
 use uuid::Uuid;
 
 use crate::{
@@ -27,7 +30,7 @@ impl Step<'_> {
         {
             let problem = fencing::two_computers(&self.state.machine.metadata.name, older, hello, address);
             let wait = Session::wait_until(from, self.now);
-            self.effects.push(Effect::Alarm { reason: "TwoComputers", message: problem.message.clone() });
+            self.effects.push(Effect::Alarm { reason: Reason::TwoComputers, message: problem.message.clone() });
             return Err(Refusal { problem, retry_after: Some(wait) });
         }
         let newest = self.state.machine.status.as_ref().map_or(0, |status| status.epoch);
@@ -104,12 +107,19 @@ impl Step<'_> {
         receipts::take_in(machine, hello, known, workflow, &horizon, at);
         let status = machine.status.get_or_insert_with(derive::new_machine_status);
         let conditions = &mut status.conditions;
-        derive::set(conditions, "Connected", true, "Hello", "the agent is connected", at);
+        derive::set(conditions, Type::Connected, true, Reason::Hello, "the agent is connected", at);
         // Of two computers one holds the session now, and that settles it. A token or an identity that some other computer
         // used is evidence, and only a person clears that.
-        let ambiguous = derive::find(conditions, "IdentityAmbiguous");
-        if ambiguous.is_none_or(|known| known.status != ConditionStatus::True || known.reason == "TwoComputers") {
-            derive::set(conditions, "IdentityAmbiguous", false, "OneComputer", "one computer holds the session", at);
+        let ambiguous = derive::find(conditions, &Type::IdentityAmbiguous);
+        if ambiguous.is_none_or(|known| known.status != ConditionStatus::True || known.reason == Reason::TwoComputers) {
+            derive::set(
+                conditions,
+                Type::IdentityAmbiguous,
+                false,
+                Reason::OneComputer,
+                "one computer holds the session",
+                at,
+            );
         }
         status.epoch = epoch.get();
         status.last_heard = Some(now);

@@ -1,11 +1,13 @@
 //! A machine's life beyond its workflows: whether anything may begin on it, taken over as it is, let go, deleted.
 
 use jiff::Timestamp;
-use landfall_api::{Authority, ErrorCode, Machine, Management, Problem, ReceiptState, Workflow, WorkflowPhase};
+use landfall_api::{
+    Authority, ConditionType as Type, EnrolmentStatus, ErrorCode, Machine, MachineFacts, MachinePhase, MachineStatus,
+    Management, Problem, Reason, ReceiptState, Workflow, WorkflowPhase,
+};
 
 use crate::{
-    advance::is_running,
-    derive,
+    advance, derive,
     effect::{Effect, Refusal, Tell},
     persons::refused,
     step::Step,
@@ -13,8 +15,6 @@ use crate::{
 
 /// What keeps a machine's document while an agent may be acting on it.
 pub const AGENT: &str = "landfall.dev/agent";
-/// The conditions that hold a machine until a person decides.
-const HOLDS: [&str; 2] = ["ReceiptConflict", "StoreBehind"];
 
 /// Whether anything may begin on the machine.
 ///
@@ -72,6 +72,41 @@ pub fn is_open(workflow: &Workflow) -> bool {
     workflow.status.as_ref().is_some_and(|status| !status.phase.is_terminal())
 }
 
+/// Whether the workflow has ended.
+pub fn has_ended(workflow: &Workflow) -> bool {
+    workflow.status.as_ref().is_some_and(|status| status.phase.is_terminal())
+}
+
+/// Whether the workflow was asked for and no agent has taken it yet.
+pub fn waits(workflow: &Workflow) -> bool {
+    workflow.status.as_ref().is_some_and(|status| status.phase == WorkflowPhase::Pending)
+}
+
+/// Whether an agent may be at work on the workflow.
+pub fn is_running(workflow: &Workflow) -> bool {
+    workflow.status.as_ref().is_some_and(advance::is_running)
+}
+
+/// Whether a system is installed on the machine, as far as is known.
+pub fn is_installed(status: &MachineStatus) -> bool {
+    derive::holds(&status.conditions, &Type::Provisioned)
+}
+
+/// Whether one of the machine's disks was installed, as far as is known.
+pub fn was_installed(status: &MachineStatus) -> bool {
+    !status.receipts.is_empty() || derive::holds(&status.conditions, &Type::NoReceipt)
+}
+
+/// Of a machine that no document describes and that has just asked for the first time.
+pub fn discovered(facts: &MachineFacts, now: Timestamp) -> MachineStatus {
+    MachineStatus {
+        phase: MachinePhase::Discovered,
+        facts: Some(Box::new(facts.clone())),
+        enrolment: EnrolmentStatus { discovered_at: Some(now), ..EnrolmentStatus::default() },
+        ..derive::new_machine_status()
+    }
+}
+
 /// Whether a person has to decide before anything begins on the machine.
 pub fn is_held(machine: &Machine) -> Option<&landfall_api::Condition> {
     derive::held(&machine.status.as_ref()?.conditions)
@@ -98,14 +133,14 @@ pub fn what_stays(machine: &Machine, run: Option<&Workflow>) -> Vec<String> {
             }
         })
         .collect();
-    if let Some(run) = run.filter(|run| run.status.as_ref().is_some_and(is_running)) {
+    if let Some(run) = run.filter(|run| is_running(run)) {
         let name = &run.metadata.name;
         stays.push(format!(
             "workflow \"{name}\" is cancelled in its current state; the disk that it was writing does \
             not boot"
         ));
     }
-    if stays.is_empty() && derive::holds(&status.conditions, "Provisioned") {
+    if stays.is_empty() && is_installed(status) {
         stays.push("the installed system stays; it carries no receipt".to_owned());
     }
     if stays.is_empty() {
@@ -121,16 +156,16 @@ pub fn take_up(machine: &mut Machine, workflow: &Workflow, now: Timestamp) {
     status.workflow = Some(workflow.metadata.name.clone());
     if let Some(by) = workflow.spec.authority.as_ref().filter(|by| by.force) {
         let message = format!("{} said --force, {}", by.person, by.at);
-        end_holds(machine, "Forced", &message, at);
+        end_holds(machine, &Reason::Forced, &message, at);
     }
     derive::conditions(machine, Some(workflow), now);
 }
 
-fn end_holds(machine: &mut Machine, reason: &str, message: &str, at: (Timestamp, u64)) {
+fn end_holds(machine: &mut Machine, reason: &Reason, message: &str, at: (Timestamp, u64)) {
     let conditions = &mut machine.status.get_or_insert_with(derive::new_machine_status).conditions;
-    for kind in HOLDS {
-        if derive::find(conditions, kind).is_some() {
-            derive::set(conditions, kind, false, reason, message, at);
+    for kind in derive::HOLDS {
+        if derive::find(conditions, &kind).is_some() {
+            derive::set(conditions, kind, false, reason.clone(), message, at);
         }
     }
 }
@@ -152,11 +187,11 @@ impl Step<'_> {
         }
         let message = format!("{} adopted it {}", by.person, by.at);
         status.adopted = Some(by);
-        derive::set(&mut status.conditions, "Provisioned", true, "Adopted", &message, (now, generation));
-        end_holds(machine, "Adopted", &message, (now, generation));
+        derive::set(&mut status.conditions, Type::Provisioned, true, Reason::Adopted, &message, (now, generation));
+        end_holds(machine, &Reason::Adopted, &message, (now, generation));
         let conditions = &mut machine.status.get_or_insert_with(derive::new_machine_status).conditions;
-        if derive::holds(conditions, "IdentityAmbiguous") {
-            derive::set(conditions, "IdentityAmbiguous", false, "Adopted", &message, (now, generation));
+        if derive::holds(conditions, &Type::IdentityAmbiguous) {
+            derive::set(conditions, Type::IdentityAmbiguous, false, Reason::Adopted, &message, (now, generation));
         }
         derive::conditions(machine, self.state.newest.as_ref(), now);
         self.stores_machine();
@@ -187,7 +222,7 @@ impl Step<'_> {
             "deleted by {}; waits for the agent to say that it has stopped, or for its lease to end at {until}",
             by.person
         );
-        self.sets("Deleting", true, "AgentMayAct", message);
+        self.sets(Type::Deleting, true, Reason::AgentMayAct, message);
         self.effects.push(Effect::MarkDeleted);
     }
 

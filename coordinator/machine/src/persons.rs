@@ -1,14 +1,15 @@
 //! What persons ask of a workflow: stop it, pause it, let it go on. Each request is recorded in the workflow's document.
 
 use landfall_api::{
-    ActionStatus, Authority, ErrorCode, Problem, RunRequest, RunRequestKind, WorkflowPhase, WorkflowStatus,
+    ActionStatus, Authority, ConditionType as Type, ErrorCode, Problem, Reason, RunRequest, RunRequestKind,
+    WorkflowPhase, WorkflowStatus,
 };
 
 use crate::{
     advance::{CONTROL_PROTOCOL, is_running},
     derive,
     effect::{Refusal, Which},
-    life, run,
+    identity, life, run,
     step::Step,
 };
 
@@ -100,25 +101,25 @@ impl Step<'_> {
     /// forced: the receipts on the disks are compared as always, and an unknown one still holds the machine.
     pub(crate) fn confirm(&mut self, which: Which, by: Authority) -> Result<(), Refusal> {
         let pending = self.under_way(which)?.phase == WorkflowPhase::Pending && which == Which::Newest;
-        let holds = |kind: &str| {
+        let holds = |kind: &Type| {
             self.state.machine.status.as_ref().is_some_and(|status| derive::holds(&status.conditions, kind))
         };
         let (workflow, machine) = (self.name(which), self.state.machine.metadata.name.clone());
         let refuse = |message: String, hint: String| {
             Err(refused(Problem::new(ErrorCode::Conflict, message).hint(hint).at(format!("Workflow/{workflow}"))))
         };
-        if holds("ReceiptConflict") {
+        if holds(&Type::ReceiptConflict) {
             let message = format!("machine \"{machine}\" carries a receipt that this store does not know");
             return refuse(message, format!("adopt the machine, or use landfall provision {machine} --force"));
         }
-        if !pending || !holds("StoreBehind") {
+        if !pending || !holds(&Type::StoreBehind) {
             let message = format!("workflow \"{workflow}\" does not wait for a confirmation");
             return refuse(message, format!("landfall describe workflow {workflow} shows what it waits for"));
         }
         let message = format!("{} confirmed workflow \"{workflow}\" {}", by.person, by.at);
         self.records(which, RunRequestKind::Confirm, &Authority { force: false, ..by });
         self.stores_workflow(which);
-        self.sets("StoreBehind", false, "Confirmed", message);
+        self.sets(Type::StoreBehind, false, Reason::Confirmed, message);
         derive::phase(&mut self.state.machine);
         if let Some(session) = &mut self.state.session {
             session.held = false;
@@ -129,14 +130,13 @@ impl Step<'_> {
 
     /// Clears the identity alarm. The next one is raised at once.
     pub(crate) fn confirm_identity(&mut self, by: &Authority) -> Result<(), Refusal> {
-        let status = self.state.machine.status.as_ref();
-        if !status.is_some_and(|status| derive::holds(&status.conditions, "IdentityAmbiguous")) {
+        if !identity::has_alarm(&self.state.machine) {
             let machine = &self.state.machine.metadata.name;
             let message = format!("machine \"{machine}\" has no identity alarm");
             return Err(refused(Problem::new(ErrorCode::Conflict, message).at(format!("Machine/{machine}"))));
         }
         let message = format!("{} confirmed its identity {}", by.person, by.at);
-        self.sets("IdentityAmbiguous", false, "Confirmed", message);
+        self.sets(Type::IdentityAmbiguous, false, Reason::Confirmed, message);
         Ok(())
     }
 

@@ -1,7 +1,10 @@
 //! The receipts that an agent finds on its disks, against those that the store knows.
 
 use jiff::Timestamp;
-use landfall_api::{DiskReceipt, Machine, MachineStatus, ReceiptState, Workflow, WorkflowPhase, message::Hello};
+use landfall_api::{
+    ConditionType as Type, DiskReceipt, Machine, MachineStatus, Reason, ReceiptState, Workflow, WorkflowPhase,
+    message::Hello,
+};
 
 use crate::{derive, restore};
 
@@ -30,7 +33,9 @@ pub(crate) fn take_in(
             && !open.is_some_and(|run| is_meant(run, found))
     });
     let unknown = unknown.map(|(found, _)| (found, "which this store does not know"));
-    let conflict = newer.map(|newer| (newer, "NewerThanStore")).or(unknown.map(|found| (found, "UnknownReceipt")));
+    let conflict =
+        newer.map(|newer| (newer, Reason::NewerThanStore)).or(unknown.map(|found| (found, Reason::UnknownReceipt)));
+    let held = conflict.is_some();
     match conflict {
         Some(((found, what), reason)) => {
             let receipt = &found.receipt;
@@ -39,16 +44,16 @@ pub(crate) fn take_in(
                     from an old copy, then adopt the machine, or provision it with --force",
                 found.disk.name, receipt.workflow_name, receipt.workflow_uid, receipt.state
             );
-            derive::set(&mut status.conditions, "ReceiptConflict", true, reason, message, at);
+            derive::set(&mut status.conditions, Type::ReceiptConflict, true, reason, message, at);
         }
         None => {
             let message = "every receipt found is known";
-            derive::set(&mut status.conditions, "ReceiptConflict", false, "Known", message, at);
+            derive::set(&mut status.conditions, Type::ReceiptConflict, false, Reason::Known, message, at);
         }
     }
     let under_way = open.and_then(|w| w.status.as_ref()).is_some_and(|s| s.phase != WorkflowPhase::Pending);
     note_lost(status, hello, under_way, at);
-    if conflict.is_none() {
+    if !held {
         // Of a disk that is not there now, nothing is known anew.
         status.receipts.retain(|known| !hello.disks.iter().any(|disk| disk.same_disk(&known.disk)));
         status.receipts.retain(|known| !hello.receipts.iter().any(|r| r.disk.same_disk(&known.disk)));
@@ -74,7 +79,7 @@ fn note_lost(status: &mut MachineStatus, hello: &Hello, under_way: bool, at: (Ti
     let lost = installed.find(|known| !marked(known));
     let conditions = &mut status.conditions;
     match lost {
-        Some(lost) if !under_way && derive::holds(conditions, "Provisioned") => {
+        Some(lost) if !under_way && derive::holds(conditions, &Type::Provisioned) => {
             let (disk, run) = (&lost.disk, &lost.receipt.workflow_name);
             let disk = [&disk.name, &disk.serial, &disk.wwn, &disk.path].into_iter().find(|s| !s.is_empty());
             let disk = disk.map_or("?", String::as_str);
@@ -82,10 +87,10 @@ fn note_lost(status: &mut MachineStatus, hello: &Hello, under_way: bool, at: (Ti
                 "disk {disk} was installed by workflow \"{run}\" but no longer carries its receipt: it was probably \
                     repartitioned; only a person can start an install of it"
             );
-            derive::set(conditions, "NoReceipt", true, "Lost", message, at);
+            derive::set(conditions, Type::NoReceipt, true, Reason::Lost, message, at);
         }
-        _ if !hello.receipts.is_empty() && derive::holds(conditions, "NoReceipt") => {
-            derive::set(conditions, "NoReceipt", false, "Found", "a disk carries a receipt", at);
+        _ if !hello.receipts.is_empty() && derive::holds(conditions, &Type::NoReceipt) => {
+            derive::set(conditions, Type::NoReceipt, false, Reason::Found, "a disk carries a receipt", at);
         }
         _ => {}
     }

@@ -1,7 +1,7 @@
 //! What agents say once their session is open, and what their silence says.
 
 use landfall_api::{
-    ErrorCode, Problem,
+    ConditionType as Type, ErrorCode, Problem, Reason,
     message::{ActionResult, EventBody, EventRecord, WriteImageResult},
 };
 
@@ -74,11 +74,11 @@ impl Step<'_> {
         // `NoReceipt`: the image left no room for one, so from now on only a person starts an install of this machine.
         match body {
             EventBody::Finished { result: ActionResult::WriteImage(WriteImageResult { receipt: Some(_), .. }) } => {
-                self.sets("NoReceipt", false, "Written", "the disk carries its receipt");
+                self.sets(Type::NoReceipt, false, Reason::Written, "the disk carries its receipt");
             }
             EventBody::Finished { result: ActionResult::WriteImage(WriteImageResult { receipt: None, .. }) } => {
                 let message = "the image's partition table has no room for a receipt";
-                self.sets("NoReceipt", true, "NoRoom", message);
+                self.sets(Type::NoReceipt, true, Reason::NoRoom, message);
             }
             _ => {}
         }
@@ -94,7 +94,7 @@ impl Step<'_> {
             let status = self.state.machine.status.get_or_insert_with(derive::new_machine_status);
             status.last_heard = Some(now.wall);
             status.agent_peak_rss_bytes = status.agent_peak_rss_bytes.max(Some(peak_rss_bytes));
-            self.sets("Connected", true, "Heard", "the agent is connected");
+            self.sets(Type::Connected, true, Reason::Heard, "the agent is connected");
         }
         Ok(())
     }
@@ -108,7 +108,7 @@ impl Step<'_> {
         let heard = now.wall_at(session.heard);
         self.effects.push(Effect::LeaveQueue);
         self.state.machine.status.get_or_insert_with(derive::new_machine_status).last_heard = Some(heard);
-        self.sets("Connected", false, "Disconnected", why);
+        self.sets(Type::Connected, false, Reason::Disconnected, why);
     }
 
     /// A fenced agent has stopped everything destructive; nothing of its lease is left.
@@ -127,6 +127,6 @@ impl Step<'_> {
         }
         let heard = now.wall_at(session.heard);
         self.state.machine.status.get_or_insert_with(derive::new_machine_status).last_heard = Some(heard);
-        self.sets("Connected", false, "Silent", format!("the agent has not been heard since {heard}"));
+        self.sets(Type::Connected, false, Reason::Silent, format!("the agent has not been heard since {heard}"));
     }
 }

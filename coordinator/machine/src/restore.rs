@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use landfall_api::{
-    ConditionStatus, DiskReceipt, Machine, ReceiptState, Workflow, WorkflowPhase, WorkflowStatus, message::Hello,
+    ConditionStatus, ConditionType as Type, DiskReceipt, Machine, Reason, ReceiptState, Workflow, WorkflowPhase,
+    WorkflowStatus, message::Hello,
 };
 
 use crate::derive;
@@ -102,21 +103,21 @@ pub(crate) fn judge(machine: &mut Machine, hello: &Hello, workflow: Option<&Work
             "its agent held epoch {}, which this store has never assigned: the store is an old copy",
             hello.last_epoch
         );
-        return derive::set(&mut status.conditions, "StoreBehind", true, "EpochNeverGiven", message, at);
+        return derive::set(&mut status.conditions, Type::StoreBehind, true, Reason::EpochNeverGiven, message, at);
     }
-    let open = derive::find(&status.conditions, "StoreBehind").filter(|c| c.status == ConditionStatus::Unknown);
+    let open = derive::find(&status.conditions, &Type::StoreBehind).filter(|c| c.status == ConditionStatus::Unknown);
     let Some(since) = open.map(|c| c.message.clone()) else { return };
     let same_boot = status.session.as_ref().is_some_and(|holder| holder.boot_id == hello.boot_id);
     let interrupted =
         hello.receipts.iter().any(|found| found.receipt.state == ReceiptState::Intent && expects(run, found));
     let (behind, reason, message) = if same_boot {
-        (false, "SameAgent", "its agent was connected all the time".to_owned())
+        (false, Reason::SameAgent, "its agent was connected all the time".to_owned())
     } else if interrupted {
-        (false, "Interrupted", "its disk carries the receipt of this interrupted workflow".to_owned())
+        (false, Reason::Interrupted, "its disk carries the receipt of this interrupted workflow".to_owned())
     } else {
-        (true, "MachineRestarted", since)
+        (true, Reason::MachineRestarted, since)
     };
-    derive::set(&mut status.conditions, "StoreBehind", behind, reason, message, at);
+    derive::set(&mut status.conditions, Type::StoreBehind, behind, reason, message, at);
 }
 
 /// At the start after a time of which the store knows nothing: what was asked for before it waits for a person; what was
@@ -129,19 +130,19 @@ pub(crate) fn mark_behind(machine: &mut Machine, workflow: &Workflow, horizon: &
     let (status, reason, what) = match workflow.status.as_ref().map(|run| run.phase) {
         Some(WorkflowPhase::Pending) => {
             let what = format!("was requested before that; to let it begin use landfall confirm {name}");
-            (ConditionStatus::True, "AskedBefore", what)
+            (ConditionStatus::True, Reason::AskedBefore, what)
         }
         Some(WorkflowPhase::Running) => {
             let machine = &workflow.spec.machine;
             let what = format!("was running before that; to run it anyway use landfall provision {machine} --force");
-            (ConditionStatus::Unknown, "AwaitsAgent", what)
+            (ConditionStatus::Unknown, Reason::AwaitsAgent, what)
         }
         _ => return false,
     };
     let message = format!("{}, and workflow \"{name}\" {what}, else landfall cancel {name}", horizon.words());
     let at = (now, machine.metadata.generation);
     let machine_status = machine.status.get_or_insert_with(derive::new_machine_status);
-    derive::put(&mut machine_status.conditions, "StoreBehind", status, reason, &message, at);
+    derive::put(&mut machine_status.conditions, Type::StoreBehind, status, reason, &message, at);
     derive::phase(machine);
     true
 }
@@ -159,6 +160,6 @@ pub(crate) fn mark_events_missing(machine: &mut Machine, workflow: &Workflow, no
     );
     let at = (now, machine.metadata.generation);
     let status = machine.status.get_or_insert_with(derive::new_machine_status);
-    derive::set(&mut status.conditions, "StoreBehind", true, "EventsMissing", message, at);
+    derive::set(&mut status.conditions, Type::StoreBehind, true, Reason::EventsMissing, message, at);
     derive::phase(machine);
 }

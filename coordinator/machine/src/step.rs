@@ -1,6 +1,6 @@
 //! One step of one machine: what happened goes in, the machine and what is to be done come out. No I/O, no clock.
 
-use landfall_api::{Problem, WorkflowPhase};
+use landfall_api::{ConditionType, Problem, Reason, WorkflowPhase};
 
 use crate::{
     derive,
@@ -183,7 +183,7 @@ impl Step<'_> {
     }
 
     /// Sets a condition of the machine.
-    pub(crate) fn sets(&mut self, kind: &str, holds: bool, reason: &str, message: impl Into<String>) {
+    pub(crate) fn sets(&mut self, kind: ConditionType, holds: bool, reason: Reason, message: impl Into<String>) {
         let at = (self.now.wall, self.state.machine.metadata.generation);
         let status = self.state.machine.status.get_or_insert_with(derive::new_machine_status);
         derive::set(&mut status.conditions, kind, holds, reason, message, at);

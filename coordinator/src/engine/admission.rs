@@ -8,36 +8,17 @@
 use std::time::Duration;
 
 use futures::{StreamExt as _, future::BoxFuture};
-use landfall_api::{Document, Problem, Workflow, WorkflowPhase};
-use landfall_machine::Input;
-
-use super::{
-    Engine, derive,
-    queue::{PLACES, Standing},
+use landfall_api::{Document, Problem};
+use landfall_machine::{
+    Input,
+    turn::{self, Standing},
 };
+
+use super::{Engine, queue::PLACES};
 use landfall_store::StoreError;
 
 /// After a failed step the queue is checked again with the next tick at the latest.
 const AGAIN: Duration = Duration::from_secs(1);
-
-/// Says where it stands, in the run's conditions.
-pub(super) fn show(workflow: &mut Workflow, standing: &Standing, now: jiff::Timestamp) {
-    let at = (now, workflow.metadata.generation);
-    let Some(status) = workflow.status.as_mut().filter(|s| s.phase == WorkflowPhase::Pending) else { return };
-    match standing {
-        Standing::Admitted => {
-            let message = "it begins as soon as its machine's agent connects";
-            derive::set(&mut status.conditions, "Admitted", true, "Admitted", message, at);
-        }
-        Standing::Queued { place, running } => {
-            let message = format!(
-                "place {place} in the queue: {running} installs run, which is the limit of limits.parallel_installs"
-            );
-            derive::set(&mut status.conditions, "Admitted", false, "Queued", message, at);
-        }
-    }
-    derive::workflow(workflow, now);
-}
 
 impl Engine {
     /// If there is room and an agent waits for it, lets it begin; at once, but under no other machine's lock.
@@ -92,7 +73,7 @@ impl Engine {
     async fn show_place(&self, name: &str, standing: &Standing) -> Result<(), Problem> {
         let Some(stored) = self.inner.store.workflow(name).await? else { return Ok(()) };
         let mut shown = stored.clone();
-        show(&mut shown, standing, self.now());
+        turn::show(&mut shown, standing, self.now());
         if shown == stored {
             return Ok(());
         }

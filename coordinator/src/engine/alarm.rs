@@ -7,9 +7,10 @@ use std::{
 };
 
 use jiff::{SignedDuration, Timestamp};
-use landfall_api::{AuditOutcome, ErrorCode, Problem};
+use landfall_api::{AuditOutcome, ErrorCode, Problem, Reason};
+use landfall_machine::identity;
 
-use super::{Engine, Identity, derive, identity::MAX_NAMED};
+use super::{Engine, Identity, identity::MAX_NAMED};
 use landfall_edge::gate::LogBudget;
 use landfall_store::audit::Note;
 
@@ -22,11 +23,11 @@ static LINES: LogBudget = LogBudget::new(10);
 
 /// When each machine's alarm was last written, by machine and reason.
 #[derive(Debug, Default)]
-pub(super) struct Alarms(Mutex<HashMap<(String, String), Timestamp>>);
+pub(super) struct Alarms(Mutex<HashMap<(String, Reason), Timestamp>>);
 
 impl Alarms {
     /// Whether one was written a moment ago; else one is now.
-    fn too_soon(&self, machine: &str, reason: &str, now: Timestamp) -> bool {
+    fn too_soon(&self, machine: &str, reason: &Reason, now: Timestamp) -> bool {
         // A clock that was set back holds up nothing.
         let recent = |at: &Timestamp| (SignedDuration::ZERO..EVERY).contains(&now.duration_since(*at));
         // A panic elsewhere leaves nothing half done.
@@ -34,7 +35,7 @@ impl Alarms {
         if last.len() >= REMEMBERED {
             last.retain(|_, at| recent(at));
         }
-        let alarm = (machine.to_owned(), reason.to_owned());
+        let alarm = (machine.to_owned(), reason.clone());
         if last.get(&alarm).is_some_and(recent) {
             return true;
         }
@@ -45,7 +46,7 @@ impl Alarms {
 
 impl Engine {
     /// Marks every machine that an ambiguous identity points to.
-    pub(super) async fn alarm_all(&self, said: &Identity, reason: &str, problem: &Problem) -> Result<(), Problem> {
+    pub(super) async fn alarm_all(&self, said: &Identity, reason: Reason, problem: &Problem) -> Result<(), Problem> {
         let named: BTreeSet<String> = {
             let index = self.index();
             let by_mac = said.macs.iter().filter_map(|mac| index.machine_of_mac(*mac));
@@ -53,28 +54,25 @@ impl Engine {
             by_mac.chain(by_uuid).chain(index.machines_of_serial(&said.serial)).collect()
         };
         for name in named.iter().take(MAX_NAMED) {
-            self.alarm(name, reason, problem.message.clone()).await?;
+            self.alarm(name, reason.clone(), problem.message.clone()).await?;
         }
         Ok(())
     }
 
     /// Records on the machine, and in the audit log, that another computer claims its identity.
-    pub(super) async fn alarm(&self, machine: &str, reason: &str, message: String) -> Result<(), Problem> {
+    pub(super) async fn alarm(&self, machine: &str, reason: Reason, message: String) -> Result<(), Problem> {
         let now = self.now();
         let before = self.inner.store.machine(machine).await?;
-        let conditions = before.and_then(|m| m.status).map(|status| status.conditions).unwrap_or_default();
-        let holds = derive::holds(&conditions, "IdentityAmbiguous");
+        let holds = before.as_ref().is_some_and(identity::has_alarm);
         // An alarm that was cleared since is raised at once.
-        if self.inner.alarms.too_soon(machine, reason, now) && holds {
+        if self.inner.alarms.too_soon(machine, &reason, now) && holds {
             return Ok(());
         }
         if let Some(left_out) = LINES.spend() {
-            tracing::warn!(machine, reason, %message, left_out, "identity alarm");
+            tracing::warn!(machine, %reason, %message, left_out, "identity alarm");
         }
-        let same =
-            |c: &landfall_api::Condition| c.kind == "IdentityAmbiguous" && c.reason == reason && c.message == message;
         // Recorded once, not with each request of the same agent.
-        if !holds || !conditions.iter().any(same) {
+        if !before.is_some_and(|machine| identity::has_this_alarm(&machine, &reason, &message)) {
             let subject = format!("machine/{machine}");
             let note = Note {
                 // Thinned by machine: forged identities must not fill the log.
@@ -85,12 +83,8 @@ impl Engine {
             };
             self.inner.store.audit().note(now, note).await;
         }
-        self.mutate_machine(machine, |machine| {
-            let at = (now, machine.metadata.generation);
-            let status = machine.status.get_or_insert_with(derive::new_machine_status);
-            derive::set(&mut status.conditions, "IdentityAmbiguous", true, reason, message.clone(), at);
-        })
-        .await
-        .map(drop)
+        self.mutate_machine(machine, |machine| identity::alarm(machine, reason.clone(), message.clone(), now))
+            .await
+            .map(drop)
     }
 }

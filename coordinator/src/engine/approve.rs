@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use landfall_api::{ApprovedKey, ErrorCode, Kind, Machine, Problem, ProofKind, WaitingKey};
+use landfall_api::{ApprovedKey, ErrorCode, Kind, Machine, Problem, ProofKind, Reason, WaitingKey};
+use landfall_machine::identity;
 
 use super::{Asker, Engine, EnrollRequest, Enrolment, derive, discover::undescribed};
 use landfall_edge::gate::origin;
@@ -34,7 +35,7 @@ impl Engine {
         let found = match self.machine_of(&request.identity) {
             Ok(found) => found,
             Err(problem) => {
-                self.alarm_all(&request.identity, "IdentityMismatch", &problem).await?;
+                self.alarm_all(&request.identity, Reason::IdentityMismatch, &problem).await?;
                 return Err(problem);
             }
         };
@@ -55,11 +56,11 @@ impl Engine {
             let machine = self.inner.store.machine(&name).await?.ok_or_else(gone)?;
             if by.shown.as_ref().is_some_and(|shown| shown.uid != uid) {
                 let message = format!("the certificate of another machine came with the identity of \"{name}\"");
-                self.alarm(&name, "WrongCertificate", message.clone()).await?;
+                self.alarm(&name, Reason::WrongCertificate, message.clone()).await?;
                 return Err(Problem::new(ErrorCode::Forbidden, message).at(format!("machine/{name}")));
             }
             if let Err(problem) = self.check_identity(&machine, &request.identity) {
-                self.alarm(&name, "IdentityMismatch", problem.message.clone()).await?;
+                self.alarm(&name, Reason::IdentityMismatch, problem.message.clone()).await?;
                 return Err(problem);
             }
             let (machine, applied) = self.apply_rule(machine, request, by, key).await?;
@@ -98,18 +99,13 @@ impl Engine {
         let news = note_waiting(&mut after, key, address_of(by), now);
         if after != waiting {
             self.mutate_machine(name, |machine| {
-                let at = (now, machine.metadata.generation);
                 // Any host may send this request, and templates use facts: for a described machine only the facts of
                 // its own session count.
                 let takes_facts = news != Standing::NoRoom && undescribed(machine);
-                let status = machine.status.get_or_insert_with(derive::new_machine_status);
-                status.enrolment.waiting.clone_from(&after);
                 if takes_facts && let Some(facts) = &request.facts {
-                    status.facts = Some(facts.clone());
+                    machine.status.get_or_insert_with(derive::new_machine_status).facts = Some(facts.clone());
                 }
-                let message =
-                    format!("compare the fingerprint on the console, then: landfall approve {name} FINGERPRINT");
-                derive::set(&mut status.conditions, "AwaitingApproval", true, "KeyWaits", message, at);
+                identity::await_approval(machine, after.clone(), now);
             })
             .await?;
         }
@@ -171,16 +167,8 @@ impl Engine {
             Some(machine) => self.current_workflow(&machine).await?,
             None => None,
         };
-        let machine = self
-            .mutate_machine(name, |machine| {
-                let at = (now, machine.metadata.generation);
-                let status = machine.status.get_or_insert_with(derive::new_machine_status);
-                status.enrolment.waiting.clear();
-                status.enrolment.approved = Some(approved.clone());
-                derive::set(&mut status.conditions, "AwaitingApproval", false, "Approved", format!("by {by}"), at);
-                derive::conditions(machine, run.as_ref(), now);
-            })
-            .await?;
+        let machine =
+            self.mutate_machine(name, |machine| identity::approve(machine, approved.clone(), run.as_ref())).await?;
         self.index().put_certificates(&machine);
         tracing::info!(machine = name, fingerprint, by, "approved");
         Ok(machine)

@@ -1,6 +1,6 @@
 //! Machines' certificates: validity, issue, renewal and revocation.
 
-use landfall_api::{CertificateStatus, ErrorCode, Kind, Machine, Problem};
+use landfall_api::{CertificateStatus, ErrorCode, Kind, Machine, Problem, Reason};
 use uuid::Uuid;
 
 use super::{Engine, EnrollRequest, Enrolled, derive};
@@ -77,7 +77,8 @@ impl Engine {
         self.check_certificate(shown)?;
         if key != shown.key_fingerprint {
             let message = format!("machine \"{}\" requests a certificate for another key than its own", shown.name);
-            self.alarm(&self.machine_by_uid(shown.uid).await?.metadata.name, "KeyChanged", message.clone()).await?;
+            self.alarm(&self.machine_by_uid(shown.uid).await?.metadata.name, Reason::KeyChanged, message.clone())
+                .await?;
             return Err(Problem::new(ErrorCode::Forbidden, message).hint(
                 "a new key must enrol with a boot token or an \
                     approval",
@@ -85,7 +86,7 @@ impl Engine {
         }
         let machine = self.machine_by_uid(shown.uid).await?;
         if let Err(problem) = self.check_identity(&machine, &request.identity) {
-            self.alarm(&machine.metadata.name, "IdentityMismatch", problem.message.clone()).await?;
+            self.alarm(&machine.metadata.name, Reason::IdentityMismatch, problem.message.clone()).await?;
             return Err(problem);
         }
         self.give_certificate(&machine, &request.csr_der).await

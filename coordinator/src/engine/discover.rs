@@ -1,11 +1,12 @@
 //! Unknown machines: recorded if discovery is on, bounded in number, and forgotten if they are not approved.
 
 use landfall_api::{
-    API_VERSION, Document, EnrolmentRule, EnrolmentStatus, ErrorCode, IdentitySpec, Kind, Machine, MachineFacts,
-    MachinePhase, MachineSpec, Metadata, Problem, is_dns_label,
+    API_VERSION, Document, EnrolmentRule, ErrorCode, IdentitySpec, Kind, Machine, MachineFacts, MachineSpec, Metadata,
+    Problem, is_dns_label,
 };
+use landfall_machine::life::discovered;
 
-use super::{Asker, Engine, EnrollRequest, Identity, derive};
+use super::{Asker, Engine, EnrollRequest, Identity};
 use landfall_store::StoreError;
 use landfall_store::audit::Note;
 
@@ -72,10 +73,6 @@ impl Engine {
                 taken.push(name);
                 continue;
             }
-            let mut status = derive::new_machine_status();
-            status.phase = MachinePhase::Discovered;
-            status.facts = Some(Box::new(facts.clone()));
-            status.enrolment = EnrolmentStatus { discovered_at: Some(now), ..EnrolmentStatus::default() };
             return Ok(Machine {
                 api_version: API_VERSION.to_owned(),
                 kind: Kind::Machine,
@@ -88,7 +85,7 @@ impl Engine {
                     },
                     ..MachineSpec::default()
                 },
-                status: Some(status),
+                status: Some(discovered(facts, now)),
             });
         }
         let message = format!("a computer was discovered, but every name for it is taken: {}", taken.join(", "));

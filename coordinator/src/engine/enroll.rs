@@ -1,6 +1,6 @@
 //! Enrolment: a proof and a key in, a machine's certificate out. Every answer is in the audit log.
 
-use landfall_api::{AuditOutcome, ErrorCode, Problem, ProofKind};
+use landfall_api::{AuditOutcome, ErrorCode, Problem, ProofKind, Reason};
 
 use super::{Asker, Engine, EnrollRequest, Enrolled, Enrolment, Proof, identity::describe, tokens::BootToken};
 use landfall_store::audit::Note;
@@ -92,7 +92,7 @@ impl Engine {
         let at = format!("machine/{name}");
         if by.shown.as_ref().is_some_and(|shown| shown.uid != record.machine) {
             let message = format!("the certificate of another machine came with a boot token of \"{name}\"");
-            self.alarm(&name, "WrongCertificate", message.clone()).await?;
+            self.alarm(&name, Reason::WrongCertificate, message.clone()).await?;
             return Err(Problem::new(ErrorCode::Forbidden, message).at(at));
         }
         let _lock = self.inner.machines.lock(record.machine).await;
@@ -103,8 +103,12 @@ impl Engine {
         };
         if record.key.as_ref().is_some_and(|first| *first != key) {
             let said = describe(&request.identity);
-            self.alarm(&name, "TokenReused", format!("a second key tried the boot token of this machine ({said})"))
-                .await?;
+            self.alarm(
+                &name,
+                Reason::TokenReused,
+                format!("a second key tried the boot token of this machine ({said})"),
+            )
+            .await?;
             return Err(refused("was already used by another key").at(at));
         }
         if record.revocations != machine.status.as_ref().map_or(0, |s| s.enrolment.revocations) {
@@ -114,7 +118,7 @@ impl Engine {
             return Err(refused("is not accepted: a person must approve this machine's key").at(at));
         }
         if let Err(problem) = self.check_identity(&machine, &request.identity) {
-            self.alarm(&name, "IdentityMismatch", problem.message.clone()).await?;
+            self.alarm(&name, Reason::IdentityMismatch, problem.message.clone()).await?;
             return Err(problem);
         }
         // From now on the token is the key's own, and lasts for renewals; each certificate is still short.

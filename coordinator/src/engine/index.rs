@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use landfall_api::{EnrolmentStatus, MacAddr, Machine, Workflow};
+use landfall_machine::is_open;
 use uuid::Uuid;
 
 use super::queue::Admission;
@@ -176,7 +177,7 @@ impl Index {
         if !self.runs.get(&workflow.spec.machine).is_some_and(|runs| runs.contains(name)) {
             self.runs.entry(workflow.spec.machine.clone()).or_default().insert(name.clone());
         }
-        if workflow.status.as_ref().is_some_and(|s| !s.phase.is_terminal()) {
+        if is_open(workflow) {
             self.active.insert(name.clone(), workflow.spec.machine.clone());
         } else {
             self.active.remove(name);

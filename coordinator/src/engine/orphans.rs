@@ -6,7 +6,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use landfall_api::{ErrorCode, Problem, Workflow, WorkflowPhase};
+use landfall_api::{ErrorCode, Problem, Workflow};
+use landfall_machine::waits;
 
 use super::Engine;
 
@@ -26,10 +27,7 @@ impl Engine {
     /// # Errors
     /// [`Problem`] as the store answers.
     pub(super) async fn drop_orphans(&self, workflows: &[Workflow]) -> Result<(), Problem> {
-        for run in workflows {
-            if run.status.as_ref().is_none_or(|status| status.phase != WorkflowPhase::Pending) {
-                continue;
-            }
+        for run in workflows.iter().filter(|run| waits(run)) {
             let machine = self.inner.store.machine(&run.spec.machine).await?;
             let newest = machine.and_then(|machine| machine.status).and_then(|status| status.workflow);
             if newest.as_ref() != Some(&run.metadata.name) {

@@ -8,13 +8,14 @@ use landfall_api::{
     edit_distance,
 };
 use landfall_machine::{
-    Input, is_held, is_open,
-    life::{may_begin, take_up},
+    Input, has_ended, is_held,
+    life::{is_installed, may_begin, take_up, was_installed},
+    turn,
 };
 use tokio::sync::OwnedMutexGuard;
 use uuid::Uuid;
 
-use super::{Engine, admission, derive, live::Live};
+use super::{Engine, derive, live::Live};
 use crate::workflow::{Plan, render};
 
 /// Terminal runs kept for each machine; older ones are dropped, with their events.
@@ -219,7 +220,7 @@ impl Engine {
             // Its place is known before it is stored; a store that refuses it gives the place back.
             index.admission.note(&workflow);
             if let Some(standing) = index.admission.standing(&workflow.metadata.name) {
-                admission::show(&mut workflow, &standing, now);
+                turn::show(&mut workflow, &standing, now);
             }
         }
         derive::workflow(&mut workflow, now);
@@ -296,11 +297,10 @@ impl Engine {
     }
 
     async fn drop_old_runs(&self, machine: &str) -> Result<(), Problem> {
-        let ended = |w: &Workflow| !is_open(w);
         let names = self.index().runs_of(machine);
         let mut runs = Vec::with_capacity(names.len());
         for name in names {
-            runs.extend(self.inner.store.workflow(&name).await?.filter(ended));
+            runs.extend(self.inner.store.workflow(&name).await?.filter(has_ended));
         }
         runs.sort_by_key(|w| w.metadata.creation_timestamp);
         let excess = runs.len().saturating_sub(KEPT_RUNS);
@@ -345,13 +345,13 @@ fn may_be_asked(asked: &Asked<'_>, machine: &Machine) -> Result<(), Problem> {
     let Some(status) = &machine.status else { return Ok(()) };
     let refused =
         |code, message: String, hint: String| Err(Problem::new(code, message).hint(hint).at(format!("Machine/{name}")));
-    let installed = derive::holds(&status.conditions, "Provisioned");
+    let installed = is_installed(status);
     if let Asker::Rule(rule) = asked.by {
         let why = if let Some(run) = &status.workflow {
             Some(format!("it already had workflow \"{run}\""))
         } else if installed {
             Some("it is installed".to_owned())
-        } else if !status.receipts.is_empty() || derive::holds(&status.conditions, "NoReceipt") {
+        } else if was_installed(status) {
             Some("one of its disks was installed".to_owned())
         } else {
             None

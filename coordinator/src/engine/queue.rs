@@ -3,9 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use landfall_api::{ActionStatus, Purpose, Workflow, WorkflowPhase, WorkflowStatus};
-
-use landfall_machine::run::frontier;
+use landfall_api::{ActionStatus, Purpose, Workflow, WorkflowStatus};
+use landfall_machine::{is_running, run::frontier, turn::Standing, waits};
 
 /// Runs whose place in the queue is written down anew in one look; those behind them show an older one meanwhile.
 pub(super) const PLACES: usize = 64;
@@ -54,15 +53,6 @@ pub(super) struct Admission {
     /// Those that wait and whose agent is there.
     ready: BTreeSet<Place>,
     last_ticket: u64,
-}
-
-/// Where a run stands that has not begun.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// It begins as soon as its agent is there.
-    Admitted,
-    /// So many are to begin before it, itself counted; and so many run.
-    Queued { place: usize, running: usize },
 }
 
 /// Whether anything of a run can be fetched before a person says more.
@@ -114,10 +104,9 @@ impl Admission {
     pub(super) fn note(&mut self, workflow: &Workflow) {
         let (name, Some(status)) = (&workflow.metadata.name, &workflow.status) else { return };
         self.last_ticket = self.last_ticket.max(status.ticket);
-        let stage = match status.phase {
-            WorkflowPhase::Pending => None,
-            WorkflowPhase::Running if fetches(status) => Some(Stage::Works),
-            WorkflowPhase::Running => Some(Stage::Rests),
+        let stage = match (waits(workflow), is_running(workflow)) {
+            (true, _) => None,
+            (_, true) => Some(if fetches(status) { Stage::Works } else { Stage::Rests }),
             // Nothing is fetched any more.
             _ => return self.forget(name),
         };
@@ -224,7 +213,7 @@ impl Admission {
 
 #[cfg(test)]
 mod tests {
-    use landfall_api::{API_VERSION, Kind, Metadata, WorkflowSpec, WorkflowStatus};
+    use landfall_api::{API_VERSION, Kind, Metadata, WorkflowPhase, WorkflowSpec};
 
     use super::*;
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use landfall_api::Problem;
+use landfall_machine::has_ended;
 
 use super::Engine;
 use landfall_store::{HISTORY_AGE, HISTORY_TOTAL, StoreError};
@@ -57,7 +58,7 @@ impl Engine {
             };
             match workflow.filter(|w| w.metadata.uid == Some(run.workflow_uid)) {
                 None => total -= self.inner.store.events().forget(run.workflow_uid).await?.min(total),
-                Some(workflow) if workflow.status.as_ref().is_some_and(|s| s.phase.is_terminal()) => ended.push(run),
+                Some(workflow) if has_ended(&workflow) => ended.push(run),
                 Some(_) => {}
             }
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use landfall_api::{ErrorCode, Machine, Problem};
+use landfall_api::{ErrorCode, Machine, Problem, Reason};
 use landfall_machine::{Epoch, Input, Refusal, Session, newest_session};
 use tokio::sync::mpsc;
 use uuid::Uuid;
@@ -36,7 +36,7 @@ impl Engine {
         let machine = self.machine_by_uid(machine_uid).await?;
         let name = machine.metadata.name.clone();
         if let Err(problem) = self.check_identity(&machine, &hello.identity) {
-            self.alarm(&name, "IdentityMismatch", problem.message.clone()).await?;
+            self.alarm(&name, Reason::IdentityMismatch, problem.message.clone()).await?;
             return Err(Refusal { problem, retry_after: Some(Duration::from_secs(60)) });
         }
         let (known, at_work): (Vec<bool>, Option<String>) = {

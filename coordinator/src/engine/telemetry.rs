@@ -8,7 +8,8 @@ use std::{
 
 use futures::StreamExt as _;
 use jiff::{SignedDuration, Timestamp};
-use landfall_api::{ActionState, ActionStatus, Document, Problem, Progress, Workflow, WorkflowPhase};
+use landfall_api::{ActionState, ActionStatus, Document, Problem, Progress, Workflow};
+use landfall_machine::is_running;
 use tokio::sync::broadcast;
 use uuid::Uuid;
 
@@ -82,7 +83,7 @@ impl Waiting {
     /// Takes in which attempts are under way in a workflow.
     pub(super) fn follow(&self, workflow: &Workflow, now: Timestamp) {
         let (Some(uid), Some(status)) = (workflow.metadata.uid, &workflow.status) else { return };
-        let runs = status.phase == WorkflowPhase::Running;
+        let runs = is_running(workflow);
         let spoken = |(of, action): (&ActionStatus, u32)| {
             let under_way = runs && matches!(of.state, ActionState::Pending | ActionState::Running);
             let until = if under_way {
@@ -251,10 +252,10 @@ impl Engine {
         let _alone = self.inner.machines.lock(reported.machine).await;
         let Some(name) = self.index().workflow_name(uid) else { return Ok(()) };
         let Some(mut workflow) = self.inner.store.workflow(&name).await? else { return Ok(()) };
-        let Some(status) = workflow.status.as_mut().filter(|s| s.phase == WorkflowPhase::Running) else {
+        if !is_running(&workflow) {
             return Ok(());
-        };
-        let Some(action) = status.action_mut(index as usize) else { return Ok(()) };
+        }
+        let Some(action) = workflow.status.as_mut().and_then(|s| s.action_mut(index as usize)) else { return Ok(()) };
         if action.state != ActionState::Running || action.attempt != reported.attempt {
             return Ok(());
         }
@@ -291,7 +292,7 @@ fn bearer_parts(bearer: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use landfall_api::Kind;
+    use landfall_api::{Kind, WorkflowPhase};
     use serde_json::json;
 
     use super::*;

@@ -8,6 +8,7 @@ use axum::{
 };
 use jiff::Timestamp;
 use landfall_api::{Document, ErrorCode, Kind, LogRecord, Problem, Workflow, message::LogLine};
+use landfall_machine::has_ended;
 use serde::Deserialize;
 use tokio::sync::broadcast::error::RecvError;
 
@@ -51,7 +52,7 @@ pub(super) async fn logs(
     let run = coordinator.store.workflow(&name).await?.ok_or_else(|| missing(Kind::Workflow, &name))?;
     let (kept, mut live) = coordinator.engine.logs(run.metadata.uid.unwrap_or_default());
     known(&run, query.action.as_deref())?;
-    let follow = query.follow && !ended(&run);
+    let follow = query.follow && !has_ended(&run);
     let mut kept: Vec<LogRecord> =
         kept.into_iter().map(|line| named(&run, line)).filter(|line| query.has(line)).collect();
     kept.drain(..kept.len().saturating_sub(query.tail.unwrap_or(usize::MAX)));
@@ -88,7 +89,7 @@ pub(super) async fn logs(
                 change = watch.next() => match change {
                     // Every line before the end has been handed out: the select is biased to lines.
                     Ok(change) => match &*change.document {
-                        Document::Workflow(now) if now.metadata.uid == run.metadata.uid && ended(now) => return,
+                        Document::Workflow(now) if now.metadata.uid == run.metadata.uid && has_ended(now) => return,
                         _ => {}
                     },
                     Err(_) => return,
@@ -112,10 +113,6 @@ fn known(run: &Workflow, action: Option<&str>) -> Result<(), Problem> {
     Err(Problem::new(ErrorCode::NotFound, format!("workflow \"{name}\" has no action \"{action}\""))
         .at("action")
         .hint(format!("its actions are {}", names.join(", "))))
-}
-
-fn ended(run: &Workflow) -> bool {
-    run.status.as_ref().is_some_and(|status| status.phase.is_terminal())
 }
 
 fn named(run: &Workflow, line: LogLine) -> LogRecord {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use landfall_house::{
     ceilings::{self, Counts},
-    circles, paths, tree, walls, words,
+    circles, paths, questions, tree, walls, words,
 };
 
 /// No file of Rust may be longer.
@@ -89,6 +89,13 @@ fn avoided_words_only_become_fewer() {
 fn long_test_names_only_become_fewer() {
     let files = tree::texts(&tree::root(), &["rs"]).unwrap();
     held("test-names-above-10-words", &words::count_long_names(&files));
+}
+
+#[test]
+fn only_the_machine_crate_decides_by_phase_or_condition() {
+    let found = questions::answered_elsewhere(&tree::texts(&tree::root(), &["rs"]).unwrap());
+    assert!(found.is_empty(), "ask landfall-machine instead, in a function with a name:\n{}", found.join("\n"));
+    println!("ok   no code of the coordinator beside landfall-machine decides by phase, condition or lease");
 }
 
 /// Fails where a count is above its ceiling.

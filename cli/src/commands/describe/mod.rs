@@ -169,7 +169,7 @@ impl Page<'_> {
                 ConditionStatus::Unknown => "Unknown",
             };
             let since = human::age(Some(condition.since), self.now);
-            let (kind, reason) = (condition.kind.clone(), condition.reason.clone());
+            let (kind, reason) = (condition.kind.to_string(), condition.reason.to_string());
             columns.row(vec![kind, status.into(), or_dash(reason), since, condition.message.clone()]);
         }
         self.columns(&columns)

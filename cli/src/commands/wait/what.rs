@@ -59,7 +59,7 @@ impl For {
     pub(super) fn met(&self, document: &Document) -> bool {
         match self {
             Self::Condition { kind, status } => {
-                conditions(document).iter().any(|c| c.kind.eq_ignore_ascii_case(kind) && c.status == *status)
+                conditions(document).iter().any(|c| c.kind.as_str().eq_ignore_ascii_case(kind) && c.status == *status)
             }
             Self::Phase(phase) => table::phase(document).is_some_and(|is| is.eq_ignore_ascii_case(phase)),
             Self::Create => true,

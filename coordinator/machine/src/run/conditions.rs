@@ -4,7 +4,10 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use landfall_api::{ActionState, ActionStatus, Condition, ConditionStatus, Workflow, WorkflowPhase, WorkflowStatus};
+use landfall_api::{
+    ActionState, ActionStatus, Condition, ConditionStatus, ConditionType as Type, Reason, Workflow, WorkflowPhase,
+    WorkflowStatus,
+};
 
 use super::{frontier::frontier, policy};
 
@@ -38,14 +41,14 @@ pub fn derive(workflow: &mut Workflow, heard: Option<Heard>, now: Timestamp) -> 
                     old.since = now;
                 }
                 old.status = truth;
-                old.reason = new.reason.to_owned();
+                old.reason = new.reason;
                 old.message = new.message;
                 old.observed_generation = generation;
             }
             None => status.conditions.push(Condition {
-                kind: new.kind.to_owned(),
+                kind: new.kind,
                 status: truth,
-                reason: new.reason.to_owned(),
+                reason: new.reason,
                 message: new.message,
                 since: now,
                 observed_generation: generation,
@@ -75,7 +78,7 @@ fn find(
         Some(heard) => found.extend([silent(status, heard, now), slow(status, heard, now)]),
         // Nothing is silent or slow once it is over.
         None if status.phase != WorkflowPhase::Running => {
-            found.extend([no("Silent", "NoAgent", ""), no("Slow", "NoAgent", "")]);
+            found.extend([no(Type::Silent, Reason::NoAgent, ""), no(Type::Slow, Reason::NoAgent, "")]);
         }
         None => {}
     }
@@ -83,9 +86,9 @@ fn find(
 }
 
 struct Found {
-    kind: &'static str,
+    kind: Type,
     holds: bool,
-    reason: &'static str,
+    reason: Reason,
     message: String,
 }
 
@@ -100,11 +103,11 @@ impl Found {
     }
 }
 
-fn yes(kind: &'static str, reason: &'static str, message: impl Into<String>) -> Found {
+fn yes(kind: Type, reason: Reason, message: impl Into<String>) -> Found {
     Found { kind, holds: true, reason, message: message.into() }
 }
 
-fn no(kind: &'static str, reason: &'static str, message: impl Into<String>) -> Found {
+fn no(kind: Type, reason: Reason, message: impl Into<String>) -> Found {
     Found { holds: false, ..yes(kind, reason, message) }
 }
 
@@ -113,11 +116,11 @@ fn at(status: &WorkflowStatus) -> impl Iterator<Item = &ActionStatus> {
 }
 
 fn progressing(status: &WorkflowStatus, machine: &str) -> Found {
-    const KIND: &str = "Progressing";
+    const KIND: Type = Type::Progressing;
     match status.phase {
-        WorkflowPhase::Pending => match status.conditions.iter().find(|c| c.kind == "Admitted") {
-            Some(queued) if queued.reason == "Queued" => no(KIND, "Queued", queued.message.clone()),
-            _ => no(KIND, "WaitingForAgent", format!("waits for {machine} to netboot; power it on")),
+        WorkflowPhase::Pending => match status.conditions.iter().find(|c| c.kind == Type::Admitted) {
+            Some(queued) if queued.reason == Reason::Queued => no(KIND, Reason::Queued, queued.message.clone()),
+            _ => no(KIND, Reason::WaitingForAgent, format!("waits for {machine} to netboot; power it on")),
         },
         WorkflowPhase::Running => {
             let name = |a: &ActionStatus| format!("action \"{}\", attempt {}", a.action.name, a.attempt.max(1));
@@ -127,17 +130,21 @@ fn progressing(status: &WorkflowStatus, machine: &str) -> Found {
                 _ => None,
             });
             match (status.ending, hold) {
-                (_, Some((action, message))) => {
-                    no(KIND, "Holding", format!("\"{action}\" waits for a person: {message}; then run landfall resume"))
-                }
-                (Some(_), None) => yes(KIND, "AfterFailure", what),
-                (None, None) => yes(KIND, "Running", what),
+                (_, Some((action, message))) => no(
+                    KIND,
+                    Reason::Holding,
+                    format!("\"{action}\" waits for a person: {message}; then run landfall resume"),
+                ),
+                (Some(_), None) => yes(KIND, Reason::AfterFailure, what),
+                (None, None) => yes(KIND, Reason::Running, what),
             }
         }
-        WorkflowPhase::Rebooting => yes(KIND, "WaitingForPhoneHome", "waits for the installed system to phone home"),
-        WorkflowPhase::Succeeded => no(KIND, "Succeeded", "done"),
+        WorkflowPhase::Rebooting => {
+            yes(KIND, Reason::WaitingForPhoneHome, "waits for the installed system to phone home")
+        }
+        WorkflowPhase::Succeeded => no(KIND, Reason::Succeeded, "done"),
         WorkflowPhase::Failed | WorkflowPhase::Cancelled => {
-            no(KIND, "Ended", status.problem.as_ref().map_or_else(String::new, ToString::to_string))
+            no(KIND, Reason::Ended, status.problem.as_ref().map_or_else(String::new, ToString::to_string))
         }
     }
 }
@@ -145,37 +152,39 @@ fn progressing(status: &WorkflowStatus, machine: &str) -> Found {
 fn paused(status: &WorkflowStatus) -> Found {
     match &status.paused {
         Some(pause) => yes(
-            "Paused",
-            "ByPerson",
+            Type::Paused,
+            Reason::ByPerson,
             format!(
                 "{} paused it; its deadline is suspended, and it fails if it is not resumed by {}",
                 pause.by, pause.until
             ),
         ),
-        None => no("Paused", "NotPaused", ""),
+        None => no(Type::Paused, Reason::NotPaused, ""),
     }
 }
 
 fn stuck(status: &WorkflowStatus, now: Timestamp) -> Found {
-    const KIND: &str = "Stuck";
+    const KIND: Type = Type::Stuck;
     let Some(deadline) = status.deadline else {
         return match status.phase {
             WorkflowPhase::Pending => {
-                no(KIND, "NoDeadline", "it has no deadline: a person decides when to power on the machine")
+                no(KIND, Reason::NoDeadline, "it has no deadline: a person decides when to power on the machine")
             }
-            _ => no(KIND, "Ended", ""),
+            _ => no(KIND, Reason::Ended, ""),
         };
     };
     if deadline <= now {
-        return yes(KIND, "DeadlinePassed", format!("its current state should have changed by {deadline}"));
+        return yes(KIND, Reason::DeadlinePassed, format!("its current state should have changed by {deadline}"));
     }
     let begun = at(status).filter_map(|a| a.started_at).chain(status.rebooted_at).max().or(status.started_at);
     let left = between(now, deadline);
     match begun.map(|begun| between(begun, deadline)) {
-        Some(all) if left < all / NEAR && status.paused.is_none() => {
-            yes(KIND, "DeadlineNear", format!("its current state must change by {deadline}, in {} s", left.as_secs()))
-        }
-        _ => no(KIND, "InTime", format!("must have changed by {deadline}")),
+        Some(all) if left < all / NEAR && status.paused.is_none() => yes(
+            KIND,
+            Reason::DeadlineNear,
+            format!("its current state must change by {deadline}, in {} s", left.as_secs()),
+        ),
+        _ => no(KIND, Reason::InTime, format!("must have changed by {deadline}")),
     }
 }
 
@@ -187,8 +196,8 @@ fn not_seen(
     heard: Option<Heard>,
     now: Timestamp,
 ) -> Option<Found> {
-    const KIND: &str = "NotSeen";
-    let queued = || status.conditions.iter().any(|c| c.kind == "Admitted" && c.reason == "Queued");
+    const KIND: Type = Type::NotSeen;
+    let queued = || status.conditions.iter().any(|c| c.kind == Type::Admitted && c.reason == Reason::Queued);
     let late = requested.zip(heard).filter(|(requested, heard)| {
         let waits = status.phase == WorkflowPhase::Pending && status.paused.is_none() && heard.last.is_none();
         waits && !queued() && between(*requested, now) >= heard.netboot
@@ -198,35 +207,37 @@ fn not_seen(
             "{machine} has not netbooted since the workflow was requested {requested}: check its power, its boot order and \
                 the coordinator's log of DHCP"
         );
-        return Some(yes(KIND, "NeverNetbooted", message));
+        return Some(yes(KIND, Reason::NeverNetbooted, message));
     }
     let known = status.conditions.iter().any(|c| c.kind == KIND);
     // Without a look at the agent, what was known of a machine that waits stays.
-    (known && (heard.is_some() || status.phase != WorkflowPhase::Pending)).then(|| no(KIND, "Seen", ""))
+    (known && (heard.is_some() || status.phase != WorkflowPhase::Pending)).then(|| no(KIND, Reason::Seen, ""))
 }
 
 fn silent(status: &WorkflowStatus, heard: Heard, now: Timestamp) -> Found {
-    const KIND: &str = "Silent";
+    const KIND: Type = Type::Silent;
     if status.phase != WorkflowPhase::Running {
-        return no(KIND, "NoAgent", "");
+        return no(KIND, Reason::NoAgent, "");
     }
     match heard.last {
-        Some(last) if between(last, now) < heard.limit => no(KIND, "Heard", "heartbeats come"),
+        Some(last) if between(last, now) < heard.limit => no(KIND, Reason::Heard, "heartbeats come"),
         Some(last) => yes(
             KIND,
-            "NoHeartbeat",
+            Reason::NoHeartbeat,
             format!("the agent has not been heard since {last}; it goes on alone for as long as its lease allows"),
         ),
-        None => yes(KIND, "NoSession", "the agent is not connected; it may be starting, or have no network or power"),
+        None => {
+            yes(KIND, Reason::NoSession, "the agent is not connected; it may be starting, or have no network or power")
+        }
     }
 }
 
 /// Only of an agent that is heard: of a silent one nothing is known.
 fn slow(status: &WorkflowStatus, heard: Heard, now: Timestamp) -> Found {
-    const KIND: &str = "Slow";
+    const KIND: Type = Type::Slow;
     let is_heard = heard.last.is_some_and(|last| between(last, now) < heard.limit);
     if status.phase != WorkflowPhase::Running || !is_heard {
-        return no(KIND, "NotHeard", "");
+        return no(KIND, Reason::NotHeard, "");
     }
     for action in at(status).filter(|a| a.is_under_way() && !a.holds()) {
         let (name, Some(progress)) = (&action.action.name, &action.progress) else { continue };
@@ -235,7 +246,7 @@ fn slow(status: &WorkflowStatus, heard: Heard, now: Timestamp) -> Found {
         if let Some(moved) = action.moved_at.filter(|moved| between(*moved, now) >= policy::NO_PROGRESS) {
             return yes(
                 KIND,
-                "NoProgress",
+                Reason::NoProgress,
                 format!("\"{name}\" has made no progress since {moved}, although its agent is connected{because}"),
             );
         }
@@ -245,10 +256,10 @@ fn slow(status: &WorkflowStatus, heard: Heard, now: Timestamp) -> Found {
         {
             let message =
                 format!("\"{name}\" needs {seconds} s more at its current rate, but its timeout is at {ends}{because}");
-            return yes(KIND, "BehindDeadline", message);
+            return yes(KIND, Reason::BehindDeadline, message);
         }
     }
-    no(KIND, "InTime", "")
+    no(KIND, Reason::InTime, "")
 }
 
 /// From the first to the second; zero if the clock went back.

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use landfall_api::{DiskReceipt, WorkflowPhase, WorkflowStatus, message::Hello};
+use landfall_api::{Condition, DiskReceipt, WorkflowPhase, WorkflowStatus, message::Hello};
 use landfall_machine::{BEAT_EVERY, MachineState, is_held, is_open, life::wants_agent};
 use proptest::{prelude::*, test_runner::TestCaseError};
 use uuid::Uuid;
@@ -70,6 +70,7 @@ impl Judge {
             prop_assert_eq!(distinct.len(), computer.commits.len(), "rule 4: one request wrote one disk twice");
         }
         nothing_lost(site, computers)?;
+        as_listed(site)?;
         if let Some(newest) = site.newest()
             && let Some(status) = &newest.status
             && matches!(status.phase, WorkflowPhase::Rebooting | WorkflowPhase::Succeeded)
@@ -119,6 +120,16 @@ fn nothing_lost(site: &Site, computers: &[Computer; 2]) -> Result<(), TestCaseEr
         let last = (0..site.stored.log.len()).rfind(of).map_or(0, |position| position as u64 + 1);
         let applied = newest.status.as_ref().map_or(0, |status| status.applied);
         prop_assert!(applied >= last, "rule 6: the log holds an event that its workflow does not know");
+    }
+    Ok(())
+}
+
+/// Every condition that was set has a reason that the list in `landfall-api` gives it.
+fn as_listed(site: &Site) -> Result<(), TestCaseError> {
+    let of_machine = site.stored.machine.status.iter().flat_map(|status| &status.conditions);
+    let of_workflows = site.stored.workflows.iter().filter_map(|workflow| workflow.status.as_ref());
+    for Condition { kind, reason, .. } in of_machine.chain(of_workflows.flat_map(|status| &status.conditions)) {
+        prop_assert!(kind.may_be(reason), "{kind} has the reason {reason}, which it is not listed with");
     }
     Ok(())
 }

@@ -36,7 +36,7 @@ async fn begun(world: &World) -> (Workflow, Uuid) {
 
 fn condition(run: &Workflow, kind: &str) -> (ConditionStatus, String) {
     let found = run.status.as_ref().unwrap().conditions.iter().find(|c| c.kind == kind);
-    found.map(|c| (c.status, c.reason.clone())).unwrap()
+    found.map(|c| (c.status, c.reason.to_string())).unwrap()
 }
 
 #[tokio::test]

@@ -87,7 +87,7 @@ impl Computer {
 
     pub(super) async fn condition(&self, world: &World, kind: &str) -> Option<(ConditionStatus, String)> {
         let status = self.machine(world).await.status.unwrap();
-        status.conditions.into_iter().find(|c| c.kind == kind).map(|c| (c.status, c.reason))
+        status.conditions.into_iter().find(|c| c.kind == kind).map(|c| (c.status, c.reason.to_string()))
     }
 
     pub(super) async fn phase(&self, world: &World) -> MachinePhase {

@@ -11,7 +11,8 @@ fn told(workflow: &Workflow) -> impl PartialEq + std::fmt::Debug + use<> {
     let status = workflow.status.clone().unwrap();
     let actions: Vec<_> = status.actions.iter().map(|a| (a.state, a.attempt, a.failures, a.progress.clone())).collect();
     let marks: Vec<_> = status.expected_receipts.iter().map(|r| (r.disk.clone(), r.receipt.state)).collect();
-    let conditions: Vec<_> = status.conditions.iter().map(|c| (c.kind.clone(), c.status, c.reason.clone())).collect();
+    let conditions: Vec<_> =
+        status.conditions.iter().map(|c| (c.kind.to_string(), c.status, c.reason.to_string())).collect();
     (status.phase, actions, marks, conditions, status.applied)
 }
 

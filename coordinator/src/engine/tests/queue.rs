@@ -12,7 +12,7 @@ async fn world(limit: usize) -> World {
 async fn admitted(world: &World, run: &str) -> (ConditionStatus, String, String) {
     let status = world.run(run).await.status.unwrap();
     let found = status.conditions.into_iter().find(|c| c.kind == "Admitted").unwrap();
-    (found.status, found.reason, found.message)
+    (found.status, found.reason.to_string(), found.message)
 }
 
 /// Waits for what the queue does by itself.

@@ -170,7 +170,7 @@ impl World {
 
     pub(super) async fn condition(&self, kind: &str) -> Option<(ConditionStatus, String)> {
         let status = self.machine().await.status.unwrap();
-        status.conditions.into_iter().find(|c| c.kind == kind).map(|c| (c.status, c.reason))
+        status.conditions.into_iter().find(|c| c.kind == kind).map(|c| (c.status, c.reason.to_string()))
     }
 
     pub(super) async fn boot(&self) -> BootDecision {

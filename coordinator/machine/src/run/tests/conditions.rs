@@ -16,7 +16,10 @@ fn of(state: &WorkflowStatus, heard: Option<i64>, now: i64) -> Vec<(String, bool
     assert!(derive(&mut workflow, heard, at(now)));
     assert!(!derive(&mut workflow, heard, at(now)), "nothing new: no write");
     let conditions = workflow.status.unwrap().conditions;
-    conditions.into_iter().map(|c| (c.kind, c.status == ConditionStatus::True, c.reason)).collect()
+    conditions
+        .into_iter()
+        .map(|c| (c.kind.to_string(), c.status == ConditionStatus::True, c.reason.to_string()))
+        .collect()
 }
 
 /// Which of the three hold, and why.

@@ -1,0 +1,354 @@
+//! Conditions: what can be observed of a machine or a workflow, and why it is so. Both lists are closed.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::ErrorCode;
+
+/// Truth value of a condition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ConditionStatus {
+    /// It holds.
+    True,
+    /// It does not hold.
+    False,
+    /// Unknown, not yet known or no longer known.
+    Unknown,
+}
+
+/// One observable truth.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Condition {
+    /// What it is about, such as `Connected` or `NoReceipt`.
+    #[serde(rename = "type")]
+    #[schemars(with = "String")]
+    pub kind: ConditionType,
+    /// Whether it holds.
+    pub status: ConditionStatus,
+    /// One CamelCase word for programs.
+    #[schemars(with = "String")]
+    pub reason: Reason,
+    /// One sentence for people.
+    pub message: String,
+    /// When `status` last changed.
+    pub since: Timestamp,
+    /// The generation of `spec` this was judged against.
+    pub observed_generation: u64,
+}
+
+/// A list of words as an enum, which is stored as the word. A word that this version does not know (a newer version wrote it)
+/// is kept as it is.
+macro_rules! words {
+    ($(#[$about:meta])* $type:ident { $($(#[doc = $doc:literal])+ $name:ident,)+ } $($own:tt)*) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+        pub enum $type { $($(#[doc = $doc])+ $name,)+ $($own)* }
+
+        impl $type {
+            /// Every word that this version knows, with what it means.
+            pub const KNOWN: &[(Self, &str)] = &[$((Self::$name, concat!($($doc),+)),)+];
+
+            fn known(text: &str) -> Option<Self> {
+                match text { $(stringify!($name) => Some(Self::$name),)+ _ => None }
+            }
+
+            /// As it is stored.
+            pub fn as_str(&self) -> &str {
+                match self { $(Self::$name => stringify!($name),)+ other => other.foreign() }
+            }
+        }
+
+        impl From<&str> for $type {
+            fn from(text: &str) -> Self {
+                Self::known(text).or_else(|| Self::derived(text)).unwrap_or_else(|| Self::Other(text.into()))
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+
+        impl PartialEq<&str> for $type {
+            fn eq(&self, text: &&str) -> bool {
+                self.as_str() == *text
+            }
+        }
+
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.as_str())
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                String::deserialize(deserializer).map(|text| Self::from(text.as_str()))
+            }
+        }
+    };
+}
+
+words! {
+    /// What a condition is about.
+    ConditionType {
+        /// Workflow: whether it may begin beside all others.
+        Admitted,
+        /// Machine: it waits for a person to approve its key.
+        AwaitingApproval,
+        /// Machine: its agent has a session and is heard.
+        Connected,
+        /// Machine: it is being deleted.
+        Deleting,
+        /// Machine: another computer claims its identity.
+        IdentityAmbiguous,
+        /// Machine: no workflow begins, because `spec.maintenance` says so.
+        Maintenance,
+        /// Machine: it is installed on request, as `spec.management` says.
+        Managed,
+        /// Machine: an installed disk carries no receipt, so that only a person can start an install.
+        NoReceipt,
+        /// Workflow: its machine has not netbooted.
+        NotSeen,
+        /// Workflow: a person paused it.
+        Paused,
+        /// Machine and workflow: a workflow is under way.
+        Progressing,
+        /// Machine: a system is installed.
+        Provisioned,
+        /// Machine: a disk carries a receipt that the store does not know. Nothing begins before a person decides.
+        ReceiptConflict,
+        /// Workflow: its agent is not heard.
+        Silent,
+        /// Workflow: its agent is heard, and too little moves.
+        Slow,
+        /// Machine: the store may be an older copy. Nothing begins before a person decides.
+        StoreBehind,
+        /// Workflow: its deadline is near or has passed.
+        Stuck,
+    }
+    /// One of a newer version.
+    Other(Box<str>),
+}
+
+words! {
+    /// Why a condition is as it is.
+    Reason {
+        /// It may begin.
+        Admitted,
+        /// A person took the machine over as it is.
+        Adopted,
+        /// It runs its `onFailure` actions.
+        AfterFailure,
+        /// Its agent may still act; it waits for the agent or for the end of its lease.
+        AgentMayAct,
+        /// A person approved it.
+        Approved,
+        /// It was requested before a time of which the store has no data.
+        AskedBefore,
+        /// It was running before a time of which the store has no data; its agent will show what became of it.
+        AwaitsAgent,
+        /// At its rate it ends after its timeout.
+        BehindDeadline,
+        /// A person asked for it.
+        ByPerson,
+        /// A person cancelled it.
+        Cancelled,
+        /// A person confirmed it.
+        Confirmed,
+        /// Less than a tenth of the time is left.
+        DeadlineNear,
+        /// The time is over.
+        DeadlinePassed,
+        /// The disks were cleared.
+        Deprovisioned,
+        /// The disks are being cleared.
+        Deprovisioning,
+        /// The connection ended.
+        Disconnected,
+        /// The workflow has ended.
+        Ended,
+        /// The agent held a session that this store never gave.
+        EpochNeverGiven,
+        /// The agent goes on from reports that this store does not have.
+        EventsMissing,
+        /// `spec.management` is `External`.
+        External,
+        /// The workflow failed.
+        Failed,
+        /// A person said `--force`.
+        Forced,
+        /// A disk carries a receipt.
+        Found,
+        /// Heartbeats come.
+        Heard,
+        /// A session was opened.
+        Hello,
+        /// It waits at a `hold` for a person.
+        Holding,
+        /// A computer with other addresses or serials claims the machine.
+        IdentityMismatch,
+        /// No workflow is under way.
+        Idle,
+        /// There is time left.
+        InTime,
+        /// Installed; the template requires no phone-home.
+        Installed,
+        /// The disk carries the receipt of this interrupted workflow.
+        Interrupted,
+        /// A certificate was shown whose key is not the machine's.
+        KeyChanged,
+        /// A key waits for approval.
+        KeyWaits,
+        /// Every receipt found is known.
+        Known,
+        /// The disk was installed and carries no receipt any more.
+        Lost,
+        /// The machine restarted while the store has no data.
+        MachineRestarted,
+        /// `spec.management` is `Managed`.
+        Managed,
+        /// It has not netbooted since the request.
+        NeverNetbooted,
+        /// A receipt says more than the store knows.
+        NewerThanStore,
+        /// The workflow needs no agent now.
+        NoAgent,
+        /// A person decides when to power the machine on.
+        NoDeadline,
+        /// Heartbeats have stopped.
+        NoHeartbeat,
+        /// Its progress stands still.
+        NoProgress,
+        /// The image's partition table has no room for a receipt.
+        NoRoom,
+        /// The agent is not connected.
+        NoSession,
+        /// Nothing is known of an agent that is not heard.
+        NotHeard,
+        /// It is not paused.
+        NotPaused,
+        /// `spec.maintenance` is not set.
+        NotRequested,
+        /// One computer holds the session.
+        OneComputer,
+        /// The installed system phoned home.
+        PhonedHome,
+        /// A workflow installs the machine.
+        Provisioning,
+        /// It waits for its turn.
+        Queued,
+        /// `spec.maintenance` is set.
+        Requested,
+        /// The workflow that was requested before has ended.
+        RunEnded,
+        /// Its actions are under way.
+        Running,
+        /// Its agent was connected all the time.
+        SameAgent,
+        /// It has netbooted, or the workflow does not wait for it.
+        Seen,
+        /// The agent is not heard any more.
+        Silent,
+        /// It has begun.
+        Started,
+        /// Every action is done.
+        Succeeded,
+        /// A second key tried the machine's boot token.
+        TokenReused,
+        /// Two computers asked for a session.
+        TwoComputers,
+        /// A receipt names a workflow that the store does not have.
+        UnknownReceipt,
+        /// It waits for the machine to netboot.
+        WaitingForAgent,
+        /// It waits for the installed system to phone home.
+        WaitingForPhoneHome,
+        /// The disk carries its receipt.
+        Written,
+        /// A certificate of another machine was shown.
+        WrongCertificate,
+    }
+    /// Why a workflow failed.
+    Failure(ErrorCode),
+    /// One of a newer version.
+    Other(Box<str>),
+}
+
+impl ConditionType {
+    const fn derived(_: &str) -> Option<Self> {
+        None
+    }
+
+    fn foreign(&self) -> &str {
+        if let Self::Other(text) = self { text } else { "" }
+    }
+
+    /// The reasons that it may have. `Provisioned` may also have every error code.
+    pub fn reasons(&self) -> &'static [Reason] {
+        REASONS.iter().find(|(kind, _)| kind == self).map_or(&[], |(_, reasons)| reasons)
+    }
+
+    /// Whether it may have that reason.
+    pub fn may_be(&self, reason: &Reason) -> bool {
+        self.reasons().contains(reason) || *self == Self::Provisioned && matches!(reason, Reason::Failure(_))
+    }
+}
+
+impl Reason {
+    fn derived(text: &str) -> Option<Self> {
+        ErrorCode::ALL.iter().copied().find(|code| code.as_str() == text).map(Self::Failure)
+    }
+
+    fn foreign(&self) -> &str {
+        match self {
+            Self::Failure(code) => code.as_str(),
+            Self::Other(text) => text,
+            _ => "",
+        }
+    }
+}
+
+impl From<ErrorCode> for Reason {
+    /// Of an error code that is a reason of its own too, that one: it is stored as the same word.
+    fn from(code: ErrorCode) -> Self {
+        Self::from(code.as_str())
+    }
+}
+
+macro_rules! reasons {
+    ($($kind:ident: $($reason:ident)+;)+) => {
+        &[$((ConditionType::$kind, &[$(Reason::$reason,)+]),)+]
+    };
+}
+
+const REASONS: &[(ConditionType, &[Reason])] = reasons! {
+    Admitted: Admitted Ended Queued Started;
+    AwaitingApproval: Approved KeyWaits;
+    Connected: Disconnected Heard Hello Silent;
+    Deleting: AgentMayAct;
+    IdentityAmbiguous: Adopted Confirmed IdentityMismatch KeyChanged
+        OneComputer TokenReused TwoComputers WrongCertificate;
+    Maintenance: NotRequested Requested;
+    Managed: External Managed;
+    NoReceipt: Deprovisioned Found Lost NoRoom Written;
+    NotSeen: NeverNetbooted Seen;
+    Paused: ByPerson NotPaused;
+    Progressing: AfterFailure Cancelled Deprovisioning Ended Failed Holding
+        Idle Provisioning Queued Running Succeeded WaitingForAgent WaitingForPhoneHome;
+    Provisioned: Adopted Cancelled Deprovisioned Deprovisioning Failed Installed PhonedHome Provisioning;
+    ReceiptConflict: Adopted Forced Known NewerThanStore UnknownReceipt;
+    Silent: Heard NoAgent NoHeartbeat NoSession;
+    Slow: BehindDeadline InTime NoAgent NoProgress NotHeard;
+    StoreBehind: Adopted AskedBefore AwaitsAgent Confirmed EpochNeverGiven
+        EventsMissing Forced Interrupted MachineRestarted RunEnded SameAgent;
+    Stuck: DeadlineNear DeadlinePassed Ended InTime NoDeadline;
+};
+
+#[cfg(test)]
+mod tests;
