@@ -7,10 +7,21 @@
 use serde_json::{Map, Value};
 
 use crate::{
-    API_VERSION, Digest, Document, DurationSpec, Kind, MacAddr,
-    issue::{Issue, has_expression, join, suggest},
+    API_VERSION, Digest, Document, DurationSpec, Kind, MacAddr, Problem,
+    issue::{Issue, has_expression, join, one_problem, suggest},
     schema::{self, Schema},
 };
+
+impl Document {
+    /// Reads a document from a parsed tree, by its `kind`; unknown fields are refused by path. Does not check fields
+    /// against each other: [`Document::validate`] does.
+    ///
+    /// # Errors
+    /// [`Problem`] with code `InvalidDocument` naming the field; further faults are its causes.
+    pub fn from_value(value: Value) -> Result<Self, Problem> {
+        document(value).map_err(one_problem)
+    }
+}
 
 /// Reads a document from a tree.
 pub(crate) fn document(value: Value) -> Result<Document, Vec<Issue>> {

@@ -26,6 +26,19 @@ impl Issue {
     }
 }
 
+/// The first fault as the problem, the others as its causes.
+pub(crate) fn one_problem(issues: Vec<Issue>) -> Problem {
+    let mut issues = issues.into_iter();
+    let Some(first) = issues.next() else {
+        return Problem::new(ErrorCode::Internal, "a document was refused without a reason");
+    };
+    let mut problem = first.into_problem();
+    problem.causes = issues
+        .map(|issue| if issue.path.is_empty() { issue.message } else { format!("{}: {}", issue.path, issue.message) })
+        .collect();
+    problem
+}
+
 /// `a.b`, or `b` at the top.
 pub(crate) fn join(path: &str, field: &str) -> String {
     if path.is_empty() { field.to_owned() } else { format!("{path}.{field}") }

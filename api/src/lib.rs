@@ -8,6 +8,7 @@ mod access;
 mod action;
 mod check;
 mod condition;
+mod disk_id;
 mod dns_label;
 mod document;
 mod enrolment;
@@ -22,8 +23,10 @@ mod labels;
 mod machine;
 pub mod message;
 mod nearest;
+mod object;
 mod openapi;
 mod pin;
+mod receipt;
 mod rule;
 mod scalar;
 mod schema;
@@ -45,8 +48,9 @@ pub use access::{
 };
 pub use action::*;
 pub use condition::{Condition, ConditionStatus, ConditionType, Reason};
+pub use disk_id::DiskId;
 pub use dns_label::is_dns_label;
-pub use document::{API_VERSION, Document, Kind, Metadata, Object};
+pub use document::Document;
 pub use enrolment::{AppliedRule, ApprovedKey, CertificateStatus, EnrolmentStatus, ProofKind, WaitingKey};
 pub use error::{ErrorCode, Problem};
 pub use expression::{ExpressionError, check_expressions};
@@ -56,13 +60,12 @@ pub use image::{
 };
 pub use image_source::{ImageAccess, ImageAuthorization, ImageProof, ImageSource, ImageSourceError};
 pub use labels::{LabelSelector, LabelSelectorError};
-pub use machine::{
-    DiskId, DiskReceipt, IdentitySpec, Machine, MachinePhase, MachineSpec, MachineStatus, Management, Receipt,
-    ReceiptState, SessionHolder,
-};
+pub use machine::{IdentitySpec, Machine, MachinePhase, MachineSpec, MachineStatus, Management, SessionHolder};
 pub use nearest::{edit_distance, nearest};
+pub use object::{API_VERSION, Kind, Metadata, Object};
 pub use openapi::openapi;
 pub use pin::{Pin, PinError};
+pub use receipt::{DiskReceipt, Receipt, ReceiptState};
 pub use rule::{EnrolmentRule, EnrolmentRuleSpec, EnrolmentRuleStatus};
 pub use scalar::{Digest, DurationSpec, MacAddr, ScalarError};
 pub use schema::schema;

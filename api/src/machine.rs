@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::{Authority, Condition, Digest, EnrolmentStatus, MacAddr, MachineFacts, Object, ProofKind};
+use crate::{Authority, Condition, DiskId, DiskReceipt, EnrolmentStatus, MacAddr, MachineFacts, Object, ProofKind};
 
 /// A machine document.
 pub type Machine = Object<MachineSpec, MachineStatus>;
@@ -140,82 +140,4 @@ pub struct SessionHolder {
     /// It may still act on a lease.
     #[serde(default)]
     pub leased: bool,
-}
-
-/// A disk, by facts that do not move.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct DiskId {
-    /// World-wide name; empty if it has none.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub wwn: String,
-    /// Serial number; empty if it has none.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub serial: String,
-    /// Path on the bus, such as `pci-0000:00:04.0`.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub path: String,
-    /// The kernel's name at the time; for people, never compared.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub name: String,
-    /// Model; for people, never compared.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub model: String,
-    /// Capacity, bytes.
-    pub size_bytes: u64,
-}
-
-impl DiskId {
-    /// Whether both name the same disk: by wwn if either has one, else by serial if either has one, else by path; and
-    /// the capacity is equal.
-    pub fn same_disk(&self, other: &Self) -> bool {
-        let by = |a: &str, b: &str| (!a.is_empty() || !b.is_empty()).then(|| a == b);
-        self.size_bytes == other.size_bytes
-            && by(&self.wwn, &other.wwn)
-                .or_else(|| by(&self.serial, &other.serial))
-                .or_else(|| by(&self.path, &other.path))
-                .unwrap_or(false)
-    }
-}
-
-/// The state of an install, according to its receipt on the disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum ReceiptState {
-    /// It had begun; the disk is not bootable.
-    Intent,
-    /// It was committed: the disk holds the verified image.
-    Done,
-}
-
-/// The record that an install leaves on the machine's own disk.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Receipt {
-    /// The machine it was written for.
-    pub machine_uid: Uuid,
-    /// The workflow that wrote it.
-    pub workflow_uid: Uuid,
-    /// The workflow's name, for people.
-    pub workflow_name: String,
-    /// The machine document's generation when the workflow was rendered.
-    pub generation: u64,
-    /// Index of the action in the workflow's list.
-    pub action_index: u32,
-    /// Digest of the image as stated in the template; absent if it was waived.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub image_digest: Option<Digest>,
-    /// Its state.
-    pub state: ReceiptState,
-    /// By the agent's clock.
-    pub written_at: Timestamp,
-}
-
-/// A receipt and the disk it is on.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct DiskReceipt {
-    /// The disk.
-    pub disk: DiskId,
-    /// The receipt on it.
-    pub receipt: Receipt,
 }

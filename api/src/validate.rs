@@ -11,7 +11,7 @@ use crate::{
     action::Rules,
     dns_label::{LABEL_HINT, is_dns_label},
     expression::check_expressions,
-    issue::{Issue, has_expression, join, suggest},
+    issue::{Issue, has_expression, join, one_problem, suggest},
 };
 
 /// More ports than any machine netboots from.
@@ -77,19 +77,6 @@ pub fn validate_rendered(
         return Ok(());
     }
     Err(one_problem(issues.into_iter().map(|issue| issue.coded(ErrorCode::InvalidTemplate)).collect()))
-}
-
-/// The first fault as the problem, the others as its causes.
-pub(crate) fn one_problem(issues: Vec<Issue>) -> Problem {
-    let mut issues = issues.into_iter();
-    let Some(first) = issues.next() else {
-        return Problem::new(ErrorCode::Internal, "a document was refused without a reason");
-    };
-    let mut problem = first.into_problem();
-    problem.causes = issues
-        .map(|issue| if issue.path.is_empty() { issue.message } else { format!("{}: {}", issue.path, issue.message) })
-        .collect();
-    problem
 }
 
 fn metadata(metadata: &Metadata, issues: &mut Vec<Issue>) {

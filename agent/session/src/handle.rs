@@ -1,52 +1,27 @@
-//! The agent's handle of its session: report, check the lease, flush.
+//! The agent's handle of its session: start, report, check the lease, flush.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use landfall_api::{
-    Problem, Progress,
+    Progress,
     message::{ActionRef, EventBody, LogLevel},
 };
 use tokio::{
     runtime::Handle,
-    sync::{Notify, mpsc, watch},
+    sync::{mpsc, watch},
     time::timeout,
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 use uuid::Uuid;
 
 use crate::{
-    BootClock, Credentials, Instruction, LeaseWatch, Outbox, lease::LeaseKeeper, session::Runner, telemetry::Telemetry,
+    Connection, Credentials, Instruction, LeaseWatch, StillRuns, Surroundings,
+    session::{Host, Runner, SessionConfig},
+    shared::Shared,
 };
 
-/// Events that may wait for their ack before the next report must wait too. A workflow has a few per attempt, so this
-/// covers hours of a silent coordinator.
-const OUTBOX_CAPACITY: usize = 1024;
 /// How long a closing session may take to end.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
-
-/// How the session stands.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Connection {
-    /// On its way to the coordinator.
-    Connecting,
-    /// Welcomed.
-    Connected {
-        /// The session's epoch.
-        epoch: u64,
-    },
-    /// Not connected; reconnects by itself.
-    Disconnected {
-        /// Why the last try or connection ended.
-        problem: Problem,
-        /// When it tries again.
-        retry_in: Duration,
-    },
-    /// Over; nothing is sent any more. See [`SessionHandle::restart`].
-    Ended,
-}
 
 /// The session is over, and nothing can be reported over it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -58,92 +33,29 @@ pub struct SessionEnded;
 #[error("{0} events are not yet acknowledged by the coordinator")]
 pub struct Unflushed(pub usize);
 
-/// What handle and session task share.
+/// Starts sessions.
 #[derive(Debug)]
-pub(crate) struct Shared {
-    state: Mutex<State>,
-    /// Something is to be sent, or the running action changed.
-    pub(crate) wake: Notify,
-    unacked: watch::Sender<usize>,
-    pub(crate) connection: watch::Sender<Connection>,
-    pub(crate) telemetry: Arc<Telemetry>,
-}
+pub struct Session;
 
-/// The part under the lock; it is never held across an await.
-#[derive(Debug)]
-pub(crate) struct State {
-    pub(crate) outbox: Outbox,
-    pub(crate) lease: LeaseKeeper,
-    /// Between `Started` and `Finished` or `Failed`, one of each branch; the oldest first.
-    pub(crate) running: Vec<ActionRef>,
-    /// Attempts that were reported as ended and still have code that runs.
-    pub(crate) stuck: usize,
-    /// The run whose list the agent works on.
-    pub(crate) holds: Option<Uuid>,
-    /// 0 before the first welcome.
-    pub(crate) epoch: u64,
-    pub(crate) fenced: bool,
-}
+impl Session {
+    /// Starts the session's task on the present tokio runtime. It ends when the last handle or the receiver is
+    /// dropped, or after [`Instruction::Fenced`] or an [`Instruction::Refused`] that names no time.
+    pub fn start(config: SessionConfig, host: Arc<dyn Host>) -> (SessionHandle, mpsc::Receiver<Instruction>) {
+        Self::start_in(Surroundings::default(), config, host)
+    }
 
-impl State {
-    /// Whether this agent no longer acts on the machine.
-    pub(crate) fn is_still(&self) -> bool {
-        self.running.is_empty() && self.stuck == 0
-    }
-}
-
-/// Held for as long as an attempt's code still runs, although its end was reported: no fence is answered meanwhile.
-#[derive(Debug)]
-#[must_use]
-pub struct StillRuns(Arc<Shared>);
-
-impl Drop for StillRuns {
-    fn drop(&mut self) {
-        self.0.lock().stuck -= 1;
-        self.0.wake.notify_one();
-    }
-}
-
-impl Shared {
-    pub(crate) fn new(clock: BootClock) -> Self {
-        Self {
-            state: Mutex::new(State {
-                outbox: Outbox::new(OUTBOX_CAPACITY),
-                lease: LeaseKeeper::new(clock),
-                running: Vec::new(),
-                stuck: 0,
-                holds: None,
-                epoch: 0,
-                fenced: false,
-            }),
-            wake: Notify::new(),
-            unacked: watch::Sender::new(0),
-            connection: watch::Sender::new(Connection::Connecting),
-            telemetry: Arc::default(),
-        }
-    }
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        // A poisoned lock means a panic elsewhere; the state itself is consistent after every statement.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-    /// Says how many events wait for their ack; to be called after each change.
-    pub(crate) fn publish_unacked(&self) {
-        let unacked = self.lock().outbox.unacked();
-        self.unacked.send_replace(unacked);
-    }
-    fn try_report(&self, action: ActionRef, body: &EventBody) -> Option<u64> {
-        let mut state = self.lock();
-        let seq = state.outbox.report(action, crate::clock::wall_time(), body.clone()).ok()?;
-        if matches!(body, EventBody::Started) {
-            state.running.retain(|known| known.action_index != action.action_index);
-            state.running.push(action);
-        } else if body.ends_attempt() {
-            state.running.retain(|known| *known != action);
-        }
-        drop(state);
-        self.publish_unacked();
-        self.wake.notify_one();
-        Some(seq)
+    /// [`Self::start`] in a world of one's own.
+    pub fn start_in(
+        world: Surroundings,
+        config: SessionConfig,
+        host: Arc<dyn Host>,
+    ) -> (SessionHandle, mpsc::Receiver<Instruction>) {
+        let closing = CancellationToken::new();
+        let credentials = config.credentials.clone();
+        let runner = Arc::new(Runner::new(config, host, world));
+        let handle = SessionHandle::new(runner.clone(), closing.clone());
+        let instructions = runner.spawn(credentials, closing, &Handle::current());
+        (handle, instructions)
     }
 }
 
@@ -209,8 +121,7 @@ impl SessionHandle {
     /// Says that an attempt does not stop, to be called before its end is reported. Its code may write at any moment until
     /// what is answered here is dropped.
     pub fn still_runs(&self) -> StillRuns {
-        self.shared.lock().stuck += 1;
-        StillRuns(self.shared.clone())
+        StillRuns::begin(self.shared.clone())
     }
 
     /// Says that nothing of a run goes on, where that could not be reported because the session had ended: neither the next

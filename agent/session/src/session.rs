@@ -17,7 +17,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{Backoff, Connection, Credentials, Instruction, SessionHandle, Surroundings, Target, handle::Shared};
+use crate::{Backoff, Connection, Credentials, Instruction, Surroundings, Target, shared::Shared};
 
 /// Waits between connections.
 const RETRY_FIRST: Duration = Duration::from_millis(250);
@@ -60,33 +60,6 @@ pub trait Host: Send + Sync + 'static {
     /// says no, and is asked in place rather than on a thread.
     fn may_block(&self) -> bool {
         true
-    }
-}
-
-/// Starts sessions.
-#[derive(Debug)]
-pub struct Session;
-
-impl Session {
-    /// Starts the session's task on the present tokio runtime. It ends when the last handle or the receiver is
-    /// dropped, or after [`Instruction::Fenced`] or an [`Instruction::Refused`] that names no time.
-    pub fn start(config: SessionConfig, host: Arc<dyn Host>) -> (SessionHandle, mpsc::Receiver<Instruction>) {
-        Self::start_in(Surroundings::default(), config, host)
-    }
-
-    /// [`Self::start`] in a world of one's own.
-    pub fn start_in(
-        world: Surroundings,
-        config: SessionConfig,
-        host: Arc<dyn Host>,
-    ) -> (SessionHandle, mpsc::Receiver<Instruction>) {
-        let closing = CancellationToken::new();
-        let credentials = config.credentials.clone();
-        let shared = Arc::new(Shared::new(world.clock.clone()));
-        let runner = Arc::new(Runner { config, host, world, shared });
-        let handle = SessionHandle::new(runner.clone(), closing.clone());
-        let instructions = runner.spawn(credentials, closing, &Handle::current());
-        (handle, instructions)
     }
 }
 
@@ -137,6 +110,11 @@ impl Instructions {
 }
 
 impl Runner {
+    pub(crate) fn new(config: SessionConfig, host: Arc<dyn Host>, world: Surroundings) -> Self {
+        let shared = Arc::new(Shared::new(world.clock.clone()));
+        Self { config, host, world, shared }
+    }
+
     pub(crate) fn spawn(
         self: Arc<Self>,
         credentials: Credentials,

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use landfall_api::Reason;
 pub use landfall_api::message::Refusal;
+use landfall_api::{Problem, Reason};
 use uuid::Uuid;
 
 use crate::{epoch::Epoch, run::Start};
@@ -106,4 +106,9 @@ pub enum Tell {
         /// Boot the own disk now; else stay and wait.
         boot_disk: bool,
     },
+}
+
+/// A person's request is not tried again by itself.
+pub(crate) const fn refused(problem: Problem) -> Refusal {
+    Refusal { problem, retry_after: None }
 }

@@ -8,8 +8,7 @@ use landfall_api::{
 
 use crate::{
     advance, derive,
-    effect::{Effect, Refusal, Tell},
-    persons::refused,
+    effect::{Effect, Refusal, Tell, refused},
     step::Step,
 };
 

@@ -8,7 +8,7 @@ use landfall_api::{
 use crate::{
     advance::{CONTROL_PROTOCOL, is_running},
     derive,
-    effect::{Refusal, Which},
+    effect::{Refusal, Which, refused},
     identity, life, run,
     step::Step,
 };
@@ -164,9 +164,4 @@ impl Step<'_> {
             }
         }
     }
-}
-
-/// A person's request is not tried again by itself.
-pub(crate) const fn refused(problem: Problem) -> Refusal {
-    Refusal { problem, retry_after: None }
 }

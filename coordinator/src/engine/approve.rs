@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use landfall_api::{ApprovedKey, ErrorCode, Kind, Machine, Problem, ProofKind, Reason, WaitingKey};
 use landfall_machine::identity;
 
-use super::{Asker, Engine, EnrollRequest, Enrolment, derive, discover::undescribed};
+use super::{Asker, Engine, EnrollRequest, Enrolment, derive, identity::undescribed};
 use landfall_edge::gate::origin;
 use landfall_store::audit::Note;
 

@@ -2,11 +2,15 @@
 
 use landfall_api::{
     API_VERSION, Document, EnrolmentRule, ErrorCode, IdentitySpec, Kind, Machine, MachineFacts, MachineSpec, Metadata,
-    Problem, is_dns_label,
+    Problem,
 };
 use landfall_machine::life::discovered;
 
-use super::{Asker, Engine, EnrollRequest, Identity};
+use super::{
+    Asker, Engine, EnrollRequest, Identity,
+    identity::{facts_of, undescribed},
+    rules::{label, name_by},
+};
 use landfall_store::StoreError;
 use landfall_store::audit::Note;
 
@@ -64,7 +68,7 @@ impl Engine {
         macs.sort_unstable_by_key(ToString::to_string);
         macs.dedup();
         macs.truncate(MAX_PORTS);
-        let by_rule = rule.and_then(|rule| super::rules::name_by(rule, facts));
+        let by_rule = rule.and_then(|rule| name_by(rule, facts));
         let by_mac = macs.first().map(|mac| format!("mac-{}", mac.to_string().replace(':', "")));
         let names = by_rule.into_iter().chain(label(&said.serial)).chain(by_mac);
         let mut taken = Vec::new();
@@ -125,52 +129,5 @@ impl Engine {
         let keep = self.inner.settings.discovery.keep.get();
         let quiet = asked.is_none_or(|at| at.checked_add(keep).is_ok_and(|end| end <= self.now()));
         quiet && status.workflow.is_none()
-    }
-}
-
-/// Whether it is a discovered machine that is not approved and that no person has described.
-pub(super) fn undescribed(machine: &Machine) -> bool {
-    machine.status.as_ref().is_some_and(|s| s.enrolment.is_stranger()) && machine.metadata.generation <= 1
-}
-
-/// What the agent saw, or what its identity says where it sent nothing more.
-pub(super) fn facts_of(request: &EnrollRequest) -> MachineFacts {
-    if let Some(facts) = &request.facts {
-        return (**facts).clone();
-    }
-    let mut facts = MachineFacts::default();
-    facts.smbios.uuid = request.identity.smbios_uuid.map(|u| u.to_string()).unwrap_or_default();
-    facts.smbios.serial.clone_from(&request.identity.serial);
-    facts
-}
-
-/// A DNS label made of a text, if anything of it can stand in one.
-pub(super) fn label(text: &str) -> Option<String> {
-    let mut label: String =
-        text.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).take(63).collect();
-    while label.contains("--") {
-        label = label.replace("--", "-");
-    }
-    let label = label.trim_matches('-').to_owned();
-    is_dns_label(&label).then_some(label)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::label;
-
-    #[test]
-    fn any_serial_number_becomes_a_name_or_none() {
-        for (serial, name) in [
-            ("5CG1234XYZ", Some("5cg1234xyz")),
-            ("VMware-56 4d 1a", Some("vmware-56-4d-1a")),
-            ("../../etc", Some("etc")),
-            ("", None),
-            ("---", None),
-            ("é", None),
-        ] {
-            assert_eq!(label(serial).as_deref(), name, "{serial}");
-        }
-        assert_eq!(label(&"a".repeat(500)).unwrap().len(), 63);
     }
 }

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use landfall_api::{ErrorCode, IdentitySpec, MacAddr, Machine, Problem};
+use landfall_api::{ErrorCode, IdentitySpec, MacAddr, Machine, MachineFacts, Problem};
 
-use super::{Engine, Identity};
+use super::{Engine, EnrollRequest, Identity};
 
 /// Machines named in one refusal, and alarmed by it.
 pub(super) const MAX_NAMED: usize = 4;
@@ -123,4 +123,20 @@ fn list(macs: &[MacAddr]) -> String {
 pub(super) fn describe(identity: &Identity) -> String {
     let uuid = identity.smbios_uuid.map_or_else(|| "none".to_owned(), |u| u.to_string());
     format!("macs {}; serial \"{}\"; uuid {uuid}", list(&identity.macs), identity.serial)
+}
+
+/// Whether it is a discovered machine that is not approved and that no person has described.
+pub(super) fn undescribed(machine: &Machine) -> bool {
+    machine.status.as_ref().is_some_and(|s| s.enrolment.is_stranger()) && machine.metadata.generation <= 1
+}
+
+/// What the agent saw, or what its identity says where it sent nothing more.
+pub(super) fn facts_of(request: &EnrollRequest) -> MachineFacts {
+    if let Some(facts) = &request.facts {
+        return (**facts).clone();
+    }
+    let mut facts = MachineFacts::default();
+    facts.smbios.uuid = request.identity.smbios_uuid.map(|u| u.to_string()).unwrap_or_default();
+    facts.smbios.serial.clone_from(&request.identity.serial);
+    facts
 }

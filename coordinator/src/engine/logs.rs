@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use tokio::sync::broadcast;
 use uuid::Uuid;
 
-use super::{LogLevel, LogLine, redact::Redactor};
+use super::{LogLevel, LogLine, redact::Redactor, shorten::cut};
 use landfall_edge::metrics::metrics;
 
 /// Lines kept of one run.
@@ -107,12 +107,6 @@ impl Ring {
     fn followed(&self) -> bool {
         self.live.as_ref().is_some_and(|live| live.receiver_count() > 0)
     }
-}
-
-/// Cuts a text at a character, to so many bytes at most.
-pub(super) fn cut(text: &mut String, bytes: usize) {
-    let end = (0..=bytes.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-    text.truncate(end);
 }
 
 fn cost(record: &LogLine) -> usize {

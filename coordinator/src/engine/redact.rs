@@ -1,6 +1,6 @@
 //! Removes secrets from texts that people see: the values of a workflow, and text with the form of a credential.
 
-use super::logs::cut;
+use super::shorten::cut;
 
 /// A shorter value is not searched for: removing every "on" and "42" would hide the text, not the secret.
 const SHORTEST: usize = 4;

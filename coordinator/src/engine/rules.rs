@@ -5,13 +5,14 @@
 //! when the machine enrols again, not when the run fails.
 
 use landfall_api::{
-    AppliedRule, Document, EnrolmentRule, ErrorCode, Kind, Machine, MachineFacts, Problem, ProofKind, check_expressions,
+    AppliedRule, Document, EnrolmentRule, ErrorCode, Kind, Machine, MachineFacts, Problem, ProofKind,
+    check_expressions, is_dns_label,
 };
 use minijinja::{Environment, UndefinedBehavior};
 
 use super::{
     Asker, Engine, EnrollRequest, derive,
-    discover::{facts_of, label, undescribed},
+    identity::{facts_of, undescribed},
     provision::RULE_LABEL,
 };
 use landfall_store::audit::Note;
@@ -197,5 +198,36 @@ pub(super) fn name_by(rule: &EnrolmentRule, facts: &MachineFacts) -> Option<Stri
             tracing::warn!(rule = %rule.metadata.name, %problem, "the rule's name expression does not render");
             None
         }
+    }
+}
+
+/// A DNS label made of a text, if anything of it can stand in one.
+pub(super) fn label(text: &str) -> Option<String> {
+    let mut label: String =
+        text.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).take(63).collect();
+    while label.contains("--") {
+        label = label.replace("--", "-");
+    }
+    let label = label.trim_matches('-').to_owned();
+    is_dns_label(&label).then_some(label)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::label;
+
+    #[test]
+    fn any_serial_number_becomes_a_name_or_none() {
+        for (serial, name) in [
+            ("5CG1234XYZ", Some("5cg1234xyz")),
+            ("VMware-56 4d 1a", Some("vmware-56-4d-1a")),
+            ("../../etc", Some("etc")),
+            ("", None),
+            ("---", None),
+            ("é", None),
+        ] {
+            assert_eq!(label(serial).as_deref(), name, "{serial}");
+        }
+        assert_eq!(label(&"a".repeat(500)).unwrap().len(), 63);
     }
 }

@@ -5,8 +5,6 @@
 
 use landfall_api::{ErrorCode, Problem, WorkflowStatus};
 
-use super::logs::cut;
-
 /// A message is cut here then, bytes.
 const MESSAGE: usize = 512;
 /// A hint, and what it is about, here.
@@ -62,4 +60,10 @@ pub(super) fn given_up(what: &str, problem: &Problem) -> Problem {
 pub(super) fn outgrown() -> Problem {
     Problem::new(ErrorCode::LimitReached, "the reports of this workflow are larger than its document may be")
         .hint("read the reports with landfall events, and provision the machine again")
+}
+
+/// Cuts a text at a character, to so many bytes at most.
+pub(super) fn cut(text: &mut String, bytes: usize) {
+    let end = (0..=bytes.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    text.truncate(end);
 }

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use landfall_api::{ActionState, ActionStatus, Document, Problem, Workflow, WorkflowStatus};
 use uuid::Uuid;
 
-use super::{Engine, LogLine, logs::cut};
+use super::{Engine, LogLine, shorten::cut};
 use landfall_store::StoreError;
 
 /// Lines that go with a failure.

@@ -9,24 +9,21 @@
 
 mod read;
 mod reconcile;
+mod report;
 #[cfg(test)]
 mod tests;
 mod watch;
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use jiff::Timestamp;
 use landfall_api::ManifestReport;
 use tokio::{sync::watch as channel, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 pub use read::{FileContent, Scan, scan};
+pub use report::Manifests;
 
 use crate::{config::ManifestsConfig, state::Coordinator};
-use landfall_edge::metrics::metrics;
 use reconcile::Reconciler;
 use watch::Changes;
 
@@ -34,32 +31,6 @@ use watch::Changes;
 const QUIET: Duration = Duration::from_millis(250);
 /// But at the latest after this.
 const BUSY: Duration = Duration::from_secs(2);
-
-/// The result of the last scan, shared with its readers.
-#[derive(Debug, Default)]
-pub struct Manifests(Mutex<ManifestReport>);
-
-impl Manifests {
-    /// What the last look found.
-    pub fn report(&self) -> ManifestReport {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn publish(&self, report: ManifestReport) {
-        let good = report.files.iter().filter(|file| file.problems.is_empty()).count();
-        let gauge = |state, count| metrics().manifest_files.of(&[("state", state)]).set(whole(count));
-        gauge("applied", good);
-        gauge("faulty", report.files.len() - good);
-        let problems = report.files.iter().map(|file| file.problems.len()).sum::<usize>() + report.problems.len();
-        metrics().manifest_problems.set(whole(problems));
-        metrics().manifest_scanned.set(report.scanned_at.map_or(0, Timestamp::as_second));
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = report;
-    }
-}
-
-fn whole(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
-}
 
 /// Keeps the store in line with the directory that `settings` names, until `stop`.
 pub async fn run(

@@ -1,6 +1,7 @@
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use landfall_api::{DurationSpec, Problem};
 use tokio::sync::watch as channel;
 

@@ -17,7 +17,7 @@ use super::{
     guard::About,
     precondition::{self, IfMatch},
     problem::Refusal,
-    watch,
+    watch::{self, Wanted},
 };
 use crate::state::Coordinator;
 
@@ -31,35 +31,6 @@ pub(super) struct ListQuery {
     name: Option<String>,
     /// Only documents whose labels agree.
     label_selector: Option<String>,
-}
-
-/// Which documents of a kind are asked for.
-pub(super) struct Wanted {
-    kind: Kind,
-    name: Option<String>,
-    labels: LabelSelector,
-}
-
-impl Wanted {
-    pub(super) fn kind(&self) -> Kind {
-        self.kind
-    }
-
-    /// Whether a document of that name may be meant, whatever its labels.
-    pub(super) fn named(&self, name: &str) -> bool {
-        self.name.as_ref().is_none_or(|wanted| wanted == name)
-    }
-
-    /// Whether a document can begin or cease to be meant while it exists.
-    pub(super) fn may_change(&self) -> bool {
-        !self.labels.is_empty()
-    }
-
-    pub(super) fn has(&self, document: &Document) -> bool {
-        document.kind() == self.kind
-            && self.named(&document.metadata().name)
-            && self.labels.matches(&document.metadata().labels)
-    }
 }
 
 pub(super) async fn list(

@@ -11,18 +11,47 @@ use axum::{
 };
 use futures::StreamExt as _;
 use jiff::Timestamp;
-use landfall_api::{AuditOutcome, ErrorCode, Problem};
+use landfall_api::{AuditOutcome, ErrorCode, Problem, Role};
 use tokio::sync::watch;
 
 use super::{
     caller::{Caller, Operator, admit},
     cross_site::not_from_another_site,
     problem::{Failure, Refusal},
-    routes::{Access, RouteInfo},
 };
 use crate::{state::Coordinator, tls::Peer};
 use landfall_store::actor;
 use landfall_store::audit::Note;
+
+/// Whom a route lets in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Everybody who reaches the port.
+    Anyone,
+    /// Whoever has at least this role.
+    Least(Role),
+}
+
+/// What is to be known of a route.
+#[derive(Debug, Clone)]
+pub struct RouteInfo {
+    /// `None`: whatever the method.
+    pub method: Option<Method>,
+    /// With `{name}` for a segment that varies.
+    pub path: String,
+    /// Whom it lets in.
+    pub access: Access,
+    /// What it does, in one line.
+    pub about: String,
+}
+
+impl RouteInfo {
+    /// Whether a request changes something, and is written into the audit log. A backup carries every secret away: it
+    /// counts.
+    pub fn changes(&self) -> bool {
+        self.method.as_ref().is_some_and(|method| !method.is_safe()) || self.path == "/backup"
+    }
+}
 
 /// What a row of the table asks of its callers.
 #[derive(Clone)]

@@ -34,8 +34,9 @@ use axum::{
 
 use crate::state::Coordinator;
 
+pub use guard::{Access, RouteInfo};
 pub use ops::metrics_router;
-pub use routes::{Access, RouteInfo, routes};
+pub use routes::routes;
 pub use unix::{BindError, LocalListener};
 
 /// The operators' routes. The listener that serves them must put a [`Peer`](crate::tls::Peer) into every request's

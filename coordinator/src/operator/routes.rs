@@ -10,38 +10,12 @@ use axum::{
 };
 use landfall_api::{API_PATH, Kind, Role};
 
-use super::{access, backup, changes, documents, follow, history, meta, ops, runs};
+use super::{
+    access, backup, changes, documents, follow,
+    guard::{Access, RouteInfo},
+    history, meta, ops, runs,
+};
 use crate::state::Coordinator;
-
-/// Whom a route lets in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
-    /// Everybody who reaches the port.
-    Anyone,
-    /// Whoever has at least this role.
-    Least(Role),
-}
-
-/// What is to be known of a route.
-#[derive(Debug, Clone)]
-pub struct RouteInfo {
-    /// `None`: whatever the method.
-    pub method: Option<Method>,
-    /// With `{name}` for a segment that varies.
-    pub path: String,
-    /// Whom it lets in.
-    pub access: Access,
-    /// What it does, in one line.
-    pub about: String,
-}
-
-impl RouteInfo {
-    /// Whether a request changes something, and is written into the audit log. A backup carries every secret away: it
-    /// counts.
-    pub fn changes(&self) -> bool {
-        self.method.as_ref().is_some_and(|method| !method.is_safe()) || self.path == "/backup"
-    }
-}
 
 /// A row of the table.
 pub(super) struct Route {

@@ -7,7 +7,7 @@ use axum::{
     http::header,
     response::{IntoResponse, Response},
 };
-use landfall_api::{ErrorCode, Problem, WatchLine, WatchType};
+use landfall_api::{Document, ErrorCode, Kind, LabelSelector, Problem, WatchLine, WatchType};
 use serde::Serialize;
 use tokio::{
     sync::mpsc,
@@ -15,7 +15,7 @@ use tokio::{
 };
 use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 
-use super::{documents::Wanted, problem::Refusal};
+use super::problem::Refusal;
 use crate::state::Coordinator;
 use landfall_store::{Change, ChangeOp, Watch, WatchError};
 
@@ -63,6 +63,31 @@ impl Lines {
     }
 }
 
+/// Which documents of a kind are asked for.
+pub(super) struct Wanted {
+    pub(super) kind: Kind,
+    pub(super) name: Option<String>,
+    pub(super) labels: LabelSelector,
+}
+
+impl Wanted {
+    /// Whether a document of that name may be meant, whatever its labels.
+    fn named(&self, name: &str) -> bool {
+        self.name.as_ref().is_none_or(|wanted| wanted == name)
+    }
+
+    /// Whether a document can begin or cease to be meant while it exists.
+    fn may_change(&self) -> bool {
+        !self.labels.is_empty()
+    }
+
+    pub(super) fn has(&self, document: &Document) -> bool {
+        document.kind() == self.kind
+            && self.named(&document.metadata().name)
+            && self.labels.matches(&document.metadata().labels)
+    }
+}
+
 /// Changes after `from`; without it what is there first, as `ADDED`, then changes.
 pub(super) async fn stream(
     coordinator: &Arc<Coordinator>,
@@ -73,7 +98,7 @@ pub(super) async fn stream(
     let (first, revision, listing) = match from {
         Some(from) if !wanted.may_change() => (Vec::new(), from, None),
         _ => {
-            let (mut first, listed_at) = documents.list(wanted.kind()).await?;
+            let (mut first, listed_at) = documents.list(wanted.kind).await?;
             first.retain(|document| wanted.has(document));
             let told = first.iter().map(|document| document.metadata().name.clone()).collect();
             let listing = wanted.may_change().then_some(Listing { told, listed_at });
@@ -119,7 +144,7 @@ impl View {
     /// there, and of the end of one it never had; nothing is kept from it.
     fn line(&mut self, change: &Change) -> Option<WatchType> {
         let (document, name) = (&*change.document, &change.document.metadata().name);
-        if document.kind() != self.wanted.kind() || !self.wanted.named(name) {
+        if document.kind() != self.wanted.kind || !self.wanted.named(name) {
             return None;
         }
         let Some(listing) = &mut self.listing else {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use landfall_api::Pin;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, KeyUsagePurpose, PublicKeyData as _};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, KeyUsagePurpose, PublicKeyData};
 use rustls_pki_types::{CertificateDer, pem::PemObject as _};
 use sha2::{Digest as _, Sha256};
 use x509_parser::parse_x509_certificate;
@@ -63,8 +63,27 @@ impl Ca {
     pub(super) fn pem(&self) -> &str {
         &self.pem
     }
-    pub(super) const fn issuer(&self) -> &Issuer<'static, KeyPair> {
-        &self.issuer
+    /// Signs a certificate for `key` that is good until `ttl` after `now`.
+    pub(super) fn issue(
+        &self,
+        key: &impl PublicKeyData,
+        template: issue::Template,
+        now: SystemTime,
+        ttl: Duration,
+    ) -> Result<issue::Issued, PkiError> {
+        let not_after = now.checked_add(ttl).ok_or(PkiError::Time)?;
+        let (serial, serial_hex) = issue::serial();
+        let mut params = CertificateParams::default();
+        params.not_before = now.checked_sub(issue::EARLY).ok_or(PkiError::Time)?.into();
+        params.not_after = not_after.into();
+        params.serial_number = Some(serial);
+        params.subject_alt_names = template.names;
+        params.distinguished_name = issue::common_name(&template.common_name);
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![template.usage];
+        params.use_authority_key_identifier_extension = true;
+        let certificate = params.signed_by(key, &self.issuer)?;
+        Ok(issue::Issued { der: certificate.der().clone(), pem: certificate.pem(), serial_hex, not_after })
     }
     pub(super) fn pin(&self) -> Pin {
         Pin::from_sha256(Sha256::digest(self.issuer.key().subject_public_key_info()).into())

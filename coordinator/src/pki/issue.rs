@@ -8,14 +8,14 @@ use std::{
 use landfall_api::Digest;
 use landfall_proto::SERVER_NAME;
 use rcgen::{
-    CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
-    KeyUsagePurpose, PublicKey, PublicKeyData, SanType, SerialNumber, string::Ia5String,
+    CertificateSigningRequestParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, PublicKey, PublicKeyData,
+    SanType, SerialNumber, string::Ia5String,
 };
 use rustls_pki_types::{CertificateDer, CertificateSigningRequestDer};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-use super::{PkiError, ca::Ca};
+use super::PkiError;
 
 /// Certificates start this long before they are made, so that a machine whose clock is a little late can use them.
 pub(super) const EARLY: Duration = Duration::from_secs(24 * 3600);
@@ -24,9 +24,9 @@ const MAX_REQUEST: usize = 16 * 1024;
 
 /// Whom a certificate is for, and for what.
 pub(super) struct Template {
-    common_name: String,
-    names: Vec<SanType>,
-    usage: ExtendedKeyUsagePurpose,
+    pub(super) common_name: String,
+    pub(super) names: Vec<SanType>,
+    pub(super) usage: ExtendedKeyUsagePurpose,
 }
 
 impl Template {
@@ -54,31 +54,6 @@ pub(super) struct Issued {
     pub(super) not_after: SystemTime,
 }
 
-impl Ca {
-    /// Signs a certificate for `key` that is good until `ttl` after `now`.
-    pub(super) fn issue(
-        &self,
-        key: &impl PublicKeyData,
-        template: Template,
-        now: SystemTime,
-        ttl: Duration,
-    ) -> Result<Issued, PkiError> {
-        let not_after = now.checked_add(ttl).ok_or(PkiError::Time)?;
-        let (serial, serial_hex) = serial();
-        let mut params = CertificateParams::default();
-        params.not_before = now.checked_sub(EARLY).ok_or(PkiError::Time)?.into();
-        params.not_after = not_after.into();
-        params.serial_number = Some(serial);
-        params.subject_alt_names = template.names;
-        params.distinguished_name = common_name(&template.common_name);
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![template.usage];
-        params.use_authority_key_identifier_extension = true;
-        let certificate = params.signed_by(key, self.issuer())?;
-        Ok(Issued { der: certificate.der().clone(), pem: certificate.pem(), serial_hex, not_after })
-    }
-}
-
 pub(super) fn common_name(name: &str) -> DistinguishedName {
     let mut distinguished = DistinguishedName::new();
     distinguished.push(DnType::CommonName, name);
@@ -86,7 +61,7 @@ pub(super) fn common_name(name: &str) -> DistinguishedName {
 }
 
 /// 121 random bits; positive and without a leading zero byte, so that it reads the same in every encoding.
-fn serial() -> (SerialNumber, String) {
+pub(super) fn serial() -> (SerialNumber, String) {
     let mut bytes = Uuid::new_v4().into_bytes();
     bytes[0] = bytes[0] & 0x7f | 0x40;
     (SerialNumber::from_slice(&bytes), hex::encode(bytes))

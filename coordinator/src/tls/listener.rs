@@ -34,7 +34,7 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::{Peer, serve};
+use super::{ConnectionInfo, Peer, serve};
 use crate::pki;
 use landfall_edge::gate::{Admission, Gate, Limits, LogBudget, Place, Watched, each_of, open_files, origin};
 
@@ -63,15 +63,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 const OTHER_FILES: usize = 3072;
 /// Lines a second about clients that are turned away or fail: anybody can cause them.
 static LINES: LogBudget = LogBudget::new(10);
-
-/// Who is on the other end, and from where.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConnectionInfo {
-    /// Who.
-    pub peer: Peer,
-    /// From where.
-    pub remote: SocketAddr,
-}
 
 /// Whose connections are counted together once a certificate was shown.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -10,5 +10,5 @@ mod peer;
 pub mod serve;
 
 pub use config::server_config;
-pub use listener::{ConnectionInfo, TlsListener};
-pub use peer::{MachineCert, OperatorCert, Peer};
+pub use listener::TlsListener;
+pub use peer::{ConnectionInfo, MachineCert, OperatorCert, Peer};

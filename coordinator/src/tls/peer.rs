@@ -1,5 +1,7 @@
 //! Who is on the other end.
 
+use std::net::SocketAddr;
+
 use jiff::Timestamp;
 use landfall_api::Role;
 use uuid::Uuid;
@@ -20,6 +22,15 @@ pub enum Peer {
         /// Its name; the number where it has none.
         user: String,
     },
+}
+
+/// Who is on the other end, and from where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConnectionInfo {
+    /// Who.
+    pub peer: Peer,
+    /// From where.
+    pub remote: SocketAddr,
 }
 
 /// What a machine's certificate says. Whether it is still good (not ended, not revoked) is checked per call.

@@ -1,12 +1,12 @@
 //! TFTP on the wire (RFC 1350, 2347, 2348, 2349): what a read-only server needs.
 
-use super::transfer::LONGEST_ASKED;
-
 /// The block size without negotiation.
 pub(super) const DEFAULT_BLOCK: u16 = 512;
 /// The largest block given: a data packet of this size just fits an Ethernet frame unfragmented (1500 - 20 - 8 - 4). Firmware
 /// drops fragments.
 pub(super) const MAX_BLOCK: u16 = 1468;
+/// The longest wait a client may ask for. A longer one would only keep a place taken.
+const LONGEST_ASKED: u8 = 5;
 
 /// What a client sends.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -19,9 +19,6 @@ const LONGEST_WAIT: Duration = Duration::from_secs(4);
 /// The longest a whole transfer may take: a loader is under a megabyte.
 const WHOLE: Duration = Duration::from_secs(300);
 
-/// The longest wait a client may ask for. A longer one would only keep a place taken.
-pub(super) const LONGEST_ASKED: u8 = 5;
-
 /// How a transfer ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Ending {

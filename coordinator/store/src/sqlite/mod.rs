@@ -6,6 +6,7 @@
 
 mod access;
 mod open;
+mod open_error;
 mod ops;
 mod seal;
 mod snapshot;
@@ -24,7 +25,8 @@ use jiff::Timestamp;
 use landfall_api::{Document, HistoryEntry, Kind};
 use uuid::Uuid;
 
-pub use open::{DATABASE, OpenError, REPLACED, RESTORING, SCHEMA, hold};
+pub use open::{DATABASE, REPLACED, RESTORING, SCHEMA, hold};
+pub use open_error::OpenError;
 pub use seal::KEY_FILE;
 
 use super::{

@@ -3,7 +3,7 @@
 use std::{
     fs::{DirBuilder, File, OpenOptions},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
-    path::{Path, PathBuf},
+    path::Path,
     time::Duration,
 };
 
@@ -11,107 +11,11 @@ use landfall_api::Document;
 use nix::fcntl::{Flock, FlockArg};
 use rusqlite::Connection;
 
-use super::{seal::Sealer, wal};
+use super::{open_error::OpenError, seal::Sealer, wal};
 use crate::error::StoreError;
 
 /// The database's file in the data directory.
 pub const DATABASE: &str = "landfall.db";
-
-/// Why the store cannot be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// Another process has it.
-    #[error("{path} is in use by another process; stop that coordinator first, or give this one a data_dir of its own")]
-    InUse {
-        /// The lock file.
-        path: PathBuf,
-    },
-    /// The data directory, or the disk under it, takes no writes.
-    #[error(
-        "cannot write to {path}: {why}; make the data directory writable for this user, and check that its disk is \
-            neither full nor mounted read-only"
-    )]
-    NotWritable {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        why: String,
-    },
-    /// The key of the secrets is not usable.
-    #[error("cannot use the key of the secrets {path}: {what}; restore it from a backup, nothing was changed")]
-    Key {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        what: &'static str,
-    },
-    /// Values that a former version kept in plain could not be sealed.
-    #[error("cannot encrypt the secrets in {path}: {why}; nothing was changed")]
-    Seal {
-        /// The database.
-        path: PathBuf,
-        /// Why.
-        why: String,
-    },
-    /// A restore was cut short between taking the old data away and putting the new in its place.
-    #[error(
-        "{path} has no data, but {found} is beside it: a restore was interrupted; run the restore again, or rename \
-            the correct directory to {path}"
-    )]
-    HalfRestored {
-        /// The data directory.
-        path: PathBuf,
-        /// What the restore left.
-        found: PathBuf,
-    },
-    /// A file or directory cannot be made or read.
-    #[error("cannot open {path}")]
-    Io {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// SQLite refused.
-    #[error("cannot open the database {path}")]
-    Database {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: rusqlite::Error,
-    },
-    /// SQLite found damage.
-    #[error("the database {path} is damaged: {report}; restore it from a backup, nothing was changed")]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// SQLite's first finding.
-        report: String,
-    },
-    /// A newer coordinator wrote it.
-    #[error(
-        "the database {path} has schema {found}, but this coordinator supports only up to {known}; start the \
-        newer version"
-    )]
-    Newer {
-        /// The file.
-        path: PathBuf,
-        /// Its schema.
-        found: usize,
-        /// The newest known here.
-        known: usize,
-    },
-    /// A document in it does not parse.
-    #[error("the database {path} contains {what}, which does not parse: {why}")]
-    Document {
-        /// The file.
-        path: PathBuf,
-        /// Kind and name.
-        what: String,
-        /// What the parser said.
-        why: String,
-    },
-}
 
 pub(super) struct Opened {
     pub(super) connection: Connection,
@@ -165,25 +69,7 @@ fn private(path: &Path) -> Result<File, OpenError> {
         .truncate(false)
         .mode(0o600)
         .open(path)
-        .map_err(|source| of_path(path, source))
-}
-
-fn of_path(path: &Path, source: std::io::Error) -> OpenError {
-    use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem, StorageFull};
-    let path = path.to_owned();
-    match source.kind() {
-        PermissionDenied | ReadOnlyFilesystem | StorageFull => OpenError::NotWritable { path, why: source.to_string() },
-        _ => OpenError::Io { path, source },
-    }
-}
-
-fn of_database(path: &Path, source: rusqlite::Error) -> OpenError {
-    use rusqlite::ErrorCode::{DiskFull, ReadOnly};
-    let path = path.to_owned();
-    match source.sqlite_error_code() {
-        Some(ReadOnly | DiskFull) => OpenError::NotWritable { path, why: source.to_string() },
-        _ => OpenError::Database { path, source },
-    }
+        .map_err(|source| OpenError::of_path(path, source))
 }
 
 /// What a restore has beside a data directory while it works: the new data, then also the old.
@@ -215,12 +101,12 @@ fn refuse_half_restored(data_dir: &Path) -> Result<(), OpenError> {
 pub(super) fn open(data_dir: &Path) -> Result<Opened, OpenError> {
     refuse_half_restored(data_dir)?;
     let directory = DirBuilder::new().recursive(true).mode(0o700).create(data_dir);
-    directory.map_err(|source| of_path(data_dir, source))?;
+    directory.map_err(|source| OpenError::of_path(data_dir, source))?;
     let lock = hold(data_dir)?;
     let path = data_dir.join(DATABASE);
     // Made here, so that SQLite never makes it (and the WAL beside it, which copies the mode) readable to others.
     drop(private(&path)?);
-    let database = |source| of_database(&path, source);
+    let database = |source| OpenError::of_database(&path, source);
     let mut connection = Connection::open(&path).map_err(database)?;
     connection.busy_timeout(Duration::from_secs(5)).map_err(database)?;
     for (pragma, value) in
@@ -256,7 +142,7 @@ pub(super) fn open(data_dir: &Path) -> Result<Opened, OpenError> {
 
 /// A former version's plain secrets become sealed ones, and their bytes leave the file and its log.
 fn seal(connection: &mut Connection, sealer: &Sealer, path: &Path) -> Result<(), OpenError> {
-    let database = |source| of_database(path, source);
+    let database = |source| OpenError::of_database(path, source);
     let plain: bool = connection
         .query_row("SELECT EXISTS (SELECT 1 FROM secrets WHERE sealed = 0)", [], |row| row.get(0))
         .map_err(database)?;
@@ -266,7 +152,7 @@ fn seal(connection: &mut Connection, sealer: &Sealer, path: &Path) -> Result<(),
     connection.pragma_update(None, "secure_delete", "ON").map_err(database)?;
     let transaction = connection.transaction().map_err(database)?;
     let sealed = sealer.seal_plain_rows(&transaction).map_err(|error| match error {
-        StoreError::Database(source) => of_database(path, source),
+        StoreError::Database(source) => OpenError::of_database(path, source),
         other => OpenError::Seal { path: path.to_owned(), why: other.to_string() },
     })?;
     transaction.commit().map_err(database)?;
@@ -276,7 +162,7 @@ fn seal(connection: &mut Connection, sealer: &Sealer, path: &Path) -> Result<(),
 }
 
 fn documents(connection: &Connection, path: &Path) -> Result<Vec<Document>, OpenError> {
-    let database = |source| of_database(path, source);
+    let database = |source| OpenError::of_database(path, source);
     let mut select = connection.prepare("SELECT kind, name, json FROM documents").map_err(database)?;
     let rows = select
         .query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?)))

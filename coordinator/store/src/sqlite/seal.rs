@@ -17,7 +17,7 @@ use ring::{
 };
 use rusqlite::{Connection, OptionalExtension as _, Transaction};
 
-use super::open::OpenError;
+use super::open_error::OpenError;
 use crate::error::StoreError;
 
 /// The key's file in the data directory, mode 0600.

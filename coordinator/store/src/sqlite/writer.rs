@@ -6,7 +6,7 @@ use nix::fcntl::Flock;
 use rusqlite::{Connection, Transaction};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{open::OpenError, snapshot, wal::Wal};
+use super::{open_error::OpenError, snapshot, wal::Wal};
 use crate::{Change, StoreError, memory::Table};
 use landfall_edge::metrics::metrics;
 

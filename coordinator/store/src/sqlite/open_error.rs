@@ -1,0 +1,119 @@
+//! Why a database cannot be opened, and what to do.
+
+use std::path::{Path, PathBuf};
+
+/// Why the store cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process has it.
+    #[error("{path} is in use by another process; stop that coordinator first, or give this one a data_dir of its own")]
+    InUse {
+        /// The lock file.
+        path: PathBuf,
+    },
+    /// The data directory, or the disk under it, takes no writes.
+    #[error(
+        "cannot write to {path}: {why}; make the data directory writable for this user, and check that its disk is \
+            neither full nor mounted read-only"
+    )]
+    NotWritable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        why: String,
+    },
+    /// The key of the secrets is not usable.
+    #[error("cannot use the key of the secrets {path}: {what}; restore it from a backup, nothing was changed")]
+    Key {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// Values that a former version kept in plain could not be sealed.
+    #[error("cannot encrypt the secrets in {path}: {why}; nothing was changed")]
+    Seal {
+        /// The database.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// A restore was cut short between taking the old data away and putting the new in its place.
+    #[error(
+        "{path} has no data, but {found} is beside it: a restore was interrupted; run the restore again, or rename \
+            the correct directory to {path}"
+    )]
+    HalfRestored {
+        /// The data directory.
+        path: PathBuf,
+        /// What the restore left.
+        found: PathBuf,
+    },
+    /// A file or directory cannot be made or read.
+    #[error("cannot open {path}")]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// SQLite refused.
+    #[error("cannot open the database {path}")]
+    Database {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: rusqlite::Error,
+    },
+    /// SQLite found damage.
+    #[error("the database {path} is damaged: {report}; restore it from a backup, nothing was changed")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// SQLite's first finding.
+        report: String,
+    },
+    /// A newer coordinator wrote it.
+    #[error(
+        "the database {path} has schema {found}, but this coordinator supports only up to {known}; start the \
+        newer version"
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its schema.
+        found: usize,
+        /// The newest known here.
+        known: usize,
+    },
+    /// A document in it does not parse.
+    #[error("the database {path} contains {what}, which does not parse: {why}")]
+    Document {
+        /// The file.
+        path: PathBuf,
+        /// Kind and name.
+        what: String,
+        /// What the parser said.
+        why: String,
+    },
+}
+
+impl OpenError {
+    pub(super) fn of_path(path: &Path, source: std::io::Error) -> Self {
+        use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem, StorageFull};
+        let path = path.to_owned();
+        match source.kind() {
+            PermissionDenied | ReadOnlyFilesystem | StorageFull => Self::NotWritable { path, why: source.to_string() },
+            _ => Self::Io { path, source },
+        }
+    }
+
+    pub(super) fn of_database(path: &Path, source: rusqlite::Error) -> Self {
+        use rusqlite::ErrorCode::{DiskFull, ReadOnly};
+        let path = path.to_owned();
+        match source.sqlite_error_code() {
+            Some(ReadOnly | DiskFull) => Self::NotWritable { path, why: source.to_string() },
+            _ => Self::Database { path, source },
+        }
+    }
+}
