@@ -4,6 +4,11 @@
 //! send another identifier and must all get the same address. Which one is settled by a hash, so that a machine keeps its
 //! address even when every lease was lost.
 //!
+//! The file of leases ([`super::lease_file`]) gives each lease one lease time more than its client was told. So a renewal
+//! that only moves the end, or a machine that asks several times in one boot, changes nothing on the disk until that spare
+//! time is used up; and whenever the process or the power fails, no lease ends earlier in the file than its client knows.
+//! The price: after a restart an address that was not renewed stays reserved for one lease time more.
+//!
 //! Unknown machines (served with `dhcp.discovery`) hold at most half of the range, and an offer to them is withdrawn
 //! for a described machine: so forged Ethernet addresses lock no machine out.
 
@@ -70,6 +75,8 @@ pub struct Pool {
     excluded: Vec<Ipv4Addr>,
     leases: BTreeMap<Ipv4Addr, Lease>,
     by_mac: BTreeMap<MacAddr, Ipv4Addr>,
+    /// What the file is to have: no offers, and ends with the spare time.
+    kept: BTreeMap<Ipv4Addr, Lease>,
     revision: u64,
 }
 
@@ -84,7 +91,15 @@ impl Pool {
         let Some(width) = width else {
             return Err(RangeError(format!("{}-{} has more than {MAX_RANGE} addresses", range.first, range.last)));
         };
-        Ok(Self { first, count: width + 1, excluded, leases: BTreeMap::new(), by_mac: BTreeMap::new(), revision: 0 })
+        Ok(Self {
+            first,
+            count: width + 1,
+            excluded,
+            leases: BTreeMap::new(),
+            by_mac: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            revision: 0,
+        })
     }
 
     /// Takes in kept leases. Those outside the range, or contradicting an earlier one, are left out.
@@ -100,12 +115,13 @@ impl Pool {
                 self.by_mac.insert(lease.mac, address);
             }
             self.leases.insert(address, lease);
+            self.kept.insert(address, lease);
         }
     }
 
-    /// Every lease that is worth keeping over a restart: offers are not.
+    /// What is to be kept over a restart: no offers, and each lease with its spare time.
     pub fn kept(&self) -> BTreeMap<Ipv4Addr, Lease> {
-        self.leases.iter().filter(|(_, l)| l.state != LeaseState::Offered).map(|(a, l)| (*a, *l)).collect()
+        self.kept.clone()
     }
 
     /// Grows whenever [`Pool::kept`] has changed.
@@ -162,7 +178,13 @@ impl Pool {
         if !own && client.stranger && self.strangers(now) >= self.strangers_share() {
             return false;
         }
-        self.set(address, client, LeaseState::Bound, now + life.as_secs());
+        let until = now + life.as_secs();
+        self.set(address, client, LeaseState::Bound, until);
+        let lease = Lease { mac: client.mac, state: LeaseState::Bound, until, stranger: client.stranger };
+        let covers = |kept: &Lease| Lease { until, ..*kept } == lease && kept.until >= until;
+        if !self.kept.get(&address).is_some_and(covers) {
+            self.keep(address, Lease { until: until + life.as_secs(), ..lease });
+        }
         true
     }
 
@@ -200,7 +222,7 @@ impl Pool {
         }
         self.by_mac.remove(&mac);
         self.leases.remove(&address);
-        self.revision += 1;
+        self.forget(address);
         true
     }
 
@@ -212,8 +234,9 @@ impl Pool {
         self.by_mac.remove(&mac);
         let until = now + DECLINED_LIFE.as_secs();
         let stranger = self.leases.get(&address).is_some_and(|l| l.stranger);
-        self.leases.insert(address, Lease { mac, state: LeaseState::Declined, until, stranger });
-        self.revision += 1;
+        let declined = Lease { mac, state: LeaseState::Declined, until, stranger };
+        self.leases.insert(address, declined);
+        self.keep(address, declined);
         true
     }
 
@@ -223,20 +246,30 @@ impl Pool {
 
     /// Keeps both maps in step: one address a client, one client an address.
     fn set(&mut self, address: Ipv4Addr, Holder { mac, stranger }: Holder, state: LeaseState, until: u64) {
-        let kept = |lease: &Lease| lease.state != LeaseState::Offered;
-        let mut changed = state != LeaseState::Offered;
         if let Some(old) = self.by_mac.insert(mac, address)
             && old != address
         {
-            changed |= self.leases.remove(&old).as_ref().is_some_and(kept);
+            self.leases.remove(&old);
+            self.forget(old);
         }
-        if let Some(before) = self.leases.insert(address, Lease { mac, state, until, stranger }) {
-            changed |= kept(&before);
-            if before.mac != mac && self.by_mac.get(&before.mac) == Some(&address) {
-                self.by_mac.remove(&before.mac);
-            }
+        if let Some(before) = self.leases.insert(address, Lease { mac, state, until, stranger })
+            && before.mac != mac
+            && self.by_mac.get(&before.mac) == Some(&address)
+        {
+            self.by_mac.remove(&before.mac);
         }
-        self.revision += u64::from(changed);
+        if state == LeaseState::Offered {
+            self.forget(address);
+        }
+    }
+
+    fn keep(&mut self, address: Ipv4Addr, lease: Lease) {
+        self.kept.insert(address, lease);
+        self.revision += 1;
+    }
+
+    fn forget(&mut self, address: Ipv4Addr) {
+        self.revision += u64::from(self.kept.remove(&address).is_some());
     }
 }
 
@@ -322,6 +355,25 @@ mod tests {
         assert_eq!(known.len(), 9 - bound.len(), "{bound:?}");
     }
 
+    #[test]
+    fn renewals_change_the_file_every_second_time() {
+        let mut pool = pool(20);
+        let address = pool.offer(known(1), None, 0).unwrap();
+        let (half, mut written) = (HOUR.as_secs() / 2, 0);
+        for renewal in 0..12 {
+            let now = renewal * half;
+            // Firmware, iPXE and the agent each ask, and each twice.
+            for packet in 0..6 {
+                let before = pool.revision();
+                assert_eq!(pool.offer(known(1), None, now + packet), Some(address));
+                assert!(pool.bind(known(1), address, HOUR, now + packet));
+                written += pool.revision() - before;
+                assert!(pool.kept()[&address].until >= now + packet + HOUR.as_secs(), "the client was told more");
+            }
+        }
+        assert_eq!(written, 6);
+    }
+
     proptest! {
         /// Whatever clients do, no two hold one address, none holds two, and none holds one outside the range.
         #[test]
@@ -329,24 +381,31 @@ mod tests {
             let mut pool = pool(18);
             let mut now = 0;
             let mut bound: BTreeMap<MacAddr, (Ipv4Addr, u64)> = BTreeMap::new();
+            let mut file = BTreeMap::new();
             for (what, who, last, wait) in steps {
                 now += wait;
                 let (mac, address) = (mac(who), Ipv4Addr::new(10, 0, 0, last));
                 let client = Holder { mac, stranger: who > 3 };
-                let (kept, revision) = (pool.kept(), pool.revision());
+                let revision = pool.revision();
                 match what {
                     0 => { pool.offer(client, Some(address), now); }
                     1 | 2 => if pool.bind(client, address, HOUR, now) { bound.insert(mac, (address, now + 3600)); },
                     3 => if pool.release(mac, address) { bound.remove(&mac); },
                     4 => if pool.decline(mac, address, now) { bound.remove(&mac); },
                     _ => {
-                        let kept = pool.kept();
                         pool = self::pool(18);
-                        pool.restore(kept);
+                        pool.restore(file.clone());
                     }
                 }
-                prop_assert!(pool.kept() == kept || pool.revision() != revision, "a change is never overlooked");
+                if pool.revision() != revision {
+                    file = pool.kept();
+                }
+                prop_assert_eq!(&pool.kept(), &file, "a change is never overlooked");
                 bound.retain(|_, (_, until)| *until > now);
+                for (mac, (address, until)) in &bound {
+                    let kept = file.get(address).filter(|lease| lease.mac == *mac);
+                    prop_assert!(kept.is_some_and(|lease| lease.until >= *until), "a crash would end a lease early");
+                }
                 let mut seen = BTreeMap::new();
                 for (mac, (address, _)) in &bound {
                     prop_assert!(pool.usable(*address));
