@@ -10,7 +10,7 @@ use rustls_pki_types::CertificateDer;
 use tokio::{sync::Mutex, time::timeout};
 
 use crate::finding::{Finding, Level, worst};
-use landfall_store::Store;
+use landfall_store::{Store, Unreadable};
 
 /// One trial write of the store; one that takes longer keeps every agent waiting.
 const WRITE_LIMIT: Duration = Duration::from_secs(5);
@@ -58,6 +58,7 @@ impl Health {
         let now = Timestamp::now();
         let findings = vec![
             store_writable(store, now).await,
+            documents(store.unreadable()),
             self.boot_finding(),
             ticker(unticked),
             clock(now, self.begun, begins(ca)),
@@ -100,6 +101,19 @@ async fn store_writable(store: &Store, now: Timestamp) -> Finding {
         Ok(Err(error)) => Finding::fail("store", format!("cannot write it: {error}"), HINT),
         Err(_) => Finding::fail("store", format!("a write took more than {} s", WRITE_LIMIT.as_secs()), HINT),
     }
+}
+
+/// Pure. The others are served, so it is a warning.
+pub(crate) fn documents(unreadable: &[Unreadable]) -> Finding {
+    const CHECK: &str = "documents";
+    /// More would not be read.
+    const NAMED: usize = 10;
+    if unreadable.is_empty() {
+        return Finding::ok(CHECK, "every stored document can be read");
+    }
+    let named: Vec<String> = unreadable.iter().take(NAMED).map(ToString::to_string).collect();
+    let message = format!("{} stored documents cannot be read: {}", unreadable.len(), named.join("; "));
+    Finding::warn(CHECK, message, "start the version that wrote them, or restore a backup; they stay as they are")
 }
 
 /// Pure: `begun` is when the process began, by both clocks; `ca_begins` when its CA's validity does, a day before the CA

@@ -44,11 +44,20 @@ pub async fn examine(path: &Path) -> Vec<Finding> {
     findings.extend(ports::check(&config, &running).await);
     findings.extend(network::check(&config, &running).await);
     findings.extend(disk::check(&config.data_dir));
+    findings.extend(database(&config.data_dir));
     findings.extend(clock::check(&config.data_dir).await);
     findings.extend(certificates::check(&config, &running).await);
     findings.extend(modes::check(path, &config));
     findings.extend(manifests(&config));
     findings
+}
+
+/// Every page and index of the database, and every document in it; before the first start there is none.
+fn database(data_dir: &Path) -> Option<Finding> {
+    data_dir.join(landfall_store::DATABASE).exists().then(|| match landfall_store::examine(data_dir) {
+        Ok(unreadable) => crate::health::documents(&unreadable),
+        Err(error) => Finding::fail("database", with_causes(&error), "restore a backup if the database is damaged"),
+    })
 }
 
 fn manifests(config: &Config) -> Option<Finding> {

@@ -6,7 +6,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use landfall_api::{ErrorCode, Problem, Workflow};
+use landfall_api::{ErrorCode, Kind, Problem, Workflow};
 use landfall_machine::waits;
 
 use super::Engine;
@@ -28,6 +28,9 @@ impl Engine {
     /// [`Problem`] as the store answers.
     pub(super) async fn drop_orphans(&self, workflows: &[Workflow]) -> Result<(), Problem> {
         for run in workflows.iter().filter(|run| waits(run)) {
+            if self.inner.store.is_unreadable(Kind::Machine, &run.spec.machine) {
+                continue;
+            }
             let machine = self.inner.store.machine(&run.spec.machine).await?;
             let newest = machine.and_then(|machine| machine.status).and_then(|status| status.workflow);
             if newest.as_ref() != Some(&run.metadata.name) {

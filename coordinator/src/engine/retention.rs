@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use landfall_api::Problem;
+use landfall_api::{Kind, Problem};
 use landfall_machine::has_ended;
 
 use super::Engine;
@@ -37,6 +37,9 @@ impl Engine {
         let names = self.index().runs_without_machine();
         for name in names {
             let Some(run) = self.inner.store.workflow(&name).await? else { continue };
+            if self.inner.store.is_unreadable(Kind::Machine, &run.spec.machine) {
+                continue;
+            }
             if run.status.as_ref().and_then(|status| status.ended_at).is_some_and(|ended| ended < before) {
                 self.forget_workflow(&run).await?;
                 tracing::info!(workflow = %name, machine = %run.spec.machine, "a run of a deleted machine was dropped");
@@ -57,6 +60,8 @@ impl Engine {
                 None => None,
             };
             match workflow.filter(|w| w.metadata.uid == Some(run.workflow_uid)) {
+                // They may be those of a workflow that could not be read.
+                None if !self.inner.store.unreadable().is_empty() => {}
                 None => total -= self.inner.store.events().forget(run.workflow_uid).await?.min(total),
                 Some(workflow) if has_ended(&workflow) => ended.push(run),
                 Some(_) => {}

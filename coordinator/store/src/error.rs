@@ -26,6 +26,14 @@ pub enum StoreError {
         /// Its name.
         name: String,
     },
+    /// A document of that kind and name is stored that this version cannot read.
+    #[error("a stored {kind} \"{name}\" cannot be read by this version, and is not overwritten")]
+    Unreadable {
+        /// Its kind.
+        kind: Kind,
+        /// Its name.
+        name: String,
+    },
     /// The document changed since the caller read it.
     #[error("the {kind} \"{name}\" changed meanwhile: it is at resourceVersion {stored}, but the write states {given}")]
     Conflict {
@@ -138,7 +146,7 @@ impl StoreError {
         match self {
             Self::NotFound { .. } => ErrorCode::NotFound,
             Self::AlreadyExists { .. } => ErrorCode::AlreadyExists,
-            Self::Conflict { .. } => ErrorCode::Conflict,
+            Self::Conflict { .. } | Self::Unreadable { .. } => ErrorCode::Conflict,
             Self::TooLarge { .. } | Self::EventGap { .. } => ErrorCode::InvalidDocument,
             Self::TooManyEvents { .. } => ErrorCode::LimitReached,
             Self::Database(error) if of_the_disk(error) => ErrorCode::StoreUnavailable,
@@ -156,6 +164,7 @@ impl From<StoreError> for Problem {
         let code = error.code();
         let problem = Problem::new(code, error.to_string()).caused_by(&error);
         match error {
+            StoreError::Unreadable { .. } => problem.hint("landfall-coordinator doctor says why"),
             _ if code != ErrorCode::StoreUnavailable => problem,
             StoreError::WalFull { .. } => problem.hint(
                 "end the program that has landfall.db open, then repeat the \

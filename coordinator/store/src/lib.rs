@@ -26,6 +26,8 @@ pub use history::{Change, ChangeOp, Watch, WatchError};
 pub use journal::{HISTORY_AGE, HISTORY_PER_DOCUMENT, HISTORY_TOTAL};
 pub use limits::{MAX_DOCUMENT_BYTES, MAX_EVENTS_PER_WORKFLOW};
 pub use memory::MemoryStore;
-pub use sqlite::{DATABASE, KEY_FILE, OpenError, REPLACED, RESTORING, SCHEMA, SqliteStore, copy_database, hold};
+pub use sqlite::{
+    DATABASE, KEY_FILE, OpenError, REPLACED, RESTORING, SCHEMA, SqliteStore, copy_database, examine, hold,
+};
 pub use store::Store;
-pub use traits::{DocumentStore, EventLog, LoggedEvent, LoggedRun, SecretStore, Sizes, Upkeep};
+pub use traits::{DocumentStore, EventLog, LoggedEvent, LoggedRun, SecretStore, Sizes, Unreadable, Upkeep};

@@ -10,7 +10,7 @@ use crate::{
     error::StoreError,
     memory::MemoryStore,
     sqlite::{OpenError, SqliteStore},
-    traits::{DocumentStore, EventLog, SecretStore, Upkeep},
+    traits::{DocumentStore, EventLog, SecretStore, Unreadable, Upkeep},
 };
 
 /// One of each.
@@ -73,6 +73,16 @@ impl Store {
     /// What a store on this host's own disk has besides; `None` for the others.
     pub fn upkeep(&self) -> Option<&dyn Upkeep> {
         self.upkeep.as_deref()
+    }
+
+    /// The stored documents that this version cannot read.
+    pub fn unreadable(&self) -> &[Unreadable] {
+        self.upkeep().map(|upkeep| upkeep.unreadable()).unwrap_or_default()
+    }
+
+    /// Whether that document is stored and cannot be read: what seems to belong to nothing may belong to it.
+    pub fn is_unreadable(&self, kind: Kind, name: &str) -> bool {
+        self.unreadable().iter().any(|document| document.kind == kind.as_str() && document.name == name)
     }
 
     /// The audit log.

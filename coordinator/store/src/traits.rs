@@ -115,6 +115,25 @@ pub trait Upkeep: Send + Sync {
     async fn snapshot(&self, to: &Path) -> Result<(), StoreError>;
     /// Waits until nothing can be written any more, because the thread that writes has ended: every later write fails.
     async fn ended(&self);
+    /// The documents that could not be read at the start.
+    fn unreadable(&self) -> &[Unreadable];
+}
+
+/// A stored document that this version cannot read. It stays in the store as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    /// Its kind, as stored.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+impl std::fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}: {}", self.kind, self.name, self.why)
+    }
 }
 
 /// How much disk a store takes.

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use landfall_api::{AuditEntry, AuditOutcome};
-use rusqlite::params;
+use rusqlite::{Connection, params};
 
 use super::{SqliteStore, writer::Batch};
 use crate::error::StoreError;
@@ -46,10 +46,9 @@ fn append(batch: &mut Batch<'_>, entry: &AuditEntry) -> Result<u64, StoreError> 
     Ok(position)
 }
 
-fn list(batch: &mut Batch<'_>, after: u64, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
-    let mut select = batch
-        .transaction
-        .prepare_cached("SELECT position, json FROM audit WHERE position > ?1 ORDER BY position LIMIT ?2")?;
+fn list(connection: &Connection, after: u64, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
+    let mut select =
+        connection.prepare_cached("SELECT position, json FROM audit WHERE position > ?1 ORDER BY position LIMIT ?2")?;
     let after = i64::try_from(after).unwrap_or(i64::MAX);
     let rows = select.query_map(params![after, limit], |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))?;
     rows.map(|row| {
@@ -68,7 +67,7 @@ impl AuditLog for SqliteStore {
     }
 
     async fn list(&self, after: u64, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
-        self.writer.submit(move |batch| list(batch, after, limit)).await
+        self.reader.read(move |connection| list(connection, after, limit)).await
     }
 }
 
@@ -97,10 +96,10 @@ impl GrantStore for SqliteStore {
     }
 
     async fn all(&self, kind: GrantKind) -> Result<Vec<(String, String)>, StoreError> {
-        self.writer
-            .submit(move |batch| {
+        self.reader
+            .read(move |connection| {
                 let mut select =
-                    batch.transaction.prepare_cached("SELECT name, json FROM grants WHERE kind = ?1 ORDER BY name")?;
+                    connection.prepare_cached("SELECT name, json FROM grants WHERE kind = ?1 ORDER BY name")?;
                 let rows = select.query_map([kind.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))?;
                 Ok(rows.collect::<Result<_, _>>()?)
             })

@@ -5,13 +5,16 @@
 //! waits for a disk.
 
 mod access;
+mod load;
 mod open;
 mod open_error;
 mod ops;
+mod reader;
 mod seal;
 mod snapshot;
 #[cfg(test)]
 mod tests;
+mod vacuum;
 mod wal;
 mod writer;
 
@@ -25,15 +28,16 @@ use jiff::Timestamp;
 use landfall_api::{Document, HistoryEntry, Kind};
 use uuid::Uuid;
 
-pub use open::{DATABASE, REPLACED, RESTORING, SCHEMA, hold};
+pub use open::{DATABASE, REPLACED, RESTORING, SCHEMA, examine, hold};
 pub use open_error::OpenError;
 pub use seal::KEY_FILE;
 
 use super::{
-    DocumentStore, EventLog, LoggedEvent, LoggedRun, SecretStore, Sizes, StoreError, Upkeep, Watch, WatchError,
-    journal::By, memory::Table,
+    DocumentStore, EventLog, LoggedEvent, LoggedRun, SecretStore, Sizes, StoreError, Unreadable, Upkeep, Watch,
+    WatchError, journal::By, memory::Table,
 };
 use landfall_api::message::EventRecord;
+use reader::Reader;
 use seal::Sealer;
 use wal::Bounds;
 use writer::Writer;
@@ -41,9 +45,12 @@ use writer::Writer;
 /// The whole store in one SQLite file.
 pub struct SqliteStore {
     table: Arc<Table>,
+    // Closed before the writer, whose last act is to fold the log back.
+    reader: Reader,
     writer: Writer,
     sealer: Sealer,
     path: PathBuf,
+    unreadable: Vec<Unreadable>,
 }
 
 /// Copies the database of `data_dir`, which no other process may have open, to the new file `to`: what is in its
@@ -69,12 +76,13 @@ impl SqliteStore {
     }
 
     fn open_within(data_dir: &Path, bounds: Bounds) -> Result<Self, OpenError> {
-        let open::Opened { connection, lock, documents, revision, sealer } = open::open(data_dir)?;
-        let table = Arc::new(Table::new(documents, revision));
+        let open::Opened { connection, lock, loaded, revision, sealer } = open::open(data_dir)?;
+        let table = Arc::new(Table::new(loaded.documents, revision));
         let path = data_dir.join(DATABASE);
+        let reader = Reader::open(&path)?;
         let wal = wal::Wal::new(wal_of(&path), bounds);
         let writer = Writer::start(connection, wal, lock, table.clone(), revision)?;
-        Ok(Self { table, writer, sealer, path })
+        Ok(Self { table, reader, writer, sealer, path, unreadable: loaded.unreadable })
     }
 
     fn unseal(&self, name: &str, sealed: Option<Vec<u8>>) -> Result<Option<Vec<u8>>, StoreError> {
@@ -108,6 +116,10 @@ impl Upkeep for SqliteStore {
     async fn ended(&self) {
         self.writer.ended().await;
     }
+
+    fn unreadable(&self) -> &[Unreadable] {
+        &self.unreadable
+    }
 }
 
 #[async_trait]
@@ -137,7 +149,7 @@ impl DocumentStore for SqliteStore {
 
     async fn history(&self, kind: Kind, name: &str, limit: usize) -> Result<Vec<HistoryEntry>, StoreError> {
         let name = name.to_owned();
-        self.writer.submit(move |batch| ops::history(batch, kind, &name, limit)).await
+        self.reader.read(move |connection| ops::history(connection, kind, &name, limit)).await
     }
 
     async fn trim_history(&self, before: Timestamp, most: u64) -> Result<u64, StoreError> {
@@ -156,7 +168,7 @@ impl EventLog for SqliteStore {
     }
 
     async fn list(&self, workflow_uid: Uuid, after: u64, limit: usize) -> Result<Vec<LoggedEvent>, StoreError> {
-        self.writer.submit(move |batch| ops::events(batch, workflow_uid, after, limit)).await
+        self.reader.read(move |connection| ops::events(connection, workflow_uid, after, limit)).await
     }
 
     async fn forget(&self, workflow_uid: Uuid) -> Result<u64, StoreError> {
@@ -164,7 +176,7 @@ impl EventLog for SqliteStore {
     }
 
     async fn runs(&self) -> Result<Vec<LoggedRun>, StoreError> {
-        self.writer.submit(ops::runs).await
+        self.reader.read(ops::runs).await
     }
 }
 
@@ -177,7 +189,7 @@ impl SecretStore for SqliteStore {
 
     async fn get(&self, name: &str, now: Timestamp) -> Result<Option<Vec<u8>>, StoreError> {
         let owned = name.to_owned();
-        let sealed = self.writer.submit(move |batch| ops::secret(batch, &owned, now)).await?;
+        let sealed = self.reader.read(move |connection| ops::secret(connection, &owned, now)).await?;
         self.unseal(name, sealed)
     }
 

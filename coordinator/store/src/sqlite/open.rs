@@ -7,12 +7,16 @@ use std::{
     time::Duration,
 };
 
-use landfall_api::Document;
 use nix::fcntl::{Flock, FlockArg};
-use rusqlite::Connection;
+use rusqlite::{Connection, OpenFlags};
 
-use super::{open_error::OpenError, seal::Sealer, wal};
-use crate::error::StoreError;
+use super::{
+    load::{self, Loaded},
+    open_error::OpenError,
+    seal::Sealer,
+    wal,
+};
+use crate::{error::StoreError, traits::Unreadable};
 
 /// The database's file in the data directory.
 pub const DATABASE: &str = "landfall.db";
@@ -20,7 +24,7 @@ pub const DATABASE: &str = "landfall.db";
 pub(super) struct Opened {
     pub(super) connection: Connection,
     pub(super) lock: Flock<File>,
-    pub(super) documents: Vec<Document>,
+    pub(super) loaded: Loaded,
     pub(super) revision: u64,
     pub(super) sealer: Sealer,
 }
@@ -46,6 +50,7 @@ const MIGRATIONS: &[&str] = &[
     ALTER TABLE secrets ADD COLUMN sealed INTEGER NOT NULL DEFAULT 0;
     CREATE TABLE sealing (id INTEGER PRIMARY KEY CHECK (id = 1), proof BLOB NOT NULL);
 ",
+    "ALTER TABLE documents ADD COLUMN schema INTEGER NOT NULL DEFAULT 1;",
 ];
 
 /// The schema that this version writes; it reads every older one.
@@ -109,6 +114,8 @@ pub(super) fn open(data_dir: &Path) -> Result<Opened, OpenError> {
     let database = |source| OpenError::of_database(&path, source);
     let mut connection = Connection::open(&path).map_err(database)?;
     connection.busy_timeout(Duration::from_secs(5)).map_err(database)?;
+    // First: a file that has a page already takes it only when it is rebuilt.
+    connection.pragma_update(None, "auto_vacuum", "INCREMENTAL").map_err(database)?;
     for (pragma, value) in
         [("journal_mode", "WAL"), ("synchronous", "FULL"), ("foreign_keys", "ON"), ("temp_store", "MEMORY")]
     {
@@ -117,14 +124,9 @@ pub(super) fn open(data_dir: &Path) -> Result<Opened, OpenError> {
     // The WAL is folded back every 1000 pages, and its file cut to 16 MiB after a burst; `wal` has the rest of its bound.
     connection.pragma_update(None, "wal_autocheckpoint", 1000).map_err(database)?;
     connection.pragma_update(None, "journal_size_limit", 16 << 20).map_err(database)?;
-    let report: String = connection.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0)).map_err(database)?;
-    if report != "ok" {
-        return Err(OpenError::Damaged { path, report });
-    }
-    let found: usize = connection.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(database)?;
-    if found > MIGRATIONS.len() {
-        return Err(OpenError::Newer { path, found, known: MIGRATIONS.len() });
-    }
+    // Every page, but not every index against its table, which takes many times as long: `examine` does that.
+    sound(&connection, &path, "quick_check(1)")?;
+    let found = schema(&connection, &path)?;
     for (version, migration) in MIGRATIONS.iter().enumerate().skip(found) {
         let transaction = connection.transaction().map_err(database)?;
         transaction.execute_batch(migration).map_err(database)?;
@@ -136,8 +138,42 @@ pub(super) fn open(data_dir: &Path) -> Result<Opened, OpenError> {
     let revision = connection
         .query_row("SELECT value FROM meta WHERE key = 'revision'", [], |row| row.get(0))
         .map_err(database)?;
-    let documents = documents(&connection, &path)?;
-    Ok(Opened { connection, lock, documents, revision, sealer })
+    let loaded = load::documents(&connection, &path)?;
+    for document in &loaded.unreadable {
+        tracing::error!(%document, "a stored document cannot be read; it stays in the store, and nothing takes its place");
+    }
+    Ok(Opened { connection, lock, loaded, revision, sealer })
+}
+
+fn sound(connection: &Connection, path: &Path, check: &str) -> Result<(), OpenError> {
+    let report: String = connection
+        .query_row(&format!("PRAGMA {check}"), [], |row| row.get(0))
+        .map_err(|source| OpenError::of_database(path, source))?;
+    if report == "ok" { Ok(()) } else { Err(OpenError::Damaged { path: path.to_owned(), report }) }
+}
+
+fn schema(connection: &Connection, path: &Path) -> Result<usize, OpenError> {
+    let found = connection.pragma_query_value(None, "user_version", |row| row.get(0));
+    match found.map_err(|source| OpenError::of_database(path, source))? {
+        found if found > SCHEMA => Err(OpenError::Newer { path: path.to_owned(), found, known: SCHEMA }),
+        found => Ok(found),
+    }
+}
+
+/// Looks through the whole database of `data_dir`, beside a coordinator that runs or without one, and changes nothing.
+/// Answers the documents in it that this version cannot read; none of a database that the next start will migrate.
+///
+/// # Errors
+/// [`OpenError`]: damaged, of a newer version, or not to be read.
+pub fn examine(data_dir: &Path) -> Result<Vec<Unreadable>, OpenError> {
+    let path = data_dir.join(DATABASE);
+    let connection = Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_ONLY)
+        .map_err(|source| OpenError::of_database(&path, source))?;
+    sound(&connection, &path, "integrity_check(1)")?;
+    if schema(&connection, &path)? < SCHEMA {
+        return Ok(Vec::new());
+    }
+    Ok(load::documents(&connection, &path)?.unreadable)
 }
 
 /// A former version's plain secrets become sealed ones, and their bytes leave the file and its log.
@@ -159,20 +195,4 @@ fn seal(connection: &mut Connection, sealer: &Sealer, path: &Path) -> Result<(),
     wal::fold(connection).map_err(database)?;
     tracing::info!(sealed, "secrets that an earlier version stored unencrypted are now encrypted");
     Ok(())
-}
-
-fn documents(connection: &Connection, path: &Path) -> Result<Vec<Document>, OpenError> {
-    let database = |source| OpenError::of_database(path, source);
-    let mut select = connection.prepare("SELECT kind, name, json FROM documents").map_err(database)?;
-    let rows = select
-        .query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?)))
-        .map_err(database)?;
-    let mut documents = Vec::new();
-    for row in rows {
-        let (kind, name, json) = row.map_err(database)?;
-        let bad = |why: String| OpenError::Document { path: path.to_owned(), what: format!("{kind} {name}"), why };
-        let value = serde_json::from_str(&json).map_err(|e| bad(e.to_string()))?;
-        documents.push(Document::from_value(value).map_err(|p| bad(p.to_string()))?);
-    }
-    Ok(documents)
 }

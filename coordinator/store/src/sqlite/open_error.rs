@@ -86,15 +86,20 @@ pub enum OpenError {
         /// The newest known here.
         known: usize,
     },
-    /// A document in it does not parse.
-    #[error("the database {path} contains {what}, which does not parse: {why}")]
-    Document {
+    /// A newer coordinator wrote a document in it.
+    #[error(
+        "the database {path} contains {what} in document schema {found}, but this coordinator supports only up to {known} and \
+            would lose what it does not know; start the newer version, or restore a backup of this one"
+    )]
+    NewerDocument {
         /// The file.
         path: PathBuf,
         /// Kind and name.
         what: String,
-        /// What the parser said.
-        why: String,
+        /// The schema it was written in.
+        found: u32,
+        /// The newest known here.
+        known: u32,
     },
 }
 

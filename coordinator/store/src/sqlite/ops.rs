@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use landfall_api::{Document, HistoryEntry, Kind};
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 use uuid::Uuid;
 
-use super::writer::Batch;
+use super::{load::DOCUMENT_SCHEMA, writer::Batch};
 use crate::{
     Change, ChangeOp, HISTORY_PER_DOCUMENT, LoggedEvent, LoggedRun, StoreError,
     journal::{self, By},
@@ -42,10 +42,18 @@ fn write(
             .transaction
             .execute("DELETE FROM documents WHERE kind = ?1 AND name = ?2", params![kind.as_str(), name])?;
     } else {
-        batch
-            .transaction
-            .prepare_cached("INSERT OR REPLACE INTO documents (kind, name, json) VALUES (?1, ?2, ?3)")?
-            .execute(params![kind.as_str(), name, json])?;
+        // A new document takes no row's place: one that this version cannot read has the name already.
+        let insert = match op {
+            ChangeOp::Added => "INSERT INTO documents (kind, name, json, schema) VALUES (?1, ?2, ?3, ?4)",
+            _ => "INSERT OR REPLACE INTO documents (kind, name, json, schema) VALUES (?1, ?2, ?3, ?4)",
+        };
+        let mut insert = batch.transaction.prepare_cached(insert)?;
+        let written = insert.execute(params![kind.as_str(), name, json, DOCUMENT_SCHEMA]);
+        match written.map_err(|error| (error.sqlite_error_code(), error)) {
+            Ok(_) => {}
+            Err((Some(ErrorCode::ConstraintViolation), _)) => return Err(StoreError::Unreadable { kind, name }),
+            Err((_, error)) => return Err(error.into()),
+        }
     }
     batch.revision += 1;
     if let Some(entry) = journal::entry(old, &document, op, batch.revision, by) {
@@ -97,13 +105,12 @@ pub(super) fn delete(batch: &mut Batch<'_>, kind: Kind, name: &str, by: By) -> R
 }
 
 pub(super) fn history(
-    batch: &mut Batch<'_>,
+    connection: &Connection,
     kind: Kind,
     name: &str,
     limit: usize,
 ) -> Result<Vec<HistoryEntry>, StoreError> {
-    let mut select = batch
-        .transaction
+    let mut select = connection
         .prepare_cached("SELECT json FROM history WHERE kind = ?1 AND name = ?2 ORDER BY revision DESC LIMIT ?3")?;
     let limit = limit.min(HISTORY_PER_DOCUMENT);
     let rows = select.query_map(params![kind.as_str(), name, limit], |row| row.get::<_, String>(0))?;
@@ -157,13 +164,13 @@ pub(super) fn append(batch: &mut Batch<'_>, event: &EventRecord) -> Result<u64, 
 }
 
 pub(super) fn events(
-    batch: &mut Batch<'_>,
+    connection: &Connection,
     workflow_uid: Uuid,
     after: u64,
     limit: usize,
 ) -> Result<Vec<LoggedEvent>, StoreError> {
     let workflow = workflow_uid.to_string();
-    let mut select = batch.transaction.prepare_cached(
+    let mut select = connection.prepare_cached(
         "SELECT position, json FROM events WHERE workflow = ?1 AND position > ?2 ORDER BY position LIMIT ?3",
     )?;
     let rows = select.query_map(params![workflow, after, limit], |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))?;
@@ -180,8 +187,8 @@ pub(super) fn forget(batch: &mut Batch<'_>, workflow_uid: Uuid) -> Result<u64, S
     Ok(gone as u64)
 }
 
-pub(super) fn runs(batch: &mut Batch<'_>) -> Result<Vec<LoggedRun>, StoreError> {
-    let mut select = batch.transaction.prepare_cached(
+pub(super) fn runs(connection: &Connection) -> Result<Vec<LoggedRun>, StoreError> {
+    let mut select = connection.prepare_cached(
         "SELECT workflow, COUNT(*), MAX(position) FROM events GROUP BY workflow ORDER BY MAX(position)",
     )?;
     let rows = select.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get(1)?, row.get(2)?)))?;
@@ -209,9 +216,8 @@ pub(super) fn put_secret(
     Ok(())
 }
 
-pub(super) fn secret(batch: &mut Batch<'_>, name: &str, now: Timestamp) -> Result<Option<Vec<u8>>, StoreError> {
-    Ok(batch
-        .transaction
+pub(super) fn secret(connection: &Connection, name: &str, now: Timestamp) -> Result<Option<Vec<u8>>, StoreError> {
+    Ok(connection
         .query_row(
             "SELECT value FROM secrets WHERE name = ?1 AND expires > ?2",
             params![name, now.as_millisecond()],
@@ -221,7 +227,7 @@ pub(super) fn secret(batch: &mut Batch<'_>, name: &str, now: Timestamp) -> Resul
 }
 
 pub(super) fn consume_secret(batch: &mut Batch<'_>, name: &str, now: Timestamp) -> Result<Option<Vec<u8>>, StoreError> {
-    let value = secret(batch, name, now)?;
+    let value = secret(&batch.transaction, name, now)?;
     batch.transaction.execute("DELETE FROM secrets WHERE name = ?1", [name])?;
     Ok(value)
 }

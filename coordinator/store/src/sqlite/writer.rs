@@ -6,7 +6,7 @@ use nix::fcntl::Flock;
 use rusqlite::{Connection, Transaction};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{open_error::OpenError, snapshot, wal::Wal};
+use super::{open_error::OpenError, snapshot, vacuum, wal::Wal};
 use crate::{Change, StoreError, memory::Table};
 use landfall_edge::metrics::metrics;
 
@@ -130,6 +130,9 @@ fn run(connection: &Connection, mut progress: Progress, mut queue: mpsc::Receive
             let _gone = reply.send(copied);
         }
     }
+    if let Err(error) = vacuum::rebuild(connection) {
+        tracing::warn!(%error, "the database was not rebuilt; the next stop tries again");
+    }
     if let Err(error) = super::wal::fold(connection) {
         tracing::warn!(%error, "the write-ahead log was not checkpointed; the next start does it");
     }
@@ -179,6 +182,11 @@ fn serve(
     }
     for answer in answers {
         answer(outcome.clone());
+    }
+    if outcome.is_ok()
+        && let Err(error) = vacuum::give_back(connection)
+    {
+        tracing::warn!(%error, "the database keeps the room of deleted rows");
     }
     progress.wal.keep_bounded(connection);
     snapshot
