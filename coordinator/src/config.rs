@@ -10,7 +10,7 @@ use ipnet::Ipv4Net;
 use landfall_api::{DurationSpec, nearest};
 use serde::{Deserialize, Serialize};
 
-pub use landfall_boot::config::{AddressRange, BootConfig, DhcpConfig, DhcpMode, HttpConfig, TftpConfig};
+pub use landfall_boot::config::{AddressRange, BootConfig, DhcpConfig, DhcpMode, HttpConfig, OtherImage, TftpConfig};
 
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -262,6 +262,10 @@ impl Config {
                 "use the address at which machines reach this host",
             );
         }
+        let OtherImage { kernel, initramfs } = &self.boot.arm64;
+        if kernel.is_some() != initramfs.is_some() {
+            return invalid("boot.arm64", "has only one of kernel and initramfs", "write both, or neither");
+        }
         if self.dhcp.mode != DhcpMode::Off && self.dhcp.interface.is_none() {
             return invalid("dhcp.interface", "is missing", "name the interface with the machines to serve");
         }
@@ -305,7 +309,9 @@ impl Config {
     /// # Errors
     /// [`ConfigError::Invalid`] naming the key and the path.
     pub fn check_files(&self) -> Result<(), ConfigError> {
-        let files = [("boot.kernel", &self.boot.kernel), ("boot.initramfs", &self.boot.initramfs)];
+        let mut files = vec![("boot.kernel", &self.boot.kernel), ("boot.initramfs", &self.boot.initramfs)];
+        files.extend(self.boot.arm64.kernel.iter().map(|kernel| ("boot.arm64.kernel", kernel)));
+        files.extend(self.boot.arm64.initramfs.iter().map(|initramfs| ("boot.arm64.initramfs", initramfs)));
         let mut directories = vec![];
         if self.tftp.enabled {
             directories.push(("boot.bootloaders", &self.boot.bootloaders));
@@ -447,6 +453,7 @@ mod tests {
             ("[manifests]\ndirectory = \"m\"", "manifests.directory"),
             ("[metrics]\nlisten = \"0.0.0.0:7443\"", "metrics.listen"),
             ("[log]\nfilter = \"a=b=c\"", "log.filter"),
+            ("[boot.arm64]\nkernel = \"/k\"", "boot.arm64"),
             ("[manifests]\nrescan = \"0s\"", "zero"),
         ] {
             let error = parse(&format!("{MINIMAL}\n{more}")).unwrap_err();

@@ -102,10 +102,11 @@ impl Client {
         Ok(listed.items.iter().filter_map(name).collect())
     }
 
-    /// The nearest existing name, for a failure that a document does not exist.
+    /// The nearest existing name, for a failure that a document does not exist and that names none.
     async fn hinted(&self, kind: Kind, name: &str, failure: ClientError) -> ClientError {
         let ClientError::Problem(mut problem) = failure else { return failure };
-        if problem.code == ErrorCode::NotFound && problem.message.contains(&format!("\"{name}\"")) {
+        let named = problem.hint.contains("did you mean");
+        if problem.code == ErrorCode::NotFound && !named && problem.message.contains(&format!("\"{name}\"")) {
             // This is only a hint: if it is not available, that is not a failure.
             let names = self.names(kind).await.unwrap_or_default();
             // If the document exists, another part of it is missing.

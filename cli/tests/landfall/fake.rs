@@ -231,6 +231,12 @@ async fn act(
     if name.starts_with("evil") {
         return problem(StatusCode::CONFLICT, "Conflict", hostile::EVIL);
     }
+    if (name.as_str(), verb.as_str()) == ("nod-1", "adopt") {
+        // As the engine answers; what only reads a document leaves the hint to the command.
+        let hint = "did you mean node-1 or node-2?";
+        let missing = json!({"code": "NotFound", "message": "there is no Machine \"nod-1\"", "hint": hint});
+        return (StatusCode::NOT_FOUND, Json(missing)).into_response();
+    }
     if !["node-1", "node-1-a"].contains(&name.as_str()) {
         return one(State(seen), Path((plural, name))).await;
     }

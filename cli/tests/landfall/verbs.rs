@@ -128,7 +128,8 @@ fn a_name_that_is_nearly_right_is_named() {
     {
         let run = fake.landfall(args);
         assert_eq!(run.code, 3, "{args:?}");
-        assert!(run.err.contains("did you mean node-1?"), "{args:?} {}", run.err);
+        assert!(run.err.contains("did you mean node-1"), "{args:?} {}", run.err);
+        assert_eq!(run.err.matches("did you mean").count(), 1, "{args:?} {}", run.err);
     }
 }
 

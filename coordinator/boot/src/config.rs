@@ -54,11 +54,15 @@ impl Default for HttpConfig {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BootConfig {
-    /// The kernel, served as `/boot/kernel`.
+    /// The kernel of x86-64 machines, served as `/boot/kernel`.
     pub kernel: PathBuf,
-    /// The initramfs with the agent, served as `/boot/initramfs`.
+    /// The initramfs with their agent, served as `/boot/initramfs`.
     pub initramfs: PathBuf,
-    /// Directory that holds `undionly.kpxe` and `snponly.efi`. Default `/usr/lib/ipxe`, Debian's.
+    /// The boot image of arm64 machines. Absent: they boot their own disks.
+    #[serde(default)]
+    pub arm64: OtherImage,
+    /// Directory that holds `undionly.kpxe`, `snponly.efi` and for arm64 `snponly-arm64.efi`. Default `/usr/lib/ipxe`,
+    /// Debian's, which lacks the last one.
     #[serde(default = "default_bootloaders")]
     pub bootloaders: PathBuf,
     /// Directory served under `/images/`. Absent: none is.
@@ -67,6 +71,16 @@ pub struct BootConfig {
     /// More words for the kernel's command line. Default `console=tty0 console=ttyS0,115200`.
     #[serde(default = "default_kernel_args")]
     pub kernel_args: String,
+}
+
+/// The boot image of another architecture than x86-64; both files or neither.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct OtherImage {
+    /// The kernel, served as `/boot/kernel-arm64`.
+    pub kernel: Option<PathBuf>,
+    /// The initramfs with the agent, served as `/boot/initramfs-arm64`.
+    pub initramfs: Option<PathBuf>,
 }
 
 fn default_bootloaders() -> PathBuf {

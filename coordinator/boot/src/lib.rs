@@ -15,7 +15,7 @@
 //! use landfall_api::MacAddr;
 //! use landfall_boot::{
 //!     BootError, BootServices,
-//!     config::{BootConfig, Config, DhcpConfig, HttpConfig, TftpConfig},
+//!     config::{BootConfig, Config, DhcpConfig, HttpConfig, OtherImage, TftpConfig},
 //!     policy::{BootPolicy, Decision, PolicyError, PublicFacts},
 //! };
 //! use tokio_util::sync::CancellationToken;
@@ -47,6 +47,7 @@
 //!     boot: BootConfig {
 //!         kernel: "/srv/vmlinuz".into(),
 //!         initramfs: "/srv/initramfs".into(),
+//!         arm64: OtherImage::default(),
 //!         bootloaders: "/usr/lib/ipxe".into(),
 //!         images: None,
 //!         kernel_args: "console=ttyS0,115200".into(),
@@ -58,6 +59,7 @@
 //! # }
 //! ```
 
+pub mod arch;
 pub mod config;
 pub mod dhcp;
 pub mod http;
@@ -80,7 +82,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::{
     config::{BootConfig, Config, DhcpMode},
-    dhcp::{DhcpError, service::DhcpService},
+    dhcp::{DhcpError, bootfile::ARM64_LOADER, service::DhcpService},
     http::{
         BootHttp,
         own_ipxe::OwnIpxe,
@@ -172,7 +174,8 @@ impl BootServices {
         if let Some((interface, leases)) = dhcp.as_ref().and_then(DhcpService::leases) {
             neighbours.learn(interface, leases);
         }
-        let own_ipxe = OwnIpxe::new(tftp.as_ref().map(|_| config.advertise));
+        let own_ipxe =
+            OwnIpxe::new(tftp.as_ref().map(|_| config.advertise), config.boot.bootloaders.join(ARM64_LOADER).is_file());
         // If another server manages the network, it also manages IPv6.
         let adverts = match (&config.dhcp.mode, &config.dhcp.interface) {
             (DhcpMode::Full, Some(interface)) => RouterAdverts::start(interface),

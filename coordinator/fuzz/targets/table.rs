@@ -47,7 +47,7 @@ pub(crate) fn router() -> Router {
         agent: agent.into(),
         policy: Arc::new(Table),
         neighbours: Neighbours::default(),
-        own_ipxe: OwnIpxe::new(Some([10, 77, 0, 1].into())),
+        own_ipxe: OwnIpxe::new(Some([10, 77, 0, 1].into()), true),
         scripts: Scripts::default(),
     }))
 }

@@ -42,10 +42,12 @@ impl BootServer {
 
     /// Where iPXE fetches the script for one machine. iPXE itself fills in what stands in `${…}`: the UUID, because it
     /// knows the byte order that its SMBIOS has, which option 97 does not tell; platform and driver, because they show
-    /// whether this iPXE came from us or from a ROM. At most 112 bytes, with the longest address and port.
-    pub fn script_url(&self, mac: MacAddr) -> String {
+    /// whether this iPXE came from us or from a ROM. At most 123 bytes, with the longest address and port.
+    pub fn script_url(&self, mac: MacAddr, arch: Option<u16>) -> String {
         let filled_in = "uuid=${uuid}&platform=${platform}&chip=${netX/chip}";
-        format!("{}/boot/ipxe?mac={mac}&{filled_in}", self.base_url())
+        // From option 93: iPXE's own word for it would make the URL too long for the field.
+        let arch = if matches!(arch, Some(11 | 19)) { "&arch=arm64" } else { "" };
+        format!("{}/boot/ipxe?mac={mac}&{filled_in}{arch}", self.base_url())
     }
 
     /// The file for this client.
@@ -57,7 +59,7 @@ impl BootServer {
         let http = |name: &str| Ok(BootFile { name: format!("{}/boot/{name}", self.base_url()), class: "HTTPClient" });
         match (request.client, request.arch) {
             (Client::Ordinary, _) => Err(Silence::NotNetbooting),
-            (Client::Ipxe, _) => Ok(BootFile { name: self.script_url(request.mac), class: "PXEClient" }),
+            (Client::Ipxe, _) => Ok(BootFile { name: self.script_url(request.mac, request.arch), class: "PXEClient" }),
             (Client::Pxe, Some(0)) => tftp(BIOS_LOADER),
             // 7 by the registry's errata, 9 by its text: firmware sends either for x86-64 UEFI.
             (Client::Pxe, Some(7 | 9)) => tftp(UEFI_LOADER),

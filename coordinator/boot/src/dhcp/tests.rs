@@ -119,6 +119,9 @@ fn each_firmware_is_sent_to_its_own_loader() {
     let arm64 = BootServer { arm64: true, ..server() };
     let reply = answer_67(&Packet::pxe(Discover, "PXEClient", 11).parse(), Standing::Known, &arm64).unwrap();
     assert_eq!(file(&reply), "snponly-arm64.efi");
+    let longest = BootServer { address: Ipv4Addr::new(255, 255, 255, 255), http_port: 65535, arm64: true };
+    let url = longest.script_url("ff:ff:ff:ff:ff:ff".parse().unwrap(), Some(11));
+    assert!(url.len() <= 127 && url.ends_with("&arch=arm64"), "{} bytes: {url}", url.len());
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! | path | what |
 //! |---|---|
 //! | `/boot/ipxe?mac=…[&uuid=…]` | the machine's script |
-//! | `/boot/kernel`, `/boot/initramfs` | the boot image |
+//! | `/boot/kernel`, `/boot/initramfs` | the boot image; with `-arm64` at the end that of arm64 machines |
 //! | `/boot/snponly.efi` and the other loaders | for UEFI HTTP Boot |
 //! | `/images/<path>` | OS images |
 //! | `/metadata/…` | see [`metadata`] |
@@ -42,9 +42,9 @@ use self::metadata::Asker;
 use self::own_ipxe::OwnIpxe;
 use self::script::AgentBoot;
 use super::neighbours::{Behind, Neighbours};
-use super::policy::BootPolicy;
+use super::policy::{BootPolicy, Decision};
 use super::tftp::LOADERS;
-use crate::config::BootConfig;
+use crate::{arch::Arch, config::BootConfig};
 use landfall_edge::gate::{LogBudget, Paces};
 use landfall_edge::reload::Reloadable;
 
@@ -117,6 +117,8 @@ struct ScriptQuery {
     #[serde(default)]
     platform: String,
     #[serde(default)]
+    arch: String,
+    #[serde(default)]
     chip: String,
 }
 
@@ -133,13 +135,15 @@ async fn ipxe(State(shared): State<Arc<BootHttp>>, query: ScriptQueryResult, req
     let Ok(mac) = query.mac.parse::<MacAddr>() else {
         return plain(StatusCode::BAD_REQUEST, format!("mac={:?} is not an Ethernet address\n", query.mac));
     };
+    let arch = Arch::of_ipxe(&query.arch);
     // What iPXE could not fill in, or the firmware has only a placeholder for, is not known: no reason to refuse.
     let uuid = query.uuid.parse::<Uuid>().ok().filter(|uuid| !uuid.is_nil() && !uuid.is_max());
-    if let Some(loader) = shared.own_ipxe.loader_for(mac, &query.platform, &query.chip) {
+    if let Some(loader) = shared.own_ipxe.loader_for(mac, &query.platform, arch, &query.chip) {
         let AgentBoot { http_url, .. } = &*shared.agent;
         // As it was read, not as it was sent: a line's end in it would be another line of the script.
         let uuid = uuid.map_or_else(String::new, |uuid| uuid.to_string());
-        let again = format!("{http_url}/boot/ipxe?mac={mac}&uuid={uuid}");
+        let arch = if arch == Arch::Arm64 { "arm64" } else { "" };
+        let again = format!("{http_url}/boot/ipxe?mac={mac}&uuid={uuid}&arch={arch}");
         return plain(StatusCode::OK, script::load_own_ipxe(&loader, &again));
     }
     let from = client.map(|client| client.0.ip());
@@ -152,7 +156,14 @@ async fn ipxe(State(shared): State<Arc<BootHttp>>, query: ScriptQueryResult, req
             script::to_disk(&format!("{why}. Starting this machine's own disk."))
         }
         None => match timeout(DECISION_LIMIT, shared.policy.decide(mac, uuid, from)).await {
-            Ok(Ok(decision)) => script::render(&decision, mac, &shared.agent),
+            Ok(Ok(decision)) => {
+                let image = image_of(arch, &shared.files);
+                if image.is_none() && matches!(decision, Decision::RunAgent { .. } | Decision::Approve { .. }) {
+                    tracing::warn!(service = "http", %mac, arch = sent_as(&query.arch), "there is no boot image for the \
+                        machine's architecture, so it boots its own disk; name one in [boot.arm64] if that is it");
+                }
+                script::render(&decision, mac, image, &shared.agent)
+            }
             Ok(Err(error)) => {
                 tracing::error!(service = "http", %mac, %error, "cannot decide what a machine boots");
                 script::to_disk(
@@ -171,6 +182,20 @@ async fn ipxe(State(shared): State<Arc<BootHttp>>, query: ScriptQueryResult, req
     // Each script may hold a token of its own.
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
+}
+
+/// How the names of that architecture's boot image end; `None` without an image.
+fn image_of(arch: Arch, files: &BootConfig) -> Option<&'static str> {
+    match arch {
+        Arch::X86_64 => Some(""),
+        Arch::Arm64 => files.arm64.kernel.as_ref().and(files.arm64.initramfs.as_ref()).map(|_| "-arm64"),
+        Arch::Other => None,
+    }
+}
+
+/// Any host can send this: a word, or nothing of it.
+fn sent_as(arch: &str) -> &str {
+    if arch.len() <= 16 && arch.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') { arch } else { "unknown" }
 }
 
 /// Why the requesting address does not belong to the claimed machine, if so: knowing an Ethernet address must not be
@@ -198,10 +223,12 @@ async fn one_machine(shared: &BootHttp, one: MacAddr, other: MacAddr) -> bool {
 }
 
 async fn boot_file(State(shared): State<Arc<BootHttp>>, Path(name): Path<String>, headers: HeaderMap) -> Response {
-    match name.as_str() {
-        "kernel" => respond(&shared.files.kernel, &headers).await,
-        "initramfs" => respond(&shared.files.initramfs, &headers).await,
-        name if LOADERS.contains(&name) => respond(&shared.files.bootloaders.join(name), &headers).await,
+    let BootConfig { kernel, initramfs, arm64, .. } = &*shared.files;
+    match (name.as_str(), &arm64.kernel, &arm64.initramfs) {
+        ("kernel", ..) => respond(kernel, &headers).await,
+        ("initramfs", ..) => respond(initramfs, &headers).await,
+        ("kernel-arm64", Some(file), _) | ("initramfs-arm64", _, Some(file)) => respond(file, &headers).await,
+        (name, ..) if LOADERS.contains(&name) => respond(&shared.files.bootloaders.join(name), &headers).await,
         _ => plain(StatusCode::NOT_FOUND, "no such file\n"),
     }
 }

@@ -13,7 +13,10 @@ use std::{
 
 use landfall_api::MacAddr;
 
-use crate::dhcp::bootfile::{BIOS_LOADER, UEFI_LOADER};
+use crate::{
+    arch::Arch,
+    dhcp::bootfile::{ARM64_LOADER, BIOS_LOADER, UEFI_LOADER},
+};
 
 /// A machine that got our iPXE and still requests with another iPXE within this time would loop for ever, such as when
 /// `boot.bootloaders` holds a build with native drivers. It gets its script instead.
@@ -25,17 +28,19 @@ const MAX_REMEMBERED: usize = 4096;
 #[derive(Debug)]
 pub struct OwnIpxe {
     tftp: Option<Ipv4Addr>,
+    arm64: bool,
     given: Mutex<HashMap<MacAddr, Instant>>,
 }
 
 impl OwnIpxe {
-    /// `tftp` is where loaders are served; without it all machines keep their iPXE.
-    pub fn new(tftp: Option<Ipv4Addr>) -> Self {
-        Self { tftp, given: Mutex::default() }
+    /// `tftp` is where loaders are served; without it all machines keep their iPXE. `arm64`: whether [`ARM64_LOADER`] is
+    /// among them; without it arm64 machines do.
+    pub fn new(tftp: Option<Ipv4Addr>, arm64: bool) -> Self {
+        Self { tftp, arm64, given: Mutex::default() }
     }
 
     /// The URL of the loader to chain into; `None` for one that is ours already, or does not say what it is.
-    pub fn loader_for(&self, mac: MacAddr, platform: &str, chip: &str) -> Option<String> {
+    pub fn loader_for(&self, mac: MacAddr, platform: &str, arch: Arch, chip: &str) -> Option<String> {
         let server = self.tftp?;
         // An iPXE too old to fill in a setting sends nothing, or the setting's name.
         if chip.is_empty() || chip.starts_with('$') {
@@ -43,7 +48,14 @@ impl OwnIpxe {
         }
         let (loader, ours) = match platform {
             "pcbios" => (BIOS_LOADER, chip.eq_ignore_ascii_case("undionly")),
-            "efi" => (UEFI_LOADER, chip.eq_ignore_ascii_case("snp") || chip.eq_ignore_ascii_case("nii")),
+            "efi" => {
+                let loader = match arch {
+                    Arch::X86_64 => UEFI_LOADER,
+                    Arch::Arm64 if self.arm64 => ARM64_LOADER,
+                    Arch::Arm64 | Arch::Other => return None,
+                };
+                (loader, chip.eq_ignore_ascii_case("snp") || chip.eq_ignore_ascii_case("nii"))
+            }
             _ => return None,
         };
         let now = Instant::now();

@@ -54,18 +54,23 @@ pub fn check_kernel_args(args: &str) -> Result<(), KernelArgsError> {
     Ok(())
 }
 
-/// The script for what was decided.
-pub fn render(decision: &Decision, mac: MacAddr, boot: &AgentBoot) -> String {
-    match decision {
-        Decision::RunAgent { machine, token } => {
-            run_agent(&format!("{machine} has a workflow"), &format!(" landfall.token={token}"), mac, boot)
+/// The script for what was decided. `image` has the ending of the boot image's names, such as `-arm64`; without one the
+/// machine boots its own disk, whatever was decided.
+pub fn render(decision: &Decision, mac: MacAddr, image: Option<&str>, boot: &AgentBoot) -> String {
+    match (decision, image) {
+        (Decision::RunAgent { machine, token }, Some(image)) => {
+            run_agent(&format!("{machine} has a workflow"), &format!(" landfall.token={token}"), mac, image, boot)
         }
-        Decision::Approve { machine } => {
+        (Decision::Approve { machine }, Some(image)) => {
             let who = machine.as_deref().unwrap_or("this machine");
-            run_agent(&format!("{who} waits for approval"), "", mac, boot)
+            run_agent(&format!("{who} waits for approval"), "", mac, image, boot)
         }
-        Decision::BootDisk { machine } => to_disk(&format!("{machine} has no workflow: starting its own disk.")),
-        Decision::Unknown => to_disk(&format!(
+        (Decision::RunAgent { .. } | Decision::Approve { .. }, None) => to_disk(
+            "there is no boot image for this machine's architecture; the coordinator's log has the reason. \
+                Starting its own disk.",
+        ),
+        (Decision::BootDisk { machine }, _) => to_disk(&format!("{machine} has no workflow: starting its own disk.")),
+        (Decision::Unknown, _) => to_disk(&format!(
             "no machine has the address {mac}. Describe it with: landfall apply. Starting its own disk."
         )),
     }
@@ -100,7 +105,7 @@ sanboot --no-describe --drive 0x80 || exit 1
 ";
 
 /// `token` is a word for the command line with a blank before it, or nothing.
-fn run_agent(why: &str, token: &str, mac: MacAddr, boot: &AgentBoot) -> String {
+fn run_agent(why: &str, token: &str, mac: MacAddr, image: &str, boot: &AgentBoot) -> String {
     let AgentBoot { http_url, tls_url, ca_pins, kernel_args } = boot;
     let mut line = format!("initrd=initramfs landfall.coordinator={tls_url}");
     for pin in ca_pins {
@@ -116,8 +121,8 @@ set tries:int32 0
 set pause:int32 2
 :try
 imgfree
-kernel --timeout {STALL_MS} {http_url}/boot/kernel {line} || goto again
-initrd --timeout {STALL_MS} --name initramfs {http_url}/boot/initramfs || goto again
+kernel --timeout {STALL_MS} {http_url}/boot/kernel{image} {line} || goto again
+initrd --timeout {STALL_MS} --name initramfs {http_url}/boot/initramfs{image} || goto again
 boot || goto again
 :again
 inc tries
@@ -154,7 +159,7 @@ mod tests {
     fn the_agents_script_is_this() {
         let decision = Decision::RunAgent { machine: "web-1".into(), token: "t0ken".into() };
         assert_eq!(
-            render(&decision, mac(), &boot()),
+            render(&decision, mac(), Some(""), &boot()),
             "#!ipxe
 echo Landfall: web-1 has a workflow: starting the agent from http://10.77.0.1:7480
 set tries:int32 0
@@ -192,7 +197,7 @@ sanboot --no-describe --drive 0x80 || exit 1
             (Decision::BootDisk { machine: "web-1".into() }, "web-1 has no workflow"),
             (Decision::Unknown, "no machine has the address 52:54:00:00:00:01"),
         ] {
-            let script = render(&decision, mac(), &boot());
+            let script = render(&decision, mac(), Some(""), &boot());
             assert!(script.starts_with("#!ipxe\n") && script.contains(says) && script.ends_with(TO_DISK), "{script}");
             assert!(!script.contains("kernel"));
         }
@@ -201,15 +206,25 @@ sanboot --no-describe --drive 0x80 || exit 1
     #[test]
     fn a_machine_waiting_for_approval_gets_the_agent_without_token() {
         for machine in [None, Some("web-1".to_owned())] {
-            let script = render(&Decision::Approve { machine }, mac(), &boot());
+            let script = render(&Decision::Approve { machine }, mac(), Some(""), &boot());
             assert!(script.contains("waits for approval") && script.contains("landfall.ca=sha256:aa"), "{script}");
             assert!(!script.contains("landfall.token"), "{script}");
         }
     }
 
     #[test]
+    fn an_arm64_machine_loads_its_own_image_or_none() {
+        let decision = Decision::RunAgent { machine: "web-1".into(), token: "t0ken".into() };
+        let script = render(&decision, mac(), Some("-arm64"), &boot());
+        assert!(script.contains("/boot/kernel-arm64 initrd=initramfs "), "{script}");
+        assert!(script.contains("--name initramfs http://10.77.0.1:7480/boot/initramfs-arm64 "), "{script}");
+        let none = render(&decision, mac(), None, &boot());
+        assert!(none.ends_with(TO_DISK) && !none.contains("kernel ") && !none.contains("t0ken"), "{none}");
+    }
+
+    #[test]
     fn every_label_that_is_jumped_to_exists() {
-        let script = render(&Decision::RunAgent { machine: "a".into(), token: "t".into() }, mac(), &boot());
+        let script = render(&Decision::RunAgent { machine: "a".into(), token: "t".into() }, mac(), Some(""), &boot());
         for (at, _) in script.match_indices("goto ") {
             let label = script[at + 5..].split_ascii_whitespace().next().unwrap();
             assert!(script.contains(&format!("\n:{label}\n")), "{label}");

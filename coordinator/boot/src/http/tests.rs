@@ -7,8 +7,9 @@ use http_body_util::BodyExt;
 use tower::ServiceExt;
 
 use super::*;
+use crate::config::OtherImage;
 use crate::dhcp::service::Leases;
-use crate::policy::{Decision, PolicyError, PublicFacts};
+use crate::policy::{PolicyError, PublicFacts};
 use landfall_edge::reload::Reloadable;
 
 struct Table(BTreeMap<MacAddr, Decision>);
@@ -40,6 +41,10 @@ struct Site {
 
 impl Site {
     fn new() -> Self {
+        Self::with(OtherImage::default())
+    }
+
+    fn with(arm64: OtherImage) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path();
         fs::create_dir_all(root.join("images/debian")).unwrap();
@@ -64,6 +69,7 @@ impl Site {
             files: Reloadable::from(BootConfig {
                 kernel: root.join("vmlinuz"),
                 initramfs: root.join("initramfs"),
+                arm64,
                 bootloaders: root.to_owned(),
                 images: Some(root.join("images")),
                 kernel_args: String::new(),
@@ -76,7 +82,7 @@ impl Site {
             }),
             policy: Arc::new(Table(table)),
             neighbours: neighbours.clone(),
-            own_ipxe: OwnIpxe::new(Some(Ipv4Addr::new(10, 77, 0, 1))),
+            own_ipxe: OwnIpxe::new(Some(Ipv4Addr::new(10, 77, 0, 1)), true),
             scripts: Scripts::default(),
         };
         Self { directory, router: router(Arc::new(shared)), neighbours }
@@ -267,4 +273,44 @@ async fn a_stop_ends_a_download_over_a_real_connection() {
     // The connection is kept alive, idle: stopping must not wait for it.
     cancel.cancel();
     tokio::time::timeout(Duration::from_secs(30), server).await.unwrap().unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn each_architecture_gets_its_own_image_or_its_disk() {
+    let script = async |site: &Site, arch: &str| {
+        let path = format!("/boot/ipxe?mac=52:54:00:00:00:01&uuid=&platform=efi&arch={arch}");
+        site.ask("GET", &path, &[]).await.2
+    };
+    let files = tempfile::tempdir().unwrap();
+    let file = |name: &str| {
+        fs::write(files.path().join(name), name).unwrap();
+        Some(files.path().join(name))
+    };
+    let both = Site::with(OtherImage { kernel: file("arm-kernel"), initramfs: file("arm-initramfs") });
+    let arm64 = script(&both, "arm64").await;
+    assert!(arm64.contains("/boot/kernel-arm64 ") && arm64.contains("/boot/initramfs-arm64 "), "{arm64}");
+    assert_eq!(both.ask("GET", "/boot/kernel-arm64", &[]).await.2, "arm-kernel");
+    assert_eq!(both.ask("GET", "/boot/initramfs-arm64", &[]).await.2, "arm-initramfs");
+    for old in ["", "x86_64", "i386", "$%7Bbuildarch%7D"] {
+        assert!(script(&both, old).await.contains("/boot/kernel initrd"), "{old}");
+    }
+    let x86 = Site::new();
+    for (site, arch) in [(&x86, "arm64"), (&both, "riscv64"), (&both, "arm32")] {
+        let disk = script(site, arch).await;
+        assert!(disk.contains("no boot image for this machine's architecture"), "{disk}");
+        assert!(!disk.contains("landfall.token") && !disk.contains("/boot/kernel"), "{disk}");
+    }
+    assert_eq!(x86.ask("GET", "/boot/kernel-arm64", &[]).await.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn an_arm64_cards_own_ipxe_gets_the_arm64_loader() {
+    let site = Site::new();
+    let rom = |mac, arch| format!("/boot/ipxe?mac=52:54:00:00:00:{mac}&uuid=&platform=efi&arch={arch}&chip=virtio-net");
+    let (_, _, arm64) = site.ask("GET", &rom("01", "arm64"), &[]).await;
+    assert!(arm64.contains("tftp://10.77.0.1/snponly-arm64.efi") && arm64.contains("&arch=arm64"), "{arm64}");
+    let (_, _, x86) = site.ask("GET", &rom("07", "x86_64"), &[]).await;
+    assert!(x86.contains("tftp://10.77.0.1/snponly.efi"), "{x86}");
+    let (_, _, other) = site.ask("GET", &rom("08", "riscv64"), &[]).await;
+    assert!(!other.contains("tftp://"), "{other}");
 }

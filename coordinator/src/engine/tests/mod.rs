@@ -16,6 +16,7 @@ mod restore;
 mod secrets;
 mod strangers;
 mod time;
+mod unreadable;
 mod world;
 
 use std::{

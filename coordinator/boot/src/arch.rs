@@ -1,0 +1,25 @@
+//! The processors that machines boot with, as iPXE names them.
+
+/// What a machine can execute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arch {
+    /// 64-bit x86, whatever its firmware is.
+    X86_64,
+    /// 64-bit ARM.
+    Arm64,
+    /// Any other: there is no boot image for it.
+    Other,
+}
+
+impl Arch {
+    /// iPXE's `${buildarch}`, or the word that the DHCP answer gave it. An iPXE too old to fill in a setting sends nothing, or
+    /// the setting's name: those are all for x86. So is one for BIOS, which says `i386` on 64-bit machines too.
+    pub fn of_ipxe(word: &str) -> Self {
+        match word {
+            "" | "i386" | "x86_64" => Self::X86_64,
+            "arm64" => Self::Arm64,
+            word if word.starts_with('$') => Self::X86_64,
+            _ => Self::Other,
+        }
+    }
+}
