@@ -77,6 +77,7 @@ use std::{
     },
 };
 
+use arc_swap::ArcSwap;
 use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -144,9 +145,10 @@ impl BootReload {
     /// [`KernelArgsError`]; nothing is changed then.
     pub fn reload(&self, boot: &BootConfig, discovery: bool) -> Result<(), KernelArgsError> {
         check_kernel_args(&boot.kernel_args)?;
-        self.http.files.replace(boot.clone());
+        self.http.files.store(Arc::new(boot.clone()));
         let kernel_args = boot.kernel_args.clone();
-        self.http.agent.replace(AgentBoot { kernel_args, ..self.http.agent.clone() });
+        let agent = AgentBoot { kernel_args, ..AgentBoot::clone(&self.http.agent.load()) };
+        self.http.agent.store(Arc::new(agent));
         if let Some(answered) = &self.discovery {
             answered.store(discovery, Ordering::Relaxed);
         }
@@ -187,7 +189,7 @@ impl BootServices {
             ca_pins: config.ca_pins.clone(),
             kernel_args: config.boot.kernel_args.clone(),
         };
-        let (files, agent) = (config.boot.clone().into(), agent.into());
+        let (files, agent) = (ArcSwap::from_pointee(config.boot.clone()), ArcSwap::from_pointee(agent));
         let scripts = http::Scripts::default();
         let http = Arc::new(BootHttp { files, agent, policy, neighbours, own_ipxe, scripts });
         Ok(Self { dhcp, adverts, tftp, listener, http })

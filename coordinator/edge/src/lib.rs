@@ -1,6 +1,5 @@
-//! What the coordinator's ports share: [`gate`] gives out places for connections and limits rates, [`metrics`] counts,
-//! [`reload`] holds values that a new configuration replaces. Boot services, the store and the coordinator use it.
+//! What the coordinator's ports share: [`gate`] gives out places for connections and limits rates, [`metrics`] counts. Boot
+//! services, the store and the coordinator use it.
 
 pub mod gate;
 pub mod metrics;
-pub mod reload;

@@ -43,8 +43,8 @@ pub(crate) fn router() -> Router {
         kernel_args: "console=ttyS0".into(),
     };
     routes(Arc::new(BootHttp {
-        files: config("/nonexistent").boot.into(),
-        agent: agent.into(),
+        files: Arc::new(config("/nonexistent").boot).into(),
+        agent: Arc::new(agent).into(),
         policy: Arc::new(Table),
         neighbours: Neighbours::default(),
         own_ipxe: OwnIpxe::new(Some([10, 77, 0, 1].into()), true),

@@ -11,7 +11,7 @@ use landfall_api::{AuditOutcome, ErrorCode, Problem, Reason};
 use landfall_machine::identity;
 
 use super::{Engine, Identity, identity::MAX_NAMED};
-use landfall_edge::gate::LogBudget;
+use landfall_edge::gate::Limiter;
 use landfall_store::audit::Note;
 
 /// One machine's alarm for one reason is written at most so often.
@@ -19,7 +19,7 @@ const EVERY: SignedDuration = SignedDuration::from_secs(10);
 /// Alarms remembered; older ones than [`EVERY`] go first.
 const REMEMBERED: usize = 1024;
 /// Lines a second, of all machines.
-static LINES: LogBudget = LogBudget::new(10);
+static LINES: Limiter = Limiter::a_second(10);
 
 /// When each machine's alarm was last written, by machine and reason.
 #[derive(Debug, Default)]
@@ -68,7 +68,7 @@ impl Engine {
         if self.inner.alarms.too_soon(machine, &reason, now) && holds {
             return Ok(());
         }
-        if let Some(left_out) = LINES.spend() {
+        if let Some(left_out) = LINES.step() {
             tracing::warn!(machine, %reason, %message, left_out, "identity alarm");
         }
         // Recorded once, not with each request of the same agent.

@@ -52,7 +52,7 @@ impl Engine {
             workflow_name: workflow.metadata.name.clone(),
             machine_uid: machine.metadata.uid.ok_or_else(|| missing("uid"))?,
             generation: status.machine_generation,
-            lease: self.inner.settings.lease,
+            lease: self.inner.settings.load().lease,
             actions,
             start_index: first.index,
             start_attempt: first.attempt,
@@ -99,7 +99,7 @@ impl Engine {
         let files = seed_files(&spec, machine, &workflow_uid.to_string());
         let phone_home = if spec.phone_home.as_ref().is_none_or(|unit| unit.enabled) {
             Some(PhoneHomeUnit {
-                url: self.inner.settings.phone_home_url.clone(),
+                url: self.inner.settings.load().phone_home_url.clone(),
                 bearer_token: SecretText::new(self.inner.tokens.bearer(token_run).await?),
                 ca_pins: self.inner.authority.pins(),
             })

@@ -23,7 +23,7 @@ impl Engine {
         smbios_uuid: Option<Uuid>,
         from: Option<IpAddr>,
     ) -> Result<BootDecision, Problem> {
-        let discovered = from.is_some_and(|from| self.inner.settings.discovery.covers(from));
+        let discovered = from.is_some_and(|from| self.inner.settings.load().discovery.covers(from));
         let unknown = || if discovered { BootDecision::Approve { machine: None } } else { BootDecision::Unknown };
         let Some(name) = self.index().machine_of_mac(mac) else { return Ok(unknown()) };
         let Some(machine) = self.inner.store.machine(&name).await? else { return Ok(unknown()) };
@@ -44,7 +44,7 @@ impl Engine {
             }
             Some(uid) if life::wants_agent(&machine, workflow.as_ref()) => {
                 let revocations = enrolment.map_or(0, |e| e.revocations);
-                let ttl = self.inner.settings.boot_token_ttl;
+                let ttl = self.inner.settings.load().boot_token_ttl;
                 let token = self.inner.tokens.mint(uid, revocations, ttl).await?;
                 Ok(BootDecision::RunAgent { machine: name, token })
             }

@@ -24,7 +24,8 @@ impl Engine {
     /// # Errors
     /// [`Problem`] with code `AmbiguousIdentity`, `LimitReached`, `AlreadyExists`, or of the store.
     pub(super) async fn discover(&self, request: &EnrollRequest, by: &Asker) -> Result<Option<String>, Problem> {
-        let discovery = &self.inner.settings.discovery;
+        let settings = self.inner.settings.load_full();
+        let discovery = &settings.discovery;
         let covered = by.address.is_some_and(|address| discovery.covers(address));
         if !covered || request.identity.macs.is_empty() {
             return Ok(None);
@@ -126,7 +127,7 @@ impl Engine {
     fn is_over(&self, machine: &Machine) -> bool {
         let Some(status) = machine.status.as_ref().filter(|_| undescribed(machine)) else { return false };
         let asked = status.enrolment.waiting.iter().map(|key| key.last_asked).max().or(status.enrolment.discovered_at);
-        let keep = self.inner.settings.discovery.keep.get();
+        let keep = self.inner.settings.load().discovery.keep.get();
         let quiet = asked.is_none_or(|at| at.checked_add(keep).is_ok_and(|end| end <= self.now()));
         quiet && status.workflow.is_none()
     }

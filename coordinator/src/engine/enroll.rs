@@ -122,7 +122,7 @@ impl Engine {
             return Err(problem);
         }
         // From now on the token is the key's own, and lasts for renewals; each certificate is still short.
-        let ttl = self.inner.settings.certificate_ttl * 2;
+        let ttl = self.inner.settings.load().certificate_ttl * 2;
         tokens.put(token, &BootToken { key: Some(key), ..record }, ttl).await?;
         let enrolled = self.give_certificate(&machine, &request.csr_der).await?;
         tracing::info!(machine = %name, serial = %enrolled.serial_hex, boot_id = %request.boot_id, "enrolled");

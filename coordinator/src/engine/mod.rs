@@ -53,6 +53,7 @@ use std::{
     time::Duration,
 };
 
+use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use landfall_api::Problem;
 use landfall_machine::{Horizon, Limits, Now, Steady, derive, has_begun, is_open};
@@ -67,7 +68,7 @@ pub use types::*;
 use crate::config::{Config, DiscoveryConfig};
 pub(crate) use horizon::forget_last_beat;
 use index::Index;
-use landfall_edge::{metrics::metrics, reload::Reloadable};
+use landfall_edge::metrics::metrics;
 use landfall_store::Store;
 use live::Machines;
 use logs::Logs;
@@ -145,7 +146,8 @@ pub struct Engine {
 
 struct Inner {
     store: Store,
-    settings: Reloadable<Settings>,
+    /// A reload replaces them while they are read.
+    settings: ArcSwap<Settings>,
     clock: Clock,
     authority: Arc<dyn CertificateAuthority>,
     sources: Arc<dyn SourceChecker>,
@@ -202,7 +204,7 @@ impl Engine {
         let engine = Self {
             inner: Arc::new(Inner {
                 store,
-                settings: settings.into(),
+                settings: ArcSwap::from_pointee(settings),
                 clock,
                 authority,
                 sources,
@@ -267,7 +269,7 @@ impl Engine {
 
     /// What a step goes by.
     fn limits(&self) -> Limits {
-        let settings = &self.inner.settings;
+        let settings = self.inner.settings.load();
         Limits {
             lease: settings.lease,
             heartbeat: settings.heartbeat,
@@ -289,14 +291,14 @@ impl Engine {
     }
 
     /// The settings it goes by.
-    pub fn settings(&self) -> &Settings {
-        &self.inner.settings
+    pub fn settings(&self) -> Arc<Settings> {
+        self.inner.settings.load_full()
     }
 
     /// Goes by others from now on. What was already promised (a lease, a deadline) stands.
     pub fn reload(&self, settings: Settings) {
         // Where there is more room now, the next tick lets the next begin.
         self.index().admission.allow(settings.parallel_installs);
-        self.inner.settings.replace(settings);
+        self.inner.settings.store(Arc::new(settings));
     }
 }

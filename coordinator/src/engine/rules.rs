@@ -56,7 +56,7 @@ impl Engine {
         key: &str,
     ) -> Result<(Machine, Option<AppliedRule>), Problem> {
         let enrolment = machine.status.as_ref().map(|s| s.enrolment.clone()).unwrap_or_default();
-        let covered = by.address.is_some_and(|address| self.inner.settings.discovery.covers(address));
+        let covered = by.address.is_some_and(|address| self.inner.settings.load().discovery.covers(address));
         if !covered || !undescribed(&machine) || machine.spec.proof == ProofKind::Approval {
             return Ok((machine, enrolment.rule));
         }

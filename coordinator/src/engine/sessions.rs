@@ -57,7 +57,7 @@ impl Engine {
             );
         };
         tracing::info!(machine = %name, epoch, %address, agent = %software, "session opened");
-        let (heartbeat, time) = (self.inner.settings.heartbeat, self.now());
+        let (heartbeat, time) = (self.inner.settings.load().heartbeat, self.now());
         Ok(Opened { machine: name, epoch, to_agent, heartbeat, time })
     }
 

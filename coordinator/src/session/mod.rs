@@ -3,7 +3,6 @@
 mod access;
 mod bounds;
 mod failures;
-mod pace;
 mod phone_home;
 mod service;
 mod status;

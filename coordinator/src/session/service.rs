@@ -1,10 +1,6 @@
 //! The three calls.
 
-use std::{
-    net::SocketAddr,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use landfall_api::{
     ErrorCode, Problem,
@@ -28,14 +24,24 @@ use super::{
     access::{self, Admitted},
     bounds,
     failures::Failures,
-    pace::Paces,
     status, stream,
 };
 use crate::{
     engine::{Asker, Engine},
     tls::{MachineCert, Peer},
 };
-use landfall_edge::metrics::refused;
+use landfall_edge::{
+    gate::{Limiters, Rate},
+    metrics::{metrics, refused},
+};
+
+/// Telemetry of one machine: items a second in the long run (ten times what is shown of them), and 10,000 at once. They are taken in
+/// whatever comes and thinned behind it: leaving them unread would fill the connection's window and hold up the agent's own
+/// heartbeats. But reading costs time that others need, so a stream that never lets up is closed; the agent opens another
+/// one, after a while.
+const ITEMS: Rate = Rate::a_second(2000, Duration::from_secs(5));
+/// Machines that owe for telemetry at one time and are told apart; one that keeps to the rate owes for a moment only.
+const SPOKEN: usize = 4096;
 
 /// Messages to an agent that the connection has not taken yet.
 const DOWN: usize = 64;
@@ -45,7 +51,8 @@ const TELEMETRY_IDLE: Duration = Duration::from_secs(600);
 pub(super) struct AgentApi {
     engine: Engine,
     failures: Failures,
-    paces: Paces,
+    /// Of every machine, over all its streams: one gets no more by opening several.
+    telemetry: Limiters<Uuid>,
     /// See [`stream::TURNS`].
     turns: Arc<Semaphore>,
 }
@@ -55,7 +62,7 @@ impl AgentApi {
         Self {
             engine,
             failures: Failures::default(),
-            paces: Paces::default(),
+            telemetry: Limiters::new(ITEMS, SPOKEN),
             turns: Arc::new(Semaphore::new(stream::TURNS)),
         }
     }
@@ -172,7 +179,12 @@ impl AgentService for AgentApi {
                 }
             };
             self.engine.check_certificate(&machine).map_err(status::of)?;
-            self.paces.item(machine.uid, Instant::now()).map_err(status::of)?;
+            if self.telemetry.step(machine.uid).is_none() {
+                metrics().telemetry_streams_closed.add(1);
+                let message = "more than 2000 progress and log items a second";
+                let hint = "an agent may log in a loop: reduce the agent's RUST_LOG";
+                return Err(status::of(Problem::new(ErrorCode::LimitReached, message).hint(hint)));
+            }
             let invalid = |error: ConvertError| status::of(status::invalid(&error));
             let item = bounds::telemetry(Telemetry::try_from(item).map_err(invalid)?);
             let workflow_uid = item.workflow_uid();

@@ -36,7 +36,7 @@ use uuid::Uuid;
 
 use super::{ConnectionInfo, Peer, serve};
 use crate::pki;
-use landfall_edge::gate::{Admission, Gate, Limits, LogBudget, Place, Watched, each_of, open_files, origin};
+use landfall_edge::gate::{Admission, Gate, Limiter, Limits, Place, Watched, each_of, open_files, origin};
 
 /// Handshakes under way, and connections of those who showed no certificate: enrolments, phone-homes, tokens.
 pub const STRANGERS: usize = 1024;
@@ -62,7 +62,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// Open files that everything else may need: the plain HTTP port, transfers, the store, the image files.
 const OTHER_FILES: usize = 3072;
 /// Lines a second about clients that are turned away or fail: anybody can cause them.
-static LINES: LogBudget = LogBudget::new(10);
+static LINES: Limiter = Limiter::a_second(10);
 
 /// Whose connections are counted together once a certificate was shown.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -165,7 +165,7 @@ impl TlsListener {
 }
 
 fn turned_away(remote: SocketAddr, why: &str) {
-    if let Some(left_out) = LINES.spend() {
+    if let Some(left_out) = LINES.step() {
         tracing::warn!(service = "tls", %remote, why, left_out, "a connection was closed");
     }
 }
@@ -211,7 +211,7 @@ fn failed(remote: SocketAddr, error: &io::Error) {
     // Agents and health checks look whether anybody listens, and hang up.
     if error.kind() == io::ErrorKind::UnexpectedEof {
         tracing::debug!(service = "tls", %remote, %error, "hung up before the handshake");
-    } else if let Some(left_out) = LINES.spend() {
+    } else if let Some(left_out) = LINES.step() {
         tracing::warn!(service = "tls", %remote, %error, left_out, "TLS handshake failed");
     }
 }

@@ -28,11 +28,11 @@ use super::{DhcpError, LOOKUP_LIMIT, STRANGERS_A_SECOND, Silence, Standing, prob
 use crate::config::AddressRange;
 use crate::config::{Config, DhcpMode};
 use crate::policy::BootPolicy;
-use landfall_edge::gate::{LogBudget, Pace};
+use landfall_edge::gate::Limiter;
 use landfall_edge::metrics::metrics;
 
 /// Log lines per second about packets without an answer: any host can send them.
-static LINES: LogBudget = LogBudget::new(20);
+static LINES: Limiter = Limiter::a_second(20);
 
 /// A packet longer than Ethernet's is cut, and then fails to parse.
 const MAX_PACKET: usize = 1500;
@@ -77,7 +77,7 @@ pub struct DhcpService {
     main: UdpSocket,
     pxe: UdpSocket,
     policy: Arc<dyn BootPolicy>,
-    strangers: Pace,
+    strangers: Limiter,
     rival: Rival,
 }
 
@@ -119,7 +119,7 @@ impl DhcpService {
             main,
             pxe,
             policy,
-            strangers: Pace::new(STRANGERS_A_SECOND),
+            strangers: Limiter::a_second(STRANGERS_A_SECOND),
             rival: Rival::default(),
         }))
     }
@@ -186,7 +186,7 @@ impl DhcpService {
         match timeout(LOOKUP_LIMIT, self.policy.known(mac)).await {
             Ok(Ok(true)) => Ok(Standing::Known),
             Ok(Ok(false)) if self.discovery.load(Ordering::Relaxed) => {
-                if self.strangers.step() {
+                if self.strangers.step().is_some() {
                     Ok(Standing::Discovered)
                 } else {
                     Err(Silence::TooManyStrangers)
@@ -287,7 +287,7 @@ fn log_silence(request: &Request, reason: &Silence, port: u16) {
     // On a network with ordinary clients theirs is the bulk, and none of it is about us.
     if client == Client::Ordinary || matches!(reason, Silence::OtherServer(_) | Silence::Kind) {
         tracing::debug!(service = "dhcp", kind, %mac, client = client.as_str(), port, answer = "none", %reason);
-    } else if let Some(left_out) = LINES.spend() {
+    } else if let Some(left_out) = LINES.step() {
         tracing::info!(
             service = "dhcp", kind, %mac, arch = request.arch, client = client.as_str(), port, answer = "none", %reason,
             left_out

@@ -18,7 +18,7 @@ use tokio::{
 };
 use tokio_util::io::ReaderStream;
 
-use landfall_edge::gate::LogBudget;
+use landfall_edge::gate::Limiter;
 
 use super::range::{Selection, Version, http_date, select};
 
@@ -26,7 +26,7 @@ use super::range::{Selection, Version, http_date, select};
 const CHUNK: usize = 128 << 10;
 
 /// Lines a second about files that are there and cannot be read.
-static FAILURES: LogBudget = LogBudget::new(10);
+static FAILURES: Limiter = Limiter::a_second(10);
 
 /// The path below `root` that a URL path names; `None` for anything that could lead outside, or that hides.
 ///
@@ -49,7 +49,7 @@ pub async fn respond_below(root: &Path, url_path: &str, request: &HeaderMap) -> 
     match leads_inside(root, &path).await {
         Ok(true) => respond(&path, request).await,
         Ok(false) => {
-            if let Some(left_out) = FAILURES.spend() {
+            if let Some(left_out) = FAILURES.step() {
                 tracing::warn!(
                     service = "http", file = %path.display(), left_out,
                     "not served: a symbolic link leads out of boot.images; copy the file there"
@@ -84,7 +84,7 @@ fn failed(path: &Path, error: &io::Error) -> Response {
             (StatusCode::NOT_FOUND, "no such file\n")
         }
         _ => {
-            if let Some(left_out) = FAILURES.spend() {
+            if let Some(left_out) = FAILURES.step() {
                 tracing::error!(service = "http", file = %path.display(), %error, left_out, "cannot serve a file");
             }
             (

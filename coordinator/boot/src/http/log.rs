@@ -15,10 +15,10 @@ use http::header;
 use hyper::body::{Frame, SizeHint};
 
 use super::Client;
-use landfall_edge::{gate::LogBudget, metrics::metrics};
+use landfall_edge::{gate::Limiter, metrics::metrics};
 
 /// Lines a second: anybody who reaches the port can cause them. The counters count every request.
-static LINES: LogBudget = LogBudget::new(50);
+static LINES: Limiter = Limiter::a_second(50);
 /// Bytes of a path in a line; the rest is cut.
 const MAX_PATH: usize = 200;
 /// Bytes of anything else a client says; an Ethernet address and a range are shorter.
@@ -111,7 +111,7 @@ impl Drop for Logged {
         let Entry { method, path, mac, range, client, began } = &self.entry;
         // A body of known length is dropped after its last byte without being asked for an end.
         let done = self.ended || self.inner.is_end_stream() || self.expected == Some(self.bytes);
-        let Some(left_out) = LINES.spend() else { return };
+        let Some(left_out) = LINES.step() else { return };
         tracing::info!(
             service = "http", %method, %path, mac, status = self.status, range, bytes = self.bytes, done,
             ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX), client, left_out,

@@ -24,6 +24,7 @@ use std::{
     time::Duration,
 };
 
+use arc_swap::ArcSwap;
 use axum::{
     Router,
     extract::{Path, Query, Request, State, rejection::QueryRejection},
@@ -45,14 +46,13 @@ use super::neighbours::{Behind, Neighbours};
 use super::policy::{BootPolicy, Decision};
 use super::tftp::LOADERS;
 use crate::{arch::Arch, config::BootConfig};
-use landfall_edge::gate::{LogBudget, Paces};
-use landfall_edge::reload::Reloadable;
+use landfall_edge::gate::{Limiter, Limiters, MAX_ADDRESSES, Rate};
 
 /// How long the engine may take to decide; the machine's screen shows nothing meanwhile.
 const DECISION_LIMIT: Duration = Duration::from_secs(10);
 
 /// Log lines per second about requests in another machine's name: any host can cause them.
-static IMPOSTORS: LogBudget = LogBudget::new(10);
+static IMPOSTORS: Limiter = Limiter::a_second(10);
 
 /// The other end of a connection, in every request's extensions.
 #[derive(Debug, Clone, Copy)]
@@ -60,10 +60,10 @@ pub struct Client(pub SocketAddr);
 
 /// What the routes share.
 pub struct BootHttp {
-    /// Files to serve.
-    pub files: Reloadable<BootConfig>,
+    /// Files to serve; a reload replaces them.
+    pub files: ArcSwap<BootConfig>,
     /// What scripts say.
-    pub agent: Reloadable<AgentBoot>,
+    pub agent: ArcSwap<AgentBoot>,
     /// Who may boot what.
     pub policy: Arc<dyn BootPolicy>,
     /// The host at an address.
@@ -77,11 +77,11 @@ pub struct BootHttp {
 /// How fast one address may ask for scripts: each may hold a token, which the store keeps until it has run out. A machine asks
 /// for two or three a boot; a whole site may come through one address.
 #[derive(Debug)]
-pub struct Scripts(Paces);
+pub struct Scripts(Limiters<IpAddr>);
 
 impl Default for Scripts {
     fn default() -> Self {
-        Self(Paces::new(SCRIPTS_A_SECOND, SCRIPTS_SAVED))
+        Self(Limiters::new(Rate::a_second(SCRIPTS_A_SECOND, SCRIPTS_SAVED), MAX_ADDRESSES))
     }
 }
 
@@ -129,7 +129,7 @@ async fn ipxe(State(shared): State<Arc<BootHttp>>, query: ScriptQueryResult, req
         return plain(StatusCode::BAD_REQUEST, "the parameter mac is missing: /boot/ipxe?mac=52:54:00:12:34:56\n");
     };
     let client = request.extensions().get::<Client>();
-    if client.is_some_and(|client| !shared.scripts.0.step(client.0.ip())) {
+    if client.is_some_and(|client| !shared.scripts.0.step_of(client.0.ip())) {
         return plain(StatusCode::TOO_MANY_REQUESTS, "too many requests for scripts from this address\n");
     }
     let Ok(mac) = query.mac.parse::<MacAddr>() else {
@@ -139,17 +139,16 @@ async fn ipxe(State(shared): State<Arc<BootHttp>>, query: ScriptQueryResult, req
     // What iPXE could not fill in, or the firmware has only a placeholder for, is not known: no reason to refuse.
     let uuid = query.uuid.parse::<Uuid>().ok().filter(|uuid| !uuid.is_nil() && !uuid.is_max());
     if let Some(loader) = shared.own_ipxe.loader_for(mac, &query.platform, arch, &query.chip) {
-        let AgentBoot { http_url, .. } = &*shared.agent;
         // As it was read, not as it was sent: a line's end in it would be another line of the script.
         let uuid = uuid.map_or_else(String::new, |uuid| uuid.to_string());
         let arch = if arch == Arch::Arm64 { "arm64" } else { "" };
-        let again = format!("{http_url}/boot/ipxe?mac={mac}&uuid={uuid}&arch={arch}");
+        let again = format!("{}/boot/ipxe?mac={mac}&uuid={uuid}&arch={arch}", shared.agent.load().http_url);
         return plain(StatusCode::OK, script::load_own_ipxe(&loader, &again));
     }
     let from = client.map(|client| client.0.ip());
     let script = match impostor(&shared, client, mac).await {
         Some(why) => {
-            if let Some(left_out) = IMPOSTORS.spend() {
+            if let Some(left_out) = IMPOSTORS.step() {
                 tracing::warn!(service = "http", %mac, ?from, why, left_out, "a boot script was requested from \
                     another machine's address");
             }
@@ -157,12 +156,12 @@ async fn ipxe(State(shared): State<Arc<BootHttp>>, query: ScriptQueryResult, req
         }
         None => match timeout(DECISION_LIMIT, shared.policy.decide(mac, uuid, from)).await {
             Ok(Ok(decision)) => {
-                let image = image_of(arch, &shared.files);
+                let image = image_of(arch, &shared.files.load());
                 if image.is_none() && matches!(decision, Decision::RunAgent { .. } | Decision::Approve { .. }) {
                     tracing::warn!(service = "http", %mac, arch = sent_as(&query.arch), "there is no boot image for the \
                         machine's architecture, so it boots its own disk; name one in [boot.arm64] if that is it");
                 }
-                script::render(&decision, mac, image, &shared.agent)
+                script::render(&decision, mac, image, &shared.agent.load())
             }
             Ok(Err(error)) => {
                 tracing::error!(service = "http", %mac, %error, "cannot decide what a machine boots");
@@ -223,18 +222,20 @@ async fn one_machine(shared: &BootHttp, one: MacAddr, other: MacAddr) -> bool {
 }
 
 async fn boot_file(State(shared): State<Arc<BootHttp>>, Path(name): Path<String>, headers: HeaderMap) -> Response {
-    let BootConfig { kernel, initramfs, arm64, .. } = &*shared.files;
+    let files = shared.files.load_full();
+    let BootConfig { kernel, initramfs, arm64, bootloaders, .. } = &*files;
     match (name.as_str(), &arm64.kernel, &arm64.initramfs) {
         ("kernel", ..) => respond(kernel, &headers).await,
         ("initramfs", ..) => respond(initramfs, &headers).await,
         ("kernel-arm64", Some(file), _) | ("initramfs-arm64", _, Some(file)) => respond(file, &headers).await,
-        (name, ..) if LOADERS.contains(&name) => respond(&shared.files.bootloaders.join(name), &headers).await,
+        (name, ..) if LOADERS.contains(&name) => respond(&bootloaders.join(name), &headers).await,
         _ => plain(StatusCode::NOT_FOUND, "no such file\n"),
     }
 }
 
 async fn image(State(shared): State<Arc<BootHttp>>, Path(path): Path<String>, headers: HeaderMap) -> Response {
-    let Some(root) = &shared.files.images else {
+    let files = shared.files.load_full();
+    let Some(root) = &files.images else {
         return plain(StatusCode::NOT_FOUND, "no images are served; set boot.images in the configuration\n");
     };
     file::respond_below(root, &path, &headers).await

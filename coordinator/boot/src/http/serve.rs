@@ -23,7 +23,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt;
 
 use super::Client;
-use landfall_edge::gate::{Gate, Held, Limits, LogBudget, Place, Watched, each_of, origin};
+use landfall_edge::gate::{Gate, Held, Limiter, Limits, Place, Watched, each_of, origin};
 
 /// Connections at one time; more wait in the kernel's queue.
 pub const MAX_CONNECTIONS: usize = 1024;
@@ -43,7 +43,7 @@ const STALL_LIMIT: Duration = Duration::from_secs(600);
 /// How long answers under way may take to end after the service was told to stop. A download resumes by itself.
 const DRAIN_LIMIT: Duration = Duration::from_secs(2);
 /// Log lines per second about refused clients: any host can cause them.
-static LINES: LogBudget = LogBudget::new(10);
+static LINES: Limiter = Limiter::a_second(10);
 
 /// Serves the routes until cancelled.
 ///
@@ -65,7 +65,7 @@ pub async fn serve(listener: TcpListener, router: Router, cancel: CancellationTo
                     place = gate.admit(&from, each) => place,
                 };
                 let Some(place) = place else {
-                    if let Some(left_out) = LINES.spend() {
+                    if let Some(left_out) = LINES.step() {
                         let why = "its address has too many connections";
                         tracing::warn!(service = "http", client = %peer, why, left_out, "a connection was closed");
                     }

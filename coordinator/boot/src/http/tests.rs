@@ -10,7 +10,6 @@ use super::*;
 use crate::config::OtherImage;
 use crate::dhcp::service::Leases;
 use crate::policy::{PolicyError, PublicFacts};
-use landfall_edge::reload::Reloadable;
 
 struct Table(BTreeMap<MacAddr, Decision>);
 
@@ -66,7 +65,7 @@ impl Site {
         fs::write(&arp, format!("IP address\n{}", lines.concat())).unwrap();
         let neighbours = Neighbours::with_table(arp);
         let shared = BootHttp {
-            files: Reloadable::from(BootConfig {
+            files: ArcSwap::from_pointee(BootConfig {
                 kernel: root.join("vmlinuz"),
                 initramfs: root.join("initramfs"),
                 arm64,
@@ -74,7 +73,7 @@ impl Site {
                 images: Some(root.join("images")),
                 kernel_args: String::new(),
             }),
-            agent: Reloadable::from(AgentBoot {
+            agent: ArcSwap::from_pointee(AgentBoot {
                 http_url: "http://10.77.0.1:7480".into(),
                 tls_url: "https://10.77.0.1:7443".into(),
                 ca_pins: vec!["sha256:aa".into()],

@@ -32,7 +32,7 @@ use self::packet::{ACCESS_VIOLATION, Incoming, NOT_FOUND, ReadRequest, UNDEFINED
 use self::transfer::{Ending, send_file};
 use super::dhcp::bootfile::{ARM64_LOADER, BIOS_LOADER, UEFI_LOADER};
 use super::neighbours::Neighbours;
-use landfall_edge::gate::{Admission, Gate, Limits, LogBudget, Seat, each_of, origin};
+use landfall_edge::gate::{Admission, Gate, Limiter, Limits, Seat, each_of, origin};
 use landfall_edge::metrics::metrics;
 
 /// Everything that is served; a name not in here does not exist.
@@ -49,7 +49,7 @@ pub const UNPROVEN: Duration = Duration::from_secs(1);
 /// One that was once acknowledged, likewise; by then a packet was sent four times.
 const STALLED: Duration = Duration::from_secs(8);
 /// Log lines per second about requests that any host can send.
-static LINES: LogBudget = LogBudget::new(10);
+static LINES: Limiter = Limiter::a_second(10);
 
 /// Why the TFTP service cannot start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -140,13 +140,13 @@ impl TftpService {
                     }
                 }
                 Some(Incoming::Write) => {
-                    if let Some(left_out) = LINES.spend() {
+                    if let Some(left_out) = LINES.step() {
                         tracing::info!(service = "tftp", %client, answer = "error", reason = "read-only", left_out);
                     }
                     self.refuse(client, ACCESS_VIOLATION, "read-only").await;
                 }
                 Some(Incoming::OtherMode(mode)) => {
-                    if let Some(left_out) = LINES.spend() {
+                    if let Some(left_out) = LINES.step() {
                         tracing::info!(
                             service = "tftp", %client, answer = "error", reason = "not octet mode", mode, left_out
                         );
@@ -170,13 +170,13 @@ impl TftpService {
 }
 
 fn silent(client: SocketAddr, request: &ReadRequest, reason: &str) {
-    if let Some(left_out) = LINES.spend() {
+    if let Some(left_out) = LINES.step() {
         tracing::warn!(service = "tftp", %client, path = request.path, answer = "none", reason, left_out);
     }
 }
 
 fn failed(client: SocketAddr, mac: Option<String>, path: &str, bytes: usize, reason: &str) {
-    if let Some(left_out) = LINES.spend() {
+    if let Some(left_out) = LINES.step() {
         tracing::warn!(service = "tftp", %client, mac, path, bytes, done = false, reason, left_out);
     }
 }

@@ -9,11 +9,10 @@
 //! lock no other out. [`Seat`] is what a connection tells of itself, [`Watched`] tells it for a socket, [`Busy`] for a
 //! request.
 
-mod budget;
 mod held;
+mod limit;
 pub mod open_files;
 mod origin;
-mod pace;
 mod seat;
 mod watched;
 
@@ -30,10 +29,9 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-pub use budget::LogBudget;
 pub use held::Held;
+pub use limit::{Limiter, Limiters, MAX_ADDRESSES, Rate};
 pub use origin::{each_of, origin};
-pub use pace::{Pace, Paces};
 pub use seat::{Busy, Seat};
 pub use watched::Watched;
 

@@ -4,16 +4,12 @@
 //! and what the engine does about identities by itself (alarms, approvals by rule, discovery). An entry is made of
 //! names, codes and sentences of our own, never of what a caller sent, so that no secret can come into it.
 //!
-//! Refusals cost their cause nothing, so they are thinned (`limiter`) and kept apart from deeds: a flood of them pushes
+//! Refusals cost their cause nothing, so they are thinned and kept apart from deeds: a flood of them pushes
 //! out older refusals only.
 
-mod limiter;
 mod memory;
 
-use std::{
-    borrow::Cow,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -23,8 +19,7 @@ use tokio::sync::watch;
 pub use memory::MemoryAudit;
 
 use crate::error::StoreError;
-use landfall_edge::gate::origin;
-use limiter::{Limiter, Verdict};
+use landfall_edge::gate::{Limiters, Rate, origin};
 
 /// Deeds kept; older ones are dropped. About 30 MiB with the refusals.
 pub const KEPT_DEEDS: u64 = 100_000;
@@ -34,6 +29,12 @@ pub const KEPT_REFUSALS: u64 = 20_000;
 pub const MAX_PAGE: usize = 10_000;
 /// Characters of a field kept: names and paths are shorter, and longer ones from unauthenticated callers are cut.
 const MAX_FIELD: usize = 512;
+
+/// Refusals of one source that are written in a minute, and at once; the others are counted.
+const PER_SOURCE: u32 = 30;
+const REFUSALS: Rate = Rate::of(Duration::from_secs(60 / PER_SOURCE as u64), Duration::from_secs(60));
+/// Sources counted separately; all others share one count, so that forged sources cannot fill the memory.
+const SOURCES: usize = 256;
 
 /// Where entries are kept. The back end gives each its position and drops what is over [`KEPT_DEEDS`] and
 /// [`KEPT_REFUSALS`].
@@ -80,20 +81,24 @@ impl Note {
 }
 
 /// Refusals of addresses, and of what is none (alarms, which are counted by machine): neither takes the other's places.
-#[derive(Default)]
-struct Limiters {
-    addresses: Mutex<Limiter>,
-    others: Mutex<Limiter>,
+struct Sources {
+    addresses: Limiters<String>,
+    others: Limiters<String>,
 }
 
-impl Limiters {
-    fn judge(&self, from: &str, now: Timestamp) -> Verdict {
-        // A host with one IPv6 address has a whole network of them.
-        let (limiter, from) = match from.parse() {
-            Ok(address) => (&self.addresses, Cow::Owned(origin(address).to_string())),
-            Err(_) => (&self.others, Cow::Borrowed(from)),
-        };
-        limiter.lock().unwrap_or_else(PoisonError::into_inner).judge(&from, now)
+impl Default for Sources {
+    fn default() -> Self {
+        Self { addresses: Limiters::new(REFUSALS, SOURCES), others: Limiters::new(REFUSALS, SOURCES) }
+    }
+}
+
+impl Sources {
+    fn step(&self, from: &str) -> Option<u64> {
+        match from.parse() {
+            // A host with one IPv6 address has a whole network of them.
+            Ok(address) => self.addresses.step(origin(address).to_string()),
+            Err(_) => self.others.step(from.to_owned()),
+        }
     }
 }
 
@@ -101,7 +106,7 @@ impl Limiters {
 #[derive(Clone)]
 pub struct Audit {
     log: Arc<dyn AuditLog>,
-    limiters: Arc<Limiters>,
+    sources: Arc<Sources>,
     /// The newest position, for followers.
     newest: watch::Sender<u64>,
 }
@@ -109,7 +114,7 @@ pub struct Audit {
 impl Audit {
     /// Over a back end.
     pub fn new(log: Arc<dyn AuditLog>) -> Self {
-        Self { log, limiters: Arc::default(), newest: watch::Sender::new(0) }
+        Self { log, sources: Arc::default(), newest: watch::Sender::new(0) }
     }
 
     /// Makes an entry. A refusal that is one of too many is counted instead, and the count told with the next one that is
@@ -117,10 +122,10 @@ impl Audit {
     pub async fn note(&self, now: Timestamp, note: Note) {
         let mut detail = note.detail;
         if note.outcome == AuditOutcome::Refused {
-            match self.limiters.judge(&note.from, now) {
-                Verdict::Thin => return,
-                Verdict::Write { thinned: 0 } => {}
-                Verdict::Write { thinned } => {
+            match self.sources.step(&note.from) {
+                None => return,
+                Some(0) => {}
+                Some(thinned) => {
                     let more = format!("{thinned} more refusals of {} came before this one", note.from);
                     detail = if detail.is_empty() { more } else { format!("{detail}; {more}") };
                 }
@@ -181,7 +186,7 @@ mod tests {
         }
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn refusals_are_thinned_and_counted_but_deeds_are_not() {
         let audit = Audit::new(Arc::new(MemoryAudit::default()));
         let now = Timestamp::from_second(1000).unwrap();
@@ -190,11 +195,12 @@ mod tests {
         }
         audit.note(now, refusal("10.0.0.2")).await;
         let written = audit.list(0, MAX_PAGE).await.unwrap();
-        assert_eq!(written.len(), limiter::PER_SOURCE as usize + 1);
+        assert_eq!(written.len(), PER_SOURCE as usize + 1);
         assert!(written.iter().all(|e| e.subject.len() == MAX_FIELD && !e.action.contains(char::is_control)));
-        audit.note(Timestamp::from_second(1000 + 61).unwrap(), refusal("10.0.0.1")).await;
+        tokio::time::advance(Duration::from_secs(61)).await;
+        audit.note(now, refusal("10.0.0.1")).await;
         let last = audit.list(0, MAX_PAGE).await.unwrap().pop().unwrap();
-        assert!(last.detail.contains(&format!("{} more refusals", 1000 - limiter::PER_SOURCE)), "{}", last.detail);
+        assert!(last.detail.contains(&format!("{} more refusals", 1000 - PER_SOURCE)), "{}", last.detail);
         for _ in 0..200 {
             audit.note(now, Note::own("Approve", "machine/a", "")).await;
         }
@@ -202,14 +208,14 @@ mod tests {
         assert_eq!(*audit.written().borrow(), last.position + 200);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn one_network_has_one_share_and_alarms_their_own() {
         let audit = Audit::new(Arc::new(MemoryAudit::default()));
         let now = Timestamp::from_second(1000).unwrap();
         for n in 0..1000 {
             audit.note(now, refusal(&format!("2001:db8::{n:x}"))).await;
         }
-        assert_eq!(audit.list(0, MAX_PAGE).await.unwrap().len(), limiter::PER_SOURCE as usize);
+        assert_eq!(audit.list(0, MAX_PAGE).await.unwrap().len(), PER_SOURCE as usize);
         for n in 0..10_000 {
             audit.note(now, refusal(&format!("10.0.{}.{}", n / 256, n % 256))).await;
         }
