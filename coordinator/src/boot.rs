@@ -11,7 +11,7 @@ use landfall_boot::{
     policy::{BootPolicy, Decision, PolicyError, PublicFacts},
 };
 
-use crate::{engine::BootDecision, state::Coordinator};
+use crate::state::Coordinator;
 
 #[async_trait]
 impl BootPolicy for Coordinator {
@@ -21,13 +21,8 @@ impl BootPolicy for Coordinator {
         smbios_uuid: Option<Uuid>,
         from: Option<IpAddr>,
     ) -> Result<Decision, PolicyError> {
-        match self.engine.boot_decision_from(mac, smbios_uuid, from).await {
-            Ok(BootDecision::Approve { machine }) => Ok(Decision::Approve { machine }),
-            Ok(BootDecision::Unknown) => Ok(Decision::Unknown),
-            Ok(BootDecision::BootDisk { machine }) => Ok(Decision::BootDisk { machine }),
-            Ok(BootDecision::RunAgent { machine, token }) => Ok(Decision::RunAgent { machine, token }),
-            Err(problem) => Err(PolicyError { mac, reason: problem.to_string() }),
-        }
+        let decided = self.engine.boot_decision_from(mac, smbios_uuid, from).await;
+        decided.map_err(|problem| PolicyError { mac, reason: problem.to_string() })
     }
 
     async fn known(&self, mac: MacAddr) -> Result<bool, PolicyError> {

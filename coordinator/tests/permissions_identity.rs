@@ -327,7 +327,7 @@ async fn a_machine_whose_proof_is_approval_gets_no_boot_token() {
     let refused = by_token(&site, &token, &[MAC_A], &key).await.unwrap_err();
     assert_eq!(refused.problem.code, ErrorCode::TokenRefused, "one made before says nothing either");
     let decision = site.coordinator.engine.boot_decision(MAC_A.parse().unwrap(), None).await.unwrap();
-    assert!(matches!(decision, landfall_coordinator::engine::BootDecision::Approve { .. }), "{decision:?}");
+    assert!(matches!(decision, landfall_boot::policy::Decision::Approve { .. }), "{decision:?}");
 }
 
 #[tokio::test]

@@ -7,10 +7,10 @@ use std::{
 };
 
 use jiff::{SignedDuration, Timestamp};
-use landfall_api::{AuditOutcome, ErrorCode, Problem, Reason};
+use landfall_api::{AuditOutcome, ErrorCode, Problem, Reason, message::Identity};
 use landfall_machine::identity;
 
-use super::{Engine, Identity, identity::MAX_NAMED};
+use super::{Engine, identity::MAX_NAMED};
 use landfall_edge::gate::Limiter;
 use landfall_store::audit::Note;
 

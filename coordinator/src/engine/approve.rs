@@ -4,10 +4,12 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use landfall_api::{ApprovedKey, ErrorCode, Kind, Machine, Problem, ProofKind, Reason, WaitingKey};
+use landfall_api::{
+    ApprovedKey, ErrorCode, Kind, Machine, Problem, ProofKind, Reason, WaitingKey, message::EnrollRequest,
+};
 use landfall_machine::identity;
 
-use super::{Asker, Engine, EnrollRequest, Enrolment, derive, identity::undescribed};
+use super::{Asker, Engine, Enrolment, derive, identity::undescribed};
 use landfall_edge::gate::origin;
 use landfall_store::audit::Note;
 

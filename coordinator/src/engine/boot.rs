@@ -4,11 +4,12 @@ use std::net::IpAddr;
 
 use jiff::Timestamp;
 use landfall_api::{EnrolmentStatus, MacAddr, Machine, Problem, ProofKind, Workflow};
+use landfall_boot::policy::Decision;
 use uuid::Uuid;
 
 use landfall_machine::life;
 
-use super::{BootDecision, Engine};
+use super::Engine;
 
 impl Engine {
     /// What a machine boots that netboots from `mac`; mints a boot token if it must run the agent. The UUID is for the
@@ -22,9 +23,9 @@ impl Engine {
         mac: MacAddr,
         smbios_uuid: Option<Uuid>,
         from: Option<IpAddr>,
-    ) -> Result<BootDecision, Problem> {
+    ) -> Result<Decision, Problem> {
         let discovered = from.is_some_and(|from| self.inner.settings.load().discovery.covers(from));
-        let unknown = || if discovered { BootDecision::Approve { machine: None } } else { BootDecision::Unknown };
+        let unknown = || if discovered { Decision::Approve { machine: None } } else { Decision::Unknown };
         let Some(name) = self.index().machine_of_mac(mac) else { return Ok(unknown()) };
         let Some(machine) = self.inner.store.machine(&name).await? else { return Ok(unknown()) };
         if let (Some(said), Some(described)) = (smbios_uuid, machine.spec.identity.smbios_uuid)
@@ -35,20 +36,20 @@ impl Engine {
         }
         let enrolment = machine.status.as_ref().map(|s| &s.enrolment);
         if discovered && enrolment.is_some_and(EnrolmentStatus::is_stranger) {
-            return Ok(BootDecision::Approve { machine: Some(name) });
+            return Ok(Decision::Approve { machine: Some(name) });
         }
         let workflow = self.current_workflow(&machine).await?;
         match machine.metadata.uid {
             Some(_) if life::wants_agent(&machine, workflow.as_ref()) && machine.spec.proof == ProofKind::Approval => {
-                Ok(BootDecision::Approve { machine: Some(name) })
+                Ok(Decision::Approve { machine: Some(name) })
             }
             Some(uid) if life::wants_agent(&machine, workflow.as_ref()) => {
                 let revocations = enrolment.map_or(0, |e| e.revocations);
                 let ttl = self.inner.settings.load().boot_token_ttl;
                 let token = self.inner.tokens.mint(uid, revocations, ttl).await?;
-                Ok(BootDecision::RunAgent { machine: name, token })
+                Ok(Decision::RunAgent { machine: name, token })
             }
-            _ => Ok(BootDecision::BootDisk { machine: name }),
+            _ => Ok(Decision::BootDisk { machine: name }),
         }
     }
 
@@ -56,7 +57,7 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::boot_decision_from`].
-    pub async fn boot_decision(&self, mac: MacAddr, smbios_uuid: Option<Uuid>) -> Result<BootDecision, Problem> {
+    pub async fn boot_decision(&self, mac: MacAddr, smbios_uuid: Option<Uuid>) -> Result<Decision, Problem> {
         self.boot_decision_from(mac, smbios_uuid, None).await
     }
 

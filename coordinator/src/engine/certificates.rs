@@ -1,9 +1,9 @@
 //! Machines' certificates: validity, issue, renewal and revocation.
 
-use landfall_api::{CertificateStatus, ErrorCode, Kind, Machine, Problem, Reason};
+use landfall_api::{CertificateStatus, ErrorCode, Kind, Machine, Problem, Reason, message::EnrollRequest};
 use uuid::Uuid;
 
-use super::{Engine, EnrollRequest, Enrolled, derive};
+use super::{Engine, Enrolled, derive};
 use crate::tls::MachineCert;
 
 /// Certificates listed for one machine. An agent holds one or two; more are those of restarts within their life.

@@ -3,11 +3,12 @@
 use landfall_api::{
     API_VERSION, Document, EnrolmentRule, ErrorCode, IdentitySpec, Kind, Machine, MachineFacts, MachineSpec, Metadata,
     Problem,
+    message::{EnrollRequest, Identity},
 };
 use landfall_machine::life::discovered;
 
 use super::{
-    Asker, Engine, EnrollRequest, Identity,
+    Asker, Engine,
     identity::{facts_of, undescribed},
     rules::{label, name_by},
 };

@@ -1,11 +1,11 @@
 //! Applying and deleting documents: everything that can be wrong is said before anything is stored.
 
-use landfall_api::{Authority, Document, ErrorCode, Kind, Machine, Management, Problem, Template};
+use landfall_api::{ApplyOutcome, Authority, Document, ErrorCode, Kind, Machine, Management, Problem, Template};
 
 use landfall_machine::{Input, is_open, life::busy};
 use landfall_store::StoreError;
 
-use super::{ApplyOutcome, Engine, derive, live::Live, source};
+use super::{Engine, derive, live::Live, source};
 
 impl Engine {
     /// Creates a document, or changes the spec and labels of the one of that name. `dry_run` checks and stores nothing.

@@ -3,12 +3,15 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use landfall_api::{Document, ErrorCode, Kind, Machine, Problem, Workflow, WorkflowStatus};
+use landfall_api::{
+    Document, ErrorCode, Kind, Machine, Problem, Workflow, WorkflowStatus,
+    message::{Control, ToAgent},
+};
 use landfall_machine::{Effect, Input, MachineState, Refusal, SETTLE, Tell, Which, has_begun, run::Start, step};
 use tokio::sync::mpsc;
 
 use super::{
-    Control, Engine, ToAgent, derive,
+    Engine, derive,
     live::Live,
     shorten::{Room, outgrown, shorten},
 };

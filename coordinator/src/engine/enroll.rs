@@ -1,8 +1,11 @@
 //! Enrolment: a proof and a key in, a machine's certificate out. Every answer is in the audit log.
 
-use landfall_api::{AuditOutcome, ErrorCode, Problem, ProofKind, Reason};
+use landfall_api::{
+    AuditOutcome, ErrorCode, Problem, ProofKind, Reason,
+    message::{EnrollRequest, Proof},
+};
 
-use super::{Asker, Engine, EnrollRequest, Enrolled, Enrolment, Proof, identity::describe, tokens::BootToken};
+use super::{Asker, Engine, Enrolled, Enrolment, identity::describe, tokens::BootToken};
 use landfall_store::audit::Note;
 
 impl Engine {

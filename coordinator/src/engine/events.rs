@@ -5,7 +5,10 @@ use std::{
     sync::Arc,
 };
 
-use landfall_api::{Document, ErrorCode, Kind, MachineFacts, Problem, Workflow};
+use landfall_api::{
+    Document, ErrorCode, Kind, MachineFacts, Problem, Workflow,
+    message::{EventBody, EventRecord, PhoneHomeReport},
+};
 use landfall_machine::{
     Epoch, Input, MachineState, Which,
     run::{MAX_INTERRUPTIONS, policy},
@@ -15,8 +18,7 @@ use uuid::Uuid;
 use landfall_edge::metrics::metrics;
 use landfall_store::{StoreError, access::same};
 
-use super::{Engine, PhoneHomeReport, derive, live::Live};
-use crate::workflow::{EventBody, EventRecord};
+use super::{Engine, derive, live::Live};
 
 /// Events within one attempt; an agent sends a handful.
 const MAX_SEQ: u64 = 256;

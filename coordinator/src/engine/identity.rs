@@ -3,9 +3,12 @@
 
 use std::collections::BTreeSet;
 
-use landfall_api::{ErrorCode, IdentitySpec, MacAddr, Machine, MachineFacts, Problem};
+use landfall_api::{
+    ErrorCode, IdentitySpec, MacAddr, Machine, MachineFacts, Problem,
+    message::{EnrollRequest, Identity},
+};
 
-use super::{Engine, EnrollRequest, Identity};
+use super::Engine;
 
 /// Machines named in one refusal, and alarmed by it.
 pub(super) const MAX_NAMED: usize = 4;

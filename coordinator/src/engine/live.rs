@@ -5,11 +5,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use landfall_api::message::ToAgent;
 use landfall_machine::Session;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, mpsc};
 use uuid::Uuid;
-
-use super::ToAgent;
 
 /// Messages to an agent that may wait. An agent that reads so slowly is cut off, and gets everything again when it
 /// comes back.

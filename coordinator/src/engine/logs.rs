@@ -10,10 +10,11 @@ use std::{
 };
 
 use jiff::Timestamp;
+use landfall_api::message::{LogLevel, LogLine};
 use tokio::sync::broadcast;
 use uuid::Uuid;
 
-use super::{LogLevel, LogLine, redact::Redactor, shorten::cut};
+use super::{redact::Redactor, shorten::cut};
 use landfall_edge::metrics::metrics;
 
 /// Lines kept of one run.

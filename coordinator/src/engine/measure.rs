@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use landfall_api::Workflow;
+use landfall_api::{
+    Workflow,
+    message::{ActionResult, EventBody},
+};
 
 use super::Engine;
-use crate::workflow::{ActionResult, EventBody};
 use landfall_edge::metrics::metrics;
 
 impl Engine {

@@ -6,12 +6,12 @@
 
 use landfall_api::{
     AppliedRule, Document, EnrolmentRule, ErrorCode, Kind, Machine, MachineFacts, Problem, ProofKind,
-    check_expressions, is_dns_label,
+    check_expressions, is_dns_label, message::EnrollRequest,
 };
 use minijinja::{Environment, UndefinedBehavior};
 
 use super::{
-    Asker, Engine, EnrollRequest, derive,
+    Asker, Engine, derive,
     identity::{facts_of, undescribed},
     provision::RULE_LABEL,
 };

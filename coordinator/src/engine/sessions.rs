@@ -3,12 +3,15 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use landfall_api::{ErrorCode, Machine, Problem, Reason};
+use landfall_api::{
+    ErrorCode, Machine, Problem, Reason,
+    message::{Hello, ToAgent},
+};
 use landfall_machine::{Epoch, Input, Refusal, Session, newest_session};
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
-use super::{Engine, Hello, ToAgent, live::Live};
+use super::{Engine, live::Live};
 
 /// A session that was accepted.
 #[derive(Debug)]

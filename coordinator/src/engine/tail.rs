@@ -9,10 +9,10 @@ use std::{
 };
 
 use jiff::Timestamp;
-use landfall_api::{ActionState, ActionStatus, Document, Problem, Workflow, WorkflowStatus};
+use landfall_api::{ActionState, ActionStatus, Document, Problem, Workflow, WorkflowStatus, message::LogLine};
 use uuid::Uuid;
 
-use super::{Engine, LogLine, shorten::cut};
+use super::{Engine, shorten::cut};
 use landfall_store::StoreError;
 
 /// Lines that go with a failure.

@@ -8,12 +8,15 @@ use std::{
 
 use futures::StreamExt as _;
 use jiff::{SignedDuration, Timestamp};
-use landfall_api::{ActionState, ActionStatus, Document, Problem, Progress, Workflow};
+use landfall_api::{
+    ActionState, ActionStatus, Document, Problem, Progress, Workflow,
+    message::{ActionRef, LogLine},
+};
 use landfall_machine::is_running;
 use tokio::sync::broadcast;
 use uuid::Uuid;
 
-use super::{ActionRef, Engine, LogLine};
+use super::Engine;
 use landfall_edge::metrics::metrics;
 use landfall_store::StoreError;
 

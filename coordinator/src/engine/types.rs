@@ -4,40 +4,9 @@ use std::{net::IpAddr, time::Duration};
 
 use jiff::Timestamp;
 use landfall_api::message::{EnrollOutcome, MachineCredentials};
-pub use landfall_api::{
-    ApplyOutcome,
-    message::{
-        ActionRef, Assignment, Control, EnrollRequest, Hello, Identity, LogLevel, LogLine, PhoneHomeReport, Proof,
-        Refusal, ToAgent,
-    },
-};
 use uuid::Uuid;
 
 use crate::tls::MachineCert;
-
-/// What a netbooting machine boots.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum BootDecision {
-    /// No document describes it.
-    Unknown,
-    /// It has nothing to do: boot the own disk.
-    BootDisk {
-        /// Its name.
-        machine: String,
-    },
-    /// It has a run waiting: start the agent.
-    RunAgent {
-        /// Its name.
-        machine: String,
-        /// A one-time boot token for the kernel's command line.
-        token: String,
-    },
-    /// Somebody has to let it in: start the agent, without a token.
-    Approve {
-        /// Its name, where it has one yet.
-        machine: Option<String>,
-    },
-}
 
 /// What the connection says of an agent that asks for a certificate.
 #[derive(Debug, Clone, Default)]

@@ -6,11 +6,11 @@ use axum::{
     extract::{Path, State},
     response::Response,
 };
-use landfall_api::{EventRecord, Kind, RunRequestKind, Workflow};
+use landfall_api::{EventRecord, Kind, RunRequestKind, Workflow, message::EventBody};
 use serde::Deserialize;
 
 use super::{body::Params, caller::Operator, documents::missing, problem::Refusal, watch::lines};
-use crate::{state::Coordinator, workflow::EventBody};
+use crate::state::Coordinator;
 use landfall_store::{LoggedEvent, MAX_EVENTS_PER_WORKFLOW, StoreError};
 
 /// A machine's history goes back so many runs.

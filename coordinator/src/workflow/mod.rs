@@ -4,7 +4,6 @@ mod render;
 mod secret_ref;
 mod seed;
 
-pub use landfall_api::message::{ActionResult, EventBody, EventKey, EventRecord};
 pub use render::{MAX_RENDERED, Plan, render};
 pub use secret_ref::{SecretRef, references, resolve};
 pub use seed::{SeedFiles, seed_files};

@@ -190,7 +190,7 @@ impl Site {
         // Busy already is what is wanted.
         drop(self.coordinator.engine.provision(machine, "os", Default::default(), asked).await);
         match self.coordinator.engine.boot_decision(mac.parse().unwrap(), None).await.unwrap() {
-            landfall_coordinator::engine::BootDecision::RunAgent { token, .. } => token,
+            landfall_boot::policy::Decision::RunAgent { token, .. } => token,
             other => panic!("{other:?}"),
         }
     }

@@ -91,7 +91,7 @@ pub const WALLS: &[Wall] = &[
     Wall {
         name: "landfall-sim",
         may: &["landfall-api", "landfall-proto", "landfall-session"],
-        tests: &["landfall-coordinator", "landfall-store"],
+        tests: &["landfall-boot", "landfall-coordinator", "landfall-store"],
         never: &[],
     },
     Wall { name: "landfall-golden", may: &[], tests: &[], never: RUNTIMES },

@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_limiter_allows_a_burst_of_one_second_and_counts_refusals() {
+    async fn a_limiter_allows_one_seconds_burst_and_counts_refusals() {
         let limiter = Limiter::a_second(50);
         let burst = || (0..1000).filter_map(|_| limiter.step()).collect::<Vec<_>>();
         assert_eq!(burst(), [0; 50]);

@@ -61,7 +61,7 @@ async fn a_confirmation_clears_an_identity_alarm_once() {
     world.provision(false).await.unwrap();
     let none = world.engine.confirm_identity("m1", world.ann(false)).await.unwrap_err();
     assert_eq!(none.code, ErrorCode::Conflict);
-    let BootDecision::RunAgent { token, .. } = world.boot().await else { panic!("the agent is wanted") };
+    let Decision::RunAgent { token, .. } = world.boot().await else { panic!("the agent is wanted") };
     world.enroll_with(token.clone(), b"key").await.unwrap();
     for _ in 0..2 {
         world.enroll_with(token.clone(), b"other").await.unwrap_err();

@@ -120,8 +120,8 @@ impl Computer {
     pub(super) async fn netboot(&mut self, world: &World) -> Option<Session> {
         self.boots += 1;
         match world.engine.boot_decision(self.mac.parse().unwrap(), None).await.unwrap() {
-            BootDecision::RunAgent { .. } => Some(self.connect(world, self.hello()).await),
-            BootDecision::BootDisk { .. } => None,
+            Decision::RunAgent { .. } => Some(self.connect(world, self.hello()).await),
+            Decision::BootDisk { .. } => None,
             other => panic!("{} is described, and told {other:?}", self.name),
         }
     }

@@ -50,7 +50,7 @@ async fn a_clock_set_back_leaves_no_deadline_years_ahead() {
 async fn only_a_person_clears_a_stolen_token() {
     let world = World::new().await;
     world.provision(false).await.unwrap();
-    let BootDecision::RunAgent { token, .. } = world.boot().await else { panic!("the agent is wanted") };
+    let Decision::RunAgent { token, .. } = world.boot().await else { panic!("the agent is wanted") };
     world.enroll_with(token.clone(), b"key").await.unwrap();
     world.enroll_with(token, b"other").await.unwrap_err();
     world.connect(hello("b1", "D1", vec![])).await.assigned();
@@ -72,7 +72,7 @@ async fn a_phone_home_proves_the_write_whose_report_was_lost() {
     // The coordinator is away while the agent commits, seeds and restarts.
     world.engine.phone_home(&bearer, PhoneHomeReport::default()).await.unwrap();
     assert_eq!(world.run(&run.metadata.name).await.status.unwrap().phase, WorkflowPhase::Succeeded);
-    assert!(matches!(world.boot().await, BootDecision::BootDisk { .. }), "it is installed");
+    assert!(matches!(world.boot().await, Decision::BootDisk { .. }), "it is installed");
 }
 
 #[tokio::test]

@@ -29,18 +29,22 @@ use jiff::Timestamp;
 use landfall_api::{
     ActionState, ApplyOutcome, Authority, ConditionStatus, DiskId, DiskReceipt, Document, ErrorCode, Kind, Machine,
     MachinePhase, Problem, Receipt, ReceiptState, Workflow, WorkflowPhase,
+    message::{
+        ActionRef, ActionResult, Assignment, Control, EnrollRequest, EventBody, EventRecord, Hello, Identity, LogLevel,
+        LogLine, PhoneHomeReport, Proof, ToAgent,
+    },
 };
 use serde_json::json;
 use uuid::Uuid;
 
 use super::*;
-use crate::workflow::{ActionResult, EventBody, EventRecord};
+use landfall_boot::policy::Decision;
 use world::*;
 
 #[tokio::test]
 async fn a_whole_install_ends_provisioned() {
     let world = World::new().await;
-    assert!(matches!(world.boot().await, BootDecision::BootDisk { .. }), "nothing to do: its own disk");
+    assert!(matches!(world.boot().await, Decision::BootDisk { .. }), "nothing to do: its own disk");
     let run = world.provision(false).await.unwrap();
     let (name, uid) = (run.metadata.name.clone(), run.metadata.uid.unwrap());
     assert_eq!(world.phase().await, MachinePhase::Provisioning);
@@ -58,7 +62,7 @@ async fn a_whole_install_ends_provisioned() {
     agent.does(uid, 1, 1, seeded()).await;
     agent.does(uid, 2, 1, ActionResult::Reboot).await;
     assert_eq!(world.run(&name).await.status.unwrap().phase, WorkflowPhase::Rebooting);
-    assert!(matches!(world.boot().await, BootDecision::BootDisk { .. }), "rebooting: what was installed starts");
+    assert!(matches!(world.boot().await, Decision::BootDisk { .. }), "rebooting: what was installed starts");
     let wrong = world.engine.phone_home(&format!("{uid}.00"), PhoneHomeReport::default()).await.unwrap_err();
     assert_eq!(wrong.code, ErrorCode::Unauthenticated);
     for _ in 0..2 {
@@ -84,7 +88,7 @@ async fn a_power_cut_before_the_ack_installs_nothing_again() {
     first.report(uid, 0, 1, EventBody::Started).await.unwrap();
     drop(first);
     world.later(60);
-    assert!(matches!(world.boot().await, BootDecision::RunAgent { .. }));
+    assert!(matches!(world.boot().await, Decision::RunAgent { .. }));
     let done = receipt(enrolled.machine_uid, uid, ReceiptState::Done);
     let mut second = world.connect(hello("b2", "D1", vec![done])).await;
     assert_eq!(second.assigned().start_index, 1);
@@ -157,13 +161,13 @@ async fn only_an_expired_lease_gives_way() {
 async fn a_token_belongs_to_its_first_key_and_expires() {
     let world = World::new().await;
     world.provision(false).await.unwrap();
-    let BootDecision::RunAgent { token, .. } = world.boot().await else { panic!("the agent is wanted") };
+    let Decision::RunAgent { token, .. } = world.boot().await else { panic!("the agent is wanted") };
     world.enroll_with(token.clone(), b"key").await.unwrap();
     world.enroll_with(token.clone(), b"key").await.unwrap();
     let second = world.enroll_with(token, b"other").await.unwrap_err();
     assert_eq!(second.code, ErrorCode::TokenRefused);
     assert_eq!(world.condition("IdentityAmbiguous").await.unwrap(), (ConditionStatus::True, "TokenReused".into()));
-    let BootDecision::RunAgent { token, .. } = world.boot().await else { panic!("the agent is wanted") };
+    let Decision::RunAgent { token, .. } = world.boot().await else { panic!("the agent is wanted") };
     world.later(601);
     assert_eq!(world.enroll_with(token, b"late").await.unwrap_err().code, ErrorCode::TokenRefused);
 }
@@ -239,7 +243,7 @@ async fn an_unknown_receipt_holds_the_machine_until_force() {
     let mut agent = world.connect(hello("b1", "D1", vec![stranger])).await;
     assert!(matches!(agent.told(), Some(ToAgent::Idle { boot_disk: true })), "what is installed starts");
     assert_eq!(world.phase().await, MachinePhase::Held);
-    assert!(matches!(world.boot().await, BootDecision::BootDisk { .. }), "held: what is installed starts");
+    assert!(matches!(world.boot().await, Decision::BootDisk { .. }), "held: what is installed starts");
     let run = world.machine().await.status.unwrap().workflow.unwrap();
     let person = Authority { person: "ann".into(), at: Timestamp::UNIX_EPOCH, force: false };
     world.engine.cancel(&run, person).await.unwrap();

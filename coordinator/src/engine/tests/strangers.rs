@@ -2,7 +2,10 @@
 
 use std::sync::{Arc, atomic::AtomicI64};
 
-use landfall_api::{DurationSpec, ErrorCode, Machine};
+use landfall_api::{
+    DurationSpec, ErrorCode, Machine,
+    message::{EnrollRequest, Identity, Proof},
+};
 
 use super::{super::*, world::*};
 use crate::{config::DiscoveryConfig, tls::MachineCert};

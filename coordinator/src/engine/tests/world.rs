@@ -15,14 +15,17 @@ use jiff::Timestamp;
 use landfall_api::{
     ApplyOutcome, Authority, ConditionStatus, DiskId, DiskReceipt, Document, ErrorCode, MacAddr, Machine, MachinePhase,
     Pin, Problem, Receipt, ReceiptState, SecretText, Workflow,
-    message::{ActionKind, AssignedAction, CloudInit, CloudInitResult, WriteImageResult},
+    message::{
+        ActionKind, ActionResult, AssignedAction, Assignment, CloudInit, CloudInitResult, EnrollRequest, EventBody,
+        EventRecord, Hello, Identity, Proof, ToAgent, WriteImageResult,
+    },
 };
 use serde_json::json;
 use uuid::Uuid;
 
 use super::super::*;
 use crate::config::DiscoveryConfig;
-use crate::workflow::{ActionResult, EventBody, EventRecord};
+use landfall_boot::policy::Decision;
 
 pub(super) const MAC: &str = "52:54:00:00:00:01";
 
@@ -173,12 +176,12 @@ impl World {
         status.conditions.into_iter().find(|c| c.kind == kind).map(|c| (c.status, c.reason.to_string()))
     }
 
-    pub(super) async fn boot(&self) -> BootDecision {
+    pub(super) async fn boot(&self) -> Decision {
         self.engine.boot_decision(MAC.parse().unwrap(), None).await.unwrap()
     }
 
     pub(super) async fn enroll(&self, key: &[u8]) -> Result<Enrolled, Problem> {
-        let BootDecision::RunAgent { token, .. } = self.boot().await else { panic!("the agent is wanted") };
+        let Decision::RunAgent { token, .. } = self.boot().await else { panic!("the agent is wanted") };
         self.enroll_with(token, key).await
     }
 

@@ -8,9 +8,10 @@ use std::{
 
 use landfall_api::{
     DiskId, DiskReceipt, MachineFacts, SecretText,
-    message::{Identity, Proof, Vitals},
+    message::{Identity, PhoneHomeReport, Proof, Vitals},
 };
-use landfall_coordinator::engine::{BootDecision, Engine, PhoneHomeReport};
+use landfall_boot::policy::Decision;
+use landfall_coordinator::engine::Engine;
 use landfall_session::{
     AgentKey, BootClock, Connection, Credentials, Host, Instruction, Session, SessionConfig, SessionHandle,
     Surroundings, Target, enroll_over,
@@ -150,7 +151,7 @@ impl Life<'_> {
         }
         let decision = engine.boot_decision(MAC.parse().unwrap(), None);
         match timeout(Duration::from_secs(30), decision).await.ok()?.ok()? {
-            BootDecision::RunAgent { token, .. } => Some(token),
+            Decision::RunAgent { token, .. } => Some(token),
             _ => None,
         }
     }

@@ -5,8 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use landfall_api::{Document, HistoryEntry, Kind};
-use landfall_coordinator::workflow::EventRecord;
+use landfall_api::{Document, HistoryEntry, Kind, message::EventRecord};
 use landfall_sim::chance::Chance;
 use landfall_store::{
     DocumentStore, EventLog, LoggedEvent, LoggedRun, SecretStore, Store, StoreError, Watch, WatchError,

@@ -8,11 +8,11 @@ use std::{
 };
 
 use jiff::Timestamp;
-use landfall_api::{Authority, DiskId, Document, ErrorCode, Problem, Workflow, WorkflowPhase, message::ActionRef};
-use landfall_coordinator::{
-    engine::Engine,
-    workflow::{EventBody, EventRecord},
+use landfall_api::{
+    Authority, DiskId, Document, ErrorCode, Problem, Workflow, WorkflowPhase,
+    message::{ActionRef, EventBody, EventRecord},
 };
+use landfall_coordinator::engine::Engine;
 use landfall_sim::chance::Chance;
 use landfall_store::Store;
 use serde_json::json;
