@@ -18,7 +18,7 @@ pub struct EnrolmentRuleSpec {
     /// Higher priorities are checked first. Default 0.
     #[serde(default)]
     pub priority: i32,
-    /// Path of a fact, such as `smbios.vendor` or `memoryBytes`, to an expression as in a disk selector; all must hold.
+    /// Path of a fact, such as `smbios.manufacturer` or `memoryBytes`, to an expression as in a disk selector; all must hold.
     /// Empty: every machine.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub when: BTreeMap<String, String>,
