@@ -272,6 +272,10 @@ fn assignment(epoch: u64, lease: Duration) -> Down {
     })
 }
 
+fn renewal(seconds: u64) -> Down {
+    Down::LeaseRenewal(v1::LeaseRenewal { epoch: 1, lease: span(Duration::from_secs(seconds)), counts_from_ms: 0 })
+}
+
 async fn instruction(from: &mut mpsc::Receiver<Instruction>) -> Instruction {
     timeout(LIMIT, from.recv()).await.unwrap().unwrap()
 }
@@ -310,7 +314,7 @@ async fn an_agent_enrols_says_hello_works_and_is_acknowledged() {
             }
             Up::Heartbeat(beat) => {
                 heartbeats += 1;
-                assert_eq!((beat.uptime_ms, beat.peak_rss_bytes), (1000, 2));
+                assert!(beat.uptime_ms > 1000 && beat.peak_rss_bytes == 2, "by the clock of its leases: {beat:?}");
             }
             other => panic!("{other:?}"),
         }
@@ -404,7 +408,7 @@ async fn a_fence_ends_the_lease_and_waits_for_the_workflow() {
     assert!(matches!(instruction(&mut instructions).await, Instruction::Fenced { .. }));
     assert!(!lease.is_valid());
     // A renewal that was on its way revives nothing.
-    line.say(Down::LeaseRenewal(v1::LeaseRenewal { epoch: 1, lease: span(Duration::from_secs(600)) })).await;
+    line.say(renewal(600)).await;
     // Five heartbeats long, the work has not stopped: no answer yet.
     for _ in 0..5 {
         match line.next().await {
@@ -443,7 +447,7 @@ async fn an_expired_lease_cannot_be_renewed() {
     line.say(assignment(1, Duration::from_millis(300))).await;
     let lease = assigned(&mut instructions).await;
     timeout(LIMIT, lease.expired()).await.unwrap();
-    line.say(Down::LeaseRenewal(v1::LeaseRenewal { epoch: 1, lease: span(Duration::from_secs(600)) })).await;
+    line.say(renewal(600)).await;
     line.say(Down::Idle(v1::Idle { boot_disk: false })).await;
     assert!(matches!(instruction(&mut instructions).await, Instruction::Idle { .. }), "the renewal has been taken");
     assert!(!lease.is_valid() && !handle.lease().is_valid());
@@ -451,7 +455,7 @@ async fn an_expired_lease_cannot_be_renewed() {
     line.say(assignment(1, Duration::from_secs(600))).await;
     let second = assigned(&mut instructions).await;
     assert!(second.is_valid() && !lease.is_valid());
-    line.say(Down::LeaseRenewal(v1::LeaseRenewal { epoch: 1, lease: span(Duration::from_secs(6000)) })).await;
+    line.say(renewal(6000)).await;
     line.say(Down::Idle(v1::Idle { boot_disk: false })).await;
     drop(instruction(&mut instructions).await);
     assert!(second.remaining() > Some(Duration::from_secs(5000)));

@@ -150,6 +150,7 @@ fn messages_of_the_agent() {
         running: Some(attempt()),
         enrolled_boottime_ms: 12_345,
         holds: Some(Uuid::from_u128(2)),
+        boottime: Duration::ZERO,
     };
     let first = Hello { disks: vec![], receipts: vec![], last_epoch: 0, running: None, holds: None, ..again.clone() };
     up("hello-again", ToCoordinator::Hello(again));
@@ -262,7 +263,7 @@ fn messages_of_the_coordinator() {
     }
     let workflow_uid = Uuid::from_u128(2);
     down("ack", ToAgent::Ack(Ack { action: attempt(), seq: 12 }));
-    down("lease-renewal", ToAgent::LeaseRenewal { epoch: 7, lease: Duration::from_secs(600) });
+    down("lease-renewal", ToAgent::LeaseRenewal { epoch: 7, lease: Duration::from_secs(600), counts_from: None });
     down("cancel", ToAgent::Cancel { workflow_uid, reason: "ann cancelled it".into() });
     down("fenced", ToAgent::Fenced { epoch: 6, reason: "a newer session exists".into() });
     let control = Control { paused: true, released: vec![0, 3] };
@@ -295,6 +296,7 @@ fn assignment(actions: Vec<AssignedAction>) -> Assignment {
         machine_uid: Uuid::from_u128(1),
         generation: 4,
         lease: Duration::from_secs(600),
+        counts_from: None,
         actions,
         start_index: 0,
         start_attempt: 1,

@@ -1,5 +1,11 @@
 //! Leases: for how long the agent may act without hearing from the coordinator.
 //!
+//! It counts from the hello or heartbeat by which the coordinator last heard of the agent when it gave the lease, as the
+//! coordinator says; not from the arrival, for a message may lie in a buffer for long. The coordinator counts from when it
+//! gives the lease, which is later. So the agent's end is never behind the coordinator's, and no other computer gets the
+//! machine beside it; the time that both messages travel is lost to the agent. (The clocks' drift, some milliseconds in ten
+//! minutes, is left out.)
+//!
 //! A lease belongs to a *term*. A term that ran out or was revoked stays dead for ever, even if a renewal arrives
 //! afterwards: in between another computer may have got the machine. Only a new assignment starts a new term.
 //!
@@ -22,17 +28,17 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// A term that begins `now` and holds for `length`.
-    pub const fn begin(now: Duration, length: Duration) -> Self {
-        Self { until: Some(now.saturating_add(length)) }
+    /// A term that holds for `length` from `from`.
+    pub const fn begin(from: Duration, length: Duration) -> Self {
+        Self { until: Some(from.saturating_add(length)) }
     }
     /// A term that never held.
     pub const fn dead() -> Self {
         Self { until: None }
     }
-    /// Holds for `length` from `now`, if it still holds; never shortened by a renewal. Says whether it holds.
-    pub fn renew(&mut self, now: Duration, length: Duration) -> bool {
-        self.until = self.until.filter(|until| now < *until).map(|until| until.max(now.saturating_add(length)));
+    /// Holds for `length` from `from`, if it still holds; never shortened by a renewal. Says whether it holds.
+    pub fn renew(&mut self, now: Duration, from: Duration, length: Duration) -> bool {
+        self.until = self.until.filter(|until| now < *until).map(|until| until.max(from.saturating_add(length)));
         self.until.is_some()
     }
     /// Ends it at once.
@@ -92,12 +98,13 @@ impl LeaseKeeper {
     pub(crate) fn new(clock: BootClock) -> Self {
         Self { term: Arc::new(Mutex::new(Lease::dead())), clock, changed: watch::Sender::new(()) }
     }
-    /// An assignment arrived: renews the present term if it holds, else begins another.
-    pub(crate) fn grant(&mut self, length: Duration) -> LeaseWatch {
-        if !self.renew(length) {
+    /// An assignment arrived: renews the present term if it holds, else begins another. `counts_from`: see
+    /// [`landfall_api::message::Assignment`].
+    pub(crate) fn grant(&mut self, length: Duration, counts_from: Option<Duration>) -> LeaseWatch {
+        if !self.renew(length, counts_from) {
             // Watches of the dead term keep it, and it stays dead.
             *self = Self {
-                term: Arc::new(Mutex::new(Lease::begin(self.clock.now(), length))),
+                term: Arc::new(Mutex::new(Lease::begin(self.from(counts_from), length))),
                 clock: self.clock.clone(),
                 changed: watch::Sender::new(()),
             };
@@ -105,8 +112,13 @@ impl LeaseKeeper {
         self.watch()
     }
     /// A renewal arrived. Says whether the term still holds.
-    pub(crate) fn renew(&self, length: Duration) -> bool {
-        self.change(|term| term.renew(self.clock.now(), length))
+    pub(crate) fn renew(&self, length: Duration, counts_from: Option<Duration>) -> bool {
+        self.change(|term| term.renew(self.clock.now(), self.from(counts_from), length))
+    }
+    /// A time to come is none that the agent said.
+    fn from(&self, counts_from: Option<Duration>) -> Duration {
+        let now = self.clock.now();
+        counts_from.map_or(now, |from| from.min(now))
     }
     /// Ends the present term at once.
     pub(crate) fn revoke(&self) {
@@ -143,19 +155,19 @@ mod tests {
     #[test]
     fn a_renewal_extends_and_never_shortens() {
         let mut lease = Lease::begin(s(0), s(10));
-        assert!(lease.renew(s(9), s(10)));
+        assert!(lease.renew(s(9), s(9), s(10)));
         assert_eq!(lease.remaining(s(9)), Some(s(10)));
-        assert!(lease.renew(s(10), s(1)));
+        assert!(lease.renew(s(10), s(10), s(1)));
         assert_eq!(lease.remaining(s(10)), Some(s(9)));
     }
 
     #[test]
     fn a_renewal_after_the_end_revives_nothing() {
         let mut lease = Lease::begin(s(0), s(10));
-        assert!(!lease.renew(s(10), s(10)));
+        assert!(!lease.renew(s(10), s(10), s(10)));
         assert_eq!(lease.remaining(s(10)), None);
         // Not even with a clock that reads earlier.
-        assert!(!lease.renew(s(5), s(10)));
+        assert!(!lease.renew(s(5), s(5), s(10)));
     }
 
     #[test]
@@ -163,30 +175,48 @@ mod tests {
         let mut lease = Lease::begin(s(0), s(10));
         lease.revoke();
         assert_eq!(lease.remaining(s(1)), None);
-        assert!(!lease.renew(s(1), s(10)));
+        assert!(!lease.renew(s(1), s(1), s(10)));
+    }
+
+    #[test]
+    fn a_lease_counts_from_what_the_agent_said() {
+        let now = Arc::new(Mutex::new(s(100)));
+        let clock = now.clone();
+        let mut keeper = LeaseKeeper::new(BootClock::new(move || *clock.lock().unwrap()));
+        // Said at 90, and the answer lay in a buffer for 10 s.
+        assert_eq!(keeper.grant(s(60), Some(s(90))).remaining(), Some(s(50)));
+        *now.lock().unwrap() = s(140);
+        assert!(keeper.renew(s(60), Some(s(110))));
+        assert_eq!(keeper.watch().remaining(), Some(s(30)));
+        assert!(keeper.renew(s(60), Some(s(9999))));
+        assert_eq!(keeper.watch().remaining(), Some(s(60)), "no longer than from now");
+        // One that took longer than the lease begins no term.
+        *now.lock().unwrap() = s(500);
+        assert!(!keeper.grant(s(60), Some(s(400))).is_valid());
+        assert_eq!(keeper.grant(s(60), None).remaining(), Some(s(60)), "an older coordinator says nothing");
     }
 
     #[test]
     fn a_new_term_leaves_watches_of_the_dead_one_dead() {
         let mut keeper = LeaseKeeper::new(BootClock::new(crate::boot_time));
         assert!(!keeper.watch().is_valid());
-        let old = keeper.grant(s(1000));
-        let repeated = keeper.grant(s(2000));
+        let old = keeper.grant(s(1000), None);
+        let repeated = keeper.grant(s(2000), None);
         assert!(old.remaining() > Some(s(1500)) && repeated.is_valid());
         keeper.revoke();
         assert!(!old.is_valid());
-        let new = keeper.grant(s(1000));
+        let new = keeper.grant(s(1000), None);
         assert!(new.is_valid() && !old.is_valid() && !repeated.is_valid());
     }
 
     #[tokio::test]
     async fn expiry_is_noticed_on_revocation_and_on_time() {
         let mut keeper = LeaseKeeper::new(BootClock::new(crate::boot_time));
-        let revoked = keeper.grant(s(1000));
+        let revoked = keeper.grant(s(1000), None);
         let waiting = tokio::spawn(async move { revoked.expired().await });
         keeper.revoke();
         tokio::time::timeout(s(60), waiting).await.unwrap().unwrap();
-        let short = keeper.grant(Duration::from_millis(30));
+        let short = keeper.grant(Duration::from_millis(30), None);
         drop(keeper);
         tokio::time::timeout(s(60), short.expired()).await.unwrap();
         assert!(!short.is_valid());

@@ -216,6 +216,7 @@ fn run_of(actions: Vec<AssignedAction>, starts: &[(u32, u32)]) -> Assignment {
         machine_uid: Uuid::from_u128(2),
         generation: 1,
         lease: Duration::from_secs(600),
+        counts_from: None,
         actions,
         start_index: starts[0].0,
         start_attempt: starts[0].1,

@@ -20,8 +20,10 @@ pub struct Assignment {
     pub machine_uid: Uuid,
     /// The machine document's generation when the workflow was rendered.
     pub generation: u64,
-    /// How long the agent may act, from the arrival, without hearing from the coordinator. Never zero.
+    /// How long the agent may act, from `counts_from`, without hearing from the coordinator. Never zero.
     pub lease: Duration,
+    /// The agent's own clock in the newest hello or heartbeat that the coordinator had heard; `None`: from the arrival.
+    pub counts_from: Option<Duration>,
     /// Every action of the workflow; never empty.
     pub actions: Vec<AssignedAction>,
     /// Actions before this index have already succeeded. May equal the length: nothing is left to do.

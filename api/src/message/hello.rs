@@ -31,6 +31,8 @@ pub struct Hello {
     pub enrolled_boottime_ms: u64,
     /// The workflow whose list this agent process holds, also while nothing of it runs.
     pub holds: Option<Uuid>,
+    /// CLOCK_BOOTTIME when this hello was made; whole milliseconds count. Zero if it was not said.
+    pub boottime: Duration,
 }
 
 /// The coordinator accepts the session.

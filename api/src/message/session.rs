@@ -28,7 +28,7 @@ pub enum ToCoordinator {
 /// What a heartbeat carries.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Vitals {
-    /// Since boot; whole milliseconds count.
+    /// CLOCK_BOOTTIME when it was made; whole milliseconds count.
     pub uptime: Duration,
     /// VmHWM of the agent, bytes.
     pub peak_rss_bytes: u64,
@@ -49,8 +49,10 @@ pub enum ToAgent {
     LeaseRenewal {
         /// The session's epoch.
         epoch: u64,
-        /// From its arrival; never zero.
+        /// Never zero.
         lease: Duration,
+        /// The agent's own clock in the newest hello or heartbeat that the coordinator had heard; `None`: from the arrival.
+        counts_from: Option<Duration>,
     },
     /// What persons want of a workflow under way.
     Control {

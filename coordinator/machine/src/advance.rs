@@ -79,9 +79,9 @@ impl Step<'_> {
             }
             run::Effect::RenewLease => {
                 self.take_lease();
-                let Some(epoch) = self.state.session.as_ref().map(|s| s.epoch) else { return };
-                let lease = self.limits.lease;
-                self.send(Tell::LeaseRenewal { epoch, lease });
+                let Some(session) = &self.state.session else { return };
+                let (epoch, counts_from, lease) = (session.epoch, session.counts_from(), self.limits.lease);
+                self.send(Tell::LeaseRenewal { epoch, lease, counts_from });
             }
             run::Effect::Control => self.controls(of, workflow_uid),
             run::Effect::Idle { boot_disk } => self.send(Tell::Idle { boot_disk }),

@@ -75,8 +75,10 @@ pub enum Tell {
     LeaseRenewal {
         /// The session's.
         epoch: Epoch,
-        /// From its arrival.
+        /// The length.
         lease: Duration,
+        /// From then on it counts, by the agent's own clock; `None`: from the arrival.
+        counts_from: Option<Duration>,
     },
     /// What persons want of this workflow: all of it each time.
     Control {

@@ -3,7 +3,7 @@
 use jiff::SignedDuration;
 use landfall_api::{
     Authority, Problem,
-    message::{EventRecord, Hello},
+    message::{EventRecord, Hello, Vitals},
 };
 
 use uuid::Uuid;
@@ -26,8 +26,8 @@ pub enum Input {
     Heartbeat {
         /// Its session's.
         epoch: Epoch,
-        /// Its peak resident memory, bytes.
-        peak_rss_bytes: u64,
+        /// What it said of itself.
+        vitals: Vitals,
     },
     /// An agent reported something of one workflow, and the log holds it.
     Reported {

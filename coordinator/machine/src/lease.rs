@@ -1,4 +1,7 @@
 //! Leases: for how long an agent may act without being heard.
+//!
+//! Here one counts from when it is given; the agent counts from what it had said before that. So this side's end is the
+//! later one, and the machine is given to another computer only after the agent has stopped.
 
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 
 use landfall_api::{
     ConditionType as Type, ErrorCode, Problem, Reason,
-    message::{ActionResult, EventBody, EventRecord, WriteImageResult},
+    message::{ActionResult, EventBody, EventRecord, Vitals, WriteImageResult},
 };
 
 use crate::{
@@ -84,16 +84,16 @@ impl Step<'_> {
         }
     }
 
-    pub(crate) fn heartbeat(&mut self, epoch: Epoch, peak_rss_bytes: u64) -> Result<(), Refusal> {
+    pub(crate) fn heartbeat(&mut self, epoch: Epoch, vitals: Vitals) -> Result<(), Refusal> {
         let (limits, now) = (self.limits, self.now);
-        let beat = self.session(epoch)?.beats(limits, peak_rss_bytes, now);
+        let beat = self.session(epoch)?.beats(limits, vitals, now);
         if beat.renewed {
-            self.send(Tell::LeaseRenewal { epoch, lease: limits.lease });
+            self.send(Tell::LeaseRenewal { epoch, lease: limits.lease, counts_from: Some(vitals.uptime) });
         }
         if beat.noted {
             let status = self.state.machine.status.get_or_insert_with(derive::new_machine_status);
             status.last_heard = Some(now.wall);
-            status.agent_peak_rss_bytes = status.agent_peak_rss_bytes.max(Some(peak_rss_bytes));
+            status.agent_peak_rss_bytes = status.agent_peak_rss_bytes.max(Some(vitals.peak_rss_bytes));
             self.sets(Type::Connected, true, Reason::Heard, "the agent is connected");
         }
         Ok(())

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use landfall_api::{DiskId, DiskReceipt, MachineStatus, message::Hello};
+use landfall_api::{
+    DiskId, DiskReceipt, MachineStatus,
+    message::{Hello, Vitals},
+};
 
 use crate::{
     epoch::Epoch,
@@ -31,6 +34,8 @@ pub struct Session {
     /// Its stream is up.
     pub(crate) connected: bool,
     pub(crate) heard: Steady,
+    /// The agent's own clock, as its newest hello or heartbeat had it.
+    pub(crate) said: Option<Duration>,
     pub(crate) lease: Lease,
     /// Marked silent in the conditions.
     pub(crate) silent: bool,
@@ -65,6 +70,7 @@ impl Session {
             receipts: hello.receipts.clone(),
             connected: true,
             heard: now.steady,
+            said: Some(hello.boottime).filter(|said| !said.is_zero()),
             lease,
             silent: false,
             noted: now.steady,
@@ -88,6 +94,7 @@ impl Session {
             receipts: status.receipts.clone(),
             connected: false,
             heard: Steady::START,
+            said: None,
             lease: Lease::remembered(holder.leased, Steady::START.plus(wait)),
             silent: true,
             noted: Steady::START,
@@ -122,6 +129,11 @@ impl Session {
         &self.receipts
     }
 
+    /// From when on, by the agent's own clock, a lease counts that is given now; `None`: the agent did not say.
+    pub const fn counts_from(&self) -> Option<Duration> {
+        self.said
+    }
+
     /// Whether its agent may be acting.
     pub fn may_act(&self, now: Now) -> bool {
         self.lease.may_act(now.steady)
@@ -143,8 +155,10 @@ impl Session {
     }
 
     /// The agent was heard by a heartbeat: renews the lease, if it holds one.
-    pub fn beats(&mut self, limits: &Limits, peak_rss_bytes: u64, now: Now) -> Beat {
+    pub fn beats(&mut self, limits: &Limits, vitals: Vitals, now: Now) -> Beat {
+        let peak_rss_bytes = vitals.peak_rss_bytes;
         self.hears(now);
+        self.said = Some(vitals.uptime);
         let renewed = self.lease.renew(limits.lease, now.steady);
         let grown = peak_rss_bytes >= self.peak_rss_bytes + RSS_STEP;
         let noted = self.silent || grown || now.steady.since(self.noted) >= limits.heartbeat * NOTED_EVERY;
@@ -157,8 +171,9 @@ impl Session {
     }
 
     /// The same where the status could not be written: it is noted with the next one.
-    pub fn beats_unnoted(&mut self, limits: &Limits, now: Now) {
+    pub fn beats_unnoted(&mut self, limits: &Limits, vitals: Vitals, now: Now) {
         self.hears(now);
+        self.said = Some(vitals.uptime);
         self.lease.renew(limits.lease, now.steady);
     }
 

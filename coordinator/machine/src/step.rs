@@ -44,7 +44,7 @@ impl Step<'_> {
     fn take(&mut self, input: Input) -> Result<(), Refusal> {
         match input {
             Input::Hello { hello, address, known } => self.hello(&hello, &address, &known),
-            Input::Heartbeat { epoch, peak_rss_bytes } => self.heartbeat(epoch, peak_rss_bytes),
+            Input::Heartbeat { epoch, vitals } => self.heartbeat(epoch, vitals),
             Input::Reported { epoch, of, events } => self.reported(epoch, of, events),
             Input::Replayed(events) => {
                 self.replayed(events);

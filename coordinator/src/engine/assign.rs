@@ -53,6 +53,7 @@ impl Engine {
             machine_uid: machine.metadata.uid.ok_or_else(|| missing("uid"))?,
             generation: status.machine_generation,
             lease: self.inner.settings.load().lease,
+            counts_from: None,
             actions,
             start_index: first.index,
             start_attempt: first.attempt,

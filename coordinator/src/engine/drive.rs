@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use landfall_api::{
     Document, ErrorCode, Kind, Machine, Problem, Workflow, WorkflowStatus,
-    message::{Control, ToAgent},
+    message::{Assignment, Control, ToAgent},
 };
 use landfall_machine::{Effect, Input, MachineState, Refusal, SETTLE, Tell, Which, has_begun, run::Start, step};
 use tokio::sync::mpsc;
@@ -262,7 +262,7 @@ impl Engine {
             Err(problem) => Err(problem),
         };
         let assignment = match made {
-            Ok(assignment) => assignment,
+            Ok(assignment) => Assignment { counts_from: session.counts_from(), ..assignment },
             Err(problem) if problem.code == ErrorCode::StoreUnavailable => return Err(problem),
             Err(problem) => {
                 tracing::error!(workflow = %name, %machine, %problem, "cannot build the list of actions");
@@ -412,7 +412,9 @@ fn last_position(input: &Input) -> Option<u64> {
 /// The message that says it.
 fn message_of(tell: Tell) -> ToAgent {
     match tell {
-        Tell::LeaseRenewal { epoch, lease } => ToAgent::LeaseRenewal { epoch: epoch.get(), lease },
+        Tell::LeaseRenewal { epoch, lease, counts_from } => {
+            ToAgent::LeaseRenewal { epoch: epoch.get(), lease, counts_from }
+        }
         Tell::Control { workflow_uid, paused, released } => {
             ToAgent::Control { workflow_uid, control: Control { paused, released } }
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use landfall_api::{
     ErrorCode, Machine, Problem, Reason,
-    message::{Hello, ToAgent},
+    message::{Hello, ToAgent, Vitals},
 };
 use landfall_machine::{Epoch, Input, Refusal, Session, newest_session};
 use tokio::sync::mpsc;
@@ -92,27 +92,28 @@ impl Engine {
     ///
     /// # Errors
     /// [`Problem`] with code `Fenced` if a newer session took its place.
-    pub async fn heartbeat(&self, machine_uid: Uuid, epoch: u64, peak_rss_bytes: u64) -> Result<(), Problem> {
+    pub async fn heartbeat(&self, machine_uid: Uuid, epoch: u64, vitals: Vitals) -> Result<(), Problem> {
         let mut live = self.inner.machines.lock(machine_uid).await;
         let (now, limits, epoch) = (self.moment(), self.limits(), Epoch::new(epoch));
         let session = newest_session(live.session.as_mut(), epoch)?;
         let unnoted = session.clone();
-        let beat = session.beats(&limits, peak_rss_bytes, now);
+        let beat = session.beats(&limits, vitals, now);
         if beat.noted {
             live.session = Some(unnoted);
             let name = self.machine_name(machine_uid)?;
-            match self.drive(&mut live, &name, Input::Heartbeat { epoch, peak_rss_bytes }).await {
+            match self.drive(&mut live, &name, Input::Heartbeat { epoch, vitals }).await {
                 Ok(_) => return Ok(()),
                 // The agent was heard and has its lease; that people cannot read of it is no reason to end its session.
                 Err(refused) => {
                     tracing::warn!(machine = %name, problem = %refused.problem, "a heartbeat could not be stored; the \
                         next one will be");
-                    newest_session(live.session.as_mut(), epoch)?.beats_unnoted(&limits, now);
+                    newest_session(live.session.as_mut(), epoch)?.beats_unnoted(&limits, vitals, now);
                 }
             }
         }
         if beat.renewed {
-            live.send(ToAgent::LeaseRenewal { epoch: epoch.get(), lease: limits.lease });
+            let counts_from = Some(vitals.uptime);
+            live.send(ToAgent::LeaseRenewal { epoch: epoch.get(), lease: limits.lease, counts_from });
         }
         Ok(())
     }

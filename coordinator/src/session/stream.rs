@@ -250,7 +250,7 @@ impl Session {
                     }
                 }
                 ToCoordinator::Heartbeat(vitals) => {
-                    self.engine.heartbeat(self.machine, self.epoch, vitals.peak_rss_bytes).await?;
+                    self.engine.heartbeat(self.machine, self.epoch, vitals).await?;
                 }
                 ToCoordinator::Facts(facts) => self.engine.facts(self.machine, self.epoch, *facts).await?,
                 ToCoordinator::FenceAck { epoch } => {

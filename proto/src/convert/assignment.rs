@@ -8,7 +8,7 @@ use landfall_api::{
 
 use super::{
     ConvertError, Within as _,
-    scalar::{duration, duration_to_wire, text_if_any, uuid},
+    scalar::{duration, duration_to_wire, millis, millis_if_any, text_if_any, uuid},
 };
 use crate::v1;
 
@@ -55,6 +55,7 @@ impl TryFrom<v1::Assignment> for Assignment {
             machine_uid: uuid("machine_uid", &wire.machine_uid)?,
             generation: wire.generation,
             lease: duration("lease", wire.lease)?,
+            counts_from: millis_if_any(wire.counts_from_ms),
             actions,
             start_index: wire.start_index,
             start_attempt: wire.start_attempt,
@@ -78,6 +79,7 @@ impl From<Assignment> for v1::Assignment {
             machine_uid: assigned.machine_uid.to_string(),
             generation: assigned.generation,
             lease: Some(duration_to_wire(assigned.lease)),
+            counts_from_ms: assigned.counts_from.map_or(0, millis),
             actions: assigned.actions.into_iter().map(v1::Action::from).collect(),
             start_index: assigned.start_index,
             start_attempt: assigned.start_attempt,

@@ -1,5 +1,7 @@
 //! The first message of a session, and the answer to it.
 
+use std::time::Duration;
+
 use landfall_api::{
     DiskId, DiskReceipt, ErrorCode, Problem,
     message::{ActionRef, Hello, Refusal, Welcome},
@@ -7,7 +9,7 @@ use landfall_api::{
 
 use super::{
     ConvertError, Within as _,
-    scalar::{duration, duration_to_wire, text, timestamp, timestamp_to_wire, uuid, uuid_if_any},
+    scalar::{duration, duration_to_wire, millis, text, timestamp, timestamp_to_wire, uuid, uuid_if_any},
 };
 use crate::v1;
 
@@ -29,6 +31,7 @@ impl TryFrom<v1::Hello> for Hello {
             running: wire.running.map(ActionRef::try_from).transpose().within("running")?,
             enrolled_boottime_ms: wire.enrolled_boottime_ms,
             holds: uuid_if_any("holds", &wire.holds)?,
+            boottime: Duration::from_millis(wire.boottime_ms),
         })
     }
 }
@@ -45,6 +48,7 @@ impl From<Hello> for v1::Hello {
             running: hello.running.map(v1::RunningAction::from),
             enrolled_boottime_ms: hello.enrolled_boottime_ms,
             holds: hello.holds.map(|uid| uid.to_string()).unwrap_or_default(),
+            boottime_ms: millis(hello.boottime),
         }
     }
 }
@@ -134,6 +138,7 @@ mod tests {
             running: Some(ActionRef { workflow_uid: Uuid::from_u128(1), action_index: 2, attempt: 3 }),
             enrolled_boottime_ms: 9,
             holds: Some(Uuid::from_u128(1)),
+            boottime: Duration::from_millis(77),
         };
         let bare = Hello { boot_id: "b".into(), ..Hello::default() };
         for hello in [whole, bare] {

@@ -60,6 +60,16 @@ pub(super) fn timestamp_to_wire(at: Timestamp) -> prost_types::Timestamp {
     prost_types::Timestamp { seconds, nanos: i32::try_from(nanos.rem_euclid(1_000_000_000)).unwrap_or(0) }
 }
 
+/// Whole milliseconds.
+pub(super) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The duration of so many milliseconds; 0 says none.
+pub(super) fn millis_if_any(millis: u64) -> Option<Duration> {
+    Some(Duration::from_millis(millis)).filter(|duration| !duration.is_zero())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,7 +6,7 @@ use landfall_api::message::{Ack, ActionRef, Control, ToAgent, ToCoordinator, Vit
 
 use super::{
     ConvertError, Within as _,
-    scalar::{duration, duration_to_wire, uuid},
+    scalar::{duration, duration_to_wire, millis, millis_if_any, uuid},
 };
 use crate::v1::{self, session_request::Message as Up, session_response::Message as Down};
 
@@ -49,9 +49,11 @@ impl TryFrom<v1::SessionResponse> for ToAgent {
             Down::Refused(wire) => Self::Refused(Box::new(wire.try_into().within("refused")?)),
             Down::Assignment(wire) => Self::Assign(Box::new(wire.try_into().within("assignment")?)),
             Down::Ack(wire) => Self::Ack(wire.try_into().within("ack")?),
-            Down::LeaseRenewal(wire) => {
-                Self::LeaseRenewal { epoch: wire.epoch, lease: duration("lease_renewal.lease", wire.lease)? }
-            }
+            Down::LeaseRenewal(wire) => Self::LeaseRenewal {
+                epoch: wire.epoch,
+                lease: duration("lease_renewal.lease", wire.lease)?,
+                counts_from: millis_if_any(wire.counts_from_ms),
+            },
             Down::Cancel(wire) => {
                 Self::Cancel { workflow_uid: uuid("cancel.workflow_uid", &wire.workflow_uid)?, reason: wire.reason }
             }
@@ -72,9 +74,11 @@ impl From<ToAgent> for v1::SessionResponse {
             ToAgent::Refused(refusal) => Down::Refused((*refusal).into()),
             ToAgent::Assign(assigned) => Down::Assignment((*assigned).into()),
             ToAgent::Ack(ack) => Down::Ack(ack.into()),
-            ToAgent::LeaseRenewal { epoch, lease } => {
-                Down::LeaseRenewal(v1::LeaseRenewal { epoch, lease: Some(duration_to_wire(lease)) })
-            }
+            ToAgent::LeaseRenewal { epoch, lease, counts_from } => Down::LeaseRenewal(v1::LeaseRenewal {
+                epoch,
+                lease: Some(duration_to_wire(lease)),
+                counts_from_ms: counts_from.map_or(0, millis),
+            }),
             ToAgent::Control { workflow_uid, control: Control { paused, released } } => {
                 let workflow_uid = workflow_uid.to_string();
                 Down::RunControl(v1::RunControl { workflow_uid, paused, released_holds: released })
@@ -97,10 +101,7 @@ impl From<v1::Heartbeat> for Vitals {
 
 impl From<Vitals> for v1::Heartbeat {
     fn from(vitals: Vitals) -> Self {
-        Self {
-            uptime_ms: u64::try_from(vitals.uptime.as_millis()).unwrap_or(u64::MAX),
-            peak_rss_bytes: vitals.peak_rss_bytes,
-        }
+        Self { uptime_ms: millis(vitals.uptime), peak_rss_bytes: vitals.peak_rss_bytes }
     }
 }
 
@@ -150,7 +151,8 @@ mod tests {
             }),
             ToAgent::Refused(Box::new(Refusal::from(Problem::new(ErrorCode::Fenced, "m")))),
             ToAgent::Ack(Ack { action: ActionRef { workflow_uid, action_index: 1, attempt: 2 }, seq: 3 }),
-            ToAgent::LeaseRenewal { epoch: 1, lease: second },
+            ToAgent::LeaseRenewal { epoch: 1, lease: second, counts_from: None },
+            ToAgent::LeaseRenewal { epoch: 1, lease: second, counts_from: Some(second) },
             ToAgent::Control { workflow_uid, control: Control { paused: true, released: vec![2] } },
             ToAgent::Cancel { workflow_uid, reason: "r".into() },
             ToAgent::Fenced { epoch: 2, reason: "r".into() },

@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use landfall_api::{
     ErrorCode, MachineFacts, Problem,
-    message::{Ack, ActionRef, Assignment, EventBody, Hello, Refusal, ToAgent, ToCoordinator, Welcome},
+    message::{Ack, ActionRef, Assignment, EventBody, Hello, Refusal, ToAgent, ToCoordinator, Vitals, Welcome},
 };
 use landfall_proto::{
     ConvertError, PROTOCOL,
@@ -210,6 +210,7 @@ impl Runner {
             running: state.running.first().copied(),
             enrolled_boottime_ms: u64::try_from(self.config.enrolled_at.as_millis()).unwrap_or(u64::MAX),
             holds: state.holds,
+            boottime: self.world.clock.now(),
         };
         Ok((hello, Box::new(facts)))
     }
@@ -339,10 +340,10 @@ impl Open<'_> {
                 take_ack(self.runner, ack);
                 Ok(())
             }
-            ToAgent::LeaseRenewal { epoch, lease } => {
+            ToAgent::LeaseRenewal { epoch, lease, counts_from } => {
                 if epoch != self.epoch || self.fence.is_some() {
                     tracing::warn!(epoch, "a lease renewal for another session is ignored");
-                } else if !self.runner.shared.lock().lease.renew(lease) {
+                } else if !self.runner.shared.lock().lease.renew(lease, counts_from) {
                     tracing::debug!("a lease renewal came without a lease");
                 }
                 Ok(())
@@ -376,7 +377,7 @@ impl Open<'_> {
         if self.fence.is_some() {
             return Ok(());
         }
-        let lease = self.runner.shared.lock().lease.grant(assignment.lease);
+        let lease = self.runner.shared.lock().lease.grant(assignment.lease, assignment.counts_from);
         self.give(Instruction::Assign { assignment, lease })
     }
 
@@ -418,7 +419,9 @@ fn next_up(
     fence: Option<&Fence>,
 ) -> Option<ToCoordinator> {
     if std::mem::take(heartbeat_due) {
-        return Some(ToCoordinator::Heartbeat(runner.host.vitals()));
+        // By the clock of the leases, which count from it.
+        let vitals = Vitals { uptime: runner.world.clock.now(), ..runner.host.vitals() };
+        return Some(ToCoordinator::Heartbeat(vitals));
     }
     if let Some(facts) = facts.take() {
         return Some(ToCoordinator::Facts(facts));

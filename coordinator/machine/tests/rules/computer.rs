@@ -1,16 +1,19 @@
 //! A computer with an agent that does what it is asked to, for as long as its lease allows.
 
-use std::collections::{HashMap, VecDeque};
+use std::{
+    collections::{HashMap, VecDeque},
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use landfall_api::{
     DiskId, DiskReceipt, ErrorCode, Problem, Receipt, ReceiptState,
-    message::{ActionRef, ActionResult, CloudInitResult, EventBody, EventRecord, Hello, WriteImageResult},
+    message::{ActionRef, ActionResult, CloudInitResult, EventBody, EventRecord, Hello, Vitals, WriteImageResult},
 };
 use landfall_machine::{Epoch, Input, Tell};
 use uuid::Uuid;
 
-use super::site::{LEASE, MACHINE, MAX_ATTEMPTS, Sent, Site, Word};
+use super::site::{LEASE, MACHINE, MAX_ATTEMPTS, Site, Word};
 
 /// What the agent is at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,6 +141,7 @@ impl Computer {
             last_epoch: self.epoch,
             running,
             holds: running.map(|running| running.workflow_uid),
+            boottime: Duration::from_secs(site.now),
             ..Hello::default()
         };
         self.connected = false;
@@ -185,16 +189,20 @@ impl Computer {
         let epoch = self.epoch;
         let mut lines = site.line.iter_mut().chain(&mut site.older_lines);
         let line = lines.find(|(of, _)| *of == epoch).map(|(_, line)| line);
-        let Some(Sent { at, what }) = line.and_then(VecDeque::pop_front) else { return };
-        match what {
-            Word::Assign { workflow, starts } => {
+        let Some(word) = line.and_then(VecDeque::pop_front) else { return };
+        match word {
+            Word::Assign { workflow, starts, from } => {
                 // What it was at ends before anything else begins.
                 self.ends(site, ErrorCode::Cancelled, false);
                 let (index, attempt) = starts[0];
                 self.work = Some(Work::of(workflow, index, attempt));
-                self.lease_until = at + LEASE;
+                self.lease_until = from.unwrap().as_secs() + LEASE;
             }
-            Word::Tell(Tell::LeaseRenewal { .. }) => self.lease_until = at + LEASE,
+            // A term that has ended stays dead.
+            Word::Tell(Tell::LeaseRenewal { counts_from, .. }) if site.now < self.lease_until => {
+                self.lease_until = self.lease_until.max(counts_from.unwrap().as_secs() + LEASE);
+            }
+            Word::Tell(Tell::LeaseRenewal { .. }) => {}
             Word::Tell(Tell::Cancel { workflow_uid, .. }) => {
                 if let Some(work) = self.work.as_mut().filter(|work| work.workflow == workflow_uid) {
                     work.stops = true;
@@ -281,7 +289,9 @@ impl Computer {
         }
         let epoch = Epoch::new(self.epoch);
         let Some(of) = self.unsent.first().map(|record| record.workflow_uid) else {
-            let _refused = site.hand(None, |_| Input::Heartbeat { epoch, peak_rss_bytes: 1 });
+            // By true time: a computer's own clock has its own beginning, and goes no faster.
+            let vitals = Vitals { uptime: Duration::from_secs(site.now), peak_rss_bytes: 1 };
+            let _refused = site.hand(None, |_| Input::Heartbeat { epoch, vitals });
             return;
         };
         let (batch, rest): (Vec<_>, Vec<_>) = self.unsent.drain(..).partition(|record| record.workflow_uid == of);

@@ -28,16 +28,15 @@ pub(crate) const MAX_ATTEMPTS: u32 = 2;
 /// The uid of the machine.
 pub(crate) const MACHINE: Uuid = Uuid::from_u128(1);
 
-/// What an agent is sent, and when by true time.
-#[derive(Debug, Clone)]
-pub(crate) struct Sent {
-    pub(crate) at: u64,
-    pub(crate) what: Word,
-}
-
+/// What an agent is sent.
 #[derive(Debug, Clone)]
 pub(crate) enum Word {
-    Assign { workflow: Uuid, starts: Vec<(u32, u32)> },
+    /// `from`: by the agent's own clock, when its lease begins.
+    Assign {
+        workflow: Uuid,
+        starts: Vec<(u32, u32)>,
+        from: Option<Duration>,
+    },
     Tell(Tell),
 }
 
@@ -67,9 +66,9 @@ pub(crate) struct Site {
     pub(crate) gap: Option<Gap>,
     pub(crate) session: Option<Session>,
     /// Where the newest session's messages go, by epoch.
-    pub(crate) line: Option<(u64, VecDeque<Sent>)>,
+    pub(crate) line: Option<(u64, VecDeque<Word>)>,
     /// Messages to sessions that were replaced.
-    pub(crate) older_lines: Vec<(u64, VecDeque<Sent>)>,
+    pub(crate) older_lines: Vec<(u64, VecDeque<Word>)>,
     settling: Vec<(u64, Epoch)>,
     /// After so many effects the process ends.
     pub(crate) crash_after: Option<usize>,
@@ -202,7 +201,8 @@ impl Site {
                     }
                     let workflow = state.workflow(of).and_then(|w| w.metadata.uid).unwrap();
                     let starts = starts.iter().map(|start| (start.index, start.attempt)).collect();
-                    self.send(Word::Assign { workflow, starts });
+                    let from = state.session.as_ref().and_then(Session::counts_from);
+                    self.send(Word::Assign { workflow, starts, from });
                 }
                 Effect::Settle(epoch) => self.settling.push((self.now + 3, epoch)),
                 Effect::AskTurn => {
@@ -220,9 +220,8 @@ impl Site {
     }
 
     fn send(&mut self, what: Word) {
-        let at = self.now;
         if let Some((_, line)) = &mut self.line {
-            line.push_back(Sent { at, what });
+            line.push_back(what);
         }
     }
 

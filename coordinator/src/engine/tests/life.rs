@@ -232,7 +232,7 @@ async fn a_deleted_machine_is_removed_when_its_lease_ends() {
     world.engine.delete(Kind::Machine, &computer.name, "ann").await.unwrap();
     // Its heartbeats renew nothing.
     world.later(300);
-    world.engine.heartbeat(session.uid, session.opened.epoch, 1).await.unwrap();
+    world.engine.heartbeat(session.uid, session.opened.epoch, vitals(1)).await.unwrap();
     assert!(!session.told().iter().any(|m| matches!(m, ToAgent::LeaseRenewal { .. })));
     drop((session, world));
     let world = sqlite_world(dir.path(), &clock).await;

@@ -148,7 +148,7 @@ async fn only_an_expired_lease_gives_way() {
     world.enroll(b"key").await.unwrap();
     let first = world.connect(hello("b1", "D1", vec![])).await;
     world.later(500);
-    world.engine.heartbeat(first.uid, first.opened.epoch, 1).await.unwrap();
+    world.engine.heartbeat(first.uid, first.opened.epoch, vitals(1)).await.unwrap();
     world.later(500);
     assert!(world.engine.open_session(first.uid, hello("b2", "OTHER", vec![]), ADDRESS.into()).await.is_err());
     world.later(101);
@@ -281,7 +281,7 @@ async fn the_tick_finds_missing_phone_homes_and_silent_agents() {
     let uid = run.metadata.uid.unwrap();
     world.enroll(b"key").await.unwrap();
     let agent = world.connect(hello("b1", "D1", vec![])).await;
-    world.engine.heartbeat(agent.uid, agent.opened.epoch, 40 << 20).await.unwrap();
+    world.engine.heartbeat(agent.uid, agent.opened.epoch, vitals(40 << 20)).await.unwrap();
     assert_eq!(world.machine().await.status.unwrap().agent_peak_rss_bytes, Some(40 << 20), "noted at once");
     world.later(20);
     world.engine.tick().await.unwrap();

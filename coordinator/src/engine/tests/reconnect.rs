@@ -16,7 +16,7 @@ async fn a_cancelled_workflows_agent_keeps_its_lease_over_a_reconnect() {
     let back = Hello { running, holds: Some(run), last_epoch: session.opened.epoch, ..computer.hello() };
     session.opened = computer.connect(&world, back).await.opened;
     assert!(matches!(session.told()[..], [ToAgent::Cancel { .. }, ..]), "it is told again");
-    world.engine.heartbeat(session.uid, session.opened.epoch, 1).await.unwrap();
+    world.engine.heartbeat(session.uid, session.opened.epoch, vitals(1)).await.unwrap();
     assert!(!session.told().iter().any(|told| matches!(told, ToAgent::LeaseRenewal { .. })), "it is to stop");
     let other = Hello { boot_id: "other".into(), disks: vec![disk("OTHER")], ..computer.hello() };
     let refused = world.engine.open_session(session.uid, other, ADDRESS.into()).await.unwrap_err();
@@ -63,7 +63,7 @@ async fn after_a_restart_an_ended_workflow_gets_no_lease() {
     let back = Hello { running, holds: Some(run), last_epoch: session.opened.epoch, ..computer.hello() };
     session.opened = computer.connect(&world, back).await.opened;
     session.told();
-    world.engine.heartbeat(session.uid, session.opened.epoch, 1).await.unwrap();
+    world.engine.heartbeat(session.uid, session.opened.epoch, vitals(1)).await.unwrap();
     assert!(session.told().is_empty(), "it is to stop");
     world.engine.delete(Kind::Machine, &computer.name, "ann").await.unwrap();
     assert_eq!(computer.phase(&world).await, MachinePhase::Deleting, "it may still be writing");

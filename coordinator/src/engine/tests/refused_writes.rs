@@ -89,11 +89,11 @@ async fn a_heartbeat_that_cannot_be_stored_ends_no_session() {
     session.assigned().unwrap();
     faulty.refuse(is_machine);
     world.later(60);
-    world.engine.heartbeat(session.uid, session.opened.epoch, 40 << 20).await.unwrap();
+    world.engine.heartbeat(session.uid, session.opened.epoch, vitals(40 << 20)).await.unwrap();
     assert!(matches!(session.told()[..], [ToAgent::LeaseRenewal { .. }]), "its lease is renewed");
     faulty.mend();
     world.later(1);
-    world.engine.heartbeat(session.uid, session.opened.epoch, 40 << 20).await.unwrap();
+    world.engine.heartbeat(session.uid, session.opened.epoch, vitals(40 << 20)).await.unwrap();
     let status = computer.machine(&world).await.status.unwrap();
     assert_eq!((status.agent_peak_rss_bytes, status.last_heard), (Some(40 << 20), Some(world.engine.now())));
 }

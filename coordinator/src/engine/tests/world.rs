@@ -17,7 +17,7 @@ use landfall_api::{
     Pin, Problem, Receipt, ReceiptState, SecretText, Workflow,
     message::{
         ActionKind, ActionResult, AssignedAction, Assignment, CloudInit, CloudInitResult, EnrollRequest, EventBody,
-        EventRecord, Hello, Identity, Proof, ToAgent, WriteImageResult,
+        EventRecord, Hello, Identity, Proof, ToAgent, Vitals, WriteImageResult,
     },
 };
 use serde_json::json;
@@ -271,6 +271,10 @@ pub(super) fn request(proof: Proof, key: &[u8]) -> EnrollRequest {
         software: String::new(),
         protocol: 0,
     }
+}
+
+pub(super) fn vitals(peak_rss_bytes: u64) -> Vitals {
+    Vitals { uptime: Duration::from_secs(77), peak_rss_bytes }
 }
 
 pub(super) fn disk(serial: &str) -> DiskId {
