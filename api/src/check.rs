@@ -27,11 +27,11 @@ impl Document {
 pub(crate) fn document(value: Value) -> Result<Document, Vec<Issue>> {
     let kind = head(&value).map_err(|issue| vec![issue])?;
     let typed = match kind {
-        Kind::Machine => serde_path_to_error::deserialize(&value).map(|d| Document::Machine(Box::new(d))),
-        Kind::Template => serde_path_to_error::deserialize(&value).map(|d| Document::Template(Box::new(d))),
-        Kind::Workflow => serde_path_to_error::deserialize(&value).map(|d| Document::Workflow(Box::new(d))),
-        Kind::Secret => serde_path_to_error::deserialize(&value).map(|d| Document::Secret(Box::new(d))),
-        Kind::EnrolmentRule => serde_path_to_error::deserialize(&value).map(|d| Document::EnrolmentRule(Box::new(d))),
+        Kind::Machine => serde_path_to_error::deserialize(&value).map(Document::Machine),
+        Kind::Template => serde_path_to_error::deserialize(&value).map(Document::Template),
+        Kind::Workflow => serde_path_to_error::deserialize(&value).map(Document::Workflow),
+        Kind::Secret => serde_path_to_error::deserialize(&value).map(Document::Secret),
+        Kind::EnrolmentRule => serde_path_to_error::deserialize(&value).map(Document::EnrolmentRule),
     };
     typed.map_err(|error| {
         let mut issues = Vec::new();

@@ -2,21 +2,21 @@
 
 use serde::Serialize;
 
-use crate::{EnrolmentRule, Kind, Machine, Metadata, Secret, Template, Workflow};
+use crate::{EnrolmentRule, Kind, Machine, Metadata, Secret, Shared, Template, Workflow};
 
-/// Any document.
+/// Any document. A clone shares it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Document {
     /// A machine.
-    Machine(Box<Machine>),
+    Machine(Shared<Machine>),
     /// A template.
-    Template(Box<Template>),
+    Template(Shared<Template>),
     /// A workflow.
-    Workflow(Box<Workflow>),
+    Workflow(Shared<Workflow>),
     /// A secret.
-    Secret(Box<Secret>),
+    Secret(Shared<Secret>),
     /// An enrolment rule.
-    EnrolmentRule(Box<EnrolmentRule>),
+    EnrolmentRule(Shared<EnrolmentRule>),
 }
 
 impl Document {
@@ -55,6 +55,25 @@ impl Document {
         format!("{}/{}", self.kind().singular(), self.metadata().name)
     }
 }
+
+macro_rules! of_each_kind {
+    ($($kind:ident)*) => {
+        $(
+            impl From<$kind> for Document {
+                fn from(document: $kind) -> Self {
+                    Self::$kind(document.into())
+                }
+            }
+            impl From<Shared<$kind>> for Document {
+                fn from(document: Shared<$kind>) -> Self {
+                    Self::$kind(document)
+                }
+            }
+        )*
+    };
+}
+
+of_each_kind!(Machine Template Workflow Secret EnrolmentRule);
 
 impl Serialize for Document {
     fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {

@@ -5,7 +5,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::{Authority, Condition, DiskId, DiskReceipt, EnrolmentStatus, MacAddr, MachineFacts, Object, ProofKind};
+use crate::{
+    Authority, Condition, DiskId, DiskReceipt, EnrolmentStatus, MacAddr, MachineFacts, Object, ProofKind, Shared,
+};
 
 /// A machine document.
 pub type Machine = Object<MachineSpec, MachineStatus>;
@@ -91,7 +93,7 @@ pub struct MachineStatus {
     pub conditions: Vec<Condition>,
     /// The last facts the agent reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub facts: Option<Box<MachineFacts>>,
+    pub facts: Option<Shared<MachineFacts>>,
     /// Every receipt last known to be on this machine's disks.
     #[serde(default)]
     pub receipts: Vec<DiskReceipt>,

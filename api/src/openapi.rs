@@ -147,6 +147,18 @@ fn collection(kind: Kind, paths: &mut Map<String, Value>) {
                 "Only documents with matching labels, such as rack=r7,env!=prod,zone in (a,b),!retired. In a watch a \
                     document that begins to match is ADDED, and one that stops matching is DELETED.",
             ),
+            query(
+                "limit",
+                "integer",
+                "At most so many documents, by name; 0, the default, is no limit. If there are more, metadata.continue of \
+                    the answer gets the next page.",
+            ),
+            query(
+                "continue",
+                "string",
+                "The next page: metadata.continue of the page before, with the same other parameters. Every page states \
+                    the resourceVersion of the first; watch from there to learn what changed between the pages.",
+            ),
             query("watch", "boolean", "Stream one line of JSON per change instead of a list."),
             query(
                 "resourceVersion",

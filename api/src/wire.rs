@@ -60,11 +60,17 @@ pub struct List<D> {
 }
 
 /// A list's position.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ListMetadata {
-    /// The store's revision at the time: a watch from here misses nothing.
+    /// The store's revision at the time, of all pages that of the first: a watch from here misses nothing.
     pub resource_version: u64,
+    /// The list has more documents: give this as `continue` to get the next page.
+    #[serde(default, rename = "continue", skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+    /// About how many documents the pages to come have. Absent in the last page, and where a selector decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remaining_item_count: Option<u64>,
 }
 
 /// What happened to a watched document.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use uuid::Uuid;
 
-use crate::{Action, ActionSpec, Condition, DiskReceipt, DurationSpec, Object, Problem, SuccessOn};
+use crate::{Action, ActionSpec, Condition, DiskReceipt, DurationSpec, Object, Problem, Shared, SuccessOn};
 
 /// A workflow document.
 pub type Workflow = Object<WorkflowSpec, WorkflowStatus>;
@@ -255,7 +255,7 @@ pub enum ActionState {
 #[serde(rename_all = "camelCase")]
 pub struct ActionStatus {
     /// The rendered action.
-    pub action: Action,
+    pub action: Shared<Action>,
     /// Its phase.
     pub state: ActionState,
     /// The newest attempt, from 1; 0 before the first.
@@ -292,9 +292,9 @@ pub struct ActionStatus {
 
 impl ActionStatus {
     /// An action not yet begun.
-    pub const fn pending(action: Action) -> Self {
+    pub fn pending(action: impl Into<Shared<Action>>) -> Self {
         Self {
-            action,
+            action: action.into(),
             state: ActionState::Pending,
             attempt: 0,
             failures: 0,

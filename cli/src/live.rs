@@ -1,17 +1,20 @@
 //! Watches the coordinator's documents: a feed that reconnects, and one line per machine.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use futures::StreamExt;
 use jiff::Timestamp;
 use landfall_api::{
     ActionState, ActionStatus, ConditionStatus, ConditionType, Document, ErrorCode, Kind, LabelSelector, Machine,
-    WatchType, Workflow,
+    Shared, WatchType, Workflow,
 };
-use landfall_client::{Change, Client};
+use landfall_client::{Change, Client, Scope};
 use tokio::{sync::mpsc, time::Instant};
 
-use crate::{failure::Failure, human, table, text::visible};
+use crate::{args::Selection, failure::Failure, human, table, text::visible};
 
 /// Waits between attempts to reach the coordinator again: from the first, doubling, to the longest.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
@@ -19,10 +22,13 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// A coordinator away for longer than this ends the command.
 const GIVE_UP: Duration = Duration::from_secs(600);
 
+/// So many documents are followed by a connection each; where there are more, their kinds are.
+const MOST_NAMED: usize = 8;
+
 /// An item of a feed.
 pub(crate) enum News {
-    /// All documents of a kind.
-    All(Kind, Vec<Document>),
+    /// All documents of a scope.
+    All(Scope, Vec<Document>),
     /// One document is new or changed.
     Changed(Document),
     /// One document was deleted.
@@ -33,21 +39,32 @@ pub(crate) enum News {
     Ended(Failure),
 }
 
-/// Follows documents of these kinds. The first connection must succeed at once; later ones are retried. With a
+/// Follows documents of these scopes. The first connection must succeed at once; later ones are retried. With a
 /// selector, only documents of that kind with matching labels are reported.
-pub(crate) fn feed(client: &Client, kinds: &[(Kind, Option<LabelSelector>)]) -> mpsc::Receiver<News> {
+pub(crate) fn feed(client: &Client, scopes: Vec<Scope>) -> mpsc::Receiver<News> {
     let (sender, receiver) = mpsc::channel(64);
-    for (kind, labels) in kinds {
-        tokio::spawn(follow(client.clone(), *kind, labels.clone(), sender.clone()));
+    for scope in scopes {
+        tokio::spawn(follow(client.clone(), scope, sender.clone()));
     }
     receiver
 }
 
-async fn follow(client: Client, kind: Kind, labels: Option<LabelSelector>, news: mpsc::Sender<News>) {
+/// What to follow for these documents: each by its name, or the whole kind where there are too many to ask one by one.
+pub(crate) fn scopes(selection: &Selection, labels: Option<&LabelSelector>) -> Vec<Scope> {
+    match selection {
+        Selection::Named(named) if named.len() <= MOST_NAMED => {
+            let named: BTreeSet<_> = named.iter().collect();
+            named.into_iter().map(|(kind, name)| Scope::one(*kind, name)).collect()
+        }
+        _ => selection.kinds().into_iter().map(|kind| Scope::of(kind, labels)).collect(),
+    }
+}
+
+async fn follow(client: Client, scope: Scope, news: mpsc::Sender<News>) {
     let (mut wait, mut lost_at, mut ever) = (FIRST_WAIT, None::<Instant>, false);
     let mut from = None;
     loop {
-        let failure = match run(&client, (kind, labels.as_ref()), &mut from, &news, &mut ever).await {
+        let failure = match run(&client, &scope, &mut from, &news, &mut ever).await {
             Ok(()) => return,
             Err(Ended::Expired) => {
                 from = None;
@@ -89,7 +106,7 @@ enum Ended {
 /// One connection. `Ok` when the receiver has gone.
 async fn run(
     client: &Client,
-    (kind, labels): (Kind, Option<&LabelSelector>),
+    scope: &Scope,
     from: &mut Option<u64>,
     news: &mpsc::Sender<News>,
     ever: &mut bool,
@@ -102,9 +119,9 @@ async fn run(
     let revision = match *from {
         Some(revision) => revision,
         None => {
-            let (documents, revision) = client.list(kind, labels).await.map_err(|f| ended(f.into(), false))?;
+            let (documents, revision) = client.list(scope).await.map_err(|f| ended(f.into(), false))?;
             heard = true;
-            if news.send(News::All(kind, documents)).await.is_err() {
+            if news.send(News::All(scope.clone(), documents)).await.is_err() {
                 return Ok(());
             }
             revision
@@ -112,7 +129,7 @@ async fn run(
     };
     *from = Some(revision);
     *ever = true;
-    let mut changes = client.watch(kind, labels, revision).await.map_err(|f| ended(f.into(), heard))?;
+    let mut changes = client.watch(scope, revision).await.map_err(|f| ended(f.into(), heard))?;
     while let Some(change) = changes.next().await {
         let Change { kind, resource_version, object, problem } = change.map_err(|f| ended(f.into(), true))?;
         *from = Some(resource_version);
@@ -135,19 +152,16 @@ async fn run(
 /// Machines and their workflows, as last reported.
 #[derive(Default)]
 pub(crate) struct Fleet {
-    machines: BTreeMap<String, Machine>,
-    runs: BTreeMap<String, Workflow>,
+    machines: BTreeMap<String, Shared<Machine>>,
+    runs: BTreeMap<String, Shared<Workflow>>,
 }
 
 impl Fleet {
     pub(crate) fn take(&mut self, news: News) {
         match news {
-            News::All(kind, documents) => {
-                match kind {
-                    Kind::Machine => self.machines.clear(),
-                    Kind::Workflow => self.runs.clear(),
-                    Kind::Template | Kind::Secret | Kind::EnrolmentRule => {}
-                }
+            News::All(scope, documents) => {
+                self.machines.retain(|name, _| !scope.has(Kind::Machine, name));
+                self.runs.retain(|name, _| !scope.has(Kind::Workflow, name));
                 documents.into_iter().for_each(|d| self.put(d));
             }
             News::Changed(document) => self.put(document),
@@ -162,23 +176,23 @@ impl Fleet {
 
     fn put(&mut self, document: Document) {
         match document {
-            Document::Machine(machine) => drop(self.machines.insert(machine.metadata.name.clone(), *machine)),
-            Document::Workflow(run) => drop(self.runs.insert(run.metadata.name.clone(), *run)),
+            Document::Machine(machine) => drop(self.machines.insert(machine.metadata.name.clone(), machine)),
+            Document::Workflow(run) => drop(self.runs.insert(run.metadata.name.clone(), run)),
             Document::Template(_) | Document::Secret(_) | Document::EnrolmentRule(_) => {}
         }
     }
 
     pub(crate) fn run(&self, name: &str) -> Option<&Workflow> {
-        self.runs.get(name)
+        Some(self.runs.get(name)?)
     }
 
     /// One line for every machine, or for those named; `run` shows that workflow instead of the machine's newest.
     pub(crate) fn lines(&self, machines: &[String], run: Option<&str>, now: Timestamp) -> Vec<Line> {
         let wanted = |name: &String| machines.is_empty() || machines.contains(name);
-        let line = |machine: &Machine| {
+        let line = |machine: &Shared<Machine>| {
             let named = run.or_else(|| machine.status.as_ref().and_then(|s| s.workflow.as_deref()));
             let shown = named.and_then(|n| self.runs.get(n)).filter(|r| r.spec.machine == machine.metadata.name);
-            Line::of(machine, shown, now)
+            Line::of(machine, shown.map(|run| &**run), now)
         };
         self.machines.values().filter(|m| wanted(&m.metadata.name)).map(line).collect()
     }
@@ -359,6 +373,14 @@ mod tests {
         };
         assert_eq!(shown("False"), ("50 B/s".to_owned(), "ETA 4s".to_owned()));
         assert_eq!(shown("True"), ("silent 2m5s".to_owned(), "2m5s".to_owned()));
+    }
+
+    #[test]
+    fn few_named_documents_are_followed_by_name() {
+        let named = |n: usize| Selection::Named((0..n).map(|n| (Kind::Machine, format!("node-{n}"))).collect());
+        assert_eq!(scopes(&named(1), None), [Scope::one(Kind::Machine, "node-0")]);
+        assert_eq!(scopes(&named(MOST_NAMED), None).len(), MOST_NAMED);
+        assert_eq!(scopes(&named(MOST_NAMED + 1), None), [Scope::of(Kind::Machine, None)]);
     }
 
     #[test]

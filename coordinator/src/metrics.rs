@@ -1,9 +1,7 @@
 //! Metrics collected on request: phases, sizes, dates.
 
-use std::collections::BTreeMap;
-
 use crate::state::Coordinator;
-use landfall_api::{Document, Kind};
+use landfall_api::Kind;
 use landfall_edge::metrics::{escaped, head, metrics, process, sample};
 use landfall_store::StoreError;
 
@@ -28,31 +26,19 @@ pub async fn text(coordinator: &Coordinator) -> Result<String, StoreError> {
 }
 
 async fn documents(coordinator: &Coordinator, out: &mut String) -> Result<(), StoreError> {
-    let (mut rows, mut machines, mut workflows) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
-    for kind in Kind::ALL {
-        let (documents, _) = coordinator.store.documents().list(kind).await?;
-        rows.push((kind, documents.len()));
-        for document in documents {
-            let (of, phase) = match document {
-                Document::Machine(machine) => (&mut machines, machine.status.map(|s| format!("{:?}", s.phase))),
-                Document::Workflow(workflow) => (&mut workflows, workflow.status.map(|s| format!("{:?}", s.phase))),
-                _ => continue,
-            };
-            *of.entry(phase.unwrap_or_else(|| "Unknown".to_owned())).or_insert(0u64) += 1;
-        }
-    }
-    for (name, about, phases) in [
-        ("landfall_machines", "Machines, by phase.", machines),
-        ("landfall_workflows", "Stored workflows, by phase.", workflows),
+    let counts = coordinator.store.documents().counts().await?;
+    for (name, about, kind) in [
+        ("landfall_machines", "Machines, by phase.", Kind::Machine),
+        ("landfall_workflows", "Stored workflows, by phase.", Kind::Workflow),
     ] {
         head(out, name, "gauge", about);
-        for (phase, count) in phases {
+        for (phase, count) in counts.phases(kind) {
             sample(out, name, &format!("phase=\"{phase}\""), count);
         }
     }
     head(out, "landfall_store_documents", "gauge", "Documents in the store, by kind.");
-    for (kind, count) in rows {
-        sample(out, "landfall_store_documents", &format!("kind=\"{kind}\""), count);
+    for kind in Kind::ALL {
+        sample(out, "landfall_store_documents", &format!("kind=\"{kind}\""), counts.of(kind));
     }
     Ok(())
 }

@@ -389,7 +389,7 @@ async fn a_rule_approves_a_machine_and_starts_one_workflow() {
     // The run is over, however it ended; the rule changes; the machine enrols again, with this key and with another.
     let stopped = landfall_api::Authority { person: "ann".into(), at: jiff::Timestamp::now(), force: false };
     let ended = site.coordinator.engine.cancel(&run.metadata.name, stopped).await.unwrap();
-    assert_eq!(ended.status.unwrap().phase, WorkflowPhase::Cancelled);
+    assert_eq!(ended.status.as_ref().unwrap().phase, WorkflowPhase::Cancelled);
     site.apply(rule("acme", 6, json!({"approve": true, "template": "os"}))).await;
     by_approval(&site, &[mac], &key).await.unwrap();
     let other = AgentKey::generate().unwrap();

@@ -5,10 +5,12 @@
 mod connect;
 mod error;
 mod routes;
+mod scope;
 mod server;
 mod site;
 
 pub use connect::{Endpoint, Identity, Trust};
 pub use error::ClientError;
 pub use routes::{Change, Client, Lines, document, workflow};
+pub use scope::Scope;
 pub use server::Server;

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use futures::StreamExt;
 use landfall_api::{
-    API_PATH, ApplyResponse, Document, ErrorCode, EventRecord, Kind, LabelSelector, ListMetadata, LogRecord, Problem,
-    WatchType, Workflow,
+    API_PATH, ApplyResponse, Document, ErrorCode, EventRecord, Kind, ListMetadata, LogRecord, Problem, WatchType,
+    Workflow,
 };
 use landfall_pin::{PinMismatch, rustls_error};
 use reqwest::{Method, RequestBuilder, Response};
@@ -17,12 +17,15 @@ use tokio_util::{
 };
 
 use crate::{
-    ClientError, Endpoint, Server,
+    ClientError, Endpoint, Scope, Server,
     connect::{chain, http_client, local_client},
+    scope::escaped,
 };
 
 /// The longest line of a stream that is read, bytes: a document has at most 1 MiB.
 const MAX_LINE: usize = 4 << 20;
+/// Documents of one answer of a list.
+const PAGE: usize = 500;
 
 /// A connection to a coordinator.
 #[derive(Debug, Clone)]
@@ -75,31 +78,50 @@ impl Client {
         self.http.request(method, format!("{}{API_PATH}/{path}", self.base))
     }
 
-    /// Every document of a kind, and the revision to watch from.
-    pub async fn list(&self, kind: Kind, labels: Option<&LabelSelector>) -> Result<(Vec<Document>, u64), ClientError> {
+    /// Documents, and the revision to watch from.
+    pub async fn list(&self, scope: &Scope) -> Result<(Vec<Document>, u64), ClientError> {
+        let mut documents = Vec::new();
+        let revision = self
+            .pages(scope, |tree| {
+                documents.push(document(tree)?);
+                Ok(())
+            })
+            .await?;
+        Ok((documents, revision))
+    }
+
+    /// The names of a kind's documents, for suggestions; other fields are not parsed.
+    pub async fn names(&self, kind: Kind) -> Result<Vec<String>, ClientError> {
+        let mut names = Vec::new();
+        let note = |document: Value| {
+            names.extend(document.pointer("/metadata/name").and_then(Value::as_str).map(str::to_owned));
+            Ok(())
+        };
+        self.pages(&Scope::of(kind, None), note).await?;
+        Ok(names)
+    }
+
+    /// Reads a list page by page: neither side holds the JSON of a whole kind. Answers the revision to watch from.
+    async fn pages(
+        &self,
+        scope: &Scope,
+        mut each: impl FnMut(Value) -> Result<(), ClientError>,
+    ) -> Result<u64, ClientError> {
         #[derive(Deserialize)]
         struct Listed {
             items: Vec<Value>,
             metadata: ListMetadata,
         }
-        let listed: Listed = self
-            .answer(
-                self.request(Method::GET, &format!("{}?{}", kind.plural(), selected(labels).trim_start_matches('&'))),
-            )
-            .await?;
-        let items = listed.items.into_iter().map(Document::from_value).collect::<Result<_, _>>().map_err(skewed)?;
-        Ok((items, listed.metadata.resource_version))
-    }
-
-    /// The names of a kind's documents, for suggestions; other fields are not parsed.
-    pub async fn names(&self, kind: Kind) -> Result<Vec<String>, ClientError> {
-        #[derive(Deserialize)]
-        struct Listed {
-            items: Vec<Value>,
+        let first = format!("{}?limit={PAGE}{}", scope.kind.plural(), scope.query());
+        let mut path = first.clone();
+        loop {
+            let listed: Listed = self.answer(self.request(Method::GET, &path)).await?;
+            listed.items.into_iter().try_for_each(&mut each)?;
+            match listed.metadata.next {
+                Some(next) => path = format!("{first}&continue={}", escaped(&next)),
+                None => return Ok(listed.metadata.resource_version),
+            }
         }
-        let listed: Listed = self.answer(self.request(Method::GET, kind.plural())).await?;
-        let name = |document: &Value| document.pointer("/metadata/name").and_then(Value::as_str).map(str::to_owned);
-        Ok(listed.items.iter().filter_map(name).collect())
     }
 
     /// The nearest existing name, for a failure that a document does not exist and that names none.
@@ -185,13 +207,8 @@ impl Client {
     }
 
     /// Changes after a revision.
-    pub async fn watch(
-        &self,
-        kind: Kind,
-        labels: Option<&LabelSelector>,
-        from: u64,
-    ) -> Result<Lines<Change>, ClientError> {
-        let path = format!("{}?watch=true&resourceVersion={from}{}", kind.plural(), selected(labels));
+    pub async fn watch(&self, scope: &Scope, from: u64) -> Result<Lines<Change>, ClientError> {
+        let path = format!("{}?watch=true&resourceVersion={from}{}", scope.kind.plural(), scope.query());
         self.lines(self.request(Method::GET, &path)).await
     }
 
@@ -296,23 +313,6 @@ impl Client {
     }
 }
 
-/// The part of a query that selects by labels.
-fn selected(labels: Option<&LabelSelector>) -> String {
-    labels.map(|labels| format!("&labelSelector={}", escaped(&labels.to_string()))).unwrap_or_default()
-}
-
-/// A value as part of a query: RFC 3986, section 2.3, for what stays as it is.
-fn escaped(text: &str) -> String {
-    let mut out = String::new();
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(char::from(byte)),
-            other => out.push_str(&format!("%{other:02X}")),
-        }
-    }
-    out
-}
-
 /// A name as part of a path. An invalid name is refused here, because a document with such a name cannot exist.
 pub(crate) fn segment(name: &str) -> Result<&str, ClientError> {
     if landfall_api::is_dns_label(name) {
@@ -335,7 +335,7 @@ pub fn document(tree: Value) -> Result<Document, ClientError> {
 /// As [`document`].
 pub fn workflow(tree: Value) -> Result<Workflow, ClientError> {
     match document(tree)? {
-        Document::Workflow(workflow) => Ok(*workflow),
+        Document::Workflow(workflow) => Ok(workflow.into_inner()),
         other => Err(skewed(Problem::new(
             ErrorCode::Internal,
             format!(

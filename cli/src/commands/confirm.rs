@@ -1,7 +1,7 @@
 //! `landfall confirm`: a person's word on what the coordinator alone cannot judge.
 
 use landfall_api::{ConditionStatus, ConditionType, Document, Kind, Machine, Reason};
-use landfall_client::Client;
+use landfall_client::{Client, Scope};
 
 use super::runs::named;
 use crate::{args::Confirm, failure::Failure, output::Out};
@@ -35,19 +35,19 @@ async fn one(identity: bool, subject: &str, client: &Client) -> Result<String, F
 
 /// The workflows that wait for a confirmation.
 async fn held(client: &Client) -> Result<Vec<String>, Failure> {
-    let (machines, _) = client.list(Kind::Machine, None).await?;
+    let (machines, _) = client.list(&Scope::of(Kind::Machine, None)).await?;
     let workflow = |document| match document {
-        Document::Machine(machine) => waits(*machine),
+        Document::Machine(machine) => waits(&machine),
         _ => None,
     };
     Ok(machines.into_iter().filter_map(workflow).collect())
 }
 
-fn waits(machine: Machine) -> Option<String> {
-    let status = machine.status?;
+fn waits(machine: &Machine) -> Option<String> {
+    let status = machine.status.as_ref()?;
     let asked =
         status.conditions.iter().find(|c| c.kind == ConditionType::StoreBehind && c.reason == Reason::AskedBefore)?;
-    status.workflow.filter(|_| asked.status == ConditionStatus::True)
+    status.workflow.clone().filter(|_| asked.status == ConditionStatus::True)
 }
 
 #[cfg(test)]
@@ -66,7 +66,7 @@ mod tests {
                     {"type": "StoreBehind", "status": status, "reason": reason, "message": "",
                      "since": "2026-01-01T00:00:00Z", "observedGeneration": 1}]}});
             let Document::Machine(machine) = Document::from_value(document).unwrap() else { panic!() };
-            waits(*machine)
+            waits(&machine)
         };
         assert_eq!(machine("AskedBefore", "True").as_deref(), Some("m-a"));
         assert_eq!(machine("AskedBefore", "False"), None);

@@ -1,7 +1,7 @@
 //! `landfall delete`.
 
 use landfall_api::{ErrorCode, Kind};
-use landfall_client::Client;
+use landfall_client::{Client, Scope};
 
 use super::wait::{self, For};
 use crate::{
@@ -67,7 +67,7 @@ async fn named(args: &Delete, client: &Client) -> Result<Vec<(Kind, String)>, Fa
     }
     let mut named = Vec::new();
     for kind in kinds {
-        let (found, _) = client.list(kind, args.labels.selector.as_ref()).await?;
+        let (found, _) = client.list(&Scope::of(kind, args.labels.selector.as_ref())).await?;
         named.extend(found.into_iter().map(|d| (kind, d.metadata().name.clone())));
     }
     Ok(named)

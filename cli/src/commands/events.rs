@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use futures::StreamExt;
 use landfall_api::{Document, ErrorCode, EventRecord, Kind, Workflow};
-use landfall_client::Client;
+use landfall_client::{Client, Scope};
 
 use crate::{
     args::{Events, Format, Target},
@@ -44,7 +44,13 @@ async fn follow(
     output: Format,
     out: &mut Out,
 ) -> Result<(), Failure> {
-    let mut feed = live::feed(client, &[(Kind::Workflow, None)]);
+    let mut feed = live::feed(
+        client,
+        vec![match kind {
+            Kind::Workflow => Scope::one(kind, name),
+            _ => Scope::of(Kind::Workflow, None),
+        }],
+    );
     let mut turned = BTreeMap::new();
     while let Some(news) = feed.recv().await {
         let runs = match news {

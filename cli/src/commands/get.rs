@@ -3,7 +3,7 @@
 use std::{cmp::Ordering, collections::BTreeMap};
 
 use landfall_api::{Document, Kind};
-use landfall_client::Client;
+use landfall_client::{Client, Scope};
 use serde_json::Value;
 
 use crate::{
@@ -26,7 +26,7 @@ pub(crate) async fn run(args: &Get, client: &Client, out: &mut Out) -> Result<()
     match &selection {
         Selection::Kinds(kinds) => {
             for kind in kinds {
-                let (found, at) = client.list(*kind, args.labels.selector.as_ref()).await?;
+                let (found, at) = client.list(&Scope::of(*kind, args.labels.selector.as_ref())).await?;
                 documents.extend(found);
                 revision = at;
             }
@@ -100,10 +100,10 @@ fn key(document: &Document) -> (Kind, String) {
     (document.kind(), document.metadata().name.clone())
 }
 
-/// The documents of a kind that were shown and are missing in its list.
-fn absent(shown: &Shown, kind: Kind, documents: &[Document]) -> Vec<(Kind, String)> {
+/// The documents of a scope that were shown and are missing in its list.
+fn absent(shown: &Shown, scope: &Scope, documents: &[Document]) -> Vec<(Kind, String)> {
     let there: Vec<_> = documents.iter().map(key).collect();
-    shown.keys().filter(|key| key.0 == kind && !there.contains(key)).cloned().collect()
+    shown.keys().filter(|key| scope.has(key.0, &key.1) && !there.contains(key)).cloned().collect()
 }
 
 fn gone(keys: Vec<(Kind, String)>, shown: &mut Shown, args: &Get) {
@@ -115,30 +115,38 @@ fn gone(keys: Vec<(Kind, String)>, shown: &mut Shown, args: &Get) {
 }
 
 /// Refuses names without a document: the command would never show anything for them.
-fn all_there(selection: &Selection, kind: Kind, documents: &[Document]) -> Result<(), Failure> {
+async fn all_there(
+    selection: &Selection,
+    scope: &Scope,
+    documents: &[Document],
+    client: &Client,
+) -> Result<(), Failure> {
     let Selection::Named(named) = selection else { return Ok(()) };
     let there: Vec<&str> = documents.iter().map(|d| d.metadata().name.as_str()).collect();
-    match named.iter().find(|(of, name)| *of == kind && !there.contains(&name.as_str())) {
-        Some((_, name)) => Err(Failure::missing(kind, name, &there, "")),
+    match named.iter().find(|(kind, name)| scope.has(*kind, name) && !there.contains(&name.as_str())) {
+        Some((kind, name)) => {
+            // This is only a hint: if it is not available, that is not a failure.
+            let names = client.names(*kind).await.unwrap_or_default();
+            Err(Failure::missing(*kind, name, &names.iter().map(String::as_str).collect::<Vec<_>>(), ""))
+        }
         None => Ok(()),
     }
 }
 
 async fn watch(args: &Get, selection: &Selection, client: &Client, out: &mut Out) -> Result<(), Failure> {
-    let kinds = selection.kinds().into_iter().map(|kind| (kind, args.labels.selector.clone())).collect::<Vec<_>>();
-    let mut feed = live::feed(client, &kinds);
+    let mut feed = live::feed(client, live::scopes(selection, args.labels.selector.as_ref()));
     let wanted = |d: &Document| selection.has(d.kind(), &d.metadata().name);
     let mut shown = Shown::new();
     let (mut headed, mut listed) = (Vec::new(), Vec::new());
     while let Some(news) = feed.recv().await {
         let documents = match news {
-            News::All(kind, documents) => {
-                if listed.contains(&kind) {
+            News::All(scope, documents) => {
+                if listed.contains(&scope) {
                     // A deletion without a watch is not reported in another way.
-                    gone(absent(&shown, kind, &documents), &mut shown, args);
+                    gone(absent(&shown, &scope, &documents), &mut shown, args);
                 } else {
-                    listed.push(kind);
-                    all_there(selection, kind, &documents)?;
+                    all_there(selection, &scope, &documents, client).await?;
+                    listed.push(scope);
                 }
                 documents
             }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use landfall_api::{ErrorCode, Kind, Problem, ProvisionRequest, Workflow, WorkflowPhase};
-use landfall_client::Client;
+use landfall_client::{Client, Scope};
 use serde_json::{Value, json};
 
 use super::watch::Display;
@@ -99,7 +99,7 @@ fn tell(args: &Follow, run: &Workflow, out: &mut Out) -> Result<(), Failure> {
 }
 
 async fn wait(client: &Client, machine: &str, name: &str, out: &mut Out, quiet: bool) -> Result<Workflow, Failure> {
-    let mut feed = live::feed(client, &[(Kind::Machine, None), (Kind::Workflow, None)]);
+    let mut feed = live::feed(client, vec![Scope::one(Kind::Machine, machine), Scope::one(Kind::Workflow, name)]);
     let mut fleet = Fleet::default();
     let mut display = Display::new(out, vec![machine.to_owned()], Some(name.to_owned()));
     let mut listed = false;
@@ -110,7 +110,7 @@ async fn wait(client: &Client, machine: &str, name: &str, out: &mut Out, quiet: 
                 Some(News::Ended(failure)) => return Err(failure),
                 Some(News::Lost(failure, wait)) => if !quiet { display.lost(&failure, wait) },
                 Some(news) => {
-                    listed |= matches!(&news, News::All(Kind::Workflow, _));
+                    listed |= matches!(&news, News::All(scope, _) if scope.kind == Kind::Workflow);
                     fleet.take(news);
                 }
                 None => return Err(Failure::NotSucceeded),
@@ -123,7 +123,7 @@ async fn wait(client: &Client, machine: &str, name: &str, out: &mut Out, quiet: 
         match fleet.run(name) {
             Some(run) if run.status.as_ref().is_some_and(|s| s.phase.is_terminal()) => {
                 display.clear();
-                return Ok(run.clone());
+                return Ok(Workflow::clone(run));
             }
             None if listed => {
                 display.clear();

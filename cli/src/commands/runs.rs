@@ -50,7 +50,7 @@ pub(crate) async fn named(client: &Client, subject: &str) -> Result<String, Fail
             let Document::Machine(machine) = client.get(Kind::Machine, &name).await? else {
                 return Err(Problem::new(ErrorCode::Internal, "the coordinator sent a document of another kind").into());
             };
-            machine.status.and_then(|s| s.workflow).ok_or_else(|| {
+            machine.status.as_ref().and_then(|s| s.workflow.clone()).ok_or_else(|| {
                 Problem::new(ErrorCode::NotFound, format!("machine {name} has no workflow yet"))
                     .hint(format!("start one with landfall provision {name} --template TEMPLATE"))
                     .into()

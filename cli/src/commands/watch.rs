@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use jiff::Timestamp;
 use landfall_api::{Document, Kind};
-use landfall_client::Client;
+use landfall_client::{Client, Scope};
 
 use crate::{
     args::Watch,
@@ -17,7 +17,10 @@ use crate::{
 };
 
 pub(crate) async fn run(args: &Watch, client: &Client, out: &mut Out) -> Result<(), Failure> {
-    let mut feed = live::feed(client, &[(Kind::Machine, args.labels.selector.clone()), (Kind::Workflow, None)]);
+    let mut feed = live::feed(
+        client,
+        vec![Scope::of(Kind::Machine, args.labels.selector.as_ref()), Scope::of(Kind::Workflow, None)],
+    );
     let mut fleet = Fleet::default();
     let mut display = Display::new(out, args.machines.clone(), None);
     // Updates elapsed times while there are no news.
@@ -32,7 +35,7 @@ pub(crate) async fn run(args: &Watch, client: &Client, out: &mut Out) -> Result<
                 }
                 Some(News::Lost(failure, wait)) => display.lost(&failure, wait),
                 Some(news) => {
-                    if let News::All(kind, documents) = &news && !kinds.contains(kind) {
+                    if let News::All(Scope { kind, .. }, documents) = &news && !kinds.contains(kind) {
                         kinds.push(*kind);
                         if *kind == Kind::Machine {
                             all_there(&args.machines, documents)?;

@@ -135,6 +135,19 @@ async fn list(State(seen): State<Seen>, Path(plural): Path<String>, Query(query)
     }
     if let Some(labels) = query.get("labelSelector") {
         seen.lock().unwrap().push(format!("labels {labels}"));
+        if labels == "paged" {
+            // Two pages: the second only for the first's token.
+            let (mut item, first) = (template(), query.get("continue").is_none_or(|token| token != "6.1.mini"));
+            if !first {
+                item["metadata"]["name"] = "second".into();
+            }
+            let metadata = if first {
+                json!({"resourceVersion": 6, "continue": "6.1.mini"})
+            } else {
+                json!({"resourceVersion": 6})
+            };
+            return Json(json!({"items": [item], "metadata": metadata})).into_response();
+        }
         if labels != "rack=r7" {
             return Json(json!({"items": [], "metadata": {"resourceVersion": 6}})).into_response();
         }

@@ -230,3 +230,9 @@ fn help_has_topics() {
     assert!(away(&["help", "output"]).out.contains("{range .items[*]}"));
     assert!(away(&["help", "selectors"]).out.contains("rack notin (r7,r8)"));
 }
+
+#[test]
+fn a_list_has_every_page_of_the_answer() {
+    let run = Fake::start().landfall(&["get", "templates", "-l", "paged", "-o", "name"]);
+    assert_eq!((run.code, run.out.as_str()), (0, "template/mini\ntemplate/second\n"), "{}", run.err);
+}

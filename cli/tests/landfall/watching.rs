@@ -35,6 +35,8 @@ fn until(fake: &Fake, args: &[&str], said: &str) -> String {
     // It may have ended by itself, which the text tells.
     drop(child.kill());
     child.wait().unwrap();
+    // What was said before on the other of the two pipes may arrive after it.
+    lines.iter().for_each(|line| text += &format!("{line}\n"));
     assert!(text.contains(said), "{args:?} {text}");
     text
 }

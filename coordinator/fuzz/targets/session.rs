@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use landfall_api::{Authority, Workflow};
+use landfall_api::{Authority, Workflow, Shared};
 use landfall_store::{MAX_DOCUMENT_BYTES, Store};
 use landfall_coordinator::{engine::Engine, fuzzing, session, tls::Peer};
 use landfall_coordinator_fuzz::{Input, MAC, ask, call, described, engine, framed, run};
@@ -24,7 +24,7 @@ struct Story {
     store: Store,
     engine: Engine,
     machine: Uuid,
-    runs: Vec<Workflow>,
+    runs: Vec<Shared<Workflow>>,
     /// Messages of the session under way.
     said: Vec<u8>,
 }

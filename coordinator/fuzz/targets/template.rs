@@ -21,7 +21,7 @@ fn document(kind: &str, spec: Value) -> Option<Document> {
 
 fn machine() -> Machine {
     match document("Machine", json!({"identity": {"macs": [MAC]}})) {
-        Some(Document::Machine(machine)) => *machine,
+        Some(Document::Machine(machine)) => machine.into_inner(),
         _ => unreachable!("it is a machine"),
     }
 }

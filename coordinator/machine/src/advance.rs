@@ -17,26 +17,30 @@ impl Step<'_> {
     pub(crate) fn advance(&mut self, which: Which, events: Vec<run::Event>) {
         let (limits, now) = (self.limits, self.now);
         let Some(workflow) = self.state.workflow_mut(which) else { return };
+        let before = workflow.clone();
         let (Some(uid), Some(status)) = (workflow.metadata.uid, workflow.status.take()) else { return };
         let context =
             Context { workflow_uid: uid, lease: limits.lease, phone_home_deadline: limits.phone_home_deadline };
         let moved = !status.phase.is_terminal();
-        let mut status = status;
-        let (mut effects, mut stopped) = (Vec::new(), None);
+        let (mut status, mut effects, mut stopped) = (status, Vec::new(), None);
         for (n, event) in events.iter().enumerate() {
-            let (next, asked) = run::step(&context, &status, event.clone(), now.wall);
+            let (next, asked) = run::step(&context, status, event, now.wall);
+            status = next;
             effects.extend(asked);
-            let was = std::mem::replace(&mut status, next);
             if stopped.is_none() && !is_running(&status) {
-                stopped = Some((n, Some(was).filter(is_running)));
+                stopped = Some(n);
             }
         }
         workflow.status = Some(status);
         derive::workflow(workflow, now.wall);
         self.stores_workflow(which);
         self.brings_machine_in_line(which, moved);
-        if let Some((by, before)) = stopped {
-            self.stops(uid, before.as_ref(), events.get(by..).unwrap_or_default());
+        if let Some(by) = stopped {
+            let (led, rest) = events.split_at(by);
+            // Made again rather than kept: few batches end a workflow.
+            let again = |status, event| run::step(&context, status, event, now.wall).0;
+            let was = before.status.clone().map(|first| led.iter().fold(first, again)).filter(is_running);
+            self.stops(uid, was.as_ref(), rest);
         }
         for effect in effects {
             self.carries_out(which, uid, effect);

@@ -15,7 +15,7 @@ use crate::{
 impl Step<'_> {
     /// Lets the machine's workflow know that an agent is there, or tells the agent that there is none.
     pub(crate) fn connect(&mut self, still_running: bool) {
-        let waits = self.state.newest.as_ref().is_some_and(life::waits);
+        let waits = self.state.newest.as_ref().is_some_and(|workflow| life::waits(workflow));
         // The machine may be held since a moment after the hello; what has begun goes on.
         let held_since = waits && life::is_held(&self.state.machine).is_some();
         let Some(session) = &mut self.state.session else { return };

@@ -1,8 +1,8 @@
 //! An agent asks for a session: whether it may have one, and what is said to it first.
 
 use landfall_api::{
-    ConditionStatus, ConditionType as Type, ErrorCode, Problem, Reason, SessionHolder, Workflow, WorkflowStatus,
-    message::Hello,
+    ConditionStatus, ConditionType as Type, ErrorCode, Problem, Reason, SessionHolder, Shared, Workflow,
+    WorkflowStatus, message::Hello,
 };
 use uuid::Uuid;
 
@@ -25,7 +25,7 @@ impl Step<'_> {
             return Err(self.refuse_deleted(hello));
         }
         if let Some(older) = &self.state.session
-            && let Some(from) = fencing::may_follow_from(older, hello, self.state.newest.as_ref(), self.limits)
+            && let Some(from) = fencing::may_follow_from(older, hello, self.state.newest.as_deref(), self.limits)
             && self.now.steady < from
         {
             let problem = fencing::two_computers(&self.state.machine.metadata.name, older, hello, address);
@@ -100,7 +100,7 @@ impl Step<'_> {
     /// Takes the new epoch and what the hello says into the machine's document; whether the machine is held.
     fn note_hello(&mut self, epoch: Epoch, hello: &Hello, address: &str, known: &[bool]) -> bool {
         let (now, horizon) = (self.now.wall, self.limits.horizon);
-        let (machine, workflow) = (&mut self.state.machine, self.state.newest.as_ref());
+        let (machine, workflow) = (&mut self.state.machine, self.state.newest.as_deref());
         let at = (now, machine.metadata.generation);
         machine.status.get_or_insert_with(derive::new_machine_status);
         restore::judge(machine, hello, workflow, at);
@@ -145,7 +145,7 @@ impl Step<'_> {
 
     /// The status of a workflow that an agent must not be working on; `None` if it may.
     fn is_over(&self, named: Uuid) -> Option<WorkflowStatus> {
-        let is_named = |workflow: &&Workflow| workflow.metadata.uid == Some(named);
+        let is_named = |workflow: &&Shared<Workflow>| workflow.metadata.uid == Some(named);
         let found = self.state.newest.iter().chain(&self.state.older).find(is_named);
         let status = found.and_then(|workflow| workflow.status.clone()).unwrap_or_default();
         Some(status).filter(|status| !is_running(status))

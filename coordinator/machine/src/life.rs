@@ -100,7 +100,7 @@ pub fn was_installed(status: &MachineStatus) -> bool {
 pub fn discovered(facts: &MachineFacts, now: Timestamp) -> MachineStatus {
     MachineStatus {
         phase: MachinePhase::Discovered,
-        facts: Some(Box::new(facts.clone())),
+        facts: Some(facts.clone().into()),
         enrolment: EnrolmentStatus { discovered_at: Some(now), ..EnrolmentStatus::default() },
         ..derive::new_machine_status()
     }
@@ -192,7 +192,7 @@ impl Step<'_> {
         if derive::holds(conditions, &Type::IdentityAmbiguous) {
             derive::set(conditions, Type::IdentityAmbiguous, false, Reason::Adopted, &message, (now, generation));
         }
-        derive::conditions(machine, self.state.newest.as_ref(), now);
+        derive::conditions(machine, self.state.newest.as_deref(), now);
         self.stores_machine();
         if let Some(session) = &mut self.state.session {
             session.held = false;

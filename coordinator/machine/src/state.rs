@@ -1,32 +1,32 @@
 //! One machine: its document, its workflow, its session.
 
-use landfall_api::{Machine, Workflow};
+use landfall_api::{Machine, Shared, Workflow};
 
 use crate::{effect::Which, session::Session};
 
-/// Everything that a step looks at and changes.
+/// Everything that a step looks at and changes. The documents are shared with the store, and copied once a step changes them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MachineState {
     /// The machine's document.
-    pub machine: Machine,
+    pub machine: Shared<Machine>,
     /// The machine's newest workflow.
-    pub newest: Option<Workflow>,
+    pub newest: Option<Shared<Workflow>>,
     /// An older workflow of the machine that the input names.
-    pub older: Option<Workflow>,
+    pub older: Option<Shared<Workflow>>,
     /// The newest session; lives in this process alone.
     pub session: Option<Session>,
 }
 
 impl MachineState {
     /// One of the two workflows.
-    pub const fn workflow(&self, which: Which) -> Option<&Workflow> {
+    pub const fn workflow(&self, which: Which) -> Option<&Shared<Workflow>> {
         match which {
             Which::Newest => self.newest.as_ref(),
             Which::Older => self.older.as_ref(),
         }
     }
 
-    pub(crate) const fn workflow_mut(&mut self, which: Which) -> Option<&mut Workflow> {
+    pub(crate) const fn workflow_mut(&mut self, which: Which) -> Option<&mut Shared<Workflow>> {
         match which {
             Which::Newest => self.newest.as_mut(),
             Which::Older => self.older.as_mut(),

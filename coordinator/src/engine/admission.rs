@@ -77,7 +77,7 @@ impl Engine {
         if shown == stored {
             return Ok(());
         }
-        match self.inner.store.documents().update(Document::Workflow(Box::new(shown))).await {
+        match self.inner.store.documents().update(Document::from(shown)).await {
             // Whoever was faster said something newer; the next look says this.
             Ok(_) | Err(StoreError::Conflict { .. } | StoreError::NotFound { .. }) => Ok(()),
             Err(error) => Err(error.into()),

@@ -63,7 +63,7 @@ impl Engine {
     pub(super) async fn alarm(&self, machine: &str, reason: Reason, message: String) -> Result<(), Problem> {
         let now = self.now();
         let before = self.inner.store.machine(machine).await?;
-        let holds = before.as_ref().is_some_and(identity::has_alarm);
+        let holds = before.as_ref().is_some_and(|machine| identity::has_alarm(machine));
         // An alarm that was cleared since is raised at once.
         if self.inner.alarms.too_soon(machine, &reason, now) && holds {
             return Ok(());

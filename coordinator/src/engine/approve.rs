@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use landfall_api::{
-    ApprovedKey, ErrorCode, Kind, Machine, Problem, ProofKind, Reason, WaitingKey, message::EnrollRequest,
+    ApprovedKey, ErrorCode, Kind, Machine, Problem, ProofKind, Reason, Shared, WaitingKey, message::EnrollRequest,
 };
 use landfall_machine::identity;
 
@@ -105,7 +105,8 @@ impl Engine {
                 // its own session count.
                 let takes_facts = news != Standing::NoRoom && undescribed(machine);
                 if takes_facts && let Some(facts) = &request.facts {
-                    machine.status.get_or_insert_with(derive::new_machine_status).facts = Some(facts.clone());
+                    machine.status.get_or_insert_with(derive::new_machine_status).facts =
+                        Some((**facts).clone().into());
                 }
                 identity::await_approval(machine, after.clone(), now);
             })
@@ -135,7 +136,7 @@ impl Engine {
     ///
     /// # Errors [`Problem`] with code `NotFound`, `InvalidDocument` (the fingerprint is incomplete), `Unapproved` (no
     /// such key waits), or of the store.
-    pub async fn approve(&self, name: &str, fingerprint: &str, person: &str) -> Result<Machine, Problem> {
+    pub async fn approve(&self, name: &str, fingerprint: &str, person: &str) -> Result<Shared<Machine>, Problem> {
         let wanted = whole_fingerprint(fingerprint)?;
         let Some(machine) = self.inner.store.machine(name).await? else {
             return Err(self.not_found(Kind::Machine, name).await);
@@ -162,7 +163,7 @@ impl Engine {
     }
 
     /// Stores the approval. Under the machine's lock.
-    pub(super) async fn let_in(&self, name: &str, fingerprint: &str, by: &str) -> Result<Machine, Problem> {
+    pub(super) async fn let_in(&self, name: &str, fingerprint: &str, by: &str) -> Result<Shared<Machine>, Problem> {
         let now = self.now();
         let approved = ApprovedKey { fingerprint: fingerprint.to_owned(), by: by.to_owned(), at: now };
         let run = match self.inner.store.machine(name).await? {
@@ -170,7 +171,7 @@ impl Engine {
             None => None,
         };
         let machine =
-            self.mutate_machine(name, |machine| identity::approve(machine, approved.clone(), run.as_ref())).await?;
+            self.mutate_machine(name, |machine| identity::approve(machine, approved.clone(), run.as_deref())).await?;
         self.index().put_certificates(&machine);
         tracing::info!(machine = name, fingerprint, by, "approved");
         Ok(machine)

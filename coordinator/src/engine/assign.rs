@@ -29,7 +29,7 @@ impl Engine {
         let token_run = status.takes_over.last().copied().unwrap_or(workflow_uid);
         let mut actions = Vec::with_capacity(status.actions.len());
         for (pinned, index) in status.actions.iter().chain(&status.on_failure).zip(0u32..) {
-            let mut action = self.inner.vault.insert(&machine, pinned.action.clone()).await?;
+            let mut action = self.inner.vault.insert(&machine, pinned.action.clone().into_inner()).await?;
             if let Some(start) = starts.iter().find(|start| start.index == index) {
                 // The agent counts attempts by number; interrupted ones used up no retry.
                 let left = policy::max_attempts(&action).saturating_sub(pinned.failures).max(1);

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use jiff::Timestamp;
-use landfall_api::{EnrolmentStatus, MacAddr, Machine, Problem, ProofKind, Workflow};
+use landfall_api::{EnrolmentStatus, MacAddr, Machine, Problem, ProofKind, Shared, Workflow};
 use landfall_boot::policy::Decision;
 use uuid::Uuid;
 
@@ -40,10 +40,12 @@ impl Engine {
         }
         let workflow = self.current_workflow(&machine).await?;
         match machine.metadata.uid {
-            Some(_) if life::wants_agent(&machine, workflow.as_ref()) && machine.spec.proof == ProofKind::Approval => {
+            Some(_)
+                if life::wants_agent(&machine, workflow.as_deref()) && machine.spec.proof == ProofKind::Approval =>
+            {
                 Ok(Decision::Approve { machine: Some(name) })
             }
-            Some(uid) if life::wants_agent(&machine, workflow.as_ref()) => {
+            Some(uid) if life::wants_agent(&machine, workflow.as_deref()) => {
                 let revocations = enrolment.map_or(0, |e| e.revocations);
                 let ttl = self.inner.settings.load().boot_token_ttl;
                 let token = self.inner.tokens.mint(uid, revocations, ttl).await?;
@@ -76,7 +78,7 @@ impl Engine {
     }
 
     /// The machine's newest workflow.
-    pub(super) async fn current_workflow(&self, machine: &Machine) -> Result<Option<Workflow>, Problem> {
+    pub(super) async fn current_workflow(&self, machine: &Machine) -> Result<Option<Shared<Workflow>>, Problem> {
         match machine.status.as_ref().and_then(|s| s.workflow.as_deref()) {
             Some(name) => Ok(self.inner.store.workflow(name).await?),
             None => Ok(None),

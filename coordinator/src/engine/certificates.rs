@@ -1,6 +1,6 @@
 //! Machines' certificates: validity, issue, renewal and revocation.
 
-use landfall_api::{CertificateStatus, ErrorCode, Kind, Machine, Problem, Reason, message::EnrollRequest};
+use landfall_api::{CertificateStatus, ErrorCode, Kind, Machine, Problem, Reason, Shared, message::EnrollRequest};
 use uuid::Uuid;
 
 use super::{Engine, Enrolled, derive};
@@ -97,7 +97,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`Problem`] with code `NotFound`, or of the store.
-    pub async fn revoke_machine(&self, name: &str) -> Result<Machine, Problem> {
+    pub async fn revoke_machine(&self, name: &str) -> Result<Shared<Machine>, Problem> {
         let Some(machine) = self.inner.store.machine(name).await? else {
             return Err(self.not_found(Kind::Machine, name).await);
         };

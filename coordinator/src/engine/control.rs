@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use landfall_api::{Authority, ErrorCode, Kind, Problem, Workflow, WorkflowSpec};
+use landfall_api::{Authority, ErrorCode, Kind, Problem, Shared, Workflow, WorkflowSpec};
 use landfall_machine::{Input, MachineState, Which, run::retry_of};
 
 use super::{Engine, provision::believed};
@@ -12,7 +12,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`Problem`] with code `NotFound` or `WorkflowEnded`.
-    pub async fn cancel(&self, workflow: &str, authority: Authority) -> Result<Workflow, Problem> {
+    pub async fn cancel(&self, workflow: &str, authority: Authority) -> Result<Shared<Workflow>, Problem> {
         self.ask(workflow, |which| Input::Cancel(which, authority.clone())).await
     }
 
@@ -21,7 +21,7 @@ impl Engine {
     /// # Errors
     /// [`Problem`] with code `NotFound`, `WorkflowEnded`, `Conflict` (it is paused, or past what can be paused), or
     /// `VersionSkew` (its agent is too old to be paused).
-    pub async fn pause(&self, workflow: &str, authority: Authority) -> Result<Workflow, Problem> {
+    pub async fn pause(&self, workflow: &str, authority: Authority) -> Result<Shared<Workflow>, Problem> {
         self.ask(workflow, |which| Input::Pause(which, authority.clone())).await
     }
 
@@ -29,7 +29,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`Problem`] with code `NotFound`, `WorkflowEnded`, or `Conflict` if it waits for no person.
-    pub async fn resume(&self, workflow: &str, authority: Authority) -> Result<Workflow, Problem> {
+    pub async fn resume(&self, workflow: &str, authority: Authority) -> Result<Shared<Workflow>, Problem> {
         self.ask(workflow, |which| Input::Resume(which, authority.clone())).await
     }
 
@@ -38,12 +38,16 @@ impl Engine {
     /// # Errors
     /// [`Problem`] with code `NotFound`, `WorkflowEnded`, or `Conflict` if it does not wait for a confirmation, or if its
     /// machine carries a receipt that the store does not know.
-    pub async fn confirm(&self, workflow: &str, authority: Authority) -> Result<Workflow, Problem> {
+    pub async fn confirm(&self, workflow: &str, authority: Authority) -> Result<Shared<Workflow>, Problem> {
         self.ask(workflow, |which| Input::Confirm(which, authority.clone())).await
     }
 
     /// Hands a person's request to the machine of a workflow; answers the workflow as it is then.
-    async fn ask(&self, workflow: &str, input: impl Fn(Which) -> Input + Send + Sync) -> Result<Workflow, Problem> {
+    async fn ask(
+        &self,
+        workflow: &str,
+        input: impl Fn(Which) -> Input + Send + Sync,
+    ) -> Result<Shared<Workflow>, Problem> {
         let Some(found) = self.inner.store.workflow(workflow).await? else {
             return Err(self.not_found(Kind::Workflow, workflow).await);
         };
@@ -59,7 +63,7 @@ impl Engine {
         let asked = |_: &MachineState, which| input(which);
         let driven =
             self.drive_of(&mut live, machine, Some(workflow), asked).await.map_err(|refused| refused.problem)?;
-        let named = |document: &Workflow| document.metadata.name == workflow;
+        let named = |document: &Shared<Workflow>| document.metadata.name == workflow;
         let MachineState { newest, older, .. } = driven.state;
         newest
             .into_iter()
@@ -73,7 +77,7 @@ impl Engine {
     /// # Errors
     /// [`Problem`] with code `NotFound`, `MachineBusy`, `Conflict` (it has not ended, or the machine has had another run
     /// since), `WorkflowEnded` (nothing failed), `ReceiptMismatch`, `LimitReached`.
-    pub async fn retry(&self, workflow: &str, authority: Authority) -> Result<Workflow, Problem> {
+    pub async fn retry(&self, workflow: &str, authority: Authority) -> Result<Shared<Workflow>, Problem> {
         let Some(found) = self.inner.store.workflow(workflow).await? else {
             return Err(self.not_found(Kind::Workflow, workflow).await);
         };
@@ -97,7 +101,7 @@ impl Engine {
             cancel: None,
             requests: Vec::new(),
             retry_of: Some(workflow.to_owned()),
-            ..found.spec
+            ..found.spec.clone()
         };
         self.launch(live, BTreeMap::new(), spec, status).await
     }

@@ -45,9 +45,9 @@ impl Engine {
         }
         let facts = facts_of(request);
         let rule = self.matching_rule(&facts).await?;
-        let machine = self.stranger(&request.identity, &facts, rule.as_ref()).await?;
+        let machine = self.stranger(&request.identity, &facts, rule.as_deref()).await?;
         let (name, now) = (machine.metadata.name.clone(), self.now());
-        let created = self.inner.store.documents().create(Document::Machine(Box::new(machine))).await?;
+        let created = self.inner.store.documents().create(Document::from(machine)).await?;
         if let Document::Machine(machine) = &created {
             self.index().put_machine(machine);
         }

@@ -36,7 +36,7 @@ impl Engine {
             }
         }
         let document = match document {
-            Document::Secret(secret) => return self.inner.vault.apply(*secret, who, dry_run).await,
+            Document::Secret(secret) => return self.inner.vault.apply(secret.into_inner(), who, dry_run).await,
             other => other,
         };
         self.put(document, who, dry_run).await
@@ -80,16 +80,16 @@ impl Engine {
             {
                 return Err(StoreError::Conflict { kind, name, stored, given: named }.into());
             }
-            let mut merged = merge(document.clone(), stored.as_deref());
+            let mut merged = merge(document.clone(), stored.as_ref());
             let outcome = match &stored {
                 None => ApplyOutcome::Created,
-                Some(stored) if **stored == merged => ApplyOutcome::Unchanged,
+                Some(stored) if *stored == merged => ApplyOutcome::Unchanged,
                 Some(_) => ApplyOutcome::Configured,
             };
             if let Document::Machine(machine) = &mut merged
                 && outcome != ApplyOutcome::Unchanged
             {
-                let stored = stored.as_deref().and_then(|stored| match stored {
+                let stored = stored.as_ref().and_then(|stored| match stored {
                     Document::Machine(stored) => Some(&**stored),
                     _ => None,
                 });
@@ -139,7 +139,7 @@ impl Engine {
         let Some(found) = self.inner.store.documents().get(kind, name).await? else {
             return Err(self.not_found(kind, name).await);
         };
-        match &*found {
+        match &found {
             Document::Secret(_) => self.inner.vault.delete(name).await,
             Document::Template(_) | Document::EnrolmentRule(_) => {
                 Ok(self.inner.store.documents().delete(kind, name).await?)
@@ -163,7 +163,7 @@ impl Engine {
     /// As [`Engine::delete`].
     pub async fn delete_idle(&self, kind: Kind, name: &str, who: &str) -> Result<Document, Problem> {
         if kind == Kind::Machine
-            && let Some(run) = self.current_workflow(&self.described(name).await?).await?
+            && let Some(run) = self.current_workflow(&*self.described(name).await?).await?
             && is_open(&run)
         {
             return Err(busy(name, &run.metadata.name));
@@ -251,26 +251,26 @@ fn merge(applied: Document, stored: Option<&Document>) -> Document {
     let mut merged = match (applied, stored) {
         (Document::Machine(new), Some(Document::Machine(old))) => {
             let mut merged = old.clone();
-            merged.spec = new.spec;
-            merged.metadata.labels = new.metadata.labels;
+            merged.spec.clone_from(&new.spec);
+            merged.metadata.labels.clone_from(&new.metadata.labels);
             Document::Machine(merged)
         }
         (Document::Template(new), Some(Document::Template(old))) => {
             let mut merged = old.clone();
-            merged.spec = new.spec;
-            merged.metadata.labels = new.metadata.labels;
+            merged.spec.clone_from(&new.spec);
+            merged.metadata.labels.clone_from(&new.metadata.labels);
             Document::Template(merged)
         }
         (Document::Secret(new), Some(Document::Secret(old))) => {
             let mut merged = old.clone();
-            merged.spec = new.spec;
-            merged.metadata.labels = new.metadata.labels;
+            merged.spec.clone_from(&new.spec);
+            merged.metadata.labels.clone_from(&new.metadata.labels);
             Document::Secret(merged)
         }
         (Document::EnrolmentRule(new), Some(Document::EnrolmentRule(old))) => {
             let mut merged = old.clone();
-            merged.spec = new.spec;
-            merged.metadata.labels = new.metadata.labels;
+            merged.spec.clone_from(&new.spec);
+            merged.metadata.labels.clone_from(&new.metadata.labels);
             Document::EnrolmentRule(merged)
         }
         (mut new, _) => {

@@ -1,10 +1,8 @@
 //! One machine's step made real, under its lock: load, step, store, send.
 
-use std::sync::Arc;
-
 use futures::future::BoxFuture;
 use landfall_api::{
-    Document, ErrorCode, Kind, Machine, Problem, Workflow, WorkflowStatus,
+    Document, ErrorCode, Kind, Machine, Problem, Shared, Workflow, WorkflowStatus,
     message::{Assignment, Control, ToAgent},
 };
 use landfall_machine::{Effect, Input, MachineState, Refusal, SETTLE, Tell, Which, has_begun, run::Start, step};
@@ -30,11 +28,11 @@ pub(super) struct Driven {
     pub(super) deleted: Option<Document>,
 }
 
-/// The documents as they were loaded.
+/// The documents as they were loaded, shared with the store.
 struct Loaded {
-    machine: Arc<Document>,
-    newest: Option<Arc<Document>>,
-    older: Option<Arc<Document>>,
+    machine: Shared<Machine>,
+    newest: Option<Shared<Workflow>>,
+    older: Option<Shared<Workflow>>,
 }
 
 /// A fault of the coordinator itself.
@@ -70,7 +68,7 @@ impl Engine {
             let (now, limits, mut room) = (self.moment(), self.limits(), Room::Whole);
             for _ in 0..CAS_TRIES {
                 let loaded = self.load(machine, workflow).await?;
-                let mut state = loaded.state(live)?;
+                let mut state = loaded.state(live);
                 let is_newest = state.newest.as_ref().map(|w| w.metadata.name.as_str()) == workflow;
                 let which = if workflow.is_none() || is_newest { Which::Newest } else { Which::Older };
                 let input = input(&state, which);
@@ -86,7 +84,7 @@ impl Engine {
                     for workflow in state.newest.iter_mut().chain(&mut state.older) {
                         derive::workflow(workflow, now.wall);
                     }
-                    derive::conditions(&mut state.machine, state.newest.as_ref(), now.wall);
+                    derive::conditions(&mut state.machine, state.newest.as_deref(), now.wall);
                     // What is not told stays read.
                     let status = state.newest.as_mut().and_then(|workflow| workflow.status.as_mut());
                     if let (Some(status), Some(position)) = (status, position) {
@@ -119,21 +117,17 @@ impl Engine {
     }
 
     async fn load(&self, name: &str, workflow: Option<&str>) -> Result<Loaded, Problem> {
-        let documents = self.inner.store.documents();
-        let Some(machine) = documents.get(Kind::Machine, name).await? else {
+        let store = &self.inner.store;
+        let Some(machine) = store.machine(name).await? else {
             return Err(StoreError::NotFound { kind: Kind::Machine, name: name.to_owned() }.into());
         };
-        let newest = match &*machine {
-            Document::Machine(machine) => machine.status.as_ref().and_then(|status| status.workflow.clone()),
-            _ => None,
-        };
-        let older = workflow.filter(|workflow| newest.as_deref() != Some(workflow));
-        let newest = match &newest {
-            Some(newest) => documents.get(Kind::Workflow, newest).await?,
+        let newest = machine.status.as_ref().and_then(|status| status.workflow.as_deref());
+        let older = match workflow.filter(|workflow| newest != Some(workflow)) {
+            Some(older) => store.workflow(older).await?,
             None => None,
         };
-        let older = match older {
-            Some(older) => documents.get(Kind::Workflow, older).await?,
+        let newest = match newest {
+            Some(newest) => store.workflow(newest).await?,
             None => None,
         };
         Ok(Loaded { machine, newest, older })
@@ -147,10 +141,10 @@ impl Engine {
             let outcome = match effect {
                 Effect::StoreMachine => self.store_machine(loaded, state, stored > 0).await,
                 Effect::StoreWorkflow(Which::Newest) => {
-                    self.store_workflow(loaded.newest.as_deref(), state.newest.as_mut()).await
+                    self.store_workflow(loaded.newest.as_ref(), &mut state.newest).await
                 }
                 Effect::StoreWorkflow(Which::Older) => {
-                    self.store_workflow(loaded.older.as_deref(), state.older.as_mut()).await
+                    self.store_workflow(loaded.older.as_ref(), &mut state.older).await
                 }
                 _ => continue,
             };
@@ -162,14 +156,14 @@ impl Engine {
     /// `begun`: another document of this step is stored already, so that the step cannot be made again. Then the status,
     /// which is written here alone, goes beside what another writer made of the rest.
     async fn store_machine(&self, loaded: &Loaded, state: &mut MachineState, begun: bool) -> Result<bool, StoreError> {
-        if is_machine(&loaded.machine, &state.machine) {
+        if loaded.machine == state.machine {
             return Ok(false);
         }
         for _ in 0..CAS_TRIES {
-            let document = Document::Machine(Box::new(state.machine.clone()));
+            let document = Document::from(state.machine.clone());
             match self.inner.store.documents().update(document).await {
                 Ok(Document::Machine(machine)) => {
-                    state.machine = *machine;
+                    state.machine = machine;
                     return Ok(true);
                 }
                 Ok(_) => return Ok(true),
@@ -190,15 +184,15 @@ impl Engine {
 
     async fn store_workflow(
         &self,
-        before: Option<&Document>,
-        after: Option<&mut Workflow>,
+        before: Option<&Shared<Workflow>>,
+        after: &mut Option<Shared<Workflow>>,
     ) -> Result<bool, StoreError> {
-        let (Some(Document::Workflow(before)), Some(after)) = (before, after) else { return Ok(false) };
-        match self.inner.store.documents().update(Document::Workflow(Box::new(after.clone()))).await {
-            Ok(Document::Workflow(stored)) => *after = *stored,
-            Ok(_) => {}
-            Err(error) => return Err(error),
-        }
+        // Given away, so that the store need not copy it; without an answer the step is made again from what is stored.
+        let (Some(before), Some(given)) = (before, after.take()) else { return Ok(false) };
+        let Document::Workflow(stored) = self.inner.store.documents().update(given.into()).await? else {
+            return Ok(true);
+        };
+        let after = &*after.insert(stored);
         self.index().put_workflow(after);
         self.inner.waiting.follow(after, self.now());
         self.wake_queue();
@@ -287,7 +281,7 @@ impl Engine {
         }
         let stepped = self.again(live, machine, Input::Turn(begins)).await;
         let began = match &stepped {
-            Ok(state) => state.newest.as_ref().is_some_and(has_begun),
+            Ok(state) => state.newest.as_ref().is_some_and(|workflow| has_begun(workflow)),
             // It may have been stored as begun, and only the agent could not be told.
             Err(_) => self.inner.store.workflow(name).await.ok().flatten().is_some_and(|stored| has_begun(&stored)),
         };
@@ -328,7 +322,7 @@ impl Engine {
         &self,
         name: &str,
         change: impl Fn(&mut Machine) + Send,
-    ) -> Result<Machine, Problem> {
+    ) -> Result<Shared<Machine>, Problem> {
         for _ in 0..CAS_TRIES {
             let Some(mut machine) = self.inner.store.machine(name).await? else {
                 return Err(StoreError::NotFound { kind: Kind::Machine, name: name.to_owned() }.into());
@@ -338,8 +332,8 @@ impl Engine {
             if machine == before {
                 return Ok(machine);
             }
-            match self.inner.store.documents().update(Document::Machine(Box::new(machine))).await {
-                Ok(Document::Machine(machine)) => return Ok(*machine),
+            match self.inner.store.documents().update(Document::from(machine)).await {
+                Ok(Document::Machine(machine)) => return Ok(machine),
                 Ok(_) => return Err(Problem::new(ErrorCode::Internal, "the store answered another kind of document")),
                 Err(StoreError::Conflict { .. }) => {}
                 Err(error) => return Err(error.into()),
@@ -350,10 +344,8 @@ impl Engine {
 
     fn put_all_tails(&self, loaded: &Loaded, state: &mut MachineState) {
         for (before, after) in [(&loaded.newest, &mut state.newest), (&loaded.older, &mut state.older)] {
-            if let (Some(before), Some(after)) = (status_of(before), after)
-                && let (Some(uid), Some(status)) = (after.metadata.uid, &mut after.status)
-            {
-                self.put_tails(uid, before, status);
+            if let (Some(before), Some(after)) = (status_of(before), after) {
+                self.put_tails(before, after);
             }
         }
     }
@@ -368,32 +360,18 @@ impl Engine {
 }
 
 impl Loaded {
-    fn state(&self, live: &Live) -> Result<MachineState, Problem> {
-        let Document::Machine(machine) = &*self.machine else {
-            return Err(Problem::new(ErrorCode::Internal, "the store answered another kind of document"));
-        };
-        let workflow = |document: &Option<Arc<Document>>| match document.as_deref() {
-            Some(Document::Workflow(workflow)) => Some((**workflow).clone()),
-            _ => None,
-        };
-        Ok(MachineState {
-            machine: (**machine).clone(),
-            newest: workflow(&self.newest),
-            older: workflow(&self.older),
+    fn state(&self, live: &Live) -> MachineState {
+        MachineState {
+            machine: self.machine.clone(),
+            newest: self.newest.clone(),
+            older: self.older.clone(),
             session: live.session.clone(),
-        })
+        }
     }
 }
 
-fn is_machine(document: &Document, machine: &Machine) -> bool {
-    matches!(document, Document::Machine(stored) if **stored == *machine)
-}
-
-fn status_of(document: &Option<Arc<Document>>) -> Option<&WorkflowStatus> {
-    match document.as_deref() {
-        Some(Document::Workflow(workflow)) => workflow.status.as_ref(),
-        _ => None,
-    }
+fn status_of(workflow: &Option<Shared<Workflow>>) -> Option<&WorkflowStatus> {
+    workflow.as_ref()?.status.as_ref()
 }
 
 fn shorten_all(state: &mut MachineState) {

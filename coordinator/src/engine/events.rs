@@ -1,12 +1,9 @@
 //! What agents report, and phone-homes: durable first, then applied.
 
-use std::{
-    collections::{HashMap, hash_map::Entry},
-    sync::Arc,
-};
+use std::collections::{HashMap, hash_map::Entry};
 
 use landfall_api::{
-    Document, ErrorCode, Kind, MachineFacts, Problem, Workflow,
+    Document, ErrorCode, Kind, MachineFacts, Problem, Shared, Workflow,
     message::{EventBody, EventRecord, PhoneHomeReport},
 };
 use landfall_machine::{
@@ -25,7 +22,7 @@ const MAX_SEQ: u64 = 256;
 
 /// The runs that a batch names, as they were before it; nothing for one that is not there.
 #[derive(Default)]
-struct Runs(HashMap<Uuid, Option<Arc<Document>>>);
+struct Runs(HashMap<Uuid, Option<Document>>);
 
 impl Runs {
     fn name_of(&self, uid: Uuid) -> Option<String> {
@@ -124,7 +121,7 @@ impl Engine {
             });
         }
         let Some(Some(document)) = runs.0.get(&uid) else { return Ok(false) };
-        let Document::Workflow(workflow) = &**document else { return Ok(false) };
+        let Document::Workflow(workflow) = document else { return Ok(false) };
         let found = workflow.status.as_ref().and_then(|s| s.action(record.action_index as usize));
         let Some(action) = found.filter(|_| workflow.spec.machine == machine) else { return Ok(false) };
         // An attempt beyond every retry and interruption, or an endless one, is nonsense; its log would have no bound.
@@ -152,7 +149,7 @@ impl Engine {
         let events: Vec<(u64, EventRecord)> = stored.into_iter().map(|(record, position)| (position, record)).collect();
         let input = |_: &MachineState, of| Input::Reported { epoch, of, events: events.clone() };
         let driven = self.drive_of(live, machine, Some(workflow), input).await.map_err(|refused| refused.problem)?;
-        let named = |found: &&Workflow| found.metadata.name == workflow;
+        let named = |found: &&Shared<Workflow>| found.metadata.name == workflow;
         if let Some(applied) = driven.state.newest.iter().chain(&driven.state.older).find(named) {
             for (_, record) in &events {
                 self.measure(applied, record.action_index, &record.body);
@@ -168,9 +165,9 @@ impl Engine {
     pub async fn facts(&self, machine_uid: Uuid, epoch: u64, facts: MachineFacts) -> Result<(), Problem> {
         let mut live = self.inner.machines.lock(machine_uid).await;
         self.hears(&mut live, Epoch::new(epoch))?;
-        let name = self.machine_name(machine_uid)?;
+        let (name, facts) = (self.machine_name(machine_uid)?, Shared::from(facts));
         self.mutate_machine(&name, |machine| {
-            machine.status.get_or_insert_with(derive::new_machine_status).facts = Some(Box::new(facts.clone()));
+            machine.status.get_or_insert_with(derive::new_machine_status).facts = Some(facts.clone());
         })
         .await
         .map(drop)

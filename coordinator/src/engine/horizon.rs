@@ -1,7 +1,7 @@
 //! The note that the coordinator is there, made once a minute: by it the next start knows for how long it was away.
 
 use jiff::Timestamp;
-use landfall_api::{Problem, Workflow};
+use landfall_api::{Problem, Shared, Workflow};
 use landfall_machine::{BEAT_EVERY, Input, is_open};
 
 use landfall_store::{Store, StoreError};
@@ -46,7 +46,7 @@ impl Engine {
     }
 
     /// At the start: every machine with a workflow that has not ended takes in for how long the coordinator was away.
-    pub(super) async fn tell_of_the_start(&self, workflows: &[Workflow]) -> Result<(), Problem> {
+    pub(super) async fn tell_of_the_start(&self, workflows: &[Shared<Workflow>]) -> Result<(), Problem> {
         for workflow in workflows.iter().filter(|workflow| is_open(workflow)) {
             // Untold, what was asked for too long ago could be carried out.
             if let Err(problem) = self.hand_in(&workflow.spec.machine, Input::Started).await {

@@ -262,7 +262,7 @@ mod tests {
             "spec": {"identity": {"macs": [mac], "serial": mac, "smbiosUuid": Uuid::from_u128(uid)}}});
         let Document::Machine(mut machine) = Document::from_value(document).unwrap() else { panic!("a machine") };
         (machine.metadata.uid, machine.metadata.resource_version) = (Some(Uuid::from_u128(uid)), version);
-        *machine
+        machine.into_inner()
     }
 
     const OLD: &str = "52:54:00:00:00:01";

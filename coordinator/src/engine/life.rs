@@ -1,6 +1,6 @@
 //! A machine's life beyond its workflows: taken over as it is, let go, deleted.
 
-use landfall_api::{Authority, Document, ErrorCode, Kind, Machine, Problem};
+use landfall_api::{Authority, Document, ErrorCode, Kind, Machine, Problem, Shared};
 use landfall_machine::{
     Input,
     life::{AGENT, what_stays},
@@ -16,7 +16,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`Problem`] with code `NotFound`, `MachineBusy` (a run is under way) or `Conflict` (it is being deleted).
-    pub async fn adopt(&self, name: &str, by: Authority) -> Result<Machine, Problem> {
+    pub async fn adopt(&self, name: &str, by: Authority) -> Result<Shared<Machine>, Problem> {
         let person = by.person.clone();
         let adopted = self.ask_machine(name, Input::Adopt(by)).await?;
         tracing::info!(machine = name, person, "adopted");
@@ -27,7 +27,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`Problem`] with code `NotFound`, or `Conflict` if it has none.
-    pub async fn confirm_identity(&self, name: &str, by: Authority) -> Result<Machine, Problem> {
+    pub async fn confirm_identity(&self, name: &str, by: Authority) -> Result<Shared<Machine>, Problem> {
         let person = by.person.clone();
         let confirmed = self.ask_machine(name, Input::ConfirmIdentity(by)).await?;
         tracing::info!(machine = name, person, "its identity was confirmed");
@@ -50,7 +50,7 @@ impl Engine {
     pub async fn detach(&self, name: &str, by: Authority) -> Result<(Document, Vec<String>), Problem> {
         let machine = self.described(name).await?;
         let newest = self.current_workflow(&machine).await?;
-        let stays = what_stays(&machine, newest.as_ref());
+        let stays = what_stays(&machine, newest.as_deref());
         let document = self.delete_machine(name, &by).await?;
         Ok((document, stays))
     }
@@ -60,7 +60,7 @@ impl Engine {
     pub(super) async fn delete_machine(&self, name: &str, by: &Authority) -> Result<Document, Problem> {
         let deleted = self.ask_machine(name, Input::Delete(by.clone())).await?;
         tracing::info!(machine = name, by = %by.person, "deleted, or to be deleted as soon as its agent has stopped");
-        Ok(deleted.deleted.unwrap_or_else(|| Document::Machine(Box::new(deleted.state.machine))))
+        Ok(deleted.deleted.unwrap_or_else(|| Document::from(deleted.state.machine)))
     }
 
     /// The document carries a finalizer, so this only marks it.
@@ -68,11 +68,11 @@ impl Engine {
         self.inner.store.documents().delete(Kind::Machine, name).await?;
         let marked = self.mutate_machine(name, derive::phase).await?;
         self.index().put_machine(&marked);
-        Ok(Document::Machine(Box::new(marked)))
+        Ok(Document::from(marked))
     }
 
     /// Removes the document and all rights of its certificate.
-    pub(super) async fn remove_machine(&self, live: &mut Live, machine: &Machine) -> Result<Document, Problem> {
+    pub(super) async fn remove_machine(&self, live: &mut Live, machine: &Shared<Machine>) -> Result<Document, Problem> {
         let name = &machine.metadata.name;
         let mut last = machine.clone();
         let mut is_there = true;
@@ -114,7 +114,7 @@ impl Engine {
             self.inner.machines.forget(uid);
         }
         tracing::info!(machine = %name, "deleted");
-        Ok(Document::Machine(Box::new(last)))
+        Ok(Document::from(last))
     }
 
     /// What time does for machines that are to go.
@@ -129,7 +129,7 @@ impl Engine {
     }
 
     /// The machine of that name.
-    pub(super) async fn described(&self, name: &str) -> Result<Machine, Problem> {
+    pub(super) async fn described(&self, name: &str) -> Result<Shared<Machine>, Problem> {
         match self.inner.store.machine(name).await? {
             Some(machine) => Ok(machine),
             None => Err(self.not_found(Kind::Machine, name).await),

@@ -6,17 +6,17 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use landfall_api::{ErrorCode, Kind, Problem, Workflow};
+use landfall_api::{ErrorCode, Kind, Problem, Shared, Workflow};
 use landfall_machine::waits;
 
 use super::Engine;
 
 /// Runs that were made and are to go again, where the store refused that too. Bounded by the requests that failed so.
 #[derive(Default)]
-pub(super) struct TakenBack(Mutex<Vec<Workflow>>);
+pub(super) struct TakenBack(Mutex<Vec<Shared<Workflow>>>);
 
 impl TakenBack {
-    fn runs(&self) -> MutexGuard<'_, Vec<Workflow>> {
+    fn runs(&self) -> MutexGuard<'_, Vec<Shared<Workflow>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -26,13 +26,13 @@ impl Engine {
     ///
     /// # Errors
     /// [`Problem`] as the store answers.
-    pub(super) async fn drop_orphans(&self, workflows: &[Workflow]) -> Result<(), Problem> {
+    pub(super) async fn drop_orphans(&self, workflows: &[Shared<Workflow>]) -> Result<(), Problem> {
         for run in workflows.iter().filter(|run| waits(run)) {
             if self.inner.store.is_unreadable(Kind::Machine, &run.spec.machine) {
                 continue;
             }
             let machine = self.inner.store.machine(&run.spec.machine).await?;
-            let newest = machine.and_then(|machine| machine.status).and_then(|status| status.workflow);
+            let newest = machine.and_then(|machine| machine.status.as_ref()?.workflow.clone());
             if newest.as_ref() != Some(&run.metadata.name) {
                 tracing::warn!(
                     workflow = %run.metadata.name, machine = %run.spec.machine,
@@ -46,7 +46,7 @@ impl Engine {
 
     /// Drops a workflow that its machine does not know; the caller gets the error. If the store refuses, the next tick
     /// retries.
-    pub(super) async fn take_back(&self, run: &Workflow) {
+    pub(super) async fn take_back(&self, run: &Shared<Workflow>) {
         if let Err(problem) = self.forget_workflow(run).await {
             tracing::warn!(workflow = %run.metadata.name, %problem, "an unreferenced workflow stays until the next \
                 tick");

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use landfall_api::{
     API_VERSION, Action, ActionSpec, Authority, BUILT_IN_DEPROVISION, ClearDisksSpec, DiskReceipt, DiskSelector,
-    Document, ErrorCode, Kind, Machine, Metadata, Problem, Purpose, RebootSpec, Workflow, WorkflowSpec, WorkflowStatus,
-    edit_distance,
+    Document, ErrorCode, Kind, Machine, Metadata, Problem, Purpose, RebootSpec, Shared, Workflow, WorkflowSpec,
+    WorkflowStatus, edit_distance,
 };
 use landfall_machine::{
     Input, has_ended, is_held,
@@ -17,6 +17,7 @@ use uuid::Uuid;
 
 use super::{Engine, derive, live::Live};
 use crate::workflow::{Plan, render};
+use landfall_store::StoreError;
 
 /// Terminal runs kept for each machine; older ones are dropped, with their events.
 const KEPT_RUNS: usize = 20;
@@ -60,7 +61,7 @@ impl Engine {
         template: &str,
         parameters: BTreeMap<String, serde_json::Value>,
         authority: Authority,
-    ) -> Result<Workflow, Problem> {
+    ) -> Result<Shared<Workflow>, Problem> {
         let plan = self.rendered(machine, template, &parameters).await?;
         let by = Asker::Person(authority);
         self.begin_run(Asked { machine, template, purpose: Purpose::Provision, parameters, plan, by }).await
@@ -77,7 +78,7 @@ impl Engine {
         template: &str,
         parameters: BTreeMap<String, serde_json::Value>,
         rule: &str,
-    ) -> Result<Workflow, Problem> {
+    ) -> Result<Shared<Workflow>, Problem> {
         let plan = self.rendered(machine, template, &parameters).await?;
         let by = Asker::Rule(rule);
         self.begin_run(Asked { machine, template, purpose: Purpose::Provision, parameters, plan, by }).await
@@ -93,7 +94,7 @@ impl Engine {
         machine: &str,
         disks: Vec<DiskSelector>,
         authority: Authority,
-    ) -> Result<Workflow, Problem> {
+    ) -> Result<Shared<Workflow>, Problem> {
         for disk in &disks {
             disk.validate().map_err(|error| {
                 Problem::new(ErrorCode::InvalidDocument, error.to_string())
@@ -137,7 +138,7 @@ impl Engine {
         Ok(plan)
     }
 
-    async fn begin_run(&self, asked: Asked<'_>) -> Result<Workflow, Problem> {
+    async fn begin_run(&self, asked: Asked<'_>) -> Result<Shared<Workflow>, Problem> {
         let (mut live, _) = self.locked_machine(asked.machine).await?;
         let forced = match &asked.by {
             Asker::Person(by) if by.force => Some(by.clone()),
@@ -168,7 +169,7 @@ impl Engine {
     }
 
     /// The machine, locked, if anything may begin on it.
-    async fn locked_machine(&self, machine: &str) -> Result<(OwnedMutexGuard<Live>, Machine), Problem> {
+    async fn locked_machine(&self, machine: &str) -> Result<(OwnedMutexGuard<Live>, Shared<Machine>), Problem> {
         let Some(machine_uid) = self.described(machine).await?.metadata.uid else {
             return Err(Problem::new(ErrorCode::Internal, format!("machine \"{machine}\" was stored without a uid")));
         };
@@ -184,7 +185,7 @@ impl Engine {
         &self,
         machine: &str,
         force: bool,
-    ) -> Result<(OwnedMutexGuard<Live>, Machine), Problem> {
+    ) -> Result<(OwnedMutexGuard<Live>, Shared<Machine>), Problem> {
         let (mut live, _) = self.locked_machine(machine).await?;
         let made = self.drive(&mut live, machine, Input::MakeWay(None)).await;
         let found = made.map_err(|refused| refused.problem)?.state.machine;
@@ -200,7 +201,7 @@ impl Engine {
         labels: BTreeMap<String, String>,
         spec: WorkflowSpec,
         status: WorkflowStatus,
-    ) -> Result<Workflow, Problem> {
+    ) -> Result<Shared<Workflow>, Problem> {
         let now = self.now();
         let machine = spec.machine.clone();
         let machine = machine.as_str();
@@ -224,7 +225,7 @@ impl Engine {
             }
         }
         derive::workflow(&mut workflow, now);
-        let created = match self.inner.store.documents().create(Document::Workflow(Box::new(workflow))).await {
+        let created = match self.inner.store.documents().create(Document::from(workflow)).await {
             Ok(Document::Workflow(created)) => Ok(created),
             Ok(_) => Err(Problem::new(ErrorCode::Internal, "the store answered another kind of document")),
             Err(error) => Err(error.into()),
@@ -249,7 +250,7 @@ impl Engine {
         match self.drive(&mut live, machine, Input::Launched).await {
             Ok(driven) => {
                 if let Some(newer) = driven.state.newest {
-                    *workflow = newer;
+                    workflow = newer;
                 }
             }
             Err(refused) => {
@@ -257,7 +258,7 @@ impl Engine {
                 tracing::warn!(machine, workflow = %name, %problem, "cannot give the workflow to its agent yet");
                 live.cut();
                 if let Some(newer) = self.inner.store.workflow(&name).await? {
-                    *workflow = newer;
+                    workflow = newer;
                 }
             }
         }
@@ -265,11 +266,11 @@ impl Engine {
         if let Err(problem) = self.drop_old_runs(machine).await {
             tracing::warn!(machine, %problem, "old workflows were not removed; the next request does it");
         }
-        Ok(*workflow)
+        Ok(workflow)
     }
 
     /// The machine's document names its newest run from here on.
-    async fn name_run(&self, machine: &str, workflow: &Workflow) -> Result<Machine, Problem> {
+    async fn name_run(&self, machine: &str, workflow: &Workflow) -> Result<Shared<Machine>, Problem> {
         let now = self.now();
         self.mutate_machine(machine, |machine| take_up(machine, workflow, now)).await
     }
@@ -296,12 +297,22 @@ impl Engine {
         }
     }
 
-    async fn drop_old_runs(&self, machine: &str) -> Result<(), Problem> {
+    /// Every workflow of a machine.
+    ///
+    /// # Errors
+    /// [`StoreError`] of the back end.
+    pub async fn workflows_of(&self, machine: &str) -> Result<Vec<Shared<Workflow>>, StoreError> {
         let names = self.index().runs_of(machine);
-        let mut runs = Vec::with_capacity(names.len());
+        let mut workflows = Vec::with_capacity(names.len());
         for name in names {
-            runs.extend(self.inner.store.workflow(&name).await?.filter(has_ended));
+            workflows.extend(self.inner.store.workflow(&name).await?);
         }
+        Ok(workflows)
+    }
+
+    async fn drop_old_runs(&self, machine: &str) -> Result<(), Problem> {
+        let mut runs = self.workflows_of(machine).await?;
+        runs.retain(|workflow| has_ended(workflow));
         runs.sort_by_key(|w| w.metadata.creation_timestamp);
         let excess = runs.len().saturating_sub(KEPT_RUNS);
         for old in runs.into_iter().take(excess) {

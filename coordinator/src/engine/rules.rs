@@ -5,7 +5,7 @@
 //! when the machine enrols again, not when the run fails.
 
 use landfall_api::{
-    AppliedRule, Document, EnrolmentRule, ErrorCode, Kind, Machine, MachineFacts, Problem, ProofKind,
+    AppliedRule, Document, EnrolmentRule, ErrorCode, Kind, Machine, MachineFacts, Problem, ProofKind, Shared,
     check_expressions, is_dns_label, message::EnrollRequest,
 };
 use minijinja::{Environment, UndefinedBehavior};
@@ -22,12 +22,12 @@ const STARTING: &str = "being started";
 
 impl Engine {
     /// The rule that counts for these facts: of those that match the one with the highest priority, then the first by name.
-    pub(super) async fn matching_rule(&self, facts: &MachineFacts) -> Result<Option<EnrolmentRule>, Problem> {
+    pub(super) async fn matching_rule(&self, facts: &MachineFacts) -> Result<Option<Shared<EnrolmentRule>>, Problem> {
         let (documents, _) = self.inner.store.documents().list(Kind::EnrolmentRule).await?;
         let mut rules: Vec<_> = documents
             .into_iter()
             .filter_map(|document| match document {
-                Document::EnrolmentRule(rule) => Some(*rule),
+                Document::EnrolmentRule(rule) => Some(rule),
                 _ => None,
             })
             .collect();
@@ -50,11 +50,11 @@ impl Engine {
     /// discovery is on for its address: a person's document has priority over a rule. Under the machine's lock.
     pub(super) async fn apply_rule(
         &self,
-        machine: Machine,
+        machine: Shared<Machine>,
         request: &EnrollRequest,
         by: &Asker,
         key: &str,
-    ) -> Result<(Machine, Option<AppliedRule>), Problem> {
+    ) -> Result<(Shared<Machine>, Option<AppliedRule>), Problem> {
         let enrolment = machine.status.as_ref().map(|s| s.enrolment.clone()).unwrap_or_default();
         let covered = by.address.is_some_and(|address| self.inner.settings.load().discovery.covers(address));
         if !covered || !undescribed(&machine) || machine.spec.proof == ProofKind::Approval {
@@ -95,7 +95,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`Problem`] if the store cannot be written.
-    pub(super) async fn end_starts(&self, machines: &[Machine]) -> Result<(), Problem> {
+    pub(super) async fn end_starts(&self, machines: &[Shared<Machine>]) -> Result<(), Problem> {
         let of = |machine: &Machine| machine.status.as_ref().and_then(|s| s.enrolment.rule.clone());
         for machine in machines {
             let name = &machine.metadata.name;
@@ -106,7 +106,7 @@ impl Engine {
             });
             let told = begun.map_or_else(
                 || "not started: the coordinator ended meanwhile; a person can request it".to_owned(),
-                |run| run.metadata.name,
+                |run| run.metadata.name.clone(),
             );
             tracing::warn!(machine = %name, rule = %rule.name, run = %told, "the coordinator ended while it started a \
                 rule's workflow");
@@ -167,10 +167,10 @@ impl Engine {
     }
 
     /// For people only; a count that changed at the same moment may be one too low.
-    async fn count_applied(&self, rule: &EnrolmentRule) {
+    async fn count_applied(&self, rule: &Shared<EnrolmentRule>) {
         let mut rule = rule.clone();
         rule.status.get_or_insert_default().applied += 1;
-        if let Err(error) = self.inner.store.documents().update(Document::EnrolmentRule(Box::new(rule))).await {
+        if let Err(error) = self.inner.store.documents().update(Document::from(rule)).await {
             tracing::debug!(%error, "a rule's count was not stored");
         }
     }

@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use landfall_api::{
-    Action, ApplyOutcome, Document, ErrorCode, Kind, Machine, Problem, Secret, SecretSpec, SecretStatus, Workflow,
+    Action, ApplyOutcome, Document, ErrorCode, Kind, Machine, Problem, Secret, SecretSpec, SecretStatus, Shared,
+    Workflow,
 };
 use serde::{Deserialize, Serialize};
 
@@ -51,10 +52,10 @@ impl Vault {
         Self { store, clock, changes: tokio::sync::Mutex::default() }
     }
 
-    async fn document(&self, name: &str) -> Result<Option<Secret>, Problem> {
+    async fn document(&self, name: &str) -> Result<Option<Shared<Secret>>, Problem> {
         let found = self.store.documents().get(Kind::Secret, name).await?;
-        Ok(found.and_then(|document| match &*document {
-            Document::Secret(secret) => Some((**secret).clone()),
+        Ok(found.and_then(|document| match document {
+            Document::Secret(secret) => Some(secret),
             _ => None,
         }))
     }
@@ -101,7 +102,7 @@ impl Vault {
         let status = SecretStatus { keys: values.data.keys().cloned().collect(), version };
         let merged = match &stored {
             Some(stored) => {
-                let mut merged = stored.clone();
+                let mut merged = Secret::clone(stored);
                 merged.spec = given.spec;
                 merged.metadata.labels = given.metadata.labels;
                 merged.status = Some(status);
@@ -116,10 +117,10 @@ impl Vault {
         };
         let outcome = match &stored {
             None => ApplyOutcome::Created,
-            Some(stored) if !changed && *stored == merged => ApplyOutcome::Unchanged,
+            Some(stored) if !changed && **stored == merged => ApplyOutcome::Unchanged,
             Some(_) => ApplyOutcome::Configured,
         };
-        let merged = Document::Secret(Box::new(merged));
+        let merged = Document::from(merged);
         if dry_run || outcome == ApplyOutcome::Unchanged {
             return Ok((merged, outcome));
         }

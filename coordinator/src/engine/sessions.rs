@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use landfall_api::{
-    ErrorCode, Machine, Problem, Reason,
+    ErrorCode, Machine, Problem, Reason, Shared,
     message::{Hello, ToAgent, Vitals},
 };
 use landfall_machine::{Epoch, Input, Refusal, Session, newest_session};
@@ -158,7 +158,7 @@ impl Engine {
         newest_session(live.session.as_mut(), epoch).map(|session: &mut Session| session.hears(now))
     }
 
-    pub(super) async fn machine_by_uid(&self, uid: Uuid) -> Result<Machine, Problem> {
+    pub(super) async fn machine_by_uid(&self, uid: Uuid) -> Result<Shared<Machine>, Problem> {
         let name = self.machine_name(uid)?;
         self.inner.store.machine(&name).await?.ok_or_else(|| no_machine(uid))
     }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use landfall_api::{ActionState, ActionStatus, Document, Problem, Workflow, WorkflowStatus, message::LogLine};
+use landfall_api::{ActionState, ActionStatus, Document, Problem, Shared, Workflow, WorkflowStatus, message::LogLine};
 use uuid::Uuid;
 
 use super::{Engine, shorten::cut};
@@ -72,10 +72,12 @@ fn shorten(line: &mut String) {
 
 impl Engine {
     /// Puts the last lines of every attempt that failed in this step into the new status.
-    pub(super) fn put_tails(&self, workflow_uid: Uuid, before: &WorkflowStatus, after: &mut WorkflowStatus) {
-        for (index, attempt) in failed_between(before, after) {
-            if let Some(action) = after.action_mut(index as usize) {
-                action.log_tail = self.tail_of(workflow_uid, (index, attempt), action.problem.as_ref());
+    pub(super) fn put_tails(&self, before: &WorkflowStatus, after: &mut Shared<Workflow>) {
+        let (Some(uid), Some(status)) = (after.metadata.uid, &after.status) else { return };
+        // Looked at first: to change the workflow is to copy it, and most steps change nothing here.
+        for (index, attempt) in failed_between(before, status) {
+            if let Some(action) = after.status.as_mut().and_then(|status| status.action_mut(index as usize)) {
+                action.log_tail = self.tail_of(uid, (index, attempt), action.problem.as_ref());
             }
         }
     }
@@ -156,7 +158,7 @@ impl Engine {
                 return Ok(());
             }
             action.log_tail = lines;
-            match self.inner.store.documents().update(Document::Workflow(Box::new(workflow))).await {
+            match self.inner.store.documents().update(Document::from(workflow)).await {
                 // Where there is no room, the failure itself says why.
                 Ok(_) | Err(StoreError::NotFound { .. } | StoreError::TooLarge { .. }) => return Ok(()),
                 Err(StoreError::Conflict { .. }) => {}

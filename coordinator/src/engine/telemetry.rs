@@ -263,7 +263,7 @@ impl Engine {
             return Ok(());
         }
         note_progress(action, reported.progress, now);
-        match self.inner.store.documents().update(Document::Workflow(Box::new(workflow))).await {
+        match self.inner.store.documents().update(Document::from(workflow)).await {
             // Progress may be thinned: whoever won said something newer or better.
             Ok(_) | Err(StoreError::Conflict { .. }) => Ok(()),
             Err(error) => Err(error.into()),
@@ -306,7 +306,8 @@ mod tests {
         let actions: Vec<_> = [("look", attempts[0]), ("stop", attempts[1])]
             .into_iter()
             .map(|(name, attempt)| {
-                let action = serde_json::from_value(json!({"name": name, "hold": {"message": "x"}})).unwrap();
+                let action: landfall_api::Action =
+                    serde_json::from_value(json!({"name": name, "hold": {"message": "x"}})).unwrap();
                 let state = if attempt > 0 { ActionState::Running } else { ActionState::Pending };
                 ActionStatus { attempt, state, ..ActionStatus::pending(action) }
             })

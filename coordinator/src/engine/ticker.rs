@@ -129,7 +129,7 @@ impl Engine {
     /// What time does to a run, and to its machine's session.
     async fn look_at(&self, name: &str, machine: &str, heard: Option<Timestamp>) -> Result<(), Problem> {
         let Some(found) = self.inner.store.documents().get(Kind::Workflow, name).await? else { return Ok(()) };
-        let Document::Workflow(workflow) = &*found else { return Ok(()) };
+        let Document::Workflow(workflow) = &found else { return Ok(()) };
         // Judged as it is first: most runs have nothing new to say, and then no machine is locked and nothing written.
         if is_due(workflow, heard, &self.limits(), self.now()) {
             self.hand_in(machine, Input::Tick).await?;

@@ -63,7 +63,7 @@ impl World {
     }
     async fn serial(&self, name: &str) -> Option<String> {
         let machine = self.coordinator.store.machine(name).await.unwrap()?;
-        Some(machine.spec.identity.serial.unwrap_or_default())
+        Some(machine.spec.identity.serial.clone().unwrap_or_default())
     }
     async fn by_api(&self, name: &str, mac: u8, serial: &str) {
         let tree = serde_json::to_value(parsed(&machine(name, mac, serial))).unwrap();
@@ -93,7 +93,7 @@ async fn every_document_is_applied_once_per_file_change() {
     let report = world.look(&mut reconciler, false).await;
     assert_eq!((report.files.len(), report.files[0].documents, report.files[0].applied), (1, 2, 2), "{report:?}");
     assert_eq!(world.serial("b").await.as_deref(), Some("S2"));
-    let labels = world.coordinator.store.machine("a").await.unwrap().unwrap().metadata.labels;
+    let labels = world.coordinator.store.machine("a").await.unwrap().unwrap().metadata.labels.clone();
     assert_eq!(labels.get(reconcile::OWNER).map(String::as_str), Some("a.yaml"));
 
     // A person changes one and deletes the other: neither a look nor a restart fights them.

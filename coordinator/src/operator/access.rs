@@ -8,7 +8,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use jiff::Timestamp;
-use landfall_api::{ApproveRequest, Machine, OperatorRevoked, TokenInfo, TokenList, TokenRequest};
+use landfall_api::{ApproveRequest, Machine, OperatorRevoked, Shared, TokenInfo, TokenList, TokenRequest};
 use serde::Deserialize;
 
 use super::{
@@ -115,7 +115,7 @@ pub(super) async fn approve(
     State(coordinator): State<Arc<Coordinator>>,
     Path(name): Path<String>,
     JsonBody(request): JsonBody<ApproveRequest>,
-) -> Result<(Extension<About>, Json<Machine>), Refusal> {
+) -> Result<(Extension<About>, Json<Shared<Machine>>), Refusal> {
     let machine = coordinator.engine.approve(&name, &request.fingerprint, &operator.name).await?;
     let key = machine.status.as_ref().and_then(|s| s.enrolment.approved.as_ref()).map(|key| key.fingerprint.clone());
     let about = About { subject: format!("machine/{name}"), detail: key.unwrap_or_default() };
@@ -125,7 +125,7 @@ pub(super) async fn approve(
 pub(super) async fn revoke_machine(
     State(coordinator): State<Arc<Coordinator>>,
     Path(name): Path<String>,
-) -> Result<(Extension<About>, Json<Machine>), Refusal> {
+) -> Result<(Extension<About>, Json<Shared<Machine>>), Refusal> {
     let machine = coordinator.engine.revoke_machine(&name).await?;
     Ok((Extension(About::subject(format!("machine/{name}"))), Json(machine)))
 }

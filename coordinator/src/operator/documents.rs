@@ -7,7 +7,7 @@ use axum::{
     extract::{Path, State},
     response::{IntoResponse, Response},
 };
-use landfall_api::{ApplyResponse, Document, ErrorCode, Kind, LabelSelector, List, ListMetadata, Problem, Role};
+use landfall_api::{ApplyResponse, Document, ErrorCode, Kind, LabelSelector, Problem, Role};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -15,9 +15,10 @@ use super::{
     body::{JsonBody, Params},
     caller::Operator,
     guard::About,
+    pages::{self, Wanted},
     precondition::{self, IfMatch},
     problem::Refusal,
-    watch::{self, Wanted},
+    watch,
 };
 use crate::state::Coordinator;
 
@@ -31,6 +32,11 @@ pub(super) struct ListQuery {
     name: Option<String>,
     /// Only documents whose labels agree.
     label_selector: Option<String>,
+    /// At most so many documents, 0 for all.
+    limit: Option<usize>,
+    /// The page after this one's.
+    #[serde(rename = "continue")]
+    from: Option<String>,
 }
 
 pub(super) async fn list(
@@ -46,11 +52,14 @@ pub(super) async fn list(
     })?;
     let wanted = Wanted { kind, name: query.name, labels };
     if query.watch {
+        if query.limit.is_some() || query.from.is_some() {
+            return Err(pages::unpaged());
+        }
         return watch::stream(&coordinator, wanted, query.resource_version).await;
     }
-    let (mut items, revision) = coordinator.store.documents().list(kind).await?;
-    items.retain(|document| wanted.has(document));
-    Ok(Json(List { items, metadata: ListMetadata { resource_version: revision } }).into_response())
+    let from = query.from.map_or(Ok(pages::Token::default()), |token| token.parse())?;
+    let list = pages::list(coordinator.store.documents(), &wanted, query.limit.unwrap_or_default(), from).await?;
+    Ok(Json(list).into_response())
 }
 
 pub(super) async fn get(
@@ -61,7 +70,7 @@ pub(super) async fn get(
 ) -> Result<Response, Refusal> {
     let found = coordinator.store.documents().get(kind, &name).await?;
     let found = found.ok_or_else(|| missing(kind, &name))?;
-    Ok(([precondition::tag(&found)], Json(Arc::unwrap_or_clone(found))).into_response())
+    Ok(([precondition::tag(&found)], Json(found)).into_response())
 }
 
 /// "No such document", with what to do.
@@ -86,7 +95,7 @@ pub(super) async fn delete(
     if_match: IfMatch,
 ) -> Result<Json<Document>, Refusal> {
     if if_match != IfMatch::Absent {
-        if_match.check(coordinator.store.documents().get(kind, &name).await?.as_deref())?;
+        if_match.check(coordinator.store.documents().get(kind, &name).await?.as_ref())?;
     }
     let document = coordinator.engine.delete(kind, &name, &operator.name).await?;
     tracing::info!(service = "operator", by = operator.name, document = document.reference(), "deleted");
@@ -112,7 +121,7 @@ pub(super) async fn apply(
     document.validate()?;
     if if_match != IfMatch::Absent {
         let stored = coordinator.store.documents().get(document.kind(), &document.metadata().name).await?;
-        if_match.check(stored.as_deref())?;
+        if_match.check(stored.as_ref())?;
     }
     if let Some(version) = if_match.version() {
         // The engine compares it again when it writes.

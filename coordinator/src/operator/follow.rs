@@ -48,7 +48,7 @@ pub(super) async fn logs(
     Params(query): Params<LogsQuery>,
 ) -> Result<Response, Refusal> {
     // The revision is taken before the document, so that an end in between is seen by the watch.
-    let revision = coordinator.store.documents().list(Kind::Workflow).await?.1;
+    let revision = coordinator.store.documents().page(Kind::Workflow, "", 0).await?.revision;
     let run = coordinator.store.workflow(&name).await?.ok_or_else(|| missing(Kind::Workflow, &name))?;
     let (kept, mut live) = coordinator.engine.logs(run.metadata.uid.unwrap_or_default());
     known(&run, query.action.as_deref())?;
@@ -88,7 +88,7 @@ pub(super) async fn logs(
                 },
                 change = watch.next() => match change {
                     // Every line before the end has been handed out: the select is biased to lines.
-                    Ok(change) => match &*change.document {
+                    Ok(change) => match &change.document {
                         Document::Workflow(now) if now.metadata.uid == run.metadata.uid && has_ended(now) => return,
                         _ => {}
                     },

@@ -16,6 +16,7 @@ mod guard;
 mod history;
 mod meta;
 mod ops;
+mod pages;
 mod precondition;
 mod problem;
 mod routes;

@@ -7,7 +7,9 @@ use axum::{
     extract::{Path, State},
 };
 use jiff::Timestamp;
-use landfall_api::{Authority, DeprovisionRequest, DetachResponse, Document, Machine, ProvisionRequest, Workflow};
+use landfall_api::{
+    Authority, DeprovisionRequest, DetachResponse, Document, Machine, ProvisionRequest, Shared, Workflow,
+};
 
 use super::{body::JsonBody, caller::Operator, problem::Refusal};
 use crate::state::Coordinator;
@@ -17,7 +19,7 @@ pub(super) async fn provision(
     State(coordinator): State<Arc<Coordinator>>,
     Path(machine): Path<String>,
     JsonBody(request): JsonBody<ProvisionRequest>,
-) -> Result<Json<Workflow>, Refusal> {
+) -> Result<Json<Shared<Workflow>>, Refusal> {
     let authority = Authority { person: operator.name, at: Timestamp::now(), force: request.force };
     Ok(Json(coordinator.engine.provision(&machine, &request.template, request.parameters, authority).await?))
 }
@@ -27,7 +29,7 @@ pub(super) async fn deprovision(
     State(coordinator): State<Arc<Coordinator>>,
     Path(machine): Path<String>,
     JsonBody(request): JsonBody<DeprovisionRequest>,
-) -> Result<Json<Workflow>, Refusal> {
+) -> Result<Json<Shared<Workflow>>, Refusal> {
     let authority = Authority { person: operator.name, at: Timestamp::now(), force: request.force };
     Ok(Json(coordinator.engine.deprovision(&machine, request.disks, authority).await?))
 }
@@ -36,7 +38,7 @@ pub(super) async fn adopt(
     operator: Operator,
     State(coordinator): State<Arc<Coordinator>>,
     Path(machine): Path<String>,
-) -> Result<Json<Machine>, Refusal> {
+) -> Result<Json<Shared<Machine>>, Refusal> {
     let authority = Authority { person: operator.name, at: Timestamp::now(), force: false };
     Ok(Json(coordinator.engine.adopt(&machine, authority).await?))
 }
@@ -55,7 +57,7 @@ pub(super) async fn cancel(
     operator: Operator,
     State(coordinator): State<Arc<Coordinator>>,
     Path(workflow): Path<String>,
-) -> Result<Json<Workflow>, Refusal> {
+) -> Result<Json<Shared<Workflow>>, Refusal> {
     let authority = Authority { person: operator.name, at: Timestamp::now(), force: false };
     Ok(Json(coordinator.engine.cancel(&workflow, authority).await?))
 }
@@ -64,7 +66,7 @@ pub(super) async fn pause(
     operator: Operator,
     State(coordinator): State<Arc<Coordinator>>,
     Path(workflow): Path<String>,
-) -> Result<Json<Workflow>, Refusal> {
+) -> Result<Json<Shared<Workflow>>, Refusal> {
     let authority = Authority { person: operator.name, at: Timestamp::now(), force: false };
     Ok(Json(coordinator.engine.pause(&workflow, authority).await?))
 }
@@ -73,7 +75,7 @@ pub(super) async fn resume(
     operator: Operator,
     State(coordinator): State<Arc<Coordinator>>,
     Path(workflow): Path<String>,
-) -> Result<Json<Workflow>, Refusal> {
+) -> Result<Json<Shared<Workflow>>, Refusal> {
     let authority = Authority { person: operator.name, at: Timestamp::now(), force: false };
     Ok(Json(coordinator.engine.resume(&workflow, authority).await?))
 }
@@ -82,7 +84,7 @@ pub(super) async fn confirm(
     operator: Operator,
     State(coordinator): State<Arc<Coordinator>>,
     Path(workflow): Path<String>,
-) -> Result<Json<Workflow>, Refusal> {
+) -> Result<Json<Shared<Workflow>>, Refusal> {
     let authority = Authority { person: operator.name, at: Timestamp::now(), force: false };
     Ok(Json(coordinator.engine.confirm(&workflow, authority).await?))
 }
@@ -91,7 +93,7 @@ pub(super) async fn confirm_identity(
     operator: Operator,
     State(coordinator): State<Arc<Coordinator>>,
     Path(machine): Path<String>,
-) -> Result<Json<Machine>, Refusal> {
+) -> Result<Json<Shared<Machine>>, Refusal> {
     let authority = Authority { person: operator.name, at: Timestamp::now(), force: false };
     Ok(Json(coordinator.engine.confirm_identity(&machine, authority).await?))
 }
@@ -100,7 +102,7 @@ pub(super) async fn retry(
     operator: Operator,
     State(coordinator): State<Arc<Coordinator>>,
     Path(workflow): Path<String>,
-) -> Result<Json<Workflow>, Refusal> {
+) -> Result<Json<Shared<Workflow>>, Refusal> {
     let authority = Authority { person: operator.name, at: Timestamp::now(), force: false };
     Ok(Json(coordinator.engine.retry(&workflow, authority).await?))
 }

@@ -102,7 +102,7 @@ impl Api {
         (status, String::from_utf8(bytes.to_vec()).unwrap())
     }
 
-    async fn get(&self, path: &str) -> (StatusCode, Value) {
+    pub(super) async fn get(&self, path: &str) -> (StatusCode, Value) {
         let (status, text) = self.send(Some(admin()), Method::GET, &format!("{API_PATH}{path}"), Body::empty()).await;
         (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
     }
@@ -431,7 +431,7 @@ async fn a_request_completes_even_if_its_client_disconnects() {
     tokio::time::timeout(LIMIT, written.changed()).await.expect("it was noted").unwrap();
     let noted = api.coordinator.store.audit().list(0, 10).await.unwrap();
     assert_eq!((noted[0].who.as_str(), noted[0].action.as_str()), ("admin/ann", format!("POST {path}").as_str()));
-    let run = api.coordinator.store.workflows().await.unwrap().remove(0).metadata.name;
+    let run = api.coordinator.store.workflows().await.unwrap().remove(0).metadata.name.clone();
     let path = format!("{API_PATH}/workflows/{run}/history");
     let (_, history) = api.send(Some(admin()), Method::GET, &path, Body::empty()).await;
     assert!(history.lines().next().unwrap().contains("\"who\":\"admin/ann\""), "{history}");

@@ -7,15 +7,19 @@ use axum::{
     http::header,
     response::{IntoResponse, Response},
 };
-use landfall_api::{Document, ErrorCode, Kind, LabelSelector, Problem, WatchLine, WatchType};
+use landfall_api::{ErrorCode, Problem, WatchLine, WatchType};
 use serde::Serialize;
+use serde_json::value::RawValue;
 use tokio::{
     sync::mpsc,
     time::{Instant, Interval, MissedTickBehavior, interval_at},
 };
 use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 
-use super::problem::Refusal;
+use super::{
+    pages::{self, Wanted},
+    problem::Refusal,
+};
 use crate::state::Coordinator;
 use landfall_store::{Change, ChangeOp, Watch, WatchError};
 
@@ -63,31 +67,6 @@ impl Lines {
     }
 }
 
-/// Which documents of a kind are asked for.
-pub(super) struct Wanted {
-    pub(super) kind: Kind,
-    pub(super) name: Option<String>,
-    pub(super) labels: LabelSelector,
-}
-
-impl Wanted {
-    /// Whether a document of that name may be meant, whatever its labels.
-    fn named(&self, name: &str) -> bool {
-        self.name.as_ref().is_none_or(|wanted| wanted == name)
-    }
-
-    /// Whether a document can begin or cease to be meant while it exists.
-    fn may_change(&self) -> bool {
-        !self.labels.is_empty()
-    }
-
-    pub(super) fn has(&self, document: &Document) -> bool {
-        document.kind() == self.kind
-            && self.named(&document.metadata().name)
-            && self.labels.matches(&document.metadata().labels)
-    }
-}
-
 /// Changes after `from`; without it what is there first, as `ADDED`, then changes.
 pub(super) async fn stream(
     coordinator: &Arc<Coordinator>,
@@ -98,8 +77,8 @@ pub(super) async fn stream(
     let (first, revision, listing) = match from {
         Some(from) if !wanted.may_change() => (Vec::new(), from, None),
         _ => {
-            let (mut first, listed_at) = documents.list(wanted.kind).await?;
-            first.retain(|document| wanted.has(document));
+            let all = pages::list(documents, &wanted, 0, pages::Token::default()).await?;
+            let (first, listed_at) = (all.items, all.metadata.resource_version);
             let told = first.iter().map(|document| document.metadata().name.clone()).collect();
             let listing = wanted.may_change().then_some(Listing { told, listed_at });
             match from {
@@ -143,7 +122,7 @@ impl View {
     /// How the reader is told of a change, if at all. One that resumes with a selector may be told twice that a document is
     /// there, and of the end of one it never had; nothing is kept from it.
     fn line(&mut self, change: &Change) -> Option<WatchType> {
-        let (document, name) = (&*change.document, &change.document.metadata().name);
+        let (document, name) = (&change.document, &change.document.metadata().name);
         if document.kind() != self.wanted.kind || !self.wanted.named(name) {
             return None;
         }
@@ -169,12 +148,13 @@ async fn run(mut watch: Watch, mut revision: u64, mut view: View, lines: &Lines)
             change = tokio::time::timeout(BOOKMARK_EVERY, watch.next()) => change,
             () = lines.closed() => return,
         };
+        let json: Arc<RawValue>;
         let line = match change {
             Ok(Ok(change)) => {
                 revision = change.revision;
                 let Some(kind) = view.line(&change) else { continue };
-                let object = Some(Arc::unwrap_or_clone(change.document));
-                WatchLine { kind, resource_version: revision, object, problem: None }
+                json = change.json;
+                WatchLine { kind, resource_version: revision, object: Some(&*json), problem: None }
             }
             Ok(Err(WatchError::Closed)) => return,
             Ok(Err(error @ WatchError::Expired { .. })) => WatchLine {

@@ -275,7 +275,7 @@ mod tests {
             "spec": {"identity": {"macs": ["52:54:00:00:00:01"]}},
         });
         match Document::from_value(tree).unwrap() {
-            Document::Machine(machine) => *machine,
+            Document::Machine(machine) => machine.into_inner(),
             other => panic!("{other:?}"),
         }
     }
@@ -286,7 +286,7 @@ mod tests {
             "spec": {"parameters": parameters, "actions": actions},
         });
         match Document::from_value(tree).unwrap() {
-            Document::Template(template) => *template,
+            Document::Template(template) => template.into_inner(),
             other => panic!("{other:?}"),
         }
     }

@@ -1,11 +1,11 @@
 //! What every back end owes, run over each of them.
 
-use std::{future::Future, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use landfall_api::{
     API_VERSION, Document, EnrolmentStatus, HistoryOperation, Kind, Machine, MachinePhase, MachineSpec, MachineStatus,
-    Metadata,
+    Metadata, Shared,
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -14,13 +14,13 @@ use super::{ChangeOp, HISTORY_PER_DOCUMENT, LoggedRun, Store, StoreError, WatchE
 use landfall_api::message::{EventBody, EventRecord};
 
 pub(super) fn machine(name: &str) -> Document {
-    Document::Machine(Box::new(Machine {
+    Document::from(Machine {
         api_version: API_VERSION.into(),
         kind: Kind::Machine,
         metadata: Metadata { name: name.into(), ..Metadata::default() },
         spec: MachineSpec::default(),
         status: None,
-    }))
+    })
 }
 
 fn machine_status() -> MachineStatus {
@@ -65,7 +65,7 @@ async fn a_write_of_an_older_version_is_refused() {
         let second = store.documents().update(with_serial(&first, "A")).await.unwrap();
         let late = store.documents().update(with_serial(&first, "B")).await.unwrap_err();
         assert!(matches!(late, StoreError::Conflict { stored: 2, given: 1, .. }), "{late}");
-        assert_eq!(store.documents().get(Kind::Machine, "m1").await.unwrap().as_deref(), Some(&second));
+        assert_eq!(store.documents().get(Kind::Machine, "m1").await.unwrap().as_ref(), Some(&second));
     })
     .await;
 }
@@ -124,6 +124,69 @@ async fn a_watch_returns_every_change_in_order() {
         // A template's watcher sees nothing of it.
         let mut other = store.documents().watch(Some(Kind::Template), 0).unwrap();
         assert!(futures::FutureExt::now_or_never(other.next()).is_none());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn reads_and_changes_share_one_document() {
+    on_each(async |store| {
+        let Document::Machine(written) = store.documents().create(machine("m1")).await.unwrap() else { panic!() };
+        let (listed, got) = (store.machines().await.unwrap(), store.machine("m1").await.unwrap().unwrap());
+        assert!(Shared::is_same(&listed[0], &got) && Shared::is_same(&got, &written));
+        let change = store.documents().watch(None, 0).unwrap_or_else(|_| panic!("kept")).next().await.unwrap();
+        let Document::Machine(changed) = &change.document else { panic!("a machine") };
+        assert!(Shared::is_same(changed, &got));
+        assert_eq!(change.json.get(), serde_json::to_string(&change.document).unwrap());
+        let again = store.documents().watch(None, 0).unwrap_or_else(|_| panic!("kept")).next().await.unwrap();
+        assert!(Arc::ptr_eq(&change.json, &again.json), "one encoding for every watcher");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_page_begins_after_a_name() {
+    on_each(async |store| {
+        for name in ["m2", "m1", "m10", "m3"] {
+            store.documents().create(machine(name)).await.unwrap();
+        }
+        let page = async |after: &str, limit| {
+            let page = store.documents().page(Kind::Machine, after, limit).await.unwrap();
+            let names: Vec<_> = page.items.iter().map(|d| d.metadata().name.clone()).collect();
+            assert_eq!((page.total, page.revision), (4, 4));
+            (names.join(" "), page.more)
+        };
+        assert_eq!(page("", 2).await, ("m1 m10".into(), true));
+        // Whether or not a document has that name.
+        assert_eq!(page("m10", 9).await, ("m2 m3".into(), false));
+        assert_eq!(page("m11", 1).await, ("m2".into(), true));
+        assert_eq!(page("", 0).await, (String::new(), true));
+        let none = store.documents().page(Kind::Template, "", 9).await.unwrap();
+        assert_eq!((none.items.len(), none.more, none.total, none.revision), (0, false, 0, 4));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn counts_follow_every_change() {
+    on_each(async |store| {
+        let documents = store.documents();
+        let counts = async || {
+            let counts = documents.counts().await.unwrap();
+            let phases: Vec<_> = counts.phases(Kind::Machine).map(|(phase, n)| format!("{phase}={n}")).collect();
+            (counts.of(Kind::Machine), counts.of(Kind::Template), phases.join(" "))
+        };
+        documents.create(machine("m1")).await.unwrap();
+        let Document::Machine(mut second) = documents.create(machine("m2")).await.unwrap() else { panic!() };
+        assert_eq!(counts().await, (2, 0, "Unknown=2".into()));
+        second.status = Some(machine_status());
+        let Document::Machine(mut second) = documents.update(second.into()).await.unwrap() else { panic!() };
+        assert_eq!(counts().await, (2, 0, "Available=1 Unknown=1".into()));
+        second.status.as_mut().unwrap().phase = MachinePhase::Held;
+        documents.update(second.into()).await.unwrap();
+        assert_eq!(counts().await, (2, 0, "Held=1 Unknown=1".into()));
+        documents.delete(Kind::Machine, "m1").await.unwrap();
+        assert_eq!(counts().await, (1, 0, "Held=1".into()));
     })
     .await;
 }
@@ -196,7 +259,7 @@ async fn a_document_is_removed_with_its_last_finalizer() {
         let marked = documents.delete(Kind::Machine, "m1").await.unwrap();
         assert!(marked.metadata().deletion_timestamp.is_some());
         assert_eq!(marked.metadata().resource_version, 2);
-        assert_eq!(documents.get(Kind::Machine, "m1").await.unwrap().as_deref(), Some(&marked));
+        assert_eq!(documents.get(Kind::Machine, "m1").await.unwrap().as_ref(), Some(&marked));
         // Asked for again nothing happens, and it cannot be taken back.
         assert_eq!(documents.delete(Kind::Machine, "m1").await.unwrap(), marked);
         let mut alive = marked.clone();

@@ -9,6 +9,7 @@ use std::{
 };
 
 use landfall_api::{Document, Kind};
+use serde_json::value::RawValue;
 use tokio::sync::watch;
 
 /// This many changes are kept for watchers,
@@ -35,9 +36,9 @@ pub struct Change {
     /// What happened.
     pub op: ChangeOp,
     /// The document after it, or as it was when it was deleted.
-    pub document: Arc<Document>,
-    /// The document's size as JSON, bytes.
-    pub bytes: usize,
+    pub document: Document,
+    /// The same as JSON. Encoded once, for the disk and for every watcher.
+    pub json: Arc<RawValue>,
 }
 
 /// A watch that cannot go on.
@@ -78,11 +79,11 @@ impl History {
     pub(super) fn publish(&self, change: Change) {
         let revision = change.revision;
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.bytes += change.bytes;
+        kept.bytes += change.json.get().len();
         kept.changes.push_back(change);
         while kept.changes.len() > KEPT || kept.bytes > KEPT_BYTES {
             let Some(oldest) = kept.changes.pop_front() else { break };
-            kept.bytes -= oldest.bytes;
+            kept.bytes -= oldest.json.get().len();
             kept.floor += 1;
         }
         drop(kept);
@@ -149,9 +150,12 @@ mod tests {
     fn documents_kept_for_watchers_are_bounded_in_bytes() {
         let document = json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Machine", "metadata": {"name": "m"},
             "spec": {"identity": {"macs": ["52:54:00:00:00:01"]}}});
-        let document = Arc::new(Document::from_value(document).unwrap());
+        let document = Document::from_value(document).unwrap();
         let history = History::starting_at(0);
-        let of = |revision, bytes| Change { revision, op: ChangeOp::Modified, document: document.clone(), bytes };
+        let of = |revision, bytes: usize| {
+            let json = RawValue::from_string(format!("\"{}\"", "x".repeat(bytes - 2))).unwrap().into();
+            Change { revision, op: ChangeOp::Modified, document: document.clone(), json }
+        };
         for revision in 1..=100 {
             history.publish(of(revision, 1 << 20));
         }

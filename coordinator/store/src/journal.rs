@@ -88,15 +88,7 @@ fn unchanged(old: &Document, new: &Document) -> bool {
         && a.labels == b.labels
         && a.finalizers == b.finalizers
         && a.deletion_timestamp == b.deletion_timestamp
-        && match (old, new) {
-            (Document::Machine(a), Document::Machine(b)) => {
-                a.status.as_ref().map(|s| s.phase) == b.status.as_ref().map(|s| s.phase)
-            }
-            (Document::Workflow(a), Document::Workflow(b)) => {
-                a.status.as_ref().map(|s| s.phase) == b.status.as_ref().map(|s| s.phase)
-            }
-            _ => true,
-        }
+        && super::counts::is_same_phase(old, new)
 }
 
 /// The part of a document that history tells of.

@@ -11,6 +11,7 @@ pub mod actor;
 pub mod audit;
 #[cfg(test)]
 mod conformance;
+mod counts;
 mod error;
 mod history;
 mod journal;
@@ -21,6 +22,7 @@ mod sqlite;
 mod store;
 mod traits;
 
+pub use counts::Counts;
 pub use error::StoreError;
 pub use history::{Change, ChangeOp, Watch, WatchError};
 pub use journal::{HISTORY_AGE, HISTORY_PER_DOCUMENT, HISTORY_TOTAL};
@@ -30,4 +32,4 @@ pub use sqlite::{
     DATABASE, KEY_FILE, OpenError, REPLACED, RESTORING, SCHEMA, SqliteStore, copy_database, examine, hold,
 };
 pub use store::Store;
-pub use traits::{DocumentStore, EventLog, LoggedEvent, LoggedRun, SecretStore, Sizes, Unreadable, Upkeep};
+pub use traits::{DocumentStore, EventLog, LoggedEvent, LoggedRun, Page, SecretStore, Sizes, Unreadable, Upkeep};

@@ -2,7 +2,8 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    ops::Bound,
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use async_trait::async_trait;
@@ -11,8 +12,8 @@ use landfall_api::{Document, HistoryEntry, Kind};
 use uuid::Uuid;
 
 use super::{
-    Change, ChangeOp, DocumentStore, EventLog, HISTORY_PER_DOCUMENT, LoggedEvent, LoggedRun, MAX_EVENTS_PER_WORKFLOW,
-    SecretStore, StoreError, Watch, WatchError,
+    Change, ChangeOp, Counts, DocumentStore, EventLog, HISTORY_PER_DOCUMENT, LoggedEvent, LoggedRun,
+    MAX_EVENTS_PER_WORKFLOW, Page, SecretStore, StoreError, Watch, WatchError,
     history::History,
     journal::{self, By},
     rules::{self, Written},
@@ -25,16 +26,36 @@ pub(super) struct Table {
     history: History,
 }
 
+#[derive(Default)]
 struct Rows {
-    /// Shared with the changes that are kept for watchers: most of these are still what is stored.
-    documents: BTreeMap<(Kind, String), Arc<Document>>,
+    documents: BTreeMap<Kind, BTreeMap<String, Document>>,
+    counts: Counts,
     revision: u64,
+}
+
+impl Rows {
+    fn get(&self, kind: Kind, name: &str) -> Option<&Document> {
+        self.documents.get(&kind)?.get(name)
+    }
+
+    fn put(&mut self, op: ChangeOp, document: Document) {
+        let (kind, now) = (document.kind(), (op != ChangeOp::Deleted).then(|| document.clone()));
+        let of_kind = self.documents.entry(kind).or_default();
+        let before = match op {
+            ChangeOp::Deleted => of_kind.remove(&document.metadata().name),
+            ChangeOp::Added | ChangeOp::Modified => of_kind.insert(document.metadata().name.clone(), document),
+        };
+        self.counts.replace(kind, before.as_ref(), now.as_ref());
+    }
 }
 
 impl Table {
     pub(super) fn new(documents: Vec<Document>, revision: u64) -> Self {
-        let documents = documents.into_iter().map(|d| ((d.kind(), d.metadata().name.clone()), Arc::new(d))).collect();
-        Self { rows: Mutex::new(Rows { documents, revision }), history: History::starting_at(revision) }
+        let mut rows = Rows { revision, ..Rows::default() };
+        for document in documents {
+            rows.put(ChangeOp::Added, document);
+        }
+        Self { rows: Mutex::new(rows), history: History::starting_at(revision) }
     }
 
     fn rows(&self) -> MutexGuard<'_, Rows> {
@@ -42,18 +63,20 @@ impl Table {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn get(&self, kind: Kind, name: &str) -> Option<Arc<Document>> {
-        self.rows().documents.get(&(kind, name.to_owned())).cloned()
+    pub(super) fn get(&self, kind: Kind, name: &str) -> Option<Document> {
+        self.rows().get(kind, name).cloned()
     }
 
-    pub(super) fn list(&self, kind: Kind) -> (Vec<Document>, u64) {
+    pub(super) fn page(&self, kind: Kind, after: &str, limit: usize) -> Page {
         let rows = self.rows();
-        let of_kind = rows.documents.range((kind, String::new())..).take_while(|((k, _), _)| *k == kind);
-        let found: Vec<_> = of_kind.map(|(_, document)| document.clone()).collect();
-        let revision = rows.revision;
-        // Copied without the lock: a fleet's documents take a while.
-        drop(rows);
-        (found.into_iter().map(Arc::unwrap_or_clone).collect(), revision)
+        let beyond = (Bound::Excluded(after), Bound::Unbounded);
+        let mut rest = rows.documents.get(&kind).into_iter().flat_map(|of_kind| of_kind.range::<str, _>(beyond));
+        let items = rest.by_ref().take(limit).map(|(_, document)| document.clone()).collect();
+        Page { items, more: rest.next().is_some(), total: rows.counts.of(kind), revision: rows.revision }
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        self.rows().counts.clone()
     }
 
     pub(super) fn watch(&self, kind: Option<Kind>, from_revision: u64) -> Result<Watch, WatchError> {
@@ -62,19 +85,14 @@ impl Table {
 
     /// Takes in a change that is durable.
     pub(super) fn apply(&self, change: Change) {
-        let mut rows = self.rows();
-        Self::put(&mut rows, &change);
-        // Published under the lock, so that watchers see changes in the order of their revisions.
-        self.history.publish(change);
+        self.apply_to(&mut self.rows(), change);
     }
 
-    fn put(rows: &mut Rows, change: &Change) {
-        let key = (change.document.kind(), change.document.metadata().name.clone());
+    fn apply_to(&self, rows: &mut Rows, change: Change) {
         rows.revision = change.revision;
-        match change.op {
-            ChangeOp::Deleted => rows.documents.remove(&key),
-            ChangeOp::Added | ChangeOp::Modified => rows.documents.insert(key, change.document.clone()),
-        };
+        rows.put(change.op, change.document.clone());
+        // Published under the lock, so that watchers see changes in the order of their revisions.
+        self.history.publish(change);
     }
 }
 
@@ -109,7 +127,7 @@ impl MemoryStore {
     pub fn copy(&self) -> Self {
         let (documents, revision) = {
             let rows = self.table.rows();
-            (rows.documents.values().map(|document| Document::clone(document)).collect(), rows.revision)
+            (rows.documents.values().flat_map(BTreeMap::values).cloned().collect(), rows.revision)
         };
         let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         let secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -134,37 +152,39 @@ impl MemoryStore {
         name: &str,
         make: impl FnOnce(Option<&Document>, u64) -> Result<Written, StoreError>,
     ) -> Result<Document, StoreError> {
-        let key = (kind, name.to_owned());
         let mut rows = self.table.rows();
-        let (revision, old) = (rows.revision + 1, rows.documents.get(&key).cloned());
-        let (op, document) = match (make(old.as_deref(), revision)?, old.as_ref()) {
+        let (revision, old) = (rows.revision + 1, rows.get(kind, name).cloned());
+        let (op, document) = match (make(old.as_ref(), revision)?, &old) {
             (Written::As(op, document), _) => (op, document),
-            (Written::Same, Some(old)) => return Ok(Document::clone(old)),
-            (Written::Same, None) => return Err(StoreError::NotFound { kind, name: key.1 }),
+            (Written::Same, Some(old)) => return Ok(old.clone()),
+            (Written::Same, None) => return Err(StoreError::NotFound { kind, name: name.to_owned() }),
         };
-        let bytes = rules::encoded(&document)?.len();
-        if let Some(entry) = journal::entry(old.as_deref(), &document, op, revision, By::now()) {
+        let json = rules::encoded(&document)?;
+        if let Some(entry) = journal::entry(old.as_ref(), &document, op, revision, By::now()) {
             let mut journal = self.journal();
-            let entries = journal.entry(key).or_default();
+            let entries = journal.entry((kind, name.to_owned())).or_default();
             entries.push(entry);
             let excess = entries.len().saturating_sub(HISTORY_PER_DOCUMENT);
             entries.drain(..excess);
         }
-        let change = Change { revision, op, document: Arc::new(document.clone()), bytes };
-        Table::put(&mut rows, &change);
-        self.table.history.publish(change);
+        let change = Change { revision, op, document: document.clone(), json };
+        self.table.apply_to(&mut rows, change);
         Ok(document)
     }
 }
 
 #[async_trait]
 impl DocumentStore for MemoryStore {
-    async fn get(&self, kind: Kind, name: &str) -> Result<Option<Arc<Document>>, StoreError> {
+    async fn get(&self, kind: Kind, name: &str) -> Result<Option<Document>, StoreError> {
         Ok(self.table.get(kind, name))
     }
 
-    async fn list(&self, kind: Kind) -> Result<(Vec<Document>, u64), StoreError> {
-        Ok(self.table.list(kind))
+    async fn page(&self, kind: Kind, after: &str, limit: usize) -> Result<Page, StoreError> {
+        Ok(self.table.page(kind, after, limit))
+    }
+
+    async fn counts(&self) -> Result<Counts, StoreError> {
+        Ok(self.table.counts())
     }
 
     async fn create(&self, document: Document) -> Result<Document, StoreError> {

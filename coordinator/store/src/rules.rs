@@ -1,7 +1,10 @@
 //! What every back end does to a document's metadata, in one place.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use landfall_api::Document;
+use serde_json::value::{RawValue, to_raw_value};
 use uuid::Uuid;
 
 use super::{ChangeOp, MAX_DOCUMENT_BYTES, StoreError};
@@ -82,12 +85,13 @@ pub(super) fn same_spec(a: &Document, b: &Document) -> bool {
 }
 
 /// The document as JSON, within the bound.
-pub(super) fn encoded(document: &Document) -> Result<String, StoreError> {
+pub(super) fn encoded(document: &Document) -> Result<Arc<RawValue>, StoreError> {
     let metadata = document.metadata();
     let what = || format!("{} {}", document.kind(), metadata.name);
-    let json = serde_json::to_string(document).map_err(|source| StoreError::Corrupt { what: what(), source })?;
-    if json.len() > MAX_DOCUMENT_BYTES {
-        return Err(StoreError::TooLarge { kind: document.kind(), name: metadata.name.clone(), bytes: json.len() });
+    let json = to_raw_value(document).map_err(|source| StoreError::Corrupt { what: what(), source })?;
+    let bytes = json.get().len();
+    if bytes > MAX_DOCUMENT_BYTES {
+        return Err(StoreError::TooLarge { kind: document.kind(), name: metadata.name.clone(), bytes });
     }
-    Ok(json)
+    Ok(json.into())
 }

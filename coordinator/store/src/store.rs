@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use landfall_api::{Document, Kind, Machine, Template, Workflow};
+use landfall_api::{Document, Kind, Machine, Shared, Template, Workflow};
 
 use crate::{
     access::{Access, GrantStore, MemoryGrants},
@@ -99,7 +99,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] of the back end.
-    pub async fn machine(&self, name: &str) -> Result<Option<Machine>, StoreError> {
+    pub async fn machine(&self, name: &str) -> Result<Option<Shared<Machine>>, StoreError> {
         Ok(self.documents.get(Kind::Machine, name).await?.and_then(into_machine))
     }
 
@@ -107,9 +107,9 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] of the back end.
-    pub async fn template(&self, name: &str) -> Result<Option<Template>, StoreError> {
-        Ok(self.documents.get(Kind::Template, name).await?.and_then(|d| match Arc::unwrap_or_clone(d) {
-            Document::Template(t) => Some(*t),
+    pub async fn template(&self, name: &str) -> Result<Option<Shared<Template>>, StoreError> {
+        Ok(self.documents.get(Kind::Template, name).await?.and_then(|document| match document {
+            Document::Template(template) => Some(template),
             _ => None,
         }))
     }
@@ -118,7 +118,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] of the back end.
-    pub async fn workflow(&self, name: &str) -> Result<Option<Workflow>, StoreError> {
+    pub async fn workflow(&self, name: &str) -> Result<Option<Shared<Workflow>>, StoreError> {
         Ok(self.documents.get(Kind::Workflow, name).await?.and_then(into_workflow))
     }
 
@@ -126,41 +126,29 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] of the back end.
-    pub async fn machines(&self) -> Result<Vec<Machine>, StoreError> {
-        let listed = self.documents.list(Kind::Machine).await?.0.into_iter();
-        Ok(listed
-            .filter_map(|document| match document {
-                Document::Machine(machine) => Some(*machine),
-                _ => None,
-            })
-            .collect())
+    pub async fn machines(&self) -> Result<Vec<Shared<Machine>>, StoreError> {
+        Ok(self.documents.list(Kind::Machine).await?.0.into_iter().filter_map(into_machine).collect())
     }
 
     /// Every workflow.
     ///
     /// # Errors
     /// [`StoreError`] of the back end.
-    pub async fn workflows(&self) -> Result<Vec<Workflow>, StoreError> {
-        let listed = self.documents.list(Kind::Workflow).await?.0.into_iter();
-        Ok(listed
-            .filter_map(|document| match document {
-                Document::Workflow(workflow) => Some(*workflow),
-                _ => None,
-            })
-            .collect())
+    pub async fn workflows(&self) -> Result<Vec<Shared<Workflow>>, StoreError> {
+        Ok(self.documents.list(Kind::Workflow).await?.0.into_iter().filter_map(into_workflow).collect())
     }
 }
 
-fn into_machine(document: Arc<Document>) -> Option<Machine> {
-    match Arc::unwrap_or_clone(document) {
-        Document::Machine(machine) => Some(*machine),
+fn into_machine(document: Document) -> Option<Shared<Machine>> {
+    match document {
+        Document::Machine(machine) => Some(machine),
         _ => None,
     }
 }
 
-fn into_workflow(document: Arc<Document>) -> Option<Workflow> {
-    match Arc::unwrap_or_clone(document) {
-        Document::Workflow(workflow) => Some(*workflow),
+fn into_workflow(document: Document) -> Option<Shared<Workflow>> {
+    match document {
+        Document::Workflow(workflow) => Some(workflow),
         _ => None,
     }
 }

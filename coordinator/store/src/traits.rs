@@ -1,6 +1,6 @@
 //! The traits a back end implements: documents, events, secrets, and the upkeep that only a store on a disk has.
 
-use std::{path::Path, sync::Arc};
+use std::path::Path;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -8,6 +8,7 @@ use landfall_api::{Document, HistoryEntry, Kind, message::EventRecord};
 use uuid::Uuid;
 
 use crate::{
+    counts::Counts,
     error::StoreError,
     history::{Watch, WatchError},
 };
@@ -17,10 +18,17 @@ use crate::{
 /// Who changes something is not an argument but [`crate::actor`]'s context: most writes are the engine's own.
 #[async_trait]
 pub trait DocumentStore: Send + Sync {
-    /// The document, if there is one. Shared: most who look change nothing, and a fleet's documents are looked at often.
-    async fn get(&self, kind: Kind, name: &str) -> Result<Option<Arc<Document>>, StoreError>;
+    /// The document, if there is one. What a store answers is shared with it, never copied: a fleet's documents are read often.
+    async fn get(&self, kind: Kind, name: &str) -> Result<Option<Document>, StoreError>;
+    /// At most `limit` documents of a kind, by name, beginning with the first whose name is greater than `after`.
+    async fn page(&self, kind: Kind, after: &str, limit: usize) -> Result<Page, StoreError>;
     /// Every document of a kind by name, and the revision of the whole store at which that was so.
-    async fn list(&self, kind: Kind) -> Result<(Vec<Document>, u64), StoreError>;
+    async fn list(&self, kind: Kind) -> Result<(Vec<Document>, u64), StoreError> {
+        let all = self.page(kind, "", usize::MAX).await?;
+        Ok((all.items, all.revision))
+    }
+    /// How many documents there are.
+    async fn counts(&self) -> Result<Counts, StoreError>;
     /// Stores a new document; gives it uid, generation 1, resourceVersion and creation time where they are missing.
     ///
     /// # Errors
@@ -52,6 +60,19 @@ pub trait DocumentStore: Send + Sync {
     /// # Errors
     /// [`WatchError::Expired`] if that revision is already too old (or from the future: another store's).
     fn watch(&self, kind: Option<Kind>, from_revision: u64) -> Result<Watch, WatchError>;
+}
+
+/// Documents of a kind, by name.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Page {
+    /// They.
+    pub items: Vec<Document>,
+    /// Whether there are others beyond the last of them.
+    pub more: bool,
+    /// How many there are of the kind.
+    pub total: u64,
+    /// The revision of the whole store at which that was so.
+    pub revision: u64,
 }
 
 /// An event with its place in the log.

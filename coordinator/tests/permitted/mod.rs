@@ -136,7 +136,7 @@ impl Site {
     }
 
     pub(crate) async fn machine(&self, name: &str) -> landfall_api::Machine {
-        self.coordinator.store.machine(name).await.unwrap().unwrap()
+        self.coordinator.store.machine(name).await.unwrap().unwrap().into_inner()
     }
 
     /// An operator's certificate.

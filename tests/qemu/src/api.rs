@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 
 use futures::{StreamExt, TryStreamExt};
 use landfall_api::{Document, ErrorCode, EventRecord, Kind, Machine, Problem, TokenRequest, Workflow};
-use landfall_client::{Client, ClientError, document, workflow};
+use landfall_client::{Client, ClientError, Scope, document, workflow};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -91,7 +91,7 @@ impl Api {
     /// # Errors
     /// [`LabError::Api`].
     pub async fn machines(&self) -> Result<Vec<Machine>, LabError> {
-        answered(self.client.list(Kind::Machine, None)).await?.0.iter().map(typed).collect()
+        answered(self.client.list(&Scope::of(Kind::Machine, None))).await?.0.iter().map(typed).collect()
     }
 
     /// Names of all workflows.
@@ -168,20 +168,18 @@ impl Api {
         last: &mut Value,
     ) -> Result<Option<T>, LabError> {
         let mut judge = |document: &Document| -> Result<Option<T>, LabError> {
-            if document.metadata().name != name {
-                return Ok(None);
-            }
             *last = tree(document)?;
             let object: T = typed(document)?;
             Ok(wanted(&object).then_some(object))
         };
-        let (documents, revision) = answered(self.client.list(kind, None)).await?;
+        let scope = Scope::one(kind, name);
+        let (documents, revision) = answered(self.client.list(&scope)).await?;
         for found in &documents {
             if let Some(found) = judge(found)? {
                 return Ok(Some(found));
             }
         }
-        let mut changes = self.client.watch(kind, None, revision).await?;
+        let mut changes = self.client.watch(&scope, revision).await?;
         while let Some(change) = changes.next().await {
             let Some(object) = change?.object else { continue };
             if let Some(found) = judge(&document(object)?)? {

@@ -5,7 +5,7 @@ mod workflow;
 
 use jiff::Timestamp;
 use landfall_api::{Condition, ConditionStatus, Document, EnrolmentRule, Kind, Metadata, Secret, Template};
-use landfall_client::Client;
+use landfall_client::{Client, Scope};
 
 use super::{events, history};
 use crate::{
@@ -38,7 +38,7 @@ pub(crate) async fn run(args: &Describe, client: &Client, out: &mut Out) -> Resu
         }
         Selection::Kinds(kinds) => {
             for kind in kinds {
-                documents.extend(client.list(*kind, args.labels.selector.as_ref()).await?.0);
+                documents.extend(client.list(&Scope::of(*kind, args.labels.selector.as_ref())).await?.0);
             }
             if documents.is_empty() {
                 let words = kinds.iter().map(|k| k.plural()).collect::<Vec<_>>().join(", ");

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use landfall_api::{Document, ErrorCode, Kind, LabelSelector, Problem, WorkflowPhase};
 
-use landfall_client::Client;
+use landfall_client::{Client, Scope};
 pub(crate) use what::For;
 
 use crate::{
@@ -38,11 +38,10 @@ pub(crate) async fn until(
     limit: Duration,
     told: &mut impl FnMut(&str) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let kinds = selection.kinds();
-    // All documents of the kinds: a feed by labels reports a document that lost its labels as deleted.
-    let feeds: Vec<_> = kinds.iter().map(|kind| (*kind, None)).collect();
-    let mut feed = live::feed(client, &feeds);
-    let mut waiting = Waiting::new(selection, labels.cloned(), what.clone());
+    // Without the labels: a feed by labels reports a document that lost its labels as deleted.
+    let scopes = live::scopes(&selection, None);
+    let mut waiting = Waiting::new(selection, &scopes, labels.cloned(), what.clone());
+    let mut feed = live::feed(client, scopes);
     let clock = tokio::time::sleep(limit);
     tokio::pin!(clock);
     while !waiting.is_over() {
@@ -61,6 +60,12 @@ pub(crate) async fn until(
             }
             Some(News::Ended(failure)) => return Err(failure),
             Some(news) => {
+                if let Some((kind, name)) = waiting.misses(&news) {
+                    // This is only a hint: if it is not available, that is not a failure.
+                    let names = client.names(kind).await.unwrap_or_default();
+                    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                    return Err(Failure::missing(kind, &name, &names, "; use --for=create to wait for one"));
+                }
                 let met = waiting.take(news)?;
                 for left in std::mem::take(&mut waiting.left) {
                     output::to_stderr(&format!("{left} now has other labels; the command no longer waits for it"));
@@ -85,8 +90,8 @@ struct Waiting {
     /// The names of a kind; empty: all its documents.
     labels: LabelSelector,
     what: For,
-    /// Kinds that have not been listed yet.
-    unlisted: BTreeSet<Kind>,
+    /// What has not been listed yet.
+    unlisted: Vec<Scope>,
     /// The documents that have not reached the goal; for kinds, known only after they have been listed.
     open: BTreeSet<(Kind, String)>,
     /// Documents that no longer match, because their labels changed; kept until they are reported.
@@ -96,12 +101,12 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn new(selection: Selection, labels: Option<LabelSelector>, what: For) -> Self {
+    fn new(selection: Selection, scopes: &[Scope], labels: Option<LabelSelector>, what: For) -> Self {
         let open = match &selection {
             Selection::Named(named) => named.iter().cloned().collect(),
             Selection::Kinds(_) => BTreeSet::new(),
         };
-        let (unlisted, labels) = (selection.kinds().into_iter().collect(), labels.unwrap_or_default());
+        let (unlisted, labels) = (scopes.to_vec(), labels.unwrap_or_default());
         Self { selection, labels, what, unlisted, open, left: Vec::new(), came: 0, went: 0 }
     }
 
@@ -117,14 +122,14 @@ impl Waiting {
     fn open(&self) -> Vec<String> {
         let mut open: Vec<String> =
             self.open.iter().map(|(kind, name)| format!("{}/{name}", kind.singular())).collect();
-        open.extend(self.unlisted.iter().map(|kind| kind.plural().to_owned()).filter(|_| self.open.is_empty()));
+        open.extend(self.unlisted.iter().map(|scope| scope.kind.plural().to_owned()).filter(|_| self.open.is_empty()));
         open
     }
 
     /// Which documents reached the goal with these news.
     fn take(&mut self, news: News) -> Result<Vec<String>, Failure> {
         match news {
-            News::All(kind, documents) => self.listed(kind, documents),
+            News::All(scope, documents) => self.listed(&scope, documents),
             News::Changed(document) => Ok(self.seen(&document)?.into_iter().collect()),
             News::Gone(document) => {
                 let key = (document.kind(), document.metadata().name.clone());
@@ -142,8 +147,20 @@ impl Waiting {
         }
     }
 
-    fn listed(&mut self, kind: Kind, documents: Vec<Document>) -> Result<Vec<String>, Failure> {
-        let first = self.unlisted.remove(&kind);
+    /// A document that is waited for, is not there, and is not to come or to go.
+    fn misses(&self, news: &News) -> Option<(Kind, String)> {
+        let News::All(scope, documents) = news else { return None };
+        if matches!(self.what, For::Create | For::Delete) || !self.unlisted.contains(scope) {
+            return None;
+        }
+        let there: BTreeSet<&str> = documents.iter().map(|d| d.metadata().name.as_str()).collect();
+        self.open.iter().find(|(kind, name)| scope.has(*kind, name) && !there.contains(name.as_str())).cloned()
+    }
+
+    fn listed(&mut self, scope: &Scope, documents: Vec<Document>) -> Result<Vec<String>, Failure> {
+        let kind = scope.kind;
+        let first = self.unlisted.contains(scope);
+        self.unlisted.retain(|other| other != scope);
         let there: BTreeSet<String> = documents.iter().map(|d| d.metadata().name.clone()).collect();
         if first && matches!(self.selection, Selection::Kinds(_)) {
             let meant = |d: &&Document| self.labels.matches(&d.metadata().labels);
@@ -161,15 +178,11 @@ impl Waiting {
         }
         let mut met = Vec::new();
         let absent: Vec<_> =
-            self.open.iter().filter(|(k, name)| *k == kind && !there.contains(name)).cloned().collect();
+            self.open.iter().filter(|(k, name)| scope.has(*k, name) && !there.contains(name)).cloned().collect();
         for key in absent {
             match self.what {
                 For::Delete => met.extend(self.close(&key)),
                 For::Create => {}
-                _ if first => {
-                    let there: Vec<&str> = there.iter().map(String::as_str).collect();
-                    return Err(Failure::missing(key.0, &key.1, &there, "; use --for=create to wait for one"));
-                }
                 _ => return Err(gone(&key)),
             }
         }
@@ -242,11 +255,15 @@ mod tests {
 
     fn waiting(names: &[&str], what: &str) -> Waiting {
         let named = names.iter().map(|name| (Kind::Workflow, (*name).to_owned())).collect();
-        Waiting::new(Selection::Named(named), None, what.parse().unwrap())
+        Waiting::new(Selection::Named(named), &[every()], None, what.parse().unwrap())
+    }
+
+    fn every() -> Scope {
+        Scope::of(Kind::Workflow, None)
     }
 
     fn all(documents: Vec<Document>) -> News {
-        News::All(Kind::Workflow, documents)
+        News::All(every(), documents)
     }
 
     #[test]
@@ -265,7 +282,9 @@ mod tests {
         assert!(waiting(&["a"], "condition=InTime").take(all(vec![run("a", "Cancelled")])).is_err());
         assert!(waiting(&["a"], "phase=Failed").take(all(vec![run("a", "Failed")])).is_ok());
         let code = |result: Result<Vec<String>, Failure>| result.unwrap_err().exit_code();
-        assert_eq!(code(waiting(&["none"], "phase=Succeeded").take(all(vec![run("nine", "Running")]))), 3);
+        let missed = |what: &str| waiting(&["none"], what).misses(&all(vec![run("nine", "Running")]));
+        assert_eq!(missed("phase=Succeeded"), Some((Kind::Workflow, "none".into())));
+        assert_eq!((missed("create"), missed("delete")), (None, None));
         let mut running = waiting(&["a"], "phase=Succeeded");
         running.take(all(vec![run("a", "Running")])).unwrap();
         assert_eq!(code(running.take(News::Gone(run("a", "Running")))), 1);
@@ -297,12 +316,12 @@ mod tests {
     #[test]
     fn a_wait_for_a_kind_covers_its_first_documents() {
         let kind = || Selection::Kinds(vec![Kind::Workflow]);
-        let mut every = Waiting::new(kind(), None, "phase=Succeeded".parse().unwrap());
-        assert!(!every.is_over());
-        every.take(all(vec![run("a", "Running"), run("b", "Running")])).unwrap();
-        every.take(News::Changed(run("c", "Running"))).unwrap();
-        assert_eq!(every.open(), ["workflow/a", "workflow/b"]);
-        assert!(Waiting::new(kind(), None, "phase=Succeeded".parse().unwrap()).take(all(vec![])).is_err());
+        let mut whole = Waiting::new(kind(), &[every()], None, "phase=Succeeded".parse().unwrap());
+        assert!(!whole.is_over());
+        whole.take(all(vec![run("a", "Running"), run("b", "Running")])).unwrap();
+        whole.take(News::Changed(run("c", "Running"))).unwrap();
+        assert_eq!(whole.open(), ["workflow/a", "workflow/b"]);
+        assert!(Waiting::new(kind(), &[every()], None, "phase=Succeeded".parse().unwrap()).take(all(vec![])).is_err());
     }
 
     fn labelled(name: &str, rack: &str) -> Document {
@@ -313,7 +332,7 @@ mod tests {
 
     fn rack(what: &str) -> Waiting {
         let kinds = Selection::Kinds(vec![Kind::Workflow]);
-        let mut waiting = Waiting::new(kinds, Some("rack=r7".parse().unwrap()), what.parse().unwrap());
+        let mut waiting = Waiting::new(kinds, &[every()], Some("rack=r7".parse().unwrap()), what.parse().unwrap());
         waiting.take(all(vec![labelled("a", "r7"), labelled("b", "r7"), labelled("c", "r8")])).unwrap();
         assert_eq!(waiting.open(), ["workflow/a", "workflow/b"]);
         waiting

@@ -72,10 +72,11 @@ fn find(
     heard: Option<Heard>,
     now: Timestamp,
 ) -> Vec<Found> {
-    let mut found = vec![progressing(status, machine), paused(status), stuck(status, now)];
+    let at: Vec<&ActionStatus> = at(status).collect();
+    let mut found = vec![progressing(status, &at, machine), paused(status), stuck(status, &at, now)];
     found.extend(not_seen(status, machine, requested, heard, now));
     match heard {
-        Some(heard) => found.extend([silent(status, heard, now), slow(status, heard, now)]),
+        Some(heard) => found.extend([silent(status, heard, now), slow(status, &at, heard, now)]),
         // Nothing is silent or slow once it is over.
         None if status.phase != WorkflowPhase::Running => {
             found.extend([no(Type::Silent, Reason::NoAgent, ""), no(Type::Slow, Reason::NoAgent, "")]);
@@ -115,7 +116,7 @@ fn at(status: &WorkflowStatus) -> impl Iterator<Item = &ActionStatus> {
     frontier(status).into_iter().filter_map(|index| status.action(index))
 }
 
-fn progressing(status: &WorkflowStatus, machine: &str) -> Found {
+fn progressing(status: &WorkflowStatus, at: &[&ActionStatus], machine: &str) -> Found {
     const KIND: Type = Type::Progressing;
     match status.phase {
         WorkflowPhase::Pending => match status.conditions.iter().find(|c| c.kind == Type::Admitted) {
@@ -123,9 +124,9 @@ fn progressing(status: &WorkflowStatus, machine: &str) -> Found {
             _ => no(KIND, Reason::WaitingForAgent, format!("waits for {machine} to netboot; power it on")),
         },
         WorkflowPhase::Running => {
-            let name = |a: &ActionStatus| format!("action \"{}\", attempt {}", a.action.name, a.attempt.max(1));
-            let what = at(status).map(name).collect::<Vec<_>>().join("; ");
-            let hold = at(status).filter(|a| a.holds()).find_map(|a| match &a.action.spec {
+            let name = |a: &&ActionStatus| format!("action \"{}\", attempt {}", a.action.name, a.attempt.max(1));
+            let what = at.iter().map(name).collect::<Vec<_>>().join("; ");
+            let hold = at.iter().filter(|a| a.holds()).find_map(|a| match &a.action.spec {
                 landfall_api::ActionSpec::Hold(hold) => Some((a.action.name.as_str(), hold.message.as_str())),
                 _ => None,
             });
@@ -163,7 +164,7 @@ fn paused(status: &WorkflowStatus) -> Found {
     }
 }
 
-fn stuck(status: &WorkflowStatus, now: Timestamp) -> Found {
+fn stuck(status: &WorkflowStatus, at: &[&ActionStatus], now: Timestamp) -> Found {
     const KIND: Type = Type::Stuck;
     let Some(deadline) = status.deadline else {
         return match status.phase {
@@ -176,7 +177,7 @@ fn stuck(status: &WorkflowStatus, now: Timestamp) -> Found {
     if deadline <= now {
         return yes(KIND, Reason::DeadlinePassed, format!("its current state should have changed by {deadline}"));
     }
-    let begun = at(status).filter_map(|a| a.started_at).chain(status.rebooted_at).max().or(status.started_at);
+    let begun = at.iter().filter_map(|a| a.started_at).chain(status.rebooted_at).max().or(status.started_at);
     let left = between(now, deadline);
     match begun.map(|begun| between(begun, deadline)) {
         Some(all) if left < all / NEAR && status.paused.is_none() => yes(
@@ -233,13 +234,13 @@ fn silent(status: &WorkflowStatus, heard: Heard, now: Timestamp) -> Found {
 }
 
 /// Only of an agent that is heard: of a silent one nothing is known.
-fn slow(status: &WorkflowStatus, heard: Heard, now: Timestamp) -> Found {
+fn slow(status: &WorkflowStatus, at: &[&ActionStatus], heard: Heard, now: Timestamp) -> Found {
     const KIND: Type = Type::Slow;
     let is_heard = heard.last.is_some_and(|last| between(last, now) < heard.limit);
     if status.phase != WorkflowPhase::Running || !is_heard {
         return no(KIND, Reason::NotHeard, "");
     }
-    for action in at(status).filter(|a| a.is_under_way() && !a.holds()) {
+    for action in at.iter().filter(|a| a.is_under_way() && !a.holds()) {
         let (name, Some(progress)) = (&action.action.name, &action.progress) else { continue };
         let waits = if progress.slowest.is_empty() { "" } else { progress.slowest.as_str() };
         let because = if waits.is_empty() { String::new() } else { format!("; the others wait for {waits}") };

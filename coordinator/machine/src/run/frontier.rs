@@ -9,6 +9,10 @@ pub fn frontier(state: &WorkflowStatus) -> Vec<usize> {
         let main = state.actions.len();
         return (main..main + state.on_failure.len()).find(open).into_iter().collect();
     }
+    // Most lists have no branches: one lane, and nothing to lay out.
+    if state.actions.iter().all(|a| a.action.branch.is_none()) {
+        return (0..state.actions.len()).find(open).into_iter().collect();
+    }
     let first = |stage: &Stage| stage.lanes.iter().filter_map(|lane| lane.iter().copied().find(open)).collect();
     let mut at: Vec<usize> =
         all_stages(state).iter().map(first).find(|at: &Vec<usize>| !at.is_empty()).unwrap_or_default();

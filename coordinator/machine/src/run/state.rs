@@ -101,20 +101,20 @@ pub enum Effect {
 }
 
 /// Applies one event.
-pub fn step(context: &Context, state: &WorkflowStatus, event: Event, now: Timestamp) -> (WorkflowStatus, Vec<Effect>) {
-    let mut run = Run { context, state: state.clone(), effects: Vec::new(), now };
+pub fn step(context: &Context, state: WorkflowStatus, event: &Event, now: Timestamp) -> (WorkflowStatus, Vec<Effect>) {
+    let mut run = Run { context, state, effects: Vec::new(), now };
     match event {
         Event::AgentConnected { epoch, receipts, still_running, protocol } => {
-            run.connected(epoch, &receipts, still_running, protocol);
+            run.connected(*epoch, receipts, *still_running, *protocol);
         }
-        Event::Agent { epoch, position, record } => run.reported(epoch, position, &record),
-        Event::Cancelled(authority) => run.cancelled(&authority),
-        Event::Paused(authority) => run.paused(&authority),
+        Event::Agent { epoch, position, record } => run.reported(*epoch, *position, record),
+        Event::Cancelled(authority) => run.cancelled(authority),
+        Event::Paused(authority) => run.paused(authority),
         Event::Resumed => run.resumed(),
         Event::PhonedHome => run.phoned_home(),
         Event::Tick => run.tick(),
-        Event::GivenUp(problem) => run.given_up(*problem),
-        Event::ClockSet(by) => run.clock_set(by),
+        Event::GivenUp(problem) => run.given_up((**problem).clone()),
+        Event::ClockSet(by) => run.clock_set(*by),
     }
     run.set_deadline();
     (run.state, run.effects)

@@ -8,7 +8,7 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 use landfall_api::{
-    API_VERSION, Action, ActionStatus, Authority, Kind, Machine, MachineSpec, Metadata, Workflow, WorkflowSpec,
+    API_VERSION, Action, ActionStatus, Authority, Kind, Machine, MachineSpec, Metadata, Shared, Workflow, WorkflowSpec,
     WorkflowStatus,
     message::{EventRecord, Hello},
 };
@@ -43,8 +43,8 @@ pub(crate) enum Word {
 /// What outlives the process.
 #[derive(Debug, Clone)]
 pub(crate) struct Stored {
-    pub(crate) machine: Machine,
-    pub(crate) workflows: Vec<Workflow>,
+    pub(crate) machine: Shared<Machine>,
+    pub(crate) workflows: Vec<Shared<Workflow>>,
     pub(crate) log: Vec<EventRecord>,
     /// When the coordinator last noted that it was there.
     beat: Timestamp,
@@ -105,7 +105,7 @@ impl Site {
             clock_was_set: false,
             started: (1000, 0),
             as_of: Some(beat),
-            stored: Stored { machine, workflows: Vec::new(), log: Vec::new(), beat, decided: 0 },
+            stored: Stored { machine: machine.into(), workflows: Vec::new(), log: Vec::new(), beat, decided: 0 },
             gap: None,
             session: None,
             line: None,
@@ -142,11 +142,11 @@ impl Site {
         }
     }
 
-    pub(crate) fn workflow(&self, uid: Uuid) -> Option<&Workflow> {
+    pub(crate) fn workflow(&self, uid: Uuid) -> Option<&Shared<Workflow>> {
         self.stored.workflows.iter().find(|workflow| workflow.metadata.uid == Some(uid))
     }
 
-    pub(crate) fn newest(&self) -> Option<&Workflow> {
+    pub(crate) fn newest(&self) -> Option<&Shared<Workflow>> {
         let name = self.stored.machine.status.as_ref()?.workflow.as_ref()?;
         self.stored.workflows.iter().find(|workflow| workflow.metadata.name == *name)
     }
@@ -165,7 +165,7 @@ impl Site {
         let is_newest = of.is_none() || newest.as_ref().is_some_and(|w| w.metadata.uid == of);
         let older = of.filter(|_| !is_newest).and_then(|of| self.workflow(of)).cloned();
         let which = if is_newest { Which::Newest } else { Which::Older };
-        let began = newest.as_ref().is_some_and(has_begun);
+        let began = newest.as_ref().is_some_and(|workflow| has_begun(workflow));
         let state = MachineState { machine: self.stored.machine.clone(), newest, older, session: self.session.clone() };
         let (state, effects) = step(&self.limits(), state, input(which), self.moment());
         let stores = |effect: &Effect| matches!(effect, Effect::StoreMachine | Effect::StoreWorkflow(_));
@@ -225,7 +225,7 @@ impl Site {
         }
     }
 
-    fn store(&mut self, workflow: &Workflow) {
+    fn store(&mut self, workflow: &Shared<Workflow>) {
         let stored = self.stored.workflows.iter_mut().find(|w| w.metadata.name == workflow.metadata.name).unwrap();
         *stored = workflow.clone();
     }
@@ -382,7 +382,7 @@ impl Site {
         };
         let now = self.wall();
         take_up(&mut self.stored.machine, &workflow, now);
-        self.stored.workflows.push(workflow);
+        self.stored.workflows.push(workflow.into());
         let _refused = self.hand(None, |_| Input::Launched);
     }
 

@@ -17,7 +17,7 @@ async fn a_confirmed_workflow_begins_and_forces_nothing() {
     clock.fetch_add(10 * 3600, std::sync::atomic::Ordering::SeqCst);
     let world = sqlite_world(dir.path(), &clock).await;
     assert!(blank.netboot(&world).await.is_none(), "held: it boots its own disk");
-    let message = world.store.machine("c1").await.unwrap().unwrap().status.unwrap().conditions;
+    let message = world.store.machine("c1").await.unwrap().unwrap().into_inner().status.unwrap().conditions;
     assert!(message.iter().any(|c| c.message.contains(&format!("landfall confirm {}", runs[0]))), "{message:?}");
 
     for run in &runs {
@@ -26,7 +26,7 @@ async fn a_confirmed_workflow_begins_and_forces_nothing() {
         assert!(
             request.what == landfall_api::RunRequestKind::Confirm && request.by.person == "ann" && !request.by.force
         );
-        assert!(!confirmed.spec.authority.unwrap().force, "a confirmation permits no more than was asked for");
+        assert!(!confirmed.spec.authority.as_ref().unwrap().force, "a confirmation permits no more than was asked for");
     }
     assert_eq!(blank.phase(&world).await, MachinePhase::Provisioning);
     let assignment = blank.netboot(&world).await.unwrap().assigned().unwrap();
@@ -68,7 +68,14 @@ async fn a_confirmation_clears_an_identity_alarm_once() {
         let alarm = (ConditionStatus::True, "TokenReused".to_owned());
         assert_eq!(world.condition("IdentityAmbiguous").await.unwrap(), alarm, "raised at once");
         let machine = world.engine.confirm_identity("m1", world.ann(false)).await.unwrap();
-        let cleared = machine.status.unwrap().conditions.into_iter().find(|c| c.kind == "IdentityAmbiguous").unwrap();
+        let cleared = machine
+            .into_inner()
+            .status
+            .unwrap()
+            .conditions
+            .into_iter()
+            .find(|c| c.kind == "IdentityAmbiguous")
+            .unwrap();
         assert_eq!((cleared.status, cleared.reason.as_str()), (ConditionStatus::False, "Confirmed"));
         assert!(cleared.message.contains("ann"), "{}", cleared.message);
     }

@@ -50,7 +50,10 @@ async fn a_pause_reaches_the_agent_and_ends_with_a_resume() {
     let paused = world.engine.pause(name, ann()).await.unwrap();
     assert!(matches!(agent.told(), Some(ToAgent::Control { control: Control { paused: true, .. }, .. })));
     assert_eq!(condition(&paused, "Paused"), (ConditionStatus::True, "ByPerson".into()));
-    assert_eq!((paused.spec.requests[0].what, paused.status.unwrap().word()), (RunRequestKind::Pause, "Paused"));
+    assert_eq!(
+        (paused.spec.requests[0].what, paused.status.as_ref().unwrap().word()),
+        (RunRequestKind::Pause, "Paused")
+    );
     assert_eq!(world.engine.pause(name, ann()).await.unwrap_err().code, ErrorCode::Conflict);
     // It came back and holds the list still: it hears of the pause again.
     let back = Hello { last_epoch: agent.opened.epoch, holds: Some(uid), ..hello("b1", "D1", vec![]) };

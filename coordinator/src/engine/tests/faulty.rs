@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use landfall_api::HistoryEntry;
 
 use super::*;
-use landfall_store::{DocumentStore, MemoryStore, StoreError, Watch, WatchError};
+use landfall_store::{Counts, DocumentStore, MemoryStore, Page, StoreError, Watch, WatchError};
 
 type Refuses = Box<dyn Fn(&Document) -> bool + Send>;
 /// What somebody else creates after a write.
@@ -47,11 +47,14 @@ impl Faulty {
 
 #[async_trait]
 impl DocumentStore for Faulty {
-    async fn get(&self, kind: Kind, name: &str) -> Result<Option<Arc<Document>>, StoreError> {
+    async fn get(&self, kind: Kind, name: &str) -> Result<Option<Document>, StoreError> {
         self.memory.get(kind, name).await
     }
-    async fn list(&self, kind: Kind) -> Result<(Vec<Document>, u64), StoreError> {
-        self.memory.list(kind).await
+    async fn page(&self, kind: Kind, after: &str, limit: usize) -> Result<Page, StoreError> {
+        self.memory.page(kind, after, limit).await
+    }
+    async fn counts(&self) -> Result<Counts, StoreError> {
+        self.memory.counts().await
     }
     async fn create(&self, document: Document) -> Result<Document, StoreError> {
         self.ask(&document)?;

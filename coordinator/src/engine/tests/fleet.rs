@@ -82,7 +82,7 @@ impl Computer {
     }
 
     pub(super) async fn machine(&self, world: &World) -> Machine {
-        world.store.machine(&self.name).await.unwrap().unwrap()
+        world.store.machine(&self.name).await.unwrap().unwrap().into_inner()
     }
 
     pub(super) async fn condition(&self, world: &World, kind: &str) -> Option<(ConditionStatus, String)> {
@@ -95,7 +95,11 @@ impl Computer {
     }
 
     pub(super) async fn provision(&self, world: &World, force: bool) -> Result<Workflow, Problem> {
-        world.engine.provision(&self.name, "os", BTreeMap::new(), world.ann(force)).await
+        world
+            .engine
+            .provision(&self.name, "os", BTreeMap::new(), world.ann(force))
+            .await
+            .map(landfall_api::Shared::into_inner)
     }
 
     pub(super) fn hello(&self) -> Hello {

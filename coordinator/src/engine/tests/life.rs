@@ -66,7 +66,7 @@ async fn an_adopted_machine_is_provisioned_without_a_workflow() {
     let world = World::new().await;
     let mut computer = Computer::described(&world, 1).await;
     let adopted = world.engine.adopt(&computer.name, world.ann(true)).await.unwrap();
-    let status = adopted.status.unwrap();
+    let status = adopted.into_inner().status.unwrap();
     assert_eq!(status.phase, MachinePhase::Provisioned);
     let provisioned = status.conditions.iter().find(|c| c.kind == "Provisioned").unwrap();
     assert!(provisioned.reason == "Adopted" && provisioned.message.contains("ann"), "{provisioned:?}");

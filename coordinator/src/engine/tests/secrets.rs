@@ -41,7 +41,7 @@ async fn a_secret_reaches_only_its_machines_seed() {
     while seen < revision {
         let change = watch.next().await.unwrap();
         seen = change.revision;
-        assert!(!serde_json::to_string(&*change.document).unwrap().contains(VALUE), "in a watched document");
+        assert!(!serde_json::to_string(&change.document).unwrap().contains(VALUE), "in a watched document");
     }
     for kind in Kind::ALL {
         for document in world.store.documents().list(kind).await.unwrap().0 {

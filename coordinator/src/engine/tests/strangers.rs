@@ -39,7 +39,7 @@ async fn asks_from(world: &World, n: u8, address: &str) -> Result<Enrolment, Pro
 }
 
 async fn stranger(world: &World, n: u8) -> Option<Machine> {
-    world.store.machine(&format!("mac-5254000001{n:02x}")).await.unwrap()
+    world.store.machine(&format!("mac-5254000001{n:02x}")).await.unwrap().map(landfall_api::Shared::into_inner)
 }
 
 #[tokio::test]
@@ -78,13 +78,13 @@ async fn an_interrupted_start_by_a_rule_is_not_repeated() {
     let mut machine = stranger(&world, 1).await.unwrap();
     // As the crash left it: what stands for the run is stored before the run is.
     machine.status.as_mut().unwrap().enrolment.rule.as_mut().unwrap().run = Some("being started".into());
-    world.store.documents().update(landfall_api::Document::Machine(Box::new(machine))).await.unwrap();
+    world.store.documents().update(landfall_api::Document::from(machine)).await.unwrap();
     let again = World::discovering(world.store.clone(), world.clock.clone(), discovery()).await;
     again.engine.approve("mac-525400000101", &hex_fingerprint(1), "ann").await.unwrap_err();
     let mut machine = stranger(&again, 1).await.unwrap();
     machine.status.as_mut().unwrap().enrolment.approved =
         Some(landfall_api::ApprovedKey { fingerprint: hex::encode([1]), by: "ann".into(), at: Timestamp::UNIX_EPOCH });
-    again.store.documents().update(landfall_api::Document::Machine(Box::new(machine))).await.unwrap();
+    again.store.documents().update(landfall_api::Document::from(machine)).await.unwrap();
     assert!(matches!(asks(&again, 1).await, Ok(Enrolment::Granted(_))));
     assert!(again.store.workflows().await.unwrap().is_empty());
     let rule = stranger(&again, 1).await.unwrap().status.unwrap().enrolment.rule.unwrap();
@@ -101,10 +101,10 @@ async fn a_rules_unrecorded_workflow_is_recorded_at_the_next_start() {
     let run = world.engine.provision_by_rule("mac-525400000101", "os", Default::default(), "all").await.unwrap();
     let mut machine = stranger(&world, 1).await.unwrap();
     machine.status.as_mut().unwrap().enrolment.rule.as_mut().unwrap().run = Some("being started".into());
-    world.store.documents().update(landfall_api::Document::Machine(Box::new(machine))).await.unwrap();
+    world.store.documents().update(landfall_api::Document::from(machine)).await.unwrap();
     let again = World::discovering(world.store.clone(), world.clock.clone(), discovery()).await;
     let rule = stranger(&again, 1).await.unwrap().status.unwrap().enrolment.rule.unwrap();
-    assert_eq!(rule.run, Some(run.metadata.name));
+    assert_eq!(rule.run.as_ref(), Some(&run.metadata.name));
 }
 
 /// What somebody without any proof says of a computer, with the address of `m1`.

@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use landfall_api::{
     ApplyOutcome, Authority, ConditionStatus, DiskId, DiskReceipt, Document, ErrorCode, MacAddr, Machine, MachinePhase,
-    Pin, Problem, Receipt, ReceiptState, SecretText, Workflow,
+    Pin, Problem, Receipt, ReceiptState, SecretText, Shared, Workflow,
     message::{
         ActionKind, ActionResult, AssignedAction, Assignment, CloudInit, CloudInitResult, EnrollRequest, EventBody,
         EventRecord, Hello, Identity, Proof, ToAgent, Vitals, WriteImageResult,
@@ -150,21 +150,21 @@ impl World {
 
     pub(super) async fn provision(&self, force: bool) -> Result<Workflow, Problem> {
         let authority = Authority { person: "ann".into(), at: Timestamp::UNIX_EPOCH, force };
-        self.engine.provision("m1", "os", BTreeMap::new(), authority).await
+        self.engine.provision("m1", "os", BTreeMap::new(), authority).await.map(Shared::into_inner)
     }
 
     pub(super) async fn machine(&self) -> Machine {
-        self.store.machine("m1").await.unwrap().unwrap()
+        self.store.machine("m1").await.unwrap().unwrap().into_inner()
     }
 
     pub(super) async fn run(&self, name: &str) -> Workflow {
-        self.store.workflow(name).await.unwrap().unwrap()
+        self.store.workflow(name).await.unwrap().unwrap().into_inner()
     }
 
     /// The newest run of a machine.
     pub(super) async fn current(&self, machine: &str) -> Option<Workflow> {
         let machine = self.store.machine(machine).await.unwrap().unwrap();
-        self.engine.current_workflow(&machine).await.unwrap()
+        self.engine.current_workflow(&machine).await.unwrap().map(Shared::into_inner)
     }
 
     pub(super) async fn phase(&self) -> MachinePhase {

@@ -33,8 +33,8 @@ pub use open_error::OpenError;
 pub use seal::KEY_FILE;
 
 use super::{
-    DocumentStore, EventLog, LoggedEvent, LoggedRun, SecretStore, Sizes, StoreError, Unreadable, Upkeep, Watch,
-    WatchError, journal::By, memory::Table,
+    Counts, DocumentStore, EventLog, LoggedEvent, LoggedRun, Page, SecretStore, Sizes, StoreError, Unreadable, Upkeep,
+    Watch, WatchError, journal::By, memory::Table,
 };
 use landfall_api::message::EventRecord;
 use reader::Reader;
@@ -124,12 +124,16 @@ impl Upkeep for SqliteStore {
 
 #[async_trait]
 impl DocumentStore for SqliteStore {
-    async fn get(&self, kind: Kind, name: &str) -> Result<Option<Arc<Document>>, StoreError> {
+    async fn get(&self, kind: Kind, name: &str) -> Result<Option<Document>, StoreError> {
         Ok(self.table.get(kind, name))
     }
 
-    async fn list(&self, kind: Kind) -> Result<(Vec<Document>, u64), StoreError> {
-        Ok(self.table.list(kind))
+    async fn page(&self, kind: Kind, after: &str, limit: usize) -> Result<Page, StoreError> {
+        Ok(self.table.page(kind, after, limit))
+    }
+
+    async fn counts(&self) -> Result<Counts, StoreError> {
+        Ok(self.table.counts())
     }
 
     async fn create(&self, document: Document) -> Result<Document, StoreError> {

@@ -124,6 +124,8 @@ pub(super) fn open(data_dir: &Path) -> Result<Opened, OpenError> {
     // The WAL is folded back every 1000 pages, and its file cut to 16 MiB after a burst; `wal` has the rest of its bound.
     connection.pragma_update(None, "wal_autocheckpoint", 1000).map_err(database)?;
     connection.pragma_update(None, "journal_size_limit", 16 << 20).map_err(database)?;
+    // Every statement of `ops` and `access` keeps its compiled form.
+    connection.set_prepared_statement_cache_capacity(64);
     // Every page, but not every index against its table, which takes many times as long: `examine` does that.
     sound(&connection, &path, "quick_check(1)")?;
     let found = schema(&connection, &path)?;

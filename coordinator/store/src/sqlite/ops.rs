@@ -1,7 +1,5 @@
 //! The operations, each inside the writer's transaction.
 
-use std::sync::Arc;
-
 use jiff::Timestamp;
 use landfall_api::{Document, HistoryEntry, Kind};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
@@ -16,7 +14,7 @@ use crate::{
 use landfall_api::message::EventRecord;
 
 /// As this transaction has it: what was committed before, and what it has changed since.
-fn stored(batch: &Batch<'_>, kind: Kind, name: &str) -> Option<Arc<Document>> {
+fn stored(batch: &Batch<'_>, kind: Kind, name: &str) -> Option<Document> {
     let changed = batch.changes.iter().rev().find(|change| {
         let document = &change.document;
         document.kind() == kind && document.metadata().name == name
@@ -36,7 +34,6 @@ fn write(
     let Written::As(op, document) = written else { return Ok(None) };
     let (kind, name) = (document.kind(), document.metadata().name.clone());
     let json = rules::encoded(&document)?;
-    let bytes = json.len();
     if op == ChangeOp::Deleted {
         batch
             .transaction
@@ -45,10 +42,14 @@ fn write(
         // A new document takes no row's place: one that this version cannot read has the name already.
         let insert = match op {
             ChangeOp::Added => "INSERT INTO documents (kind, name, json, schema) VALUES (?1, ?2, ?3, ?4)",
-            _ => "INSERT OR REPLACE INTO documents (kind, name, json, schema) VALUES (?1, ?2, ?3, ?4)",
+            // In place: a replaced row would get a new rowid, and the index of names be written with every event.
+            _ => {
+                "INSERT INTO documents (kind, name, json, schema) VALUES (?1, ?2, ?3, ?4)
+                 ON CONFLICT (kind, name) DO UPDATE SET json = excluded.json, schema = excluded.schema"
+            }
         };
         let mut insert = batch.transaction.prepare_cached(insert)?;
-        let written = insert.execute(params![kind.as_str(), name, json, DOCUMENT_SCHEMA]);
+        let written = insert.execute(params![kind.as_str(), name, json.get(), DOCUMENT_SCHEMA]);
         match written.map_err(|error| (error.sqlite_error_code(), error)) {
             Ok(_) => {}
             Err((Some(ErrorCode::ConstraintViolation), _)) => return Err(StoreError::Unreadable { kind, name }),
@@ -59,7 +60,7 @@ fn write(
     if let Some(entry) = journal::entry(old, &document, op, batch.revision, by) {
         note(batch, kind, &name, &entry)?;
     }
-    batch.changes.push(Change { revision: batch.revision, op, document: Arc::new(document.clone()), bytes });
+    batch.changes.push(Change { revision: batch.revision, op, document: document.clone(), json });
     Ok(Some(document))
 }
 
@@ -94,14 +95,14 @@ pub(super) fn update(batch: &mut Batch<'_>, document: Document, by: By) -> Resul
     let (kind, name) = (document.kind(), document.metadata().name.clone());
     let Some(old) = stored(batch, kind, &name) else { return Err(StoreError::NotFound { kind, name }) };
     let written = rules::updated(&old, document, batch.revision + 1)?;
-    Ok(write(batch, Some(&old), written, by)?.unwrap_or_else(|| Document::clone(&old)))
+    Ok(write(batch, Some(&old), written, by)?.unwrap_or(old))
 }
 
 pub(super) fn delete(batch: &mut Batch<'_>, kind: Kind, name: &str, by: By) -> Result<Document, StoreError> {
     let not_found = || StoreError::NotFound { kind, name: name.to_owned() };
     let old = stored(batch, kind, name).ok_or_else(not_found)?;
     let written = rules::deleted(&old, by.time, batch.revision + 1);
-    Ok(write(batch, Some(&old), written, by)?.unwrap_or_else(|| Document::clone(&old)))
+    Ok(write(batch, Some(&old), written, by)?.unwrap_or(old))
 }
 
 pub(super) fn history(
@@ -132,26 +133,18 @@ pub(super) fn trim_history(batch: &mut Batch<'_>, before: Timestamp, most: u64) 
 pub(super) fn append(batch: &mut Batch<'_>, event: &EventRecord) -> Result<u64, StoreError> {
     let (workflow, index, attempt, seq) =
         (event.workflow_uid.to_string(), event.action_index, event.attempt, event.seq);
-    let known = batch
+    let (known, newest, count): (Option<u64>, u64, u64) = batch
         .transaction
         .prepare_cached(
-            "SELECT position FROM events WHERE workflow = ?1 AND action_index = ?2 AND attempt = ?3 AND seq = ?4",
+            "SELECT
+             (SELECT position FROM events WHERE workflow = ?1 AND action_index = ?2 AND attempt = ?3 AND seq = ?4),
+             (SELECT COALESCE(MAX(seq), 0) FROM events WHERE workflow = ?1 AND action_index = ?2 AND attempt = ?3),
+             (SELECT COUNT(*) FROM events WHERE workflow = ?1)",
         )?
-        .query_row(params![workflow, index, attempt, seq], |row| row.get(0))
-        .optional()?;
+        .query_row(params![workflow, index, attempt, seq], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
     if let Some(position) = known {
         return Ok(position);
     }
-    let newest = batch
-        .transaction
-        .prepare_cached(
-            "SELECT COALESCE(MAX(seq), 0) FROM events WHERE workflow = ?1 AND action_index = ?2 AND attempt = ?3",
-        )?
-        .query_row(params![workflow, index, attempt], |row| row.get(0))?;
-    let count = batch
-        .transaction
-        .prepare_cached("SELECT COUNT(*) FROM events WHERE workflow = ?1")?
-        .query_row([&workflow], |row| row.get(0))?;
     crate::memory::check_next(event, newest, count)?;
     let corrupt = |source| StoreError::Corrupt { what: format!("an event of workflow {workflow}"), source };
     let json = serde_json::to_string(event).map_err(corrupt)?;

@@ -79,6 +79,6 @@ mod tests {
         drop(raw);
         let store = SqliteStore::open(dir.path()).unwrap();
         let found = DocumentStore::get(&store, Kind::Machine, "m1").await.unwrap();
-        assert_eq!((mode, found.is_some_and(|found| *found == kept)), (INCREMENTAL, true));
+        assert_eq!((mode, found.is_some_and(|found| found == kept)), (INCREMENTAL, true));
     }
 }

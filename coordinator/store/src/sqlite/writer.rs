@@ -264,14 +264,19 @@ fn savepoint<T>(
     batch: &mut Batch<'_>,
     operation: impl FnOnce(&mut Batch<'_>) -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
-    batch.transaction.execute_batch("SAVEPOINT operation")?;
+    run_cached(&batch.transaction, "SAVEPOINT operation")?;
     let result = operation(batch);
     if batch.transaction.is_autocommit() {
         return result;
     }
     if result.is_err() {
-        batch.transaction.execute_batch("ROLLBACK TO operation")?;
+        run_cached(&batch.transaction, "ROLLBACK TO operation")?;
     }
-    batch.transaction.execute_batch("RELEASE operation")?;
+    run_cached(&batch.transaction, "RELEASE operation")?;
     result
+}
+
+/// Compiled once: every operation needs it.
+fn run_cached(transaction: &Transaction<'_>, statement: &str) -> rusqlite::Result<()> {
+    transaction.prepare_cached(statement)?.execute([]).map(drop)
 }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use landfall_api::{Document, HistoryEntry, Kind, message::EventRecord};
 use landfall_sim::chance::Chance;
 use landfall_store::{
-    DocumentStore, EventLog, LoggedEvent, LoggedRun, SecretStore, Store, StoreError, Watch, WatchError,
+    Counts, DocumentStore, EventLog, LoggedEvent, LoggedRun, Page, SecretStore, Store, StoreError, Watch, WatchError,
 };
 use std::sync::Mutex;
 use tokio::time::sleep;
@@ -75,12 +75,15 @@ struct View {
 
 #[async_trait]
 impl DocumentStore for View {
-    async fn get(&self, kind: Kind, name: &str) -> Result<Option<Arc<Document>>, StoreError> {
+    async fn get(&self, kind: Kind, name: &str) -> Result<Option<Document>, StoreError> {
         // From memory: neither slow nor a place to crash at.
         self.inner.documents().get(kind, name).await
     }
-    async fn list(&self, kind: Kind) -> Result<(Vec<Document>, u64), StoreError> {
-        self.inner.documents().list(kind).await
+    async fn page(&self, kind: Kind, after: &str, limit: usize) -> Result<Page, StoreError> {
+        self.inner.documents().page(kind, after, limit).await
+    }
+    async fn counts(&self) -> Result<Counts, StoreError> {
+        self.inner.documents().counts().await
     }
     async fn create(&self, document: Document) -> Result<Document, StoreError> {
         self.fuse.around(self.inner.documents().create(document)).await
@@ -89,7 +92,7 @@ impl DocumentStore for View {
         let update = async {
             let before = self.inner.documents().get(document.kind(), &document.metadata().name).await?;
             let after = self.inner.documents().update(document).await?;
-            if let Some(before) = before.filter(|before| **before != after) {
+            if let Some(before) = before.filter(|before| *before != after) {
                 self.truth.changed(&before, &after);
             }
             Ok(after)

@@ -9,7 +9,7 @@ use std::{
 
 use jiff::Timestamp;
 use landfall_api::{
-    Authority, DiskId, Document, ErrorCode, Problem, Workflow, WorkflowPhase,
+    Authority, DiskId, Document, ErrorCode, Problem, Shared, Workflow, WorkflowPhase,
     message::{ActionRef, EventBody, EventRecord},
 };
 use landfall_coordinator::engine::Engine;
@@ -155,10 +155,12 @@ impl World {
     /// again.
     async fn provision(&self) {
         for _ in 0..50 {
-            let conflict = self.store.machine("m1").await.unwrap().and_then(|m| m.status).is_some_and(|status| {
-                let held = |c: &landfall_api::Condition| c.kind == "ReceiptConflict" && c.reason == "UnknownReceipt";
-                status.conditions.iter().any(held)
-            });
+            let conflict =
+                self.store.machine("m1").await.unwrap().and_then(|m| m.status.clone()).is_some_and(|status| {
+                    let held =
+                        |c: &landfall_api::Condition| c.kind == "ReceiptConflict" && c.reason == "UnknownReceipt";
+                    status.conditions.iter().any(held)
+                });
             let authority = Authority { person: "ann".into(), at: Timestamp::now(), force: conflict };
             let provisioned = ask(self.engine.clone(), async |engine| {
                 engine.provision("m1", "os", BTreeMap::new(), authority.clone()).await.map(drop)
@@ -182,7 +184,8 @@ impl World {
             }
             if Instant::now() > faults + TO_THE_END {
                 for run in open {
-                    let status = run.status.map(|s| (s.phase, s.deadline.map(|d| d.duration_since(Timestamp::now()))));
+                    let status =
+                        run.status.as_ref().map(|s| (s.phase, s.deadline.map(|d| d.duration_since(Timestamp::now()))));
                     self.truth.violated(format!("a workflow does not end: {status:?}"));
                 }
                 return;
@@ -211,7 +214,7 @@ impl World {
     }
 }
 
-async fn open(store: &Store) -> Vec<Workflow> {
+async fn open(store: &Store) -> Vec<Shared<Workflow>> {
     let mut runs = store.workflows().await.unwrap();
     runs.retain(|run| run.status.as_ref().is_some_and(|status| !status.phase.is_terminal()));
     runs
@@ -220,10 +223,10 @@ async fn open(store: &Store) -> Vec<Workflow> {
 async fn cancel(engine: Flag<Option<Engine>>, store: Store, after: u64) {
     sleep(Duration::from_secs(after)).await;
     for run in open(&store).await {
-        let name = run.metadata.name;
+        let name = &run.metadata.name;
         let authority = Authority { person: "ann".into(), at: Timestamp::now(), force: false };
         // It may have ended meanwhile.
-        drop(ask(engine.clone(), async |engine| engine.cancel(&name, authority.clone()).await.map(drop)).await);
+        drop(ask(engine.clone(), async |engine| engine.cancel(name, authority.clone()).await.map(drop)).await);
     }
 }
 

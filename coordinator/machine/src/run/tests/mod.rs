@@ -128,7 +128,7 @@ impl Story {
     }
     fn then(&mut self, event: Event) -> Vec<Effect> {
         self.now += 1;
-        let (state, effects) = step(&CONTEXT, &self.state, event, at(self.now));
+        let (state, effects) = step(&CONTEXT, self.state.clone(), &event, at(self.now));
         self.state = state;
         effects
     }

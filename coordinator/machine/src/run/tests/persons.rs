@@ -161,11 +161,11 @@ fn a_retry_takes_over_a_committed_write() {
     let mut new = Story::of(retry_of(&ended(&old), 2, vec![]).unwrap());
     let uid = Uuid::from_u128(8);
     let context = Context { workflow_uid: uid, ..CONTEXT };
-    let (state, effects) = step(&context, &new.state, connected(1, vec![receipt(ReceiptState::Done)]), at(1));
+    let (state, effects) = step(&context, new.state.clone(), &connected(1, vec![receipt(ReceiptState::Done)]), at(1));
     assert_eq!(effects, assign(1, 1));
     // And a disk that has lost the mark since stops the run.
     new.state = state;
-    let (state, _) = step(&context, &new.state, connected(2, vec![]), at(2));
+    let (state, _) = step(&context, new.state.clone(), &connected(2, vec![]), at(2));
     assert_eq!(state.problem.unwrap().code, ErrorCode::ReceiptMismatch);
 }
 

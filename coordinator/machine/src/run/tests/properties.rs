@@ -113,10 +113,10 @@ proptest! {
         for (later, event) in events {
             now += later;
             replay.push((now, event.clone()));
-            let (after, effects) = step(&CONTEXT, &state, event.clone(), at(now));
+            let (after, effects) = step(&CONTEXT, state.clone(), &event, at(now));
             if !is_persons(&event) {
                 // Sent twice, it counts once: nothing is ordered again, nothing goes back.
-                let (twice, again) = step(&CONTEXT, &after, event.clone(), at(now));
+                let (twice, again) = step(&CONTEXT, after.clone(), &event, at(now));
                 prop_assert!(!again.iter().any(|e| matches!(e, Effect::Assign { .. })), "a repeat ordered a start");
                 prop_assert_eq!(twice.phase, after.phase);
             }
@@ -166,7 +166,7 @@ proptest! {
             state = after;
         }
         // The same story again is the same to the letter.
-        let again = replay.into_iter().fold(first, |state, (now, event)| step(&CONTEXT, &state, event, at(now)).0);
+        let again = replay.into_iter().fold(first, |state, (now, event)| step(&CONTEXT, state, &event, at(now)).0);
         prop_assert_eq!(again, state);
     }
 
@@ -180,11 +180,11 @@ proptest! {
         let mut now = 100_000;
         for (later, event) in events {
             now += later;
-            state = step(&CONTEXT, &state, event, at(now)).0;
+            state = step(&CONTEXT, state, &event, at(now)).0;
         }
         for _ in 0..8 {
             let Some(deadline) = state.deadline else { break };
-            state = step(&CONTEXT, &state, Event::Tick, deadline).0;
+            state = step(&CONTEXT, state, &Event::Tick, deadline).0;
         }
         prop_assert!(state.phase.is_terminal() || state.phase == WorkflowPhase::Pending, "{:?}", state.phase);
     }

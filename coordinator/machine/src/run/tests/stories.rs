@@ -270,11 +270,11 @@ fn a_write_without_a_receipt_is_not_repeated_automatically() {
 /// Found by simulation (seed 2502): the number was given twice, and the second attempt's events counted as repeats.
 #[test]
 fn an_agent_ahead_of_its_receipt_uses_the_first_number() {
-    let (state, _) = step(&CONTEXT, &fresh(), connected(1, vec![]), at(0));
+    let (state, _) = step(&CONTEXT, fresh(), &connected(1, vec![]), at(0));
     let done = vec![receipt(ReceiptState::Done)];
     let back = Event::AgentConnected { epoch: 2, receipts: done.clone(), still_running: true, protocol: 2 };
-    let (state, effects) = step(&CONTEXT, &state, back, at(10));
+    let (state, effects) = step(&CONTEXT, state, &back, at(10));
     assert_eq!((effects, state.actions[1].attempt), (vec![Effect::RenewLease, Effect::Control], 1));
-    let (_, effects) = step(&CONTEXT, &state, connected(3, done), at(20));
+    let (_, effects) = step(&CONTEXT, state, &connected(3, done), at(20));
     assert_eq!(effects, assign(1, 2));
 }
