@@ -113,9 +113,9 @@ fn an_image_is_written_and_reported_for_programs() {
     assert_eq!((&report["outcome"], &report["device"]), (&"written".into(), &path.into()));
     assert_eq!((report["rawBytes"].as_u64(), &report["readBack"]), (Some(4 * MIB), &false.into()));
     assert!(report.get("receipt").is_some() != report.get("noReceipt").is_some(), "{report}");
-    let told = progress(&output);
-    assert!(told.iter().all(|p| p.get("etaSeconds").is_some()), "{}", text(&output.stderr));
-    let last = told.last().expect("progress on stderr, which is no terminal");
+    let reports = progress(&output);
+    assert!(reports.iter().all(|p| p.get("etaSeconds").is_some()), "{}", text(&output.stderr));
+    let last = reports.last().expect("progress on stderr, which is no terminal");
     assert_eq!(last["rawBytes"].as_u64(), Some(4 * MIB), "the last word is the whole");
     let written = std::fs::read(&disk).unwrap();
     assert_eq!(written[2 << 20..3 << 20], image[2 << 20..3 << 20]);

@@ -20,7 +20,7 @@ const TICK_LIMIT: Duration = Duration::from_secs(60);
 const STANDS: Duration = Duration::from_secs(2);
 /// The clock may be corrected by this much while the process runs; deadlines do not suffer.
 const STEP: Duration = Duration::from_secs(60);
-/// A CA with less left than this is near its end: installed systems and boot images are to be told of another one.
+/// A CA with less left than this is near its end: installed systems and boot images are to learn of another one.
 pub const CA_NEAR_END: Duration = Duration::from_secs(90 * 24 * 3600);
 /// The trial write's name among the secrets; it holds nothing and ends by itself.
 const TRIAL: &str = "health/trial";

@@ -615,7 +615,7 @@ async fn a_fence_waits_for_attempts_that_may_still_write() {
     }
     drop(still_runs);
     for _ in 0..3 {
-        assert!(matches!(line.next().await, Up::Heartbeat(_)), "one whose end nobody told still counts");
+        assert!(matches!(line.next().await, Up::Heartbeat(_)), "one whose end was not reported still counts");
     }
     handle.is_over(action().workflow_uid);
     loop {

@@ -118,7 +118,7 @@ fn ask(socket: &UdpSocket, xid: u32, wanted: Option<Ipv4Addr>) -> (Ipv4Addr, usi
     panic!("a described machine asked {ASKED} times and was never answered")
 }
 
-/// Sends discovers, and requests for every address there is, from made-up machines until told to stop.
+/// Sends discovers, and requests for every address there is, from made-up machines until the stop.
 fn flood(socket: UdpSocket, stop: Arc<AtomicBool>) -> usize {
     let mut dice = Dice::new(1);
     let mut sent = 0;

@@ -61,21 +61,21 @@ async fn the_service_manager_is_notified_and_a_drain_succeeds() {
         String::from_utf8(buffer[..length].to_vec()).unwrap()
     };
     let beats = std::cell::Cell::new(0);
-    let told = || loop {
+    let notified = || loop {
         match heard() {
             beat if beat == "WATCHDOG=1" => beats.set(beats.get() + 1),
             other => return other,
         }
     };
-    assert_eq!(told(), "READY=1");
+    assert_eq!(notified(), "READY=1");
     if beats.get() == 0 {
         assert_eq!(heard(), "WATCHDOG=1");
     }
     coordinator.signal("HUP");
-    assert!(told().starts_with("RELOADING=1\nMONOTONIC_USEC="));
-    assert_eq!(told(), "READY=1");
+    assert!(notified().starts_with("RELOADING=1\nMONOTONIC_USEC="));
+    assert_eq!(notified(), "READY=1");
     coordinator.signal("TERM");
-    assert_eq!(told(), "STOPPING=1");
+    assert_eq!(notified(), "STOPPING=1");
     let status = until("the end", async || coordinator.ended()).await;
     assert!(status.success(), "{status}\n{}", coordinator.log());
 }

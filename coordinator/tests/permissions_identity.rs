@@ -119,10 +119,10 @@ async fn a_second_computer_with_one_identity_gets_no_session() {
     let keys = [AgentKey::generate().unwrap(), AgentKey::generate().unwrap()];
     let first = by_token(&site, &site.boot_token("a", MAC_A).await, &[MAC_A], &keys[0]).await.unwrap();
     let second = by_token(&site, &site.boot_token("a", MAC_A).await, &[MAC_A], &keys[1]).await.unwrap();
-    let (_first, mut told) = start(&site, &first, "one", MAC_A);
-    assigned(&mut told).await;
-    let (_second, mut told) = start(&site, &second, "other", MAC_A);
-    assert_eq!(refusal(&mut told).await, ErrorCode::AmbiguousIdentity);
+    let (_first, mut orders) = start(&site, &first, "one", MAC_A);
+    assigned(&mut orders).await;
+    let (_second, mut orders) = start(&site, &second, "other", MAC_A);
+    assert_eq!(refusal(&mut orders).await, ErrorCode::AmbiguousIdentity);
     assert_eq!(is_ambiguous(&site, "a").await.as_deref(), Some("TwoComputers"));
     assert_noted(&site, "Session", ErrorCode::AmbiguousIdentity).await;
 }
@@ -144,8 +144,8 @@ async fn an_agent_with_anothers_address_is_refused() {
     assert_eq!(is_ambiguous(&site, "b").await.as_deref(), Some("IdentityMismatch"));
     // One that got in honestly and says another thing later.
     let enrolled = by_token(&site, &token, &[MAC_A], &key).await.unwrap();
-    let (_handle, mut told) = start(&site, &enrolled, "one", MAC_B);
-    assert_eq!(refusal(&mut told).await, ErrorCode::AmbiguousIdentity);
+    let (_handle, mut orders) = start(&site, &enrolled, "one", MAC_B);
+    assert_eq!(refusal(&mut orders).await, ErrorCode::AmbiguousIdentity);
     assert_noted(&site, "Session", ErrorCode::AmbiguousIdentity).await;
 }
 
@@ -241,22 +241,22 @@ async fn a_revoked_machine_needs_a_new_token() {
     let admin = site.operator("ann", Role::Admin);
     let (old, key) = (site.boot_token("a", MAC_A).await, AgentKey::generate().unwrap());
     let enrolled = by_token(&site, &old, &[MAC_A], &key).await.unwrap();
-    let (_handle, mut told) = start(&site, &enrolled, "one", MAC_A);
-    assigned(&mut told).await;
+    let (_handle, mut orders) = start(&site, &enrolled, "one", MAC_A);
+    assigned(&mut orders).await;
     let unused = site.boot_token("a", MAC_A).await;
     let revoked = site.ask(2, &admin, Method::POST, &format!("{API}/machines/a/revoke"), "").await;
     assert_eq!(revoked.status, 200, "{revoked:?}");
-    assert_eq!(refusal(&mut told).await, ErrorCode::Revoked);
-    let (_again, mut told) = start(&site, &enrolled, "one", MAC_A);
-    assert_eq!(refusal(&mut told).await, ErrorCode::Revoked);
+    assert_eq!(refusal(&mut orders).await, ErrorCode::Revoked);
+    let (_again, mut orders) = start(&site, &enrolled, "one", MAC_A);
+    assert_eq!(refusal(&mut orders).await, ErrorCode::Revoked);
     for token in [&old, &unused] {
         assert_eq!(by_token(&site, token, &[MAC_A], &key).await.unwrap_err().problem.code, ErrorCode::TokenRefused);
     }
     assert_noted(&site, "Session", ErrorCode::Revoked).await;
     assert_noted(&site, "Enroll", ErrorCode::TokenRefused).await;
     let anew = by_token(&site, &site.boot_token("a", MAC_A).await, &[MAC_A], &key).await.unwrap();
-    let (_new, mut told) = start(&site, &anew, "one", MAC_A);
-    assigned(&mut told).await;
+    let (_new, mut orders) = start(&site, &anew, "one", MAC_A);
+    assigned(&mut orders).await;
 }
 
 #[tokio::test]
@@ -265,8 +265,8 @@ async fn a_session_renews_its_certificate_and_goes_on_with_it() {
     let key = AgentKey::generate().unwrap();
     let enrolled = by_token(&site, &site.boot_token("a", MAC_A).await, &[MAC_A], &key).await.unwrap();
     let mut written = site.coordinator.store.audit().written();
-    let (handle, mut told) = start(&site, &enrolled, "one", MAC_A);
-    assigned(&mut told).await;
+    let (handle, mut orders) = start(&site, &enrolled, "one", MAC_A);
+    assigned(&mut orders).await;
     let epoch = |connection: &landfall_session::Connection| match connection {
         landfall_session::Connection::Connected { epoch } => Some(*epoch),
         _ => None,

@@ -52,8 +52,8 @@ pub fn write_image(request: &WriteRequest, observer: &dyn Observer) -> Result<Wr
     let foreign = (marked && found.is_none()).then(|| "a receipt of another disk".to_owned());
     let content = blank::what_is_there(&device).map_err(io("look at the content of"))?.or(foreign);
     // A cancel causes various errors; the caller gets the cancel as the reason.
-    let told = |error| may_act().err().unwrap_or(error);
-    let proof = proof::resolve(&request.image, observer, request.cancel.flag()).map_err(told)?;
+    let explain = |error| may_act().err().unwrap_or(error);
+    let proof = proof::resolve(&request.image, observer, request.cancel.flag()).map_err(explain)?;
     let image_digest = request.image.proof.digest().or_else(|| proof.digest());
     match authorise(request.claim(), found.as_ref(), content.as_deref(), image_digest)? {
         Decision::Write => {}

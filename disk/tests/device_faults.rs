@@ -416,9 +416,9 @@ fn a_failed_flush_ends_the_write_at_once() {
 
 /// Counts the reported receipts.
 #[derive(Default)]
-struct Told(Mutex<Vec<ReceiptState>>);
+struct Observed(Mutex<Vec<ReceiptState>>);
 
-impl Observer for Told {
+impl Observer for Observed {
     fn progress(&self, _: &Progress) {}
     fn receipt_written(&self, receipt: &DiskReceipt) {
         self.0.lock().unwrap().push(receipt.receipt.state);
@@ -429,12 +429,12 @@ impl Observer for Told {
 #[test]
 fn an_intent_is_reported_even_if_its_flush_failed() {
     // Otherwise the next attempt would find an unexpected receipt.
-    let (device, told) = (Device { bad_flush: 1, ..Device::new(old()) }, Told::default());
+    let (device, observed) = (Device { bad_flush: 1, ..Device::new(old()) }, Observed::default());
     let image = image();
     let order = order(Expectation::Stored(digest(&image)), &image, false, false);
-    install(&device, &mut MemorySource::new(&image), &order, &told).unwrap_err();
+    install(&device, &mut MemorySource::new(&image), &order, &observed).unwrap_err();
     assert_eq!(read_mark(&device.content()).unwrap().unwrap().receipt.state, ReceiptState::Intent);
-    assert_eq!(*told.0.lock().unwrap(), [ReceiptState::Intent]);
+    assert_eq!(*observed.0.lock().unwrap(), [ReceiptState::Intent]);
 }
 
 #[test]

@@ -59,9 +59,9 @@ impl Observer for Aloud {
 /// alone. Without the variable the test does nothing.
 #[test]
 fn child() {
-    let Ok(told) = std::env::var(CHILD) else { return };
-    let words: Vec<_> = told.split(' ').collect();
-    let [device, url, proof, digest] = words[..] else { panic!("{told}") };
+    let Ok(arguments) = std::env::var(CHILD) else { return };
+    let words: Vec<_> = arguments.split(' ').collect();
+    let [device, url, proof, digest] = words[..] else { panic!("{arguments}") };
     let digest = digest.parse().unwrap();
     let proof = match proof {
         "raw" => Proof::Raw(digest),
@@ -96,10 +96,10 @@ fn start(device: &Path, server: &Faulty, kind: Kind, proven: &[u8]) -> Child {
         Kind::Raw => "raw".into(),
         Kind::Sha256 | Kind::Sha512 => "stored".into(),
     };
-    let told = format!("{} {} {proof} {}", device.display(), server.url("/image"), digest(proven));
+    let arguments = format!("{} {} {proof} {}", device.display(), server.url("/image"), digest(proven));
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--nocapture"])
-        .env(CHILD, told)
+        .env(CHILD, arguments)
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
         .spawn()

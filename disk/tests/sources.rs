@@ -330,7 +330,7 @@ fn serve_tls(reply: impl Fn(&mut dyn Write, &str) + Send + 'static) -> (u16, Str
     (port, made.cert.pem())
 }
 
-/// A proxy that tunnels, and answers what is asked for in absolute form itself; `see` is told each first line.
+/// A proxy that tunnels, and answers what is asked for in absolute form itself; `see` gets each first line.
 fn proxy(see: impl Fn(&str) + Send + 'static) -> String {
     let url = serve_raw(move |stream, head, _| {
         let line = head.lines().next().unwrap_or_default();

@@ -380,10 +380,10 @@ mod tests {
 
     #[tokio::test]
     async fn the_own_disk_boots_only_after_all_acks() {
-        for told in [true, false] {
+        for informed in [true, false] {
             let (session, _instructions) = session();
             let tail = Tail::default();
-            if told {
+            if informed {
                 let action = ActionRef { workflow_uid: Uuid::from_u128(1), action_index: 0, attempt: 1 };
                 session.report(action, EventBody::Started).await.unwrap();
             }
@@ -391,7 +391,7 @@ mod tests {
             out.send(Instruction::Idle { boot_disk: true }).await.unwrap();
             let never = std::future::pending::<Result<Enrolled, EnrollError>>;
             let serving = serve(&session, instructions, &tail, &never);
-            if told {
+            if informed {
                 assert!(timeout(Duration::from_secs(2), serving).await.is_err(), "it did not wait");
             } else {
                 assert!(matches!(timeout(LIMIT, serving).await.unwrap(), Ending::Restart(End::BootDisk)));

@@ -169,7 +169,7 @@ impl Runner {
             let rest = lane.iter().copied().filter(|index| *index >= from).collect();
             Some(Lane::new(self.clone(), elsewhere.clone()).work(rest, attempt))
         });
-        let told = |ended: Result<Option<Outcome>, Outcome>| {
+        let reported = |ended: Result<Option<Outcome>, Outcome>| {
             // The first branch that fails stops the others; their outcomes are not the workflow's reason.
             if let Err(Outcome::Failed(problem)) = &ended {
                 failed.send_if_modified(|stop| {
@@ -180,7 +180,7 @@ impl Runner {
             }
             ended
         };
-        let ended = futures::future::join_all(lanes.map(|lane| lane.map(&told))).await;
+        let ended = futures::future::join_all(lanes.map(|lane| lane.map(&reported))).await;
         let worst = ended.iter().filter_map(|e| e.as_ref().err()).min_by_key(|outcome| match outcome {
             Outcome::Failed(_) => 0,
             Outcome::Untold => 1,

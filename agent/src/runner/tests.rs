@@ -35,7 +35,7 @@ impl Term for Lease {
 
 /// Records the reports.
 #[derive(Default)]
-struct Told(Mutex<Vec<String>>, watch::Sender<bool>);
+struct Reports(Mutex<Vec<String>>, watch::Sender<bool>);
 
 struct OnDrop(Box<dyn Fn() + Send>);
 
@@ -45,7 +45,7 @@ impl Drop for OnDrop {
     }
 }
 
-impl Told {
+impl Reports {
     fn say(&self, text: String) {
         self.0.lock().unwrap().push(text);
     }
@@ -54,7 +54,7 @@ impl Told {
     }
 }
 
-impl Report for Told {
+impl Report for Reports {
     fn report(&self, action: ActionRef, kind: EventBody) -> BoxFuture<'_, Result<(), Untold>> {
         let what = match kind {
             EventBody::Started => "started".to_owned(),
@@ -73,9 +73,9 @@ impl Report for Told {
     }
     fn still_runs(&self) -> Box<dyn Send> {
         self.say("still runs".into());
-        let told = self.1.clone();
+        let reports = self.1.clone();
         Box::new(OnDrop(Box::new(move || {
-            told.send_replace(true);
+            reports.send_replace(true);
         })))
     }
     fn progress(&self, _: ActionRef, _: Progress) {}
@@ -164,7 +164,7 @@ impl Perform for Script {
 }
 
 struct Scene {
-    told: Arc<Told>,
+    reports: Arc<Reports>,
     lease: Arc<Lease>,
     stop: watch::Sender<Option<Stop>>,
     control: watch::Sender<Control>,
@@ -232,16 +232,16 @@ fn stage(run: Assignment, acts: Vec<Act>) -> Scene {
     let (stop, stopped) = watch::channel(None);
     let (control, controlled) = watch::channel(Control::default());
     let begun = watch::Sender::new(0);
-    let (told, lease, watching) = (Arc::new(Told::default()), Lease::new(), begun.subscribe());
+    let (reports, lease, watching) = (Arc::new(Reports::default()), Lease::new(), begun.subscribe());
     let runner = Runner {
         run: Arc::new(run),
         lease: lease.clone(),
         stop: stopped,
         control: controlled,
-        report: told.clone(),
+        report: reports.clone(),
         perform: Arc::new(Script { acts: Mutex::new(acts.into()), begun }),
     };
-    Scene { told, lease, stop, control, begun: watching, task: tokio::spawn(in_time(runner)) }
+    Scene { reports, lease, stop, control, begun: watching, task: tokio::spawn(in_time(runner)) }
 }
 
 #[tokio::test]
@@ -250,7 +250,7 @@ async fn actions_run_in_order_and_the_final_flush_is_bounded() {
     assert_eq!(scene.task.await.unwrap(), Outcome::Reboot);
     let want =
         ["0.1 started", "0.1 finished", "1.1 started", "1.1 finished", "2.1 started", "2.1 finished", "flush 30"];
-    assert_eq!(scene.told.all(), want);
+    assert_eq!(scene.reports.all(), want);
 }
 
 #[tokio::test]
@@ -258,17 +258,17 @@ async fn a_kernel_is_reported_before_the_jump() {
     let jump = || vec![step(ActionKind::Kexec(KexecSpec::default()), BACKOFF * 1000, 1, "")];
     let scene = stage(run_of(jump(), &[(0, 1)]), vec![Act::Succeed]);
     assert_eq!(scene.task.await.unwrap(), Outcome::Kexec);
-    assert_eq!(scene.told.all(), ["0.1 started", "0.1 finished", "flush 30"]);
+    assert_eq!(scene.reports.all(), ["0.1 started", "0.1 finished", "flush 30"]);
     let scene = stage(run_of(jump(), &[(0, 1)]), vec![Act::Fail(ErrorCode::KexecRefused, false)]);
     assert!(matches!(scene.task.await.unwrap(), Outcome::Failed(p) if p.code == ErrorCode::KexecRefused));
-    assert_eq!(scene.told.all(), ["0.1 started", "0.1 failed KexecRefused false"]);
+    assert_eq!(scene.reports.all(), ["0.1 started", "0.1 failed KexecRefused false"]);
 }
 
 #[tokio::test]
 async fn a_run_goes_on_where_the_coordinator_says() {
     let scene = play(&[1, 3], (1, 2), vec![Act::Succeed, Act::Succeed]);
     assert_eq!(scene.task.await.unwrap(), Outcome::Reboot);
-    assert_eq!(scene.told.all()[..2], ["1.2 started", "1.2 finished"]);
+    assert_eq!(scene.reports.all()[..2], ["1.2 started", "1.2 finished"]);
 }
 
 #[tokio::test]
@@ -277,7 +277,7 @@ async fn a_retryable_failure_is_retried_as_the_policy_says() {
     let begin = tokio::time::Instant::now();
     let scene = play(&[3], (0, 1), vec![fail(), fail(), fail()]);
     assert!(matches!(scene.task.await.unwrap(), Outcome::Failed(p) if p.code == ErrorCode::Truncated));
-    assert_eq!(scene.told.all().iter().filter(|t| t.ends_with("failed Truncated true")).count(), 3);
+    assert_eq!(scene.reports.all().iter().filter(|t| t.ends_with("failed Truncated true")).count(), 3);
     // Once, then twice the first wait.
     assert!(begin.elapsed() >= BACKOFF * 3);
 }
@@ -286,7 +286,7 @@ async fn a_retryable_failure_is_retried_as_the_policy_says() {
 async fn a_final_failure_is_not_tried_again() {
     let scene = play(&[3], (0, 1), vec![Act::Fail(ErrorCode::DiskInUse, false)]);
     assert!(matches!(scene.task.await.unwrap(), Outcome::Failed(_)));
-    assert_eq!(scene.told.all(), ["0.1 started", "0.1 failed DiskInUse false"]);
+    assert_eq!(scene.reports.all(), ["0.1 started", "0.1 failed DiskInUse false"]);
 }
 
 /// Otherwise the agent would acknowledge a fence while an action may still write.
@@ -294,10 +294,10 @@ async fn a_final_failure_is_not_tried_again() {
 async fn an_action_that_does_not_stop_is_reported_as_running() {
     let mut scene = play(&[1], (0, 1), vec![Act::Stick]);
     scene.begun.wait_for(|n| *n == 1).await.unwrap();
-    let mut stopped = scene.told.1.subscribe();
+    let mut stopped = scene.reports.1.subscribe();
     scene.stop.send_replace(Some(Stop::Cancelled("x".into())));
     assert!(matches!(scene.task.await.unwrap(), Outcome::Stopped(p) if p.code == ErrorCode::Timeout));
-    assert_eq!(scene.told.all(), ["0.1 started", "still runs", "0.1 failed Timeout false"]);
+    assert_eq!(scene.reports.all(), ["0.1 started", "still runs", "0.1 failed Timeout false"]);
     assert!(!*stopped.borrow());
     scene.lease.0.send_replace(false);
     stopped.wait_for(|stopped| *stopped).await.unwrap();
@@ -308,14 +308,14 @@ async fn an_action_over_its_time_is_stopped_and_tried_again() {
     // The second attempt may take as short as it likes; only the first outlasts any limit.
     let scene = play_within(Duration::from_millis(500), &[2], (0, 1), vec![Act::Hang, Act::Succeed, Act::Succeed]);
     assert_eq!(scene.task.await.unwrap(), Outcome::Reboot);
-    assert_eq!(scene.told.all()[1..4], ["0.1 failed Timeout true", "0.2 started", "0.2 finished"]);
+    assert_eq!(scene.reports.all()[1..4], ["0.1 failed Timeout true", "0.2 started", "0.2 finished"]);
 }
 
 #[tokio::test]
 async fn what_succeeded_while_being_stopped_has_succeeded() {
     let scene = play_within(Duration::from_millis(500), &[1], (0, 1), vec![Act::Late, Act::Succeed]);
     assert_eq!(scene.task.await.unwrap(), Outcome::Reboot);
-    assert_eq!(scene.told.all()[1], "0.1 finished");
+    assert_eq!(scene.reports.all()[1], "0.1 finished");
 }
 
 #[tokio::test]
@@ -324,7 +324,7 @@ async fn cancelling_stops_the_action_and_the_run() {
     scene.begun.wait_for(|n| *n == 1).await.unwrap();
     scene.stop.send_replace(Some(Stop::Cancelled("not today".into())));
     assert!(matches!(scene.task.await.unwrap(), Outcome::Stopped(p) if p.message == "not today"));
-    assert_eq!(scene.told.all(), ["0.1 started", "0.1 failed Cancelled false"]);
+    assert_eq!(scene.reports.all(), ["0.1 started", "0.1 failed Cancelled false"]);
 }
 
 #[tokio::test]
@@ -341,12 +341,12 @@ async fn an_expired_lease_stops_the_workflow() {
     scene.begun.wait_for(|n| *n == 1).await.unwrap();
     scene.lease.0.send_replace(false);
     assert!(matches!(scene.task.await.unwrap(), Outcome::Stopped(p) if p.code == ErrorCode::LeaseExpired));
-    assert_eq!(scene.told.all(), ["0.1 started", "0.1 failed LeaseExpired true"]);
+    assert_eq!(scene.reports.all(), ["0.1 started", "0.1 failed LeaseExpired true"]);
 }
 
 #[tokio::test]
 async fn a_panic_in_an_action_fails_only_the_action() {
     let scene = play(&[3], (0, 1), vec![Act::Panic]);
     assert!(matches!(scene.task.await.unwrap(), Outcome::Failed(p) if p.code == ErrorCode::Internal));
-    assert_eq!(scene.told.all()[1], "0.1 failed Internal false");
+    assert_eq!(scene.reports.all()[1], "0.1 failed Internal false");
 }

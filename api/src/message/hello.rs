@@ -19,7 +19,7 @@ pub struct Hello {
     pub identity: Identity,
     /// `/proc/sys/kernel/random/boot_id`
     pub boot_id: String,
-    /// Every disk, so that "the same computer booted again" and "another computer" can be told apart.
+    /// Every disk, so that "the same computer booted again" and "another computer" can be distinguished.
     pub disks: Vec<DiskId>,
     /// Every receipt found on them.
     pub receipts: Vec<DiskReceipt>,

@@ -46,8 +46,8 @@ async fn follow(answer: Value, args: &Follow, client: &Client, out: &mut Out) ->
     let (name, machine) = (run.metadata.name, run.spec.machine);
     let quiet = !args.output.is_table();
     if !quiet {
-        let told = out.line(&format!("workflow/{name} created")).map_err(Failure::from);
-        told.map_err(|failure| if args.wait { failure.cut_off() } else { failure })?;
+        let printed = out.line(&format!("workflow/{name} created")).map_err(Failure::from);
+        printed.map_err(|failure| if args.wait { failure.cut_off() } else { failure })?;
     }
     if !args.wait {
         let next = format!("The machine takes it when it next netboots; follow it with: landfall watch {machine}");
@@ -65,11 +65,11 @@ async fn follow(answer: Value, args: &Follow, client: &Client, out: &mut Out) ->
 }
 
 fn finish(args: &Follow, run: &Workflow, out: &mut Out) -> Result<(), Failure> {
-    let told = tell(args, run, out);
+    let printed = tell(args, run, out);
     let Some(status) = &run.status else { return Err(Failure::NotSucceeded) };
     let name = &run.metadata.name;
     if status.phase == WorkflowPhase::Succeeded {
-        return told;
+        return printed;
     }
     if let Some(problem) = &status.problem {
         // Printed like every refusal, but the exit code is that of a failed workflow.

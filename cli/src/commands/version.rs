@@ -16,18 +16,18 @@ pub(crate) async fn run(args: &Version, flags: &Connection, out: &mut Out) -> Re
         // Printed before the request, so that it appears even without an answer.
         out.line(&format!("landfall     {own}"))?;
     }
-    let mut told = json!({ "client": own });
+    let mut answer = json!({ "client": own });
     if !args.client {
         let version = Endpoint::find(flags)?.client().await?.version().await?;
         if people {
             out.line(&format!("coordinator  {version}"))?;
-        } else if let Some(map) = told.as_object_mut() {
+        } else if let Some(map) = answer.as_object_mut() {
             map.insert("server".into(), version.into());
         }
     }
     match args.output {
-        Format::Json => out.json(&told)?,
-        Format::Yaml => out.yaml(&told)?,
+        Format::Json => out.json(&answer)?,
+        Format::Yaml => out.yaml(&answer)?,
         Format::Table | Format::Wide => {}
     }
     Ok(())

@@ -111,9 +111,9 @@ fn changes(plural: &str) -> String {
 }
 
 async fn list(State(seen): State<Seen>, Path(plural): Path<String>, Query(query): Queries) -> Response {
-    let told = |what: &str| seen.lock().unwrap().iter().any(|s| s == what);
-    let (emptied, expired) = (told("emptied"), format!("expired {plural}"));
-    if emptied && query.contains_key("watch") && !told(&expired) {
+    let happened = |what: &str| seen.lock().unwrap().iter().any(|s| s == what);
+    let (emptied, expired) = (happened("emptied"), format!("expired {plural}"));
+    if emptied && query.contains_key("watch") && !happened(&expired) {
         seen.lock().unwrap().push(expired);
         let problem = json!({"code": "Expired", "message": "that revision is no longer kept"});
         return format!("{}\n", json!({"type": "ERROR", "resourceVersion": 6, "problem": problem})).into_response();
@@ -122,7 +122,7 @@ async fn list(State(seen): State<Seen>, Path(plural): Path<String>, Query(query)
         let silence = futures::stream::pending::<Result<String, std::convert::Infallible>>();
         return axum::body::Body::from_stream(silence).into_response();
     }
-    if emptied && told(&expired) {
+    if emptied && happened(&expired) {
         return Json(json!({"items": [], "metadata": {"resourceVersion": 9}})).into_response();
     }
     if emptied && plural == "workflows" {

@@ -5,7 +5,7 @@
 //! token inside a script.
 //!
 //! With the coordinator down a machine boots its own disk: there is then no boot offer at all, and firmware goes on to
-//! its next device. Everything that a machine may already have been told to fetch is tried a bounded number of times.
+//! its next device. Every file that an earlier answer may have named is tried a bounded number of times.
 //!
 //! The crate works without the rest of the coordinator: give it a [`config::Config`] and a [`policy::BootPolicy`].
 //!

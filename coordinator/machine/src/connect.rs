@@ -1,4 +1,4 @@
-//! An agent is there: what it is told.
+//! An agent is there: what it is sent.
 
 use landfall_api::{ReceiptState, WorkflowPhase};
 

@@ -68,7 +68,7 @@ pub enum Effect {
 /// The time for an agent that outlived its session to send its unacknowledged events before it gets instructions.
 pub const SETTLE: Duration = Duration::from_secs(3);
 
-/// What an agent is told, beside its list.
+/// What an agent is sent, beside its list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Tell {
     /// Act on for so long.

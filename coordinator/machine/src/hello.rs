@@ -68,7 +68,7 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// A newer agent speaks what is not known here: that is answered with a problem, and what it is told it knows.
+    /// A newer agent speaks what is not known here: that is answered with a problem, and it knows what it is sent.
     fn speaks(&self, hello: &Hello) -> Result<(), Refusal> {
         let oldest = self.limits.oldest_protocol;
         if hello.protocol >= oldest {
@@ -151,7 +151,7 @@ impl Step<'_> {
         Some(status).filter(|status| !is_running(status))
     }
 
-    /// An agent that still works on a workflow which is over, or not this machine's newest, is told to stop it.
+    /// An agent that still works on a workflow which is over, or not this machine's newest, is ordered to stop it.
     fn stops_foreign_work(&mut self, named: Option<Uuid>) {
         let Some(named) = named else { return };
         let newest = self.state.newest.as_ref().filter(|w| w.metadata.uid == Some(named));

@@ -34,7 +34,7 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// What the log held beyond the status when the coordinator started. No session is there to be told of it: the agent
+    /// What the log held beyond the status when the coordinator started. There is no session to inform: the agent
     /// that comes back is.
     pub(crate) fn replayed(&mut self, events: Vec<(u64, EventRecord)>) {
         let epoch = self.state.newest.as_ref().and_then(|w| w.status.as_ref()).map_or(0, |status| status.epoch);

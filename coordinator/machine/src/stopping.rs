@@ -1,6 +1,6 @@
 //! What may still run of a workflow that has ended for the coordinator.
 //!
-//! An agent that is only told to stop acts until it says that it has, or until its lease ends. A run with branches has
+//! An agent that is only ordered to stop acts until it says that it has, or until its lease ends. A run with branches has
 //! several actions under way at once, and each says so for itself. The lease is let go with the last of them: one too early
 //! would let another computer in beside an agent that still writes.
 
@@ -48,7 +48,7 @@ impl Stopping {
     /// Takes in an event of that run; says whether nothing of it can be under way any more.
     pub(crate) fn hears(&mut self, event: &Event) -> bool {
         match event {
-            Event::Agent { record, .. } => self.told(record),
+            Event::Agent { record, .. } => self.reported(record),
             // Another system runs on the machine.
             Event::PhonedHome => self.open.clear(),
             _ => {}
@@ -56,7 +56,7 @@ impl Stopping {
         self.open.is_empty()
     }
 
-    fn told(&mut self, record: &EventRecord) {
+    fn reported(&mut self, record: &EventRecord) {
         let index = record.action_index as usize;
         match &record.body {
             EventBody::Finished { .. } => {
@@ -120,7 +120,7 @@ mod tests {
         Stopping::new(Uuid::nil(), &status)
     }
 
-    fn told(action_index: u32, body: EventBody) -> Event {
+    fn reported(action_index: u32, body: EventBody) -> Event {
         let record = EventRecord {
             workflow_uid: Uuid::nil(),
             action_index,
@@ -140,30 +140,30 @@ mod tests {
     fn every_branch_must_say_that_it_has_stopped() {
         let mut stopping = stopping(1);
         assert!(!stopping.hears(&Event::Tick));
-        assert!(!stopping.hears(&told(0, failed(ErrorCode::Truncated, false))));
-        assert!(!stopping.hears(&told(0, failed(ErrorCode::Cancelled, false))), "a branch counts once");
-        assert!(stopping.hears(&told(1, failed(ErrorCode::Cancelled, false))));
+        assert!(!stopping.hears(&reported(0, failed(ErrorCode::Truncated, false))));
+        assert!(!stopping.hears(&reported(0, failed(ErrorCode::Cancelled, false))), "a branch counts once");
+        assert!(stopping.hears(&reported(1, failed(ErrorCode::Cancelled, false))));
     }
 
     #[test]
     fn a_finished_branch_may_have_begun_its_next_action() {
         let done = || EventBody::Finished { result: ActionResult::Hold };
         let mut stopping = stopping(1);
-        assert!(!stopping.hears(&told(0, done())));
-        assert!(!stopping.hears(&told(1, done())), "c is begun");
-        assert!(!stopping.hears(&told(2, done())), "the restart is begun");
-        assert!(stopping.hears(&told(3, done())));
+        assert!(!stopping.hears(&reported(0, done())));
+        assert!(!stopping.hears(&reported(1, done())), "c is begun");
+        assert!(!stopping.hears(&reported(2, done())), "the restart is begun");
+        assert!(stopping.hears(&reported(3, done())));
     }
 
     #[test]
     fn a_retryable_attempt_has_not_stopped() {
         let mut twice = stopping(2);
-        twice.hears(&told(1, failed(ErrorCode::Cancelled, false)));
-        assert!(!twice.hears(&told(0, failed(ErrorCode::Truncated, true))));
-        assert!(twice.hears(&told(0, failed(ErrorCode::LeaseExpired, true))));
+        twice.hears(&reported(1, failed(ErrorCode::Cancelled, false)));
+        assert!(!twice.hears(&reported(0, failed(ErrorCode::Truncated, true))));
+        assert!(twice.hears(&reported(0, failed(ErrorCode::LeaseExpired, true))));
         let mut once = stopping(1);
-        once.hears(&told(1, failed(ErrorCode::Cancelled, false)));
-        assert!(once.hears(&told(0, failed(ErrorCode::Truncated, true))));
+        once.hears(&reported(1, failed(ErrorCode::Cancelled, false)));
+        assert!(once.hears(&reported(0, failed(ErrorCode::Truncated, true))));
         assert!(stopping(1).hears(&Event::PhonedHome), "another system runs");
     }
 }

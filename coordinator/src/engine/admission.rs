@@ -44,7 +44,7 @@ impl Engine {
             let Some((workflow, machine)) = next else { return Ok(()) };
             let uid = self.inner.store.machine(&machine).await?.and_then(|m| m.metadata.uid);
             let mut live = self.inner.machines.lock(uid.unwrap_or_default()).await;
-            let told = if live.is_connected() {
+            let informed = if live.is_connected() {
                 let looked = self.drive(&mut live, &machine, Input::LookAgain).await;
                 self.or_cut(&mut live, looked)
             } else {
@@ -55,7 +55,7 @@ impl Engine {
             if self.index().admission.next().is_some_and(|(same, _)| same == workflow) {
                 self.index().admission.absent(&machine);
             }
-            told?;
+            informed?;
         }
     }
 

@@ -85,7 +85,7 @@ impl Engine {
                         derive::workflow(workflow, now.wall);
                     }
                     derive::conditions(&mut state.machine, state.newest.as_deref(), now.wall);
-                    // What is not told stays read.
+                    // What is left out stays read.
                     let status = state.newest.as_mut().and_then(|workflow| workflow.status.as_mut());
                     if let (Some(status), Some(position)) = (status, position) {
                         status.applied = status.applied.max(position);
@@ -98,7 +98,7 @@ impl Engine {
                         live.put(state.session.clone());
                         let carried = self.carry_out(live, state, effects).await;
                         if carried.as_ref().is_err_and(|failed| failed.problem.code == ErrorCode::StoreUnavailable) {
-                            // An agent that could not be told is cut off: nothing would tell it later, and when it comes back
+                            // An agent that could not be informed is cut off: nothing would inform it later, and when it comes back
                             // it is asked anew.
                             live.cut();
                         }
@@ -239,7 +239,7 @@ impl Engine {
     }
 
     /// Gives the agent its list. One that cannot be made, for a secret of it is gone, ends the workflow with that reason:
-    /// who asks again would be told the same.
+    /// another request would get the same answer.
     async fn assign(
         &self,
         live: &mut Live,
@@ -271,7 +271,7 @@ impl Engine {
         Ok(None)
     }
 
-    /// Whether the machine's workflow may begin beside all others; it is told, and its place given back if it did not begin.
+    /// Whether the machine's workflow may begin beside all others; it is informed, and its place given back if it did not begin.
     async fn ask_turn(&self, live: &mut Live, state: &MachineState) -> Result<MachineState, Refusal> {
         let (Some(workflow), machine) = (&state.newest, &state.machine.metadata.name) else { return Ok(state.clone()) };
         let name = &workflow.metadata.name;
@@ -282,7 +282,7 @@ impl Engine {
         let stepped = self.again(live, machine, Input::Turn(begins)).await;
         let began = match &stepped {
             Ok(state) => state.newest.as_ref().is_some_and(|workflow| has_begun(workflow)),
-            // It may have been stored as begun, and only the agent could not be told.
+            // It may have been stored as begun, and only the agent could not be informed.
             Err(_) => self.inner.store.workflow(name).await.ok().flatten().is_some_and(|stored| has_begun(&stored)),
         };
         if begins && !began {

@@ -112,14 +112,14 @@ pub(super) fn agrees(machine: &Machine, said: &Identity) -> Result<(), Problem> 
 }
 
 /// At most so many addresses are listed.
-const MAX_TOLD: usize = 8;
+const MAX_SHOWN: usize = 8;
 
 fn list(macs: &[MacAddr]) -> String {
-    let mut told: Vec<_> = macs.iter().take(MAX_TOLD).map(ToString::to_string).collect();
-    if macs.len() > MAX_TOLD {
-        told.push(format!("and {} more", macs.len() - MAX_TOLD));
+    let mut shown: Vec<_> = macs.iter().take(MAX_SHOWN).map(ToString::to_string).collect();
+    if macs.len() > MAX_SHOWN {
+        shown.push(format!("and {} more", macs.len() - MAX_SHOWN));
     }
-    told.join(", ")
+    shown.join(", ")
 }
 
 /// For people.

@@ -73,7 +73,7 @@ impl Index {
         }
         self.drop_described(name, &old);
         if let Some(older) = old.uid.filter(|older| machine.metadata.uid != Some(*older)) {
-            // Deleted and applied anew before the end of the first was told.
+            // Deleted and applied anew before the end of the first was reported.
             self.drop_uid(older);
             self.deleting.remove(name);
             old.certificates = 0;

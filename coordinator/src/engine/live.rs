@@ -57,7 +57,7 @@ impl Live {
         receiver
     }
 
-    /// Ends the stream: the agent connects again, and is told everything anew.
+    /// Ends the stream: the agent connects again, and gets everything anew.
     pub(super) fn cut(&mut self) {
         self.to_agent = None;
         if let Some(session) = &mut self.session {
@@ -83,7 +83,7 @@ impl Live {
         }
     }
 
-    /// Whether an agent is there that can be told something.
+    /// Whether an agent is there that can be sent something.
     pub(super) const fn is_connected(&self) -> bool {
         self.to_agent.is_some()
     }

@@ -104,21 +104,21 @@ impl Engine {
                 let by = run.metadata.labels.get(RULE_LABEL);
                 run.spec.authority.is_none() && by == Some(&rule.name)
             });
-            let told = begun.map_or_else(
+            let result = begun.map_or_else(
                 || "not started: the coordinator ended meanwhile; a person can request it".to_owned(),
                 |run| run.metadata.name.clone(),
             );
-            tracing::warn!(machine = %name, rule = %rule.name, run = %told, "the coordinator ended while it started a \
+            tracing::warn!(machine = %name, rule = %rule.name, run = %result, "the coordinator ended while it started a \
                 rule's workflow");
-            self.note_rules_run(name, &told).await?;
+            self.note_rules_run(name, &result).await?;
         }
         Ok(())
     }
 
-    async fn note_rules_run(&self, machine: &str, told: &str) -> Result<(), Problem> {
+    async fn note_rules_run(&self, machine: &str, result: &str) -> Result<(), Problem> {
         self.mutate_machine(machine, |machine| {
             if let Some(applied) = machine.status.as_mut().and_then(|s| s.enrolment.rule.as_mut()) {
-                applied.run = Some(told.to_owned());
+                applied.run = Some(result.to_owned());
             }
         })
         .await
@@ -147,11 +147,11 @@ impl Engine {
             return Ok(());
         }
         let outcome = self.provision_by_rule(machine, template, std::collections::BTreeMap::new(), &rule.name).await;
-        let told = match &outcome {
+        let result = match &outcome {
             Ok(run) => run.metadata.name.clone(),
             Err(problem) => format!("not started: {problem}"),
         };
-        let detail = format!("rule {}, template {template}: {told}", rule.name);
+        let detail = format!("rule {}, template {template}: {result}", rule.name);
         let failed = outcome.err().map(|problem| problem.code);
         let note = Note {
             outcome: if failed.is_some() {
@@ -163,7 +163,7 @@ impl Engine {
             ..Note::own("ProvisionByRule", format!("machine/{machine}"), detail)
         };
         self.inner.store.audit().note(self.now(), note).await;
-        self.note_rules_run(machine, &told).await
+        self.note_rules_run(machine, &result).await
     }
 
     /// For people only; a count that changed at the same moment may be one too low.

@@ -78,7 +78,7 @@ impl Engine {
         self.or_cut(&mut live, settled)
     }
 
-    /// What became of a step that is to tell an agent something: an agent that could not be told is cut off, since nothing
+    /// What became of a step that is to tell an agent something: an agent that could not be informed is cut off, since nothing
     /// would tell it later.
     pub(super) fn or_cut<T>(&self, live: &mut Live, stepped: Result<T, Refusal>) -> Result<(), Problem> {
         stepped.map(drop).map_err(|refused| {

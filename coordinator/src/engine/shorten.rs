@@ -50,10 +50,10 @@ fn brief(problem: &mut Problem) {
 
 /// A failure in a few words, for a run that cannot be gone on with.
 pub(super) fn given_up(what: &str, problem: &Problem) -> Problem {
-    let mut told = Problem::new(problem.code, format!("{what}: {}", problem.message))
+    let mut shortened = Problem::new(problem.code, format!("{what}: {}", problem.message))
         .hint("read the coordinator's log; provision the machine again when that is mended");
-    brief(&mut told);
-    told
+    brief(&mut shortened);
+    shortened
 }
 
 /// The same where its own status is the trouble.

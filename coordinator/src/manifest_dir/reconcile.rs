@@ -31,7 +31,7 @@ pub(super) struct Reconciler {
     /// As stored; read once a file.
     applied: HashMap<String, Applied>,
     /// What was logged for each file: the same fault is not logged every minute.
-    told: HashMap<String, Vec<Problem>>,
+    reported: HashMap<String, Vec<Problem>>,
 }
 
 /// Under which name the store remembers what was applied of a file.
@@ -41,7 +41,7 @@ fn memory(file: &str) -> String {
 
 impl Reconciler {
     pub(super) fn new(engine: Engine, store: Store) -> Self {
-        Self { engine, store, applied: HashMap::new(), told: HashMap::new() }
+        Self { engine, store, applied: HashMap::new(), reported: HashMap::new() }
     }
 
     /// Applies what is new in the files; with `prune`, deletes what has gone from them.
@@ -236,14 +236,14 @@ impl Reconciler {
     /// Each fault once, and again when it has changed.
     fn tell(&mut self, report: &ManifestReport) {
         let of_all = ("", &report.problems);
-        let mut told = HashMap::new();
+        let mut reported = HashMap::new();
         for (file, problems) in report.files.iter().map(|f| (f.file.as_str(), &f.problems)).chain([of_all]) {
-            if self.told.get(file) != Some(problems) {
+            if self.reported.get(file) != Some(problems) {
                 problems.iter().for_each(|problem| tracing::warn!(file, %problem, "a manifest has a fault"));
             }
-            told.insert(file.to_owned(), problems.clone());
+            reported.insert(file.to_owned(), problems.clone());
         }
-        self.told = told;
+        self.reported = reported;
     }
 }
 

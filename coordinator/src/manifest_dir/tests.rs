@@ -126,7 +126,7 @@ async fn faults_have_file_and_line_and_stop_no_other_file() {
     world.write("6.yaml", &machine("f", 6, "S6"));
     fs::set_permissions(world.directory().join("6.yaml"), fs::Permissions::from_mode(0o666)).unwrap();
     let report = world.look(&mut world.reconciler(), false).await;
-    let told: Vec<_> = report.files.iter().map(|f| f.problems.first().map(|p| p.subject.as_str())).collect();
+    let subjects: Vec<_> = report.files.iter().map(|f| f.problems.first().map(|p| p.subject.as_str())).collect();
     let expected = [
         None,
         Some("2.yaml:14 (document 2) spec.identity.macs"),
@@ -135,7 +135,7 @@ async fn faults_have_file_and_line_and_stop_no_other_file() {
         Some("5.yaml:2 kind"),
         Some("6.yaml"),
     ];
-    assert_eq!(told, expected, "{report:#?}");
+    assert_eq!(subjects, expected, "{report:#?}");
     for (name, there) in [("a", true), ("b", true), ("c", false), ("d", false), ("f", false)] {
         assert_eq!(world.serial(name).await.is_some(), there, "{name}");
     }

@@ -63,7 +63,7 @@ pub(super) async fn audit(
             let mut more = full;
             while !more {
                 tokio::select! {
-                    told = written.changed() => if told.is_err() { return } else { more = true },
+                    waited = written.changed() => if waited.is_err() { return } else { more = true },
                     _ = blanks.tick() => if !lines.blank().await { return },
                     () = lines.closed() => return,
                 }

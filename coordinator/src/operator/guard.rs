@@ -220,7 +220,7 @@ fn ending_with(
                 std::time::Duration::try_from(end.duration_since(Timestamp::now())).unwrap_or_default()
             });
             tokio::select! {
-                told = changed.changed() => if told.is_err() { return },
+                waited = changed.changed() => if waited.is_err() { return },
                 () = tokio::time::sleep(left) => return,
             }
             if !caller.still_good(&coordinator).await {

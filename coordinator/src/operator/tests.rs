@@ -326,11 +326,11 @@ async fn a_watch_reports_every_change_or_410() {
         seen.push_str(std::str::from_utf8(frame.data_ref().unwrap()).unwrap());
     }
     let lines: Vec<Value> = seen.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
-    let told: Vec<_> = lines
+    let found: Vec<_> = lines
         .iter()
         .map(|l| (l["type"].as_str().unwrap(), l["object"]["metadata"]["name"].as_str().unwrap()))
         .collect();
-    assert_eq!(told, [("ADDED", "node-1"), ("ADDED", "node-2"), ("DELETED", "node-1")]);
+    assert_eq!(found, [("ADDED", "node-1"), ("ADDED", "node-2"), ("DELETED", "node-1")]);
     let (status, problem) = api.get("/machines?watch=true&resourceVersion=999999").await;
     assert_eq!((status, &problem["code"]), (StatusCode::GONE, &json!(ErrorCode::Expired)), "{problem}");
 }
@@ -399,11 +399,11 @@ async fn a_watch_by_labels_reports_entering_and_leaving_documents() {
             seen.push_str(std::str::from_utf8(frame.data_ref().unwrap()).unwrap());
         }
         let lines: Vec<Value> = seen.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
-        let told: Vec<_> = lines
+        let found: Vec<_> = lines
             .iter()
             .map(|l| (l["type"].as_str().unwrap(), l["object"]["metadata"]["name"].as_str().unwrap()))
             .collect();
-        assert_eq!(told, wanted);
+        assert_eq!(found, wanted);
     }
 }
 
@@ -485,8 +485,8 @@ async fn history_names_each_author_and_outlives_the_document() {
 
     let (_, text) = api.send(Some(admin()), Method::GET, &url, Body::empty()).await;
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let told: Vec<_> = lines.iter().map(|l| (l["who"].as_str().unwrap(), l["operation"].as_str().unwrap())).collect();
-    assert_eq!(told, [("admin/ann", "Created"), ("operator/bob", "Changed"), ("admin/ann", "Deleted")]);
+    let found: Vec<_> = lines.iter().map(|l| (l["who"].as_str().unwrap(), l["operation"].as_str().unwrap())).collect();
+    assert_eq!(found, [("admin/ann", "Created"), ("operator/bob", "Changed"), ("admin/ann", "Deleted")]);
     assert_eq!(lines[1]["change"], json!({"spec": {"identity": {"macs": ["52:54:00:00:00:02"]}}}));
     let (_, newest) = api.send(Some(admin()), Method::GET, &format!("{url}?limit=1"), Body::empty()).await;
     assert_eq!(newest.lines().count(), 1);

@@ -79,8 +79,8 @@ pub(super) async fn stream(
         _ => {
             let all = pages::list(documents, &wanted, 0, pages::Token::default()).await?;
             let (first, listed_at) = (all.items, all.metadata.resource_version);
-            let told = first.iter().map(|document| document.metadata().name.clone()).collect();
-            let listing = wanted.may_change().then_some(Listing { told, listed_at });
+            let shown = first.iter().map(|document| document.metadata().name.clone()).collect();
+            let listing = wanted.may_change().then_some(Listing { shown, listed_at });
             match from {
                 Some(from) => (Vec::new(), from, listing),
                 None => (first, listed_at, listing),
@@ -113,13 +113,13 @@ struct View {
 
 /// What a reader has received.
 struct Listing {
-    told: BTreeSet<String>,
-    /// The revision at which `told` was drawn up. For changes before it, it is unknown what the reader has.
+    shown: BTreeSet<String>,
+    /// The revision at which `shown` was drawn up. For changes before it, it is unknown what the reader has.
     listed_at: u64,
 }
 
 impl View {
-    /// How the reader is told of a change, if at all. One that resumes with a selector may be told twice that a document is
+    /// How the reader learns of a change, if at all. One that resumes with a selector may learn twice that a document is
     /// there, and of the end of one it never had; nothing is kept from it.
     fn line(&mut self, change: &Change) -> Option<WatchType> {
         let (document, name) = (&change.document, &change.document.metadata().name);
@@ -134,10 +134,10 @@ impl View {
             });
         };
         if change.op != ChangeOp::Deleted && self.wanted.has(document) {
-            let new = listing.told.insert(name.clone()) || change.op == ChangeOp::Added;
+            let new = listing.shown.insert(name.clone()) || change.op == ChangeOp::Added;
             return Some(if new { WatchType::Added } else { WatchType::Modified });
         }
-        let had = listing.told.remove(name);
+        let had = listing.shown.remove(name);
         (had || change.revision <= listing.listed_at).then_some(WatchType::Deleted)
     }
 }

@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn what_was_loaded_arrives_within_bounds() {
-        let told = |cmdline: String| {
+        let kept = |cmdline: String| {
             let loaded = KexecResult {
                 root_device: "/dev/vda3".into(),
                 kernel: "/boot/vmlinuz".into(),
@@ -249,8 +249,8 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         };
-        assert_eq!(told("root=/dev/vda3 ro".into()), "root=/dev/vda3 ro");
-        assert_eq!(told("x".repeat(1 << 18)).len(), MAX_TEXT);
+        assert_eq!(kept("root=/dev/vda3 ro".into()), "root=/dev/vda3 ro");
+        assert_eq!(kept("x".repeat(1 << 18)).len(), MAX_TEXT);
     }
 
     #[test]

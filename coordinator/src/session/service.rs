@@ -40,7 +40,7 @@ use landfall_edge::{
 /// heartbeats. But reading costs time that others need, so a stream that never lets up is closed; the agent opens another
 /// one, after a while.
 const ITEMS: Rate = Rate::a_second(2000, Duration::from_secs(5));
-/// Machines that owe for telemetry at one time and are told apart; one that keeps to the rate owes for a moment only.
+/// Machines that owe for telemetry at one time and are counted apart; one that keeps to the rate owes for a moment only.
 const SPOKEN: usize = 4096;
 
 /// Messages to an agent that the connection has not taken yet.
@@ -170,8 +170,8 @@ impl AgentService for AgentApi {
                     Ok(Ok(Some(item))) => item,
                     _ => break,
                 },
-                told = revoked.changed() => {
-                    if told.is_err() {
+                waited = revoked.changed() => {
+                    if waited.is_err() {
                         break;
                     }
                     self.engine.check_certificate(&machine).map_err(status::of)?;

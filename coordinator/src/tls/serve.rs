@@ -28,7 +28,7 @@ const HEADER_BYTES: usize = 32 * 1024;
 /// HTTP/2: a peer that vanished without a word is noticed within the sum of both.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 const PING_LIMIT: Duration = Duration::from_secs(20);
-/// Requests and answers under way may take so long to end after the stop, or after the connection was told to end.
+/// Requests and answers under way may take so long to end after the stop, or after the connection was ordered to end.
 const DRAIN: Duration = Duration::from_secs(5);
 
 /// What HTTP/2 lets one connection hold, by whether it showed a certificate.

@@ -308,9 +308,9 @@ async fn history_tells_who_changed_what_and_outlives_the_document() {
         actor::acting("ann", documents.delete(Kind::Machine, "m1")).await.unwrap();
 
         let history = documents.history(Kind::Machine, "m1", 100).await.unwrap();
-        let told: Vec<_> = history.iter().map(|e| (e.who.as_str(), e.operation, e.generation)).collect();
+        let found: Vec<_> = history.iter().map(|e| (e.who.as_str(), e.operation, e.generation)).collect();
         assert_eq!(
-            told,
+            found,
             [
                 ("ann", HistoryOperation::Created, 1),
                 ("bob", HistoryOperation::Changed, 2),

@@ -56,8 +56,8 @@ pub(super) fn entry(
     };
     let change = match (op, old) {
         // What it was, so that it can be made again.
-        (ChangeOp::Deleted, _) | (_, None) => told(new),
-        (_, Some(old)) => merge_diff(&told(old), &told(new)).unwrap_or_default(),
+        (ChangeOp::Deleted, _) | (_, None) => visible(new),
+        (_, Some(old)) => merge_diff(&visible(old), &visible(new)).unwrap_or_default(),
     };
     let bytes = change.to_string().len();
     let fits = bytes <= MAX_CHANGE_BYTES;
@@ -92,7 +92,7 @@ fn unchanged(old: &Document, new: &Document) -> bool {
 }
 
 /// The part of a document that history tells of.
-fn told(document: &Document) -> Value {
+fn visible(document: &Document) -> Value {
     let mut tree = serde_json::to_value(document).unwrap_or_default();
     let mut spec = tree.get_mut("spec").map(Value::take).unwrap_or_default();
     if document.kind() == Kind::Secret

@@ -82,7 +82,7 @@ impl Agent {
         let (handle, mut instructions) = Session::start(config, Arc::new(Computer(name.to_owned())));
         let first = timeout(LIMIT, instructions.recv()).await.unwrap().unwrap();
         let Instruction::Assign { assignment, .. } = first else { panic!("an assignment was expected, not {first:?}") };
-        // Whatever else it is told, it goes on.
+        // Whatever else it receives, it goes on.
         tokio::spawn(drain(instructions));
         Self { handle, run: assignment.workflow_uid, name: run["metadata"]["name"].as_str().unwrap().to_owned() }
     }

@@ -1,7 +1,7 @@
 //! Indexes: which bytes of a stored image make which bytes of the disk, and the digest of each piece, so that a piece can
 //! be fetched, proven and placed alone.
 //!
-//! Two kinds are read, told apart by content: our own manifest of a packed image ([`Index::to_json`] writes it) and
+//! Two kinds are read, distinguished by content: our own manifest of a packed image ([`Index::to_json`] writes it) and
 //! bmap-tools' block maps. Both are small files that a digest proves before they are parsed; the parsers still take
 //! nothing on trust: what they return satisfies [`Index`]'s promises, and what they allocate is bounded by
 //! [`MAX_INDEX_BYTES`] and [`MAX_CHUNKS`].

@@ -36,7 +36,7 @@ pub(super) fn missing(
     let plain = |chunk: &Chunk| matches!(layout.split(chunk.raw.clone()).as_slice(), [(_, Fate::Write)]);
     let (candidates, special): (Vec<_>, Vec<_>) = chunks.into_iter().partition(|(_, chunk)| plain(chunk));
     let (next, differ) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let mut told = Ok(());
+    let mut outcome = Ok(());
     thread::scope(|scope| {
         let (busy, all_done) = bounded::<()>(0);
         for _ in 0..THREADS {
@@ -56,12 +56,12 @@ pub(super) fn missing(
         drop(busy);
         while let Err(RecvTimeoutError::Timeout) = all_done.recv_timeout(TICK) {
             if let Err(failed) = may_act() {
-                told = Err(failed);
+                outcome = Err(failed);
                 next.store(candidates.len(), Ordering::Release);
             }
         }
     });
-    told?;
+    outcome?;
     let mut missing: Vec<_> = special.into_iter().map(|(number, _)| number).collect();
     missing.append(&mut lock(&differ));
     missing.sort_unstable();

@@ -336,13 +336,13 @@ fn watched<T: Send>(
     run: impl FnOnce() -> Result<T, WriteError> + Send,
 ) -> Result<T, WriteError> {
     thread::scope(|scope| {
-        let (done, told) = bounded(1);
+        let (done, finished) = bounded(1);
         scope.spawn(move || {
             // The calling thread waits for it below.
             let _ = done.send(run());
         });
         loop {
-            match told.recv_timeout(TICK) {
+            match finished.recv_timeout(TICK) {
                 Ok(result) => return result,
                 Err(RecvTimeoutError::Timeout) => may_act().inspect_err(|_| stop.store(true, Ordering::Release))?,
                 Err(RecvTimeoutError::Disconnected) => {

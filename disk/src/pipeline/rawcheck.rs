@@ -57,7 +57,7 @@ pub(super) fn check_raw(
     input: &Source<Decoded>,
     out: &Queue<Decoded>,
     evidence: &Receiver<Evidence>,
-    told: &Sender<Evidence>,
+    judged: &Sender<Evidence>,
     mut check: RawCheck<'_>,
 ) {
     for item in input {
@@ -71,7 +71,7 @@ pub(super) fn check_raw(
     match check.conclude(evidence) {
         // In both cases: if the writer has gone, it needs no reason.
         Ok(evidence) => {
-            let _ = told.send(evidence);
+            let _ = judged.send(evidence);
         }
         Err(error) => {
             let _ = out.send(Err(error));

@@ -88,7 +88,7 @@ impl Stages {
         let (fetched_in, fetched) = bounded(DEPTH);
         let (hashed_in, hashed) = bounded(DEPTH);
         let (decoded_in, decoded) = bounded(DEPTH);
-        let (told, evidence) = bounded(1);
+        let (judged, evidence) = bounded(1);
         let spawn = |what, run: Box<dyn FnOnce() + Send + 'scope>| {
             let started = Builder::new().name(format!("landfall-{what}")).spawn_scoped(scope, run);
             started.map(|_| ()).map_err(|source| WriteError::Start { what, source })
@@ -105,7 +105,7 @@ impl Stages {
         let ordered = matches!(expectation, Expectation::Raw(_) | Expectation::Index(_));
         let decoding = move || {
             let sink = Sink::new(pool, decoded_in);
-            Decoding { stored, image: image.to_owned(), recipe, digest, announced, ordered }.run(hashed, sink, &told);
+            Decoding { stored, image: image.to_owned(), recipe, digest, announced, ordered }.run(hashed, sink, &judged);
         };
         spawn("decode", Box::new(decoding))?;
         let check = match expectation {
@@ -116,8 +116,8 @@ impl Stages {
             }
         };
         let (pieces_in, pieces) = bounded(DEPTH);
-        let (told, checked) = bounded(1);
-        spawn("check", Box::new(move || check_raw(&decoded, &pieces_in, &evidence, &told, check)))?;
+        let (judged, checked) = bounded(1);
+        spawn("check", Box::new(move || check_raw(&decoded, &pieces_in, &evidence, &judged, check)))?;
         let evidence = checked;
         Ok(Self { pieces, evidence })
     }
@@ -233,14 +233,14 @@ impl Input for Hashed {
 }
 
 impl Decoding {
-    fn run(self, queue: Source<Stored>, mut sink: Sink, told: &Sender<Evidence>) {
+    fn run(self, queue: Source<Stored>, mut sink: Sink, judged: &Sender<Evidence>) {
         let mut input = Hashed { queue, pool: Arc::clone(&self.stored), block: None, at: 0, drained: None };
         let limits = Limits { ordered: self.ordered, ..Limits::default() };
         let error = match self.recipe.decode(&mut input, &mut sink, limits) {
             Ok(()) => match Self::finish(&mut input, &sink) {
                 Ok(evidence) => {
                     // A writer that has left needs no evidence.
-                    let _ = told.send(evidence);
+                    let _ = judged.send(evidence);
                     return;
                 }
                 Err(error) => error,

@@ -81,7 +81,7 @@ pub fn open<'a>(
     }
 }
 
-/// One client for all of them; their servers are told the credentials.
+/// One client for all of them; their servers get the credentials.
 fn connector(locators: &[Locator], access: &Access, observer: &dyn Observer) -> Result<Arc<Connector>, WriteError> {
     let own: Vec<_> = locators.iter().filter_map(Locator::server).collect();
     Ok(Arc::new(Connector::new(&own, access, observer)?))

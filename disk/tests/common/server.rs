@@ -10,7 +10,7 @@ use axum::{Router, extract::Request, response::Response};
 
 /// A server on loopback that answers each request by `answer`; it ends with the test's process.
 pub(crate) fn serve(answer: impl Fn(Request) -> Response + Clone + Send + Sync + 'static) -> String {
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, started) = std::sync::mpsc::channel();
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async move {
@@ -23,7 +23,7 @@ pub(crate) fn serve(answer: impl Fn(Request) -> Response + Clone + Send + Sync +
             axum::serve(listener, router).await.unwrap();
         });
     });
-    let address: SocketAddr = told.recv().unwrap();
+    let address: SocketAddr = started.recv().unwrap();
     format!("http://{address}/image")
 }
 

@@ -56,7 +56,7 @@ struct World {
     story: Story,
     points: AtomicUsize,
     running: AtomicUsize,
-    told: Mutex<Vec<(u32, u32, &'static str)>>,
+    reports: Mutex<Vec<(u32, u32, &'static str)>>,
     wrong: Mutex<Vec<String>>,
     lease: Arc<Lease>,
     stop: watch::Sender<Option<Stop>>,
@@ -96,7 +96,7 @@ impl Report for World {
         if what == "started" && self.control.borrow().paused && !self.stopped() && !self.elsewhere() {
             self.complain(format!("{action} began in a pause"));
         }
-        self.told.lock().unwrap().push((action.action_index, action.attempt, what));
+        self.reports.lock().unwrap().push((action.action_index, action.attempt, what));
         self.point();
         Box::pin(async {
             tokio::task::yield_now().await;
@@ -123,8 +123,8 @@ impl Report for World {
 impl World {
     /// Another branch has failed for good, which stops this one as a person would.
     fn elsewhere(&self) -> bool {
-        let told = self.told.lock().unwrap();
-        told.iter().any(|(_, _, what)| *what == "failed")
+        let reports = self.reports.lock().unwrap();
+        reports.iter().any(|(_, _, what)| *what == "failed")
     }
 }
 
@@ -182,7 +182,7 @@ async fn live(story: Story) -> Result<(), TestCaseError> {
         story,
         points: AtomicUsize::new(0),
         running: AtomicUsize::new(0),
-        told: Mutex::default(),
+        reports: Mutex::default(),
         wrong: Mutex::default(),
         lease: lease.clone(),
         stop,
@@ -208,9 +208,9 @@ async fn live(story: Story) -> Result<(), TestCaseError> {
     resumer.abort();
     prop_assert_eq!(world.running.load(Ordering::SeqCst), 0, "something still runs");
     prop_assert!(world.wrong.lock().unwrap().is_empty(), "{:?}", world.wrong.lock().unwrap());
-    let told = world.told.lock().unwrap().clone();
+    let reports = world.reports.lock().unwrap().clone();
     let (mut open, mut seen, mut finished) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
-    for (index, attempt, what) in &told {
+    for (index, attempt, what) in &reports {
         if *what == "started" {
             prop_assert!(seen.insert((*index, *attempt)), "attempt {index}.{attempt} began twice");
             prop_assert!(*attempt == 1 || seen.contains(&(*index, attempt - 1)), "a number was left out");

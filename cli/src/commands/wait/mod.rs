@@ -23,8 +23,8 @@ pub(crate) async fn run(args: &Wait, client: &Client, out: &mut Out) -> Result<(
         let words = kinds.iter().map(|k| k.plural()).collect::<Vec<_>>().join(", ");
         return Err(Failure::Usage(format!("no {words} selected; use names, --selector, or --all")));
     }
-    let mut told = |reference: &str| Ok(out.line(&format!("{reference} {}", args.what.said()))?);
-    until(client, selection, args.labels.selector.as_ref(), &args.what, args.timeout.get(), &mut told).await
+    let mut on_met = |reference: &str| Ok(out.line(&format!("{reference} {}", args.what.said()))?);
+    until(client, selection, args.labels.selector.as_ref(), &args.what, args.timeout.get(), &mut on_met).await
 }
 
 /// Waits, and reports each document that has reached the goal.
@@ -36,7 +36,7 @@ pub(crate) async fn until(
     labels: Option<&LabelSelector>,
     what: &For,
     limit: Duration,
-    told: &mut impl FnMut(&str) -> Result<(), Failure>,
+    on_met: &mut impl FnMut(&str) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     // Without the labels: a feed by labels reports a document that lost its labels as deleted.
     let scopes = live::scopes(&selection, None);
@@ -71,7 +71,7 @@ pub(crate) async fn until(
                     output::to_stderr(&format!("{left} now has other labels; the command no longer waits for it"));
                 }
                 for met in met {
-                    told(&met).map_err(|failure| if waiting.is_over() { failure } else { failure.cut_off() })?;
+                    on_met(&met).map_err(|failure| if waiting.is_over() { failure } else { failure.cut_off() })?;
                 }
             }
             None => return Err(Failure::NotSucceeded),

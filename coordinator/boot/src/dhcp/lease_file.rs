@@ -1,4 +1,4 @@
-//! Leases over a restart: one small JSON file, replaced whole, before the client is told.
+//! Leases over a restart: one small JSON file, replaced whole, before the client gets its answer.
 
 use std::{
     collections::BTreeMap,

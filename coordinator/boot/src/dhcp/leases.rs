@@ -4,7 +4,7 @@
 //! send another identifier and must all get the same address. Which one is settled by a hash, so that a machine keeps its
 //! address even when every lease was lost.
 //!
-//! The file of leases ([`super::lease_file`]) gives each lease one lease time more than its client was told. So a renewal
+//! The file of leases ([`super::lease_file`]) gives each lease one lease time more than its client was promised. So a renewal
 //! that only moves the end, or a machine that asks several times in one boot, changes nothing on the disk until that spare
 //! time is used up; and whenever the process or the power fails, no lease ends earlier in the file than its client knows.
 //! The price: after a restart an address that was not renewed stays reserved for one lease time more.
@@ -368,7 +368,7 @@ mod tests {
                 assert_eq!(pool.offer(known(1), None, now + packet), Some(address));
                 assert!(pool.bind(known(1), address, HOUR, now + packet));
                 written += pool.revision() - before;
-                assert!(pool.kept()[&address].until >= now + packet + HOUR.as_secs(), "the client was told more");
+                assert!(pool.kept()[&address].until >= now + packet + HOUR.as_secs(), "the client was promised more");
             }
         }
         assert_eq!(written, 6);

@@ -272,7 +272,7 @@ fn full_mode(config: &Config) -> Result<Mode, DhcpError> {
     Ok(Mode::Full { leases: Leases(Arc::new(Mutex::new(pool))), network, file })
 }
 
-/// Off the async threads, and before the client is told. A full disk must not lock every machine out: the address comes
+/// Off the async threads, and before the client gets its answer. A full disk must not lock every machine out: the address comes
 /// from a hash, so a lost lease is given to the same machine again.
 async fn save(file: LeaseFile, kept: std::collections::BTreeMap<Ipv4Addr, super::leases::Lease>) {
     let path = file.path().to_owned();

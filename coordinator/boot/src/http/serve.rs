@@ -40,7 +40,7 @@ pub const HEADER_BYTES: usize = 32 * 1024;
 /// How long a peer may leave what was sent unacknowledged, or its window shut, before the connection counts as dead. A slow
 /// disk may well stop reading for minutes.
 const STALL_LIMIT: Duration = Duration::from_secs(600);
-/// How long answers under way may take to end after the service was told to stop. A download resumes by itself.
+/// How long answers under way may take to end after the stop of the service. A download resumes by itself.
 const DRAIN_LIMIT: Duration = Duration::from_secs(2);
 /// Log lines per second about refused clients: any host can cause them.
 static LINES: Limiter = Limiter::a_second(10);

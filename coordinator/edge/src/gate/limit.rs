@@ -90,7 +90,7 @@ impl Limiter {
     }
 }
 
-/// An account for each key. When there are as many as are told apart, and none has been quiet, all other keys share one:
+/// An account for each key. When there are as many as are counted apart, and none has been quiet, all other keys share one:
 /// made-up keys take neither memory nor another's steps.
 #[derive(Debug)]
 pub struct Limiters<K> {
@@ -106,7 +106,7 @@ struct Accounts<K> {
 }
 
 impl<K: Eq + Hash> Limiters<K> {
-    /// `most` keys are told apart at one time.
+    /// `most` keys are counted apart at one time.
     pub fn new(rate: Rate, most: usize) -> Self {
         Self { rate, most, accounts: Mutex::new(Accounts { each: HashMap::new(), others: Account::new() }) }
     }

@@ -53,7 +53,7 @@ pub struct Limits {
     pub stalled: Duration,
 }
 
-/// A gate with so many places; whose they are is told by `K`. Clones share it.
+/// A gate with so many places; `K` says whose they are. Clones share it.
 #[derive(Debug)]
 pub struct Gate<K: Key> {
     shared: Arc<Shared<K>>,

@@ -191,7 +191,7 @@ impl Run<'_> {
         self.assign();
     }
 
-    /// A receipt may have told of an action's end before the agent's own report does: it goes on with the next of that
+    /// A receipt may have shown an action's end before the agent's own report does: it goes on with the next of that
     /// branch, or with the next stage, under the number that [`Self::finished`] would have given it. Were that left to
     /// the report, whoever comes after an interruption would be given the same number again, and its events be taken for
     /// repeats.

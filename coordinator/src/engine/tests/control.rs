@@ -48,7 +48,7 @@ async fn a_pause_reaches_the_agent_and_ends_with_a_resume() {
     agent.assigned();
     agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
     let paused = world.engine.pause(name, ann()).await.unwrap();
-    assert!(matches!(agent.told(), Some(ToAgent::Control { control: Control { paused: true, .. }, .. })));
+    assert!(matches!(agent.received(), Some(ToAgent::Control { control: Control { paused: true, .. }, .. })));
     assert_eq!(condition(&paused, "Paused"), (ConditionStatus::True, "ByPerson".into()));
     assert_eq!(
         (paused.spec.requests[0].what, paused.status.as_ref().unwrap().word()),
@@ -58,10 +58,10 @@ async fn a_pause_reaches_the_agent_and_ends_with_a_resume() {
     // It came back and holds the list still: it hears of the pause again.
     let back = Hello { last_epoch: agent.opened.epoch, holds: Some(uid), ..hello("b1", "D1", vec![]) };
     let mut agent = world.connect(back).await;
-    assert!(matches!(agent.told(), Some(ToAgent::LeaseRenewal { .. })));
-    assert!(matches!(agent.told(), Some(ToAgent::Control { control: Control { paused: true, .. }, .. })));
+    assert!(matches!(agent.received(), Some(ToAgent::LeaseRenewal { .. })));
+    assert!(matches!(agent.received(), Some(ToAgent::Control { control: Control { paused: true, .. }, .. })));
     world.engine.resume(name, ann()).await.unwrap();
-    assert!(matches!(agent.told(), Some(ToAgent::Control { control: Control { paused: false, .. }, .. })));
+    assert!(matches!(agent.received(), Some(ToAgent::Control { control: Control { paused: false, .. }, .. })));
     assert_eq!(world.engine.resume(name, ann()).await.unwrap_err().code, ErrorCode::Conflict);
     world.engine.cancel(name, ann()).await.unwrap();
     assert_eq!(world.engine.pause(name, ann()).await.unwrap_err().code, ErrorCode::WorkflowEnded);
@@ -73,7 +73,7 @@ async fn a_workflow_paused_before_its_agent_begins_after_the_resume() {
     let (run, _) = begun(&world).await;
     world.engine.pause(&run.metadata.name, ann()).await.unwrap();
     let mut agent = world.connect(hello("b1", "D1", vec![])).await;
-    assert!(matches!(agent.told(), Some(ToAgent::Idle { boot_disk: false })));
+    assert!(matches!(agent.received(), Some(ToAgent::Idle { boot_disk: false })));
     world.engine.resume(&run.metadata.name, ann()).await.unwrap();
     assert_eq!(agent.assigned().start_attempt, 1);
 }
@@ -91,7 +91,7 @@ async fn a_hold_shows_its_message_and_ends_with_a_resume() {
     assert_eq!(held.status.unwrap().word(), "Holding");
     world.engine.resume(&run.metadata.name, ann()).await.unwrap();
     assert!(
-        matches!(agent.told(), Some(ToAgent::Control { control: Control { paused: false, released }, .. }) if released == [0])
+        matches!(agent.received(), Some(ToAgent::Control { control: Control { paused: false, released }, .. }) if released == [0])
     );
 }
 
@@ -109,7 +109,7 @@ async fn a_retried_system_phones_home_with_the_first_token() {
     agent.does(uid, 1, 1, seeded()).await;
     let problem = Problem::new(ErrorCode::Internal, "no");
     agent.report(uid, 2, 1, EventBody::Failed { problem, retryable: false }).await.unwrap();
-    while agent.told().is_some() {}
+    while agent.received().is_some() {}
 
     // The agent is there still, and what it wrote since its hello counts as seen.
     let retried = world.engine.retry(&run.metadata.name, ann()).await.unwrap();
@@ -143,7 +143,7 @@ async fn on_failure_actions_keep_the_machine_busy() {
     agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
     let problem = Problem::new(ErrorCode::DiskInUse, "busy");
     agent.report(uid, 0, 1, EventBody::Failed { problem, retryable: false }).await.unwrap();
-    assert!(matches!(agent.told(), Some(ToAgent::Cancel { .. })));
+    assert!(matches!(agent.received(), Some(ToAgent::Cancel { .. })));
     let after = agent.assigned();
     assert_eq!((after.start_index, after.actions.len()), (2, 3));
     assert_eq!(world.provision(false).await.unwrap_err().code, ErrorCode::MachineBusy);
@@ -165,7 +165,7 @@ async fn an_older_agent_works_within_its_protocol() {
     let world = described(json!({}), json!([{"name": "off", "powerOff": {}}])).await;
     let (run, _) = begun(&world).await;
     let mut agent = world.connect(Hello { protocol: 1, ..hello("b1", "D1", vec![]) }).await;
-    assert!(matches!(agent.told(), Some(ToAgent::Idle { boot_disk: false })));
+    assert!(matches!(agent.received(), Some(ToAgent::Idle { boot_disk: false })));
     let status = world.run(&run.metadata.name).await.status.unwrap();
     assert_eq!(status.problem.unwrap().code, ErrorCode::VersionSkew);
 }

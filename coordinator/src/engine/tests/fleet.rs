@@ -29,13 +29,13 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Everything it was told so far.
-    pub(super) fn told(&mut self) -> Vec<ToAgent> {
+    /// Everything it has received so far.
+    pub(super) fn received(&mut self) -> Vec<ToAgent> {
         std::iter::from_fn(|| self.opened.to_agent.try_recv().ok()).collect()
     }
 
     pub(super) fn assigned(&mut self) -> Option<Assignment> {
-        self.told().into_iter().find_map(|message| match message {
+        self.received().into_iter().find_map(|message| match message {
             ToAgent::Assign(assignment) => Some(*assignment),
             _ => None,
         })
@@ -126,7 +126,7 @@ impl Computer {
         match world.engine.boot_decision(self.mac.parse().unwrap(), None).await.unwrap() {
             Decision::RunAgent { .. } => Some(self.connect(world, self.hello()).await),
             Decision::BootDisk { .. } => None,
-            other => panic!("{} is described, and told {other:?}", self.name),
+            other => panic!("{} is described, and received {other:?}", self.name),
         }
     }
 

@@ -7,7 +7,7 @@ fn record(run: Uuid, (action_index, attempt): (u32, u32), seq: u64, body: EventB
 }
 
 /// What is the same in two worlds: neither uids nor times nor revisions.
-fn told(workflow: &Workflow) -> impl PartialEq + std::fmt::Debug + use<> {
+fn visible(workflow: &Workflow) -> impl PartialEq + std::fmt::Debug + use<> {
     let status = workflow.status.clone().unwrap();
     let actions: Vec<_> = status.actions.iter().map(|a| (a.state, a.attempt, a.failures, a.progress.clone())).collect();
     let marks: Vec<_> = status.expected_receipts.iter().map(|r| (r.disk.clone(), r.receipt.state)).collect();
@@ -45,7 +45,7 @@ async fn batched_events_equal_single_events_in_one_write() {
             let writes = world.store.documents().list(Kind::Workflow).await.unwrap().1 - before;
             assert!(writes <= 3, "the run once, its machine for the receipt and for the rest: {writes}");
         }
-        seen.push(told(&after));
+        seen.push(visible(&after));
     }
     assert!(seen[0] == seen[1], "{:#?}\n{:#?}", seen[0], seen[1]);
 }
@@ -61,7 +61,7 @@ async fn progress_and_stop_in_one_batch_release_the_machine() {
     world.engine.cancel(&run.metadata.name, world.ann(false)).await.unwrap();
     let leased = async || computer.machine(&world).await.status.unwrap().session.unwrap().leased;
     assert!(leased().await, "it may still act");
-    let stopped = Problem::new(ErrorCode::Cancelled, "told to stop");
+    let stopped = Problem::new(ErrorCode::Cancelled, "ordered to stop");
     let batch = vec![
         record(uid, (0, 1), 1, EventBody::Started),
         record(uid, (0, 1), 2, EventBody::Failed { problem: stopped, retryable: false }),

@@ -27,9 +27,9 @@ async fn a_watched_machine_always_boots_its_own_disk() {
         assert_eq!(refused.code, ErrorCode::Unmanaged);
     }
     assert!(computer.netboot(&world).await.is_none());
-    // Somebody starts the agent by hand: it is seen, and told to go.
+    // Somebody starts the agent by hand: it is seen, and sent away.
     let mut session = computer.connect(&world, computer.hello()).await;
-    assert!(matches!(session.told()[..], [ToAgent::Idle { boot_disk: true }]));
+    assert!(matches!(session.received()[..], [ToAgent::Idle { boot_disk: true }]));
     assert_eq!(computer.condition(&world, "Connected").await.unwrap().0, ConditionStatus::True);
 }
 
@@ -51,7 +51,7 @@ async fn maintenance_stops_only_new_workflows() {
     }
     assert!(waits.netboot(&world).await.is_none(), "it boots its own disk");
     let mut session = waits.connect(&world, waits.hello()).await;
-    assert!(matches!(session.told()[..], [ToAgent::Idle { boot_disk: true }]));
+    assert!(matches!(session.received()[..], [ToAgent::Idle { boot_disk: true }]));
     let mut resumed = busy.netboot(&world).await.expect("its install goes on");
     assert_eq!(resumed.assigned().unwrap().start_attempt, 2);
     change(&world, &waits, "maintenance", json!(false)).await.unwrap();
@@ -79,10 +79,10 @@ async fn an_adopted_machine_is_provisioned_without_a_workflow() {
     let elsewhere = DiskReceipt { disk: computer.disk(), ..receipt(uid, Uuid::from_u128(99), ReceiptState::Done) };
     computer.receipts = vec![elsewhere.clone()];
     let mut session = computer.connect(&world, computer.hello()).await;
-    assert!(matches!(session.told()[..], [ToAgent::Idle { boot_disk: true }]));
+    assert!(matches!(session.received()[..], [ToAgent::Idle { boot_disk: true }]));
     assert_eq!(computer.phase(&world).await, MachinePhase::Provisioned);
     assert_eq!(computer.machine(&world).await.status.unwrap().receipts, std::slice::from_ref(&elsewhere));
-    // A person may install it; what they replace is what the agent is told to expect.
+    // A person may install it; what they replace is what the agent is ordered to expect.
     computer.provision(&world, false).await.unwrap();
     assert_eq!(session.assigned().unwrap().expected_receipts, [elsewhere]);
     assert_eq!(computer.machine(&world).await.status.unwrap().adopted, None);
@@ -195,9 +195,9 @@ async fn a_writing_machine_is_deleted_after_its_agent_stopped() {
     assert!(marked.metadata().deletion_timestamp.is_some());
     assert_eq!(marked.metadata().finalizers, ["landfall.dev/agent"]);
     assert_eq!(computer.phase(&world).await, MachinePhase::Deleting);
-    let told = session.told();
-    assert!(told.iter().any(|m| matches!(m, ToAgent::Cancel { .. })), "{told:?}");
-    assert!(told.iter().any(|m| matches!(m, ToAgent::Fenced { .. })), "{told:?}");
+    let received = session.received();
+    assert!(received.iter().any(|m| matches!(m, ToAgent::Cancel { .. })), "{received:?}");
+    assert!(received.iter().any(|m| matches!(m, ToAgent::Fenced { .. })), "{received:?}");
     assert_eq!(world.run(&run).await.status.unwrap().phase, WorkflowPhase::Cancelled);
     // Nobody gets in by its certificate any more, and nothing of it changes.
     let uid = computer.machine(&world).await.metadata.uid.unwrap();
@@ -233,7 +233,7 @@ async fn a_deleted_machine_is_removed_when_its_lease_ends() {
     // Its heartbeats renew nothing.
     world.later(300);
     world.engine.heartbeat(session.uid, session.opened.epoch, vitals(1)).await.unwrap();
-    assert!(!session.told().iter().any(|m| matches!(m, ToAgent::LeaseRenewal { .. })));
+    assert!(!session.received().iter().any(|m| matches!(m, ToAgent::LeaseRenewal { .. })));
     drop((session, world));
     let world = sqlite_world(dir.path(), &clock).await;
     world.engine.tick().await.unwrap();
@@ -254,7 +254,7 @@ async fn an_idle_machine_is_detached_at_once() {
     assert!(world.store.machine(&installed.name).await.unwrap().is_none());
     let mut session = idle.connect(&world, idle.hello()).await;
     world.engine.detach(&idle.name, world.ann(false)).await.unwrap();
-    assert!(session.told().iter().any(|m| matches!(m, ToAgent::Fenced { .. })));
+    assert!(session.received().iter().any(|m| matches!(m, ToAgent::Fenced { .. })));
     assert_eq!(world.engine.detach("nosuch", world.ann(false)).await.unwrap_err().code, ErrorCode::NotFound);
 }
 

@@ -202,7 +202,7 @@ async fn a_coordinator_restart_in_mid_workflow_starts_nothing_twice() {
     let running = Some(ActionRef { workflow_uid: uid, action_index: 1, attempt: 1 });
     let back = Hello { running, last_epoch: 1, ..hello("b1", "D1", vec![done]) };
     let mut agent = world.connect(back).await;
-    assert!(matches!(agent.told(), Some(ToAgent::LeaseRenewal { .. })), "no second start");
+    assert!(matches!(agent.received(), Some(ToAgent::LeaseRenewal { .. })), "no second start");
     assert!(agent.opened.epoch > 1);
     agent.does(uid, 1, 1, seeded()).await;
     agent.does(uid, 2, 1, ActionResult::Reboot).await;
@@ -220,14 +220,14 @@ async fn an_agent_between_two_actions_settles_before_instructions() {
     first.report(uid, 0, 1, EventBody::Started).await.unwrap();
     let back = Hello { last_epoch: first.opened.epoch, ..hello("b1", "D1", vec![]) };
     let mut again = world.connect(back.clone()).await;
-    assert!(again.told().is_none(), "nothing is ordered yet");
+    assert!(again.received().is_none(), "nothing is ordered yet");
     // What it had not had acknowledged: the write had finished.
     *again.seq.lock().unwrap() = BTreeMap::from([((0, 1), 1)]);
     let body = EventBody::Finished { result: written(receipt(again.uid, uid, ReceiptState::Done)) };
     again.report(uid, 0, 1, body).await.unwrap();
-    assert!(matches!(again.told(), Some(ToAgent::LeaseRenewal { .. })));
-    assert!(again.told().is_none());
-    // And one that has nothing to say and runs nothing is told to begin, under a new number.
+    assert!(matches!(again.received(), Some(ToAgent::LeaseRenewal { .. })));
+    assert!(again.received().is_none());
+    // And one that has nothing to say and runs nothing is ordered to begin, under a new number.
     let mut third = world.connect(Hello { last_epoch: again.opened.epoch, ..back }).await;
     world.engine.settle(third.uid, third.opened.epoch).await.unwrap();
     let assignment = third.assigned();
@@ -241,7 +241,7 @@ async fn an_unknown_receipt_holds_the_machine_until_force() {
     let enrolled = world.enroll(b"key").await.unwrap();
     let stranger = receipt(enrolled.machine_uid, Uuid::from_u128(99), ReceiptState::Done);
     let mut agent = world.connect(hello("b1", "D1", vec![stranger])).await;
-    assert!(matches!(agent.told(), Some(ToAgent::Idle { boot_disk: true })), "what is installed starts");
+    assert!(matches!(agent.received(), Some(ToAgent::Idle { boot_disk: true })), "what is installed starts");
     assert_eq!(world.phase().await, MachinePhase::Held);
     assert!(matches!(world.boot().await, Decision::BootDisk { .. }), "held: what is installed starts");
     let run = world.machine().await.status.unwrap().workflow.unwrap();
@@ -265,7 +265,7 @@ async fn a_late_phone_home_counts_after_a_cancel() {
     let bearer = bearer_of(&agent.assigned().actions[1]);
     let person = Authority { person: "ann".into(), at: Timestamp::UNIX_EPOCH, force: false };
     world.engine.cancel(&run.metadata.name, person.clone()).await.unwrap();
-    assert!(matches!(agent.told(), Some(ToAgent::Cancel { .. })));
+    assert!(matches!(agent.received(), Some(ToAgent::Cancel { .. })));
     let twice = world.engine.cancel(&run.metadata.name, person).await.unwrap_err();
     assert_eq!(twice.code, ErrorCode::WorkflowEnded);
     assert_eq!(world.phase().await, MachinePhase::Failed);

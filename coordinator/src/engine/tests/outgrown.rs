@@ -92,7 +92,7 @@ async fn an_unwritable_workflow_does_not_delay_other_deadlines() {
     let refused = runs[0].clone();
     faulty.refuse(move |document| document.metadata().name == refused);
     let problem = world.engine.tick().await.unwrap_err();
-    assert_eq!(problem.code, ErrorCode::StoreUnavailable, "it is told all the same");
+    assert_eq!(problem.code, ErrorCode::StoreUnavailable, "it gets the answer all the same");
     let phase = async |run: &str| world.run(run).await.status.unwrap().phase;
     assert_eq!((phase(&runs[0]).await, phase(&runs[1]).await), (WorkflowPhase::Running, WorkflowPhase::Failed));
     faulty.mend();

@@ -17,7 +17,7 @@ async fn admitted(world: &World, run: &str) -> (ConditionStatus, String, String)
 
 /// Waits for what the queue does by itself.
 async fn assigned_soon(session: &mut Session) -> Assignment {
-    let told = async {
+    let received = async {
         loop {
             match session.opened.to_agent.recv().await {
                 Some(ToAgent::Assign(assignment)) => return *assignment,
@@ -26,7 +26,7 @@ async fn assigned_soon(session: &mut Session) -> Assignment {
             }
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), told).await.expect("an assignment")
+    tokio::time::timeout(Duration::from_secs(60), received).await.expect("an assignment")
 }
 
 #[tokio::test]
@@ -47,7 +47,7 @@ async fn installs_begin_in_the_order_of_their_requests() {
     let mut third = fleet[2].netboot(&world).await.unwrap();
     let mut second = fleet[1].netboot(&world).await.unwrap();
     for waiting in [&mut second, &mut third] {
-        assert!(matches!(waiting.told()[..], [ToAgent::Idle { boot_disk: false }]), "it stays, and is told so");
+        assert!(matches!(waiting.received()[..], [ToAgent::Idle { boot_disk: false }]), "it stays, and learns so");
     }
     world.engine.tick().await.unwrap();
     assert!(admitted(&world, &runs[1]).await.2.contains("place 1 in the queue: 1 installs run"));

@@ -1,4 +1,4 @@
-//! Claims about an agent that comes back: what it was promised, what it was told to stop, and what it is asked.
+//! Claims about an agent that comes back: what it was promised, what it was ordered to stop, and what it is asked.
 
 use super::{fleet::Computer, *};
 
@@ -15,9 +15,12 @@ async fn a_cancelled_workflows_agent_keeps_its_lease_over_a_reconnect() {
     let running = Some(ActionRef { workflow_uid: run, action_index: 0, attempt: 1 });
     let back = Hello { running, holds: Some(run), last_epoch: session.opened.epoch, ..computer.hello() };
     session.opened = computer.connect(&world, back).await.opened;
-    assert!(matches!(session.told()[..], [ToAgent::Cancel { .. }, ..]), "it is told again");
+    assert!(matches!(session.received()[..], [ToAgent::Cancel { .. }, ..]), "it is ordered again");
     world.engine.heartbeat(session.uid, session.opened.epoch, vitals(1)).await.unwrap();
-    assert!(!session.told().iter().any(|told| matches!(told, ToAgent::LeaseRenewal { .. })), "it is to stop");
+    assert!(
+        !session.received().iter().any(|received| matches!(received, ToAgent::LeaseRenewal { .. })),
+        "it is to stop"
+    );
     let other = Hello { boot_id: "other".into(), disks: vec![disk("OTHER")], ..computer.hello() };
     let refused = world.engine.open_session(session.uid, other, ADDRESS.into()).await.unwrap_err();
     assert_eq!(refused.retry_after, Some(Duration::from_secs(600)), "it may still be writing");
@@ -43,7 +46,7 @@ async fn reports_of_an_older_workflow_do_not_settle_the_newest() {
     session.opened = computer.connect(&world, back).await.opened;
     let stopped = Problem::new(ErrorCode::Cancelled, "cancelled by ann");
     session.report(&world, old.uid.unwrap(), (0, 1), EventBody::Failed { problem: stopped, retryable: false }).await;
-    assert!(session.told().is_empty(), "nothing is known of its newest run yet");
+    assert!(session.received().is_empty(), "nothing is known of its newest run yet");
     world.engine.settle(session.uid, session.opened.epoch).await.unwrap();
     assert_eq!(session.assigned().expect("it had nothing to say").workflow_uid, new.uid.unwrap());
 }
@@ -62,9 +65,9 @@ async fn after_a_restart_an_ended_workflow_gets_no_lease() {
     let running = Some(ActionRef { workflow_uid: run, action_index: 0, attempt: 1 });
     let back = Hello { running, holds: Some(run), last_epoch: session.opened.epoch, ..computer.hello() };
     session.opened = computer.connect(&world, back).await.opened;
-    session.told();
+    session.received();
     world.engine.heartbeat(session.uid, session.opened.epoch, vitals(1)).await.unwrap();
-    assert!(session.told().is_empty(), "it is to stop");
+    assert!(session.received().is_empty(), "it is to stop");
     world.engine.delete(Kind::Machine, &computer.name, "ann").await.unwrap();
     assert_eq!(computer.phase(&world).await, MachinePhase::Deleting, "it may still be writing");
     let stopped = Problem::new(ErrorCode::Cancelled, "cancelled by ann");

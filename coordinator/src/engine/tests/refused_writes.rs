@@ -49,14 +49,14 @@ async fn an_agent_that_missed_its_assignment_is_disconnected() {
     let run = computer.provision(&world, false).await.unwrap().metadata.name;
     world.engine.pause(&run, world.ann(false)).await.unwrap();
     let mut session = computer.netboot(&world).await.unwrap();
-    session.told();
+    session.received();
     faulty.refuse(|document| match document {
         Document::Workflow(run) => run.status.as_ref().unwrap().phase == WorkflowPhase::Running,
         _ => false,
     });
     world.engine.resume(&run, world.ann(false)).await.unwrap_err();
-    let told = tokio::time::timeout(Duration::from_secs(60), session.opened.to_agent.recv()).await.unwrap();
-    assert!(told.is_none(), "it waits for ever: {told:?}");
+    let received = tokio::time::timeout(Duration::from_secs(60), session.opened.to_agent.recv()).await.unwrap();
+    assert!(received.is_none(), "it waits for ever: {received:?}");
     faulty.mend();
     session.power_off(&world).await;
     let mut session = computer.connect(&world, computer.hello()).await;
@@ -73,11 +73,11 @@ async fn an_agent_that_did_not_settle_is_cut_off() {
     session.assigned().unwrap();
     let back = Hello { last_epoch: session.opened.epoch, ..computer.hello() };
     let mut session = computer.connect(&world, back).await;
-    assert!(session.told().is_empty(), "it is asked what it still has first");
+    assert!(session.received().is_empty(), "it is asked what it still has first");
     faulty.refuse(is_run);
     world.engine.settle(session.uid, session.opened.epoch).await.unwrap_err();
-    let told = tokio::time::timeout(Duration::from_secs(60), session.opened.to_agent.recv()).await.unwrap();
-    assert!(told.is_none(), "it waits for ever: {told:?}");
+    let received = tokio::time::timeout(Duration::from_secs(60), session.opened.to_agent.recv()).await.unwrap();
+    assert!(received.is_none(), "it waits for ever: {received:?}");
 }
 
 #[tokio::test]
@@ -90,7 +90,7 @@ async fn a_heartbeat_that_cannot_be_stored_ends_no_session() {
     faulty.refuse(is_machine);
     world.later(60);
     world.engine.heartbeat(session.uid, session.opened.epoch, vitals(40 << 20)).await.unwrap();
-    assert!(matches!(session.told()[..], [ToAgent::LeaseRenewal { .. }]), "its lease is renewed");
+    assert!(matches!(session.received()[..], [ToAgent::LeaseRenewal { .. }]), "its lease is renewed");
     faulty.mend();
     world.later(1);
     world.engine.heartbeat(session.uid, session.opened.epoch, vitals(40 << 20)).await.unwrap();
@@ -109,7 +109,7 @@ async fn an_agent_without_a_stored_lease_gets_no_list() {
     let mut computer = Computer::described(&world, 3).await;
     let run = computer.provision(&world, false).await.unwrap().metadata.name;
     let mut session = computer.netboot(&world).await.unwrap();
-    assert!(matches!(session.told()[..], [ToAgent::Idle { boot_disk: false }]), "it waits for its turn");
+    assert!(matches!(session.received()[..], [ToAgent::Idle { boot_disk: false }]), "it waits for its turn");
     world.engine.index().admission.allow(3);
     faulty.refuse(is_machine);
     world.engine.admit().await.unwrap_err();

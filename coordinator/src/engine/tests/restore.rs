@@ -84,12 +84,12 @@ async fn nothing_is_provisioned_again(world: World, copy: impl AsyncFnOnce(World
         world.apply(template("http://10.77.0.1:7480/images/os.zst")).await.unwrap();
         for computer in &mut fleet {
             let Some(mut session) = computer.netboot(&world).await else { continue };
-            let told = session.told();
+            let received = session.received();
             let held = computer.condition(&world, "ReceiptConflict").await;
             let behind = computer.condition(&world, "StoreBehind").await;
-            let says = format!("round {round}, {}: {told:?}, {held:?}, {behind:?}", computer.name);
-            assert!(!told.iter().any(|message| matches!(message, ToAgent::Assign(_))), "{says}");
-            assert!(told.iter().any(|message| matches!(message, ToAgent::Idle { boot_disk: true })), "{says}");
+            let says = format!("round {round}, {}: {received:?}, {held:?}, {behind:?}", computer.name);
+            assert!(!received.iter().any(|message| matches!(message, ToAgent::Assign(_))), "{says}");
+            assert!(received.iter().any(|message| matches!(message, ToAgent::Idle { boot_disk: true })), "{says}");
             assert_eq!(computer.phase(&world).await, MachinePhase::Held, "{says}");
             session.power_off(&world).await;
         }

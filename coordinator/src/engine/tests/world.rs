@@ -209,12 +209,12 @@ pub(super) struct Agent<'w> {
 }
 
 impl Agent<'_> {
-    pub(super) fn told(&mut self) -> Option<ToAgent> {
+    pub(super) fn received(&mut self) -> Option<ToAgent> {
         self.opened.to_agent.try_recv().ok()
     }
 
     pub(super) fn assigned(&mut self) -> Assignment {
-        match self.told() {
+        match self.received() {
             Some(ToAgent::Assign(assignment)) => *assignment,
             other => panic!("an assignment was expected, not {other:?}"),
         }

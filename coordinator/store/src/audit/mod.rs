@@ -117,7 +117,7 @@ impl Audit {
         Self { log, sources: Arc::default(), newest: watch::Sender::new(0) }
     }
 
-    /// Makes an entry. A refusal that is one of too many is counted instead, and the count told with the next one that is
+    /// Makes an entry. A refusal that is one of too many is counted instead, and the count given with the next one that is
     /// written. A log that cannot be written is said in the process's own log: what was done stays done.
     pub async fn note(&self, now: Timestamp, note: Note) {
         let mut detail = note.detail;

@@ -141,8 +141,8 @@ mod tests {
         drop(store);
         let store = SqliteStore::open(dir.path()).unwrap();
         let read = AuditLog::list(&store, 1, 10).await.unwrap();
-        let told: Vec<_> = read.iter().map(|e| (e.position, e.outcome)).collect();
-        assert_eq!(told, [(2, AuditOutcome::Refused), (3, AuditOutcome::Failed)]);
+        let found: Vec<_> = read.iter().map(|e| (e.position, e.outcome)).collect();
+        assert_eq!(found, [(2, AuditOutcome::Refused), (3, AuditOutcome::Failed)]);
         assert_eq!(AuditLog::list(&store, 0, 1).await.unwrap().len(), 1);
         assert!(AuditLog::list(&store, u64::MAX, 10).await.unwrap().is_empty());
         assert_eq!(store.all(GrantKind::Token).await.unwrap(), [("a".to_owned(), "[2]".to_owned())]);

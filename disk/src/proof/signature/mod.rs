@@ -1,4 +1,4 @@
-//! Detached signatures: minisign's and OpenPGP's, told apart by what they look like.
+//! Detached signatures: minisign's and OpenPGP's, distinguished by what they look like.
 
 mod minisign;
 mod openpgp;

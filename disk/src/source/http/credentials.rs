@@ -95,8 +95,8 @@ mod tests {
         let bearer = Authorization::Bearer("geheim".into());
         let credentials =
             Credentials::new(Some(&bearer), &[url("http://a/x"), url("https://b:8/")], &Unobserved).unwrap();
-        for told in ["http://a/y", "http://a:80/", "https://a/y", "https://b:8/z?q"] {
-            assert!(credentials.of(&url(told)).is_some(), "{told}");
+        for trusted in ["http://a/y", "http://a:80/", "https://a/y", "https://b:8/z?q"] {
+            assert!(credentials.of(&url(trusted)).is_some(), "{trusted}");
         }
         for not_told in ["http://c/x", "http://a:81/", "https://a:444/", "http://b:8/", "https://b/", "https://a.c/"] {
             assert!(credentials.of(&url(not_told)).is_none(), "{not_told}");

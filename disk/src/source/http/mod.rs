@@ -221,8 +221,8 @@ impl<'a> HttpSource<'a> {
         match self.ask(stop) {
             Ok(()) => Ok(()),
             Err(Broken::Final(error)) => Err(error),
-            Err(Broken::NoAnswer(reason, told)) => {
-                let wait = match told {
+            Err(Broken::NoAnswer(reason, asked)) => {
+                let wait = match asked {
                     Some(wait) => self.patience.told_to_wait(wait),
                     None => self.patience.unanswered(),
                 };

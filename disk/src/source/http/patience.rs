@@ -17,7 +17,7 @@ pub(in crate::source) struct Patience {
     /// How long there may be no answer at all.
     silence: Duration,
     /// How long a server may make us wait by Retry-After, in all, without giving a byte.
-    told: Duration,
+    asked: Duration,
     waited: Duration,
     fruitless: u32,
     resumptions: u32,
@@ -36,10 +36,10 @@ impl Patience {
         Self::new(Duration::from_millis(500), Duration::from_secs(5))
     }
 
-    fn new(silence: Duration, told: Duration) -> Self {
+    fn new(silence: Duration, asked: Duration) -> Self {
         Self {
             silence,
-            told,
+            asked,
             waited: Duration::ZERO,
             fruitless: 0,
             resumptions: 0,
@@ -79,7 +79,7 @@ impl Patience {
         self.resumptions += 1;
         let wait = wait.min(LONGEST_RETRY_AFTER).max(self.step());
         self.waited += wait;
-        (self.waited <= self.told).then_some(wait)
+        (self.waited <= self.asked).then_some(wait)
     }
 
     fn step(&mut self) -> Duration {

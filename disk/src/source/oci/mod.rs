@@ -28,7 +28,7 @@ use reference::Version;
 
 /// The largest manifest there may be, bytes: what the distribution specification makes registries take.
 const MANIFEST_MAX: u64 = 4 << 20;
-/// What we read: OCI's and Docker's manifest of one image, and their lists, which are told apart by what is in them.
+/// What we read: OCI's and Docker's manifest of one image, and their lists, which are distinguished by what is in them.
 const ACCEPT: &str = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json, \
     application/vnd.docker.distribution.manifest.v2+json, application/vnd.docker.distribution.manifest.list.v2+json";
 

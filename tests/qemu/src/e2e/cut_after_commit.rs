@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use landfall_api::WorkflowPhase;
-use landfall_lab::faulty::Told;
+use landfall_lab::faulty::Notice;
 use landfall_lab::{FileFault, Machine};
 
 use super::Context;
@@ -21,7 +21,7 @@ pub(super) async fn before_the_ack(context: Context) -> anyhow::Result<()> {
     let workflow = scene.provision(&machine).await?;
     let mark = server.mark();
     machine.power_on().await?;
-    server.wait(mark, &Told::Paused { file, at: last_byte }, scene.limit(INSTALL)).await?;
+    server.wait(mark, &Notice::Paused { file, at: last_byte }, scene.limit(INSTALL)).await?;
 
     // The coordinator is down when the last byte arrives and the agent commits on its lease.
     scene.coordinator.sigkill().await;
@@ -34,7 +34,7 @@ pub(super) async fn before_the_ack(context: Context) -> anyhow::Result<()> {
     let power_on = machine.power_on().await?;
     let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
     machine.wait_serial(power_on, BOOTED, BOOT).await?;
-    let fetched = server.told(mark).into_iter().any(|told| matches!(told, Told::Request { .. }));
+    let fetched = server.notices(mark).into_iter().any(|notice| matches!(notice, Notice::Request { .. }));
     ensure!(!fetched, "the image was fetched again after it had been committed");
     require_installed(&machine, &workflow)
 }

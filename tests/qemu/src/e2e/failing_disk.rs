@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use landfall_api::{ErrorCode, Workflow, WorkflowPhase, WorkflowStatus};
-use landfall_lab::faulty::Told;
+use landfall_lab::faulty::Notice;
 use landfall_lab::{DiskBus, DiskErrors, DiskFault, FileFault, Firmware, Machine};
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ use super::scene::{BOOT, BOOTED, DISK_BYTES, INSTALL, Scene};
 use super::whole_image::require_image;
 
 /// From the disk's error to the failed workflow in the coordinator's status, under KVM. Usually it is a second.
-const TOLD: Duration = Duration::from_secs(10);
+const SHOWN_WITHIN: Duration = Duration::from_secs(10);
 /// A disk for each way to fail.
 const WRITE: usize = 0;
 const READ_BACK: usize = 1;
@@ -58,7 +58,7 @@ pub(super) async fn each_way(context: Context) -> anyhow::Result<()> {
     server.set([(file.clone(), FileFault { pause_at: Some(half), ..FileFault::default() })]).await?;
     let mark = server.mark();
     let run = scene.run(&machine, &template(FLUSH)).await?;
-    server.wait(mark, &Told::Paused { file: file.clone(), at: half }, scene.limit(INSTALL)).await?;
+    server.wait(mark, &Notice::Paused { file: file.clone(), at: half }, scene.limit(INSTALL)).await?;
     let writing = |w: &Workflow| {
         let action = w.status.as_ref().and_then(|s| s.actions.first());
         action.and_then(|a| a.progress.as_ref()).is_some_and(|progress| progress.stage == "write")
@@ -116,11 +116,11 @@ async fn failed(
         end = api.wait_workflow(run, "ended", scene.limit(INSTALL), ended) => {
             // The disk's error was reported before the workflow's end, but may be read after it.
             let phase = end?.status.map(|s| s.phase);
-            errors.next(TOLD).await.with_context(|| format!("the workflow ended {phase:?} without an error of its \
+            errors.next(SHOWN_WITHIN).await.with_context(|| format!("the workflow ended {phase:?} without an error of its \
                 disk"))?;
         }
     }
-    let workflow = api.wait_workflow(run, "failed within seconds", scene.limit(TOLD), ended).await?;
+    let workflow = api.wait_workflow(run, "failed within seconds", scene.limit(SHOWN_WITHIN), ended).await?;
     let status: WorkflowStatus = workflow.status.context("a workflow without a status")?;
     let problem = status.problem.context("the workflow failed without a reason")?;
     ensure!(status.phase == WorkflowPhase::Failed, "the workflow ended {:?}: {problem}", status.phase);

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, ensure};
 use landfall_api::{Workflow, WorkflowPhase};
-use landfall_lab::faulty::Told;
+use landfall_lab::faulty::Notice;
 use landfall_lab::{FaultyHttp, FileFault, Firmware, Machine};
 
 use super::Context;
@@ -27,7 +27,7 @@ async fn midway(context: Context, firmware: Firmware) -> anyhow::Result<Midway> 
     let workflow = scene.provision(&machine).await?;
     let mark = server.mark();
     machine.power_on().await?;
-    server.wait(mark, &Told::Paused { file, at: half }, scene.limit(INSTALL)).await?;
+    server.wait(mark, &Notice::Paused { file, at: half }, scene.limit(INSTALL)).await?;
     ensure!(!machine.disk(0).has_boot_signature()?, "the disk carries a boot signature in mid-write");
     Ok(Midway { scene, server, machine, workflow })
 }

@@ -6,6 +6,7 @@ mod crash_order;
 mod cut_after_commit;
 mod disk_buses;
 mod failing_disk;
+mod followed;
 mod install;
 mod interrupted;
 mod kexec;
@@ -16,7 +17,6 @@ mod raw;
 mod restored;
 mod scene;
 mod selectors;
-mod told;
 mod twins;
 mod whole_image;
 
@@ -90,7 +90,7 @@ const TESTS: &[Test] = tests! {
     "l" bios_one_machine_with_a_disk_on_every_bus small |c| disk_buses::every_bus(c, Firmware::Bios, false);
     "l" uefi_a_disk_of_every_bus_boots_alone full |c| disk_buses::every_bus(c, Firmware::Uefi, true);
     "m" a_failing_disk_is_named_and_a_mended_one_installs small failing_disk::each_way;
-    "n" a_person_follows_stops_and_is_told_why_a_run_failed small told::as_it_happens;
+    "n" a_person_follows_and_learns_why_a_workflow_failed small followed::as_it_happens;
     "o" a_machine_that_restarts_under_its_session_fences_its_older_self full interrupted::older_self_fenced;
     "p" a_restored_store_installs_nothing_and_holds_the_machine small restored::installs_nothing;
     "q" uefi_the_installed_kernel_starts_without_the_firmware full |c| kexec::past_the_firmware(c, Firmware::Uefi);

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context as _, ensure};
 use landfall_api::{ConditionStatus, Machine, WorkflowPhase};
 use landfall_lab::Firmware;
-use landfall_lab::faulty::Told;
+use landfall_lab::faulty::Notice;
 
 use super::Context;
 use super::scene::{BOOT, BOOTED, INSTALL, Scene, receipt, require_installed};
@@ -55,7 +55,7 @@ pub(super) async fn installs_nothing(context: Context) -> anyhow::Result<()> {
     let power_on = machine.power_on().await?;
     machine.wait_serial(power_on, BOOTED, INSTALL).await?;
 
-    let fetched = server.told(mark).into_iter().any(|told| matches!(told, Told::Request { .. }));
+    let fetched = server.notices(mark).into_iter().any(|notice| matches!(notice, Notice::Request { .. }));
     ensure!(!fetched, "the image was fetched after the store was put back");
     ensure!(receipt(&machine)? == before, "the receipt on the disk has changed");
     require_installed(&machine, &installed)

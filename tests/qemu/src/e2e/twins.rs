@@ -2,7 +2,7 @@
 
 use anyhow::ensure;
 use landfall_api::WorkflowPhase;
-use landfall_lab::faulty::Told;
+use landfall_lab::faulty::Notice;
 use landfall_lab::{DiskBus, FileFault, Firmware, Machine, NicSpec};
 
 use super::Context;
@@ -31,17 +31,17 @@ pub(super) async fn one_identity(context: Context) -> anyhow::Result<()> {
     let workflow = scene.provision(&first).await?;
     let mark = server.mark();
     first.power_on().await?;
-    server.wait(mark, &Told::Paused { file, at: half }, scene.limit(INSTALL)).await?;
+    server.wait(mark, &Notice::Paused { file, at: half }, scene.limit(INSTALL)).await?;
 
     let twin_on = twin.power_on().await?;
     // The refusal appears on the machine's own console and as a condition in the API.
     twin.wait_serial(twin_on, "AmbiguousIdentity", INSTALL).await?;
-    let told = |m: &landfall_api::Machine| {
+    let alarmed = |m: &landfall_api::Machine| {
         let conditions = m.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
         conditions.iter().any(|c| c.kind == "IdentityAmbiguous" && c.status == landfall_api::ConditionStatus::True)
     };
     let api = scene.coordinator.api();
-    api.wait_machine(first.name(), "condition IdentityAmbiguous", scene.limit(INSTALL), told).await?;
+    api.wait_machine(first.name(), "condition IdentityAmbiguous", scene.limit(INSTALL), alarmed).await?;
 
     server.set([]).await?;
     let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;

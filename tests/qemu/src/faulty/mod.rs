@@ -1,7 +1,7 @@
 //! An HTTP server with commanded faults: the image's source in tests.
 //!
 //! It runs as a process of its own inside the network (`landfall-lab faulty-http`), takes one [`Command`] per line on
-//! its standard input and writes one [`Told`] per line on its standard output, so that a test can *wait* for the middle
+//! its standard input and writes one [`Notice`] per line on its standard output, so that a test can *wait* for the middle
 //! of a download instead of guessing its time.
 
 mod server;
@@ -46,7 +46,7 @@ pub struct Command {
 /// A report of the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "event")]
-pub enum Told {
+pub enum Notice {
     /// It listens.
     Listening,
     /// A command was taken.
@@ -97,7 +97,7 @@ impl FaultyHttp {
         let outputs = Outputs { stdout: log.clone(), stderr: log.clone() };
         let process = Process::spawn("faulty-http", command, outputs)?;
         let mut server = Self { process, log };
-        server.wait(Mark::default(), &Told::Listening, Duration::from_secs(10)).await?;
+        server.wait(Mark::default(), &Notice::Listening, Duration::from_secs(10)).await?;
         Ok(server)
     }
 
@@ -119,7 +119,7 @@ impl FaultyHttp {
         line.push('\n');
         let stdin = self.process.stdin().ok_or_else(|| failed("its standard input is closed".into()))?;
         stdin.write_all(line.as_bytes()).await.map_err(|e| failed(e.to_string()))?;
-        self.wait(mark, &Told::Taken, Duration::from_secs(10)).await
+        self.wait(mark, &Notice::Taken, Duration::from_secs(10)).await
     }
 
     /// The present end of its reports.
@@ -131,13 +131,13 @@ impl FaultyHttp {
     ///
     /// # Errors
     /// [`LabError::Timeout`].
-    pub async fn wait(&mut self, mark: Mark, told: &Told, limit: Duration) -> Result<(), LabError> {
-        let wanted = |line: &str| serde_json::from_str::<Told>(line).is_ok_and(|found| found == *told);
-        self.log.wait_until(mark, &format!("{told:?}"), limit, wanted).await.map(drop)
+    pub async fn wait(&mut self, mark: Mark, notice: &Notice, limit: Duration) -> Result<(), LabError> {
+        let wanted = |line: &str| serde_json::from_str::<Notice>(line).is_ok_and(|found| found == *notice);
+        self.log.wait_until(mark, &format!("{notice:?}"), limit, wanted).await.map(drop)
     }
 
     /// All its reports since `mark`.
-    pub fn told(&self, mark: Mark) -> Vec<Told> {
+    pub fn notices(&self, mark: Mark) -> Vec<Notice> {
         self.log.lines_since(mark).iter().filter_map(|line| serde_json::from_str(&line.text).ok()).collect()
     }
 }

@@ -15,7 +15,7 @@ use axum::routing::get;
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
 use tokio::sync::watch;
 
-use super::{Command, FileFault, Told};
+use super::{Command, FileFault, Notice};
 
 /// Bytes sent at once.
 const CHUNK: u64 = 64 * 1024;
@@ -34,14 +34,14 @@ pub async fn serve(listen: SocketAddr, dir: PathBuf) -> std::io::Result<()> {
     let server = Arc::new(Server { dir, faults });
     let router = Router::new().route("/{file}", get(file)).with_state(server);
     let listener = tokio::net::TcpListener::bind(listen).await?;
-    tell(&Told::Listening);
+    tell(&Notice::Listening);
     let (end, ended) = tokio::sync::oneshot::channel::<()>();
     std::thread::spawn(move || {
         for line in std::io::stdin().lines().map_while(Result::ok) {
             match serde_json::from_str(&line) {
                 Ok(command) => {
                     sender.send_replace(command);
-                    tell(&Told::Taken);
+                    tell(&Notice::Taken);
                 }
                 Err(error) => eprintln!("not a command: {error}: {line}"),
             }
@@ -54,8 +54,8 @@ pub async fn serve(listen: SocketAddr, dir: PathBuf) -> std::io::Result<()> {
     }
 }
 
-fn tell(told: &Told) {
-    if let Ok(line) = serde_json::to_string(told) {
+fn tell(notice: &Notice) {
+    if let Ok(line) = serde_json::to_string(notice) {
         // Without a reader the lab has ended, and standard input ends too.
         let _ = writeln!(std::io::stdout(), "{line}");
     }
@@ -78,7 +78,7 @@ async fn file(
     let from = range_start(&headers, &etag).filter(|from| *from <= length);
     let start = from.unwrap_or(0);
     if method == Method::GET {
-        tell(&Told::Request { file: name.clone(), from: start });
+        tell(&Notice::Request { file: name.clone(), from: start });
     }
     if file.seek(std::io::SeekFrom::Start(start)).await.is_err() {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
@@ -114,12 +114,12 @@ fn sending(file: tokio::fs::File, name: String, start: u64, faults: watch::Recei
         loop {
             let fault = faults.borrow_and_update().faults.get(&name).cloned().unwrap_or_default();
             if fault.cut_at.is_some_and(|cut| cut <= at) {
-                tell(&Told::Cut { file: name, at });
+                tell(&Notice::Cut { file: name, at });
                 // An error of the body makes the server close the connection in the middle.
                 return Some((Err(std::io::Error::from(std::io::ErrorKind::ConnectionAborted)), None));
             }
             if fault.pause_at.is_some_and(|pause| pause <= at) {
-                tell(&Told::Paused { file: name.clone(), at });
+                tell(&Notice::Paused { file: name.clone(), at });
                 faults.changed().await.ok()?;
                 continue;
             }

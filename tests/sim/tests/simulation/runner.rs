@@ -56,7 +56,7 @@ impl Runner {
         computer: u64,
         chance: Chance,
     ) -> Self {
-        let work = Work { run: Arc::new(run), lease, session, disk, truth, computer, told: Arc::default() };
+        let work = Work { run: Arc::new(run), lease, session, disk, truth, computer, reported: Arc::default() };
         let (stop, stopped) = watch::channel(None);
         let running = Box::pin(work.clone().all(stopped, chance));
         Self { work, stop, running: Some(running) }
@@ -80,7 +80,7 @@ impl Runner {
 }
 
 /// An event, and what it said.
-type Told = (ActionRef, u64, &'static str);
+type Reported = (ActionRef, u64, &'static str);
 
 #[derive(Clone)]
 struct Work {
@@ -91,7 +91,7 @@ struct Work {
     truth: Truth,
     computer: u64,
     /// Reported, and not known to be acknowledged.
-    told: Arc<Mutex<Vec<Told>>>,
+    reported: Arc<Mutex<Vec<Reported>>>,
 }
 
 /// The session ended and did not return.
@@ -268,7 +268,7 @@ impl Work {
         let mut connection = self.session.connection();
         loop {
             if let Ok(seq) = self.session.report(action, kind.clone()).await {
-                self.told.lock().unwrap().push((action, seq, word(&kind)));
+                self.reported.lock().unwrap().push((action, seq, word(&kind)));
                 return Ok(());
             }
             let back = connection.wait_for(|c| *c != Connection::Ended);
@@ -280,10 +280,10 @@ impl Work {
 
     /// Everything reported before a successful flush is acknowledged.
     async fn flush(&self, limit: Duration) {
-        let told = std::mem::take(&mut *self.told.lock().unwrap());
+        let reported = std::mem::take(&mut *self.reported.lock().unwrap());
         if self.session.flush(limit).await.is_ok() {
             self.truth.with(|known| {
-                for (action, seq, what) in told {
+                for (action, seq, what) in reported {
                     known.acked.entry(action).or_default().insert(seq, what);
                 }
             });

@@ -200,7 +200,7 @@ impl World {
             let (uid, phase) = (run.metadata.uid.unwrap(), run.status.as_ref().unwrap().phase);
             phases.push(phase);
             let logged = self.store.events().list(uid, 0, usize::MAX).await.unwrap();
-            let logged: HashMap<_, _> = logged.into_iter().map(|event| told(&event.record)).collect();
+            let logged: HashMap<_, _> = logged.into_iter().map(|event| identified(&event.record)).collect();
             let installed = self.disks.iter().any(|disk| disk.lock().unwrap().installs.contains_key(&uid));
             self.truth.ended(uid, phase, &logged, installed);
         }
@@ -243,7 +243,7 @@ async fn ask(
     }
 }
 
-fn told(record: &EventRecord) -> ((ActionRef, u64), &'static str) {
+fn identified(record: &EventRecord) -> ((ActionRef, u64), &'static str) {
     let EventRecord { workflow_uid, action_index, attempt, seq, .. } = *record;
     let what = match record.body {
         EventBody::Started => "started",

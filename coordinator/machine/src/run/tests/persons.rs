@@ -56,7 +56,7 @@ fn an_agent_of_a_paused_workflow_waits_for_the_resume() {
     story.then(pause());
     assert_eq!(story.then(connected(2, vec![receipt(ReceiptState::Intent)])), [Effect::Idle { boot_disk: false }]);
     assert_eq!(story.then(Event::Resumed), assign(0, 2));
-    // One that still holds the list is told of the pause and keeps it.
+    // One that still holds the list learns of the pause and keeps it.
     story.then(report(2, 0, 2, EventBody::Started));
     story.then(pause());
     let back = Event::AgentConnected { epoch: 3, receipts: vec![], still_running: true, protocol: 2 };

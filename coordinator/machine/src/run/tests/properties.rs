@@ -170,7 +170,7 @@ proptest! {
         prop_assert_eq!(again, state);
     }
 
-    /// An agent that does what it is told, whatever else happens, brings every run to its end, and writes no disk twice.
+    /// An agent that obeys, whatever else happens, brings every run to its end, and writes no disk twice.
     #[test]
     fn time_alone_ends_every_run_that_has_begun(
         which in 0..lists().len(),

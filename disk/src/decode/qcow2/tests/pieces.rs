@@ -59,8 +59,8 @@ fn unordered_images_are_refused_before_output_if_order_matters() {
     lab.run("qemu-img", "create -f qcow2 image 40M");
     lab.io("image", &["write -P 1 30M 6M", "write -P 2 10M 6M"]);
     let file = lab.read("image");
-    let told = reason(pieces(&file, ORDERED).unwrap_err());
-    assert!(told.contains("give the digest of the stored file instead"), "{told}");
+    let text = reason(pieces(&file, ORDERED).unwrap_err());
+    assert!(text.contains("give the digest of the stored file instead"), "{text}");
     assert!(decode(&file, UNORDERED, 1 << 20).unwrap() == lab.reference("image"));
 }
 

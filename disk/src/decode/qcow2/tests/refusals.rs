@@ -8,8 +8,8 @@ fn refused(file: &[u8]) -> String {
 }
 
 #[track_caller]
-fn says(told: &str, words: &[&str]) {
-    assert!(words.iter().all(|word| told.contains(word)), "{told:?} says {words:?}");
+fn says(text: &str, words: &[&str]) {
+    assert!(words.iter().all(|word| text.contains(word)), "{text:?} says {words:?}");
 }
 
 /// Overwrites a part.
@@ -146,8 +146,8 @@ fn an_undecodable_compressed_cluster_is_never_a_success() {
         // The head's are found by the plan, the others by the pass.
         for guest in [3, 40, 80] {
             let host = (long(&file, l2 + guest * 8) & ((1 << 54) - 1)) as usize;
-            let told = reason(decode(&set(&file, host, &[0xff; 12]), UNORDERED, 1 << 20).unwrap_err());
-            says(&told, &["compressed cluster of the guest offset", &(guest << 16).to_string()]);
+            let text = reason(decode(&set(&file, host, &[0xff; 12]), UNORDERED, 1 << 20).unwrap_err());
+            says(&text, &["compressed cluster of the guest offset", &(guest << 16).to_string()]);
         }
     }
 }
@@ -164,9 +164,9 @@ fn changes_between_reading_tables_and_streaming_are_noticed() {
             let changed = set(&file, at, &[file[at] ^ 4]);
             for limits in [UNORDERED, ORDERED] {
                 let input = &mut Pieces { bytes: &changed, step: 4096 };
-                let told = reason(collect(|sink| plan.decode(input, sink, limits)).unwrap_err());
-                says(&told, &["changed while it was read"]);
-                assert!(!told.is_empty(), "{what}");
+                let text = reason(collect(|sink| plan.decode(input, sink, limits)).unwrap_err());
+                says(&text, &["changed while it was read"]);
+                assert!(!text.is_empty(), "{what}");
             }
         }
     }

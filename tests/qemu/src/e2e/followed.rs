@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use landfall_api::{ErrorCode, Workflow, WorkflowPhase};
-use landfall_lab::faulty::Told;
+use landfall_lab::faulty::Notice;
 use landfall_lab::{DiskFault, FileFault, Firmware, Mark};
 
 use super::Context;
@@ -13,7 +13,7 @@ use super::raw::{decode, sector_of_data};
 use super::scene::{INSTALL, Scene};
 
 /// From the disk's error to the reason in `landfall describe`, under KVM.
-const TOLD: Duration = Duration::from_secs(2);
+const SHOWN_WITHIN: Duration = Duration::from_secs(2);
 /// From a person's stop to the machine's, under KVM.
 const STOPPED: Duration = Duration::from_secs(10);
 
@@ -35,7 +35,7 @@ pub(super) async fn as_it_happens(context: Context) -> anyhow::Result<()> {
 
     // Its lines come while it runs: the write stands still at the image's middle, and cannot have ended.
     let (mut following, lines) = scene.landfall_follows(&["logs", "-f", &run], "logs")?;
-    server.wait(mark, &Told::Paused { file: file.clone(), at: half }, scene.limit(INSTALL)).await?;
+    server.wait(mark, &Notice::Paused { file: file.clone(), at: half }, scene.limit(INSTALL)).await?;
     let of_the_write = |line: &str| line.contains("write");
     lines.wait_until(Mark::default(), "a line of the write", scene.limit(STOPPED), of_the_write).await?;
     let status = scene.coordinator.api().workflow(&run).await?.status.context("a workflow without a status")?;
@@ -60,20 +60,20 @@ pub(super) async fn as_it_happens(context: Context) -> anyhow::Result<()> {
     // The next workflow begins without a restart, and its disk fails.
     machine.fail_disk(0, DiskFault::Write(bad)).await?;
     let mut errors = machine.disk_errors()?;
-    let asked = server.told(mark).into_iter().any(|told| matches!(told, Told::Request { .. }));
+    let asked = server.notices(mark).into_iter().any(|notice| matches!(notice, Notice::Request { .. }));
     ensure!(!asked, "the machine requested more of the image after it was stopped");
     ensure!(machine.disk(0).allocated()? == written, "the machine continued to write after it was stopped");
     let again = scene.provision(&machine).await?;
     errors.next(scene.limit(INSTALL)).await?;
     let begun = Instant::now();
     let failed = |w: &Workflow| w.status.as_ref().is_some_and(|s| s.phase == WorkflowPhase::Failed);
-    scene.coordinator.api().wait_workflow(&again, "failed within seconds", scene.limit(TOLD), failed).await?;
+    scene.coordinator.api().wait_workflow(&again, "failed within seconds", scene.limit(SHOWN_WITHIN), failed).await?;
     let shown = scene.describe_workflow(&again).await?;
     let took = begun.elapsed();
     for words in ["Failed", "DeviceIo", "write"] {
         ensure!(shown.contains(words), "landfall describe does not say \"{words}\":\n{shown}");
     }
-    ensure!(took <= scene.limit(TOLD), "landfall describe showed the failure {took:?} after the disk's error");
+    ensure!(took <= scene.limit(SHOWN_WITHIN), "landfall describe showed the failure {took:?} after the disk's error");
     println!("     n: landfall describe shows a failure {} ms after the disk's error", took.as_millis());
     let workflow = scene.coordinator.api().workflow(&again).await?;
     let problem = workflow.status.and_then(|s| s.problem).context("it failed without a reason")?;
