@@ -49,7 +49,8 @@ pub(crate) struct Computer {
     pub(crate) system: Option<Uuid>,
     /// The epoch of its session; 0: none, in this boot.
     epoch: u64,
-    connected: bool,
+    /// To the process of that start.
+    connected: Option<u32>,
     work: Option<Work>,
     /// It acts until then, by true time.
     lease_until: u64,
@@ -72,7 +73,7 @@ impl Computer {
             mark: None,
             system: None,
             epoch: 0,
-            connected: false,
+            connected: None,
             work: None,
             lease_until: 0,
             unsent: Vec::new(),
@@ -86,6 +87,10 @@ impl Computer {
     /// The workflow for which its agent can write a disk at this moment.
     pub(crate) fn acts_for(&self, now: u64) -> Option<Uuid> {
         self.work.filter(|_| now < self.lease_until).map(|work| work.workflow)
+    }
+
+    fn is_connected(&self, site: &Site) -> bool {
+        self.connected == Some(site.starts)
     }
 
     fn id(&self) -> DiskId {
@@ -109,7 +114,7 @@ impl Computer {
     /// Power is cut, or the machine restarts: the agent and all it knew is gone.
     pub(crate) fn restart(&mut self) {
         self.boot += 1;
-        (self.epoch, self.connected, self.work, self.lease_until) = (0, false, None, 0);
+        (self.epoch, self.connected, self.work, self.lease_until) = (0, None, None, 0);
         self.unsent.clear();
         self.seq.clear();
         self.installed = false;
@@ -144,19 +149,19 @@ impl Computer {
             boottime: Duration::from_secs(site.now),
             ..Hello::default()
         };
-        self.connected = false;
+        self.connected = None;
         if let Some(epoch) = site.hello(hello) {
-            (self.epoch, self.connected) = (epoch, true);
+            (self.epoch, self.connected) = (epoch, Some(site.starts));
         }
     }
 
     /// The connection breaks; the coordinator may notice.
     pub(crate) fn disconnect(&mut self, site: &mut Site, noticed: bool) {
-        if self.connected && noticed && site.epoch() == Some(self.epoch) {
+        if self.is_connected(site) && noticed && site.epoch() == Some(self.epoch) {
             let epoch = Epoch::new(self.epoch);
             let _refused = site.hand(None, |_| Input::Closed { epoch, why: "cut".into() });
         }
-        self.connected = false;
+        self.connected = None;
     }
 
     fn lets_go(&mut self, site: &Site) {
@@ -183,7 +188,7 @@ impl Computer {
 
     /// Takes in the next message, if one came.
     pub(crate) fn hears(&mut self, site: &mut Site) {
-        if !self.connected {
+        if !self.is_connected(site) {
             return;
         }
         let epoch = self.epoch;
@@ -210,7 +215,7 @@ impl Computer {
             }
             Word::Tell(Tell::Fenced { epoch, .. }) => {
                 self.work = None;
-                self.connected = false;
+                self.connected = None;
                 let _refused = site.hand(None, |_| Input::FenceAcknowledged { epoch });
             }
             Word::Tell(Tell::Idle { boot_disk: true }) if self.work.is_none() => self.boots_its_disk(),
@@ -284,7 +289,7 @@ impl Computer {
 
     /// Sends what is not acknowledged, `times` in a row.
     pub(crate) fn sends(&mut self, site: &mut Site, times: usize) {
-        if !self.connected || site.epoch() != Some(self.epoch) {
+        if !self.is_connected(site) || site.epoch() != Some(self.epoch) {
             return;
         }
         let epoch = Epoch::new(self.epoch);
@@ -299,7 +304,7 @@ impl Computer {
         match site.events(epoch, of, &batch, times) {
             Some(positions) => self.acknowledged.extend(positions.into_iter().map(|position| (of, position))),
             None => {
-                self.connected = false;
+                self.connected = None;
                 self.unsent.splice(0..0, batch);
             }
         }

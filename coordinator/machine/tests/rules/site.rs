@@ -70,6 +70,8 @@ pub(crate) struct Site {
     /// Messages to sessions that were replaced.
     pub(crate) older_lines: Vec<(u64, VecDeque<Word>)>,
     settling: Vec<(u64, Epoch)>,
+    /// How often the process started: no connection outlives it.
+    pub(crate) starts: u32,
     /// After so many effects the process ends.
     pub(crate) crash_after: Option<usize>,
     pub(crate) turns: bool,
@@ -111,6 +113,7 @@ impl Site {
             line: None,
             older_lines: Vec::new(),
             settling: Vec::new(),
+            starts: 0,
             crash_after: None,
             turns: true,
             removed: false,
@@ -255,7 +258,8 @@ impl Site {
         for record in batch {
             let position = self.logs(record);
             if position == 0 {
-                let _refused = self.hand(None, |_| Input::EventsMissing(of));
+                // The process may end with it.
+                self.hand(None, |_| Input::EventsMissing(of)).ok().filter(|stands| *stands)?;
             }
             events.push((position, record.clone()));
         }
@@ -290,6 +294,7 @@ impl Site {
     }
 
     fn starts(&mut self) {
+        self.starts += 1;
         self.session = None;
         self.line = None;
         self.older_lines.clear();
