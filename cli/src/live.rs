@@ -362,7 +362,8 @@ mod tests {
                     "startedAt": "2026-01-01T00:00:00Z", "conditions": [{"type": "Silent", "status": silent,
                         "reason": "R", "message": "", "since": "2026-01-01T00:00:00Z", "observedGeneration": 1}],
                     "actions": [{"action": {"name": "look", "hold": {"message": "x"}}, "state": "Running", "attempt": 1,
-                        "progress": {"rawBytes": 100, "rawTotal": 300, "bytesPerSecond": 50}}]}});
+                        "progress": {"storedBytes": 0, "storedTotal": 0, "rawBytes": 100, "rawTotal": 300,
+                            "writtenBytes": 100, "bytesPerSecond": 50, "stage": "write"}}]}});
             let (Document::Machine(machine), Document::Workflow(run)) =
                 (Document::from_value(machine.clone()).unwrap(), Document::from_value(run).unwrap())
             else {

@@ -93,7 +93,7 @@ async fn metrics_need_a_viewer_except_on_their_own_port() {
     let answer: Value = serde_json::from_str(&answer).unwrap();
     assert_eq!(status, 200, "{answer:#}");
     let checks: Vec<_> = answer["checks"].as_array().unwrap().iter().map(|c| c["check"].as_str().unwrap()).collect();
-    assert_eq!(checks, ["store", "boot services", "deadlines", "clock", "certificate authority"]);
+    assert_eq!(checks, ["store", "documents", "boot services", "deadlines", "clock", "certificate authority"]);
     let (status, metrics) = ask("/metrics").await;
     assert_eq!(status, 200);
     assert_eq!(figure(&metrics, "landfall_machines{phase=\"Provisioning\"}"), 1.0);
