@@ -56,7 +56,7 @@ impl EnrolmentStatus {
         *self == Self::default()
     }
     /// Discovered, and not approved.
-    pub fn is_stranger(&self) -> bool {
+    pub fn is_unapproved(&self) -> bool {
         self.discovered_at.is_some() && self.approved.is_none() && self.revocations == 0
     }
 }

@@ -146,7 +146,7 @@ pub(crate) fn authority(now: Timestamp, ends: Option<Timestamp>) -> Finding {
     };
     let left = ends.duration_since(now);
     if left.is_negative() {
-        Finding::fail(CHECK, format!("it expired {ends}; nobody trusts this coordinator any more"), HINT)
+        Finding::fail(CHECK, format!("it expired {ends}; no agent or operator trusts this coordinator any more"), HINT)
     } else if left.unsigned_abs() < CA_NEAR_END {
         Finding::warn(CHECK, format!("it expires {ends}"), HINT)
     } else {

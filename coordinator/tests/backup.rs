@@ -142,7 +142,7 @@ fn a_damaged_backup_is_refused_before_any_change() {
         all
     };
     let (before, around) = (listing(&site.data()), listing(site.dir.path()).len() + 1);
-    // Some bytes of every member's head and body; the padding between them is nobody's.
+    // Some bytes of every member's head and body; the padding between them belongs to none.
     let mut places = Vec::new();
     let mut archive = tar::Archive::new(&whole[..]);
     for entry in archive.entries().unwrap() {

@@ -1,5 +1,5 @@
 //! A disk that is full, read-only, or turns read-only: clear errors, nothing acknowledged lost, and on it goes once the disk
-//! is mended. File systems of the tests' own, mounted in a mount namespace that nobody else sees.
+//! is mended. File systems of the tests' own, mounted in a mount namespace that no other process sees.
 
 mod site;
 

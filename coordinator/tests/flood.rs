@@ -1,5 +1,5 @@
-//! Floods of datagrams from whoever one likes to claim to be: DHCP discovers from made-up Ethernet addresses, TFTP requests
-//! that nobody acknowledges. Memory, leases, transfers and log lines stay bounded, and those who mean it are served.
+//! Floods of datagrams from made-up senders: DHCP discovers from made-up Ethernet addresses, TFTP requests
+//! that are never acknowledged. Memory, leases, transfers and log lines stay bounded, and those who mean it are served.
 
 mod besieged;
 
@@ -22,7 +22,7 @@ use nix::{
 use serde_json::json;
 
 /// Made-up addresses that ask.
-const STRANGERS: usize = 100_000;
+const UNKNOWN: usize = 100_000;
 /// What a flood may cost, however long: the pool, the queue of one socket, the log lines under way.
 const MEMORY: u64 = 32 << 20;
 /// A described machine asks again every second, as firmware does; so often, at most, with ten times to spare.
@@ -122,7 +122,7 @@ fn ask(socket: &UdpSocket, xid: u32, wanted: Option<Ipv4Addr>) -> (Ipv4Addr, usi
 fn flood(socket: UdpSocket, stop: Arc<AtomicBool>) -> usize {
     let mut dice = Dice::new(1);
     let mut sent = 0;
-    while !stop.load(Ordering::Relaxed) || sent < STRANGERS {
+    while !stop.load(Ordering::Relaxed) || sent < UNKNOWN {
         let random = dice.bytes(6);
         let mac = [2, random[1], random[2], random[3], random[4], random[5]];
         let wanted = (sent % 4 == 3).then(|| Ipv4Addr::new(10, 78, 0, 100 + (dice.below(100) as u8)));
@@ -163,13 +163,13 @@ async fn dhcp(which: &str, mode: &str) -> Option<(String, Site)> {
     let (good, bad) = (cable.client(68), cable.client(0));
     garbage(&bad);
     let stop = Arc::new(AtomicBool::new(false));
-    let strangers = std::thread::spawn({
+    let unknown = std::thread::spawn({
         let stop = stop.clone();
         move || flood(bad, stop)
     });
     let full = mode.contains("full");
     let (mut slowest, mut rounds) = (0, 0);
-    while !strangers.is_finished() && rounds < 20 {
+    while !unknown.is_finished() && rounds < 20 {
         rounds += 1;
         let (offered, asked) = ask(&good, 0xABC0 + rounds, None);
         slowest = slowest.max(asked);
@@ -180,10 +180,10 @@ async fn dhcp(which: &str, mode: &str) -> Option<(String, Site)> {
         }
     }
     stop.store(true, Ordering::Relaxed);
-    let sent = strangers.join().unwrap();
+    let sent = unknown.join().unwrap();
     let (peak, log) = (coordinator.memory("VmHWM"), coordinator.log());
     println!(
-        "{which}: {sent} packets of strangers, {rounds} rounds of a described machine, asked {slowest} times at most; memory \
+        "{which}: {sent} packets of unknown machines, {rounds} rounds of a described machine, asked {slowest} times at most; memory \
          {} MiB before, {} MiB at most; {} log lines",
         mib(before),
         mib(peak),
@@ -209,8 +209,8 @@ async fn a_flood_of_discovers_takes_at_most_half_the_range() {
     let kept: serde_json::Value =
         serde_json::from_slice(&std::fs::read(site.dir.path().join("data/dhcp-leases.json")).unwrap()).unwrap();
     let leases = kept["leases"].as_object().unwrap();
-    let strangers = leases.values().filter(|lease| lease["stranger"] == true).count();
-    assert!(strangers <= 50, "{strangers} of a hundred addresses are strangers'");
+    let unknown = leases.values().filter(|lease| lease["stranger"] == true).count();
+    assert!(unknown <= 50, "{unknown} of a hundred addresses are of unknown machines");
     assert!(leases.values().any(|lease| lease["mac"] == MAC), "the described machine's lease is kept");
 }
 

@@ -94,7 +94,7 @@ impl Ports {
         throw(tcp().await.unwrap(), &[&[22, 3, 1, 0xff, 0xff, 1][..], &noise[..50]].concat()).await;
         throw(tcp().await.unwrap(), b"GET / HTTP/1.1\r\n\r\n").await;
         // Behind TLS.
-        assert!(site.handshake(&self.odd).await.is_err(), "a protocol that nobody speaks here is refused");
+        assert!(site.handshake(&self.odd).await.is_err(), "a protocol that this port does not speak is refused");
         let garbage = frames(dice);
         throw(site.handshake(&self.http2).await.unwrap(), &garbage).await;
         let noise = dice.bytes(2000);
@@ -198,7 +198,7 @@ async fn oversized_or_mistyped_requests_are_refused() {
         let answer = timeout(LIMIT, call(method, "application/grpc", body)).await.unwrap().unwrap();
         assert_eq!((answer.status().as_u16(), status(&answer).as_deref()), (200, Some(expected)), "{method}");
     }
-    // An enrolment of a megabyte, from somebody who showed nothing.
+    // An enrolment of a megabyte, from a caller without a certificate.
     let giant = v1::EnrollRequest { csr_der: vec![7; 1 << 20], ..v1::EnrollRequest::default() }.encode_to_vec();
     let body = framed(giant.len() as u32, &giant);
     // Refused, or cut off while it still talks.

@@ -1,5 +1,5 @@
 //! Thousands of connections that say nothing, or too little, while a machine installs and a person asks: the coordinator
-//! stays up, its memory and its open files stay bounded, and nobody good waits for long.
+//! stays up, its memory and its open files stay bounded, and no good client waits for long.
 
 mod besieged;
 
@@ -12,7 +12,7 @@ use besieged::{LIMIT, Site, mib};
 use futures::{StreamExt as _, stream};
 use landfall_api::message::{ActionRef, EventBody};
 use landfall_boot::http::serve::MAX_CONNECTIONS;
-use landfall_coordinator::tls::listener::{QUIET, STRANGERS};
+use landfall_coordinator::tls::listener::{ANONYMOUS, QUIET};
 use landfall_edge::gate::open_files;
 use landfall_session::Connection;
 use serde_json::Value;
@@ -27,7 +27,7 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 const EACH: usize = 1000;
 /// Attackers that knock at once.
 const AT_ONCE: usize = 256;
-/// A good client waits for the quiet ones before it in the kernel's queue: some batches of [`STRANGERS`] places, each of
+/// A good client waits for the quiet ones before it in the kernel's queue: some batches of [`ANONYMOUS`] places, each of
 /// which is free after [`QUIET`]. Ten times that.
 const WAIT: Duration = QUIET.saturating_mul(30);
 /// What five thousand of them may cost. A handshake without its end takes about 20 KiB.
@@ -133,8 +133,8 @@ async fn five_thousand_half_open_connections_cost_bounded_memory() {
         }
     }
     let opened = attackers.await.unwrap();
-    // Whoever is quiet gives way to whoever comes, so many are gone before they are half open.
-    assert!(opened.len() >= STRANGERS, "only {} connections were opened", opened.len());
+    // A quiet connection gives way to a new one, so many are gone before they are half open.
+    assert!(opened.len() >= ANONYMOUS, "only {} connections were opened", opened.len());
     let (now, peak) = (coordinator.memory("VmRSS"), coordinator.memory("VmHWM"));
     println!(
         "half open: {} opened, {} rounds of good requests, the slowest took {slowest:?}; memory {} MiB before, {} MiB with \
@@ -147,7 +147,7 @@ async fn five_thousand_half_open_connections_cost_bounded_memory() {
     );
     assert!(slowest < WAIT, "a good request took {slowest:?}");
     assert!(peak < before + MEMORY, "{} MiB before, {} MiB at most", mib(before), mib(peak));
-    assert!(most_files < STRANGERS + MAX_CONNECTIONS + 200, "{most_files} open files");
+    assert!(most_files < ANONYMOUS + MAX_CONNECTIONS + 200, "{most_files} open files");
     assert!(!broken.is_finished(), "the machine's session broke");
 
     // The machine goes on, and those who were silent are gone by themselves.

@@ -133,7 +133,7 @@ async fn a_hundred_kills_under_load_lose_nothing_that_was_acknowledged() {
         let life = Duration::from_micros(dice.throw() % (LONGEST_LIFE.as_micros() as u64));
         tokio::time::sleep(life).await;
         coordinator.kill();
-        // What was acknowledged until now; what is in flight is nobody's.
+        // What was acknowledged until now; what is in flight does not count.
         let expected = answered.lock().unwrap().clone();
         runs.iter_mut().for_each(|(_, acked, known)| *known = acked.load(Ordering::SeqCst));
         if kill % 8 == 0 {

@@ -1,4 +1,4 @@
-//! What whoever runs a coordinator does to it: a service manager, a supervisor's probes, a reload, a look at its host.
+//! What the person who runs a coordinator does to it: a service manager, a supervisor's probes, a reload, a look at its host.
 
 mod besieged;
 
@@ -108,9 +108,9 @@ async fn metrics_need_a_viewer_except_on_their_own_port() {
     }
     assert_eq!(ask("/apis/landfall.dev/v1alpha1/machines").await.0, 404, "nothing else is there");
 
-    let (strangers, viewers) = (site.tls_client(&[b"http/1.1"], false), site.tls_client(&[b"http/1.1"], true));
+    let (anonymous, viewers) = (site.tls_client(&[b"http/1.1"], false), site.tls_client(&[b"http/1.1"], true));
     for (route, anybody) in [("/healthz", 200), ("/readyz", 200), ("/metrics", 401)] {
-        assert_eq!(site.operator(&strangers, route).await, anybody, "{route}");
+        assert_eq!(site.operator(&anonymous, route).await, anybody, "{route}");
         assert_eq!(site.operator(&viewers, route).await, 200, "{route}");
     }
 }

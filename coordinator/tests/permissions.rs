@@ -102,7 +102,7 @@ impl Caller {
         const PERMISSION_DENIED: i32 = 7;
         match (self, access) {
             (Self::Machine | Self::MachineWithAnAdminsToken, _) => None,
-            // A token opens no call of agents: its holder is a stranger there.
+            // A token opens no call of agents: its holder is unknown there.
             (Self::Anonymous | Self::Token(_) | Self::DeletedToken, CallAccess::Proof) => None,
             (Self::Anonymous | Self::Token(_) | Self::DeletedToken, CallAccess::Machine) => Some(UNAUTHENTICATED),
             (Self::ExpiredMachine | Self::RevokedMachine | Self::MachineNobodyDescribes, _) => Some(UNAUTHENTICATED),

@@ -385,7 +385,7 @@ async fn a_rule_approves_a_machine_and_starts_one_workflow() {
     let status = machine.status.unwrap();
     assert_eq!(status.enrolment.approved.unwrap().by, "rule/acme");
     let run = site.coordinator.store.workflow(&status.workflow.unwrap()).await.unwrap().unwrap();
-    assert!(run.spec.authority.is_none(), "nobody asked, so only a blank disk is written");
+    assert!(run.spec.authority.is_none(), "no person asked, so only a blank disk is written");
     // The run is over, however it ended; the rule changes; the machine enrols again, with this key and with another.
     let stopped = landfall_api::Authority { person: "ann".into(), at: jiff::Timestamp::now(), force: false };
     let ended = site.coordinator.engine.cancel(&run.metadata.name, stopped).await.unwrap();

@@ -197,7 +197,7 @@ async fn an_install_survives_a_killed_coordinator() {
     handle.report(action(0), EventBody::Started).await.unwrap();
     handle.flush(LIMIT).await.unwrap();
 
-    // Killed in mid-write; the agent goes on, and finishes the write while nobody listens.
+    // Killed in mid-write; the agent goes on, and finishes the write while no coordinator listens.
     drop(coordinator);
     let done = done_receipt(&assignment);
     let result = WriteImageResult {

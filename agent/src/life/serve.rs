@@ -306,15 +306,15 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(60);
 
     /// A coordinator that never answers.
-    struct Nobody;
+    struct Nothing;
 
-    impl Dial for Nobody {
+    impl Dial for Nothing {
         fn dial<'a>(&'a self, _: &'a Target, _: Validity, _: Option<&'a Credentials>) -> Dialling<'a> {
             Box::pin(std::future::pending())
         }
     }
 
-    impl Host for Nobody {
+    impl Host for Nothing {
         fn disks(&self) -> Vec<DiskId> {
             Vec::new()
         }
@@ -340,11 +340,11 @@ mod tests {
             enrolled_at: Duration::ZERO,
         };
         let world = Surroundings {
-            dial: Arc::new(Nobody),
+            dial: Arc::new(Nothing),
             clock: BootClock::new(landfall_session::boot_time),
             chance: Arc::new(|| 0),
         };
-        Session::start_in(world, config, Arc::new(Nobody))
+        Session::start_in(world, config, Arc::new(Nothing))
     }
 
     #[tokio::test]

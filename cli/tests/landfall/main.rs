@@ -63,9 +63,9 @@ fn exit_codes_are_the_documented_ones() {
         let run = fake.landfall(args);
         assert_eq!(run.code, code, "{args:?}\n{}{}", run.out, run.err);
     }
-    let nobody = run_landfall("unix:///nonexistent/api.sock", &["get", "machines"]);
-    assert_eq!(nobody.code, 5);
-    assert!(nobody.err.contains("hint: check that the coordinator is running"), "{}", nobody.err);
+    let absent = run_landfall("unix:///nonexistent/api.sock", &["get", "machines"]);
+    assert_eq!(absent.code, 5);
+    assert!(absent.err.contains("hint: check that the coordinator is running"), "{}", absent.err);
     let https = run_landfall("https://127.0.0.1:1", &["get", "machines"]);
     assert_eq!(https.code, 2, "{}", https.err);
     assert!(https.err.contains("needs --cert with --key, or --token-file"), "{}", https.err);

@@ -28,7 +28,7 @@ fuzz_target!(|query: &str| {
     assert!(script.starts_with("#!ipxe\n"));
     for line in script.lines().map(str::trim_start).filter(|line| !line.is_empty()) {
         let line = line.trim_start_matches(['|', '&', ' ']);
-        assert!(WORDS.iter().any(|word| line.starts_with(word)), "a line of somebody else's: {line:?}");
+        assert!(WORDS.iter().any(|word| line.starts_with(word)), "a line that is not ours: {line:?}");
         assert!(!line.contains(|c: char| c.is_control()), "{line:?}");
     }
     assert!(!script.contains("t0ken") || query.to_ascii_lowercase().contains("01"), "a token is its machine's own");

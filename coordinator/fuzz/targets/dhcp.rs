@@ -45,21 +45,21 @@ fuzz_target!(|data: &[u8]| {
     while !input.0.is_empty() {
         let how = input.u8();
         now += u64::from(how >> 2) * 30;
-        let standing = [Standing::Known, Standing::Discovered, Standing::Stranger][usize::from(how & 3) % 3];
+        let standing = [Standing::Known, Standing::Discovered, Standing::Unknown][usize::from(how & 3) % 3];
         let Ok(request) = Request::parse(input.bytes()) else { continue };
         for answer in [proxy::answer_67(&request, standing, &server), proxy::answer_4011(&request, standing, &server)] {
             match answer {
                 Ok(reply) => {
-                    assert!(standing != Standing::Stranger, "strangers are not answered");
+                    assert!(standing != Standing::Unknown, "unknown machines get no answer");
                     assert!(reply.message.yiaddr().is_unspecified(), "a proxy gives no addresses");
                     check(&reply, &request);
                 }
-                Err(why) => assert!(standing != Standing::Stranger || why != Silence::NoAddress),
+                Err(why) => assert!(standing != Standing::Unknown || why != Silence::NoAddress),
             }
         }
         let (before, revision) = (pool.kept(), pool.revision());
         if let Ok(reply) = full::answer(&request, standing, &mut pool, &network, &server, now) {
-            assert!(standing != Standing::Stranger, "strangers are not answered");
+            assert!(standing != Standing::Unknown, "unknown machines get no answer");
             check(&reply, &request);
             let given = reply.message.yiaddr();
             let kind = reply.message.opts().msg_type();
@@ -70,8 +70,8 @@ fuzz_target!(|data: &[u8]| {
         }
         let kept = pool.kept();
         assert!(kept == before || pool.revision() != revision, "a change is never overlooked");
-        let live = kept.values().filter(|lease| lease.stranger && lease.until > now);
-        assert!(live.count() <= 4, "strangers hold half of the range at most");
+        let live = kept.values().filter(|lease| lease.unknown && lease.until > now);
+        assert!(live.count() <= 4, "unknown machines hold half of the range at most");
         for (address, lease) in &kept {
             assert!((FIRST..=LAST).contains(address) && lease.state != LeaseState::Offered);
             let twice = kept.iter().filter(|(_, l)| l.mac == lease.mac && l.state == LeaseState::Bound);

@@ -1,4 +1,4 @@
-//! The operators' API: any method, path, query and body, as root and as nobody. Always an answer in JSON, and never a fault of
+//! The operators' API: any method, path, query and body, as root and without a role. Always an answer in JSON, and never a fault of
 //! the coordinator's own.
 //!
 //! Input: who and how, the target after its length, the body.

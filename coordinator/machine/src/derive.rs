@@ -131,12 +131,12 @@ pub fn wanted(machine: &mut Machine, at: (Timestamp, u64)) {
 pub fn phase(machine: &mut Machine) {
     let deleting = machine.metadata.deletion_timestamp.is_some();
     if let Some(status) = &mut machine.status {
-        status.phase = phase_of(&status.conditions, deleting, status.enrolment.is_stranger());
+        status.phase = phase_of(&status.conditions, deleting, status.enrolment.is_unapproved());
     }
 }
 
-/// `stranger`: it was discovered, and nobody has let it in.
-fn phase_of(conditions: &[Condition], deleting: bool, stranger: bool) -> MachinePhase {
+/// `unapproved`: it was discovered, and no person or rule has approved it.
+fn phase_of(conditions: &[Condition], deleting: bool, unapproved: bool) -> MachinePhase {
     let progressing = find(conditions, &Type::Progressing);
     let reason = progressing.map(|c| &c.reason);
     if deleting {
@@ -147,7 +147,7 @@ fn phase_of(conditions: &[Condition], deleting: bool, stranger: bool) -> Machine
         if reason == Some(&Reason::Deprovisioning) { MachinePhase::Deprovisioning } else { MachinePhase::Provisioning }
     } else if holds(conditions, &Type::Provisioned) {
         MachinePhase::Provisioned
-    } else if stranger {
+    } else if unapproved {
         MachinePhase::Discovered
     } else if matches!(reason, Some(Reason::Failed | Reason::Cancelled)) {
         MachinePhase::Failed
@@ -258,14 +258,14 @@ mod tests {
 
     type Given = (&'static str, Option<ConditionStatus>, &'static str);
 
-    fn phase(deleting: bool, stranger: bool, given: &[Given]) -> MachinePhase {
+    fn phase(deleting: bool, unapproved: bool, given: &[Given]) -> MachinePhase {
         let mut conditions = Vec::new();
         for (kind, status, reason) in given {
             if let Some(status) = status {
                 put(&mut conditions, Type::from(*kind), *status, Reason::from(*reason), "", (Timestamp::UNIX_EPOCH, 1));
             }
         }
-        phase_of(&conditions, deleting, stranger)
+        phase_of(&conditions, deleting, unapproved)
     }
 
     /// Every combination of what decides, with the word for it: deleted before held, held before under way, under way
@@ -286,14 +286,14 @@ mod tests {
             for behind in [None, Some(False), Some(Unknown), Some(True)] {
                 for (going, reason, under_way) in runs {
                     for installed in [None, Some(False), Some(True)] {
-                        for stranger in [false, true] {
+                        for unapproved in [false, true] {
                             let given = [
                                 ("ReceiptConflict", conflict, "R"),
                                 ("StoreBehind", behind, "R"),
                                 ("Progressing", going, reason),
                                 ("Provisioned", installed, "R"),
                             ];
-                            let expected = match (conflict, behind, under_way, installed, stranger, reason) {
+                            let expected = match (conflict, behind, under_way, installed, unapproved, reason) {
                                 (Some(True), ..) | (_, Some(True), ..) => MachinePhase::Held,
                                 (_, _, Some(phase), ..) => phase,
                                 (_, _, None, Some(True), ..) => MachinePhase::Provisioned,
@@ -301,8 +301,8 @@ mod tests {
                                 (_, _, None, _, _, "Failed" | "Cancelled") => MachinePhase::Failed,
                                 _ => MachinePhase::Available,
                             };
-                            assert_eq!(phase(false, stranger, &given), expected, "{given:?}");
-                            assert_eq!(phase(true, stranger, &given), MachinePhase::Deleting, "{given:?}");
+                            assert_eq!(phase(false, unapproved, &given), expected, "{given:?}");
+                            assert_eq!(phase(true, unapproved, &given), MachinePhase::Deleting, "{given:?}");
                             seen += 1;
                         }
                     }

@@ -134,14 +134,14 @@ mod tests {
     fn a_used_port_is_reported_with_its_program() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
-        let nobody = Running::find(&config());
-        let found = judge("tls.listen", Protocol::Tcp, at, TcpListener::bind(at).map(drop), &nobody);
+        let none = Running::find(&config());
+        let found = judge("tls.listen", Protocol::Tcp, at, TcpListener::bind(at).map(drop), &none);
         assert_eq!(found.level, Level::Fail, "{found:?}");
         assert!(found.message.contains(&format!("process {}", std::process::id())), "{found:?}");
         drop(listener);
-        let found = judge("tls.listen", Protocol::Tcp, at, TcpListener::bind(at).map(drop), &nobody);
+        let found = judge("tls.listen", Protocol::Tcp, at, TcpListener::bind(at).map(drop), &none);
         assert_eq!(found.level, Level::Ok, "{found:?}");
-        let found = judge("tls.listen", Protocol::Tcp, at, Err(ErrorKind::PermissionDenied.into()), &nobody);
+        let found = judge("tls.listen", Protocol::Tcp, at, Err(ErrorKind::PermissionDenied.into()), &none);
         assert!(found.hint.contains("CAP_NET_BIND_SERVICE"));
     }
 

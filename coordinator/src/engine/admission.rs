@@ -78,7 +78,7 @@ impl Engine {
             return Ok(());
         }
         match self.inner.store.documents().update(Document::from(shown)).await {
-            // Whoever was faster said something newer; the next look says this.
+            // Another writer was faster and said something newer; the next look says this.
             Ok(_) | Err(StoreError::Conflict { .. } | StoreError::NotFound { .. }) => Ok(()),
             Err(error) => Err(error.into()),
         }

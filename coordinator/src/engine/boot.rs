@@ -35,7 +35,7 @@ impl Engine {
                 UUID");
         }
         let enrolment = machine.status.as_ref().map(|s| &s.enrolment);
-        if discovered && enrolment.is_some_and(EnrolmentStatus::is_stranger) {
+        if discovered && enrolment.is_some_and(EnrolmentStatus::is_unapproved) {
             return Ok(Decision::Approve { machine: Some(name) });
         }
         let workflow = self.current_workflow(&machine).await?;

@@ -36,16 +36,16 @@ impl Engine {
         if let Some(name) = self.machine_of(&request.identity)? {
             return Ok(Some(name));
         }
-        let strangers = self.index().strangers().len();
-        if strangers >= discovery.max_machines {
+        let unapproved = self.index().unapproved().len();
+        if unapproved >= discovery.max_machines {
             let message =
-                format!("{strangers} discovered machines wait for approval already; no more are taken note of");
+                format!("{unapproved} discovered machines wait for approval already; no more are taken note of");
             return Err(Problem::new(ErrorCode::LimitReached, message)
                 .hint("approve or delete some of them, or raise discovery.max_machines"));
         }
         let facts = facts_of(request);
         let rule = self.matching_rule(&facts).await?;
-        let machine = self.stranger(&request.identity, &facts, rule.as_deref()).await?;
+        let machine = self.discovered(&request.identity, &facts, rule.as_deref()).await?;
         let (name, now) = (machine.metadata.name.clone(), self.now());
         let created = self.inner.store.documents().create(Document::from(machine)).await?;
         if let Document::Machine(machine) = &created {
@@ -59,7 +59,7 @@ impl Engine {
         Ok(Some(name))
     }
 
-    async fn stranger(
+    async fn discovered(
         &self,
         said: &Identity,
         facts: &MachineFacts,
@@ -102,8 +102,8 @@ impl Engine {
     ///
     /// # Errors
     /// [`Problem`] of the store.
-    pub async fn forget_strangers(&self) -> Result<(), Problem> {
-        let names: Vec<String> = self.index().strangers().iter().cloned().collect();
+    pub async fn forget_unapproved(&self) -> Result<(), Problem> {
+        let names: Vec<String> = self.index().unapproved().iter().cloned().collect();
         for name in names {
             let Some(machine) = self.inner.store.machine(&name).await? else { continue };
             let uid = machine.metadata.uid.unwrap_or_default();

@@ -103,7 +103,7 @@ impl Engine {
                 return Ok((merged, outcome));
             }
             if outcome == ApplyOutcome::Unchanged {
-                // Whoever stored it may have been cut off before it was known here.
+                // The request that stored it may have been cut off before it was known here.
                 if let Document::Machine(machine) = &merged {
                     self.index().put_machine(machine);
                 }

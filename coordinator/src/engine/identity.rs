@@ -26,7 +26,7 @@ impl Engine {
                 by_mac.chain(said.smbios_uuid.and_then(|u| index.machine_of_uuid(u))).collect();
             let mut serial = index.machines_of_serial(&said.serial);
             // A computer that was discovered may claim what it likes: it contradicts no machine that a person described.
-            let described = |name: &String| !index.strangers().contains(name);
+            let described = |name: &String| !index.unapproved().contains(name);
             if strong.iter().any(described) {
                 strong.retain(described);
                 serial.retain(described);
@@ -130,7 +130,7 @@ pub(super) fn describe(identity: &Identity) -> String {
 
 /// Whether it is a discovered machine that is not approved and that no person has described.
 pub(super) fn undescribed(machine: &Machine) -> bool {
-    machine.status.as_ref().is_some_and(|s| s.enrolment.is_stranger()) && machine.metadata.generation <= 1
+    machine.status.as_ref().is_some_and(|s| s.enrolment.is_unapproved()) && machine.metadata.generation <= 1
 }
 
 /// What the agent saw, or what its identity says where it sent nothing more.

@@ -12,7 +12,7 @@ use super::queue::Admission;
 #[derive(Default)]
 struct Described {
     uid: Option<Uuid>,
-    /// The resourceVersions that its identity and its certificates are of: whoever stored something first may tell of it last.
+    /// The resourceVersions that its identity and its certificates are of: the first writer may report last.
     version: u64,
     certificates: u64,
     macs: Vec<MacAddr>,
@@ -30,7 +30,7 @@ pub(super) struct Index {
     /// Of machines whose certificates were ever revoked: the serials that are good.
     good_serials: HashMap<Uuid, Vec<String>>,
     /// Discovered machines that are not approved.
-    strangers: BTreeSet<String>,
+    unapproved: BTreeSet<String>,
     machine_names: HashMap<Uuid, String>,
     workflow_names: HashMap<Uuid, String>,
     /// Every run of a machine, by the machine's name.
@@ -52,7 +52,7 @@ impl Index {
             by_serial: HashMap::new(),
             described: HashMap::new(),
             good_serials: HashMap::new(),
-            strangers: BTreeSet::new(),
+            unapproved: BTreeSet::new(),
             runs: HashMap::new(),
             machine_names: HashMap::new(),
             workflow_names: HashMap::new(),
@@ -121,10 +121,10 @@ impl Index {
             (Some(uid), None) => drop(self.good_serials.remove(&uid)),
             (None, _) => {}
         }
-        if enrolment.is_some_and(EnrolmentStatus::is_stranger) {
-            self.strangers.insert(name.clone());
+        if enrolment.is_some_and(EnrolmentStatus::is_unapproved) {
+            self.unapproved.insert(name.clone());
         } else {
-            self.strangers.remove(name);
+            self.unapproved.remove(name);
         }
     }
 
@@ -165,7 +165,7 @@ impl Index {
             self.drop_described(name, &described);
         }
         self.deleting.remove(name);
-        self.strangers.remove(name);
+        self.unapproved.remove(name);
     }
 
     pub(super) fn put_workflow(&mut self, workflow: &Workflow) {
@@ -229,8 +229,8 @@ impl Index {
         self.good_serials.get(&machine).is_some_and(|good| !good.iter().any(|known| known == serial))
     }
 
-    pub(super) fn strangers(&self) -> &BTreeSet<String> {
-        &self.strangers
+    pub(super) fn unapproved(&self) -> &BTreeSet<String> {
+        &self.unapproved
     }
 
     pub(super) fn machine_name(&self, uid: Uuid) -> Option<String> {

@@ -99,7 +99,7 @@ impl Engine {
         }
         if is_there {
             match self.inner.store.documents().delete(Kind::Machine, name).await {
-                // Somebody was faster.
+                // Another request was faster.
                 Ok(_) | Err(StoreError::NotFound { .. }) => {}
                 Err(error) => return Err(error.into()),
             }

@@ -94,7 +94,7 @@ impl Ring {
         self.bytes += cost(&record);
         self.taken += 1;
         if let Some(live) = &self.live {
-            // Nobody follows any more: that is no error.
+            // There is no follower any more: that is no error.
             let _followers = live.send(record.clone());
         }
         self.lines.push_back(record);
@@ -147,7 +147,7 @@ impl Rings {
         let out = act(ring);
         let after = ring.bytes;
         self.bytes = self.bytes + after - before;
-        // A ring that somebody follows is passed over, so the walk is bounded by the followers there are.
+        // A ring with a follower is passed over, so the walk is bounded by the followers there are.
         let mut passed = 0;
         while self.bytes > ALL_BYTES
             && let Some((_, oldest)) = self.order.iter().nth(passed).map(|(at, uid)| (*at, *uid))

@@ -81,7 +81,7 @@ use tokens::Tokens;
 /// Where the engine reads the time; a test's own clock stands in for it.
 pub type Clock = Arc<dyn Timepiece>;
 
-/// Two clocks: the wall's, and one that nobody sets.
+/// Two clocks: the wall's, and one that is never set.
 pub trait Timepiece: Send + Sync {
     /// By the wall's clock.
     fn wall(&self) -> Timestamp;

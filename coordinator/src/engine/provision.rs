@@ -243,7 +243,7 @@ impl Engine {
         };
         drop(named);
         let by = workflow.spec.authority.as_ref();
-        let (person, force) = (by.map_or("nobody", |by| by.person.as_str()), by.is_some_and(|by| by.force));
+        let (person, force) = (by.map_or("none", |by| by.person.as_str()), by.is_some_and(|by| by.force));
         tracing::info!(machine, template = %workflow.spec.template, workflow = %name, person, force, "a workflow was \
             requested");
         // The request is complete: if the agent cannot be notified, its session is closed and it reconnects.

@@ -147,7 +147,7 @@ impl Engine {
         let Some(workflow) = self.inner.store.workflow(&tail.workflow).await? else { return Ok(()) };
         let machine = self.inner.store.machine(&workflow.spec.machine).await?.and_then(|m| m.metadata.uid);
         let _alone = self.inner.machines.lock(machine.unwrap_or(tail.uid)).await;
-        // Against whoever changes it without the lock, such as an operator's tool.
+        // Against a writer without the lock, such as an operator's tool.
         for _ in 0..TRIES {
             let Some(mut workflow) = self.inner.store.workflow(&tail.workflow).await? else { return Ok(()) };
             let same = workflow.metadata.uid == Some(tail.uid);

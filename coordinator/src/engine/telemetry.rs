@@ -264,7 +264,7 @@ impl Engine {
         }
         note_progress(action, reported.progress, now);
         match self.inner.store.documents().update(Document::from(workflow)).await {
-            // Progress may be thinned: whoever won said something newer or better.
+            // Progress may be thinned: the writer that won said something newer or better.
             Ok(_) | Err(StoreError::Conflict { .. }) => Ok(()),
             Err(error) => Err(error.into()),
         }

@@ -66,7 +66,7 @@ impl Engine {
                 tracing::error!(%problem, "history and events were not trimmed; the next run retries");
             }
             if count.is_multiple_of(PURGE_EVERY)
-                && let Err(problem) = self.forget_strangers().await
+                && let Err(problem) = self.forget_unapproved().await
             {
                 tracing::error!(%problem, "discovered machines were not forgotten; retry in a minute");
             }
@@ -115,7 +115,7 @@ impl Engine {
             }
             first.note(self.look_at(&name, &machine, heard.get(&machine).copied()).await);
         }
-        // Whoever ends wakes the queue at once; this is for a wake that failed.
+        // An ending workflow wakes the queue at once; this is for a wake that failed.
         first.note(self.admit().await);
         first.note(self.show_queue().await);
         first.0.map_or(Ok(()), Err)

@@ -22,7 +22,7 @@ pub struct Asker {
 pub enum Enrolment {
     /// Here it is.
     Granted(Enrolled),
-    /// Somebody has to let it in first.
+    /// A person or a rule has to approve it first.
     Waiting {
         /// What is waited for, for the console.
         reason: String,

@@ -16,7 +16,7 @@ use super::Scan;
 use crate::engine::Engine;
 use landfall_store::{Store, actor, audit::Note};
 
-/// The label that names the file a document came from. Whoever applies the document without it takes it over.
+/// The label that names the file a document came from. An apply without it takes the document over.
 pub(crate) const OWNER: &str = "landfall.dev/manifest";
 /// What was applied is remembered for so long; renewed with every change of the file. Forgetting it costs one more apply.
 const REMEMBERED: Duration = Duration::from_secs(100 * 365 * 24 * 3600);

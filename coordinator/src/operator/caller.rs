@@ -142,7 +142,7 @@ pub(super) async fn admit(
     }
 }
 
-/// What the guard found. Where no guard stood (a method that no row has), whoever calls is judged here, as a viewer.
+/// What the guard found. Where no guard stood (a method that no row has), the caller is judged here, as a viewer.
 impl FromRequestParts<Arc<Coordinator>> for Operator {
     type Rejection = Refusal;
     async fn from_request_parts(parts: &mut Parts, coordinator: &Arc<Coordinator>) -> Result<Self, Refusal> {

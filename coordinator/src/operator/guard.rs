@@ -28,7 +28,7 @@ use landfall_store::audit::Note;
 pub enum Access {
     /// Everybody who reaches the port.
     Anyone,
-    /// Whoever has at least this role.
+    /// A caller with at least this role.
     Least(Role),
 }
 

@@ -25,7 +25,7 @@ const DRAIN: Duration = Duration::from_secs(2);
 /// Why the socket could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// Somebody answers there.
+    /// A process answers there.
     #[error("another coordinator serves {0}; stop it first, or give this one its own data_dir")]
     InUse(PathBuf),
     /// The system refused.

@@ -1,4 +1,4 @@
-//! How often one address may fail to prove anything. Whoever has nothing to show can ask for ever, and each try costs a look
+//! How often one address may fail to prove anything. A caller with nothing to show can ask for ever, and each try costs a look
 //! into the store, a line and an entry. Successes are not counted: a whole site may come at once through one address.
 
 use std::{

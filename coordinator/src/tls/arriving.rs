@@ -20,10 +20,10 @@ use tokio::time::{Sleep, sleep};
 /// A whole body.
 const ARRIVAL_LIMIT: Duration = Duration::from_secs(60);
 /// The largest body from a caller without certificate and token: an enrolment, some kilobytes.
-const STRANGERS_BYTES: u64 = 64 * 1024;
+const ANONYMOUS_BYTES: u64 = 64 * 1024;
 
-/// The request with its body bounded; `stranger`: its connection has no certificate.
-pub(super) fn bounded(request: Request<Incoming>, stranger: bool) -> Request<Body> {
+/// The request with its body bounded; `anonymous`: its connection has no certificate.
+pub(super) fn bounded(request: Request<Incoming>, anonymous: bool) -> Request<Body> {
     let (parts, body) = request.into_parts();
     if body.is_end_stream() {
         return Request::from_parts(parts, Body::empty());
@@ -31,11 +31,11 @@ pub(super) fn bounded(request: Request<Incoming>, stranger: bool) -> Request<Bod
     let path = parts.uri.path();
     let agents = path.strip_prefix('/').and_then(|path| path.strip_prefix(SERVICE_NAME));
     // Callers without a certificate get no streams. The route checks a token before it reads a body.
-    let bare = stranger && (agents.is_some() || !parts.headers.contains_key(AUTHORIZATION));
-    if !stranger && matches!(agents, Some("/Session" | "/Telemetry")) {
+    let bare = anonymous && (agents.is_some() || !parts.headers.contains_key(AUTHORIZATION));
+    if !anonymous && matches!(agents, Some("/Session" | "/Telemetry")) {
         return Request::from_parts(parts, Body::new(body));
     }
-    let left = if bare { STRANGERS_BYTES } else { u64::MAX };
+    let left = if bare { ANONYMOUS_BYTES } else { u64::MAX };
     Request::from_parts(parts, Body::new(Arriving { body, left, deadline: Box::pin(sleep(ARRIVAL_LIMIT)) }))
 }
 
@@ -66,7 +66,7 @@ impl HttpBody for Arriving {
             Some(left) => self.left = left,
             None => {
                 let message = format!(
-                    "the body is larger than {STRANGERS_BYTES} bytes, the limit without a \
+                    "the body is larger than {ANONYMOUS_BYTES} bytes, the limit without a \
                     certificate or token"
                 );
                 return Poll::Ready(Some(Err(message.into())));

@@ -2,14 +2,14 @@
 //!
 //! | bound | of whom | number |
 //! |---|---|---|
-//! | connections without a certificate, and handshakes | all | [`STRANGERS`] |
-//! | | one address (this host itself: no limit of its own) | [`STRANGERS_EACH`] |
+//! | connections without a certificate, and handshakes | all | [`ANONYMOUS`] |
+//! | | one address (this host itself: no limit of its own) | [`ANONYMOUS_EACH`] |
 //! | connections with a certificate | all | [`MEMBERS`], fewer where the limit of open files is low |
 //! | | one machine or operator | [`MEMBERS_EACH`] |
 //! | a handshake | everybody | [`HANDSHAKE_LIMIT`] |
 //! | from the handshake to the end of the first request's headers | everybody | [`super::serve`] |
 //!
-//! When all places are taken, a connection that has been quiet for [`QUIET`] gives way, first one of whoever has the
+//! When all places are taken, a connection that has been quiet for [`QUIET`] gives way, first one of the address that has the
 //! most (see [`landfall_edge::gate`]). So a host with thousands of silent connections delays others only for seconds,
 //! and takes a bounded amount of memory; a host that keeps all of them busy from a few addresses loses its oldest ones
 //! to others.
@@ -39,9 +39,9 @@ use crate::pki;
 use landfall_edge::gate::{Admission, Gate, Limiter, Limits, Place, Watched, each_of, open_files, origin};
 
 /// Handshakes under way, and connections of those who showed no certificate: enrolments, phone-homes, tokens.
-pub const STRANGERS: usize = 1024;
+pub const ANONYMOUS: usize = 1024;
 /// Of them, those of one address. A whole site may come through one.
-pub const STRANGERS_EACH: usize = 768;
+pub const ANONYMOUS_EACH: usize = 768;
 /// Connections of machines and operators; a machine has one, and two for a moment when it comes back.
 pub const MEMBERS: usize = 12 * 1024;
 /// Of them, those of one machine or operator.
@@ -91,7 +91,7 @@ pub struct TlsListener {
 #[derive(Clone)]
 struct Door {
     acceptor: TlsAcceptor,
-    strangers: Gate<IpAddr>,
+    anonymous: Gate<IpAddr>,
     members: Gate<Member>,
 }
 
@@ -109,10 +109,10 @@ impl TlsListener {
         socket.bind(address)?;
         let tcp = socket.listen(BACKLOG)?;
         let local = tcp.local_addr()?;
-        let room = open_files::limit().saturating_sub(STRANGERS + OTHER_FILES).clamp(MEMBERS_EACH, MEMBERS);
+        let room = open_files::limit().saturating_sub(ANONYMOUS + OTHER_FILES).clamp(MEMBERS_EACH, MEMBERS);
         let gate = |total| Limits { total, waiting: QUIET, stalled: STALLED };
-        let (strangers, members) = (Gate::new(gate(STRANGERS)), Gate::new(gate(room)));
-        Ok(Self { tcp, local, door: Door { acceptor: TlsAcceptor::from(config), strangers, members } })
+        let (anonymous, members) = (Gate::new(gate(ANONYMOUS)), Gate::new(gate(room)));
+        Ok(Self { tcp, local, door: Door { acceptor: TlsAcceptor::from(config), anonymous, members } })
     }
 
     /// The bound address, the port filled in.
@@ -154,7 +154,7 @@ impl TlsListener {
             }
         };
         let address = remote.ip();
-        match self.door.strangers.admit(&origin(address), each_of(address, STRANGERS_EACH, STRANGERS)).await {
+        match self.door.anonymous.admit(&origin(address), each_of(address, ANONYMOUS_EACH, ANONYMOUS)).await {
             Some(place) => Some((stream, remote, place)),
             None => {
                 turned_away(remote, "its address has too many connections");

@@ -42,8 +42,8 @@ struct Windows {
     send: usize,
 }
 
-/// Somebody without a certificate: one small request at a time is what there is to say.
-const STRANGER: Windows = Windows { streams: 8, stream: 16 << 10, connection: 64 << 10, send: 64 << 10 };
+/// A client without a certificate: one small request at a time is what there is to say.
+const ANONYMOUS: Windows = Windows { streams: 8, stream: 16 << 10, connection: 64 << 10, send: 64 << 10 };
 /// A session, its telemetry, and what is fetched beside them; an operator's watches.
 const MEMBER: Windows = Windows { streams: 64, stream: 64 << 10, connection: 256 << 10, send: 128 << 10 };
 
@@ -55,12 +55,12 @@ pub(super) async fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'stati
     router: Router,
     stop: CancellationToken,
 ) {
-    let stranger = info.peer == Peer::Anonymous;
+    let anonymous = info.peer == Peer::Anonymous;
     let remote = info.remote;
     let requests = Arc::clone(seat);
     let service = service_fn(move |request: Request<Incoming>| {
         let busy = requests.begin();
-        let mut request = arriving::bounded(request, stranger);
+        let mut request = arriving::bounded(request, anonymous);
         request.extensions_mut().insert(info.peer.clone());
         request.extensions_mut().insert(info.remote);
         let router = router.clone();
@@ -69,7 +69,7 @@ pub(super) async fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'stati
             Ok::<_, Infallible>(response.map(|body: Body| Held::answer(body, busy)))
         }
     });
-    let builder = builder(if stranger { &STRANGER } else { &MEMBER });
+    let builder = builder(if anonymous { &ANONYMOUS } else { &MEMBER });
     let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,

@@ -267,7 +267,7 @@ async fn a_document_is_removed_with_its_last_finalizer() {
         alive.metadata_mut().finalizers = vec!["bmc".into(), "newcomer".into()];
         let half = documents.update(alive).await.unwrap();
         assert_eq!(half.metadata().deletion_timestamp, marked.metadata().deletion_timestamp);
-        assert_eq!(half.metadata().finalizers, ["bmc"], "whoever comes after the deletion has nothing to end");
+        assert_eq!(half.metadata().finalizers, ["bmc"], "a finalizer added after the deletion has nothing to end");
         let mut watch = documents.watch(None, half.metadata().resource_version).unwrap();
         let mut last = half;
         last.metadata_mut().finalizers.clear();

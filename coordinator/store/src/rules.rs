@@ -45,7 +45,7 @@ pub(super) fn updated(stored: &Document, mut new: Document, revision: u64) -> Re
     metadata.creation_timestamp = old.creation_timestamp;
     metadata.deletion_timestamp = old.deletion_timestamp;
     if old.deletion_timestamp.is_some() {
-        // Whoever came after the deletion has nothing to end.
+        // A finalizer added after the deletion has nothing to end.
         metadata.finalizers.retain(|name| old.finalizers.contains(name));
     }
     metadata.generation = old.generation + u64::from(!same_spec);

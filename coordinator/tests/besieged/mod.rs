@@ -50,7 +50,7 @@ impl Coordinator {
         while !coordinator.log().contains(" ready ") {
             let ended = coordinator.child.try_wait().unwrap();
             assert!(ended.is_none() && begun.elapsed() < LIMIT, "it did not start:\n{}", coordinator.log());
-            // A file tells nobody that it has grown.
+            // A file does not notify when it has grown.
             std::thread::sleep(Duration::from_millis(20));
         }
         coordinator

@@ -160,7 +160,7 @@ impl Site {
         self.signed(&format!("landfall://machine/{uid}/{name}"), 3600)
     }
 
-    /// A certificate of the site's own CA for whoever the URI names, which ends so many seconds from now.
+    /// A certificate of the site's own CA for the name in the URI, which ends so many seconds from now.
     pub(crate) fn signed(&self, uri: &str, ends_in: i64) -> Shows {
         let read = |file: &str| std::fs::read_to_string(self.dir.path().join("pki").join(file)).unwrap();
         let ca_key = KeyPair::from_pem(&read("ca.key")).unwrap();

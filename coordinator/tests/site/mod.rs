@@ -164,7 +164,7 @@ pub(crate) fn request(
         "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n\
          Content-Length: {length}\r\n\r\n{body}"
     );
-    // In one piece: an answer may come before the end of what it does not need, and then nobody takes the rest.
+    // In one piece: an answer may come before the end of what it does not need, and then the rest is not taken.
     stream.write_all(whole.as_bytes())?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;

@@ -11,7 +11,7 @@ use super::{ImageSource, Locator, open};
 use crate::{Access, CancelFlag, Image, Observer, Proof, WriteError, pipeline::Hasher};
 
 /// A file behind an `http(s):` or `file:` URL, read in a stream. The read that would say "the end" fails instead if the bytes
-/// are not those of the digest, so whoever puts the file in place after that read puts a proven one there.
+/// are not those of the digest, so a file put in place after that read is a proven one.
 pub struct ProvenFile<'a> {
     source: Box<dyn ImageSource + 'a>,
     cancel: &'a CancelFlag,

@@ -67,6 +67,6 @@ mod tests {
         let own = own_prefix();
         assert!(!is_orphan(&format!("{own}-0")));
         assert!(is_orphan(&format!("{PREFIX}{}-1-0", std::process::id())));
-        assert!(!is_orphan("somebody-elses"));
+        assert!(!is_orphan("another-users"));
     }
 }

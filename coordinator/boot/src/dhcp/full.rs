@@ -11,7 +11,7 @@ use super::reply::{Destination, Reply};
 use super::{Silence, Standing};
 
 /// The lease of an unknown machine: long enough to identify it.
-pub const STRANGERS_LEASE: Duration = Duration::from_secs(600);
+pub const UNKNOWN_LEASE: Duration = Duration::from_secs(600);
 
 /// What the server tells its clients about their network.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct Network {
 impl Network {
     /// How long this client has its address.
     fn lease_of(&self, client: Holder) -> Duration {
-        if client.stranger { self.lease.min(STRANGERS_LEASE) } else { self.lease }
+        if client.unknown { self.lease.min(UNKNOWN_LEASE) } else { self.lease }
     }
 
     /// Whether both addresses are in one subnet of this netmask.
@@ -61,7 +61,7 @@ pub fn answer(
     if !request.giaddr.is_unspecified() && !network.same_subnet(request.giaddr, server.address) {
         return Err(Silence::Relayed(request.giaddr));
     }
-    let client = Holder { mac: request.mac, stranger: standing != Standing::Known };
+    let client = Holder { mac: request.mac, unknown: standing != Standing::Known };
     match request.kind {
         MessageType::Discover => {
             let address = pool.offer(client, request.requested, now).ok_or(Silence::NoAddress)?;

@@ -85,7 +85,7 @@ mod tests {
         let file = LeaseFile::new(dir.path());
         assert_eq!(file.load().unwrap(), BTreeMap::new());
         let lease =
-            Lease { mac: "52:54:00:00:00:01".parse().unwrap(), state: LeaseState::Bound, until: 7, stranger: true };
+            Lease { mac: "52:54:00:00:00:01".parse().unwrap(), state: LeaseState::Bound, until: 7, unknown: true };
         let leases = BTreeMap::from([(Ipv4Addr::new(10, 0, 0, 9), lease)]);
         file.save(leases.clone()).unwrap();
         assert_eq!(file.load().unwrap(), leases);

@@ -49,8 +49,8 @@ pub struct Lease {
     /// Unix time in seconds from which it is free again.
     pub until: u64,
     /// No document described the machine when the address was leased.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub stranger: bool,
+    #[serde(rename = "stranger", default, skip_serializing_if = "std::ops::Not::not")]
+    pub unknown: bool,
 }
 
 /// The client that requests an address.
@@ -59,7 +59,7 @@ pub struct Holder {
     /// Its Ethernet address.
     pub mac: MacAddr,
     /// No document describes it.
-    pub stranger: bool,
+    pub unknown: bool,
 }
 
 /// Why a range cannot be used.
@@ -153,7 +153,7 @@ impl Pool {
             }
             return Some(address);
         }
-        if client.stranger && self.strangers(now) >= self.strangers_share() {
+        if client.unknown && self.held_by_unknown(now) >= self.unknown_share() {
             return None;
         }
         let start = hash(client.mac) % self.count;
@@ -161,8 +161,8 @@ impl Pool {
         let free = wanted.into_iter().chain(by_hash).find(|a| self.free(*a, now));
         let address = match free {
             Some(address) => address,
-            None if client.stranger => return None,
-            None => self.offered_to_a_stranger()?,
+            None if client.unknown => return None,
+            None => self.offered_to_an_unknown()?,
         };
         self.set(address, client, LeaseState::Offered, until);
         Some(address)
@@ -175,12 +175,12 @@ impl Pool {
         if !own && !self.free(address, now) {
             return false;
         }
-        if !own && client.stranger && self.strangers(now) >= self.strangers_share() {
+        if !own && client.unknown && self.held_by_unknown(now) >= self.unknown_share() {
             return false;
         }
         let until = now + life.as_secs();
         self.set(address, client, LeaseState::Bound, until);
-        let lease = Lease { mac: client.mac, state: LeaseState::Bound, until, stranger: client.stranger };
+        let lease = Lease { mac: client.mac, state: LeaseState::Bound, until, unknown: client.unknown };
         let covers = |kept: &Lease| Lease { until, ..*kept } == lease && kept.until >= until;
         if !self.kept.get(&address).is_some_and(covers) {
             self.keep(address, Lease { until: until + life.as_secs(), ..lease });
@@ -189,19 +189,19 @@ impl Pool {
     }
 
     /// How many addresses unknown machines hold now.
-    fn strangers(&self, now: u64) -> u32 {
+    fn held_by_unknown(&self, now: u64) -> u32 {
         // Cannot truncate: a range is far smaller.
-        self.leases.values().filter(|l| l.stranger && l.until > now).count() as u32
+        self.leases.values().filter(|l| l.unknown && l.until > now).count() as u32
     }
 
     /// How many they may hold.
-    fn strangers_share(&self) -> u32 {
+    fn unknown_share(&self) -> u32 {
         (self.count / 2).max(1)
     }
 
     /// The address that was first offered to an unknown machine.
-    fn offered_to_a_stranger(&self) -> Option<Ipv4Addr> {
-        let offered = self.leases.iter().filter(|(_, l)| l.stranger && l.state == LeaseState::Offered);
+    fn offered_to_an_unknown(&self) -> Option<Ipv4Addr> {
+        let offered = self.leases.iter().filter(|(_, l)| l.unknown && l.state == LeaseState::Offered);
         offered.min_by_key(|(_, l)| l.until).map(|(address, _)| *address)
     }
 
@@ -233,8 +233,8 @@ impl Pool {
         }
         self.by_mac.remove(&mac);
         let until = now + DECLINED_LIFE.as_secs();
-        let stranger = self.leases.get(&address).is_some_and(|l| l.stranger);
-        let declined = Lease { mac, state: LeaseState::Declined, until, stranger };
+        let unknown = self.leases.get(&address).is_some_and(|l| l.unknown);
+        let declined = Lease { mac, state: LeaseState::Declined, until, unknown };
         self.leases.insert(address, declined);
         self.keep(address, declined);
         true
@@ -245,14 +245,14 @@ impl Pool {
     }
 
     /// Keeps both maps in step: one address a client, one client an address.
-    fn set(&mut self, address: Ipv4Addr, Holder { mac, stranger }: Holder, state: LeaseState, until: u64) {
+    fn set(&mut self, address: Ipv4Addr, Holder { mac, unknown }: Holder, state: LeaseState, until: u64) {
         if let Some(old) = self.by_mac.insert(mac, address)
             && old != address
         {
             self.leases.remove(&old);
             self.forget(old);
         }
-        if let Some(before) = self.leases.insert(address, Lease { mac, state, until, stranger })
+        if let Some(before) = self.leases.insert(address, Lease { mac, state, until, unknown })
             && before.mac != mac
             && self.by_mac.get(&before.mac) == Some(&address)
         {
@@ -295,11 +295,11 @@ mod tests {
     }
 
     fn known(n: u8) -> Holder {
-        Holder { mac: mac(n), stranger: false }
+        Holder { mac: mac(n), unknown: false }
     }
 
-    fn stranger(n: u8) -> Holder {
-        Holder { mac: mac(n), stranger: true }
+    fn unknown(n: u8) -> Holder {
+        Holder { mac: mac(n), unknown: true }
     }
 
     const HOUR: Duration = Duration::from_secs(3600);
@@ -341,16 +341,16 @@ mod tests {
     fn forged_addresses_leave_room_for_described_machines() {
         // Nine addresses: .10 and .12 to .19; ten are counted.
         let mut pool = pool(19);
-        let offers: Vec<_> = (100..200).filter_map(|n| pool.offer(stranger(n), None, 0)).collect();
+        let offers: Vec<_> = (100..200).filter_map(|n| pool.offer(unknown(n), None, 0)).collect();
         assert_eq!(offers.len(), 5, "half of the range");
         let bound: Vec<_> = (100..104).filter(|n| pool.by_mac.contains_key(&mac(*n))).collect();
         for n in &bound {
             let address = pool.by_mac[&mac(*n)];
-            assert!(pool.bind(stranger(*n), address, HOUR, 0));
+            assert!(pool.bind(unknown(*n), address, HOUR, 0));
         }
         let free = (10..20).map(|n| Ipv4Addr::new(10, 0, 0, n)).find(|a| pool.free(*a, 0)).unwrap();
-        assert!(!pool.bind(stranger(250), free, HOUR, 0), "nor without an offer");
-        // Four are free, and what is only offered to a stranger is given up.
+        assert!(!pool.bind(unknown(250), free, HOUR, 0), "nor without an offer");
+        // Four are free, and what is only offered to an unknown machine is given up.
         let known: Vec<_> = (1..=9).filter_map(|n| pool.offer(known(n), None, 1)).collect();
         assert_eq!(known.len(), 9 - bound.len(), "{bound:?}");
     }
@@ -385,7 +385,7 @@ mod tests {
             for (what, who, last, wait) in steps {
                 now += wait;
                 let (mac, address) = (mac(who), Ipv4Addr::new(10, 0, 0, last));
-                let client = Holder { mac, stranger: who > 3 };
+                let client = Holder { mac, unknown: who > 3 };
                 let revision = pool.revision();
                 match what {
                     0 => { pool.offer(client, Some(address), now); }

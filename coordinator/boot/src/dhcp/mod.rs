@@ -11,7 +11,7 @@
 //! | anything else | | an address, if this is the only server |
 //!
 //! An unknown machine gets no answer unless `dhcp.discovery` is on. Even then described machines have priority: unknown
-//! machines get at most [`STRANGERS_A_SECOND`] answers a second and half of the range, with leases of ten minutes.
+//! machines get at most [`UNKNOWN_A_SECOND`] answers a second and half of the range, with leases of ten minutes.
 
 pub mod bootfile;
 pub mod full;
@@ -77,7 +77,7 @@ pub enum Silence {
     UrlTooLong,
     /// Unknown machines send more requests than are answered.
     #[error("unknown machines send more requests than are answered")]
-    TooManyStrangers,
+    TooManyUnknown,
     /// The machine's document could not be looked up in time.
     #[error("cannot look up the machine: {0}")]
     Lookup(String),
@@ -144,7 +144,7 @@ pub enum DhcpError {
 }
 
 /// Answers per second to unknown machines, all of them together.
-pub const STRANGERS_A_SECOND: u32 = 20;
+pub const UNKNOWN_A_SECOND: u32 = 20;
 
 /// How long one look-up of a machine may hold up the service.
 pub(crate) const LOOKUP_LIMIT: Duration = Duration::from_secs(2);
@@ -157,7 +157,7 @@ pub enum Standing {
     /// None does, but discovery is on.
     Discovered,
     /// None does.
-    Stranger,
+    Unknown,
 }
 
 impl Standing {
@@ -165,7 +165,7 @@ impl Standing {
     ///
     /// # Errors [`Silence::UnknownMachine`] for an unknown machine.
     pub fn check(self) -> Result<(), Silence> {
-        if self == Self::Stranger { Err(Silence::UnknownMachine) } else { Ok(()) }
+        if self == Self::Unknown { Err(Silence::UnknownMachine) } else { Ok(()) }
     }
 }
 

@@ -23,7 +23,7 @@ use super::packet::{Client, Request};
 use super::reply::Reply;
 use super::rival::Rival;
 use super::socket::{PXE_PORT, SERVER_PORT, Sharing, open, resolve};
-use super::{DhcpError, LOOKUP_LIMIT, STRANGERS_A_SECOND, Silence, Standing, probe, proxy};
+use super::{DhcpError, LOOKUP_LIMIT, Silence, Standing, UNKNOWN_A_SECOND, probe, proxy};
 #[cfg(test)]
 use crate::config::AddressRange;
 use crate::config::{Config, DhcpMode};
@@ -45,7 +45,7 @@ impl Leases {
     /// Leases that hold for an hour, for tests.
     #[cfg(test)]
     pub(crate) fn of<const N: usize>(given: [(Ipv4Addr, MacAddr); N]) -> Self {
-        let lease = |mac| Lease { mac, state: LeaseState::Bound, until: unix_now() + 3600, stranger: false };
+        let lease = |mac| Lease { mac, state: LeaseState::Bound, until: unix_now() + 3600, unknown: false };
         let range = AddressRange { first: Ipv4Addr::new(10, 77, 0, 1), last: Ipv4Addr::new(10, 77, 0, 254) };
         let mut pool = Pool::new(range, Vec::new()).expect("254 addresses are few");
         pool.restore(given.map(|(address, mac)| (address, lease(mac))));
@@ -77,7 +77,7 @@ pub struct DhcpService {
     main: UdpSocket,
     pxe: UdpSocket,
     policy: Arc<dyn BootPolicy>,
-    strangers: Limiter,
+    unknown: Limiter,
     rival: Rival,
 }
 
@@ -119,7 +119,7 @@ impl DhcpService {
             main,
             pxe,
             policy,
-            strangers: Limiter::a_second(STRANGERS_A_SECOND),
+            unknown: Limiter::a_second(UNKNOWN_A_SECOND),
             rival: Rival::default(),
         }))
     }
@@ -186,13 +186,13 @@ impl DhcpService {
         match timeout(LOOKUP_LIMIT, self.policy.known(mac)).await {
             Ok(Ok(true)) => Ok(Standing::Known),
             Ok(Ok(false)) if self.discovery.load(Ordering::Relaxed) => {
-                if self.strangers.step().is_some() {
+                if self.unknown.step().is_some() {
                     Ok(Standing::Discovered)
                 } else {
-                    Err(Silence::TooManyStrangers)
+                    Err(Silence::TooManyUnknown)
                 }
             }
-            Ok(Ok(false)) => Ok(Standing::Stranger),
+            Ok(Ok(false)) => Ok(Standing::Unknown),
             Ok(Err(e)) => Err(Silence::Lookup(e.to_string())),
             Err(_) => Err(Silence::Lookup(format!("no answer within {} s", LOOKUP_LIMIT.as_secs()))),
         }

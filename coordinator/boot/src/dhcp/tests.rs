@@ -209,8 +209,8 @@ fn the_proxy_answers_only_requests_for_it() {
 fn unknown_machines_get_answers_only_with_discovery() {
     for kind in [MessageType::Discover, MessageType::Request, MessageType::Inform] {
         let packet = Packet::ipxe(kind).with(DhcpOption::ServerIdentifier(OWN)).parse();
-        for standing in [Standing::Stranger, Standing::Discovered] {
-            let silent = standing == Standing::Stranger;
+        for standing in [Standing::Unknown, Standing::Discovered] {
+            let silent = standing == Standing::Unknown;
             if kind != MessageType::Inform {
                 assert_eq!(answer_67(&packet, standing, &server()).is_err(), silent);
             }

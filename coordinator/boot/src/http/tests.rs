@@ -219,7 +219,7 @@ async fn no_neighbour_gets_another_machines_boot_token() {
         ("::ffff:10.77.0.1", true, "the machine itself, over a socket of both kinds"),
         ("10.77.0.2", true, "another port of it"),
         ("10.77.0.3", false, "another machine"),
-        ("10.77.0.4", false, "nobody's machine"),
+        ("10.77.0.4", false, "an unknown machine"),
         ("192.0.2.1", true, "behind a router, so nothing is known"),
     ] {
         assert_eq!(site.token_for(address).await, given, "{why}");

@@ -35,7 +35,7 @@ pub use origin::{each_of, origin};
 pub use seat::{Busy, Seat};
 pub use watched::Watched;
 
-/// Whoever waits for a place looks again after this: being quiet for long enough is no event.
+/// A connection that waits for a place looks again after this: being quiet for long enough is no event.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// A holder with more than this gives one up, even if all are in use, to a holder with less than a [`FAR_FEWER`]th.

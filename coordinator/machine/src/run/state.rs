@@ -193,7 +193,7 @@ impl Run<'_> {
 
     /// A receipt may have shown an action's end before the agent's own report does: it goes on with the next of that
     /// branch, or with the next stage, under the number that [`Self::finished`] would have given it. Were that left to
-    /// the report, whoever comes after an interruption would be given the same number again, and its events be taken for
+    /// the report, an agent that comes after an interruption would be given the same number again, and its events be taken for
     /// repeats.
     fn goes_on(&mut self) {
         for index in frontier(&self.state) {
@@ -223,7 +223,7 @@ impl Run<'_> {
         Some(Problem::new(ErrorCode::ReceiptMismatch, message).hint(hint))
     }
 
-    /// Nobody holds the list any more: what was under way is begun anew, under the next number, when it goes on.
+    /// No agent holds the list any more: what was under way is begun anew, under the next number, when it goes on.
     fn interrupted(&mut self) {
         self.state.held_under = 0;
         for index in frontier(&self.state) {
@@ -234,7 +234,7 @@ impl Run<'_> {
         }
     }
 
-    /// A receipt may have come by itself, while nobody held the list: what it says is done is not ordered again.
+    /// A receipt may have come by itself, while no agent held the list: what it says is done is not ordered again.
     fn take_in_receipts(&mut self) {
         if self.state.ending.is_none() {
             let done: Vec<u32> = self.known_done().map(|r| r.receipt.action_index).collect();
@@ -345,7 +345,7 @@ impl Run<'_> {
             return self.nothing_left();
         }
         for next in at.into_iter().filter(|next| !before.contains(next)) {
-            // The agent goes on by itself, under this number; whoever comes after an interruption gets the next one.
+            // The agent goes on by itself, under this number; an agent that comes after an interruption gets the next one.
             if let Some(action) = self.state.action_mut(next) {
                 action.attempt += 1;
             }
@@ -404,7 +404,7 @@ impl Run<'_> {
             (WorkflowPhase::Running, None, _) => {
                 let message = format!("{} did not happen by its deadline", self.waits_for());
                 let hint = format!("the machine may have lost power or network; {looked}");
-                // Whoever let it pass is not there to do what follows a failure.
+                // The agent that let it pass is not there to do what follows a failure.
                 self.fail_unheard(Problem::new(ErrorCode::Timeout, message).hint(hint));
             }
             (WorkflowPhase::Rebooting, ..) => {

@@ -135,7 +135,7 @@ async fn progress_never_waits_and_only_the_newest_is_shown() {
     agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
     // Whether it is slow or silent is written down once, at the first look.
     world.engine.tick().await.unwrap();
-    // Whoever holds the machine's lock is not waited for.
+    // The holder of the machine's lock is not waited for.
     let held = world.engine.inner.machines.lock(agent.uid).await;
     for n in 1..=10_000 {
         let progress = Progress { raw_bytes: n, stage: "write".into(), ..Progress::default() };

@@ -9,7 +9,7 @@ use super::*;
 use landfall_store::{Counts, DocumentStore, MemoryStore, Page, StoreError, Watch, WatchError};
 
 type Refuses = Box<dyn Fn(&Document) -> bool + Send>;
-/// What somebody else creates after a write.
+/// What another writer creates after a write.
 type Creates = Box<dyn Fn(&Document) -> Option<Document> + Send>;
 
 #[derive(Default)]
@@ -34,7 +34,7 @@ impl Faulty {
         *self.refuses.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Somebody else creates a document right after a write that this answers one for.
+    /// Another writer creates a document right after a write that this answers one for.
     pub(super) fn then(&self, creates: impl Fn(&Document) -> Option<Document> + Send + 'static) {
         *self.creates.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(creates));
     }

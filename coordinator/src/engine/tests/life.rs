@@ -27,7 +27,7 @@ async fn a_watched_machine_always_boots_its_own_disk() {
         assert_eq!(refused.code, ErrorCode::Unmanaged);
     }
     assert!(computer.netboot(&world).await.is_none());
-    // Somebody starts the agent by hand: it is seen, and sent away.
+    // A person starts the agent by hand: it is seen, and sent away.
     let mut session = computer.connect(&world, computer.hello()).await;
     assert!(matches!(session.received()[..], [ToAgent::Idle { boot_disk: true }]));
     assert_eq!(computer.condition(&world, "Connected").await.unwrap().0, ConditionStatus::True);
@@ -199,7 +199,7 @@ async fn a_writing_machine_is_deleted_after_its_agent_stopped() {
     assert!(received.iter().any(|m| matches!(m, ToAgent::Cancel { .. })), "{received:?}");
     assert!(received.iter().any(|m| matches!(m, ToAgent::Fenced { .. })), "{received:?}");
     assert_eq!(world.run(&run).await.status.unwrap().phase, WorkflowPhase::Cancelled);
-    // Nobody gets in by its certificate any more, and nothing of it changes.
+    // Its certificate opens no session any more, and nothing of it changes.
     let uid = computer.machine(&world).await.metadata.uid.unwrap();
     let other = Hello { running: None, boot_id: "other".into(), ..computer.hello() };
     let refused = world.engine.open_session(uid, other, ADDRESS.into()).await.unwrap_err();

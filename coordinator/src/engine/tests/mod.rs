@@ -2,6 +2,7 @@
 
 mod confirm;
 mod control;
+mod discovered;
 mod failures;
 mod faulty;
 mod fleet;
@@ -14,7 +15,6 @@ mod reconnect;
 mod refused_writes;
 mod restore;
 mod secrets;
-mod strangers;
 mod time;
 mod unreadable;
 mod world;
@@ -239,8 +239,8 @@ async fn an_unknown_receipt_holds_the_machine_until_force() {
     let world = World::new().await;
     world.provision(false).await.unwrap();
     let enrolled = world.enroll(b"key").await.unwrap();
-    let stranger = receipt(enrolled.machine_uid, Uuid::from_u128(99), ReceiptState::Done);
-    let mut agent = world.connect(hello("b1", "D1", vec![stranger])).await;
+    let foreign = receipt(enrolled.machine_uid, Uuid::from_u128(99), ReceiptState::Done);
+    let mut agent = world.connect(hello("b1", "D1", vec![foreign])).await;
     assert!(matches!(agent.received(), Some(ToAgent::Idle { boot_disk: true })), "what is installed starts");
     assert_eq!(world.phase().await, MachinePhase::Held);
     assert!(matches!(world.boot().await, Decision::BootDisk { .. }), "held: what is installed starts");

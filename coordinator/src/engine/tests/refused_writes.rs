@@ -1,4 +1,4 @@
-//! A store that refuses a write for a moment: nobody is forgotten over it.
+//! A store that refuses a write for a moment: no machine is forgotten over it.
 
 use super::{
     faulty::faulty_world,

@@ -62,7 +62,7 @@ async fn retention_removes_events_of_the_oldest_ended_workflow_first() {
         }
         runs.push(uid);
     }
-    // Of a run that nobody knows: a crash came between its document's end and its events'.
+    // Of a workflow that is not known: a crash came between its document's end and its events'.
     let orphan = Uuid::new_v4();
     let record = EventRecord {
         workflow_uid: orphan,

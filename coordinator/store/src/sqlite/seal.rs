@@ -1,7 +1,7 @@
 //! Secrets at rest: each value encrypted and authenticated under its own name, with a key in a file beside the database.
 //!
 //! The key keeps a copied database, or a lost disk of backups made by other means, from being a list of passwords. It does
-//! not keep anything from whoever may read the data directory. ChaCha20-Poly1305 with a random nonce: no counter that a
+//! not keep anything from a user who may read the data directory. ChaCha20-Poly1305 with a random nonce: no counter that a
 //! restored database could repeat, and no two of 2^32 values are likely to share one.
 
 use std::{

@@ -178,7 +178,7 @@ async fn the_write_ahead_log_stays_bounded_under_constant_readers() {
     let (path, stop) = (dir.path().join(DATABASE), Arc::new(AtomicBool::new(false)));
     let stopped = stop.clone();
     let reader = std::thread::spawn(move || {
-        // Two connections by turns: at no instant is nobody reading.
+        // Two connections by turns: at each instant one is reading.
         let open = || {
             let connection = Connection::open(&path).unwrap();
             connection.busy_timeout(std::time::Duration::from_secs(30)).unwrap();

@@ -167,7 +167,7 @@ fn a_run_ends_where_the_template_says_it_has_succeeded() {
     let mut story = Story::of(state);
     story.then(connected(1, vec![]));
     (0..3).for_each(|index| drop(story.does(1, index, 1)));
-    assert_eq!(story.state.phase, WorkflowPhase::Succeeded, "the unit is there, and nobody waits for it");
+    assert_eq!(story.state.phase, WorkflowPhase::Succeeded, "the unit is there, and nothing waits for it");
     story.then(Event::PhonedHome);
     assert!(story.state.phoned_home_at.is_some());
 }

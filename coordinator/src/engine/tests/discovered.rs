@@ -1,4 +1,4 @@
-//! Machines nobody described, over time and restarts; and certificates that stay revoked.
+//! Machines that no document describes, over time and restarts; and certificates that stay revoked.
 
 use std::sync::{Arc, atomic::AtomicI64};
 
@@ -10,7 +10,7 @@ use landfall_api::{
 use super::{super::*, world::*};
 use crate::{config::DiscoveryConfig, tls::MachineCert};
 
-/// Seconds for which a silent stranger is kept here.
+/// Seconds for which a silent, unapproved machine is kept here.
 const KEEP: u64 = 600;
 
 fn discovery() -> DiscoveryConfig {
@@ -38,7 +38,7 @@ async fn asks_from(world: &World, n: u8, address: &str) -> Result<Enrolment, Pro
     world.engine.enroll(EnrollRequest { identity, ..request(proof, &[n]) }, by).await
 }
 
-async fn stranger(world: &World, n: u8) -> Option<Machine> {
+async fn discovered(world: &World, n: u8) -> Option<Machine> {
     world.store.machine(&format!("mac-5254000001{n:02x}")).await.unwrap().map(landfall_api::Shared::into_inner)
 }
 
@@ -49,23 +49,23 @@ async fn an_idle_unknown_machine_is_forgotten_unless_described() {
         assert!(matches!(asks(&world, n).await, Ok(Enrolment::Waiting { .. })));
     }
     assert!(matches!(asks_from(&world, 4, "192.0.2.1").await, Ok(Enrolment::Waiting { .. })));
-    assert!(stranger(&world, 4).await.is_none(), "discovery is off for that subnet");
+    assert!(discovered(&world, 4).await.is_none(), "discovery is off for that subnet");
     world.later(500);
     asks(&world, 1).await.unwrap();
     let mut described = machine("mac-525400000102", "52:54:00:00:01:02");
     described["spec"]["identity"]["serial"] = "S2".into();
     world.apply(described).await.unwrap();
     world.later(200);
-    world.engine.forget_strangers().await.unwrap();
-    assert!(stranger(&world, 1).await.is_some(), "it asked a moment ago");
-    assert!(stranger(&world, 2).await.is_some(), "a person took note of it");
-    assert!(stranger(&world, 3).await.is_none());
+    world.engine.forget_unapproved().await.unwrap();
+    assert!(discovered(&world, 1).await.is_some(), "it asked a moment ago");
+    assert!(discovered(&world, 2).await.is_some(), "a person took note of it");
+    assert!(discovered(&world, 3).await.is_none());
     // Forgotten is not refused: it is discovered again, as another document.
     assert!(matches!(asks(&world, 3).await, Ok(Enrolment::Waiting { .. })));
-    assert!(stranger(&world, 3).await.is_some());
+    assert!(discovered(&world, 3).await.is_some());
     world.later(i64::try_from(KEEP).unwrap());
-    world.engine.forget_strangers().await.unwrap();
-    assert!(stranger(&world, 1).await.is_none() && stranger(&world, 2).await.is_some());
+    world.engine.forget_unapproved().await.unwrap();
+    assert!(discovered(&world, 1).await.is_none() && discovered(&world, 2).await.is_some());
 }
 
 #[tokio::test]
@@ -75,19 +75,19 @@ async fn an_interrupted_start_by_a_rule_is_not_repeated() {
         "metadata": {"name": "all"}, "spec": {"template": "os"}});
     world.apply(rule).await.unwrap();
     asks(&world, 1).await.unwrap();
-    let mut machine = stranger(&world, 1).await.unwrap();
+    let mut machine = discovered(&world, 1).await.unwrap();
     // As the crash left it: what stands for the run is stored before the run is.
     machine.status.as_mut().unwrap().enrolment.rule.as_mut().unwrap().run = Some("being started".into());
     world.store.documents().update(landfall_api::Document::from(machine)).await.unwrap();
     let again = World::discovering(world.store.clone(), world.clock.clone(), discovery()).await;
     again.engine.approve("mac-525400000101", &hex_fingerprint(1), "ann").await.unwrap_err();
-    let mut machine = stranger(&again, 1).await.unwrap();
+    let mut machine = discovered(&again, 1).await.unwrap();
     machine.status.as_mut().unwrap().enrolment.approved =
         Some(landfall_api::ApprovedKey { fingerprint: hex::encode([1]), by: "ann".into(), at: Timestamp::UNIX_EPOCH });
     again.store.documents().update(landfall_api::Document::from(machine)).await.unwrap();
     assert!(matches!(asks(&again, 1).await, Ok(Enrolment::Granted(_))));
     assert!(again.store.workflows().await.unwrap().is_empty());
-    let rule = stranger(&again, 1).await.unwrap().status.unwrap().enrolment.rule.unwrap();
+    let rule = discovered(&again, 1).await.unwrap().status.unwrap().enrolment.rule.unwrap();
     assert!(rule.run.unwrap().starts_with("not started: the coordinator ended"), "it is not going on for ever");
 }
 
@@ -99,15 +99,15 @@ async fn a_rules_unrecorded_workflow_is_recorded_at_the_next_start() {
     world.apply(rule).await.unwrap();
     asks(&world, 1).await.unwrap();
     let run = world.engine.provision_by_rule("mac-525400000101", "os", Default::default(), "all").await.unwrap();
-    let mut machine = stranger(&world, 1).await.unwrap();
+    let mut machine = discovered(&world, 1).await.unwrap();
     machine.status.as_mut().unwrap().enrolment.rule.as_mut().unwrap().run = Some("being started".into());
     world.store.documents().update(landfall_api::Document::from(machine)).await.unwrap();
     let again = World::discovering(world.store.clone(), world.clock.clone(), discovery()).await;
-    let rule = stranger(&again, 1).await.unwrap().status.unwrap().enrolment.rule.unwrap();
+    let rule = discovered(&again, 1).await.unwrap().status.unwrap().enrolment.rule.unwrap();
     assert_eq!(rule.run.as_ref(), Some(&run.metadata.name));
 }
 
-/// What somebody without any proof says of a computer, with the address of `m1`.
+/// What a caller without any proof says of a computer, with the address of `m1`.
 fn claims_m1(key: u8, serial: &str) -> (EnrollRequest, Asker) {
     let mut facts = landfall_api::MachineFacts::default();
     facts.smbios.serial = serial.into();
@@ -125,7 +125,7 @@ async fn an_unauthenticated_host_cannot_change_a_machines_facts() {
     let mut own = landfall_api::MachineFacts::default();
     own.smbios.serial = "own".into();
     world.engine.facts(agent.uid, agent.opened.epoch, own.clone()).await.unwrap();
-    // Its document says that its boot token lets it in: nobody waits.
+    // Its document says that its boot token lets it in: nothing waits.
     let (claim, by) = claims_m1(6, "forged");
     assert!(matches!(world.engine.enroll(claim, by).await, Ok(Enrolment::Waiting { .. })));
     let status = world.machine().await.status.unwrap();
@@ -178,7 +178,7 @@ async fn a_rule_ignores_machines_that_a_person_described() {
     assert!(matches!(asks_from(&world, 2, "192.0.2.1").await, Ok(Enrolment::Waiting { .. })), "not discovered there");
     assert!(matches!(asks(&world, 3).await, Ok(Enrolment::Granted(_))));
     for (n, approved) in [(1, false), (2, false), (3, true)] {
-        assert_eq!(stranger(&world, n).await.unwrap().status.unwrap().enrolment.approved.is_some(), approved, "{n}");
+        assert_eq!(discovered(&world, n).await.unwrap().status.unwrap().enrolment.approved.is_some(), approved, "{n}");
     }
 }
 
