@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use landfall_api::{Document, ErrorCode, Machine, Template};
+use landfall_api::{Document, ErrorCode, Machine};
 use landfall_coordinator::{fuzzing, workflow::render};
 use landfall_coordinator_fuzz::{Input, MAC};
 use libfuzzer_sys::fuzz_target;
@@ -28,7 +28,6 @@ fn machine() -> Machine {
 
 fn check(spec: Value, stated: &BTreeMap<String, Value>) {
     let Some(Document::Template(template)) = document("Template", spec) else { return };
-    let template: Template = *template;
     match render(&machine(), &template, stated) {
         Ok(plan) => {
             let bytes = serde_json::to_vec(&plan.actions).expect("JSON").len();
