@@ -9,7 +9,7 @@ use anyhow::Context as _;
 pub type Counts = BTreeMap<String, usize>;
 
 fn path() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("ceilings.toml")
+    crate::tree::home().join("ceilings.toml")
 }
 
 fn read() -> anyhow::Result<BTreeMap<String, Counts>> {

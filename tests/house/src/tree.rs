@@ -11,9 +11,15 @@ use anyhow::Context as _;
 /// Names of folders that hold nothing written by people.
 const SKIPPED: [&str; 4] = [".git", "target", "artifacts", "corpus"];
 
+/// This crate's folder, as cargo names it when it runs a test. Not where it was compiled: clones share one build, and a test
+/// of one clone must not read another.
+pub(crate) fn home() -> PathBuf {
+    std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from).expect("cargo test sets CARGO_MANIFEST_DIR")
+}
+
 /// The repository's root.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("this crate lies in tests/house")
+    home().join("../..").canonicalize().expect("this crate lies in tests/house")
 }
 
 /// Every file below `root` whose name ends in one of `extensions`: path relative to `root`, and text; sorted.
