@@ -21,16 +21,16 @@ impl BootPolicy for Coordinator {
         smbios_uuid: Option<Uuid>,
         from: Option<IpAddr>,
     ) -> Result<Decision, PolicyError> {
-        let decided = self.engine.boot_decision_from(mac, smbios_uuid, from).await;
+        let decided = self.engine.boot().boot_decision_from(mac, smbios_uuid, from).await;
         decided.map_err(|problem| PolicyError { mac, reason: problem.to_string() })
     }
 
     async fn known(&self, mac: MacAddr) -> Result<bool, PolicyError> {
-        Ok(self.engine.known_mac(mac).await)
+        Ok(self.engine.boot().known_mac(mac).await)
     }
 
     async fn machine(&self, mac: MacAddr) -> Result<Option<PublicFacts>, PolicyError> {
-        let Some(name) = self.engine.machine_of_mac(mac) else { return Ok(None) };
+        let Some(name) = self.engine.boot().machine_of_mac(mac) else { return Ok(None) };
         match self.store.documents().get(Kind::Machine, &name).await {
             // Nothing: deleted between the two questions.
             Ok(found) => Ok(found.and_then(|machine| machine.metadata().uid).map(|uid| PublicFacts { name, uid })),

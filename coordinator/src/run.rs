@@ -94,7 +94,7 @@ pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
     }
     let (token, store) = (stop.clone(), coordinator.store.clone());
     let ticks = async move {
-        engine.run_ticker(token).await;
+        engine.upkeep().run_ticker(token).await;
         Ok(())
     };
     tasks.spawn(ending("the ticker", failed.clone(), ticks));
@@ -143,7 +143,7 @@ async fn ending(name: &'static str, failed: CancellationToken, service: impl Fut
 async fn keep_alive(every: Duration, engine: Engine, stop: CancellationToken) {
     let mut beat = tokio::time::interval(every);
     while stop.run_until_cancelled(beat.tick()).await.is_some() {
-        if engine.since_last_tick() < every {
+        if engine.upkeep().since_last_tick() < every {
             notify::alive();
         }
     }

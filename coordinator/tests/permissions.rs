@@ -69,7 +69,7 @@ impl Caller {
             Self::ExpiredMachine => site.signed(&format!("landfall://machine/{}/a", site.uid("a").await), -60),
             Self::RevokedMachine => {
                 let shows = site.machine_certificate("a").await;
-                site.coordinator.engine.revoke_machine("a").await.unwrap();
+                site.coordinator.engine.certificates().revoke_machine("a").await.unwrap();
                 shows
             }
             Self::MachineNobodyDescribes => {

@@ -326,7 +326,7 @@ async fn a_machine_whose_proof_is_approval_gets_no_boot_token() {
     let key = AgentKey::generate().unwrap();
     let refused = by_token(&site, &token, &[MAC_A], &key).await.unwrap_err();
     assert_eq!(refused.problem.code, ErrorCode::TokenRefused, "one made before says nothing either");
-    let decision = site.coordinator.engine.boot_decision(MAC_A.parse().unwrap(), None).await.unwrap();
+    let decision = site.coordinator.engine.boot().boot_decision(MAC_A.parse().unwrap(), None).await.unwrap();
     assert!(matches!(decision, landfall_boot::policy::Decision::Approve { .. }), "{decision:?}");
 }
 
@@ -357,7 +357,7 @@ async fn discovery_depends_on_the_subnet_and_is_bounded() {
     assert_eq!((site.coordinator.store.machines().await.unwrap().len(), full), (2 + 3, 6));
     assert_noted(&site, "EnrollByApproval", ErrorCode::LimitReached).await;
     // A person lets one in, and it is a machine like any other.
-    site.coordinator.engine.approve("mac-525400000101", &key.fingerprint(), "ann").await.unwrap();
+    site.coordinator.engine.enrolments().approve("mac-525400000101", &key.fingerprint(), "ann").await.unwrap();
     by_approval(&site, &[unknown], &key).await.unwrap();
     assert_eq!(site.machine("mac-525400000101").await.status.unwrap().phase, MachinePhase::Available);
 }
@@ -388,7 +388,7 @@ async fn a_rule_approves_a_machine_and_starts_one_workflow() {
     assert!(run.spec.authority.is_none(), "no person asked, so only a blank disk is written");
     // The run is over, however it ended; the rule changes; the machine enrols again, with this key and with another.
     let stopped = landfall_api::Authority { person: "ann".into(), at: jiff::Timestamp::now(), force: false };
-    let ended = site.coordinator.engine.cancel(&run.metadata.name, stopped).await.unwrap();
+    let ended = site.coordinator.engine.requests().cancel(&run.metadata.name, stopped).await.unwrap();
     assert_eq!(ended.status.as_ref().unwrap().phase, WorkflowPhase::Cancelled);
     site.apply(rule("acme", 6, json!({"approve": true, "template": "os"}))).await;
     by_approval(&site, &[mac], &key).await.unwrap();

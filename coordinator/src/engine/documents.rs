@@ -1,13 +1,46 @@
 //! Applying and deleting documents: everything that can be wrong is said before anything is stored.
 
+use std::sync::Arc;
+
 use landfall_api::{ApplyOutcome, Authority, Document, ErrorCode, Kind, Machine, Management, Problem, Template};
 
-use landfall_machine::{Input, is_open, life::busy};
+use landfall_machine::{Input, derive, is_open, life::busy};
 use landfall_store::StoreError;
 
-use super::{Engine, derive, live::Live, source};
+use super::{
+    fleet::{Fleet, Live},
+    identities::Identities,
+    removals::Removals,
+    requests::Requests,
+    secrets::Vault,
+    source::{self, SourceChecker},
+    steps::Steps,
+};
 
-impl Engine {
+/// Documents that people apply and delete.
+pub struct Documents {
+    fleet: Arc<Fleet>,
+    steps: Steps,
+    identities: Arc<Identities>,
+    requests: Requests,
+    removals: Arc<Removals>,
+    vault: Arc<Vault>,
+    sources: Arc<dyn SourceChecker>,
+}
+
+impl Documents {
+    pub(in crate::engine) const fn new(
+        fleet: Arc<Fleet>,
+        steps: Steps,
+        identities: Arc<Identities>,
+        requests: Requests,
+        removals: Arc<Removals>,
+        vault: Arc<Vault>,
+        sources: Arc<dyn SourceChecker>,
+    ) -> Self {
+        Self { fleet, steps, identities, requests, removals, vault, sources }
+    }
+
     /// Creates a document, or changes the spec and labels of the one of that name. `dry_run` checks and stores nothing.
     /// A `resourceVersion` in the document, if any, must be the stored one; a status in it is ignored.
     ///
@@ -36,7 +69,7 @@ impl Engine {
             }
         }
         let document = match document {
-            Document::Secret(secret) => return self.inner.vault.apply(secret.into_inner(), who, dry_run).await,
+            Document::Secret(secret) => return self.vault.apply(secret.into_inner(), who, dry_run).await,
             other => other,
         };
         self.put(document, who, dry_run).await
@@ -50,10 +83,10 @@ impl Engine {
         who: &str,
         dry_run: bool,
     ) -> Result<(Document, ApplyOutcome), Problem> {
-        let identity = self.inner.identity.lock().await;
+        let identity = self.identities.alone().await;
         let name = &machine.metadata.name;
-        let mut live = match self.inner.store.machine(name).await?.and_then(|stored| stored.metadata.uid) {
-            Some(uid) => Some(self.inner.machines.lock(uid).await),
+        let mut live = match self.fleet.store().machine(name).await?.and_then(|stored| stored.metadata.uid) {
+            Some(uid) => Some(self.fleet.machines().lock(uid).await),
             None => None,
         };
         self.check_machine(machine)?;
@@ -72,7 +105,7 @@ impl Engine {
         let (kind, name) = (document.kind(), document.metadata().name.clone());
         // Against an engine that changes the status at the same moment; a person's own version is not tried again.
         for _ in 0..16 {
-            let stored = self.inner.store.documents().get(kind, &name).await?;
+            let stored = self.fleet.store().documents().get(kind, &name).await?;
             // Checked also in a dry run, because the caller relies on its answer.
             let named = document.metadata().resource_version;
             if let Some(stored) = stored.as_ref().map(|s| s.metadata().resource_version).filter(|is| *is != named)
@@ -96,7 +129,7 @@ impl Engine {
                 self.may_become(machine, stored).await?;
                 // The store counts the generation up with the change of spec that is about to be written.
                 let generation = stored.map_or(1, |old| old.metadata.generation + u64::from(old.spec != machine.spec));
-                derive::wanted(machine, (self.now(), generation));
+                derive::wanted(machine, (self.fleet.now(), generation));
                 derive::phase(machine);
             }
             if dry_run {
@@ -105,18 +138,18 @@ impl Engine {
             if outcome == ApplyOutcome::Unchanged {
                 // The request that stored it may have been cut off before it was known here.
                 if let Document::Machine(machine) = &merged {
-                    self.index().put_machine(machine);
+                    self.fleet.index().put_machine(machine);
                 }
                 return Ok((merged, outcome));
             }
             let written = match outcome {
-                ApplyOutcome::Created => self.inner.store.documents().create(merged).await,
-                _ => self.inner.store.documents().update(merged).await,
+                ApplyOutcome::Created => self.fleet.store().documents().create(merged).await,
+                _ => self.fleet.store().documents().update(merged).await,
             };
             match written {
                 Ok(document) => {
                     if let Document::Machine(machine) = &document {
-                        self.index().put_machine(machine);
+                        self.fleet.index().put_machine(machine);
                     }
                     tracing::info!(%kind, name, who, ?outcome, "applied");
                     return Ok((document, outcome));
@@ -136,23 +169,23 @@ impl Engine {
     /// # Errors
     /// [`Problem`] with code `NotFound` or `MachineBusy`.
     pub async fn delete(&self, kind: Kind, name: &str, who: &str) -> Result<Document, Problem> {
-        let Some(found) = self.inner.store.documents().get(kind, name).await? else {
-            return Err(self.not_found(kind, name).await);
+        let Some(found) = self.fleet.store().documents().get(kind, name).await? else {
+            return Err(self.fleet.not_found(kind, name).await);
         };
         match &found {
-            Document::Secret(_) => self.inner.vault.delete(name).await,
+            Document::Secret(_) => self.vault.delete(name).await,
             Document::Template(_) | Document::EnrolmentRule(_) => {
-                Ok(self.inner.store.documents().delete(kind, name).await?)
+                Ok(self.fleet.store().documents().delete(kind, name).await?)
             }
             Document::Machine(_) => {
-                let by = Authority { person: who.to_owned(), at: self.now(), force: false };
-                self.delete_machine(name, &by).await
+                let by = Authority { person: who.to_owned(), at: self.fleet.now(), force: false };
+                self.requests.delete_machine(name, &by).await
             }
             Document::Workflow(workflow) => {
                 if is_open(workflow) {
                     return Err(busy(&workflow.spec.machine, name));
                 }
-                self.forget_workflow(workflow).await
+                self.removals.forget_workflow(workflow).await
             }
         }
     }
@@ -160,10 +193,10 @@ impl Engine {
     /// The same, where no person stands behind it at this moment: a machine with a run that has not ended stays.
     ///
     /// # Errors
-    /// As [`Engine::delete`].
+    /// As [`Documents::delete`].
     pub async fn delete_idle(&self, kind: Kind, name: &str, who: &str) -> Result<Document, Problem> {
         if kind == Kind::Machine
-            && let Some(run) = self.current_workflow(&*self.described(name).await?).await?
+            && let Some(run) = self.fleet.current_workflow(&*self.fleet.described(name).await?).await?
             && is_open(&run)
         {
             return Err(busy(name, &run.metadata.name));
@@ -182,7 +215,7 @@ impl Engine {
         }
         if machine.spec.management == Management::External
             && stored.spec.management != Management::External
-            && let Some(run) = self.current_workflow(stored).await?
+            && let Some(run) = self.fleet.current_workflow(stored).await?
             && is_open(&run)
         {
             return Err(busy(name, &run.metadata.name).at(format!("Machine/{name}: spec.management")));
@@ -198,14 +231,15 @@ impl Engine {
         if !live.is_connected() {
             return Ok(());
         }
-        let looked = self.drive(live, &machine.metadata.name, Input::LookAgain).await;
-        self.or_cut(live, looked)
+        let looked = self.steps.drive(live, &machine.metadata.name, Input::LookAgain).await;
+        self.steps.or_cut(live, looked)
     }
 
     /// What no document can say of itself: its addresses are no other machine's.
     fn check_machine(&self, machine: &Machine) -> Result<(), Problem> {
         for mac in &machine.spec.identity.macs {
-            if let Some(owner) = self.index().machine_of_mac(*mac).filter(|owner| *owner != machine.metadata.name) {
+            if let Some(owner) = self.fleet.index().machine_of_mac(*mac).filter(|owner| *owner != machine.metadata.name)
+            {
                 return Err(Problem::new(ErrorCode::AlreadyExists, format!("{mac} belongs to machine \"{owner}\""))
                     .at(format!("Machine/{}: spec.identity.macs", machine.metadata.name))
                     .hint(format!(
@@ -214,7 +248,7 @@ impl Engine {
                     )));
             }
         }
-        let owner = machine.spec.identity.smbios_uuid.and_then(|uuid| self.index().machine_of_uuid(uuid));
+        let owner = machine.spec.identity.smbios_uuid.and_then(|uuid| self.fleet.index().machine_of_uuid(uuid));
         if let Some(owner) = owner.filter(|owner| *owner != machine.metadata.name) {
             let message = format!("that SMBIOS UUID belongs to machine \"{owner}\"");
             return Err(Problem::new(ErrorCode::AlreadyExists, message)
@@ -231,7 +265,7 @@ impl Engine {
     async fn check_template(&self, template: &Template) -> Result<(), Problem> {
         for (n, action) in template.spec.actions.iter().enumerate() {
             let Some(wanted) = source::in_template(action) else { continue };
-            self.inner.sources.check(&wanted).await.map_err(|mut problem| {
+            self.sources.check(&wanted).await.map_err(|mut problem| {
                 let url = std::mem::take(&mut problem.subject);
                 problem.causes.insert(0, url);
                 problem.at(format!("Template/{}: spec.actions[{n}].writeImage.image.url", template.metadata.name))

@@ -14,7 +14,7 @@ use landfall_api::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Clock, drive::internal};
+use super::{Clock, internal};
 use landfall_store::Store;
 
 use crate::workflow::{SecretRef, references, resolve};

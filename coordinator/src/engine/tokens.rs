@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-use super::{Clock, drive::internal};
+use super::{Clock, internal};
 
 /// How long a workflow's bearer token is kept. It outlives the phone-home's deadline by far: a late one still sets the
 /// machine right.

@@ -130,7 +130,8 @@ impl Reconciler {
             return Ok((digest, note));
         }
         let who = by(file);
-        let (_, outcome) = actor::acting(&who, self.engine.apply(document, &who, false)).await.map_err(located)?;
+        let (_, outcome) =
+            actor::acting(&who, self.engine.documents().apply(document, &who, false)).await.map_err(located)?;
         tracing::info!(file, document = reference, %outcome, "a manifest was applied");
         if outcome != ApplyOutcome::Unchanged {
             self.audit(file, "Apply", &reference, outcome.to_string()).await;
@@ -197,7 +198,7 @@ impl Reconciler {
         for (owner, document) in gone {
             let (kind, reference) = (document.kind(), document.reference());
             let name = document.metadata().name.clone();
-            match actor::acting(&by(&owner), self.engine.delete_idle(kind, &name, &by(&owner))).await {
+            match actor::acting(&by(&owner), self.engine.documents().delete_idle(kind, &name, &by(&owner))).await {
                 Ok(_) => {
                     tracing::info!(
                         file = owner,

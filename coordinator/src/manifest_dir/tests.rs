@@ -68,7 +68,7 @@ impl World {
     async fn by_api(&self, name: &str, mac: u8, serial: &str) {
         let tree = serde_json::to_value(parsed(&machine(name, mac, serial))).unwrap();
         let document = landfall_api::Document::from_value(tree).unwrap();
-        self.coordinator.engine.apply(document, "ann", false).await.unwrap();
+        self.coordinator.engine.documents().apply(document, "ann", false).await.unwrap();
     }
 }
 
@@ -98,7 +98,7 @@ async fn every_document_is_applied_once_per_file_change() {
 
     // A person changes one and deletes the other: neither a look nor a restart fights them.
     world.by_api("a", 1, "by hand").await;
-    world.coordinator.engine.delete(landfall_api::Kind::Machine, "b", "ann").await.unwrap();
+    world.coordinator.engine.documents().delete(landfall_api::Kind::Machine, "b", "ann").await.unwrap();
     for mut again in [reconciler, world.reconciler()] {
         let report = world.look(&mut again, false).await;
         assert_eq!(world.serial("a").await.as_deref(), Some("by hand"));

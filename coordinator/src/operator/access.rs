@@ -116,7 +116,7 @@ pub(super) async fn approve(
     Path(name): Path<String>,
     JsonBody(request): JsonBody<ApproveRequest>,
 ) -> Result<(Extension<About>, Json<Shared<Machine>>), Refusal> {
-    let machine = coordinator.engine.approve(&name, &request.fingerprint, &operator.name).await?;
+    let machine = coordinator.engine.enrolments().approve(&name, &request.fingerprint, &operator.name).await?;
     let key = machine.status.as_ref().and_then(|s| s.enrolment.approved.as_ref()).map(|key| key.fingerprint.clone());
     let about = About { subject: format!("machine/{name}"), detail: key.unwrap_or_default() };
     Ok((Extension(about), Json(machine)))
@@ -126,6 +126,6 @@ pub(super) async fn revoke_machine(
     State(coordinator): State<Arc<Coordinator>>,
     Path(name): Path<String>,
 ) -> Result<(Extension<About>, Json<Shared<Machine>>), Refusal> {
-    let machine = coordinator.engine.revoke_machine(&name).await?;
+    let machine = coordinator.engine.certificates().revoke_machine(&name).await?;
     Ok((Extension(About::subject(format!("machine/{name}"))), Json(machine)))
 }

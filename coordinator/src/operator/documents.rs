@@ -97,7 +97,7 @@ pub(super) async fn delete(
     if if_match != IfMatch::Absent {
         if_match.check(coordinator.store.documents().get(kind, &name).await?.as_ref())?;
     }
-    let document = coordinator.engine.delete(kind, &name, &operator.name).await?;
+    let document = coordinator.engine.documents().delete(kind, &name, &operator.name).await?;
     tracing::info!(service = "operator", by = operator.name, document = document.reference(), "deleted");
     Ok(Json(document))
 }
@@ -127,7 +127,7 @@ pub(super) async fn apply(
         // The engine compares it again when it writes.
         document.metadata_mut().resource_version = version;
     }
-    let applied = coordinator.engine.apply(document, &operator.name, query.dry_run).await;
+    let applied = coordinator.engine.documents().apply(document, &operator.name, query.dry_run).await;
     let (object, outcome) = applied.map_err(|problem| match if_match.version() {
         Some(_) if problem.code == ErrorCode::Conflict => precondition::failed(problem),
         _ => problem.into(),

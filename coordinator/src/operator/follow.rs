@@ -50,7 +50,7 @@ pub(super) async fn logs(
     // The revision is taken before the document, so that an end in between is seen by the watch.
     let revision = coordinator.store.documents().page(Kind::Workflow, "", 0).await?.revision;
     let run = coordinator.store.workflow(&name).await?.ok_or_else(|| missing(Kind::Workflow, &name))?;
-    let (kept, mut live) = coordinator.engine.logs(run.metadata.uid.unwrap_or_default());
+    let (kept, mut live) = coordinator.engine.telemetry().logs(run.metadata.uid.unwrap_or_default());
     known(&run, query.action.as_deref())?;
     let follow = query.follow && !has_ended(&run);
     let mut kept: Vec<LogRecord> =

@@ -41,7 +41,7 @@ pub(super) async fn of_machine(
     Params(query): Params<EventsQuery>,
 ) -> Result<Response, Refusal> {
     coordinator.store.machine(&name).await?.ok_or_else(|| missing(Kind::Machine, &name))?;
-    let mut runs = coordinator.engine.workflows_of(&name).await?;
+    let mut runs = coordinator.engine.fleet().workflows_of(&name).await?;
     runs.sort_by_key(|run| std::cmp::Reverse(run.metadata.creation_timestamp));
     let mut all = Vec::new();
     for run in runs.iter().take(RUNS_PER_MACHINE) {

@@ -32,7 +32,7 @@ pub(super) async fn healthz() -> Json<Value> {
 
 /// Each check with what it found; 503 if one failed.
 pub(super) async fn readyz(State(coordinator): State<Arc<Coordinator>>) -> Response {
-    let unticked = coordinator.engine.since_last_tick();
+    let unticked = coordinator.engine.upkeep().since_last_tick();
     let findings = coordinator.ops.health.look(&coordinator.store, coordinator.pki.ca_der(), unticked).await;
     let status = if ready(&findings) { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(shown(&findings))).into_response()

@@ -21,7 +21,7 @@ pub(super) async fn provision(
     JsonBody(request): JsonBody<ProvisionRequest>,
 ) -> Result<Json<Shared<Workflow>>, Refusal> {
     let authority = Authority { person: operator.name, at: Timestamp::now(), force: request.force };
-    Ok(Json(coordinator.engine.provision(&machine, &request.template, request.parameters, authority).await?))
+    Ok(Json(coordinator.engine.requests().provision(&machine, &request.template, request.parameters, authority).await?))
 }
 
 pub(super) async fn deprovision(
@@ -31,7 +31,7 @@ pub(super) async fn deprovision(
     JsonBody(request): JsonBody<DeprovisionRequest>,
 ) -> Result<Json<Shared<Workflow>>, Refusal> {
     let authority = Authority { person: operator.name, at: Timestamp::now(), force: request.force };
-    Ok(Json(coordinator.engine.deprovision(&machine, request.disks, authority).await?))
+    Ok(Json(coordinator.engine.requests().deprovision(&machine, request.disks, authority).await?))
 }
 
 pub(super) async fn adopt(
@@ -40,7 +40,7 @@ pub(super) async fn adopt(
     Path(machine): Path<String>,
 ) -> Result<Json<Shared<Machine>>, Refusal> {
     let authority = Authority { person: operator.name, at: Timestamp::now(), force: false };
-    Ok(Json(coordinator.engine.adopt(&machine, authority).await?))
+    Ok(Json(coordinator.engine.requests().adopt(&machine, authority).await?))
 }
 
 pub(super) async fn detach(
@@ -49,7 +49,7 @@ pub(super) async fn detach(
     Path(machine): Path<String>,
 ) -> Result<Json<DetachResponse<Document>>, Refusal> {
     let authority = Authority { person: operator.name, at: Timestamp::now(), force: false };
-    let (object, stays) = coordinator.engine.detach(&machine, authority).await?;
+    let (object, stays) = coordinator.engine.requests().detach(&machine, authority).await?;
     Ok(Json(DetachResponse { object, stays }))
 }
 
@@ -59,7 +59,7 @@ pub(super) async fn cancel(
     Path(workflow): Path<String>,
 ) -> Result<Json<Shared<Workflow>>, Refusal> {
     let authority = Authority { person: operator.name, at: Timestamp::now(), force: false };
-    Ok(Json(coordinator.engine.cancel(&workflow, authority).await?))
+    Ok(Json(coordinator.engine.requests().cancel(&workflow, authority).await?))
 }
 
 pub(super) async fn pause(
@@ -68,7 +68,7 @@ pub(super) async fn pause(
     Path(workflow): Path<String>,
 ) -> Result<Json<Shared<Workflow>>, Refusal> {
     let authority = Authority { person: operator.name, at: Timestamp::now(), force: false };
-    Ok(Json(coordinator.engine.pause(&workflow, authority).await?))
+    Ok(Json(coordinator.engine.requests().pause(&workflow, authority).await?))
 }
 
 pub(super) async fn resume(
@@ -77,7 +77,7 @@ pub(super) async fn resume(
     Path(workflow): Path<String>,
 ) -> Result<Json<Shared<Workflow>>, Refusal> {
     let authority = Authority { person: operator.name, at: Timestamp::now(), force: false };
-    Ok(Json(coordinator.engine.resume(&workflow, authority).await?))
+    Ok(Json(coordinator.engine.requests().resume(&workflow, authority).await?))
 }
 
 pub(super) async fn confirm(
@@ -86,7 +86,7 @@ pub(super) async fn confirm(
     Path(workflow): Path<String>,
 ) -> Result<Json<Shared<Workflow>>, Refusal> {
     let authority = Authority { person: operator.name, at: Timestamp::now(), force: false };
-    Ok(Json(coordinator.engine.confirm(&workflow, authority).await?))
+    Ok(Json(coordinator.engine.requests().confirm(&workflow, authority).await?))
 }
 
 pub(super) async fn confirm_identity(
@@ -95,7 +95,7 @@ pub(super) async fn confirm_identity(
     Path(machine): Path<String>,
 ) -> Result<Json<Shared<Machine>>, Refusal> {
     let authority = Authority { person: operator.name, at: Timestamp::now(), force: false };
-    Ok(Json(coordinator.engine.confirm_identity(&machine, authority).await?))
+    Ok(Json(coordinator.engine.requests().confirm_identity(&machine, authority).await?))
 }
 
 pub(super) async fn retry(
@@ -104,5 +104,5 @@ pub(super) async fn retry(
     Path(workflow): Path<String>,
 ) -> Result<Json<Shared<Workflow>>, Refusal> {
     let authority = Authority { person: operator.name, at: Timestamp::now(), force: false };
-    Ok(Json(coordinator.engine.retry(&workflow, authority).await?))
+    Ok(Json(coordinator.engine.requests().retry(&workflow, authority).await?))
 }

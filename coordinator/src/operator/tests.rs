@@ -315,7 +315,7 @@ async fn a_watch_reports_every_change_or_410() {
     api.post("/apply", &machine("node-1", "52:54:00:00:00:01")).await;
     api.post("/apply", &template()).await;
     api.post("/apply", &machine("node-2", "52:54:00:00:00:02")).await;
-    api.coordinator.engine.delete(landfall_api::Kind::Machine, "node-1", "ann").await.unwrap();
+    api.coordinator.engine.documents().delete(landfall_api::Kind::Machine, "node-1", "ann").await.unwrap();
     let path = format!("{API_PATH}/machines?watch=true&resourceVersion={revision}");
     let mut request = Request::builder().uri(path).body(Body::empty()).unwrap();
     request.extensions_mut().insert(admin());
@@ -412,7 +412,7 @@ async fn a_request_completes_even_if_its_client_disconnects() {
     let slow = Arc::new(Slow::default());
     let api = api_with(slow.clone()).await;
     let as_ann = |document: Value| {
-        api.coordinator.engine.apply(landfall_api::Document::from_value(document).unwrap(), "ann", false)
+        api.coordinator.engine.documents().apply(landfall_api::Document::from_value(document).unwrap(), "ann", false)
     };
     as_ann(machine("node-1", "52:54:00:00:00:01")).await.unwrap();
     let (applied, ()) = tokio::join!(as_ann(template()), async { slow.let_go.notify_one() });

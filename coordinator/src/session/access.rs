@@ -83,7 +83,7 @@ fn judge(engine: &Engine, call: Option<&CallInfo>, peer: &Peer) -> Result<Option
             .hint("build the boot image and the coordinator from one release"));
     };
     match (peer, call.access) {
-        (Peer::Machine(machine), _) => engine.check_certificate(machine).map(|()| Some(machine.clone())),
+        (Peer::Machine(machine), _) => engine.certificates().check_certificate(machine).map(|()| Some(machine.clone())),
         (Peer::Anonymous, CallAccess::Proof) => Ok(None),
         (Peer::Anonymous, CallAccess::Machine) => {
             Err(Problem::new(ErrorCode::Unauthenticated, "this call needs a machine's certificate").hint("enrol first"))
@@ -112,7 +112,7 @@ pub(super) async fn refused(engine: &Engine, call: &str, peer: &Peer, from: Opti
         code: Some(problem.code),
         detail: problem.message.clone(),
     };
-    engine.audit(note).await;
+    engine.fleet().audit(note).await;
 }
 
 #[cfg(test)]

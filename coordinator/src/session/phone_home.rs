@@ -75,5 +75,5 @@ async fn take(engine: &Engine, headers: &HeaderMap, body: &[u8]) -> Result<(), P
     } else {
         serde_json::from_slice(body).map_err(|error| Problem::new(ErrorCode::InvalidDocument, error.to_string()))?
     };
-    engine.phone_home(bearer.trim(), report).await
+    engine.sessions().phone_home(bearer.trim(), report).await
 }

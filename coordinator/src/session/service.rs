@@ -81,9 +81,9 @@ fn machine_of<T>(request: &Request<T>) -> Result<MachineCert, Status> {
 impl AgentApi {
     /// Whether there is such a run, and makes its log ready. Another machine's is refused.
     async fn may_tell_of(&self, machine: &MachineCert, workflow: Uuid, address: &str) -> Result<bool, Status> {
-        match self.engine.machine_of_run(workflow).await.map_err(status::of)? {
+        match self.engine.sessions().machine_of_run(workflow).await.map_err(status::of)? {
             Some(owner) if owner == machine.uid => {
-                self.engine.prepare_logs(workflow).await.map_err(status::of)?;
+                self.engine.telemetry().prepare_logs(workflow).await.map_err(status::of)?;
                 Ok(true)
             }
             None => Ok(false),
@@ -127,9 +127,9 @@ impl AgentService for AgentApi {
                 return Err(status::of(problem));
             }
         };
-        match self.engine.enroll(request, asker).await {
+        match self.engine.enrolments().enroll(request, asker).await {
             Ok(enrolment) => {
-                let answer = EnrollAnswer { coordinator_time: self.engine.time(), outcome: enrolment.into() };
+                let answer = EnrollAnswer { coordinator_time: self.engine.fleet().now(), outcome: enrolment.into() };
                 Ok(Response::new(answer.into()))
             }
             Err(problem) => {
@@ -163,7 +163,7 @@ impl AgentService for AgentApi {
         let (machine, address) = (machine_of(&request)?, address_of(&request));
         let mut items = request.into_inner();
         let (mut accepted, mut known) = (0, None);
-        let mut revoked = self.engine.revocations();
+        let mut revoked = self.engine.certificates().revocations();
         loop {
             let item = tokio::select! {
                 item = timeout(TELEMETRY_IDLE, items.message()) => match item {
@@ -174,11 +174,11 @@ impl AgentService for AgentApi {
                     if waited.is_err() {
                         break;
                     }
-                    self.engine.check_certificate(&machine).map_err(status::of)?;
+                    self.engine.certificates().check_certificate(&machine).map_err(status::of)?;
                     continue;
                 }
             };
-            self.engine.check_certificate(&machine).map_err(status::of)?;
+            self.engine.certificates().check_certificate(&machine).map_err(status::of)?;
             if self.telemetry.step(machine.uid).is_none() {
                 metrics().telemetry_streams_closed.add(1);
                 let message = "more than 2000 progress and log items a second";
@@ -197,8 +197,10 @@ impl AgentService for AgentApi {
                 }
             }
             match item {
-                Telemetry::Progress { action, progress } => self.engine.progress(machine.uid, action, progress),
-                Telemetry::Log { workflow_uid, line } => self.engine.log(workflow_uid, line),
+                Telemetry::Progress { action, progress } => {
+                    self.engine.telemetry().progress(machine.uid, action, progress)
+                }
+                Telemetry::Log { workflow_uid, line } => self.engine.telemetry().log(workflow_uid, line),
             }
             accepted += 1;
         }

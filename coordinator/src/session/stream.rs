@@ -73,7 +73,7 @@ pub(super) async fn run(
             why
         }
     };
-    if let Err(problem) = Box::pin(engine.close_session(machine, epoch, &why)).await {
+    if let Err(problem) = Box::pin(engine.sessions().close_session(machine, epoch, &why)).await {
         tracing::error!(%problem, "cannot store the end of a session");
     }
 }
@@ -104,13 +104,13 @@ async fn hello(
     let machine = certificate.uid;
     let opened = {
         let _turn = turns.acquire().await;
-        Box::pin(engine.open_session(machine, hello, address.clone())).await
+        Box::pin(engine.sessions().open_session(machine, hello, address.clone())).await
     };
     let answer = match opened {
         Ok(opened) => {
             // Revoked between the call's beginning and now: what is open is cut only where it is known to be open.
-            if let Err(problem) = engine.check_certificate(certificate) {
-                engine.close_session(machine, opened.epoch, "its certificate was revoked").await?;
+            if let Err(problem) = engine.certificates().check_certificate(certificate) {
+                engine.sessions().close_session(machine, opened.epoch, "its certificate was revoked").await?;
                 return Err(problem);
             }
             let welcome = Welcome {
@@ -123,7 +123,7 @@ async fn hello(
             return match send(down, ToAgent::Welcome(welcome)).await {
                 Ok(()) => Ok(Some(opened)),
                 Err(why) => {
-                    engine.close_session(machine, opened.epoch, why).await?;
+                    engine.sessions().close_session(machine, opened.epoch, why).await?;
                     Ok(None)
                 }
             };
@@ -188,7 +188,7 @@ impl Session {
                     Some(message) => self.tell(message).await,
                     None => {
                         // The reason, where there is one to tell.
-                        self.engine.check_certificate(&self.certificate)?;
+                        self.engine.certificates().check_certificate(&self.certificate)?;
                         Some("the coordinator ended it")
                     }
                 },
@@ -197,7 +197,7 @@ impl Session {
                     Ok(Err(_)) => Some("the connection broke"),
                     Ok(Ok(None)) => return Ok(end_of_stream(heard.elapsed(), opened.heartbeat)),
                     Ok(Ok(Some(message))) => {
-                        self.engine.check_certificate(&self.certificate)?;
+                        self.engine.certificates().check_certificate(&self.certificate)?;
                         let ended = Box::pin(self.take(message, up)).await?;
                         heard = Instant::now();
                         ended
@@ -250,11 +250,11 @@ impl Session {
                     }
                 }
                 ToCoordinator::Heartbeat(vitals) => {
-                    self.engine.heartbeat(self.machine, self.epoch, vitals).await?;
+                    self.engine.sessions().heartbeat(self.machine, self.epoch, vitals).await?;
                 }
-                ToCoordinator::Facts(facts) => self.engine.facts(self.machine, self.epoch, *facts).await?,
+                ToCoordinator::Facts(facts) => self.engine.sessions().facts(self.machine, self.epoch, *facts).await?,
                 ToCoordinator::FenceAck { epoch } => {
-                    self.engine.fence_acknowledged(self.machine, epoch).await?;
+                    self.engine.sessions().fence_acknowledged(self.machine, epoch).await?;
                     return Ok(Some("it was fenced"));
                 }
                 ToCoordinator::Hello(_) => return Err(unexpected("a session's hello came twice")),
@@ -276,7 +276,7 @@ impl Session {
         }
         {
             let _turn = self.turns.acquire().await;
-            Box::pin(self.engine.agent_events(self.machine, self.epoch, group)).await?;
+            Box::pin(self.engine.sessions().agent_events(self.machine, self.epoch, group)).await?;
         }
         for ack in acks {
             if let Err(why) = send(&self.down, ToAgent::Ack(ack)).await {

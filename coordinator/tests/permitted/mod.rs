@@ -128,7 +128,7 @@ impl Site {
 
     pub(crate) async fn apply(&self, document: Value) -> Document {
         let document = Document::from_value(document).unwrap();
-        self.coordinator.engine.apply(document, "test", false).await.unwrap().0
+        self.coordinator.engine.documents().apply(document, "test", false).await.unwrap().0
     }
 
     pub(crate) async fn uid(&self, machine: &str) -> Uuid {
@@ -188,8 +188,8 @@ impl Site {
     pub(crate) async fn boot_token(&self, machine: &str, mac: &str) -> String {
         let asked = landfall_api::Authority { person: "test".into(), at: Timestamp::now(), force: false };
         // Busy already is what is wanted.
-        drop(self.coordinator.engine.provision(machine, "os", Default::default(), asked).await);
-        match self.coordinator.engine.boot_decision(mac.parse().unwrap(), None).await.unwrap() {
+        drop(self.coordinator.engine.requests().provision(machine, "os", Default::default(), asked).await);
+        match self.coordinator.engine.boot().boot_decision(mac.parse().unwrap(), None).await.unwrap() {
             landfall_boot::policy::Decision::RunAgent { token, .. } => token,
             other => panic!("{other:?}"),
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use landfall_house::{
     ceilings::{self, Counts},
-    circles, paths, questions, tree, walls, words,
+    circles, methods, paths, questions, tree, walls, words,
 };
 
 /// No file of Rust may be longer.
@@ -74,6 +74,18 @@ fn every_path_the_documentation_names_exists() {
 fn files_are_no_longer_than_allowed() {
     let files = tree::texts(&tree::root(), &["rs"]).unwrap();
     held("files-above-500-lines", &words::count_long_files(&files, MAX_LINES));
+}
+
+#[test]
+fn types_with_many_methods_only_become_fewer() {
+    let counts = methods::by_type(&tree::texts(&tree::root(), &["rs"]).unwrap()).unwrap();
+    let many: Vec<_> = counts.iter().filter(|(_, count)| **count > methods::MOST).collect();
+    let mut above = Counts::new();
+    for (of_type, count) in &many {
+        println!("     {of_type} has {count} methods; at most {} are wanted", methods::MOST);
+        *above.entry(tree::folder(of_type).to_owned()).or_default() += 1;
+    }
+    held("types-above-30-methods", &above);
 }
 
 #[test]

@@ -11,7 +11,7 @@ async fn a_confirmed_workflow_begins_and_forces_nothing() {
     for computer in [&blank, &marked] {
         runs.push(computer.provision(&world, false).await.unwrap().metadata.name);
     }
-    let early = world.engine.confirm(&runs[0], world.ann(false)).await.unwrap_err();
+    let early = world.engine.requests().confirm(&runs[0], world.ann(false)).await.unwrap_err();
     assert!(early.code == ErrorCode::Conflict && early.message.contains("does not wait"), "{early}");
     drop(world);
     clock.fetch_add(10 * 3600, std::sync::atomic::Ordering::SeqCst);
@@ -21,7 +21,7 @@ async fn a_confirmed_workflow_begins_and_forces_nothing() {
     assert!(message.iter().any(|c| c.message.contains(&format!("landfall confirm {}", runs[0]))), "{message:?}");
 
     for run in &runs {
-        let confirmed = world.engine.confirm(run, world.ann(true)).await.unwrap();
+        let confirmed = world.engine.requests().confirm(run, world.ann(true)).await.unwrap();
         let request = confirmed.spec.requests.last().unwrap();
         assert!(
             request.what == landfall_api::RunRequestKind::Confirm && request.by.person == "ann" && !request.by.force
@@ -35,7 +35,7 @@ async fn a_confirmed_workflow_begins_and_forces_nothing() {
     marked.receipts = vec![receipt(Uuid::from_u128(5), Uuid::from_u128(99), ReceiptState::Done)];
     assert!(marked.netboot(&world).await.unwrap().assigned().is_none());
     assert_eq!(marked.phase(&world).await, MachinePhase::Held);
-    let refused = world.engine.confirm(&runs[1], world.ann(true)).await.unwrap_err();
+    let refused = world.engine.requests().confirm(&runs[1], world.ann(true)).await.unwrap_err();
     assert!(refused.code == ErrorCode::Conflict && refused.hint.contains("--force"), "{refused}");
     assert_eq!(marked.phase(&world).await, MachinePhase::Held);
 }
@@ -51,7 +51,7 @@ async fn an_agent_that_waits_begins_with_the_confirmation() {
     let world = sqlite_world(dir.path(), &clock).await;
     let mut session = computer.connect(&world, computer.hello()).await;
     assert!(session.assigned().is_none());
-    world.engine.confirm(&run, world.ann(false)).await.unwrap();
+    world.engine.requests().confirm(&run, world.ann(false)).await.unwrap();
     assert!(session.assigned().is_some());
 }
 
@@ -59,7 +59,7 @@ async fn an_agent_that_waits_begins_with_the_confirmation() {
 async fn a_confirmation_clears_an_identity_alarm_once() {
     let world = World::new().await;
     world.provision(false).await.unwrap();
-    let none = world.engine.confirm_identity("m1", world.ann(false)).await.unwrap_err();
+    let none = world.engine.requests().confirm_identity("m1", world.ann(false)).await.unwrap_err();
     assert_eq!(none.code, ErrorCode::Conflict);
     let Decision::RunAgent { token, .. } = world.boot().await else { panic!("the agent is wanted") };
     world.enroll_with(token.clone(), b"key").await.unwrap();
@@ -67,7 +67,7 @@ async fn a_confirmation_clears_an_identity_alarm_once() {
         world.enroll_with(token.clone(), b"other").await.unwrap_err();
         let alarm = (ConditionStatus::True, "TokenReused".to_owned());
         assert_eq!(world.condition("IdentityAmbiguous").await.unwrap(), alarm, "raised at once");
-        let machine = world.engine.confirm_identity("m1", world.ann(false)).await.unwrap();
+        let machine = world.engine.requests().confirm_identity("m1", world.ann(false)).await.unwrap();
         let cleared = machine
             .into_inner()
             .status

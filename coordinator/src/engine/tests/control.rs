@@ -47,34 +47,34 @@ async fn a_pause_reaches_the_agent_and_ends_with_a_resume() {
     let mut agent = world.connect(hello("b1", "D1", vec![])).await;
     agent.assigned();
     agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
-    let paused = world.engine.pause(name, ann()).await.unwrap();
+    let paused = world.engine.requests().pause(name, ann()).await.unwrap();
     assert!(matches!(agent.received(), Some(ToAgent::Control { control: Control { paused: true, .. }, .. })));
     assert_eq!(condition(&paused, "Paused"), (ConditionStatus::True, "ByPerson".into()));
     assert_eq!(
         (paused.spec.requests[0].what, paused.status.as_ref().unwrap().word()),
         (RunRequestKind::Pause, "Paused")
     );
-    assert_eq!(world.engine.pause(name, ann()).await.unwrap_err().code, ErrorCode::Conflict);
+    assert_eq!(world.engine.requests().pause(name, ann()).await.unwrap_err().code, ErrorCode::Conflict);
     // It came back and holds the list still: it hears of the pause again.
     let back = Hello { last_epoch: agent.opened.epoch, holds: Some(uid), ..hello("b1", "D1", vec![]) };
     let mut agent = world.connect(back).await;
     assert!(matches!(agent.received(), Some(ToAgent::LeaseRenewal { .. })));
     assert!(matches!(agent.received(), Some(ToAgent::Control { control: Control { paused: true, .. }, .. })));
-    world.engine.resume(name, ann()).await.unwrap();
+    world.engine.requests().resume(name, ann()).await.unwrap();
     assert!(matches!(agent.received(), Some(ToAgent::Control { control: Control { paused: false, .. }, .. })));
-    assert_eq!(world.engine.resume(name, ann()).await.unwrap_err().code, ErrorCode::Conflict);
-    world.engine.cancel(name, ann()).await.unwrap();
-    assert_eq!(world.engine.pause(name, ann()).await.unwrap_err().code, ErrorCode::WorkflowEnded);
+    assert_eq!(world.engine.requests().resume(name, ann()).await.unwrap_err().code, ErrorCode::Conflict);
+    world.engine.requests().cancel(name, ann()).await.unwrap();
+    assert_eq!(world.engine.requests().pause(name, ann()).await.unwrap_err().code, ErrorCode::WorkflowEnded);
 }
 
 #[tokio::test]
 async fn a_workflow_paused_before_its_agent_begins_after_the_resume() {
     let world = World::new().await;
     let (run, _) = begun(&world).await;
-    world.engine.pause(&run.metadata.name, ann()).await.unwrap();
+    world.engine.requests().pause(&run.metadata.name, ann()).await.unwrap();
     let mut agent = world.connect(hello("b1", "D1", vec![])).await;
     assert!(matches!(agent.received(), Some(ToAgent::Idle { boot_disk: false })));
-    world.engine.resume(&run.metadata.name, ann()).await.unwrap();
+    world.engine.requests().resume(&run.metadata.name, ann()).await.unwrap();
     assert_eq!(agent.assigned().start_attempt, 1);
 }
 
@@ -89,7 +89,7 @@ async fn a_hold_shows_its_message_and_ends_with_a_resume() {
     let held = world.run(&run.metadata.name).await;
     assert_eq!(condition(&held, "Progressing"), (ConditionStatus::False, "Holding".into()));
     assert_eq!(held.status.unwrap().word(), "Holding");
-    world.engine.resume(&run.metadata.name, ann()).await.unwrap();
+    world.engine.requests().resume(&run.metadata.name, ann()).await.unwrap();
     assert!(
         matches!(agent.received(), Some(ToAgent::Control { control: Control { paused: false, released }, .. }) if released == [0])
     );
@@ -112,7 +112,7 @@ async fn a_retried_system_phones_home_with_the_first_token() {
     while agent.received().is_some() {}
 
     // The agent is there still, and what it wrote since its hello counts as seen.
-    let retried = world.engine.retry(&run.metadata.name, ann()).await.unwrap();
+    let retried = world.engine.requests().retry(&run.metadata.name, ann()).await.unwrap();
     assert_eq!(retried.spec.retry_of.as_deref(), Some(run.metadata.name.as_str()));
     assert!(retried.spec.authority.is_some());
     let again = agent.assigned();
@@ -121,7 +121,7 @@ async fn a_retried_system_phones_home_with_the_first_token() {
     assert_eq!((again.start_index, again.start_attempt, again.earlier_runs.as_slice()), (2, 1, &[uid][..]));
     assert_eq!(bearer_of(&again.actions[1]), bearer);
     agent.does(retried.metadata.uid.unwrap(), 2, 1, ActionResult::Reboot).await;
-    world.engine.phone_home(&bearer, PhoneHomeReport::default()).await.unwrap();
+    world.engine.sessions().phone_home(&bearer, PhoneHomeReport::default()).await.unwrap();
     assert_eq!(world.run(&retried.metadata.name).await.status.unwrap().phase, WorkflowPhase::Succeeded);
     assert_eq!(
         world.run(&run.metadata.name).await.status.unwrap().phase,
@@ -129,7 +129,7 @@ async fn a_retried_system_phones_home_with_the_first_token() {
         "terminal is terminal"
     );
     assert_eq!(world.phase().await, MachinePhase::Provisioned);
-    let late = world.engine.retry(&run.metadata.name, ann()).await.unwrap_err();
+    let late = world.engine.requests().retry(&run.metadata.name, ann()).await.unwrap_err();
     assert_eq!(late.code, ErrorCode::Conflict, "the machine has had another run since");
 }
 
@@ -158,7 +158,7 @@ async fn an_older_agent_works_within_its_protocol() {
     let (run, _) = begun(&world).await;
     let mut agent = world.connect(Hello { protocol: 1, ..hello("b1", "D1", vec![]) }).await;
     assert!(!agent.assigned().actions.is_empty(), "nothing in this list is new");
-    let refused = world.engine.pause(&run.metadata.name, ann()).await.unwrap_err();
+    let refused = world.engine.requests().pause(&run.metadata.name, ann()).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::VersionSkew);
     assert!(refused.hint.contains("boot image"), "{refused}");
 
@@ -177,6 +177,7 @@ async fn a_newer_agent_is_accepted_and_a_versionless_one_refused() {
     let uid = world.machine().await.metadata.uid.unwrap();
     let refused = world
         .engine
+        .sessions()
         .open_session(uid, Hello { protocol: 0, ..hello("b1", "D1", vec![]) }, ADDRESS.into())
         .await
         .unwrap_err();
@@ -200,15 +201,15 @@ async fn each_branch_shows_its_progress_and_silence() {
         agent.report(uid, index, 1, EventBody::Started).await.unwrap();
         let progress = landfall_api::Progress { raw_bytes: 7 + u64::from(index), ..Default::default() };
         let of = ActionRef { workflow_uid: uid, action_index: index, attempt: 1 };
-        world.engine.progress(agent.uid, of, progress);
+        world.engine.telemetry().progress(agent.uid, of, progress);
     }
-    world.engine.tick().await.unwrap();
+    world.engine.upkeep().tick().await.unwrap();
     let shown = world.run(&run.metadata.name).await;
     let bytes = |n: usize| shown.status.as_ref().unwrap().actions[n].progress.as_ref().unwrap().raw_bytes;
     assert_eq!((bytes(0), bytes(1)), (7, 8));
     assert_eq!(condition(&shown, "Silent"), (ConditionStatus::False, "Heard".into()));
     world.later(60);
-    world.engine.tick().await.unwrap();
+    world.engine.upkeep().tick().await.unwrap();
     let shown = world.run(&run.metadata.name).await;
     assert_eq!(condition(&shown, "Silent"), (ConditionStatus::True, "NoHeartbeat".into()));
     assert_eq!(condition(&shown, "Slow").0, ConditionStatus::False, "of a silent one nothing is known");

@@ -1,5 +1,6 @@
 //! Machines that no document describes, over time and restarts; and certificates that stay revoked.
 
+use jiff::Timestamp;
 use std::sync::{Arc, atomic::AtomicI64};
 
 use landfall_api::{
@@ -35,7 +36,7 @@ async fn asks_from(world: &World, n: u8, address: &str) -> Result<Enrolment, Pro
     let identity = Identity { macs: vec![mac], ..Identity::default() };
     let by = Asker { address: Some(address.parse().unwrap()), shown: None };
     let proof = Proof::Approval { fingerprint: hex::encode([n]) };
-    world.engine.enroll(EnrollRequest { identity, ..request(proof, &[n]) }, by).await
+    world.engine.enrolments().enroll(EnrollRequest { identity, ..request(proof, &[n]) }, by).await
 }
 
 async fn discovered(world: &World, n: u8) -> Option<Machine> {
@@ -56,7 +57,7 @@ async fn an_idle_unknown_machine_is_forgotten_unless_described() {
     described["spec"]["identity"]["serial"] = "S2".into();
     world.apply(described).await.unwrap();
     world.later(200);
-    world.engine.forget_unapproved().await.unwrap();
+    world.engine.enrolments().forget_unapproved().await.unwrap();
     assert!(discovered(&world, 1).await.is_some(), "it asked a moment ago");
     assert!(discovered(&world, 2).await.is_some(), "a person took note of it");
     assert!(discovered(&world, 3).await.is_none());
@@ -64,7 +65,7 @@ async fn an_idle_unknown_machine_is_forgotten_unless_described() {
     assert!(matches!(asks(&world, 3).await, Ok(Enrolment::Waiting { .. })));
     assert!(discovered(&world, 3).await.is_some());
     world.later(i64::try_from(KEEP).unwrap());
-    world.engine.forget_unapproved().await.unwrap();
+    world.engine.enrolments().forget_unapproved().await.unwrap();
     assert!(discovered(&world, 1).await.is_none() && discovered(&world, 2).await.is_some());
 }
 
@@ -80,7 +81,7 @@ async fn an_interrupted_start_by_a_rule_is_not_repeated() {
     machine.status.as_mut().unwrap().enrolment.rule.as_mut().unwrap().run = Some("being started".into());
     world.store.documents().update(landfall_api::Document::from(machine)).await.unwrap();
     let again = World::discovering(world.store.clone(), world.clock.clone(), discovery()).await;
-    again.engine.approve("mac-525400000101", &hex_fingerprint(1), "ann").await.unwrap_err();
+    again.engine.enrolments().approve("mac-525400000101", &hex_fingerprint(1), "ann").await.unwrap_err();
     let mut machine = discovered(&again, 1).await.unwrap();
     machine.status.as_mut().unwrap().enrolment.approved =
         Some(landfall_api::ApprovedKey { fingerprint: hex::encode([1]), by: "ann".into(), at: Timestamp::UNIX_EPOCH });
@@ -98,7 +99,8 @@ async fn a_rules_unrecorded_workflow_is_recorded_at_the_next_start() {
         "metadata": {"name": "all"}, "spec": {"template": "os"}});
     world.apply(rule).await.unwrap();
     asks(&world, 1).await.unwrap();
-    let run = world.engine.provision_by_rule("mac-525400000101", "os", Default::default(), "all").await.unwrap();
+    let run =
+        world.engine.requests().provision_by_rule("mac-525400000101", "os", Default::default(), "all").await.unwrap();
     let mut machine = discovered(&world, 1).await.unwrap();
     machine.status.as_mut().unwrap().enrolment.rule.as_mut().unwrap().run = Some("being started".into());
     world.store.documents().update(landfall_api::Document::from(machine)).await.unwrap();
@@ -124,17 +126,17 @@ async fn an_unauthenticated_host_cannot_change_a_machines_facts() {
     let agent = world.connect(hello("b1", "D1", vec![])).await;
     let mut own = landfall_api::MachineFacts::default();
     own.smbios.serial = "own".into();
-    world.engine.facts(agent.uid, agent.opened.epoch, own.clone()).await.unwrap();
+    world.engine.sessions().facts(agent.uid, agent.opened.epoch, own.clone()).await.unwrap();
     // Its document says that its boot token lets it in: nothing waits.
     let (claim, by) = claims_m1(6, "forged");
-    assert!(matches!(world.engine.enroll(claim, by).await, Ok(Enrolment::Waiting { .. })));
+    assert!(matches!(world.engine.enrolments().enroll(claim, by).await, Ok(Enrolment::Waiting { .. })));
     let status = world.machine().await.status.unwrap();
     assert!(status.enrolment.waiting.is_empty() && status.facts.as_deref() == Some(&own), "{status:?}");
     let mut described = machine("m1", MAC);
     described["spec"]["proof"] = "approval".into();
     world.apply(described).await.unwrap();
     let (claim, by) = claims_m1(6, "forged");
-    assert!(matches!(world.engine.enroll(claim, by).await, Ok(Enrolment::Waiting { .. })));
+    assert!(matches!(world.engine.enrolments().enroll(claim, by).await, Ok(Enrolment::Waiting { .. })));
     let status = world.machine().await.status.unwrap();
     assert_eq!((status.enrolment.waiting.len(), status.facts.as_deref()), (1, Some(&own)));
 }
@@ -145,7 +147,7 @@ async fn forged_identities_write_one_alarm_per_ten_seconds() {
     let forge = async |n: u8| {
         let identity = Identity { serial: format!("forged-{n}"), ..identity() };
         let (claim, by) = claims_m1(n, "forged");
-        let refused = world.engine.enroll(EnrollRequest { identity, ..claim }, by).await.unwrap_err();
+        let refused = world.engine.enrolments().enroll(EnrollRequest { identity, ..claim }, by).await.unwrap_err();
         assert_eq!(refused.code, ErrorCode::AmbiguousIdentity);
         world.machine().await.metadata.resource_version
     };
@@ -200,14 +202,14 @@ async fn a_revocation_survives_a_restart_and_spares_newer_certificates() {
         not_after,
     };
     let old = shown(&before, Timestamp::MAX);
-    world.engine.check_certificate(&old).unwrap();
-    world.engine.revoke_machine("m1").await.unwrap();
+    world.engine.certificates().check_certificate(&old).unwrap();
+    world.engine.certificates().revoke_machine("m1").await.unwrap();
     let since = world.enroll(b"since").await.unwrap();
     let again = World::over(world.store.clone(), world.clock.clone()).await;
     for world in [&world, &again] {
-        assert_eq!(world.engine.check_certificate(&old).unwrap_err().code, ErrorCode::Revoked);
-        world.engine.check_certificate(&shown(&since, Timestamp::MAX)).unwrap();
-        let ended = world.engine.check_certificate(&shown(&since, Timestamp::UNIX_EPOCH)).unwrap_err();
+        assert_eq!(world.engine.certificates().check_certificate(&old).unwrap_err().code, ErrorCode::Revoked);
+        world.engine.certificates().check_certificate(&shown(&since, Timestamp::MAX)).unwrap();
+        let ended = world.engine.certificates().check_certificate(&shown(&since, Timestamp::UNIX_EPOCH)).unwrap_err();
         assert_eq!(ended.code, ErrorCode::Unauthenticated);
     }
 }

@@ -31,13 +31,13 @@ async fn the_failed_attempts_last_lines_are_in_the_status() {
     let (name, uid) = started(&world).await;
     let mut agent = world.connect(hello("b1", "D1", vec![])).await;
     agent.assigned();
-    world.engine.prepare_logs(uid).await.unwrap();
+    world.engine.telemetry().prepare_logs(uid).await.unwrap();
     agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
     for n in 0..80 {
-        world.engine.log(uid, line(1, &format!("line {n}")));
+        world.engine.telemetry().log(uid, line(1, &format!("line {n}")));
     }
-    world.engine.log(uid, line(2, "of another attempt"));
-    world.engine.log(uid, line(1, &"ü".repeat(600)));
+    world.engine.telemetry().log(uid, line(2, "of another attempt"));
+    world.engine.telemetry().log(uid, line(1, &"ü".repeat(600)));
     agent.report(uid, 0, 1, failed("wrong", false)).await.unwrap();
     let lines = tail(&world, &name).await;
     assert_eq!(lines.len(), 50);
@@ -46,14 +46,14 @@ async fn the_failed_attempts_last_lines_are_in_the_status() {
 
     // A line that was slower than the failure is there after one tick, and one that is far too late is not.
     world.later(1);
-    world.engine.log(uid, line(1, "late"));
-    world.engine.tick().await.unwrap();
+    world.engine.telemetry().log(uid, line(1, "late"));
+    world.engine.upkeep().tick().await.unwrap();
     let lines = tail(&world, &name).await;
     assert!(lines.len() == 50 && lines[49].ends_with("late"), "{lines:?}");
     world.later(60);
-    world.engine.tick().await.unwrap();
-    world.engine.log(uid, line(1, "much too late"));
-    world.engine.tick().await.unwrap();
+    world.engine.upkeep().tick().await.unwrap();
+    world.engine.telemetry().log(uid, line(1, "much too late"));
+    world.engine.upkeep().tick().await.unwrap();
     assert_eq!(tail(&world, &name).await, lines);
 }
 
@@ -68,8 +68,8 @@ async fn a_retry_keeps_the_failed_attempts_log_lines() {
     agent.report(uid, 0, 1, failed("first", true)).await.unwrap();
     assert_eq!(tail(&world, &name).await, ["info sent along"]);
     agent.report(uid, 0, 2, EventBody::Started).await.unwrap();
-    world.engine.log(uid, line(2, "second try"));
-    world.engine.tick().await.unwrap();
+    world.engine.telemetry().log(uid, line(2, "second try"));
+    world.engine.upkeep().tick().await.unwrap();
     assert_eq!(tail(&world, &name).await, ["info sent along"]);
     agent.report(uid, 0, 2, failed("second", false)).await.unwrap();
     assert!(tail(&world, &name).await[0].ends_with("second try"));
@@ -92,14 +92,14 @@ async fn no_secret_reaches_status_events_or_followers() {
     let mut again = hello("b1", "D1", vec![]);
     again.running = Some(ActionRef { workflow_uid: uid, action_index: 0, attempt: 1 });
     let agent = world.connect(again).await;
-    world.engine.prepare_logs(uid).await.unwrap();
-    world.engine.log(uid, line(1, &format!("the unit has {bearer}")));
-    world.engine.log(uid, line(1, &format!("or {secret} alone")));
+    world.engine.telemetry().prepare_logs(uid).await.unwrap();
+    world.engine.telemetry().log(uid, line(1, &format!("the unit has {bearer}")));
+    world.engine.telemetry().log(uid, line(1, &format!("or {secret} alone")));
     *agent.seq.lock().unwrap() = BTreeMap::from([((0, 1), 1)]);
     agent.report(uid, 0, 1, failed(&format!("cannot post with {bearer}"), false)).await.unwrap();
     let run = world.run(&name).await;
     let events = world.store.events().list(uid, 0, 100).await.unwrap();
-    let (kept, _live) = world.engine.logs(uid);
+    let (kept, _live) = world.engine.telemetry().logs(uid);
     let shown = [
         serde_json::to_string(&run).unwrap(),
         serde_json::to_string(&events).unwrap(),
@@ -118,7 +118,7 @@ async fn lines_outlive_the_process_where_an_attempt_failed() {
     let mut agent = world.connect(hello("b1", "D1", vec![])).await;
     agent.assigned();
     agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
-    world.engine.log(uid, line(1, "last words"));
+    world.engine.telemetry().log(uid, line(1, "last words"));
     agent.report(uid, 0, 1, failed("wrong", false)).await.unwrap();
     drop(agent);
     drop(world);
@@ -134,17 +134,17 @@ async fn progress_never_waits_and_only_the_newest_is_shown() {
     agent.assigned();
     agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
     // Whether it is slow or silent is written down once, at the first look.
-    world.engine.tick().await.unwrap();
+    world.engine.upkeep().tick().await.unwrap();
     // The holder of the machine's lock is not waited for.
-    let held = world.engine.inner.machines.lock(agent.uid).await;
+    let held = world.engine.fleet().machines().lock(agent.uid).await;
     for n in 1..=10_000 {
         let progress = Progress { raw_bytes: n, stage: "write".into(), ..Progress::default() };
         let of = ActionRef { workflow_uid: uid, action_index: 0, attempt: 1 };
-        world.engine.progress(agent.uid, of, progress);
+        world.engine.telemetry().progress(agent.uid, of, progress);
     }
     drop(held);
     let before = world.run(&name).await.metadata.resource_version;
-    world.engine.tick().await.unwrap();
+    world.engine.upkeep().tick().await.unwrap();
     let run = world.run(&name).await;
     assert_eq!(run.status.unwrap().actions[0].progress.as_ref().unwrap().raw_bytes, 10_000);
     assert_eq!(run.metadata.resource_version, before + 1, "one write for all of them");
@@ -163,7 +163,7 @@ async fn a_workflows_secrets_never_appear_in_its_log() {
     let mut agent = world.connect(hello("b1", "D1", vec![])).await;
     agent.assigned();
     agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
-    world.engine.log(uid, line(1, "user-data: hunter2-hunter2"));
+    world.engine.telemetry().log(uid, line(1, "user-data: hunter2-hunter2"));
     agent.report(uid, 0, 1, failed("cannot write hunter2-hunter2", false)).await.unwrap();
     let shown = serde_json::to_string(&world.run(&name).await).unwrap();
     assert!(!shown.contains("hunter2") && shown.contains("cannot write [secret]"), "{shown}");

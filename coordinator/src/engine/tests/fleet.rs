@@ -52,11 +52,11 @@ impl Session {
             time: Timestamp::UNIX_EPOCH,
             body,
         };
-        world.engine.agent_events(self.uid, self.opened.epoch, vec![record]).await.unwrap();
+        world.engine.sessions().agent_events(self.uid, self.opened.epoch, vec![record]).await.unwrap();
     }
 
     pub(super) async fn power_off(self, world: &World) {
-        world.engine.close_session(self.uid, self.opened.epoch, "the power went").await.unwrap();
+        world.engine.sessions().close_session(self.uid, self.opened.epoch, "the power went").await.unwrap();
     }
 }
 
@@ -97,6 +97,7 @@ impl Computer {
     pub(super) async fn provision(&self, world: &World, force: bool) -> Result<Workflow, Problem> {
         world
             .engine
+            .requests()
             .provision(&self.name, "os", BTreeMap::new(), world.ann(force))
             .await
             .map(landfall_api::Shared::into_inner)
@@ -116,14 +117,14 @@ impl Computer {
 
     pub(super) async fn connect(&self, world: &World, hello: Hello) -> Session {
         let uid = self.machine(world).await.metadata.uid.unwrap();
-        let opened = world.engine.open_session(uid, hello, ADDRESS.into()).await.unwrap();
+        let opened = world.engine.sessions().open_session(uid, hello, ADDRESS.into()).await.unwrap();
         Session { uid, opened, seq: BTreeMap::new() }
     }
 
     /// Netboots: the agent's session, or nothing if it starts its own disk.
     pub(super) async fn netboot(&mut self, world: &World) -> Option<Session> {
         self.boots += 1;
-        match world.engine.boot_decision(self.mac.parse().unwrap(), None).await.unwrap() {
+        match world.engine.boot().boot_decision(self.mac.parse().unwrap(), None).await.unwrap() {
             Decision::RunAgent { .. } => Some(self.connect(world, self.hello()).await),
             Decision::BootDisk { .. } => None,
             other => panic!("{} is described, and received {other:?}", self.name),
@@ -141,7 +142,7 @@ impl Computer {
                 action_index: index,
                 image_digest: None,
                 state,
-                written_at: world.engine.now(),
+                written_at: world.engine.fleet().now(),
             },
         }
     }
@@ -190,7 +191,7 @@ impl Computer {
             session.report(world, run, at, EventBody::Finished { result }).await;
         }
         if let Some(bearer) = bearer.filter(|_| until == Until::Home) {
-            world.engine.phone_home(&bearer, PhoneHomeReport::default()).await.unwrap();
+            world.engine.sessions().phone_home(&bearer, PhoneHomeReport::default()).await.unwrap();
         }
     }
 

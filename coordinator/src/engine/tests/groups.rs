@@ -38,7 +38,7 @@ async fn batched_events_equal_single_events_in_one_write() {
         let before = world.store.documents().list(Kind::Workflow).await.unwrap().1;
         let groups = if together { vec![batch] } else { batch.into_iter().map(|event| vec![event]).collect() };
         for group in groups {
-            world.engine.agent_events(session.uid, session.opened.epoch, group).await.unwrap();
+            world.engine.sessions().agent_events(session.uid, session.opened.epoch, group).await.unwrap();
         }
         let after = world.run(&name).await;
         if together {
@@ -58,7 +58,7 @@ async fn progress_and_stop_in_one_batch_release_the_machine() {
     let uid = run.metadata.uid.unwrap();
     let mut session = computer.netboot(&world).await.unwrap();
     session.assigned().unwrap();
-    world.engine.cancel(&run.metadata.name, world.ann(false)).await.unwrap();
+    world.engine.requests().cancel(&run.metadata.name, world.ann(false)).await.unwrap();
     let leased = async || computer.machine(&world).await.status.unwrap().session.unwrap().leased;
     assert!(leased().await, "it may still act");
     let stopped = Problem::new(ErrorCode::Cancelled, "ordered to stop");
@@ -66,6 +66,6 @@ async fn progress_and_stop_in_one_batch_release_the_machine() {
         record(uid, (0, 1), 1, EventBody::Started),
         record(uid, (0, 1), 2, EventBody::Failed { problem: stopped, retryable: false }),
     ];
-    world.engine.agent_events(session.uid, session.opened.epoch, batch).await.unwrap();
+    world.engine.sessions().agent_events(session.uid, session.opened.epoch, batch).await.unwrap();
     assert!(!leased().await, "both were heard");
 }

@@ -18,12 +18,12 @@ async fn a_watched_machine_always_boots_its_own_disk() {
     let run = computer.provision(&world, false).await.unwrap();
     let busy = change(&world, &computer, "management", json!("external")).await.unwrap_err();
     assert_eq!(busy.code, ErrorCode::MachineBusy, "not while something runs on it");
-    world.engine.cancel(&run.metadata.name, world.ann(false)).await.unwrap();
+    world.engine.requests().cancel(&run.metadata.name, world.ann(false)).await.unwrap();
     change(&world, &computer, "management", json!("external")).await.unwrap();
     assert_eq!(computer.condition(&world, "Managed").await.unwrap(), (ConditionStatus::False, "External".into()));
     for force in [false, true] {
         assert_eq!(computer.provision(&world, force).await.unwrap_err().code, ErrorCode::Unmanaged);
-        let refused = world.engine.deprovision(&computer.name, vec![], world.ann(force)).await.unwrap_err();
+        let refused = world.engine.requests().deprovision(&computer.name, vec![], world.ann(force)).await.unwrap_err();
         assert_eq!(refused.code, ErrorCode::Unmanaged);
     }
     assert!(computer.netboot(&world).await.is_none());
@@ -65,15 +65,16 @@ async fn maintenance_stops_only_new_workflows() {
 async fn an_adopted_machine_is_provisioned_without_a_workflow() {
     let world = World::new().await;
     let mut computer = Computer::described(&world, 1).await;
-    let adopted = world.engine.adopt(&computer.name, world.ann(true)).await.unwrap();
+    let adopted = world.engine.requests().adopt(&computer.name, world.ann(true)).await.unwrap();
     let status = adopted.into_inner().status.unwrap();
     assert_eq!(status.phase, MachinePhase::Provisioned);
     let provisioned = status.conditions.iter().find(|c| c.kind == "Provisioned").unwrap();
     assert!(provisioned.reason == "Adopted" && provisioned.message.contains("ann"), "{provisioned:?}");
     let by = status.adopted.unwrap();
-    assert!(by.person == "ann" && by.at == world.engine.now() && !by.force);
+    assert!(by.person == "ann" && by.at == world.engine.fleet().now() && !by.force);
     assert!(computer.netboot(&world).await.is_none(), "never into an install by itself");
-    let rule = world.engine.provision_by_rule(&computer.name, "os", BTreeMap::new(), "all").await.unwrap_err();
+    let rule =
+        world.engine.requests().provision_by_rule(&computer.name, "os", BTreeMap::new(), "all").await.unwrap_err();
     assert_eq!(rule.code, ErrorCode::DiskNotBlank);
     let uid = computer.machine(&world).await.metadata.uid.unwrap();
     let elsewhere = DiskReceipt { disk: computer.disk(), ..receipt(uid, Uuid::from_u128(99), ReceiptState::Done) };
@@ -86,7 +87,7 @@ async fn an_adopted_machine_is_provisioned_without_a_workflow() {
     computer.provision(&world, false).await.unwrap();
     assert_eq!(session.assigned().unwrap().expected_receipts, [elsewhere]);
     assert_eq!(computer.machine(&world).await.status.unwrap().adopted, None);
-    let busy = world.engine.adopt(&computer.name, world.ann(false)).await.unwrap_err();
+    let busy = world.engine.requests().adopt(&computer.name, world.ann(false)).await.unwrap_err();
     assert_eq!(busy.code, ErrorCode::MachineBusy);
 }
 
@@ -101,7 +102,7 @@ async fn adopting_a_held_machine_ends_its_hold() {
     let session = computer.netboot(&world).await.unwrap();
     assert_eq!(computer.phase(&world).await, MachinePhase::Held);
     assert_eq!(computer.provision(&world, false).await.unwrap_err().code, ErrorCode::MachineBusy);
-    world.engine.adopt(&computer.name, world.ann(false)).await.unwrap();
+    world.engine.requests().adopt(&computer.name, world.ann(false)).await.unwrap();
     assert_eq!(computer.phase(&world).await, MachinePhase::Provisioned);
     let ended = world.run(&run).await;
     assert_eq!(ended.status.unwrap().phase, WorkflowPhase::Cancelled);
@@ -114,10 +115,10 @@ async fn adopting_a_held_machine_ends_its_hold() {
 async fn a_deprovisioned_machine_is_available_and_carries_no_receipt() {
     let world = World::new().await;
     let mut computer = Computer::described(&world, 1).await;
-    let nothing = world.engine.deprovision(&computer.name, vec![], world.ann(false)).await.unwrap_err();
+    let nothing = world.engine.requests().deprovision(&computer.name, vec![], world.ann(false)).await.unwrap_err();
     assert_eq!(nothing.code, ErrorCode::Conflict);
     computer.install(&world).await;
-    let run = world.engine.deprovision(&computer.name, vec![], world.ann(false)).await.unwrap();
+    let run = world.engine.requests().deprovision(&computer.name, vec![], world.ann(false)).await.unwrap();
     assert_eq!(computer.phase(&world).await, MachinePhase::Deprovisioning);
     computer.run(&world, Until::Intent).await;
     assert_eq!(computer.condition(&world, "Provisioned").await.unwrap().1, "Deprovisioning");
@@ -149,11 +150,12 @@ async fn a_lost_receipt_is_reported_and_needs_a_person() {
     assert_eq!(computer.condition(&world, "NoReceipt").await.unwrap(), (ConditionStatus::True, "Lost".into()));
     assert_eq!(computer.phase(&world).await, MachinePhase::Provisioned);
     session.power_off(&world).await;
-    let rule = world.engine.provision_by_rule(&computer.name, "os", BTreeMap::new(), "all").await.unwrap_err();
+    let rule =
+        world.engine.requests().provision_by_rule(&computer.name, "os", BTreeMap::new(), "all").await.unwrap_err();
     assert_eq!(rule.code, ErrorCode::DiskNotBlank);
     let run = computer.provision(&world, false).await.unwrap();
     assert_eq!(run.status.unwrap().expected_receipts, [], "nothing is expected where nothing is");
-    world.engine.cancel(&run.metadata.name, world.ann(false)).await.unwrap();
+    world.engine.requests().cancel(&run.metadata.name, world.ann(false)).await.unwrap();
     // A disk that is merely pulled out has lost nothing.
     computer.receipts = known.clone();
     let session = computer.connect(&world, Hello { boot_id: "back".into(), ..computer.hello() }).await;
@@ -169,17 +171,18 @@ async fn a_lost_receipt_is_reported_and_needs_a_person() {
 async fn a_rule_installs_a_machine_only_once() {
     let world = World::new().await;
     let mut computer = Computer::described(&world, 1).await;
-    let run = world.engine.provision_by_rule(&computer.name, "os", BTreeMap::new(), "all").await.unwrap();
+    let run = world.engine.requests().provision_by_rule(&computer.name, "os", BTreeMap::new(), "all").await.unwrap();
     assert_eq!(run.metadata.labels["landfall.dev/rule"], "all");
     let mut session = computer.netboot(&world).await.unwrap();
     let assignment = session.assigned().unwrap();
     assert!(!assignment.person_authorised && !assignment.force, "the agent writes a blank disk only");
     computer.work(&world, &mut session, &assignment, Until::Home).await;
     session.power_off(&world).await;
-    world.engine.deprovision(&computer.name, vec![], world.ann(false)).await.unwrap();
+    world.engine.requests().deprovision(&computer.name, vec![], world.ann(false)).await.unwrap();
     computer.run(&world, Until::Home).await;
     assert_eq!(computer.phase(&world).await, MachinePhase::Available);
-    let again = world.engine.provision_by_rule(&computer.name, "os", BTreeMap::new(), "all").await.unwrap_err();
+    let again =
+        world.engine.requests().provision_by_rule(&computer.name, "os", BTreeMap::new(), "all").await.unwrap_err();
     assert_eq!(again.code, ErrorCode::DiskNotBlank, "what a person cleared stays clear");
 }
 
@@ -191,7 +194,7 @@ async fn a_writing_machine_is_deleted_after_its_agent_stopped() {
     let mut session = computer.netboot(&world).await.unwrap();
     let assignment = session.assigned().unwrap();
     computer.work(&world, &mut session, &assignment, Until::Intent).await;
-    let marked = world.engine.delete(Kind::Machine, &computer.name, "ann").await.unwrap();
+    let marked = world.engine.documents().delete(Kind::Machine, &computer.name, "ann").await.unwrap();
     assert!(marked.metadata().deletion_timestamp.is_some());
     assert_eq!(marked.metadata().finalizers, ["landfall.dev/agent"]);
     assert_eq!(computer.phase(&world).await, MachinePhase::Deleting);
@@ -202,18 +205,18 @@ async fn a_writing_machine_is_deleted_after_its_agent_stopped() {
     // Its certificate opens no session any more, and nothing of it changes.
     let uid = computer.machine(&world).await.metadata.uid.unwrap();
     let other = Hello { running: None, boot_id: "other".into(), ..computer.hello() };
-    let refused = world.engine.open_session(uid, other, ADDRESS.into()).await.unwrap_err();
+    let refused = world.engine.sessions().open_session(uid, other, ADDRESS.into()).await.unwrap_err();
     assert!(refused.problem.code == ErrorCode::Revoked && refused.retry_after.is_none());
     assert_eq!(world.apply(computer.document()).await.map(|(_, outcome)| outcome).unwrap(), ApplyOutcome::Unchanged);
     assert_eq!(change(&world, &computer, "maintenance", json!(true)).await.unwrap_err().code, ErrorCode::Conflict);
     assert_eq!(computer.provision(&world, true).await.unwrap_err().code, ErrorCode::Conflict);
     // A report that ends nothing lets nothing go; the acknowledged fence does.
-    world.engine.tick().await.unwrap();
+    world.engine.upkeep().tick().await.unwrap();
     assert!(world.store.machine(&computer.name).await.unwrap().is_some());
-    world.engine.fence_acknowledged(uid, session.opened.epoch).await.unwrap();
+    world.engine.sessions().fence_acknowledged(uid, session.opened.epoch).await.unwrap();
     assert!(world.store.machine(&computer.name).await.unwrap().is_none());
     assert_eq!(
-        world.engine.open_session(uid, computer.hello(), ADDRESS.into()).await.unwrap_err().problem.code,
+        world.engine.sessions().open_session(uid, computer.hello(), ADDRESS.into()).await.unwrap_err().problem.code,
         ErrorCode::NotFound
     );
     // The same address may be described anew, as another machine.
@@ -229,17 +232,17 @@ async fn a_deleted_machine_is_removed_when_its_lease_ends() {
     computer.provision(&world, false).await.unwrap();
     let mut session = computer.netboot(&world).await.unwrap();
     session.assigned().unwrap();
-    world.engine.delete(Kind::Machine, &computer.name, "ann").await.unwrap();
+    world.engine.documents().delete(Kind::Machine, &computer.name, "ann").await.unwrap();
     // Its heartbeats renew nothing.
     world.later(300);
-    world.engine.heartbeat(session.uid, session.opened.epoch, vitals(1)).await.unwrap();
+    world.engine.sessions().heartbeat(session.uid, session.opened.epoch, vitals(1)).await.unwrap();
     assert!(!session.received().iter().any(|m| matches!(m, ToAgent::LeaseRenewal { .. })));
     drop((session, world));
     let world = sqlite_world(dir.path(), &clock).await;
-    world.engine.tick().await.unwrap();
+    world.engine.upkeep().tick().await.unwrap();
     assert!(world.store.machine(&computer.name).await.unwrap().is_some(), "the worst is taken: heard just now");
     world.later(601);
-    world.engine.tick().await.unwrap();
+    world.engine.upkeep().tick().await.unwrap();
     assert!(world.store.machine(&computer.name).await.unwrap().is_none());
 }
 
@@ -248,14 +251,14 @@ async fn an_idle_machine_is_detached_at_once() {
     let world = World::new().await;
     let (mut installed, idle) = (Computer::described(&world, 1).await, Computer::described(&world, 2).await);
     installed.install(&world).await;
-    let (gone, stays) = world.engine.detach(&installed.name, world.ann(false)).await.unwrap();
+    let (gone, stays) = world.engine.requests().detach(&installed.name, world.ann(false)).await.unwrap();
     assert!(gone.metadata().deletion_timestamp.is_none());
     assert!(stays.len() == 1 && stays[0].contains("keeps the system installed by workflow"), "{stays:?}");
     assert!(world.store.machine(&installed.name).await.unwrap().is_none());
     let mut session = idle.connect(&world, idle.hello()).await;
-    world.engine.detach(&idle.name, world.ann(false)).await.unwrap();
+    world.engine.requests().detach(&idle.name, world.ann(false)).await.unwrap();
     assert!(session.received().iter().any(|m| matches!(m, ToAgent::Fenced { .. })));
-    assert_eq!(world.engine.detach("nosuch", world.ann(false)).await.unwrap_err().code, ErrorCode::NotFound);
+    assert_eq!(world.engine.requests().detach("nosuch", world.ann(false)).await.unwrap_err().code, ErrorCode::NotFound);
 }
 
 #[tokio::test]
@@ -267,19 +270,19 @@ async fn a_stopping_agent_keeps_its_lease_until_it_has_stopped() {
     session.assigned().unwrap();
     let uid = run.metadata.uid.unwrap();
     session.report(&world, uid, (0, 1), EventBody::Started).await;
-    world.engine.cancel(&run.metadata.name, world.ann(false)).await.unwrap();
+    world.engine.requests().cancel(&run.metadata.name, world.ann(false)).await.unwrap();
     let another = || Hello {
         boot_id: "another".into(),
         disks: vec![DiskId { serial: "X".into(), size_bytes: 1, ..DiskId::default() }],
         ..computer.hello()
     };
     world.later(60);
-    let refused = world.engine.open_session(session.uid, another(), ADDRESS.into()).await.unwrap_err();
+    let refused = world.engine.sessions().open_session(session.uid, another(), ADDRESS.into()).await.unwrap_err();
     assert_eq!(refused.problem.code, ErrorCode::AmbiguousIdentity, "the first may still be writing");
     let stopped = EventBody::Failed { problem: Problem::new(ErrorCode::Cancelled, "stopped"), retryable: false };
     session.report(&world, uid, (0, 1), stopped).await;
     world.later(60);
-    world.engine.open_session(session.uid, another(), ADDRESS.into()).await.unwrap();
+    world.engine.sessions().open_session(session.uid, another(), ADDRESS.into()).await.unwrap();
 }
 
 #[tokio::test]
@@ -289,14 +292,14 @@ async fn a_reapplied_machine_survives_the_deletion_of_the_old_one() {
     computer.provision(&world, false).await.unwrap();
     let mut session = computer.netboot(&world).await.unwrap();
     session.assigned().unwrap();
-    world.engine.delete(Kind::Machine, &computer.name, "ann").await.unwrap();
+    world.engine.documents().delete(Kind::Machine, &computer.name, "ann").await.unwrap();
     let anew = computer.document();
     faulty.then(move |document| {
         let gone = document.metadata().deletion_timestamp.is_some() && document.metadata().finalizers.is_empty();
         gone.then(|| Document::from_value(anew.clone()).unwrap())
     });
     let old = session.uid;
-    world.engine.fence_acknowledged(old, session.opened.epoch).await.unwrap();
+    world.engine.sessions().fence_acknowledged(old, session.opened.epoch).await.unwrap();
     let found = world.store.machine(&computer.name).await.unwrap().expect("the new one");
     assert!(found.metadata.uid != Some(old) && found.metadata.deletion_timestamp.is_none());
 }

@@ -27,10 +27,10 @@ async fn an_outage_longer_than_a_deadline_fails_no_run() {
     // The phone-home is due after 900 s.
     clock.fetch_add(1800, std::sync::atomic::Ordering::SeqCst);
     let world = World::over(store, clock).await;
-    world.engine.tick().await.unwrap();
+    world.engine.upkeep().tick().await.unwrap();
     assert_eq!(world.run(&name).await.status.unwrap().phase, WorkflowPhase::Rebooting, "its machine could not speak");
     world.later(901);
-    world.engine.tick().await.unwrap();
+    world.engine.upkeep().tick().await.unwrap();
     assert_eq!(world.run(&name).await.status.unwrap().phase, WorkflowPhase::Failed, "it had its time");
 }
 
@@ -41,7 +41,7 @@ async fn a_clock_set_back_leaves_no_deadline_years_ahead() {
     let before = world.run(&name).await.status.unwrap().deadline.unwrap();
     let years = jiff::SignedDuration::from_hours(10 * 365 * 24);
     world.set_clock(-years.as_secs());
-    world.engine.clock_set(-years).await.unwrap();
+    world.engine.upkeep().clock_set(-years).await.unwrap();
     let after = world.run(&name).await.status.unwrap().deadline.unwrap();
     assert_eq!(after, before - years);
 }
@@ -56,8 +56,8 @@ async fn only_a_person_clears_a_stolen_token() {
     world.connect(hello("b1", "D1", vec![])).await.assigned();
     assert_eq!(world.condition("IdentityAmbiguous").await.unwrap(), (ConditionStatus::True, "TokenReused".into()));
     let run = world.machine().await.status.unwrap().workflow.unwrap();
-    world.engine.cancel(&run, world.ann(false)).await.unwrap();
-    world.engine.adopt("m1", world.ann(false)).await.unwrap();
+    world.engine.requests().cancel(&run, world.ann(false)).await.unwrap();
+    world.engine.requests().adopt("m1", world.ann(false)).await.unwrap();
     assert_eq!(world.condition("IdentityAmbiguous").await.unwrap(), (ConditionStatus::False, "Adopted".into()));
 }
 
@@ -70,7 +70,7 @@ async fn a_phone_home_proves_the_write_whose_report_was_lost() {
     let bearer = bearer_of(&agent.assigned().actions[1]);
     agent.report(run.metadata.uid.unwrap(), 0, 1, EventBody::Started).await.unwrap();
     // The coordinator is away while the agent commits, seeds and restarts.
-    world.engine.phone_home(&bearer, PhoneHomeReport::default()).await.unwrap();
+    world.engine.sessions().phone_home(&bearer, PhoneHomeReport::default()).await.unwrap();
     assert_eq!(world.run(&run.metadata.name).await.status.unwrap().phase, WorkflowPhase::Succeeded);
     assert!(matches!(world.boot().await, Decision::BootDisk { .. }), "it is installed");
 }
@@ -80,7 +80,7 @@ async fn an_epoch_beyond_reason_locks_no_agent_out() {
     let world = World::new().await;
     let uid = world.machine().await.metadata.uid.unwrap();
     let mad = Hello { last_epoch: u64::MAX - 1, ..hello("b1", "D1", vec![]) };
-    let refused = world.engine.open_session(uid, mad, ADDRESS.into()).await.unwrap_err();
+    let refused = world.engine.sessions().open_session(uid, mad, ADDRESS.into()).await.unwrap_err();
     assert_eq!(refused.problem.code, ErrorCode::InvalidDocument);
     assert_eq!(world.connect(hello("b2", "D1", vec![])).await.opened.epoch, 1);
 }
@@ -100,11 +100,11 @@ async fn two_documents_applied_at_once_never_share_an_address() {
 async fn runs_of_a_deleted_machine_go_after_a_day() {
     let world = World::new().await;
     let run = world.provision(false).await.unwrap().metadata.name;
-    world.engine.detach("m1", world.ann(false)).await.unwrap();
-    world.engine.drop_runs_without_machine().await.unwrap();
+    world.engine.requests().detach("m1", world.ann(false)).await.unwrap();
+    world.engine.upkeep().removals().drop_runs_without_machine().await.unwrap();
     assert!(world.store.workflow(&run).await.unwrap().is_some(), "it can still be read");
     world.later(24 * 3600 + 1);
-    world.engine.drop_runs_without_machine().await.unwrap();
+    world.engine.upkeep().removals().drop_runs_without_machine().await.unwrap();
     assert!(world.store.workflow(&run).await.unwrap().is_none());
 }
 
@@ -124,7 +124,7 @@ async fn a_discovered_computer_contradicts_no_described_machine() {
     let by = Asker { address: Some("10.77.0.9".parse().unwrap()), shown: None };
     let proof = Proof::Approval { fingerprint: hex::encode([9]) };
     let ask = EnrollRequest { identity: claims, ..request(proof, &[9]) };
-    assert!(matches!(world.engine.enroll(ask, by).await, Ok(Enrolment::Waiting { .. })));
+    assert!(matches!(world.engine.enrolments().enroll(ask, by).await, Ok(Enrolment::Waiting { .. })));
     let own = Hello { identity: Identity { serial: "S1".into(), ..identity() }, ..hello("b1", "D1", vec![]) };
     world.connect(own).await.assigned();
 }
@@ -156,7 +156,7 @@ async fn a_renewal_is_for_the_same_computer() {
     let renew = async |mac: &str| {
         let mut ask = request(Proof::Renewal, b"key");
         ask.identity.macs = vec![mac.parse().unwrap()];
-        world.engine.enroll(ask, Asker { address: None, shown: Some(shown.clone()) }).await
+        world.engine.enrolments().enroll(ask, Asker { address: None, shown: Some(shown.clone()) }).await
     };
     assert!(matches!(renew(MAC).await, Ok(Enrolment::Granted(_))));
     let refused = renew("52:54:00:00:00:99").await.unwrap_err();

@@ -63,10 +63,10 @@ async fn a_whole_install_ends_provisioned() {
     agent.does(uid, 2, 1, ActionResult::Reboot).await;
     assert_eq!(world.run(&name).await.status.unwrap().phase, WorkflowPhase::Rebooting);
     assert!(matches!(world.boot().await, Decision::BootDisk { .. }), "rebooting: what was installed starts");
-    let wrong = world.engine.phone_home(&format!("{uid}.00"), PhoneHomeReport::default()).await.unwrap_err();
+    let wrong = world.engine.sessions().phone_home(&format!("{uid}.00"), PhoneHomeReport::default()).await.unwrap_err();
     assert_eq!(wrong.code, ErrorCode::Unauthenticated);
     for _ in 0..2 {
-        world.engine.phone_home(&bearer, PhoneHomeReport::default()).await.unwrap();
+        world.engine.sessions().phone_home(&bearer, PhoneHomeReport::default()).await.unwrap();
     }
     assert_eq!(world.phase().await, MachinePhase::Provisioned);
     let (machine, run) = (world.machine().await, world.run(&name).await);
@@ -128,12 +128,18 @@ async fn a_second_computer_with_one_identity_is_refused() {
     world.enroll(b"key-2").await.unwrap();
     let mut first = world.connect(hello("b1", "D1", vec![])).await;
     first.assigned();
-    let refused = world.engine.open_session(first.uid, hello("b2", "OTHER", vec![]), ADDRESS.into()).await.unwrap_err();
+    let refused = world
+        .engine
+        .sessions()
+        .open_session(first.uid, hello("b2", "OTHER", vec![]), ADDRESS.into())
+        .await
+        .unwrap_err();
     assert_eq!(refused.problem.code, ErrorCode::AmbiguousIdentity);
     assert_eq!(refused.retry_after, Some(Duration::from_secs(600)), "until the first one's lease is over");
     assert_eq!(world.condition("IdentityAmbiguous").await.unwrap(), (ConditionStatus::True, "TwoComputers".into()));
     // Not even the same disks help while the first is heard.
-    let clone = world.engine.open_session(first.uid, hello("b3", "D1", vec![]), ADDRESS.into()).await.unwrap_err();
+    let clone =
+        world.engine.sessions().open_session(first.uid, hello("b3", "D1", vec![]), ADDRESS.into()).await.unwrap_err();
     assert!(clone.retry_after.unwrap() <= Duration::from_secs(15));
     first.does(uid, 0, 1, written(receipt(enrolled.machine_uid, uid, ReceiptState::Done))).await;
     first.does(uid, 1, 1, seeded()).await;
@@ -148,9 +154,11 @@ async fn only_an_expired_lease_gives_way() {
     world.enroll(b"key").await.unwrap();
     let first = world.connect(hello("b1", "D1", vec![])).await;
     world.later(500);
-    world.engine.heartbeat(first.uid, first.opened.epoch, vitals(1)).await.unwrap();
+    world.engine.sessions().heartbeat(first.uid, first.opened.epoch, vitals(1)).await.unwrap();
     world.later(500);
-    assert!(world.engine.open_session(first.uid, hello("b2", "OTHER", vec![]), ADDRESS.into()).await.is_err());
+    assert!(
+        world.engine.sessions().open_session(first.uid, hello("b2", "OTHER", vec![]), ADDRESS.into()).await.is_err()
+    );
     world.later(101);
     let mut second = world.connect(hello("b2", "OTHER", vec![])).await;
     assert_eq!(second.assigned().start_attempt, 2);
@@ -196,7 +204,12 @@ async fn a_coordinator_restart_in_mid_workflow_starts_nothing_twice() {
     let status = world.run(&run.metadata.name).await.status.unwrap();
     assert_eq!(status.actions[0].state, ActionState::Succeeded, "replayed from the log");
     // Another computer must wait: the first may still be acting on its lease.
-    let other = world.engine.open_session(machine_uid, hello("b9", "OTHER", vec![]), ADDRESS.into()).await.unwrap_err();
+    let other = world
+        .engine
+        .sessions()
+        .open_session(machine_uid, hello("b9", "OTHER", vec![]), ADDRESS.into())
+        .await
+        .unwrap_err();
     assert_eq!(other.retry_after, Some(Duration::from_secs(600)));
     // The agent itself comes back at once, still at work on the next action, and goes on.
     let running = Some(ActionRef { workflow_uid: uid, action_index: 1, attempt: 1 });
@@ -229,7 +242,7 @@ async fn an_agent_between_two_actions_settles_before_instructions() {
     assert!(again.received().is_none());
     // And one that has nothing to say and runs nothing is ordered to begin, under a new number.
     let mut third = world.connect(Hello { last_epoch: again.opened.epoch, ..back }).await;
-    world.engine.settle(third.uid, third.opened.epoch).await.unwrap();
+    world.engine.upkeep().steps().settle(third.uid, third.opened.epoch).await.unwrap();
     let assignment = third.assigned();
     assert_eq!((assignment.start_index, assignment.start_attempt), (1, 2));
 }
@@ -246,7 +259,7 @@ async fn an_unknown_receipt_holds_the_machine_until_force() {
     assert!(matches!(world.boot().await, Decision::BootDisk { .. }), "held: what is installed starts");
     let run = world.machine().await.status.unwrap().workflow.unwrap();
     let person = Authority { person: "ann".into(), at: Timestamp::UNIX_EPOCH, force: false };
-    world.engine.cancel(&run, person).await.unwrap();
+    world.engine.requests().cancel(&run, person).await.unwrap();
     let held = world.provision(false).await.unwrap_err();
     assert_eq!(held.code, ErrorCode::ReceiptMismatch);
     assert!(held.hint.contains("--force"), "{held}");
@@ -264,12 +277,12 @@ async fn a_late_phone_home_counts_after_a_cancel() {
     let mut agent = world.connect(hello("b1", "D1", vec![])).await;
     let bearer = bearer_of(&agent.assigned().actions[1]);
     let person = Authority { person: "ann".into(), at: Timestamp::UNIX_EPOCH, force: false };
-    world.engine.cancel(&run.metadata.name, person.clone()).await.unwrap();
+    world.engine.requests().cancel(&run.metadata.name, person.clone()).await.unwrap();
     assert!(matches!(agent.received(), Some(ToAgent::Cancel { .. })));
-    let twice = world.engine.cancel(&run.metadata.name, person).await.unwrap_err();
+    let twice = world.engine.requests().cancel(&run.metadata.name, person).await.unwrap_err();
     assert_eq!(twice.code, ErrorCode::WorkflowEnded);
     assert_eq!(world.phase().await, MachinePhase::Failed);
-    world.engine.phone_home(&bearer, PhoneHomeReport::default()).await.unwrap();
+    world.engine.sessions().phone_home(&bearer, PhoneHomeReport::default()).await.unwrap();
     assert_eq!(world.phase().await, MachinePhase::Provisioned);
     assert_eq!(world.run(&run.metadata.name).await.status.unwrap().phase, WorkflowPhase::Cancelled);
 }
@@ -281,16 +294,16 @@ async fn the_tick_finds_missing_phone_homes_and_silent_agents() {
     let uid = run.metadata.uid.unwrap();
     world.enroll(b"key").await.unwrap();
     let agent = world.connect(hello("b1", "D1", vec![])).await;
-    world.engine.heartbeat(agent.uid, agent.opened.epoch, vitals(40 << 20)).await.unwrap();
+    world.engine.sessions().heartbeat(agent.uid, agent.opened.epoch, vitals(40 << 20)).await.unwrap();
     assert_eq!(world.machine().await.status.unwrap().agent_peak_rss_bytes, Some(40 << 20), "noted at once");
     world.later(20);
-    world.engine.tick().await.unwrap();
+    world.engine.upkeep().tick().await.unwrap();
     assert_eq!(world.condition("Connected").await.unwrap(), (ConditionStatus::False, "Silent".into()));
     agent.does(uid, 0, 1, written(receipt(agent.uid, uid, ReceiptState::Done))).await;
     agent.does(uid, 1, 1, seeded()).await;
     agent.does(uid, 2, 1, ActionResult::Reboot).await;
     world.later(901);
-    world.engine.tick().await.unwrap();
+    world.engine.upkeep().tick().await.unwrap();
     let status = world.run(&run.metadata.name).await.status.unwrap();
     assert_eq!((status.phase, status.problem.unwrap().code), (WorkflowPhase::Failed, ErrorCode::NoPhoneHome));
     assert_eq!(world.phase().await, MachinePhase::Failed);
@@ -306,15 +319,15 @@ async fn impossible_settings_are_refused_with_a_hint() {
     let gone = world.apply(template("http://10.77.0.1/gone")).await.unwrap_err();
     assert_eq!(gone.code, ErrorCode::SourceUnreachable);
     let ann = Authority { person: "ann".into(), at: Timestamp::UNIX_EPOCH, force: false };
-    let missing = world.engine.provision("m7", "os", BTreeMap::new(), ann.clone()).await.unwrap_err();
+    let missing = world.engine.requests().provision("m7", "os", BTreeMap::new(), ann.clone()).await.unwrap_err();
     assert!(missing.code == ErrorCode::NotFound && missing.hint.contains("m1"), "{missing}");
     let unknown = BTreeMap::from([("nosuch".to_owned(), json!(1))]);
-    let unknown = world.engine.provision("m1", "os", unknown, ann).await.unwrap_err();
+    let unknown = world.engine.requests().provision("m1", "os", unknown, ann).await.unwrap_err();
     assert!(unknown.code == ErrorCode::InvalidTemplate && unknown.to_string().contains("nosuch"), "{unknown}");
     let run = world.provision(false).await.unwrap();
     let busy = world.provision(false).await.unwrap_err();
     assert!(busy.code == ErrorCode::MachineBusy && busy.message.contains(&run.metadata.name), "{busy}");
-    let of_run = world.engine.delete(Kind::Workflow, &run.metadata.name, "ann").await.unwrap_err();
+    let of_run = world.engine.documents().delete(Kind::Workflow, &run.metadata.name, "ann").await.unwrap_err();
     assert_eq!(of_run.code, ErrorCode::MachineBusy);
 }
 
@@ -326,7 +339,7 @@ async fn an_event_of_another_machines_run_changes_nothing() {
     let other = world.store.machine("m2").await.unwrap().unwrap().metadata.uid.unwrap();
     let mut hello = hello("b2", "D2", vec![]);
     hello.identity.macs = vec!["52:54:00:00:00:02".parse().unwrap()];
-    let opened = world.engine.open_session(other, hello, ADDRESS.into()).await.unwrap();
+    let opened = world.engine.sessions().open_session(other, hello, ADDRESS.into()).await.unwrap();
     let record = EventRecord {
         workflow_uid: run.metadata.uid.unwrap(),
         action_index: 0,
@@ -335,6 +348,6 @@ async fn an_event_of_another_machines_run_changes_nothing() {
         time: Timestamp::UNIX_EPOCH,
         body: EventBody::Failed { problem: Problem::new(ErrorCode::Internal, "a lie"), retryable: false },
     };
-    world.engine.agent_events(other, opened.epoch, vec![record]).await.unwrap();
+    world.engine.sessions().agent_events(other, opened.epoch, vec![record]).await.unwrap();
     assert_eq!(world.run(&run.metadata.name).await.status.unwrap().phase, WorkflowPhase::Pending);
 }

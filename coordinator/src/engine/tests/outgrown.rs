@@ -28,7 +28,7 @@ async fn an_oversized_report_affects_only_its_own_workflow() {
         if number == 2 {
             // Two at once; the third waits.
             assert!(session.assigned().is_none());
-            world.engine.cancel(&run.metadata.name, world.ann(false)).await.unwrap();
+            world.engine.requests().cancel(&run.metadata.name, world.ann(false)).await.unwrap();
             continue;
         }
         session.assigned().unwrap();
@@ -91,11 +91,11 @@ async fn an_unwritable_workflow_does_not_delay_other_deadlines() {
     world.later(48 * 3600);
     let refused = runs[0].clone();
     faulty.refuse(move |document| document.metadata().name == refused);
-    let problem = world.engine.tick().await.unwrap_err();
+    let problem = world.engine.upkeep().tick().await.unwrap_err();
     assert_eq!(problem.code, ErrorCode::StoreUnavailable, "it gets the answer all the same");
     let phase = async |run: &str| world.run(run).await.status.unwrap().phase;
     assert_eq!((phase(&runs[0]).await, phase(&runs[1]).await), (WorkflowPhase::Running, WorkflowPhase::Failed));
     faulty.mend();
-    world.engine.tick().await.unwrap();
+    world.engine.upkeep().tick().await.unwrap();
     assert_eq!(phase(&runs[0]).await, WorkflowPhase::Failed);
 }

@@ -49,7 +49,7 @@ async fn installs_begin_in_the_order_of_their_requests() {
     for waiting in [&mut second, &mut third] {
         assert!(matches!(waiting.received()[..], [ToAgent::Idle { boot_disk: false }]), "it stays, and learns so");
     }
-    world.engine.tick().await.unwrap();
+    world.engine.upkeep().tick().await.unwrap();
     assert!(admitted(&world, &runs[1]).await.2.contains("place 1 in the queue: 1 installs run"));
     fleet[0].work(&world, &mut first, &assignment, Until::Home).await;
     let assignment = assigned_soon(&mut second).await;
@@ -80,12 +80,12 @@ async fn a_cancelled_or_disconnected_workflow_leaves_the_queue() {
     let (mut first, second, third, mut fourth) =
         (sessions.next().unwrap(), sessions.next().unwrap(), sessions.next().unwrap(), sessions.next().unwrap());
     first.assigned().unwrap();
-    world.engine.cancel(&runs[1], world.ann(false)).await.unwrap();
+    world.engine.requests().cancel(&runs[1], world.ann(false)).await.unwrap();
     assert_eq!(admitted(&world, &runs[1]).await.1, "Ended");
     third.power_off(&world).await;
-    world.engine.tick().await.unwrap();
+    world.engine.upkeep().tick().await.unwrap();
     assert!(admitted(&world, &runs[2]).await.2.starts_with("place 1"), "it keeps its place");
-    world.engine.cancel(&runs[0], world.ann(false)).await.unwrap();
+    world.engine.requests().cancel(&runs[0], world.ann(false)).await.unwrap();
     assigned_soon(&mut fourth).await;
     drop((first, second));
 }
@@ -109,7 +109,7 @@ async fn the_queue_outlives_a_restart_in_its_order() {
     let mut third = fleet[2].netboot(&world).await.unwrap();
     let mut second = fleet[1].netboot(&world).await.unwrap();
     assert!(second.assigned().is_none() && third.assigned().is_none(), "the first still runs");
-    world.engine.cancel(&runs[0], world.ann(false)).await.unwrap();
+    world.engine.requests().cancel(&runs[0], world.ann(false)).await.unwrap();
     assigned_soon(&mut second).await;
     assert!(third.assigned().is_none());
 }
@@ -128,17 +128,17 @@ async fn a_paused_workflow_frees_its_place_in_the_queue() {
     let mut waiting = second.netboot(&world).await.unwrap();
     let uid = run.uid.unwrap();
     working.report(&world, uid, (0, 1), EventBody::Started).await;
-    world.engine.pause(&run.name, world.ann(false)).await.unwrap();
-    world.engine.tick().await.unwrap();
+    world.engine.requests().pause(&run.name, world.ann(false)).await.unwrap();
+    world.engine.upkeep().tick().await.unwrap();
     assert!(waiting.assigned().is_none(), "the write goes on to its end");
     let done = first.mark(&world, &assignment, 0, ReceiptState::Done);
     working.report(&world, uid, (0, 1), EventBody::Finished { result: written(done) }).await;
     let other = assigned_soon(&mut waiting).await;
-    world.engine.resume(&run.name, world.ann(false)).await.unwrap();
+    world.engine.requests().resume(&run.name, world.ann(false)).await.unwrap();
     second.work(&world, &mut waiting, &other, Until::Home).await;
     let mut last = third.netboot(&world).await.unwrap();
     assert!(last.assigned().is_none(), "the first works again");
-    world.engine.cancel(&run.name, world.ann(false)).await.unwrap();
+    world.engine.requests().cancel(&run.name, world.ann(false)).await.unwrap();
     assigned_soon(&mut last).await;
 }
 
@@ -152,10 +152,10 @@ async fn a_powerless_machine_keeps_its_place_until_its_lease_ends() {
     gone.run(&world, Until::Intent).await;
     let mut waiting = next.netboot(&world).await.unwrap();
     world.later(599);
-    world.engine.tick().await.unwrap();
+    world.engine.upkeep().tick().await.unwrap();
     assert!(waiting.assigned().is_none(), "it may still be writing");
     world.later(10);
-    world.engine.tick().await.unwrap();
+    world.engine.upkeep().tick().await.unwrap();
     assert!(waiting.assigned().is_some());
     // It comes back, and goes on beside the other: it was let in once.
     let mut back = gone.netboot(&world).await.unwrap();

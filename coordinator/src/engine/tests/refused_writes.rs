@@ -5,6 +5,7 @@ use super::{
     fleet::{Computer, Until},
     *,
 };
+use landfall_machine::derive;
 
 fn is_machine(document: &Document) -> bool {
     document.kind() == Kind::Machine
@@ -22,7 +23,7 @@ async fn an_unreferenced_workflow_is_removed() {
     assert_eq!(computer.provision(&world, false).await.unwrap_err().code, ErrorCode::StoreUnavailable);
     faulty.mend();
     assert!(world.store.workflows().await.unwrap().is_empty(), "an unreferenced workflow");
-    assert!(world.engine.index().active().is_empty());
+    assert!(world.engine.fleet().index().active().is_empty());
     computer.install(&world).await;
 }
 
@@ -32,11 +33,11 @@ async fn the_next_apply_indexes_an_unindexed_machine() {
     let mut document = Document::from_value(machine("m2", "52:54:00:00:00:02")).unwrap();
     if let Document::Machine(machine) = &mut document {
         machine.status = Some(derive::new_machine_status());
-        derive::wanted(machine, (world.engine.now(), 1));
+        derive::wanted(machine, (world.engine.fleet().now(), 1));
         derive::phase(machine);
     }
     world.store.documents().create(document).await.unwrap();
-    let asks = async || world.engine.boot_decision("52:54:00:00:00:02".parse().unwrap(), None).await.unwrap();
+    let asks = async || world.engine.boot().boot_decision("52:54:00:00:00:02".parse().unwrap(), None).await.unwrap();
     assert_eq!(asks().await, Decision::Unknown, "as after a request that was cut off");
     assert_eq!(world.apply(machine("m2", "52:54:00:00:00:02")).await.unwrap().1, ApplyOutcome::Unchanged);
     assert_eq!(asks().await, Decision::BootDisk { machine: "m2".into() });
@@ -47,14 +48,14 @@ async fn an_agent_that_missed_its_assignment_is_disconnected() {
     let (faulty, world) = faulty_world().await;
     let mut computer = Computer::described(&world, 1).await;
     let run = computer.provision(&world, false).await.unwrap().metadata.name;
-    world.engine.pause(&run, world.ann(false)).await.unwrap();
+    world.engine.requests().pause(&run, world.ann(false)).await.unwrap();
     let mut session = computer.netboot(&world).await.unwrap();
     session.received();
     faulty.refuse(|document| match document {
         Document::Workflow(run) => run.status.as_ref().unwrap().phase == WorkflowPhase::Running,
         _ => false,
     });
-    world.engine.resume(&run, world.ann(false)).await.unwrap_err();
+    world.engine.requests().resume(&run, world.ann(false)).await.unwrap_err();
     let received = tokio::time::timeout(Duration::from_secs(60), session.opened.to_agent.recv()).await.unwrap();
     assert!(received.is_none(), "it waits for ever: {received:?}");
     faulty.mend();
@@ -75,7 +76,7 @@ async fn an_agent_that_did_not_settle_is_cut_off() {
     let mut session = computer.connect(&world, back).await;
     assert!(session.received().is_empty(), "it is asked what it still has first");
     faulty.refuse(is_run);
-    world.engine.settle(session.uid, session.opened.epoch).await.unwrap_err();
+    world.engine.upkeep().steps().settle(session.uid, session.opened.epoch).await.unwrap_err();
     let received = tokio::time::timeout(Duration::from_secs(60), session.opened.to_agent.recv()).await.unwrap();
     assert!(received.is_none(), "it waits for ever: {received:?}");
 }
@@ -89,13 +90,13 @@ async fn a_heartbeat_that_cannot_be_stored_ends_no_session() {
     session.assigned().unwrap();
     faulty.refuse(is_machine);
     world.later(60);
-    world.engine.heartbeat(session.uid, session.opened.epoch, vitals(40 << 20)).await.unwrap();
+    world.engine.sessions().heartbeat(session.uid, session.opened.epoch, vitals(40 << 20)).await.unwrap();
     assert!(matches!(session.received()[..], [ToAgent::LeaseRenewal { .. }]), "its lease is renewed");
     faulty.mend();
     world.later(1);
-    world.engine.heartbeat(session.uid, session.opened.epoch, vitals(40 << 20)).await.unwrap();
+    world.engine.sessions().heartbeat(session.uid, session.opened.epoch, vitals(40 << 20)).await.unwrap();
     let status = computer.machine(&world).await.status.unwrap();
-    assert_eq!((status.agent_peak_rss_bytes, status.last_heard), (Some(40 << 20), Some(world.engine.now())));
+    assert_eq!((status.agent_peak_rss_bytes, status.last_heard), (Some(40 << 20), Some(world.engine.fleet().now())));
 }
 
 #[tokio::test]
@@ -110,9 +111,9 @@ async fn an_agent_without_a_stored_lease_gets_no_list() {
     let run = computer.provision(&world, false).await.unwrap().metadata.name;
     let mut session = computer.netboot(&world).await.unwrap();
     assert!(matches!(session.received()[..], [ToAgent::Idle { boot_disk: false }]), "it waits for its turn");
-    world.engine.index().admission.allow(3);
+    world.engine.fleet().index().admission.allow(3);
     faulty.refuse(is_machine);
-    world.engine.admit().await.unwrap_err();
+    world.engine.upkeep().steps().admit().await.unwrap_err();
     assert!(session.opened.to_agent.recv().await.is_none(), "it was given a list, or waits for ever");
     faulty.mend();
     let mut session = computer.connect(&world, computer.hello()).await;

@@ -34,19 +34,19 @@ async fn nothing_is_provisioned_again(world: World, copy: impl AsyncFnOnce(World
     rebooting.run(&world, Until::Rebooted).await;
     let run = failed.provision(&world, false).await.unwrap();
     failed.run(&world, Until::Intent).await;
-    world.engine.cancel(&run.metadata.name, world.ann(false)).await.unwrap();
-    world.engine.adopt(&adopted.name, world.ann(false)).await.unwrap();
+    world.engine.requests().cancel(&run.metadata.name, world.ann(false)).await.unwrap();
+    world.engine.requests().adopt(&adopted.name, world.ann(false)).await.unwrap();
     waiting.provision(&world, false).await.unwrap();
     clearing.install(&world).await;
-    world.engine.deprovision(&clearing.name, vec![], world.ann(false)).await.unwrap();
+    world.engine.requests().deprovision(&clearing.name, vec![], world.ann(false)).await.unwrap();
     half_cleared.install(&world).await;
-    world.engine.deprovision(&half_cleared.name, vec![], world.ann(false)).await.unwrap();
+    world.engine.requests().deprovision(&half_cleared.name, vec![], world.ann(false)).await.unwrap();
     half_cleared.run(&world, Until::Intent).await;
     let mut document = watched.document();
     document["spec"]["management"] = json!("external");
     world.apply(document.clone()).await.unwrap();
     cleared.install(&world).await;
-    world.engine.tick().await.unwrap();
+    world.engine.upkeep().tick().await.unwrap();
 
     let (world, copied) = copy(world).await;
     // Everything goes on, and none of it is in the copy.
@@ -67,7 +67,7 @@ async fn nothing_is_provisioned_again(world: World, copy: impl AsyncFnOnce(World
         assert_eq!(computer.phase(&world).await, MachinePhase::Available, "{}", computer.name);
         computer.install(&world).await;
     }
-    world.engine.deprovision(&cleared.name, vec![], world.ann(false)).await.unwrap();
+    world.engine.requests().deprovision(&cleared.name, vec![], world.ann(false)).await.unwrap();
     cleared.run(&world, Until::Home).await;
     let clock = world.clock.clone();
     drop(world);
@@ -79,7 +79,7 @@ async fn nothing_is_provisioned_again(world: World, copy: impl AsyncFnOnce(World
             let document = if computer.name == "c12" { document.clone() } else { computer.document() };
             world.apply(document).await.unwrap();
             // A rule that fires again: refused, or nothing comes of it.
-            let _either = world.engine.provision_by_rule(&computer.name, "os", BTreeMap::new(), "all").await;
+            let _either = world.engine.requests().provision_by_rule(&computer.name, "os", BTreeMap::new(), "all").await;
         }
         world.apply(template("http://10.77.0.1:7480/images/os.zst")).await.unwrap();
         for computer in &mut fleet {
@@ -93,21 +93,21 @@ async fn nothing_is_provisioned_again(world: World, copy: impl AsyncFnOnce(World
             assert_eq!(computer.phase(&world).await, MachinePhase::Held, "{says}");
             session.power_off(&world).await;
         }
-        world.engine.tick().await.unwrap();
+        world.engine.upkeep().tick().await.unwrap();
         world.later(60);
     }
     for computer in fleet.iter_mut().filter(|computer| computer.name != "c12") {
         let current = world.current(&computer.name).await;
         if let Some(run) = current.filter(|w| w.status.as_ref().unwrap().phase == WorkflowPhase::Rebooting) {
             // It is not held, for nothing of it can begin any more; it waits for a phone-home that was here already.
-            world.engine.cancel(&run.metadata.name, world.ann(false)).await.unwrap();
+            world.engine.requests().cancel(&run.metadata.name, world.ann(false)).await.unwrap();
         }
         let run = match computer.provision(&world, true).await {
             Ok(run) => run,
             Err(problem) => panic!("{}: {problem}", computer.name),
         };
         let by = run.spec.authority.unwrap();
-        assert!(by.force && by.person == "ann" && by.at == world.engine.now(), "who and when stand in the run");
+        assert!(by.force && by.person == "ann" && by.at == world.engine.fleet().now(), "who and when stand in the run");
         let mut session = computer.netboot(&world).await.expect("a person's force counts");
         let assignment = session.assigned().unwrap_or_else(|| panic!("{}", computer.name));
         assert!(assignment.force && assignment.person_authorised && assignment.start_index == 0);
@@ -191,7 +191,7 @@ async fn a_night_offline_voids_requests_but_minutes_do_not() {
             let (status, reason) = asked.condition(&world, "StoreBehind").await.unwrap();
             assert_eq!((status, reason.as_str()), (ConditionStatus::True, "AskedBefore"));
             // Saying no is enough to be asked nothing again.
-            world.engine.cancel(&run.metadata.name, world.ann(false)).await.unwrap();
+            world.engine.requests().cancel(&run.metadata.name, world.ann(false)).await.unwrap();
             assert_eq!(asked.phase(&world).await, MachinePhase::Available);
             asked.provision(&world, false).await.unwrap();
             assert!(asked.netboot(&world).await.unwrap().assigned().is_some());
@@ -246,7 +246,7 @@ async fn an_agent_with_an_unknown_epoch_is_held() {
     assert_eq!((status, reason.as_str()), (ConditionStatus::True, "EpochNeverGiven"));
     let uid = computer.machine(&world).await.metadata.uid.unwrap();
     let nonsense = Hello { last_epoch: u64::MAX, ..computer.hello() };
-    let refused = world.engine.open_session(uid, nonsense, ADDRESS.into()).await.unwrap_err();
+    let refused = world.engine.sessions().open_session(uid, nonsense, ADDRESS.into()).await.unwrap_err();
     assert_eq!(refused.problem.code, ErrorCode::InvalidDocument);
 }
 
@@ -289,7 +289,7 @@ async fn an_agent_marks_an_older_copy_of_the_store() {
     session.power_off(&world).await;
     assert_eq!(world.run(&name).await.status.unwrap().phase, WorkflowPhase::Rebooting);
     assert!(computer.netboot(&world).await.is_none(), "what was installed starts");
-    world.engine.phone_home(&bearer, PhoneHomeReport::default()).await.unwrap();
+    world.engine.sessions().phone_home(&bearer, PhoneHomeReport::default()).await.unwrap();
     assert_eq!(computer.phase(&world).await, MachinePhase::Provisioned);
     assert_eq!(computer.condition(&world, "StoreBehind").await.unwrap().0, ConditionStatus::False);
 }

@@ -104,7 +104,7 @@ async fn applying_a_secret_again_keeps_or_replaces_its_values() {
     let empty = world.apply(secret(json!({}), json!({}))).await.unwrap_err();
     assert_eq!(empty.code, ErrorCode::InvalidDocument);
     let dry = Document::from_value(secret(json!({"pw": VALUE}), json!({}))).unwrap();
-    let (shown, outcome) = world.engine.apply(dry, "ann", true).await.unwrap();
+    let (shown, outcome) = world.engine.documents().apply(dry, "ann", true).await.unwrap();
     assert_eq!((outcome, format!("{shown:?}").contains(VALUE)), (ApplyOutcome::Created, false));
     assert!(world.store.documents().list(Kind::Secret).await.unwrap().0.is_empty());
 
@@ -125,7 +125,7 @@ async fn applying_a_secret_again_keeps_or_replaces_its_values() {
     let kept = world.store.secrets().get("secret/my-db", Timestamp::UNIX_EPOCH).await.unwrap().unwrap();
     assert!(String::from_utf8(kept).unwrap().contains("new"), "a refused write left its value");
 
-    world.engine.delete(Kind::Secret, "my-db", "ann").await.unwrap();
+    world.engine.documents().delete(Kind::Secret, "my-db", "ann").await.unwrap();
     assert_eq!(world.store.secrets().get("secret/my-db", Timestamp::UNIX_EPOCH).await.unwrap(), None);
 }
 
@@ -147,15 +147,15 @@ async fn a_secret_in_an_agents_reports_is_removed() {
     problem.last_log_lines = vec![format!("+ echo {VALUE}")];
     agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
     agent.report(uid, 0, 1, EventBody::Failed { problem, retryable: false }).await.unwrap();
-    world.engine.prepare_logs(uid).await.unwrap();
+    world.engine.telemetry().prepare_logs(uid).await.unwrap();
     let time = Timestamp::UNIX_EPOCH;
     let line =
         LogLine { time, level: LogLevel::Info, action_index: 0, attempt: 1, message: format!("{VALUE} {VALUE}") };
-    world.engine.log(uid, line);
+    world.engine.telemetry().log(uid, line);
 
     let kept = serde_json::to_string(&world.store.events().list(uid, 0, 9).await.unwrap()).unwrap();
     let shown = serde_json::to_string(&world.run(&name).await).unwrap();
-    let logged = serde_json::to_string(&world.engine.logs(uid).0).unwrap();
+    let logged = serde_json::to_string(&world.engine.telemetry().logs(uid).0).unwrap();
     for text in [&kept, &shown, &logged] {
         assert!(!text.contains(VALUE) && !text.contains("c2VjcmV0bGluZQ"), "{text}");
         assert!(text.contains("[secret]"), "{text}");
@@ -169,7 +169,7 @@ async fn a_missing_secret_fails_the_workflow_at_assignment() {
     world.apply(secret(json!({"pw": VALUE}), json!({"machines": ["m1"]}))).await.unwrap();
     world.apply(template_with_secret()).await.unwrap();
     let run = world.provision(false).await.unwrap().metadata.name;
-    world.engine.delete(Kind::Secret, "my-db", "ann").await.unwrap();
+    world.engine.documents().delete(Kind::Secret, "my-db", "ann").await.unwrap();
     world.enroll(b"key").await.unwrap();
     let mut agent = world.connect(hello("b1", "D1", vec![])).await;
     let received: Vec<_> = std::iter::from_fn(|| agent.received()).collect();

@@ -15,19 +15,19 @@ async fn a_clock_set_back_by_a_day_fires_nothing_early() {
     agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
 
     world.set_clock(-24 * 3600);
-    world.engine.tick().await.unwrap();
+    world.engine.upkeep().tick().await.unwrap();
     assert_eq!(world.condition("Connected").await.unwrap().0, ConditionStatus::True, "silent, a moment after it spoke");
     assert_eq!(world.run(&name).await.status.unwrap().phase, WorkflowPhase::Running);
     let done = receipt(enrolled.machine_uid, uid, ReceiptState::Done);
     agent.report(uid, 0, 1, EventBody::Finished { result: written(done) }).await.unwrap();
     agent.does(uid, 1, 1, seeded()).await;
     agent.does(uid, 2, 1, ActionResult::Reboot).await;
-    world.engine.tick().await.unwrap();
+    world.engine.upkeep().tick().await.unwrap();
     assert_eq!(world.run(&name).await.status.unwrap().phase, WorkflowPhase::Rebooting, "its deadline is ahead of it");
     // Silence is still noticed, by the clock as it is now.
     let silent_after = 16;
     world.later(silent_after);
-    world.engine.tick().await.unwrap();
+    world.engine.upkeep().tick().await.unwrap();
     let events = world.store.events().list(uid, 0, 100).await.unwrap();
     assert_eq!(events.len(), 6);
 
@@ -36,7 +36,7 @@ async fn a_clock_set_back_by_a_day_fires_nothing_early() {
     let world = sqlite_world(dir.path(), &clock).await;
     assert_eq!(world.run(&name).await.status.unwrap().phase, WorkflowPhase::Rebooting);
     assert_eq!(world.store.events().list(uid, 0, 100).await.unwrap(), events);
-    world.engine.phone_home(&bearer, PhoneHomeReport::default()).await.unwrap();
+    world.engine.sessions().phone_home(&bearer, PhoneHomeReport::default()).await.unwrap();
     assert_eq!(world.phase().await, MachinePhase::Provisioned);
 }
 
@@ -58,7 +58,7 @@ async fn retention_removes_events_of_the_oldest_ended_workflow_first() {
         };
         world.store.events().append(vec![record(1), record(2)]).await.unwrap();
         if n < 2 {
-            world.engine.cancel(&run.metadata.name, authority()).await.unwrap();
+            world.engine.requests().cancel(&run.metadata.name, authority()).await.unwrap();
         }
         runs.push(uid);
     }
@@ -80,11 +80,11 @@ async fn retention_removes_events_of_the_oldest_ended_workflow_first() {
         }
         left
     };
-    world.engine.retain_events(6).await.unwrap();
+    world.engine.upkeep().removals().retain_events(6).await.unwrap();
     assert_eq!(left().await, [2, 2, 2, 0]);
-    world.engine.retain_events(4).await.unwrap();
+    world.engine.upkeep().removals().retain_events(4).await.unwrap();
     assert_eq!(left().await, [0, 2, 2, 0]);
-    world.engine.retain_events(0).await.unwrap();
+    world.engine.upkeep().removals().retain_events(0).await.unwrap();
     assert_eq!(left().await, [0, 0, 2, 0]);
 }
 
@@ -100,16 +100,21 @@ async fn a_clock_set_forward_by_a_day_fails_no_workflow() {
     let before = world.run(&name).await.status.unwrap();
     let day = jiff::SignedDuration::from_hours(24);
     world.set_clock(24 * 3600);
-    world.engine.clock_set(day).await.unwrap();
-    world.engine.tick().await.unwrap();
+    world.engine.upkeep().clock_set(day).await.unwrap();
+    world.engine.upkeep().tick().await.unwrap();
     let after = world.run(&name).await.status.unwrap();
     assert_eq!(after.phase, WorkflowPhase::Running);
     let later = |at: Option<Timestamp>| at.map(|at| at + day);
     assert_eq!((after.deadline, after.end_by), (later(before.deadline), later(before.end_by)));
     assert_eq!(world.condition("Connected").await.unwrap().0, ConditionStatus::True, "silent for no time");
-    let other = world.engine.open_session(agent.uid, hello("b2", "OTHER", vec![]), ADDRESS.into()).await.unwrap_err();
+    let other = world
+        .engine
+        .sessions()
+        .open_session(agent.uid, hello("b2", "OTHER", vec![]), ADDRESS.into())
+        .await
+        .unwrap_err();
     assert_eq!(other.retry_after, Some(Duration::from_secs(600)), "its lease is what it was");
     world.later(24 * 3600);
-    world.engine.tick().await.unwrap();
+    world.engine.upkeep().tick().await.unwrap();
     assert_eq!(world.run(&name).await.status.unwrap().phase, WorkflowPhase::Failed, "a day that passed");
 }

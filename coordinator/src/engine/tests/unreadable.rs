@@ -22,7 +22,7 @@ async fn unreadable_documents_cost_nothing_of_what_belongs_to_them() {
     change(dir.path(), &format!("UPDATE documents SET json = replace(json, '\"spec\"', '\"speck\"') WHERE {broken}"));
 
     let world = sqlite_world(dir.path(), &clock).await;
-    world.engine.retain().await.unwrap();
+    world.engine.upkeep().removals().retain().await.unwrap();
     assert_eq!(world.store.unreadable().len(), 2);
     assert!(world.store.workflow(&pending.name).await.unwrap().is_some(), "its machine is there, if not readable");
     assert!(!world.store.events().list(running.uid.unwrap(), 0, 9).await.unwrap().is_empty());

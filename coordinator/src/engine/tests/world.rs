@@ -129,7 +129,7 @@ impl World {
     }
 
     pub(super) async fn apply(&self, document: serde_json::Value) -> Result<(Document, ApplyOutcome), Problem> {
-        self.engine.apply(Document::from_value(document)?, "ann", false).await
+        self.engine.documents().apply(Document::from_value(document)?, "ann", false).await
     }
 
     /// Time passes.
@@ -145,12 +145,12 @@ impl World {
 
     /// Ann, now.
     pub(super) fn ann(&self, force: bool) -> Authority {
-        Authority { person: "ann".into(), at: self.engine.now(), force }
+        Authority { person: "ann".into(), at: self.engine.fleet().now(), force }
     }
 
     pub(super) async fn provision(&self, force: bool) -> Result<Workflow, Problem> {
         let authority = Authority { person: "ann".into(), at: Timestamp::UNIX_EPOCH, force };
-        self.engine.provision("m1", "os", BTreeMap::new(), authority).await.map(Shared::into_inner)
+        self.engine.requests().provision("m1", "os", BTreeMap::new(), authority).await.map(Shared::into_inner)
     }
 
     pub(super) async fn machine(&self) -> Machine {
@@ -164,7 +164,7 @@ impl World {
     /// The newest run of a machine.
     pub(super) async fn current(&self, machine: &str) -> Option<Workflow> {
         let machine = self.store.machine(machine).await.unwrap().unwrap();
-        self.engine.current_workflow(&machine).await.unwrap().map(Shared::into_inner)
+        self.engine.fleet().current_workflow(&machine).await.unwrap().map(Shared::into_inner)
     }
 
     pub(super) async fn phase(&self) -> MachinePhase {
@@ -177,7 +177,7 @@ impl World {
     }
 
     pub(super) async fn boot(&self) -> Decision {
-        self.engine.boot_decision(MAC.parse().unwrap(), None).await.unwrap()
+        self.engine.boot().boot_decision(MAC.parse().unwrap(), None).await.unwrap()
     }
 
     pub(super) async fn enroll(&self, key: &[u8]) -> Result<Enrolled, Problem> {
@@ -187,7 +187,7 @@ impl World {
 
     pub(super) async fn enroll_with(&self, token: String, key: &[u8]) -> Result<Enrolled, Problem> {
         let proof = Proof::BootToken(SecretText::new(token));
-        match self.engine.enroll(request(proof, key), Asker::default()).await? {
+        match self.engine.enrolments().enroll(request(proof, key), Asker::default()).await? {
             Enrolment::Granted(enrolled) => Ok(enrolled),
             Enrolment::Waiting { reason, .. } => Err(Problem::new(ErrorCode::Unapproved, reason)),
         }
@@ -195,7 +195,7 @@ impl World {
 
     pub(super) async fn connect(&self, hello: Hello) -> Agent<'_> {
         let uid = self.machine().await.metadata.uid.unwrap();
-        let opened = self.engine.open_session(uid, hello, ADDRESS.into()).await.unwrap();
+        let opened = self.engine.sessions().open_session(uid, hello, ADDRESS.into()).await.unwrap();
         Agent { world: self, uid, opened, seq: Mutex::default() }
     }
 }
@@ -234,7 +234,7 @@ impl Agent<'_> {
             *seq
         };
         let record = EventRecord { workflow_uid: run, action_index, attempt, seq, time: Timestamp::UNIX_EPOCH, body };
-        self.world.engine.agent_events(self.uid, self.opened.epoch, vec![record]).await
+        self.world.engine.sessions().agent_events(self.uid, self.opened.epoch, vec![record]).await
     }
 
     pub(super) async fn does(&self, run: Uuid, index: u32, attempt: u32, result: ActionResult) {

@@ -149,7 +149,7 @@ impl Life<'_> {
         if self.port.apart.get() {
             return None;
         }
-        let decision = engine.boot_decision(MAC.parse().unwrap(), None);
+        let decision = engine.boot().boot_decision(MAC.parse().unwrap(), None);
         match timeout(Duration::from_secs(30), decision).await.ok()?.ok()? {
             Decision::RunAgent { token, .. } => Some(token),
             _ => None,
@@ -173,7 +173,7 @@ impl Life<'_> {
             for _ in 0..30 {
                 let engine = self.of.engine.get().filter(|_| !self.port.apart.get());
                 if let Some(engine) = engine {
-                    let call = engine.phone_home(&bearer, PhoneHomeReport::default());
+                    let call = engine.sessions().phone_home(&bearer, PhoneHomeReport::default());
                     if let Ok(Ok(())) = timeout(Duration::from_secs(30), call).await {
                         self.of.truth.saw("phoned home");
                         break;

@@ -132,7 +132,7 @@ impl Site {
         let mut tasks = JoinSet::new();
         let router = session::router(engine.clone());
         tasks.spawn(accept(router, incoming));
-        tasks.spawn(async move { engine.run_ticker(CancellationToken::new()).await });
+        tasks.spawn(async move { engine.upkeep().run_ticker(CancellationToken::new()).await });
         drop(tasks.join_next().await);
     }
 }

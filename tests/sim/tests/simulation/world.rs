@@ -143,8 +143,9 @@ impl World {
             document("Template", "os", json!({"actions": actions})),
         ];
         for document in documents {
-            let applied =
-                ask(self.engine.clone(), async |engine| engine.apply(document.clone(), "ann", false).await.map(drop));
+            let applied = ask(self.engine.clone(), async |engine| {
+                engine.documents().apply(document.clone(), "ann", false).await.map(drop)
+            });
             if let Err(problem) = applied.await {
                 self.truth.violated(format!("a document is refused: {problem}"));
             }
@@ -163,7 +164,7 @@ impl World {
                 });
             let authority = Authority { person: "ann".into(), at: Timestamp::now(), force: conflict };
             let provisioned = ask(self.engine.clone(), async |engine| {
-                engine.provision("m1", "os", BTreeMap::new(), authority.clone()).await.map(drop)
+                engine.requests().provision("m1", "os", BTreeMap::new(), authority.clone()).await.map(drop)
             });
             match provisioned.await {
                 Ok(()) => return,
@@ -226,7 +227,9 @@ async fn cancel(engine: Flag<Option<Engine>>, store: Store, after: u64) {
         let name = &run.metadata.name;
         let authority = Authority { person: "ann".into(), at: Timestamp::now(), force: false };
         // It may have ended meanwhile.
-        drop(ask(engine.clone(), async |engine| engine.cancel(name, authority.clone()).await.map(drop)).await);
+        drop(
+            ask(engine.clone(), async |engine| engine.requests().cancel(name, authority.clone()).await.map(drop)).await,
+        );
     }
 }
 

@@ -1,0 +1,237 @@
+//! What an agent is sent: the pinned list, and for `cloudInit` the seed and the secret, made only now.
+
+use std::{sync::Arc, time::Duration};
+
+use landfall_api::{
+    Action, ActionSpec, CloudInitSpec, ErrorCode, ImageSource, Problem, RetrySpec, SecretText, Verify, Workflow,
+    WriteFile, WriteFileSpec, WriteImageSpec,
+    message::{ActionKind, AssignedAction, Assignment, CloudInit, PhoneHomeUnit, Retry, Start, WriteImage},
+};
+use landfall_machine::run::policy;
+use uuid::Uuid;
+
+use super::{certificates::CertificateAuthority, fleet::Fleet, secrets::Vault, tokens::Tokens};
+use crate::workflow::seed_files;
+
+/// Makes what an agent is sent.
+pub(in crate::engine) struct Assignments {
+    fleet: Arc<Fleet>,
+    vault: Arc<Vault>,
+    tokens: Arc<Tokens>,
+    authority: Arc<dyn CertificateAuthority>,
+}
+
+impl Assignments {
+    pub(in crate::engine) const fn new(
+        fleet: Arc<Fleet>,
+        vault: Arc<Vault>,
+        tokens: Arc<Tokens>,
+        authority: Arc<dyn CertificateAuthority>,
+    ) -> Self {
+        Self { fleet, vault, tokens, authority }
+    }
+
+    pub(super) async fn assignment(
+        &self,
+        workflow: &Workflow,
+        epoch: u64,
+        starts: Vec<Start>,
+    ) -> Result<Assignment, Problem> {
+        let missing =
+            |what: &str| Problem::new(ErrorCode::Internal, format!("the workflow or its machine has no {what}"));
+        let workflow_uid = workflow.metadata.uid.ok_or_else(|| missing("uid"))?;
+        let status = workflow.status.as_ref().ok_or_else(|| missing("status"))?;
+        let machine = self.fleet.store().machine(&workflow.spec.machine).await?.ok_or_else(|| missing("document"))?;
+        // A retry has its first run's token: whichever of them put the seed in place, the system can phone home.
+        let token_run = status.takes_over.last().copied().unwrap_or(workflow_uid);
+        let mut actions = Vec::with_capacity(status.actions.len());
+        for (pinned, index) in status.actions.iter().chain(&status.on_failure).zip(0u32..) {
+            let mut action = self.vault.insert(&machine, pinned.action.clone().into_inner()).await?;
+            if let Some(start) = starts.iter().find(|start| start.index == index) {
+                // The agent counts attempts by number; interrupted ones used up no retry.
+                let left = policy::max_attempts(&action).saturating_sub(pinned.failures).max(1);
+                let none = RetrySpec { max_attempts: 1, initial_backoff: None, max_backoff: None };
+                action.retry.get_or_insert(none).max_attempts = left.saturating_add(start.attempt - 1);
+            }
+            // What was put in is all that tells the two apart.
+            let secret = action.spec != pinned.action.spec;
+            actions.push(self.resolved(action, secret, &workflow.spec.machine, workflow_uid, token_run).await?);
+        }
+        let first = starts.first().copied().ok_or_else(|| missing("action to start"))?;
+        // What follows a failure is a list of its own behind the other, and neither runs on into the other.
+        let main = u32::try_from(status.actions.len()).unwrap_or(u32::MAX);
+        if first.index < main {
+            actions.truncate(status.actions.len());
+        }
+        Ok(Assignment {
+            epoch,
+            workflow_uid,
+            workflow_name: workflow.metadata.name.clone(),
+            machine_uid: machine.metadata.uid.ok_or_else(|| missing("uid"))?,
+            generation: status.machine_generation,
+            lease: self.fleet.settings().lease,
+            counts_from: None,
+            actions,
+            start_index: first.index,
+            start_attempt: first.attempt,
+            starts,
+            earlier_runs: status.takes_over.clone(),
+            expected_receipts: status.expected_receipts.clone(),
+            person_authorised: workflow.spec.authority.is_some(),
+            force: workflow.spec.authority.as_ref().is_some_and(|a| a.force),
+        })
+    }
+
+    /// An action with every default stated, and what it needs made. `secret`: a secret was put into it.
+    async fn resolved(
+        &self,
+        action: Action,
+        secret: bool,
+        machine: &str,
+        workflow_uid: Uuid,
+        token_run: Uuid,
+    ) -> Result<AssignedAction, Problem> {
+        let (timeout, retry) = limits(&action);
+        let kind = match action.spec {
+            ActionSpec::WriteImage(spec) => ActionKind::WriteImage(write_image(spec, &action.name)?),
+            ActionSpec::CloudInit(spec) => {
+                ActionKind::CloudInit(self.seed(spec, machine, workflow_uid, token_run).await?)
+            }
+            ActionSpec::Hold(spec) => ActionKind::Hold(spec),
+            ActionSpec::Reboot(spec) => ActionKind::Reboot(spec),
+            ActionSpec::PowerOff(spec) => ActionKind::PowerOff(spec),
+            ActionSpec::ClearDisks(spec) => ActionKind::ClearDisks(spec),
+            ActionSpec::Kexec(spec) => ActionKind::Kexec(spec),
+            ActionSpec::WriteFile(spec) => ActionKind::WriteFile(write_file(spec, secret, &action.name)?),
+        };
+        Ok(AssignedAction { name: action.name, timeout, retry, branch: action.branch, kind })
+    }
+
+    async fn seed(
+        &self,
+        spec: CloudInitSpec,
+        machine: &str,
+        workflow_uid: Uuid,
+        token_run: Uuid,
+    ) -> Result<CloudInit, Problem> {
+        let files = seed_files(&spec, machine, &workflow_uid.to_string());
+        let phone_home = if spec.phone_home.as_ref().is_none_or(|unit| unit.enabled) {
+            Some(PhoneHomeUnit {
+                url: self.fleet.settings().phone_home_url.clone(),
+                bearer_token: SecretText::new(self.tokens.bearer(token_run).await?),
+                ca_pins: self.authority.pins(),
+            })
+        } else {
+            None
+        };
+        Ok(CloudInit {
+            user_data: SecretText::new(files.user_data),
+            meta_data: files.meta_data,
+            network_config: SecretText::new(files.network_config),
+            phone_home,
+            disk: spec.disk,
+        })
+    }
+}
+
+/// The time of one attempt, and how often it is tried: as the template says, else by default.
+fn limits(action: &Action) -> (Duration, Retry) {
+    let retry = Retry {
+        max_attempts: policy::max_attempts(action),
+        initial_backoff: policy::initial_backoff(action),
+        max_backoff: policy::max_backoff(action),
+    };
+    (policy::timeout(action), retry)
+}
+
+fn write_file(spec: WriteFileSpec, secret: bool, action: &str) -> Result<WriteFile, Problem> {
+    // `validate_actions` saw to that when the list was pinned.
+    spec.resolved(secret).map_err(|error| {
+        Problem::new(ErrorCode::InvalidDocument, format!("the file of action \"{action}\" is invalid"))
+            .caused_by(&error)
+            .at(format!("{action}.writeFile"))
+            .hint("correct the template, then provision again")
+    })
+}
+
+fn write_image(spec: WriteImageSpec, action: &str) -> Result<WriteImage, Problem> {
+    let WriteImageSpec { disk, image, keep, verify } = spec;
+    // `validate_actions` saw to that when the list was pinned.
+    let image = ImageSource::try_from(image).map_err(|error| {
+        Problem::new(ErrorCode::InvalidDocument, format!("the image of action \"{action}\" is invalid"))
+            .caused_by(&error)
+            .at(format!("{action}.writeImage.image"))
+            .hint("mend the template, then provision again")
+    })?;
+    Ok(WriteImage { disk, image, keep, read_back: verify == Verify::ReadBack })
+}
+
+#[cfg(test)]
+mod tests {
+    use landfall_api::Digest;
+    use landfall_golden as golden;
+    use landfall_proto::v1::{self, action::Kind, session_response::Message as Down};
+    use prost::Message as _;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn defaults_are_stated_and_never_left_to_the_agent() {
+        let action = json!({"name": "write", "writeImage": {"image": {"url": "http://h/i", "digestWaived": true}}});
+        let (timeout, retry) = limits(&serde_json::from_value(action).unwrap());
+        let second = Duration::from_secs;
+        assert_eq!(timeout, second(3600));
+        assert_eq!(retry, Retry { max_attempts: 3, initial_backoff: second(2), max_backoff: second(60) });
+    }
+
+    #[test]
+    fn an_image_without_exactly_one_proof_is_never_sent() {
+        let spec = serde_json::from_value(json!({"image": {"url": "http://h/i"}})).unwrap();
+        let problem = write_image(spec, "write").unwrap_err();
+        assert_eq!((problem.code, problem.subject.as_str()), (ErrorCode::InvalidDocument, "write.writeImage.image"));
+    }
+
+    /// The write of a recorded assignment.
+    fn recorded(name: &str) -> v1::WriteImage {
+        let bytes = golden::bytes(&format!("wire/coordinator/image-{name}.hex"));
+        match v1::SessionResponse::decode(&bytes[..]).unwrap().message {
+            Some(Down::Assignment(mut assigned)) => match assigned.actions.remove(0).kind {
+                Some(Kind::WriteImage(write)) => write,
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_image_of_a_template_is_sent_as_recorded() {
+        let digest = |byte| Digest::from_sha256([byte; 32]);
+        let signature = json!({"url": "http://h/os.sig", "key": "RWQf6LRCGA9i53ml"});
+        let plain = |field: &str, value: Value| json!({"image": {"url": "http://h/os.img", field: value}});
+        let access = |who: Value| {
+            json!({"image": {"url": "https://h/os.img", "digest": digest(0x0a), "access": {
+            "caCertificates": ["-----BEGIN CERTIFICATE-----\n"], "proxy": "http://p:3128", "authorization": who}}})
+        };
+        let all = [
+            ("digest", plain("digest", json!(digest(0x0a)))),
+            ("sha512", plain("digest", json!(format!("sha512:{}", "0b".repeat(64))))),
+            ("raw-digest", plain("rawDigest", json!(digest(0x0c)))),
+            ("sums", plain("sums", json!({"url": "http://h/SHA256SUMS"}))),
+            ("signed-sums", plain("sums", json!({"url": "http://h/SHA256SUMS", "signature": signature}))),
+            ("signature", plain("signature", signature)),
+            ("index", plain("index", json!({"url": "http://h/os.json", "digest": digest(0x0d)}))),
+            ("pinned", json!({"image": {"url": format!("oci://r.example/os@{}", digest(0x0e))}})),
+            ("waived", plain("digestWaived", json!(true))),
+            ("keep", json!({"keep": ["data"], "image": {"url": "http://h/os.img", "digest": digest(0x0a)}})),
+            ("read-back", json!({"verify": "readBack", "image": {"url": "http://h/os.img", "digestWaived": true}})),
+            ("basic", access(json!({"username": "u", "password": "p4ss"}))),
+            ("bearer", access(json!({"token": "t0ken"}))),
+        ];
+        for (name, mut spec) in all {
+            spec["disk"] = json!({"serial": "S4EVNX0R"});
+            let write = write_image(serde_json::from_value(spec).unwrap(), "write").unwrap();
+            assert_eq!(v1::WriteImage::from(write), recorded(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! What every part of the engine shares: the documents, the index over them, each machine's lock, the settings and the time.
+
+mod clock;
+mod index;
+mod live;
+mod queue;
+mod settings;
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use jiff::Timestamp;
+use landfall_api::{Document, ErrorCode, Kind, Machine, Problem, Shared, Workflow, edit_distance};
+use landfall_machine::{Horizon, Limits, Now, Steady};
+use landfall_proto::OLDEST_PROTOCOL;
+use landfall_store::{Store, StoreError, audit::Note};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+pub use clock::{Clock, Timepiece};
+pub use settings::Settings;
+
+pub(in crate::engine) use index::Index;
+pub(in crate::engine) use live::Live;
+pub(in crate::engine) use queue::PLACES;
+
+use live::Machines;
+
+/// Writes that lose a compare-and-swap this often in a row give up: another writer writes without end.
+pub(in crate::engine) const CAS_TRIES: usize = 16;
+
+/// The machines and workflows there are, and what is known of them beyond their documents.
+pub struct Fleet {
+    store: Store,
+    /// A reload replaces them while they are read.
+    settings: ArcSwap<Settings>,
+    clock: Clock,
+    /// When this process started.
+    begun: Instant,
+    horizon: Horizon,
+    index: Mutex<Index>,
+    machines: Machines,
+}
+
+impl Fleet {
+    /// The fleet of a store whose documents `index` has taken in.
+    pub(in crate::engine) fn new(
+        store: Store,
+        settings: Settings,
+        clock: Clock,
+        horizon: Horizon,
+        index: Index,
+    ) -> Self {
+        Self {
+            begun: clock.steady(),
+            store,
+            settings: ArcSwap::from_pointee(settings),
+            clock,
+            horizon,
+            index: Mutex::new(index),
+            machines: Machines::default(),
+        }
+    }
+
+    /// Where the documents are.
+    pub(in crate::engine) const fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Every machine's lock.
+    pub(in crate::engine) const fn machines(&self) -> &Machines {
+        &self.machines
+    }
+
+    /// Goes by other settings from now on. What was already promised (a lease, a deadline) stands.
+    pub(in crate::engine) fn reload(&self, settings: Settings) {
+        // Where there is more room now, the next tick lets the next begin.
+        self.index().admission.allow(settings.parallel_installs);
+        self.settings.store(Arc::new(settings));
+    }
+
+    /// The time, by the wall's clock.
+    pub fn now(&self) -> Timestamp {
+        self.clock.wall()
+    }
+
+    /// This moment, by both clocks.
+    pub(in crate::engine) fn moment(&self) -> Now {
+        let passed = self.clock.steady().saturating_duration_since(self.begun);
+        Now { wall: self.now(), steady: Steady::after_start(passed) }
+    }
+
+    /// The time so long from now.
+    pub(in crate::engine) fn after(&self, duration: Duration) -> Timestamp {
+        self.now().checked_add(duration).unwrap_or(Timestamp::MAX)
+    }
+
+    /// What a step goes by.
+    pub(in crate::engine) fn limits(&self) -> Limits {
+        let settings = self.settings.load();
+        Limits {
+            lease: settings.lease,
+            heartbeat: settings.heartbeat,
+            phone_home_deadline: settings.phone_home_deadline,
+            netboot_deadline: settings.netboot_deadline,
+            oldest_protocol: OLDEST_PROTOCOL,
+            horizon: self.horizon,
+        }
+    }
+
+    /// The settings it goes by.
+    pub fn settings(&self) -> Arc<Settings> {
+        self.settings.load_full()
+    }
+
+    /// The index, locked. Never held over an await.
+    pub(in crate::engine) fn index(&self) -> MutexGuard<'_, Index> {
+        // Every change of the index is a single insertion or removal, so a poisoned lock is still good.
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(in crate::engine) async fn machine_by_uid(&self, uid: Uuid) -> Result<Shared<Machine>, Problem> {
+        let name = self.machine_name(uid)?;
+        self.store.machine(&name).await?.ok_or_else(|| no_machine(uid))
+    }
+
+    /// The name alone: most who hear of a machine need no more, and its document is large.
+    pub(in crate::engine) fn machine_name(&self, uid: Uuid) -> Result<String, Problem> {
+        self.index().machine_name(uid).ok_or_else(|| no_machine(uid))
+    }
+
+    /// The machine of that name.
+    pub(in crate::engine) async fn described(&self, name: &str) -> Result<Shared<Machine>, Problem> {
+        match self.store.machine(name).await? {
+            Some(machine) => Ok(machine),
+            None => Err(self.not_found(Kind::Machine, name).await),
+        }
+    }
+
+    /// `NotFound`, with the names that are near, or all if there are few.
+    pub(in crate::engine) async fn not_found(&self, kind: Kind, name: &str) -> Problem {
+        let problem =
+            Problem::new(ErrorCode::NotFound, format!("there is no {kind} \"{name}\"")).at(format!("{kind}/{name}"));
+        let names = match self.store.documents().list(kind).await {
+            Ok((documents, _)) => documents.iter().map(|d| d.metadata().name.clone()).collect::<Vec<_>>(),
+            Err(error) => return error.into(),
+        };
+        let mut near: Vec<_> = names.iter().map(|known| (edit_distance(name, known), known)).collect();
+        near.sort();
+        let limit = name.len() / 3 + 1;
+        let close: Vec<_> = near.iter().filter(|(d, _)| *d <= limit).take(5).map(|(_, n)| n.as_str()).collect();
+        if !close.is_empty() {
+            problem.hint(format!("did you mean {}?", close.join(" or ")))
+        } else if names.is_empty() {
+            problem.hint(format!("there are no {} yet; create one with: landfall apply -f FILE", kind.plural()))
+        } else {
+            let some: Vec<_> = near.iter().take(8).map(|(_, n)| n.as_str()).collect();
+            problem.hint(format!("there are: {}", some.join(", ")))
+        }
+    }
+
+    /// The machine's newest workflow.
+    pub(in crate::engine) async fn current_workflow(
+        &self,
+        machine: &Machine,
+    ) -> Result<Option<Shared<Workflow>>, Problem> {
+        match machine.status.as_ref().and_then(|s| s.workflow.as_deref()) {
+            Some(name) => Ok(self.store.workflow(name).await?),
+            None => Ok(None),
+        }
+    }
+
+    /// Every workflow of a machine.
+    ///
+    /// # Errors
+    /// [`StoreError`] of the back end.
+    pub async fn workflows_of(&self, machine: &str) -> Result<Vec<Shared<Workflow>>, StoreError> {
+        let names = self.index().runs_of(machine);
+        let mut workflows = Vec::with_capacity(names.len());
+        for name in names {
+            workflows.extend(self.store.workflow(&name).await?);
+        }
+        Ok(workflows)
+    }
+
+    /// Changes a machine document by compare-and-swap, for what no step is about: keys, facts, alarms.
+    pub(in crate::engine) async fn mutate_machine(
+        &self,
+        name: &str,
+        change: impl Fn(&mut Machine) + Send,
+    ) -> Result<Shared<Machine>, Problem> {
+        for _ in 0..CAS_TRIES {
+            let Some(mut machine) = self.store.machine(name).await? else {
+                return Err(StoreError::NotFound { kind: Kind::Machine, name: name.to_owned() }.into());
+            };
+            let before = machine.clone();
+            change(&mut machine);
+            if machine == before {
+                return Ok(machine);
+            }
+            match self.store.documents().update(Document::from(machine)).await {
+                Ok(Document::Machine(machine)) => return Ok(machine),
+                Ok(_) => return Err(Problem::new(ErrorCode::Internal, "the store answered another kind of document")),
+                Err(StoreError::Conflict { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Problem::new(ErrorCode::Conflict, format!("machine \"{name}\" changed again and again during the request")))
+    }
+
+    /// Makes an entry of the audit log.
+    pub async fn audit(&self, note: Note) {
+        self.store.audit().note(self.now(), note).await;
+    }
+}
+
+fn no_machine(uid: Uuid) -> Problem {
+    Problem::new(ErrorCode::NotFound, format!("no machine document has the uid {uid}"))
+        .hint("apply the machine again, then restart it so that it enrols again")
+}

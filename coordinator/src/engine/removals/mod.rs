@@ -1,0 +1,111 @@
+//! What is removed, and all that goes with it: workflows with their events and logs, machines with their rights.
+
+mod orphans;
+mod retention;
+
+use std::sync::Arc;
+
+use landfall_api::{Document, ErrorCode, Kind, Machine, Problem, Shared, Workflow};
+use landfall_machine::{derive, has_ended, life::AGENT};
+use landfall_store::StoreError;
+
+use super::{
+    fleet::{Fleet, Live},
+    telemetry::Telemetry,
+};
+use orphans::TakenBack;
+
+/// Terminal runs kept for each machine; older ones are dropped, with their events.
+const KEPT_RUNS: usize = 20;
+
+/// Removes workflows and machines.
+pub(in crate::engine) struct Removals {
+    fleet: Arc<Fleet>,
+    telemetry: Arc<Telemetry>,
+    taken_back: TakenBack,
+}
+
+impl Removals {
+    pub(in crate::engine) fn new(fleet: Arc<Fleet>, telemetry: Arc<Telemetry>) -> Self {
+        Self { fleet, telemetry, taken_back: TakenBack::default() }
+    }
+
+    pub(in crate::engine) async fn drop_old_runs(&self, machine: &str) -> Result<(), Problem> {
+        let mut runs = self.fleet.workflows_of(machine).await?;
+        runs.retain(|workflow| has_ended(workflow));
+        runs.sort_by_key(|w| w.metadata.creation_timestamp);
+        let excess = runs.len().saturating_sub(KEPT_RUNS);
+        for old in runs.into_iter().take(excess) {
+            self.forget_workflow(&old).await?;
+        }
+        Ok(())
+    }
+
+    pub(in crate::engine) async fn forget_workflow(&self, workflow: &Workflow) -> Result<Document, Problem> {
+        let gone = self.fleet.store().documents().delete(Kind::Workflow, &workflow.metadata.name).await?;
+        self.fleet.index().drop_workflow(workflow);
+        if let Some(uid) = workflow.metadata.uid {
+            self.fleet.store().events().forget(uid).await?;
+            self.telemetry.forget(uid);
+        }
+        Ok(gone)
+    }
+
+    /// The document carries a finalizer, so this only marks it.
+    pub(in crate::engine) async fn mark_deleted(&self, name: &str) -> Result<Document, Problem> {
+        self.fleet.store().documents().delete(Kind::Machine, name).await?;
+        let marked = self.fleet.mutate_machine(name, derive::phase).await?;
+        self.fleet.index().put_machine(&marked);
+        Ok(Document::from(marked))
+    }
+
+    /// Removes the document and all rights of its certificate.
+    pub(in crate::engine) async fn remove_machine(
+        &self,
+        live: &mut Live,
+        machine: &Shared<Machine>,
+    ) -> Result<Document, Problem> {
+        let name = &machine.metadata.name;
+        let mut last = machine.clone();
+        let mut is_there = true;
+        if !machine.metadata.finalizers.is_empty() {
+            let uid = machine.metadata.uid;
+            let unbind = |found: &mut Machine| {
+                if found.metadata.uid == uid {
+                    found.metadata.finalizers.retain(|f| f != AGENT);
+                }
+            };
+            match self.fleet.mutate_machine(name, unbind).await {
+                Ok(machine) => {
+                    // A deleted document is removed with its last finalizer; a document with its name is now another
+                    // one.
+                    let ended = machine.metadata.deletion_timestamp.is_some() && machine.metadata.finalizers.is_empty();
+                    is_there = machine.metadata.uid == uid && !ended;
+                    if machine.metadata.uid == uid {
+                        last = machine;
+                    }
+                }
+                Err(problem) if problem.code == ErrorCode::NotFound => is_there = false,
+                Err(problem) => return Err(problem),
+            }
+        }
+        if is_there {
+            match self.fleet.store().documents().delete(Kind::Machine, name).await {
+                // Another request was faster.
+                Ok(_) | Err(StoreError::NotFound { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        {
+            let mut index = self.fleet.index();
+            index.drop_machine(machine);
+            index.admission.absent(name);
+        }
+        live.cut();
+        if let Some(uid) = machine.metadata.uid {
+            self.fleet.machines().forget(uid);
+        }
+        tracing::info!(machine = %name, "deleted");
+        Ok(Document::from(last))
+    }
+}

@@ -1,0 +1,71 @@
+//! A machine's life beyond its workflows: taken over as it is, let go, deleted.
+
+use landfall_api::{Authority, Document, Machine, Problem, Shared};
+use landfall_machine::{Input, life::what_stays};
+
+use super::{super::steps::Driven, Requests};
+
+impl Requests {
+    /// Adopts a machine without a change: it counts as provisioned, its receipts are accepted, and workflows run on it
+    /// only on request of a person. This ends a hold, and a workflow that the hold kept from beginning.
+    ///
+    /// # Errors
+    /// [`Problem`] with code `NotFound`, `MachineBusy` (a run is under way) or `Conflict` (it is being deleted).
+    pub async fn adopt(&self, name: &str, by: Authority) -> Result<Shared<Machine>, Problem> {
+        let person = by.person.clone();
+        let adopted = self.ask_machine(name, Input::Adopt(by)).await?;
+        tracing::info!(machine = name, person, "adopted");
+        Ok(adopted.state.machine)
+    }
+
+    /// Clears a machine's identity alarm in a person's name.
+    ///
+    /// # Errors
+    /// [`Problem`] with code `NotFound`, or `Conflict` if it has none.
+    pub async fn confirm_identity(&self, name: &str, by: Authority) -> Result<Shared<Machine>, Problem> {
+        let person = by.person.clone();
+        let confirmed = self.ask_machine(name, Input::ConfirmIdentity(by)).await?;
+        tracing::info!(machine = name, person, "its identity was confirmed");
+        Ok(confirmed.state.machine)
+    }
+
+    /// Hands a person's request to a machine.
+    async fn ask_machine(&self, name: &str, input: Input) -> Result<Driven, Problem> {
+        let uid = self.fleet.described(name).await?.metadata.uid.unwrap_or_default();
+        let mut live = self.fleet.machines().lock(uid).await;
+        self.fleet.described(name).await?;
+        self.steps.drive(&mut live, name, input).await.map_err(|refused| refused.problem)
+    }
+
+    /// Stops managing a machine: its workflow is cancelled, its disks stay unchanged, and the document is removed as
+    /// soon as no agent can still act. Returns the document and, for people, what stays on the machine.
+    ///
+    /// # Errors
+    /// [`Problem`] with code `NotFound`.
+    pub async fn detach(&self, name: &str, by: Authority) -> Result<(Document, Vec<String>), Problem> {
+        let machine = self.fleet.described(name).await?;
+        let newest = self.fleet.current_workflow(&machine).await?;
+        let stays = what_stays(&machine, newest.as_deref());
+        let document = self.delete_machine(name, &by).await?;
+        Ok((document, stays))
+    }
+
+    /// Deletes a machine at any moment. While an agent may still act, the document stays with a condition, and is
+    /// removed with the agent's acknowledgement or at the end of its lease.
+    pub(in crate::engine) async fn delete_machine(&self, name: &str, by: &Authority) -> Result<Document, Problem> {
+        let deleted = self.ask_machine(name, Input::Delete(by.clone())).await?;
+        tracing::info!(machine = name, by = %by.person, "deleted, or to be deleted as soon as its agent has stopped");
+        Ok(deleted.deleted.unwrap_or_else(|| Document::from(deleted.state.machine)))
+    }
+
+    /// What time does for machines that are to go.
+    pub(in crate::engine) async fn finish_deletions(&self) -> Result<(), Problem> {
+        // On a line of its own: in the loop's head the index would stay locked.
+        let names = self.fleet.index().deleting();
+        let mut outcome = Ok(());
+        for name in names {
+            outcome = outcome.and(self.steps.hand_in(&name, Input::Tick).await);
+        }
+        outcome
+    }
+}

@@ -1,0 +1,362 @@
+//! Requests: run this there; clear that; stop it.
+
+mod control;
+mod life;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use landfall_api::{
+    API_VERSION, Action, ActionSpec, Authority, BUILT_IN_DEPROVISION, ClearDisksSpec, DiskReceipt, DiskSelector,
+    Document, ErrorCode, Kind, Machine, Metadata, Problem, Purpose, RebootSpec, Shared, Workflow, WorkflowSpec,
+    WorkflowStatus,
+};
+use landfall_machine::{
+    Input, derive, is_held,
+    life::{is_installed, may_begin, take_up, was_installed},
+    turn,
+};
+use tokio::sync::OwnedMutexGuard;
+use uuid::Uuid;
+
+use super::{
+    fleet::{Fleet, Live},
+    removals::Removals,
+    secrets::Vault,
+    source::SourceChecker,
+    steps::Steps,
+};
+use crate::workflow::{Plan, render};
+
+/// The label of a run that a rule started: the rule's name.
+pub(in crate::engine) const RULE_LABEL: &str = "landfall.dev/rule";
+
+/// A run that is asked for.
+struct Asked<'a> {
+    machine: &'a str,
+    template: &'a str,
+    purpose: Purpose,
+    parameters: BTreeMap<String, serde_json::Value>,
+    plan: Plan,
+    by: Asker<'a>,
+}
+
+/// Who requests it. A rule is not a person's request.
+enum Asker<'a> {
+    Person(Authority),
+    Rule(&'a str),
+}
+
+impl Asker<'_> {
+    fn force(&self) -> bool {
+        matches!(self, Self::Person(by) if by.force)
+    }
+}
+
+/// What a person or a rule asks of a machine or a workflow. Cloning it shares it.
+#[derive(Clone)]
+pub struct Requests {
+    fleet: Arc<Fleet>,
+    steps: Steps,
+    removals: Arc<Removals>,
+    vault: Arc<Vault>,
+    sources: Arc<dyn SourceChecker>,
+}
+
+impl Requests {
+    pub(in crate::engine) const fn new(
+        fleet: Arc<Fleet>,
+        steps: Steps,
+        removals: Arc<Removals>,
+        vault: Arc<Vault>,
+        sources: Arc<dyn SourceChecker>,
+    ) -> Self {
+        Self { fleet, steps, removals, vault, sources }
+    }
+
+    /// Starts a run of a template on a machine: renders and pins the list, asks each image's server, and hands the list
+    /// to the agent if one is there; otherwise it waits for the machine to netboot, and for its turn.
+    ///
+    /// With `--force` a hold on the machine ends, and with it a run that the hold kept from beginning.
+    ///
+    /// # Errors
+    /// [`Problem`] with code `NotFound` (names that are near), `MachineBusy` (the run that is), `InvalidTemplate`,
+    /// `SourceUnreachable`, `ReceiptMismatch` (held until a person says `--force`), `Unmanaged`, `Maintenance`.
+    pub async fn provision(
+        &self,
+        machine: &str,
+        template: &str,
+        parameters: BTreeMap<String, serde_json::Value>,
+        authority: Authority,
+    ) -> Result<Shared<Workflow>, Problem> {
+        let plan = self.rendered(machine, template, &parameters).await?;
+        let by = Asker::Person(authority);
+        self.begin_run(Asked { machine, template, purpose: Purpose::Provision, parameters, plan, by }).await
+    }
+
+    /// The same for an enrolment rule: once in a machine's life, and only where nothing was ever installed. The agent
+    /// writes a blank disk and refuses any other, since no person asked.
+    ///
+    /// # Errors
+    /// As [`Requests::provision`], and `DiskNotBlank` for a machine that is, was or may be installed.
+    pub async fn provision_by_rule(
+        &self,
+        machine: &str,
+        template: &str,
+        parameters: BTreeMap<String, serde_json::Value>,
+        rule: &str,
+    ) -> Result<Shared<Workflow>, Problem> {
+        let plan = self.rendered(machine, template, &parameters).await?;
+        let by = Asker::Rule(rule);
+        self.begin_run(Asked { machine, template, purpose: Purpose::Provision, parameters, plan, by }).await
+    }
+
+    /// Starts a run that clears what installs left: every disk with a receipt of this machine, or those that `disks`
+    /// choose; receipts last. Then the machine restarts, and is available.
+    ///
+    /// # Errors
+    /// As [`Requests::provision`]; `Conflict` if nothing is known to be installed and no disk is named.
+    pub async fn deprovision(
+        &self,
+        machine: &str,
+        disks: Vec<DiskSelector>,
+        authority: Authority,
+    ) -> Result<Shared<Workflow>, Problem> {
+        for disk in &disks {
+            disk.validate().map_err(|error| {
+                Problem::new(ErrorCode::InvalidDocument, error.to_string())
+                    .at("disks")
+                    .hint("landfall explain templates lists a disk selector's fields")
+            })?;
+        }
+        let step = |name: &str, spec| Action { name: name.into(), timeout: None, retry: None, branch: None, spec };
+        let actions = vec![
+            step("clear-disks", ActionSpec::ClearDisks(ClearDisksSpec { disks })),
+            step("restart", ActionSpec::Reboot(RebootSpec {})),
+        ];
+        self.begin_run(Asked {
+            machine,
+            template: BUILT_IN_DEPROVISION,
+            purpose: Purpose::Deprovision,
+            parameters: BTreeMap::new(),
+            plan: Plan { actions, on_failure: Vec::new(), timeout: None, success_on: None },
+            by: Asker::Person(authority),
+        })
+        .await
+    }
+
+    /// The template's list for this machine, every image of it looked at.
+    async fn rendered(
+        &self,
+        machine: &str,
+        template: &str,
+        parameters: &BTreeMap<String, serde_json::Value>,
+    ) -> Result<Plan, Problem> {
+        let found = self.fleet.described(machine).await?;
+        may_begin(&found)?;
+        let Some(described) = self.fleet.store().template(template).await? else {
+            return Err(self.fleet.not_found(Kind::Template, template).await);
+        };
+        let plan = render(&found, &described, parameters)?;
+        // Every secret must be there; with their values in place the lists live here and no longer, and no server is shown one.
+        for list in [&plan.actions, &plan.on_failure] {
+            self.sources.check_all(&self.vault.insert_all(&found, list).await?).await?;
+        }
+        Ok(plan)
+    }
+
+    async fn begin_run(&self, asked: Asked<'_>) -> Result<Shared<Workflow>, Problem> {
+        let (mut live, _) = self.locked_machine(asked.machine).await?;
+        let forced = match &asked.by {
+            Asker::Person(by) if by.force => Some(by.clone()),
+            _ => None,
+        };
+        let made = self.steps.drive(&mut live, asked.machine, Input::MakeWay(forced)).await;
+        let found = made.map_err(|refused| refused.problem)?.state.machine;
+        refuse_if_held(&found, asked.by.force())?;
+        may_be_asked(&asked, &found)?;
+        let status = asked.plan.status(found.metadata.generation, believed(&live, &found, asked.by.force()));
+        let mut labels = BTreeMap::new();
+        let authority = match asked.by {
+            Asker::Person(by) => Some(by),
+            Asker::Rule(rule) => {
+                labels.insert(RULE_LABEL.to_owned(), rule.to_owned());
+                None
+            }
+        };
+        let spec = WorkflowSpec {
+            machine: asked.machine.to_owned(),
+            template: asked.template.to_owned(),
+            purpose: asked.purpose,
+            parameters: asked.parameters,
+            authority,
+            ..WorkflowSpec::default()
+        };
+        self.launch(live, labels, spec, status).await
+    }
+
+    /// The machine, locked, if anything may begin on it.
+    async fn locked_machine(&self, machine: &str) -> Result<(OwnedMutexGuard<Live>, Shared<Machine>), Problem> {
+        let Some(machine_uid) = self.fleet.described(machine).await?.metadata.uid else {
+            return Err(Problem::new(ErrorCode::Internal, format!("machine \"{machine}\" was stored without a uid")));
+        };
+        let live = self.fleet.machines().lock(machine_uid).await;
+        // Read under the lock: another request may have been faster.
+        let found = self.fleet.described(machine).await?;
+        may_begin(&found)?;
+        Ok((live, found))
+    }
+
+    /// The machine, locked, with no run under way on it and nothing that holds it.
+    async fn idle_machine(
+        &self,
+        machine: &str,
+        force: bool,
+    ) -> Result<(OwnedMutexGuard<Live>, Shared<Machine>), Problem> {
+        let (mut live, _) = self.locked_machine(machine).await?;
+        let made = self.steps.drive(&mut live, machine, Input::MakeWay(None)).await;
+        let found = made.map_err(|refused| refused.problem)?.state.machine;
+        refuse_if_held(&found, force)?;
+        Ok((live, found))
+    }
+
+    /// Makes the run, gives it its place in the queue, and hands it to the machine's agent if one is there and it is its
+    /// turn.
+    async fn launch(
+        &self,
+        mut live: OwnedMutexGuard<Live>,
+        labels: BTreeMap<String, String>,
+        spec: WorkflowSpec,
+        status: WorkflowStatus,
+    ) -> Result<Shared<Workflow>, Problem> {
+        let now = self.fleet.now();
+        let machine = spec.machine.clone();
+        let machine = machine.as_str();
+        let name = run_name(machine);
+        let mut workflow = Workflow {
+            api_version: API_VERSION.to_owned(),
+            kind: Kind::Workflow,
+            metadata: Metadata { name: name.clone(), labels, creation_timestamp: Some(now), ..Metadata::default() },
+            spec,
+            status: Some(status),
+        };
+        {
+            let mut index = self.fleet.index();
+            if let Some(status) = &mut workflow.status {
+                status.ticket = index.admission.ticket();
+            }
+            // Its place is known before it is stored; a store that refuses it gives the place back.
+            index.admission.note(&workflow);
+            if let Some(standing) = index.admission.standing(&workflow.metadata.name) {
+                turn::show(&mut workflow, &standing, now);
+            }
+        }
+        derive::workflow(&mut workflow, now);
+        let created = match self.fleet.store().documents().create(Document::from(workflow)).await {
+            Ok(Document::Workflow(created)) => Ok(created),
+            Ok(_) => Err(Problem::new(ErrorCode::Internal, "the store answered another kind of document")),
+            Err(error) => Err(error.into()),
+        };
+        let mut workflow = created.inspect_err(|_| self.fleet.index().admission.forget(&name))?;
+        self.fleet.index().put_workflow(&workflow);
+        // The run and its machine's word of it are two documents, and the run comes first.
+        let named = match self.name_run(machine, &workflow).await {
+            Ok(named) => named,
+            Err(problem) => {
+                // Its machine does not know of it, so nothing would ever begin or end it.
+                self.removals.take_back(&workflow).await;
+                return Err(problem);
+            }
+        };
+        drop(named);
+        let by = workflow.spec.authority.as_ref();
+        let (person, force) = (by.map_or("none", |by| by.person.as_str()), by.is_some_and(|by| by.force));
+        tracing::info!(machine, template = %workflow.spec.template, workflow = %name, person, force, "a workflow was \
+            requested");
+        // The request is complete: if the agent cannot be notified, its session is closed and it reconnects.
+        match self.steps.drive(&mut live, machine, Input::Launched).await {
+            Ok(driven) => {
+                if let Some(newer) = driven.state.newest {
+                    workflow = newer;
+                }
+            }
+            Err(refused) => {
+                let problem = refused.problem;
+                tracing::warn!(machine, workflow = %name, %problem, "cannot give the workflow to its agent yet");
+                live.cut();
+                if let Some(newer) = self.fleet.store().workflow(&name).await? {
+                    workflow = newer;
+                }
+            }
+        }
+        drop(live);
+        if let Err(problem) = self.removals.drop_old_runs(machine).await {
+            tracing::warn!(machine, %problem, "old workflows were not removed; the next request does it");
+        }
+        Ok(workflow)
+    }
+
+    /// The machine's document names its newest run from here on.
+    async fn name_run(&self, machine: &str, workflow: &Workflow) -> Result<Shared<Machine>, Problem> {
+        let now = self.fleet.now();
+        self.fleet.mutate_machine(machine, |machine| take_up(machine, workflow, now)).await
+    }
+}
+
+/// The receipts that a workflow expects: with --force those that the person has seen, else those that the store knows.
+fn believed(live: &Live, machine: &Machine, force: bool) -> Vec<DiskReceipt> {
+    let seen = live.session.as_ref().filter(|_| force).map(|session| session.receipts().to_vec());
+    seen.unwrap_or_else(|| machine.status.as_ref().map(|s| s.receipts.clone()).unwrap_or_default())
+}
+
+/// Nothing happens to a held machine before a person decides.
+fn refuse_if_held(machine: &Machine, force: bool) -> Result<(), Problem> {
+    let name = &machine.metadata.name;
+    match is_held(machine).filter(|_| !force) {
+        None => Ok(()),
+        Some(held) => Err(Problem::new(ErrorCode::ReceiptMismatch, held.message.clone())
+            .at(format!("Machine/{name}"))
+            .hint(format!("adopt it with landfall adopt {name}, or overwrite its disks with --force"))),
+    }
+}
+
+/// Whether this may be asked of the machine as it is.
+fn may_be_asked(asked: &Asked<'_>, machine: &Machine) -> Result<(), Problem> {
+    let name = &machine.metadata.name;
+    let Some(status) = &machine.status else { return Ok(()) };
+    let refused =
+        |code, message: String, hint: String| Err(Problem::new(code, message).hint(hint).at(format!("Machine/{name}")));
+    let installed = is_installed(status);
+    if let Asker::Rule(rule) = asked.by {
+        let why = if let Some(run) = &status.workflow {
+            Some(format!("it already had workflow \"{run}\""))
+        } else if installed {
+            Some("it is installed".to_owned())
+        } else if was_installed(status) {
+            Some("one of its disks was installed".to_owned())
+        } else {
+            None
+        };
+        if let Some(why) = why {
+            let message = format!("rule \"{rule}\" does not install machine \"{name}\": {why}");
+            let hint = format!("a person can request it: landfall provision {name} --template {}", asked.template);
+            return refused(ErrorCode::DiskNotBlank, message, hint);
+        }
+    }
+    if let Some(ActionSpec::ClearDisks(spec)) = asked.plan.actions.first().map(|a| &a.spec)
+        && asked.purpose == Purpose::Deprovision
+        && spec.disks.is_empty()
+        && !installed
+        && status.receipts.is_empty()
+    {
+        let message = format!("machine \"{name}\" has no known installation");
+        return refused(ErrorCode::Conflict, message, "name the disks to clear".to_owned());
+    }
+    Ok(())
+}
+
+/// The machine's name and something that no other run of it has; a DNS label.
+fn run_name(machine: &str) -> String {
+    let unique = Uuid::new_v4().simple().to_string();
+    // Names are ASCII; 63 characters at most, 9 of them the dash and the unique part.
+    format!("{}-{}", machine[..machine.len().min(54)].trim_end_matches('-'), &unique[..8])
+}

@@ -1,0 +1,130 @@
+//! Removes secrets from texts that people see: the values of a workflow, and text with the form of a credential.
+
+use super::super::shorten::cut;
+
+/// A shorter value is not searched for: removing every "on" and "42" would hide the text, not the secret.
+const SHORTEST: usize = 4;
+/// What stands in a secret's place.
+const BLOT: &str = "[secret]";
+
+/// What must not be shown.
+#[derive(Debug, Default)]
+pub(super) struct Redactor {
+    /// Longest first, so that a secret that holds another one goes as a whole.
+    secrets: Vec<String>,
+}
+
+impl Redactor {
+    /// Adds values. Of one with several lines each is a secret: a log line holds one.
+    pub(super) fn learn(&mut self, secrets: impl IntoIterator<Item = String>) {
+        for secret in secrets {
+            let lines = secret.lines().map(str::trim).filter(|line| line.len() >= SHORTEST).map(str::to_owned);
+            self.secrets.extend(lines);
+        }
+        self.secrets.sort_unstable_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        self.secrets.dedup();
+    }
+
+    /// Keeps no more of a text than its first `bytes`, without what [`Self::clean`] takes out, and without what may be the
+    /// first part of it where the text was cut.
+    pub(super) fn clean_start(&self, text: &mut String, bytes: usize) {
+        let whole = text.len() <= bytes;
+        cut(text, bytes);
+        self.clean(text);
+        if !whole {
+            let longest = self.secrets.first().map_or(0, String::len);
+            let end = text.len().saturating_sub(longest);
+            cut(text, end);
+        }
+    }
+
+    /// Takes them out of a text, and with them passwords in URLs, bearer tokens and boot tokens.
+    pub(super) fn clean(&self, text: &mut String) {
+        for secret in &self.secrets {
+            if text.contains(secret.as_str()) {
+                *text = text.replace(secret.as_str(), BLOT);
+            }
+        }
+        blot_user_info(text);
+        for before in ["Bearer ", "bearer ", "landfall.token="] {
+            blot_word_after(text, before);
+        }
+    }
+}
+
+/// `https://user:password@host` keeps its host.
+fn blot_user_info(text: &mut String) {
+    let mut from = 0;
+    while let Some(found) = text[from..].find("://") {
+        let begin = from + found + 3;
+        let rest = &text[begin..];
+        let end = rest.find(|c: char| c == '/' || c == '"' || c == '?' || c.is_whitespace()).unwrap_or(rest.len());
+        from = match rest[..end].rfind('@') {
+            Some(at) => {
+                text.replace_range(begin..begin + at, BLOT);
+                begin + BLOT.len()
+            }
+            None => begin,
+        };
+    }
+}
+
+fn blot_word_after(text: &mut String, before: &str) {
+    let mut from = 0;
+    while let Some(found) = text[from..].find(before) {
+        let begin = from + found + before.len();
+        let rest = &text[begin..];
+        let end = rest.find(|c: char| c.is_whitespace() || c == '"' || c == '\'').unwrap_or(rest.len());
+        if end > 0 {
+            text.replace_range(begin..begin + end, BLOT);
+            from = begin + BLOT.len();
+        } else {
+            from = begin;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn cleaned(secrets: &[&str], text: &str) -> String {
+        let mut redactor = Redactor::default();
+        redactor.learn(secrets.iter().map(|s| (*s).to_owned()));
+        let mut text = text.to_owned();
+        redactor.clean(&mut text);
+        text
+    }
+
+    #[test]
+    fn what_looks_like_a_credential_goes_and_the_rest_stays() {
+        for (text, expected) in [
+            ("GET https://ann:pw@host/a?b@c failed", "GET https://[secret]@host/a?b@c failed"),
+            ("https://host/a@b", "https://host/a@b"),
+            ("Authorization: Bearer abc.def\" sent", "Authorization: Bearer [secret]\" sent"),
+            ("landfall.token=abc landfall.ca=def", "landfall.token=[secret] landfall.ca=def"),
+            ("http://a:b@c http://d:e@f", "http://[secret]@c http://[secret]@f"),
+        ] {
+            assert_eq!(cleaned(&[], text), expected);
+        }
+    }
+
+    #[test]
+    fn nested_and_multiline_secrets_are_removed_completely() {
+        assert_eq!(cleaned(&["pass", "password"], "a password"), "a [secret]");
+        assert_eq!(cleaned(&["line one\nline two"], "read line two"), "read [secret]");
+        assert_eq!(cleaned(&["on"], "carry on"), "carry on");
+    }
+
+    proptest! {
+        #[test]
+        fn redaction_always_ends_and_no_secret_survives(
+            before in "\\PC*", secret in "[a-z]{8}", after in "(Bearer |landfall.token=|://|@|\\PC)*"
+        ) {
+            let text = cleaned(&[&secret], &format!("{before}{secret}{after}"));
+            prop_assert!(!text.contains(&secret));
+        }
+    }
+}

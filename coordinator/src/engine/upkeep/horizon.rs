@@ -1,0 +1,61 @@
+//! The note that the coordinator is there, made once a minute: by it the next start knows for how long it was away.
+
+use jiff::Timestamp;
+use landfall_api::{Problem, Shared, Workflow};
+use landfall_machine::{BEAT_EVERY, Input, is_open};
+
+use landfall_store::{Store, StoreError};
+
+use super::Upkeep;
+
+/// The name under which it is noted that the coordinator was there.
+const BEAT: &str = "store/alive";
+
+/// For a store that was just put back from a copy: nothing says any more when it was last written, so that whatever it
+/// holds of requests waits for a person.
+///
+/// # Errors
+/// [`StoreError`] of the back end.
+pub(crate) async fn forget_last_beat(store: &Store) -> Result<(), StoreError> {
+    store.secrets().consume(BEAT, Timestamp::MIN).await.map(drop)
+}
+
+/// Reads when the store was last written.
+///
+/// # Errors
+/// [`Problem`] of the store.
+pub(in crate::engine) async fn last_beat(store: &Store, now: Timestamp) -> Result<Option<Timestamp>, Problem> {
+    // `Timestamp::MIN`: a beat counts whatever the clock says now.
+    let bytes = store.secrets().get(BEAT, Timestamp::MIN).await?;
+    let read = bytes.and_then(|bytes| String::from_utf8(bytes).ok()).and_then(|text| text.parse().ok());
+    if read.is_none() {
+        tracing::info!(%now, "the time of the last write to this store is unknown");
+    }
+    Ok(read)
+}
+
+impl Upkeep {
+    /// Notes that the coordinator is there, once in [`BEAT_EVERY`].
+    pub(in crate::engine) async fn beat(&self) -> Result<(), Problem> {
+        let now = self.fleet.now();
+        {
+            let mut last = self.beat.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            if last.is_some_and(|last| now.duration_since(last).unsigned_abs() < BEAT_EVERY) {
+                return Ok(());
+            }
+            *last = Some(now);
+        }
+        Ok(self.fleet.store().secrets().put(BEAT, now.to_string().as_bytes(), Timestamp::MAX).await?)
+    }
+
+    /// At the start: every machine with a workflow that has not ended takes in for how long the coordinator was away.
+    pub(super) async fn tell_of_the_start(&self, workflows: &[Shared<Workflow>]) -> Result<(), Problem> {
+        for workflow in workflows.iter().filter(|workflow| is_open(workflow)) {
+            // Untold, what was asked for too long ago could be carried out.
+            if let Err(problem) = self.steps.hand_in(&workflow.spec.machine, Input::Started).await {
+                self.give_up(workflow, "its machine cannot be marked", problem).await?;
+            }
+        }
+        Ok(())
+    }
+}

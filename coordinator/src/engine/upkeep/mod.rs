@@ -1,0 +1,234 @@
+//! Time: deadlines, silent agents, progress into the status, expired secrets.
+
+mod clock_set;
+mod horizon;
+mod replay;
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use landfall_api::{Document, Kind, Machine, Problem, Shared, Workflow};
+use landfall_edge::metrics::metrics;
+use landfall_machine::{Input, Steady, has_begun, is_due, is_open};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    enrolments::Enrolments, fleet::Fleet, removals::Removals, requests::Requests, steps::Steps, telemetry::Telemetry,
+};
+use clock_set::ClockWatch;
+pub(crate) use horizon::forget_last_beat;
+pub(in crate::engine) use horizon::last_beat;
+
+/// How often everything here is looked at.
+const TICK: Duration = Duration::from_secs(1);
+/// Secrets are purged once in so many ticks.
+const PURGE_EVERY: u32 = 60;
+/// History and event log are cut to their bounds once in so many ticks.
+const RETAIN_EVERY: u32 = 600;
+
+/// The first problem of several; the others are logged.
+#[derive(Default)]
+struct First(Option<Problem>);
+
+impl First {
+    fn note(&mut self, outcome: Result<(), Problem>) {
+        match (outcome, &self.0) {
+            (Ok(()), _) => {}
+            (Err(problem), None) => self.0 = Some(problem),
+            (Err(problem), Some(_)) => tracing::error!(%problem, "a tick failed here too"),
+        }
+    }
+}
+
+/// What time changes, and what a start finds.
+pub struct Upkeep {
+    fleet: Arc<Fleet>,
+    steps: Steps,
+    telemetry: Arc<Telemetry>,
+    removals: Arc<Removals>,
+    requests: Requests,
+    enrolments: Enrolments,
+    /// When the last tick ended, in milliseconds after the start.
+    ticked: AtomicU64,
+    /// When it was last noted that this coordinator is there.
+    beat: Mutex<Option<Timestamp>>,
+}
+
+impl Upkeep {
+    pub(in crate::engine) fn new(
+        fleet: Arc<Fleet>,
+        steps: Steps,
+        telemetry: Arc<Telemetry>,
+        removals: Arc<Removals>,
+        requests: Requests,
+        enrolments: Enrolments,
+    ) -> Self {
+        Self {
+            fleet,
+            steps,
+            telemetry,
+            removals,
+            requests,
+            enrolments,
+            ticked: AtomicU64::new(0),
+            beat: Mutex::default(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) const fn steps(&self) -> &Steps {
+        &self.steps
+    }
+
+    #[cfg(test)]
+    pub(super) fn removals(&self) -> &Removals {
+        &self.removals
+    }
+
+    /// At the start, before anything is asked of the engine: mends what a crash left behind.
+    ///
+    /// # Errors
+    /// [`Problem`] of the store.
+    pub(super) async fn begin(
+        &self,
+        machines: &[Shared<Machine>],
+        workflows: Vec<Shared<Workflow>>,
+    ) -> Result<(), Problem> {
+        self.removals.drop_orphans(&workflows).await?;
+        self.enrolments.end_starts(machines).await?;
+        self.tell_of_the_start(&workflows).await?;
+        // Only now: after a crash in between the same state must be found again.
+        self.beat().await?;
+        for workflow in workflows {
+            if is_open(&workflow) && has_begun(&workflow) {
+                self.catch_up(&workflow).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The time since the last tick ended, or since the start before the first.
+    pub fn since_last_tick(&self) -> Duration {
+        let last = Steady::after_start(Duration::from_millis(self.ticked.load(Ordering::Relaxed)));
+        self.fleet.moment().steady.since(last)
+    }
+
+    /// A tick has ended, well or not.
+    fn ticked(&self) {
+        let moment = self.fleet.moment();
+        let passed = u64::try_from(moment.steady.since(Steady::START).as_millis()).unwrap_or(u64::MAX);
+        self.ticked.store(passed, Ordering::Relaxed);
+        metrics().ticked.set(moment.wall.as_second());
+    }
+
+    /// Looks at everything that time changes, until `stop`.
+    pub async fn run_ticker(&self, stop: CancellationToken) {
+        let mut every = tokio::time::interval(TICK);
+        every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut count = 0u32;
+        let mut clock = ClockWatch::new(self.fleet.now(), Instant::now());
+        while stop.run_until_cancelled(every.tick()).await.is_some() {
+            if let Some(by) = clock.leap(self.fleet.now(), Instant::now())
+                && let Err(problem) = self.clock_set(by).await
+            {
+                tracing::error!(%problem, "not everything was given its time after the clock was set");
+            }
+            if let Err(problem) = self.tick().await {
+                tracing::error!(%problem, "a tick failed; the next one retries");
+            }
+            self.ticked();
+            count = count.wrapping_add(1);
+            if count.is_multiple_of(PURGE_EVERY)
+                && let Err(error) = self.fleet.store().secrets().purge(self.fleet.now()).await
+            {
+                tracing::error!(%error, "expired secrets were not removed; retry in a minute");
+            }
+            if count.is_multiple_of(PURGE_EVERY) {
+                self.forget_locks();
+            }
+            if count.is_multiple_of(RETAIN_EVERY)
+                && let Err(problem) = self.removals.retain().await
+            {
+                tracing::error!(%problem, "history and events were not trimmed; the next run retries");
+            }
+            if count.is_multiple_of(PURGE_EVERY)
+                && let Err(problem) = self.enrolments.forget_unapproved().await
+            {
+                tracing::error!(%problem, "discovered machines were not forgotten; retry in a minute");
+            }
+        }
+    }
+
+    /// One look. A fault of one workflow or machine does not prevent the check of the others.
+    ///
+    /// # Errors
+    /// The first [`Problem`] there was.
+    pub async fn tick(&self) -> Result<(), Problem> {
+        let mut first = First::default();
+        first.note(self.telemetry.fold_progress().await);
+        first.note(self.telemetry.fold_tails().await);
+        // When each machine's agent was last heard, by the machine's name; only of those with a stream.
+        let mut heard = HashMap::new();
+        // Machines with a working agent, or a possible one.
+        let mut acting = HashSet::new();
+        let (now, limits) = (self.fleet.moment(), self.fleet.limits());
+        for uid in self.fleet.machines().uids() {
+            let mut live = self.fleet.machines().lock(uid).await;
+            let Some(name) = self.fleet.index().machine_name(uid) else { continue };
+            if live.session.as_ref().is_some_and(|session| session.is_newly_silent(&limits, now)) {
+                tracing::warn!(machine = %name, "the agent is silent");
+                first.note(
+                    self.steps.drive(&mut live, &name, Input::Tick).await.map(drop).map_err(|refused| refused.problem),
+                );
+            }
+            let Some(session) = &live.session else { continue };
+            if let Some(last) = session.last_heard(now) {
+                heard.insert(name.clone(), last);
+            }
+            if session.is_connected() || session.may_act(now) {
+                acting.insert(name);
+            }
+        }
+        first.note(self.requests.finish_deletions().await);
+        first.note(self.removals.take_back_again().await);
+        first.note(self.beat().await);
+        // On a line of its own: inside the loop's head the lock would be held over every await below.
+        let active = self.fleet.index().active();
+        // Machines not heard since the start are unknown, for as long as an earlier lease may last.
+        let known = now.steady > Steady::START.plus(limits.lease);
+        for (name, machine) in active {
+            if known && !acting.contains(&machine) {
+                self.fleet.index().admission.rest(&name);
+            }
+            first.note(self.look_at(&name, &machine, heard.get(&machine).copied()).await);
+        }
+        // An ending workflow wakes the queue at once; this is for a wake that failed.
+        first.note(self.steps.admit().await);
+        first.note(self.steps.show_queue().await);
+        first.0.map_or(Ok(()), Err)
+    }
+
+    /// Locks that were taken for machines there are no more.
+    fn forget_locks(&self) {
+        self.fleet.machines().sweep(|uid| self.fleet.index().machine_name(uid).is_some());
+    }
+
+    /// What time does to a run, and to its machine's session.
+    async fn look_at(&self, name: &str, machine: &str, heard: Option<Timestamp>) -> Result<(), Problem> {
+        let Some(found) = self.fleet.store().documents().get(Kind::Workflow, name).await? else { return Ok(()) };
+        let Document::Workflow(workflow) = &found else { return Ok(()) };
+        // Judged as it is first: most runs have nothing new to say, and then no machine is locked and nothing written.
+        if is_due(workflow, heard, &self.fleet.limits(), self.fleet.now()) {
+            self.steps.hand_in(machine, Input::Tick).await?;
+        }
+        Ok(())
+    }
+}
