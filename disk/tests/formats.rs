@@ -35,7 +35,7 @@ fn image(dir: &Path) -> PathBuf {
     fs::create_dir(&tree).unwrap();
     let program = fs::read(std::env::current_exe().unwrap()).unwrap();
     fs::write(tree.join("program"), &program[..program.len().min(30 * MIB as usize)]).unwrap();
-    run("cp", &["-r", concat!(env!("CARGO_MANIFEST_DIR"), "/src"), tree.to_str().unwrap()]);
+    run("cp", &["-r", "src", tree.to_str().unwrap()]);
     let size = format!("{}k", (last + 1 - first) / 2);
     run("mke2fs", &["-q", "-t", "ext4", "-d", tree.to_str().unwrap(), fs_image.to_str().unwrap(), &size]);
     bytes[first as usize * 512..(last as usize + 1) * 512].copy_from_slice(&fs::read(fs_image).unwrap());

@@ -9,9 +9,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Where a recorded file is; `name` is a path below this crate's directory.
+/// Where a recorded file is; `name` is a path below this crate's directory. It is looked for from the crate whose tests run,
+/// not where this crate was compiled: clones share one build, and a test of one clone must not read another.
+///
+/// # Panics
+/// If that crate is not in a clone of this repository.
 pub fn path(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+    let tested = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from).expect("cargo test sets CARGO_MANIFEST_DIR");
+    let recorded = |folder: &Path| Some(folder.join("tests/golden")).filter(|golden| golden.is_dir());
+    tested.ancestors().find_map(recorded).expect("tests/golden is in the repository of the tested crate").join(name)
 }
 
 /// Whether files are to be written instead of compared.
