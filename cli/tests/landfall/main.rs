@@ -185,6 +185,15 @@ fn events_and_logs_have_text_and_json_lines() {
 }
 
 #[test]
+fn every_kind_is_explained_as_recorded() {
+    for kind in ["machine", "template", "workflow", "secret", "enrolmentrule"] {
+        let shown = run_landfall("unix:///nonexistent", &["explain", kind, "--recursive"]);
+        assert_eq!(shown.code, 0, "{}", shown.err);
+        landfall_golden::same(&format!("explain/{kind}.txt"), &shown.out);
+    }
+}
+
+#[test]
 fn explain_and_completion_need_no_coordinator() {
     let away = |args: &[&str]| run_landfall("unix:///nonexistent", args);
     let fields = away(&["explain", "machine.spec.identity"]);

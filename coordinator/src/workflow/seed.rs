@@ -83,6 +83,26 @@ mod tests {
     }
 
     #[test]
+    fn every_seed_is_as_recorded() {
+        let all = json!({
+            "hostname": "web.example.org",
+            "userData": {"packages": ["vim"], "runcmd": [["systemctl", "disable", "apt-daily.timer"]]},
+            "users": [
+                {"name": "ops", "sshKeys": ["ssh-ed25519 AAAA ops"], "sudo": true, "groups": ["adm"], "shell": "/bin/zsh"},
+                {"name": "guest", "sshKeys": ["ssh-ed25519 BBBB guest"]}
+            ],
+            "network": {"version": 2, "ethernets": {"eno1": {"addresses": ["10.0.0.7/24"], "gateway4": "10.0.0.1"}}},
+        });
+        for (name, spec) in [("default", json!({})), ("all", all)] {
+            let files =
+                seed_files(&serde_json::from_value(spec).unwrap(), "node-1", "6f9619ff-8b86-4d01-b42d-00cf4fc964ff");
+            landfall_golden::same(&format!("seed/{name}/user-data"), &files.user_data);
+            landfall_golden::same(&format!("seed/{name}/meta-data"), &files.meta_data);
+            landfall_golden::same(&format!("seed/{name}/network-config"), &files.network_config);
+        }
+    }
+
+    #[test]
     fn an_empty_seed_uses_the_machines_name_and_dhcp() {
         let files = seed_files(&CloudInitSpec::default(), "node-1", "id-7");
         assert_eq!(parsed(&files.meta_data), json!({"instance-id": "id-7", "local-hostname": "node-1"}));

@@ -140,6 +140,8 @@ echo Landfall: the boot image did not load in {TRIES} tries: is {http_url} reach
 
 #[cfg(test)]
 mod tests {
+    use landfall_golden as golden;
+
     use super::*;
 
     fn boot() -> AgentBoot {
@@ -156,39 +158,22 @@ mod tests {
     }
 
     #[test]
-    fn the_agents_script_is_this() {
-        let decision = Decision::RunAgent { machine: "web-1".into(), token: "t0ken".into() };
-        assert_eq!(
-            render(&decision, mac(), Some(""), &boot()),
-            "#!ipxe
-echo Landfall: web-1 has a workflow: starting the agent from http://10.77.0.1:7480
-set tries:int32 0
-set pause:int32 2
-:try
-imgfree
-kernel --timeout 30000 http://10.77.0.1:7480/boot/kernel initrd=initramfs \
-landfall.coordinator=https://10.77.0.1:7443 landfall.ca=sha256:aa landfall.ca=sha256:bb landfall.token=t0ken \
-BOOTIF=01-52-54-00-00-00-01 console=ttyS0 panic=30 || goto again
-initrd --timeout 30000 --name initramfs http://10.77.0.1:7480/boot/initramfs || goto again
-boot || goto again
-:again
-inc tries
-iseq ${tries} 3 && goto failed ||
-echo Landfall: the boot image did not load. Trying again in ${pause} seconds.
-sleep ${pause}
-inc pause ${pause}
-goto try
-:failed
-imgfree
-echo Landfall: the boot image did not load in 3 tries: is http://10.77.0.1:7480 reachable? Starting the own disk.
-:disk
-iseq ${platform} efi && goto efi || goto bios
-:efi
-exit 1
-:bios
-sanboot --no-describe --drive 0x80 || exit 1
-"
-        );
+    fn every_script_is_as_recorded() {
+        let web = || "web-1".to_owned();
+        let run = Decision::RunAgent { machine: web(), token: "t0ken".into() };
+        for (name, decision, image) in [
+            ("run-agent", run.clone(), Some("")),
+            ("run-agent-arm64", run.clone(), Some("-arm64")),
+            ("run-agent-without-image", run, None),
+            ("approve", Decision::Approve { machine: Some(web()) }, Some("")),
+            ("approve-unknown", Decision::Approve { machine: None }, Some("")),
+            ("boot-disk", Decision::BootDisk { machine: web() }, Some("")),
+            ("unknown", Decision::Unknown, Some("")),
+        ] {
+            golden::same(&format!("boot/{name}.ipxe"), &render(&decision, mac(), image, &boot()));
+        }
+        let own = load_own_ipxe("http://10.77.0.1:7480/boot/ipxe.efi", "http://10.77.0.1:7480/boot/script");
+        golden::same("boot/load-own-ipxe.ipxe", &own);
     }
 
     #[test]
