@@ -43,9 +43,7 @@ impl Step<'_> {
         }
         self.effects.push(Effect::Open(epoch));
         let named = hello.running.map(|running| running.workflow_uid).or(hello.holds);
-        let outlived = hello.last_epoch != 0
-            && older.as_ref().is_some_and(|older| older.boot_id == hello.boot_id)
-            && self.newest_status().is_some_and(|run| run.epoch <= hello.last_epoch);
+        let outlived = hello.last_epoch != 0 && older.as_ref().is_some_and(|older| older.boot_id == hello.boot_id);
         let at_work = older.filter(|older| older.boot_id == hello.boot_id).zip(named);
         let lease = at_work.map_or_else(
             || Lease::none(self.now.steady),

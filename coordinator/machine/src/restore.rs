@@ -42,13 +42,15 @@ impl Horizon {
 
     /// Whether this was written while no coordinator wrote the store, and for longer than an agent that the store itself has
     /// let begin could have gone on by its lease. (The commit of a workflow under way, made while the coordinator was down
-    /// for a minute, is what a restart must take as it is.)
+    /// for a minute, is what a restart must take as it is.) Where nothing says when the store was last written, that is any
+    /// moment before the start.
     fn misses(&self, receipt: &DiskReceipt) -> bool {
         let at = receipt.receipt.written_at;
-        self.as_of.is_some_and(|as_of| {
-            let away = self.started.duration_since(as_of).unsigned_abs();
-            as_of < at && at < self.started && away > self.lease + BEAT_EVERY
-        })
+        at < self.started
+            && self.as_of.is_none_or(|as_of| {
+                let away = self.started.duration_since(as_of).unsigned_abs();
+                as_of < at && away > self.lease + BEAT_EVERY
+            })
     }
 
     /// For how long the coordinator was away, if it was for longer than it takes to start again. `last_heard`: the newest

@@ -170,7 +170,10 @@ impl Site {
         let which = if is_newest { Which::Newest } else { Which::Older };
         let began = newest.as_ref().is_some_and(|workflow| has_begun(workflow));
         let state = MachineState { machine: self.stored.machine.clone(), newest, older, session: self.session.clone() };
-        let (state, effects) = step(&self.limits(), state, input(which), self.moment());
+        let (input, before) = (input(which), self.stored.machine.clone());
+        let decides = matches!(input, Input::Adopt(_));
+        let (state, effects) = step(&self.limits(), state, input, self.moment());
+        judge::stays_held(&before, &state.machine, decides);
         let stores = |effect: &Effect| matches!(effect, Effect::StoreMachine | Effect::StoreWorkflow(_));
         let durable = effects.iter().take_while(|effect| stores(effect)).count();
         assert!(!effects.iter().skip(durable).any(stores), "something is sent before all is stored: {effects:?}");
@@ -352,8 +355,9 @@ impl Site {
     /// A person asks for an install, with `--force` or without, of an image with room for a receipt or without.
     pub(crate) fn provision(&mut self, force: bool, room: bool) {
         let by = person(self.wall(), force);
-        let refused = self.hand(None, |_| Input::MakeWay(force.then(|| by.clone()))).is_err();
-        if refused || is_held(&self.stored.machine).is_some() && !force {
+        // A process that ends meanwhile answers nothing, and so takes up no workflow.
+        let may = self.hand(None, |_| Input::MakeWay(force.then(|| by.clone()))) == Ok(true);
+        if !may || is_held(&self.stored.machine).is_some() && !force {
             return;
         }
         if force {
