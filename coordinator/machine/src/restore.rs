@@ -14,7 +14,7 @@ use landfall_api::{
     WorkflowStatus, message::Hello,
 };
 
-use crate::derive;
+use crate::{derive, time::Steady};
 
 /// How often the coordinator notes that it is there.
 pub const BEAT_EVERY: Duration = Duration::from_secs(60);
@@ -58,6 +58,18 @@ impl Horizon {
     pub(crate) fn away(&self, last_heard: Option<Timestamp>) -> Option<SignedDuration> {
         let away = self.started.duration_since(self.as_of.or(last_heard)?);
         (away > SignedDuration::try_from(2 * BEAT_EVERY).ok()?).then_some(away)
+    }
+
+    /// Until when agents may be acting on leases that this store does not know: it was put back from a copy, and the process
+    /// before this one gave them since the copy was made. None of them is younger than this process.
+    pub const fn unknown_leases_end(&self) -> Steady {
+        Steady::START.plus(self.lease)
+    }
+
+    /// Whether there may be such leases still: nothing says when the store was last written, which is how `restore` leaves it.
+    /// (A coordinator that was only away, for however long, knows every lease.)
+    pub fn misses_leases(&self, now: Steady) -> bool {
+        self.as_of.is_none() && now < self.unknown_leases_end()
     }
 
     fn words(&self) -> String {

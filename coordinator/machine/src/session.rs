@@ -47,6 +47,10 @@ pub struct Session {
     pub(crate) held: bool,
     /// It outlived its last session and holds a list; whether it still works on it shows in a moment.
     pub(crate) settling: bool,
+    /// It holds no list and is given none yet: another agent, of which the store does not know, may be acting.
+    pub(crate) waits: bool,
+    /// Its agent, or one before it in this process, knew what the store does not: the store is an old copy.
+    pub(crate) behind: bool,
 }
 
 /// What a heartbeat asks for.
@@ -77,6 +81,8 @@ impl Session {
             peak_rss_bytes: 0,
             held,
             settling: false,
+            waits: false,
+            behind: false,
         }
     }
 
@@ -101,6 +107,8 @@ impl Session {
             peak_rss_bytes: 0,
             held: false,
             settling: false,
+            waits: false,
+            behind: false,
         })
     }
 

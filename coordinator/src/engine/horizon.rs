@@ -32,8 +32,12 @@ impl Engine {
         Ok(read)
     }
 
-    /// Notes that the coordinator is there, once in [`BEAT_EVERY`].
+    /// Notes that the coordinator is there, once in [`BEAT_EVERY`]. Not while agents may act on leases that a store put back
+    /// does not know: a start before their end is to find that out again.
     pub(super) async fn beat(&self) -> Result<(), Problem> {
+        if self.inner.horizon.misses_leases(self.moment().steady) {
+            return Ok(());
+        }
         let now = self.now();
         {
             let mut last = self.inner.beat.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

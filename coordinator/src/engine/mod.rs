@@ -198,7 +198,9 @@ impl Engine {
             waiting.follow(workflow, started);
         }
         let lease = settings.lease;
-        let horizon = Horizon { as_of: Self::last_beat(&store, started).await?, started, lease };
+        // A store without a machine has missed nothing of any.
+        let as_of = Self::last_beat(&store, started).await?.or(machines.is_empty().then_some(started));
+        let horizon = Horizon { as_of, started, lease };
         let vault = Vault::new(store.clone(), clock.clone());
         let tokens = Tokens::new(store.clone(), clock.clone());
         let engine = Self {

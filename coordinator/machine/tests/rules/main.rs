@@ -7,6 +7,7 @@ mod computer;
 mod happens;
 mod judge;
 mod once;
+mod restored;
 mod site;
 
 use landfall_machine::{Input, Which};
