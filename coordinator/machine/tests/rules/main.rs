@@ -8,6 +8,7 @@ mod happens;
 mod judge;
 mod once;
 mod restored;
+mod sent;
 mod site;
 
 use landfall_machine::{Input, Which};

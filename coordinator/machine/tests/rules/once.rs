@@ -9,10 +9,6 @@ fn holds(happens: impl IntoIterator<Item = Happens>) {
     Story::new().over(happens.into_iter().collect()).unwrap();
 }
 
-fn provisions(force: bool, room: bool) -> Happens {
-    Provisions { force, room }
-}
-
 /// The list was given anew while what the agent had to say of the first attempt was still unsent: its late failure counted
 /// as the end of the second.
 #[test]
