@@ -161,6 +161,40 @@ mod tests {
     }
 
     #[test]
+    fn a_branch_that_ends_last_leads_to_the_restart() {
+        let done = || EventBody::Finished { result: ActionResult::Hold };
+        let mut stopping = stopping(1);
+        assert!(!stopping.hears(&reported(1, done())), "c is begun");
+        assert!(!stopping.hears(&reported(0, done())), "nothing follows a before c has ended");
+        assert!(!stopping.hears(&reported(2, done())), "the restart is begun");
+        assert!(stopping.hears(&reported(3, done())));
+    }
+
+    #[test]
+    fn a_stopped_branch_keeps_the_next_stage_from_beginning() {
+        let mut stopping = stopping(1);
+        assert!(!stopping.hears(&reported(0, EventBody::Finished { result: ActionResult::Hold })), "b is under way");
+        assert!(stopping.hears(&reported(1, failed(ErrorCode::Cancelled, false))), "the restart was not begun");
+    }
+
+    #[test]
+    fn what_follows_a_failure_is_done_in_its_order() {
+        let hold = |name: &str| -> Action {
+            serde_json::from_value(json!({"name": name, "hold": {"message": "look"}})).unwrap()
+        };
+        let status = WorkflowStatus {
+            actions: vec![ActionStatus::pending(hold("a"))],
+            on_failure: vec![ActionStatus::pending(hold("b")), ActionStatus::pending(hold("c"))],
+            ending: Some(landfall_api::WorkflowPhase::Failed),
+            ..WorkflowStatus::default()
+        };
+        let done = || EventBody::Finished { result: ActionResult::Hold };
+        let mut stopping = Stopping::new(Uuid::nil(), &status);
+        assert!(!stopping.hears(&reported(1, done())), "c is begun");
+        assert!(stopping.hears(&reported(2, done())));
+    }
+
+    #[test]
     fn a_late_word_of_an_older_attempt_ends_nothing() {
         let mut stopping = stopping(1);
         assert!(!stopping.hears(&reported(1, failed(ErrorCode::Cancelled, false))));
