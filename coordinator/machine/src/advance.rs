@@ -76,7 +76,8 @@ impl Step<'_> {
     fn carries_out(&mut self, of: Which, workflow_uid: uuid::Uuid, effect: run::Effect) {
         match effect {
             run::Effect::Assign { starts } => {
-                if self.state.session.is_some() {
+                // One that waits is given the list when it need not any more.
+                if self.state.session.as_ref().is_some_and(|session| !session.waits) {
                     self.take_lease();
                     self.effects.push(Effect::Assign { of, starts });
                 }

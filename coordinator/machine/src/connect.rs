@@ -8,7 +8,6 @@ use crate::{
     epoch::Epoch,
     life,
     run::{self, conditions::between_attempts},
-    session::Session,
     step::Step,
 };
 
@@ -28,6 +27,10 @@ impl Step<'_> {
         let Some(phase) = self.phase(Which::Newest) else { return self.send(Tell::Idle { boot_disk: true }) };
         if phase != WorkflowPhase::Running && life::may_begin(&self.state.machine).is_err() {
             return self.send(Tell::Idle { boot_disk: true });
+        }
+        let begins = matches!(phase, WorkflowPhase::Pending | WorkflowPhase::Running) && !still_running;
+        if begins && self.waits_out() {
+            return;
         }
         match phase {
             // Whether there is room is a question of all machines.
@@ -76,12 +79,17 @@ impl Step<'_> {
 
     /// The time to settle is over: the agent has nothing to say of its list.
     pub(crate) fn settled(&mut self, epoch: Epoch) {
-        let settling = |session: &Session| session.epoch == epoch && session.settling;
-        if !self.state.session.as_ref().is_some_and(settling) {
+        let ends = self.unknown_lease_end();
+        let Some(session) = self.state.session.as_mut().filter(|session| session.epoch == epoch) else { return };
+        if session.waits && session.connected && ends.is_some() {
+            return self.effects.push(Effect::Settle(epoch));
+        }
+        let waited = std::mem::take(&mut session.waits);
+        if !waited && !session.settling {
             return;
         }
         // A failed attempt whose next one has not begun: the agent waits before it tries again, and still has its list.
         let retrying = self.state.newest.as_ref().and_then(|w| w.status.as_ref()).is_some_and(between_attempts);
-        self.connect(retrying);
+        self.connect(retrying && !waited);
     }
 }

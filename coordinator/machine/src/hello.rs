@@ -13,7 +13,7 @@ use crate::{
     epoch::Epoch,
     fencing,
     lease::Lease,
-    receipts, restore,
+    life, receipts, restore,
     session::Session,
     step::Step,
 };
@@ -37,25 +37,28 @@ impl Step<'_> {
         let epoch = Epoch::following(Epoch::new(newest), Epoch::new(hello.last_epoch))?;
         let held = self.note_hello(epoch, hello, address, known);
         let older = self.state.session.take();
+        // It held a session that this store has never given, or its disk was written while this store was not.
+        let behind = hello.last_epoch > newest
+            || older.as_ref().is_some_and(|older| older.behind)
+            || life::is_held(&self.state.machine).is_some_and(|hold| hold.reason == Reason::NewerThanStore);
         if let Some(older) = older.as_ref().filter(|older| older.connected) {
             let reason = format!("a newer session of this machine (epoch {epoch}) was accepted");
             self.effects.push(Effect::Fence { epoch: older.epoch, reason });
         }
         self.effects.push(Effect::Open(epoch));
         let named = hello.running.map(|running| running.workflow_uid).or(hello.holds);
-        let outlived = hello.last_epoch != 0
-            && older.as_ref().is_some_and(|older| older.boot_id == hello.boot_id)
-            && self.newest_status().is_some_and(|run| run.epoch <= hello.last_epoch);
+        let outlived = hello.last_epoch != 0 && older.as_ref().is_some_and(|older| older.boot_id == hello.boot_id);
         let at_work = older.filter(|older| older.boot_id == hello.boot_id).zip(named);
         let lease = at_work.map_or_else(
             || Lease::none(self.now.steady),
             |(older, named)| older.lease.handed_on(named, self.is_over(named).as_ref()),
         );
-        self.state.session = Some(Session::opened(epoch, hello, address, lease, held, self.now));
+        self.state.session = Some(Session { behind, ..Session::opened(epoch, hello, address, lease, held, self.now) });
         self.stops_foreign_work(named);
         let newest = self.state.newest.as_ref().and_then(|workflow| workflow.metadata.uid);
         let at_newest = named.is_some() && named == newest;
-        if !at_newest && outlived && self.newest_status().is_some_and(is_running) {
+        let settles = outlived && self.unknown_lease_end().is_none() && self.newest_status().is_some_and(is_running);
+        if !at_newest && settles {
             // The same process came back and says that nothing runs: what it has not had acknowledged comes first, and shows
             // whether it still works on its list. A second start must not be ordered before that is known.
             if let Some(session) = &mut self.state.session {

@@ -88,3 +88,60 @@ impl Lease {
         Self { held: self.held, until: self.until, stopping }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(60);
+
+    fn at(second: u64) -> Steady {
+        Steady::after_start(Duration::from_secs(second))
+    }
+
+    fn taken() -> Lease {
+        let mut lease = Lease::none(at(0));
+        lease.take(LEASE, at(10));
+        lease
+    }
+
+    #[test]
+    fn a_holder_may_act_until_the_very_end() {
+        let mut lease = taken();
+        assert!(lease.is_held() && lease.until() == at(70));
+        assert!(lease.may_act(at(69)) && !lease.may_act(at(70)));
+        lease.release(at(20));
+        assert!(!lease.is_held() && !lease.may_act(at(20)) && lease.until() == at(20));
+        assert!(!Lease::remembered(false, at(70)).may_act(at(10)), "nothing was promised");
+        assert!(Lease::remembered(true, at(70)).may_act(at(10)));
+    }
+
+    #[test]
+    fn only_a_holder_that_may_go_on_is_renewed() {
+        let (run, was) = (Uuid::from_u128(7), WorkflowStatus::default());
+        let mut none = Lease::none(at(0));
+        assert!(!none.renew(LEASE, at(10)) && none.until() == at(0));
+        none.stop(run, &was);
+        assert!(none.stopping(run).is_none(), "nothing is held");
+        let mut lease = taken();
+        assert!(lease.renew(LEASE, at(20)) && lease.until() == at(80));
+        lease.stop(run, &was);
+        assert!(!lease.renew(LEASE, at(30)) && lease.until() == at(80));
+        assert!(lease.stopping(run).is_some() && lease.stopping(Uuid::from_u128(8)).is_none());
+        lease.take(LEASE, at(30));
+        assert!(lease.renew(LEASE, at(40)), "a new list");
+    }
+
+    #[test]
+    fn a_lease_is_handed_on_with_its_stop() {
+        let (run, other, was) = (Uuid::from_u128(7), Uuid::from_u128(8), WorkflowStatus::default());
+        let mut stopped = taken();
+        stopped.stop(run, &was);
+        let handed = |lease: &Lease, named, over| lease.clone().handed_on(named, over);
+        assert!(handed(&stopped, run, None).stopping(run).is_some(), "it may not have heard of it");
+        assert_eq!(handed(&stopped, other, None).stopping, None);
+        assert!(handed(&taken(), run, Some(&was)).stopping(run).is_some());
+        assert_eq!(handed(&taken(), run, None), taken());
+        assert_eq!(handed(&Lease::none(at(5)), run, Some(&was)), Lease::none(at(5)));
+    }
+}

@@ -27,6 +27,7 @@ mod stopping;
 mod tick;
 mod time;
 pub mod turn;
+mod unknown;
 
 pub use effect::{Effect, Refusal, SETTLE, Tell, Which};
 pub use epoch::Epoch;

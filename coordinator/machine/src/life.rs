@@ -10,6 +10,7 @@ use crate::{
     advance, derive,
     effect::{Effect, Refusal, Tell, refused},
     step::Step,
+    time::Steady,
 };
 
 /// What keeps a machine's document while an agent may be acting on it.
@@ -208,10 +209,10 @@ impl Step<'_> {
         if let Some(epoch) = self.state.session.as_ref().map(|session| session.epoch) {
             self.send(Tell::Fenced { epoch, reason: format!("the machine was deleted by {}", by.person) });
         }
-        let Some(session) = self.state.session.as_ref().filter(|session| session.may_act(self.now)) else {
+        let Some(end) = self.acting_until() else {
             return self.effects.push(Effect::Remove);
         };
-        let left = session.lease.until().since(self.now.steady);
+        let left = end.since(self.now.steady);
         let until = self.now.wall.checked_add(left).unwrap_or(Timestamp::MAX);
         let finalizers = &mut self.state.machine.metadata.finalizers;
         if !finalizers.iter().any(|f| f == AGENT) {
@@ -225,9 +226,15 @@ impl Step<'_> {
         self.effects.push(Effect::MarkDeleted);
     }
 
+    /// Until when an agent may be acting, known or not.
+    fn acting_until(&self) -> Option<Steady> {
+        let session = self.state.session.as_ref().filter(|session| session.may_act(self.now));
+        session.map(|session| session.lease.until()).max(self.unknown_lease_end())
+    }
+
     /// If the machine is to go and no agent can be acting any more, it goes.
     pub(crate) fn finish_deletion(&mut self) {
-        let acts = self.state.session.as_ref().is_some_and(|session| session.may_act(self.now));
+        let acts = self.acting_until().is_some();
         let going = self.state.machine.metadata.deletion_timestamp.is_some();
         if going && !acts && !self.effects.contains(&Effect::Remove) {
             self.effects.push(Effect::Remove);

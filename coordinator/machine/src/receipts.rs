@@ -35,7 +35,8 @@ pub(crate) fn take_in(
     let unknown = unknown.map(|(found, _)| (found, "which this store does not know"));
     let conflict =
         newer.map(|newer| (newer, Reason::NewerThanStore)).or(unknown.map(|found| (found, Reason::UnknownReceipt)));
-    let held = conflict.is_some();
+    // Only a person ends the hold: a hello without that receipt may be another computer's, or the disk may be out of sight.
+    let held = conflict.is_some() || derive::holds(&status.conditions, &Type::ReceiptConflict);
     match conflict {
         Some(((found, what), reason)) => {
             let receipt = &found.receipt;
@@ -46,6 +47,7 @@ pub(crate) fn take_in(
             );
             derive::set(&mut status.conditions, Type::ReceiptConflict, true, reason, message, at);
         }
+        None if held => {}
         None => {
             let message = "every receipt found is known";
             derive::set(&mut status.conditions, Type::ReceiptConflict, false, Reason::Known, message, at);

@@ -14,7 +14,7 @@ use landfall_api::{
     WorkflowStatus, message::Hello,
 };
 
-use crate::derive;
+use crate::{derive, time::Steady};
 
 /// How often the coordinator notes that it is there.
 pub const BEAT_EVERY: Duration = Duration::from_secs(60);
@@ -42,13 +42,15 @@ impl Horizon {
 
     /// Whether this was written while no coordinator wrote the store, and for longer than an agent that the store itself has
     /// let begin could have gone on by its lease. (The commit of a workflow under way, made while the coordinator was down
-    /// for a minute, is what a restart must take as it is.)
+    /// for a minute, is what a restart must take as it is.) Where nothing says when the store was last written, that is any
+    /// moment before the start.
     fn misses(&self, receipt: &DiskReceipt) -> bool {
         let at = receipt.receipt.written_at;
-        self.as_of.is_some_and(|as_of| {
-            let away = self.started.duration_since(as_of).unsigned_abs();
-            as_of < at && at < self.started && away > self.lease + BEAT_EVERY
-        })
+        at < self.started
+            && self.as_of.is_none_or(|as_of| {
+                let away = self.started.duration_since(as_of).unsigned_abs();
+                as_of < at && away > self.lease + BEAT_EVERY
+            })
     }
 
     /// For how long the coordinator was away, if it was for longer than it takes to start again. `last_heard`: the newest
@@ -56,6 +58,18 @@ impl Horizon {
     pub(crate) fn away(&self, last_heard: Option<Timestamp>) -> Option<SignedDuration> {
         let away = self.started.duration_since(self.as_of.or(last_heard)?);
         (away > SignedDuration::try_from(2 * BEAT_EVERY).ok()?).then_some(away)
+    }
+
+    /// Until when agents may be acting on leases that this store does not know: it was put back from a copy, and the process
+    /// before this one gave them since the copy was made. None of them is younger than this process.
+    pub const fn unknown_leases_end(&self) -> Steady {
+        Steady::START.plus(self.lease)
+    }
+
+    /// Whether there may be such leases still: nothing says when the store was last written, which is how `restore` leaves it.
+    /// (A coordinator that was only away, for however long, knows every lease.)
+    pub fn misses_leases(&self, now: Steady) -> bool {
+        self.as_of.is_none() && now < self.unknown_leases_end()
     }
 
     fn words(&self) -> String {

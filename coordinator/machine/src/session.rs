@@ -47,6 +47,10 @@ pub struct Session {
     pub(crate) held: bool,
     /// It outlived its last session and holds a list; whether it still works on it shows in a moment.
     pub(crate) settling: bool,
+    /// It holds no list and is given none yet: another agent, of which the store does not know, may be acting.
+    pub(crate) waits: bool,
+    /// Its agent, or one before it in this process, knew what the store does not: the store is an old copy.
+    pub(crate) behind: bool,
 }
 
 /// What a heartbeat asks for.
@@ -77,6 +81,8 @@ impl Session {
             peak_rss_bytes: 0,
             held,
             settling: false,
+            waits: false,
+            behind: false,
         }
     }
 
@@ -101,6 +107,8 @@ impl Session {
             peak_rss_bytes: 0,
             held: false,
             settling: false,
+            waits: false,
+            behind: false,
         })
     }
 
@@ -203,5 +211,113 @@ impl Session {
     /// The time until `moment`, at least a second: what a refused agent is to wait.
     pub(crate) fn wait_until(moment: Steady, now: Now) -> Duration {
         moment.since(now.steady).max(Duration::from_secs(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use landfall_api::SessionHolder;
+
+    use super::*;
+    use crate::{Horizon, derive};
+
+    const LIMITS: Limits = Limits {
+        lease: Duration::from_secs(60),
+        heartbeat: Duration::from_secs(5),
+        phone_home_deadline: Duration::from_secs(900),
+        netboot_deadline: Duration::from_secs(900),
+        oldest_protocol: 1,
+        horizon: Horizon {
+            as_of: Some(Timestamp::UNIX_EPOCH),
+            started: Timestamp::UNIX_EPOCH,
+            lease: Duration::from_secs(60),
+        },
+    };
+
+    fn steady(second: u64) -> Steady {
+        Steady::after_start(Duration::from_secs(second))
+    }
+
+    fn at(second: u64) -> Now {
+        Now { wall: Timestamp::from_second(1_000_000 + second as i64).unwrap(), steady: steady(second) }
+    }
+
+    fn vitals(uptime: u64, peak_rss_bytes: u64) -> Vitals {
+        Vitals { uptime: Duration::from_secs(uptime), peak_rss_bytes }
+    }
+
+    /// Opened at 100 s.
+    fn opened(boottime: u64, leased: bool) -> Session {
+        let hello = Hello { boottime: Duration::from_secs(boottime), protocol: 3, ..Hello::default() };
+        let mut lease = Lease::none(steady(100));
+        if leased {
+            lease.take(LIMITS.lease, steady(100));
+        }
+        Session::opened(Epoch::new(4), &hello, "10.0.0.1", lease, false, at(100))
+    }
+
+    #[test]
+    fn a_lease_counts_from_what_the_agent_said() {
+        assert_eq!(opened(0, true).counts_from(), None, "it said nothing of its clock");
+        let mut session = opened(30, true);
+        assert_eq!(session.counts_from(), Some(Duration::from_secs(30)));
+        session.beats(&LIMITS, vitals(35, 0), at(105));
+        assert_eq!(session.counts_from(), Some(Duration::from_secs(35)));
+        session.beats_unnoted(&LIMITS, vitals(40, 0), at(110));
+        assert_eq!(session.counts_from(), Some(Duration::from_secs(40)));
+        assert!((session.epoch(), session.protocol(), session.is_settling()) == (Epoch::new(4), 3, false));
+    }
+
+    #[test]
+    fn a_heartbeat_renews_and_is_noted_now_and_then() {
+        let beat = |renewed, noted| Beat { renewed, noted };
+        let mut session = opened(30, true);
+        assert_eq!(session.beats(&LIMITS, vitals(35, 0), at(105)), beat(true, false));
+        assert_eq!(session.beats(&LIMITS, vitals(59, RSS_STEP - 1), at(129)), beat(true, false));
+        assert_eq!(session.beats(&LIMITS, vitals(60, 0), at(130)), beat(true, true), "one in six");
+        assert_eq!(session.beats(&LIMITS, vitals(65, RSS_STEP), at(135)), beat(true, true), "its memory has grown");
+        assert_eq!(session.beats(&LIMITS, vitals(66, 2 * RSS_STEP - 1), at(136)), beat(true, false));
+        assert!(session.may_act(at(195)) && !session.may_act(at(196)));
+        session.silent = true;
+        assert_eq!(session.beats(&LIMITS, vitals(67, 0), at(137)), beat(true, true), "it was silent");
+        assert_eq!(opened(30, false).beats(&LIMITS, vitals(35, 0), at(105)), beat(false, false));
+        let mut unnoted = opened(30, true);
+        unnoted.beats_unnoted(&LIMITS, vitals(35, 0), at(110));
+        assert!(unnoted.may_act(at(169)) && unnoted.last_heard(at(112)) == Some(at(110).wall));
+    }
+
+    #[test]
+    fn a_connected_agent_falls_silent_once() {
+        let mut session = opened(30, true);
+        assert!(!session.is_newly_silent(&LIMITS, at(114)) && session.is_newly_silent(&LIMITS, at(115)));
+        assert!(!session.falls_silent(&LIMITS, at(114)) && !session.silent);
+        assert!(session.falls_silent(&LIMITS, at(115)) && !session.falls_silent(&LIMITS, at(116)) && session.silent);
+        assert_eq!(session.quiet(&LIMITS), steady(115));
+        let mut cut = opened(30, true);
+        cut.cut();
+        assert!(!cut.is_connected() && !cut.is_newly_silent(&LIMITS, at(200)) && cut.last_heard(at(200)).is_none());
+        let mut heard = opened(30, true);
+        heard.hears(at(110));
+        assert!(!heard.is_newly_silent(&LIMITS, at(124)) && heard.last_heard(at(124)) == Some(at(110).wall));
+    }
+
+    #[test]
+    fn a_remembered_session_is_waited_for_from_the_start() {
+        let remembered = |leased| {
+            let mut status = derive::new_machine_status();
+            assert!(Session::remembered(&status, &LIMITS).is_none());
+            let holder = SessionHolder { boot_id: "a".into(), disks: Vec::new(), address: String::new(), leased };
+            status.session = Some(holder);
+            Session::remembered(&status, &LIMITS).unwrap()
+        };
+        assert!(remembered(true).may_act(at(59)) && !remembered(true).may_act(at(60)));
+        assert!(!remembered(false).may_act(at(1)) && remembered(false).lease.until() == steady(15));
+        assert!(!remembered(true).is_connected());
+    }
+
+    #[test]
+    fn a_refused_agent_waits_at_least_a_second() {
+        assert_eq!(Session::wait_until(steady(130), at(100)), Duration::from_secs(30));
+        assert_eq!(Session::wait_until(steady(100), at(100)), Duration::from_secs(1));
     }
 }

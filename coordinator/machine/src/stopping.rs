@@ -4,7 +4,7 @@
 //! several actions under way at once, and each says so for itself. The lease is let go with the last of them: one too early
 //! would let another computer in beside an agent that still writes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use landfall_api::{
     ErrorCode, Stage, WorkflowStatus,
@@ -19,8 +19,8 @@ use crate::run::{Event, frontier, policy};
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Stopping {
     run: Uuid,
-    /// One a branch; those after a failure count on from the list.
-    open: BTreeSet<usize>,
+    /// One a branch, with the attempt it is at or beyond; those after a failure count on from the list.
+    open: BTreeMap<usize, u32>,
     stages: Vec<Stage>,
     /// Actions of the list, and with those after a failure.
     ends: (usize, usize),
@@ -31,11 +31,12 @@ pub(crate) struct Stopping {
 impl Stopping {
     /// Of the run as it stood when it was under way for the last time.
     pub(crate) fn new(run: Uuid, was: &WorkflowStatus) -> Self {
-        let open: BTreeSet<usize> = frontier(was).into_iter().collect();
+        let at = |index: usize| (index, was.action(index).map_or(0, |action| action.attempt));
+        let open: BTreeMap<usize, u32> = frontier(was).into_iter().map(at).collect();
         let last_try = |index: &usize| {
             was.action(*index).is_some_and(|a| a.failures.saturating_add(1) >= policy::max_attempts(&a.action))
         };
-        let last_tries = open.iter().copied().filter(last_try).collect();
+        let last_tries = open.keys().copied().filter(last_try).collect();
         let ends = (was.actions.len(), was.actions.len() + was.on_failure.len());
         Self { run, open, stages: stages(was.actions.iter().map(|a| a.action.branch.as_deref())), ends, last_tries }
     }
@@ -47,23 +48,26 @@ impl Stopping {
 
     /// Takes in an event of that run; says whether nothing of it can be under way any more.
     pub(crate) fn hears(&mut self, event: &Event) -> bool {
-        match event {
-            Event::Agent { record, .. } => self.reported(record),
-            // Another system runs on the machine.
-            Event::PhonedHome => self.open.clear(),
-            _ => {}
+        // A phone-home shows that another system runs on the computer that it installed. Another computer of the same identity
+        // may hold the lease by then.
+        if let Event::Agent { record, .. } = event {
+            self.reported(record);
         }
         self.open.is_empty()
     }
 
     fn reported(&mut self, record: &EventRecord) {
         let index = record.action_index as usize;
+        // What an agent still has to say of an attempt before the one that it was given last ends nothing.
+        if self.open.get(&index).is_some_and(|attempt| record.attempt < *attempt) {
+            return;
+        }
         match &record.body {
             EventBody::Finished { .. } => {
-                if self.open.remove(&index) {
+                if self.open.remove(&index).is_some() {
                     // The agent goes on by itself until it hears that it must not.
                     let next = self.after(index);
-                    self.open.extend(next);
+                    self.open.extend(next.into_iter().map(|next| (next, 0)));
                 }
             }
             EventBody::Failed { problem, retryable } => {
@@ -113,22 +117,23 @@ mod tests {
         };
         let list = json!([write("a", "x"), write("b", "y"), write("c", "y"), {"name": "restart", "reboot": {}}]);
         let actions: Vec<Action> = serde_json::from_value(list).unwrap();
-        let status = WorkflowStatus {
+        let mut status = WorkflowStatus {
             actions: actions.into_iter().map(ActionStatus::pending).collect(),
             ..WorkflowStatus::default()
         };
+        for index in frontier(&status) {
+            status.actions[index].attempt = 2;
+        }
         Stopping::new(Uuid::nil(), &status)
     }
 
     fn reported(action_index: u32, body: EventBody) -> Event {
-        let record = EventRecord {
-            workflow_uid: Uuid::nil(),
-            action_index,
-            attempt: 1,
-            seq: 1,
-            time: Timestamp::UNIX_EPOCH,
-            body,
-        };
+        reported_by(action_index, 2, body)
+    }
+
+    fn reported_by(action_index: u32, attempt: u32, body: EventBody) -> Event {
+        let record =
+            EventRecord { workflow_uid: Uuid::nil(), action_index, attempt, seq: 1, time: Timestamp::UNIX_EPOCH, body };
         Event::Agent { epoch: 1, position: 1, record: Box::new(record) }
     }
 
@@ -156,6 +161,49 @@ mod tests {
     }
 
     #[test]
+    fn a_branch_that_ends_last_leads_to_the_restart() {
+        let done = || EventBody::Finished { result: ActionResult::Hold };
+        let mut stopping = stopping(1);
+        assert!(!stopping.hears(&reported(1, done())), "c is begun");
+        assert!(!stopping.hears(&reported(0, done())), "nothing follows a before c has ended");
+        assert!(!stopping.hears(&reported(2, done())), "the restart is begun");
+        assert!(stopping.hears(&reported(3, done())));
+    }
+
+    #[test]
+    fn a_stopped_branch_keeps_the_next_stage_from_beginning() {
+        let mut stopping = stopping(1);
+        assert!(!stopping.hears(&reported(0, EventBody::Finished { result: ActionResult::Hold })), "b is under way");
+        assert!(stopping.hears(&reported(1, failed(ErrorCode::Cancelled, false))), "the restart was not begun");
+    }
+
+    #[test]
+    fn what_follows_a_failure_is_done_in_its_order() {
+        let hold = |name: &str| -> Action {
+            serde_json::from_value(json!({"name": name, "hold": {"message": "look"}})).unwrap()
+        };
+        let status = WorkflowStatus {
+            actions: vec![ActionStatus::pending(hold("a"))],
+            on_failure: vec![ActionStatus::pending(hold("b")), ActionStatus::pending(hold("c"))],
+            ending: Some(landfall_api::WorkflowPhase::Failed),
+            ..WorkflowStatus::default()
+        };
+        let done = || EventBody::Finished { result: ActionResult::Hold };
+        let mut stopping = Stopping::new(Uuid::nil(), &status);
+        assert!(!stopping.hears(&reported(1, done())), "c is begun");
+        assert!(stopping.hears(&reported(2, done())));
+    }
+
+    #[test]
+    fn a_late_word_of_an_older_attempt_ends_nothing() {
+        let mut stopping = stopping(1);
+        assert!(!stopping.hears(&reported(1, failed(ErrorCode::Cancelled, false))));
+        assert!(!stopping.hears(&reported_by(0, 1, failed(ErrorCode::LeaseExpired, true))), "the second is under way");
+        assert!(!stopping.hears(&reported_by(0, 1, EventBody::Finished { result: ActionResult::Hold })));
+        assert!(stopping.hears(&reported_by(0, 3, failed(ErrorCode::Cancelled, false))), "its own next one");
+    }
+
+    #[test]
     fn a_retryable_attempt_has_not_stopped() {
         let mut twice = stopping(2);
         twice.hears(&reported(1, failed(ErrorCode::Cancelled, false)));
@@ -164,6 +212,6 @@ mod tests {
         let mut once = stopping(1);
         once.hears(&reported(1, failed(ErrorCode::Cancelled, false)));
         assert!(once.hears(&reported(0, failed(ErrorCode::Truncated, true))));
-        assert!(stopping(1).hears(&Event::PhonedHome), "another system runs");
+        assert!(!stopping(1).hears(&Event::PhonedHome), "another computer may hold the lease");
     }
 }

@@ -89,7 +89,9 @@ impl Engine {
         machines.iter().for_each(|machine| index.put_machine(machine));
         workflows.iter().for_each(|workflow| index.put_workflow(workflow));
         let started = clock.wall();
-        let horizon = Horizon { as_of: upkeep::last_beat(&store, started).await?, started, lease: settings.lease };
+        // A store without a machine has missed nothing of any.
+        let as_of = upkeep::last_beat(&store, started).await?.or(machines.is_empty().then_some(started));
+        let horizon = Horizon { as_of, started, lease: settings.lease };
         let vault = Arc::new(Vault::new(store.clone(), clock.clone()));
         let tokens = Arc::new(Tokens::new(store.clone(), clock.clone()));
         let fleet = Arc::new(Fleet::new(store, settings, clock, horizon, index));

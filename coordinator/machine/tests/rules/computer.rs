@@ -120,6 +120,14 @@ impl Computer {
         self.installed = false;
     }
 
+    /// The store has forgotten what was written since its copy was made. Where the newest image left no room for a receipt, nothing
+    /// on the disk shows it either, nor what it was written over: to write that again is no fault that anything could prevent.
+    pub(crate) fn is_forgotten(&mut self) {
+        if self.mark.is_none() {
+            self.commits.clear();
+        }
+    }
+
     fn boots_its_disk(&mut self) {
         self.restart();
         self.installed = self.system.is_some();

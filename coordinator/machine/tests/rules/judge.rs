@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use landfall_api::{Condition, DiskReceipt, WorkflowPhase, WorkflowStatus, message::Hello};
-use landfall_machine::{BEAT_EVERY, MachineState, is_held, is_open, life::wants_agent};
+use landfall_api::{Condition, ConditionType, DiskReceipt, Machine, WorkflowPhase, WorkflowStatus, message::Hello};
+use landfall_machine::{BEAT_EVERY, MachineState, derive, has_begun, is_held, is_open, life::wants_agent};
 use proptest::{prelude::*, test_runner::TestCaseError};
 use uuid::Uuid;
 
@@ -29,6 +29,18 @@ pub(crate) fn begins(site: &Site, state: &MachineState) {
         let decided = site.clock_was_set || found.receipt.written_at <= wall(site.stored.decided, 0);
         assert!(site.workflow(uid).is_some() || decided, "rule 4: an unknown receipt is overwritten");
     }
+}
+
+/// Rule 4: what a receipt holds only a person lets go.
+pub(crate) fn stays_held(before: &Machine, after: &Machine, decides: bool) {
+    let holds = |machine: &Machine| {
+        let conditions = machine.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+        derive::holds(conditions, &ConditionType::ReceiptConflict)
+    };
+    assert!(
+        decides || !holds(before) || holds(after),
+        "rule 4: a machine that a receipt held is let go without a person"
+    );
 }
 
 /// A receipt of this hello that its workflow wrote while the store was not, and of which its agent cannot tell any more.
@@ -115,7 +127,9 @@ fn nothing_lost(site: &Site, computers: &[Computer; 2]) -> Result<(), TestCaseEr
         let read = applied(*of).is_none_or(|applied| applied >= *position);
         prop_assert!(read, "rule 6: an acknowledged event has no effect");
     }
-    if let Some(newest) = site.newest().filter(|newest| is_open(newest)) {
+    // Of a workflow that has not begun the log can hold something after a restore: reports from the time that the store has
+    // lost. They have no effect on it, and were not acknowledged if the process ended before they were handed in.
+    if let Some(newest) = site.newest().filter(|newest| is_open(newest) && has_begun(newest)) {
         let of = |position: &usize| Some(site.stored.log[*position].workflow_uid) == newest.metadata.uid;
         let last = (0..site.stored.log.len()).rfind(of).map_or(0, |position| position as u64 + 1);
         let applied = newest.status.as_ref().map_or(0, |status| status.applied);

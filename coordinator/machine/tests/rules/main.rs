@@ -6,6 +6,9 @@
 mod computer;
 mod happens;
 mod judge;
+mod once;
+mod restored;
+mod sent;
 mod site;
 
 use landfall_machine::{Input, Which};
@@ -73,8 +76,7 @@ impl Story {
         self.restored = true;
         for computer in &mut self.computers {
             computer.acknowledged.clear();
-            // What such an image leaves on the disk shows nothing to a store that has forgotten it.
-            computer.commits.retain(|of| self.site.leaves_room(*of));
+            computer.is_forgotten();
         }
     }
 

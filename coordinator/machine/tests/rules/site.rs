@@ -46,8 +46,8 @@ pub(crate) struct Stored {
     pub(crate) machine: Shared<Machine>,
     pub(crate) workflows: Vec<Shared<Workflow>>,
     pub(crate) log: Vec<EventRecord>,
-    /// When the coordinator last noted that it was there.
-    beat: Timestamp,
+    /// When the coordinator last noted that it was there; absent if nothing says so.
+    beat: Option<Timestamp>,
     /// When a person last decided what becomes of the machine, by true time.
     pub(crate) decided: u64,
 }
@@ -100,13 +100,13 @@ impl Site {
             spec: MachineSpec::default(),
             status: None,
         };
-        let beat = wall(1000, 0);
+        let beat = Some(wall(1000, 0));
         Self {
             now: 1000,
             off: 0,
             clock_was_set: false,
             started: (1000, 0),
-            as_of: Some(beat),
+            as_of: beat,
             stored: Stored { machine: machine.into(), workflows: Vec::new(), log: Vec::new(), beat, decided: 0 },
             gap: None,
             session: None,
@@ -170,7 +170,10 @@ impl Site {
         let which = if is_newest { Which::Newest } else { Which::Older };
         let began = newest.as_ref().is_some_and(|workflow| has_begun(workflow));
         let state = MachineState { machine: self.stored.machine.clone(), newest, older, session: self.session.clone() };
-        let (state, effects) = step(&self.limits(), state, input(which), self.moment());
+        let (input, before) = (input(which), self.stored.machine.clone());
+        let decides = matches!(input, Input::Adopt(_));
+        let (state, effects) = step(&self.limits(), state, input, self.moment());
+        judge::stays_held(&before, &state.machine, decides);
         let stores = |effect: &Effect| matches!(effect, Effect::StoreMachine | Effect::StoreWorkflow(_));
         let durable = effects.iter().take_while(|effect| stores(effect)).count();
         assert!(!effects.iter().skip(durable).any(stores), "something is sent before all is stored: {effects:?}");
@@ -288,9 +291,10 @@ impl Site {
     /// The process ends and starts again, `away` seconds later; what the log holds beyond the statuses is replayed.
     pub(crate) fn restart(&mut self, away: u64) {
         self.now += away;
-        self.as_of = Some(self.stored.beat);
+        self.as_of = self.stored.beat;
         self.gap = None;
         self.starts();
+        self.beats();
     }
 
     fn starts(&mut self) {
@@ -312,14 +316,26 @@ impl Site {
     }
 
     /// The store is put back from a copy that was made at `copied`; `known`: with the note of when it was last written.
-    /// Operators wait for a lease before they start it: a store put back knows nothing of the leases since.
+    /// Operators who put a copy back by other means than `restore` wait for a lease before they start it: it knows nothing of the
+    /// leases since, and the coordinator does not know that.
     pub(crate) fn restore(&mut self, copy: Stored, copied: u64, known: bool) {
-        self.now += LEASE;
+        self.as_of = copy.beat.filter(|_| known);
+        if self.as_of.is_some() {
+            self.now += LEASE;
+        }
         self.gap = Some(Gap { from: copied, to: self.now });
-        self.as_of = Some(copy.beat).filter(|_| known);
-        self.stored = copy;
+        self.stored = Stored { beat: self.as_of, ..copy };
         self.starts();
-        self.stored.beat = self.wall();
+        self.beats();
+    }
+
+    /// Notes that the coordinator is there. For as long as it may not know of a lease, the next start is to find that out too.
+    fn beats(&mut self) {
+        let limits = self.limits();
+        let due = |beat: Timestamp| self.wall().duration_since(beat).unsigned_abs() >= BEAT_EVERY;
+        if !limits.horizon.misses_leases(self.moment().steady) && self.stored.beat.is_none_or(due) {
+            self.stored.beat = Some(self.wall());
+        }
     }
 
     /// Everything that time does, as the ticker does it.
@@ -330,9 +346,7 @@ impl Site {
             let _refused = self.hand(None, |_| Input::Settled { epoch });
         }
         let _refused = self.hand(None, |_| Input::Tick);
-        if self.wall().duration_since(self.stored.beat).unsigned_abs() >= BEAT_EVERY {
-            self.stored.beat = self.wall();
-        }
+        self.beats();
     }
 
     pub(crate) fn set_clock(&mut self, by: i64) {
@@ -352,8 +366,9 @@ impl Site {
     /// A person asks for an install, with `--force` or without, of an image with room for a receipt or without.
     pub(crate) fn provision(&mut self, force: bool, room: bool) {
         let by = person(self.wall(), force);
-        let refused = self.hand(None, |_| Input::MakeWay(force.then(|| by.clone()))).is_err();
-        if refused || is_held(&self.stored.machine).is_some() && !force {
+        // A process that ends meanwhile answers nothing, and so takes up no workflow.
+        let may = self.hand(None, |_| Input::MakeWay(force.then(|| by.clone()))) == Ok(true);
+        if !may || is_held(&self.stored.machine).is_some() && !force {
             return;
         }
         if force {

@@ -96,6 +96,8 @@ async fn nothing_is_provisioned_again(world: World, copy: impl AsyncFnOnce(World
         world.engine.upkeep().tick().await.unwrap();
         world.later(60);
     }
+    // By then no agent acts on a lease that the copy does not have.
+    world.later(600);
     for computer in fleet.iter_mut().filter(|computer| computer.name != "c12") {
         let current = world.current(&computer.name).await;
         if let Some(run) = current.filter(|w| w.status.as_ref().unwrap().phase == WorkflowPhase::Rebooting) {
@@ -156,6 +158,39 @@ async fn a_restored_store_always_waits_for_a_person() {
         (world, store)
     };
     nothing_is_provisioned_again(world, copy, 60).await;
+}
+
+/// Another computer may be writing on a lease that was given after the copy was made.
+#[tokio::test(start_paused = true)]
+async fn a_restored_store_gives_no_list_for_one_lease() {
+    let clock = Arc::new(AtomicI64::new(1_000_000));
+    let memory = Arc::new(MemoryStore::default());
+    let over = |memory: &Arc<MemoryStore>| Store::new(memory.clone(), memory.clone(), memory.clone());
+    let world = World::over_with(over(&memory), clock.clone(), 64).await.described().await;
+    let computer = Computer::described(&world, 1).await;
+    let copied = Arc::new(memory.copy());
+    drop(world);
+    forget_last_beat(&over(&copied)).await.unwrap();
+
+    let world = World::over_with(over(&copied), clock.clone(), 64).await;
+    let run = computer.provision(&world, false).await.unwrap().metadata.name;
+    assert!(computer.connect(&world, computer.hello()).await.assigned().is_none());
+    world.later(599);
+    world.engine.upkeep().tick().await.unwrap();
+    drop(world);
+    // It starts again before the end, and knows as little.
+    let world = World::over_with(over(&copied), clock, 64).await;
+    let mut session = computer.connect(&world, computer.hello()).await;
+    world.engine.requests().confirm(&run, world.ann(false)).await.unwrap();
+    tokio::time::sleep(2 * landfall_machine::SETTLE).await;
+    assert!(session.assigned().is_none());
+    world.later(600);
+    tokio::time::sleep(2 * landfall_machine::SETTLE).await;
+    assert!(session.assigned().is_some());
+    world.engine.upkeep().tick().await.unwrap();
+    drop(world);
+    let world = World::over_with(over(&copied), Arc::new(AtomicI64::new(1_000_700)), 64).await;
+    assert!(world.engine.fleet().limits().horizon.as_of.is_some(), "from then on it says when it was written");
 }
 
 fn copy_files(from: &std::path::Path, to: &std::path::Path) {

@@ -35,8 +35,12 @@ pub(in crate::engine) async fn last_beat(store: &Store, now: Timestamp) -> Resul
 }
 
 impl Upkeep {
-    /// Notes that the coordinator is there, once in [`BEAT_EVERY`].
-    pub(in crate::engine) async fn beat(&self) -> Result<(), Problem> {
+    /// Notes that the coordinator is there, once in [`BEAT_EVERY`]. Not while agents may act on leases that a store put back
+    /// does not know: a start before their end is to find that out again.
+    pub(super) async fn beat(&self) -> Result<(), Problem> {
+        if self.fleet.limits().horizon.misses_leases(self.fleet.moment().steady) {
+            return Ok(());
+        }
         let now = self.fleet.now();
         {
             let mut last = self.beat.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
