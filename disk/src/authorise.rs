@@ -91,6 +91,7 @@ mod tests {
                 urls: vec!["http://h/i".into()],
                 proof: Proof::Stored(Digest::from_sha256([9; 32])),
                 format: None,
+                no_table: false,
                 access: Access::default(),
             },
             keep: Vec::new(),

@@ -84,6 +84,7 @@ fn run(request: &ClearRequest, observer: &dyn Observer, act: bool) -> Result<boo
     }
     observer.log(LogLevel::Info, &format!("clearing {name}: {content}"));
     let order = Order {
+        no_table: false,
         device: &name,
         expectation: Expectation::Waived,
         format: None,

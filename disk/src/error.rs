@@ -4,7 +4,7 @@ use std::{io, path::PathBuf};
 
 use landfall_api::{Digest, ErrorCode, Problem, SelectorError};
 
-use crate::IndexError;
+use crate::{Defect, IndexError};
 
 /// Reading about or from a disk failed.
 #[derive(Debug, thiserror::Error)]
@@ -184,6 +184,8 @@ pub enum WriteError {
         subject: String,
         /// Why.
         reason: String,
+        /// Which kind of fault it is: what to do depends on it.
+        defect: Defect,
     },
     /// The image does not fit.
     #[error("the image needs {needed} bytes and {device} has {size}")]
@@ -429,7 +431,7 @@ impl WriteError {
                 landfall-image pack"
             }
             Self::BadIndex { .. } => "use the index that landfall-image pack or bmaptool create made from this image",
-            Self::BadFormat { .. } => "use a raw or zstd disk image with an intact partition table",
+            Self::BadFormat { defect, .. } => defect.hint(),
             Self::DiskTooSmall { .. } => "choose a larger disk, or make the image smaller",
             Self::WrongSectorSize { .. } => "build the image for the disk's sector size",
             Self::InUse { .. } => "unmount it and stop what holds it, or choose another disk",

@@ -101,6 +101,7 @@ pub fn write_image(request: &WriteRequest, observer: &dyn Observer) -> Result<Wr
         device: &name,
         expectation,
         format: request.image.format,
+        no_table: request.image.no_table,
         mark: mark_of(&request.disk.id, &request.receipt, image_digest),
         keep: &request.keep,
         compare,

@@ -176,6 +176,7 @@ fn order<'a>(expectation: Expectation<'a>, image: &[u8], compare: bool, read_bac
         device: "faulty",
         expectation,
         format: None,
+        no_table: false,
         mark: mark(image, DISK),
         keep: &[],
         compare,

@@ -60,7 +60,13 @@ impl Bench {
         file.as_file().set_len(DISK).unwrap();
         let request = WriteRequest {
             disk: disk_at(file.path()).unwrap(),
-            image: Image { urls: vec![url.to_owned()], proof, format: None, access: Access::default() },
+            image: Image {
+                urls: vec![url.to_owned()],
+                proof,
+                format: None,
+                no_table: false,
+                access: Access::default(),
+            },
             keep: Vec::new(),
             read_back: false,
             receipt: ReceiptIntent {

@@ -33,6 +33,7 @@ fn run(
         device: "recorder",
         expectation: Expectation::Index(index),
         format: None,
+        no_table: false,
         mark: mark(b"index", DISK),
         keep: &[],
         compare,

@@ -46,7 +46,7 @@ use writers::{Manner, Tally, Writers};
 use zeroes::Zeroes;
 
 use crate::{
-    BlockDevice, Format, LogLevel, Observer, WriteError,
+    BlockDevice, Defect, Format, LogLevel, Observer, WriteError,
     buffer::Pool,
     decode::Decoded,
     gpt::{Captured, HEAD, Kept, Layout, Old},
@@ -87,6 +87,8 @@ pub struct Order<'a> {
     pub expectation: Expectation<'a>,
     /// `None`: by content.
     pub format: Option<Format>,
+    /// The image is stated to have no partition table; otherwise it must have one.
+    pub no_table: bool,
     /// The receipt to leave; its state and time are filled in here.
     pub mark: DiskReceipt,
     /// Labels of partitions of the old table that stay, intact and findable at every instant.
@@ -191,7 +193,7 @@ fn install_indexed(
     let mut said = [order.format, source.claimed_format()].into_iter().flatten();
     if let Some(other) = said.find(|said| *said != Format::Zstd) {
         let reason = format!("its stated format is {other}, but its index is of a zstd file");
-        return Err(WriteError::BadFormat { subject: image, reason });
+        return Err(WriteError::BadFormat { subject: image, reason, defect: Defect::Stated });
     }
     let job = Job { device, order, observer, meter: &meter, image: &image };
     let layout = job.destroy(head.data(), Some(index.raw_bytes))?;
@@ -249,14 +251,14 @@ impl Job<'_> {
     fn destroy(&self, head: &[u8], raw: Option<u64>) -> Result<Layout, WriteError> {
         let Self { device, order, observer, meter, image } = self;
         let size = device.size();
-        if let Some(needed) = raw.filter(|raw| *raw > size) {
-            return Err(WriteError::DiskTooSmall { device: order.device.into(), needed, size });
-        }
         let sector = device.logical_sector();
         let old = Old::read(*device, sector).map_err(device_io(order.device, "read the partition table of"))?;
         let kept = Kept::choose(&old, order.keep, sector)
             .map_err(|reason| WriteError::KeepRefused { device: order.device.into(), reason })?;
-        let layout = Layout::plan(head, sector, device.size(), order.device, image, &kept)?;
+        let layout = Layout::plan(head, sector, device.size(), order.device, image, order.no_table, &kept)?;
+        if let Some(needed) = raw.filter(|raw| *raw > size) {
+            return Err(WriteError::DiskTooSmall { device: order.device.into(), needed, size });
+        }
         meter.expect_raw(layout.claimed);
         if let Err(why) = &layout.receipt_room {
             observer.log(LogLevel::Warn, &format!("the installed disk will carry no receipt: {why}"));

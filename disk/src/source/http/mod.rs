@@ -37,7 +37,7 @@ pub(crate) use login::bearer_challenge;
 pub(super) use patience::Patience;
 
 use super::{ImageSource, locator::shown};
-use crate::{Format, LogLevel, Observer, WriteError};
+use crate::{Defect, Format, LogLevel, Observer, WriteError};
 
 /// A gap up to which reading on is cheaper than asking anew, bytes: about what a round trip costs on a LAN.
 const GAP: u64 = 256 * 1024;
@@ -118,8 +118,8 @@ impl<'a> HttpSource<'a> {
         WriteError::Truncated { subject: self.name.clone(), reason: reason.into() }
     }
 
-    fn bad(&self, reason: impl Into<String>) -> WriteError {
-        WriteError::BadFormat { subject: self.name.clone(), reason: reason.into() }
+    fn bad(&self, defect: Defect, reason: impl Into<String>) -> WriteError {
+        WriteError::BadFormat { subject: self.name.clone(), reason: reason.into(), defect }
     }
 
     fn stopped(&self) -> WriteError {
@@ -153,10 +153,8 @@ impl<'a> HttpSource<'a> {
             return Err(WriteError::Status { url: self.name.clone(), status: status.to_string() });
         }
         if let Some(encoding) = encoding(headers) {
-            return Err(self.bad(format!(
-                "the server compresses it in transfer ({encoding}) although the request forbids it; switch that off \
-                    for image files"
-            )));
+            let reason = format!("the server compresses it in transfer ({encoding}) although the request forbids it");
+            return Err(self.bad(Defect::Reencoded, reason));
         }
         let validator = validator(headers);
         let (first, end, total) = if status == StatusCode::OK {
@@ -164,7 +162,7 @@ impl<'a> HttpSource<'a> {
             (0, length, length)
         } else {
             let range = ContentRange::of(headers)
-                .ok_or_else(|| self.bad("the server answered 206 without a valid Content-Range"))?;
+                .ok_or_else(|| self.bad(Defect::Server, "the server answered 206 without a valid Content-Range"))?;
             if range.first != self.position {
                 return Err(changed());
             }
