@@ -11,7 +11,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use common::{MIB, digest, mbr_image, noise};
+use common::{MIB, digest, gpt_image, mbr_image, noise};
 use landfall_api::ErrorCode;
 use landfall_disk::{
     Access, CancelFlag, Image, LeaseGuard, Proof, ReceiptIntent, Unobserved, WriteError, WriteOutcome, WriteRequest,
@@ -234,6 +234,22 @@ fn an_image_that_is_compressed_twice_is_refused() {
         let outer = zstd::encode_all(&once.image[..], 1).unwrap();
         bench.refused(once.name, &outer, "not a disk image", hint, false);
     }
+}
+
+#[test]
+fn a_gpt_left_over_behind_an_mbr_is_refused() {
+    let bench = Bench::new();
+    let gpt = gpt_image(4 * MIB, 512, &[(2048, 4096)], 5);
+    for sector in [512, 4096] {
+        let mut image = gpt_image(4 * MIB, sector, &[(256, 300)], 5);
+        let table = mbr_image(4 * MIB, 3);
+        image[..512].copy_from_slice(&table[..512]);
+        bench.refused("a left-over GPT", &image, "left over", "wipefs", false);
+        // Damaged, it is no less left over.
+        image[sector as usize + 60] ^= 1;
+        bench.refused("a damaged left-over GPT", &image, "left over", "wipefs", false);
+    }
+    assert!(bench.write(&gpt, false).0.is_ok(), "an announced one is none");
 }
 
 /// The file that a tool makes of a small disk; `None` and a line on stderr if it is not installed.
