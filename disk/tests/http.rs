@@ -209,7 +209,7 @@ fn a_connection_dropped_midway_is_resumed_by_range() {
     let url = serve_raw(move |stream, head, count| {
         seen.store(count + 1, Ordering::SeqCst);
         let from = range_start(head).unwrap_or(0);
-        assert!(count == 0 || (from > 0 && head.contains("if-range: \"v1\"")), "{head}");
+        assert!(count == 0 || (from > 0 && !head.contains("if-range")), "{head}");
         let total = body.len();
         let status = if from > 0 {
             format!("206 Partial\r\ncontent-range: bytes {from}-{}/{total}", total - 1)
@@ -251,9 +251,49 @@ fn content_that_changes_between_two_answers_is_not_joined() {
         let _ = write!(stream, "HTTP/1.1 200 OK\r\netag: \"v{count}\"\r\ncontent-length: {}\r\n\r\n", body.len());
         let _ = stream.write_all(&body[..body.len() / 2]);
     });
-    let bench = Bench::new(&url, proved(&stored));
+    let bench = Bench::new(&url, Proof::Waived);
     assert!(matches!(bench.write(), Err(WriteError::SourceChanged { .. })));
     assert!(!Findings::of(&bench.bytes(), 512).unwrap().anything_boots());
+}
+
+/// A server behind a load balancer: each answer breaks off after a part and has an ETag of its own, and the `other` bytes
+/// are in all but the first.
+fn serve_parts(stored: Vec<u8>, other: Vec<u8>) -> String {
+    serve_raw(move |stream, head, count| {
+        let body = if count == 0 { &stored } else { &other };
+        let from = range_start(head).unwrap_or(0);
+        let (total, to) = (body.len(), (from + body.len() / 3 + 1).min(body.len()));
+        assert!(!head.contains("if-range"), "the digest decides: {head}");
+        let part = if from > 0 { "206 Partial" } else { "200 OK" };
+        // A client may hang up.
+        let _ = write!(
+            stream,
+            "HTTP/1.1 {part}\r\netag: \"v{count}\"\r\ncontent-range: bytes {from}-{}/{total}\r\ncontent-length: {}\r\n\r\n",
+            total - 1,
+            total - from
+        );
+        let _ = stream.write_all(&body[from..to]);
+    })
+}
+
+#[test]
+fn another_etag_fails_no_download_whose_digest_is_pinned() {
+    let stored = packed();
+    let bench = Bench::new(&serve_parts(stored.clone(), stored.clone()), proved(&stored));
+    bench.write().unwrap();
+    bench.assert_installed(&image());
+    assert!(bench.watcher.lines.lock().unwrap().iter().any(|line| line.contains("another ETag")));
+}
+
+#[test]
+fn parts_of_two_versions_never_pass_the_digest() {
+    let (stored, mut other) = (packed(), packed());
+    let end = other.len() - 9;
+    other[end] ^= 1;
+    let bench = Bench::new(&serve_parts(stored.clone(), other), proved(&stored));
+    let error = bench.write().unwrap_err();
+    assert!(matches!(error, WriteError::DigestMismatch { .. }) && error.retryable(), "{error}");
+    bench.assert_unbootable();
 }
 
 #[test]
