@@ -297,6 +297,52 @@ fn parts_of_two_versions_never_pass_the_digest() {
 }
 
 #[test]
+fn each_cause_has_its_own_hint_and_names_the_url_once() {
+    let mut crc = Vec::new();
+    let mut gzip = flate2::write::GzEncoder::new(&mut crc, flate2::Compression::fast());
+    gzip.write_all(&image()).unwrap();
+    gzip.finish().unwrap();
+    let sum = crc.len() - 8;
+    crc[sum] ^= 1;
+    let mut table = image();
+    table[512 + 60] ^= 1;
+    let page = b"<html>log in</html>".to_vec();
+    let cases = [
+        ("", crc, "checksum", "compare the file's digest"),
+        ("", page, "web page", "in a browser"),
+        ("content-encoding: gzip\r\n", packed(), "compresses it in transfer", "switch compression in transfer off"),
+        ("", table, "the table is damaged", "its partition table is not whole"),
+        ("content-type: application/gzip\r\n", packed(), "its server states", "the server's configuration"),
+    ];
+    for (headers, body, reason, hint) in cases {
+        let url = serve_raw(move |stream, _, _| {
+            // A client may hang up.
+            let _ = write!(stream, "HTTP/1.1 200 OK\r\n{headers}content-length: {}\r\n\r\n", body.len());
+            let _ = stream.write_all(&body);
+        });
+        let bench = Bench::new(&url, Proof::Waived);
+        let line = bench.write().unwrap_err().problem().to_string();
+        assert!(line.contains(reason) && line.contains(hint), "{line}");
+        assert_eq!(line.matches(&url).count(), 1, "{line}");
+    }
+}
+
+#[test]
+fn a_regular_file_is_written_without_a_warning() {
+    let stored = packed();
+    let body = stored.clone();
+    let url = serve_raw(move |stream, _, _| {
+        // A client may hang up.
+        let _ = write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+        let _ = stream.write_all(&body);
+    });
+    let bench = Bench::new(&url, proved(&stored));
+    bench.write().unwrap();
+    let lines = bench.watcher.lines.lock().unwrap();
+    assert!(!lines.iter().any(|line| line.contains("table")), "{lines:?}");
+}
+
+#[test]
 fn not_found_is_said_at_once_and_nothing_is_touched() {
     let bench = Bench::new(&serve(|_| StatusCode::NOT_FOUND.into_response()), proved(b""));
     let error = bench.write().unwrap_err();

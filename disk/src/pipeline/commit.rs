@@ -169,7 +169,7 @@ pub(super) fn commit(
     }
     observer.log(LogLevel::Info, &format!("{} is committed", order.device));
     if let Err(error) = device.reread_table() {
-        // The content is right whatever the kernel thinks; regular files and loop devices without partitions say EINVAL.
+        // The content is right whatever the kernel thinks; loop devices without partitions say EINVAL.
         observer.log(LogLevel::Warn, &format!("the kernel did not read the new table of {}: {error}", order.device));
     }
     match layout.receipt_room {
