@@ -14,6 +14,7 @@ mod defect;
 mod device;
 mod error;
 mod exact;
+mod forgiving;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod gpt;

@@ -8,7 +8,9 @@ use crate::{
     BlockDevice, Image, Index, LogLevel, Observer, Proof, ReadAt, RealDevice, ReceiptIntent, WriteError, WriteOutcome,
     WriteRequest,
     authorise::{Decision, authorise},
-    blank, device_path, disk_at, holders_of,
+    blank, device_path, disk_at,
+    forgiving::Forgiving,
+    holders_of,
     pipeline::{Expectation, Order, install},
     proof::{self, Resolved},
     receipt, source,
@@ -46,11 +48,19 @@ pub fn write_image(request: &WriteRequest, observer: &dyn Observer) -> Result<Wr
         let device = name.clone();
         move |source| WriteError::DeviceIo { device, action: action.into(), source }
     };
-    let found = receipt::read_mark(&device).map_err(io("read the receipt of"))?;
+    let unreadable = |action| {
+        let device = name.clone();
+        move |source| WriteError::Unreadable { device, action, source }
+    };
+    // With a person's word, what cannot be read does not stop what would write over it.
+    let forgive = request.force && request.person_authorised;
+    let looked = Forgiving::new(&device, forgive);
+    let found = receipt::read_mark(&looked).map_err(unreadable("read the receipt of"))?;
     let marked = found.is_some();
     let found = found.filter(|mark| known_here(mark, &request.disk.id, &name, observer));
     let foreign = (marked && found.is_none()).then(|| "a receipt of another disk".to_owned());
-    let content = blank::what_is_there(&device).map_err(io("look at the content of"))?.or(foreign);
+    let content = blank::what_is_there(&looked).map_err(unreadable("look at the content of"))?.or(foreign);
+    let content = content.or_else(|| (!looked.lost().is_empty()).then(|| "sectors that cannot be read".to_owned()));
     // A cancel causes various errors; the caller gets the cancel as the reason.
     let explain = |error| may_act().err().unwrap_or(error);
     let proof = proof::resolve(&request.image, observer, request.cancel.flag()).map_err(explain)?;
@@ -106,6 +116,7 @@ pub fn write_image(request: &WriteRequest, observer: &dyn Observer) -> Result<Wr
         keep: &request.keep,
         compare,
         read_back: request.read_back,
+        forgive,
         may_act: &may_act,
         same_disk: &|| {
             same_disk(&request.disk, &path, &name)?;

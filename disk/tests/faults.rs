@@ -70,6 +70,7 @@ impl Truth {
             expectation: Expectation::Stored(digest(&raw)),
             format: None,
             no_table: false,
+            forgive: false,
             mark: mark(&raw, DISK),
             keep: &[],
             compare: false,

@@ -34,6 +34,7 @@ fn run(
         expectation: Expectation::Index(index),
         format: None,
         no_table: false,
+        forgive: false,
         mark: mark(b"index", DISK),
         keep: &[],
         compare,

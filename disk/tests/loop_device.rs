@@ -65,6 +65,7 @@ fn a_real_block_device_is_installed_at_both_sector_sizes() {
             expectation: Expectation::Stored(digest(&stored)),
             format: None,
             no_table: false,
+            forgive: false,
             mark: mark(&stored, size),
             compare: false,
             read_back: false,

@@ -49,6 +49,7 @@ use crate::{
     BlockDevice, Defect, Format, LogLevel, Observer, WriteError,
     buffer::Pool,
     decode::Decoded,
+    forgiving::Forgiving,
     gpt::{Captured, HEAD, Kept, Layout, Old},
     index::{Index, StoredAs},
     proof::DetachedSignature,
@@ -97,6 +98,8 @@ pub struct Order<'a> {
     pub compare: bool,
     /// Everything is read back before the commit.
     pub read_back: bool,
+    /// A person accepted that sectors which cannot be read are lost: they count as zeroes, and are written over.
+    pub forgive: bool,
     /// Lease and cancel: asked before every destructive step and before the commit.
     pub may_act: Check<'a>,
     /// Is it still the same disk? Asked once, just before the first write.
@@ -252,7 +255,8 @@ impl Job<'_> {
         let Self { device, order, observer, meter, image } = self;
         let size = device.size();
         let sector = device.logical_sector();
-        let old = Old::read(*device, sector).map_err(device_io(order.device, "read the partition table of"))?;
+        let looked = Forgiving::new(*device, order.forgive);
+        let old = Old::read(&looked, sector).map_err(unreadable(order.device, "read the partition table of"))?;
         let kept = Kept::choose(&old, order.keep, sector)
             .map_err(|reason| WriteError::KeepRefused { device: order.device.into(), reason })?;
         let layout = Layout::plan(head, sector, device.size(), order.device, image, order.no_table, &kept)?;
@@ -265,7 +269,7 @@ impl Job<'_> {
         }
         (order.may_act)()?;
         (order.same_disk)()?;
-        invalidate::invalidate(*device, &layout, &old, order, raw, *observer)?;
+        invalidate::invalidate(&looked, &layout, &old, order, raw, *observer)?;
         Ok(layout)
     }
 
@@ -357,6 +361,12 @@ fn watched<T: Send>(
             }
         }
     })
+}
+
+/// Names what was tried of what the device holds already.
+fn unreadable(device: &str, action: &'static str) -> impl FnOnce(std::io::Error) -> WriteError {
+    let device = device.to_owned();
+    move |source| WriteError::Unreadable { device, action, source }
 }
 
 /// Names what was tried on the device.

@@ -29,6 +29,7 @@ pub(crate) fn run(device: &Recorder, image: &[u8], digest_of: &[u8], keep: &[Str
         expectation: Expectation::Stored(digest(digest_of)),
         format: None,
         no_table: false,
+        forgive: false,
         mark: mark(digest_of, device.size()),
         keep,
         compare: false,
