@@ -292,6 +292,33 @@ fn an_image_without_receipt_room_removes_the_old_receipt() {
 }
 
 #[test]
+fn nothing_unverified_is_written_to_the_first_mib() {
+    let place = RECEIPT_PLACE.start as usize..RECEIPT_PLACE.end as usize;
+    for sector in [512, 4096] {
+        let s = u64::from(sector);
+        let mut gpt = gpt_image(4 * MIB, sector, &[(128 * 1024 / s, 200 * 1024 / s), (MIB / s, 2 * MIB / s)], 3);
+        // Boot code in the gap, as boards have it whose ROM reads from a fixed sector.
+        gpt[64 << 10..96 << 10].copy_from_slice(&[0xb0; 32 << 10]);
+        let mut images = vec![gpt];
+        images.extend((sector == 512).then(|| mbr_image(4 * MIB, 4)));
+        for image in images {
+            let device = Recorder::new(vec![0; DISK as usize], sector);
+            run(&device, &image, b"another digest", &[]).unwrap_err();
+            for op in device.ops.lock().unwrap().iter() {
+                let Op::Write(at, data) = op else { continue };
+                let in_head = |i: &usize| (*at as usize + i) < MIB as usize && !place.contains(&(*at as usize + i));
+                let unverified = (0..data.len()).filter(in_head).any(|i| data[i] != 0);
+                assert!(!unverified, "{sector}: {} bytes at {at} before the verdict", data.len());
+            }
+            let device = Recorder::new(vec![0; DISK as usize], sector);
+            run(&device, &image, &image, &[]).unwrap();
+            let gap = 40 * s as usize..place.start;
+            assert!(device.bytes.lock().unwrap()[gap.clone()] == image[gap], "{sector}: and after it, all of it");
+        }
+    }
+}
+
+#[test]
 fn another_disk_under_the_same_name_is_not_touched() {
     let image = images(512).remove(0).1;
     let device = Recorder::new(vec![0; DISK as usize], 512);

@@ -438,7 +438,7 @@ enum Step {
 fn which_step(sector: u64) -> Step {
     match sector {
         0 => Step::Lba0,
-        1..34 => Step::Table,
+        1..2048 => Step::Table,
         _ if sector >= DISK / SECTOR - 33 => Step::Table,
         _ => Step::Body,
     }

@@ -12,7 +12,8 @@ use crate::{
     receipt,
 };
 
-/// How much of the image's start must be seen to plan: the tables and the receipt's place are in it.
+/// How much of the image's start must be seen to plan: the tables and the receipt's place are in it. The commit alone
+/// writes it: some boards start what stands in a fixed sector there, whatever the tables say.
 pub(crate) const HEAD: usize = 1 << 20;
 /// No disk image is smaller, and the zones cleared at both ends must not overlap.
 const SMALLEST_DISK: u64 = 2 << 20;
@@ -176,6 +177,7 @@ impl Layout {
             (kept.array.clone(), Fate::Forbidden),
             (place, if receipt_room.is_ok() { Fate::Skip } else { Fate::Capture }),
             (old_backup, Fate::Zero),
+            (0..HEAD as u64, Fate::Capture),
         ]);
         fates.retain(|(range, _)| !range.is_empty());
         let layout = Self {
@@ -219,7 +221,7 @@ impl Layout {
             fates: vec![
                 (0..u64::from(sector), Fate::Skip),
                 (tail..disk_size, Fate::Capture),
-                (receipt::PLACE, Fate::Capture),
+                (0..HEAD as u64, Fate::Capture),
             ],
             least_raw,
             claimed: 0,
@@ -308,10 +310,9 @@ mod tests {
 
     #[test]
     fn a_range_is_cut_by_what_becomes_of_its_parts() {
-        let parts = plain().split(0..HEAD as u64);
-        let place = receipt::PLACE;
-        assert_eq!(parts, [(0..512, Fate::Skip), (512..place.start, Fate::Write), (place, Fate::Capture)]);
-        assert_eq!(plain().split(2 << 20..3 << 20), [(2 << 20..3 << 20, Fate::Write)]);
+        let head = HEAD as u64;
+        let parts = plain().split(0..3 * head);
+        assert_eq!(parts, [(0..512, Fate::Skip), (512..head, Fate::Capture), (head..3 * head, Fate::Write)]);
     }
 
     #[test]
