@@ -71,7 +71,7 @@ fn run(request: &ClearRequest, observer: &dyn Observer, act: bool) -> Result<boo
         // The disk is blank, which is the goal, even if something else cleared it.
         return Ok(false);
     }
-    let found = found.filter(|mark| known_here(mark, &request.disk.id, &name, observer));
+    let found = found.filter(|mark| known_here(mark, request.claim(), &name, observer));
     let content = content.unwrap_or_else(|| "a receipt".to_owned());
     if !request.person_authorised {
         return Err(WriteError::NotBlank { device: name, found: content });

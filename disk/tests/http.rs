@@ -23,7 +23,7 @@ use common::{
 use landfall_api::{DiskReceipt, ErrorCode, Progress, ReceiptState};
 use landfall_disk::{
     Access, CancelFlag, Image, LeaseGuard, LogLevel, Observer, Proof, ReceiptIntent, WriteError, WriteOutcome,
-    WriteRequest, disk_at, judge::Findings, read_mark, write_image,
+    WriteRequest, disk_at, judge::Findings, read_mark, scan_receipts, write_image,
 };
 use uuid::Uuid;
 
@@ -340,6 +340,34 @@ fn a_regular_file_is_written_without_a_warning() {
     bench.write().unwrap();
     let lines = bench.watcher.lines.lock().unwrap();
     assert!(!lines.iter().any(|line| line.contains("table")), "{lines:?}");
+}
+
+#[test]
+fn a_disk_that_was_resized_keeps_its_receipt() {
+    let stored = packed();
+    let body = stored.clone();
+    let url = serve_raw(move |stream, _, _| {
+        // A client may hang up.
+        let _ = write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+        let _ = stream.write_all(&body);
+    });
+    let mut bench = Bench::new(&url, proved(&stored));
+    bench.write().unwrap();
+    bench.file.as_file().set_len(2 * DISK).unwrap();
+    // As the next hello reports it, under the identity that the disk has now.
+    bench.request.disk = disk_at(bench.file.path()).unwrap();
+    bench.request.expected = scan_receipts(&[bench.request.disk.clone()]);
+    assert_eq!(bench.request.expected.len(), 1);
+    bench.request.person_authorised = true;
+    bench.request.receipt.workflow_uid = Uuid::from_u128(3);
+    assert!(bench.write().unwrap().written);
+    // A clone of another disk, whose receipt the hello did not report here, stays foreign.
+    bench.file.as_file().set_len(3 * DISK).unwrap();
+    bench.request.disk = disk_at(bench.file.path()).unwrap();
+    bench.request.receipt.workflow_uid = Uuid::from_u128(4);
+    bench.request.expected =
+        vec![DiskReceipt { disk: bench.request.disk.id.clone(), ..bench.request.expected.remove(0) }];
+    assert_eq!(bench.write().unwrap_err().code(), ErrorCode::ReceiptMismatch);
 }
 
 #[test]
