@@ -140,6 +140,31 @@ fn a_wrong_digest_fails_with_place_and_hint() {
 }
 
 #[test]
+fn what_is_no_disk_image_fails_by_name_with_its_hint() {
+    let dir = tempfile::tempdir().unwrap();
+    let ext4 = [&[0; 0x438][..], &[0x53, 0xef], &[1; 4096]].concat();
+    let elf = [&b"\x7fELF\x02\x01\x01"[..], &[0x91; 2000]].concat();
+    for (body, name, hint) in [
+        (b"{\"error\": \"gone\"}".to_vec(), "it is JSON, not a disk image", "in a browser"),
+        (b"<!doctype html>\n<h1>Log in</h1>".to_vec(), "it is a web page", "in a browser"),
+        (elf, "it is an ELF program", "does not start from a disk"),
+        (vec![0; 1 << 20], "all zeroes", "--table none"),
+        (ext4, "it is an ext file system without a partition table", "--table none"),
+    ] {
+        let (server, disk) = (Server::giving(body), disk(dir.path()));
+        let arguments = ["--url", &server.url, "--digest-waived", "--disk", disk.to_str().unwrap(), "--yes"];
+        let output = run(&arguments);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("BadFormat: ") && said.contains(name) && said.contains(hint), "{said}");
+        assert!(std::fs::read(&disk).unwrap().iter().all(|byte| *byte == 0), "{name}: the disk was written");
+        let with_word = run(&[&arguments[..], &["--table", "none"]].concat());
+        let is_volume = hint == "--table none";
+        assert_eq!(with_word.status.code(), Some(i32::from(!is_volume)), "{name}: {}", text(&with_word.stderr));
+    }
+}
+
+#[test]
 fn a_wrong_command_line_and_a_missing_yes_touch_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let disk = disk(dir.path());

@@ -163,22 +163,26 @@ impl Problem {
         self.subject = subject.into();
         self
     }
-    /// Adds the chain of sources of `error`, without `error` itself.
+    /// Adds the chain of sources of `error`, without `error` itself and without what the message says already.
     #[must_use]
     pub fn caused_by(mut self, error: &dyn std::error::Error) -> Self {
         let mut next = error.source();
         while let Some(cause) = next {
-            self.causes.push(cause.to_string());
+            let text = cause.to_string();
+            if !self.message.contains(&text) {
+                self.causes.push(text);
+            }
             next = cause.source();
         }
         self
     }
 }
 
+/// One line. Where it happened stands in it once: most messages name it.
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.code, self.message)?;
-        if !self.subject.is_empty() {
+        if !self.message.contains(&self.subject) && !self.causes.iter().any(|cause| cause.contains(&self.subject)) {
             write!(f, " (at {})", self.subject)?;
         }
         self.causes.iter().try_for_each(|cause| write!(f, ": {cause}"))?;
@@ -190,3 +194,21 @@ impl fmt::Display for Problem {
 }
 
 impl std::error::Error for Problem {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_names_its_place_once() {
+        let problem = |message: &str| Problem::new(ErrorCode::DeviceIo, message).hint("check it").at("/dev/sda");
+        assert_eq!(problem("cannot flush /dev/sda").to_string(), "DeviceIo: cannot flush /dev/sda; check it");
+        assert_eq!(problem("it failed").to_string(), "DeviceIo: it failed (at /dev/sda); check it");
+        let named = Problem { causes: vec!["cannot open /dev/sda".into()], ..problem("it failed") };
+        assert_eq!(named.to_string(), "DeviceIo: it failed: cannot open /dev/sda; check it");
+        let cause = std::io::Error::other(std::io::Error::other("flush"));
+        let problem = Problem::new(ErrorCode::DeviceIo, "cannot flush").caused_by(&cause);
+        assert_eq!(problem.causes, Vec::<String>::new(), "the message has it");
+        assert_eq!(Problem::new(ErrorCode::DeviceIo, "no").at("").to_string(), "DeviceIo: no");
+    }
+}

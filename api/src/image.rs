@@ -39,6 +39,9 @@ pub struct ImageSpec {
     /// How it is stored. Default: detected from the content. Content of another format is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<ImageFormat>,
+    /// `none`: the image has no partition table, and that is meant. Default: it must have one, a GPT or an MBR.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table: Option<ImageTable>,
     /// How to connect to its servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access: Option<AccessSpec>,
@@ -182,6 +185,15 @@ impl FromStr for ImageFormat {
     fn from_str(text: &str) -> Result<Self, UnknownFormat> {
         Self::ALL.into_iter().find(|format| format.as_str() == text).ok_or_else(|| UnknownFormat(text.to_owned()))
     }
+}
+
+/// What an image is stated to have in place of the partition table that every other image must have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ImageTable {
+    /// No table: a file system or another volume over the whole disk. An image that has a table is refused, and so is
+    /// what cannot be a volume, such as an archive or a web page.
+    None,
 }
 
 /// Additional checks after the write.

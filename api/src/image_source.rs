@@ -4,7 +4,8 @@
 //! library use [`ImageSource`], in which exactly one proof exists.
 
 use crate::{
-    AccessSpec, AuthorizationSpec, Digest, ImageFormat, ImageSpec, IndexSpec, SecretText, SignatureSpec, SumsSpec,
+    AccessSpec, AuthorizationSpec, Digest, ImageFormat, ImageSpec, ImageTable, IndexSpec, SecretText, SignatureSpec,
+    SumsSpec,
 };
 
 /// A disk image that can be fetched and proven.
@@ -16,6 +17,8 @@ pub struct ImageSource {
     pub proof: ImageProof,
     /// `None`: by content. Content that disagrees is refused.
     pub format: Option<ImageFormat>,
+    /// It has no partition table, and that is meant. Otherwise it must have one.
+    pub no_table: bool,
     /// How its servers are asked.
     pub access: ImageAccess,
 }
@@ -103,8 +106,19 @@ impl TryFrom<ImageSpec> for ImageSource {
 
     fn try_from(spec: ImageSpec) -> Result<Self, ImageSourceError> {
         let pinned = spec.is_pinned();
-        let ImageSpec { url, mirrors, digest, raw_digest, sums, signature, index, digest_waived, format, access } =
-            spec;
+        let ImageSpec {
+            url,
+            mirrors,
+            digest,
+            raw_digest,
+            sums,
+            signature,
+            index,
+            digest_waived,
+            format,
+            table,
+            access,
+        } = spec;
         let urls: Vec<String> = std::iter::once(url).chain(mirrors).collect();
         if urls.iter().any(String::is_empty) {
             return Err(ImageSourceError::NoUrl);
@@ -124,7 +138,7 @@ impl TryFrom<ImageSpec> for ImageSource {
             None => return Err(ImageSourceError::NoProof),
         };
         let access = access.map(ImageAccess::try_from).transpose()?.unwrap_or_default();
-        Ok(Self { urls, proof, format, access })
+        Ok(Self { urls, proof, format, no_table: table == Some(ImageTable::None), access })
     }
 }
 

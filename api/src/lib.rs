@@ -57,7 +57,8 @@ pub use error::{ErrorCode, Problem};
 pub use expression::{ExpressionError, check_expressions};
 pub use facts::{CpuFacts, DiskFacts, FirmwareFacts, FirmwareMode, MachineFacts, NicFacts, SmbiosFacts};
 pub use image::{
-    AccessSpec, AuthorizationSpec, ImageFormat, ImageSpec, IndexSpec, SignatureSpec, SumsSpec, UnknownFormat, Verify,
+    AccessSpec, AuthorizationSpec, ImageFormat, ImageSpec, ImageTable, IndexSpec, SignatureSpec, SumsSpec,
+    UnknownFormat, Verify,
 };
 pub use image_source::{ImageAccess, ImageAuthorization, ImageProof, ImageSource, ImageSourceError};
 pub use labels::{LabelSelector, LabelSelectorError};

@@ -36,6 +36,7 @@ fn action() -> impl Strategy<Value = Value> {
             };
             if let Some(format) = format {
                 image["format"] = format.into();
+                image["table"] = "none".into();
             }
             let mut spec = json!({"disk": {"name": "vda"}, "image": image});
             if read_back {

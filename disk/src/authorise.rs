@@ -60,7 +60,7 @@ pub(crate) fn authorise(
 
 /// Equal in everything but the time, which passes through formats of different precision, and the name, which is for
 /// people.
-fn same_mark(a: &Receipt, b: &Receipt) -> bool {
+pub(crate) fn same_mark(a: &Receipt, b: &Receipt) -> bool {
     (a.machine_uid, a.workflow_uid, a.generation, a.action_index, a.image_digest, a.state)
         == (b.machine_uid, b.workflow_uid, b.generation, b.action_index, b.image_digest, b.state)
 }
@@ -91,6 +91,7 @@ mod tests {
                 urls: vec!["http://h/i".into()],
                 proof: Proof::Stored(Digest::from_sha256([9; 32])),
                 format: None,
+                no_table: false,
                 access: Access::default(),
             },
             keep: Vec::new(),

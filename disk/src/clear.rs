@@ -5,9 +5,11 @@ use std::io;
 use landfall_api::ReceiptState;
 
 use crate::{
-    BlockDevice, ClearRequest, Expectation, LogLevel, Observer, Order, ReadAt, RealDevice, WriteError,
+    BlockDevice, ClearRequest, Expectation, LogLevel, Observer, Order, WriteError,
     authorise::{Decision, authorise},
-    blank, device_path, gpt,
+    blank, device_path,
+    forgiving::Forgiving,
+    gpt,
     pipeline::clear_device,
     receipt,
     write::{known_here, mark_of, open, same_device, same_disk},
@@ -55,24 +57,27 @@ fn run(request: &ClearRequest, observer: &dyn Observer, act: bool) -> Result<boo
     may_act()?;
     same_disk(&request.disk, &path, &name)?;
     let device = open(&request.disk, &path, &name)?;
-    let io = |action: &'static str| {
+    let unreadable = |action| {
         let device = name.clone();
-        move |source| WriteError::DeviceIo { device, action: action.into(), source }
+        move |source| WriteError::Unreadable { device, action, source }
     };
-    let found = receipt::read_mark(&device).map_err(io("read the receipt of"))?;
+    let forgive = request.force && request.person_authorised;
+    let looked = Forgiving::new(&device, forgive);
+    let found = receipt::read_mark(&looked).map_err(unreadable("read the receipt of"))?;
     let marked = found.is_some();
-    let content = blank::what_is_there(&device).map_err(io("look at the content of"))?;
+    let content = blank::what_is_there(&looked).map_err(unreadable("look at the content of"))?;
+    let content = content.or_else(|| (!looked.lost().is_empty()).then(|| "sectors that cannot be read".to_owned()));
     if !marked && content.is_none() {
         // The disk is blank, which is the goal, even if something else cleared it.
         return Ok(false);
     }
-    let found = found.filter(|mark| known_here(mark, &request.disk.id, &name, observer));
+    let found = found.filter(|mark| known_here(mark, request.claim(), &name, observer));
     let content = content.unwrap_or_else(|| "a receipt".to_owned());
     if !request.person_authorised {
         return Err(WriteError::NotBlank { device: name, found: content });
     }
     // The receipt is cleared last, and a power cut tore it: this workflow clears the rest.
-    let torn = !marked && began(request) && !boots(&device).map_err(io("read LBA 0 of"))?;
+    let torn = !marked && began(request) && !boots(&looked).map_err(unreadable("read LBA 0 of"))?;
     if !torn {
         match authorise(request.claim(), found.as_ref(), Some(&content), None)? {
             // This workflow did not clear a disk that still boots, even if the receipt says so.
@@ -84,6 +89,7 @@ fn run(request: &ClearRequest, observer: &dyn Observer, act: bool) -> Result<boo
     }
     observer.log(LogLevel::Info, &format!("clearing {name}: {content}"));
     let order = Order {
+        no_table: false,
         device: &name,
         expectation: Expectation::Waived,
         format: None,
@@ -91,6 +97,7 @@ fn run(request: &ClearRequest, observer: &dyn Observer, act: bool) -> Result<boo
         keep: &[],
         compare: false,
         read_back: false,
+        forgive,
         may_act: &may_act,
         same_disk: &|| {
             same_disk(&request.disk, &path, &name)?;
@@ -116,7 +123,7 @@ fn began(request: &ClearRequest) -> bool {
     })
 }
 
-fn boots(device: &RealDevice) -> io::Result<bool> {
+fn boots(device: &dyn BlockDevice) -> io::Result<bool> {
     let mut first = [0; 512];
     device.read_at(0, &mut first)?;
     Ok(gpt::has_signature(&first))

@@ -257,7 +257,8 @@ impl BlockDevice for RealDevice {
     }
 
     fn reread_table(&self) -> io::Result<()> {
-        sys::reread_table(&self.file)
+        // The kernel reads no table of a regular file.
+        if self.file.metadata()?.file_type().is_block_device() { sys::reread_table(&self.file) } else { Ok(()) }
     }
 }
 

@@ -4,7 +4,7 @@ use std::{io, path::PathBuf};
 
 use landfall_api::{Digest, ErrorCode, Problem, SelectorError};
 
-use crate::IndexError;
+use crate::{Defect, IndexError};
 
 /// Reading about or from a disk failed.
 #[derive(Debug, thiserror::Error)]
@@ -184,6 +184,8 @@ pub enum WriteError {
         subject: String,
         /// Why.
         reason: String,
+        /// Which kind of fault it is: what to do depends on it.
+        defect: Defect,
     },
     /// The image does not fit.
     #[error("the image needs {needed} bytes and {device} has {size}")]
@@ -263,6 +265,16 @@ pub enum WriteError {
         /// The kernel's reason.
         source: io::Error,
     },
+    /// What is on the disk already cannot be read. Nothing was changed.
+    #[error("cannot {action} {device}")]
+    Unreadable {
+        /// The disk.
+        device: String,
+        /// What was tried, such as `read the partition table of`.
+        action: &'static str,
+        /// The kernel's reason.
+        source: io::Error,
+    },
     /// The data read back differs from the data written. Nothing was committed.
     #[error("{device} returned other data than was written to it: the {length} bytes at {offset} differ")]
     ReadBack {
@@ -332,9 +344,11 @@ impl WriteError {
             Self::ReceiptMismatch { .. } => ErrorCode::ReceiptMismatch,
             Self::NotBlank { .. } => ErrorCode::DiskNotBlank,
             Self::KeepRefused { .. } => ErrorCode::InvalidDocument,
-            Self::ReadOnly { .. } | Self::DeviceIo { .. } | Self::ReadBack { .. } | Self::Examine { .. } => {
-                ErrorCode::DeviceIo
-            }
+            Self::ReadOnly { .. }
+            | Self::DeviceIo { .. }
+            | Self::Unreadable { .. }
+            | Self::ReadBack { .. }
+            | Self::Examine { .. } => ErrorCode::DeviceIo,
             Self::LeaseExpired { .. } => ErrorCode::LeaseExpired,
             Self::Cancelled { .. } => ErrorCode::Cancelled,
             Self::Start { .. } | Self::Internal(_) => ErrorCode::Internal,
@@ -367,6 +381,7 @@ impl WriteError {
             | Self::NotBlank { .. }
             | Self::KeepRefused { .. }
             | Self::DeviceIo { .. }
+            | Self::Unreadable { .. }
             | Self::ReadBack { .. }
             | Self::LeaseExpired { .. }
             | Self::Cancelled { .. }
@@ -402,6 +417,7 @@ impl WriteError {
             | Self::NotBlank { device, .. }
             | Self::KeepRefused { device, .. }
             | Self::DeviceIo { device, .. }
+            | Self::Unreadable { device, .. }
             | Self::ReadBack { device, .. }
             | Self::LeaseExpired { device }
             | Self::Cancelled { device }
@@ -429,13 +445,17 @@ impl WriteError {
                 landfall-image pack"
             }
             Self::BadIndex { .. } => "use the index that landfall-image pack or bmaptool create made from this image",
-            Self::BadFormat { .. } => "use a raw or zstd disk image with an intact partition table",
+            Self::BadFormat { defect, .. } => defect.hint(),
             Self::DiskTooSmall { .. } => "choose a larger disk, or make the image smaller",
             Self::WrongSectorSize { .. } => "build the image for the disk's sector size",
             Self::InUse { .. } => "unmount it and stop what holds it, or choose another disk",
             Self::ReadOnly { .. } => "choose another disk, or remove its write protection",
             Self::DiskChanged { .. } => "check whether disks were swapped, then start the workflow again",
             Self::ReceiptMismatch { .. } => "to overwrite the disk, run landfall provision with --force",
+            Self::Unreadable { .. } => {
+                "check the disk's health and the kernel log; to write over sectors that cannot be read, run landfall \
+                    provision with --force"
+            }
             Self::NotBlank { .. } => "to allow the install, run landfall provision",
             Self::ReadBack { .. } => {
                 "replace the disk, or check its firmware and controller; its data cannot be trusted"

@@ -14,6 +14,7 @@ use reqwest::header::{self, HeaderMap, HeaderValue};
 use crate::{
     BlockDevice, Format, ImageSource, ReadAt, WriteError,
     buffer::Pool,
+    content,
     decode::{self, DecodeError, Decoded, Input, Limits, Sink, qcow2},
     gpt::{Kept, Layout, Legacy, Old, Piece},
     proof, receipt, source,
@@ -193,12 +194,14 @@ fn collect(
     Ok(raw)
 }
 
-/// The format of content by its first bytes, or why it is none.
-///
-/// # Errors
-/// The reason.
-pub fn sniff(start: &[u8]) -> Result<Format, String> {
+/// The format of content by its first bytes.
+pub fn sniff(start: &[u8]) -> Format {
     decode::format_of(start)
+}
+
+/// What content that starts like this is, if it is no disk image but known.
+pub fn recognise(start: &[u8]) -> Option<&'static str> {
+    content::recognise(start).map(|(name, _)| name)
 }
 
 /// What an install would make of an image's head.
@@ -215,10 +218,10 @@ pub struct Planned {
 }
 
 /// Plans an install on `disk`, keeping its partitions of these names.
-pub fn plan(head: &[u8], disk: &dyn ReadAt, sector: u32, keep: &[String]) -> Option<Planned> {
+pub fn plan(head: &[u8], disk: &dyn ReadAt, sector: u32, no_table: bool, keep: &[String]) -> Option<Planned> {
     let old = Old::read(disk, sector).ok()?;
     let kept = Kept::choose(&old, keep, sector).ok()?;
-    let layout = Layout::plan(head, sector, disk.size(), "disk", "image", &kept).ok()?;
+    let layout = Layout::plan(head, sector, disk.size(), "disk", "image", no_table, &kept).ok()?;
     let parts = layout.split(0..disk.size()).into_iter().map(|(range, _)| range).collect();
     let first = std::iter::once((0, layout.lba0.clone()));
     let pieces = layout.table.iter().chain(&layout.backup).map(|Piece { offset, bytes }| (*offset, bytes.clone()));

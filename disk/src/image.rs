@@ -13,6 +13,9 @@ pub struct Image {
     pub proof: Proof,
     /// `None`: detected from the content. Content of another format is refused.
     pub format: Option<Format>,
+    /// It has no partition table, and that is meant. Without this word an image without a table is refused, with it an
+    /// image that has one.
+    pub no_table: bool,
     /// How servers are spoken to.
     pub access: Access,
 }

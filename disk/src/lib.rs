@@ -8,10 +8,13 @@ mod authorise;
 mod blank;
 mod buffer;
 mod clear;
+mod content;
 mod decode;
+mod defect;
 mod device;
 mod error;
 mod exact;
+mod forgiving;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod gpt;
@@ -32,6 +35,8 @@ mod write;
 
 pub use blank::what_is_there;
 pub use clear::{clear_disk, may_clear};
+pub use content::Mistake;
+pub use defect::Defect;
 pub use device::{BlockDevice, ReadAt, RealDevice};
 pub use error::{Candidate, DiskError, SelectError, WriteError};
 pub use gpt::{Entry, Header, KeptPartition, RECEIPT_TYPE, Table, TableError, find_kept};

@@ -7,11 +7,15 @@ use landfall_api::{Digest, DiskFacts, DiskId, DiskReceipt, Receipt, ReceiptState
 use crate::{
     BlockDevice, Image, Index, LogLevel, Observer, Proof, ReadAt, RealDevice, ReceiptIntent, WriteError, WriteOutcome,
     WriteRequest,
-    authorise::{Decision, authorise},
-    blank, device_path, disk_at, holders_of,
+    authorise::{Decision, authorise, same_mark},
+    blank, device_path, disk_at,
+    forgiving::Forgiving,
+    holders_of,
     pipeline::{Expectation, Order, install},
     proof::{self, Resolved},
-    receipt, source,
+    receipt,
+    request::Claim,
+    source,
 };
 
 /// Writes an image to a disk, in the order that keeps it old, unbootable or verified-new at every instant.
@@ -46,11 +50,19 @@ pub fn write_image(request: &WriteRequest, observer: &dyn Observer) -> Result<Wr
         let device = name.clone();
         move |source| WriteError::DeviceIo { device, action: action.into(), source }
     };
-    let found = receipt::read_mark(&device).map_err(io("read the receipt of"))?;
+    let unreadable = |action| {
+        let device = name.clone();
+        move |source| WriteError::Unreadable { device, action, source }
+    };
+    // With a person's word, what cannot be read does not stop what would write over it.
+    let forgive = request.force && request.person_authorised;
+    let looked = Forgiving::new(&device, forgive);
+    let found = receipt::read_mark(&looked).map_err(unreadable("read the receipt of"))?;
     let marked = found.is_some();
-    let found = found.filter(|mark| known_here(mark, &request.disk.id, &name, observer));
+    let found = found.filter(|mark| known_here(mark, request.claim(), &name, observer));
     let foreign = (marked && found.is_none()).then(|| "a receipt of another disk".to_owned());
-    let content = blank::what_is_there(&device).map_err(io("look at the content of"))?.or(foreign);
+    let content = blank::what_is_there(&looked).map_err(unreadable("look at the content of"))?.or(foreign);
+    let content = content.or_else(|| (!looked.lost().is_empty()).then(|| "sectors that cannot be read".to_owned()));
     // A cancel causes various errors; the caller gets the cancel as the reason.
     let explain = |error| may_act().err().unwrap_or(error);
     let proof = proof::resolve(&request.image, observer, request.cancel.flag()).map_err(explain)?;
@@ -101,10 +113,12 @@ pub fn write_image(request: &WriteRequest, observer: &dyn Observer) -> Result<Wr
         device: &name,
         expectation,
         format: request.image.format,
+        no_table: request.image.no_table,
         mark: mark_of(&request.disk.id, &request.receipt, image_digest),
         keep: &request.keep,
         compare,
         read_back: request.read_back,
+        forgive,
         may_act: &may_act,
         same_disk: &|| {
             same_disk(&request.disk, &path, &name)?;
@@ -133,9 +147,11 @@ fn parse_index(image: &Image, bytes: &[u8]) -> Result<Index, WriteError> {
 }
 
 /// A receipt that was copied here with a clone of another disk does not apply to this one; it still makes the disk "not
-/// blank", and a person decides.
-pub(crate) fn known_here(mark: &DiskReceipt, disk: &DiskId, name: &str, observer: &dyn Observer) -> bool {
-    let own = mark.disk.same_disk(disk);
+/// blank", and a person decides. One that is expected on this disk applies, whatever the disk was called when it was
+/// written: what is expected was reported under the name that the disk has now.
+pub(crate) fn known_here(mark: &DiskReceipt, claim: Claim<'_>, name: &str, observer: &dyn Observer) -> bool {
+    let expected = |other: &DiskReceipt| other.disk.same_disk(claim.disk) && same_mark(&other.receipt, &mark.receipt);
+    let own = mark.disk.same_disk(claim.disk) || claim.expected.iter().any(expected);
     if !own {
         let line = format!("the receipt on {name} was written for another disk ({:?}) and is ignored", mark.disk);
         observer.log(LogLevel::Warn, &line);

@@ -24,13 +24,14 @@ use common::{
 use landfall_api::{DiskReceipt, ErrorCode, Progress, ReceiptState};
 use landfall_disk::{
     BlockDevice, Expectation, Index, Installed, LogLevel, Observer, Order, RECEIPT_PLACE, ReadAt, Unobserved,
-    WriteError, install,
+    WriteError, clear_device, install,
     judge::{Findings, State, judge},
-    read_mark,
+    read_mark, what_is_there,
 };
 
 const DISK: u64 = 8 * MIB;
 const SECTOR: u64 = 512;
+const PHYSICAL: u64 = 4096;
 
 /// How a device reacts to a request to make zeroes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +51,8 @@ struct Device {
     /// Writing these bytes, or reading them, fails with EIO.
     bad_writes: Range<u64>,
     bad_reads: Range<u64>,
+    /// The physical sector of 4096 bytes that a power cut tore: it fails until it is written as a whole.
+    torn: Mutex<Option<u64>>,
     /// Writes of this byte store another one.
     flips: Option<u64>,
     /// Writes that touch these bytes are not stored.
@@ -72,6 +75,7 @@ impl Device {
             zeroing: Zeroing::Makes,
             bad_writes: 0..0,
             bad_reads: 0..0,
+            torn: Mutex::default(),
             flips: None,
             loses: 0..0,
             bad_flush: usize::MAX,
@@ -117,7 +121,8 @@ impl ReadAt for Device {
         if range.end > self.size() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        if overlap(&range, &self.bad_reads) {
+        let torn = self.torn.lock().unwrap().is_some_and(|at| overlap(&range, &(at..at + PHYSICAL)));
+        if torn || overlap(&range, &self.bad_reads) {
             return Err(eio());
         }
         self.bytes.lock().unwrap().read_at(offset, buffer)
@@ -131,6 +136,10 @@ impl BlockDevice for Device {
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let range = offset..offset + data.len() as u64;
         self.operate(&range)?;
+        self.torn.lock().unwrap().take_if(|at| range.start <= *at && *at + PHYSICAL <= range.end);
+        if self.torn.lock().unwrap().is_some_and(|at| overlap(&range, &(at..at + PHYSICAL))) {
+            return Err(eio());
+        }
         let mut bytes = self.bytes.lock().unwrap();
         for (sector, part) in (offset..).step_by(SECTOR as usize).zip(data.chunks(SECTOR as usize)) {
             let here = sector..sector + SECTOR;
@@ -176,6 +185,8 @@ fn order<'a>(expectation: Expectation<'a>, image: &[u8], compare: bool, read_bac
         device: "faulty",
         expectation,
         format: None,
+        no_table: false,
+        forgive: false,
         mark: mark(image, DISK),
         keep: &[],
         compare,
@@ -268,6 +279,55 @@ fn an_unreadable_sector_is_named_before_anything_is_destroyed() {
         assert!(error.to_string().contains("partition table"), "{error}");
         assert!(device.content() == old(), "the disk was touched");
     }
+}
+
+/// The same with a person's word that what cannot be read is lost.
+fn run_forced(device: &Device, keep: &[String]) -> Result<Installed, WriteError> {
+    let image = image();
+    let order = order(Expectation::Stored(digest(&image)), &image, false, true);
+    let order = Order { forgive: true, keep, ..order };
+    install(device, &mut MemorySource::new(&image), &order, &Unobserved)
+}
+
+#[test]
+fn a_torn_sector_is_written_over_with_a_persons_word() {
+    // LBA 0 and the tables, the receipt, where signatures are looked for, and both ends of the backup table.
+    for at in [0, 4096, RECEIPT_PLACE.start, 2 * MIB, 4 * MIB, DISK - 5 * PHYSICAL, DISK - PHYSICAL] {
+        let torn = || Device { torn: Mutex::new(Some(at)), ..Device::new(old()) };
+        let device = torn();
+        run_forced(&device, &[]).unwrap_or_else(|error| panic!("{at}: {}", words(&error)));
+        assert_installed(&device, &format!("torn at {at}"));
+        let device = torn();
+        let without = run(&device, false, false);
+        if at < MIB || at == DISK - PHYSICAL {
+            assert_eq!(without.unwrap_err().code(), ErrorCode::DeviceIo, "{at}");
+        }
+    }
+    // The intent survives its own sector's repair.
+    let device = Device { torn: Mutex::new(Some(RECEIPT_PLACE.start)), ..Device::new(old()) };
+    let image = image();
+    let forced = Order { forgive: true, ..order(Expectation::Stored(digest(b"other")), &image, false, false) };
+    install(&device, &mut MemorySource::new(&image), &forced, &Unobserved).unwrap_err();
+    assert_eq!(read_mark(&device.content()).unwrap().unwrap().receipt.state, ReceiptState::Intent);
+    // Clearing is an install's start.
+    for at in [0, RECEIPT_PLACE.start, DISK - PHYSICAL] {
+        let device = Device { torn: Mutex::new(Some(at)), ..Device::new(old()) };
+        clear_device(&device, &forced, &Unobserved).unwrap();
+        assert_unbootable(&device, "cleared");
+        assert!(what_is_there(&device.content()).unwrap().is_none(), "{at}");
+    }
+    // Which partitions there were cannot be read, so none can be kept.
+    let device = Device { bad_reads: 0..DISK, ..Device::new(old()) };
+    assert!(run_forced(&device, &["root".into()]).is_err());
+    assert!(device.content() == old(), "nothing was written");
+}
+
+#[test]
+fn a_disk_that_fails_everywhere_is_left_even_with_force() {
+    let device = Device { bad_reads: 0..DISK, ..Device::new(old()) };
+    let error = run_forced(&device, &[]).unwrap_err();
+    assert!(matches!(error, WriteError::Unreadable { .. } | WriteError::DeviceIo { .. }), "{error:?}");
+    assert!(device.content() == old() || !Findings::of(&device.content(), 512).unwrap().anything_boots());
 }
 
 #[test]
@@ -378,7 +438,7 @@ enum Step {
 fn which_step(sector: u64) -> Step {
     match sector {
         0 => Step::Lba0,
-        1..34 => Step::Table,
+        1..2048 => Step::Table,
         _ if sector >= DISK / SECTOR - 33 => Step::Table,
         _ => Step::Body,
     }

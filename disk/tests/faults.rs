@@ -69,6 +69,8 @@ impl Truth {
             device: "reference",
             expectation: Expectation::Stored(digest(&raw)),
             format: None,
+            no_table: false,
+            forgive: false,
             mark: mark(&raw, DISK),
             keep: &[],
             compare: false,
@@ -119,7 +121,7 @@ fn request(path: &Path, image: Image, workflow: u128) -> WriteRequest {
 }
 
 fn image_at(url: String, proof: Proof) -> Image {
-    Image { urls: vec![url], proof, format: None, access: Access::default() }
+    Image { urls: vec![url], proof, format: None, no_table: false, access: Access::default() }
 }
 
 /// A file that counts as a disk; in memory if possible, because the power is not cut here.

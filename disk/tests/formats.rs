@@ -53,7 +53,13 @@ fn write(
     fs::File::create(disk).unwrap().set_len(DISK).unwrap();
     let request = WriteRequest {
         disk: disk_at(disk).unwrap(),
-        image: Image { urls: vec![format!("file://{}", stored.display())], proof, format, access: Access::default() },
+        image: Image {
+            urls: vec![format!("file://{}", stored.display())],
+            proof,
+            format,
+            no_table: false,
+            access: Access::default(),
+        },
         keep: Vec::new(),
         read_back: true,
         receipt: ReceiptIntent {

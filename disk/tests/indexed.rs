@@ -33,6 +33,8 @@ fn run(
         device: "recorder",
         expectation: Expectation::Index(index),
         format: None,
+        no_table: false,
+        forgive: false,
         mark: mark(b"index", DISK),
         keep: &[],
         compare,

@@ -80,7 +80,9 @@ fn what_cannot_be_kept_is_refused_before_the_first_write() {
         says(&old, &image, &["twin"], &["more than one partition is named \"twin\""]);
         says(&old, &image, &["var"], &["\"var\"", "starts before the end"]);
         says(&vec![0; DISK as usize], &image, &["data"], &["no valid partition table"]);
-        says(&old, &common::noise(2 * MIB, 9), &["data"], &["the image has no GPT"]);
+        if sector == 512 {
+            says(&old, &mbr_image(2 * MIB, 9), &["data"], &["the image has no GPT"]);
+        }
 
         // The tables of both ends are gone.
         let mut damaged = old.clone();

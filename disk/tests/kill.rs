@@ -70,7 +70,7 @@ fn child() {
     };
     let request = WriteRequest {
         disk: disk_at(Path::new(device)).unwrap(),
-        image: Image { urls: vec![url.into()], proof, format: None, access: Access::default() },
+        image: Image { urls: vec![url.into()], proof, format: None, no_table: false, access: Access::default() },
         keep: Vec::new(),
         read_back: false,
         receipt: ReceiptIntent {

@@ -64,6 +64,8 @@ fn a_real_block_device_is_installed_at_both_sector_sizes() {
             device: "loop",
             expectation: Expectation::Stored(digest(&stored)),
             format: None,
+            no_table: false,
+            forgive: false,
             mark: mark(&stored, size),
             compare: false,
             read_back: false,

@@ -228,6 +228,7 @@ fn image_with_sums(folder: &Path, sums: &[u8], signature: Option<Signature>) -> 
         urls: vec!["https://unasked.invalid/images/disk.img?token=x".into()],
         proof: Proof::Sums { url: format!("file:{}", folder.join("SUMS").display()), signature },
         format: None,
+        no_table: false,
         access: Access::default(),
     }
 }
@@ -284,6 +285,7 @@ fn an_index_needs_its_digest_and_never_gets_foreign_credentials() {
         urls: vec!["https://unasked.invalid/disk.img".into()],
         proof: Proof::Index { url, digest: digest(b"index") },
         format: None,
+        no_table: false,
         access: Access { authorization: Some(Authorization::Bearer("geheim".into())), ..Access::default() },
     };
     let resolved = resolve_proof(&image, &Lines::default(), &RUN).unwrap();

@@ -45,7 +45,7 @@ impl Lines {
 
 fn image_at(urls: &[&str]) -> Image {
     let urls = urls.iter().map(|url| (*url).to_owned()).collect();
-    Image { urls, proof: Proof::Waived, format: None, access: Access::default() }
+    Image { urls, proof: Proof::Waived, format: None, no_table: false, access: Access::default() }
 }
 
 fn read_on(source: &mut dyn ImageSource) -> Result<Vec<u8>, WriteError> {

@@ -284,7 +284,8 @@ fn action(name: &str, timeout: u64, attempts: u32, kind: ActionKind) -> Assigned
 }
 
 fn image(url: &str, proof: ImageProof) -> WriteImage {
-    let image = ImageSource { urls: vec![url.into()], proof, format: None, access: ImageAccess::default() };
+    let image =
+        ImageSource { urls: vec![url.into()], proof, format: None, no_table: false, access: ImageAccess::default() };
     WriteImage { disk: selector("serial", "S4EVNX0R"), image, keep: vec![], read_back: false }
 }
 
@@ -404,6 +405,10 @@ fn every_proof_of_an_image() {
         ("waived", with(ImageProof::Waived)),
         ("keep", WriteImage { keep: vec!["data".into()], ..with(stored()) }),
         ("read-back", WriteImage { read_back: true, ..with(ImageProof::Waived) }),
+        ("no-table", {
+            let write = with(stored());
+            WriteImage { image: ImageSource { no_table: true, ..write.image }, ..write }
+        }),
         ("basic", https(basic)),
         ("bearer", https(ImageAuthorization::Bearer(SecretText::new("t0ken")))),
     ];

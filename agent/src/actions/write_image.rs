@@ -121,6 +121,7 @@ fn image(source: &ImageSource) -> Image {
         urls: source.urls.clone(),
         proof,
         format,
+        no_table: source.no_table,
         access: Access {
             ca_certificates: source.access.ca_certificates.clone(),
             proxy: source.access.proxy.clone(),
@@ -184,6 +185,7 @@ mod tests {
                 urls: vec!["http://h/i".into(), "http://g/i".into()],
                 proof,
                 format: Some(ImageFormat::Qcow2),
+                no_table: true,
                 access: ImageAccess {
                     ca_certificates: vec!["PEM".into()],
                     proxy: Some("http://p:1".into()),
@@ -218,7 +220,7 @@ mod tests {
         ] {
             let image = image(&spec(stated).image);
             assert_eq!(image.proof, expected);
-            assert_eq!((image.urls.len(), image.format), (2, Some(Format::Qcow2)));
+            assert_eq!((image.urls.len(), image.format, image.no_table), (2, Some(Format::Qcow2), true));
             assert_eq!((image.access.ca_certificates.len(), image.access.proxy.as_deref()), (1, Some("http://p:1")));
             let asks = Authorization::Basic { user: "u".into(), password: "pw".into() };
             assert_eq!(image.access.authorization, Some(asks));

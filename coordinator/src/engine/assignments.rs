@@ -225,6 +225,7 @@ mod tests {
             ("waived", plain("digestWaived", json!(true))),
             ("keep", json!({"keep": ["data"], "image": {"url": "http://h/os.img", "digest": digest(0x0a)}})),
             ("read-back", json!({"verify": "readBack", "image": {"url": "http://h/os.img", "digestWaived": true}})),
+            ("no-table", json!({"image": {"url": "http://h/os.img", "digest": digest(0x0a), "table": "none"}})),
             ("basic", access(json!({"username": "u", "password": "p4ss"}))),
             ("bearer", access(json!({"token": "t0ken"}))),
         ];

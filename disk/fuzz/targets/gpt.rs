@@ -66,7 +66,7 @@ fn check_retirement(disk: &Disk, sector: u32) {
 }
 
 fn check_plan(head: &[u8], disk: &Disk, sector: u32, keep: &[String]) {
-    let Some(plan) = fuzzing::plan(head, disk, sector, keep) else { return };
+    let Some(plan) = fuzzing::plan(head, disk, sector, false, keep) else { return };
     let end = plan.parts.iter().fold(0, |end, part| {
         assert!(part.start == end && part.end > end, "the disk is cut without gaps");
         part.end

@@ -26,7 +26,7 @@ fuzz_target!(|data: &[u8]| {
     }
     let mut head = vec![0; 4096];
     disk.read_at(0, &mut head).expect("memory cannot fail");
-    if let Some(plan) = fuzzing::plan(&head, &disk, sector, &[]) {
+    if let Some(plan) = fuzzing::plan(&head, &disk, sector, flags & 2 != 0, &[]) {
         assert!(plan.least_raw <= disk.size());
         assert!(plan.pieces.iter().all(|(at, bytes)| at + bytes.len() as u64 <= disk.size()));
     }

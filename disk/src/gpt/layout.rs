@@ -3,12 +3,17 @@
 use std::ops::Range;
 
 use super::{
-    Kept, LegacyPartition, Table, TableError, has_signature, legacy_partitions,
+    Kept, LegacyPartition, Table, legacy_partitions,
     place::{add_receipt, drop_receipts},
 };
-use crate::{WriteError, receipt};
+use crate::{
+    Defect, WriteError,
+    content::{Content, Refusal, decide},
+    receipt,
+};
 
-/// How much of the image's start must be seen to plan: the tables and the receipt's place are in it.
+/// How much of the image's start must be seen to plan: the tables and the receipt's place are in it. The commit alone
+/// writes it: some boards start what stands in a fixed sector there, whatever the tables say.
 pub(crate) const HEAD: usize = 1 << 20;
 /// No disk image is smaller, and the zones cleared at both ends must not overlap.
 const SMALLEST_DISK: u64 = 2 << 20;
@@ -87,42 +92,36 @@ impl Layout {
     }
 
     /// Plans from the first [`HEAD`] bytes of the image (fewer only if it has no more), around what is kept.
+    /// `no_table`: the request states that it has no partition table.
     pub(crate) fn plan(
         head: &[u8],
         sector: u32,
         disk_size: u64,
         device: &str,
         image: &str,
+        no_table: bool,
         kept: &Kept,
     ) -> Result<Self, WriteError> {
         let names = Names { device, image, disk_size };
         if disk_size < SMALLEST_DISK {
             return Err(names.small(SMALLEST_DISK));
         }
-        if head.len() < sector as usize {
-            return Err(WriteError::Truncated {
+        match decide(head, sector, no_table) {
+            Ok(Content::Gpt(table)) => Self::with_table(head, table, sector, kept, &names),
+            Ok(_) if !kept.partitions.is_empty() => {
+                let reason = "the image has no GPT, so it has no table that could hold a kept partition";
+                Err(names.keep(reason.into()))
+            }
+            Ok(Content::Mbr(parts)) => Self::without_gpt(head, sector, &parts, &names),
+            Ok(Content::NoTable) => Self::without_gpt(head, sector, &[], &names),
+            Err(Refusal::Short) => Err(WriteError::Truncated {
                 subject: image.into(),
                 reason: format!("it holds {} bytes, but a disk image has at least one sector", head.len()),
-            });
-        }
-        match Table::read(head, 1, sector) {
-            Ok(table) => Self::with_table(head, table, sector, kept, &names),
-            Err(TableError::Absent) => {
-                for other in [512, 4096].into_iter().filter(|s| *s != sector) {
-                    if !matches!(Table::read(head, 1, other), Err(TableError::Absent)) {
-                        return Err(WriteError::WrongSectorSize { device: device.into(), image: other, disk: sector });
-                    }
-                }
-                if !kept.partitions.is_empty() {
-                    return Err(names.keep(
-                        "the image has no GPT, so it has no table that could hold a kept \
-                        partition"
-                            .into(),
-                    ));
-                }
-                Self::without_table(head, sector, &names)
+            }),
+            Err(Refusal::SectorSize(size)) => {
+                Err(WriteError::WrongSectorSize { device: device.into(), image: size, disk: sector })
             }
-            Err(error) => Err(names.bad(error.to_string())),
+            Err(Refusal::Defect(defect, reason)) => Err(names.bad(defect, reason)),
         }
     }
 
@@ -135,9 +134,6 @@ impl Layout {
     ) -> Result<Self, WriteError> {
         let disk_size = names.disk_size;
         let bytes = u64::from(sector);
-        if !has_signature(head) {
-            return Err(names.bad("it has a GPT, but its first sector lacks the boot signature 55 AA".into()));
-        }
         let claimed = table.header.alternate_lba.saturating_add(1).saturating_mul(bytes);
         if claimed > disk_size {
             return Err(names.small(claimed));
@@ -146,7 +142,7 @@ impl Layout {
         let entries_end = table.header.entries_lba.saturating_add(entries_sectors);
         let last = table.used().map(|e| e.last).max().unwrap_or(0);
         if table.used().any(|e| e.first < entries_end) {
-            return Err(names.bad("a partition overlaps the table's own entries".into()));
+            return Err(names.bad(Defect::Table, "a partition overlaps the table's own entries".into()));
         }
         let disk_sectors = disk_size / bytes;
         let last_usable = disk_sectors.saturating_sub(entries_sectors + 2);
@@ -181,6 +177,7 @@ impl Layout {
             (kept.array.clone(), Fate::Forbidden),
             (place, if receipt_room.is_ok() { Fate::Skip } else { Fate::Capture }),
             (old_backup, Fate::Zero),
+            (0..HEAD as u64, Fate::Capture),
         ]);
         fates.retain(|(range, _)| !range.is_empty());
         let layout = Self {
@@ -206,21 +203,12 @@ impl Layout {
         Ok(layout)
     }
 
-    fn without_table(head: &[u8], sector: u32, names: &Names<'_>) -> Result<Self, WriteError> {
+    /// A table of the old kind with these partitions, or none at all.
+    fn without_gpt(head: &[u8], sector: u32, parts: &[LegacyPartition], names: &Names<'_>) -> Result<Self, WriteError> {
         let Names { device, disk_size, .. } = *names;
-        let parts = if has_signature(head) { legacy_partitions(head) } else { Vec::new() };
-        if parts.iter().any(|p| p.kind == 0xee) {
-            return Err(names.bad("its first sector announces a GPT, but the image has no valid GPT".into()));
-        }
-        // Only where they look like partitions: a lone file system's first sector has text there.
-        let plausible = parts.iter().all(LegacyPartition::is_plausible);
-        if plausible && !parts.is_empty() && sector != 512 {
-            // The old table counts sectors and does not say how large they are; images are made with 512.
-            return Err(WriteError::WrongSectorSize { device: device.into(), image: 512, disk: sector });
-        }
         let tail = disk_size - USUAL_BACKUP_BYTES - u64::from(sector);
         let end = |p: &LegacyPartition| (u64::from(p.start) + u64::from(p.count)) * 512;
-        let least_raw = if plausible { parts.iter().map(end).max().unwrap_or(0) } else { 0 };
+        let least_raw = parts.iter().map(end).max().unwrap_or(0);
         if least_raw > disk_size {
             return Err(WriteError::DiskTooSmall { device: device.into(), needed: least_raw, size: disk_size });
         }
@@ -233,7 +221,7 @@ impl Layout {
             fates: vec![
                 (0..u64::from(sector), Fate::Skip),
                 (tail..disk_size, Fate::Capture),
-                (receipt::PLACE, Fate::Capture),
+                (0..HEAD as u64, Fate::Capture),
             ],
             least_raw,
             claimed: 0,
@@ -282,8 +270,8 @@ struct Names<'a> {
 }
 
 impl Names<'_> {
-    fn bad(&self, reason: String) -> WriteError {
-        WriteError::BadFormat { subject: self.image.into(), reason }
+    fn bad(&self, defect: Defect, reason: String) -> WriteError {
+        WriteError::BadFormat { subject: self.image.into(), reason, defect }
     }
     fn small(&self, needed: u64) -> WriteError {
         WriteError::DiskTooSmall { device: self.device.into(), needed, size: self.disk_size }
@@ -315,16 +303,16 @@ mod tests {
     fn plain() -> Layout {
         let mut head = vec![1; HEAD];
         head[446..512].fill(0);
+        (head[450], head[454], head[458]) = (0x83, 64, 64);
         head[510..512].copy_from_slice(&[0x55, 0xaa]);
-        Layout::plan(&head, 512, 8 << 20, "disk", "image", &Kept::default()).unwrap()
+        Layout::plan(&head, 512, 8 << 20, "disk", "image", false, &Kept::default()).unwrap()
     }
 
     #[test]
     fn a_range_is_cut_by_what_becomes_of_its_parts() {
-        let parts = plain().split(0..HEAD as u64);
-        let place = receipt::PLACE;
-        assert_eq!(parts, [(0..512, Fate::Skip), (512..place.start, Fate::Write), (place, Fate::Capture)]);
-        assert_eq!(plain().split(2 << 20..3 << 20), [(2 << 20..3 << 20, Fate::Write)]);
+        let head = HEAD as u64;
+        let parts = plain().split(0..3 * head);
+        assert_eq!(parts, [(0..512, Fate::Skip), (512..head, Fate::Capture), (head..3 * head, Fate::Write)]);
     }
 
     #[test]
@@ -337,7 +325,7 @@ mod tests {
         let mut head = vec![0; HEAD];
         head[450] = 0xee;
         head[510..512].copy_from_slice(&[0x55, 0xaa]);
-        let error = Layout::plan(&head, 512, 8 << 20, "disk", "image", &Kept::default()).unwrap_err();
+        let error = Layout::plan(&head, 512, 8 << 20, "disk", "image", false, &Kept::default()).unwrap_err();
         assert!(matches!(error, WriteError::BadFormat { .. }), "{error}");
     }
 }

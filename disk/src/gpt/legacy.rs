@@ -13,6 +13,7 @@ const TABLE: Range<usize> = 446..510;
 const RETIRED: &[u8; 16] = b"\xcd\x18\xf4\xeb\xfd\0\0\0LANDFALL";
 
 /// An entry of a partition table of the old kind. Sectors are the disk's logical ones.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct LegacyPartition {
     pub(crate) boot: u8,
     pub(crate) kind: u8,
@@ -38,6 +39,15 @@ pub(crate) fn legacy_partitions(sector: &[u8]) -> Vec<LegacyPartition> {
     let parse =
         |e: &[u8]| LegacyPartition { boot: e[0], kind: e[4], start: number(&e[8..12]), count: number(&e[12..]) };
     table.chunks_exact(16).map(parse).filter(|p| p.kind != 0).collect()
+}
+
+/// The partitions of a first sector that is plausibly a table of the old kind: it carries the boot signature and at least
+/// one partition, and no entry, unused ones included, has a flag that no tool writes.
+pub(crate) fn plausible_table(sector: &[u8]) -> Option<Vec<LegacyPartition>> {
+    let parts = legacy_partitions(sector);
+    let flags = sector.get(TABLE)?.chunks_exact(16).all(|entry| entry[0] & 0x7f == 0);
+    let plausible = !parts.is_empty() && parts.iter().all(LegacyPartition::is_plausible);
+    (has_signature(sector) && flags && plausible).then_some(parts)
 }
 
 /// Whether a disk's first sector carries the boot signature.

@@ -4,7 +4,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::hasher::ZEROES;
 use crate::{
-    WriteError,
+    Defect, WriteError,
     decode::Decoded,
     index::{Chunk, ChunkKind, Index},
 };
@@ -34,7 +34,7 @@ impl<'a> Blocks<'a> {
         while self.at < range.end {
             let Some(chunk) = self.index.chunks.get(self.chunk) else {
                 let reason = format!("it goes on after the {} bytes of its map", self.index.raw_bytes);
-                return Err(WriteError::BadFormat { subject: self.image.into(), reason });
+                return Err(WriteError::BadFormat { subject: self.image.into(), reason, defect: Defect::Beside });
             };
             let part = self.at..chunk.raw.end.min(range.end);
             let within = (part.start - range.start) as usize..(part.end - range.start) as usize;

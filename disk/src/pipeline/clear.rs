@@ -1,8 +1,9 @@
 //! Clearing a disk: the destructive start of an install, then the removal of its own receipt.
 
-use super::{Order, device_io, invalidate::invalidate};
+use super::{Order, device_io, invalidate::invalidate, unreadable};
 use crate::{
     BlockDevice, Observer, WriteError, exact,
+    forgiving::Forgiving,
     gpt::{Layout, Old},
     receipt,
 };
@@ -18,11 +19,12 @@ use crate::{
 pub fn clear_device(device: &dyn BlockDevice, order: &Order<'_>, observer: &dyn Observer) -> Result<(), WriteError> {
     let io = |action: &str| device_io(order.device, action.to_owned());
     let sector = device.logical_sector();
-    let old = Old::read(device, sector).map_err(io("read the partition table of"))?;
+    let looked = Forgiving::new(device, order.forgive);
+    let old = Old::read(&looked, sector).map_err(unreadable(order.device, "read the partition table of"))?;
     let layout = Layout::nothing(sector, device.size(), order.device)?;
     (order.may_act)()?;
     (order.same_disk)()?;
-    invalidate(device, &layout, &old, order, None, observer)?;
+    invalidate(&looked, &layout, &old, order, None, observer)?;
     (order.may_act)()?;
     exact::zero(device, receipt::PLACE).map_err(io("clear the receipt on"))?;
     device.flush().map_err(io("flush"))

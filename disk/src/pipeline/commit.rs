@@ -62,8 +62,8 @@ fn put<'p>(
     Ok(())
 }
 
-/// First step: the backup table at the disk's true end, flushed. (Before it, where the image left no room for a receipt:
-/// what it has in the receipt's place, and of an image without GPT its last sectors.)
+/// First step: what the image has in its first MiB beside the tables, and of an image without GPT its last sectors; then
+/// the backup table at the disk's true end. Each flushed.
 ///
 /// # Errors
 /// [`WriteError::DeviceIo`]; the disk stays unbootable.
@@ -73,9 +73,9 @@ pub fn place_backup(device: &dyn BlockDevice, name: &str, verified: Verified) ->
         let place = receipt::PLACE;
         // All of it, since the image may end within: what is left of a receipt would speak for a system that is gone.
         exact::zero(device, place).map_err(device_io(name, "clear the receipt on"))?;
-        put(device, name, "the image's last bytes", &verified.captured.0)?;
-        device.flush().map_err(device_io(name, "flush"))?;
     }
+    put(device, name, "the image's first and last bytes", &verified.captured.0)?;
+    device.flush().map_err(device_io(name, "flush"))?;
     put(device, name, "the backup partition table", &verified.layout.backup)?;
     device.flush().map_err(device_io(name, "flush"))?;
     Ok(BackupPlaced(verified))
@@ -152,9 +152,7 @@ pub(super) fn commit(
     let room = verified.layout.receipt_room.is_ok();
     let backup = place_backup(device, order.device, verified)?;
     there(device, order, &backup.0.layout.backup)?;
-    if !room {
-        there(device, order, &backup.0.captured.0)?;
-    }
+    there(device, order, &backup.0.captured.0)?;
     (order.may_act)()?;
     let table = place_table(device, order.device, backup, || {
         if room { receipt::write_mark(device, &done).map_err(|error| mark_error(order, error)) } else { Ok(()) }
@@ -169,7 +167,7 @@ pub(super) fn commit(
     }
     observer.log(LogLevel::Info, &format!("{} is committed", order.device));
     if let Err(error) = device.reread_table() {
-        // The content is right whatever the kernel thinks; regular files and loop devices without partitions say EINVAL.
+        // The content is right whatever the kernel thinks; loop devices without partitions say EINVAL.
         observer.log(LogLevel::Warn, &format!("the kernel did not read the new table of {}: {error}", order.device));
     }
     match layout.receipt_room {

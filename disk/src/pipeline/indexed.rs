@@ -18,7 +18,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{Check, Context, body::Body, compare, evidence::Evidence, meter::Wait};
 use crate::{
-    BlockDevice, WriteError,
+    BlockDevice, Defect, WriteError,
     buffer::{Buffer, Pool},
     decode::Decoded,
     gpt::{HEAD, Layout},
@@ -271,6 +271,7 @@ impl Indexed<'_> {
         let bad = |why: String| WriteError::BadFormat {
             subject: self.context.image.into(),
             reason: format!("the chunk at byte {} of it {why}", chunk.stored.start),
+            defect: Defect::Content,
         };
         let made =
             context.decompress_to_buffer(stored, raw).map_err(|error| bad(format!("does not decode: {error}")))?;
@@ -293,7 +294,7 @@ impl Indexed<'_> {
         let largest = largest.unwrap_or(0);
         if largest > STORED_MAX {
             let reason = format!("its index has a chunk of {largest} stored bytes; the limit is {STORED_MAX}");
-            return Err(WriteError::BadFormat { subject: self.context.image.into(), reason });
+            return Err(WriteError::BadFormat { subject: self.context.image.into(), reason, defect: Defect::Content });
         }
         Ok(largest as usize)
     }

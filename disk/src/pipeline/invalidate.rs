@@ -4,9 +4,10 @@ use std::{io, ops::Range};
 
 use landfall_api::{DiskReceipt, ReceiptState};
 
-use super::{Order, device_io};
+use super::{Order, device_io, unreadable};
 use crate::{
     BlockDevice, LogLevel, Observer, WriteError, blank, exact,
+    forgiving::Forgiving,
     gpt::{Layout, Old, Retirement},
     receipt::{self, MarkError},
     signature,
@@ -32,7 +33,7 @@ struct Spared {
 ///
 /// Each is flushed before the next begins. `raw`: how long the image is, if known.
 pub(super) fn invalidate(
-    device: &dyn BlockDevice,
+    device: &Forgiving<'_>,
     layout: &Layout,
     old: &Old,
     order: &Order<'_>,
@@ -45,9 +46,21 @@ pub(super) fn invalidate(
     if !order.keep.is_empty() {
         observer.log(LogLevel::Info, &format!("{} keeps {}", order.device, order.keep.join(", ")));
     }
-    let early = place_is_free(device, old).map_err(io("read the partition table of"))?;
+    let early = place_is_free(device, old).map_err(unreadable(order.device, "look at the first MiB of"))?;
     if early {
         write_intent(device, order, observer)?;
+    }
+    // What cannot be read boots nothing; and a sector is taken only with all others of its physical one.
+    let lost = device.lost();
+    if !lost.is_empty() {
+        let bytes: u64 = lost.iter().map(|range| range.end - range.start).sum();
+        let line = format!("{bytes} bytes of {} cannot be read and are written over", order.device);
+        observer.log(LogLevel::Warn, &line);
+        (order.may_act)()?;
+        // The intent may be there by now.
+        let spared = [layout.kept.ranges(layout.sector), vec![receipt::PLACE]].concat();
+        device.mend(order.device, &spared)?;
+        flush()?;
     }
     // From here on the disk does not boot: no BIOS without the signature, no UEFI that wants LBA 0 in place.
     (order.may_act)()?;
@@ -89,6 +102,11 @@ pub(super) fn invalidate(
     }
     if let Some(stray) = old.stray_backup().filter(|stray| holds_table(device, stray)) {
         signature::zero_except(device, stray, &now).map_err(io("clear the old backup table of"))?;
+    }
+    // A signature may stand in what could not be read, and be there again tomorrow.
+    device.mend(order.device, &now)?;
+    for lost in device.lost() {
+        signature::zero_except(device, lost, &now).map_err(io("write over the unreadable sectors of"))?;
     }
     flush()
 }

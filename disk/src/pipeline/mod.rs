@@ -46,9 +46,10 @@ use writers::{Manner, Tally, Writers};
 use zeroes::Zeroes;
 
 use crate::{
-    BlockDevice, Format, LogLevel, Observer, WriteError,
+    BlockDevice, Defect, Format, LogLevel, Observer, WriteError,
     buffer::Pool,
     decode::Decoded,
+    forgiving::Forgiving,
     gpt::{Captured, HEAD, Kept, Layout, Old},
     index::{Index, StoredAs},
     proof::DetachedSignature,
@@ -87,6 +88,8 @@ pub struct Order<'a> {
     pub expectation: Expectation<'a>,
     /// `None`: by content.
     pub format: Option<Format>,
+    /// The image is stated to have no partition table; otherwise it must have one.
+    pub no_table: bool,
     /// The receipt to leave; its state and time are filled in here.
     pub mark: DiskReceipt,
     /// Labels of partitions of the old table that stay, intact and findable at every instant.
@@ -95,6 +98,8 @@ pub struct Order<'a> {
     pub compare: bool,
     /// Everything is read back before the commit.
     pub read_back: bool,
+    /// A person accepted that sectors which cannot be read are lost: they count as zeroes, and are written over.
+    pub forgive: bool,
     /// Lease and cancel: asked before every destructive step and before the commit.
     pub may_act: Check<'a>,
     /// Is it still the same disk? Asked once, just before the first write.
@@ -191,7 +196,7 @@ fn install_indexed(
     let mut said = [order.format, source.claimed_format()].into_iter().flatten();
     if let Some(other) = said.find(|said| *said != Format::Zstd) {
         let reason = format!("its stated format is {other}, but its index is of a zstd file");
-        return Err(WriteError::BadFormat { subject: image, reason });
+        return Err(WriteError::BadFormat { subject: image, reason, defect: Defect::Stated });
     }
     let job = Job { device, order, observer, meter: &meter, image: &image };
     let layout = job.destroy(head.data(), Some(index.raw_bytes))?;
@@ -249,21 +254,22 @@ impl Job<'_> {
     fn destroy(&self, head: &[u8], raw: Option<u64>) -> Result<Layout, WriteError> {
         let Self { device, order, observer, meter, image } = self;
         let size = device.size();
+        let sector = device.logical_sector();
+        let looked = Forgiving::new(*device, order.forgive);
+        let old = Old::read(&looked, sector).map_err(unreadable(order.device, "read the partition table of"))?;
+        let kept = Kept::choose(&old, order.keep, sector)
+            .map_err(|reason| WriteError::KeepRefused { device: order.device.into(), reason })?;
+        let layout = Layout::plan(head, sector, device.size(), order.device, image, order.no_table, &kept)?;
         if let Some(needed) = raw.filter(|raw| *raw > size) {
             return Err(WriteError::DiskTooSmall { device: order.device.into(), needed, size });
         }
-        let sector = device.logical_sector();
-        let old = Old::read(*device, sector).map_err(device_io(order.device, "read the partition table of"))?;
-        let kept = Kept::choose(&old, order.keep, sector)
-            .map_err(|reason| WriteError::KeepRefused { device: order.device.into(), reason })?;
-        let layout = Layout::plan(head, sector, device.size(), order.device, image, &kept)?;
         meter.expect_raw(layout.claimed);
         if let Err(why) = &layout.receipt_room {
             observer.log(LogLevel::Warn, &format!("the installed disk will carry no receipt: {why}"));
         }
         (order.may_act)()?;
         (order.same_disk)()?;
-        invalidate::invalidate(*device, &layout, &old, order, raw, *observer)?;
+        invalidate::invalidate(&looked, &layout, &old, order, raw, *observer)?;
         Ok(layout)
     }
 
@@ -355,6 +361,12 @@ fn watched<T: Send>(
             }
         }
     })
+}
+
+/// Names what was tried of what the device holds already.
+fn unreadable(device: &str, action: &'static str) -> impl FnOnce(std::io::Error) -> WriteError {
+    let device = device.to_owned();
+    move |source| WriteError::Unreadable { device, action, source }
 }
 
 /// Names what was tried on the device.

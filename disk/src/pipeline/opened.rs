@@ -2,8 +2,9 @@
 
 use super::{Context, Expectation};
 use crate::{
-    Format, WriteError,
+    Defect, Format, WriteError,
     buffer::{Buffer, Pool},
+    content::{Mistake, recognise},
     decode::{DecodeError, Input, Limits, Sink, decode, format_of, qcow2},
     source::ImageSource,
 };
@@ -35,13 +36,14 @@ impl Opened {
         context: Context<'_>,
     ) -> Result<Self, WriteError> {
         let Context { image, stop, meter } = context;
-        let bad = |reason| WriteError::BadFormat { subject: image.into(), reason };
+        let bad = |defect, reason| WriteError::BadFormat { subject: image.into(), reason, defect };
         let pool = Pool::new(STORED);
         let mut start = fill(source, &pool, context)?;
-        let format = agreed_format(start.data(), wanted, source.claimed_format()).map_err(bad)?;
+        let agreed = agreed_format(start.data(), wanted, source.claimed_format());
+        let format = agreed.map_err(|(defect, reason)| bad(defect, reason))?;
         let recipe = if format == Format::Qcow2 {
             let plan = qcow2::Plan::read(source, stop).map_err(|error| match error {
-                DecodeError::Bad(reason) => bad(reason),
+                DecodeError::Bad(reason) => bad(Defect::Unsupported, reason),
                 DecodeError::Unfinished(reason) => WriteError::Truncated { subject: image.into(), reason },
                 DecodeError::Input(error) => error,
                 DecodeError::Abandoned => WriteError::Internal("the tables were not consumed".into()),
@@ -77,14 +79,24 @@ impl Recipe {
     }
 }
 
-fn agreed_format(start: &[u8], wanted: Option<Format>, claimed: Option<Format>) -> Result<Format, String> {
-    let found = format_of(start)?;
+fn agreed_format(start: &[u8], wanted: Option<Format>, claimed: Option<Format>) -> Result<Format, (Defect, String)> {
+    let found = format_of(start);
     let differs = |said: &Format| *said != found;
+    // Anything is raw; a name says more.
+    let known = if found == Format::Raw { recognise(start) } else { None };
+    let (defect, content) = match known {
+        Some((name, mistake)) if mistake != Mistake::Volume => (Some(Defect::Other(mistake)), name.to_owned()),
+        _ => (None, found.to_string()),
+    };
     if let Some(wanted) = wanted.filter(differs) {
-        return Err(format!("its stated format is {wanted}, but its content is {found}"));
+        let reason = format!("its stated format is {wanted}, but its content is {content}");
+        return Err((defect.unwrap_or(Defect::Stated), reason));
     }
     match claimed.filter(differs) {
-        Some(claimed) => Err(format!("its server states the format {claimed}, but its content is {found}")),
+        Some(claimed) => {
+            let reason = format!("its server states the format {claimed}, but its content is {content}");
+            Err((defect.unwrap_or(Defect::Server), reason))
+        }
         None => Ok(found),
     }
 }

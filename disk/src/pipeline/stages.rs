@@ -21,7 +21,7 @@ use super::{
     rawcheck::{RawCheck, check_raw},
 };
 use crate::{
-    WriteError,
+    Defect, WriteError,
     buffer::{Buffer, Pool},
     decode::{DecodeError, Decoded, Input, Limits, Sink},
     proof::SignatureVerifier,
@@ -271,7 +271,7 @@ impl Decoding {
     /// Content that does not decode was usually altered or cut in transfer. If a digest was stated, the rest is fetched
     /// to check it, because "the file is not the one you named" helps more than "corrupt block".
     fn better_reason(self, input: &mut Hashed, reason: String) -> WriteError {
-        let bad = WriteError::BadFormat { subject: self.image.clone(), reason };
+        let bad = WriteError::BadFormat { subject: self.image.clone(), reason, defect: Defect::Content };
         let Some(expected) = self.digest else { return bad };
         // A server that never ends is not read to its end.
         let mut left = self.announced.map_or(UNANNOUNCED, |announced| announced.min(ANNOUNCED));

@@ -14,7 +14,7 @@ pub use signature::{DetachedSignature, SignatureVerifier};
 pub(crate) use sums::digest_of;
 
 use crate::{
-    Access, Image, LogLevel, MAX_INDEX_BYTES, Observer, Proof, Signature, WriteError,
+    Access, Defect, Image, LogLevel, MAX_INDEX_BYTES, Observer, Proof, Signature, WriteError,
     pipeline::Hasher,
     source::{Locator, fetch_whole, proven_layer, shown_text},
 };
@@ -74,7 +74,7 @@ pub fn resolve(image: &Image, observer: &dyn Observer, stop: &AtomicBool) -> Res
             let reason = "it has no digest, and none of its URLs is oci:// and pinned by @sha256:, so nothing proves \
                 it"
             .into();
-            WriteError::BadFormat { subject: image.name().into(), reason }
+            WriteError::BadFormat { subject: image.name().into(), reason, defect: Defect::Beside }
         }),
         Proof::Waived => Ok(layer_of(image, None, observer, stop)?.map_or(Resolved::Waived, Resolved::Stored)),
         Proof::Sums { url, signature } => from_sums(image, url, signature.as_ref(), observer, stop),
@@ -131,7 +131,7 @@ fn from_sums(
     observer: &dyn Observer,
     stop: &AtomicBool,
 ) -> Result<Resolved, WriteError> {
-    let bad = |reason: String| WriteError::BadFormat { subject: shown_text(url), reason };
+    let bad = |reason: String| WriteError::BadFormat { subject: shown_text(url), reason, defect: Defect::Beside };
     let names = image.urls.iter().filter_map(|url| Locator::parse(url).ok()?.file_name());
     let name = names.into_iter().next().ok_or_else(|| {
         bad("the image's URL has no file name at its end, so no line of the checksum file can match".into())

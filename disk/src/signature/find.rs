@@ -2,7 +2,7 @@
 
 use std::{io, ops::Range};
 
-use super::table::{SIGNATURES, Signature};
+use super::table::{GPT, SIGNATURES, Side, Signature};
 use crate::ReadAt;
 
 /// The ends of a disk or partition, bytes: the tables of every kind, and all but the farthest signatures, are in them.
@@ -41,6 +41,22 @@ pub(crate) fn find(disk: &(impl ReadAt + ?Sized), region: &Range<u64>) -> io::Re
         }
     }
     Ok(found)
+}
+
+/// What the first of the signatures in these first bytes of a region is of. Partition tables do not count.
+pub(crate) fn at_start(head: &[u8]) -> Option<&'static str> {
+    let volumes = SIGNATURES.iter().filter(|signature| signature.side == Side::Start && signature.name != GPT);
+    let there = |signature: &&Signature| {
+        signature.places(head.len() as u64).any(|place| head[place as usize..].starts_with(signature.magic))
+    };
+    volumes.into_iter().find(there).map(|signature| signature.name)
+}
+
+/// What [`at_start`] knows.
+#[cfg(test)]
+pub(crate) fn volume_names() -> Vec<&'static str> {
+    let volumes = SIGNATURES.iter().filter(|signature| signature.side == Side::Start && signature.name != GPT);
+    volumes.map(|signature| signature.name).collect()
 }
 
 /// Only those that are not whole inside the zones at the region's two ends.

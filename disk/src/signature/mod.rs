@@ -6,6 +6,6 @@ mod find;
 mod table;
 
 pub(crate) use clear::{clear, zero_except};
-pub(crate) use find::find;
+pub(crate) use find::{at_start, find};
 #[cfg(test)]
-pub(crate) use find::tests;
+pub(crate) use find::{tests, volume_names};

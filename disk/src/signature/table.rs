@@ -51,7 +51,7 @@ const fn every(step: u64, count: u64, signature: Signature) -> Signature {
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-const GPT: &str = "a GPT";
+pub(super) const GPT: &str = "a GPT";
 const MD: &str = "an md RAID member";
 const ZFS: &str = "a ZFS device";
 const BTRFS: &str = "a btrfs file system";

@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::ImageSource;
-use crate::WriteError;
+use crate::{Defect, WriteError};
 
 /// Opened at the first read or seek.
 pub(super) struct FileSource {
@@ -29,7 +29,7 @@ impl FileSource {
     }
 
     fn bad(&self, reason: &str) -> WriteError {
-        WriteError::BadFormat { subject: self.name.clone(), reason: reason.into() }
+        WriteError::BadFormat { subject: self.name.clone(), reason: reason.into(), defect: Defect::Settings }
     }
 
     fn unreadable(&self, error: &io::Error) -> WriteError {

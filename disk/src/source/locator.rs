@@ -9,7 +9,7 @@ use std::{
 use reqwest::Url;
 
 use super::{oci::Reference, userinfo::has_user};
-use crate::WriteError;
+use crate::{Defect, WriteError};
 
 /// Where something is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +26,8 @@ impl Locator {
     /// # Errors
     /// [`WriteError::BadFormat`], without anything secret that the text may hold.
     pub(crate) fn parse(text: &str) -> Result<Self, WriteError> {
-        let bad = |reason: String| WriteError::BadFormat { subject: shown_text(text), reason };
+        let bad =
+            |reason: String| WriteError::BadFormat { subject: shown_text(text), reason, defect: Defect::Settings };
         let scheme = text.split_once(':').map_or("", |(scheme, _)| scheme);
         match scheme.to_ascii_lowercase().as_str() {
             "http" | "https" => {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::ImageSource;
-use crate::{Format, LogLevel, Observer, WriteError};
+use crate::{Defect, Format, LogLevel, Observer, WriteError};
 
 /// How often all mirrors are gone through without a new byte, with a growing pause between.
 const ROUNDS: u32 = 6;
@@ -84,7 +84,7 @@ impl<'a> Mirrors<'a> {
         match (self.total, mirror.source.total()) {
             (Some(known), Some(other)) if known != other => {
                 let reason = format!("it has {other} bytes, but another mirror has {known}");
-                return Err(WriteError::BadFormat { subject: subject(), reason });
+                return Err(WriteError::BadFormat { subject: subject(), reason, defect: Defect::Beside });
             }
             (known, other) => self.total = known.or(other),
         }

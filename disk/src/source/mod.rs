@@ -13,7 +13,7 @@ use std::{
     sync::{Arc, atomic::AtomicBool},
 };
 
-use crate::{Access, Format, Image, Observer, WriteError};
+use crate::{Access, Defect, Format, Image, Observer, WriteError};
 use file::FileSource;
 use http::{Connector, HttpSource, Patience};
 #[cfg(fuzzing)]
@@ -75,7 +75,11 @@ pub fn open<'a>(
     };
     let mut sources = locators.iter().map(one).collect::<Vec<_>>();
     match sources.len() {
-        0 => Err(WriteError::BadFormat { subject: image.name().into(), reason: "it has no URL".into() }),
+        0 => Err(WriteError::BadFormat {
+            subject: image.name().into(),
+            reason: "it has no URL".into(),
+            defect: Defect::Settings,
+        }),
         1 => Ok(sources.remove(0)),
         _ => Ok(Box::new(Mirrors::new(sources, digest_guards, observer))),
     }
@@ -111,6 +115,7 @@ pub(crate) fn fetch_whole(
         Locator::Oci(_) => Err(WriteError::BadFormat {
             subject: shown_text(url),
             reason: "oci:// can name only the image itself".into(),
+            defect: Defect::Settings,
         }),
     }
 }
@@ -127,7 +132,7 @@ fn whole(source: &mut dyn ImageSource, limit: u64, stop: &AtomicBool) -> Result<
         bytes.extend_from_slice(piece.get(..n).unwrap_or_default());
         if bytes.len() as u64 > limit || source.total().is_some_and(|total| total > limit) {
             let reason = format!("it is larger than the limit of {limit} bytes for such a file");
-            return Err(WriteError::BadFormat { subject: source.name().into(), reason });
+            return Err(WriteError::BadFormat { subject: source.name().into(), reason, defect: Defect::Settings });
         }
     }
 }

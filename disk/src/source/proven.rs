@@ -8,7 +8,7 @@ use std::{
 use landfall_api::Digest;
 
 use super::{ImageSource, Locator, open};
-use crate::{Access, CancelFlag, Image, Observer, Proof, WriteError, pipeline::Hasher};
+use crate::{Access, CancelFlag, Defect, Image, Observer, Proof, WriteError, pipeline::Hasher};
 
 /// A file behind an `http(s):` or `file:` URL, read in a stream. The read that would say "the end" fails instead if the bytes
 /// are not those of the digest, so a file put in place after that read is a proven one.
@@ -48,10 +48,15 @@ impl<'a> ProvenFile<'a> {
     ) -> Result<Self, WriteError> {
         if let Locator::Oci(_) = Locator::parse(url)? {
             let reason = "oci:// can name only an image".into();
-            return Err(WriteError::BadFormat { subject: super::shown_text(url), reason });
+            return Err(WriteError::BadFormat { subject: super::shown_text(url), reason, defect: Defect::Beside });
         }
-        let image =
-            Image { urls: vec![url.to_owned()], proof: Proof::Stored(digest), format: None, access: Access::default() };
+        let image = Image {
+            urls: vec![url.to_owned()],
+            proof: Proof::Stored(digest),
+            format: None,
+            no_table: false,
+            access: Access::default(),
+        };
         let source = open(&image, true, observer)?;
         Ok(Self { source, cancel, hasher: Some(Hasher::like(&digest)), digest, read: 0, limit, failure: None })
     }
@@ -80,7 +85,7 @@ impl<'a> ProvenFile<'a> {
         self.read += count as u64;
         if self.read > self.limit || self.source.total().is_some_and(|total| total > self.limit) {
             let reason = format!("it is larger than {} bytes, which is too much for such a file", self.limit);
-            return Err(WriteError::BadFormat { subject: self.source.name().into(), reason });
+            return Err(WriteError::BadFormat { subject: self.source.name().into(), reason, defect: Defect::Beside });
         }
         if let Some(hasher) = &mut self.hasher {
             hasher.update(buffer.get(..count).unwrap_or_default());

@@ -28,6 +28,8 @@ pub(crate) fn run(device: &Recorder, image: &[u8], digest_of: &[u8], keep: &[Str
         device: "recorder",
         expectation: Expectation::Stored(digest(digest_of)),
         format: None,
+        no_table: false,
+        forgive: false,
         mark: mark(digest_of, device.size()),
         keep,
         compare: false,

@@ -53,6 +53,9 @@ pub(super) struct ImageArguments {
     /// refused.
     #[arg(long)]
     format: Option<Format>,
+    /// none: the image has no partition table, and that is meant; without it, an image without a table is refused.
+    #[arg(long, value_enum)]
+    table: Option<Table>,
     /// Certificate authorities to trust in addition to the public ones: a PEM file; may be repeated.
     #[arg(long = "ca", value_name = "FILE")]
     certificates: Vec<PathBuf>,
@@ -65,6 +68,13 @@ pub(super) struct ImageArguments {
     /// A file that contains a bearer token for the image's servers.
     #[arg(long, value_name = "FILE")]
     bearer_file: Option<PathBuf>,
+}
+
+/// What is stated of the image's partition table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Table {
+    /// It has none.
+    None,
 }
 
 /// With the algorithm before it or as `sha256sum` and `sha512sum` print it.
@@ -84,7 +94,8 @@ impl ImageArguments {
         }
         let ca_certificates = self.certificates.iter().map(|path| certificate(path)).collect::<Result<_, _>>()?;
         let access = Access { ca_certificates, proxy: self.proxy.clone(), authorization: self.authorization()? };
-        Ok(Image { urls, proof, format: self.format, access })
+        let no_table = self.table == Some(Table::None);
+        Ok(Image { urls, proof, format: self.format, no_table, access })
     }
 
     fn proof(&self, urls: &[String]) -> Result<Proof, Stop> {

@@ -25,7 +25,7 @@ use super::{
     login::Login,
 };
 use crate::{
-    Access, Observer, WriteError,
+    Access, Defect, Observer, WriteError,
     source::{locator::shown, userinfo::has_user},
 };
 
@@ -49,7 +49,7 @@ impl Connector {
     /// [`WriteError::BadFormat`] for certificates, a proxy or credentials that cannot be used; [`WriteError::Start`].
     pub(in crate::source) fn new(own: &[Url], access: &Access, observer: &dyn Observer) -> Result<Self, WriteError> {
         let subject = own.first().map(shown).unwrap_or_default();
-        let bad = |reason: String| WriteError::BadFormat { subject: subject.clone(), reason };
+        let bad = |reason: String| WriteError::BadFormat { subject: subject.clone(), reason, defect: Defect::Settings };
         let start = |error: Box<dyn Error + Send + Sync>| WriteError::Start {
             what: "HTTP client",
             source: io::Error::other(error),

@@ -3,7 +3,7 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use reqwest::{Url, header::HeaderValue};
 
-use crate::{Authorization, LogLevel, Observer, WriteError, source::locator::shown};
+use crate::{Authorization, Defect, LogLevel, Observer, WriteError, source::locator::shown};
 
 /// What to send, and to whom. Never printed: the header value is marked as sensitive.
 pub(super) struct Credentials {
@@ -22,7 +22,11 @@ impl Credentials {
         let value = match authorization {
             Some(Authorization::Basic { user, .. }) if user.contains(':') => {
                 let reason = "the user name contains a colon, which HTTP does not allow".into();
-                return Err(WriteError::BadFormat { subject: own.first().map(shown).unwrap_or_default(), reason });
+                return Err(WriteError::BadFormat {
+                    subject: own.first().map(shown).unwrap_or_default(),
+                    reason,
+                    defect: Defect::Settings,
+                });
             }
             Some(Authorization::Basic { user, password }) => {
                 Some(format!("Basic {}", STANDARD.encode(format!("{user}:{password}"))))
@@ -31,10 +35,11 @@ impl Credentials {
             None => None,
         };
         let is_basic = matches!(authorization, Some(Authorization::Basic { .. }));
-        let value = value
-            .map(|text| sensitive(&text))
-            .transpose()
-            .map_err(|reason| WriteError::BadFormat { subject: own.first().map(shown).unwrap_or_default(), reason })?;
+        let value = value.map(|text| sensitive(&text)).transpose().map_err(|reason| WriteError::BadFormat {
+            subject: own.first().map(shown).unwrap_or_default(),
+            reason,
+            defect: Defect::Settings,
+        })?;
         if value.is_some() {
             for url in own.iter().filter(|url| is_bare(url)) {
                 let line = format!("the credentials for {} travel unencrypted; use https", shown(url));

@@ -1,7 +1,7 @@
 //! HTTP as a source: pulled synchronously by the fetch thread; a broken connection is resumed by Range.
 //!
-//! Retries are bounded: by responses without new bytes, and by time without any response. A changed ETag is never
-//! resumed across.
+//! Retries are bounded: by responses without new bytes, and by time without any response. Across a changed ETag a download
+//! is resumed only where a digest decides: the servers behind one name often differ in it, although their files are equal.
 
 mod answer;
 mod body;
@@ -37,7 +37,7 @@ pub(crate) use login::bearer_challenge;
 pub(super) use patience::Patience;
 
 use super::{ImageSource, locator::shown};
-use crate::{Format, LogLevel, Observer, WriteError};
+use crate::{Defect, Format, LogLevel, Observer, WriteError};
 
 /// A gap up to which reading on is cheaper than asking anew, bytes: about what a round trip costs on a LAN.
 const GAP: u64 = 256 * 1024;
@@ -118,8 +118,8 @@ impl<'a> HttpSource<'a> {
         WriteError::Truncated { subject: self.name.clone(), reason: reason.into() }
     }
 
-    fn bad(&self, reason: impl Into<String>) -> WriteError {
-        WriteError::BadFormat { subject: self.name.clone(), reason: reason.into() }
+    fn bad(&self, defect: Defect, reason: impl Into<String>) -> WriteError {
+        WriteError::BadFormat { subject: self.name.clone(), reason: reason.into(), defect }
     }
 
     fn stopped(&self) -> WriteError {
@@ -133,7 +133,7 @@ impl<'a> HttpSource<'a> {
             let last = if self.end == u64::MAX { String::new() } else { (self.end - 1).to_string() };
             let range = HeaderValue::from_str(&format!("bytes={}-{last}", self.position));
             headers.insert(header::RANGE, range.map_err(|e| Broken::Final(WriteError::Internal(e.to_string())))?);
-            if let Some(validator) = &self.validator {
+            if let Some(validator) = self.validator.as_ref().filter(|_| !self.digest_guards) {
                 headers.insert(header::IF_RANGE, validator.clone());
             }
         }
@@ -153,10 +153,8 @@ impl<'a> HttpSource<'a> {
             return Err(WriteError::Status { url: self.name.clone(), status: status.to_string() });
         }
         if let Some(encoding) = encoding(headers) {
-            return Err(self.bad(format!(
-                "the server compresses it in transfer ({encoding}) although the request forbids it; switch that off \
-                    for image files"
-            )));
+            let reason = format!("the server compresses it in transfer ({encoding}) although the request forbids it");
+            return Err(self.bad(Defect::Reencoded, reason));
         }
         let validator = validator(headers);
         let (first, end, total) = if status == StatusCode::OK {
@@ -164,7 +162,7 @@ impl<'a> HttpSource<'a> {
             (0, length, length)
         } else {
             let range = ContentRange::of(headers)
-                .ok_or_else(|| self.bad("the server answered 206 without a valid Content-Range"))?;
+                .ok_or_else(|| self.bad(Defect::Server, "the server answered 206 without a valid Content-Range"))?;
             if range.first != self.position {
                 return Err(changed());
             }
@@ -174,13 +172,18 @@ impl<'a> HttpSource<'a> {
             let same = match (&self.validator, &validator) {
                 (Some(known), Some(now)) => known == now,
                 // A part may leave out what identifies it, because If-Range held; the whole may not.
-                (Some(_), None) => status == StatusCode::PARTIAL_CONTENT,
+                (Some(_), None) => self.digest_guards || status == StatusCode::PARTIAL_CONTENT,
                 // Without a validator only a digest can show that the two responses belong together.
                 (None, _) => self.digest_guards,
             };
             let other_total = self.total.is_some() && total.is_some() && self.total != total;
-            if !same || other_total {
+            if other_total || !(same || self.digest_guards) {
                 return Err(changed());
+            }
+            if !same {
+                let line = format!("{} has another ETag or date than before; its digest will decide", self.name);
+                self.observer.log(LogLevel::Warn, &line);
+                self.validator = validator;
             }
             self.total = self.total.or(total);
         } else {

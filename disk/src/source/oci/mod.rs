@@ -19,7 +19,7 @@ use super::{
     http::{Connector, HttpSource, Login, Patience, format_of_type},
     whole,
 };
-use crate::{Access, Format, Observer, WriteError, pipeline::Hasher};
+use crate::{Access, Defect, Format, Observer, WriteError, pipeline::Hasher};
 use manifest::Layer;
 #[cfg(fuzzing)]
 pub(crate) use manifest::{choose_layer, only_of_list};
@@ -81,7 +81,7 @@ impl ImageSource for OciSource<'_> {
             Some((layer, source)) if source.total().is_some_and(|total| total != layer.size) => {
                 let (said, total) = (layer.size, source.total().unwrap_or_default());
                 let reason = format!("its manifest states {said} bytes, but the registry has {total}");
-                Err(WriteError::BadFormat { subject: self.name.clone(), reason })
+                Err(WriteError::BadFormat { subject: self.name.clone(), reason, defect: Defect::Beside })
             }
             _ => Ok(n),
         }
@@ -127,7 +127,7 @@ fn layer_of(
     observer: &dyn Observer,
     stop: &AtomicBool,
 ) -> Result<Layer, WriteError> {
-    let bad = |reason: String| WriteError::BadFormat { subject: reference.to_string(), reason };
+    let bad = |reason: String| WriteError::BadFormat { subject: reference.to_string(), reason, defect: Defect::Beside };
     let fetch = |version: &Version| -> Result<Vec<u8>, WriteError> {
         let url = manifest_url(reference, version)?;
         let source = HttpSource::new(Arc::clone(connector), url, false, patience.clone(), observer);

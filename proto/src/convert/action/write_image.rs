@@ -41,7 +41,7 @@ impl TryFrom<v1::WriteImage> for WriteImage {
         let access = wire.access.map(ImageAccess::try_from).transpose().within("access")?.unwrap_or_default();
         Ok(Self {
             disk: selector(wire.disk),
-            image: ImageSource { urls, proof, format, access },
+            image: ImageSource { urls, proof, format, no_table: wire.no_table, access },
             keep: wire.keep,
             read_back,
         })
@@ -50,7 +50,7 @@ impl TryFrom<v1::WriteImage> for WriteImage {
 
 impl From<WriteImage> for v1::WriteImage {
     fn from(spec: WriteImage) -> Self {
-        let WriteImage { disk, image: ImageSource { urls, proof, format, access }, keep, read_back } = spec;
+        let WriteImage { disk, image: ImageSource { urls, proof, format, no_table, access }, keep, read_back } = spec;
         let known_to_all = keep.is_empty() && !read_back;
         let mut urls = urls.into_iter();
         let mut wire = Self {
@@ -59,6 +59,7 @@ impl From<WriteImage> for v1::WriteImage {
             mirrors: urls.collect(),
             format: format.map(|format| format.as_str().to_owned()).unwrap_or_default(),
             keep,
+            no_table,
             verify: if read_back { v1::Verify::ReadBack } else { v1::Verify::Unspecified }.into(),
             access: Some(access).filter(|access| *access != ImageAccess::default()).map(v1::ImageAccess::from),
             ..Self::default()
@@ -248,8 +249,13 @@ mod tests {
     }
 
     fn image(proof: ImageProof) -> WriteImage {
-        let image =
-            ImageSource { urls: vec!["http://h/i".into()], proof, format: None, access: ImageAccess::default() };
+        let image = ImageSource {
+            urls: vec!["http://h/i".into()],
+            proof,
+            format: None,
+            no_table: false,
+            access: ImageAccess::default(),
+        };
         WriteImage { disk: DiskSelector::default(), image, keep: vec![], read_back: false }
     }
 
@@ -310,6 +316,7 @@ mod tests {
                     urls: vec!["http://h/i".into(), "http://g/i".into()],
                     proof,
                     format: Some(ImageFormat::Qcow2),
+                    no_table: true,
                     access: ImageAccess {
                         ca_certificates: vec!["PEM".into()],
                         proxy: Some("http://p:1".into()),
