@@ -12,6 +12,10 @@ use landfall_sim::{
     subject::Kind,
 };
 
+/// The coordinator's, so that the echo differs from it in nothing else.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Files beside one connection a machine: boot scripts under way, logs, the runtime's own.
 const SPARE_FILES: u64 = 1000;
 /// The fleet that flatness is judged against.

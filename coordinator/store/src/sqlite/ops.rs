@@ -37,7 +37,8 @@ fn write(
     if op == ChangeOp::Deleted {
         batch
             .transaction
-            .execute("DELETE FROM documents WHERE kind = ?1 AND name = ?2", params![kind.as_str(), name])?;
+            .prepare_cached("DELETE FROM documents WHERE kind = ?1 AND name = ?2")?
+            .execute(params![kind.as_str(), name])?;
     } else {
         // A new document takes no row's place: one that this version cannot read has the name already.
         let insert = match op {
@@ -176,7 +177,8 @@ pub(super) fn events(
 }
 
 pub(super) fn forget(batch: &mut Batch<'_>, workflow_uid: Uuid) -> Result<u64, StoreError> {
-    let gone = batch.transaction.execute("DELETE FROM events WHERE workflow = ?1", [workflow_uid.to_string()])?;
+    let mut delete = batch.transaction.prepare_cached("DELETE FROM events WHERE workflow = ?1")?;
+    let gone = delete.execute([workflow_uid.to_string()])?;
     Ok(gone as u64)
 }
 
@@ -202,26 +204,23 @@ pub(super) fn put_secret(
     sealed: &[u8],
     expires: Timestamp,
 ) -> Result<(), StoreError> {
-    batch.transaction.execute(
-        "INSERT OR REPLACE INTO secrets (name, value, expires, sealed) VALUES (?1, ?2, ?3, 1)",
-        params![name, sealed, expires.as_millisecond()],
-    )?;
+    batch
+        .transaction
+        .prepare_cached("INSERT OR REPLACE INTO secrets (name, value, expires, sealed) VALUES (?1, ?2, ?3, 1)")?
+        .execute(params![name, sealed, expires.as_millisecond()])?;
     Ok(())
 }
 
 pub(super) fn secret(connection: &Connection, name: &str, now: Timestamp) -> Result<Option<Vec<u8>>, StoreError> {
     Ok(connection
-        .query_row(
-            "SELECT value FROM secrets WHERE name = ?1 AND expires > ?2",
-            params![name, now.as_millisecond()],
-            |row| row.get(0),
-        )
+        .prepare_cached("SELECT value FROM secrets WHERE name = ?1 AND expires > ?2")?
+        .query_row(params![name, now.as_millisecond()], |row| row.get(0))
         .optional()?)
 }
 
 pub(super) fn consume_secret(batch: &mut Batch<'_>, name: &str, now: Timestamp) -> Result<Option<Vec<u8>>, StoreError> {
     let value = secret(&batch.transaction, name, now)?;
-    batch.transaction.execute("DELETE FROM secrets WHERE name = ?1", [name])?;
+    batch.transaction.prepare_cached("DELETE FROM secrets WHERE name = ?1")?.execute([name])?;
     Ok(value)
 }
 

@@ -1,6 +1,6 @@
 //! The write-ahead log's bound.
 //!
-//! SQLite folds the log back every 1000 pages, but it can begin again only at an instant without readers: a program
+//! SQLite folds the log back every 4096 pages, but it can begin again only at an instant without readers: a program
 //! that reads continuously (a forgotten `sqlite3` shell, a backup tool) would let it grow until the disk is full. So
 //! beyond a size the writer asks for that instant, and beyond a larger one it takes no writes until it gets it.
 
@@ -22,7 +22,7 @@ pub(super) struct Bounds {
 impl Default for Bounds {
     /// Four times what SQLite keeps it at by itself; and what a data directory can be expected to spare.
     fn default() -> Self {
-        Self { soft: 16 << 20, hard: 512 << 20 }
+        Self { soft: 64 << 20, hard: 512 << 20 }
     }
 }
 

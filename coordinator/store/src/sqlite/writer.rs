@@ -220,7 +220,8 @@ fn commit(
             return Err(error);
         }
         if revision != before {
-            transaction.execute("UPDATE meta SET value = ?1 WHERE key = 'revision'", [revision])?;
+            let mut update = transaction.prepare_cached("UPDATE meta SET value = ?1 WHERE key = 'revision'")?;
+            update.execute([revision])?;
         }
         transaction.commit().map_err(Arc::new)
     };
