@@ -1,11 +1,12 @@
 //! An agent comes back, or another comes: what it holds, and what it is sent first.
 
+use landfall_api::message::Hello;
 use landfall_machine::Tell;
 
 use super::{
     Story,
     happens::Happens::{self, *},
-    site::Word,
+    site::{Site, Word},
 };
 
 /// The kinds of words that the newest session was sent, and the workflow of its last list.
@@ -58,4 +59,11 @@ fn an_agent_that_comes_back_keeps_its_lease() {
     assert!(!story.site.removed);
     story.over(vec![Passes(60), Ticks]).unwrap();
     assert!(story.site.removed);
+}
+
+#[test]
+fn an_agent_of_a_protocol_too_old_gets_no_session() {
+    let hello = |protocol| Hello { protocol, boot_id: "a".into(), ..Hello::default() };
+    assert_eq!(Site::new().hello(hello(0)), None);
+    assert_eq!(Site::new().hello(hello(1)), Some(1));
 }
