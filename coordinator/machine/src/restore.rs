@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receipt_is_missed_if_written_while_the_store_was_not() {
+    fn a_receipt_written_while_the_store_was_not_is_missed() {
         let misses = |as_of, written| horizon(as_of).misses(&receipt(ReceiptState::Done, written));
         assert!(!misses(Some(9000), 9000) && misses(Some(9000), 9001));
         assert!(misses(Some(9000), 9999) && !misses(Some(9000), 10_000));

@@ -45,7 +45,7 @@ fn an_agent_at_an_older_list_is_given_the_newest() {
 }
 
 #[test]
-fn an_agent_that_another_replaced_is_given_its_list_at_once() {
+fn a_replaced_agent_is_given_its_list_at_once() {
     let (words, _) = sent([Connects(0), Hears(0), Passes(60), Connects(1), Passes(60), Connects(0)]);
     assert_eq!(words, ["assign"]);
 }
