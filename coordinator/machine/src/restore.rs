@@ -177,3 +177,185 @@ pub(crate) fn mark_events_missing(machine: &mut Machine, workflow: &Workflow, no
     derive::set(&mut status.conditions, Type::StoreBehind, true, Reason::EventsMissing, message, at);
     derive::phase(machine);
 }
+
+#[cfg(test)]
+mod tests {
+    use landfall_api::{
+        API_VERSION, Action, ActionStatus, Condition, DiskId, Kind, MachineSpec, Metadata, Receipt, SessionHolder,
+        WorkflowSpec,
+    };
+    use serde_json::json;
+    use uuid::Uuid;
+
+    use super::*;
+
+    const RUN: Uuid = Uuid::from_u128(7);
+    const LEASE: Duration = Duration::from_secs(60);
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_000_000 + second).unwrap()
+    }
+
+    /// Started at 10,000 s.
+    fn horizon(as_of: Option<i64>) -> Horizon {
+        Horizon { as_of: as_of.map(at), started: at(10_000), lease: LEASE }
+    }
+
+    fn receipt(state: ReceiptState, written_at: i64) -> DiskReceipt {
+        let disk = DiskId { serial: "x".into(), size_bytes: 1 << 30, ..DiskId::default() };
+        let receipt = Receipt {
+            machine_uid: Uuid::from_u128(1),
+            workflow_uid: RUN,
+            workflow_name: "w".into(),
+            generation: 1,
+            action_index: 0,
+            image_digest: None,
+            state,
+            written_at: at(written_at),
+        };
+        DiskReceipt { disk, receipt }
+    }
+
+    /// Its newest session is of boot "a".
+    fn machine() -> Machine {
+        let mut status = derive::new_machine_status();
+        let holder = SessionHolder { boot_id: "a".into(), disks: Vec::new(), address: String::new(), leased: false };
+        (status.epoch, status.session) = (4, Some(holder));
+        Machine {
+            api_version: API_VERSION.into(),
+            kind: Kind::Machine,
+            metadata: Metadata { name: "m".into(), generation: 1, ..Metadata::default() },
+            spec: MachineSpec::default(),
+            status: Some(status),
+        }
+    }
+
+    fn workflow(phase: WorkflowPhase, attempt: u32, expected: Vec<DiskReceipt>) -> Workflow {
+        let action: Action = serde_json::from_value(json!({"name": "a", "hold": {"message": "look"}})).unwrap();
+        let status = WorkflowStatus {
+            phase,
+            actions: vec![ActionStatus { attempt, ..ActionStatus::pending(action) }],
+            expected_receipts: expected,
+            ..WorkflowStatus::default()
+        };
+        Workflow {
+            api_version: API_VERSION.into(),
+            kind: Kind::Workflow,
+            metadata: Metadata { name: "w".into(), uid: Some(RUN), ..Metadata::default() },
+            spec: WorkflowSpec { machine: "m".into(), ..WorkflowSpec::default() },
+            status: Some(status),
+        }
+    }
+
+    fn hello(boot: &str, receipts: Vec<DiskReceipt>) -> Hello {
+        Hello { boot_id: boot.into(), last_epoch: 4, receipts, ..Hello::default() }
+    }
+
+    fn behind(machine: &Machine) -> Option<&Condition> {
+        derive::find(&machine.status.as_ref()?.conditions, &Type::StoreBehind)
+    }
+
+    #[test]
+    fn more_than_an_hour_away_is_blind() {
+        assert!(horizon(None).is_blind());
+        assert!(!horizon(Some(6400)).is_blind() && horizon(Some(6399)).is_blind());
+        assert!(!horizon(Some(20_000)).is_blind(), "a copy is never from the future");
+    }
+
+    #[test]
+    fn away_counts_from_the_newest_moment_that_is_known() {
+        let away = |as_of, heard: Option<i64>| horizon(as_of).away(heard.map(at)).map(|away| away.as_secs());
+        assert_eq!(away(Some(9880), None), None, "as long as it takes to start again");
+        assert_eq!(away(Some(9879), Some(9999)), Some(121));
+        assert_eq!((away(None, Some(9000)), away(None, None)), (Some(1000), None));
+    }
+
+    #[test]
+    fn a_receipt_written_while_the_store_was_not_is_missed() {
+        let misses = |as_of, written| horizon(as_of).misses(&receipt(ReceiptState::Done, written));
+        assert!(!misses(Some(9000), 9000) && misses(Some(9000), 9001));
+        assert!(misses(Some(9000), 9999) && !misses(Some(9000), 10_000));
+        assert!(!misses(Some(9880), 9900) && misses(Some(9879), 9900), "an agent goes on for a lease");
+        assert!(misses(None, 0) && !misses(None, 10_000));
+    }
+
+    #[test]
+    fn only_an_undated_store_misses_leases_and_only_for_one() {
+        let steady = |second| Steady::after_start(Duration::from_secs(second));
+        assert!(horizon(None).misses_leases(steady(59)) && !horizon(None).misses_leases(steady(60)));
+        assert!(!horizon(Some(0)).misses_leases(steady(0)));
+    }
+
+    #[test]
+    fn a_newer_receipt_is_the_workflows_own_and_unexpected() {
+        let (none, done) = (Vec::new, receipt(ReceiptState::Done, 9500));
+        let found = |boot, run: &Workflow| {
+            newer(&horizon(Some(9000)), &machine(), &hello(boot, vec![done.clone()]), run).map(|(_, what)| what)
+        };
+        assert_eq!(found("a", &workflow(WorkflowPhase::Pending, 0, none())), Some("which this store has never begun"));
+        let running = |expected| workflow(WorkflowPhase::Running, 1, expected);
+        assert_eq!(found("b", &running(none())), Some("written while this store was not"));
+        assert_eq!(found("a", &running(none())), None, "its agent is there to tell");
+        assert_eq!(found("b", &running(vec![done.clone()])), None);
+        let begun = receipt(ReceiptState::Intent, 9500);
+        assert!(found("b", &running(vec![begun])).is_some(), "another state");
+        assert_eq!(found("b", &workflow(WorkflowPhase::Failed, 1, none())), None);
+        let other = Workflow { metadata: Metadata::default(), ..running(none()) };
+        assert_eq!(found("b", &other), None);
+    }
+
+    #[test]
+    fn what_was_under_way_is_judged_by_its_agent() {
+        let judged = |boot, receipts: Vec<DiskReceipt>, expected| {
+            let (mut machine, run) = (machine(), workflow(WorkflowPhase::Running, 1, expected));
+            assert!(mark_behind(&mut machine, &run, &horizon(None), at(10_000)));
+            assert_eq!(behind(&machine).unwrap().status, ConditionStatus::Unknown);
+            judge(&mut machine, &hello(boot, receipts), Some(&run), (at(10_001), 1));
+            let condition = behind(&machine).unwrap();
+            (condition.status == ConditionStatus::True, condition.reason.clone())
+        };
+        let begun = || vec![receipt(ReceiptState::Intent, 9500)];
+        assert_eq!(judged("a", Vec::new(), Vec::new()), (false, Reason::SameAgent));
+        assert_eq!(judged("b", begun(), begun()), (false, Reason::Interrupted));
+        assert_eq!(judged("b", begun(), Vec::new()), (true, Reason::MachineRestarted));
+        let done = || vec![receipt(ReceiptState::Done, 9500)];
+        assert_eq!(judged("b", done(), done()), (true, Reason::MachineRestarted));
+    }
+
+    #[test]
+    fn an_epoch_never_given_marks_an_open_workflow_alone() {
+        let marked = |last_epoch, phase| {
+            let (mut machine, run) = (machine(), workflow(phase, 1, Vec::new()));
+            judge(&mut machine, &Hello { last_epoch, ..hello("a", Vec::new()) }, Some(&run), (at(10_001), 1));
+            behind(&machine).map(|condition| condition.reason.clone())
+        };
+        assert_eq!(marked(5, WorkflowPhase::Running), Some(Reason::EpochNeverGiven));
+        assert_eq!(marked(4, WorkflowPhase::Running), None);
+        assert_eq!(marked(5, WorkflowPhase::Failed), None);
+    }
+
+    #[test]
+    fn only_what_is_open_is_marked_behind() {
+        let marked = |as_of, phase| {
+            let mut machine = machine();
+            let marked = mark_behind(&mut machine, &workflow(phase, 0, Vec::new()), &horizon(as_of), at(10_000));
+            assert_eq!(marked, behind(&machine).is_some());
+            behind(&machine).map(|condition| condition.reason.clone())
+        };
+        assert_eq!(marked(None, WorkflowPhase::Pending), Some(Reason::AskedBefore));
+        assert_eq!(marked(Some(0), WorkflowPhase::Running), Some(Reason::AwaitsAgent));
+        assert_eq!(marked(None, WorkflowPhase::Rebooting), None);
+        assert_eq!(marked(Some(9999), WorkflowPhase::Pending), None);
+    }
+
+    #[test]
+    fn missing_events_mark_what_is_open() {
+        let marked = |phase| {
+            let mut machine = machine();
+            mark_events_missing(&mut machine, &workflow(phase, 1, Vec::new()), at(10_000));
+            behind(&machine).map(|condition| condition.reason.clone())
+        };
+        assert_eq!(marked(WorkflowPhase::Running), Some(Reason::EventsMissing));
+        assert_eq!(marked(WorkflowPhase::Succeeded), None);
+    }
+}

@@ -316,6 +316,27 @@ mod tests {
     }
 
     #[test]
+    fn a_session_sees_what_its_agent_has_written_since() {
+        let found = |generation| DiskReceipt {
+            disk: DiskId { serial: "x".into(), size_bytes: 1, ..DiskId::default() },
+            receipt: landfall_api::Receipt {
+                machine_uid: uuid::Uuid::nil(),
+                workflow_uid: uuid::Uuid::nil(),
+                workflow_name: "w".into(),
+                generation,
+                action_index: 0,
+                image_digest: None,
+                state: landfall_api::ReceiptState::Intent,
+                written_at: at(0).wall,
+            },
+        };
+        let mut session = Session { settling: true, ..opened(30, true) };
+        session.wrote(&found(1));
+        session.wrote(&found(2));
+        assert!(session.receipts() == [found(2)] && session.is_settling());
+    }
+
+    #[test]
     fn a_refused_agent_waits_at_least_a_second() {
         assert_eq!(Session::wait_until(steady(130), at(100)), Duration::from_secs(30));
         assert_eq!(Session::wait_until(steady(100), at(100)), Duration::from_secs(1));

@@ -3,6 +3,7 @@
 //!
 //! `LANDFALL_CASES` asks for more stories than the default; `PROPTEST_RNG_SEED`, which `.cargo/config.toml` sets, for others.
 
+mod comes_back;
 mod computer;
 mod happens;
 mod judge;

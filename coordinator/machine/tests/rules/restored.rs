@@ -94,6 +94,17 @@ fn an_unknown_epoch_shows_an_old_copy() {
     assert!(story.acts(0));
 }
 
+/// As young, and the receipt of a workflow that has not begun in it gives it away.
+#[test]
+fn a_newer_receipt_shows_an_old_copy() {
+    let lost = [Copies, Connects(0), Hears(0), Works(0), Works(0), Works(0), Restarts(0)];
+    let asked = [Restores(true), Connects(0), provisions(), Passes(15), Restarts(0), Connects(0), Hears(0), Hears(0)];
+    let mut story = after(lost.into_iter().chain(asked));
+    assert!(!story.acts(0));
+    story.waits_for_the_end();
+    assert!(story.acts(0));
+}
+
 /// A computer that the store knows as connected all the time came first, and the receipt of the other was not judged.
 #[test]
 fn a_receipt_from_the_lost_time_holds_its_machine() {

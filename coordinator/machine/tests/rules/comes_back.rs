@@ -1,0 +1,69 @@
+//! An agent comes back, or another comes: what it holds, and what it is sent first.
+
+use landfall_api::message::Hello;
+use landfall_machine::Tell;
+
+use super::{
+    Story,
+    happens::Happens::{self, *},
+    site::{Site, Word},
+};
+
+/// The kinds of words that the newest session was sent, and the workflow of its last list.
+fn sent(happens: impl IntoIterator<Item = Happens>) -> (Vec<&'static str>, Option<u128>) {
+    let mut story = Story::new();
+    story.over(happens.into_iter().collect()).unwrap();
+    let words = story.site.line.unwrap().1;
+    let list = |word: &Word| match word {
+        Word::Assign { workflow, .. } => Some(workflow.as_u128()),
+        Word::Tell(_) => None,
+    };
+    let last = words.iter().filter_map(list).next_back();
+    let kind = |word: &Word| match word {
+        Word::Assign { .. } => "assign",
+        Word::Tell(Tell::LeaseRenewal { .. }) => "renewal",
+        Word::Tell(Tell::Control { .. }) => "control",
+        Word::Tell(Tell::Cancel { .. }) => "cancel",
+        Word::Tell(Tell::Fenced { .. }) => "fenced",
+        Word::Tell(Tell::Idle { .. }) => "idle",
+    };
+    (words.iter().map(kind).collect(), last)
+}
+
+#[test]
+fn an_agent_at_its_list_goes_on_at_once() {
+    let (words, _) = sent([Connects(0), Hears(0), Works(0), Disconnects(0, true), Connects(0)]);
+    assert_eq!(words, ["renewal"]);
+}
+
+#[test]
+fn an_agent_at_an_older_list_is_given_the_newest() {
+    let lost = [Connects(0), Hears(0), Works(0), Cancels, Provisions { force: false, room: true }];
+    let back = [Disconnects(0, false), Connects(0), Passes(3), Ticks];
+    let (words, list) = sent(lost.into_iter().chain(back));
+    assert_eq!((words, list), (vec!["cancel", "assign"], Some(102)));
+}
+
+#[test]
+fn a_replaced_agent_is_given_its_list_at_once() {
+    let (words, _) = sent([Connects(0), Hears(0), Passes(60), Connects(1), Passes(60), Connects(0)]);
+    assert_eq!(words, ["assign"]);
+}
+
+/// It did not hear that its workflow was stopped, and its machine must not go before its lease has ended.
+#[test]
+fn an_agent_that_comes_back_keeps_its_lease() {
+    let stopped = [Connects(0), Hears(0), Works(0), Disconnects(0, true), Cancels, Connects(0), Deletes];
+    let mut story = Story::new();
+    story.over(stopped.into()).unwrap();
+    assert!(!story.site.removed);
+    story.over(vec![Passes(60), Ticks]).unwrap();
+    assert!(story.site.removed);
+}
+
+#[test]
+fn an_agent_of_a_protocol_too_old_gets_no_session() {
+    let hello = |protocol| Hello { protocol, boot_id: "a".into(), ..Hello::default() };
+    assert_eq!(Site::new().hello(hello(0)), None);
+    assert_eq!(Site::new().hello(hello(1)), Some(1));
+}
