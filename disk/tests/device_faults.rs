@@ -187,6 +187,7 @@ fn order<'a>(expectation: Expectation<'a>, image: &[u8], compare: bool, read_bac
         format: None,
         no_table: false,
         forgive: false,
+        memory: None,
         mark: mark(image, DISK),
         keep: &[],
         compare,
@@ -441,6 +442,52 @@ fn which_step(sector: u64) -> Step {
         1..2048 => Step::Table,
         _ if sector >= DISK / SECTOR - 33 => Step::Table,
         _ => Step::Body,
+    }
+}
+
+#[test]
+fn an_image_that_needs_more_memory_is_refused_unwritten() {
+    let image = image();
+    let window = |log: u32| {
+        let mut encoder = zstd::stream::Encoder::new(Vec::new(), 1).unwrap();
+        encoder.set_parameter(zstd::zstd_safe::CParameter::WindowLog(log)).unwrap();
+        std::io::Write::write_all(&mut encoder, &image).unwrap();
+        encoder.finish().unwrap()
+    };
+    let xz = |dictionary: u32| {
+        let mut options = liblzma::stream::LzmaOptions::new_preset(0).unwrap();
+        options.dict_size(dictionary);
+        let filters = [liblzma::stream::Filters::new()];
+        let [mut filters] = filters;
+        filters.lzma2(&options);
+        let stream = liblzma::stream::Stream::new_stream_encoder(&filters, liblzma::stream::Check::Crc64).unwrap();
+        let mut encoder = liblzma::write::XzEncoder::new_stream(Vec::new(), stream);
+        std::io::Write::write_all(&mut encoder, &image).unwrap();
+        encoder.finish().unwrap()
+    };
+    let (small, large, chunks) = (window(20), window(26), packed(&image, 4 << 20));
+    let cases: [(&str, &[u8], Expectation<'_>, u64); 5] = [
+        ("raw", &image, Expectation::Waived, 32),
+        ("zstd, 1 MiB", &small, Expectation::Waived, 33),
+        ("zstd, 64 MiB", &large, Expectation::Waived, 96),
+        ("xz, 64 MiB", &xz(64 << 20), Expectation::Waived, 96),
+        ("chunks of 4 MiB", &chunks.0, Expectation::Index(&chunks.1), 48),
+    ];
+    for (what, stored, expectation, needed) in cases {
+        for read_back in [false, true] {
+            let install_in = |memory: u64| {
+                let device = Device::new(old());
+                let order = Order { memory: Some(memory), ..order(expectation, stored, false, read_back) };
+                let result = install(&device, &mut MemorySource::new(stored), &order, &Unobserved);
+                (result, device.content() == old())
+            };
+            let (result, untouched) = install_in(needed * MIB - 1);
+            let error = result.expect_err(what);
+            assert!(matches!(error, WriteError::NotEnoughMemory { .. }) && untouched, "{what}: {error}");
+            let (needs, has) = (error.to_string(), format!("has {} MiB", needed - 1));
+            assert!(needs.contains("MiB of memory") && needs.contains(&has), "{what}: {needs}");
+            assert!(install_in(needed * MIB + 64 * MIB).0.is_ok(), "{what}");
+        }
     }
 }
 
