@@ -140,7 +140,7 @@ fn a_wrong_digest_fails_with_place_and_hint() {
 }
 
 #[test]
-fn what_is_no_disk_image_fails_by_name_with_its_hint() {
+fn what_is_no_disk_image_fails_by_name_and_hint() {
     let dir = tempfile::tempdir().unwrap();
     let ext4 = [&[0; 0x438][..], &[0x53, 0xef], &[1; 4096]].concat();
     let elf = [&b"\x7fELF\x02\x01\x01"[..], &[0x91; 2000]].concat();

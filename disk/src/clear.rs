@@ -98,6 +98,7 @@ fn run(request: &ClearRequest, observer: &dyn Observer, act: bool) -> Result<boo
         compare: false,
         read_back: false,
         forgive,
+        memory: None,
         may_act: &may_act,
         same_disk: &|| {
             same_disk(&request.disk, &path, &name)?;

@@ -187,6 +187,16 @@ pub enum WriteError {
         /// Which kind of fault it is: what to do depends on it.
         defect: Defect,
     },
+    /// The machine has less memory than writing the image takes.
+    #[error("writing {subject} takes {} MiB of memory, and this machine has {} MiB available", needed.div_ceil(1 << 20), available >> 20)]
+    NotEnoughMemory {
+        /// The image.
+        subject: String,
+        /// What it takes, bytes.
+        needed: u64,
+        /// What there was when the write began, bytes.
+        available: u64,
+    },
     /// The image does not fit.
     #[error("the image needs {needed} bytes and {device} has {size}")]
     DiskTooSmall {
@@ -336,7 +346,7 @@ impl WriteError {
             Self::BadSignature { .. } => ErrorCode::DigestMismatch,
             Self::Truncated { .. } => ErrorCode::Truncated,
             Self::DigestMismatch { .. } | Self::ChunkMismatch { .. } => ErrorCode::DigestMismatch,
-            Self::BadFormat { .. } | Self::BadIndex { .. } => ErrorCode::BadFormat,
+            Self::BadFormat { .. } | Self::BadIndex { .. } | Self::NotEnoughMemory { .. } => ErrorCode::BadFormat,
             Self::DiskTooSmall { .. } => ErrorCode::DiskTooSmall,
             Self::WrongSectorSize { .. } => ErrorCode::WrongSectorSize,
             Self::InUse { .. } => ErrorCode::DiskInUse,
@@ -372,6 +382,7 @@ impl WriteError {
             | Self::BadSignature { .. }
             | Self::BadFormat { .. }
             | Self::BadIndex { .. }
+            | Self::NotEnoughMemory { .. }
             | Self::DiskTooSmall { .. }
             | Self::WrongSectorSize { .. }
             | Self::InUse { .. }
@@ -405,9 +416,10 @@ impl WriteError {
             | Self::DigestMismatch { url, .. }
             | Self::ChunkMismatch { url, .. }
             | Self::BadIndex { url, .. } => url,
-            Self::Truncated { subject, .. } | Self::BadFormat { subject, .. } | Self::BadSignature { subject, .. } => {
-                subject
-            }
+            Self::Truncated { subject, .. }
+            | Self::BadFormat { subject, .. }
+            | Self::NotEnoughMemory { subject, .. }
+            | Self::BadSignature { subject, .. } => subject,
             Self::DiskTooSmall { device, .. }
             | Self::WrongSectorSize { device, .. }
             | Self::InUse { device, .. }
@@ -446,6 +458,10 @@ impl WriteError {
             }
             Self::BadIndex { .. } => "use the index that landfall-image pack or bmaptool create made from this image",
             Self::BadFormat { defect, .. } => defect.hint(),
+            Self::NotEnoughMemory { .. } => {
+                "give the machine more memory, or compress the image with a smaller window (zstd -3 without --long, xz -6) \
+                    or smaller chunks"
+            }
             Self::DiskTooSmall { .. } => "choose a larger disk, or make the image smaller",
             Self::WrongSectorSize { .. } => "build the image for the disk's sector size",
             Self::InUse { .. } => "unmount it and stop what holds it, or choose another disk",

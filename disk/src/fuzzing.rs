@@ -134,6 +134,7 @@ fn stopped(error: DecodeError) -> Stopped {
     match error {
         DecodeError::Bad(reason) => Stopped::Bad(reason),
         DecodeError::Unfinished(reason) => Stopped::Unfinished(reason),
+        DecodeError::Window(bytes) => panic!("{bytes} are no more than the limit"),
         DecodeError::Abandoned => Stopped::Enough,
         DecodeError::Input(error) => panic!("memory cannot fail: {error}"),
     }
@@ -169,7 +170,7 @@ fn collect(
             raw
         });
         let mut sink = Sink::new(Arc::new(Pool::new(64 * 1024)), out);
-        let limits = Limits { ordered: how.ordered, threads: how.threads };
+        let limits = Limits { ordered: how.ordered, threads: how.threads, ..Limits::default() };
         let done = run(&mut Pieces(stored, how.step.max(1)), &mut sink, limits).and_then(|()| sink.flush());
         let length = sink.end();
         drop(sink);

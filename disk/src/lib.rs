@@ -23,6 +23,7 @@ mod index;
 mod inuse;
 pub mod judge;
 mod list;
+mod memory;
 mod pipeline;
 mod proof;
 mod receipt;

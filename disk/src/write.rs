@@ -10,7 +10,7 @@ use crate::{
     authorise::{Decision, authorise, same_mark},
     blank, device_path, disk_at,
     forgiving::Forgiving,
-    holders_of,
+    holders_of, memory,
     pipeline::{Expectation, Order, install},
     proof::{self, Resolved},
     receipt,
@@ -119,6 +119,7 @@ pub fn write_image(request: &WriteRequest, observer: &dyn Observer) -> Result<Wr
         compare,
         read_back: request.read_back,
         forgive,
+        memory: memory::available(),
         may_act: &may_act,
         same_disk: &|| {
             same_disk(&request.disk, &path, &name)?;

@@ -6,172 +6,24 @@ mod common;
 
 use std::{
     error::Error as _,
-    io,
-    ops::Range,
-    sync::{
-        Mutex, OnceLock,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
-    thread,
+    sync::{Mutex, OnceLock, atomic::Ordering},
     time::Duration,
 };
 
 use common::{
-    MIB, MemorySource, digest,
+    MIB, MemorySource,
+    device::{DISK, Device, PHYSICAL, SECTOR, Zeroing},
+    digest,
     formats::{bmap, qcow2},
     gpt_image, mark, mbr_image, noise, packed,
 };
 use landfall_api::{DiskReceipt, ErrorCode, Progress, ReceiptState};
 use landfall_disk::{
-    BlockDevice, Expectation, Index, Installed, LogLevel, Observer, Order, RECEIPT_PLACE, ReadAt, Unobserved,
-    WriteError, clear_device, install,
+    Expectation, Index, Installed, LogLevel, Observer, Order, RECEIPT_PLACE, Unobserved, WriteError, clear_device,
+    install,
     judge::{Findings, State, judge},
     read_mark, what_is_there,
 };
-
-const DISK: u64 = 8 * MIB;
-const SECTOR: u64 = 512;
-const PHYSICAL: u64 = 4096;
-
-/// How a device reacts to a request to make zeroes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Zeroing {
-    Makes,
-    /// Says that it did, and did nothing.
-    Lies,
-    Refuses,
-}
-
-/// A disk in memory with scripted faults.
-struct Device {
-    bytes: Mutex<Vec<u8>>,
-    size: AtomicU64,
-    sector: u32,
-    zeroing: Zeroing,
-    /// Writing these bytes, or reading them, fails with EIO.
-    bad_writes: Range<u64>,
-    bad_reads: Range<u64>,
-    /// The physical sector of 4096 bytes that a power cut tore: it fails until it is written as a whole.
-    torn: Mutex<Option<u64>>,
-    /// Writes of this byte store another one.
-    flips: Option<u64>,
-    /// Writes that touch these bytes are not stored.
-    loses: Range<u64>,
-    /// From this flush on, counted from 1, flushing fails.
-    bad_flush: usize,
-    /// So many operations are done, then it is half as large.
-    shrinks: usize,
-    slow: Duration,
-    ops: AtomicUsize,
-    flushes: AtomicUsize,
-}
-
-impl Device {
-    fn new(content: Vec<u8>) -> Self {
-        Self {
-            size: AtomicU64::new(content.len() as u64),
-            bytes: Mutex::new(content),
-            sector: SECTOR as u32,
-            zeroing: Zeroing::Makes,
-            bad_writes: 0..0,
-            bad_reads: 0..0,
-            torn: Mutex::default(),
-            flips: None,
-            loses: 0..0,
-            bad_flush: usize::MAX,
-            shrinks: usize::MAX,
-            slow: Duration::ZERO,
-            ops: AtomicUsize::new(0),
-            flushes: AtomicUsize::new(0),
-        }
-    }
-
-    fn content(&self) -> Vec<u8> {
-        self.bytes.lock().unwrap().clone()
-    }
-
-    fn operate(&self, range: &Range<u64>) -> io::Result<()> {
-        if !self.slow.is_zero() {
-            thread::sleep(self.slow);
-        }
-        if self.ops.fetch_add(1, Ordering::AcqRel) >= self.shrinks {
-            self.size.store(DISK / 2, Ordering::Release);
-        }
-        if range.end > self.size() {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        Ok(())
-    }
-}
-
-fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
-    a.start < b.end && b.start < a.end
-}
-
-fn eio() -> io::Error {
-    io::Error::from_raw_os_error(5)
-}
-
-impl ReadAt for Device {
-    fn size(&self) -> u64 {
-        self.size.load(Ordering::Acquire)
-    }
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        let range = offset..offset + buffer.len() as u64;
-        if range.end > self.size() {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        let torn = self.torn.lock().unwrap().is_some_and(|at| overlap(&range, &(at..at + PHYSICAL)));
-        if torn || overlap(&range, &self.bad_reads) {
-            return Err(eio());
-        }
-        self.bytes.lock().unwrap().read_at(offset, buffer)
-    }
-}
-
-impl BlockDevice for Device {
-    fn logical_sector(&self) -> u32 {
-        self.sector
-    }
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        let range = offset..offset + data.len() as u64;
-        self.operate(&range)?;
-        self.torn.lock().unwrap().take_if(|at| range.start <= *at && *at + PHYSICAL <= range.end);
-        if self.torn.lock().unwrap().is_some_and(|at| overlap(&range, &(at..at + PHYSICAL))) {
-            return Err(eio());
-        }
-        let mut bytes = self.bytes.lock().unwrap();
-        for (sector, part) in (offset..).step_by(SECTOR as usize).zip(data.chunks(SECTOR as usize)) {
-            let here = sector..sector + SECTOR;
-            // What comes before the bad sector is written, as a disk does it.
-            if overlap(&here, &self.bad_writes) {
-                return Err(eio());
-            }
-            if overlap(&here, &self.loses) {
-                continue;
-            }
-            bytes[sector as usize..here.end as usize].copy_from_slice(part);
-            if let Some(at) = self.flips.filter(|at| here.contains(at)) {
-                bytes[at as usize] ^= 0x20;
-            }
-        }
-        Ok(())
-    }
-    fn zero_range(&self, offset: u64, length: u64) -> io::Result<bool> {
-        self.operate(&(offset..offset + length))?;
-        match self.zeroing {
-            Zeroing::Makes => self.write_at(offset, &vec![0; length as usize]).map(|()| true),
-            Zeroing::Lies => Ok(true),
-            Zeroing::Refuses => Err(io::ErrorKind::Unsupported.into()),
-        }
-    }
-    fn flush(&self) -> io::Result<()> {
-        if self.flushes.fetch_add(1, Ordering::AcqRel) + 1 >= self.bad_flush {
-            return Err(eio());
-        }
-        Ok(())
-    }
-}
 
 /// 6 MiB; 3 to 4 MiB is zero, and runs of zeroes are elsewhere.
 fn image() -> Vec<u8> {
@@ -187,6 +39,7 @@ fn order<'a>(expectation: Expectation<'a>, image: &[u8], compare: bool, read_bac
         format: None,
         no_table: false,
         forgive: false,
+        memory: None,
         mark: mark(image, DISK),
         keep: &[],
         compare,
@@ -441,6 +294,52 @@ fn which_step(sector: u64) -> Step {
         1..2048 => Step::Table,
         _ if sector >= DISK / SECTOR - 33 => Step::Table,
         _ => Step::Body,
+    }
+}
+
+#[test]
+fn an_image_that_needs_more_memory_is_refused_unwritten() {
+    let image = image();
+    let window = |log: u32| {
+        let mut encoder = zstd::stream::Encoder::new(Vec::new(), 1).unwrap();
+        encoder.set_parameter(zstd::zstd_safe::CParameter::WindowLog(log)).unwrap();
+        std::io::Write::write_all(&mut encoder, &image).unwrap();
+        encoder.finish().unwrap()
+    };
+    let xz = |dictionary: u32| {
+        let mut options = liblzma::stream::LzmaOptions::new_preset(0).unwrap();
+        options.dict_size(dictionary);
+        let filters = [liblzma::stream::Filters::new()];
+        let [mut filters] = filters;
+        filters.lzma2(&options);
+        let stream = liblzma::stream::Stream::new_stream_encoder(&filters, liblzma::stream::Check::Crc64).unwrap();
+        let mut encoder = liblzma::write::XzEncoder::new_stream(Vec::new(), stream);
+        std::io::Write::write_all(&mut encoder, &image).unwrap();
+        encoder.finish().unwrap()
+    };
+    let (small, large, chunks) = (window(20), window(26), packed(&image, 4 << 20));
+    let cases: [(&str, &[u8], Expectation<'_>, u64); 5] = [
+        ("raw", &image, Expectation::Waived, 32),
+        ("zstd, 1 MiB", &small, Expectation::Waived, 33),
+        ("zstd, 64 MiB", &large, Expectation::Waived, 96),
+        ("xz, 64 MiB", &xz(64 << 20), Expectation::Waived, 96),
+        ("chunks of 4 MiB", &chunks.0, Expectation::Index(&chunks.1), 48),
+    ];
+    for (what, stored, expectation, needed) in cases {
+        for read_back in [false, true] {
+            let install_in = |memory: u64| {
+                let device = Device::new(old());
+                let order = Order { memory: Some(memory), ..order(expectation, stored, false, read_back) };
+                let result = install(&device, &mut MemorySource::new(stored), &order, &Unobserved);
+                (result, device.content() == old())
+            };
+            let (result, untouched) = install_in(needed * MIB - 1);
+            let error = result.expect_err(what);
+            assert!(matches!(error, WriteError::NotEnoughMemory { .. }) && untouched, "{what}: {error}");
+            let (needs, has) = (error.to_string(), format!("has {} MiB", needed - 1));
+            assert!(needs.contains("MiB of memory") && needs.contains(&has), "{what}: {needs}");
+            assert!(install_in(needed * MIB + 64 * MIB).0.is_ok(), "{what}");
+        }
     }
 }
 

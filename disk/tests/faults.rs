@@ -71,6 +71,7 @@ impl Truth {
             format: None,
             no_table: false,
             forgive: false,
+            memory: None,
             mark: mark(&raw, DISK),
             keep: &[],
             compare: false,

@@ -297,7 +297,7 @@ fn parts_of_two_versions_never_pass_the_digest() {
 }
 
 #[test]
-fn each_cause_has_its_own_hint_and_names_the_url_once() {
+fn each_cause_has_its_own_hint_and_one_url() {
     let mut crc = Vec::new();
     let mut gzip = flate2::write::GzEncoder::new(&mut crc, flate2::Compression::fast());
     gzip.write_all(&image()).unwrap();

@@ -35,6 +35,7 @@ fn run(
         format: None,
         no_table: false,
         forgive: false,
+        memory: None,
         mark: mark(b"index", DISK),
         keep: &[],
         compare,

@@ -66,6 +66,7 @@ fn a_real_block_device_is_installed_at_both_sector_sizes() {
             format: None,
             no_table: false,
             forgive: false,
+            memory: None,
             mark: mark(&stored, size),
             compare: false,
             read_back: false,

@@ -151,7 +151,7 @@ fn a_gpt_needs_a_first_sector_that_announces_it() {
 }
 
 #[test]
-fn text_of_every_kind_is_told_from_what_is_not() {
+fn text_of_every_kind_is_recognised_and_nothing_else() {
     for (text, name) in [
         ("<!doctype html>\n<title>x", "a web page"),
         ("\u{feff} \r\n<HTML>", "a web page"),

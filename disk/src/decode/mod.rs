@@ -38,6 +38,8 @@ pub(crate) enum DecodeError {
     /// The content is not what it claims to be, or asks for more memory than it may have. A clause that continues "… is
     /// not a usable image: ".
     Bad(String),
+    /// It declares a window or dictionary of so many bytes, and [`Limits::window`] is less.
+    Window(u64),
     /// The input ended where more must come. A clause that continues "… ended early: ".
     Unfinished(String),
     /// The error of an earlier stage.
@@ -53,11 +55,13 @@ pub(crate) struct Limits {
     pub(crate) ordered: bool,
     /// Threads that decode; 1: the calling one alone.
     pub(crate) threads: usize,
+    /// The largest window that may be declared: [`WINDOW_MAX`], or less where memory is short, bytes.
+    pub(crate) window: u64,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { ordered: false, threads: 2 }
+        Self { ordered: false, threads: 2, window: WINDOW_MAX }
     }
 }
 

@@ -75,7 +75,10 @@ fn one_stream(input: &mut Reader<'_>, sink: &mut Sink, limits: Limits) -> Result
         let (wanted, most) = (declared.dictionary >> 20, WINDOW_MAX >> 20);
         return Err(bad(format!("needs a dictionary of {wanted} MiB; the limit is {most} MiB (xz -7 and less)")));
     }
-    let stop = WINDOW_MAX + STATE;
+    if declared.dictionary > limits.window {
+        return Err(DecodeError::Window(declared.dictionary));
+    }
+    let stop = limits.window + STATE;
     let mut library = MtStreamBuilder::new()
         .threads(u32::try_from(limits.threads.clamp(1, 64)).unwrap_or(1))
         .memlimit_threading((PARALLEL + declared.dictionary).saturating_add(declared.raw.unwrap_or(0)).min(stop))
@@ -105,7 +108,7 @@ fn one_stream(input: &mut Reader<'_>, sink: &mut Sink, limits: Limits) -> Result
 
 fn describe(error: Error) -> DecodeError {
     bad(match error {
-        Error::MemLimit => format!("has a block whose dictionary exceeds the limit of {} MiB", WINDOW_MAX >> 20),
+        Error::MemLimit => "has a block whose dictionary exceeds the limit, or the memory of this machine".into(),
         Error::Mem => "needs more memory than this machine has".into(),
         Error::Options => "uses a filter or an option that is not supported".into(),
         Error::Data | Error::Format => "is corrupt or fails its own checksum".into(),

@@ -51,12 +51,17 @@ impl Place {
 
 pub(super) fn decode(input: &mut dyn Input, sink: &mut Sink, limits: Limits) -> Result<(), DecodeError> {
     let shared = Shared::default();
-    let walked = thread::scope(|scope| walk(input, sink, Workers::new(scope, &shared, limits)));
+    let walked = thread::scope(|scope| walk(input, sink, Workers::new(scope, &shared, limits), limits));
     // What a worker found lies before where the walk stopped.
     shared.into_error().map_or(walked, Err)
 }
 
-fn walk(input: &mut dyn Input, sink: &mut Sink, mut workers: Workers<'_, '_>) -> Result<(), DecodeError> {
+fn walk(
+    input: &mut dyn Input,
+    sink: &mut Sink,
+    mut workers: Workers<'_, '_>,
+    limits: Limits,
+) -> Result<(), DecodeError> {
     let mut input = Reader::new(input);
     let mut stream = Stream::new()?;
     let mut known = vec![(frame::MAGIC, Begins::Frame)];
@@ -85,6 +90,9 @@ fn walk(input: &mut dyn Input, sink: &mut Sink, mut workers: Workers<'_, '_>) ->
                 if header.window > WINDOW_MAX {
                     let (wanted, most) = (header.window.div_ceil(1 << 20), WINDOW_MAX >> 20);
                     return Err(place.bad(&format!("needs a window of {wanted} MiB; the limit is {most} MiB")));
+                }
+                if header.window > limits.window {
+                    return Err(DecodeError::Window(header.window));
                 }
                 if let Some(content) = workers.would_take(&header, sink)
                     && header.gather_rest(&mut input, &mut stored, FRAME_MAX).map_err(|e| place.name(e))?
@@ -170,10 +178,10 @@ mod tests {
     }
 
     const EVERY: [Limits; 4] = [
-        Limits { ordered: false, threads: 2 },
-        Limits { ordered: true, threads: 2 },
-        Limits { ordered: false, threads: 5 },
-        Limits { ordered: true, threads: 1 },
+        Limits { ordered: false, threads: 2, window: WINDOW_MAX },
+        Limits { ordered: true, threads: 2, window: WINDOW_MAX },
+        Limits { ordered: false, threads: 5, window: WINDOW_MAX },
+        Limits { ordered: true, threads: 1, window: WINDOW_MAX },
     ];
 
     #[test]
@@ -247,7 +255,7 @@ mod tests {
         let stored = packed(&data, 65_536);
         let (out, pieces) = crossbeam_channel::unbounded();
         let mut sink = Sink::new(std::sync::Arc::new(crate::buffer::Pool::new(64 * 1024)), out);
-        let limits = Limits { ordered: true, threads: 4 };
+        let limits = Limits { ordered: true, threads: 4, ..Limits::default() };
         decode(&mut Pieces { bytes: &stored, step: 4096 }, &mut sink, limits).unwrap();
         sink.flush().unwrap();
         drop(sink);

@@ -108,7 +108,7 @@ impl Indexed<'_> {
         wanted: &'scope [usize],
         blocks: &Arc<Pool>,
     ) -> Result<Running, WriteError> {
-        let (threads, depth) = if self.index.chunk_bytes > LARGE_CHUNK { (1, 1) } else { (THREADS, 2 * THREADS) };
+        let (threads, depth) = self.shape();
         let stored = Arc::new(Pool::new(self.stored_capacity()?));
         let (fetched_in, fetched) = bounded(depth);
         let (pieces_in, pieces) = bounded(2 * THREADS);
@@ -287,6 +287,21 @@ impl Indexed<'_> {
             }),
             _ => Ok(()),
         }
+    }
+
+    /// Threads that decode, and chunks that wait for them.
+    fn shape(&self) -> (usize, usize) {
+        if self.index.chunk_bytes > LARGE_CHUNK { (1, 1) } else { (THREADS, 2 * THREADS) }
+    }
+
+    /// What chunks take while they are fetched and decoded, bytes: in each queue and in the hand at its end.
+    pub(super) fn memory(&self) -> u64 {
+        let data = || self.index.chunks.iter().filter(|chunk| chunk.is_data());
+        let stored = data().map(Chunk::stored_bytes).max().unwrap_or(0);
+        let raw = data().map(Chunk::raw_bytes).max().unwrap_or(0);
+        let (threads, depth) = self.shape();
+        // One is fetched, so many wait, and each thread has one, stored and raw.
+        (1 + depth + threads) as u64 * stored + threads as u64 * raw
     }
 
     fn stored_capacity(&self) -> Result<usize, WriteError> {

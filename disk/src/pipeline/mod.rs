@@ -52,6 +52,7 @@ use crate::{
     forgiving::Forgiving,
     gpt::{Captured, HEAD, Kept, Layout, Old},
     index::{Index, StoredAs},
+    memory::BUFFERS,
     proof::DetachedSignature,
     source::ImageSource,
 };
@@ -100,6 +101,8 @@ pub struct Order<'a> {
     pub read_back: bool,
     /// A person accepted that sectors which cannot be read are lost: they count as zeroes, and are written over.
     pub forgive: bool,
+    /// Memory that is available for the write, bytes; `None`: enough.
+    pub memory: Option<u64>,
     /// Lease and cancel: asked before every destructive step and before the commit.
     pub may_act: Check<'a>,
     /// Is it still the same disk? Asked once, just before the first write.
@@ -148,7 +151,8 @@ pub fn install(
     let manner = Manner::new(device, order, &meter, &zeroes, &stop);
     let blocks = Arc::new(Pool::new(HEAD));
     let image = source.name().to_owned();
-    let context = Context { image: &image, stop: &stop, meter: &meter };
+    fits_memory(order, &image, BUFFERS)?;
+    let context = Context { image: &image, stop: &stop, meter: &meter, memory: order.memory };
     thread::scope(|scope| {
         // However the closure ends, the stages must stop fetching.
         let _stop = StopOnDrop(&stop);
@@ -190,7 +194,9 @@ fn install_indexed(
     let manner = Manner { compare: false, ..Manner::new(device, order, &meter, &zeroes, &stop) };
     let blocks = Arc::new(Pool::new(HEAD));
     let image = source.name().to_owned();
-    let indexed = Indexed { index, context: Context { image: &image, stop: &stop, meter: &meter } };
+    let indexed =
+        Indexed { index, context: Context { image: &image, stop: &stop, meter: &meter, memory: order.memory } };
+    fits_memory(order, &image, BUFFERS + indexed.memory())?;
     meter.stage("fetch");
     let head = watched(order.may_act, &stop, || indexed.head(source))?;
     let mut said = [order.format, source.claimed_format()].into_iter().flatten();
@@ -228,6 +234,16 @@ struct Context<'a> {
     /// Set when the write has ended, however it did.
     stop: &'a AtomicBool,
     meter: &'a Meter<'a>,
+    /// Bytes that are available for the write, if known.
+    memory: Option<u64>,
+}
+
+/// Refuses an image whose write takes more memory than there is.
+fn fits_memory(order: &Order<'_>, image: &str, needed: u64) -> Result<(), WriteError> {
+    match order.memory.filter(|available| *available < needed) {
+        Some(available) => Err(WriteError::NotEnoughMemory { subject: image.into(), needed, available }),
+        None => Ok(()),
+    }
 }
 
 struct StopOnDrop<'a>(&'a AtomicBool);
@@ -262,6 +278,11 @@ impl Job<'_> {
         let layout = Layout::plan(head, sector, device.size(), order.device, image, order.no_table, &kept)?;
         if let Some(needed) = raw.filter(|raw| *raw > size) {
             return Err(WriteError::DiskTooSmall { device: order.device.into(), needed, size });
+        }
+        if order.read_back {
+            // A record for each MiB that is written.
+            let records = (raw.unwrap_or(layout.claimed) >> 20) * size_of::<readback::Record>() as u64;
+            fits_memory(order, image, BUFFERS + records)?;
         }
         meter.expect_raw(layout.claimed);
         if let Err(why) = &layout.receipt_room {

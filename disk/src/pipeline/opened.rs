@@ -35,7 +35,7 @@ impl Opened {
         wanted: Option<Format>,
         context: Context<'_>,
     ) -> Result<Self, WriteError> {
-        let Context { image, stop, meter } = context;
+        let Context { image, stop, meter, .. } = context;
         let bad = |defect, reason| WriteError::BadFormat { subject: image.into(), reason, defect };
         let pool = Pool::new(STORED);
         let mut start = fill(source, &pool, context)?;
@@ -46,6 +46,7 @@ impl Opened {
                 DecodeError::Bad(reason) => bad(Defect::Unsupported, reason),
                 DecodeError::Unfinished(reason) => WriteError::Truncated { subject: image.into(), reason },
                 DecodeError::Input(error) => error,
+                DecodeError::Window(_) => WriteError::Internal("tables declare no window".into()),
                 DecodeError::Abandoned => WriteError::Internal("the tables were not consumed".into()),
             })?;
             meter.expect_raw(plan.raw_bytes());

@@ -3,10 +3,7 @@
 
 use std::{
     ops::Range,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Mutex, PoisonError},
     thread,
 };
 
@@ -51,6 +48,50 @@ impl Record {
     }
 }
 
+/// Puts records in order and joins runs of zeroes that touch: an empty disk has one, not one a piece.
+fn merge(records: &mut Vec<Record>) {
+    records.sort_unstable_by_key(Record::start);
+    records.dedup_by(|next, before| match (before, next) {
+        (Record::Zeroes(before), Record::Zeroes(next)) if before.end == next.start => {
+            before.end = next.end;
+            true
+        }
+        _ => false,
+    });
+}
+
+/// What is read at once, one after another: long runs of zeroes in parts, which are not kept in memory.
+struct Steps<'a> {
+    records: &'a [Record],
+    at: usize,
+    /// Bytes of the present record that were given out.
+    done: u64,
+}
+
+impl Iterator for Steps<'_> {
+    type Item = Record;
+
+    fn next(&mut self) -> Option<Record> {
+        let record = self.records.get(self.at)?;
+        match record {
+            Record::Zeroes(range) if range.start + self.done + STEP < range.end => {
+                let start = range.start + self.done;
+                self.done += STEP;
+                Some(Record::Zeroes(start..start + STEP))
+            }
+            Record::Zeroes(range) => {
+                let start = range.start + self.done;
+                (self.at, self.done) = (self.at + 1, 0);
+                Some(Record::Zeroes(start..range.end))
+            }
+            data @ Record::Data { .. } => {
+                self.at += 1;
+                Some(data.clone())
+            }
+        }
+    }
+}
+
 /// Reads all of it; how many bytes that were.
 pub(super) fn read_back(
     device: &dyn BlockDevice,
@@ -59,32 +100,23 @@ pub(super) fn read_back(
     meter: &Meter<'_>,
     may_act: Check<'_>,
 ) -> Result<u64, WriteError> {
-    let mut cut = Vec::with_capacity(records.len());
-    records.sort_unstable_by_key(Record::start);
-    for record in records {
-        match record {
-            Record::Zeroes(range) => {
-                let starts = (range.start..range.end).step_by(STEP as usize);
-                cut.extend(starts.map(|start| Record::Zeroes(start..range.end.min(start + STEP))));
-            }
-            data @ Record::Data { .. } => cut.push(data),
-        }
-    }
-    let (next, total) = (AtomicUsize::new(0), Mutex::new(Ok(0_u64)));
+    merge(&mut records);
+    let (steps, total) = (Mutex::new(Steps { records: &records, at: 0, done: 0 }), Mutex::new(Ok(0_u64)));
+    let next = || steps.lock().unwrap_or_else(PoisonError::into_inner).next();
     let failed = |error| {
         let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
         if total.is_ok() {
             *total = Err(error);
         }
         // All steps are taken.
-        next.store(cut.len(), Ordering::Release);
+        steps.lock().unwrap_or_else(PoisonError::into_inner).at = records.len();
     };
     thread::scope(|scope| {
         let (busy, all_done) = bounded::<()>(0);
         let work = |_busy: Sender<()>| {
             let mut buffer = Buffer::new(STEP as usize);
-            while let Some(record) = cut.get(next.fetch_add(1, Ordering::AcqRel)) {
-                match check(device, name, record, &mut buffer) {
+            while let Some(record) = next() {
+                match check(device, name, &record, &mut buffer) {
                     Ok(bytes) => {
                         meter.read_back(bytes);
                         if let Ok(total) = &mut *total.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -144,7 +176,10 @@ fn unreadable(device: &dyn BlockDevice, name: &str, offset: u64, buffer: &mut [u
 
 #[cfg(test)]
 mod tests {
-    use std::io;
+    use std::{
+        io,
+        sync::atomic::{AtomicUsize, Ordering},
+    };
 
     use super::*;
     use crate::ReadAt;
@@ -175,6 +210,21 @@ mod tests {
         fn flush(&self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn touching_runs_of_zeroes_are_one_record_read_in_steps() {
+        let data = Record::of(10 * STEP, &[1; 512]);
+        let runs = (0..1000).rev().map(|i| Record::Zeroes(i * 4096..(i + 1) * 4096));
+        let far = Record::Zeroes(11 * STEP..13 * STEP + 512);
+        let mut records: Vec<_> = [data.clone(), far].into_iter().chain(runs).collect();
+        merge(&mut records);
+        assert_eq!(records.len(), 3);
+        let steps: Vec<_> = Steps { records: &records, at: 0, done: 0 }.collect();
+        assert!(steps.iter().all(|step| step.length() <= STEP) && steps.contains(&data));
+        let total = |all: &[Record]| all.iter().map(Record::length).sum::<u64>();
+        assert_eq!(total(&steps), total(&records));
+        assert!(steps.windows(2).all(|pair| pair[0].start() + pair[0].length() <= pair[1].start()));
     }
 
     #[test]

@@ -23,7 +23,8 @@ use super::{
 use crate::{
     Defect, WriteError,
     buffer::{Buffer, Pool},
-    decode::{DecodeError, Decoded, Input, Limits, Sink},
+    decode::{DecodeError, Decoded, Input, Limits, Sink, WINDOW_MAX},
+    memory::BUFFERS,
     proof::SignatureVerifier,
     source::ImageSource,
 };
@@ -78,7 +79,7 @@ impl Stages {
         blocks: &Arc<Pool>,
         context: Context<'scope>,
     ) -> Result<Self, WriteError> {
-        let Context { image, meter, .. } = context;
+        let Context { image, meter, memory, .. } = context;
         let digest = match expectation {
             Expectation::Stored(digest) => Some(digest),
             _ => None,
@@ -105,7 +106,8 @@ impl Stages {
         let ordered = matches!(expectation, Expectation::Raw(_) | Expectation::Index(_));
         let decoding = move || {
             let sink = Sink::new(pool, decoded_in);
-            Decoding { stored, image: image.to_owned(), recipe, digest, announced, ordered }.run(hashed, sink, &judged);
+            Decoding { stored, image: image.to_owned(), recipe, digest, announced, ordered, memory }
+                .run(hashed, sink, &judged);
         };
         spawn("decode", Box::new(decoding))?;
         let check = match expectation {
@@ -202,6 +204,8 @@ struct Decoding {
     announced: Option<u64>,
     /// Raw bytes are looked at as they pass.
     ordered: bool,
+    /// Bytes that are available for the write, if known.
+    memory: Option<u64>,
 }
 
 /// Stored bytes as a decoder wants them.
@@ -235,7 +239,8 @@ impl Input for Hashed {
 impl Decoding {
     fn run(self, queue: Source<Stored>, mut sink: Sink, judged: &Sender<Evidence>) {
         let mut input = Hashed { queue, pool: Arc::clone(&self.stored), block: None, at: 0, drained: None };
-        let limits = Limits { ordered: self.ordered, ..Limits::default() };
+        let window = self.memory.map_or(WINDOW_MAX, |bytes| bytes.saturating_sub(BUFFERS).min(WINDOW_MAX));
+        let limits = Limits { ordered: self.ordered, window, ..Limits::default() };
         let error = match self.recipe.decode(&mut input, &mut sink, limits) {
             Ok(()) => match Self::finish(&mut input, &sink) {
                 Ok(evidence) => {
@@ -248,6 +253,11 @@ impl Decoding {
             Err(DecodeError::Abandoned) => return,
             Err(DecodeError::Input(error)) => error,
             Err(DecodeError::Unfinished(reason)) => WriteError::Truncated { subject: self.image, reason },
+            Err(DecodeError::Window(bytes)) => WriteError::NotEnoughMemory {
+                subject: self.image,
+                needed: BUFFERS + bytes,
+                available: self.memory.unwrap_or_default(),
+            },
             Err(DecodeError::Bad(reason)) => self.better_reason(&mut input, reason),
         };
         sink.fail(error);

@@ -2,6 +2,7 @@
 #![allow(dead_code)] // Each test binary uses its own part.
 #![allow(clippy::unwrap_used)] // Tests.
 
+pub(crate) mod device;
 pub(crate) mod faults;
 pub(crate) mod formats;
 pub(crate) mod old;

@@ -30,6 +30,7 @@ pub(crate) fn run(device: &Recorder, image: &[u8], digest_of: &[u8], keep: &[Str
         format: None,
         no_table: false,
         forgive: false,
+        memory: None,
         mark: mark(digest_of, device.size()),
         keep,
         compare: false,

@@ -17,8 +17,8 @@ use crate::{
     },
 };
 
-const UNORDERED: Limits = Limits { ordered: false, threads: 2 };
-const ORDERED: Limits = Limits { ordered: true, threads: 2 };
+const UNORDERED: Limits = Limits { ordered: false, threads: 2, window: super::super::WINDOW_MAX };
+const ORDERED: Limits = Limits { ordered: true, threads: 2, window: super::super::WINDOW_MAX };
 
 /// A file in memory, with random access.
 struct Memory<'a> {
