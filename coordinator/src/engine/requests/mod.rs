@@ -1,4 +1,4 @@
-//! Requests: run this there; clear that; stop it.
+//! What people and rules request of a machine or a workflow: install, clear, adopt, delete; stop, pause, resume, retry.
 
 mod control;
 mod life;
