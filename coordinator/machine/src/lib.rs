@@ -5,6 +5,8 @@
 
 mod advance;
 mod connect;
+mod context;
+mod deletion;
 pub mod derive;
 mod effect;
 mod epoch;

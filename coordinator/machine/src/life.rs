@@ -2,16 +2,11 @@
 
 use jiff::Timestamp;
 use landfall_api::{
-    Authority, ConditionType as Type, EnrolmentStatus, ErrorCode, Machine, MachineFacts, MachinePhase, MachineStatus,
-    Management, Problem, Reason, ReceiptState, Workflow, WorkflowPhase,
+    ConditionType as Type, EnrolmentStatus, ErrorCode, Machine, MachineFacts, MachinePhase, MachineStatus, Management,
+    Problem, Reason, ReceiptState, Workflow, WorkflowPhase,
 };
 
-use crate::{
-    advance, derive,
-    effect::{Effect, Refusal, Tell, refused},
-    step::Step,
-    time::Steady,
-};
+use crate::{advance, derive};
 
 /// What keeps a machine's document while an agent may be acting on it.
 pub const AGENT: &str = "landfall.dev/agent";
@@ -161,83 +156,11 @@ pub fn take_up(machine: &mut Machine, workflow: &Workflow, now: Timestamp) {
     derive::conditions(machine, Some(workflow), now);
 }
 
-fn end_holds(machine: &mut Machine, reason: &Reason, message: &str, at: (Timestamp, u64)) {
+pub(crate) fn end_holds(machine: &mut Machine, reason: &Reason, message: &str, at: (Timestamp, u64)) {
     let conditions = &mut machine.status.get_or_insert_with(derive::new_machine_status).conditions;
     for kind in derive::HOLDS {
         if derive::find(conditions, &kind).is_some() {
             derive::set(conditions, kind, false, reason.clone(), message, at);
-        }
-    }
-}
-
-impl Step<'_> {
-    /// Takes the machine over as it is: it counts as provisioned, the receipts it carries are taken as they are, and
-    /// nothing is run on it unless a person asks. A hold ends with it, and a workflow that the hold kept from beginning.
-    pub(crate) fn adopt(&mut self, by: &Authority) -> Result<(), Refusal> {
-        let by = Authority { force: false, ..by.clone() };
-        if self.state.machine.metadata.deletion_timestamp.is_some() {
-            return may_begin(&self.state.machine).map_err(refused);
-        }
-        self.make_way(Some(&by))?;
-        let (now, generation) = (self.now.wall, self.state.machine.metadata.generation);
-        let machine = &mut self.state.machine;
-        let status = machine.status.get_or_insert_with(derive::new_machine_status);
-        if let Some(session) = &self.state.session {
-            status.receipts.clone_from(&session.receipts);
-        }
-        let message = format!("{} adopted it {}", by.person, by.at);
-        status.adopted = Some(by);
-        derive::set(&mut status.conditions, Type::Provisioned, true, Reason::Adopted, &message, (now, generation));
-        end_holds(machine, &Reason::Adopted, &message, (now, generation));
-        let conditions = &mut machine.status.get_or_insert_with(derive::new_machine_status).conditions;
-        if derive::holds(conditions, &Type::IdentityAmbiguous) {
-            derive::set(conditions, Type::IdentityAmbiguous, false, Reason::Adopted, &message, (now, generation));
-        }
-        derive::conditions(machine, self.state.newest.as_deref(), now);
-        self.stores_machine();
-        if let Some(session) = &mut self.state.session {
-            session.held = false;
-            self.send(Tell::Idle { boot_disk: true });
-        }
-        Ok(())
-    }
-
-    /// Deletes the machine at whatever moment. While an agent may be acting, the document stays, says so, and goes with the
-    /// agent's acknowledgement or its lease.
-    pub(crate) fn delete(&mut self, by: &Authority) {
-        self.cancel_newest(by);
-        if let Some(epoch) = self.state.session.as_ref().map(|session| session.epoch) {
-            self.send(Tell::Fenced { epoch, reason: format!("the machine was deleted by {}", by.person) });
-        }
-        let Some(end) = self.acting_until() else {
-            return self.effects.push(Effect::Remove);
-        };
-        let left = end.since(self.now.steady);
-        let until = self.now.wall.checked_add(left).unwrap_or(Timestamp::MAX);
-        let finalizers = &mut self.state.machine.metadata.finalizers;
-        if !finalizers.iter().any(|f| f == AGENT) {
-            finalizers.push(AGENT.to_owned());
-        }
-        let message = format!(
-            "deleted by {}; waits for the agent to say that it has stopped, or for its lease to end at {until}",
-            by.person
-        );
-        self.sets(Type::Deleting, true, Reason::AgentMayAct, message);
-        self.effects.push(Effect::MarkDeleted);
-    }
-
-    /// Until when an agent may be acting, known or not.
-    fn acting_until(&self) -> Option<Steady> {
-        let session = self.state.session.as_ref().filter(|session| session.may_act(self.now));
-        session.map(|session| session.lease.until()).max(self.unknown_lease_end())
-    }
-
-    /// If the machine is to go and no agent can be acting any more, it goes.
-    pub(crate) fn finish_deletion(&mut self) {
-        let acts = self.acting_until().is_some();
-        let going = self.state.machine.metadata.deletion_timestamp.is_some();
-        if going && !acts && !self.effects.contains(&Effect::Remove) {
-            self.effects.push(Effect::Remove);
         }
     }
 }

@@ -4,13 +4,15 @@ use jiff::Timestamp;
 use landfall_api::Workflow;
 
 use crate::{
+    advance::advance,
+    context::Step,
     effect::Which,
     limits::Limits,
+    report,
     run::{
         self,
         conditions::{self, Heard},
     },
-    step::Step,
 };
 
 /// Whether time has changed anything of a workflow: most have nothing new to say, and then no step is needed.
@@ -29,19 +31,17 @@ fn heard(last: Option<Timestamp>, limits: &Limits) -> Heard {
     Heard { last, limit: limits.silent_after(), netboot: limits.netboot_deadline }
 }
 
-impl Step<'_> {
-    pub(crate) fn tick(&mut self) {
-        self.notes_silence();
-        let last = self.state.session.as_ref().and_then(|session| session.last_heard(self.now));
-        let heard = heard(last, self.limits);
-        let Some(workflow) = &mut self.state.newest else { return };
-        if workflow.status.as_ref().is_none_or(|status| status.phase.is_terminal()) {
-            return;
-        }
-        if is_overdue(workflow, self.now.wall) {
-            self.advance(Which::Newest, vec![run::Event::Tick]);
-        } else if conditions::derive(workflow, Some(heard), self.now.wall) {
-            self.stores_workflow(Which::Newest);
-        }
+pub(crate) fn tick(step: &mut Step<'_>) {
+    report::notes_silence(step);
+    let last = step.state.session.as_ref().and_then(|session| session.last_heard(step.now));
+    let heard = heard(last, step.limits);
+    let Some(workflow) = &mut step.state.newest else { return };
+    if workflow.status.as_ref().is_none_or(|status| status.phase.is_terminal()) {
+        return;
+    }
+    if is_overdue(workflow, step.now.wall) {
+        advance(step, Which::Newest, vec![run::Event::Tick]);
+    } else if conditions::derive(workflow, Some(heard), step.now.wall) {
+        step.stores_workflow(Which::Newest);
     }
 }

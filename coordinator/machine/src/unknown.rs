@@ -5,39 +5,37 @@ use jiff::Timestamp;
 use landfall_api::{ConditionType, Reason};
 
 use crate::{
+    context::Step,
     effect::{Effect, Tell},
-    step::Step,
     time::Steady,
 };
 
-impl Step<'_> {
-    /// Until then some agent may be acting on the machine of which this store does not know; `None`: it knows of all.
-    ///
-    /// A store that was put back by other means than `restore` looks like that of a coordinator that was away. It shows only in
-    /// what an agent knows that it does not.
-    pub(crate) fn unknown_lease_end(&self) -> Option<Steady> {
-        let (now, horizon) = (self.now.steady, &self.limits.horizon);
-        let end = horizon.unknown_leases_end();
-        let behind = self.state.session.as_ref().is_some_and(|session| session.behind);
-        (horizon.misses_leases(now) || behind && now < end).then_some(end)
-    }
+/// Until then some agent may be acting on the machine of which this store does not know; `None`: it knows of all.
+///
+/// A store that was put back by other means than `restore` looks like that of a coordinator that was away. It shows only in
+/// what an agent knows that it does not.
+pub(crate) fn unknown_lease_end(step: &Step<'_>) -> Option<Steady> {
+    let (now, horizon) = (step.now.steady, &step.limits.horizon);
+    let end = horizon.unknown_leases_end();
+    let behind = step.state.session.as_ref().is_some_and(|session| session.behind);
+    (horizon.misses_leases(now) || behind && now < end).then_some(end)
+}
 
-    /// Whether the agent, which holds no list, is to be given none yet, because another one may be acting on a lease that this
-    /// store does not know.
-    pub(crate) fn waits_out(&mut self) -> bool {
-        let end = self.unknown_lease_end();
-        let Some(session) = &mut self.state.session else { return false };
-        let waited = std::mem::replace(&mut session.waits, end.is_some());
-        let (Some(end), false) = (end, waited) else { return end.is_some() };
-        let epoch = session.epoch;
-        self.effects.push(Effect::Settle(epoch));
-        self.send(Tell::Idle { boot_disk: false });
-        let until = self.now.wall.checked_add(end.since(self.now.steady)).unwrap_or(Timestamp::MAX);
-        let message = format!(
-            "the agent is connected and waits until {until}: the store was put back from a copy, and until then another \
-                agent may be acting on a lease that the copy does not have"
-        );
-        self.sets(ConditionType::Connected, true, Reason::Hello, message);
-        true
-    }
+/// Whether the agent, which holds no list, is to be given none yet, because another one may be acting on a lease that this
+/// store does not know.
+pub(crate) fn waits_out(step: &mut Step<'_>) -> bool {
+    let end = unknown_lease_end(step);
+    let Some(session) = &mut step.state.session else { return false };
+    let waited = std::mem::replace(&mut session.waits, end.is_some());
+    let (Some(end), false) = (end, waited) else { return end.is_some() };
+    let epoch = session.epoch;
+    step.effects.push(Effect::Settle(epoch));
+    step.send(Tell::Idle { boot_disk: false });
+    let until = step.now.wall.checked_add(end.since(step.now.steady)).unwrap_or(Timestamp::MAX);
+    let message = format!(
+        "the agent is connected and waits until {until}: the store was put back from a copy, and until then another \
+            agent may be acting on a lease that the copy does not have"
+    );
+    step.sets(ConditionType::Connected, true, Reason::Hello, message);
+    true
 }

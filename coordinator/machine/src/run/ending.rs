@@ -5,6 +5,7 @@ use landfall_api::{ActionSpec, ActionState, ActionStatus, Authority, ErrorCode, 
 use super::{
     frontier::frontier,
     policy,
+    receipts::writes_unproven,
     state::{Effect, Run, after},
 };
 
@@ -155,7 +156,7 @@ impl Run<'_> {
             // The reports of the commit and of the reboot may have been lost, and only a system that this run installed has
             // its token. In a list without branches the seed that carries it comes after every write before it; with a disk
             // still to be written after that, or in another branch, it is another disk's system that speaks.
-            WorkflowPhase::Running => self.state.ending.is_none() && !self.writes_unproven(),
+            WorkflowPhase::Running => self.state.ending.is_none() && !writes_unproven(&self.state),
             _ => false,
         };
         if waits {

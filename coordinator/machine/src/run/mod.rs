@@ -5,6 +5,7 @@ mod control;
 mod ending;
 mod frontier;
 pub mod policy;
+mod receipts;
 mod retry;
 mod state;
 #[cfg(test)]

@@ -9,7 +9,7 @@ use landfall_api::{
     ActionState, ActionStatus, DiskReceipt, ErrorCode, Problem, Workflow, WorkflowPhase, WorkflowStatus,
 };
 
-use super::{frontier::is_write, state::is_done};
+use super::{frontier::is_write, receipts::is_done};
 
 /// Runs in one chain. Each is a person's request; more means that the list itself is wrong.
 const MAX_CHAIN: usize = 16;

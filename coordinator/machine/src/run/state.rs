@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use landfall_api::{
-    ActionSpec, ActionState, Authority, DiskReceipt, ErrorCode, Problem, Progress, ReceiptState, WorkflowPhase,
-    WorkflowStatus,
+    ActionState, Authority, DiskReceipt, ErrorCode, Problem, Progress, WorkflowPhase, WorkflowStatus,
     message::{ActionResult, EventBody, EventRecord, Start, WriteImageResult},
 };
 use uuid::Uuid;
@@ -20,6 +19,7 @@ use uuid::Uuid;
 use super::{
     frontier::{frontier, is_write, needs, up_to},
     policy,
+    receipts::{disk_name, is_done, is_own, known_done, may_be_done, note_receipt},
 };
 
 /// How often one action may be interrupted (power, a dead session) before the workflow fails. Interruptions use up no
@@ -152,8 +152,9 @@ impl Run<'_> {
         if self.state.ending.is_some() {
             return self.connected_while_ending(still_running);
         }
-        let own: Vec<DiskReceipt> = receipts.iter().filter(|r| self.is_own(r)).cloned().collect();
-        let lost = self.known_done().find(|known| {
+        let own: Vec<DiskReceipt> =
+            receipts.iter().filter(|r| is_own(self.context.workflow_uid, &self.state, r)).cloned().collect();
+        let lost = known_done(self.context.workflow_uid, &self.state).find(|known| {
             let (index, disk) = (known.receipt.action_index, &known.disk);
             !own.iter().any(|r| is_done(r) && r.receipt.action_index == index && r.disk.same_disk(disk))
         });
@@ -165,11 +166,11 @@ impl Run<'_> {
             .hint("find out what changed the disk; to write it again, provision with --force");
             return self.fail(problem);
         }
-        if let Some(problem) = self.may_be_done(&own).filter(|_| !still_running) {
+        if let Some(problem) = may_be_done(self.context.workflow_uid, &self.state, &own).filter(|_| !still_running) {
             return self.fail(problem);
         }
         for receipt in own {
-            self.note_receipt(&receipt);
+            note_receipt(self.context.workflow_uid, &mut self.state, &receipt);
             if is_done(&receipt) {
                 self.installed_before(receipt.receipt.action_index);
             }
@@ -204,25 +205,6 @@ impl Run<'_> {
         }
     }
 
-    /// A write that had begun and left no mark may have been committed: an image whose table has no room for a receipt
-    /// takes the mark of the beginning away with its commit. It is not done again by itself, not even under `--force`.
-    fn may_be_done(&self, found: &[DiskReceipt]) -> Option<Problem> {
-        let at = frontier(&self.state);
-        let begun = self.state.expected_receipts.iter().find(|known| {
-            let index = known.receipt.action_index;
-            known.receipt.workflow_uid == self.context.workflow_uid
-                && at.contains(&(index as usize))
-                && !found.iter().any(|r| r.receipt.action_index == index && r.disk.same_disk(&known.disk))
-        })?;
-        let name = self.state.action(begun.receipt.action_index as usize).map_or("?", |a| a.action.name.as_str());
-        let message = format!(
-            "action \"{name}\" had begun to write disk {}, but its receipt is gone: the write may have been completed",
-            disk_name(begun)
-        );
-        let hint = "an image without room for a receipt leaves none; check the machine, then provision it again";
-        Some(Problem::new(ErrorCode::ReceiptMismatch, message).hint(hint))
-    }
-
     /// No agent holds the list any more: what was under way is begun anew, under the next number, when it goes on.
     fn interrupted(&mut self) {
         self.state.held_under = 0;
@@ -237,7 +219,8 @@ impl Run<'_> {
     /// A receipt may have come by itself, while no agent held the list: what it says is done is not ordered again.
     fn take_in_receipts(&mut self) {
         if self.state.ending.is_none() {
-            let done: Vec<u32> = self.known_done().map(|r| r.receipt.action_index).collect();
+            let done: Vec<u32> =
+                known_done(self.context.workflow_uid, &self.state).map(|r| r.receipt.action_index).collect();
             for index in done {
                 self.installed_before(index);
             }
@@ -302,7 +285,7 @@ impl Run<'_> {
                 self.finished(index);
             }
             EventBody::Failed { problem, retryable } => self.failed(index, problem, *retryable),
-            EventBody::ReceiptWritten { receipt } => self.note_receipt(receipt),
+            EventBody::ReceiptWritten { receipt } => note_receipt(self.context.workflow_uid, &mut self.state, receipt),
         }
     }
 
@@ -354,7 +337,7 @@ impl Run<'_> {
     }
 
     fn failed(&mut self, index: usize, problem: &Problem, retryable: bool) {
-        let done = self.known_done().any(|r| r.receipt.action_index as usize == index);
+        let done = known_done(self.context.workflow_uid, &self.state).any(|r| r.receipt.action_index as usize == index);
         let (now, ending) = (self.now, self.state.ending);
         let Some(action) = self.state.action_mut(index) else { return };
         action.problem = Some(problem.clone());
@@ -470,30 +453,6 @@ impl Run<'_> {
         }
     }
 
-    /// This run's receipt, or one of a run whose work it took over.
-    fn is_own(&self, receipt: &DiskReceipt) -> bool {
-        let uid = receipt.receipt.workflow_uid;
-        uid == self.context.workflow_uid || self.state.takes_over.contains(&uid)
-    }
-
-    /// The receipts by which this run is known to have committed a disk.
-    fn known_done(&self) -> impl Iterator<Item = &DiskReceipt> {
-        self.state.expected_receipts.iter().filter(move |r| self.is_own(r) && is_done(r))
-    }
-
-    /// A receipt of this workflow replaces the known one of its disk; `done` is never reverted.
-    fn note_receipt(&mut self, new: &DiskReceipt) {
-        if !self.is_own(new) {
-            return;
-        }
-        let same = |known: &DiskReceipt| known.disk.same_disk(&new.disk);
-        if self.known_done().any(|known| same(known) && known.receipt.action_index == new.receipt.action_index) {
-            return;
-        }
-        self.state.expected_receipts.retain(|known| !same(known));
-        self.state.expected_receipts.push(new.clone());
-    }
-
     /// Gives an action its time, from now.
     pub(super) fn allow(&mut self, index: usize) {
         let (now, lease, paused) = (self.now, self.context.lease, self.state.paused.is_some());
@@ -522,25 +481,6 @@ impl Run<'_> {
             WorkflowPhase::Succeeded | WorkflowPhase::Failed | WorkflowPhase::Cancelled => None,
         };
     }
-
-    /// Whether a disk is still to be written that a phone-home does not prove to be: in a list without branches it proves
-    /// the writes before the seed that carries its token. A retry shares its token with the workflow before it, and proves nothing.
-    pub(super) fn writes_unproven(&self) -> bool {
-        let actions = &self.state.actions;
-        let linear = actions.iter().all(|a| a.action.branch.is_none()) && self.state.takes_over.is_empty();
-        let seed = actions.iter().position(|a| matches!(a.action.spec, ActionSpec::CloudInit(_)));
-        let proven = seed.filter(|_| linear).unwrap_or_default();
-        actions.iter().enumerate().any(|(n, a)| n >= proven && is_write(a) && a.state != ActionState::Succeeded)
-    }
-}
-
-pub(super) fn is_done(receipt: &DiskReceipt) -> bool {
-    receipt.receipt.state == ReceiptState::Done
-}
-
-fn disk_name(receipt: &DiskReceipt) -> &str {
-    let disk = &receipt.disk;
-    [&disk.name, &disk.serial, &disk.wwn, &disk.path].into_iter().find(|s| !s.is_empty()).map_or("?", String::as_str)
 }
 
 /// `now + duration`, or the end of time: a deadline that cannot be written down is never "now".

@@ -1,0 +1,107 @@
+//! A step under way: what it goes by, the machine as it is so far, and what is to be done.
+
+use landfall_api::{ConditionType, Problem, Reason, WorkflowPhase, WorkflowStatus};
+
+use crate::{
+    derive,
+    effect::{Effect, Tell, Which},
+    epoch::Epoch,
+    fencing,
+    limits::Limits,
+    session::Session,
+    state::MachineState,
+    time::Now,
+};
+
+/// A step under way.
+pub(crate) struct Step<'l> {
+    pub(crate) limits: &'l Limits,
+    pub(crate) now: Now,
+    pub(crate) state: MachineState,
+    /// What is to be stored, in order; before everything else.
+    stores: Vec<Effect>,
+    pub(crate) effects: Vec<Effect>,
+}
+
+impl<'l> Step<'l> {
+    pub(crate) const fn new(limits: &'l Limits, state: MachineState, now: Now) -> Self {
+        Self { limits, now, state, stores: Vec::new(), effects: Vec::new() }
+    }
+
+    /// The machine as the step leaves it, and everything that is to be done, in order.
+    pub(crate) fn done(self) -> (MachineState, Vec<Effect>) {
+        let Self { state, stores: mut effects, effects: others, .. } = self;
+        effects.extend(others);
+        (state, effects)
+    }
+
+    /// Whether the newest workflow has not ended.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.phase(Which::Newest).is_some_and(|phase| !phase.is_terminal())
+    }
+
+    pub(crate) fn phase(&self, which: Which) -> Option<WorkflowPhase> {
+        self.state.workflow(which)?.status.as_ref().map(|status| status.phase)
+    }
+
+    /// The newest session.
+    ///
+    /// # Errors
+    /// [`Problem`] with code `Fenced` if `epoch` is an older one's.
+    pub(crate) fn session(&mut self, epoch: Epoch) -> Result<&mut Session, Problem> {
+        fencing::newest(self.state.session.as_mut(), epoch)
+    }
+
+    pub(crate) fn stores_machine(&mut self) {
+        if !self.stores.contains(&Effect::StoreMachine) {
+            self.stores.push(Effect::StoreMachine);
+        }
+    }
+
+    pub(crate) fn stores_workflow(&mut self, which: Which) {
+        if !self.stores.contains(&Effect::StoreWorkflow(which)) {
+            self.stores.push(Effect::StoreWorkflow(which));
+        }
+    }
+
+    pub(crate) fn send(&mut self, tell: Tell) {
+        if self.state.session.as_ref().is_some_and(Session::is_connected) {
+            self.effects.push(Effect::Send(tell));
+        }
+    }
+
+    /// Sets a condition of the machine.
+    pub(crate) fn sets(&mut self, kind: ConditionType, holds: bool, reason: Reason, message: impl Into<String>) {
+        let at = (self.now.wall, self.state.machine.metadata.generation);
+        let status = self.state.machine.status.get_or_insert_with(derive::new_machine_status);
+        derive::set(&mut status.conditions, kind, holds, reason, message, at);
+        self.stores_machine();
+    }
+
+    /// The agent may act from now on. Stored before the agent hears of it: a coordinator that starts again must not give
+    /// the machine to another computer meanwhile.
+    pub(crate) fn take_lease(&mut self) {
+        let Some(session) = &mut self.state.session else { return };
+        session.lease.take(self.limits.lease, self.now.steady);
+        self.stores_leased(true);
+    }
+
+    /// The agent has stopped.
+    pub(crate) fn release_lease(&mut self) {
+        let Some(session) = &mut self.state.session else { return };
+        session.lease.release(self.now.steady);
+        self.stores_leased(false);
+    }
+
+    pub(crate) fn stores_leased(&mut self, leased: bool) {
+        let holder = self.state.machine.status.as_mut().and_then(|status| status.session.as_mut());
+        if let Some(holder) = holder.filter(|holder| holder.leased != leased) {
+            holder.leased = leased;
+            self.stores_machine();
+        }
+    }
+
+    pub(crate) fn newest_status(&self) -> Option<&WorkflowStatus> {
+        self.state.newest.as_ref().and_then(|workflow| workflow.status.as_ref())
+    }
+}
