@@ -119,7 +119,7 @@ pub async fn apply(engine: &Engine, kind: &str, name: &str, spec: Value) {
     let document =
         json!({"apiVersion": "landfall.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec});
     let document = Document::from_value(document).expect("a document");
-    engine.apply(document, "ann", false).await.expect("an applied document");
+    engine.documents().apply(document, "ann", false).await.expect("an applied document");
 }
 
 /// The one machine, and a template that writes, seeds and reboots.

@@ -4,10 +4,13 @@
 //! Input: which call and who calls, then the body: whole, or messages after their length.
 #![no_main]
 
-use landfall_store::Store;
-use landfall_coordinator::{session, tls::{MachineCert, Peer}};
+use landfall_coordinator::{
+    session,
+    tls::{MachineCert, Peer},
+};
 use landfall_coordinator_fuzz::{Input, ask, call, described, engine, framed, run};
 use landfall_proto::v1;
+use landfall_store::Store;
 use libfuzzer_sys::fuzz_target;
 use prost::Message as _;
 use uuid::Uuid;
@@ -53,7 +56,7 @@ fuzz_target!(|data: &[u8]| {
         // message whose body is empty.
         assert!(!messages || grpc.as_deref() != Some(INTERNAL), "a fault of the coordinator's own");
         // It still serves.
-        assert!(engine.boot_decision("52:54:00:00:00:01".parse().expect("an address"), None).await.is_ok());
+        assert!(engine.boot().boot_decision("52:54:00:00:00:01".parse().expect("an address"), None).await.is_ok());
     });
 });
 

@@ -7,16 +7,16 @@ use std::net::Ipv4Addr;
 
 use dhcproto::v4::{Message, MessageType};
 use dhcproto::{Decodable as _, Decoder};
-use landfall_boot::dhcp::{
-        Silence, Standing,
-        bootfile::BootServer,
-        full::{self, Network},
-        leases::{LeaseState, Pool},
-        packet::Request,
-        proxy,
-        reply::Reply,
-    };
 use landfall_boot::config::AddressRange;
+use landfall_boot::dhcp::{
+    Silence, Standing,
+    bootfile::BootServer,
+    full::{self, Network},
+    leases::{LeaseState, Pool},
+    packet::Request,
+    proxy,
+    reply::Reply,
+};
 use landfall_coordinator_fuzz::Input;
 use libfuzzer_sys::fuzz_target;
 

@@ -7,9 +7,9 @@
 use std::sync::{Arc, OnceLock};
 
 use axum::{body::Body, http::Request};
-use landfall_store::Store;
 use landfall_coordinator::{operator, pki::Pki, state::Coordinator, tls::Peer};
 use landfall_coordinator_fuzz::{Input, ask, config, described, engine, run};
+use landfall_store::Store;
 use libfuzzer_sys::fuzz_target;
 
 /// One CA for all inputs: making a key is slow.

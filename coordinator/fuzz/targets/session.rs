@@ -7,11 +7,11 @@
 
 use std::collections::BTreeMap;
 
-use landfall_api::{Authority, Workflow, Shared};
-use landfall_store::{MAX_DOCUMENT_BYTES, Store};
+use landfall_api::{Authority, Shared, Workflow};
 use landfall_coordinator::{engine::Engine, fuzzing, session, tls::Peer};
 use landfall_coordinator_fuzz::{Input, MAC, ask, call, described, engine, framed, run};
 use landfall_proto::v1::{self, event, session_request::Message};
+use landfall_store::{MAX_DOCUMENT_BYTES, Store};
 use libfuzzer_sys::fuzz_target;
 use prost::Message as _;
 use uuid::Uuid;
@@ -166,7 +166,9 @@ impl Story {
             }
             8 => match input.u8() {
                 how @ 0..128 => {
-                    if let Ok(run) = self.engine.provision("m1", "os", BTreeMap::new(), authority(how & 1 != 0)).await {
+                    if let Ok(run) =
+                        self.engine.requests().provision("m1", "os", BTreeMap::new(), authority(how & 1 != 0)).await
+                    {
                         self.runs.push(run);
                     }
                 }
@@ -174,14 +176,14 @@ impl Story {
                     let runs = self.runs.len().max(1);
                     let name = self.runs.get(usize::from(which) % runs).map(|run| run.metadata.name.clone());
                     // An ended run cannot be stopped; that is no fault.
-                    let _outcome = self.engine.cancel(&name.unwrap_or_default(), authority(false)).await;
+                    let _outcome = self.engine.requests().cancel(&name.unwrap_or_default(), authority(false)).await;
                 }
             },
             _ => {
                 // Started again over the same store: the same story.
                 self.said.clear();
                 self.engine = engine(&self.store).await;
-                self.engine.tick().await.expect("a tick");
+                self.engine.upkeep().tick().await.expect("a tick");
                 self.check().await;
             }
         }
