@@ -1,4 +1,6 @@
 //! Every kind of source, good and bad: mirrors, proxies, trust, credentials, files, registries.
+//!
+//! The servers drop what their writes answer (`let _ =`): the client may have hung up, and what it reports is what counts.
 #![allow(clippy::unwrap_used)] // Tests.
 
 mod common;

@@ -122,10 +122,10 @@ pub(super) fn open(data_dir: &Path) -> Result<Opened, OpenError> {
         connection.pragma_update(None, pragma, value).map_err(database)?;
     }
     // The WAL is folded back every 4096 pages (16 MiB), and its file cut to 64 MiB after a burst; `wal` has the rest of its
-    // bound. Folding four times as often writes a page that each event changes four times.
+    // bound. Each fold writes a page once, however often the events before it changed that page.
     connection.pragma_update(None, "wal_autocheckpoint", 4096).map_err(database)?;
     connection.pragma_update(None, "journal_size_limit", 64 << 20).map_err(database)?;
-    // KiB: the inner pages and leaves of every index of ten thousand machines, where SQLite's own 2 MiB hold a few.
+    // KiB; SQLite's own default is 2 MiB, less than the rows of a thousand workflows.
     connection.pragma_update(None, "cache_size", -(8 << 10)).map_err(database)?;
     // Every statement of `ops` and `access` keeps its compiled form.
     connection.set_prepared_statement_cache_capacity(64);
