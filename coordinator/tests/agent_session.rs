@@ -663,9 +663,7 @@ async fn each_enrolment_failure_has_its_own_message() {
     let spent = ask(fixture.target(), "spent").await;
     assert!(!spent.retryable && spent.problem.message.contains("spent"), "{}", spent.problem);
 
-    let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let target = Target::new(&format!("https://{}", dead.local_addr().unwrap()), vec![other]).unwrap();
-    drop(dead);
+    let target = Target::new("https://127.0.0.1:1", vec![other]).unwrap();
     let refused = ask(target, "right").await;
     assert_eq!((refused.problem.code, refused.retryable), (ErrorCode::SourceUnreachable, true));
     assert!(refused.problem.hint.contains("landfall-coordinator"), "{}", refused.problem);

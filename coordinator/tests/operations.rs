@@ -10,6 +10,7 @@ use std::{
 };
 
 use besieged::{API, Coordinator, LIMIT, Site, request};
+use landfall_edge::testing::ports;
 use serde_json::{Value, json};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -27,13 +28,8 @@ async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     }
 }
 
-fn port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
 fn site(more: &str) -> Site {
-    let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    Site::new("127.0.0.1", [port(), port(), udp], more)
+    Site::new("127.0.0.1", ports(), more)
 }
 
 async fn get(path: &Path, route: &str) -> (u16, String) {
@@ -82,7 +78,7 @@ async fn the_service_manager_is_notified_and_a_drain_succeeds() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_need_a_viewer_except_on_their_own_port() {
-    let own = port();
+    let [own] = ports();
     let site = site(&format!("[metrics]\nlisten = \"127.0.0.1:{own}\"\n"));
     let _coordinator = site.start(&[]);
     site.run().await;

@@ -3,7 +3,7 @@
 
 use std::{
     io::{BufRead as _, BufReader},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     process::{Child, ChildStderr, Command, Stdio},
@@ -70,8 +70,7 @@ struct Site {
 impl Site {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let (http, tls) = (free(), free());
+        let [http, tls] = landfall_edge::testing::ports();
         for file in ["vmlinuz", "initramfs", "images/os.zst"] {
             let path = dir.path().join(file);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();

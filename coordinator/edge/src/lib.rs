@@ -3,3 +3,5 @@
 
 pub mod gate;
 pub mod metrics;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;

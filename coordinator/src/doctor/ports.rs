@@ -132,8 +132,9 @@ mod tests {
 
     #[test]
     fn a_used_port_is_reported_with_its_program() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let at = listener.local_addr().unwrap();
+        let [port] = landfall_edge::testing::ports();
+        let at = SocketAddr::from(([127, 0, 0, 1], port));
+        let listener = TcpListener::bind(at).unwrap();
         let none = Running::find(&config());
         let found = judge("tls.listen", Protocol::Tcp, at, TcpListener::bind(at).map(drop), &none);
         assert_eq!(found.level, Level::Fail, "{found:?}");

@@ -5,7 +5,7 @@
 #![allow(dead_code)]
 
 use std::{
-    net::{SocketAddr, TcpListener, UdpSocket},
+    net::SocketAddr,
     path::PathBuf,
     process::{Child, Command, Stdio},
     sync::Arc,
@@ -16,6 +16,7 @@ use landfall_api::{
     DiskId, DiskReceipt, MachineFacts, SecretText,
     message::{Assignment, Identity, Proof, Vitals},
 };
+use landfall_edge::testing::ports;
 use landfall_proto::SERVER_NAME;
 use landfall_session::{AgentKey, Host, Instruction, Session, SessionConfig, SessionHandle, Target, boot_time, enroll};
 use rustls::{ClientConfig, RootCertStore};
@@ -113,9 +114,7 @@ pub(crate) struct Site {
 impl Site {
     /// On loopback, with TFTP and without DHCP.
     pub(crate) fn loopback() -> Self {
-        let tcp = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let udp = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        Self::new("127.0.0.1", [tcp(), tcp(), udp], "")
+        Self::new("127.0.0.1", ports(), "")
     }
 
     /// With more lines of configuration.

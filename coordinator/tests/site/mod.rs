@@ -6,7 +6,6 @@ pub(crate) mod agent;
 
 use std::{
     io::{BufRead as _, BufReader, Read, Write},
-    net::TcpListener,
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -103,8 +102,7 @@ impl Site {
 
     /// With a data directory of the caller's choice.
     pub(crate) fn with_data(dir: tempfile::TempDir, data: &Path) -> Self {
-        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let (http, tls) = (free(), free());
+        let [http, tls] = landfall_edge::testing::ports();
         for file in ["vmlinuz", "initramfs", "images/os.zst"] {
             let path = dir.path().join(file);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();

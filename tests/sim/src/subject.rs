@@ -3,7 +3,6 @@
 
 use std::{
     fs::{self, File},
-    net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::Duration,
@@ -62,8 +61,7 @@ impl Subject {
     /// It does not start; the end of its log says why.
     pub async fn start(kind: Kind) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("landfall-sim-").tempdir().context("no temporary directory")?;
-        let port = || anyhow::Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port());
-        let (http, tls) = (port()?, port()?);
+        let [http, tls] = landfall_edge::testing::ports();
         if matches!(kind, Kind::Coordinator(_)) {
             site(directory.path(), http, tls)?;
         }
