@@ -12,6 +12,8 @@ use serde_json::Value;
 use crate::DiskFacts;
 
 /// The fields a selector may name.
+/// The transport of disks that a selector matches only where it names the transport.
+const USB: &str = "usb";
 const FIELDS: [&str; 10] =
     ["wwn", "serial", "model", "vendor", "size", "path", "hctl", "name", "rotational", "transport"];
 
@@ -62,7 +64,8 @@ pub enum SelectorError {
 /// Fields: `wwn`, `serial`, `model`, `vendor`, `size`, `path`, `hctl`, `name`, `rotational`, `transport`. An expression
 /// is a plain value (equality) or an operator and a value: `= != < <= > >= in glob`. `in` takes values separated by
 /// commas, `glob` a pattern with `*` and `?`. `< <= > >=` are for `size`, which takes the units B, KB, MB, GB, TB (powers
-/// of 1000) and KiB, MiB, GiB, TiB (powers of 1024). `rotational` is `true` or `false`.
+/// of 1000) and KiB, MiB, GiB, TiB (powers of 1024). `rotational` is `true` or `false`. A USB disk matches only a selector
+/// that has the field `transport`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct DiskSelector(pub BTreeMap<String, serde_json::Value>);
@@ -75,7 +78,12 @@ impl DiskSelector {
     pub fn mismatches(&self, disk: &DiskFacts) -> Result<Vec<String>, SelectorError> {
         // Parsed completely first: the validity of a selector must not depend on a machine's disks.
         let tests = self.parse()?;
-        Ok(tests.iter().filter_map(|(field, test)| test.mismatch(field, disk)).collect())
+        let mut found: Vec<String> = tests.iter().filter_map(|(field, test)| test.mismatch(field, disk)).collect();
+        // A stick that was left in a port, or the virtual disk of a BMC: neither is what "the only disk" means.
+        if disk.transport == USB && !self.0.contains_key("transport") {
+            found.push("transport is usb, and the selector does not name it with transport: usb".to_owned());
+        }
+        Ok(found)
     }
 
     /// Whether the selector parses, for refusing it before any machine sees it.

@@ -81,7 +81,9 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::{Access, CancelFlag, Image, LeaseGuard, Proof, ReceiptIntent, WriteRequest, receipt::tests::mark};
+    use crate::{
+        Access, CancelFlag, Image, LeaseGuard, Proof, ReceiptIntent, SelectionGuard, WriteRequest, receipt::tests::mark,
+    };
 
     fn request() -> WriteRequest {
         let disk = mark(ReceiptState::Intent, 0).disk;
@@ -106,6 +108,7 @@ mod tests {
             expected: Vec::new(),
             person_authorised: false,
             force: false,
+            selection: SelectionGuard::named(),
             lease: LeaseGuard::unlimited(),
             cancel: CancelFlag::new(),
         }

@@ -102,7 +102,8 @@ fn run(request: &ClearRequest, observer: &dyn Observer, act: bool) -> Result<boo
         may_act: &may_act,
         same_disk: &|| {
             same_disk(&request.disk, &path, &name)?;
-            same_device(&device, &request.disk, &name)
+            same_device(&device, &request.disk, &name)?;
+            request.selection.check(&name)
         },
     };
     clear_device(&device, &order, observer)?;
@@ -136,7 +137,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::{CancelFlag, LeaseGuard, ReceiptIntent, receipt::tests::mark};
+    use crate::{CancelFlag, LeaseGuard, ReceiptIntent, SelectionGuard, receipt::tests::mark};
 
     #[test]
     fn only_the_same_workflow_continues_a_clearing() {
@@ -153,6 +154,7 @@ mod tests {
             expected: vec![own.clone()],
             person_authorised: true,
             force: false,
+            selection: SelectionGuard::named(),
             lease: LeaseGuard::unlimited(),
             cancel: CancelFlag::new(),
         };
@@ -181,6 +183,7 @@ mod tests {
             expected: vec![],
             person_authorised: true,
             force: true,
+            selection: SelectionGuard::named(),
             lease: LeaseGuard::unlimited(),
             cancel: CancelFlag::new(),
         };

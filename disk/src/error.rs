@@ -48,7 +48,7 @@ pub enum SelectError {
     Ambiguous(Vec<Candidate>),
     /// The disk chosen is one of several paths to the same unit.
     #[error(
-        "{disk} and {other} are two paths to one unit (wwn {wwn}); writing to a single path of a multipath unit \
+        "{disk} and {other} are two paths to one unit ({identity}); writing to a single path of a multipath unit \
         is refused"
     )]
     LonePath {
@@ -56,8 +56,8 @@ pub enum SelectError {
         disk: String,
         /// The other path.
         other: String,
-        /// What both say.
-        wwn: String,
+        /// What both say: their world-wide name, or their serial number where they have none.
+        identity: String,
     },
 }
 
@@ -239,6 +239,14 @@ pub enum WriteError {
         /// What differs.
         reason: String,
     },
+    /// The caller's selector may choose another disk now. Nothing was written.
+    #[error("the disks changed after {device} was selected: {reason}; nothing was written")]
+    SelectionChanged {
+        /// The disk.
+        device: String,
+        /// What changed.
+        reason: String,
+    },
     /// The receipt on the disk is not the expected one.
     #[error("the receipt on {device} is not the expected one: found {found}, expected {expected}")]
     ReceiptMismatch {
@@ -350,7 +358,7 @@ impl WriteError {
             Self::DiskTooSmall { .. } => ErrorCode::DiskTooSmall,
             Self::WrongSectorSize { .. } => ErrorCode::WrongSectorSize,
             Self::InUse { .. } => ErrorCode::DiskInUse,
-            Self::DiskChanged { .. } => ErrorCode::DiskChanged,
+            Self::DiskChanged { .. } | Self::SelectionChanged { .. } => ErrorCode::DiskChanged,
             Self::ReceiptMismatch { .. } => ErrorCode::ReceiptMismatch,
             Self::NotBlank { .. } => ErrorCode::DiskNotBlank,
             Self::KeepRefused { .. } => ErrorCode::InvalidDocument,
@@ -371,6 +379,7 @@ impl WriteError {
     pub fn retryable(&self) -> bool {
         match self {
             Self::Unreachable { .. }
+            | Self::SelectionChanged { .. }
             | Self::SourceChanged { .. }
             | Self::Truncated { .. }
             | Self::DigestMismatch { .. }
@@ -425,6 +434,7 @@ impl WriteError {
             | Self::InUse { device, .. }
             | Self::ReadOnly { device }
             | Self::DiskChanged { device, .. }
+            | Self::SelectionChanged { device, .. }
             | Self::ReceiptMismatch { device, .. }
             | Self::NotBlank { device, .. }
             | Self::KeepRefused { device, .. }
@@ -467,6 +477,9 @@ impl WriteError {
             Self::InUse { .. } => "unmount it and stop what holds it, or choose another disk",
             Self::ReadOnly { .. } => "choose another disk, or remove its write protection",
             Self::DiskChanged { .. } => "check whether disks were swapped, then start the workflow again",
+            Self::SelectionChanged { .. } => {
+                "connect every disk before the machine starts, or select the disk by serial or wwn"
+            }
             Self::ReceiptMismatch { .. } => "to overwrite the disk, run landfall provision with --force",
             Self::Unreadable { .. } => {
                 "check the disk's health and the kernel log; to write over sectors that cannot be read, run landfall \

@@ -55,7 +55,8 @@ pub use pipeline::{
 pub use proof::{DetachedSignature, Resolved, SignatureVerifier, resolve as resolve_proof};
 pub use receipt::{PLACE as RECEIPT_PLACE, read_mark, read_receipt, scan_receipts};
 pub use request::{
-    CancelFlag, ClearRequest, LeaseGuard, LogLevel, Observer, ReceiptIntent, Unobserved, WriteOutcome, WriteRequest,
+    CancelFlag, ClearRequest, LeaseGuard, LogLevel, Observer, ReceiptIntent, SelectionGuard, Unobserved, WriteOutcome,
+    WriteRequest,
 };
 pub use select::Disk;
 pub use source::{ImageSource, ProvenFile, open as open_source};

@@ -12,7 +12,7 @@ use std::{
 use landfall_api::{DiskFacts, DiskId, DiskReceipt, Progress};
 use uuid::Uuid;
 
-use crate::Image;
+use crate::{Image, WriteError};
 
 /// Who writes: the fields of the receipt that the caller knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +51,35 @@ impl LeaseGuard {
 impl fmt::Debug for LeaseGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "LeaseGuard(valid: {})", self.is_valid())
+    }
+}
+
+/// Whether the disk of a request is still the one that its caller's selector chooses. Asked beside the disk's identity just
+/// before the first write: a disk that appeared since then may match the selector as well.
+#[derive(Clone)]
+pub struct SelectionGuard(Arc<dyn Fn() -> Result<(), String> + Send + Sync>);
+
+impl SelectionGuard {
+    /// A guard that asks `still_chosen` each time; an error says what changed.
+    pub fn new(still_chosen: impl Fn() -> Result<(), String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(still_chosen))
+    }
+    /// For a disk that was named by its path: no other disk can be meant.
+    pub fn named() -> Self {
+        Self::new(|| Ok(()))
+    }
+    /// Asks.
+    ///
+    /// # Errors
+    /// [`WriteError::SelectionChanged`].
+    pub(crate) fn check(&self, device: &str) -> Result<(), WriteError> {
+        (self.0)().map_err(|reason| WriteError::SelectionChanged { device: device.into(), reason })
+    }
+}
+
+impl fmt::Debug for SelectionGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SelectionGuard")
     }
 }
 
@@ -109,6 +138,8 @@ pub struct WriteRequest {
     pub person_authorised: bool,
     /// A person accepted any receipt that is on the disk.
     pub force: bool,
+    /// Whether the disk is still the one that the caller's selector chooses.
+    pub selection: SelectionGuard,
     /// Whether the caller may still act.
     pub lease: LeaseGuard,
     /// Set to end early.
@@ -142,6 +173,8 @@ pub struct ClearRequest {
     pub person_authorised: bool,
     /// A person accepted any receipt that is on the disk.
     pub force: bool,
+    /// Whether the disk is still the one that the caller's selector chooses.
+    pub selection: SelectionGuard,
     /// Whether the caller may still act.
     pub lease: LeaseGuard,
     /// Set to end early.

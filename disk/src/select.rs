@@ -1,6 +1,6 @@
 //! Choosing exactly one disk.
 
-use landfall_api::{DiskFacts, DiskSelector};
+use landfall_api::{DiskFacts, DiskId, DiskSelector};
 
 use crate::{Candidate, SelectError};
 
@@ -13,7 +13,8 @@ impl Disk {
     ///
     /// # Errors
     /// [`SelectError`] when none or several match, listing every disk and why it did or did not; when the selector does
-    /// not parse; when the disk chosen shares its world-wide name with another (a lone path of a multipath unit).
+    /// not parse; when the disk chosen is a lone path of a multipath unit: another disk has its world-wide name, or, where
+    /// neither has one, its model, size and serial number.
     pub fn select<'a>(selector: &DiskSelector, disks: &'a [DiskFacts]) -> Result<&'a DiskFacts, SelectError> {
         selector.validate()?;
         let mut candidates = Vec::with_capacity(disks.len());
@@ -27,16 +28,23 @@ impl Disk {
         if rest.is_some() {
             return Err(SelectError::Ambiguous(candidates));
         }
-        let twin = |other: &&DiskFacts| other.id.wwn == chosen.id.wwn && other.id.name != chosen.id.name;
-        match disks.iter().find(twin).filter(|_| !chosen.id.wwn.is_empty()) {
-            Some(other) => Err(SelectError::LonePath {
-                disk: chosen.id.name.clone(),
-                other: other.id.name.clone(),
-                wwn: chosen.id.wwn.clone(),
-            }),
+        let paths = disks.iter().filter(|other| other.id.name != chosen.id.name);
+        match paths.filter_map(|other| Some((other, one_unit(&chosen.id, &other.id)?))).next() {
+            Some((other, identity)) => {
+                Err(SelectError::LonePath { disk: chosen.id.name.clone(), other: other.id.name.clone(), identity })
+            }
             None => Ok(chosen),
         }
     }
+}
+
+/// What shows that two devices are paths to one unit; `None` if they are two disks.
+fn one_unit(a: &DiskId, b: &DiskId) -> Option<String> {
+    if !a.wwn.is_empty() || !b.wwn.is_empty() {
+        return (a.wwn == b.wwn).then(|| format!("wwn {}", a.wwn));
+    }
+    let same = !a.serial.is_empty() && (&a.serial, &a.model, a.size_bytes) == (&b.serial, &b.model, b.size_bytes);
+    same.then(|| format!("serial {}, no wwn", a.serial))
 }
 
 /// Name, size, model, serial: enough for a person to tell disks apart.
@@ -56,7 +64,6 @@ fn describe(disk: &DiskFacts) -> String {
 mod tests {
     use std::collections::BTreeMap;
 
-    use landfall_api::DiskId;
     use proptest::prelude::*;
 
     use super::*;
@@ -93,6 +100,32 @@ mod tests {
     fn a_lone_path_of_a_multipath_unit_is_refused() {
         let disks = [disk("sda", "A", "0x5", 10), disk("sdb", "A", "0x5", 10)];
         assert!(matches!(Disk::select(&selector("name", "sda"), &disks), Err(SelectError::LonePath { .. })));
+    }
+
+    #[test]
+    fn two_paths_without_a_wwn_share_serial_and_size() {
+        let select =
+            |other: DiskFacts| Disk::select(&selector("name", "sda"), &[disk("sda", "A", "", 10), other]).map(drop);
+        let text = select(disk("sdb", "A", "", 10)).unwrap_err().to_string();
+        assert!(text.contains("serial A, no wwn") && text.contains("sda and sdb"), "{text}");
+        for another in [disk("sdb", "A", "", 11), disk("sdb", "B", "", 10), disk("sdb", "A", "0x5", 10)] {
+            assert_eq!(select(another.clone()), Ok(()), "{another:?}");
+        }
+        let nameless = [disk("sda", "", "", 10), disk("sdb", "", "", 10)];
+        assert!(Disk::select(&selector("name", "sda"), &nameless).is_ok(), "no serial says nothing");
+    }
+
+    #[test]
+    fn a_usb_stick_is_chosen_only_by_its_transport() {
+        let stick = DiskFacts { transport: "usb".into(), ..disk("sda", "A", "", 10) };
+        for field in ["serial", "name"] {
+            let value = if field == "serial" { "A" } else { "sda" };
+            let refused = Disk::select(&selector(field, value), std::slice::from_ref(&stick)).unwrap_err().to_string();
+            assert!(refused.contains("transport: usb"), "{refused}");
+        }
+        assert!(Disk::select(&selector("transport", "usb"), std::slice::from_ref(&stick)).is_ok());
+        let both = [stick, disk("sdb", "B", "", 10)];
+        assert_eq!(Disk::select(&DiskSelector::default(), &both).unwrap().id.name, "sdb");
     }
 
     proptest! {

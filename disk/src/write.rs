@@ -123,7 +123,8 @@ pub fn write_image(request: &WriteRequest, observer: &dyn Observer) -> Result<Wr
         may_act: &may_act,
         same_disk: &|| {
             same_disk(&request.disk, &path, &name)?;
-            same_device(&device, &request.disk, &name)
+            same_device(&device, &request.disk, &name)?;
+            request.selection.check(&name)
         },
     };
     let installed = install(&device, &mut *source, &order, observer)?;

@@ -20,11 +20,12 @@ use common::{
     faults::{Fault, Faulty, fault},
     formats::{self, Kind, Stored},
     gpt_image, mark, noise,
+    request::{image_at, write_request},
 };
 use landfall_api::ReceiptState;
 use landfall_disk::{
-    Access, CancelFlag, Expectation, Image, LeaseGuard, Order, Proof, RECEIPT_PLACE, ReceiptIntent, Unobserved,
-    WriteError, WriteOutcome, WriteRequest, disk_at, install,
+    CancelFlag, Expectation, Image, LeaseGuard, Order, Proof, RECEIPT_PLACE, Unobserved, WriteError, WriteOutcome,
+    WriteRequest, install,
     judge::{Findings, State, judge},
     read_mark, write_image,
 };
@@ -32,7 +33,6 @@ use proptest::{
     prelude::*,
     test_runner::{RngAlgorithm, TestCaseError, TestRng, TestRunner},
 };
-use uuid::Uuid;
 
 const DISK: u64 = 8 * MIB;
 const IMAGE: u64 = 6 * MIB;
@@ -100,29 +100,9 @@ impl Truth {
     }
 }
 
+/// By a person, whatever is on the disk.
 fn request(path: &Path, image: Image, workflow: u128) -> WriteRequest {
-    WriteRequest {
-        disk: disk_at(path).unwrap(),
-        image,
-        keep: Vec::new(),
-        read_back: false,
-        receipt: ReceiptIntent {
-            machine_uid: Uuid::from_u128(1),
-            workflow_uid: Uuid::from_u128(workflow),
-            workflow_name: "w".into(),
-            generation: 1,
-            action_index: 0,
-        },
-        expected: Vec::new(),
-        person_authorised: true,
-        force: true,
-        lease: LeaseGuard::unlimited(),
-        cancel: CancelFlag::new(),
-    }
-}
-
-fn image_at(url: String, proof: Proof) -> Image {
-    Image { urls: vec![url], proof, format: None, no_table: false, access: Access::default() }
+    WriteRequest { person_authorised: true, force: true, ..write_request(path, image, workflow) }
 }
 
 /// A file that counts as a disk; in memory if possible, because the power is not cut here.

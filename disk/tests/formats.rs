@@ -11,8 +11,8 @@ use std::{
 
 use common::{MIB, digest, gpt_image};
 use landfall_disk::{
-    Access, CancelFlag, Format, Image, LeaseGuard, Proof, ReceiptIntent, Unobserved, WriteOutcome, WriteRequest,
-    disk_at, judge::Findings, write_image,
+    Access, CancelFlag, Format, Image, LeaseGuard, Proof, ReceiptIntent, SelectionGuard, Unobserved, WriteOutcome,
+    WriteRequest, disk_at, judge::Findings, write_image,
 };
 use uuid::Uuid;
 
@@ -72,6 +72,7 @@ fn write(
         expected: Vec::new(),
         person_authorised: true,
         force: false,
+        selection: SelectionGuard::named(),
         lease: LeaseGuard::unlimited(),
         cancel: CancelFlag::new(),
     };

@@ -20,12 +20,13 @@ use axum::{
 };
 use common::{
     MIB, digest, gpt_image,
+    request::{image_at, write_request},
     server::{range_start, serve, serve_raw},
 };
 use landfall_api::{DiskReceipt, ErrorCode, Progress, ReceiptState};
 use landfall_disk::{
-    Access, CancelFlag, Image, LeaseGuard, LogLevel, Observer, Proof, ReceiptIntent, WriteError, WriteOutcome,
-    WriteRequest, disk_at, judge::Findings, read_mark, scan_receipts, write_image,
+    CancelFlag, LeaseGuard, LogLevel, Observer, Proof, WriteError, WriteOutcome, WriteRequest, disk_at,
+    judge::Findings, read_mark, scan_receipts, write_image,
 };
 use uuid::Uuid;
 
@@ -60,30 +61,7 @@ impl Bench {
     fn new(url: &str, proof: Proof) -> Self {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(DISK).unwrap();
-        let request = WriteRequest {
-            disk: disk_at(file.path()).unwrap(),
-            image: Image {
-                urls: vec![url.to_owned()],
-                proof,
-                format: None,
-                no_table: false,
-                access: Access::default(),
-            },
-            keep: Vec::new(),
-            read_back: false,
-            receipt: ReceiptIntent {
-                machine_uid: Uuid::from_u128(1),
-                workflow_uid: Uuid::from_u128(2),
-                workflow_name: "w".into(),
-                generation: 1,
-                action_index: 0,
-            },
-            expected: Vec::new(),
-            person_authorised: false,
-            force: false,
-            lease: LeaseGuard::unlimited(),
-            cancel: CancelFlag::new(),
-        };
+        let request = write_request(file.path(), image_at(url, proof), 2);
         Self { file, watcher: Watcher::default(), request }
     }
     fn write(&self) -> Result<WriteOutcome, WriteError> {

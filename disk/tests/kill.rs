@@ -24,7 +24,7 @@ use common::{
 use landfall_api::{DiskReceipt, Progress, ReceiptState};
 use landfall_disk::{
     Access, BlockDevice as _, CancelFlag, Image, Index, LeaseGuard, LogLevel, Observer, Proof, ReadAt as _, RealDevice,
-    ReceiptIntent, WriteRequest, disk_at,
+    ReceiptIntent, SelectionGuard, WriteRequest, disk_at,
     judge::{Findings, State, judge},
     read_mark, write_image,
 };
@@ -83,6 +83,7 @@ fn child() {
         expected: Vec::new(),
         person_authorised: true,
         force: false,
+        selection: SelectionGuard::named(),
         lease: LeaseGuard::unlimited(),
         cancel: CancelFlag::new(),
     };

@@ -11,12 +11,12 @@ use std::{
     process::{Command, Stdio},
 };
 
-use common::{MIB, digest, gpt_image, mbr_image, noise};
-use landfall_api::ErrorCode;
-use landfall_disk::{
-    Access, CancelFlag, Image, LeaseGuard, Proof, ReceiptIntent, Unobserved, WriteError, WriteOutcome, WriteRequest,
-    disk_at, write_image,
+use common::{
+    MIB, digest, gpt_image, mbr_image, noise,
+    request::{image_at, write_request},
 };
+use landfall_api::ErrorCode;
+use landfall_disk::{Image, Proof, Unobserved, WriteError, WriteOutcome, WriteRequest, write_image};
 use uuid::Uuid;
 
 const DISK: u64 = 24 * MIB;
@@ -39,30 +39,10 @@ impl Bench {
         let (file, disk) = (self.path("file"), self.path("disk"));
         fs::write(&file, stored).unwrap();
         fs::File::create(&disk).unwrap().set_len(DISK).unwrap();
-        let request = WriteRequest {
-            disk: disk_at(&disk).unwrap(),
-            image: Image {
-                urls: vec![format!("file://{}", file.display())],
-                proof: Proof::Stored(digest(stored)),
-                format: None,
-                no_table,
-                access: Access::default(),
-            },
-            keep: Vec::new(),
-            read_back: false,
-            receipt: ReceiptIntent {
-                machine_uid: Uuid::from_u128(1),
-                workflow_uid: Uuid::new_v4(),
-                workflow_name: "mistakes".into(),
-                generation: 1,
-                action_index: 0,
-            },
-            expected: Vec::new(),
-            person_authorised: true,
-            force: false,
-            lease: LeaseGuard::unlimited(),
-            cancel: CancelFlag::new(),
-        };
+        let url = format!("file://{}", file.display());
+        let image = Image { no_table, ..image_at(url, Proof::Stored(digest(stored))) };
+        // Each call is another workflow's.
+        let request = WriteRequest { person_authorised: true, ..write_request(&disk, image, Uuid::new_v4().as_u128()) };
         let result = write_image(&request, &Unobserved);
         let blank = fs::read(&disk).unwrap().iter().all(|byte| *byte == 0);
         (result, blank)

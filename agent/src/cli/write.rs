@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use landfall_api::Problem;
-use landfall_disk::{CancelFlag, LeaseGuard, ReceiptIntent, WriteRequest};
+use landfall_disk::{CancelFlag, LeaseGuard, ReceiptIntent, SelectionGuard, WriteRequest};
 use uuid::Uuid;
 
 use self::{image::ImageArguments, show::Show, summary::Summary};
@@ -182,6 +182,7 @@ fn write(arguments: &Arguments, runtime: &tokio::runtime::Handle, cancel: &Cance
         expected: Vec::new(),
         person_authorised: true,
         force: arguments.force,
+        selection: SelectionGuard::named(),
         lease: LeaseGuard::unlimited(),
         cancel: cancel.clone(),
     };

@@ -7,6 +7,7 @@ pub(crate) mod faults;
 pub(crate) mod formats;
 pub(crate) mod old;
 pub(crate) mod replay;
+pub(crate) mod request;
 pub(crate) mod server;
 pub(crate) mod tools;
 

@@ -1,0 +1,57 @@
+//! A disk that appears between the selection and the first write: nothing is written.
+#![allow(clippy::unwrap_used)] // Tests.
+
+mod common;
+
+use common::{
+    MIB, digest, gpt_image,
+    request::{image_at, write_request},
+};
+use landfall_api::ErrorCode;
+use landfall_disk::{ClearRequest, Proof, SelectionGuard, Unobserved, clear_disk, write_image};
+
+fn another_disk() -> SelectionGuard {
+    SelectionGuard::new(|| Err("disk vdb appeared".into()))
+}
+
+#[test]
+fn a_write_whose_selection_changed_leaves_the_disk_untouched() {
+    let dir = tempfile::tempdir().unwrap();
+    let (disk, image) = (dir.path().join("disk"), dir.path().join("image"));
+    let raw = gpt_image(8 * MIB, 512, &[(2048, 8191)], 5);
+    std::fs::write(&image, &raw).unwrap();
+    std::fs::File::create(&disk).unwrap().set_len(16 * MIB).unwrap();
+    let image = image_at(format!("file://{}", image.display()), Proof::Stored(digest(&raw)));
+    let mut request = write_request(&disk, image, 2);
+    request.selection = another_disk();
+    let error = write_image(&request, &Unobserved).unwrap_err();
+    assert_eq!((error.code(), error.retryable()), (ErrorCode::DiskChanged, true));
+    let problem = error.problem().to_string();
+    assert!(problem.contains("disk vdb appeared") && problem.contains("nothing was written"), "{problem}");
+    assert!(std::fs::read(&disk).unwrap().iter().all(|byte| *byte == 0));
+    request.selection = SelectionGuard::named();
+    assert!(write_image(&request, &Unobserved).unwrap().written);
+}
+
+#[test]
+fn a_clearing_whose_selection_changed_leaves_the_disk_untouched() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = dir.path().join("disk");
+    let before = gpt_image(16 * MIB, 512, &[(2048, 8191)], 5);
+    std::fs::write(&disk, &before).unwrap();
+    let write = write_request(&disk, image_at("file:///none", Proof::Waived), 2);
+    let mut request = ClearRequest {
+        disk: write.disk,
+        receipt: write.receipt,
+        expected: write.expected,
+        person_authorised: true,
+        force: false,
+        selection: another_disk(),
+        lease: write.lease,
+        cancel: write.cancel,
+    };
+    assert_eq!(clear_disk(&request, &Unobserved).unwrap_err().code(), ErrorCode::DiskChanged);
+    assert_eq!(std::fs::read(&disk).unwrap(), before);
+    request.selection = SelectionGuard::named();
+    assert!(clear_disk(&request, &Unobserved).unwrap());
+}
