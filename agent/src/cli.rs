@@ -10,6 +10,7 @@ use landfall_api::{Pin, SecretText};
 use landfall_session::Target;
 
 use crate::{
+    disks::Disks,
     facts, installed,
     life::{End, Life},
     logging, phone_home,
@@ -91,6 +92,7 @@ pub(crate) fn main() -> anyhow::Result<u8> {
                 boot_port: None,
                 network: None,
                 drivers_settled: None,
+                disks: Disks::watch(None),
                 owns_machine: false,
                 tail,
             };

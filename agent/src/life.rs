@@ -8,14 +8,23 @@ mod uplink;
 use std::{sync::Arc, time::Duration};
 
 use landfall_api::{
-    DiskId, DiskReceipt, ErrorCode, MacAddr, MachineFacts, Problem, SecretText,
-    message::{Identity, Proof, Vitals},
+    DiskFacts, ErrorCode, MacAddr, MachineFacts, Problem, SecretText,
+    message::{DiskReport, Identity, Proof, UnreadableDisk, Vitals},
 };
-use landfall_session::{AgentKey, Backoff, EnrollError, Enrolled, Host, Session, SessionConfig, Target};
-use tokio::sync::watch;
+use landfall_session::{
+    AgentKey, Backoff, Changing, EnrollError, Enrolled, Host, Looking, Seen, Session, SessionConfig, Target,
+};
+use tokio::{sync::watch, time::timeout};
 
 use self::serve::Ending;
-use crate::{facts, logging::Tail, net::Network};
+use crate::{
+    disks::{Disks, OnDisks},
+    drivers::SETTLE_LIMIT,
+    facts,
+    logging::Tail,
+    net::Network,
+    thread::on_thread,
+};
 
 /// Waits between attempts.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
@@ -35,6 +44,8 @@ pub(crate) struct Life {
     pub(crate) network: Option<Network>,
     /// Whether the drivers of this machine's devices are loaded; absent if the agent does not load them.
     pub(crate) drivers_settled: Option<watch::Receiver<bool>>,
+    /// The disks, watched.
+    pub(crate) disks: Disks,
     /// The agent owns the machine: it may set the clock.
     pub(crate) owns_machine: bool,
     /// The log's memory.
@@ -94,7 +105,7 @@ impl Life {
             if self.owns_machine {
                 clock::set(enrolled.coordinator_time);
             }
-            // Enrolling takes one port; the hello names every disk and port, and they come with their drivers.
+            // Enrolling takes one port; the hello names every port, and they come with their drivers.
             self.wait_for_drivers().await;
             let identity = facts::identity(&gather().await);
             let config = SessionConfig {
@@ -105,11 +116,11 @@ impl Life {
                 boot_id: facts::boot_id(),
                 enrolled_at,
             };
-            let (session, instructions) = Session::start(config, Arc::new(ThisMachine));
+            let (session, instructions) = Session::start(config, Arc::new(ThisMachine { disks: self.disks.clone() }));
             let keeper = self.keep_uplink(uplink, &target, session.connection());
             let renew = || self.enroll(&target, &identity, &key, &seen);
             let ending = tokio::select! {
-                ending = serve::serve(&session, instructions, &self.tail, &renew) => ending,
+                ending = serve::serve(&session, instructions, &self.disks, &self.tail, &renew) => ending,
                 never = keeper => match never {},
             };
             session.close().await;
@@ -127,11 +138,16 @@ impl Life {
         }
     }
 
-    /// Bounded by the drivers' own limit for settling.
+    /// Bounded: a controller whose driver hangs while it is loaded must not keep the machine from its coordinator.
     async fn wait_for_drivers(&self) {
         let Some(settled) = &self.drivers_settled else { return };
-        if settled.clone().wait_for(|settled| *settled).await.is_err() {
-            tracing::error!("loading drivers failed; continuing with the devices found so far");
+        match timeout(SETTLE_LIMIT, settled.clone().wait_for(|settled| *settled)).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(_)) => tracing::error!("loading drivers failed; continuing with the devices found so far"),
+            Err(_) => tracing::warn!(
+                "drivers are still being loaded after {} s; continuing with the ports found so far",
+                SETTLE_LIMIT.as_secs()
+            ),
         }
     }
 
@@ -181,24 +197,47 @@ impl Life {
 
 /// Facts from a thread that may block.
 async fn gather() -> MachineFacts {
-    tokio::task::spawn_blocking(facts::collect).await.unwrap_or_else(|e| {
+    on_thread("facts", facts::collect).await.unwrap_or_else(|e| {
         tracing::error!("cannot collect facts: {e}");
         MachineFacts::default()
     })
 }
 
 /// What the session needs from the machine.
-struct ThisMachine;
+struct ThisMachine {
+    disks: Disks,
+}
+
+impl ThisMachine {
+    async fn see(&self) -> Seen {
+        let set = self.disks.set();
+        let facts = gather().await;
+        let mut found = OnDisks::default();
+        if set.complete {
+            let (receipts, disks) = (self.disks.receipts().clone(), facts.disks.clone());
+            found = on_thread("receipts", move || receipts.on(&disks)).await.unwrap_or_else(|e| {
+                tracing::error!("cannot read receipts: {e}");
+                let unread = |disk: &DiskFacts| UnreadableDisk { disk: disk.id.clone(), reason: e.to_string() };
+                OnDisks { receipts: Vec::new(), unreadable: facts.disks.iter().map(unread).collect() }
+            });
+        }
+        // What was found of a set that changed meanwhile is neither the old one nor the new one.
+        let scanning = !set.complete || self.disks.set() != set;
+        if scanning {
+            found = OnDisks::default();
+        }
+        let disks = facts.disks.iter().map(|disk| disk.id.clone()).collect();
+        let OnDisks { receipts, unreadable } = found;
+        Seen { disks: DiskReport { generation: set.generation, disks, receipts, unreadable }, scanning, facts }
+    }
+}
 
 impl Host for ThisMachine {
-    fn disks(&self) -> Vec<DiskId> {
-        facts::collect().disks.into_iter().map(|d| d.id).collect()
+    fn look(&self) -> Looking<'_> {
+        Box::pin(self.see())
     }
-    fn receipts(&self) -> Vec<DiskReceipt> {
-        landfall_disk::scan_receipts(&facts::collect().disks)
-    }
-    fn facts(&self) -> MachineFacts {
-        facts::collect()
+    fn changed<'a>(&'a self, seen: &'a Seen) -> Changing<'a> {
+        Box::pin(self.disks.complete(|set| seen.scanning || set.generation != seen.disks.generation))
     }
     fn vitals(&self) -> Vitals {
         facts::vitals()

@@ -1,11 +1,12 @@
 //! landfall-agent: PID 1 of the boot image, or an ordinary command.
 //!
-//! Wiring only. A machine's way through this crate: `pid1` (mounts, console) → `drivers` → `net` → `life` (reach, enrol,
+//! Wiring only. A machine's way through this crate: `pid1` (mounts, console) → `drivers` and `disks` → `net` → `life` (reach, enrol,
 //! session) → `runner` → `actions` → back to `pid1::power`, which restarts it.
 
 mod actions;
 mod cli;
 mod cmdline;
+mod disks;
 mod drivers;
 mod facts;
 mod installed;
@@ -17,6 +18,7 @@ mod phone_home;
 mod pid1;
 mod rootfs;
 mod runner;
+mod thread;
 
 use std::{path::Path, process::ExitCode};
 

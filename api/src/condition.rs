@@ -105,6 +105,8 @@ words! {
         Connected,
         /// Machine: it is being deleted.
         Deleting,
+        /// Machine: every disk is known, and what it carries. It is set once an agent did not know all of them.
+        DisksKnown,
         /// Machine: another computer claims its identity.
         IdentityAmbiguous,
         /// Machine: no workflow begins, because `spec.maintenance` says so.
@@ -159,6 +161,8 @@ words! {
         ByPerson,
         /// A person cancelled it.
         Cancelled,
+        /// Every bus was scanned and every disk read.
+        Complete,
         /// A person confirmed it.
         Confirmed,
         /// Less than a tenth of the time is left.
@@ -251,6 +255,8 @@ words! {
         Running,
         /// Its agent was connected all the time.
         SameAgent,
+        /// The agent still scans its buses.
+        Scanning,
         /// It has netbooted, or the workflow does not wait for it.
         Seen,
         /// The agent is not heard any more.
@@ -265,6 +271,8 @@ words! {
         TwoComputers,
         /// A receipt names a workflow that the store does not have.
         UnknownReceipt,
+        /// A disk does not answer or cannot be read.
+        Unreadable,
         /// It waits for the machine to netboot.
         WaitingForAgent,
         /// It waits for the installed system to phone home.
@@ -332,6 +340,7 @@ const REASONS: &[(ConditionType, &[Reason])] = reasons! {
     AwaitingApproval: Approved KeyWaits;
     Connected: Disconnected Heard Hello Silent;
     Deleting: AgentMayAct;
+    DisksKnown: Complete Scanning Unreadable;
     IdentityAmbiguous: Adopted Confirmed IdentityMismatch KeyChanged
         OneComputer TokenReused TwoComputers WrongCertificate;
     Maintenance: NotRequested Requested;

@@ -142,4 +142,7 @@ pub struct SessionHolder {
     /// It may still act on a lease.
     #[serde(default)]
     pub leased: bool,
+    /// Its agent still scanned its buses when the session began: what its disks carry was not reported yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub scanning: bool,
 }

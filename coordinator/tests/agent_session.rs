@@ -11,7 +11,7 @@ use std::{
 };
 
 use landfall_api::{
-    DiskId, DiskReceipt, ErrorCode, MachineFacts, Pin, SecretText,
+    DiskId, ErrorCode, MachineFacts, Pin, SecretText,
     message::{ActionRef, ActionResult, EventBody, Identity, LogLevel, Proof, Vitals},
 };
 use landfall_coordinator::{
@@ -28,7 +28,8 @@ use landfall_proto::{
     },
 };
 use landfall_session::{
-    AgentKey, Connection, Credentials, Host, Instruction, Session, SessionConfig, SessionHandle, Target, enroll,
+    AgentKey, Connection, Credentials, Host, Instruction, Looking, Seen, Session, SessionConfig, SessionHandle, Target,
+    enroll,
 };
 use tokio::{
     sync::mpsc,
@@ -233,14 +234,12 @@ fn identity() -> Identity {
 struct Bench;
 
 impl Host for Bench {
-    fn disks(&self) -> Vec<DiskId> {
-        vec![DiskId { serial: "d1".into(), size_bytes: 1 << 30, ..DiskId::default() }]
-    }
-    fn receipts(&self) -> Vec<DiskReceipt> {
-        Vec::new()
-    }
-    fn facts(&self) -> MachineFacts {
-        MachineFacts { memory_bytes: 5, ..MachineFacts::default() }
+    fn look(&self) -> Looking<'_> {
+        Seen {
+            facts: MachineFacts { memory_bytes: 5, ..MachineFacts::default() },
+            ..Seen::disks(vec![DiskId { serial: "d1".into(), size_bytes: 1 << 30, ..DiskId::default() }], vec![])
+        }
+        .at_once()
     }
     fn vitals(&self) -> Vitals {
         Vitals { uptime: Duration::from_secs(1), peak_rss_bytes: 2 }

@@ -8,13 +8,13 @@ use std::{sync::Arc, time::Duration};
 
 use http::Method;
 use landfall_api::{
-    ConditionStatus, DiskId, DiskReceipt, ErrorCode, MachineFacts, MachinePhase, Role, SecretText, WorkflowPhase,
+    ConditionStatus, DiskId, ErrorCode, MachineFacts, MachinePhase, Role, SecretText, WorkflowPhase,
     message::{Identity, Proof, Vitals},
 };
 use landfall_proto::v1;
 use landfall_session::{
-    AgentKey, EnrollError, Enrolled, Host, Instruction, Session, SessionConfig, SessionHandle, boot_time, enroll,
-    enroll_with_facts,
+    AgentKey, EnrollError, Enrolled, Host, Instruction, Looking, Seen, Session, SessionConfig, SessionHandle,
+    boot_time, enroll, enroll_with_facts,
 };
 use permitted::{API, LIMIT, MAC_A, MAC_B, Site};
 use rcgen::KeyPair;
@@ -51,14 +51,8 @@ async fn assert_noted(site: &Site, action: &str, code: ErrorCode) {
 struct Computer(&'static str);
 
 impl Host for Computer {
-    fn disks(&self) -> Vec<DiskId> {
-        vec![DiskId { serial: self.0.into(), size_bytes: 1 << 30, ..DiskId::default() }]
-    }
-    fn receipts(&self) -> Vec<DiskReceipt> {
-        Vec::new()
-    }
-    fn facts(&self) -> MachineFacts {
-        MachineFacts::default()
+    fn look(&self) -> Looking<'_> {
+        Seen::disks(vec![DiskId { serial: self.0.into(), size_bytes: 1 << 30, ..DiskId::default() }], vec![]).at_once()
     }
     fn vitals(&self) -> Vitals {
         Vitals { uptime: Duration::from_secs(1), peak_rss_bytes: 2 }

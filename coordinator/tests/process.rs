@@ -19,8 +19,8 @@ use landfall_api::{
     },
 };
 use landfall_session::{
-    AgentKey, Host, Instruction, Session, SessionConfig, SessionHandle, Target, boot_time, enroll, https_client,
-    phone_home,
+    AgentKey, Host, Instruction, Looking, Seen, Session, SessionConfig, SessionHandle, Target, boot_time, enroll,
+    https_client, phone_home,
 };
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::timeout};
@@ -126,14 +126,12 @@ fn word(script: &str, name: &str) -> String {
 struct Computer;
 
 impl Host for Computer {
-    fn disks(&self) -> Vec<DiskId> {
-        vec![disk()]
-    }
-    fn receipts(&self) -> Vec<DiskReceipt> {
-        vec![]
-    }
-    fn facts(&self) -> MachineFacts {
-        MachineFacts { memory_bytes: 512 << 20, ..MachineFacts::default() }
+    fn look(&self) -> Looking<'_> {
+        Seen {
+            facts: MachineFacts { memory_bytes: 512 << 20, ..MachineFacts::default() },
+            ..Seen::disks(vec![disk()], vec![])
+        }
+        .at_once()
     }
     fn vitals(&self) -> Vitals {
         Vitals { uptime: boot_time(), peak_rss_bytes: 1 << 20 }

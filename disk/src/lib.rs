@@ -29,6 +29,7 @@ mod proof;
 mod receipt;
 mod request;
 mod select;
+mod select_error;
 mod signature;
 mod source;
 mod sys;
@@ -39,7 +40,7 @@ pub use clear::{clear_disk, may_clear};
 pub use content::Mistake;
 pub use defect::Defect;
 pub use device::{BlockDevice, ReadAt, RealDevice};
-pub use error::{Candidate, DiskError, SelectError, WriteError};
+pub use error::{DiskError, WriteError};
 pub use gpt::{Entry, Header, KeptPartition, RECEIPT_TYPE, Table, TableError, find_kept};
 pub use image::{Access, Authorization, Format, Image, Proof, Signature, UnknownFormat};
 pub use index::{
@@ -47,7 +48,7 @@ pub use index::{
     SeekTable, SeekTableError, StoredAs,
 };
 pub use inuse::holders_of;
-pub use list::{device_path, disk_at, list_disks};
+pub use list::{device_path, disk_at, is_disk_name, list_disks};
 pub use pipeline::{
     BackupPlaced, Check, Committed, Expectation, Installed, Order, TablePlaced, Verified, clear_device, install,
     place_backup, place_lba0, place_table,
@@ -59,5 +60,6 @@ pub use request::{
     WriteRequest,
 };
 pub use select::Disk;
+pub use select_error::{Candidate, SelectError};
 pub use source::{ImageSource, ProvenFile, open as open_source};
 pub use write::write_image;

@@ -31,14 +31,17 @@ fn list_in(sys: &Path) -> Result<Vec<DiskFacts>, DiskError> {
     for entry in fs::read_dir(&block).map_err(read)? {
         names.push(entry.map_err(read)?.file_name().to_string_lossy().into_owned());
     }
-    names.retain(|name| {
-        let special = NOT_DISKS.iter().any(|prefix| name.strip_prefix(prefix).is_some_and(rest_is_number));
-        !special && !name.contains("boot") && !name.contains("rpmb")
-    });
+    names.retain(|name| is_disk_name(name));
     // By length first, so that vdb comes before vdaa.
     names.sort_by(|a, b| (a.len(), a).cmp(&(b.len(), b)));
     let disks = names.iter().filter(|name| attribute(&block.join(name), "hidden") != "1").map(|n| facts(&block, n));
     Ok(disks.filter(|disk| disk.id.size_bytes > 0).collect())
+}
+
+/// Whether a block device of this name (below `/sys/block`, `vda`) may be a disk of the machine.
+pub fn is_disk_name(name: &str) -> bool {
+    let special = NOT_DISKS.iter().any(|prefix| name.strip_prefix(prefix).is_some_and(rest_is_number));
+    !special && !name.contains("boot") && !name.contains("rpmb")
 }
 
 fn rest_is_number(rest: &str) -> bool {

@@ -14,10 +14,13 @@ pub const BRANCHES_AND_CONTROL: u32 = 2;
 /// Brought `kexec`.
 pub const KEXEC: u32 = 3;
 
+/// Brought `DiskReport`: a hello no longer waits until every bus was scanned.
+pub const DISK_REPORTS: u32 = 5;
+
 /// The revision of the `.proto` file in this crate: that of the newest action (each declares its own in `landfall-api`), or
 /// that of the newest change apart from actions.
 pub const PROTOCOL: u32 = {
-    let (actions, others) = (landfall_api::ActionSpec::NEWEST_PROTOCOL, KEXEC);
+    let (actions, others) = (landfall_api::ActionSpec::NEWEST_PROTOCOL, DISK_REPORTS);
     if actions > others { actions } else { others }
 };
 

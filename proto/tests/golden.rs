@@ -10,9 +10,10 @@ use landfall_api::{
     ReceiptState, SecretText, SignatureSpec, SumsSpec,
     message::{
         Ack, ActionKind, ActionRef, ActionResult, AssignedAction, Assignment, ClearDisksResult, CloudInit,
-        CloudInitResult, Control, EnrollAnswer, EnrollOutcome, EnrollRequest, EventBody, EventRecord, Hello, Identity,
-        KexecResult, LogLevel, LogLine, MachineCredentials, PhoneHomeReport, PhoneHomeUnit, Proof, Refusal, Retry,
-        Start, Telemetry, ToAgent, ToCoordinator, Vitals, Welcome, WriteImage, WriteImageResult,
+        CloudInitResult, Control, DiskReport, EnrollAnswer, EnrollOutcome, EnrollRequest, EventBody, EventRecord,
+        Hello, Identity, KexecResult, LogLevel, LogLine, MachineCredentials, PhoneHomeReport, PhoneHomeUnit, Proof,
+        Refusal, Retry, Start, Telemetry, ToAgent, ToCoordinator, UnreadableDisk, Vitals, Welcome, WriteImage,
+        WriteImageResult,
     },
 };
 use landfall_golden as golden;
@@ -146,6 +147,8 @@ fn messages_of_the_agent() {
         boot_id: "6f1c0b1e-7d0c-4c0e-9d8b-2f7b8a2f0f11".into(),
         disks: vec![disk(), DiskId { serial: "S2".into(), size_bytes: 7, ..DiskId::default() }],
         receipts: vec![receipt(ReceiptState::Done, Some(digest(0x0a))), receipt(ReceiptState::Intent, None)],
+        unreadable: vec![],
+        scanning: false,
         last_epoch: 6,
         running: Some(attempt()),
         enrolled_boottime_ms: 12_345,
@@ -154,7 +157,13 @@ fn messages_of_the_agent() {
     };
     let first = Hello { disks: vec![], receipts: vec![], last_epoch: 0, running: None, holds: None, ..again.clone() };
     up("hello-again", ToCoordinator::Hello(again));
-    up("hello-first", ToCoordinator::Hello(first));
+    up("hello-first", ToCoordinator::Hello(first.clone()));
+    let scanning = Hello { scanning: true, receipts: vec![], ..first.clone() };
+    up("hello-scanning", ToCoordinator::Hello(scanning));
+    let unread = UnreadableDisk { disk: disk(), reason: "no answer for 10 s".into() };
+    let receipts = vec![receipt(ReceiptState::Done, Some(digest(0x0a)))];
+    let disks = DiskReport { generation: 2, disks: vec![disk()], receipts, unreadable: vec![unread] };
+    up("disk-report", ToCoordinator::Disks(disks));
     up("facts", ToCoordinator::Facts(serde_json::from_str(&golden::text("wire/facts.json")).unwrap()));
     let uptime = Duration::from_millis(98_765);
     up("heartbeat", ToCoordinator::Heartbeat(Vitals { uptime, peak_rss_bytes: 41 << 20 }));

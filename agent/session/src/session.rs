@@ -4,11 +4,11 @@
 
 mod stream;
 
-use std::{sync::Arc, time::Duration};
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use landfall_api::{
     DiskId, DiskReceipt, MachineFacts, Problem,
-    message::{Identity, Vitals},
+    message::{DiskReport, Identity, Vitals},
 };
 use tokio::{
     runtime::Handle,
@@ -46,20 +46,46 @@ pub struct SessionConfig {
     pub enrolled_at: Duration,
 }
 
-/// What the session needs from the machine. All but [`Host::vitals`] may block: they are called where that is allowed.
+/// What the session needs from the machine. Nothing here may block a thread of the runtime.
 pub trait Host: Send + Sync + 'static {
-    /// Every disk, for each hello.
-    fn disks(&self) -> Vec<DiskId>;
-    /// Every receipt found on them, for each hello.
-    fn receipts(&self) -> Vec<DiskReceipt>;
-    /// Facts, once a connection.
-    fn facts(&self) -> MachineFacts;
-    /// For each heartbeat; must not block.
+    /// Looks at the machine: for each hello, and again after [`Host::changed`]. Ends in bounded time, also where a disk
+    /// hangs.
+    fn look(&self) -> Looking<'_>;
+    /// Waits until the disks are others than `seen` says, or are all known where `seen` says that the buses are still being
+    /// scanned. Pending for ever where the disks never change.
+    fn changed<'a>(&'a self, _seen: &'a Seen) -> Changing<'a> {
+        Box::pin(std::future::pending())
+    }
+    /// For each heartbeat.
     fn vitals(&self) -> Vitals;
-    /// Whether looking at the machine may block, as disks do. A simulator, which keeps thousands of machines in memory,
-    /// says no, and is asked in place rather than on a thread.
-    fn may_block(&self) -> bool {
-        true
+}
+
+/// A look at the machine that is under way.
+pub type Looking<'a> = Pin<Box<dyn Future<Output = Seen> + Send + 'a>>;
+/// A wait for other disks.
+pub type Changing<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+/// What a look at the machine found.
+#[derive(Debug, Clone, Default)]
+pub struct Seen {
+    /// Its disks. While the buses are being scanned: those found up to now, without receipts.
+    pub disks: DiskReport,
+    /// The buses are still being scanned.
+    pub scanning: bool,
+    /// Facts.
+    pub facts: MachineFacts,
+}
+
+impl Seen {
+    /// Disks that never change and what they carry, with facts that say nothing.
+    pub fn disks(disks: Vec<DiskId>, receipts: Vec<DiskReceipt>) -> Self {
+        let disks = DiskReport { generation: 1, disks, receipts, unreadable: Vec::new() };
+        Self { disks, scanning: false, facts: MachineFacts::default() }
+    }
+
+    /// A look that ends at once with this.
+    pub fn at_once<'a>(self) -> Looking<'a> {
+        Box::pin(std::future::ready(self))
     }
 }
 

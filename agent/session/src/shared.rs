@@ -61,6 +61,8 @@ pub(crate) struct State {
     pub(crate) stuck: usize,
     /// The run whose list the agent works on.
     pub(crate) holds: Option<Uuid>,
+    /// How many assignments were taken, so that a look at the disks from before one is recognised.
+    pub(crate) assigned: u64,
     /// 0 before the first welcome.
     pub(crate) epoch: u64,
     pub(crate) fenced: bool,
@@ -101,6 +103,7 @@ impl Shared {
                 running: Vec::new(),
                 stuck: 0,
                 holds: None,
+                assigned: 0,
                 epoch: 0,
                 fenced: false,
             }),

@@ -4,15 +4,15 @@ use landfall_api::{
     ClearDisksSpec, DiskFacts, DiskReceipt, ErrorCode, Problem, Progress,
     message::{ActionResult, ClearDisksResult, EventBody},
 };
-use landfall_disk::{ClearRequest, LeaseGuard, LogLevel, Observer, ReceiptIntent, Unobserved};
+use landfall_disk::{ClearRequest, LeaseGuard, LogLevel, Observer, ReceiptIntent, SelectionGuard, Unobserved};
 
-use super::{final_failure, list, select};
+use super::{Machine, final_failure, list};
 use crate::runner::{Failure, Job};
 
 /// Clears the disks. Blocks until all are cleared, or until one is refused or fails.
-pub(super) fn perform(job: &Job, spec: &ClearDisksSpec) -> Result<ActionResult, Failure> {
-    let disks = choose(job, spec)?;
-    let requests: Vec<ClearRequest> = disks.iter().map(|disk| request(job, disk)).collect();
+pub(super) fn perform(machine: &Machine, job: &Job, spec: &ClearDisksSpec) -> Result<ActionResult, Failure> {
+    let disks = choose(machine, job, spec)?;
+    let requests: Vec<ClearRequest> = disks.iter().map(|(disk, guard)| request(job, disk, guard)).collect();
     let failure = |e: landfall_disk::WriteError| Failure { problem: e.problem(), retryable: e.retryable() };
     // If one disk must not be cleared, no disk is cleared.
     for request in &requests {
@@ -23,24 +23,26 @@ pub(super) fn perform(job: &Job, spec: &ClearDisksSpec) -> Result<ActionResult, 
         let what = if cleared { "is cleared" } else { "was already clear" };
         tracing::info!("disk {} {what}", request.disk.id.name);
     }
-    Ok(ActionResult::ClearDisks(ClearDisksResult { disks: disks.into_iter().map(|disk| disk.id).collect() }))
+    Ok(ActionResult::ClearDisks(ClearDisksResult { disks: disks.into_iter().map(|(disk, _)| disk.id).collect() }))
 }
 
 /// The disks that the action names; else every disk that carries, or is believed to carry, a receipt of this machine.
 /// (A disk without the believed receipt was cleared by an attempt whose report was lost, or it is refused below.)
-fn choose(job: &Job, spec: &ClearDisksSpec) -> Result<Vec<DiskFacts>, Failure> {
-    let mut chosen: Vec<DiskFacts> = Vec::new();
+fn choose(machine: &Machine, job: &Job, spec: &ClearDisksSpec) -> Result<Vec<(DiskFacts, SelectionGuard)>, Failure> {
+    let mut chosen: Vec<(DiskFacts, SelectionGuard)> = Vec::new();
     if spec.disks.is_empty() {
         let disks = list()?;
-        let found = landfall_disk::scan_receipts(&disks);
+        let found = machine.disks.receipts().on(&disks).receipts;
         let own = |r: &&DiskReceipt| r.receipt.machine_uid == job.run.machine_uid;
         let marked: Vec<&DiskReceipt> = found.iter().chain(&job.run.expected_receipts).filter(own).collect();
-        chosen = disks.into_iter().filter(|disk| marked.iter().any(|r| r.disk.same_disk(&disk.id))).collect();
+        let carries = |disk: &DiskFacts| marked.iter().any(|r| r.disk.same_disk(&disk.id));
+        // Each is meant by its own receipt: a disk that appears later changes nothing for it.
+        chosen = disks.into_iter().filter(carries).map(|disk| (disk, SelectionGuard::named())).collect();
     }
     for selector in &spec.disks {
-        let disk = select(selector)?;
-        if !chosen.iter().any(|known| known.id.same_disk(&disk.id)) {
-            chosen.push(disk);
+        let (disk, guard) = machine.select(selector)?;
+        if !chosen.iter().any(|(known, _)| known.id.same_disk(&disk.id)) {
+            chosen.push((disk, guard));
         }
     }
     if chosen.is_empty() {
@@ -50,7 +52,7 @@ fn choose(job: &Job, spec: &ClearDisksSpec) -> Result<Vec<DiskFacts>, Failure> {
     Ok(chosen)
 }
 
-fn request(job: &Job, disk: &DiskFacts) -> ClearRequest {
+fn request(job: &Job, disk: &DiskFacts, selection: &SelectionGuard) -> ClearRequest {
     let lease = job.lease.clone();
     ClearRequest {
         disk: disk.clone(),
@@ -64,6 +66,7 @@ fn request(job: &Job, disk: &DiskFacts) -> ClearRequest {
         expected: job.run.expected_receipts.clone(),
         person_authorised: job.run.person_authorised,
         force: job.run.force,
+        selection: selection.clone(),
         lease: LeaseGuard::new(move || lease.is_valid()),
         cancel: job.cancel.clone(),
     }

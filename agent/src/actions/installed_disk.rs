@@ -19,7 +19,7 @@ pub(super) fn installed_disk(
 /// restart of the agent, else from memory.
 fn written_disk(machine: &Machine, job: &Job) -> Result<DiskFacts, Failure> {
     let disks = list()?;
-    let receipts = landfall_disk::scan_receipts(&disks);
+    let receipts = machine.disks.receipts().on(&disks).receipts;
     let own = |uid: Uuid| uid == job.run.workflow_uid || job.run.earlier_runs.contains(&uid);
     let ours = receipts
         .iter()

@@ -10,21 +10,34 @@ mod power;
 mod write_file;
 mod write_image;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use futures::future::BoxFuture;
 use landfall_api::{
     DiskFacts, DiskId, DiskSelector, ErrorCode, Problem,
     message::{ActionKind, ActionResult},
 };
+use landfall_disk::SelectionGuard;
+use tokio::time::timeout;
 use uuid::Uuid;
 
 use self::installed_disk::{installed_disk, no_root};
-use crate::runner::{Failure, Job, Perform};
+use crate::{
+    disks::Disks,
+    runner::{Failure, Job, Perform},
+    thread::on_thread,
+};
+
+/// Between looks whether an action that waits for its disks was stopped.
+const CANCEL_POLL: Duration = Duration::from_millis(200);
 
 /// This machine: its disks and its power.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Machine {
+    disks: Disks,
     /// The disk that a workflow wrote while this process lived: for images whose table has no room for a receipt.
     written: Arc<Mutex<Option<(Uuid, DiskId)>>>,
 }
@@ -34,21 +47,64 @@ impl Perform for Machine {
         let machine = self.clone();
         Box::pin(async move {
             match job.kind.clone() {
-                ActionKind::WriteImage(spec) => blocking(move || write_image::perform(&machine, &job, &spec)).await,
-                ActionKind::CloudInit(spec) => blocking(move || cloud_init::perform(&machine, &job, &spec)).await,
-                ActionKind::Reboot(_) => blocking(power::reboot).await,
-                ActionKind::PowerOff(_) => blocking(power::off).await,
                 // The runner itself waits; the machine is not touched.
                 ActionKind::Hold(_) => Ok(ActionResult::Hold),
-                ActionKind::ClearDisks(spec) => blocking(move || clear_disks::perform(&job, &spec)).await,
-                ActionKind::Kexec(spec) => blocking(move || kexec::perform(&machine, &job, &spec)).await,
-                ActionKind::WriteFile(spec) => blocking(move || write_file::perform(&machine, &job, &spec)).await,
+                ActionKind::Reboot(_) => power::reboot().await,
+                ActionKind::PowerOff(_) => power::off().await,
+                ActionKind::WriteImage(spec) => {
+                    machine.on_disks(job, move |machine, job| write_image::perform(machine, job, &spec)).await
+                }
+                ActionKind::CloudInit(spec) => {
+                    machine.on_disks(job, move |machine, job| cloud_init::perform(machine, job, &spec)).await
+                }
+                ActionKind::ClearDisks(spec) => {
+                    machine.on_disks(job, move |machine, job| clear_disks::perform(machine, job, &spec)).await
+                }
+                ActionKind::Kexec(spec) => {
+                    machine.on_disks(job, move |machine, job| kexec::perform(machine, job, &spec)).await
+                }
+                ActionKind::WriteFile(spec) => {
+                    machine.on_disks(job, move |machine, job| write_file::perform(machine, job, &spec)).await
+                }
             }
         })
     }
 }
 
 impl Machine {
+    /// The machine with these disks.
+    pub(crate) fn new(disks: Disks) -> Self {
+        Self { disks, written: Arc::default() }
+    }
+
+    /// Runs what touches disks, once every bus has been scanned, on a thread of its own.
+    async fn on_disks<T: Send + 'static>(
+        self,
+        job: Job,
+        work: impl FnOnce(&Self, &Job) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, Failure> {
+        while timeout(CANCEL_POLL, self.disks.complete(|_| true)).await.is_err() {
+            if job.cancel.is_cancelled() {
+                let text = "the action was stopped while the disks were being scanned";
+                return Err(final_failure(Problem::new(ErrorCode::Cancelled, text)));
+            }
+        }
+        let name = format!("action-{}", job.action.action_index);
+        let cannot = |e: std::io::Error| {
+            let problem = Problem::new(ErrorCode::Internal, format!("cannot start a thread for the action: {e}"));
+            Failure { problem, retryable: true }
+        };
+        on_thread(&name, move || work(&self, &job)).await.map_err(cannot)?
+    }
+
+    /// The one disk that a selector matches among the present disks, and a guard that says whether that is still so.
+    fn select(&self, selector: &DiskSelector) -> Result<(DiskFacts, SelectionGuard), Failure> {
+        let generation = self.disks.set().generation;
+        let disk = select(selector)?;
+        let guard = self.disks.guard(generation, selector, &disk.id);
+        Ok((disk, guard))
+    }
+
     fn remember(&self, run: Uuid, disk: DiskId) {
         *self.written.lock().unwrap_or_else(PoisonError::into_inner) = Some((run, disk));
     }
@@ -56,18 +112,6 @@ impl Machine {
     fn remembered(&self, run: Uuid) -> Option<DiskId> {
         let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         written.as_ref().filter(|(uid, _)| *uid == run).map(|(_, disk)| disk.clone())
-    }
-}
-
-/// Everything that touches devices blocks, so it has a thread of its own.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Failure> + Send + 'static) -> Result<T, Failure> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(done) => done,
-        // The runner catches the panic and reports it; the only other cause is the end of the runtime.
-        Err(e) => match e.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            Err(e) => Err(final_failure(Problem::new(ErrorCode::Internal, e.to_string()))),
-        },
     }
 }
 

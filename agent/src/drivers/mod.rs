@@ -19,13 +19,15 @@ use std::{
 
 use nix::kmod::{ModuleInitFlags, finit_module};
 
+use crate::thread::on_thread;
+
 pub(crate) use self::index::{Index, ModuleName};
-use self::uevent::{Notice, Uevents};
+pub(crate) use self::uevent::{Storage, Uevents, storage};
 
 /// Quiet for this long: the buses have been probed.
 const QUIET: Duration = Duration::from_millis(200);
 /// The longest that [`Drivers::settle`] waits for quiet.
-const SETTLE_LIMIT: Duration = Duration::from_secs(10);
+pub(crate) const SETTLE_LIMIT: Duration = Duration::from_secs(10);
 /// Time between scans if the kernel's notices are not available.
 const BLIND_RESCAN: Duration = Duration::from_secs(5);
 
@@ -203,9 +205,9 @@ impl Drivers {
             tokio::time::sleep(limit.min(BLIND_RESCAN)).await;
             return Err(());
         };
-        match tokio::time::timeout(limit, socket.next()).await {
-            Ok(Ok(Notice::Device { alias })) => self.note(alias),
-            Ok(Ok(Notice::Overrun)) => self.walk(),
+        match tokio::time::timeout(limit, socket.next(uevent::added)).await {
+            Ok(Ok(Some(alias))) => self.note(alias),
+            Ok(Ok(None)) => self.walk(),
             Ok(Err(e)) => {
                 tracing::warn!(
                     "the kernel's device notices ended ({e}); the agent scans for devices every {} \
@@ -222,15 +224,12 @@ impl Drivers {
 
     /// A driver's probe may take seconds; the runtime's threads have other work.
     async fn off_thread<T: Send + 'static>(mut self, work: impl FnOnce(&mut Self) -> T + Send + 'static) -> (Self, T) {
-        let task = tokio::task::spawn_blocking(move || {
+        let done = on_thread("drivers", move || {
             let result = work(&mut self);
             (self, result)
         });
-        match task.await {
-            Ok(done) => done,
-            // Forwards a panic; the only other cause is the end of the runtime.
-            Err(e) => std::panic::resume_unwind(e.into_panic()),
-        }
+        // The drivers went with the thread that could not be started: nothing is left that could load one.
+        done.await.unwrap_or_else(|e| panic!("cannot start a thread for drivers: {e}"))
     }
 }
 

@@ -16,6 +16,7 @@ use uuid::Uuid;
 use super::{End, FIRST_WAIT, LONGEST_WAIT};
 use crate::{
     actions::Machine,
+    disks::Disks,
     logging::Tail,
     runner::{FLUSH_LIMIT, Outcome, Runner, Stop, ToSession},
 };
@@ -49,13 +50,14 @@ impl Running {
 pub(super) async fn serve<F>(
     session: &SessionHandle,
     instructions: mpsc::Receiver<Instruction>,
+    disks: &Disks,
     tail: &Tail,
     renew: &(impl Fn() -> F + Sync),
 ) -> Ending
 where
     F: Future<Output = Result<Enrolled, EnrollError>> + Send,
 {
-    Server::new(session, tail).serve(instructions, renew).await
+    Server::new(session, disks, tail).serve(instructions, renew).await
 }
 
 /// Enrolling again, while the workflow continues.
@@ -120,8 +122,8 @@ struct Server<'a> {
 }
 
 impl<'a> Server<'a> {
-    fn new(session: &'a SessionHandle, tail: &'a Tail) -> Self {
-        Self { session, tail, machine: Machine::default(), running: None, next: None, refused: None }
+    fn new(session: &'a SessionHandle, disks: &Disks, tail: &'a Tail) -> Self {
+        Self { session, tail, machine: Machine::new(disks.clone()), running: None, next: None, refused: None }
     }
 
     async fn serve<F>(
@@ -291,12 +293,10 @@ impl<'a> Server<'a> {
 mod tests {
     use std::time::Duration;
 
-    use landfall_api::{
-        DiskId, DiskReceipt, MachineFacts,
-        message::{ActionRef, EventBody, Identity, Vitals},
-    };
+    use landfall_api::message::{ActionRef, EventBody, Identity, Vitals};
     use landfall_session::{
-        AgentKey, BootClock, Credentials, Dial, Dialling, Host, Session, SessionConfig, Surroundings, Target, Validity,
+        AgentKey, BootClock, Credentials, Dial, Dialling, Host, Looking, Seen, Session, SessionConfig, Surroundings,
+        Target, Validity,
     };
     use tokio::{sync::oneshot, time::timeout};
 
@@ -315,14 +315,8 @@ mod tests {
     }
 
     impl Host for Nothing {
-        fn disks(&self) -> Vec<DiskId> {
-            Vec::new()
-        }
-        fn receipts(&self) -> Vec<DiskReceipt> {
-            Vec::new()
-        }
-        fn facts(&self) -> MachineFacts {
-            MachineFacts::default()
+        fn look(&self) -> Looking<'_> {
+            Seen::disks(vec![], vec![]).at_once()
         }
         fn vitals(&self) -> Vitals {
             Vitals { uptime: Duration::ZERO, peak_rss_bytes: 0 }
@@ -351,7 +345,7 @@ mod tests {
     async fn a_workflow_may_end_during_a_new_enrolment() {
         let (session, _instructions) = session();
         let tail = Tail::default();
-        let mut server = Server::new(&session, &tail);
+        let mut server = Server::new(&session, &Disks::watch(None), &tail);
         let (ends, ended) = oneshot::channel();
         let task = tokio::spawn(async move { ended.await.unwrap() });
         let (stop, control) = (watch::Sender::new(None), watch::Sender::new(Control::default()));
@@ -390,7 +384,8 @@ mod tests {
             let (out, instructions) = mpsc::channel(1);
             out.send(Instruction::Idle { boot_disk: true }).await.unwrap();
             let never = std::future::pending::<Result<Enrolled, EnrollError>>;
-            let serving = serve(&session, instructions, &tail, &never);
+            let disks = Disks::watch(None);
+            let serving = serve(&session, instructions, &disks, &tail, &never);
             if informed {
                 assert!(timeout(Duration::from_secs(2), serving).await.is_err(), "it did not wait");
             } else {

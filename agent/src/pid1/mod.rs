@@ -14,10 +14,12 @@ use tokio::sync::watch;
 use self::kmsg::KernelLog;
 use crate::{
     cmdline::CommandLine,
+    disks::Disks,
     drivers::{self, Drivers},
     life::{End, Life},
     logging::{self, Tail},
     net::Network,
+    thread::on_thread,
 };
 
 /// Time between attempts at something that only another boot or a person can cure.
@@ -52,6 +54,7 @@ pub(crate) fn main() -> ! {
 async fn supervise(tail: &Tail) -> Infallible {
     tokio::spawn(power::reap_children());
     let (settled, drivers_settled) = watch::channel(false);
+    let disks = Disks::watch(Some(drivers_settled.clone()));
     tokio::spawn(async move {
         load_drivers().await;
         settled.send_replace(true);
@@ -67,7 +70,7 @@ async fn supervise(tail: &Tail) -> Infallible {
         tokio::time::sleep(FAULT_WAIT).await;
     };
     loop {
-        match tokio::spawn(live(network.clone(), drivers_settled.clone(), tail.clone())).await {
+        match tokio::spawn(live(network.clone(), drivers_settled.clone(), disks.clone(), tail.clone())).await {
             Ok(end) => restart(end).await,
             Err(e) => {
                 tracing::error!("the agent failed by an internal error: {e}; it starts again");
@@ -77,7 +80,7 @@ async fn supervise(tail: &Tail) -> Infallible {
     }
 }
 
-async fn live(network: Network, drivers_settled: watch::Receiver<bool>, tail: Tail) -> End {
+async fn live(network: Network, drivers_settled: watch::Receiver<bool>, disks: Disks, tail: Tail) -> End {
     let (line, target) = command_line().await;
     let life = Life {
         target,
@@ -85,6 +88,7 @@ async fn live(network: Network, drivers_settled: watch::Receiver<bool>, tail: Ta
         boot_port: line.boot_port,
         network: Some(network),
         drivers_settled: Some(drivers_settled),
+        disks,
         owns_machine: true,
         tail,
     };
@@ -120,7 +124,7 @@ async fn command_line() -> (CommandLine, Target) {
 }
 
 async fn load_drivers() {
-    match tokio::task::spawn_blocking(Drivers::open).await {
+    match on_thread("drivers", Drivers::open).await {
         Ok(Ok(drivers)) => {
             let available = drivers.available();
             let loaded = drivers.settle().await;
@@ -166,12 +170,12 @@ async fn restart(end: End) {
     }
     if end == End::Kexec {
         // The actions are reported as done, and the disk boots: the firmware starts the same system, only later.
-        let refused = tokio::task::spawn_blocking(|| power::go_down(RebootMode::RB_KEXEC)).await;
+        let refused = on_thread("power", || power::go_down(RebootMode::RB_KEXEC)).await;
         tracing::error!("the kernel refuses to start the loaded kernel: {refused:?}; restarting through the firmware");
     }
     // Unmounting may block on a slow device.
     let how = if end == End::PowerOff { RebootMode::RB_POWER_OFF } else { RebootMode::RB_AUTOBOOT };
-    let refused = tokio::task::spawn_blocking(move || power::go_down(how)).await;
+    let refused = on_thread("power", move || power::go_down(how)).await;
     tracing::error!("the kernel refuses to stop the machine: {refused:?}; turn it off by hand");
     tokio::time::sleep(STUCK_WAIT).await;
 }

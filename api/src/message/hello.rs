@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use super::{ActionRef, Identity};
+use super::{ActionRef, Identity, UnreadableDisk};
 use crate::{DiskId, DiskReceipt, Problem};
 
 /// The first message of a session, from the agent.
@@ -23,6 +23,11 @@ pub struct Hello {
     pub disks: Vec<DiskId>,
     /// Every receipt found on them.
     pub receipts: Vec<DiskReceipt>,
+    /// The disks of which the receipt could not be read.
+    pub unreadable: Vec<UnreadableDisk>,
+    /// The agent still scans its buses: more disks may appear, and receipts were not read yet. A report of the disks
+    /// follows.
+    pub scanning: bool,
     /// The epoch that this agent process last held; 0 if none.
     pub last_epoch: u64,
     /// What the agent runs right now, if it outlived its last session.

@@ -6,6 +6,7 @@
 mod action;
 mod action_ref;
 mod assignment;
+mod disks;
 mod enroll;
 mod event;
 mod hello;
@@ -19,6 +20,7 @@ mod telemetry;
 pub use action::{ActionKind, ActionResult, Part};
 pub use action_ref::ActionRef;
 pub use assignment::{AssignedAction, Assignment, Retry, Start};
+pub use disks::{DiskReport, UnreadableDisk};
 pub use enroll::{EnrollAnswer, EnrollOutcome, EnrollRequest, MachineCredentials, Proof};
 pub use event::{EventBody, EventKey, EventRecord};
 pub use hello::{Hello, Refusal, Welcome};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::{ActionRef, Assignment, EventRecord, Hello, Refusal, Welcome};
+use super::{ActionRef, Assignment, DiskReport, EventRecord, Hello, Refusal, Welcome};
 use crate::MachineFacts;
 
 /// A message of the agent.
@@ -12,6 +12,8 @@ use crate::MachineFacts;
 pub enum ToCoordinator {
     /// The first message of every session.
     Hello(Hello),
+    /// The disks, once every bus was scanned, and whenever they changed after that.
+    Disks(DiskReport),
     /// What the agent saw of its machine.
     Facts(Box<MachineFacts>),
     /// The agent is alive.

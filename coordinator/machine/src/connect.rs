@@ -20,6 +20,10 @@ pub(crate) fn connect(step: &mut Step<'_>, still_running: bool) {
     let held_since = waits && life::is_held(&step.state.machine).is_some();
     let Some(session) = &mut step.state.session else { return };
     session.settling = false;
+    if session.scanning && !still_running {
+        // Its report of the disks brings it here again.
+        return;
+    }
     if session.held || held_since {
         // Whatever is there starts; only a disk that cannot boot waits here for the person's word.
         let begun = session.receipts.iter().any(|r| r.receipt.state == ReceiptState::Intent);

@@ -2,7 +2,8 @@
 
 use landfall_api::{
     ConditionStatus, ConditionType as Type, ErrorCode, Problem, Reason, SessionHolder, Shared, Workflow,
-    WorkflowStatus, message::Hello,
+    WorkflowStatus,
+    message::{DiskReport, Hello},
 };
 use uuid::Uuid;
 
@@ -10,12 +11,14 @@ use crate::{
     advance::is_running,
     connect::connect,
     context::Step,
-    derive,
+    derive, disks,
     effect::{Effect, Refusal, Tell},
     epoch::Epoch,
     fencing,
     lease::Lease,
-    life, receipts, restore,
+    life,
+    receipts::Found,
+    restore,
     session::Session,
     unknown,
 };
@@ -108,8 +111,16 @@ fn note_hello(step: &mut Step<'_>, epoch: Epoch, hello: &Hello, address: &str, k
     let (machine, workflow) = (&mut step.state.machine, step.state.newest.as_deref());
     let at = (now, machine.metadata.generation);
     machine.status.get_or_insert_with(derive::new_machine_status);
-    restore::judge(machine, hello, workflow, at);
-    receipts::take_in(machine, hello, known, workflow, &horizon, at);
+    restore::judge_epoch(machine, hello, workflow, at);
+    let holder = machine.status.as_ref().and_then(|status| status.session.as_ref());
+    let same_boot = holder.is_some_and(|holder| holder.boot_id == hello.boot_id && !holder.scanning);
+    if hello.scanning {
+        disks::note_scanning(machine, at);
+    } else {
+        let (disks, receipts) = (hello.disks.clone(), hello.receipts.clone());
+        let report = DiskReport { generation: 0, disks, receipts, unreadable: hello.unreadable.clone() };
+        disks::take_in(machine, &Found { report: &report, known, same_boot }, workflow, &horizon, at);
+    }
     let status = machine.status.get_or_insert_with(derive::new_machine_status);
     let conditions = &mut status.conditions;
     derive::set(conditions, Type::Connected, true, Reason::Hello, "the agent is connected", at);
@@ -138,6 +149,7 @@ fn note_hello(step: &mut Step<'_>, epoch: Epoch, hello: &Hello, address: &str, k
         disks: hello.disks.clone(),
         address: address.to_owned(),
         leased: status.session.as_ref().is_some_and(|holder| holder.leased),
+        scanning: hello.scanning && !same_boot,
     });
     derive::conditions(machine, workflow, now);
     step.stores_machine();

@@ -3,7 +3,7 @@
 use jiff::SignedDuration;
 use landfall_api::{
     Authority, Problem,
-    message::{EventRecord, Hello, Vitals},
+    message::{DiskReport, EventRecord, Hello, Vitals},
 };
 
 use uuid::Uuid;
@@ -19,6 +19,15 @@ pub enum Input {
         hello: Box<Hello>,
         /// Where it comes from, as the coordinator sees it.
         address: String,
+        /// For each of its receipts: whether the store has the workflow that it names.
+        known: Vec<bool>,
+    },
+    /// An agent knows every disk now, or other disks are there.
+    Disks {
+        /// Its session's.
+        epoch: Epoch,
+        /// What it found.
+        report: Box<DiskReport>,
         /// For each of its receipts: whether the store has the workflow that it names.
         known: Vec<bool>,
     },

@@ -8,6 +8,7 @@ mod connect;
 mod context;
 mod deletion;
 pub mod derive;
+mod disks;
 mod effect;
 mod epoch;
 mod fencing;

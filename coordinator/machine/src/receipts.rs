@@ -2,29 +2,46 @@
 
 use jiff::Timestamp;
 use landfall_api::{
-    ConditionType as Type, DiskReceipt, Machine, MachineStatus, Reason, ReceiptState, Workflow, WorkflowPhase,
-    message::Hello,
+    ConditionType as Type, DiskId, DiskReceipt, Machine, MachineStatus, Reason, ReceiptState, Workflow, WorkflowPhase,
+    message::DiskReport,
 };
 
 use crate::{derive, restore};
 
-/// Takes in what a hello says of the disks. `known`: for each of its receipts, whether the store has the workflow that it
-/// names. A receipt that the store does not know holds the machine, and then none of what was found is believed.
+/// What an agent found on its disks, as the store sees it.
+pub(crate) struct Found<'a> {
+    pub(crate) report: &'a DiskReport,
+    /// For each receipt: whether the store has the workflow that it names.
+    pub(crate) known: &'a [bool],
+    /// The agent is the one whose disks the store heard of last.
+    pub(crate) same_boot: bool,
+}
+
+impl Found<'_> {
+    /// Whether this disk is there and could be read: only then does a missing receipt say that there is none.
+    fn was_read(&self, disk: &DiskId) -> bool {
+        let unread = self.report.unreadable.iter().any(|unread| unread.disk.same_disk(disk));
+        !unread && self.report.disks.iter().any(|there| there.same_disk(disk))
+    }
+}
+
+/// Takes in what an agent found. A receipt that the store does not know holds the machine, and then none of what was found
+/// is believed.
 pub(crate) fn take_in(
     machine: &mut Machine,
-    hello: &Hello,
-    known: &[bool],
+    found: &Found<'_>,
     workflow: Option<&Workflow>,
     horizon: &restore::Horizon,
     at: (Timestamp, u64),
 ) {
+    let receipts = &found.report.receipts;
     let open = workflow.filter(|w| w.status.as_ref().is_some_and(|s| !s.phase.is_terminal()));
-    let newer = open.and_then(|run| restore::newer(horizon, machine, hello, run));
+    let newer = open.and_then(|run| restore::newer(horizon, receipts, found.same_boot, run));
     let uid = machine.metadata.uid;
     let status = machine.status.get_or_insert_with(derive::new_machine_status);
     // Taken over as it was, and nothing asked for since: what was there then is as it should be.
     let adopted = status.adopted.as_ref().filter(|_| open.is_none()).map(|by| by.at);
-    let unknown = hello.receipts.iter().zip(known).find(|(found, known)| {
+    let unknown = receipts.iter().zip(found.known).find(|(found, known)| {
         let ours = **known && uid == Some(found.receipt.machine_uid);
         let seen = status.receipts.iter().any(|r| r.receipt == found.receipt && r.disk.same_disk(&found.disk));
         !ours
@@ -54,12 +71,12 @@ pub(crate) fn take_in(
         }
     }
     let under_way = open.and_then(|w| w.status.as_ref()).is_some_and(|s| s.phase != WorkflowPhase::Pending);
-    note_lost(status, hello, under_way, at);
+    note_lost(status, found, under_way, at);
     if !held {
-        // Of a disk that is not there now, nothing is known anew.
-        status.receipts.retain(|known| !hello.disks.iter().any(|disk| disk.same_disk(&known.disk)));
-        status.receipts.retain(|known| !hello.receipts.iter().any(|r| r.disk.same_disk(&known.disk)));
-        status.receipts.extend(hello.receipts.iter().cloned());
+        // Of a disk that is not there now, or that cannot be read, nothing is known anew.
+        status.receipts.retain(|known| !found.was_read(&known.disk));
+        status.receipts.retain(|known| !receipts.iter().any(|r| r.disk.same_disk(&known.disk)));
+        status.receipts.extend(receipts.iter().cloned());
     }
 }
 
@@ -74,9 +91,9 @@ fn is_meant(run: &Workflow, found: &DiskReceipt) -> bool {
 }
 
 /// `NoReceipt`: we installed it, the disk is there, and the receipt is not. From now on only a person starts an install.
-fn note_lost(status: &mut MachineStatus, hello: &Hello, under_way: bool, at: (Timestamp, u64)) {
-    let there = |known: &&DiskReceipt| hello.disks.iter().any(|disk| disk.same_disk(&known.disk));
-    let marked = |known: &DiskReceipt| hello.receipts.iter().any(|r| r.disk.same_disk(&known.disk));
+fn note_lost(status: &mut MachineStatus, found: &Found<'_>, under_way: bool, at: (Timestamp, u64)) {
+    let there = |known: &&DiskReceipt| found.was_read(&known.disk);
+    let marked = |known: &DiskReceipt| found.report.receipts.iter().any(|r| r.disk.same_disk(&known.disk));
     let mut installed = status.receipts.iter().filter(|r| r.receipt.state == ReceiptState::Done).filter(there);
     let lost = installed.find(|known| !marked(known));
     let conditions = &mut status.conditions;
@@ -91,7 +108,7 @@ fn note_lost(status: &mut MachineStatus, hello: &Hello, under_way: bool, at: (Ti
             );
             derive::set(conditions, Type::NoReceipt, true, Reason::Lost, message, at);
         }
-        _ if !hello.receipts.is_empty() && derive::holds(conditions, &Type::NoReceipt) => {
+        _ if !found.report.receipts.is_empty() && derive::holds(conditions, &Type::NoReceipt) => {
             derive::set(conditions, Type::NoReceipt, false, Reason::Found, "a disk carries a receipt", at);
         }
         _ => {}

@@ -80,19 +80,18 @@ impl Horizon {
     }
 }
 
-/// A receipt that says more than the store knows, and why.
+/// A receipt that says more than the store knows, and why. `same_boot`: its agent is the one whose disks the store heard of
+/// last.
 pub(crate) fn newer<'h>(
     horizon: &Horizon,
-    machine: &Machine,
-    hello: &'h Hello,
+    receipts: &'h [DiskReceipt],
+    same_boot: bool,
     workflow: &Workflow,
 ) -> Option<(&'h DiskReceipt, &'static str)> {
     let run = workflow.status.as_ref().filter(|run| !run.phase.is_terminal())?;
     let own = |found: &&DiskReceipt| Some(found.receipt.workflow_uid) == workflow.metadata.uid;
     let never_begun = run.actions.iter().all(|action| action.attempt == 0);
-    let held_by = machine.status.as_ref().and_then(|s| s.session.as_ref());
-    let same_boot = held_by.is_some_and(|holder| holder.boot_id == hello.boot_id);
-    hello.receipts.iter().filter(own).filter(|found| !expects(run, found)).find_map(|found| {
+    receipts.iter().filter(own).filter(|found| !expects(run, found)).find_map(|found| {
         if never_begun {
             Some((found, "which this store has never begun"))
         } else if !same_boot && horizon.misses(found) {
@@ -108,22 +107,30 @@ fn expects(run: &WorkflowStatus, found: &DiskReceipt) -> bool {
     run.expected_receipts.iter().any(|r| r.disk.same_disk(&found.disk) && of(r) == of(found))
 }
 
-/// Judges a machine's `StoreBehind` by what its agent says of itself.
-pub(crate) fn judge(machine: &mut Machine, hello: &Hello, workflow: Option<&Workflow>, at: (Timestamp, u64)) {
+/// Marks a machine whose agent held an epoch that the store never gave as `StoreBehind`.
+pub(crate) fn judge_epoch(machine: &mut Machine, hello: &Hello, workflow: Option<&Workflow>, at: (Timestamp, u64)) {
+    let open = workflow.and_then(|w| w.status.as_ref()).is_some_and(|run| !run.phase.is_terminal());
+    let Some(status) = machine.status.as_mut().filter(|status| open && hello.last_epoch > status.epoch) else { return };
+    let message = format!(
+        "its agent held epoch {}, which this store has never assigned: the store is an old copy",
+        hello.last_epoch
+    );
+    derive::set(&mut status.conditions, Type::StoreBehind, true, Reason::EpochNeverGiven, message, at);
+}
+
+/// Judges a machine's `StoreBehind`, where that waits for its agent, by what its disks carry.
+pub(crate) fn judge_disks(
+    machine: &mut Machine,
+    receipts: &[DiskReceipt],
+    same_boot: bool,
+    workflow: Option<&Workflow>,
+    at: (Timestamp, u64),
+) {
     let Some(status) = &mut machine.status else { return };
     let Some(run) = workflow.and_then(|w| w.status.as_ref()).filter(|run| !run.phase.is_terminal()) else { return };
-    if hello.last_epoch > status.epoch {
-        let message = format!(
-            "its agent held epoch {}, which this store has never assigned: the store is an old copy",
-            hello.last_epoch
-        );
-        return derive::set(&mut status.conditions, Type::StoreBehind, true, Reason::EpochNeverGiven, message, at);
-    }
     let open = derive::find(&status.conditions, &Type::StoreBehind).filter(|c| c.status == ConditionStatus::Unknown);
     let Some(since) = open.map(|c| c.message.clone()) else { return };
-    let same_boot = status.session.as_ref().is_some_and(|holder| holder.boot_id == hello.boot_id);
-    let interrupted =
-        hello.receipts.iter().any(|found| found.receipt.state == ReceiptState::Intent && expects(run, found));
+    let interrupted = receipts.iter().any(|found| found.receipt.state == ReceiptState::Intent && expects(run, found));
     let (behind, reason, message) = if same_boot {
         (false, Reason::SameAgent, "its agent was connected all the time".to_owned())
     } else if interrupted {
@@ -219,7 +226,13 @@ mod tests {
     /// Its newest session is of boot "a".
     fn machine() -> Machine {
         let mut status = derive::new_machine_status();
-        let holder = SessionHolder { boot_id: "a".into(), disks: Vec::new(), address: String::new(), leased: false };
+        let holder = SessionHolder {
+            boot_id: "a".into(),
+            disks: Vec::new(),
+            address: String::new(),
+            leased: false,
+            scanning: false,
+        };
         (status.epoch, status.session) = (4, Some(holder));
         Machine {
             api_version: API_VERSION.into(),
@@ -245,10 +258,6 @@ mod tests {
             spec: WorkflowSpec { machine: "m".into(), ..WorkflowSpec::default() },
             status: Some(status),
         }
-    }
-
-    fn hello(boot: &str, receipts: Vec<DiskReceipt>) -> Hello {
-        Hello { boot_id: boot.into(), last_epoch: 4, receipts, ..Hello::default() }
     }
 
     fn behind(machine: &Machine) -> Option<&Condition> {
@@ -290,7 +299,7 @@ mod tests {
     fn a_newer_receipt_is_the_workflows_own_and_unexpected() {
         let (none, done) = (Vec::new, receipt(ReceiptState::Done, 9500));
         let found = |boot, run: &Workflow| {
-            newer(&horizon(Some(9000)), &machine(), &hello(boot, vec![done.clone()]), run).map(|(_, what)| what)
+            newer(&horizon(Some(9000)), std::slice::from_ref(&done), boot == "a", run).map(|(_, what)| what)
         };
         assert_eq!(found("a", &workflow(WorkflowPhase::Pending, 0, none())), Some("which this store has never begun"));
         let running = |expected| workflow(WorkflowPhase::Running, 1, expected);
@@ -310,7 +319,7 @@ mod tests {
             let (mut machine, run) = (machine(), workflow(WorkflowPhase::Running, 1, expected));
             assert!(mark_behind(&mut machine, &run, &horizon(None), at(10_000)));
             assert_eq!(behind(&machine).unwrap().status, ConditionStatus::Unknown);
-            judge(&mut machine, &hello(boot, receipts), Some(&run), (at(10_001), 1));
+            judge_disks(&mut machine, &receipts, boot == "a", Some(&run), (at(10_001), 1));
             let condition = behind(&machine).unwrap();
             (condition.status == ConditionStatus::True, condition.reason.clone())
         };
@@ -326,7 +335,8 @@ mod tests {
     fn an_epoch_never_given_marks_an_open_workflow_alone() {
         let marked = |last_epoch, phase| {
             let (mut machine, run) = (machine(), workflow(phase, 1, Vec::new()));
-            judge(&mut machine, &Hello { last_epoch, ..hello("a", Vec::new()) }, Some(&run), (at(10_001), 1));
+            let hello = Hello { boot_id: "a".into(), last_epoch, ..Hello::default() };
+            judge_epoch(&mut machine, &hello, Some(&run), (at(10_001), 1));
             behind(&machine).map(|condition| condition.reason.clone())
         };
         assert_eq!(marked(5, WorkflowPhase::Running), Some(Reason::EpochNeverGiven));

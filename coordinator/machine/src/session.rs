@@ -45,6 +45,8 @@ pub struct Session {
     pub(crate) peak_rss_bytes: u64,
     /// Nothing is assigned before a person decides.
     pub(crate) held: bool,
+    /// Its agent still scans its buses: nothing is assigned before it has reported its disks.
+    pub(crate) scanning: bool,
     /// It outlived its last session and holds a list; whether it still works on it shows in a moment.
     pub(crate) settling: bool,
     /// It holds no list and is given none yet: another agent, of which the store does not know, may be acting.
@@ -80,6 +82,7 @@ impl Session {
             noted: now.steady,
             peak_rss_bytes: 0,
             held,
+            scanning: hello.scanning,
             settling: false,
             waits: false,
             behind: false,
@@ -106,6 +109,7 @@ impl Session {
             noted: Steady::START,
             peak_rss_bytes: 0,
             held: false,
+            scanning: false,
             settling: false,
             waits: false,
             behind: false,
@@ -125,6 +129,11 @@ impl Session {
     /// Whether its stream is up.
     pub const fn is_connected(&self) -> bool {
         self.connected
+    }
+
+    /// Whether its agent is still to report its disks: it scanned its buses when it said hello.
+    pub const fn is_scanning(&self) -> bool {
+        self.scanning
     }
 
     /// Whether it is still to show whether it works on its list.
@@ -306,7 +315,13 @@ mod tests {
         let remembered = |leased| {
             let mut status = derive::new_machine_status();
             assert!(Session::remembered(&status, &LIMITS).is_none());
-            let holder = SessionHolder { boot_id: "a".into(), disks: Vec::new(), address: String::new(), leased };
+            let holder = SessionHolder {
+                boot_id: "a".into(),
+                disks: Vec::new(),
+                address: String::new(),
+                leased,
+                scanning: false,
+            };
             status.session = Some(holder);
             Session::remembered(&status, &LIMITS).unwrap()
         };

@@ -4,7 +4,7 @@ use crate::{
     advance::{self, advance},
     connect,
     context::Step,
-    deletion,
+    deletion, disks,
     effect::{Effect, Refusal, Which},
     hello,
     input::Input,
@@ -32,6 +32,7 @@ pub fn step(limits: &Limits, state: MachineState, input: Input, now: Now) -> (Ma
 fn take(step: &mut Step<'_>, input: Input) -> Result<(), Refusal> {
     match input {
         Input::Hello { hello, address, known } => hello::hello(step, &hello, &address, &known),
+        Input::Disks { epoch, report, known } => disks::reported(step, epoch, &report, &known),
         Input::Heartbeat { epoch, vitals } => report::heartbeat(step, epoch, vitals),
         Input::Reported { epoch, of, events } => report::reported(step, epoch, of, events),
         Input::Replayed(events) => {

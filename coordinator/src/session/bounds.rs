@@ -4,7 +4,8 @@
 use landfall_api::{
     DiskId, DiskReceipt, MachineFacts, Problem,
     message::{
-        ActionResult, EnrollRequest, EventBody, EventRecord, Hello, Identity, LogLine, Part, Telemetry, ToCoordinator,
+        ActionResult, DiskReport, EnrollRequest, EventBody, EventRecord, Hello, Identity, LogLine, Part, Telemetry,
+        ToCoordinator, UnreadableDisk,
     },
     smbios_text, smbios_uuid,
 };
@@ -39,6 +40,7 @@ const MAX_MACS: usize = 256;
 pub(super) fn to_coordinator(message: ToCoordinator) -> Result<ToCoordinator, ConvertError> {
     Ok(match message {
         ToCoordinator::Hello(said) => ToCoordinator::Hello(hello(said)?),
+        ToCoordinator::Disks(said) => ToCoordinator::Disks(disks(said)?),
         ToCoordinator::Facts(said) => ToCoordinator::Facts(facts("facts", said)?),
         ToCoordinator::Event(said) => ToCoordinator::Event(event(said)?),
         numbers @ (ToCoordinator::Heartbeat(_) | ToCoordinator::FenceAck { .. }) => numbers,
@@ -83,8 +85,27 @@ fn hello(said: Hello) -> Result<Hello, ConvertError> {
         boot_id: boot_id(said.boot_id)?,
         disks: said.disks.into_iter().map(disk_id).collect(),
         receipts: said.receipts.into_iter().map(disk_receipt).collect(),
+        unreadable: unreadable("hello.unreadable", said.unreadable)?,
         ..said
     })
+}
+
+fn disks(said: DiskReport) -> Result<DiskReport, ConvertError> {
+    at_most("disk_report.disks", &said.disks, MAX_DISKS)?;
+    at_most("disk_report.receipts", &said.receipts, MAX_DISKS)?;
+    Ok(DiskReport {
+        generation: said.generation,
+        disks: said.disks.into_iter().map(disk_id).collect(),
+        receipts: said.receipts.into_iter().map(disk_receipt).collect(),
+        unreadable: unreadable("disk_report.unreadable", said.unreadable)?,
+    })
+}
+
+/// A condition names them all, so that their reasons are cut to words.
+fn unreadable(field: &'static str, said: Vec<UnreadableDisk>) -> Result<Vec<UnreadableDisk>, ConvertError> {
+    at_most(field, &said, MAX_DISKS)?;
+    let bounded = |one: UnreadableDisk| UnreadableDisk { disk: disk_id(one.disk), reason: cut(one.reason, MAX_WORD) };
+    Ok(said.into_iter().map(bounded).collect())
 }
 
 /// What is left out of the JSON costs nothing on the wire, and has its place in the status.

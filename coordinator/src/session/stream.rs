@@ -252,6 +252,10 @@ impl Session {
                 ToCoordinator::Heartbeat(vitals) => {
                     self.engine.sessions().heartbeat(self.machine, self.epoch, vitals).await?;
                 }
+                ToCoordinator::Disks(report) => {
+                    let _turn = self.turns.acquire().await;
+                    Box::pin(self.engine.sessions().disks(self.machine, self.epoch, report)).await?;
+                }
                 ToCoordinator::Facts(facts) => self.engine.sessions().facts(self.machine, self.epoch, *facts).await?,
                 ToCoordinator::FenceAck { epoch } => {
                     self.engine.sessions().fence_acknowledged(self.machine, epoch).await?;

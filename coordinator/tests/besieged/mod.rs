@@ -13,12 +13,14 @@ use std::{
 };
 
 use landfall_api::{
-    DiskId, DiskReceipt, MachineFacts, SecretText,
+    DiskId, MachineFacts, SecretText,
     message::{Assignment, Identity, Proof, Vitals},
 };
 use landfall_edge::testing::ports;
 use landfall_proto::SERVER_NAME;
-use landfall_session::{AgentKey, Host, Instruction, Session, SessionConfig, SessionHandle, Target, boot_time, enroll};
+use landfall_session::{
+    AgentKey, Host, Instruction, Looking, Seen, Session, SessionConfig, SessionHandle, Target, boot_time, enroll,
+};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _};
 use serde_json::{Value, json};
@@ -275,14 +277,12 @@ impl Agent {
 struct Computer;
 
 impl Host for Computer {
-    fn disks(&self) -> Vec<DiskId> {
-        vec![DiskId { serial: "D1".into(), size_bytes: 1 << 30, ..DiskId::default() }]
-    }
-    fn receipts(&self) -> Vec<DiskReceipt> {
-        vec![]
-    }
-    fn facts(&self) -> MachineFacts {
-        MachineFacts { memory_bytes: 512 << 20, ..MachineFacts::default() }
+    fn look(&self) -> Looking<'_> {
+        Seen {
+            facts: MachineFacts { memory_bytes: 512 << 20, ..MachineFacts::default() },
+            ..Seen::disks(vec![DiskId { serial: "D1".into(), size_bytes: 1 << 30, ..DiskId::default() }], vec![])
+        }
+        .at_once()
     }
     fn vitals(&self) -> Vitals {
         Vitals { uptime: boot_time(), peak_rss_bytes: 1 << 20 }

@@ -3,10 +3,12 @@
 use std::{path::Path, sync::Arc};
 
 use landfall_api::{
-    DiskId, DiskReceipt, ErrorCode, MachineFacts, Problem, SecretText,
+    DiskId, ErrorCode, Problem, SecretText,
     message::{ActionRef, EventBody, Identity, Proof, Vitals},
 };
-use landfall_session::{AgentKey, Host, Instruction, Session, SessionConfig, SessionHandle, Target, boot_time, enroll};
+use landfall_session::{
+    AgentKey, Host, Instruction, Looking, Seen, Session, SessionConfig, SessionHandle, Target, boot_time, enroll,
+};
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::timeout};
 use uuid::Uuid;
@@ -16,14 +18,8 @@ use super::{LIMIT, Site, call, document, machine, request};
 struct Computer(String);
 
 impl Host for Computer {
-    fn disks(&self) -> Vec<DiskId> {
-        vec![DiskId { serial: self.0.clone(), size_bytes: 1 << 30, ..DiskId::default() }]
-    }
-    fn receipts(&self) -> Vec<DiskReceipt> {
-        vec![]
-    }
-    fn facts(&self) -> MachineFacts {
-        MachineFacts::default()
+    fn look(&self) -> Looking<'_> {
+        Seen::disks(vec![DiskId { serial: self.0.clone(), size_bytes: 1 << 30, ..DiskId::default() }], vec![]).at_once()
     }
     fn vitals(&self) -> Vitals {
         Vitals { uptime: boot_time(), peak_rss_bytes: 1 << 20 }

@@ -1,6 +1,9 @@
 //! Disks, and the receipts on them.
 
-use landfall_api::{DiskId, DiskReceipt, Receipt, ReceiptState};
+use landfall_api::{
+    DiskId, DiskReceipt, Receipt, ReceiptState,
+    message::{DiskReport, UnreadableDisk},
+};
 
 use super::{
     ConvertError, Within as _,
@@ -19,6 +22,43 @@ impl From<DiskId> for v1::DiskId {
     fn from(id: DiskId) -> Self {
         let DiskId { wwn, serial, path, name, model, size_bytes } = id;
         Self { wwn, serial, path, name, model, size_bytes }
+    }
+}
+
+impl TryFrom<v1::DiskReport> for DiskReport {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::DiskReport) -> Result<Self, ConvertError> {
+        let receipt = |wire| DiskReceipt::try_from(wire).within("receipts");
+        Ok(Self {
+            generation: wire.generation,
+            disks: wire.disks.into_iter().map(DiskId::from).collect(),
+            receipts: wire.receipts.into_iter().map(receipt).collect::<Result<_, _>>()?,
+            unreadable: wire.unreadable.into_iter().map(UnreadableDisk::from).collect(),
+        })
+    }
+}
+
+impl From<DiskReport> for v1::DiskReport {
+    fn from(report: DiskReport) -> Self {
+        Self {
+            generation: report.generation,
+            disks: report.disks.into_iter().map(v1::DiskId::from).collect(),
+            receipts: report.receipts.into_iter().map(v1::DiskReceipt::from).collect(),
+            unreadable: report.unreadable.into_iter().map(v1::UnreadableDisk::from).collect(),
+        }
+    }
+}
+
+impl From<v1::UnreadableDisk> for UnreadableDisk {
+    fn from(wire: v1::UnreadableDisk) -> Self {
+        Self { disk: wire.disk.map(DiskId::from).unwrap_or_default(), reason: wire.reason }
+    }
+}
+
+impl From<UnreadableDisk> for v1::UnreadableDisk {
+    fn from(found: UnreadableDisk) -> Self {
+        Self { disk: Some(found.disk.into()), reason: found.reason }
     }
 }
 

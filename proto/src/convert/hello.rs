@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use landfall_api::{
     DiskId, DiskReceipt, ErrorCode, Problem,
-    message::{ActionRef, Hello, Refusal, Welcome},
+    message::{ActionRef, Hello, Refusal, UnreadableDisk, Welcome},
 };
 
 use super::{
@@ -27,6 +27,8 @@ impl TryFrom<v1::Hello> for Hello {
             boot_id: text("boot_id", wire.boot_id)?,
             disks: wire.disks.into_iter().map(DiskId::from).collect(),
             receipts: wire.receipts.into_iter().map(receipt).collect::<Result<_, _>>()?,
+            unreadable: wire.unreadable.into_iter().map(UnreadableDisk::from).collect(),
+            scanning: wire.scanning,
             last_epoch: wire.last_epoch,
             running: wire.running.map(ActionRef::try_from).transpose().within("running")?,
             enrolled_boottime_ms: wire.enrolled_boottime_ms,
@@ -49,6 +51,8 @@ impl From<Hello> for v1::Hello {
             enrolled_boottime_ms: hello.enrolled_boottime_ms,
             holds: hello.holds.map(|uid| uid.to_string()).unwrap_or_default(),
             boottime_ms: millis(hello.boottime),
+            scanning: hello.scanning,
+            unreadable: hello.unreadable.into_iter().map(v1::UnreadableDisk::from).collect(),
         }
     }
 }
@@ -134,6 +138,8 @@ mod tests {
             boot_id: "b".into(),
             disks: vec![DiskId { serial: "D".into(), ..DiskId::default() }],
             receipts: vec![crate::convert::disk::tests::receipt()],
+            unreadable: vec![UnreadableDisk { disk: DiskId::default(), reason: "no answer for 10 s".into() }],
+            scanning: true,
             last_epoch: 7,
             running: Some(ActionRef { workflow_uid: Uuid::from_u128(1), action_index: 2, attempt: 3 }),
             enrolled_boottime_ms: 9,

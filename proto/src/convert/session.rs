@@ -16,6 +16,7 @@ impl TryFrom<v1::SessionRequest> for ToCoordinator {
     fn try_from(wire: v1::SessionRequest) -> Result<Self, ConvertError> {
         Ok(match wire.message.ok_or_else(|| ConvertError::missing("message"))? {
             Up::Hello(wire) => Self::Hello(wire.try_into().within("hello")?),
+            Up::DiskReport(wire) => Self::Disks(wire.try_into().within("disk_report")?),
             Up::Facts(wire) => Self::Facts(Box::new(wire.try_into().within("facts")?)),
             Up::Heartbeat(wire) => Self::Heartbeat(wire.into()),
             Up::Event(wire) => Self::Event(wire.try_into().within("event")?),
@@ -31,6 +32,7 @@ impl TryFrom<ToCoordinator> for v1::SessionRequest {
     fn try_from(message: ToCoordinator) -> Result<Self, ConvertError> {
         let message = match message {
             ToCoordinator::Hello(hello) => Up::Hello(hello.into()),
+            ToCoordinator::Disks(report) => Up::DiskReport(report.into()),
             ToCoordinator::Facts(facts) => Up::Facts((&*facts).try_into()?),
             ToCoordinator::Heartbeat(vitals) => Up::Heartbeat(vitals.into()),
             ToCoordinator::Event(event) => Up::Event(event.into()),
@@ -130,8 +132,8 @@ impl From<Ack> for v1::Ack {
 mod tests {
     use jiff::Timestamp;
     use landfall_api::{
-        ErrorCode, MachineFacts, Problem,
-        message::{Refusal, Welcome},
+        DiskId, ErrorCode, MachineFacts, Problem,
+        message::{DiskReport, Refusal, UnreadableDisk, Welcome},
     };
     use uuid::Uuid;
 
@@ -164,7 +166,14 @@ mod tests {
 
     #[test]
     fn every_message_to_the_coordinator_survives_the_wire() {
+        let report = DiskReport {
+            generation: 2,
+            disks: vec![DiskId { serial: "D".into(), ..DiskId::default() }],
+            receipts: vec![crate::convert::disk::tests::receipt()],
+            unreadable: vec![UnreadableDisk { disk: DiskId::default(), reason: "r".into() }],
+        };
         for message in [
+            ToCoordinator::Disks(report),
             ToCoordinator::Facts(Box::new(MachineFacts { memory_bytes: 5, ..MachineFacts::default() })),
             ToCoordinator::Heartbeat(Vitals { uptime: Duration::from_secs(1), peak_rss_bytes: 2 }),
             ToCoordinator::FenceAck { epoch: 3 },

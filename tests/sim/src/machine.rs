@@ -10,7 +10,7 @@ use landfall_api::{
     SmbiosFacts,
     message::{Identity, Vitals},
 };
-use landfall_session::{Host, boot_time};
+use landfall_session::{Host, Looking, Seen, boot_time};
 use uuid::Uuid;
 
 use crate::chance::Chance;
@@ -115,20 +115,18 @@ fn uuid(chance: &mut Chance) -> Uuid {
 }
 
 impl Host for Machine {
-    fn disks(&self) -> Vec<DiskId> {
-        self.facts.disks.iter().map(|disk| disk.id.clone()).collect()
-    }
-    fn receipts(&self) -> Vec<DiskReceipt> {
-        self.receipts.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-    fn facts(&self) -> MachineFacts {
-        self.facts.clone()
+    fn look(&self) -> Looking<'_> {
+        Seen {
+            facts: self.facts.clone(),
+            ..Seen::disks(
+                self.facts.disks.iter().map(|disk| disk.id.clone()).collect(),
+                self.receipts.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            )
+        }
+        .at_once()
     }
     fn vitals(&self) -> Vitals {
         Vitals { uptime: boot_time().min(Duration::from_secs(u64::from(u32::MAX))), peak_rss_bytes: 48 << 20 }
-    }
-    fn may_block(&self) -> bool {
-        false
     }
 }
 

@@ -3,15 +3,18 @@
 //! Nothing here waits for the other side to take something: what is to be sent is decided anew each time the stream has
 //! room, most urgent first, so that a slow stream never delays reading acks, a fence or a cancel.
 
-use std::{sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use landfall_api::{
     ErrorCode, MachineFacts, Problem,
-    message::{Ack, ActionRef, Assignment, EventBody, Hello, Refusal, ToAgent, ToCoordinator, Vitals, Welcome},
+    message::{
+        Ack, ActionRef, Assignment, DiskReport, EventBody, Hello, Refusal, ToAgent, ToCoordinator, Vitals, Welcome,
+    },
 };
 use landfall_proto::{
     ConvertError, PROTOCOL,
     convert::named_attempt,
+    revision::DISK_REPORTS,
     v1::{self, agent_service_client::AgentServiceClient},
 };
 use tokio::{
@@ -23,15 +26,15 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming, transport::Channel};
 
-use super::{Deaf, Instructions, Outcome, Runner};
+use super::{Deaf, Instructions, Outcome, Runner, Seen};
 use crate::{
     ConnectError, Connection, Credentials, Instruction, Validity, connect::connect, enroll::renew, wire_status,
 };
 
 /// From the call to the welcome.
 const WELCOME_LIMIT: Duration = Duration::from_secs(30);
-/// Reading disks and receipts for the hello; a dying disk may take its time.
-const LOOK_LIMIT: Duration = Duration::from_secs(60);
+/// Between looks whether the agent still holds a list, while other disks wait to be reported.
+const HELD_POLL: Duration = Duration::from_secs(1);
 /// Between tries to renew a certificate, at least; and how soon after a connection the first one is.
 const RENEW_RETRY: Duration = Duration::from_secs(5);
 /// A fenced agent's work must have stopped by then, or the fence stays unanswered.
@@ -58,12 +61,27 @@ struct Open<'a> {
     inbound: Streaming<v1::SessionResponse>,
     epoch: u64,
     facts: Option<Box<MachineFacts>>,
+    report: Option<DiskReport>,
+    /// Later looks at the machine.
+    looks: mpsc::Receiver<Seen>,
     heartbeat_due: bool,
     fence: Option<Fence>,
 }
 
-/// The stream, the way up, the heartbeat's interval, the telemetry's task, and the connection's client.
-type Opened<'a> = (Open<'a>, mpsc::Sender<v1::SessionRequest>, Duration, AbortOnDrop, AgentServiceClient<Channel>);
+/// A welcomed stream and what goes on beside it.
+struct Opened<'a> {
+    open: Open<'a>,
+    /// The way up.
+    out: mpsc::Sender<v1::SessionRequest>,
+    /// Between heartbeats.
+    beat: Duration,
+    /// What the hello said of the disks.
+    seen: Seen,
+    /// Takes later looks; `None` where the coordinator does not know reports of disks.
+    looks: Option<mpsc::Sender<Seen>>,
+    _telemetry: AbortOnDrop,
+    client: AgentServiceClient<Channel>,
+}
 
 struct Fence {
     epoch: u64,
@@ -84,11 +102,40 @@ impl Runner {
         };
         match opened {
             Err(outcome) => outcome,
-            Ok((open, out, beat, _telemetry, client)) => tokio::select! {
+            Ok(Opened { open, out, beat, seen, looks, _telemetry, client }) => tokio::select! {
                 outcome = open.run(out, beat, closing) => outcome,
                 // What is not acknowledged is kept and sent again over the next connection.
                 renewed = self.renewed(client, credentials) => Outcome::Renewed(renewed),
+                never = self.follow_disks(seen, looks) => match never {},
             },
+        }
+    }
+
+    /// Looks at the machine again whenever its disks changed, once all of them are known. Not while the agent holds a list:
+    /// a look from before a write would contradict the receipt that the write reports.
+    async fn follow_disks(&self, mut seen: Seen, looks: Option<mpsc::Sender<Seen>>) -> Infallible {
+        let Some(looks) = looks else { return std::future::pending().await };
+        loop {
+            self.host.changed(&seen).await;
+            let assigned = loop {
+                let (holds, assigned) = {
+                    let state = self.shared.lock();
+                    (state.holds.is_some(), state.assigned)
+                };
+                if !holds {
+                    break assigned;
+                }
+                tokio::time::sleep(HELD_POLL).await;
+            };
+            let now = self.host.look().await;
+            if self.shared.lock().assigned != assigned {
+                continue;
+            }
+            let complete = !now.scanning;
+            seen = now;
+            if complete && looks.send(seen.clone()).await.is_err() {
+                return std::future::pending().await;
+            }
         }
     }
 
@@ -114,7 +161,8 @@ impl Runner {
 
     async fn open<'a>(&'a self, credentials: &Credentials, agent: &'a Instructions) -> Result<Opened<'a>, Outcome> {
         let target = &self.config.target;
-        let (hello, facts) = self.look().await.map_err(Outcome::Lost)?;
+        let seen = self.host.look().await;
+        let hello = self.hello(&seen);
         let channel = connect(&*self.world.dial, target, Validity::Now, Some(credentials)).await.map_err(|error| {
             let problem = error.to_problem(target);
             match error {
@@ -167,52 +215,46 @@ impl Runner {
         self.shared.connection.send_replace(Connection::Connected { epoch: welcome.epoch });
         tracing::info!(epoch = welcome.epoch, %target, "welcomed by the coordinator");
         let telemetry = tokio::spawn(Arc::clone(&self.shared.telemetry).run(client.clone(), self.world.clone()));
+        let (tell, looks) = mpsc::channel(1);
         let open = Open {
             runner: self,
             agent,
             inbound,
             epoch: welcome.epoch,
-            facts: Some(facts),
+            facts: Some(Box::new(seen.facts.clone())),
+            report: None,
+            looks,
             heartbeat_due: false,
             fence: None,
         };
-        Ok((open, out, beat.clamp(*HEARTBEAT.start(), *HEARTBEAT.end()), AbortOnDrop(telemetry.abort_handle()), client))
+        Ok(Opened {
+            open,
+            out,
+            beat: beat.clamp(*HEARTBEAT.start(), *HEARTBEAT.end()),
+            seen,
+            looks: (welcome.protocol >= DISK_REPORTS).then_some(tell),
+            _telemetry: AbortOnDrop(telemetry.abort_handle()),
+            client,
+        })
     }
 
-    /// Looks at the machine for the hello and the facts.
-    async fn look(&self) -> Result<(Hello, Box<MachineFacts>), Problem> {
-        let host = self.host.clone();
-        let look = move || (host.disks(), host.receipts(), host.facts());
-        let (disks, receipts, facts) = if self.host.may_block() {
-            match timeout(LOOK_LIMIT, tokio::task::spawn_blocking(look)).await {
-                Ok(Ok(seen)) => seen,
-                Ok(Err(error)) => {
-                    let problem = Problem::new(ErrorCode::Internal, "cannot read this machine's disks");
-                    return Err(problem.caused_by(&error));
-                }
-                Err(_) => {
-                    return Err(Problem::new(ErrorCode::DeviceIo, "timed out while reading this machine's disks")
-                        .hint("the kernel log on the console names the disk that does not answer"));
-                }
-            }
-        } else {
-            look()
-        };
+    fn hello(&self, seen: &Seen) -> Hello {
         let state = self.shared.lock();
-        let hello = Hello {
+        Hello {
             software: self.config.software.clone(),
             protocol: PROTOCOL,
             identity: self.config.identity.clone(),
             boot_id: self.config.boot_id.clone(),
-            disks,
-            receipts,
+            disks: seen.disks.disks.clone(),
+            receipts: seen.disks.receipts.clone(),
+            unreadable: seen.disks.unreadable.clone(),
+            scanning: seen.scanning,
             last_epoch: state.epoch,
             running: state.running.first().copied(),
             enrolled_boottime_ms: u64::try_from(self.config.enrolled_at.as_millis()).unwrap_or(u64::MAX),
             holds: state.holds,
             boottime: self.world.clock.now(),
-        };
-        Ok((hello, Box::new(facts)))
+        }
     }
 
     fn broken(&self, status: &Status) -> Outcome {
@@ -259,6 +301,10 @@ impl Open<'_> {
                     return Outcome::Fenced;
                 }
                 _ = beat.tick() => self.heartbeat_due = true,
+                Some(seen) = self.looks.recv() => {
+                    self.facts = Some(Box::new(seen.facts));
+                    self.report = Some(seen.disks);
+                }
                 message = self.inbound.message() => match message {
                     Ok(Some(response)) => if let Err(outcome) = self.take(response) { return outcome },
                     Ok(None) if self.fence.is_some() => return Outcome::Fenced,
@@ -268,7 +314,7 @@ impl Open<'_> {
                 },
                 permit = out.reserve(), if self.has_something() => match permit {
                     Ok(permit) => {
-                        let next = next_up(self.runner, &mut self.facts, &mut self.heartbeat_due, self.fence.as_ref());
+                        let next = self.next_up();
                         let last = matches!(next, Some(ToCoordinator::FenceAck { .. }));
                         if let Some(message) = next {
                             match to_wire(message) {
@@ -314,9 +360,31 @@ impl Open<'_> {
     fn has_something(&self) -> bool {
         let state = self.runner.shared.lock();
         self.facts.is_some()
+            || self.report.is_some()
             || self.heartbeat_due
             || state.outbox.has_unsent()
             || (self.fence.is_some() && state.is_still())
+    }
+
+    /// What to send next: heartbeats keep the session alive, facts are said once, events in their order, disks
+    /// after the receipts that events report, and the answer to a fence only when nothing runs and every event has left.
+    fn next_up(&mut self) -> Option<ToCoordinator> {
+        if std::mem::take(&mut self.heartbeat_due) {
+            // By the clock of the leases, which count from it.
+            let vitals = Vitals { uptime: self.runner.world.clock.now(), ..self.runner.host.vitals() };
+            return Some(ToCoordinator::Heartbeat(vitals));
+        }
+        if let Some(facts) = self.facts.take() {
+            return Some(ToCoordinator::Facts(facts));
+        }
+        let mut state = self.runner.shared.lock();
+        if let Some(event) = state.outbox.next_unsent() {
+            return Some(ToCoordinator::Event(event));
+        }
+        if let Some(report) = self.report.take() {
+            return Some(ToCoordinator::Disks(report));
+        }
+        self.fence.as_ref().filter(|_| state.is_still()).map(|fence| ToCoordinator::FenceAck { epoch: fence.epoch })
     }
 
     /// Takes one message. An `Err` ends the connection.
@@ -377,7 +445,11 @@ impl Open<'_> {
         if self.fence.is_some() {
             return Ok(());
         }
-        let lease = self.runner.shared.lock().lease.grant(assignment.lease, assignment.counts_from);
+        let lease = {
+            let mut state = self.runner.shared.lock();
+            state.assigned += 1;
+            state.lease.grant(assignment.lease, assignment.counts_from)
+        };
         self.give(Instruction::Assign { assignment, lease })
     }
 
@@ -408,27 +480,4 @@ fn take_ack(runner: &Runner, ack: Ack) {
         // Nothing is dropped on such an ack, so nothing can be lost by it.
         Err(error) => tracing::warn!(%error, "an ack is ignored"),
     }
-}
-
-/// What to send next: heartbeats keep the session alive, facts are said once, events in their order, and the answer to a
-/// fence only when nothing runs and every event has left.
-fn next_up(
-    runner: &Runner,
-    facts: &mut Option<Box<MachineFacts>>,
-    heartbeat_due: &mut bool,
-    fence: Option<&Fence>,
-) -> Option<ToCoordinator> {
-    if std::mem::take(heartbeat_due) {
-        // By the clock of the leases, which count from it.
-        let vitals = Vitals { uptime: runner.world.clock.now(), ..runner.host.vitals() };
-        return Some(ToCoordinator::Heartbeat(vitals));
-    }
-    if let Some(facts) = facts.take() {
-        return Some(ToCoordinator::Facts(facts));
-    }
-    let mut state = runner.shared.lock();
-    if let Some(event) = state.outbox.next_unsent() {
-        return Some(ToCoordinator::Event(event));
-    }
-    fence.filter(|_| state.is_still()).map(|fence| ToCoordinator::FenceAck { epoch: fence.epoch })
 }

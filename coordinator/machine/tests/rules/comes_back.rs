@@ -67,3 +67,17 @@ fn an_agent_of_a_protocol_too_old_gets_no_session() {
     assert_eq!(Site::new().hello(hello(0)), None);
     assert_eq!(Site::new().hello(hello(1)), Some(1));
 }
+
+#[test]
+fn nothing_is_assigned_before_the_disks_are_known() {
+    let (words, _) = sent([Scans(0), Connects(0), Passes(3), Ticks]);
+    assert_eq!(words, [""; 0], "not even to boot its own disk");
+    let (words, _) = sent([Scans(0), Connects(0), Finds(0)]);
+    assert_eq!(words, ["assign"]);
+}
+
+#[test]
+fn an_agent_at_its_list_goes_on_during_a_scan() {
+    let (words, _) = sent([Connects(0), Hears(0), Works(0), Disconnects(0, true), Scans(0), Connects(0)]);
+    assert_eq!(words, ["renewal"]);
+}

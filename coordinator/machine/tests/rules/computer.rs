@@ -8,7 +8,9 @@ use std::{
 use jiff::Timestamp;
 use landfall_api::{
     DiskId, DiskReceipt, ErrorCode, Problem, Receipt, ReceiptState,
-    message::{ActionRef, ActionResult, CloudInitResult, EventBody, EventRecord, Hello, Vitals, WriteImageResult},
+    message::{
+        ActionRef, ActionResult, CloudInitResult, DiskReport, EventBody, EventRecord, Hello, Vitals, WriteImageResult,
+    },
 };
 use landfall_machine::{Epoch, Input, Tell};
 use uuid::Uuid;
@@ -57,6 +59,10 @@ pub(crate) struct Computer {
     /// Events that were not acknowledged.
     unsent: Vec<EventRecord>,
     seq: HashMap<(Uuid, u32, u32), u64>,
+    /// A bus is being scanned.
+    scanning: bool,
+    /// No session of this boot has heard of its disks.
+    open: bool,
     /// It started what is on its disk.
     pub(crate) installed: bool,
     /// Positions in the log of what was acknowledged to it.
@@ -78,6 +84,8 @@ impl Computer {
             lease_until: 0,
             unsent: Vec::new(),
             seq: HashMap::new(),
+            scanning: false,
+            open: false,
             installed: false,
             acknowledged: Vec::new(),
             commits: Vec::new(),
@@ -117,7 +125,28 @@ impl Computer {
         (self.epoch, self.connected, self.work, self.lease_until) = (0, None, None, 0);
         self.unsent.clear();
         self.seq.clear();
-        self.installed = false;
+        (self.installed, self.open) = (false, false);
+    }
+
+    pub(crate) fn scans(&mut self) {
+        self.scanning = true;
+    }
+
+    /// Its disks are reported once it has reported everything else and holds no list.
+    pub(crate) fn finds(&mut self, site: &mut Site) {
+        self.scanning = false;
+        if !self.is_connected(site) || self.work.is_some() || !self.unsent.is_empty() {
+            return;
+        }
+        let receipts = self.mark.iter().map(|mark| self.receipt(*mark)).collect();
+        let report = DiskReport { generation: 1, disks: vec![self.id()], receipts, unreadable: Vec::new() };
+        if site.disks(self.epoch, &self.boot_id(), report) {
+            self.open = false;
+        }
+    }
+
+    fn boot_id(&self) -> String {
+        format!("{}-{}", self.number, self.boot)
     }
 
     /// The store has forgotten what was written since its copy was made. Where the newest image left no room for a receipt, nothing
@@ -144,13 +173,14 @@ impl Computer {
             action_index: work.index,
             attempt: work.attempt,
         });
-        let receipts: Vec<_> = self.mark.iter().map(|mark| self.receipt(*mark)).collect();
+        let receipts = self.mark.iter().filter(|_| !self.scanning).map(|mark| self.receipt(*mark)).collect();
         let hello = Hello {
             software: "1".into(),
             protocol: 3,
-            boot_id: format!("{}-{}", self.number, self.boot),
+            boot_id: self.boot_id(),
             disks: vec![self.id()],
             receipts,
+            scanning: self.scanning,
             last_epoch: self.epoch,
             running,
             holds: running.map(|running| running.workflow_uid),
@@ -159,6 +189,8 @@ impl Computer {
         };
         self.connected = None;
         if let Some(epoch) = site.hello(hello) {
+            // An agent that had a session in this boot may go on with its list: it looks at its own disks before it writes.
+            self.open = self.scanning && (self.epoch == 0 || self.open);
             (self.epoch, self.connected) = (epoch, Some(site.starts));
         }
     }
@@ -205,6 +237,7 @@ impl Computer {
         let Some(word) = line.and_then(VecDeque::pop_front) else { return };
         match word {
             Word::Assign { workflow, starts, from } => {
+                assert!(!self.open || self.work.is_some(), "a list for a machine whose disks are not known");
                 // What it was at ends before anything else begins.
                 self.ends(site, ErrorCode::Cancelled, false);
                 let (index, attempt) = starts[0];

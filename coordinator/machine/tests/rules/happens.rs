@@ -16,6 +16,10 @@ pub(crate) enum Happens {
     Fails(usize),
     Sends(usize, usize),
     Restarts(usize),
+    /// A bus of the computer is being scanned from now on.
+    Scans(usize),
+    /// The scan has ended: the agent knows every disk.
+    Finds(usize),
     /// The coordinator, for so long.
     CoordinatorRestarts(u64),
     /// In the next step, after so many effects.
@@ -59,6 +63,8 @@ fn happens() -> impl Strategy<Value = Happens> {
         2 => who().prop_map(Fails),
         12 => (who(), 1..3usize).prop_map(|(who, times)| Sends(who, times)),
         2 => who().prop_map(Restarts),
+        1 => who().prop_map(Scans),
+        6 => who().prop_map(Finds),
         1 => (0..300u64).prop_map(CoordinatorRestarts),
         2 => (0..4usize).prop_map(Crashes),
         1 => Just(Copies),
@@ -75,17 +81,21 @@ fn happens() -> impl Strategy<Value = Happens> {
 
 /// A computer netboots, takes its list and works on it, for so many steps, each of them reported or not.
 fn installs() -> impl Strategy<Value = Vec<Happens>> {
-    (who(), prop::collection::vec(any::<bool>(), 0..7)).prop_map(|(who, reported)| {
-        let steps = reported.into_iter().flat_map(|sent| [Some(Works(who)), sent.then_some(Sends(who, 1))]);
-        [Connects(who), Hears(who)].into_iter().chain(steps.flatten()).collect()
-    })
+    (who(), prop::collection::vec(any::<bool>(), 0..7), prop::bool::weighted(0.25)).prop_map(
+        |(who, reported, scans)| {
+            let steps = reported.into_iter().flat_map(|sent| [Some(Works(who)), sent.then_some(Sends(who, 1))]);
+            let first = scans.then_some(Scans(who)).into_iter().chain([Connects(who)]);
+            let known = scans.then_some(Finds(who)).into_iter().chain([Hears(who)]);
+            first.chain(known).chain(steps.flatten()).collect()
+        },
+    )
 }
 
 /// Power is cut, and the machine netboots again.
 fn power_cut() -> impl Strategy<Value = Vec<Happens>> {
-    (who(), 0..20u64, 0..4usize).prop_map(|(who, away, steps)| {
-        let back = [Restarts(who), Passes(away), Connects(who), Hears(who)];
-        back.into_iter().chain((0..steps).map(|_| Works(who))).collect()
+    (who(), 0..20u64, 0..4usize, any::<bool>()).prop_map(|(who, away, steps, scans)| {
+        let back = [Restarts(who), Passes(away)].into_iter().chain(scans.then_some(Scans(who)));
+        back.chain([Connects(who), Finds(who), Hears(who)]).chain((0..steps).map(|_| Works(who))).collect()
     })
 }
 

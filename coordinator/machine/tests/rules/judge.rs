@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use landfall_api::{Condition, ConditionType, DiskReceipt, Machine, WorkflowPhase, WorkflowStatus, message::Hello};
+use landfall_api::{Condition, ConditionType, DiskReceipt, Machine, WorkflowPhase, WorkflowStatus};
 use landfall_machine::{BEAT_EVERY, MachineState, derive, has_begun, is_held, is_open, life::wants_agent};
 use proptest::{prelude::*, test_runner::TestCaseError};
 use uuid::Uuid;
@@ -43,11 +43,12 @@ pub(crate) fn stays_held(before: &Machine, after: &Machine, decides: bool) {
     );
 }
 
-/// A receipt of this hello that its workflow wrote while the store was not, and of which its agent cannot tell any more.
-pub(crate) fn misses(site: &Site, hello: &Hello) -> Option<DiskReceipt> {
+/// A receipt that an agent found, that its workflow wrote while the store was not, and of which its agent cannot tell any
+/// more.
+pub(crate) fn misses(site: &Site, boot_id: &str, receipts: &[DiskReceipt]) -> Option<DiskReceipt> {
     let workflow = site.newest().filter(|workflow| is_open(workflow))?;
     let holder = site.stored.machine.status.as_ref().and_then(|status| status.session.as_ref());
-    let same_boot = holder.is_some_and(|holder| holder.boot_id == hello.boot_id);
+    let same_boot = holder.is_some_and(|holder| holder.boot_id == boot_id && !holder.scanning);
     let gap = site.gap.filter(|gap| gap.to - gap.from > LEASE + BEAT_EVERY.as_secs())?;
     let expected = &workflow.status.as_ref()?.expected_receipts;
     let of = |r: &DiskReceipt| (r.receipt.workflow_uid, r.receipt.state);
@@ -57,7 +58,7 @@ pub(crate) fn misses(site: &Site, hello: &Hello) -> Option<DiskReceipt> {
             && (wall(gap.from + 1, 0)..wall(gap.to, 0)).contains(&at)
             && !expected.iter().any(|known| of(known) == of(found))
     };
-    hello.receipts.iter().find(missed).filter(|_| !same_boot && !site.clock_was_set).cloned()
+    receipts.iter().find(missed).filter(|_| !same_boot && !site.clock_was_set).cloned()
 }
 
 /// What was seen so far.

@@ -49,6 +49,8 @@ impl Story {
             Happens::Fails(n) => computers[n].fails(site),
             Happens::Sends(n, times) => computers[n].sends(site, times),
             Happens::Restarts(n) => computers[n].restart(),
+            Happens::Scans(n) => computers[n].scans(),
+            Happens::Finds(n) => computers[n].finds(site),
             Happens::CoordinatorRestarts(away) => site.restart(away),
             Happens::Crashes(after) => site.crash_after = Some(after),
             Happens::Copies => self.copy = Some((site.stored.clone(), site.now)),

@@ -8,9 +8,9 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 use landfall_api::{
-    API_VERSION, Action, ActionStatus, Authority, Kind, Machine, MachineSpec, Metadata, Shared, Workflow, WorkflowSpec,
-    WorkflowStatus,
-    message::{EventRecord, Hello},
+    API_VERSION, Action, ActionStatus, Authority, DiskReceipt, Kind, Machine, MachineSpec, Metadata, Shared, Workflow,
+    WorkflowSpec, WorkflowStatus,
+    message::{DiskReport, EventRecord, Hello},
 };
 use landfall_machine::{
     BEAT_EVERY, Effect, Epoch, Horizon, Input, Limits, MachineState, Now, Refusal, Session, Steady, Tell, Which,
@@ -240,16 +240,31 @@ impl Site {
     pub(crate) fn hello(&mut self, hello: Hello) -> Option<u64> {
         let known = hello.receipts.iter().map(|r| self.workflow(r.receipt.workflow_uid).is_some()).collect();
         let named = hello.holds;
-        let missed = judge::misses(self, &hello);
+        let missed = judge::misses(self, &hello.boot_id, &hello.receipts);
         let input = Input::Hello { hello: Box::new(hello), address: String::new(), known };
         let stands = self.hand(named, |_| input.clone());
         if stands != Ok(true) {
             return None;
         }
+        self.holds(missed);
+        self.epoch()
+    }
+
+    /// An agent knows every disk; whether the machine took that in.
+    pub(crate) fn disks(&mut self, epoch: u64, boot_id: &str, report: DiskReport) -> bool {
+        let known = report.receipts.iter().map(|r| self.workflow(r.receipt.workflow_uid).is_some()).collect();
+        let open = self.session.as_ref().is_some_and(|s| s.epoch() == Epoch::new(epoch) && s.is_scanning());
+        let missed = judge::misses(self, boot_id, &report.receipts).filter(|_| open);
+        let input = Input::Disks { epoch: Epoch::new(epoch), report: Box::new(report), known };
+        let stands = self.hand(None, |_| input.clone()) == Ok(true);
+        self.holds(missed.filter(|_| stands));
+        stands
+    }
+
+    fn holds(&self, missed: Option<DiskReceipt>) {
         if let Some(missed) = missed {
             assert!(is_held(&self.stored.machine).is_some(), "rule 4: a newer receipt holds no machine: {missed:?}");
         }
-        self.epoch()
     }
 
     /// An agent's events of one workflow, handed in so often; their positions in the log, if they are acknowledged.

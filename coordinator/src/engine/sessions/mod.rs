@@ -6,8 +6,8 @@ use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use landfall_api::{
-    ErrorCode, Problem, Reason,
-    message::{Hello, ToAgent, Vitals},
+    DiskReceipt, ErrorCode, Problem, Reason,
+    message::{DiskReport, Hello, ToAgent, Vitals},
 };
 use landfall_machine::{Epoch, Input, Refusal, Session, newest_session};
 use tokio::sync::mpsc;
@@ -72,14 +72,9 @@ impl Sessions {
             self.alarms.alarm(&name, Reason::IdentityMismatch, problem.message.clone()).await?;
             return Err(Refusal { problem, retry_after: Some(Duration::from_secs(60)) });
         }
-        let (known, at_work): (Vec<bool>, Option<String>) = {
-            let index = self.fleet.index();
-            let named = hello.running.map(|running| running.workflow_uid).or(hello.holds);
-            (
-                hello.receipts.iter().map(|r| index.workflow_name(r.receipt.workflow_uid).is_some()).collect(),
-                named.and_then(|uid| index.workflow_name(uid)),
-            )
-        };
+        let known = self.known(&hello.receipts);
+        let named = hello.running.map(|running| running.workflow_uid).or(hello.holds);
+        let at_work = named.and_then(|uid| self.fleet.index().workflow_name(uid));
         let software = hello.software.clone();
         let hello = Box::new(hello);
         let input = |_: &_, _| Input::Hello { hello: hello.clone(), address: address.clone(), known: known.clone() };
@@ -92,6 +87,24 @@ impl Sessions {
         tracing::info!(machine = %name, epoch, %address, agent = %software, "session opened");
         let (heartbeat, time) = (self.fleet.settings().heartbeat, self.fleet.now());
         Ok(Opened { machine: name, epoch, to_agent, heartbeat, time })
+    }
+
+    /// An agent knows every disk now, or other disks are there.
+    ///
+    /// # Errors
+    /// [`Problem`] with code `Fenced` if a newer session took its place, or if the store cannot be written.
+    pub async fn disks(&self, machine_uid: Uuid, epoch: u64, report: DiskReport) -> Result<(), Problem> {
+        let mut live = self.fleet.machines().lock(machine_uid).await;
+        let name = self.fleet.machine_name(machine_uid)?;
+        let known = self.known(&report.receipts);
+        let input = Input::Disks { epoch: Epoch::new(epoch), report: Box::new(report), known };
+        self.steps.drive(&mut live, &name, input).await.map(drop).map_err(|refused| refused.problem)
+    }
+
+    /// For each receipt: whether the store has the workflow that it names.
+    fn known(&self, receipts: &[DiskReceipt]) -> Vec<bool> {
+        let index = self.fleet.index();
+        receipts.iter().map(|r| index.workflow_name(r.receipt.workflow_uid).is_some()).collect()
     }
 
     /// An agent was heard. Renews its lease, if it holds one.

@@ -7,19 +7,19 @@ use std::{
 };
 
 use landfall_api::{
-    DiskId, DiskReceipt, MachineFacts, SecretText,
+    SecretText,
     message::{Identity, PhoneHomeReport, Proof, Vitals},
 };
 use landfall_boot::policy::Decision;
 use landfall_coordinator::engine::Engine;
 use landfall_session::{
-    AgentKey, BootClock, Connection, Credentials, Host, Instruction, Session, SessionConfig, SessionHandle,
-    Surroundings, Target, enroll_over,
+    AgentKey, BootClock, Changing, Connection, Credentials, Host, Instruction, Looking, Seen, Session, SessionConfig,
+    SessionHandle, Surroundings, Target, enroll_over,
 };
 use landfall_sim::chance::Chance;
 use tokio::{
     sync::mpsc,
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 
 use super::{
@@ -47,23 +47,29 @@ pub(crate) struct Computer {
 }
 
 /// What the session needs from the machine.
-struct Looks(Arc<Mutex<Disk>>);
+struct Looks {
+    disk: Arc<Mutex<Disk>>,
+    /// When its buses have been scanned, in this boot.
+    scanned: Instant,
+}
 
 impl Host for Looks {
-    fn disks(&self) -> Vec<DiskId> {
-        vec![self.0.lock().unwrap().id.clone()]
+    fn look(&self) -> Looking<'_> {
+        let scanning = Instant::now() < self.scanned;
+        let disk = self.disk.lock().unwrap();
+        let receipts = disk.receipt.iter().filter(|_| !scanning).cloned().collect();
+        Seen { scanning, ..Seen::disks(vec![disk.id.clone()], receipts) }.at_once()
     }
-    fn receipts(&self) -> Vec<DiskReceipt> {
-        self.0.lock().unwrap().receipt.iter().cloned().collect()
-    }
-    fn facts(&self) -> MachineFacts {
-        MachineFacts::default()
+    fn changed<'a>(&'a self, seen: &'a Seen) -> Changing<'a> {
+        Box::pin(async {
+            if !seen.scanning {
+                std::future::pending::<()>().await;
+            }
+            sleep_until(self.scanned).await;
+        })
     }
     fn vitals(&self) -> Vitals {
         Vitals::default()
-    }
-    fn may_block(&self) -> bool {
-        false
     }
 }
 
@@ -139,7 +145,10 @@ impl Life<'_> {
             boot_id: format!("boot-{}", self.computer),
             enrolled_at: Duration::from_secs(1),
         };
-        let (session, instructions) = Session::start_in(world, config, Arc::new(Looks(self.of.disk.clone())));
+        // Sometimes a bus is slow, also slower than a lost connection.
+        let scan = if self.chance.percent(50) { self.chance.below(40) } else { 0 };
+        let looks = Looks { disk: self.of.disk.clone(), scanned: Instant::now() + Duration::from_secs(scan) };
+        let (session, instructions) = Session::start_in(world, config, Arc::new(looks));
         self.agent(session, instructions, &key, &token).await
     }
 

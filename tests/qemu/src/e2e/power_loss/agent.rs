@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 use landfall_api::{
-    DiskId, DiskReceipt, ErrorCode, MachineFacts, Problem, Receipt, ReceiptState, SecretText,
+    DiskId, DiskReceipt, ErrorCode, Problem, Receipt, ReceiptState, SecretText,
     message::{ActionRef, Assignment, EventBody, Identity, Proof, Vitals},
 };
-use landfall_session::{AgentKey, Host, Instruction, Session, SessionConfig, SessionHandle, Target, boot_time, enroll};
+use landfall_session::{
+    AgentKey, Host, Instruction, Looking, Seen, Session, SessionConfig, SessionHandle, Target, boot_time, enroll,
+};
 use tokio::sync::mpsc;
 
 use super::acks::{EVENTS_OF_AN_ATTEMPT, mark};
@@ -19,14 +21,8 @@ const LIMIT: Duration = Duration::from_secs(120);
 struct Computer(DiskId);
 
 impl Host for Computer {
-    fn disks(&self) -> Vec<DiskId> {
-        vec![self.0.clone()]
-    }
-    fn receipts(&self) -> Vec<DiskReceipt> {
-        Vec::new()
-    }
-    fn facts(&self) -> MachineFacts {
-        MachineFacts::default()
+    fn look(&self) -> Looking<'_> {
+        Seen::disks(vec![self.0.clone()], vec![]).at_once()
     }
     fn vitals(&self) -> Vitals {
         Vitals { uptime: boot_time(), peak_rss_bytes: 1 << 20 }
