@@ -10,7 +10,7 @@ use crate::{runner::Failure, thread::on_thread};
 
 /// A device that answers within this has its data synced. One that hangs must not keep the machine from its restart: each
 /// action flushed what it wrote.
-const SYNC_LIMIT: Duration = Duration::from_secs(60);
+const SYNC_LIMIT: Duration = Duration::from_secs(30);
 
 /// Syncs every file system, and says that the machine may restart.
 pub(super) async fn reboot() -> Result<ActionResult, Failure> {

@@ -1,6 +1,7 @@
-//! How the machine goes down: file systems synced and unmounted, then `reboot(2)`.
+//! How the machine goes down: file systems synced and unmounted, then `reboot(2)`, and where a device keeps the kernel from
+//! that, the kernel's emergency restart.
 
-use std::{convert::Infallible, fs, sync::mpsc, thread, time::Duration};
+use std::{convert::Infallible, fs, io, sync::mpsc, thread, time::Duration};
 
 use nix::{
     mount::{MntFlags, umount2},
@@ -8,34 +9,54 @@ use nix::{
 };
 
 /// A device that answers within this has its file systems synced and unmounted. Any other must not keep the machine up
-/// for ever: the receipt stands, and what was committed was flushed when it was.
-const SETTLE_LIMIT: Duration = Duration::from_secs(60);
+/// for ever: the receipt stands, what was committed was flushed when it was, and the last action has synced before.
+const SETTLE_LIMIT: Duration = Duration::from_secs(30);
+/// The kernel shuts every device down before it restarts. A driver that waits for a device which hangs holds it up for ever;
+/// a RAID controller that flushes its cache takes some seconds.
+const KERNEL_LIMIT: Duration = Duration::from_secs(60);
+/// The kernel's emergency action is done after this at the latest.
+const EMERGENCY_LIMIT: Duration = Duration::from_secs(10);
 
 /// Restarts the machine, turns it off, or starts the kernel that was loaded, even if its devices hang. Returns only if
 /// the kernel refuses.
 ///
 /// # Errors
-/// The kernel's refusal (no `CAP_SYS_BOOT`; `EINVAL`: no kernel was loaded).
-pub(crate) fn go_down(how: RebootMode) -> nix::Result<Infallible> {
-    if !within(SETTLE_LIMIT, settle) {
+/// The kernel's refusal (no `CAP_SYS_BOOT`; `EINVAL`: no kernel was loaded), or why the emergency restart is impossible.
+pub(crate) fn go_down(how: RebootMode) -> io::Result<Infallible> {
+    if within(SETTLE_LIMIT, settle).is_none() {
         tracing::error!(
-            "a device does not answer; the machine goes down without it after {} \
-            s",
+            "a device does not answer; the machine goes down without syncing it after {} s",
             SETTLE_LIMIT.as_secs()
         );
     }
-    reboot(how)
+    if let Some(refused) = within(KERNEL_LIMIT, move || reboot(how)) {
+        return refused.map_err(io::Error::from);
+    }
+    let (key, what) = emergency(how);
+    tracing::error!("a device keeps the kernel from going down for {} s; {what}", KERNEL_LIMIT.as_secs());
+    fs::write("/proc/sysrq-trigger", key)?;
+    // Turning off is done by a worker of the kernel's.
+    thread::sleep(EMERGENCY_LIMIT);
+    Err(io::Error::other("the kernel ignores /proc/sysrq-trigger"))
 }
 
-/// Does work that may never end on a thread of its own. Says whether it ended in time.
-fn within(limit: Duration, work: impl FnOnce() + Send + 'static) -> bool {
+/// The key of the kernel's emergency action, which waits for no device (Documentation/admin-guide/sysrq.rst), and what it does.
+fn emergency(how: RebootMode) -> (&'static str, &'static str) {
+    match how {
+        RebootMode::RB_POWER_OFF => ("o", "turning it off at once"),
+        // The loaded kernel is lost, and the firmware starts the same system.
+        _ => ("b", "restarting it at once"),
+    }
+}
+
+/// Does work that may never end on a thread of its own. Its result, if it ended in time.
+fn within<T: Send + 'static>(limit: Duration, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (done, waits) = mpsc::channel();
     thread::spawn(move || {
-        work();
         // The caller no longer waits if it took too long.
-        done.send(()).unwrap_or_default();
+        drop(done.send(work()));
     });
-    waits.recv_timeout(limit).is_ok()
+    waits.recv_timeout(limit).ok()
 }
 
 fn settle() {
@@ -94,8 +115,15 @@ mod tests {
     #[test]
     fn the_wait_for_endless_work_is_bounded() {
         let (_open, waits) = mpsc::channel::<()>();
-        assert!(!within(Duration::from_millis(50), move || waits.recv().unwrap_or_default()));
-        assert!(within(Duration::from_secs(60), || {}));
+        assert_eq!(within(Duration::from_millis(50), move || waits.recv().unwrap_or_default()), None);
+        assert_eq!(within(Duration::from_secs(60), || 7), Some(7));
+    }
+
+    #[test]
+    fn a_machine_to_be_turned_off_is_not_restarted() {
+        assert_eq!(emergency(RebootMode::RB_POWER_OFF).0, "o");
+        assert_eq!(emergency(RebootMode::RB_AUTOBOOT).0, "b");
+        assert_eq!(emergency(RebootMode::RB_KEXEC).0, "b");
     }
 
     #[test]

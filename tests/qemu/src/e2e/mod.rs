@@ -7,9 +7,11 @@ mod cut_after_commit;
 mod disk_buses;
 mod failing_disk;
 mod followed;
+mod hanging_disk;
 mod install;
 mod interrupted;
 mod kexec;
+mod late_disk;
 mod passed;
 mod power_loss;
 mod proxy_dhcp;
@@ -96,6 +98,8 @@ const TESTS: &[Test] = tests! {
     "q" uefi_the_installed_kernel_starts_without_the_firmware full |c| kexec::past_the_firmware(c, Firmware::Uefi);
     "q" bios_the_installed_kernel_starts_without_the_firmware full |c| kexec::past_the_firmware(c, Firmware::Bios);
     "r" the_coordinator_loses_power_and_nothing_it_acknowledged full power_loss::nothing_acknowledged_is_lost;
+    "s" a_second_disk_plugged_in_late_is_never_overlooked small late_disk::plugged_in;
+    "t" a_disk_that_hangs_delays_no_other full hanging_disk::beside_a_healthy_one;
 };
 
 /// Which tests run, and how.
@@ -115,7 +119,7 @@ pub(crate) struct Choice<'a> {
 /// Runs tests, prints a line for each, the minutes of each letter, and a closing line.
 pub(crate) async fn run(artefacts: Artefacts, cli: &Path, logs: &Path, choice: Choice<'_>) -> anyhow::Result<ExitCode> {
     for letter in choice.letters {
-        anyhow::ensure!(TESTS.iter().any(|test| test.letter == letter), "there is no test \"{letter}\"; use a to r");
+        anyhow::ensure!(TESTS.iter().any(|test| test.letter == letter), "there is no test \"{letter}\"; use a to t");
     }
     let passed_before = match choice.record {
         Some(record) if choice.resume => passed::read(record)?,

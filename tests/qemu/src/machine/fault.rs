@@ -1,4 +1,5 @@
-//! Disks that fail while the machine runs: QEMU's `blkdebug` put between a disk and its file, and taken away again.
+//! Disks that fail or hang while the machine runs: a filter of QEMU's (`blkdebug`, `throttle`) put between a disk and its
+//! file, and taken away again.
 
 use std::time::Duration;
 
@@ -49,6 +50,19 @@ impl Machine {
         let filter = json!({ "driver": "blkdebug", "node-name": bad, "image": good, "inject-error": [fault.rule()] });
         self.on()?.command("blockdev-add", filter).await?;
         self.see_through(index, &bad).await
+    }
+
+    /// From now on, until the end of this power-on, a disk answers nothing: QEMU lets one byte a second through.
+    ///
+    /// # Errors
+    /// [`LabError::Qmp`] if the machine is off, or the disk hangs or fails already.
+    pub async fn hang_disk(&mut self, index: usize) -> Result<(), LabError> {
+        let [good, slow, limits] = [node("disk", index), node("slow", index), node("limits", index)];
+        let group = json!({ "qom-type": "throttle-group", "id": limits, "limits": { "bps-total": 1 } });
+        self.on()?.command("object-add", group).await?;
+        let filter = json!({ "driver": "throttle", "node-name": slow, "file": good, "throttle-group": limits });
+        self.on()?.command("blockdev-add", filter).await?;
+        self.see_through(index, &slow).await
     }
 
     /// Ends a disk's fault.

@@ -2,6 +2,7 @@
 
 mod arguments;
 mod fault;
+mod plug;
 mod spec;
 
 use std::path::{Path, PathBuf};

@@ -1,0 +1,34 @@
+//! Disks that are plugged into a machine while it runs.
+
+use serde_json::json;
+
+use super::{DiskBus, DiskSpec, Machine};
+use crate::{DiskImage, LabError};
+
+impl Machine {
+    /// Plugs in one more blank SCSI disk, which stays for later power-ons; its index. The machine needs a SCSI disk from the
+    /// start: the new one is on the same bus.
+    ///
+    /// # Errors
+    /// [`LabError::Qmp`] if the machine is off or has no SCSI bus.
+    pub async fn plug_disk(&mut self, bytes: u64) -> Result<usize, LabError> {
+        let at = self.disks.len();
+        let path = self.dir.join(format!("disk{at}.raw"));
+        let image = DiskImage::create(&path, bytes)?;
+        let serial = format!("{}-{at}", self.spec.serial);
+        let qmp = self.on()?;
+        let (file, disk) = (format!("file{at}"), format!("disk{at}"));
+        let node = json!({ "driver": "file", "node-name": file, "filename": path, "discard": "unmap" });
+        qmp.command("blockdev-add", node).await?;
+        qmp.command("blockdev-add", json!({ "driver": "raw", "node-name": disk, "file": file, "discard": "unmap" }))
+            .await?;
+        let device = json!({
+            "driver": "scsi-hd", "id": format!("dev{at}"), "bus": "scsi.0", "channel": 0, "scsi-id": at, "lun": 0,
+            "drive": disk, "serial": serial,
+        });
+        qmp.command("device_add", device).await?;
+        self.spec.disks.push(DiskSpec { bytes, bus: DiskBus::Scsi, serial, sector: 512, recorded: false });
+        self.disks.push(image);
+        Ok(at)
+    }
+}
