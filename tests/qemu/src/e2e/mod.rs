@@ -16,6 +16,7 @@ mod proxy_dhcp;
 mod raw;
 mod restored;
 mod scene;
+mod second_disk;
 mod selectors;
 mod twins;
 mod whole_image;
@@ -96,6 +97,7 @@ const TESTS: &[Test] = tests! {
     "q" uefi_the_installed_kernel_starts_without_the_firmware full |c| kexec::past_the_firmware(c, Firmware::Uefi);
     "q" bios_the_installed_kernel_starts_without_the_firmware full |c| kexec::past_the_firmware(c, Firmware::Bios);
     "r" the_coordinator_loses_power_and_nothing_it_acknowledged full power_loss::nothing_acknowledged_is_lost;
+    "s" bios_the_second_of_two_disks_boots full second_disk::boots;
 };
 
 /// Which tests run, and how.
@@ -115,7 +117,7 @@ pub(crate) struct Choice<'a> {
 /// Runs tests, prints a line for each, the minutes of each letter, and a closing line.
 pub(crate) async fn run(artefacts: Artefacts, cli: &Path, logs: &Path, choice: Choice<'_>) -> anyhow::Result<ExitCode> {
     for letter in choice.letters {
-        anyhow::ensure!(TESTS.iter().any(|test| test.letter == letter), "there is no test \"{letter}\"; use a to r");
+        anyhow::ensure!(TESTS.iter().any(|test| test.letter == letter), "there is no test \"{letter}\"; use a to s");
     }
     let passed_before = match choice.record {
         Some(record) if choice.resume => passed::read(record)?,
