@@ -125,6 +125,8 @@ words! {
         Provisioned,
         /// Machine: a disk carries a receipt that the store does not know. Nothing begins before a person decides.
         ReceiptConflict,
+        /// Workflow: its machine restarted in the middle of an action.
+        Restarted,
         /// Workflow: its agent is not heard.
         Silent,
         /// Workflow: its agent is heard, and too little moves.
@@ -213,7 +215,7 @@ words! {
         Known,
         /// The disk was installed and carries no receipt any more.
         Lost,
-        /// The machine restarted while the store has no data.
+        /// The machine restarted in the middle of an action, or while the store has no data.
         MachineRestarted,
         /// `spec.management` is `Managed`.
         Managed,
@@ -352,6 +354,7 @@ const REASONS: &[(ConditionType, &[Reason])] = reasons! {
         Idle Provisioning Queued Running Succeeded WaitingForAgent WaitingForPhoneHome;
     Provisioned: Adopted Cancelled Deprovisioned Deprovisioning Failed Installed PhonedHome Provisioning;
     ReceiptConflict: Adopted Forced Known NewerThanStore UnknownReceipt;
+    Restarted: MachineRestarted;
     Silent: Heard NoAgent NoHeartbeat NoSession;
     Slow: BehindDeadline InTime NoAgent NoProgress NotHeard;
     StoreBehind: Adopted AskedBefore AwaitsAgent Confirmed EpochNeverGiven

@@ -86,7 +86,7 @@ pub use wire::{
     WatchLine, WatchType,
 };
 pub use workflow::{
-    ActionState, ActionStatus, Authority, BUILT_IN_DEPROVISION, Pause, Progress, Purpose, RunRequest, RunRequestKind,
-    Workflow, WorkflowPhase, WorkflowSpec, WorkflowStatus,
+    ActionState, ActionStatus, Authority, BUILT_IN_DEPROVISION, Pause, Progress, Purpose, Restarts, RunRequest,
+    RunRequestKind, Workflow, WorkflowPhase, WorkflowSpec, WorkflowStatus,
 };
 pub use yaml::{MAX_FILE_BYTES, Origin, Sourced};

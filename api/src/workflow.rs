@@ -276,6 +276,9 @@ pub struct ActionStatus {
     /// Done by the workflow that this one continues; it is not repeated.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub taken_over: bool,
+    /// The machine's unexpected restarts while it was under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restarts: Option<Restarts>,
     /// How the newest failed attempt failed; kept after a later one succeeds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<Problem>,
@@ -302,6 +305,7 @@ impl ActionStatus {
             ended_at: None,
             deadline: None,
             taken_over: false,
+            restarts: None,
             problem: None,
             log_tail: Vec::new(),
             progress: None,
@@ -318,6 +322,20 @@ impl ActionStatus {
     pub fn holds(&self) -> bool {
         matches!(self.action.spec, ActionSpec::Hold(_)) && self.is_under_way()
     }
+}
+
+/// Unexpected restarts of the machine: another boot asked for a session while an attempt was under way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Restarts {
+    /// How many, from 1.
+    pub count: u32,
+    /// The attempt that the newest one interrupted.
+    pub attempt: u32,
+    /// The kernel's id of the boot after the newest one.
+    pub boot_id: String,
+    /// When that boot was first heard, by the coordinator's clock.
+    pub at: Timestamp,
 }
 
 /// The progress of a write. Counters are bytes.

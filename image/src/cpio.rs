@@ -173,6 +173,9 @@ pub struct Member {
     pub mode: u32,
     /// Bytes of content.
     pub size: u64,
+    /// Major and minor number of a device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<(u32, u32)>,
 }
 
 /// Lists an archive, reading it to its trailer; contents are skipped, not kept.
@@ -193,6 +196,7 @@ pub fn list<R: Read>(mut input: R) -> Result<Vec<Member>, CpioError> {
                 .ok_or(CpioError::Format(offset))
         };
         let (mode, size, name_len) = (field(1)?, u64::from(field(6)?), field(11)? as usize);
+        let number = (field(9)?, field(10)?);
         if &header[..MAGIC.len()] != MAGIC || !(1..=MAX_NAME).contains(&name_len) {
             return Err(CpioError::Format(offset));
         }
@@ -215,7 +219,8 @@ pub fn list<R: Read>(mut input: R) -> Result<Vec<Member>, CpioError> {
             S_IFCHR => "device",
             _ => "other",
         };
-        members.push(Member { path, kind, mode: mode & 0o7777, size });
+        let device = (kind == "device").then_some(number);
+        members.push(Member { path, kind, mode: mode & 0o7777, size, device });
         offset += ((HEADER + name_len).next_multiple_of(4) as u64) + padded;
     }
 }
@@ -256,7 +261,8 @@ mod tests {
                 "lib64"
             ]
         );
-        assert_eq!(members[2], Member { path: "init".into(), kind: "file", mode: 0o755, size: 2 });
+        assert_eq!(members[2], Member { path: "init".into(), kind: "file", mode: 0o755, size: 2, device: None });
+        assert_eq!(members[1].device, Some((5, 1)));
     }
 
     #[test]

@@ -31,6 +31,11 @@ const DIRECTORIES: &[(&str, u32)] = &[
     ("tmp", 0o1777),
 ];
 
+/// Devices that are needed before devtmpfs is mounted: path, mode, major, minor (Documentation/admin-guide/devices.txt).
+/// The kernel opens the console for init's standard streams; where there is none, the standard library of a Rust program
+/// opens `/dev/null` in their place before `main`, and aborts the program if it cannot.
+const DEVICES: &[(&str, u32, u32, u32)] = &[("dev/console", 0o600, 5, 1), ("dev/null", 0o666, 1, 3)];
+
 /// The boot image cannot be packed.
 #[derive(Debug, thiserror::Error)]
 pub enum PackError {
@@ -130,8 +135,9 @@ pub fn pack(recipe: &Recipe<'_>, output: &Path) -> Result<Packed, PackError> {
     for (path, mode) in DIRECTORIES {
         archive.directory(path, *mode)?;
     }
-    // The kernel opens it for init's standard streams before anything is mounted.
-    archive.char_device("dev/console", 0o600, 5, 1)?;
+    for (path, mode, major, minor) in DEVICES {
+        archive.char_device(path, *mode, *major, *minor)?;
+    }
     archive.file("init", 0o755, Content::Bytes(init))?;
 
     let base = format!("lib/modules/{}", tree.version);
@@ -261,6 +267,8 @@ mod tests {
             assert!(paths.contains(&path), "{path} is missing");
         }
         assert!(!paths.contains(&"lib/modules/6.1/kernel/c.ko"));
+        let devices: Vec<_> = members.iter().filter_map(|m| Some((m.path.as_str(), m.mode, m.device?))).collect();
+        assert_eq!(devices, [("dev/console", 0o600, (5, 1)), ("dev/null", 0o666, (1, 3))]);
     }
 
     #[test]

@@ -1,16 +1,13 @@
 //! Facts: what the agent sees of its machine. Collecting never fails as a whole: a fact that cannot be read is left out
 //! and logged.
 
+mod nics;
 mod smbios;
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{fs, path::Path, time::Duration};
 
 use landfall_api::{
-    CpuFacts, FirmwareFacts, FirmwareMode, MacAddr, MachineFacts, NicFacts,
+    CpuFacts, FirmwareFacts, FirmwareMode, MachineFacts,
     message::{Identity, Vitals},
 };
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
@@ -36,7 +33,8 @@ pub(crate) fn collect() -> MachineFacts {
         },
         memory_bytes: system.as_ref().map(System::total_memory).unwrap_or_default(),
         disks,
-        nics: nics(Path::new("/sys/class/net")),
+        // PID 1 of a boot image makes no virtual ports, and the ones a kernel brings along are no way to a coordinator.
+        nics: nics::read(Path::new("/sys/class/net"), std::process::id() != 1),
         firmware: firmware(),
     }
 }
@@ -87,34 +85,6 @@ fn secure_boot() -> Option<bool> {
     fs::read(variable).ok()?.get(4).map(|v| *v == 1)
 }
 
-/// Every Ethernet port with a device behind it.
-fn nics(root: &Path) -> Vec<NicFacts> {
-    let mut ports: Vec<PathBuf> = fs::read_dir(root).into_iter().flatten().flatten().map(|e| e.path()).collect();
-    ports.sort();
-    ports.iter().filter(|p| p.join("device").exists()).filter_map(|p| nic(p)).collect()
-}
-
-fn nic(port: &Path) -> Option<NicFacts> {
-    // ARPHRD_ETHER (include/uapi/linux/if_arp.h).
-    if read(&port.join("type")) != "1" {
-        return None;
-    }
-    let mac: MacAddr = read(&port.join("address")).parse().ok()?;
-    let driver = fs::read_link(port.join("device/driver")).ok();
-    Some(NicFacts {
-        name: port.file_name()?.to_string_lossy().into_owned(),
-        mac,
-        driver: driver
-            .as_deref()
-            .and_then(Path::file_name)
-            .map(|n| n.to_string_lossy().into_owned())
-            .unwrap_or_default(),
-        // -1 without carrier, and with drivers that do not report it.
-        speed_mbit: read(&port.join("speed")).parse().ok().filter(|s| *s > 0),
-        carrier: read(&port.join("carrier")) == "1",
-    })
-}
-
 fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
@@ -128,22 +98,6 @@ mod tests {
         assert_eq!(peak_rss("Name:\tx\nVmPeak:\t  9 kB\nVmHWM:\t   1234 kB\n"), Some(1234 * 1024));
         assert_eq!(peak_rss(""), None);
         assert!(vitals().peak_rss_bytes > 0);
-    }
-
-    #[test]
-    fn ports_without_a_device_behind_them_are_no_hardware() {
-        let net = tempfile::tempdir().unwrap();
-        for (name, device, kind) in [("eth0", true, "1"), ("br0", false, "1"), ("ib0", true, "32")] {
-            let port = net.path().join(name);
-            fs::create_dir_all(if device { port.join("device") } else { port.clone() }).unwrap();
-            fs::write(port.join("type"), kind).unwrap();
-            fs::write(port.join("address"), "52:54:00:00:00:01\n").unwrap();
-            fs::write(port.join("carrier"), "1\n").unwrap();
-            fs::write(port.join("speed"), "-1\n").unwrap();
-        }
-        let found = nics(net.path());
-        assert_eq!(found.len(), 1);
-        assert!(found[0].carrier && found[0].speed_mbit.is_none() && found[0].name == "eth0");
     }
 
     #[test]

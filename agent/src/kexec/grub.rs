@@ -4,6 +4,9 @@
 
 use super::words::{Variables, Word, words};
 
+/// Lines read of one file. Systems with many kernels have dozens.
+const MAX_LINES: usize = 256;
+
 /// One `linux` line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Linux {
@@ -44,6 +47,9 @@ pub(super) fn linux_lines(config: &str, environment: &Variables, uuid: &str) -> 
             Some("linux" | "linux16" | "linuxefi") => {
                 if let Some(kernel) = texts.next().map(str::to_owned) {
                     found.push(Linux { kernel, words: line.into_iter().skip(2).collect() });
+                }
+                if found.len() == MAX_LINES {
+                    break;
                 }
             }
             _ => {}
@@ -105,6 +111,14 @@ mod tests {
             lines(config, &block),
             [pair("/vmlinuz", "root=UUID=ab-cd root=/dev/mapper/a\\b ro console=ttyS0 ")]
         );
+    }
+
+    #[test]
+    fn variables_that_double_and_endless_lines_are_bounded() {
+        let config = format!("set a=xxxxxxxx\n{}linux /k $a\n", "set a=$a$a\n".repeat(40));
+        let found = lines(&config, &Variables::new());
+        assert!(found[0].1.len() <= 16 << 10, "{} bytes", found[0].1.len());
+        assert_eq!(lines(&"linux /k a\n".repeat(1000), &Variables::new()).len(), MAX_LINES);
     }
 
     #[test]

@@ -2,6 +2,10 @@
 
 use std::collections::BTreeMap;
 
+/// What variables may add to one line, bytes: several times the longest command line. A variable may be made of others, so
+/// that each line of a file doubles it.
+const ROOM: usize = 16 << 10;
+
 /// Variables by name.
 pub(super) type Variables = BTreeMap<String, String>;
 
@@ -10,13 +14,13 @@ pub(super) type Variables = BTreeMap<String, String>;
 pub(super) struct Word {
     /// Its text.
     pub(super) text: String,
-    /// Every variable in it was known; GRUB replaces an unknown one with nothing.
+    /// Every variable in it was known and fits; GRUB replaces an unknown one with nothing.
     pub(super) whole: bool,
 }
 
 /// The words of a line, up to a comment or the command's end.
 pub(super) fn words(line: &str, variables: &Variables) -> Vec<Word> {
-    let mut reader = Reader { variables, done: Vec::new(), word: None };
+    let mut reader = Reader { variables, room: ROOM, done: Vec::new(), word: None };
     let mut quote = None;
     let mut chars = line.chars().peekable();
     while let Some(c) = chars.next() {
@@ -55,6 +59,8 @@ pub(super) fn words(line: &str, variables: &Variables) -> Vec<Word> {
 
 struct Reader<'v> {
     variables: &'v Variables,
+    /// What variables may still add.
+    room: usize,
     done: Vec<Word>,
     /// The word under way.
     word: Option<Word>,
@@ -74,7 +80,9 @@ impl Reader<'_> {
     }
 
     fn variable(&mut self, name: &str, quoted: bool) {
-        match self.variables.get(name) {
+        let value = self.variables.get(name).filter(|value| value.len() <= self.room);
+        self.room -= value.map_or(0, String::len);
+        match value {
             None => self.word().whole = false,
             Some(value) if quoted => self.word().text.push_str(value),
             // Outside quotes blanks of the value part words.

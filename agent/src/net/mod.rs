@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use self::netlink::{LinkChanges, Netlink};
 pub(crate) use self::{
     port::{Port, Ports},
-    uplink::Uplink,
+    uplink::{Change, Uplink},
 };
 
 /// Time between scans of the ports without an announcement, in case one was lost.
@@ -33,6 +33,8 @@ const PORT_PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) struct Network {
     netlink: Netlink,
     ports: watch::Receiver<Ports>,
+    /// Counts the requests to check every lease.
+    checks: watch::Sender<u64>,
     resolv_conf: PathBuf,
 }
 
@@ -45,59 +47,78 @@ impl Network {
     pub(crate) fn start(with_virtual: bool, resolv_conf: PathBuf) -> io::Result<Self> {
         let (netlink, changes) = Netlink::open()?;
         let (sender, ports) = watch::channel(Ports::new());
-        tokio::spawn(manage(netlink.clone(), changes, sender.clone(), with_virtual));
+        let (checks, check) = watch::channel(0);
+        let managed = Managed { netlink: netlink.clone(), ports: sender, check };
+        tokio::spawn(managed.manage(changes, with_virtual));
         tokio::spawn(complain_about_missing_ports(ports.clone()));
-        Ok(Self { netlink, ports, resolv_conf })
+        Ok(Self { netlink, ports, checks, resolv_conf })
     }
 
     /// Every port as it is now, and its changes.
     pub(crate) fn ports(&self) -> watch::Receiver<Ports> {
         self.ports.clone()
     }
+
+    /// Asks DHCP again on every port, at once and of any server: the network behind a port may be another one now, without
+    /// a change of carrier. What is lent stays until a server takes it back.
+    pub(crate) fn check_leases(&self) {
+        self.checks.send_modify(|count| *count += 1);
+    }
 }
 
-async fn manage(netlink: Netlink, mut changes: LinkChanges, ports: watch::Sender<Ports>, with_virtual: bool) {
-    let mut carriers: BTreeMap<u32, watch::Sender<bool>> = BTreeMap::new();
-    let mut refused: BTreeSet<u32> = BTreeSet::new();
-    loop {
-        match netlink.links(with_virtual).await {
-            Err(e) => tracing::warn!("{e}"),
-            Ok(links) => {
-                carriers.retain(|index, _| links.iter().any(|l| l.index == *index));
-                ports.send_if_modified(|all| {
-                    let before = all.len();
-                    all.retain(|index, _| links.iter().any(|l| l.index == *index));
-                    before != all.len()
-                });
-                for link in links {
-                    if !link.up
-                        && let Err(e) = netlink.up(&link).await
-                        && refused.insert(link.index)
-                    {
-                        let source = std::error::Error::source(&e).map(ToString::to_string).unwrap_or_default();
-                        tracing::warn!("{e}: {source}; its driver may lack firmware in the boot image");
-                    }
-                    let carrier = carriers.entry(link.index).or_insert_with(|| {
-                        let (sender, receiver) = watch::channel(false);
-                        tracing::info!("{}: port {}", link.name, link.permanent_mac);
-                        ports.send_modify(|all| _ = all.insert(link.index, known(&link)));
-                        tokio::spawn(port::run(link.clone(), netlink.clone(), receiver, ports.clone()));
-                        sender
+/// What the tasks of the ports need.
+struct Managed {
+    netlink: Netlink,
+    ports: watch::Sender<Ports>,
+    check: watch::Receiver<u64>,
+}
+
+impl Managed {
+    async fn manage(self, mut changes: LinkChanges, with_virtual: bool) {
+        let Self { netlink, ports, check } = self;
+        let mut carriers: BTreeMap<u32, watch::Sender<bool>> = BTreeMap::new();
+        let mut refused: BTreeSet<u32> = BTreeSet::new();
+        loop {
+            match netlink.links(with_virtual).await {
+                Err(e) => tracing::warn!("{e}"),
+                Ok(links) => {
+                    carriers.retain(|index, _| links.iter().any(|l| l.index == *index));
+                    ports.send_if_modified(|all| {
+                        let before = all.len();
+                        all.retain(|index, _| links.iter().any(|l| l.index == *index));
+                        before != all.len()
                     });
-                    let changed = carrier.send_if_modified(|c| std::mem::replace(c, link.carrier) != link.carrier);
-                    if changed {
-                        ports.send_modify(|all| {
-                            if let Some(port) = all.get_mut(&link.index) {
-                                port.carrier = link.carrier;
-                            }
+                    for link in links {
+                        if !link.up
+                            && let Err(e) = netlink.up(&link).await
+                            && refused.insert(link.index)
+                        {
+                            let source = std::error::Error::source(&e).map(ToString::to_string).unwrap_or_default();
+                            tracing::warn!("{e}: {source}; its driver may lack firmware in the boot image");
+                        }
+                        let carrier = carriers.entry(link.index).or_insert_with(|| {
+                            let (sender, receiver) = watch::channel(false);
+                            tracing::info!("{}: port {}", link.name, link.permanent_mac);
+                            ports.send_modify(|all| _ = all.insert(link.index, known(&link)));
+                            let seen = port::Seen { carrier: receiver, check: check.clone() };
+                            tokio::spawn(port::run(link.clone(), netlink.clone(), seen, ports.clone()));
+                            sender
                         });
+                        let changed = carrier.send_if_modified(|c| std::mem::replace(c, link.carrier) != link.carrier);
+                        if changed {
+                            ports.send_modify(|all| {
+                                if let Some(port) = all.get_mut(&link.index) {
+                                    port.carrier = link.carrier;
+                                }
+                            });
+                        }
                     }
                 }
             }
-        }
-        tokio::select! {
-            () = changes.next() => {}
-            () = tokio::time::sleep(RESCAN) => {}
+            tokio::select! {
+                () = changes.next() => {}
+                () = tokio::time::sleep(RESCAN) => {}
+            }
         }
     }
 }

@@ -41,9 +41,18 @@ pub(crate) struct Port {
 /// Every port by the kernel's number.
 pub(crate) type Ports = BTreeMap<u32, Port>;
 
-/// Drives one port until `carrier`'s sender is gone (the port vanished).
-pub(super) async fn run(link: Link, netlink: Netlink, mut carrier: watch::Receiver<bool>, ports: watch::Sender<Ports>) {
-    let mut task = Task { link, netlink, ports, client: None };
+/// What a port's task waits for.
+pub(super) struct Seen {
+    /// Whether there is a signal; its sender goes with the port.
+    pub(super) carrier: watch::Receiver<bool>,
+    /// Changes when the lease is to be checked.
+    pub(super) check: watch::Receiver<u64>,
+}
+
+/// Drives one port until the carrier's sender is gone (the port vanished).
+pub(super) async fn run(link: Link, netlink: Netlink, seen: Seen, ports: watch::Sender<Ports>) {
+    let Seen { mut carrier, check } = seen;
+    let mut task = Task { link, netlink, ports, check, client: None };
     loop {
         // Mapped to a value of its own: what `wait_for` gives borrows the receiver, which is waited on again below.
         let seen = tokio::time::timeout(CARRIER_PATIENCE, carrier.wait_for(|c| *c)).await.map(|s| s.map(drop));
@@ -69,6 +78,7 @@ struct Task {
     link: Link,
     netlink: Netlink,
     ports: watch::Sender<Ports>,
+    check: watch::Receiver<u64>,
     client: Option<Client>,
 }
 
@@ -78,6 +88,13 @@ struct Gone;
 /// Waits until the carrier is lost. The value that `wait_for` gives holds a lock, and must not live across an await.
 async fn lost(carrier: &mut watch::Receiver<bool>) -> Result<(), Gone> {
     carrier.wait_for(|c| !*c).await.map(drop).map_err(|_| Gone)
+}
+
+/// Waits until the lease is to be checked; for ever once the network's owner is gone.
+async fn asked(check: &mut watch::Receiver<u64>) {
+    if check.changed().await.is_err() {
+        std::future::pending::<()>().await;
+    }
 }
 
 impl Task {
@@ -120,6 +137,10 @@ impl Task {
                     }
                 },
                 () = tokio::time::sleep(wait) => client.tick(Instant::now()),
+                () = asked(&mut self.check) => {
+                    client.link_returned(Instant::now());
+                    Vec::new()
+                }
             };
             let unanswered = client.unanswered();
             self.note_silence(unanswered);

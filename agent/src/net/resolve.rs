@@ -40,7 +40,8 @@ pub(super) async fn resolve(host: &str, port: u16, servers: &[Ipv4Addr]) -> Resu
     }
 }
 
-/// Writes `servers` where every resolver in this process looks for them.
+/// Writes `servers` to the one place where this process reads them: every new connection of the session and every image
+/// source looks there. Replaced as a whole, so that no reader sees half of it.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -49,5 +50,7 @@ pub(super) fn write_resolv_conf(path: &Path, servers: &[Ipv4Addr]) -> io::Result
     if let Some(directory) = path.parent() {
         std::fs::create_dir_all(directory)?;
     }
-    std::fs::write(path, text)
+    let new = path.with_extension("new");
+    std::fs::write(&new, text)?;
+    std::fs::rename(new, path)
 }

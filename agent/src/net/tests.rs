@@ -1,7 +1,8 @@
 //! The network for real: two namespaces, a veth pair between them, dnsmasq at the other end.
 
 use std::{
-    net::{Ipv4Addr, TcpListener},
+    net::TcpListener,
+    path::Path,
     process::{Child, Command, Stdio},
     sync::mpsc,
     time::Duration,
@@ -57,6 +58,21 @@ impl FarEnd {
     }
 }
 
+/// A DHCP server that names this router and this name server.
+fn dnsmasq_at(leases: &Path, router: &str, nameserver: &str) -> Process {
+    let dnsmasq = Command::new("dnsmasq")
+        .args(["--no-daemon", "--conf-file=/dev/null", "--port=0", "--user=root", "--interface=server"])
+        .args(["--bind-interfaces", "--dhcp-range=10.99.0.50,10.99.0.60,255.255.255.0,120"])
+        .arg(format!("--dhcp-option=option:router,{router}"))
+        .arg(format!("--dhcp-option=option:dns-server,{nameserver}"))
+        .arg(format!("--dhcp-leasefile={}", leases.display()))
+        .arg("--pid-file=")
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    Process(dnsmasq)
+}
+
 #[test]
 fn the_port_that_reaches_the_coordinator_is_chosen() {
     if !nix::unistd::geteuid().is_root() || !have("dnsmasq") || !have("ip") {
@@ -82,20 +98,12 @@ async fn in_own_network() {
     let directory = tempfile::tempdir().unwrap();
     let resolv_conf = directory.path().join("resolv.conf");
     let leases = directory.path().join("leases");
-    let (_dnsmasq, listener) = far.run(move || {
+    let first = leases.clone();
+    let (dnsmasq, listener) = far.run(move || {
         for line in ["addr add 10.99.0.1/24 dev server", "link set server up", "link set unused up"] {
             ip(line);
         }
-        let dnsmasq = Command::new("dnsmasq")
-            .args(["--no-daemon", "--conf-file=/dev/null", "--port=0", "--user=root", "--interface=server"])
-            .args(["--bind-interfaces", "--dhcp-range=10.99.0.50,10.99.0.60,255.255.255.0,120"])
-            .args(["--dhcp-option=option:router,10.99.0.1", "--dhcp-option=option:dns-server,10.99.0.1"])
-            .arg(format!("--dhcp-leasefile={}", leases.display()))
-            .arg("--pid-file=")
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        (Process(dnsmasq), TcpListener::bind("10.99.0.1:0").unwrap())
+        (dnsmasq_at(&first, "10.99.0.1", "10.99.0.1"), TcpListener::bind("10.99.0.1:0").unwrap())
     });
     let port = listener.local_addr().unwrap().port();
 
@@ -103,8 +111,8 @@ async fn in_own_network() {
     let limit = Duration::from_secs(120);
     let uplink = network.elect("10.99.0.1", port, None, limit).await.unwrap();
     assert_eq!(uplink.name, "good");
-    assert!(uplink.address.octets()[..3] == [10, 99, 0] && uplink.nameservers == [Ipv4Addr::new(10, 99, 0, 1)]);
-    assert_eq!(std::fs::read_to_string(resolv_conf).unwrap(), "nameserver 10.99.0.1\n");
+    assert_eq!(uplink.lease.address.octets()[..3], [10, 99, 0]);
+    assert_eq!(std::fs::read_to_string(&resolv_conf).unwrap(), "nameserver 10.99.0.1\n");
     let table = String::from_utf8(Command::new("ip").arg("route").output().unwrap().stdout).unwrap();
     assert!(table.contains("default via 10.99.0.1 dev good") && table.contains("10.99.0.1 dev good"), "{table}");
 
@@ -112,14 +120,28 @@ async fn in_own_network() {
     assert!(refused.0.iter().any(|why| why.contains("good") && why.contains("refused")), "{refused:?}");
     assert!(refused.0.iter().any(|why| why.contains("dead") && why.contains("no address")), "{refused:?}");
 
+    // The server names another gateway and name server, and the lease is checked: both are used under the same address.
+    drop(dnsmasq);
+    let _dnsmasq = far.run(move || dnsmasq_at(&leases, "10.99.0.3", "10.99.0.2"));
+    network.check_leases();
+    let change = tokio::time::timeout(limit, network.changed(&uplink)).await.unwrap();
+    let Change::Renewed(lease) = change else { panic!("{change:?}") };
+    let address = uplink.lease.address;
+    let uplink = network.follow(uplink, &lease).await;
+    assert_eq!(uplink.lease.address, address);
+    assert_eq!(std::fs::read_to_string(resolv_conf).unwrap(), "nameserver 10.99.0.2\n");
+    let table = String::from_utf8(Command::new("ip").arg("route").output().unwrap().stdout).unwrap();
+    let defaults: Vec<&str> = table.lines().filter(|line| line.starts_with("default")).collect();
+    assert!(!defaults.is_empty() && defaults.iter().all(|line| line.contains("via 10.99.0.3 dev good")), "{table}");
+
     // The route is lost with the carrier, and returns with it, under the same lease.
     far.run(|| ip("link set server down"));
-    tokio::time::timeout(limit, network.lost(&uplink)).await.unwrap();
+    assert_eq!(tokio::time::timeout(limit, network.changed(&uplink)).await.unwrap(), Change::Lost);
     far.run(|| ip("link set server up"));
     let mut ports = network.ports();
     let back = |all: &Ports| all.values().any(|p| p.name == "good" && p.carrier && p.lease.is_some());
     drop(tokio::time::timeout(limit, ports.wait_for(back)).await.unwrap().unwrap());
     let again = network.elect("10.99.0.1", port, None, limit).await.unwrap();
-    assert_eq!(again.address, uplink.address);
+    assert_eq!(again.lease.address, uplink.lease.address);
     network.release(&again).await;
 }

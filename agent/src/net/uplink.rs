@@ -2,8 +2,9 @@
 //!
 //! Every port with an address is tried, bound to its device so that routes of others do not matter; the firmware's own
 //! port (`BOOTIF`) gets a head start. The winner's route to the coordinator is then set with a metric below every
-//! other, which settles it for all connections (two ports in one subnet included). When the winner loses its carrier or
-//! address, or the session gets no answers any more, the choice is made again.
+//! other, which settles it for all connections (two ports in one subnet included). A renewed lease with other routes or name
+//! servers is adopted in mid-session. When the winner loses its carrier or address, or the session gets no answers any
+//! more, the choice is made again.
 
 use std::{
     collections::BTreeMap,
@@ -37,13 +38,20 @@ pub(crate) struct Uplink {
     pub(crate) index: u32,
     /// Its name.
     pub(crate) name: String,
-    /// Its own address.
-    pub(crate) address: Ipv4Addr,
     /// Where the coordinator answered.
     pub(crate) coordinator: SocketAddr,
-    /// Name servers of that port's lease.
-    pub(crate) nameservers: Vec<Ipv4Addr>,
+    /// The port's lease, as it was adopted.
+    pub(super) lease: Lease,
     routes: Vec<(Route, u32)>,
+}
+
+/// What became of the uplink.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// Its port lost its carrier or its address.
+    Lost,
+    /// It keeps its address, and the server names other routes or name servers.
+    Renewed(Lease),
 }
 
 /// Why no port reaches the coordinator: one sentence per port.
@@ -96,12 +104,7 @@ impl Network {
     }
 
     async fn adopt(&self, index: u32, name: String, lease: &Lease, coordinator: SocketAddr) -> Uplink {
-        let mut routes: Vec<(Route, u32)> =
-            lease.routes.iter().filter(|r| r.prefix == 0).map(|r| (*r, DEFAULT_METRIC)).collect();
-        if let IpAddr::V4(address) = coordinator.ip() {
-            let gateway = gateway_to(address, lease);
-            routes.push((Route { destination: address, prefix: 32, gateway }, COORDINATOR_METRIC));
-        }
+        let routes = routes_of(lease, coordinator.ip());
         for (route, metric) in &routes {
             if let Err(e) = self.netlink.set_route(index, *route, *metric).await {
                 // The port's own routes may do; if not, the session says that it cannot connect.
@@ -109,9 +112,19 @@ impl Network {
             }
         }
         if let Err(e) = write_resolv_conf(&self.resolv_conf, &lease.nameservers) {
-            tracing::warn!("{}: {e}; names in image URLs will not resolve", self.resolv_conf.display());
+            tracing::warn!("{}: {e}; names in URLs will not resolve", self.resolv_conf.display());
         }
-        Uplink { index, name, address: lease.address, coordinator, nameservers: lease.nameservers.clone(), routes }
+        Uplink { index, name, coordinator, lease: lease.clone(), routes }
+    }
+
+    /// Follows a renewed lease: its routes and name servers take the place of the old.
+    pub(crate) async fn follow(&self, old: Uplink, lease: &Lease) -> Uplink {
+        let new = self.adopt(old.index, old.name.clone(), lease, old.coordinator).await;
+        for (route, metric) in old.routes.iter().filter(|route| !new.routes.contains(route)) {
+            self.netlink.remove_route(old.index, *route, *metric).await;
+        }
+        tracing::info!("{}: the DHCP server names other routes or name servers; they are used from now on", new.name);
+        new
     }
 
     /// Takes the uplink's routes back, before another is chosen.
@@ -121,12 +134,38 @@ impl Network {
         }
     }
 
-    /// Waits until the uplink's port lost its carrier or changed its address.
-    pub(crate) async fn lost(&self, uplink: &Uplink) {
-        let holds = |port: &Port| port.carrier && port.lease.as_ref().is_some_and(|l| l.address == uplink.address);
-        // The sender lives as long as the tasks behind it, which never end.
-        _ = self.ports().wait_for(|all| !all.get(&uplink.index).is_some_and(holds)).await;
+    /// Waits until the uplink is lost or its lease names another way.
+    pub(crate) async fn changed(&self, uplink: &Uplink) -> Change {
+        let mut ports = self.ports();
+        loop {
+            if let Some(change) = change(uplink, ports.borrow_and_update().get(&uplink.index)) {
+                return change;
+            }
+            // The sender lives as long as the tasks behind it, which never end.
+            if ports.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
     }
+}
+
+/// What a port's present state means for the uplink over it. A lease that only lasts longer is no change.
+fn change(uplink: &Uplink, port: Option<&Port>) -> Option<Change> {
+    let held = port.filter(|port| port.carrier).and_then(|port| port.lease.as_ref());
+    let Some(lease) = held.filter(|lease| lease.address == uplink.lease.address) else { return Some(Change::Lost) };
+    let way = |lease: &Lease| (lease.prefix, lease.routes.clone(), lease.nameservers.clone());
+    (way(lease) != way(&uplink.lease)).then(|| Change::Renewed(lease.clone()))
+}
+
+/// The routes of the uplink, with their metrics: the lease's default routes, and the way to the coordinator.
+fn routes_of(lease: &Lease, coordinator: IpAddr) -> Vec<(Route, u32)> {
+    let mut routes: Vec<(Route, u32)> =
+        lease.routes.iter().filter(|r| r.prefix == 0).map(|r| (*r, DEFAULT_METRIC)).collect();
+    if let IpAddr::V4(address) = coordinator {
+        let gateway = gateway_to(address, lease);
+        routes.push((Route { destination: address, prefix: 32, gateway }, COORDINATOR_METRIC));
+    }
+    routes
 }
 
 fn usable(port: &Port) -> bool {
@@ -185,10 +224,9 @@ async fn connect_one(device: &str, address: SocketAddr) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_most_specific_route_leads_to_the_coordinator() {
+    fn lease() -> Lease {
         let route = |d: [u8; 4], prefix, g: [u8; 4]| Route { destination: d.into(), prefix, gateway: g.into() };
-        let lease = Lease {
+        Lease {
             address: Ipv4Addr::new(10, 0, 2, 15),
             prefix: 24,
             routes: vec![route([0, 0, 0, 0], 0, [10, 0, 2, 1]), route([172, 16, 0, 0], 12, [10, 0, 2, 9])],
@@ -196,7 +234,31 @@ mod tests {
             mtu: None,
             server: Ipv4Addr::new(10, 0, 2, 2),
             length: None,
-        };
+        }
+    }
+
+    #[test]
+    fn only_another_way_is_a_change_of_the_uplink() {
+        let coordinator = "8.8.8.8:7443".parse().unwrap();
+        let uplink = Uplink { index: 2, name: "eth0".into(), coordinator, lease: lease(), routes: Vec::new() };
+        let mac = MacAddr([2, 0, 0, 0, 0, 1]);
+        let port = |lease| Port { name: "eth0".into(), mac, permanent_mac: mac, carrier: true, lease, unanswered: 0 };
+        let other_server = Lease { server: Ipv4Addr::new(10, 0, 2, 3), ..lease() };
+        assert_eq!(change(&uplink, Some(&port(Some(other_server)))), None);
+        let names = Lease { nameservers: vec![Ipv4Addr::new(10, 0, 2, 53)], ..lease() };
+        assert_eq!(change(&uplink, Some(&port(Some(names.clone())))), Some(Change::Renewed(names)));
+        let gateway = Lease { routes: lease().routes[1..].to_vec(), ..lease() };
+        assert_eq!(change(&uplink, Some(&port(Some(gateway.clone())))), Some(Change::Renewed(gateway)));
+        let address = Lease { address: Ipv4Addr::new(10, 0, 2, 16), ..lease() };
+        let dark = Port { carrier: false, ..port(Some(lease())) };
+        for lost in [Some(&port(Some(address))), Some(&port(None)), Some(&dark), None] {
+            assert_eq!(change(&uplink, lost), Some(Change::Lost));
+        }
+    }
+
+    #[test]
+    fn the_most_specific_route_leads_to_the_coordinator() {
+        let lease = lease();
         assert_eq!(gateway_to(Ipv4Addr::new(10, 0, 2, 2), &lease), Ipv4Addr::UNSPECIFIED);
         assert_eq!(gateway_to(Ipv4Addr::new(172, 20, 0, 1), &lease), Ipv4Addr::new(10, 0, 2, 9));
         assert_eq!(gateway_to(Ipv4Addr::new(8, 8, 8, 8), &lease), Ipv4Addr::new(10, 0, 2, 1));

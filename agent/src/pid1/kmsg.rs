@@ -8,6 +8,7 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write},
+    path::Path,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -16,6 +17,13 @@ use tracing_subscriber::fmt::MakeWriter;
 
 /// The kernel refuses a record over LOG_LINE_MAX (1024 less a prefix), so longer lines are cut in pieces.
 const PIECE: usize = 900;
+
+/// The kernel's settings for its log (Documentation/admin-guide/sysctl/kernel.rst): file, value, and what a person misses
+/// without it.
+const SETTINGS: [(&str, &str, &str); 2] = [
+    ("/proc/sys/kernel/printk_devkmsg", "on", "the kernel drops all but 10 of the agent's lines in 5 s"),
+    ("/proc/sys/kernel/printk", "7", "with `quiet` the console shows errors alone"),
+];
 
 /// Where lines go: the kernel log, or `/dev/console` where there is none.
 #[derive(Clone)]
@@ -30,18 +38,21 @@ enum Sink {
 }
 
 impl KernelLog {
-    /// Opens the kernel log and makes it audible.
-    pub(crate) fn open() -> Self {
-        // Both are best effort: without them lines may be missing on the console, but nothing else fails.
-        fs::write("/proc/sys/kernel/printk_devkmsg", "on").unwrap_or_default();
-        fs::write("/proc/sys/kernel/printk", "7").unwrap_or_default();
+    /// Opens the kernel log and makes it audible; returns what the kernel refused as sentences, because there is no log
+    /// yet. Lines may be missing on the console then, but nothing else fails.
+    pub(crate) fn open() -> (Self, Vec<String>) {
+        let complaints = SETTINGS.iter().filter_map(|(file, value, loss)| {
+            let refused = set(Path::new(file), value).err()?;
+            Some(format!("{file}: cannot write \"{value}\": {refused}; {loss}"))
+        });
+        let complaints = complaints.collect();
         let open = |path| OpenOptions::new().write(true).open(path);
         let sink = match (open("/dev/kmsg"), open("/dev/console")) {
             (Ok(file), _) => Sink::Kmsg(file),
             (Err(_), Ok(file)) => Sink::Console(file),
             (Err(_), Err(_)) => Sink::Nowhere,
         };
-        Self { sink: Arc::new(Mutex::new(sink)) }
+        (Self { sink: Arc::new(Mutex::new(sink)) }, complaints)
     }
 
     /// Writes `text`, one record a line, at a syslog `priority` (0 emergency to 7 debug).
@@ -58,6 +69,16 @@ impl KernelLog {
             written.unwrap_or_default();
         }
     }
+}
+
+/// Gives one of the kernel's settings a value, with a newline: without one the kernel refuses `printk_devkmsg` (EINVAL).
+/// One write, because the kernel takes each for the whole value. A value that stands already is not written: with
+/// `printk.devkmsg=on` on its command line the kernel refuses every write.
+fn set(file: &Path, value: &str) -> io::Result<()> {
+    if fs::read_to_string(file).is_ok_and(|text| text.trim() == value) {
+        return Ok(());
+    }
+    fs::write(file, format!("{value}\n"))
 }
 
 /// Cuts a line into pieces of at most [`PIECE`] bytes, at character boundaries.
@@ -127,5 +148,21 @@ mod tests {
         assert!(cut.iter().all(|p| p.len() <= PIECE && !p.is_empty()));
         assert_eq!(cut.concat(), line);
         assert_eq!(pieces("").count(), 0);
+    }
+
+    #[test]
+    fn each_setting_is_written_as_one_whole_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("setting");
+        for ((_, value, _), line) in SETTINGS.iter().zip(["on\n", "7\n"]) {
+            fs::write(&file, "ratelimit\n").unwrap();
+            set(&file, value).unwrap();
+            assert_eq!(fs::read_to_string(&file).unwrap(), line);
+        }
+    }
+
+    #[test]
+    fn a_setting_that_cannot_be_written_is_an_error() {
+        assert!(set(Path::new("/proc/self/status"), "on").is_err());
     }
 }

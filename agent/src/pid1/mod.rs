@@ -30,12 +30,15 @@ const FAULT_WAIT: Duration = Duration::from_secs(10);
 /// Boots the agent, and lives until the machine restarts.
 pub(crate) fn main() -> ! {
     let complaints = mount::mount_all();
-    let log = KernelLog::open();
+    let (log, refused) = KernelLog::open();
     let tail = logging::init(log.clone(), false);
     report_panics(log, tail.clone());
     tracing::info!("landfall-agent {} is PID 1", env!("CARGO_PKG_VERSION"));
     for complaint in complaints {
         tracing::error!("{complaint}");
+    }
+    for complaint in refused {
+        tracing::warn!("{complaint}");
     }
     answer_module_requests();
     stir_randomness();

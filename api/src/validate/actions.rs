@@ -101,6 +101,13 @@ impl Rules<'_> {
                 "write 1 (no retry) to 100",
             );
         }
+        if retry.get("maxRestarts").and_then(Value::as_u64).is_some_and(|n| n > 100) {
+            self.say(
+                format!("{path}.retry.maxRestarts"),
+                "the number of unexpected restarts is out of range",
+                "write 0 (none) to 100",
+            );
+        }
         let duration = |field: &str| retry.get(field).and_then(Value::as_str)?.parse::<DurationSpec>().ok();
         if let (Some(first), Some(most)) = (duration("initialBackoff"), duration("maxBackoff"))
             && first > most

@@ -60,6 +60,10 @@ fn each_fault_of_a_template_is_named_at_its_field() {
         (json!([{"name": "a", "rebot": {}}]), "spec.actions[0].rebot"),
         (json!([{"name": "a", "reboot": {}}, write(good.clone())]), "spec.actions[0].reboot"),
         (json!([{"name": "a", "retry": {"maxAttempts": 0}, "reboot": {}}]), "spec.actions[0].retry.maxAttempts"),
+        (
+            json!([{"name": "a", "retry": {"maxAttempts": 1, "maxRestarts": 101}, "reboot": {}}]),
+            "spec.actions[0].retry.maxRestarts",
+        ),
         (json!([write(json!({"url": "http://h/i"}))]), "spec.actions[0].writeImage.image.digest"),
         (json!([write(json!({"url": "ftp://h/i", "digest": digest}))]), "spec.actions[0].writeImage.image.url"),
         (json!([write(json!({"url": "http://h/i", "digest": "sha1:0"}))]), "spec.actions[0].writeImage.image.digest"),

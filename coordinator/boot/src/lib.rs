@@ -27,7 +27,7 @@
 //! #[async_trait::async_trait]
 //! impl BootPolicy for OwnDisk {
 //!     async fn decide(&self, mac: MacAddr, _: Option<Uuid>, _: Option<IpAddr>) -> Result<Decision, PolicyError> {
-//!         Ok(Decision::BootDisk { machine: mac.to_string() })
+//!         Ok(Decision::BootDisk { machine: mac.to_string(), receipt: None })
 //!     }
 //!     async fn known(&self, _: MacAddr) -> Result<bool, PolicyError> {
 //!         Ok(true)

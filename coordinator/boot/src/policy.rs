@@ -18,6 +18,8 @@ pub enum Decision {
     BootDisk {
         /// The machine's name.
         machine: String,
+        /// The workflow whose receipt the disk to be started carries, if one is known.
+        receipt: Option<Uuid>,
     },
     /// It has work: the agent.
     RunAgent {

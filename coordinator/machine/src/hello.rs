@@ -16,7 +16,7 @@ use crate::{
     epoch::Epoch,
     fencing,
     lease::Lease,
-    life,
+    life, reboot,
     receipts::Found,
     restore,
     session::Session,
@@ -41,6 +41,7 @@ pub(crate) fn hello(step: &mut Step<'_>, hello: &Hello, address: &str, known: &[
     let epoch = Epoch::following(Epoch::new(newest), Epoch::new(hello.last_epoch))?;
     let held = note_hello(step, epoch, hello, address, known);
     let older = step.state.session.take();
+    reboot::note(step, older.as_ref(), hello);
     // It held a session that this store has never given, or its disk was written while this store was not.
     let behind = hello.last_epoch > newest
         || older.as_ref().is_some_and(|older| older.behind)

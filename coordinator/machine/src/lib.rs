@@ -19,6 +19,7 @@ mod lease;
 pub mod life;
 mod limits;
 mod persons;
+mod reboot;
 mod receipts;
 mod report;
 mod restore;

@@ -5,6 +5,7 @@ use landfall_api::{
     ConditionType as Type, EnrolmentStatus, ErrorCode, Machine, MachineFacts, MachinePhase, MachineStatus, Management,
     Problem, Reason, ReceiptState, Workflow, WorkflowPhase,
 };
+use uuid::Uuid;
 
 use crate::{advance, derive};
 
@@ -92,6 +93,13 @@ pub fn was_installed(status: &MachineStatus) -> bool {
     !status.receipts.is_empty() || derive::holds(&status.conditions, &Type::NoReceipt)
 }
 
+/// The workflow whose receipt the disk that was installed last carries, as far as is known.
+pub fn installed_by(machine: &Machine) -> Option<Uuid> {
+    let receipts = machine.status.iter().flat_map(|status| &status.receipts);
+    let done = receipts.filter(|found| found.receipt.state == ReceiptState::Done);
+    done.max_by_key(|found| found.receipt.written_at).map(|found| found.receipt.workflow_uid)
+}
+
 /// Of a machine that no document describes and that has just asked for the first time.
 pub fn discovered(facts: &MachineFacts, now: Timestamp) -> MachineStatus {
     MachineStatus {
@@ -170,4 +178,41 @@ pub fn busy(machine: &str, workflow: &str) -> Problem {
     Problem::new(ErrorCode::MachineBusy, format!("machine \"{machine}\" is busy with workflow \"{workflow}\""))
         .hint(format!("wait for it, or stop it with: landfall cancel {workflow}"))
         .at(format!("Machine/{machine}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use landfall_api::{DiskId, DiskReceipt, Receipt};
+
+    use super::*;
+
+    #[test]
+    fn of_several_receipts_the_newest_done_one_counts() {
+        let receipt = |workflow: u128, state, second| DiskReceipt {
+            disk: DiskId::default(),
+            receipt: Receipt {
+                machine_uid: Uuid::from_u128(9),
+                workflow_uid: Uuid::from_u128(workflow),
+                workflow_name: "w".into(),
+                generation: 1,
+                action_index: 0,
+                image_digest: None,
+                state,
+                written_at: Timestamp::from_second(second).unwrap(),
+            },
+        };
+        let mut machine: Machine = serde_json::from_value(serde_json::json!({
+            "apiVersion": "landfall.dev/v1alpha1", "kind": "Machine", "metadata": { "name": "m1" },
+            "spec": { "identity": { "macs": [], "serial": "S" } },
+        }))
+        .unwrap();
+        assert_eq!(installed_by(&machine), None);
+        let receipts = vec![
+            receipt(1, ReceiptState::Done, 10),
+            receipt(2, ReceiptState::Done, 20),
+            receipt(3, ReceiptState::Intent, 30),
+        ];
+        machine.status = Some(MachineStatus { receipts, ..derive::new_machine_status() });
+        assert_eq!(installed_by(&machine), Some(Uuid::from_u128(2)));
+    }
 }

@@ -50,7 +50,7 @@ impl Assignments {
             if let Some(start) = starts.iter().find(|start| start.index == index) {
                 // The agent counts attempts by number; interrupted ones used up no retry.
                 let left = policy::max_attempts(&action).saturating_sub(pinned.failures).max(1);
-                let none = RetrySpec { max_attempts: 1, initial_backoff: None, max_backoff: None };
+                let none = RetrySpec { max_attempts: 1, initial_backoff: None, max_backoff: None, max_restarts: None };
                 action.retry.get_or_insert(none).max_attempts = left.saturating_add(start.attempt - 1);
             }
             // What was put in is all that tells the two apart.

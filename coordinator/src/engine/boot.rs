@@ -60,7 +60,7 @@ impl Boot {
                 let token = self.tokens.mint(uid, revocations, ttl).await?;
                 Ok(Decision::RunAgent { machine: name, token })
             }
-            _ => Ok(Decision::BootDisk { machine: name }),
+            _ => Ok(Decision::BootDisk { receipt: life::installed_by(&machine), machine: name }),
         }
     }
 

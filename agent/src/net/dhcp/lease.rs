@@ -91,16 +91,19 @@ impl Answer {
 }
 
 /// The datagram with only those options that are used here, and of those only the ones whose length fits their type.
-/// dhcproto 0.15 does not hold options to their stated lengths and has assertions on some: any host on the LAN could
-/// end the port's task with one datagram.
+/// dhcproto 0.15 does not hold options to their stated lengths and has assertions on some, and takes the stated length of the
+/// client's address for its own: any host on the LAN could end the port's task with one datagram.
 fn well_formed(datagram: &[u8]) -> Option<Vec<u8>> {
     /// Fixed fields (RFC 2131, 2) and magic cookie (RFC 2132, 2).
     const FIXED: usize = 236;
     const COOKIE: [u8; 4] = [99, 130, 83, 99];
+    /// The field with the length of the client's address, and what it is here.
+    const HLEN: usize = 2;
+    const ETHERNET: u8 = 6;
     const PAD: u8 = 0;
     const END: u8 = 255;
     let (head, mut rest) = datagram.split_at_checked(FIXED + COOKIE.len())?;
-    if head[FIXED..] != COOKIE {
+    if head[FIXED..] != COOKIE || head[HLEN] != ETHERNET {
         return None;
     }
     let mut out = head.to_vec();
@@ -254,6 +257,19 @@ mod tests {
         assert_eq!((lease.server, lease.prefix), (Ipv4Addr::new(10, 0, 0, 1), 8));
         datagram.truncate(datagram.len() - 4);
         assert_eq!(Answer::parse(&datagram, MacAddr([0; 6]), 0), None, "cut short inside an option");
+    }
+
+    #[test]
+    fn an_address_of_a_false_length_is_no_answer() {
+        let mut datagram = vec![2, 1, 6, 0];
+        datagram.resize(236, 0);
+        datagram[16..20].copy_from_slice(&[10, 0, 0, 9]);
+        datagram.extend_from_slice(&[99, 130, 83, 99, 53, 1, 2, 255]);
+        assert!(Answer::parse(&datagram, MacAddr([0; 6]), 0).is_some());
+        for length in [0, 5, 7, 17, 255] {
+            datagram[2] = length;
+            assert_eq!(Answer::parse(&datagram, MacAddr([0; 6]), 0), None, "{length}");
+        }
     }
 
     proptest! {

@@ -5,11 +5,13 @@
 //! |---|---|
 //! | `/boot/ipxe?mac=…[&uuid=…]` | the machine's script |
 //! | `/boot/kernel`, `/boot/initramfs` | the boot image; with `-arm64` at the end that of arm64 machines |
+//! | `/boot/find-disk?workflow=…` | for BIOS: the program that starts the disk with that workflow's receipt |
 //! | `/boot/snponly.efi` and the other loaders | for UEFI HTTP Boot |
 //! | `/images/<path>` | OS images |
 //! | `/metadata/…` | see [`metadata`] |
 
 pub mod file;
+pub mod find_disk;
 pub mod metadata;
 pub mod own_ipxe;
 pub mod range;
@@ -94,6 +96,7 @@ const SCRIPTS_SAVED: Duration = Duration::from_secs(10);
 pub fn router(shared: Arc<BootHttp>) -> Router {
     Router::new()
         .route("/boot/ipxe", get(ipxe))
+        .route("/boot/find-disk", get(find_disk_program))
         .route("/boot/{name}", get(boot_file))
         .route("/images/{*path}", get(image))
         .route("/metadata", get(metadata_root))
@@ -218,6 +221,18 @@ async fn one_machine(shared: &BootHttp, one: MacAddr, other: MacAddr) -> bool {
     match of(one).await {
         Some(uid) => of(other).await == Some(uid),
         None => false,
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct FindDiskQuery {
+    workflow: Uuid,
+}
+
+async fn find_disk_program(query: Result<Query<FindDiskQuery>, QueryRejection>) -> Response {
+    match query {
+        Ok(Query(query)) => Response::new(find_disk::program(query.workflow).into()),
+        Err(_) => plain(StatusCode::BAD_REQUEST, "the parameter workflow is missing: /boot/find-disk?workflow=UID\n"),
     }
 }
 

@@ -2,13 +2,16 @@
 //!
 //! Written for the oldest iPXE that is about (Debian 12 ships one of 2019). What that taught:
 //! - On UEFI the way to the own disk is `exit 1`: firmware then tries its next boot entry. Success would land in its menu.
-//! - On BIOS `sanboot` of drive 0x80 starts the first disk without going through the ROM again.
+//! - On BIOS `sanboot` of drive 0x80 starts the first disk without going through the ROM again. It fails on a disk whose first
+//!   sector has no boot signature, such as a blank one or one that `clearDisks` cleared, and the next is tried.
+//! - iPXE cannot tell which disk was installed. Where a receipt is known, [`super::find_disk`] is tried first.
 //! - The kernel finds its initramfs by name, so the image's name and `initrd=` must agree.
 //! - `--timeout` counts from the last progress; without it a server that vanished in mid-download is waited for for ever.
 
 use std::fmt::Write;
 
 use landfall_api::MacAddr;
+use uuid::Uuid;
 
 use crate::policy::Decision;
 
@@ -69,7 +72,9 @@ pub fn render(decision: &Decision, mac: MacAddr, image: Option<&str>, boot: &Age
             "there is no boot image for this machine's architecture; the coordinator's log has the reason. \
                 Starting its own disk.",
         ),
-        (Decision::BootDisk { machine }, _) => to_disk(&format!("{machine} has no workflow: starting its own disk.")),
+        (Decision::BootDisk { machine, receipt }, _) => {
+            own_disk(&format!("{machine} has no workflow: starting its own disk."), *receipt, &boot.http_url)
+        }
         (Decision::Unknown, _) => to_disk(&format!(
             "no machine has the address {mac}. Describe it with: landfall apply. Starting its own disk."
         )),
@@ -95,13 +100,30 @@ pub fn to_disk(why: &str) -> String {
     format!("#!ipxe\necho Landfall: {why}\n{TO_DISK}")
 }
 
+/// [`to_disk`], on BIOS by way of the disk that carries a receipt of this workflow.
+fn own_disk(why: &str, receipt: Option<Uuid>, http_url: &str) -> String {
+    let Some(workflow) = receipt else { return to_disk(why) };
+    format!(
+        "#!ipxe
+echo Landfall: {why}
+iseq ${{platform}} efi && goto disk ||
+echo Landfall: looking for the disk with the receipt of workflow {workflow}.
+chain --autofree --timeout {STALL_MS} {http_url}/boot/find-disk?workflow={workflow} ||
+echo Landfall: no disk carries it. Starting the first disk that boots.
+{TO_DISK}"
+    )
+}
+
 const TO_DISK: &str = "\
 :disk
 iseq ${platform} efi && goto efi || goto bios
 :efi
 exit 1
 :bios
-sanboot --no-describe --drive 0x80 || exit 1
+sanboot --no-describe --drive 0x80 ||
+sanboot --no-describe --drive 0x81 ||
+sanboot --no-describe --drive 0x82 ||
+sanboot --no-describe --drive 0x83 || exit 1
 ";
 
 /// `token` is a word for the command line with a blank before it, or nothing.
@@ -167,7 +189,8 @@ mod tests {
             ("run-agent-without-image", run, None),
             ("approve", Decision::Approve { machine: Some(web()) }, Some("")),
             ("approve-unknown", Decision::Approve { machine: None }, Some("")),
-            ("boot-disk", Decision::BootDisk { machine: web() }, Some("")),
+            ("boot-disk", Decision::BootDisk { machine: web(), receipt: None }, Some("")),
+            ("boot-disk-receipt", Decision::BootDisk { machine: web(), receipt: Some(Uuid::from_u128(7)) }, Some("")),
             ("unknown", Decision::Unknown, Some("")),
         ] {
             golden::same(&format!("boot/{name}.ipxe"), &render(&decision, mac(), image, &boot()));
@@ -179,7 +202,11 @@ mod tests {
     #[test]
     fn machines_without_workflow_boot_their_own_disk() {
         for (decision, says) in [
-            (Decision::BootDisk { machine: "web-1".into() }, "web-1 has no workflow"),
+            (Decision::BootDisk { machine: "web-1".into(), receipt: None }, "web-1 has no workflow"),
+            (
+                Decision::BootDisk { machine: "web-1".into(), receipt: Some(Uuid::nil()) },
+                "with the receipt of workflow",
+            ),
             (Decision::Unknown, "no machine has the address 52:54:00:00:00:01"),
         ] {
             let script = render(&decision, mac(), Some(""), &boot());

@@ -57,7 +57,7 @@ impl Site {
         let table = BTreeMap::from([
             ("52:54:00:00:00:01".parse().unwrap(), work),
             ("52:54:00:00:00:02".parse().unwrap(), broken),
-            ("52:54:00:00:01:01".parse().unwrap(), Decision::BootDisk { machine: "web-2".into() }),
+            ("52:54:00:00:01:01".parse().unwrap(), Decision::BootDisk { machine: "web-2".into(), receipt: None }),
         ]);
         let arp = root.join("arp");
         let line = |last: u8, mac: &str| format!("10.77.0.{last} 0x1 0x2 52:54:00:00:{mac} * br0\n");
@@ -312,4 +312,15 @@ async fn an_arm64_cards_own_ipxe_gets_the_arm64_loader() {
     assert!(x86.contains("tftp://10.77.0.1/snponly.efi"), "{x86}");
     let (_, _, other) = site.ask("GET", &rom("08", "riscv64"), &[]).await;
     assert!(!other.contains("tftp://"), "{other}");
+}
+
+#[tokio::test]
+async fn the_disk_finder_is_served_for_one_workflow() {
+    let site = Site::new();
+    let uid = "00000000-0000-0000-0000-000000000007";
+    let (status, _, program) = site.ask("GET", &format!("/boot/find-disk?workflow={uid}"), &[]).await;
+    assert!(status == StatusCode::OK && program.ends_with(uid), "{program}");
+    for bad in ["", "?workflow=", "?workflow=7"] {
+        assert_eq!(site.ask("GET", &format!("/boot/find-disk{bad}"), &[]).await.0, StatusCode::BAD_REQUEST, "{bad}");
+    }
 }

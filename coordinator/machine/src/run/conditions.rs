@@ -9,7 +9,7 @@ use landfall_api::{
     WorkflowStatus,
 };
 
-use super::{frontier::frontier, policy};
+use super::{frontier::frontier, policy, restarts};
 
 /// A deadline is near when less than this part of the time is left.
 const NEAR: u32 = 10;
@@ -75,6 +75,8 @@ fn find(
     let at: Vec<&ActionStatus> = at(status).collect();
     let mut found = vec![progressing(status, &at, machine), paused(status), stuck(status, &at, now)];
     found.extend(not_seen(status, machine, requested, heard, now));
+    // Nothing is said of a machine that never did.
+    found.extend(restarts::newest(status).map(|message| yes(Type::Restarted, Reason::MachineRestarted, message)));
     match heard {
         Some(heard) => found.extend([silent(status, heard, now), slow(status, &at, heard, now)]),
         // Nothing is silent or slow once it is over.

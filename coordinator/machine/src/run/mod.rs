@@ -6,6 +6,7 @@ mod ending;
 mod frontier;
 pub mod policy;
 mod receipts;
+mod restarts;
 mod retry;
 mod state;
 #[cfg(test)]
@@ -13,5 +14,6 @@ mod tests;
 
 pub use frontier::frontier;
 pub use landfall_api::message::Start;
+pub use restarts::MAX_INTERRUPTIONS;
 pub use retry::retry_of;
-pub use state::{Context, Effect, Event, MAX_INTERRUPTIONS, step};
+pub use state::{Context, Effect, Event, step};

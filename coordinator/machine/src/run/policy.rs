@@ -12,6 +12,10 @@ pub const MAX_PAUSE: Duration = Duration::from_secs(7 * 24 * 3600);
 /// while anything moves.
 pub const NO_PROGRESS: Duration = Duration::from_secs(120);
 
+/// Unexpected restarts of a machine that an action stands where its template does not say. A power cut or two are an accident;
+/// a machine that dies in each attempt will do so in the next.
+const RESTARTS: u32 = 5;
+
 /// How long one attempt may take.
 pub fn timeout(action: &Action) -> Duration {
     action.timeout.unwrap_or(action.spec.info().timeout).get()
@@ -20,6 +24,11 @@ pub fn timeout(action: &Action) -> Duration {
 /// How many attempts may fail before the action has failed; at least 1.
 pub fn max_attempts(action: &Action) -> u32 {
     action.retry.map_or(action.spec.info().attempts, |retry| retry.max_attempts).max(1)
+}
+
+/// How often the machine may restart unexpectedly while the action is under way.
+pub fn max_restarts(action: &Action) -> u32 {
+    action.retry.and_then(|retry| retry.max_restarts).unwrap_or(RESTARTS)
 }
 
 /// Wait before the second attempt.

@@ -20,11 +20,8 @@ use super::{
     frontier::{frontier, is_write, needs, up_to},
     policy,
     receipts::{disk_name, is_done, is_own, known_done, may_be_done, note_receipt},
+    restarts,
 };
-
-/// How often one action may be interrupted (power, a dead session) before the workflow fails. Interruptions use up no
-/// retry; without this bound a machine that dies in every attempt would try for ever.
-pub const MAX_INTERRUPTIONS: u32 = 20;
 
 /// What stays the same for the whole run.
 #[derive(Debug, Clone, Copy)]
@@ -50,6 +47,11 @@ pub enum Event {
         still_running: bool,
         /// The protocol revision it speaks.
         protocol: u32,
+    },
+    /// The machine has booted again, and no action asked for that: what was under way was interrupted.
+    Rebooted {
+        /// The kernel's id of this boot.
+        boot_id: String,
     },
     /// The agent reported something, and the log holds it.
     Agent {
@@ -107,6 +109,7 @@ pub fn step(context: &Context, state: WorkflowStatus, event: &Event, now: Timest
         Event::AgentConnected { epoch, receipts, still_running, protocol } => {
             run.connected(*epoch, receipts, *still_running, *protocol);
         }
+        Event::Rebooted { boot_id } => restarts::note(&mut run.state, boot_id, now),
         Event::Agent { epoch, position, record } => run.reported(*epoch, *position, record),
         Event::Cancelled(authority) => run.cancelled(authority),
         Event::Paused(authority) => run.paused(authority),
@@ -236,17 +239,10 @@ impl Run<'_> {
         let mut starts = Vec::with_capacity(at.len());
         for index in at {
             let Some(action) = self.state.action_mut(index) else { continue };
-            action.attempt += 1;
-            if action.attempt.saturating_sub(action.failures) > MAX_INTERRUPTIONS {
-                let name = action.action.name.clone();
-                return self.fail(
-                    Problem::new(
-                        ErrorCode::LimitReached,
-                        format!("action \"{name}\" was interrupted {MAX_INTERRUPTIONS} times and never ended"),
-                    )
-                    .hint("the machine loses power or its agent fails in this action; read its console"),
-                );
+            if let Some(problem) = restarts::too_many(action) {
+                return self.fail(problem);
             }
+            action.attempt += 1;
             action.state = ActionState::Running;
             action.started_at = None;
             action.ended_at = None;

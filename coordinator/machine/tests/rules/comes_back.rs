@@ -81,3 +81,22 @@ fn an_agent_at_its_list_goes_on_during_a_scan() {
     let (words, _) = sent([Connects(0), Hears(0), Works(0), Disconnects(0, true), Scans(0), Connects(0)]);
     assert_eq!(words, ["renewal"]);
 }
+
+/// How often the first action of the newest workflow saw the machine restart.
+fn restarts(happens: impl IntoIterator<Item = Happens>) -> u32 {
+    let mut story = Story::new();
+    story.over(happens.into_iter().collect()).unwrap();
+    let status = story.site.newest().unwrap().status.clone().unwrap();
+    status.actions[0].restarts.as_ref().map_or(0, |restarts| restarts.count)
+}
+
+#[test]
+fn only_another_boot_in_mid_attempt_is_a_restart() {
+    let begun = || [Connects(0), Hears(0), Works(0), Sends(0, 1)].into_iter();
+    assert_eq!(restarts(begun().chain([Restarts(0), Passes(60), Connects(0)])), 1);
+    assert_eq!(restarts(begun().chain([Disconnects(0, true), Connects(0)])), 0);
+    assert_eq!(restarts(begun().chain([CoordinatorRestarts(0), Connects(0)])), 0);
+    assert_eq!(restarts([Connects(0), Hears(0), Restarts(0), Passes(60), Connects(0)]), 0);
+    let after = [CoordinatorRestarts(0), Restarts(0), Passes(60), Connects(0)];
+    assert_eq!(restarts(begun().chain(after)), 1, "the status knows the boot");
+}

@@ -40,7 +40,7 @@ async fn the_next_apply_indexes_an_unindexed_machine() {
     let asks = async || world.engine.boot().boot_decision("52:54:00:00:00:02".parse().unwrap(), None).await.unwrap();
     assert_eq!(asks().await, Decision::Unknown, "as after a request that was cut off");
     assert_eq!(world.apply(machine("m2", "52:54:00:00:00:02")).await.unwrap().1, ApplyOutcome::Unchanged);
-    assert_eq!(asks().await, Decision::BootDisk { machine: "m2".into() });
+    assert_eq!(asks().await, Decision::BootDisk { machine: "m2".into(), receipt: None });
 }
 
 #[tokio::test]

@@ -18,6 +18,7 @@ mod proxy_dhcp;
 mod raw;
 mod restored;
 mod scene;
+mod second_disk;
 mod selectors;
 mod twins;
 mod whole_image;
@@ -100,6 +101,7 @@ const TESTS: &[Test] = tests! {
     "r" the_coordinator_loses_power_and_nothing_it_acknowledged full power_loss::nothing_acknowledged_is_lost;
     "s" a_second_disk_plugged_in_late_is_never_overlooked small late_disk::plugged_in;
     "t" a_disk_that_hangs_delays_no_other full hanging_disk::beside_a_healthy_one;
+    "u" bios_the_second_of_two_disks_boots full second_disk::boots;
 };
 
 /// Which tests run, and how.
@@ -119,7 +121,7 @@ pub(crate) struct Choice<'a> {
 /// Runs tests, prints a line for each, the minutes of each letter, and a closing line.
 pub(crate) async fn run(artefacts: Artefacts, cli: &Path, logs: &Path, choice: Choice<'_>) -> anyhow::Result<ExitCode> {
     for letter in choice.letters {
-        anyhow::ensure!(TESTS.iter().any(|test| test.letter == letter), "there is no test \"{letter}\"; use a to t");
+        anyhow::ensure!(TESTS.iter().any(|test| test.letter == letter), "there is no test \"{letter}\"; use a to u");
     }
     let passed_before = match choice.record {
         Some(record) if choice.resume => passed::read(record)?,

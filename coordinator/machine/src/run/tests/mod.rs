@@ -6,6 +6,7 @@ mod conditions;
 mod failures;
 mod persons;
 mod properties;
+mod restarts;
 mod stories;
 
 use std::time::Duration;

@@ -1,0 +1,127 @@
+//! The network ports that identify a machine.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use landfall_api::{MacAddr, NicFacts};
+
+use super::read as text;
+
+/// Every Ethernet port with a device behind it, by name. `or_virtual`: where there is none, as in a container or a network
+/// namespace, the virtual ports (veth, macvlan and similar) count in their place. They never stand beside hardware: their
+/// addresses change with every restart, and some, such as a container bridge's, are the same on many hosts.
+pub(super) fn read(root: &Path, or_virtual: bool) -> Vec<NicFacts> {
+    let mut ports: Vec<PathBuf> = fs::read_dir(root).into_iter().flatten().flatten().map(|e| e.path()).collect();
+    ports.sort();
+    let found = |wanted: fn(&Path) -> bool| ports.iter().filter(|p| wanted(p)).filter_map(|p| nic(p)).collect();
+    let hardware: Vec<NicFacts> = found(is_hardware);
+    if hardware.is_empty() && or_virtual { found(leads_out) } else { hardware }
+}
+
+fn is_hardware(port: &Path) -> bool {
+    port.join("device").exists()
+}
+
+/// A virtual port that is neither a bridge nor plugged into one: those connect guests of this host.
+fn leads_out(port: &Path) -> bool {
+    !port.join("bridge").exists() && !port.join("brport").exists()
+}
+
+fn nic(port: &Path) -> Option<NicFacts> {
+    // ARPHRD_ETHER (include/uapi/linux/if_arp.h).
+    if text(&port.join("type")) != "1" {
+        return None;
+    }
+    let mac: MacAddr = text(&port.join("address")).parse().ok()?;
+    let driver = fs::read_link(port.join("device/driver")).ok();
+    Some(NicFacts {
+        name: port.file_name()?.to_string_lossy().into_owned(),
+        mac,
+        driver: driver
+            .as_deref()
+            .and_then(Path::file_name)
+            .map(|n| n.to_string_lossy().into_owned())
+            .unwrap_or_default(),
+        // -1 without carrier, and with drivers that do not report it.
+        speed_mbit: text(&port.join("speed")).parse().ok().filter(|s| *s > 0),
+        carrier: text(&port.join("carrier")) == "1",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use nix::{
+        mount::{MsFlags, mount},
+        sched::{CloneFlags, unshare},
+    };
+
+    use super::*;
+
+    /// Ports as sysfs shows them: name, the file or directory that tells what kind it is, ARP type.
+    fn sysfs(ports: &[(&str, &str, &str)]) -> tempfile::TempDir {
+        let net = tempfile::tempdir().unwrap();
+        for (name, kind, arp) in ports {
+            let port = net.path().join(name);
+            fs::create_dir_all(port.join(kind)).unwrap();
+            fs::write(port.join("type"), arp).unwrap();
+            fs::write(port.join("address"), "52:54:00:00:00:01\n").unwrap();
+            fs::write(port.join("carrier"), "1\n").unwrap();
+            fs::write(port.join("speed"), "-1\n").unwrap();
+        }
+        net
+    }
+
+    fn names(found: &[NicFacts]) -> Vec<&str> {
+        found.iter().map(|n| n.name.as_str()).collect()
+    }
+
+    #[test]
+    fn virtual_ports_do_not_count_beside_hardware() {
+        let net =
+            sysfs(&[("eth0", "device", "1"), ("br0", "bridge", "1"), ("ib0", "device", "32"), ("veth1", "", "1")]);
+        for or_virtual in [false, true] {
+            let found = read(net.path(), or_virtual);
+            assert_eq!(names(&found), ["eth0"]);
+            assert!(found[0].carrier && found[0].speed_mbit.is_none());
+        }
+    }
+
+    #[test]
+    fn virtual_ports_count_where_there_is_no_hardware() {
+        let ports = [("docker0", "bridge", "1"), ("eth0", "", "1"), ("lo", "", "772"), ("veth1", "brport", "1")];
+        let net = sysfs(&ports);
+        assert_eq!(names(&read(net.path(), true)), ["eth0"]);
+        assert!(read(net.path(), false).is_empty());
+    }
+
+    #[test]
+    fn a_veth_pair_in_a_network_namespace_counts() {
+        let have_ip = Command::new("ip").arg("-V").output().is_ok();
+        if !nix::unistd::geteuid().is_root() || !have_ip {
+            eprintln!("SKIPPED: needs root and ip");
+            return;
+        }
+        // A thread of its own: its namespaces end with it.
+        let seen = std::thread::spawn(|| {
+            unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS).unwrap();
+            let none: Option<&str> = None;
+            mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
+            // sysfs shows the ports of the namespace that mounted it.
+            let sys = tempfile::tempdir().unwrap();
+            mount(Some("sysfs"), sys.path(), Some("sysfs"), MsFlags::empty(), none).unwrap();
+            let made = Command::new("ip").args("link add up0 type veth peer name far0".split(' ')).status().unwrap();
+            assert!(made.success());
+            let seen = read(&sys.path().join("class/net"), true);
+            nix::mount::umount(sys.path()).unwrap();
+            seen
+        })
+        .join()
+        .unwrap();
+        assert_eq!(names(&seen), ["far0", "up0"]);
+        assert_ne!(seen[0].mac, seen[1].mac);
+    }
+}
