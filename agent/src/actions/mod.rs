@@ -19,7 +19,7 @@ use landfall_api::{
 };
 use uuid::Uuid;
 
-use self::installed_disk::{installed_disk, no_root};
+use self::installed_disk::{no_root, system_disk};
 use crate::runner::{Failure, Job, Perform};
 
 /// This machine: its disks and its power.
