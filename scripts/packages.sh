@@ -13,6 +13,8 @@ mmdebstrap builds the Debian image
 mtools fills the EFI system partition without mounting it
 dosfstools checks it
 e2fsprogs makes and reads ext4 without mounting it
+xfsprogs makes XFS in the tests of installed systems
+btrfs-progs makes btrfs there
 gdisk checks partition tables
 fdisk checks partition tables
 grub-pc-bin boot loader for BIOS
@@ -56,6 +58,8 @@ function_of() {
     mtools) echo mcopy ;;
     dosfstools) echo fsck.fat ;;
     e2fsprogs) echo mkfs.ext4 ;;
+    xfsprogs) echo mkfs.xfs ;;
+    btrfs-progs) echo mkfs.btrfs ;;
     gdisk) echo sgdisk ;;
     fdisk) echo sfdisk ;;
     grub-common) echo grub-mkimage ;;

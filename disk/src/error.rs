@@ -405,7 +405,10 @@ impl WriteError {
                     or smaller chunks"
             }
             Self::DiskTooSmall { .. } => "choose a larger disk, or make the image smaller",
-            Self::WrongSectorSize { .. } => "build the image for the disk's sector size",
+            Self::WrongSectorSize { .. } => {
+                "build the image for the disk's sector size: landfall-image os-disk --sector-size 512 or 4096, or your \
+                builder's own option; or choose another disk"
+            }
             Self::InUse { .. } => "unmount it and stop what holds it, or choose another disk",
             Self::ReadOnly { .. } => "choose another disk, or remove its write protection",
             Self::DiskChanged { .. } => "check whether disks were swapped, then start the workflow again",

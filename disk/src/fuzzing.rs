@@ -267,7 +267,7 @@ pub fn old_tables(disk: &dyn ReadAt, sector: u32) -> io::Result<OldTables> {
 
 /// Leaves a receipt beside the newest one; whether it fits.
 pub fn write_mark(device: &dyn BlockDevice, mark: &DiskReceipt) -> bool {
-    receipt::write_mark(device, mark).is_ok()
+    receipt::write_mark(device, mark, Vec::new()).is_ok()
 }
 
 /// The digest that a file of checksums has for this name.

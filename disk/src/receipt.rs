@@ -6,12 +6,15 @@
 //! receipt in one.
 //!
 //! A slot: magic (8 bytes), version (2), zero (2), length of the body (4), sequence number (8), body as JSON
-//! ([`DiskReceipt`]), zeroes, SHA-256 of all before it (32). Numbers are little-endian.
+//! ([`DiskReceipt`], and which partitions the install kept), zeroes, SHA-256 of all before it (32). Numbers are
+//! little-endian. A reader ignores fields of the body that it does not know.
 
 use std::{io, ops::Range, path::Path};
 
 use landfall_api::{DiskFacts, DiskReceipt, Receipt, ReceiptState};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
+use uuid::Uuid;
 
 use crate::{BlockDevice, DiskError, ReadAt, device::RealDevice, device_path, exact, gpt};
 
@@ -37,8 +40,19 @@ pub(crate) enum MarkError {
     Json(#[from] serde_json::Error),
 }
 
-fn encode(mark: &DiskReceipt, sequence: u64) -> Result<[u8; SLOT], MarkError> {
-    let body = serde_json::to_vec(mark)?;
+/// What a slot holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Body {
+    #[serde(flatten)]
+    mark: DiskReceipt,
+    /// GUIDs of the partitions that the install kept. Here and nowhere else is known later which partitions of the table
+    /// did not come with the image.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    kept: Vec<Uuid>,
+}
+
+fn encode(body: &Body, sequence: u64) -> Result<[u8; SLOT], MarkError> {
+    let body = serde_json::to_vec(body)?;
     if body.len() > SUM - BODY {
         return Err(MarkError::TooLong(body.len()));
     }
@@ -53,7 +67,7 @@ fn encode(mark: &DiskReceipt, sequence: u64) -> Result<[u8; SLOT], MarkError> {
     Ok(slot)
 }
 
-fn decode(slot: &[u8]) -> Option<(u64, DiskReceipt)> {
+fn decode(slot: &[u8]) -> Option<(u64, Body)> {
     let whole = slot.len() == SLOT && slot.starts_with(MAGIC) && Sha256::digest(&slot[..SUM])[..] == slot[SUM..];
     if !whole || slot[8..10] != VERSION.to_le_bytes() {
         return None;
@@ -65,8 +79,8 @@ fn decode(slot: &[u8]) -> Option<(u64, DiskReceipt)> {
 }
 
 /// Which slot holds the newest valid receipt, and the receipt.
-fn newest(place: &[u8]) -> Option<(usize, u64, DiskReceipt)> {
-    let valid = place.chunks(SLOT).enumerate().filter_map(|(i, slot)| decode(slot).map(|(seq, mark)| (i, seq, mark)));
+fn newest(place: &[u8]) -> Option<(usize, u64, Body)> {
+    let valid = place.chunks(SLOT).enumerate().filter_map(|(i, slot)| decode(slot).map(|(seq, body)| (i, seq, body)));
     valid.max_by_key(|(_, seq, _)| *seq)
 }
 
@@ -89,7 +103,9 @@ fn read_place(disk: &(impl ReadAt + ?Sized)) -> io::Result<Option<Place>> {
 /// # Errors
 /// The device's.
 pub fn read_mark(disk: &(impl ReadAt + ?Sized)) -> io::Result<Option<DiskReceipt>> {
-    let Some((_, _, mut mark)) = read_place(disk)?.and_then(|place| newest(&place)) else { return Ok(None) };
+    let Some((_, _, Body { mut mark, .. })) = read_place(disk)?.and_then(|place| newest(&place)) else {
+        return Ok(None);
+    };
     let mut first = [0; 512];
     disk.read_at(0, &mut first)?;
     if !gpt::has_signature(&first) {
@@ -98,8 +114,17 @@ pub fn read_mark(disk: &(impl ReadAt + ?Sized)) -> io::Result<Option<DiskReceipt
     Ok(Some(mark))
 }
 
-/// Writes a receipt into the slot beside the newest one. Not flushed.
-pub(crate) fn write_mark(device: &dyn BlockDevice, mark: &DiskReceipt) -> Result<(), MarkError> {
+/// The partitions that the newest install kept, by their GUIDs, whichever workflow it belonged to; none without a receipt.
+///
+/// # Errors
+/// The device's.
+pub fn kept_partitions(disk: &(impl ReadAt + ?Sized)) -> io::Result<Vec<Uuid>> {
+    Ok(read_place(disk)?.and_then(|place| newest(&place)).map(|(_, _, body)| body.kept).unwrap_or_default())
+}
+
+/// Writes a receipt into the slot beside the newest one, with the GUIDs of the partitions that the install keeps. Not
+/// flushed.
+pub(crate) fn write_mark(device: &dyn BlockDevice, mark: &DiskReceipt, kept: Vec<Uuid>) -> Result<(), MarkError> {
     let mut place = read_place(device)?.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
     // Our sequence numbers never reach the last number, which could have no successor.
     let found = newest(&place).filter(|(_, sequence, _)| *sequence < u64::MAX);
@@ -108,7 +133,7 @@ pub(crate) fn write_mark(device: &dyn BlockDevice, mark: &DiskReceipt) -> Result
         // The slot holds unknown data; it must not stay beside a receipt.
         place.fill(0);
     }
-    place[slot * SLOT..(slot + 1) * SLOT].copy_from_slice(&encode(mark, sequence)?);
+    place[slot * SLOT..(slot + 1) * SLOT].copy_from_slice(&encode(&Body { mark: mark.clone(), kept }, sequence)?);
     if (device.logical_sector() as usize) <= SLOT && newest_exists(&place, 1 - slot) {
         exact::write(device, PLACE.start + (slot * SLOT) as u64, &place[slot * SLOT..(slot + 1) * SLOT])?;
     } else {
@@ -170,6 +195,10 @@ pub(crate) mod tests {
         }
     }
 
+    fn body(mark: DiskReceipt) -> Body {
+        Body { mark, kept: Vec::new() }
+    }
+
     fn file() -> (tempfile::NamedTempFile, RealDevice) {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(2 << 20).unwrap();
@@ -181,7 +210,7 @@ pub(crate) mod tests {
     fn done_counts_only_while_the_boot_signature_is_there() {
         let (_file, device) = file();
         assert_eq!(read_mark(&device).unwrap(), None);
-        write_mark(&device, &mark(ReceiptState::Done, 0)).unwrap();
+        write_mark(&device, &mark(ReceiptState::Done, 0), Vec::new()).unwrap();
         assert_eq!(read_mark(&device).unwrap(), Some(mark(ReceiptState::Intent, 0)));
         let mut first = vec![0; 512];
         first[510..].copy_from_slice(&[0x55, 0xaa]);
@@ -190,14 +219,28 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn the_kept_partitions_stand_beside_the_receipt() {
+        let (_file, device) = file();
+        assert!(kept_partitions(&device).unwrap().is_empty());
+        let kept: Vec<Uuid> = (0..30).map(Uuid::from_u128).collect();
+        write_mark(&device, &mark(ReceiptState::Intent, 0), kept.clone()).unwrap();
+        assert_eq!(kept_partitions(&device).unwrap(), kept);
+        assert_eq!(read_mark(&device).unwrap(), Some(mark(ReceiptState::Intent, 0)));
+        // As agents wrote it before there was such a list.
+        let old = serde_json::to_vec(&mark(ReceiptState::Done, 1)).unwrap();
+        assert_eq!(serde_json::from_slice::<Body>(&old).unwrap(), body(mark(ReceiptState::Done, 1)));
+        assert_eq!(serde_json::to_vec(&body(mark(ReceiptState::Done, 1))).unwrap(), old);
+    }
+
+    #[test]
     fn a_torn_mark_leaves_the_one_before_it() {
         let (_file, device) = file();
         for index in 0..5 {
-            write_mark(&device, &mark(ReceiptState::Intent, index)).unwrap();
+            write_mark(&device, &mark(ReceiptState::Intent, index), Vec::new()).unwrap();
             assert_eq!(read_mark(&device).unwrap().unwrap().receipt.action_index, index);
         }
         let before = read_place(&device).unwrap().unwrap();
-        write_mark(&device, &mark(ReceiptState::Intent, 9)).unwrap();
+        write_mark(&device, &mark(ReceiptState::Intent, 9), Vec::new()).unwrap();
         let after = read_place(&device).unwrap().unwrap();
         for kept in 1..7_u32 {
             // Any part of the changed 512-byte sectors arrived, but not all of them.
@@ -209,16 +252,16 @@ pub(crate) mod tests {
                     torn[sector * 512..(sector + 1) * 512].copy_from_slice(&after[sector * 512..(sector + 1) * 512]);
                 }
             }
-            assert_eq!(newest(&torn).unwrap().2.receipt.action_index, 4);
+            assert_eq!(newest(&torn).unwrap().2.mark.receipt.action_index, 4);
         }
     }
 
     #[test]
     fn a_receipt_can_follow_any_sequence_number() {
         let (_file, device) = file();
-        device.write_at(PLACE.start, &encode(&mark(ReceiptState::Intent, 0), u64::MAX - 1).unwrap()).unwrap();
+        device.write_at(PLACE.start, &encode(&body(mark(ReceiptState::Intent, 0)), u64::MAX - 1).unwrap()).unwrap();
         for index in 1..5 {
-            write_mark(&device, &mark(ReceiptState::Intent, index)).unwrap();
+            write_mark(&device, &mark(ReceiptState::Intent, index), Vec::new()).unwrap();
             assert_eq!(read_mark(&device).unwrap().unwrap().receipt.action_index, index);
         }
     }
@@ -227,7 +270,7 @@ pub(crate) mod tests {
     fn a_receipt_that_does_not_fit_is_refused() {
         let mut long = mark(ReceiptState::Intent, 0);
         long.receipt.workflow_name = "x".repeat(3000);
-        assert!(matches!(encode(&long, 1), Err(MarkError::TooLong(_))));
+        assert!(matches!(encode(&body(long), 1), Err(MarkError::TooLong(_))));
     }
 
     proptest! {
@@ -238,14 +281,14 @@ pub(crate) mod tests {
 
         #[test]
         fn a_changed_byte_is_never_a_receipt(at in 0_usize..SLOT, bit in 0..8) {
-            let mut slot = encode(&mark(ReceiptState::Done, 1), 7).unwrap();
+            let mut slot = encode(&body(mark(ReceiptState::Done, 1)), 7).unwrap();
             slot[at] ^= 1_u8 << bit;
             prop_assert!(decode(&slot).is_none());
         }
 
         #[test]
         fn wild_lengths_with_a_right_sum_never_panic(length in any::<u32>(), sequence in any::<u64>()) {
-            let mut slot = encode(&mark(ReceiptState::Done, 1), sequence).unwrap();
+            let mut slot = encode(&body(mark(ReceiptState::Done, 1)), sequence).unwrap();
             slot[12..16].copy_from_slice(&length.to_le_bytes());
             let sum = Sha256::digest(&slot[..SUM]);
             slot[SUM..].copy_from_slice(&sum);

@@ -137,3 +137,9 @@ fn files_from_reference_tools_are_written_as_those_read_them() {
         assert!(fs::read(&disk).unwrap().iter().all(|byte| *byte == 0), "{case}: the disk was touched");
     }
 }
+
+#[test]
+fn the_hint_names_the_option_for_other_sectors() {
+    let error = landfall_disk::WriteError::WrongSectorSize { device: "/dev/nvme0n1".into(), image: 512, disk: 4096 };
+    assert!(error.problem().hint.contains("landfall-image os-disk --sector-size"), "{}", error.problem());
+}

@@ -10,7 +10,7 @@ use common::{
     replay::run,
     tools::{assert_table_is_whole, wipefs},
 };
-use landfall_disk::{KeptPartition, WriteError, find_kept, judge};
+use landfall_disk::{KeptPartition, WriteError, find_kept, judge, kept_partitions};
 
 /// Partitions of at most 1440 KiB would be floppies to libblkid, which looks for no RAID there.
 const DISK: u64 = 14 * MIB;
@@ -161,6 +161,12 @@ fn the_finished_disk_has_only_new_and_kept_partitions() {
             assert!(installed.receipt.is_some(), "{case}");
             let disk = device.bytes.lock().unwrap().clone();
             assert_eq!(find_kept(&disk, sector, &keep, "disk").unwrap(), before, "{case}: bit for bit");
+            let uuids: Vec<_> = before.iter().map(KeptPartition::part_uuid).collect();
+            assert_eq!(
+                kept_partitions(&disk).unwrap(),
+                uuids,
+                "{case}: later it must be known what is not the image's"
+            );
             let kept: Vec<_> = before.iter().map(|part: &KeptPartition| part.bytes(sector)).collect();
             for range in &kept {
                 let range = range.start as usize..range.end as usize;

@@ -11,7 +11,7 @@ use std::{
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use landfall_image::{
-    disk,
+    disk::{self, layout::Sector},
     initramfs::{self, ExtraFile},
     inspect::{self, Report},
     kernel::{KernelTree, Profile},
@@ -95,6 +95,9 @@ struct OsDiskArgs {
     /// Size of the EFI system partition
     #[arg(long, value_name = "MIB", default_value_t = 32, value_parser = clap::value_parser!(u32).range(8..=4096))]
     esp_mib: u32,
+    /// Logical sector size of the disks it is for. A disk with 4096 (4Kn) starts on UEFI only
+    #[arg(long, value_name = "BYTES", default_value = "512", value_parser = sector)]
+    sector_size: Sector,
     /// GRUB's platform directories (i386-pc, x86_64-efi)
     #[arg(long, value_name = "DIR", default_value = "/usr/lib/grub")]
     grub: PathBuf,
@@ -161,6 +164,13 @@ fn extra_file(text: &str) -> Result<ExtraFile, String> {
         .filter(|mode| *mode <= 0o7777)
         .ok_or("the mode is octal, such as 0644")?;
     Ok(ExtraFile { source: source.into(), path: path.trim_start_matches('/').to_owned(), mode })
+}
+
+fn sector(text: &str) -> Result<Sector, String> {
+    [Sector::Bytes512, Sector::Bytes4096]
+        .into_iter()
+        .find(|sector| sector.bytes().to_string() == text)
+        .ok_or_else(|| "write 512 or 4096".into())
 }
 
 /// Bytes, or a number with KiB or MiB (or K, M) behind it.
@@ -233,6 +243,7 @@ fn os_disk(args: &OsDiskArgs) -> anyhow::Result<()> {
         root: &args.root,
         label: &args.label,
         seed: disk::seed::Seed::new(&args.seed),
+        sector: args.sector_size,
         root_mib: args.root_mib,
         esp_mib: args.esp_mib,
         grub: &args.grub,

@@ -185,6 +185,14 @@ impl ConnectError {
                 };
                 (ErrorCode::Unauthenticated, hint.to_owned())
             }
+            Self::CredentialsRefused {
+                source: rustls::Error::AlertReceived(AlertDescription::CertificateExpired), ..
+            } => (
+                ErrorCode::Unauthenticated,
+                "by the coordinator's clock this agent's certificate is too old or not valid yet: check the clocks of both, \
+                    then restart the machine, which enrols again"
+                    .to_owned(),
+            ),
             Self::CredentialsRefused { .. } | Self::Credentials(_) => {
                 (ErrorCode::Unauthenticated, "the agent must enrol again: restart the machine".to_owned())
             }
@@ -229,5 +237,12 @@ mod tests {
         let unreachable = |kind: io::ErrorKind| hint(ConnectError::Unreachable { address, source: kind.into() });
         assert!(unreachable(io::ErrorKind::NetworkUnreachable).contains("no route"));
         assert!(unreachable(io::ErrorKind::HostUnreachable).contains("VLAN"));
+        let alert = |alert| ConnectError::CredentialsRefused { address, source: rustls::Error::AlertReceived(alert) };
+        assert!(hint(alert(AlertDescription::CertificateExpired)).contains("clocks of both"));
+        assert!(!hint(alert(AlertDescription::CertificateRevoked)).contains("clock"));
+        for dates in [CertificateError::Expired, CertificateError::NotValidYet] {
+            let source = rustls::Error::InvalidCertificate(dates);
+            assert!(hint(ConnectError::BadCertificate { address, source }).contains("clock"));
+        }
     }
 }

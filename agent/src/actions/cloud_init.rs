@@ -15,44 +15,44 @@ use crate::{
     runner::{Failure, Job},
 };
 
+/// A path in every directory that is written to.
+const PATHS: [&str; 5] = [SEED_MARK, installed::CONFIG, installed::BINARY, installed::UNIT, installed::WANTS];
+const SEED_MARK: &str = "/var/lib/cloud/seed/nocloud/meta-data";
+
 /// Writes the seed.
 pub(super) fn perform(machine: &Machine, job: &Job, spec: &CloudInit) -> Result<ActionResult, Failure> {
-    let InstalledRoot { root, tree, device } = InstalledRoot::open(machine, job, spec.disk.as_ref())?;
-    let installed = Installed { tree, device, may_act: &|| may_act(job) };
+    let root = InstalledRoot::open(machine, job, spec.disk.as_ref(), &PATHS)?;
+    let installed = Installed { tree: root.tree(), device: &root.device, may_act: &|| may_act(job) };
     installed.write_seed(spec)?;
     match &spec.phone_home {
         Some(phone_home) => installed.install_phone_home(phone_home, Path::new("/proc/self/exe"))?,
         None => installed.remove_phone_home()?,
     }
-    // The tree holds the mount busy.
-    let Installed { tree, device, .. } = installed;
-    drop(tree);
-    root.close().map_err(|e| io(&e, &device))?;
-    Ok(ActionResult::CloudInit(CloudInitResult { root_device: device }))
+    Ok(ActionResult::CloudInit(CloudInitResult { root_device: root.close()? }))
 }
 
 /// The installed system's files. Each is written only if that is allowed just then.
 struct Installed<'a> {
-    tree: Tree,
+    tree: &'a Tree,
     /// For failures.
-    device: String,
+    device: &'a str,
     may_act: &'a dyn Fn() -> Result<(), Failure>,
 }
 
 impl Installed<'_> {
     fn write(&self, path: &str, mode: u32, content: impl Read) -> Result<(), Failure> {
         (self.may_act)()?;
-        self.tree.write(path, mode, content).map_err(|e| io(&e, &self.device))
+        self.tree.write(path, mode, content).map_err(|e| io(&e, self.device))
     }
 
     fn link(&self, path: &str, target: &str) -> Result<(), Failure> {
         (self.may_act)()?;
-        self.tree.link(path, target).map_err(|e| io(&e, &self.device))
+        self.tree.link(path, target).map_err(|e| io(&e, self.device))
     }
 
     fn remove(&self, path: &str) -> Result<(), Failure> {
         (self.may_act)()?;
-        self.tree.remove(path).map_err(|e| io(&e, &self.device))
+        self.tree.remove(path).map_err(|e| io(&e, self.device))
     }
 
     fn write_seed(&self, spec: &CloudInit) -> Result<(), Failure> {
@@ -73,7 +73,7 @@ impl Installed<'_> {
             bearer_token: spec.bearer_token.expose().to_owned(),
             ca_pins: spec.ca_pins.iter().map(ToString::to_string).collect(),
         };
-        let own = |source: std::io::Error| io(&OwnBinary(source), &self.device);
+        let own = |source: std::io::Error| io(&OwnBinary(source), self.device);
         let config = serde_json::to_vec_pretty(&config).map_err(|e| own(e.into()))?;
         self.write(installed::CONFIG, 0o600, config.as_slice())?;
         self.write(installed::BINARY, 0o755, File::open(own_binary).map_err(own)?)?;
@@ -117,8 +117,23 @@ mod tests {
         }
     }
 
-    fn installed<'a>(root: &Path, may_act: &'a dyn Fn() -> Result<(), Failure>) -> Installed<'a> {
-        Installed { tree: Tree::open(root).unwrap(), device: "/dev/vda2".into(), may_act }
+    fn installed<'a>(tree: &'a Tree, may_act: &'a dyn Fn() -> Result<(), Failure>) -> Installed<'a> {
+        Installed { tree, device: "/dev/vda2", may_act }
+    }
+
+    #[test]
+    fn every_directory_that_is_written_to_is_reached_first() {
+        assert!(SEED_MARK.starts_with(&format!("{}/", installed::SEED)));
+        let root = tempfile::tempdir().unwrap();
+        let files_of = Tree::open(root.path()).unwrap();
+        let tree = installed(&files_of, &|| Ok(()));
+        tree.write_seed(&spec(true)).unwrap();
+        tree.install_phone_home(spec(true).phone_home.as_ref().unwrap(), Path::new("/proc/self/exe")).unwrap();
+        for path in PATHS {
+            let below = root.path().join(path.trim_start_matches('/'));
+            fs::remove_dir_all(below.parent().unwrap()).unwrap_or_default();
+        }
+        assert_eq!(files(root.path()), 0);
     }
 
     /// Every file and link below a directory.
@@ -141,7 +156,8 @@ mod tests {
         for steps in 0..7 {
             let root = tempfile::tempdir().unwrap();
             let may_act = lease(steps);
-            let tree = installed(root.path(), &may_act);
+            let files_of = Tree::open(root.path()).unwrap();
+            let tree = installed(&files_of, &may_act);
             let done = tree.write_seed(&whole).and_then(|()| {
                 tree.install_phone_home(whole.phone_home.as_ref().unwrap(), Path::new("/proc/self/exe"))
             });
@@ -149,17 +165,18 @@ mod tests {
             assert_eq!(files(root.path()), steps);
         }
         let root = tempfile::tempdir().unwrap();
-        installed(root.path(), &|| Ok(())).write_seed(&whole).unwrap();
+        let files_of = Tree::open(root.path()).unwrap();
+        installed(&files_of, &|| Ok(())).write_seed(&whole).unwrap();
         let may_act = lease(0);
-        let tree = installed(root.path(), &may_act);
-        tree.remove(&format!("{}/user-data", installed::SEED)).unwrap_err();
+        installed(&files_of, &may_act).remove(&format!("{}/user-data", installed::SEED)).unwrap_err();
         assert_eq!(files(root.path()), 3);
     }
 
     #[test]
     fn writing_the_seed_twice_is_idempotent_and_secrets_stay_private() {
         let root = tempfile::tempdir().unwrap();
-        let tree = installed(root.path(), &|| Ok(()));
+        let files_of = Tree::open(root.path()).unwrap();
+        let tree = installed(&files_of, &|| Ok(()));
         let at = |path: &str| root.path().join(path.trim_start_matches('/'));
         let binary = root.path().join("agent");
         fs::write(&binary, "ELF").unwrap();

@@ -4,39 +4,75 @@ use std::path::Path;
 
 use landfall_api::{DiskSelector, ErrorCode, Problem};
 
-use super::{Machine, installed_disk, no_root};
+use super::{Machine, final_failure, no_root, system_disk};
 use crate::{
-    rootfs::{self, Access, Mounted, Tree},
+    rootfs::{Access, ReachError, System, Tree},
     runner::{Failure, Job},
 };
 
 /// Where it is mounted meanwhile; the path contains the action's index, because branches run at the same time.
 const MOUNT_POINT: &str = "/run/landfall/root";
 
-/// The installed root, mounted to be written.
+/// The installed system, mounted to be written.
 pub(super) struct InstalledRoot {
-    /// The mount.
-    pub(super) root: Mounted,
-    /// Its files. Dropped before the mount is closed: it holds it busy.
-    pub(super) tree: Tree,
-    /// Its device, for failures and reports.
+    // Before the mounts, which it holds busy.
+    tree: Tree,
+    system: System,
+    /// The root's device, for failures and reports.
     pub(super) device: String,
 }
 
 impl InstalledRoot {
-    /// Finds and mounts the root on the disk that `disk` selects, else on the one that this workflow wrote.
-    pub(super) fn open(machine: &Machine, job: &Job, disk: Option<&DiskSelector>) -> Result<Self, Failure> {
-        let disk = installed_disk(machine, job, disk)?;
+    /// Finds and mounts the root on the disk that `disk` selects, else on the one that this workflow wrote; and below it
+    /// what the running system will have mounted on the way to each of `paths`.
+    pub(super) fn open(
+        machine: &Machine,
+        job: &Job,
+        disk: Option<&DiskSelector>,
+        paths: &[&str],
+    ) -> Result<Self, Failure> {
+        let disk = system_disk(machine, job, disk)?;
         may_act(job)?;
         let mount_point = format!("{MOUNT_POINT}-{}", job.action.action_index);
-        let found = rootfs::find(&disk.id.name, Path::new(&mount_point), Access::Write, &|| may_act(job).is_err());
+        let name = disk.name.clone();
+        let stopped = || may_act(job).is_err();
+        let found = System::open(disk, Path::new(&mount_point), Access::Write, &stopped);
         // Also if it found nothing because it was stopped.
         may_act(job)?;
-        let root = found.map_err(|e| no_root(&e, &disk.id.name))?;
-        let device = root.device.display().to_string();
+        let mut system = found.map_err(|e| no_root(&e, &name))?;
+        let device = system.root().device.display().to_string();
         tracing::info!("the installed root file system is {device}");
-        let tree = Tree::open(&root.at).map_err(|e| io(&e, &device))?;
-        Ok(Self { root, tree, device })
+        let tree = system.tree().map_err(|e| io(&e, &device))?;
+        for path in paths {
+            let reached = system.reach(&tree, path, &stopped);
+            may_act(job)?;
+            reached.map_err(|e| unreachable(&e, &device))?;
+        }
+        Ok(Self { tree, system, device })
+    }
+
+    /// The system's files.
+    pub(super) fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// Unmounts: everything written is on the disk when this returns. The root's device.
+    pub(super) fn close(self) -> Result<String, Failure> {
+        let Self { tree, system, device } = self;
+        drop(tree);
+        system.close().map_err(|e| io(&e, &device))?;
+        Ok(device)
+    }
+}
+
+/// A file would be hidden in the running system.
+fn unreachable(error: &ReachError, device: &str) -> Failure {
+    match error {
+        ReachError::Unreachable(what) => {
+            let problem = Problem::new(ErrorCode::NoRootFilesystem, error.to_string());
+            final_failure(problem.hint(what.hint()).at(device))
+        }
+        ReachError::Look { .. } => io(error, device),
     }
 }
 

@@ -8,10 +8,10 @@ use landfall_api::{
     message::{ActionResult, KexecResult},
 };
 
-use super::{Machine, final_failure, installed_disk, no_root};
+use super::{Machine, final_failure, no_root, system_disk};
 use crate::{
     kexec::{self, Error},
-    rootfs::{self, Access, Tree},
+    rootfs::{Access, System},
     runner::{Failure, Job},
 };
 
@@ -20,18 +20,19 @@ const MOUNT_POINT: &str = "/run/landfall/kexec";
 
 /// Loads the kernel, and syncs every file system as `reboot` does.
 pub(super) fn perform(machine: &Machine, job: &Job, spec: &KexecSpec) -> Result<ActionResult, Failure> {
-    let disk = installed_disk(machine, job, spec.disk.as_ref())?;
+    let disk = system_disk(machine, job, spec.disk.as_ref())?;
+    let name = disk.name.clone();
     let cancelled = || job.cancel.is_cancelled();
     let mount_point = format!("{MOUNT_POINT}-{}", job.action.action_index);
-    let root = rootfs::find(&disk.id.name, Path::new(&mount_point), Access::Read, &cancelled)
-        .map_err(|e| no_root(&e, &disk.id.name))?;
-    let device = root.device.display().to_string();
-    let tree = Tree::open(&root.at).map_err(|e| {
+    let mut system =
+        System::open(disk, Path::new(&mount_point), Access::Read, &cancelled).map_err(|e| no_root(&e, &name))?;
+    let device = system.root().device.display().to_string();
+    let tree = system.tree().map_err(|e| {
         let problem = Problem::new(ErrorCode::DeviceIo, e.to_string()).caused_by(&e).at(&device);
         Failure { problem, retryable: true }
     })?;
     let chosen =
-        kexec::choose(&disk.id.name, &root, &tree, spec.cmdline.as_deref()).map_err(|e| failure(&e, &device))?;
+        kexec::choose(&mut system, &tree, spec.cmdline.as_deref(), &cancelled).map_err(|e| failure(&e, &device))?;
     let (kernel, initramfs) = chosen.paths();
     let (cmdline, from) = chosen.shown();
     tracing::info!("loading {kernel} and {initramfs} of {device}; command line from {from}: {cmdline}");

@@ -24,7 +24,7 @@ use landfall_disk::SelectionGuard;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use self::installed_disk::{installed_disk, no_root};
+use self::installed_disk::{no_root, system_disk};
 use crate::{
     disks::Disks,
     runner::{Failure, Job, Perform},

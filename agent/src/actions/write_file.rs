@@ -19,14 +19,11 @@ const MAX_DOWNLOAD: u64 = 1 << 30;
 
 /// Writes the file.
 pub(super) fn perform(machine: &Machine, job: &Job, spec: &WriteFile) -> Result<ActionResult, Failure> {
-    let InstalledRoot { root, tree, device } = InstalledRoot::open(machine, job, spec.disk.as_ref())?;
-    let target = Target { tree: &tree, device: &device, cancel: &job.cancel, may_act: &|| may_act(job) };
+    let root = InstalledRoot::open(machine, job, spec.disk.as_ref(), &[&spec.path])?;
+    let target = Target { tree: root.tree(), device: &root.device, cancel: &job.cancel, may_act: &|| may_act(job) };
     target.write(spec)?;
-    tracing::info!("{} is written on {device}", spec.path);
-    // The tree holds the mount busy.
-    drop(tree);
-    root.close().map_err(|e| installed_root::io(&e, &device))?;
-    Ok(ActionResult::WriteFile(WriteFileResult { root_device: device }))
+    tracing::info!("{} is written on {}", spec.path, root.device);
+    Ok(ActionResult::WriteFile(WriteFileResult { root_device: root.close()? }))
 }
 
 /// The installed system's files, and what may stop their writing.

@@ -19,16 +19,14 @@ use self::{
     entries::Entry,
     kernel::{Kernel, find},
 };
-use crate::rootfs::{self, Mounted, Tree};
+use crate::rootfs::{ReachError, System, Tree};
 
-/// A kernel of an installed system, open and ready to be loaded. Holds the mounts below the root that it needs.
+/// A kernel of an installed system, open and ready to be loaded.
 #[derive(Debug)]
 pub(crate) struct Chosen {
     kernel: Kernel,
     cmdline: String,
     from: String,
-    // Dropped after the files on them, the innermost first.
-    _mounts: Vec<Mounted>,
 }
 
 /// No kernel can be started.
@@ -59,37 +57,40 @@ pub(crate) enum Error {
     },
 }
 
-/// Chooses the kernel of the system whose root is mounted and taken as `tree`, on the disk of that name. `cmdline` is a
-/// person's own line.
+/// Chooses the kernel of the installed system whose files are `tree`, and mounts below its root what that takes. `cmdline` is
+/// a person's own line.
 ///
 /// # Errors
 /// [`Error`]
-pub(crate) fn choose(disk: &str, root: &Mounted, tree: &Tree, cmdline: Option<&str>) -> Result<Chosen, Error> {
+pub(crate) fn choose(
+    system: &mut System,
+    tree: &Tree,
+    cmdline: Option<&str>,
+    cancelled: &dyn Fn() -> bool,
+) -> Result<Chosen, Error> {
     let mut looked = Vec::new();
-    let mut mounts: Vec<Mounted> =
-        rootfs::mount_listed(tree, disk, "/boot").map_err(Error::NoBoot)?.into_iter().collect();
+    system.mount_listed(tree, "/boot", cancelled).map_err(|e| Error::NoBoot(e.to_string()))?;
     let mut found = look(tree, &mut looked);
     if found.is_none() {
         // systemd-boot keeps its kernels on the EFI system partition; fstab need not say so.
-        mounts.extend(more(tree, disk, mounts.is_empty(), &mut looked));
+        mount_more(system, tree, cancelled, &mut looked);
         found = look(tree, &mut looked);
     }
     let (kernel, entries) = found.ok_or_else(|| {
         looked.dedup();
         Error::NotFound(looked)
     })?;
-    let boot = mounts.iter().find(|mounted| mounted.at.ends_with("boot"));
-    let boot = boot.map_or(&root.file_system, |mounted| &mounted.file_system);
-    let root = Root { file_system: &root.file_system, boot, option: root.option };
     let (cmdline, from) = match cmdline {
         Some(line) => (line.to_owned(), "the action".to_owned()),
         None => {
+            let root = system.root();
+            let boot = &system.mounted_at("/boot").unwrap_or(root).file_system;
+            let root = Root { file_system: &root.file_system, boot, option: root.option.as_deref() };
             let line = cmdline::discover(tree, &kernel.kernel.path, &entries, &root);
             (line.text, line.from)
         }
     };
-    mounts.reverse();
-    Ok(Chosen { kernel, cmdline, from, _mounts: mounts })
+    Ok(Chosen { kernel, cmdline, from })
 }
 
 fn look(tree: &Tree, looked: &mut Vec<String>) -> Option<(Kernel, Vec<Entry>)> {
@@ -97,19 +98,14 @@ fn look(tree: &Tree, looked: &mut Vec<String>) -> Option<(Kernel, Vec<Entry>)> {
     Some((find(tree, &entries, looked)?, entries))
 }
 
-/// Further partitions on which kernels may be.
-fn more(tree: &Tree, disk: &str, boot_is_free: bool, looked: &mut Vec<String>) -> Vec<Mounted> {
-    let mut mounts = Vec::new();
-    let mut take = |mounted: Result<Option<Mounted>, String>| match mounted {
-        Ok(mounted) => mounts.extend(mounted),
-        Err(why) => looked.push(why),
-    };
-    take(rootfs::mount_listed(tree, disk, "/efi"));
-    take(rootfs::mount_listed(tree, disk, "/boot/efi"));
-    if boot_is_free {
-        take(rootfs::mount_typed(tree, disk, "/boot"));
+/// Mounts further partitions on which kernels may be.
+fn mount_more(system: &mut System, tree: &Tree, cancelled: &dyn Fn() -> bool, looked: &mut Vec<String>) {
+    let mut note = |mounted: Result<bool, ReachError>| looked.extend(mounted.err().map(|e| e.to_string()));
+    note(system.mount_listed(tree, "/efi", cancelled));
+    note(system.mount_listed(tree, "/boot/efi", cancelled));
+    if system.mounted_at("/boot").is_none() {
+        note(system.mount_typed(tree, "/boot", cancelled));
     }
-    mounts
 }
 
 impl Chosen {

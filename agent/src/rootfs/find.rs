@@ -3,14 +3,19 @@
 //! No udev and no libblkid: partitions come from sysfs, their types from the GPT, their file systems from their magic numbers.
 
 use std::{
-    fs, io,
+    fs,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
-
-use super::{names::FileSystem, table};
+use super::{
+    btrfs,
+    mounted::{Access, Mounted},
+    names::FileSystem,
+    partitions::{Content, Origin, Partition, SystemDisk, look},
+    tree::Tree,
+    turns::Turns,
+};
 
 /// The kernel re-reads a table and makes nodes within milliseconds; a slow controller takes a few seconds.
 const PARTITION_LIMIT: Duration = Duration::from_secs(20);
@@ -25,22 +30,7 @@ const ROOT_TYPE: &str = "b921b045-1df0-41c3-af44-4c6f280d3fae";
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const ROOT_TYPE: &str = "";
 
-/// Whether the installed system is only read, or changed as well.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Access {
-    /// Mounted read-only.
-    Read,
-    /// Mounted for writing.
-    Write,
-}
-
-impl Access {
-    /// A mounted system must have no effect: no devices, no programs, no set-uid.
-    pub(super) fn flags(self) -> MsFlags {
-        let inert = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-        if self == Self::Read { inert | MsFlags::MS_RDONLY } else { inert }
-    }
-}
+const STOPPED: &str = "was not looked into, because the search was stopped";
 
 /// No root file system; one sentence for each partition looked at.
 #[derive(Debug, thiserror::Error)]
@@ -48,142 +38,169 @@ impl Access {
 pub(crate) struct NotFound {
     disk: PathBuf,
     seen: Vec<String>,
+    /// Whether the root may be in something that Landfall does not open.
+    volumes: bool,
 }
 
-/// A mounted root; unmounted on drop, but only [`Mounted::close`] returns an error.
-#[derive(Debug)]
-pub(crate) struct Mounted {
-    /// The partition's device.
-    pub(crate) device: PathBuf,
-    /// Where it is mounted.
-    pub(crate) at: PathBuf,
-    /// What is on the device.
-    pub(crate) file_system: FileSystem,
-    /// The mount option that chose the root inside the file system.
-    pub(crate) option: Option<&'static str>,
-    open: bool,
-}
-
-impl Mounted {
-    pub(super) fn new(device: &Path, at: &Path, file_system: FileSystem, option: Option<&'static str>) -> Self {
-        Self { device: device.to_owned(), at: at.to_owned(), file_system, option, open: true }
-    }
-
-    /// Unmounts: everything written is on the device when this returns.
-    ///
-    /// # Errors
-    /// The kernel's, such as a file still open below it.
-    pub(crate) fn close(mut self) -> io::Result<()> {
-        self.open = false;
-        umount2(&self.at, MntFlags::empty())?;
-        Ok(())
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        if self.open
-            && let Err(e) = umount2(&self.at, MntFlags::MNT_DETACH)
-        {
-            tracing::warn!("cannot unmount {}: {e}", self.at.display());
+impl NotFound {
+    /// What to do about it.
+    pub(crate) fn hint(&self) -> &'static str {
+        if self.volumes {
+            "use an image whose root is a plain partition with ext4, xfs or btrfs: Landfall opens no LVM, LUKS or RAID volume"
+        } else {
+            "use an image with an ext4, xfs or btrfs root file system that contains /etc/os-release"
         }
     }
 }
 
-/// Finds and mounts the root file system of the disk named `name` (`vda`). Waits a bounded time for its partitions. Once
-/// `cancelled`, it mounts nothing more: mounting alone may write, since a journal is replayed. Blocking.
+/// Finds and mounts the root file system that the image brought. Waits a bounded time for the disk's partitions. Partitions
+/// are looked into without a write; once `cancelled`, nothing more is mounted. Blocking.
 ///
 /// # Errors
 /// [`NotFound`], with what was seen on each partition.
-pub(crate) fn find(name: &str, at: &Path, access: Access, cancelled: &dyn Fn() -> bool) -> Result<Mounted, NotFound> {
-    let disk = Path::new("/dev").join(name);
+pub(super) fn find(
+    disk: &SystemDisk,
+    at: &Path,
+    access: Access,
+    cancelled: &dyn Fn() -> bool,
+) -> Result<(Mounted, Turns), NotFound> {
     let end = Instant::now() + PARTITION_LIMIT;
     loop {
-        let mut seen = Vec::new();
-        let mut missing_node = false;
-        for partition in by_preference(&disk, partitions(&Path::new("/sys/block").join(name))) {
-            if cancelled() {
-                seen.push("the search was stopped before all partitions were checked".into());
-                return Err(NotFound { disk, seen });
-            }
-            missing_node |= !partition.exists();
-            match try_mount(&partition, at, access) {
-                Ok(mounted) => return Ok(mounted),
-                Err(why) => seen.push(format!("{}: {why}", partition.display())),
+        let (mut seen, mut volumes, mut missing_node) = (Vec::new(), false, false);
+        for partition in by_preference(look(disk)) {
+            missing_node |= !partition.device.exists();
+            volumes |= matches!(partition.content, Content::Other(what) if is_volume(what));
+            match judged(&partition).and_then(|file_system| mount(&partition, file_system, at, access, cancelled)) {
+                Ok(found) => return Ok(found),
+                Err(why) => seen.push(format!("{} {why}", partition.device.display())),
             }
         }
         // If all partitions had nodes and were checked, waiting changes nothing.
         let settled = !seen.is_empty() && !missing_node;
         if settled || Instant::now() >= end || cancelled() {
-            return Err(NotFound { disk, seen });
+            return Err(NotFound { disk: Path::new("/dev").join(&disk.name), seen, volumes });
         }
         std::thread::sleep(LOOK_AGAIN);
     }
 }
 
-/// Devices of a disk's partitions, by number.
-pub(super) fn partitions(sys: &Path) -> Vec<(u32, PathBuf)> {
-    let mut found: Vec<(u32, PathBuf)> = fs::read_dir(sys)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| {
-            let number = fs::read_to_string(entry.path().join("partition")).ok()?.trim().parse().ok()?;
-            Some((number, Path::new("/dev").join(entry.file_name())))
-        })
-        .collect();
-    found.sort();
-    found
-}
-
 /// Partitions typed as root first.
-fn by_preference(disk: &Path, partitions: Vec<(u32, PathBuf)>) -> Vec<PathBuf> {
-    let table = table::entries(disk);
-    let is_root = |number: &u32| table.get(number).is_some_and(|entry| table::guid(entry.kind) == ROOT_TYPE);
-    let (root, other): (Vec<_>, Vec<_>) = partitions.into_iter().partition(|(number, _)| is_root(number));
-    root.into_iter().chain(other).map(|(_, path)| path).collect()
+fn by_preference(mut partitions: Vec<Partition>) -> Vec<Partition> {
+    partitions.retain(|partition| partition.origin != Origin::OtherDisk);
+    partitions.sort_by_key(|partition| partition.kind != ROOT_TYPE);
+    partitions
 }
 
-fn try_mount(device: &Path, at: &Path, access: Access) -> Result<Mounted, String> {
-    let file_system = FileSystem::look(device).map_err(|e| e.to_string())?;
-    let Some(file_system) = file_system.filter(|f| f.kind != "vfat") else {
-        return Err("no ext4, xfs or btrfs file system".into());
-    };
-    let kind = file_system.kind;
-    fs::create_dir_all(at).map_err(|e| format!("cannot make {}: {e}", at.display()))?;
-    crate::drivers::load_by_name(kind);
-    // Distributions that use btrfs keep their root in a subvolume: openSUSE and Ubuntu `@`, Fedora `root`.
-    let options: &[Option<&'static str>] =
-        if kind == "btrfs" { &[None, Some("subvol=@"), Some("subvol=root")] } else { &[None] };
-    let mut why = String::new();
-    for option in options {
-        if let Err(e) = mount(Some(device), at, Some(kind), access.flags(), *option) {
-            why = format!("cannot mount the {kind} file system: {e}");
-            continue;
-        }
-        let mounted = Mounted::new(device, at, file_system.clone(), *option);
-        // A link is enough: on most systems it points to /usr/lib/os-release, which need not be on this file system.
-        if fs::symlink_metadata(at.join("etc/os-release")).is_ok() {
-            return Ok(mounted);
-        }
-        why = format!("a {kind} file system without /etc/os-release");
+/// The file system that may be the image's root; or why it cannot be.
+fn judged(partition: &Partition) -> Result<&FileSystem, String> {
+    if partition.origin != Origin::Image {
+        return Err("was kept, so it holds nothing of the image".into());
     }
-    Err(why)
+    partition
+        .file_system()
+        .filter(|found| found.kind != "vfat")
+        .ok_or_else(|| partition.unusable().unwrap_or_else(|| "holds a FAT file system, which cannot be a root".into()))
+}
+
+fn is_volume(what: &str) -> bool {
+    ["LVM", "LUKS", "RAID", "ZFS", "bcache"].iter().any(|kind| what.contains(kind))
+}
+
+fn mount(
+    partition: &Partition,
+    file_system: &FileSystem,
+    at: &Path,
+    access: Access,
+    cancelled: &dyn Fn() -> bool,
+) -> Result<(Mounted, Turns), String> {
+    if cancelled() {
+        return Err(STOPPED.into());
+    }
+    let mut turns = Turns::default();
+    turns.take(&partition.device, file_system, cancelled).map_err(|_| STOPPED)?;
+    fs::create_dir_all(at).map_err(|e| format!("has no place to be mounted: cannot make {}: {e}", at.display()))?;
+    let failed =
+        |e: &dyn std::fmt::Display| format!("holds an {} file system that cannot be mounted: {e}", file_system.kind);
+    let option = probe(&partition.device, file_system, at).map_err(|e| failed(&e))?;
+    let option = option.ok_or_else(|| format!("holds a file system ({}) without /etc/os-release", file_system.kind))?;
+    // From here on a mount may write: a journal is replayed.
+    if cancelled() {
+        return Err(STOPPED.into());
+    }
+    let mounted = Mounted::new(&partition.device, (at, at), file_system, access, option.as_deref());
+    Ok((mounted.map_err(|e| failed(&e))?, turns))
+}
+
+/// Looks for a system without writing: the option that its root is mounted with, `None` for none.
+fn probe(
+    device: &Path,
+    file_system: &FileSystem,
+    at: &Path,
+) -> Result<Option<Option<String>>, Box<dyn std::error::Error>> {
+    let mounted = |option| Mounted::new(device, (at, at), file_system, Access::Probe, option);
+    let looked = mounted(None)?;
+    let tree = Tree::open(at)?;
+    if file_system.kind != "btrfs" {
+        let there = btrfs::holds_system(&tree, "");
+        drop(tree);
+        looked.close()?;
+        return Ok(there.then_some(None));
+    }
+    let default = btrfs::default(&tree);
+    drop(tree);
+    looked.close()?;
+    let looked = mounted(Some("subvolid=5"))?;
+    let tree = Tree::open(at)?;
+    let below = btrfs::below(&tree, default.as_ref());
+    drop(tree);
+    looked.close()?;
+    let found: Vec<_> = default.into_iter().chain(below).collect();
+    Ok(btrfs::choose(&found))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn partitions_come_in_table_order() {
-        let sys = tempfile::tempdir().unwrap();
-        for (name, number) in [("vda10", "10"), ("vda2", "2")] {
-            fs::create_dir(sys.path().join(name)).unwrap();
-            fs::write(sys.path().join(name).join("partition"), number).unwrap();
+    fn partition(device: &str, kind: &str, origin: Origin, content: Content) -> Partition {
+        Partition {
+            device: device.into(),
+            kind: kind.into(),
+            guid: String::new(),
+            label: String::new(),
+            origin,
+            content,
         }
-        fs::create_dir(sys.path().join("queue")).unwrap();
-        let found = partitions(sys.path());
-        assert_eq!(found, [(2, "/dev/vda2".into()), (10, "/dev/vda10".into())]);
+    }
+
+    fn ext4() -> Content {
+        Content::FileSystem(FileSystem { kind: "ext4", ..FileSystem::default() })
+    }
+
+    #[test]
+    fn a_kept_partition_is_never_the_root() {
+        let order = by_preference(vec![
+            partition("a", "", Origin::Image, ext4()),
+            partition("b", ROOT_TYPE, Origin::Kept, ext4()),
+            partition("c", ROOT_TYPE, Origin::Image, ext4()),
+            partition("d", ROOT_TYPE, Origin::OtherDisk, ext4()),
+        ]);
+        let names: Vec<_> = order.iter().map(|p| p.device.display().to_string()).collect();
+        assert_eq!(names, ["b", "c", "a"]);
+        let usable: Vec<_> = order.iter().filter(|p| judged(p).is_ok()).map(|p| p.device.clone()).collect();
+        assert_eq!(usable, [PathBuf::from("c"), "a".into()]);
+        assert!(judged(&order[0]).unwrap_err().contains("kept"));
+    }
+
+    #[test]
+    fn what_cannot_be_a_root_is_refused_by_name() {
+        let lvm = partition("/dev/vda3", "", Origin::Image, Content::Other("an LVM physical volume"));
+        let why = judged(&lvm).unwrap_err();
+        assert_eq!(why, "holds an LVM physical volume, which Landfall cannot mount");
+        let found = |volumes| NotFound { disk: "/dev/vda".into(), seen: vec![why.clone()], volumes };
+        assert!(found(is_volume("an LVM physical volume")).hint().contains("LVM"));
+        assert!(found(is_volume("swap space")).hint().contains("os-release"));
+        let fat = Content::FileSystem(FileSystem { kind: "vfat", ..FileSystem::default() });
+        assert!(judged(&partition("e", "", Origin::Image, fat)).unwrap_err().contains("FAT"));
     }
 }

@@ -1,16 +1,28 @@
-//! The installed system's root file system: found on a disk, mounted, read from and written to without ever leaving it.
+//! The installed system's file systems: found on a disk, mounted, read from and written to without ever leaving them.
 
-mod boot;
+mod btrfs;
 mod find;
+mod forget;
+mod fstab;
+mod label;
+mod mounted;
 mod names;
+mod partitions;
+mod place;
 mod read;
+mod system;
 mod table;
+#[cfg(test)]
+mod tests;
 mod tree;
+mod turns;
 
 pub(crate) use self::{
-    boot::{mount_listed, mount_typed},
-    find::{Access, Mounted, find},
+    find::NotFound,
+    mounted::Access,
     names::FileSystem,
+    partitions::{Kept, SystemDisk},
     read::Opened,
+    system::{ReachError, System},
     tree::{Owner, Tree},
 };

@@ -79,6 +79,39 @@ impl Tree {
         Ok(names)
     }
 
+    /// Whether something stands at an absolute path; a link counts, wherever it leads.
+    pub(super) fn has(&self, path: &str) -> bool {
+        let how = OpenHow::new().flags(OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC).resolve(IN_TREE);
+        openat2(self.root(), path, how).is_ok()
+    }
+
+    /// Whether a directory is the root of a btrfs subvolume: those alone have this number (BTRFS_FIRST_FREE_OBJECTID).
+    pub(super) fn is_subvolume(&self, path: &str) -> bool {
+        let number =
+            self.directory(Path::new(path)).and_then(|open| nix::sys::stat::fstat(&open)).map(|facts| facts.st_ino);
+        number == Ok(256)
+    }
+
+    /// Where a directory really is inside the tree, links resolved; what of it does not exist stays as it is.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn real_directory(&self, path: &str) -> io::Result<String> {
+        for above in Path::new(path).ancestors() {
+            match self.directory(above) {
+                Ok(open) => {
+                    let rest = Path::new(path).strip_prefix(above).unwrap_or(Path::new(""));
+                    let real = Path::new(&self.inside(&open)?).join(rest);
+                    return Ok(real.display().to_string().trim_end_matches('/').to_owned());
+                }
+                // A file stands there, or a link that leads nowhere: what writes there says so.
+                Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(path.to_owned())
+    }
+
     /// A directory to mount something on, and its real path outside the tree.
     ///
     /// # Errors
@@ -131,6 +164,20 @@ mod tests {
         assert_eq!(tree.names("/boot").unwrap(), ["up", "vmlinuz-1"]);
         assert_eq!(tree.names("/nowhere").unwrap(), [""; 0]);
         assert_eq!(tree.mount_point("/boot").unwrap().1, root.canonicalize().unwrap().join("boot"));
+    }
+
+    #[test]
+    fn a_directorys_real_place_is_known_before_it_exists() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("var/home")).unwrap();
+        symlink("var/home", root.path().join("home")).unwrap();
+        let tree = Tree::open(root.path()).unwrap();
+        for (path, real) in
+            [("/home/me/.ssh", "/var/home/me/.ssh"), ("/home", "/var/home"), ("/etc/x", "/etc/x"), ("/", "")]
+        {
+            assert_eq!(tree.real_directory(path).unwrap(), real);
+        }
+        assert!(tree.has("/home") && !tree.has("/home/me"));
     }
 
     #[test]

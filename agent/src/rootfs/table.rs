@@ -12,6 +12,19 @@ pub(super) fn entries(disk: &Path) -> BTreeMap<u32, Entry> {
     })
 }
 
+/// The identity in a master boot record, of which the names of its partitions are made; `None` where there is none.
+pub(super) fn mbr_identity(disk: &Path) -> Option<u32> {
+    let device = RealDevice::open_read_only(disk).ok()?;
+    let mut first = [0; 512];
+    device.read_at(0, &mut first).ok()?;
+    identity(&first)
+}
+
+fn identity(first: &[u8; 512]) -> Option<u32> {
+    let number = u32::from_le_bytes(first[440..444].try_into().ok()?);
+    (first[510..] == [0x55, 0xaa] && number != 0).then_some(number)
+}
+
 fn read(disk: &Path) -> io::Result<BTreeMap<u32, Entry>> {
     let device = RealDevice::open_read_only(disk)?;
     by_number(&device, device.logical_sector())
@@ -64,6 +77,17 @@ mod tests {
             image[bytes as usize..2 * bytes as usize].fill(0);
             claims(&by_number(&image, bytes).unwrap(), &part_guid, &format!("{bytes}, by the backup"));
         }
+    }
+
+    #[test]
+    fn a_master_boot_record_has_an_identity() {
+        let mut first = [0; 512];
+        first[440..444].copy_from_slice(&[0x78, 0x56, 0x34, 0x12]);
+        assert_eq!(identity(&first), None);
+        first[510..].copy_from_slice(&[0x55, 0xaa]);
+        assert_eq!(identity(&first), Some(0x1234_5678));
+        first[440..444].fill(0);
+        assert_eq!(identity(&first), None);
     }
 
     #[test]

@@ -18,6 +18,8 @@ use nix::{
     unistd::{Gid, Uid, UnlinkatFlags, fchown, fsync, symlinkat, unlinkat},
 };
 
+use super::label;
+
 /// Where new content waits before it is renamed; a left-over of an interrupted workflow is overwritten.
 const TEMPORARY: &str = ".landfall-new";
 
@@ -84,6 +86,7 @@ impl Tree {
         remove(&directory, Path::new(TEMPORARY)).map_err(failed("replace", path))?;
         let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let fd = openat(&directory, TEMPORARY, flags, Mode::S_IRUSR | Mode::S_IWUSR).map_err(failed("create", path))?;
+        label::copy(&directory, Path::new(TEMPORARY), Some(Path::new(&name))).map_err(unlabelled(path))?;
         let mut file = File::from(fd);
         io::copy(&mut content, &mut file).and_then(|_| file.flush()).map_err(|source| TreeError {
             what: "write",
@@ -109,6 +112,7 @@ impl Tree {
         let (directory, name) = self.parent(path)?;
         remove(&directory, Path::new(TEMPORARY)).map_err(failed("replace", path))?;
         symlinkat(target, &directory, TEMPORARY).map_err(failed("create", path))?;
+        label::copy(&directory, Path::new(TEMPORARY), Some(Path::new(&name))).map_err(unlabelled(path))?;
         renameat(&directory, TEMPORARY, &directory, name.as_str()).map_err(failed("put in place", path))?;
         fsync(&directory).map_err(failed("flush the directory of", path))
     }
@@ -129,6 +133,14 @@ impl Tree {
         fsync(&directory).map_err(failed("flush the directory of", path))
     }
 
+    /// Makes a directory (0755) at an absolute path, with those on the way, where it is missing.
+    ///
+    /// # Errors
+    /// [`TreeError`]
+    pub(super) fn make_directory(&self, path: &str) -> Result<(), TreeError> {
+        self.parent(&Path::new(path).join("x")).map(drop)
+    }
+
     /// The directory of `path`, made where missing, and the last part of it.
     fn parent(&self, path: &Path) -> Result<(OwnedFd, String), TreeError> {
         let none = || TreeError { what: "write to", path: path.to_owned(), source: io::ErrorKind::InvalidInput.into() };
@@ -141,8 +153,9 @@ impl Tree {
             open = match self.directory(&next) {
                 Err(Errno::ENOENT) => {
                     match mkdirat(&open, part, Mode::from_bits_truncate(0o755)) {
+                        Ok(()) => label::copy(&open, Path::new(part), None).map_err(unlabelled(&next))?,
                         // A link to nowhere stands there: ENOENT when opened, EEXIST when made.
-                        Ok(()) | Err(Errno::EEXIST) => {}
+                        Err(Errno::EEXIST) => {}
                         Err(e) => return Err(failed("make the directory", &next)(e)),
                     }
                     // The new name is as durable as what will stand below it.
@@ -171,6 +184,10 @@ fn remove(directory: &OwnedFd, name: &Path) -> nix::Result<()> {
         Ok(()) | Err(Errno::ENOENT) => Ok(()),
         Err(e) => Err(e),
     }
+}
+
+fn unlabelled(path: &Path) -> impl FnOnce(io::Error) -> TreeError {
+    move |source| TreeError { what: "set the SELinux label of", path: path.to_owned(), source }
 }
 
 fn failed(what: &'static str, path: &Path) -> impl FnOnce(Errno) -> TreeError {
@@ -219,6 +236,24 @@ mod tests {
         let tool = fs::metadata(root.join("bin/tool")).unwrap();
         assert_eq!((tool.uid(), tool.gid(), tool.mode() & 0o7777), (user, group, 0o4755));
         assert_eq!(fs::metadata(root.join("bin")).unwrap().uid(), me.uid());
+    }
+
+    #[test]
+    fn all_that_is_added_gets_the_directorys_label() {
+        let (_outer, tree, root) = tree();
+        let label = "security.selinux";
+        if let Err(e) = rustix::fs::lsetxattr(&root, label, b"u:r:t:s0\0", rustix::fs::XattrFlags::empty()) {
+            eprintln!("SKIPPED: labels cannot be set here: {e}");
+            return;
+        }
+        tree.write("/etc/landfall/config", 0o600, &b"x"[..]).unwrap();
+        tree.link("/etc/wants", "landfall/config").unwrap();
+        tree.make_directory("/var/lib").unwrap();
+        for path in ["etc", "etc/landfall", "etc/landfall/config", "etc/wants", "var", "var/lib"] {
+            let mut found = [0; 64];
+            let length = rustix::fs::lgetxattr(root.join(path), label, &mut found[..]).expect(path);
+            assert_eq!(&found[..length], b"u:r:t:s0\0", "{path}");
+        }
     }
 
     #[test]

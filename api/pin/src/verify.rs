@@ -16,10 +16,10 @@ use crate::pin_of_spki;
 /// Whether certificates must be valid today.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Validity {
-    /// Yes: every connection but the one for Enroll.
+    /// Yes: every connection but those for Enroll and for the phone-home.
     Now,
-    /// Dates are ignored: for Enroll alone, so that a machine with a wrong clock can enrol and set its clock from the
-    /// answer.
+    /// Dates are ignored: for Enroll, so that a machine with a wrong clock can enrol and set its clock from the answer, and
+    /// for the phone-home of an installed system, which has no clock to trust yet.
     AnyTime,
 }
 

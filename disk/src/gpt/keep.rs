@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeSet, io, ops::Range};
 
+use uuid::Uuid;
+
 use super::{Entry, Old, RECEIPT_TYPE, Table, table};
 use crate::{ReadAt, WriteError};
 
@@ -29,6 +31,11 @@ impl KeptPartition {
 
     fn guid(&self) -> &[u8] {
         &self.entry[16..32]
+    }
+
+    /// Its GUID (PARTUUID).
+    pub fn part_uuid(&self) -> Uuid {
+        Uuid::from_slice_le(self.guid()).unwrap_or_default()
     }
 }
 
@@ -104,6 +111,11 @@ impl Kept {
             return Err("its table is in an unusual place, where it could not be found again after a power cut".into());
         };
         Ok(Self { partitions, array: retirement.array })
+    }
+
+    /// Their GUIDs.
+    pub(crate) fn guids(&self) -> Vec<Uuid> {
+        self.partitions.iter().map(KeptPartition::part_uuid).collect()
     }
 
     /// What the partitions cover, bytes of the disk.

@@ -150,12 +150,16 @@ pub(super) fn commit(
 ) -> Result<(Option<DiskReceipt>, Option<String>), WriteError> {
     let done = stamped(&order.mark, ReceiptState::Done);
     let room = verified.layout.receipt_room.is_ok();
+    let kept = verified.layout.kept.guids();
     let backup = place_backup(device, order.device, verified)?;
     there(device, order, &backup.0.layout.backup)?;
     there(device, order, &backup.0.captured.0)?;
     (order.may_act)()?;
     let table = place_table(device, order.device, backup, || {
-        if room { receipt::write_mark(device, &done).map_err(|error| mark_error(order, error)) } else { Ok(()) }
+        if !room {
+            return Ok(());
+        }
+        receipt::write_mark(device, &done, kept).map_err(|error| mark_error(order, error))
     })?;
     there(device, order, &table.0.layout.table)?;
     (order.may_act)()?;

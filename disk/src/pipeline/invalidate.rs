@@ -48,7 +48,7 @@ pub(super) fn invalidate(
     }
     let early = place_is_free(device, old).map_err(unreadable(order.device, "look at the first MiB of"))?;
     if early {
-        write_intent(device, order, observer)?;
+        write_intent(device, layout, order, observer)?;
     }
     // What cannot be read boots nothing; and a sector is taken only with all others of its physical one.
     let lost = device.lost();
@@ -77,7 +77,7 @@ pub(super) fn invalidate(
     if !early {
         // The place was inside an old partition. To write there while a table still led to it could have left a disk that
         // boots and is neither old nor new.
-        write_intent(device, order, observer)?;
+        write_intent(device, layout, order, observer)?;
     }
     let spared = spared(layout, old, retired.as_ref());
     (order.may_act)()?;
@@ -161,10 +161,15 @@ fn holds_table(device: &dyn BlockDevice, sector: &Range<u64>) -> bool {
     device.read_at(sector.start, &mut magic).is_ok() && magic == *b"EFI PART"
 }
 
-fn write_intent(device: &dyn BlockDevice, order: &Order<'_>, observer: &dyn Observer) -> Result<(), WriteError> {
+fn write_intent(
+    device: &dyn BlockDevice,
+    layout: &Layout,
+    order: &Order<'_>,
+    observer: &dyn Observer,
+) -> Result<(), WriteError> {
     (order.may_act)()?;
     let mark = stamped(&order.mark, ReceiptState::Intent);
-    receipt::write_mark(device, &mark).map_err(|error| mark_error(order, error))?;
+    receipt::write_mark(device, &mark, layout.kept.guids()).map_err(|error| mark_error(order, error))?;
     let flushed = device.flush();
     // Reported even if the flush failed: the receipt is probably on the disk, and the next attempt must expect it.
     observer.receipt_written(&mark);

@@ -6,12 +6,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use gpt::{GptError, mbr::ProtectiveMBR, partition_types};
+use gpt::{GptError, partition_types};
 use serde::Serialize;
 
 use super::{
     grub::{self, GrubError},
-    layout::{Extent, Layout, SECTOR},
+    layout::{Extent, Layout, Sector},
     seed::Seed,
     tools::{self, ToolError},
 };
@@ -69,6 +69,8 @@ pub struct Recipe<'a> {
     pub label: &'a str,
     /// Source of every identifier.
     pub seed: Seed,
+    /// The sectors of the disks it is for.
+    pub sector: Sector,
     /// MiB of the root file system.
     pub root_mib: u32,
     /// MiB of the EFI system partition.
@@ -109,9 +111,9 @@ pub fn assemble(recipe: &Recipe<'_>, directory: &Path) -> Result<Assembled, Asse
     }
     let scratch = Scratch::new(directory)?;
     let work = scratch.0.as_path();
-    let layout = Layout::new(recipe.esp_mib, recipe.root_mib);
+    let layout = Layout::new(recipe.sector, recipe.esp_mib, recipe.root_mib);
     let root_uuid = recipe.seed.uuid("root file system");
-    let grub = grub::prepare(recipe.grub, work, root_uuid, layout.bios.first_lba(), layout.bios.bytes)?;
+    let grub = grub::prepare(recipe.grub, work, root_uuid, layout.for_bios())?;
 
     let mut disk = AtomicFile::create(&directory.join(RAW))?;
     let path = disk.temporary().to_owned();
@@ -126,12 +128,11 @@ pub fn assemble(recipe: &Recipe<'_>, directory: &Path) -> Result<Assembled, Asse
     make_root(recipe, &layout, root_uuid, &path)?;
     let esp = make_esp(recipe, &layout, &grub.efi, work)?;
     copy_to(file, &esp, layout.esp).map_err(io("copy", &esp))?;
-    file.seek(SeekFrom::Start(layout.bios.start))
-        .and_then(|_| file.write_all(&grub.core))
-        .map_err(io("write", &path))?;
+    if let (Some(place), Some(bios)) = (layout.for_bios(), &grub.bios) {
+        file.seek(SeekFrom::Start(place.start)).and_then(|_| file.write_all(&bios.core)).map_err(io("write", &path))?;
+    }
     layout.write_table(&*file, &recipe.seed, partition_types::LINUX_ROOT_X64).map_err(AssembleError::Table)?;
-    let mut mbr = ProtectiveMBR::with_lb_size(u32::try_from(layout.total / SECTOR - 1).unwrap_or(u32::MAX));
-    mbr.set_bootcode(grub.boot_code);
+    let mbr = layout.protective_mbr(grub.bios.map_or([0; 440], |bios| bios.boot_code));
     file.seek(SeekFrom::Start(0)).and_then(|_| file.write_all(&mbr.to_bytes())).map_err(io("write", &path))?;
 
     let mut stored = AtomicFile::create(&directory.join(STORED))?;
@@ -195,8 +196,12 @@ fn make_esp(recipe: &Recipe<'_>, layout: &Layout, efi: &Path, work: &Path) -> Re
     made.map_err(|source| AssembleError::Io { doing: "make", path: esp.clone(), source })?;
     let image = esp.display().to_string();
     let serial = format!("{:08x}", recipe.seed.serial("esp"));
-    let sectors = (layout.esp.bytes / SECTOR).to_string();
-    tools::run("mformat", ["-i", &image, "-T", &sectors, "-h", "16", "-s", "63", "-N", &serial, "-v", "ESP", "::"])?;
+    // Firmware reads whole sectors of the disk, so FAT's are no smaller: 128 bytes, doubled this many times.
+    let code = (layout.sector.bytes() / 128).trailing_zeros().to_string();
+    let sectors = (layout.esp.bytes / layout.sector.bytes()).to_string();
+    let geometry = ["-S", &code, "-T", &sectors, "-h", "16", "-s", "63"];
+    let names = ["-N", &serial, "-v", "ESP", "::"];
+    tools::run("mformat", ["-i", &image].into_iter().chain(geometry).chain(names))?;
     tools::run("mmd", ["-i", &image, "::EFI", "::EFI/BOOT"])?;
     tools::run("mcopy", ["-i", &image, &efi.display().to_string(), "::EFI/BOOT/BOOTX64.EFI"])?;
     Ok(esp)
@@ -238,94 +243,4 @@ impl Drop for Scratch {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::{Duration, SystemTime};
-
-    use super::*;
-    use crate::inspect::{Report, inspect};
-
-    fn tools_are_there() -> bool {
-        let there = Path::new("/usr/lib/grub/i386-pc/boot.img").exists()
-            && Path::new("/usr/lib/grub/x86_64-efi").exists()
-            && ["mke2fs", "mformat", "grub-mkimage"]
-                .iter()
-                .all(|tool| tools::run(tool, ["--version"]).is_ok() || tools::run(tool, ["-V"]).is_ok());
-        if !there {
-            eprintln!("GRUB, mtools or e2fsprogs is missing; not assembled");
-        }
-        there
-    }
-
-    fn root(dir: &Path) -> PathBuf {
-        let root = dir.join("root");
-        fs::create_dir_all(root.join("boot/grub")).unwrap();
-        fs::write(root.join("boot/grub/grub.cfg"), "echo hello\n").unwrap();
-        // mke2fs copies access times, and reading for the first disk would change them for the second. The kernel does
-        // not change one in the future (mount option relatime).
-        let future = fs::FileTimes::new().set_accessed(SystemTime::now() + Duration::from_secs(3600));
-        for path in ["", "boot", "boot/grub", "boot/grub/grub.cfg"] {
-            fs::File::open(root.join(path)).unwrap().set_times(future).unwrap();
-        }
-        root
-    }
-
-    #[test]
-    fn the_same_recipe_gives_the_same_disk() {
-        if !tools_are_there() {
-            return;
-        }
-        let dir = tempfile::tempdir().unwrap();
-        let root = root(dir.path());
-        let make = |name: &str| {
-            let out = dir.path().join(name);
-            fs::create_dir(&out).unwrap();
-            let recipe = Recipe {
-                root: &root,
-                label: "mini",
-                seed: Seed::new("test"),
-                root_mib: 16,
-                esp_mib: 8,
-                grub: Path::new("/usr/lib/grub"),
-                level: 3,
-                keep_raw: true,
-            };
-            (assemble(&recipe, &out).unwrap(), out)
-        };
-        let ((one, out), (two, _)) = (make("one"), make("two"));
-        assert_eq!(one, two);
-        let mut names: Vec<_> =
-            fs::read_dir(&out).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
-        names.sort();
-        assert_eq!(names, [RAW, STORED, CHECKSUM, MANIFEST]);
-
-        let disk = fs::read(out.join(RAW)).unwrap();
-        assert_eq!(disk.len() as u64, one.raw_bytes);
-        assert_eq!(disk[510..512], [0x55, 0xaa]);
-        assert_eq!(disk[446 + 4], 0xee);
-        assert_eq!(disk[0x5c..0x64], 2048u64.to_le_bytes());
-        assert!(disk[(1 << 20) - 4096..1 << 20].iter().all(|byte| *byte == 0), "the receipt's place is taken");
-        assert_eq!(disk[(1 << 20) + 500..(1 << 20) + 508], 2049u64.to_le_bytes());
-        let root_at = (2 + 8) << 20;
-        assert_eq!(disk[root_at + 0x438..root_at + 0x43a], [0x53, 0xef], "no ext4 where the root must be");
-        let Report::Disk { sizes, partitions, .. } = inspect(&out.join(STORED)).unwrap() else { panic!("no disk") };
-        assert_eq!((sizes.digest, sizes.raw_digest), (one.digest, one.raw_digest));
-        assert_eq!(partitions.iter().map(|p| p.name.as_str()).collect::<Vec<_>>(), ["bios", "esp", "root"]);
-    }
-
-    #[test]
-    fn a_root_without_a_boot_menu_is_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        let recipe = Recipe {
-            root: dir.path(),
-            label: "x",
-            seed: Seed::new("x"),
-            root_mib: 8,
-            esp_mib: 8,
-            grub: dir.path(),
-            level: 1,
-            keep_raw: false,
-        };
-        assert!(matches!(assemble(&recipe, dir.path()), Err(AssembleError::NoMenu(_))));
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
-    }
-}
+mod tests;

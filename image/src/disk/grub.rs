@@ -13,10 +13,12 @@ use std::{
 };
 
 use super::{
-    layout::{ROOT_NUMBER, SECTOR},
+    layout::{Extent, ROOT_NUMBER, Sector},
     tools::{self, ToolError},
 };
 
+/// Bytes of a sector of the disks that a BIOS starts.
+const SECTOR: u64 = Sector::Bytes512.bytes();
 /// u64: the LBA of core.img (GRUB_BOOT_MACHINE_KERNEL_SECTOR).
 const KERNEL_SECTOR: usize = 0x5c;
 /// u8: the disk to load from; 0xff means the one the firmware says (GRUB_BOOT_MACHINE_BOOT_DRIVE).
@@ -101,16 +103,23 @@ pub enum GrubError {
 /// The images, ready to be placed.
 #[derive(Debug)]
 pub struct Grub {
-    /// For the first 440 bytes of LBA 0.
-    pub boot_code: [u8; BOOT_CODE],
-    /// For the beginning of the BIOS boot partition.
-    pub core: Vec<u8>,
+    /// For a BIOS, where one can start the disk.
+    pub bios: Option<Bios>,
     /// BOOTX64.EFI, on this machine.
     pub efi: PathBuf,
 }
 
-/// Makes both images in `work`. `platforms` holds `i386-pc` and `x86_64-efi`; `bios_lba` and `bios_bytes` say where
-/// core.img goes and how much room it has; `root_uuid` is searched if the own disk has no root.
+/// What a BIOS starts.
+#[derive(Debug)]
+pub struct Bios {
+    /// For the first 440 bytes of LBA 0.
+    pub boot_code: [u8; BOOT_CODE],
+    /// For the beginning of the BIOS boot partition.
+    pub core: Vec<u8>,
+}
+
+/// Makes the images in `work`. `platforms` holds `i386-pc` and `x86_64-efi`; `bios_place` says where core.img goes and how much
+/// room it has; `root_uuid` is searched if the own disk has no root.
 ///
 /// # Errors
 /// grub-mkimage or its inputs are missing or fail.
@@ -118,8 +127,7 @@ pub fn prepare(
     platforms: &Path,
     work: &Path,
     root_uuid: uuid::Uuid,
-    bios_lba: u64,
-    bios_bytes: u64,
+    bios_place: Option<Extent>,
 ) -> Result<Grub, GrubError> {
     let config = work.join("early.cfg");
     // Read by GRUB's rescue parser, which knows variables but no `if`. `$root` is the own disk's, taken first as a hint.
@@ -137,10 +145,13 @@ pub fn prepare(
         tools::run("grub-mkimage", args)?;
         Ok(output)
     };
-    let core = read(&image("i386-pc", "core.img", BIOS_MODULES)?)?;
-    let efi = image("x86_64-efi", "BOOTX64.EFI", EFI_MODULES)?;
-    let boot = read(&platforms.join("i386-pc/boot.img"))?;
-    Ok(Grub { boot_code: patch_boot(&boot, bios_lba)?, core: patch_core(core, bios_lba, bios_bytes)?, efi })
+    let bios = |place: Extent| -> Result<Bios, GrubError> {
+        let core = read(&image("i386-pc", "core.img", BIOS_MODULES)?)?;
+        let boot = read(&platforms.join("i386-pc/boot.img"))?;
+        let lba = place.first_lba(Sector::Bytes512);
+        Ok(Bios { boot_code: patch_boot(&boot, lba)?, core: patch_core(core, lba, place.bytes)? })
+    };
+    Ok(Grub { bios: bios_place.map(bios).transpose()?, efi: image("x86_64-efi", "BOOTX64.EFI", EFI_MODULES)? })
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, GrubError> {

@@ -1,4 +1,5 @@
-//! A GPT disk image that boots on BIOS and on UEFI, assembled from parts.
+//! A GPT disk image that boots on BIOS and on UEFI, assembled from parts. One for 4Kn disks boots on UEFI alone: its boot
+//! code and its BIOS boot partition are empty.
 //!
 //! | from | to | what |
 //! |---|---|---|

@@ -388,8 +388,8 @@ impl Run<'_> {
             }
             (WorkflowPhase::Rebooting, ..) => {
                 self.fail(Problem::new(ErrorCode::NoPhoneHome, "the installed system did not phone home in time").hint(
-                    "it is installed, and only a person can install it again; read its console. If it phones home \
-                        later, the machine becomes Provisioned",
+                    "it is installed, and only a person can install it again; read its console, and check its network, its \
+                        clock and its time server. If it phones home later, the machine becomes Provisioned",
                 ))
             }
             _ => {}

@@ -58,7 +58,9 @@ fn a_late_phone_home_leaves_the_failed_workflow_failed() {
     story.now += 901;
     story.then(Event::Tick);
     assert_eq!(story.state.phase, WorkflowPhase::Failed);
-    assert_eq!(story.state.problem.as_ref().unwrap().code, ErrorCode::NoPhoneHome);
+    let problem = story.state.problem.as_ref().unwrap();
+    assert_eq!(problem.code, ErrorCode::NoPhoneHome);
+    assert!(problem.hint.contains("clock"), "{problem}");
     assert_eq!(story.then(connected(2, vec![])), [Effect::Idle { boot_disk: false }], "never a retry");
     story.then(Event::PhonedHome);
     assert_eq!(story.state.phase, WorkflowPhase::Failed);

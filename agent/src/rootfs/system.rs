@@ -1,0 +1,200 @@
+//! An installed system, mounted: its root, and below it what its `fstab` puts on the way to the files that are read or
+//! written. Only partitions of its own disk count, and of disks that the same workflow wrote: another disk may carry an older
+//! copy with the same names.
+
+use std::{
+    io,
+    os::fd::AsRawFd,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    find::{NotFound, find},
+    fstab::{Line, parse},
+    mounted::{Access, Mounted},
+    partitions::{Partition, SystemDisk, look},
+    place::{Unreachable, next_on_the_way, partition_of},
+    tree::{Tree, TreeError},
+    turns::Turns,
+};
+
+/// Discoverable Partitions Specification: extended boot loader partition, EFI system partition.
+const BOOT_TYPES: [&str; 2] = ["bc13c2ff-59e6-4262-a352-b275fd6f7172", "c12a7328-f81f-11d2-ba4b-00a0c93ec93b"];
+
+/// A file of the installed system cannot be reached.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReachError {
+    /// Something is mounted above it that Landfall cannot mount.
+    #[error(transparent)]
+    Unreachable(#[from] Unreachable),
+    /// Its directory cannot be looked at.
+    #[error("cannot look at {path} of the installed system")]
+    Look {
+        /// What was looked at.
+        path: String,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Mounts with where they are in the tree; dropped from the innermost.
+#[derive(Debug, Default)]
+struct Below(Vec<(String, Mounted)>);
+
+impl Drop for Below {
+    fn drop(&mut self) {
+        while self.0.pop().is_some() {}
+    }
+}
+
+/// A mounted system. Unmounted on drop; only [`System::close`] returns an error.
+#[derive(Debug)]
+pub(crate) struct System {
+    disk: SystemDisk,
+    access: Access,
+    /// What is below the root, in the order of mounting, with where it is in the tree. Dropped first.
+    below: Below,
+    root: Mounted,
+    /// Given back after the mounts are gone.
+    turns: Turns,
+}
+
+impl System {
+    /// Finds and mounts the root that the image brought. Blocking.
+    ///
+    /// # Errors
+    /// [`NotFound`]
+    pub(crate) fn open(
+        disk: SystemDisk,
+        at: &Path,
+        access: Access,
+        cancelled: &dyn Fn() -> bool,
+    ) -> Result<Self, NotFound> {
+        let (root, turns) = find(&disk, at, access, cancelled)?;
+        Ok(Self { disk, access, below: Below::default(), root, turns })
+    }
+
+    /// Its files. To be dropped before the system is closed: it holds the mounts busy.
+    ///
+    /// # Errors
+    /// [`TreeError`]
+    pub(crate) fn tree(&self) -> Result<Tree, TreeError> {
+        Tree::open(&self.root.at)
+    }
+
+    /// The root.
+    pub(crate) fn root(&self) -> &Mounted {
+        &self.root
+    }
+
+    /// What is mounted at this place below it.
+    pub(crate) fn mounted_at(&self, point: &str) -> Option<&Mounted> {
+        self.below.0.iter().rfind(|(at, _)| at == point).map(|(_, mounted)| mounted)
+    }
+
+    /// Mounts everything that the running system will have mounted on the way to a file, so that the file is put where the
+    /// running system finds it.
+    ///
+    /// # Errors
+    /// [`ReachError`]
+    pub(crate) fn reach(&mut self, tree: &Tree, path: &str, cancelled: &dyn Fn() -> bool) -> Result<(), ReachError> {
+        let directory = Path::new(path).parent().unwrap_or(Path::new("/")).display().to_string();
+        let lines = lines(tree)?;
+        // Each turn mounts another line, so it ends.
+        loop {
+            let real = tree.real_directory(&directory);
+            let real = real.map_err(|source| ReachError::Look { path: directory.clone(), source })?;
+            let mounted: Vec<String> = self.below.0.iter().map(|(point, _)| point.clone()).collect();
+            let Some(line) = next_on_the_way(&lines, &mounted, [&directory, &real]) else { return Ok(()) };
+            let partitions = look(&self.disk);
+            self.put(tree, line, partition_of(line, &partitions)?, cancelled)?;
+        }
+    }
+
+    /// Mounts what `fstab` puts at this place, also what it mounts there on request only; false if it puts nothing there.
+    ///
+    /// # Errors
+    /// [`ReachError`]
+    pub(crate) fn mount_listed(
+        &mut self,
+        tree: &Tree,
+        point: &str,
+        cancelled: &dyn Fn() -> bool,
+    ) -> Result<bool, ReachError> {
+        let lines = lines(tree)?;
+        let Some(line) = lines.iter().find(|line| line.point == point) else { return Ok(false) };
+        let partitions = look(&self.disk);
+        self.put(tree, line, partition_of(line, &partitions)?, cancelled)?;
+        Ok(true)
+    }
+
+    /// Mounts the partition that is typed as one for boot loaders; false if there is none.
+    ///
+    /// # Errors
+    /// [`ReachError`]
+    pub(crate) fn mount_typed(
+        &mut self,
+        tree: &Tree,
+        point: &str,
+        cancelled: &dyn Fn() -> bool,
+    ) -> Result<bool, ReachError> {
+        let disk = SystemDisk { others: Vec::new(), ..self.disk.clone() };
+        let mut found = look(&disk);
+        found.sort_by_key(|one| one.origin);
+        let typed = BOOT_TYPES.iter().find_map(|kind| found.iter().find(|one| one.kind.eq_ignore_ascii_case(kind)));
+        let Some(partition) = typed else { return Ok(false) };
+        let text = format!("{} {point}", partition.device.display());
+        let Some(line) = parse(&text).pop() else { return Ok(false) };
+        self.put(tree, &line, partition, cancelled)?;
+        Ok(true)
+    }
+
+    fn put(
+        &mut self,
+        tree: &Tree,
+        line: &Line,
+        partition: &Partition,
+        cancelled: &dyn Fn() -> bool,
+    ) -> Result<(), ReachError> {
+        let device = partition.device.display();
+        let failed =
+            |why: &dyn std::fmt::Display| Unreachable::of(line, format!("but {device} cannot be mounted there: {why}"));
+        let file_system =
+            partition.file_system().ok_or_else(|| failed(&"it holds no ext4, xfs, btrfs or FAT file system"))?;
+        let stopped = |_| failed(&"the action was stopped");
+        self.turns.take(&partition.device, file_system, cancelled).map_err(stopped)?;
+        if self.access == Access::Write {
+            // As systemd does before it mounts.
+            tree.make_directory(&line.point).map_err(|e| failed(&e))?;
+        }
+        let (directory, real) = tree.mount_point(&line.point).map_err(|e| failed(&e))?;
+        // By descriptor: a link in the directory's place has been resolved inside the tree and is not followed again.
+        let target = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+        let subvolume = line.subvolume().filter(|_| file_system.kind == "btrfs");
+        let place = (target.as_path(), real.as_path());
+        let mounted = Mounted::new(&partition.device, place, file_system, self.access, subvolume.as_deref());
+        self.below.0.push((line.point.clone(), mounted.map_err(|e| failed(&e))?));
+        tracing::info!("{device} is mounted on {} of the installed system", line.point);
+        Ok(())
+    }
+
+    /// Unmounts everything: what was written is on the devices when this returns.
+    ///
+    /// # Errors
+    /// The kernel's, such as a file still open.
+    pub(crate) fn close(self) -> io::Result<()> {
+        let Self { mut below, root, turns, .. } = self;
+        while let Some((_, mounted)) = below.0.pop() {
+            mounted.close()?;
+        }
+        root.close()?;
+        drop(turns);
+        Ok(())
+    }
+}
+
+fn lines(tree: &Tree) -> Result<Vec<Line>, ReachError> {
+    let text = tree.read_text("/etc/fstab").map_err(|source| ReachError::Look { path: "/etc/fstab".into(), source })?;
+    Ok(parse(&text.unwrap_or_default()))
+}
