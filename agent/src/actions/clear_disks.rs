@@ -6,7 +6,7 @@ use landfall_api::{
 };
 use landfall_disk::{ClearRequest, LeaseGuard, LogLevel, Observer, ReceiptIntent, SelectionGuard, Unobserved};
 
-use super::{Machine, final_failure, list};
+use super::{Machine, chosen_disk::list, final_failure};
 use crate::runner::{Failure, Job};
 
 /// Clears the disks. Blocks until all are cleared, or until one is refused or fails.
@@ -40,7 +40,7 @@ fn choose(machine: &Machine, job: &Job, spec: &ClearDisksSpec) -> Result<Vec<(Di
         chosen = disks.into_iter().filter(carries).map(|disk| (disk, SelectionGuard::named())).collect();
     }
     for selector in &spec.disks {
-        let (disk, guard) = machine.select(selector)?;
+        let (disk, guard) = machine.choose(job, selector)?;
         if !chosen.iter().any(|(known, _)| known.id.same_disk(&disk.id)) {
             chosen.push((disk, guard));
         }

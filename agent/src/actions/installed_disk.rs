@@ -9,7 +9,11 @@ use landfall_api::{
 use landfall_disk::{RealDevice, device_path};
 use uuid::Uuid;
 
-use super::{Machine, final_failure, list, select};
+use super::{
+    Machine,
+    chosen_disk::{list, one},
+    final_failure,
+};
 use crate::{
     rootfs::{Kept, NotFound, SystemDisk},
     runner::{Failure, Job},
@@ -25,7 +29,7 @@ pub(super) fn system_disk(
     let disks = list()?;
     let receipts = machine.disks.receipts().on(&disks).receipts;
     let disk = match selector {
-        Some(selector) => select(selector)?,
+        Some(selector) => one(selector, &disks)?,
         None => written_disk(machine, job, &disks, &receipts)?,
     };
     let receipt = receipts.iter().find(|found| found.disk.same_disk(&disk.id)).map(|found| &found.receipt);

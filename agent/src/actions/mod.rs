@@ -1,6 +1,7 @@
 //! The actions, one file each. The match in [`Machine::perform`] is exhaustive: a new kind of action does not compile
 //! until it is done here.
 
+mod chosen_disk;
 mod clear_disks;
 mod cloud_init;
 mod installed_disk;
@@ -17,10 +18,9 @@ use std::{
 
 use futures::future::BoxFuture;
 use landfall_api::{
-    DiskFacts, DiskId, DiskSelector, ErrorCode, Problem,
+    DiskId, ErrorCode, Problem,
     message::{ActionKind, ActionResult},
 };
-use landfall_disk::SelectionGuard;
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -97,14 +97,6 @@ impl Machine {
         on_thread(&name, move || work(&self, &job)).await.map_err(cannot)?
     }
 
-    /// The one disk that a selector matches among the present disks, and a guard that says whether that is still so.
-    fn select(&self, selector: &DiskSelector) -> Result<(DiskFacts, SelectionGuard), Failure> {
-        let generation = self.disks.set().generation;
-        let disk = select(selector)?;
-        let guard = self.disks.guard(generation, selector, &disk.id);
-        Ok((disk, guard))
-    }
-
     fn remember(&self, run: Uuid, disk: DiskId) {
         *self.written.lock().unwrap_or_else(PoisonError::into_inner) = Some((run, disk));
     }
@@ -118,19 +110,4 @@ impl Machine {
 /// A failure that a retry cannot cure.
 fn final_failure(problem: Problem) -> Failure {
     Failure { problem, retryable: false }
-}
-
-/// The one disk that a selector matches, among the present disks.
-fn select(selector: &DiskSelector) -> Result<DiskFacts, Failure> {
-    let disks = list()?;
-    match landfall_disk::Disk::select(selector, &disks) {
-        Ok(disk) => Ok(disk.clone()),
-        Err(e) => Err(final_failure(e.problem())),
-    }
-}
-
-fn list() -> Result<Vec<DiskFacts>, Failure> {
-    landfall_disk::list_disks().map_err(|e| {
-        final_failure(Problem::new(ErrorCode::DeviceIo, e.to_string()).caused_by(&e).hint("check that /sys is mounted"))
-    })
 }

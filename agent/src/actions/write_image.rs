@@ -15,7 +15,7 @@ use landfall_disk::{
     Access, Authorization, Format, Image, LeaseGuard, Observer, Proof, ReceiptIntent, Signature, WriteRequest,
 };
 
-use super::{Machine, final_failure, list};
+use super::{Machine, chosen_disk::list, final_failure};
 use crate::runner::{Failure, Job};
 
 /// Progress goes out this often; a change of stage at once.
@@ -23,7 +23,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Writes the image. Blocks until the write ended or obeyed `job.cancel`.
 pub(super) fn perform(machine: &Machine, job: &Job, spec: &WriteImage) -> Result<ActionResult, Failure> {
-    let (disk, selection) = machine.select(&spec.disk)?;
+    let (disk, selection) = machine.choose(job, &spec.disk)?;
     alone(job, &disk)?;
     let image = image(&spec.image);
     let lease = job.lease.clone();

@@ -1,0 +1,118 @@
+//! Which disk an action may change: the one that its selector matches, now and until the first write.
+
+use landfall_api::{DiskFacts, DiskId, DiskReceipt, DiskSelector, ErrorCode, Problem};
+use landfall_disk::{Disk, SelectionGuard};
+
+use super::{Machine, final_failure};
+use crate::runner::{Failure, Job};
+
+/// The fields that a disk has wherever it is plugged in, and which the coordinator knows of a disk that is not there.
+const OWN_FIELDS: [&str; 4] = ["wwn", "serial", "model", "size"];
+
+impl Machine {
+    /// The one disk that a selector matches among the present disks, and a guard that says whether that is still so.
+    pub(super) fn choose(&self, job: &Job, selector: &DiskSelector) -> Result<(DiskFacts, SelectionGuard), Failure> {
+        let generation = self.disks.set().generation;
+        let disks = list()?;
+        let disk = one(selector, &disks)?;
+        if !job.run.force {
+            nothing_missing(selector, &disk.id, &disks, &job.run.expected_receipts)?;
+        }
+        let guard = self.disks.guard(generation, selector, &disk.id);
+        Ok((disk, guard))
+    }
+}
+
+/// Every disk that is present.
+pub(super) fn list() -> Result<Vec<DiskFacts>, Failure> {
+    landfall_disk::list_disks().map_err(|e| {
+        final_failure(Problem::new(ErrorCode::DeviceIo, e.to_string()).caused_by(&e).hint("check that /sys is mounted"))
+    })
+}
+
+/// The one disk of these that a selector matches.
+pub(super) fn one(selector: &DiskSelector, disks: &[DiskFacts]) -> Result<DiskFacts, Failure> {
+    Disk::select(selector, disks).cloned().map_err(|e| final_failure(e.problem()))
+}
+
+/// Refuses a choice that may fall on the wrong disk: a disk that this machine installed is missing, and the selector may mean
+/// that one.
+fn nothing_missing(
+    selector: &DiskSelector,
+    chosen: &DiskId,
+    disks: &[DiskFacts],
+    expected: &[DiskReceipt],
+) -> Result<(), Failure> {
+    let own: DiskSelector = DiskSelector(
+        selector
+            .0
+            .iter()
+            .filter(|(field, _)| OWN_FIELDS.contains(&field.as_str()))
+            .map(|(field, value)| (field.clone(), value.clone()))
+            .collect(),
+    );
+    let is_meant = |known: &&DiskReceipt| {
+        let there = disks.iter().any(|disk| disk.id.same_disk(&known.disk));
+        let facts = DiskFacts { id: known.disk.clone(), ..DiskFacts::default() };
+        !there && own.mismatches(&facts).is_ok_and(|mismatches| mismatches.is_empty())
+    };
+    let Some(missing) = expected.iter().find(is_meant) else { return Ok(()) };
+    let DiskId { name, serial, wwn, model, size_bytes, .. } = &missing.disk;
+    let message = format!(
+        "disk {name} (model {model}, serial {serial}, wwn {wwn}, {size_bytes} bytes) carries a receipt of this machine and is \
+            missing; the selector would choose {} in its place",
+        chosen.name
+    );
+    let hint =
+        "connect it, or select the disk by serial or wwn; where it was replaced, run landfall provision with --force";
+    Err(final_failure(Problem::new(ErrorCode::AmbiguousDisk, message).hint(hint).at(&chosen.name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use landfall_api::{Receipt, ReceiptState};
+    use serde_json::json;
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn disk(serial: &str, size_bytes: u64) -> DiskFacts {
+        let id = DiskId { name: format!("sd{serial}"), serial: serial.into(), size_bytes, ..DiskId::default() };
+        DiskFacts { id, ..DiskFacts::default() }
+    }
+
+    fn receipt_on(serial: &str, size_bytes: u64) -> DiskReceipt {
+        let receipt = Receipt {
+            machine_uid: Uuid::nil(),
+            workflow_uid: Uuid::nil(),
+            workflow_name: "w".into(),
+            generation: 1,
+            action_index: 0,
+            image_digest: None,
+            state: ReceiptState::Done,
+            written_at: jiff::Timestamp::UNIX_EPOCH,
+        };
+        DiskReceipt { disk: disk(serial, size_bytes).id, receipt }
+    }
+
+    #[test]
+    fn a_known_disk_that_is_missing_stops_a_vague_selector() {
+        let there = [disk("b", 8 << 30)];
+        let allowed = |selector: serde_json::Value, expected: &[DiskReceipt]| {
+            let selector: DiskSelector = serde_json::from_value(selector).unwrap();
+            nothing_missing(&selector, &there[0].id, &there, expected)
+        };
+        let missing = [receipt_on("a", 8 << 30)];
+        for vague in [json!({}), json!({"size": ">= 1GiB"}), json!({"transport": "scsi"}), json!({"serial": "!= x"})] {
+            let refused = allowed(vague.clone(), &missing).unwrap_err();
+            let text = refused.problem.to_string();
+            assert_eq!((refused.problem.code, refused.retryable), (ErrorCode::AmbiguousDisk, false), "{vague}");
+            assert!(text.contains("serial a") && text.contains("missing") && text.contains("sdb"), "{text}");
+        }
+        for sure in [json!({"serial": "b"}), json!({"size": "< 8GiB"}), json!({"wwn": "0x5"})] {
+            assert_eq!(allowed(sure.clone(), &missing), Ok(()), "{sure}");
+        }
+        assert_eq!(allowed(json!({}), &[receipt_on("b", 8 << 30)]), Ok(()), "it is there");
+        assert_eq!(allowed(json!({}), &[]), Ok(()));
+    }
+}
