@@ -182,7 +182,8 @@ impl Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.code, self.message)?;
-        if !self.message.contains(&self.subject) && !self.causes.iter().any(|cause| cause.contains(&self.subject)) {
+        let named = |text: &str| names(text, &self.subject);
+        if !named(&self.message) && !self.causes.iter().any(|cause| named(cause)) {
             write!(f, " (at {})", self.subject)?;
         }
         self.causes.iter().try_for_each(|cause| write!(f, ": {cause}"))?;
@@ -191,6 +192,16 @@ impl fmt::Display for Problem {
         }
         Ok(())
     }
+}
+
+/// Whether a text has this place as a word of its own, or there is no place: `m1` is not in `m10`, and `/dev/sda` is in "/dev/sda: busy".
+fn names(text: &str, place: &str) -> bool {
+    let inside = |c: char| c.is_alphanumeric() || c == '_' || c == '-' || c == '/';
+    place.is_empty()
+        || text.match_indices(place).any(|(at, found)| {
+            let (before, after) = (&text[..at], &text[at + found.len()..]);
+            !before.ends_with(inside) && !after.starts_with(inside)
+        })
 }
 
 impl std::error::Error for Problem {}
@@ -204,6 +215,10 @@ mod tests {
         let problem = |message: &str| Problem::new(ErrorCode::DeviceIo, message).hint("check it").at("/dev/sda");
         assert_eq!(problem("cannot flush /dev/sda").to_string(), "DeviceIo: cannot flush /dev/sda; check it");
         assert_eq!(problem("it failed").to_string(), "DeviceIo: it failed (at /dev/sda); check it");
+        assert_eq!(
+            problem("cannot flush /dev/sda1").to_string(),
+            "DeviceIo: cannot flush /dev/sda1 (at /dev/sda); check it"
+        );
         let named = Problem { causes: vec!["cannot open /dev/sda".into()], ..problem("it failed") };
         assert_eq!(named.to_string(), "DeviceIo: it failed: cannot open /dev/sda; check it");
         let cause = std::io::Error::other(std::io::Error::other("flush"));
