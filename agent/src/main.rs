@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Two threads: the agent mostly waits, and blocking work has its own threads.
+/// Two threads: the agent mostly waits, and what touches devices has threads of its own ([`thread`]).
 fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).max_blocking_threads(16).enable_all().build()
 }

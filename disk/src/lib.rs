@@ -54,7 +54,7 @@ pub use pipeline::{
     place_backup, place_lba0, place_table,
 };
 pub use proof::{DetachedSignature, Resolved, SignatureVerifier, resolve as resolve_proof};
-pub use receipt::{PLACE as RECEIPT_PLACE, kept_partitions, read_mark, read_receipt, scan_receipts};
+pub use receipt::{PLACE as RECEIPT_PLACE, kept_partitions, read_mark, read_receipt};
 pub use request::{
     CancelFlag, ClearRequest, LeaseGuard, LogLevel, Observer, ReceiptIntent, SelectionGuard, Unobserved, WriteOutcome,
     WriteRequest,

@@ -11,12 +11,12 @@
 
 use std::{io, ops::Range, path::Path};
 
-use landfall_api::{DiskFacts, DiskReceipt, Receipt, ReceiptState};
+use landfall_api::{DiskReceipt, Receipt, ReceiptState};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-use crate::{BlockDevice, DiskError, ReadAt, device::RealDevice, device_path, exact, gpt};
+use crate::{BlockDevice, DiskError, ReadAt, device::RealDevice, exact, gpt};
 
 /// Where receipts are, bytes from the disk's start. Whole sectors at both sector sizes.
 pub const PLACE: Range<u64> = (1 << 20) - 4096..1 << 20;
@@ -147,7 +147,8 @@ fn newest_exists(place: &Place, slot: usize) -> bool {
     decode(&place[slot * SLOT..(slot + 1) * SLOT]).is_some()
 }
 
-/// The receipt on the device at this path, if there is one.
+/// The receipt on the device at this path, if there is one. **Blocking**, and for ever on a disk that hangs: call it from a
+/// thread of its own.
 ///
 /// # Errors
 /// [`DiskError::Read`] if the device cannot be opened or read.
@@ -155,20 +156,6 @@ pub fn read_receipt(device: &Path) -> Result<Option<Receipt>, DiskError> {
     let read = |source| DiskError::Read { path: device.into(), source };
     let open = RealDevice::open_read_only(device).map_err(read)?;
     Ok(read_mark(&open).map_err(read)?.map(|mark| mark.receipt))
-}
-
-/// The receipts on these disks, under the identity the disks have now. A disk that cannot be read is left out and
-/// logged.
-pub fn scan_receipts(disks: &[DiskFacts]) -> Vec<DiskReceipt> {
-    let mut found = Vec::new();
-    for disk in disks {
-        match read_receipt(&device_path(disk)) {
-            Ok(Some(receipt)) => found.push(DiskReceipt { disk: disk.id.clone(), receipt }),
-            Ok(None) => {}
-            Err(error) => tracing::warn!(disk = disk.id.name, %error, "cannot look for a receipt"),
-        }
-    }
-    found
 }
 
 #[cfg(test)]

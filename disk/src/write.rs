@@ -20,7 +20,7 @@ use crate::{
 
 /// Writes an image to a disk, in the order that keeps it old, unbootable or verified-new at every instant.
 ///
-/// **Blocking**: call it from a thread of its own (`tokio::task::spawn_blocking`), never from inside an async task. It
+/// **Blocking**: call it from a thread of its own, which a disk that hangs blocks for ever, never from inside an async task. It
 /// starts the threads and the runtime it needs and ends them before it returns. Set [`WriteRequest::cancel`] to end it
 /// early.
 ///
