@@ -23,7 +23,7 @@ const REFUSED: usize = WRITTEN.len();
 /// The NVMe disk that is written is smaller than the other.
 const SMALL: u64 = 2 << 30;
 /// The packed image's name.
-const PACKED: &str = "packed.img.zst";
+pub(super) const PACKED: &str = "packed.img.zst";
 
 pub(super) async fn every_bus(context: Context, firmware: Firmware, boot_each: bool) -> anyhow::Result<()> {
     let images = context.dir.join("images");
@@ -70,7 +70,7 @@ pub(super) async fn every_bus(context: Context, firmware: Firmware, boot_each: b
 }
 
 /// The image raw, for comparing, and a directory with it as it is and packed.
-async fn prepared(stored: &Path, images: &Path, raw: &Path) -> anyhow::Result<Packed> {
+pub(super) async fn prepared(stored: &Path, images: &Path, raw: &Path) -> anyhow::Result<Packed> {
     let (stored, images, raw) = (stored.to_owned(), images.to_owned(), raw.to_owned());
     let work = move || {
         std::fs::create_dir_all(&images)?;

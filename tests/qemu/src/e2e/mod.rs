@@ -20,6 +20,7 @@ mod restored;
 mod scene;
 mod second_disk;
 mod selectors;
+mod small_memory;
 mod twins;
 mod whole_image;
 
@@ -102,6 +103,7 @@ const TESTS: &[Test] = tests! {
     "s" a_second_disk_plugged_in_late_is_never_overlooked small late_disk::plugged_in;
     "t" a_disk_that_hangs_delays_no_other full hanging_disk::beside_a_healthy_one;
     "u" bios_the_second_of_two_disks_boots full second_disk::boots;
+    "w" machines_of_256_and_192_mib_write_whole_images full small_memory::whole_images;
 };
 
 /// Which tests run, and how.
@@ -121,7 +123,7 @@ pub(crate) struct Choice<'a> {
 /// Runs tests, prints a line for each, the minutes of each letter, and a closing line.
 pub(crate) async fn run(artefacts: Artefacts, cli: &Path, logs: &Path, choice: Choice<'_>) -> anyhow::Result<ExitCode> {
     for letter in choice.letters {
-        anyhow::ensure!(TESTS.iter().any(|test| test.letter == letter), "there is no test \"{letter}\"; use a to u");
+        anyhow::ensure!(TESTS.iter().any(|test| test.letter == letter), "there is no test \"{letter}\"; use a to w");
     }
     let passed_before = match choice.record {
         Some(record) if choice.resume => passed::read(record)?,
