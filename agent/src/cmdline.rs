@@ -39,6 +39,12 @@ impl CommandLine {
         for word in words(text) {
             // As in the kernel, `-` and `_` are equal in our own keys, and a key is split at the first `=`.
             let (key, value) = word.split_once('=').unwrap_or((&word, ""));
+            if (key.starts_with("landfall.") || key == "BOOTIF") && word.contains(char::is_whitespace) {
+                // An open quote took the words after it in, perhaps the token: none of it is shown but the key.
+                let key = key.split_whitespace().next().unwrap_or_default();
+                out.complaints.push(format!("{key} holds a blank; close the quote in it or before it"));
+                continue;
+            }
             match key {
                 "landfall.coordinator" => out.set_coordinator(value),
                 "landfall.ca" => match Digest::from_str(value) {
@@ -129,6 +135,18 @@ mod tests {
         );
         assert_eq!(line.complaints.len(), 5, "{:?}", line.complaints);
         assert_eq!(CommandLine { complaints: vec![], ..line }, CommandLine::default());
+    }
+
+    #[test]
+    fn an_open_quote_shows_no_token() {
+        for line in [
+            "BOOTIF=01-\"52 landfall.token=s3cret",
+            "landfall.coordinator=https://\"h landfall.token=s3cret",
+            "\"landfall.x landfall.token=s3cret",
+        ] {
+            let parsed = CommandLine::parse(line);
+            assert!(parsed.complaints.len() == 1 && !format!("{parsed:?}").contains("s3cret"), "{parsed:?}");
+        }
     }
 
     #[test]

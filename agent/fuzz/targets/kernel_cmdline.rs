@@ -9,9 +9,12 @@ fuzz_target!(|data: &[u8]| {
     let (coordinator, complaints) = own_command_line(&line);
     assert!(coordinator.is_none_or(|url| url.starts_with("https://")));
     assert!(complaints.iter().all(|complaint| !complaint.is_empty()));
+    if line.contains("s3cret") {
+        return;
+    }
+    own_command_line(&format!("{line} landfall.token=s3cret"));
     // A quote that is open takes what follows into its own word.
     if !line.contains('"') {
-        own_command_line(&format!("{line} landfall.token=s3cret"));
         let shown = redacted(&line);
         assert_eq!(redacted(&shown), shown, "what is shown holds no more secrets");
         assert!(!redacted(&format!("{line} rd.password=s3cret")).contains("s3cret"));
