@@ -5,7 +5,7 @@ use landfall_agent_fuzz::{grub_lines, of_grub, parts};
 use libfuzzer_sys::fuzz_target;
 
 /// What variables may add to a line, and how many lines are read.
-const LINE: usize = 16 << 10;
+const LINE: usize = 4 << 10;
 const LINES: usize = 256;
 
 fuzz_target!(|data: &[u8]| {

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-/// What variables may add to one line, bytes: several times the longest command line. A variable may be made of others, so
+/// What variables may add to one line, bytes: twice the longest command line. A variable may be made of others, so
 /// that each line of a file doubles it.
-const ROOM: usize = 16 << 10;
+const ROOM: usize = 4 << 10;
 
 /// Variables by name.
 pub(super) type Variables = BTreeMap<String, String>;
