@@ -7,9 +7,11 @@ mod cut_after_commit;
 mod disk_buses;
 mod failing_disk;
 mod followed;
+mod four_kn;
 mod install;
 mod interrupted;
 mod kexec;
+mod one_btrfs;
 mod passed;
 mod power_loss;
 mod proxy_dhcp;
@@ -96,6 +98,8 @@ const TESTS: &[Test] = tests! {
     "q" uefi_the_installed_kernel_starts_without_the_firmware full |c| kexec::past_the_firmware(c, Firmware::Uefi);
     "q" bios_the_installed_kernel_starts_without_the_firmware full |c| kexec::past_the_firmware(c, Firmware::Bios);
     "r" the_coordinator_loses_power_and_nothing_it_acknowledged full power_loss::nothing_acknowledged_is_lost;
+    "v" uefi_a_4kn_disk_from_power_on_to_phone_home full four_kn::to_phone_home;
+    "w" uefi_two_disks_with_one_btrfs_image_are_seeded_at_once full one_btrfs::seeded_at_once;
 };
 
 /// Which tests run, and how.
@@ -115,7 +119,7 @@ pub(crate) struct Choice<'a> {
 /// Runs tests, prints a line for each, the minutes of each letter, and a closing line.
 pub(crate) async fn run(artefacts: Artefacts, cli: &Path, logs: &Path, choice: Choice<'_>) -> anyhow::Result<ExitCode> {
     for letter in choice.letters {
-        anyhow::ensure!(TESTS.iter().any(|test| test.letter == letter), "there is no test \"{letter}\"; use a to r");
+        anyhow::ensure!(TESTS.iter().any(|test| test.letter == letter), "there is no test \"{letter}\"; use a to w");
     }
     let passed_before = match choice.record {
         Some(record) if choice.resume => passed::read(record)?,
