@@ -120,7 +120,7 @@ fn mount(
     turns.take(&partition.device, file_system, cancelled).map_err(|_| STOPPED)?;
     fs::create_dir_all(at).map_err(|e| format!("has no place to be mounted: cannot make {}: {e}", at.display()))?;
     let failed =
-        |e: &dyn std::fmt::Display| format!("holds an {} file system that cannot be mounted: {e}", file_system.kind);
+        |e: &dyn std::fmt::Display| format!("holds a file system ({}) that cannot be mounted: {e}", file_system.kind);
     let option = probe(&partition.device, file_system, at).map_err(|e| failed(&e))?;
     let option = option.ok_or_else(|| format!("holds a file system ({}) without /etc/os-release", file_system.kind))?;
     // From here on a mount may write: a journal is replayed.

@@ -7,11 +7,13 @@ mod cut_after_commit;
 mod disk_buses;
 mod failing_disk;
 mod followed;
+mod four_kn;
 mod hanging_disk;
 mod install;
 mod interrupted;
 mod kexec;
 mod late_disk;
+mod one_btrfs;
 mod passed;
 mod power_loss;
 mod proxy_dhcp;
@@ -103,7 +105,9 @@ const TESTS: &[Test] = tests! {
     "s" a_second_disk_plugged_in_late_is_never_overlooked small late_disk::plugged_in;
     "t" a_disk_that_hangs_delays_no_other full hanging_disk::beside_a_healthy_one;
     "u" bios_the_second_of_two_disks_boots full second_disk::boots;
+    "v" uefi_a_4kn_disk_from_power_on_to_phone_home full four_kn::to_phone_home;
     "w" machines_of_256_and_192_mib_write_whole_images full small_memory::whole_images;
+    "x" uefi_two_disks_with_one_btrfs_image_are_seeded_at_once full one_btrfs::seeded_at_once;
 };
 
 /// Which tests run, and how.
@@ -123,7 +127,7 @@ pub(crate) struct Choice<'a> {
 /// Runs tests, prints a line for each, the minutes of each letter, and a closing line.
 pub(crate) async fn run(artefacts: Artefacts, cli: &Path, logs: &Path, choice: Choice<'_>) -> anyhow::Result<ExitCode> {
     for letter in choice.letters {
-        anyhow::ensure!(TESTS.iter().any(|test| test.letter == letter), "there is no test \"{letter}\"; use a to w");
+        anyhow::ensure!(TESTS.iter().any(|test| test.letter == letter), "there is no test \"{letter}\"; use a to x");
     }
     let passed_before = match choice.record {
         Some(record) if choice.resume => passed::read(record)?,
