@@ -3,8 +3,7 @@
 
 use std::{env, fs, path::Path};
 
-const FUNCTIONS: [(&str, &str); 3] =
-    [("drivers/uevent.rs", "announced"), ("kexec/kernel.rs", "file_name"), ("phone_home.rs", "pretty_name")];
+const FUNCTIONS: [(&str, &str); 2] = [("kexec/kernel.rs", "file_name"), ("phone_home.rs", "pretty_name")];
 
 fn main() {
     let out = env::var("OUT_DIR").expect("cargo sets OUT_DIR");

@@ -11,21 +11,19 @@ mod index;
 mod kexec;
 #[path = "../../src/net/dhcp/lease.rs"]
 mod lease;
+#[path = "../../src/drivers/notice.rs"]
+mod notice;
 mod rootfs;
 
 pub use kexec::{compare, entries, grub_lines, of_grub, redacted};
-
-mod announced {
-    include!(concat!(env!("OUT_DIR"), "/announced.rs"));
-}
 
 mod pretty_name {
     include!(concat!(env!("OUT_DIR"), "/pretty_name.rs"));
 }
 
-/// The modalias that a notice of the kernel names.
-pub fn announced(message: &[u8]) -> Option<String> {
-    announced::announced(message)
+/// The modalias that a notice of the kernel names, and whether it is about disks.
+pub fn announced(message: &[u8]) -> (Option<String>, bool) {
+    (notice::added(message), notice::storage(message, |name| name.starts_with("sd")).is_some())
 }
 
 /// The name in an os-release file.

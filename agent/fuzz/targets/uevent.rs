@@ -5,8 +5,11 @@ use landfall_agent_fuzz::announced;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
-    if let Some(alias) = announced(data) {
-        assert!(data.starts_with(b"add@") && !alias.contains('\0'));
-        assert!(String::from_utf8_lossy(data).contains(&alias), "no device is made up: {alias:?}");
+    let (alias, of_disks) = announced(data);
+    let text = String::from_utf8_lossy(data);
+    if let Some(alias) = alias {
+        assert!(data.starts_with(b"add") && !alias.contains('\0'));
+        assert!(text.contains(&alias), "no device is made up: {alias:?}");
     }
+    assert!(!of_disks || text.contains("SUBSYSTEM="), "a notice about disks names its subsystem");
 });

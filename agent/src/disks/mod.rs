@@ -12,13 +12,13 @@ use std::{
 };
 
 use landfall_api::{DiskFacts, DiskId, DiskSelector};
-use landfall_disk::{Disk, SelectError, SelectionGuard, list_disks};
+use landfall_disk::{Disk, SelectError, SelectionGuard, is_disk_name, list_disks};
 use tokio::{sync::watch, time::timeout};
 
 pub(crate) use self::receipts::{OnDisks, Receipts};
 use self::scan::{LIMIT, Scan, Verdict};
 use crate::{
-    drivers::{Storage, Uevents},
+    drivers::{self, Storage, Uevents},
     thread::on_thread,
 };
 
@@ -153,7 +153,7 @@ async fn settled(drivers: &mut Option<watch::Receiver<bool>>) {
 /// The next notice about storage; pending for ever without notices.
 async fn storage(uevents: &mut Option<Uevents>) -> Storage {
     let Some(socket) = uevents else { return std::future::pending().await };
-    match socket.next(crate::drivers::storage).await {
+    match socket.next(|message| drivers::storage(message, is_disk_name)).await {
         Ok(Some(notice)) => notice,
         // Some were dropped.
         Ok(None) => Storage::Opens,

@@ -6,6 +6,7 @@
 //! reach its coordinator while disk controllers are still being probed.
 
 mod index;
+mod notice;
 mod uevent;
 
 use std::{
@@ -22,7 +23,10 @@ use nix::kmod::{ModuleInitFlags, finit_module};
 use crate::thread::on_thread;
 
 pub(crate) use self::index::{Index, ModuleName};
-pub(crate) use self::uevent::{Storage, Uevents, storage};
+pub(crate) use self::{
+    notice::{Storage, storage},
+    uevent::Uevents,
+};
 
 /// Quiet for this long: the buses have been probed.
 const QUIET: Duration = Duration::from_millis(200);
@@ -205,7 +209,7 @@ impl Drivers {
             tokio::time::sleep(limit.min(BLIND_RESCAN)).await;
             return Err(());
         };
-        match tokio::time::timeout(limit, socket.next(uevent::added)).await {
+        match tokio::time::timeout(limit, socket.next(notice::added)).await {
             Ok(Ok(Some(alias))) => self.note(alias),
             Ok(Ok(None)) => self.walk(),
             Ok(Err(e)) => {
