@@ -50,6 +50,11 @@ pub(super) async fn power_cut(context: Context) -> anyhow::Result<()> {
     server.set([]).await?;
     machine.power_on().await?;
     let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
+    // What ended the first attempt is shown.
+    let shown = scene.describe_workflow(&workflow.metadata.name).await?;
+    for words in ["MachineRestarted", "during attempt 1 of action \"write\"", "restart 1 of at most 5"] {
+        ensure!(shown.contains(words), "landfall describe does not say \"{words}\":\n{shown}");
+    }
     require_installed(&machine, &workflow)
 }
 
