@@ -1,15 +1,9 @@
 //! The real coordinator process with the agent's real session library: an install over loopback, with the coordinator
 //! killed in the middle of it.
 
-use std::{
-    io::{BufRead as _, BufReader},
-    net::TcpStream,
-    os::unix::net::UnixStream,
-    path::{Path, PathBuf},
-    process::{Child, ChildStderr, Command, Stdio},
-    sync::Arc,
-    time::Duration,
-};
+mod site;
+
+use std::{net::TcpStream, process::Command, sync::Arc};
 
 use landfall_api::{
     DiskId, DiskReceipt, MachineFacts, Receipt, ReceiptState, SecretText,
@@ -23,98 +17,15 @@ use landfall_session::{
     https_client, phone_home,
 };
 use serde_json::{Value, json};
+use site::{Coordinator, LIMIT, Site, request};
 use tokio::{sync::mpsc, time::timeout};
 
-/// Generous: a loaded machine is not a failure.
-const LIMIT: Duration = Duration::from_secs(120);
 const MAC: &str = "52:54:00:00:00:01";
-const API: &str = "/apis/landfall.dev/v1alpha1";
 
-/// The process; killed when dropped.
-struct Coordinator {
-    child: Child,
-    // Held open: a closed pipe would make its next log line fail.
-    _log: BufReader<ChildStderr>,
-}
-
-impl Coordinator {
-    fn start(config: &Path) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_landfall-coordinator"))
-            .args(["--config".as_ref(), config.as_os_str()])
-            .env("RUST_LOG", "info")
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut log = BufReader::new(child.stderr.take().unwrap());
-        let mut said = String::new();
-        while !said.lines().last().is_some_and(|line| line.contains(" ready ")) {
-            assert_ne!(log.read_line(&mut said).unwrap(), 0, "it ended before it was ready:\n{said}");
-        }
-        Self { child, _log: log }
-    }
-}
-
-impl Drop for Coordinator {
-    fn drop(&mut self) {
-        // SIGKILL: nothing is tidied up, as in a crash.
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-struct Site {
-    dir: tempfile::TempDir,
-    http: u16,
-}
-
-impl Site {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let [http, tls] = landfall_edge::testing::ports();
-        for file in ["vmlinuz", "initramfs", "images/os.zst"] {
-            let path = dir.path().join(file);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, b"content").unwrap();
-        }
-        let at = dir.path().display();
-        let config = format!(
-            "data_dir = \"{at}/data\"\nadvertise = \"127.0.0.1\"\n\
-             [http]\nlisten = \"127.0.0.1:{http}\"\n[tls]\nlisten = \"127.0.0.1:{tls}\"\n[tftp]\nenabled = false\n\
-             [boot]\nkernel = \"{at}/vmlinuz\"\ninitramfs = \"{at}/initramfs\"\nimages = \"{at}/images\"\n\
-             [limits]\nheartbeat = \"1s\"\n"
-        );
-        std::fs::write(dir.path().join("c.toml"), config).unwrap();
-        Self { dir, http }
-    }
-    fn config(&self) -> PathBuf {
-        self.dir.path().join("c.toml")
-    }
-    /// As `landfall` does, over the Unix socket.
-    fn api(&self, method: &str, path: &str, body: &Value) -> Value {
-        let socket = UnixStream::connect(self.dir.path().join("data/api.sock")).unwrap();
-        let (status, answer) = request(socket, method, &format!("{API}{path}"), &body.to_string());
-        assert!((200..300).contains(&status), "{method} {path}: {status} {answer}");
-        serde_json::from_str(&answer).unwrap()
-    }
-    /// The machine's boot script.
-    fn script(&self) -> String {
-        let stream = TcpStream::connect(("127.0.0.1", self.http)).unwrap();
-        request(stream, "GET", &format!("/boot/ipxe?mac={MAC}"), "").1
-    }
-}
-
-fn request(mut stream: impl std::io::Read + std::io::Write, method: &str, path: &str, body: &str) -> (u16, String) {
-    let length = body.len();
-    write!(
-        stream,
-        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n\
-         Content-Length: {length}\r\n\r\n{body}"
-    )
-    .unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+/// The machine's boot script.
+fn script(site: &Site) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", site.http)).unwrap();
+    request(&mut stream, "GET", &format!("/boot/ipxe?mac={MAC}"), "").unwrap().1
 }
 
 /// The word after `name` on the script's kernel command line.
@@ -187,7 +98,7 @@ async fn an_install_survives_a_killed_coordinator() {
     let run = site.api("POST", "/machines/m1/provision", &json!({"template": "os"}));
     let name = run["metadata"]["name"].as_str().unwrap().to_owned();
 
-    let (handle, mut instructions, target) = agent(&site.script()).await;
+    let (handle, mut instructions, target) = agent(&script(&site)).await;
     let assignment = assigned(&mut instructions).await;
     assert_eq!((assignment.start_index, assignment.start_attempt), (0, 1));
     let action = |index| ActionRef { workflow_uid: assignment.workflow_uid, action_index: index, attempt: 1 };
@@ -229,7 +140,7 @@ async fn an_install_survives_a_killed_coordinator() {
     }
     // Nothing was ordered a second time.
     assert!(!matches!(instructions.try_recv(), Ok(Instruction::Assign { .. })));
-    assert!(!site.script().contains("landfall.token="), "what was installed is to start");
+    assert!(!script(&site).contains("landfall.token="), "what was installed is to start");
 
     let ActionKind::CloudInit(seed) = &assignment.actions[1].kind else { panic!("a seed") };
     let unit = seed.phone_home.as_ref().unwrap();
