@@ -8,6 +8,7 @@ pub(crate) mod formats;
 pub(crate) mod old;
 pub(crate) mod replay;
 pub(crate) mod request;
+pub(crate) mod script;
 pub(crate) mod server;
 pub(crate) mod tools;
 
