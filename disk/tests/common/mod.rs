@@ -5,6 +5,7 @@
 pub(crate) mod device;
 pub(crate) mod faults;
 pub(crate) mod formats;
+pub(crate) mod mutate;
 pub(crate) mod old;
 pub(crate) mod replay;
 pub(crate) mod request;
