@@ -71,7 +71,7 @@ pub fn write_image(request: &WriteRequest, observer: &dyn Observer) -> Result<Wr
         Decision::Write => {}
         Decision::AlreadyDone => {
             // The process that wrote it may have been killed, or may have failed, before its last flush.
-            device.flush().map_err(io("flush"))?;
+            device.flush().map_err(io("flush the finished install on"))?;
             if let Err(error) = device.reread_table() {
                 observer.log(LogLevel::Warn, &format!("the kernel did not read the table of {name} again: {error}"));
             }

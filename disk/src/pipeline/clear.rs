@@ -27,5 +27,5 @@ pub fn clear_device(device: &dyn BlockDevice, order: &Order<'_>, observer: &dyn 
     invalidate(&looked, &layout, &old, order, None, observer)?;
     (order.may_act)()?;
     exact::zero(device, receipt::PLACE).map_err(io("clear the receipt on"))?;
-    device.flush().map_err(io("flush"))
+    device.flush().map_err(io("flush the clearing of the receipt on"))
 }

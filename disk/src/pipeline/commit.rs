@@ -75,9 +75,9 @@ pub fn place_backup(device: &dyn BlockDevice, name: &str, verified: Verified) ->
         exact::zero(device, place).map_err(device_io(name, "clear the receipt on"))?;
     }
     put(device, name, "the image's first and last bytes", &verified.captured.0)?;
-    device.flush().map_err(device_io(name, "flush"))?;
+    device.flush().map_err(device_io(name, "flush the image's first and last bytes to"))?;
     put(device, name, "the backup partition table", &verified.layout.backup)?;
-    device.flush().map_err(device_io(name, "flush"))?;
+    device.flush().map_err(device_io(name, "flush the backup partition table to"))?;
     Ok(BackupPlaced(verified))
 }
 
@@ -95,7 +95,7 @@ pub fn place_table(
     let BackupPlaced(verified) = backup;
     put(device, name, "the partition table", &verified.layout.table)?;
     write_receipt()?;
-    device.flush().map_err(device_io(name, "flush"))?;
+    device.flush().map_err(device_io(name, "flush the partition table and the receipt to"))?;
     Ok(TablePlaced(verified))
 }
 
@@ -106,7 +106,7 @@ pub fn place_table(
 pub fn place_lba0(device: &dyn BlockDevice, name: &str, table: TablePlaced) -> Result<Committed, WriteError> {
     let TablePlaced(Verified { layout, .. }) = table;
     exact::write(device, 0, &layout.lba0).map_err(device_io(name, "write LBA 0 to"))?;
-    device.flush().map_err(device_io(name, "flush"))?;
+    device.flush().map_err(device_io(name, "flush LBA 0 to"))?;
     Ok(Committed { layout })
 }
 

@@ -41,7 +41,7 @@ pub(super) fn invalidate(
     observer: &dyn Observer,
 ) -> Result<(), WriteError> {
     let io = |action: &str| device_io(order.device, action.to_owned());
-    let flush = || device.flush().map_err(io("flush"));
+    let flush = |what: &str| device.flush().map_err(io(&format!("flush {what}")));
     let sector = u64::from(layout.sector);
     if !order.keep.is_empty() {
         observer.log(LogLevel::Info, &format!("{} keeps {}", order.device, order.keep.join(", ")));
@@ -60,7 +60,7 @@ pub(super) fn invalidate(
         // The intent may be there by now.
         let spared = [layout.kept.ranges(layout.sector), vec![receipt::PLACE]].concat();
         device.mend(order.device, &spared)?;
-        flush()?;
+        flush("the repair of unreadable sectors of")?;
     }
     // From here on the disk does not boot: no BIOS without the signature, no UEFI that wants LBA 0 in place.
     (order.may_act)()?;
@@ -70,7 +70,7 @@ pub(super) fn invalidate(
         exact::write(device, 0, &old.legacy.retired)
     }
     .map_err(io("clear LBA 0 of"))?;
-    flush()?;
+    flush("the clearing of LBA 0 of")?;
     // Nor any that would go by a table alone: both headers, before anything that either of them leads to.
     (order.may_act)()?;
     let retired = retire(device, layout, old, order)?;
@@ -91,7 +91,7 @@ pub(super) fn invalidate(
         let action = format!("clear the old partition at {} of", partition.start);
         signature::clear(device, &partition, &now).map_err(io(&action))?;
     }
-    flush()?;
+    flush("the clearing of the old partitions of")?;
     // From here on the old tables are needed only for kept partitions.
     (order.may_act)()?;
     let now = [&spared.always[..], &spared.until_commit].concat();
@@ -108,7 +108,7 @@ pub(super) fn invalidate(
     for lost in device.lost() {
         signature::zero_except(device, lost, &now).map_err(io("write over the unreadable sectors of"))?;
     }
-    flush()
+    flush("the clearing of both ends of")
 }
 
 /// Both headers. The retired one and its entries are on stable storage before the backup goes, so that one of the two is
@@ -120,7 +120,7 @@ fn retire(
     order: &Order<'_>,
 ) -> Result<Option<Retirement>, WriteError> {
     let io = |action: &str| device_io(order.device, action.to_owned());
-    let flush = || device.flush().map_err(io("flush"));
+    let flush = |what: &str| device.flush().map_err(io(&format!("flush {what}")));
     let sector = u64::from(layout.sector);
     let retirement = old.retirement();
     if let Some(Retirement { array, entries, header }) = &retirement {
@@ -129,13 +129,13 @@ fn retire(
             exact::write(device, array.start, entries).map_err(io("move the old partition table of"))?;
         }
         exact::write(device, sector, header).map_err(io("clear the partition table of"))?;
-        flush()?;
+        flush("the clearing of the partition table of")?;
     } else {
         exact::zero(device, sector..2 * sector).map_err(io("clear the partition table of"))?;
     }
     let last = layout.disk_size / sector * sector - sector;
     exact::zero(device, last..last + sector).map_err(io("clear the backup partition table of"))?;
-    flush()?;
+    flush("the clearing of the backup partition table of")?;
     Ok(retirement)
 }
 
@@ -173,7 +173,7 @@ fn write_intent(
     let flushed = device.flush();
     // Reported even if the flush failed: the receipt is probably on the disk, and the next attempt must expect it.
     observer.receipt_written(&mark);
-    flushed.map_err(device_io(order.device, "flush"))?;
+    flushed.map_err(device_io(order.device, "flush the receipt to"))?;
     observer.log(
         LogLevel::Info,
         &format!(

@@ -316,7 +316,7 @@ impl Job<'_> {
     ) -> Result<Installed, WriteError> {
         let Self { device, order, observer, meter, image } = self;
         meter.stage("flush");
-        device.flush().map_err(device_io(order.device, "flush"))?;
+        device.flush().map_err(device_io(order.device, "flush the image to"))?;
         meter.stage("verify");
         let (raw_bytes, stored_bytes) = (evidence.raw_bytes(), meter.stored_bytes());
         let verified = Verified::new(evidence, order.expectation, layout, captured, image)?;

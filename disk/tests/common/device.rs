@@ -13,7 +13,10 @@ use std::{
 
 use landfall_disk::{BlockDevice, ReadAt};
 
-use super::MIB;
+use super::{
+    MIB,
+    script::{Operation, Script, Verdict},
+};
 
 pub(crate) const DISK: u64 = 8 * MIB;
 pub(crate) const SECTOR: u64 = 512;
@@ -49,6 +52,8 @@ pub(crate) struct Device {
     /// So many operations are done, then it is half as large.
     pub(crate) shrinks: usize,
     pub(crate) slow: Duration,
+    /// One fault at a chosen operation.
+    pub(crate) script: Script,
     pub(crate) ops: AtomicUsize,
     pub(crate) flushes: AtomicUsize,
 }
@@ -68,6 +73,7 @@ impl Device {
             bad_flush: usize::MAX,
             shrinks: usize::MAX,
             slow: Duration::ZERO,
+            script: Script::default(),
             ops: AtomicUsize::new(0),
             flushes: AtomicUsize::new(0),
         }
@@ -89,6 +95,39 @@ impl Device {
         }
         Ok(())
     }
+
+    fn begin(&self, operation: Operation, range: &Range<u64>) -> Verdict {
+        self.script.begin(operation, range, self.flushes.load(Ordering::Acquire))
+    }
+
+    fn store(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let range = offset..offset + data.len() as u64;
+        self.torn.lock().unwrap().take_if(|at| range.start <= *at && *at + PHYSICAL <= range.end);
+        if self.torn.lock().unwrap().is_some_and(|at| overlap(&range, &(at..at + PHYSICAL))) {
+            return Err(eio());
+        }
+        let mut bytes = self.bytes.lock().unwrap();
+        for (sector, part) in (offset..).step_by(SECTOR as usize).zip(data.chunks(SECTOR as usize)) {
+            let here = sector..sector + SECTOR;
+            // What comes before the bad sector is written, as a disk does it.
+            if overlap(&here, &self.bad_writes) {
+                return Err(eio());
+            }
+            if overlap(&here, &self.loses) {
+                continue;
+            }
+            bytes[sector as usize..here.end as usize].copy_from_slice(part);
+            if let Some(at) = self.flips.filter(|at| here.contains(at)) {
+                bytes[at as usize] ^= 0x20;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// So many bytes of whole sectors are half of `length`.
+fn half(length: usize) -> usize {
+    length / 2 / SECTOR as usize * SECTOR as usize
 }
 
 pub(crate) fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
@@ -112,7 +151,13 @@ impl ReadAt for Device {
         if torn || overlap(&range, &self.bad_reads) {
             return Err(eio());
         }
-        self.bytes.lock().unwrap().read_at(offset, buffer)
+        let (length, short) = match self.begin(Operation::Read, &range) {
+            Verdict::Go => (buffer.len(), false),
+            Verdict::Half => (half(buffer.len()), true),
+            Verdict::Fail(error) => return Err(error),
+        };
+        self.bytes.lock().unwrap().read_at(offset, &mut buffer[..length])?;
+        if short { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
     }
 }
 
@@ -123,39 +168,41 @@ impl BlockDevice for Device {
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let range = offset..offset + data.len() as u64;
         self.operate(&range)?;
-        self.torn.lock().unwrap().take_if(|at| range.start <= *at && *at + PHYSICAL <= range.end);
-        if self.torn.lock().unwrap().is_some_and(|at| overlap(&range, &(at..at + PHYSICAL))) {
-            return Err(eio());
+        match self.begin(Operation::Write, &range) {
+            Verdict::Go => self.store(offset, data),
+            Verdict::Fail(error) => Err(error),
+            // As the standard library reports it after the kernel took no more.
+            Verdict::Half => self.store(offset, &data[..half(data.len())]).and(Err(io::ErrorKind::WriteZero.into())),
         }
-        let mut bytes = self.bytes.lock().unwrap();
-        for (sector, part) in (offset..).step_by(SECTOR as usize).zip(data.chunks(SECTOR as usize)) {
-            let here = sector..sector + SECTOR;
-            // What comes before the bad sector is written, as a disk does it.
-            if overlap(&here, &self.bad_writes) {
-                return Err(eio());
-            }
-            if overlap(&here, &self.loses) {
-                continue;
-            }
-            bytes[sector as usize..here.end as usize].copy_from_slice(part);
-            if let Some(at) = self.flips.filter(|at| here.contains(at)) {
-                bytes[at as usize] ^= 0x20;
-            }
-        }
-        Ok(())
     }
     fn zero_range(&self, offset: u64, length: u64) -> io::Result<bool> {
         self.operate(&(offset..offset + length))?;
+        let length = match self.begin(Operation::Zero, &(offset..offset + length)) {
+            Verdict::Go => length as usize,
+            Verdict::Half => half(length as usize),
+            Verdict::Fail(error) => return Err(error),
+        };
         match self.zeroing {
-            Zeroing::Makes => self.write_at(offset, &vec![0; length as usize]).map(|()| true),
+            Zeroing::Makes => self.store(offset, &vec![0; length]).map(|()| true),
             Zeroing::Lies => Ok(true),
             Zeroing::Refuses => Err(io::ErrorKind::Unsupported.into()),
         }
     }
     fn flush(&self) -> io::Result<()> {
+        // Counted when it is over: what other threads do meanwhile comes before it.
+        let verdict = self.begin(Operation::Flush, &(0..0));
         if self.flushes.fetch_add(1, Ordering::AcqRel) + 1 >= self.bad_flush {
             return Err(eio());
         }
-        Ok(())
+        match verdict {
+            Verdict::Fail(error) => Err(error),
+            Verdict::Go | Verdict::Half => Ok(()),
+        }
+    }
+    fn reread_table(&self) -> io::Result<()> {
+        match self.begin(Operation::Reread, &(0..0)) {
+            Verdict::Fail(error) => Err(error),
+            Verdict::Go | Verdict::Half => Ok(()),
+        }
     }
 }

@@ -5,9 +5,11 @@
 pub(crate) mod device;
 pub(crate) mod faults;
 pub(crate) mod formats;
+pub(crate) mod mutate;
 pub(crate) mod old;
 pub(crate) mod replay;
 pub(crate) mod request;
+pub(crate) mod script;
 pub(crate) mod server;
 pub(crate) mod tools;
 
@@ -58,7 +60,8 @@ pub(crate) fn gpt_disk(size: u64, sector: u32, parts: &[(u64, u64, &str)], seed:
     let mut disk = gpt::GptConfig::new()
         .writable(true)
         .logical_block_size(block)
-        .create_from_device(Cursor::new(&mut bytes[..]), None)
+        // Otherwise it is random, and no run would repeat another.
+        .create_from_device(Cursor::new(&mut bytes[..]), Some(Uuid::from_u128(0xd15c | u128::from(seed) << 64)))
         .unwrap();
     let map: BTreeMap<u32, gpt::partition::Partition> = (1..)
         .zip(parts)

@@ -68,12 +68,7 @@ pub(crate) fn plant(disk: &mut [u8], part: &Range<u64>, kind: usize) {
             put(start + at + 144, &((at / 512) as u64).to_le_bytes());
         }
         1 => {
-            let mut label = [0; 512];
-            label[..12].copy_from_slice(b"LABELONE\x01\0\0\0");
-            label[20..32].copy_from_slice(b"\x20\0\0\0LVM2 001");
-            let sum = lvm_checksum(&label[20..]);
-            label[16..20].copy_from_slice(&sum.to_le_bytes());
-            put(start + 512, &label);
+            put(start + 512, &lvm_label());
             let end = (end - start) / (256 << 10) * (256 << 10) + start;
             for label in [end - (512 << 10), end - (256 << 10)] {
                 for i in 0..32 {
@@ -91,6 +86,71 @@ pub(crate) fn plant(disk: &mut [u8], part: &Range<u64>, kind: usize) {
             put(at, &[0xfc, 0x4e, 0x2b, 0xa9, 0, 0, 0, 0, 90, 0, 0, 0]);
         }
     }
+}
+
+/// What a whole disk, or a partition, can be a part of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Member {
+    /// With a superblock of version 1.2.
+    Md,
+    Lvm,
+    Zfs,
+}
+
+impl Member {
+    /// As `wipefs` calls it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Md => "linux_raid_member",
+            Self::Lvm => "LVM2_member",
+            Self::Zfs => "zfs_member",
+        }
+    }
+
+    /// Puts its marks on a region, which begins with nothing that boots.
+    pub(crate) fn mark(self, disk: &mut [u8], region: &Range<u64>) {
+        let (start, end) = (region.start as usize, region.end as usize);
+        let mut put = |at: usize, bytes: &[u8]| disk[at..at + bytes.len()].copy_from_slice(bytes);
+        put(start, &[0; 512]);
+        match self {
+            Self::Md => put(start + 4096, &md_superblock((end - start) as u64 / 512)),
+            Self::Lvm => put(start + 512, &lvm_label()),
+            Self::Zfs => {
+                let label = 256 << 10;
+                let end = start + (end - start) / label * label;
+                for at in [start, start + label, end - 2 * label, end - label] {
+                    for ring in 0..32 {
+                        put(at + label / 2 + ring * 1024, &[0x0c, 0xb1, 0xba, 0, 0, 0, 0, 0]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Version 1.2, 8 sectors into a member of so many sectors (Linux, include/uapi/linux/raid/md_p.h).
+fn md_superblock(sectors: u64) -> [u8; 256] {
+    let mut block = [0; 256];
+    block[..8].copy_from_slice(&[0xfc, 0x4e, 0x2b, 0xa9, 1, 0, 0, 0]);
+    block[16..32].copy_from_slice(b"landfall-test-md");
+    block[72] = 1;
+    block[128..136].copy_from_slice(&2048_u64.to_le_bytes());
+    block[136..144].copy_from_slice(&(sectors - 2048).to_le_bytes());
+    block[144] = 8;
+    // md.c, calc_sb_1_csum: the sum of all words, folded once.
+    let sum: u64 = block.chunks_exact(4).map(|word| u64::from(u32::from_le_bytes(word.try_into().unwrap()))).sum();
+    let sum = (sum as u32).wrapping_add((sum >> 32) as u32);
+    block[216..220].copy_from_slice(&sum.to_le_bytes());
+    block
+}
+
+fn lvm_label() -> [u8; 512] {
+    let mut label = [0; 512];
+    label[..12].copy_from_slice(b"LABELONE\x01\0\0\0");
+    label[20..32].copy_from_slice(b"\x20\0\0\0LVM2 001");
+    let sum = lvm_checksum(&label[20..]);
+    label[16..20].copy_from_slice(&sum.to_le_bytes());
+    label
 }
 
 /// LVM2's lib/misc/crc.c: CRC-32 with an initial value of its own and not inverted at the end.

@@ -1,6 +1,6 @@
 //! Every state that a power cut could leave, built from a recording.
 
-use std::{collections::BTreeMap, io};
+use std::{collections::BTreeMap, io, ops::Range};
 
 use landfall_disk::{Expectation, Installed, Order, ReadAt, Unobserved, WriteError, install};
 
@@ -41,50 +41,83 @@ pub(crate) fn run(device: &Recorder, image: &[u8], digest_of: &[u8], keep: &[Str
     install(device, &mut source, &order, &Unobserved)
 }
 
-/// Replays the recording of an install and hands every state after a power cut to `check`.
-pub(crate) fn replay(old: &[u8], ops: &[Op], sector: u32, mut check: impl FnMut(&AfterCut<'_>, usize)) {
-    let size = u64::from(sector);
-    let mut durable = old.to_vec();
-    // Unflushed versions of each sector, oldest first.
-    let mut pending: BTreeMap<u64, Vec<&[u8]>> = BTreeMap::new();
-    let mut random = Random(0x1234_5678_9abc_def1);
-    for (index, op) in ops.iter().enumerate() {
-        let newest = match op {
+/// Which of the unflushed sectors survive a cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Survive {
+    Nothing,
+    All,
+    /// Only what the last operation wrote.
+    Newest,
+    AllButNewest,
+    /// Each with these odds of 64, in any version.
+    Some(u64),
+}
+
+pub(crate) const SURE: [Survive; 4] = [Survive::Nothing, Survive::All, Survive::Newest, Survive::AllButNewest];
+/// Sparse, even and dense subsets: a lone sector lost, or a lone one kept, breaks most.
+pub(crate) const ODDS: [u64; 4] = [1, 8, 32, 63];
+
+/// A disk in the midst of a recording.
+pub(crate) struct Replayed<'a> {
+    durable: Vec<u8>,
+    sector: u32,
+    /// Unflushed versions of each sector, oldest first.
+    pending: BTreeMap<u64, Vec<&'a [u8]>>,
+    /// What the last operation wrote.
+    newest: Range<u64>,
+}
+
+impl<'a> Replayed<'a> {
+    pub(crate) fn new(old: &[u8], sector: u32) -> Self {
+        Self { durable: old.to_vec(), sector, pending: BTreeMap::new(), newest: 0..0 }
+    }
+
+    pub(crate) fn apply(&mut self, op: &'a Op) {
+        let step = self.sector as usize;
+        self.newest = match op {
             Op::Write(offset, data) => {
-                for (at, bytes) in (*offset..).step_by(sector as usize).zip(data.chunks(sector as usize)) {
-                    pending.entry(at).or_default().push(bytes);
+                for (at, bytes) in (*offset..).step_by(step).zip(data.chunks(step)) {
+                    self.pending.entry(at).or_default().push(bytes);
                 }
                 *offset..*offset + data.len() as u64
             }
             Op::Flush => {
-                for (at, versions) in std::mem::take(&mut pending) {
-                    let at = at as usize;
-                    durable[at..at + sector as usize].copy_from_slice(versions.last().unwrap());
+                for (at, versions) in std::mem::take(&mut self.pending) {
+                    self.durable[at as usize..at as usize + step].copy_from_slice(versions.last().unwrap());
                 }
                 0..0
             }
         };
-        let mut subset = |choose: &mut dyn FnMut(u64, usize) -> usize| {
-            // 0: none of the versions; n: the n-th.
-            let kept = pending
-                .iter()
-                .filter_map(|(at, versions)| match choose(*at, versions.len()) {
-                    0 => None,
-                    n => Some((*at, versions[n - 1].to_vec())),
-                })
-                .collect();
-            check(&AfterCut { durable: &durable, sector: size, kept: &kept }, index);
+    }
+
+    /// Cuts the power now.
+    pub(crate) fn cut<T>(&self, survive: Survive, random: &mut Random, check: impl FnOnce(&AfterCut<'_>) -> T) -> T {
+        // 0: none of the versions; n: the n-th.
+        let mut chosen = |at: u64, versions: usize| match (survive, self.newest.contains(&at)) {
+            (Survive::All, _) | (Survive::Newest, true) | (Survive::AllButNewest, false) => versions,
+            (Survive::Nothing, _) | (Survive::Newest, false) | (Survive::AllButNewest, true) => 0,
+            (Survive::Some(odds), _) if random.next() % 64 < odds => 1 + random.next() as usize % versions,
+            (Survive::Some(_), _) => 0,
         };
-        subset(&mut |_, _| 0);
-        subset(&mut |_, versions| versions);
-        subset(&mut |at, versions| if newest.contains(&at) { versions } else { 0 });
-        subset(&mut |at, versions| if newest.contains(&at) { 0 } else { versions });
-        for round in 0..SUBSETS {
-            // Sparse, even and dense subsets: a lone sector lost, or a lone one kept, breaks most.
-            let odds = [1, 8, 32, 63][round as usize % 4];
-            subset(&mut |_, versions| {
-                if random.next() % 64 < odds { 1 + random.next() as usize % versions } else { 0 }
-            });
+        let kept = self.pending.iter().filter_map(|(at, versions)| match chosen(*at, versions.len()) {
+            0 => None,
+            n => Some((*at, versions[n - 1].to_vec())),
+        });
+        let kept = kept.collect();
+        check(&AfterCut { durable: &self.durable, sector: u64::from(self.sector), kept: &kept })
+    }
+}
+
+/// Replays the recording of an install and hands every state after a power cut to `check`.
+pub(crate) fn replay(old: &[u8], ops: &[Op], sector: u32, mut check: impl FnMut(&AfterCut<'_>, usize)) {
+    let mut replayed = Replayed::new(old, sector);
+    let mut random = Random(0x1234_5678_9abc_def1);
+    let subsets = (0..SUBSETS).map(|round| Survive::Some(ODDS[round as usize % ODDS.len()]));
+    let subsets: Vec<_> = SURE.into_iter().chain(subsets).collect();
+    for (index, op) in ops.iter().enumerate() {
+        replayed.apply(op);
+        for survive in &subsets {
+            replayed.cut(*survive, &mut random, |disk| check(disk, index));
         }
     }
 }
