@@ -30,11 +30,6 @@ use landfall_disk::{
 };
 
 const DISK: u64 = 4 * MIB;
-const OPERATIONS: [Operation; 5] =
-    [Operation::Read, Operation::Write, Operation::Flush, Operation::Zero, Operation::Reread];
-const REGIONS: [Region; 4] = [Region::Metadata, Region::Body, Region::Commit, Region::Receipt];
-const TROUBLES: [Trouble; 6] =
-    [Trouble::EioOnce, Trouble::EioAlways, Trouble::NoSpace, Trouble::Hang, Trouble::Short, Trouble::Gone];
 /// Installs under way at once: those that hang take no processor.
 const WORKERS: usize = 8;
 /// The longest that an install takes to see a cancel, unless its device hangs.
@@ -160,7 +155,7 @@ fn assert_ended(way: &Way, device: &Device, strike: Strike, result: Result<(), W
     let text = words(&error);
     assert!(text.contains("faulty"), "{case}: {text}");
     // A fault that lasts may be met a second time, later.
-    let later = REGIONS.into_iter().filter(|region| *region == strike.region || strike.trouble != Trouble::EioOnce);
+    let later = Region::ALL.into_iter().filter(|region| *region == strike.region || strike.trouble != Trouble::EioOnce);
     let named = later.flat_map(steps).any(|step| error.to_string().contains(step));
     assert!(named, "{case}: no step in \"{text}\"");
     if matches!(strike.region, Region::Metadata | Region::Body) {
@@ -228,17 +223,17 @@ type Cells = BTreeMap<(Operation, Region, Trouble), BTreeMap<End, usize>>;
 
 fn table(cells: &Cells) -> String {
     let mut text = format!("{:14} {:9}", "operation", "part");
-    for trouble in TROUBLES {
+    for trouble in Trouble::ALL {
         write!(text, " {trouble:22}").unwrap();
     }
-    for operation in OPERATIONS {
-        for region in REGIONS {
-            let row: Vec<_> = TROUBLES.iter().map(|trouble| cells.get(&(operation, region, *trouble))).collect();
+    for operation in Operation::ALL {
+        for region in Region::ALL {
+            let row: Vec<_> = Trouble::ALL.iter().map(|trouble| cells.get(&(operation, region, *trouble))).collect();
             if row.iter().all(Option::is_none) {
                 continue;
             }
             write!(text, "\n{operation:14} {region:9}").unwrap();
-            for (cell, trouble) in row.into_iter().zip(TROUBLES) {
+            for (cell, trouble) in row.into_iter().zip(Trouble::ALL) {
                 let refused = if trouble == Trouble::Hang { "cancelled" } else { "error" };
                 let ends = [(End::Refused, refused), (End::Installed, "installed")];
                 let said: Vec<_> = ends
@@ -251,11 +246,6 @@ fn table(cells: &Cells) -> String {
         }
     }
     text.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
-}
-
-/// What an install never does, and what can only be done whole.
-fn possible(operation: Operation, trouble: Trouble) -> bool {
-    trouble != Trouble::Short || !matches!(operation, Operation::Flush | Operation::Reread)
 }
 
 #[test]
@@ -271,7 +261,7 @@ fn every_fault_ends_in_an_error_or_the_right_bytes() {
         for ((operation, region), count) in &way.counts {
             // The first, the last, and two between.
             let places = BTreeSet::from([0, count / 3, 2 * count / 3, count - 1]);
-            for trouble in TROUBLES.into_iter().filter(|trouble| possible(*operation, *trouble)) {
+            for trouble in Trouble::ALL.into_iter().filter(|trouble| trouble.can_strike(*operation)) {
                 let strike = |nth| Strike { operation: *operation, region: *region, nth, trouble };
                 tries.extend(places.iter().map(|nth| (way, strike(*nth))));
             }
@@ -300,7 +290,7 @@ fn every_fault_ends_in_an_error_or_the_right_bytes() {
     // An install reads, writes and flushes in all four parts; only the body's zeroes are left to the device.
     let rows: BTreeSet<_> = cells.keys().map(|(operation, region, _)| (*operation, *region)).collect();
     let everywhere = [Operation::Read, Operation::Write, Operation::Flush];
-    let mut wanted: BTreeSet<_> = everywhere.iter().flat_map(|op| REGIONS.map(|region| (*op, region))).collect();
+    let mut wanted: BTreeSet<_> = everywhere.iter().flat_map(|op| Region::ALL.map(|region| (*op, region))).collect();
     wanted.extend([(Operation::Zero, Region::Body), (Operation::Reread, Region::Commit)]);
     assert_eq!(rows, wanted);
 }

@@ -234,10 +234,10 @@ fn no_mutant_becomes_a_system_that_its_proof_denies() {
             });
         }
     });
-    println!("{:12} {:>8}  {:30} with a proof", "format", "bytes", "without a proof");
+    println!("{:12} {:>8}  {:36} with a proof", "format", "bytes", "without a proof");
     for (format, [alone, proven]) in formats.iter().zip(counts.into_inner().unwrap()) {
         let said = |Counts([refused, equal, other]): Counts| format!("refused {refused}, equal {equal}, other {other}");
-        println!("{:12} {:>8}  {:30} {}", format.name, format.stored.len(), said(alone), said(proven));
+        println!("{:12} {:>8}  {:36} {}", format.name, format.stored.len(), said(alone), said(proven));
         assert!(proven.0[0] > 0, "{}", format.name);
     }
     println!("{mutants} mutants in {:?}; {SEED}={seed}", begun.elapsed());

@@ -8,28 +8,26 @@ mod common;
 use std::{collections::BTreeMap, ops::Range};
 
 use common::{
-    MIB, MemorySource, Op, Recorder, digest, formats, gpt_image, mark, mbr_image, noise,
+    MIB, MemorySource, Recorder,
+    coverage::{choose, in_order},
+    digest, formats, gpt_image, mark, mbr_image, noise,
     old::{self, Member},
-    replay::{AfterCut, ODDS, Random, Replayed, SURE, Survive},
+    replay::{AfterCut, Random, Replayed},
     tools::wipefs,
 };
 use landfall_api::ReceiptState;
 use landfall_disk::{
-    Expectation, Index, Order, RECEIPT_PLACE, ReadAt, Unobserved, WriteError, find_kept, install,
+    Expectation, Index, Order, ReadAt, Unobserved, WriteError, find_kept, install,
     judge::{Findings, State, judge, signatures},
     read_mark,
 };
 
 const DISK: u64 = 6 * MIB;
 const SECTOR: u32 = 512;
-/// Cuts of one install; more, if it has more pairs of steps.
-const CUTS: usize = 160;
 /// Of one format, at the least.
 const CUTS_OF_A_FORMAT: usize = 500;
 /// How many of the cuts are gone on from.
 const RESTART_ONE_IN: usize = 40;
-/// A body is taken as written in pieces of this size.
-const PIECE: u64 = 256 << 10;
 /// Another seed than 1: `scripts/test --soak` chooses one.
 const SEED: &str = "LANDFALL_POWER_SEED";
 
@@ -98,74 +96,6 @@ fn write(device: &Recorder, stored: &Stored, keep: &[String], compare: bool) -> 
     install(device, &mut MemorySource::new(&stored.bytes), &order, &Unobserved).map(|_| ())
 }
 
-/// The recording with its body in order. Which thread wrote first is chance, and nothing is flushed between: whatever
-/// order the body has, a cut can leave the same states.
-fn in_order(ops: Vec<Op>) -> Vec<Op> {
-    let flushes: Vec<_> = ops.iter().enumerate().filter(|(_, op)| matches!(op, Op::Flush)).map(|(at, _)| at).collect();
-    // The commit has four.
-    let [.., before, body, _, _, _, _] = flushes[..] else { panic!("{} flushes", flushes.len()) };
-    let mut sectors = BTreeMap::new();
-    for op in &ops[before + 1..body] {
-        let Op::Write(offset, data) = op else { panic!("a flush in the body") };
-        for (at, bytes) in (*offset..).step_by(SECTOR as usize).zip(data.chunks(SECTOR as usize)) {
-            assert!(sectors.insert(at, bytes).is_none(), "the sector at {at} is written twice");
-        }
-    }
-    let mut ordered = ops[..=before].to_vec();
-    for (at, bytes) in sectors {
-        match ordered.last_mut() {
-            Some(Op::Write(start, data)) if *start + data.len() as u64 == at && !at.is_multiple_of(PIECE) => {
-                data.extend_from_slice(bytes);
-            }
-            _ => ordered.push(Op::Write(at, bytes.to_vec())),
-        }
-    }
-    ordered.extend_from_slice(&ops[body..]);
-    ordered
-}
-
-/// What an operation is a step of: how many flushes came before it, and its place.
-fn steps(ops: &[Op]) -> Vec<(usize, &'static str)> {
-    let mut flushes = 0;
-    let step = |op: &Op| {
-        let place = match op {
-            Op::Flush => {
-                flushes += 1;
-                return (flushes - 1, "flush");
-            }
-            Op::Write(0, _) => "LBA 0",
-            Op::Write(512, _) => "header",
-            Op::Write(at, _) if *at < 34 * 512 => "entries",
-            Op::Write(at, _) if RECEIPT_PLACE.contains(at) => "receipt",
-            Op::Write(at, _) if *at < MIB => "gap",
-            Op::Write(at, _) if *at == DISK - 512 => "backup header",
-            Op::Write(at, _) if *at >= DISK - 33 * 512 => "backup entries",
-            Op::Write(..) => "body",
-        };
-        (flushes, place)
-    };
-    ops.iter().map(step).collect()
-}
-
-/// After which operations the power is cut, and what survives; and how many pairs of steps there are.
-fn choose(ops: &[Op], random: &mut Random) -> (BTreeMap<usize, Vec<Survive>>, usize) {
-    let steps = steps(ops);
-    let mut pairs: BTreeMap<_, Vec<usize>> = BTreeMap::new();
-    for (at, last) in steps.iter().enumerate() {
-        pairs.entry((*last, steps.get(at + 1).copied())).or_default().push(at);
-    }
-    let mut cuts: BTreeMap<usize, Vec<Survive>> = BTreeMap::new();
-    for places in pairs.values() {
-        let at = places[random.next() as usize % places.len()];
-        cuts.entry(at).or_default().extend(SURE);
-    }
-    for _ in pairs.len() * SURE.len()..CUTS {
-        let odds = ODDS[random.next() as usize % ODDS.len()];
-        cuts.entry(random.next() as usize % ops.len()).or_default().push(Survive::Some(odds));
-    }
-    (cuts, pairs.len())
-}
-
 fn bytes_of(disk: &dyn ReadAt, range: Range<u64>) -> Vec<u8> {
     let mut bytes = vec![0; (range.end - range.start) as usize];
     disk.read_at(range.start, &mut bytes).unwrap();
@@ -209,8 +139,8 @@ struct Counts {
 fn cut(format: &str, stored: &Stored, old: &OldDisk, random: &mut Random, counts: &mut Counts) {
     let device = Recorder::new(old.bytes.clone(), SECTOR);
     write(&device, stored, &old.keep, false).unwrap();
-    let (new, ops) = (device.bytes.into_inner().unwrap(), in_order(device.ops.into_inner().unwrap()));
-    let (cuts, pairs) = choose(&ops, random);
+    let (new, ops) = (device.bytes.into_inner().unwrap(), in_order(device.ops.into_inner().unwrap(), SECTOR));
+    let (cuts, pairs) = choose(&ops, DISK, random);
     counts.pairs += pairs;
     assert_finished(&new, old, &new, &format!("{format}: {}", old.name));
     let mut replayed = Replayed::new(&old.bytes, SECTOR);

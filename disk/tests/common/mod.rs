@@ -2,8 +2,10 @@
 #![allow(dead_code)] // Each test binary uses its own part.
 #![allow(clippy::unwrap_used)] // Tests.
 
+pub(crate) mod coverage;
 pub(crate) mod device;
 pub(crate) mod faults;
+pub(crate) mod fetch;
 pub(crate) mod formats;
 pub(crate) mod mutate;
 pub(crate) mod old;

@@ -51,6 +51,24 @@ pub(crate) enum Trouble {
     Gone,
 }
 
+impl Operation {
+    pub(crate) const ALL: [Self; 5] = [Self::Read, Self::Write, Self::Flush, Self::Zero, Self::Reread];
+}
+
+impl Region {
+    pub(crate) const ALL: [Self; 4] = [Self::Metadata, Self::Body, Self::Commit, Self::Receipt];
+}
+
+impl Trouble {
+    pub(crate) const ALL: [Self; 6] =
+        [Self::EioOnce, Self::EioAlways, Self::NoSpace, Self::Hang, Self::Short, Self::Gone];
+
+    /// Some operations have no halves.
+    pub(crate) fn can_strike(self, operation: Operation) -> bool {
+        self != Self::Short || !matches!(operation, Operation::Flush | Operation::Reread)
+    }
+}
+
 /// The operation that the fault strikes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Strike {
