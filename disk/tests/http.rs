@@ -252,6 +252,7 @@ fn serve_parts(stored: Vec<u8>, other: Vec<u8>) -> String {
             total - 1,
             total - from
         );
+        // A client may hang up.
         let _ = stream.write_all(&body[from..to]);
     })
 }

@@ -204,6 +204,7 @@ impl Shared {
             return;
         }
         let Some((name, content)) = self.files.iter().find(|(name, _)| *name == path) else {
+            // The writer under test may hang up.
             let _ = write!(stream, "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
             return;
         };
@@ -213,6 +214,7 @@ impl Shared {
             Fault::Stall(at) | Fault::Hang(at) if *name != "/image" => Fault::Reset(at),
             other => other,
         };
+        // The writer under test may hang up, as the script has it do.
         let _ = self.serve(&mut stream, &head, content, fault, *name == "/image");
     }
 
