@@ -123,7 +123,7 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
-    fn contents(disk: &Vec<u8>) -> DiskContents {
+    fn contents(disk: &dyn ReadAt) -> DiskContents {
         look(disk, 512, Timestamp::UNIX_EPOCH).unwrap()
     }
 
