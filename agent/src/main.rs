@@ -8,6 +8,7 @@ mod cli;
 mod cmdline;
 mod disks;
 mod drivers;
+mod efi;
 mod facts;
 mod installed;
 mod kexec;
