@@ -29,7 +29,7 @@ mod qmp;
 mod sweep;
 
 pub use accel::Accel;
-pub use coordinator::{CoordinatorOptions, CoordinatorProcess, DhcpMode};
+pub use coordinator::{CoordinatorOptions, CoordinatorProcess, DhcpMode, KERNEL_ARGS};
 pub use disk::DiskImage;
 pub use dnsmasq::Dnsmasq;
 pub use error::LabError;

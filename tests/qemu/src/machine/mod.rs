@@ -52,7 +52,10 @@ impl Machine {
             .disks
             .iter()
             .enumerate()
-            .map(|(i, disk)| DiskImage::create(&dir.join(format!("disk{i}.raw")), disk.bytes))
+            .map(|(i, disk)| {
+                let file = dir.join(format!("disk{}.raw", disk.path_to.unwrap_or(i)));
+                DiskImage::create(&file, disk.bytes)
+            })
             .collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
             serial: Log::open(&dir.join("serial.log"))?,
