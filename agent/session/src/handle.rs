@@ -1,6 +1,6 @@
 //! The agent's handle of its session: start, report, check the lease, flush.
 
-use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use landfall_api::{
     Progress,
