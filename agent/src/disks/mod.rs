@@ -15,6 +15,8 @@ use landfall_api::{DiskFacts, DiskId, DiskSelector};
 use landfall_disk::{Disk, SelectError, SelectionGuard, is_disk_name, list_disks};
 use tokio::{sync::watch, time::timeout};
 
+#[cfg(test)]
+pub(crate) use self::receipts::tests::done_by;
 pub(crate) use self::receipts::{OnDisks, Receipts};
 use self::scan::{LIMIT, Scan, Verdict};
 use crate::{
