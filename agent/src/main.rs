@@ -9,6 +9,7 @@ mod cli;
 mod cmdline;
 mod disks;
 mod drivers;
+mod efi;
 mod facts;
 mod inside;
 mod installed;

@@ -123,8 +123,8 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
-    fn contents(disk: &[u8]) -> DiskContents {
-        look(&disk, 512, Timestamp::UNIX_EPOCH).unwrap()
+    fn contents(disk: &dyn ReadAt) -> DiskContents {
+        look(disk, 512, Timestamp::UNIX_EPOCH).unwrap()
     }
 
     /// A volume made by the program of its kind; `None` without that program.
