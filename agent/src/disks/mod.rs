@@ -17,6 +17,8 @@ use landfall_disk::{Disk, SelectError, SelectionGuard, is_disk_name, list_disks}
 use tokio::{sync::watch, time::timeout};
 
 use self::contents::Contents;
+#[cfg(test)]
+pub(crate) use self::receipts::tests::done_by;
 pub(crate) use self::receipts::{OnDisks, Receipts};
 use self::scan::{LIMIT, Scan, Verdict};
 use crate::{

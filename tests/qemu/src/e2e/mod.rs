@@ -6,6 +6,7 @@ mod crash_order;
 mod cut_after_commit;
 mod debian_roots;
 mod disk_buses;
+mod exec;
 mod failing_disk;
 mod fault_matrix;
 mod followed;
@@ -114,11 +115,15 @@ const TESTS: &[Test] = tests! {
     "v" uefi_a_4kn_disk_from_power_on_to_phone_home full four_kn::to_phone_home;
     "w" machines_of_256_and_192_mib_write_whole_images full small_memory::whole_images;
     "x" uefi_two_disks_with_one_btrfs_image_are_seeded_at_once full one_btrfs::seeded_at_once;
+<<<<<<< HEAD
     "y" uefi_debian_on_xfs full |c| debian_roots::to_phone_home(c, Firmware::Uefi, debian_roots::Layout::Xfs);
     "y" bios_debian_on_btrfs_subvolumes full |c| debian_roots::to_phone_home(c, Firmware::Bios, debian_roots::Layout::Btrfs);
     "y" uefi_debian_with_a_separate_var full |c| debian_roots::to_phone_home(c, Firmware::Uefi, debian_roots::Layout::SeparateVar);
     "z" a_usb_disk_is_waited_for_and_chosen_only_by_name full usb::beside_an_empty_bay;
     "z" two_paths_to_one_disk_are_refused full usb::two_paths;
+=======
+    "z" programs_run_inside_the_new_system_before_its_first_boot full exec::inside_the_new_system;
+>>>>>>> main
 };
 
 /// Which tests run, and how.
