@@ -94,6 +94,7 @@ const TESTS: &[Test] = tests! {
     "f" coordinator_killed_in_mid_write_and_the_install_completes full interrupted::coordinator_killed;
     "g" power_cut_in_mid_write_and_the_install_completes small interrupted::power_cut;
     "h" a_selector_that_matches_two_disks_touches_neither full selectors::two_disks;
+    "h" two_paths_to_one_disk_are_refused full usb::two_paths;
     "i" power_cut_after_the_commit_installs_nothing_again small cut_after_commit::before_the_ack;
     "j" the_second_of_two_machines_with_one_identity_is_refused small twins::one_identity;
     "k" every_state_a_power_cut_can_leave_is_old_unbootable_or_new full crash_order::replayed;
@@ -109,21 +110,17 @@ const TESTS: &[Test] = tests! {
     "q" bios_the_installed_kernel_starts_without_the_firmware full |c| kexec::past_the_firmware(c, Firmware::Bios);
     "r" the_coordinator_loses_power_and_nothing_it_acknowledged full power_loss::nothing_acknowledged_is_lost;
     "s" a_second_disk_plugged_in_late_is_never_overlooked small late_disk::plugged_in;
+    "s" a_usb_disk_is_waited_for_and_chosen_only_by_name full usb::beside_an_empty_bay;
     "t" a_disk_that_hangs_delays_no_other full hanging_disk::beside_a_healthy_one;
     "u" bios_the_second_of_two_disks_boots full second_disk::boots;
     "u" uefi_the_disk_installed_last_boots full second_disk::boots_on_uefi;
     "v" uefi_a_4kn_disk_from_power_on_to_phone_home full four_kn::to_phone_home;
     "w" machines_of_256_and_192_mib_write_whole_images full small_memory::whole_images;
     "x" uefi_two_disks_with_one_btrfs_image_are_seeded_at_once full one_btrfs::seeded_at_once;
-<<<<<<< HEAD
     "y" uefi_debian_on_xfs full |c| debian_roots::to_phone_home(c, Firmware::Uefi, debian_roots::Layout::Xfs);
     "y" bios_debian_on_btrfs_subvolumes full |c| debian_roots::to_phone_home(c, Firmware::Bios, debian_roots::Layout::Btrfs);
     "y" uefi_debian_with_a_separate_var full |c| debian_roots::to_phone_home(c, Firmware::Uefi, debian_roots::Layout::SeparateVar);
-    "z" a_usb_disk_is_waited_for_and_chosen_only_by_name full usb::beside_an_empty_bay;
-    "z" two_paths_to_one_disk_are_refused full usb::two_paths;
-=======
     "z" programs_run_inside_the_new_system_before_its_first_boot full exec::inside_the_new_system;
->>>>>>> main
 };
 
 /// Which tests run, and how.

@@ -1,5 +1,5 @@
-//! z: USB disks, with the boot image for servers. A stick beside an empty bay is not chosen without `transport`, and a USB disk
-//! whose bus is scanned late is waited for.
+//! s, in the full set: USB disks, with the boot image for servers. A stick beside an empty bay is not chosen without
+//! `transport`, and a USB disk whose bus is scanned late is waited for. h: two paths to one disk.
 
 use std::sync::Arc;
 use std::time::Duration;
