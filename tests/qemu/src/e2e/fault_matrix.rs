@@ -49,9 +49,9 @@ const CELLS: &[(&str, DiskFault, Begins, Ends)] = {
     use Begins::{Middle, Start};
     use Ends::{Failed, Succeeded};
     &[
-        ("metadata: write, EIO always", DiskFault::write(0), Start, Failed("write")),
-        ("metadata: write, EIO once", DiskFault::write(0).once(), Start, Failed("write")),
-        ("metadata: write, ENOSPC", DiskFault::write(0).no_space(), Start, Failed("write")),
+        ("metadata: write, EIO always", DiskFault::write(0), Start, Failed("lba 0")),
+        ("metadata: write, EIO once", DiskFault::write(0).once(), Start, Failed("lba 0")),
+        ("metadata: write, ENOSPC", DiskFault::write(0).no_space(), Start, Failed("lba 0")),
         ("metadata: flush, EIO always", DiskFault::flush(), Start, Failed("flush")),
         ("metadata: flush, EIO once", DiskFault::flush().once(), Start, Failed("flush")),
         ("metadata: read, EIO always", DiskFault::read(0), Start, Failed("read")),
@@ -60,9 +60,9 @@ const CELLS: &[(&str, DiskFault, Begins, Ends)] = {
         ("body: write, ENOSPC", DiskFault::write(BODY).no_space(), Start, Failed("write")),
         ("body: read back, EIO always", DiskFault::read(BODY), Start, Failed("read")),
         ("body: flush, EIO once", DiskFault::flush().once(), Middle, Failed("flush")),
-        ("commit: write, EIO always", DiskFault::write(0), Middle, Failed("write")),
-        ("commit: write, EIO once", DiskFault::write(0).once(), Middle, Failed("write")),
-        ("commit: write, ENOSPC", DiskFault::write(0).no_space(), Middle, Failed("write")),
+        ("commit: write, EIO always", DiskFault::write(0), Middle, Failed("lba 0")),
+        ("commit: write, EIO once", DiskFault::write(0).once(), Middle, Failed("lba 0")),
+        ("commit: write, ENOSPC", DiskFault::write(0).no_space(), Middle, Failed("lba 0")),
         ("body: discard, EIO always", DiskFault::discard(), Middle, Succeeded),
         ("body: discard, EIO once", DiskFault::discard().once(), Middle, Succeeded),
     ]

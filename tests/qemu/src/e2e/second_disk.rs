@@ -1,6 +1,6 @@
 //! u: which of two disks boots. A BIOS machine whose first disk looks bootable and is not the system: after the install, and after each power-on, the
-//! second disk starts. A UEFI machine whose first disk has an old system: the firmware starts that one until the second disk is
-//! installed, and from then on the second.
+//! second disk starts. A UEFI machine with the network first in its own boot order, and an old system on its first disk: the
+//! firmware starts that one until the second disk is installed, and from then on the second.
 
 use std::path::Path;
 
@@ -61,7 +61,7 @@ pub(super) async fn boots_on_uefi(context: Context) -> anyhow::Result<()> {
     let old = old.await??;
     let scene = Scene::start_with(context, Network::create()?, DhcpMode::Full, images).await?;
     let builder = scene.ordinary("m1").disk(DISK_BYTES, DiskBus::Virtio).firmware(Firmware::Uefi);
-    let mut machine = scene.described(builder.firmware_orders_disks()).await?;
+    let mut machine = scene.described(builder.firmware_orders()).await?;
     let on = |disk: usize| json!({ "serial": machine.spec().disks[disk].serial });
     let image = json!({ "url": scene.url(disk::assemble::STORED), "digest": old });
     let first = json!([
@@ -81,6 +81,7 @@ pub(super) async fn boots_on_uefi(context: Context) -> anyhow::Result<()> {
     machine.power_on().await?;
     scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
     machine.wait_off(BOOT).await?;
+    machine.network_first()?;
     let power_on = machine.power_on().await?;
     machine.wait_serial(power_on, OLD, BOOT).await?;
     machine.power_cut().await;

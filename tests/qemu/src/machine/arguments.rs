@@ -54,8 +54,8 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
         add(&["-netdev", &format!("tap,id=net{i},ifname={tap},script=no,downscript=no")]);
         // No option ROM: OVMF has its own driver, and BIOS machines get theirs as described in `firmware`.
         let index = match spec.firmware {
-            Firmware::Uefi => format!(",bootindex={}", boot_index()),
-            Firmware::Bios => String::new(),
+            Firmware::Uefi if spec.qemu_orders => format!(",bootindex={}", boot_index()),
+            Firmware::Uefi | Firmware::Bios => String::new(),
         };
         add(&["-device", &format!("virtio-net-pci,netdev=net{i},mac={},romfile={index}", nic.mac)]);
     }
@@ -90,7 +90,7 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
             add(&["-blockdev", &format!("driver=raw,node-name=disk{i},file=file{i},discard=unmap")]);
         }
         let mut common = format!("id=dev{i},drive=disk{node},serial={}", disk.serial);
-        if spec.disks_in_order {
+        if spec.qemu_orders {
             common += &format!(",bootindex={}", boot_index());
         }
         if disk.sector != 512 {
@@ -151,9 +151,9 @@ mod tests {
     }
 
     #[test]
-    fn disks_are_in_no_order_where_the_firmware_decides() {
-        let line = line(Machine::builder("a").disk(1 << 20, DiskBus::Virtio).firmware_orders_disks());
-        assert_eq!(line.matches("bootindex").count(), 1, "{line}");
+    fn qemu_gives_no_order_where_the_firmware_decides() {
+        let line = line(Machine::builder("a").disk(1 << 20, DiskBus::Virtio).firmware_orders());
+        assert_eq!(line.matches("bootindex").count(), 0, "{line}");
     }
 
     #[test]

@@ -90,6 +90,15 @@ impl Machine {
         &self.dir
     }
 
+    /// Puts the network first in the firmware's own boot order, as a person does in its setup. UEFI only; the machine must be off,
+    /// and must have been on before.
+    ///
+    /// # Errors
+    /// [`LabError`] if the firmware has made no boot order yet.
+    pub fn network_first(&self) -> Result<(), LabError> {
+        crate::efi_order::network_first(&crate::firmware::ovmf(&self.dir)?.1)
+    }
+
     /// One of its disks.
     pub fn disk(&self, index: usize) -> &DiskImage {
         &self.disks[index]

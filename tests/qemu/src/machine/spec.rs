@@ -56,9 +56,9 @@ pub struct MachineSpec {
     pub cpus: u32,
     /// Disks, in boot order after the network.
     pub disks: Vec<DiskSpec>,
-    /// Whether QEMU puts the disks into the firmware's boot order, at each power-on anew. If not, the firmware's own variables
-    /// decide, as in a server.
-    pub disks_in_order: bool,
+    /// Whether QEMU makes the firmware's boot order, at each power-on anew. If not, the firmware's own variables decide, as in a
+    /// server.
+    pub qemu_orders: bool,
     /// Ports, in boot order.
     pub nics: Vec<NicSpec>,
     /// SMBIOS system UUID.
@@ -86,7 +86,7 @@ impl MachineBuilder {
             memory_mib: 512,
             cpus: 1,
             disks: Vec::new(),
-            disks_in_order: true,
+            qemu_orders: true,
             nics: vec![NicSpec { mac: mac(seed, 0) }],
             uuid: format!("{:08x}-1a2d-4fa1-8000-{:012x}", seed >> 32, seed & 0xffff_ffff_ffff),
             serial: format!("LAB-{:08X}", seed & 0xffff_ffff),
@@ -133,10 +133,10 @@ impl MachineBuilder {
         self
     }
 
-    /// The firmware's own variables decide which disk is started, as in a server.
+    /// The firmware's own variables decide what is started, as in a server.
     #[must_use]
-    pub fn firmware_orders_disks(mut self) -> Self {
-        self.spec.disks_in_order = false;
+    pub fn firmware_orders(mut self) -> Self {
+        self.spec.qemu_orders = false;
         self
     }
 
