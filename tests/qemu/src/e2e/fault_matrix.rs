@@ -101,7 +101,7 @@ pub(super) async fn column(context: Context, bus: DiskBus) -> anyhow::Result<()>
         let run = scene.run(&machine, &template).await?;
         if *from == Begins::Middle {
             server.wait(mark, &Notice::Paused { file: NAME.into(), at: HALF }, scene.limit(INSTALL)).await?;
-            // What was sent may still be on its way, and the old content there.
+            // What was sent may still be on its way; the first of it is taken in once the old content is gone.
             let api = scene.coordinator.api();
             api.wait_workflow(&run, "in mid-write", scene.limit(INSTALL), is_writing).await?;
             machine.fail_disk(disk, *fault).await?;
@@ -118,7 +118,7 @@ pub(super) async fn column(context: Context, bus: DiskBus) -> anyhow::Result<()>
 
 fn is_writing(workflow: &Workflow) -> bool {
     let action = workflow.status.as_ref().and_then(|s| s.actions.first());
-    action.and_then(|a| a.progress.as_ref()).is_some_and(|p| p.stage == "write" && p.raw_bytes > 0)
+    action.and_then(|a| a.progress.as_ref()).is_some_and(|p| p.stage == "write" && p.stored_bytes >= HALF)
 }
 
 /// Waits for the end of the one action, judges the disk, and says how it ended.
