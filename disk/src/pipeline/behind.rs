@@ -117,7 +117,7 @@ fn follow(
     let mut buffer = Buffer::new(STEP as usize);
     let (mut each, mut bytes, mut sample) = (STEP, 0, Sample { one_of: 1, seen: 0 });
     for record in written {
-        bytes += record.range().end - record.range().start;
+        bytes += record.bytes();
         left.records.push(record);
         if over() || bytes < each && left.records.len() < DEPTH {
             continue;

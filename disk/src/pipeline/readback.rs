@@ -29,7 +29,7 @@ pub(super) fn read_rest(
     may_act: Check<'_>,
 ) -> Result<u64, WriteError> {
     let Left { mut records, again, read } = left;
-    let bytes = |records: &[Record]| records.iter().flat_map(Record::steps).map(|step| step.length as u64).sum::<u64>();
+    let bytes = |records: &[Record]| records.iter().map(Record::bytes).sum::<u64>();
     let total = bytes(&records);
     meter.begin_read_back(total + bytes(&again));
     records.extend(again);

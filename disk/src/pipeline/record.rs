@@ -55,6 +55,11 @@ impl Record {
         }
     }
 
+    /// How many bytes are read of it.
+    pub(super) fn bytes(&self) -> u64 {
+        self.steps().map(|step| step.length as u64).sum()
+    }
+
     /// What is read of it, one after another.
     pub(super) fn steps(&self) -> Steps {
         let range = self.range();
