@@ -91,7 +91,7 @@ fn boot_port(value: &str) -> Option<MacAddr> {
 }
 
 /// Splits like the kernel: blanks separate, except between double quotes, which are dropped.
-fn words(text: &str) -> impl Iterator<Item = String> {
+pub(crate) fn words(text: &str) -> impl Iterator<Item = String> {
     let mut quoted = false;
     let mut out = vec![String::new()];
     for c in text.chars() {

@@ -209,17 +209,29 @@ struct ThisMachine {
 }
 
 impl ThisMachine {
+    /// The receipts on these disks, and the disks with what is on them.
+    async fn read_disks(&self, disks: Vec<DiskFacts>) -> (OnDisks, Vec<DiskFacts>) {
+        let (receipts, contents, mut filled) =
+            (self.disks.receipts().clone(), self.disks.contents().clone(), disks.clone());
+        let read = on_thread("receipts", move || {
+            let found = receipts.on(&filled);
+            let answers = |disk: &DiskFacts| !found.unreadable.iter().any(|unread| unread.disk == disk.id);
+            contents.fill(&mut filled, answers);
+            (found, filled)
+        });
+        read.await.unwrap_or_else(|e| {
+            tracing::error!("cannot read receipts: {e}");
+            let unread = |disk: &DiskFacts| UnreadableDisk { disk: disk.id.clone(), reason: e.to_string() };
+            (OnDisks { receipts: Vec::new(), unreadable: disks.iter().map(unread).collect() }, disks)
+        })
+    }
+
     async fn see(&self) -> Seen {
         let set = self.disks.set();
-        let facts = gather().await;
+        let mut facts = gather().await;
         let mut found = OnDisks::default();
         if set.complete {
-            let (receipts, disks) = (self.disks.receipts().clone(), facts.disks.clone());
-            found = on_thread("receipts", move || receipts.on(&disks)).await.unwrap_or_else(|e| {
-                tracing::error!("cannot read receipts: {e}");
-                let unread = |disk: &DiskFacts| UnreadableDisk { disk: disk.id.clone(), reason: e.to_string() };
-                OnDisks { receipts: Vec::new(), unreadable: facts.disks.iter().map(unread).collect() }
-            });
+            (found, facts.disks) = self.read_disks(facts.disks).await;
         }
         // What was found of a set that changed meanwhile is neither the old one nor the new one.
         let scanning = !set.complete || self.disks.set() != set;

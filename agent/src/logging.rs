@@ -11,7 +11,7 @@ use std::{
 };
 
 use landfall_api::message::{ActionRef, LogLevel};
-use landfall_session::SessionHandle;
+use landfall_session::Report;
 use tracing::{
     Event, Level, Subscriber,
     field::{Field, Visit},
@@ -43,12 +43,12 @@ pub(crate) struct Tail(Arc<Mutex<State>>);
 struct State {
     lines: VecDeque<String>,
     /// Actions under way, the newest last. One a branch, so a handful at most.
-    followers: Vec<(SessionHandle, ActionRef)>,
+    followers: Vec<(Arc<dyn Report>, ActionRef)>,
 }
 
 impl Tail {
     /// Hands new lines to a session's telemetry under this action, until another takes its place or it is over.
-    pub(crate) fn follow(&self, session: SessionHandle, action: ActionRef) {
+    pub(crate) fn follow(&self, session: Arc<dyn Report>, action: ActionRef) {
         let mut state = self.lock();
         state.followers.retain(|(_, known)| known.action_index != action.action_index);
         state.followers.push((session, action));
@@ -71,7 +71,7 @@ impl Tail {
         if let Ok(state) = self.0.try_lock()
             && let Some((session, action)) = state.followers.last()
         {
-            session.log(*action, LogLevel::Error, line);
+            session.log(*action, LogLevel::Error, line.to_owned());
         }
     }
 
@@ -87,7 +87,7 @@ impl Tail {
                 state.lines.pop_front();
             }
             state.lines.push_back(format!("{} {line}", level.as_str()));
-            let named = |(_, action): &&(SessionHandle, ActionRef)| of == Some(u64::from(action.action_index));
+            let named = |(_, action): &&(Arc<dyn Report>, ActionRef)| of == Some(u64::from(action.action_index));
             state.followers.iter().find(named).or(state.followers.last()).cloned()
         };
         if let Some((session, action)) = follower {

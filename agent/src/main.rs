@@ -4,11 +4,14 @@
 //! session) → `runner` → `actions` → back to `pid1::power`, which restarts it.
 
 mod actions;
+mod children;
 mod cli;
 mod cmdline;
 mod disks;
 mod drivers;
+mod efi;
 mod facts;
+mod inside;
 mod installed;
 mod kexec;
 mod life;

@@ -91,6 +91,8 @@ codes! {
     NoKernel,
     /// The running kernel does not load another one.
     KexecRefused,
+    /// A program that ran in the installed system failed, or could not be started.
+    ProgramFailed,
     /// The installed system did not phone home in time.
     NoPhoneHome,
     /// A watch asked for a revision that is no longer kept: list again, then watch from there.

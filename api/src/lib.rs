@@ -26,6 +26,7 @@ mod nearest;
 mod object;
 mod openapi;
 mod pin;
+mod preview;
 mod receipt;
 mod rule;
 mod scalar;
@@ -55,7 +56,10 @@ pub use document::Document;
 pub use enrolment::{AppliedRule, ApprovedKey, CertificateStatus, EnrolmentStatus, ProofKind, WaitingKey};
 pub use error::{ErrorCode, Problem};
 pub use expression::{ExpressionError, check_expressions};
-pub use facts::{CpuFacts, DiskFacts, FirmwareFacts, FirmwareMode, MachineFacts, NicFacts, SmbiosFacts};
+pub use facts::{
+    CpuFacts, DiskContents, DiskFacts, FirmwareFacts, FirmwareMode, MAX_PARTITIONS, MAX_VOLUMES, MachineFacts,
+    NicFacts, PartitionFacts, SmbiosFacts, VolumeFacts,
+};
 pub use image::{
     AccessSpec, AuthorizationSpec, ImageFormat, ImageSpec, ImageTable, IndexSpec, SignatureSpec, SumsSpec,
     UnknownFormat, Verify,
@@ -67,6 +71,7 @@ pub use nearest::{edit_distance, nearest};
 pub use object::{API_VERSION, Kind, Metadata, Object};
 pub use openapi::openapi;
 pub use pin::{Pin, PinError};
+pub use preview::{Preview, PreviewRequest, PreviewedAction};
 pub use receipt::{DiskReceipt, Receipt, ReceiptState};
 pub use rule::{EnrolmentRule, EnrolmentRuleSpec, EnrolmentRuleStatus};
 pub use scalar::{Digest, DurationSpec, MacAddr, ScalarError};

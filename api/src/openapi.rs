@@ -5,8 +5,8 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     API_PATH, ApplyOutcome, ApproveRequest, AuditEntry, DeprovisionRequest, EventRecord, HistoryEntry, Kind,
-    ListMetadata, LogRecord, ManifestReport, OperatorRevoked, Problem, ProvisionRequest, TokenInfo, TokenIssued,
-    TokenList, TokenRequest, WatchType, schema, schema::without_links,
+    ListMetadata, LogRecord, ManifestReport, OperatorRevoked, Preview, PreviewRequest, Problem, ProvisionRequest,
+    TokenInfo, TokenIssued, TokenList, TokenRequest, WatchType, schema, schema::without_links,
 };
 
 /// The OpenAPI 3.1 document. `version` is the program's that serves it.
@@ -69,6 +69,8 @@ fn components() -> Map<String, Value> {
     generator.subschema_for::<ApplyOutcome>();
     generator.subschema_for::<ProvisionRequest>();
     generator.subschema_for::<DeprovisionRequest>();
+    generator.subschema_for::<PreviewRequest>();
+    generator.subschema_for::<Preview>();
     generator.subschema_for::<EventRecord>();
     generator.subschema_for::<HistoryEntry>();
     generator.subschema_for::<LogRecord>();
@@ -230,6 +232,16 @@ fn actions(paths: &mut Map<String, Value>) {
             vec![path_name()],
             Some(reference("DeprovisionRequest")),
             json_content(reference("Workflow")),
+        ),
+    );
+    post(
+        "/machines/{name}/preview",
+        operation(
+            "preview".into(),
+            "What provisioning or deprovisioning a machine would destroy, by the facts that its agent reported last",
+            vec![path_name()],
+            Some(reference("PreviewRequest")),
+            json_content(reference("Preview")),
         ),
     );
     post(

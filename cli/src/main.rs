@@ -5,6 +5,7 @@ mod args;
 mod changes;
 mod commands;
 mod complete;
+mod contents;
 mod contexts;
 mod endpoint;
 mod failure;

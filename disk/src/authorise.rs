@@ -77,102 +77,94 @@ fn words(receipt: Option<&Receipt>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use landfall_api::{DiskFacts, ErrorCode};
+    use landfall_api::{DiskId, ErrorCode};
     use uuid::Uuid;
 
     use super::*;
-    use crate::{
-        Access, CancelFlag, Image, LeaseGuard, Proof, ReceiptIntent, SelectionGuard, WriteRequest, receipt::tests::mark,
-    };
+    use crate::{ReceiptIntent, receipt::tests::mark};
 
-    fn request() -> WriteRequest {
-        let disk = mark(ReceiptState::Intent, 0).disk;
-        WriteRequest {
-            disk: DiskFacts { id: disk, ..DiskFacts::default() },
-            image: Image {
-                urls: vec!["http://h/i".into()],
-                proof: Proof::Stored(Digest::from_sha256([9; 32])),
-                format: None,
-                no_table: false,
-                access: Access::default(),
-            },
-            keep: Vec::new(),
-            read_back: false,
-            receipt: ReceiptIntent {
-                machine_uid: Uuid::from_u128(1),
-                workflow_uid: Uuid::from_u128(7),
-                workflow_name: "new".into(),
-                generation: 4,
-                action_index: 0,
-            },
-            expected: Vec::new(),
-            person_authorised: false,
-            force: false,
-            selection: SelectionGuard::named(),
-            lease: LeaseGuard::unlimited(),
-            cancel: CancelFlag::new(),
-        }
+    /// What names the image of [`mark`].
+    fn image() -> Option<Digest> {
+        mark(ReceiptState::Done, 0).receipt.image_digest
     }
 
-    fn code(request: &WriteRequest, found: Option<&DiskReceipt>, content: Option<&str>) -> Result<Decision, ErrorCode> {
-        authorise(request.claim(), found, content, request.image.proof.digest()).map_err(|e| e.code())
+    /// A disk and who wants to write it, another workflow than that of [`mark`].
+    fn wanted() -> (DiskId, ReceiptIntent) {
+        let intent = ReceiptIntent {
+            machine_uid: Uuid::from_u128(1),
+            workflow_uid: Uuid::from_u128(7),
+            workflow_name: "new".into(),
+            generation: 4,
+            action_index: 0,
+        };
+        (mark(ReceiptState::Intent, 0).disk, intent)
+    }
+
+    /// A rule's claim, with no receipt expected.
+    const fn by_rule((disk, intent): &(DiskId, ReceiptIntent)) -> Claim<'_> {
+        Claim { disk, intent, expected: &[], person_authorised: false, force: false }
+    }
+
+    fn code(claim: Claim<'_>, found: Option<&DiskReceipt>, content: Option<&str>) -> Result<Decision, ErrorCode> {
+        authorise(claim, found, content, image()).map_err(|e| e.code())
     }
 
     #[test]
     fn only_a_blank_disk_is_written_without_a_persons_request() {
-        let mut request = request();
-        assert_eq!(code(&request, None, None), Ok(Decision::Write));
-        assert_eq!(code(&request, None, Some("a GPT")), Err(ErrorCode::DiskNotBlank));
-        request.person_authorised = true;
-        assert_eq!(code(&request, None, Some("a GPT")), Ok(Decision::Write));
+        let wanted = wanted();
+        let rule = by_rule(&wanted);
+        assert_eq!(code(rule, None, None), Ok(Decision::Write));
+        assert_eq!(code(rule, None, Some("a GPT")), Err(ErrorCode::DiskNotBlank));
+        let person = Claim { person_authorised: true, ..rule };
+        assert_eq!(code(person, None, Some("a GPT")), Ok(Decision::Write));
     }
 
     #[test]
     fn a_receipt_must_be_the_expected_one_for_every_caller() {
-        let mut request = request();
-        request.person_authorised = true;
+        let wanted = wanted();
+        let person = Claim { person_authorised: true, ..by_rule(&wanted) };
         let old = mark(ReceiptState::Done, 0);
-        assert_eq!(code(&request, Some(&old), Some("a GPT")), Err(ErrorCode::ReceiptMismatch));
-        request.expected = vec![old.clone()];
-        assert_eq!(code(&request, Some(&old), Some("a GPT")), Ok(Decision::Write));
-        assert_eq!(code(&request, None, None), Err(ErrorCode::ReceiptMismatch), "a receipt that has vanished");
+        assert_eq!(code(person, Some(&old), Some("a GPT")), Err(ErrorCode::ReceiptMismatch));
+        let expected = [old.clone()];
+        let person = Claim { expected: &expected, ..person };
+        assert_eq!(code(person, Some(&old), Some("a GPT")), Ok(Decision::Write));
+        assert_eq!(code(person, None, None), Err(ErrorCode::ReceiptMismatch), "a receipt that has vanished");
         let mut begun = old.clone();
         begun.receipt.state = ReceiptState::Intent;
-        assert_eq!(code(&request, Some(&begun), None), Err(ErrorCode::ReceiptMismatch), "another state");
-        let mut elsewhere = old.clone();
-        elsewhere.disk.serial = "other".into();
-        request.expected = vec![elsewhere];
-        assert_eq!(code(&request, Some(&old), None), Err(ErrorCode::ReceiptMismatch), "expected on another disk");
-        request.force = true;
-        assert_eq!(code(&request, Some(&old), None), Ok(Decision::Write));
+        assert_eq!(code(person, Some(&begun), None), Err(ErrorCode::ReceiptMismatch), "another state");
+        let mut elsewhere = [old.clone()];
+        elsewhere[0].disk.serial = "other".into();
+        let person = Claim { expected: &elsewhere, ..person };
+        assert_eq!(code(person, Some(&old), None), Err(ErrorCode::ReceiptMismatch), "expected on another disk");
+        let forced = Claim { force: true, ..person };
+        assert_eq!(code(forced, Some(&old), None), Ok(Decision::Write));
     }
 
     #[test]
     fn a_rule_never_replaces_an_installed_system_even_with_force() {
-        let mut request = request();
-        let old = mark(ReceiptState::Done, 0);
-        request.expected = vec![old.clone()];
-        assert_eq!(code(&request, Some(&old), Some("a GPT")), Err(ErrorCode::DiskNotBlank));
-        assert_eq!(code(&request, Some(&old), None), Err(ErrorCode::DiskNotBlank));
-        request.force = true;
-        assert_eq!(code(&request, Some(&old), Some("a GPT")), Err(ErrorCode::DiskNotBlank), "force is a person's");
-        request.person_authorised = true;
-        assert_eq!(code(&request, Some(&old), Some("a GPT")), Ok(Decision::Write));
+        let (wanted, old) = (wanted(), mark(ReceiptState::Done, 0));
+        let expected = [old.clone()];
+        let rule = Claim { expected: &expected, ..by_rule(&wanted) };
+        assert_eq!(code(rule, Some(&old), Some("a GPT")), Err(ErrorCode::DiskNotBlank));
+        assert_eq!(code(rule, Some(&old), None), Err(ErrorCode::DiskNotBlank));
+        let forced = Claim { force: true, ..rule };
+        assert_eq!(code(forced, Some(&old), Some("a GPT")), Err(ErrorCode::DiskNotBlank), "force is a person's");
+        let person = Claim { person_authorised: true, ..forced };
+        assert_eq!(code(person, Some(&old), Some("a GPT")), Ok(Decision::Write));
     }
 
     #[test]
     fn an_interrupted_workflow_continues_and_a_finished_one_does_not() {
-        let mut request = request();
-        request.receipt.workflow_uid = Uuid::from_u128(2);
+        let mut wanted = wanted();
+        wanted.1.workflow_uid = Uuid::from_u128(2);
+        let rule = by_rule(&wanted);
         let mut own = mark(ReceiptState::Intent, 0);
-        assert_eq!(code(&request, Some(&own), Some("whatever")), Ok(Decision::Write));
+        assert_eq!(code(rule, Some(&own), Some("whatever")), Ok(Decision::Write));
         own.receipt.state = ReceiptState::Done;
         for force in [false, true] {
-            request.force = force;
-            assert_eq!(code(&request, Some(&own), Some("a GPT")), Ok(Decision::AlreadyDone));
+            assert_eq!(code(Claim { force, ..rule }, Some(&own), Some("a GPT")), Ok(Decision::AlreadyDone));
         }
-        request.force = false;
-        request.image.proof = Proof::Waived;
-        assert_eq!(code(&request, Some(&own), Some("a GPT")), Err(ErrorCode::ReceiptMismatch), "another image");
+        let other = authorise(rule, Some(&own), Some("a GPT"), None).map_err(|e| e.code());
+        assert_eq!(other, Err(ErrorCode::ReceiptMismatch), "another image");
     }
 }

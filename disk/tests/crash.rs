@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use common::{
     MIB, MemorySource, Op, Recorder, digest, gpt_image, mark, mbr_image, old,
+    order::order,
     replay::{replay, run},
 };
 use landfall_api::ReceiptState;
@@ -188,20 +189,7 @@ fn a_lost_lease_or_a_cancel_stops_before_the_commit() {
             asked.set(asked.get() + 1);
             if asked.get() > lost_after { Err(WriteError::LeaseExpired { device: "recorder".into() }) } else { Ok(()) }
         };
-        let order = Order {
-            device: "recorder",
-            expectation: Expectation::Stored(digest(&stored)),
-            format: None,
-            no_table: false,
-            forgive: false,
-            memory: None,
-            mark: mark(&stored, DISK),
-            keep: &[],
-            compare: false,
-            read_back: false,
-            may_act: &may_act,
-            same_disk: &|| Ok(()),
-        };
+        let order = Order { may_act: &may_act, ..order(Expectation::Stored(digest(&stored)), mark(&stored, DISK)) };
         let mut source = MemorySource::new(&stored);
         let result = install(&device, &mut source, &order, &Unobserved);
         let disk = device.bytes.lock().unwrap().clone();
@@ -241,20 +229,7 @@ fn a_lease_lost_during_the_commit_stops_the_next_step() {
             let lost = reached(&device.ops.lock().unwrap(), after.0, &after.1);
             if lost { Err(WriteError::Cancelled { device: "recorder".into() }) } else { Ok(()) }
         };
-        let order = Order {
-            device: "recorder",
-            expectation: Expectation::Stored(digest(&image)),
-            format: None,
-            no_table: false,
-            forgive: false,
-            memory: None,
-            mark: mark(&image, DISK),
-            keep: &[],
-            compare: false,
-            read_back: false,
-            may_act: &may_act,
-            same_disk: &|| Ok(()),
-        };
+        let order = Order { may_act: &may_act, ..order(Expectation::Stored(digest(&image)), mark(&image, DISK)) };
         let error = install(&device, &mut MemorySource::new(&image), &order, &Unobserved).unwrap_err();
         assert!(matches!(error, WriteError::Cancelled { .. }), "after {what}: {error}");
         let ops = device.ops.lock().unwrap();
@@ -323,18 +298,8 @@ fn another_disk_under_the_same_name_is_not_touched() {
     let image = images(512).remove(0).1;
     let device = Recorder::new(vec![0; DISK as usize], 512);
     let order = Order {
-        device: "recorder",
-        expectation: Expectation::Stored(digest(&image)),
-        format: None,
-        no_table: false,
-        forgive: false,
-        memory: None,
-        mark: mark(&image, DISK),
-        keep: &[],
-        compare: false,
-        read_back: false,
-        may_act: &|| Ok(()),
         same_disk: &|| Err(WriteError::DiskChanged { device: "recorder".into(), reason: "swapped".into() }),
+        ..order(Expectation::Stored(digest(&image)), mark(&image, DISK))
     };
     let error = install(&device, &mut MemorySource::new(&image), &order, &Unobserved).unwrap_err();
     assert!(matches!(error, WriteError::DiskChanged { .. }));
@@ -344,20 +309,7 @@ fn another_disk_under_the_same_name_is_not_touched() {
 fn cleared(device: &Recorder) {
     let mut mark = mark(b"", device.bytes.lock().unwrap().len() as u64);
     mark.receipt.image_digest = None;
-    let order = Order {
-        device: "recorder",
-        expectation: Expectation::Waived,
-        format: None,
-        no_table: false,
-        forgive: false,
-        memory: None,
-        mark,
-        keep: &[],
-        compare: false,
-        read_back: false,
-        may_act: &|| Ok(()),
-        same_disk: &|| Ok(()),
-    };
+    let order = order(Expectation::Waived, mark);
     clear_device(device, &order, &Unobserved).unwrap();
 }
 

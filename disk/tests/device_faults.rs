@@ -15,7 +15,9 @@ use common::{
     device::{DISK, Device, PHYSICAL, SECTOR, Zeroing},
     digest,
     formats::{bmap, qcow2},
-    gpt_image, mark, mbr_image, noise, packed,
+    gpt_image, mark, mbr_image, noise,
+    order::DEVICE,
+    packed,
 };
 use landfall_api::{DiskReceipt, ErrorCode, Progress, ReceiptState};
 use landfall_disk::{
@@ -33,20 +35,7 @@ fn image() -> Vec<u8> {
 }
 
 fn order<'a>(expectation: Expectation<'a>, image: &[u8], compare: bool, read_back: bool) -> Order<'a> {
-    Order {
-        device: "faulty",
-        expectation,
-        format: None,
-        no_table: false,
-        forgive: false,
-        memory: None,
-        mark: mark(image, DISK),
-        keep: &[],
-        compare,
-        read_back,
-        may_act: &|| Ok(()),
-        same_disk: &|| Ok(()),
-    }
+    Order { compare, read_back, ..common::order::order(expectation, mark(image, DISK)) }
 }
 
 fn run(device: &Device, compare: bool, read_back: bool) -> Result<Installed, WriteError> {
@@ -115,7 +104,7 @@ fn a_sector_that_takes_no_write_is_named() {
                 let error = run(&device, false, false).unwrap_err();
                 assert_eq!(error.code(), ErrorCode::DeviceIo, "{error}");
                 let (text, name) = (words(&error), format!("sector {sector} "));
-                assert!(text.contains(&name) && text.contains("faulty"), "sector {sector}, {which}: {text}");
+                assert!(text.contains(&name) && text.contains(DEVICE), "sector {sector}, {which}: {text}");
                 let state = judge(&device.content(), &old(), &vec![0; DISK as usize], 512).unwrap();
                 assert!([State::Old, State::Unbootable].contains(&state), "sector {sector}: {state}");
             }
@@ -374,7 +363,7 @@ fn a_failed_flush_ends_the_write_at_once() {
         }
         assert_eq!(said.len(), STEPS_FLUSHED.len(), "{said:?}");
         for (said, step) in said.iter().zip(STEPS_FLUSHED) {
-            assert_eq!(*said, format!("cannot flush {step} faulty"));
+            assert_eq!(*said, format!("cannot flush {step} {DEVICE}"));
         }
     }
 }

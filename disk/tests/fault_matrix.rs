@@ -20,7 +20,9 @@ use std::{
 use common::{
     MIB, MemorySource,
     device::Device,
-    digest, gpt_image, mark, noise, packed,
+    digest, gpt_image, mark, noise,
+    order::{DEVICE, order},
+    packed,
     script::{Operation, Region, Script, Strike, Trouble},
 };
 use landfall_api::ErrorCode;
@@ -102,18 +104,10 @@ impl Way {
             None => Expectation::Stored(digest(&self.stored)),
         };
         let order = Order {
-            device: "faulty",
-            expectation,
-            format: None,
-            no_table: false,
-            forgive: false,
-            memory: None,
-            mark: mark(&self.image, DISK),
-            keep: &[],
             compare: self.careful,
             read_back: self.careful,
             may_act,
-            same_disk: &|| Ok(()),
+            ..order(expectation, mark(&self.image, DISK))
         };
         install(device, &mut MemorySource::new(&self.stored), &order, &Unobserved).map(|_| ())
     }
@@ -163,7 +157,7 @@ fn assert_ended(way: &Way, device: &Device, strike: Strike, result: Result<(), W
     };
     assert_eq!(error.code(), ErrorCode::DeviceIo, "{case}: {error:?}");
     let text = words(&error);
-    assert!(text.contains("faulty"), "{case}: {text}");
+    assert!(text.contains(DEVICE), "{case}: {text}");
     // A fault that lasts may be met a second time, later.
     let later = Region::ALL.into_iter().filter(|region| *region == strike.region || strike.trouble != Trouble::EioOnce);
     let named = later.flat_map(steps).any(|step| error.to_string().contains(step));
@@ -193,7 +187,7 @@ fn hangs(way: &Way, strike: Strike, case: &str) -> End {
     let (cancelled, over) = (AtomicBool::new(false), AtomicBool::new(false));
     let may_act = || {
         let cancelled = cancelled.load(Ordering::Acquire);
-        if cancelled { Err(WriteError::Cancelled { device: "faulty".into() }) } else { Ok(()) }
+        if cancelled { Err(WriteError::Cancelled { device: DEVICE.into() }) } else { Ok(()) }
     };
     thread::scope(|scope| {
         let write = scope.spawn(|| {

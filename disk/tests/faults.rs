@@ -20,6 +20,7 @@ use common::{
     faults::{Fault, Faulty, fault},
     formats::{self, Kind, Stored},
     gpt_image, mark, noise,
+    order::order,
     request::{image_at, write_request},
 };
 use landfall_api::ReceiptState;
@@ -65,20 +66,7 @@ impl Truth {
         // A partition that is almost empty.
         raw[6200 * 512..8192 * 512].fill(0);
         let device = Recorder::new(vec![0; DISK as usize], 512);
-        let order = Order {
-            device: "reference",
-            expectation: Expectation::Stored(digest(&raw)),
-            format: None,
-            no_table: false,
-            forgive: false,
-            memory: None,
-            mark: mark(&raw, DISK),
-            keep: &[],
-            compare: false,
-            read_back: true,
-            may_act: &|| Ok(()),
-            same_disk: &|| Ok(()),
-        };
+        let order = Order { read_back: true, ..order(Expectation::Stored(digest(&raw)), mark(&raw, DISK)) };
         install(&device, &mut MemorySource::new(&raw), &order, &Unobserved).unwrap();
         let new = device.bytes.into_inner().unwrap();
         Self { raw, new, parts: vec![2048 * 512..6144 * 512, 6144 * 512..8192 * 512, 8192 * 512..12201 * 512] }

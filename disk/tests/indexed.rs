@@ -8,7 +8,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use common::{MIB, MemorySource, Op, Recorder, gpt_image, mark, packed};
+use common::{MIB, MemorySource, Op, Recorder, gpt_image, mark, order::order, packed};
 use landfall_disk::{
     BlockDevice, Chunk, Expectation, ImageSource, Index, Installed, Order, Unobserved, WriteError, install,
     judge::Findings,
@@ -29,20 +29,7 @@ fn run(
     index: &Index,
     compare: bool,
 ) -> Result<Installed, WriteError> {
-    let order = Order {
-        device: "recorder",
-        expectation: Expectation::Index(index),
-        format: None,
-        no_table: false,
-        forgive: false,
-        memory: None,
-        mark: mark(b"index", DISK),
-        keep: &[],
-        compare,
-        read_back: true,
-        may_act: &|| Ok(()),
-        same_disk: &|| Ok(()),
-    };
+    let order = Order { compare, read_back: true, ..order(Expectation::Index(index), mark(b"index", DISK)) };
     install(device, source, &order, &Unobserved)
 }
 

@@ -5,9 +5,9 @@ mod common;
 
 use std::{path::PathBuf, process::Command};
 
-use common::{MIB, MemorySource, digest, gpt_image, mark};
+use common::{MIB, MemorySource, digest, gpt_image, mark, order::order};
 use landfall_disk::{
-    BlockDevice, Expectation, Order, RealDevice, Unobserved, disk_at, install, judge::Findings, read_receipt,
+    BlockDevice, Expectation, RealDevice, Unobserved, disk_at, install, judge::Findings, read_receipt,
 };
 
 struct Loop {
@@ -60,20 +60,7 @@ fn a_real_block_device_is_installed_at_both_sector_sizes() {
         for at in (0..size).step_by(MIB as usize) {
             real.write_at(at, &[0xa5; MIB as usize]).unwrap();
         }
-        let order = Order {
-            device: "loop",
-            expectation: Expectation::Stored(digest(&stored)),
-            format: None,
-            no_table: false,
-            forgive: false,
-            memory: None,
-            mark: mark(&stored, size),
-            compare: false,
-            read_back: false,
-            keep: &[],
-            may_act: &|| Ok(()),
-            same_disk: &|| Ok(()),
-        };
+        let order = order(Expectation::Stored(digest(&stored)), mark(&stored, size));
         let installed = install(&real, &mut MemorySource::new(&stored), &order, &Unobserved).unwrap();
         assert!(installed.receipt.is_some());
         let found = Findings::of(&real, sector).unwrap();

@@ -16,7 +16,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{MIB, MemorySource, device::Device, digest, formats, gpt_image, mark, mutate::mutate, replay::Random};
+use common::{
+    MIB, MemorySource, device::Device, digest, formats, gpt_image, mark, mutate::mutate, order::order, replay::Random,
+};
 use landfall_api::ErrorCode;
 use landfall_disk::{
     Expectation, Index, Order, RECEIPT_PLACE, Unobserved, WriteError, install,
@@ -104,20 +106,7 @@ fn all() -> Vec<Format> {
 }
 
 fn write(device: &Device, stored: &[u8], expectation: Expectation<'_>) -> Result<(), WriteError> {
-    let order = Order {
-        device: "disk",
-        expectation,
-        format: None,
-        no_table: false,
-        forgive: false,
-        memory: Some(512 * MIB),
-        mark: mark(stored, DISK),
-        keep: &[],
-        compare: false,
-        read_back: false,
-        may_act: &|| Ok(()),
-        same_disk: &|| Ok(()),
-    };
+    let order = Order { memory: Some(512 * MIB), ..order(expectation, mark(stored, DISK)) };
     install(device, &mut MemorySource::new(stored), &order, &Unobserved).map(|_| ())
 }
 

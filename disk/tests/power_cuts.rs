@@ -12,6 +12,7 @@ use common::{
     coverage::{choose, in_order},
     digest, formats, gpt_image, mark, mbr_image, noise,
     old::{self, Member},
+    order::order,
     replay::{AfterCut, Random, Replayed},
     tools::wipefs,
 };
@@ -79,20 +80,7 @@ fn write(device: &Recorder, stored: &Stored, keep: &[String], compare: bool) -> 
         Some(index) => Expectation::Index(index),
         None => Expectation::Stored(digest(&stored.bytes)),
     };
-    let order = Order {
-        device: "recorder",
-        expectation,
-        format: None,
-        no_table: false,
-        forgive: false,
-        memory: None,
-        mark: mark(&stored.bytes, DISK),
-        keep,
-        compare,
-        read_back: false,
-        may_act: &|| Ok(()),
-        same_disk: &|| Ok(()),
-    };
+    let order = Order { keep, compare, ..order(expectation, mark(&stored.bytes, DISK)) };
     install(device, &mut MemorySource::new(&stored.bytes), &order, &Unobserved).map(|_| ())
 }
 

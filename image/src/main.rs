@@ -11,7 +11,7 @@ use std::{
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use landfall_image::{
-    disk::{self, layout::Sector},
+    disk::{self, filesystem::RootFs, layout::Sector},
     initramfs::{self, ExtraFile},
     inspect::{self, Report},
     kernel::{KernelTree, Profile},
@@ -89,9 +89,18 @@ struct OsDiskArgs {
     /// Seed for all identifiers (disk, partitions, file systems)
     #[arg(long, value_name = "TEXT")]
     seed: String,
+    /// Kind of the root file system. xfs and btrfs are made by mounting them: that needs root
+    #[arg(long, value_enum, default_value = "ext4")]
+    root_fs: RootFs,
     /// Size of the root file system
     #[arg(long, value_name = "MIB")]
     root_mib: u32,
+    /// Directory that becomes an ext4 file system of its own with the label "var"; the root's fstab must name it
+    #[arg(long, value_name = "DIR", requires = "var_mib")]
+    var: Option<PathBuf>,
+    /// Size of that file system
+    #[arg(long, value_name = "MIB", requires = "var")]
+    var_mib: Option<u32>,
     /// Size of the EFI system partition
     #[arg(long, value_name = "MIB", default_value_t = 32, value_parser = clap::value_parser!(u32).range(8..=4096))]
     esp_mib: u32,
@@ -244,7 +253,9 @@ fn os_disk(args: &OsDiskArgs) -> anyhow::Result<()> {
         label: &args.label,
         seed: disk::seed::Seed::new(&args.seed),
         sector: args.sector_size,
+        root_fs: args.root_fs,
         root_mib: args.root_mib,
+        var: args.var.as_deref().zip(args.var_mib),
         esp_mib: args.esp_mib,
         grub: &args.grub,
         level: args.level,

@@ -1,6 +1,6 @@
 //! The agent's handle of its session: start, report, check the lease, flush.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use landfall_api::{
     Progress,
@@ -16,10 +16,14 @@ use uuid::Uuid;
 
 use crate::{
     Connection, Credentials, Instruction, LeaseWatch, StillRuns, Surroundings,
+    clock::wall_time,
     session::{Host, Runner, SessionConfig},
     shared::Shared,
 };
 
+/// How long an ended session (for example with an expired certificate) may take to be restarted. Enrolling again takes
+/// seconds, or as long as the coordinator is away.
+const RETURN_LIMIT: Duration = Duration::from_secs(600);
 /// How long a closing session may take to end.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 
@@ -59,6 +63,28 @@ impl Session {
     }
 }
 
+/// What the work on an assignment needs of its session: [`SessionHandle`], or a test's own.
+pub trait Report: Send + Sync + 'static {
+    /// [`SessionHandle::report`]
+    fn report(&self, action: ActionRef, body: EventBody) -> Reporting<'_, SessionEnded>;
+    /// The same from a thread that may block (the write pipeline's). Panics in an asynchronous one.
+    ///
+    /// # Errors
+    /// [`SessionEnded`], as [`SessionHandle::report`].
+    fn report_blocking(&self, action: ActionRef, body: EventBody) -> Result<(), SessionEnded>;
+    /// [`SessionHandle::still_runs`]
+    fn still_runs(&self) -> Box<dyn Send>;
+    /// [`SessionHandle::progress`]
+    fn progress(&self, action: ActionRef, progress: Progress);
+    /// [`SessionHandle::log`]
+    fn log(&self, action: ActionRef, level: LogLevel, line: String);
+    /// [`SessionHandle::flush`]
+    fn flush(&self, limit: Duration) -> Reporting<'_, Unflushed>;
+}
+
+/// A report that waits for its place, or for its ack.
+pub type Reporting<'a, E> = Pin<Box<dyn Future<Output = Result<(), E>> + Send + 'a>>;
+
 /// The agent's handle of its session. Cheap to clone; the session ends when the last one is dropped.
 #[derive(Debug, Clone)]
 pub struct SessionHandle {
@@ -81,22 +107,23 @@ impl SessionHandle {
     }
 
     /// Reports an event: it is numbered, kept until the coordinator acknowledges it, and sent again after every
-    /// reconnect. Waits only while very many events are unacknowledged. Returns its number.
+    /// reconnect. Waits only while very many events are unacknowledged, and for at most 10 minutes where the session has
+    /// ended and [`Self::restart`] may let it go on. Returns its number.
     ///
     /// The library takes `Started`, `Finished` and `Failed` as the word on whether something runs: it answers a fence
     /// only once nothing does, see also [`Self::still_runs`]. So report `Started` before an action's first step, and its end after its last.
     ///
     /// # Errors
-    /// [`SessionEnded`]; the event is not kept.
+    /// [`SessionEnded`] if it was closed or did not go on in time; the event is not kept.
     pub async fn report(&self, action: ActionRef, body: EventBody) -> Result<u64, SessionEnded> {
         let mut unacked = self.shared.unacked.subscribe();
         let mut connection = self.shared.connection.subscribe();
         loop {
             if *connection.borrow_and_update() == Connection::Ended {
-                return Err(SessionEnded);
+                self.restarted(&mut connection).await?;
             }
             unacked.mark_unchanged();
-            if let Some(seq) = self.shared.try_report(action, &body) {
+            if let Some(seq) = self.try_report(action, &body) {
                 return Ok(seq);
             }
             // Both senders live as long as `self`, so neither wait can fail; either way the loop looks again.
@@ -104,12 +131,30 @@ impl SessionHandle {
         }
     }
 
-    /// [`Self::report`] for a thread that is not asynchronous (the write pipeline's). Panics in an asynchronous one.
-    ///
-    /// # Errors
-    /// [`SessionEnded`]; the event is not kept.
-    pub fn report_blocking(&self, action: ActionRef, body: EventBody) -> Result<u64, SessionEnded> {
-        self.runtime.block_on(self.report(action, body))
+    /// Waits until an ended session goes on.
+    async fn restarted(&self, connection: &mut watch::Receiver<Connection>) -> Result<(), SessionEnded> {
+        let back = timeout(RETURN_LIMIT, connection.wait_for(|c| *c != Connection::Ended));
+        tokio::select! {
+            biased;
+            () = self.closing.cancelled() => Err(SessionEnded),
+            back = back => if matches!(back, Ok(Ok(_))) { Ok(()) } else { Err(SessionEnded) },
+        }
+    }
+
+    /// Numbers an event, keeps it and wakes the session's task; nothing where no more events fit.
+    fn try_report(&self, action: ActionRef, body: &EventBody) -> Option<u64> {
+        let mut state = self.shared.lock();
+        let seq = state.outbox.report(action, wall_time(), body.clone()).ok()?;
+        if matches!(body, EventBody::Started) {
+            state.running.retain(|known| known.action_index != action.action_index);
+            state.running.push(action);
+        } else if body.ends_attempt() {
+            state.running.retain(|known| *known != action);
+        }
+        drop(state);
+        self.shared.publish_unacked();
+        self.shared.wake.notify_one();
+        Some(seq)
     }
 
     /// Says which run's list the agent works on from now on, until it says another or none. The coordinator hears of it in
@@ -193,5 +238,26 @@ impl SessionHandle {
             return Err(SessionEnded);
         }
         Ok(self.runner.clone().spawn(credentials, self.closing.clone(), &self.runtime))
+    }
+}
+
+impl Report for SessionHandle {
+    fn report(&self, action: ActionRef, body: EventBody) -> Reporting<'_, SessionEnded> {
+        Box::pin(async move { self.report(action, body).await.map(drop) })
+    }
+    fn report_blocking(&self, action: ActionRef, body: EventBody) -> Result<(), SessionEnded> {
+        self.runtime.block_on(self.report(action, body)).map(drop)
+    }
+    fn still_runs(&self) -> Box<dyn Send> {
+        Box::new(self.still_runs())
+    }
+    fn progress(&self, action: ActionRef, progress: Progress) {
+        self.progress(action, progress);
+    }
+    fn log(&self, action: ActionRef, level: LogLevel, line: String) {
+        self.log(action, level, line);
+    }
+    fn flush(&self, limit: Duration) -> Reporting<'_, Unflushed> {
+        Box::pin(self.flush(limit))
     }
 }

@@ -30,7 +30,7 @@ pub use clock::boot_time;
 pub use credentials::{AgentKey, Credentials, KeyError};
 pub use enroll::{EnrollError, Enrolled, enroll, enroll_over, enroll_with_facts};
 pub use error::{ConnectError, Step};
-pub use handle::{Session, SessionEnded, SessionHandle, Unflushed};
+pub use handle::{Report, Reporting, Session, SessionEnded, SessionHandle, Unflushed};
 pub use instruction::Instruction;
 pub use landfall_pin::{PinMismatch, Validity, pin_of_spki};
 pub use lease::{Lease, LeaseWatch};

@@ -5,10 +5,7 @@ use std::{
     time::Duration,
 };
 
-use landfall_api::{
-    Problem,
-    message::{ActionRef, EventBody},
-};
+use landfall_api::{Problem, message::ActionRef};
 use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
@@ -121,19 +118,5 @@ impl Shared {
     pub(crate) fn publish_unacked(&self) {
         let unacked = self.lock().outbox.unacked();
         self.unacked.send_replace(unacked);
-    }
-    pub(crate) fn try_report(&self, action: ActionRef, body: &EventBody) -> Option<u64> {
-        let mut state = self.lock();
-        let seq = state.outbox.report(action, crate::clock::wall_time(), body.clone()).ok()?;
-        if matches!(body, EventBody::Started) {
-            state.running.retain(|known| known.action_index != action.action_index);
-            state.running.push(action);
-        } else if body.ends_attempt() {
-            state.running.retain(|known| *known != action);
-        }
-        drop(state);
-        self.publish_unacked();
-        self.wake.notify_one();
-        Some(seq)
     }
 }

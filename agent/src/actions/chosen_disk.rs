@@ -70,11 +70,10 @@ fn nothing_missing(
 
 #[cfg(test)]
 mod tests {
-    use landfall_api::{Receipt, ReceiptState};
     use serde_json::json;
-    use uuid::Uuid;
 
     use super::*;
+    use crate::disks::done_by;
 
     fn disk(serial: &str, size_bytes: u64) -> DiskFacts {
         let id = DiskId { name: format!("sd{serial}"), serial: serial.into(), size_bytes, ..DiskId::default() };
@@ -82,17 +81,7 @@ mod tests {
     }
 
     fn receipt_on(serial: &str, size_bytes: u64) -> DiskReceipt {
-        let receipt = Receipt {
-            machine_uid: Uuid::nil(),
-            workflow_uid: Uuid::nil(),
-            workflow_name: "w".into(),
-            generation: 1,
-            action_index: 0,
-            image_digest: None,
-            state: ReceiptState::Done,
-            written_at: jiff::Timestamp::UNIX_EPOCH,
-        };
-        DiskReceipt { disk: disk(serial, size_bytes).id, receipt }
+        DiskReceipt { disk: disk(serial, size_bytes).id, receipt: done_by(1) }
     }
 
     #[test]

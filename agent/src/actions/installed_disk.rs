@@ -113,6 +113,7 @@ mod tests {
     };
 
     use super::*;
+    use crate::disks::done_by;
 
     fn write(keep: &str) -> AssignedAction {
         let second = Duration::from_secs(1);
@@ -140,23 +141,14 @@ mod tests {
     #[test]
     fn kept_names_come_from_the_action_that_wrote_the_disk() {
         let own = Uuid::from_u128(7);
-        let receipt = |workflow_uid, action_index| Receipt {
-            machine_uid: Uuid::nil(),
-            workflow_uid,
-            workflow_name: "w".into(),
-            generation: 1,
-            action_index,
-            image_digest: None,
-            state: ReceiptState::Done,
-            written_at: jiff::Timestamp::UNIX_EPOCH,
-        };
+        let receipt = |workflow, action_index| Receipt { action_index, ..done_by(workflow) };
         let list = [write("data"), write("home")];
         let named = |receipt: Option<&Receipt>| {
             stated(&list, |uid| uid == own, receipt).into_iter().collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(named(Some(&receipt(own, 0))), "data");
-        assert_eq!(named(Some(&receipt(own, 1))), "home");
-        assert_eq!(named(Some(&receipt(Uuid::from_u128(8), 1))), "", "another workflow's list is not known");
+        assert_eq!(named(Some(&receipt(7, 0))), "data");
+        assert_eq!(named(Some(&receipt(7, 1))), "home");
+        assert_eq!(named(Some(&receipt(8, 1))), "", "another workflow's list is not known");
         assert_eq!(named(None), "data home");
     }
 }

@@ -20,6 +20,8 @@ pub(super) struct InstalledRoot {
     system: System,
     /// The root's device, for failures and reports.
     pub(super) device: String,
+    /// The disk's kernel name.
+    pub(super) disk: String,
 }
 
 impl InstalledRoot {
@@ -31,24 +33,44 @@ impl InstalledRoot {
         disk: Option<&DiskSelector>,
         paths: &[&str],
     ) -> Result<Self, Failure> {
+        Self::mounted(machine, job, disk, Access::Write, |system, tree, stopped| {
+            paths.iter().try_for_each(|path| system.reach(tree, path, stopped))
+        })
+    }
+
+    /// The same with everything that the running system will have mounted, so that its programs can be run.
+    pub(super) fn open_whole(machine: &Machine, job: &Job, disk: Option<&DiskSelector>) -> Result<Self, Failure> {
+        Self::mounted(machine, job, disk, Access::Run, System::reach_all)
+    }
+
+    fn mounted(
+        machine: &Machine,
+        job: &Job,
+        disk: Option<&DiskSelector>,
+        access: Access,
+        below: impl FnOnce(&mut System, &Tree, &dyn Fn() -> bool) -> Result<(), ReachError>,
+    ) -> Result<Self, Failure> {
         let disk = system_disk(machine, job, disk)?;
         may_act(job)?;
         let mount_point = format!("{MOUNT_POINT}-{}", job.action.action_index);
         let name = disk.name.clone();
         let stopped = || may_act(job).is_err();
-        let found = System::open(disk, Path::new(&mount_point), Access::Write, &stopped);
+        let found = System::open(disk, Path::new(&mount_point), access, &stopped);
         // Also if it found nothing because it was stopped.
         may_act(job)?;
         let mut system = found.map_err(|e| no_root(&e, &name))?;
         let device = system.root().device.display().to_string();
         tracing::info!("the installed root file system is {device}");
         let tree = system.tree().map_err(|e| io(&e, &device))?;
-        for path in paths {
-            let reached = system.reach(&tree, path, &stopped);
-            may_act(job)?;
-            reached.map_err(|e| unreachable(&e, &device))?;
-        }
-        Ok(Self { tree, system, device })
+        let reached = below(&mut system, &tree, &stopped);
+        may_act(job)?;
+        reached.map_err(|e| unreachable(&e, &device))?;
+        Ok(Self { tree, system, device, disk: name })
+    }
+
+    /// Where the root is mounted.
+    pub(super) fn path(&self) -> &Path {
+        &self.system.root().at
     }
 
     /// The system's files.
@@ -58,7 +80,7 @@ impl InstalledRoot {
 
     /// Unmounts: everything written is on the disk when this returns. The root's device.
     pub(super) fn close(self) -> Result<String, Failure> {
-        let Self { tree, system, device } = self;
+        let Self { tree, system, device, .. } = self;
         drop(tree);
         system.close().map_err(|e| io(&e, &device))?;
         Ok(device)

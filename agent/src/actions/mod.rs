@@ -4,6 +4,7 @@
 mod chosen_disk;
 mod clear_disks;
 mod cloud_init;
+mod exec;
 mod installed_disk;
 mod installed_root;
 mod kexec;
@@ -62,6 +63,9 @@ impl Perform for Machine {
                 }
                 ActionKind::Kexec(spec) => {
                     machine.on_disks(job, move |machine, job| kexec::perform(machine, job, &spec)).await
+                }
+                ActionKind::Exec(spec) => {
+                    machine.on_disks(job, move |machine, job| exec::perform(machine, job, &spec)).await
                 }
                 ActionKind::WriteFile(spec) => {
                     machine.on_disks(job, move |machine, job| write_file::perform(machine, job, &spec)).await

@@ -16,7 +16,10 @@ use landfall_disk::{
 };
 
 use super::{Machine, chosen_disk::list, final_failure};
-use crate::runner::{Failure, Job};
+use crate::{
+    efi,
+    runner::{Failure, Job},
+};
 
 /// Progress goes out this often; a change of stage at once.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
@@ -25,6 +28,14 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 pub(super) fn perform(machine: &Machine, job: &Job, spec: &WriteImage) -> Result<ActionResult, Failure> {
     let (disk, selection) = machine.choose(job, &spec.disk)?;
     alone(job, &disk)?;
+    let starts = is_system_disk(job) && efi::is_ours();
+    if starts && let Err(error) = efi::can_be_set() {
+        // Said before the first write: a person may cancel.
+        tracing::warn!(
+            "{error}. In the firmware's setup, put disk {} behind the network and before any other",
+            disk.id.name
+        );
+    }
     let image = image(&spec.image);
     let lease = job.lease.clone();
     let request = WriteRequest {
@@ -52,6 +63,9 @@ pub(super) fn perform(machine: &Machine, job: &Job, spec: &WriteImage) -> Result
     if let Some(why) = &outcome.no_receipt {
         tracing::warn!("the disk carries no receipt: {why}");
     }
+    if starts {
+        start_next(&disk);
+    }
     machine.remember(job.run.workflow_uid, disk.id);
     Ok(ActionResult::WriteImage(WriteImageResult {
         receipt: outcome.receipt,
@@ -61,6 +75,26 @@ pub(super) fn perform(machine: &Machine, job: &Job, spec: &WriteImage) -> Result
         written_bytes: outcome.written_bytes,
         elapsed_ms: u64::try_from(outcome.elapsed.as_millis()).unwrap_or(u64::MAX),
     }))
+}
+
+/// Whether the machine is to start from the disk that this action writes: of several, the first is the system's.
+fn is_system_disk(job: &Job) -> bool {
+    let first = job.run.actions.iter().position(|action| matches!(action.kind, ActionKind::WriteImage(_)));
+    first == Some(job.action.action_index as usize)
+}
+
+/// The system on this disk is complete; where the firmware does not take the entry, it may still start it.
+fn start_next(disk: &DiskFacts) {
+    let name = &disk.id.name;
+    match efi::start_next(disk) {
+        Ok(true) => tracing::info!("the firmware starts disk {name} after the network"),
+        Ok(false) => {
+            tracing::info!("disk {name} has no EFI system partition: the firmware's boot order stays as it is")
+        }
+        Err(error) => {
+            tracing::warn!("{error}. In the firmware's setup, put disk {name} behind the network and before any other")
+        }
+    }
 }
 
 /// Refuses a disk that another branch, which runs at the same time, selects as well: before either has written a byte,

@@ -1,6 +1,7 @@
 //! The machine's disks as a set: whether every bus has been scanned, which generation of the set is there, and what the
 //! disks carry. "Exactly one disk matches" means something only of a complete set.
 
+mod contents;
 mod probe;
 mod receipts;
 mod scan;
@@ -15,6 +16,9 @@ use landfall_api::{DiskFacts, DiskId, DiskSelector};
 use landfall_disk::{Disk, SelectError, SelectionGuard, is_disk_name, list_disks};
 use tokio::{sync::watch, time::timeout};
 
+use self::contents::Contents;
+#[cfg(test)]
+pub(crate) use self::receipts::tests::done_by;
 pub(crate) use self::receipts::{OnDisks, Receipts};
 use self::scan::{LIMIT, Scan, Verdict};
 use crate::{
@@ -39,6 +43,7 @@ pub(crate) struct Set {
 pub(crate) struct Disks {
     set: watch::Receiver<Set>,
     receipts: Receipts,
+    contents: Contents,
 }
 
 impl Disks {
@@ -48,7 +53,7 @@ impl Disks {
         let scan = Scan::new(Instant::now(), drivers.is_none());
         let (tell, set) = watch::channel(Set { generation: scan.generation(), complete: scan.is_complete() });
         tokio::spawn(follow(scan, drivers, tell));
-        Self { set, receipts: Receipts::new() }
+        Self { set, receipts: Receipts::new(), contents: Contents::new() }
     }
 
     /// Which set there is now.
@@ -71,6 +76,11 @@ impl Disks {
     /// Reads receipts.
     pub(crate) const fn receipts(&self) -> &Receipts {
         &self.receipts
+    }
+
+    /// Reads what is on the disks, for people.
+    pub(crate) const fn contents(&self) -> &Contents {
+        &self.contents
     }
 
     /// A guard over a disk that `selector` chose from the set of this generation: it holds as long as the set is the same

@@ -126,7 +126,7 @@ fn unreadable(disk: &DiskFacts, reason: String) -> UnreadableDisk {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::io;
 
     use landfall_api::{DiskId, ReceiptState};
@@ -138,7 +138,8 @@ mod tests {
         DiskFacts { id: DiskId { name: name.into(), ..DiskId::default() }, ..DiskFacts::default() }
     }
 
-    fn receipt(workflow: u128) -> Receipt {
+    /// That the first action of that workflow is done.
+    pub(crate) fn done_by(workflow: u128) -> Receipt {
         Receipt {
             machine_uid: Uuid::nil(),
             workflow_uid: Uuid::from_u128(workflow),
@@ -162,7 +163,7 @@ mod tests {
             }
             Some("/dev/fails") => Err(DiskError::Read { path: path.into(), source: io::Error::other("broken") }),
             Some("/dev/blank") => Ok(None),
-            _ => Ok(Some(receipt(7))),
+            _ => Ok(Some(done_by(7))),
         };
         let receipts = Receipts::with(read, Duration::from_millis(500));
         let disks = ["hangs", "fails", "blank", "vdb", "vda"].map(disk);

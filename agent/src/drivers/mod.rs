@@ -7,6 +7,7 @@
 
 mod index;
 mod notice;
+mod options;
 mod uevent;
 
 use std::{
@@ -23,6 +24,7 @@ use nix::kmod::{ModuleInitFlags, finit_module};
 use crate::thread::on_thread;
 
 pub(crate) use self::index::{Index, ModuleName};
+use self::options::options;
 pub(crate) use self::{
     notice::{Storage, storage},
     uevent::Uevents,
@@ -262,7 +264,12 @@ fn insert(path: &Path) -> io::Result<bool> {
     let compressed = path.extension().is_some_and(|e| e != "ko");
     // MODULE_INIT_COMPRESSED_FILE (include/uapi/linux/module.h, since 5.17), which nix does not name.
     let flags = if compressed { ModuleInitFlags::from_bits_retain(4) } else { ModuleInitFlags::empty() };
-    match finit_module(&file, &CString::default(), flags) {
+    let command_line = fs::read_to_string("/proc/cmdline").unwrap_or_default();
+    let options = options(path, &command_line);
+    if !options.is_empty() {
+        tracing::info!("{} is loaded with {options}", path.display());
+    }
+    match finit_module(&file, &CString::new(options)?, flags) {
         Ok(()) => Ok(true),
         Err(nix::errno::Errno::EEXIST) => Ok(false),
         Err(e) => Err(e.into()),

@@ -18,7 +18,7 @@ use crate::{
     actions::Machine,
     disks::Disks,
     logging::Tail,
-    runner::{FLUSH_LIMIT, Outcome, Runner, Stop, ToSession},
+    runner::{FLUSH_LIMIT, Outcome, Runner, Stop},
 };
 
 /// How a session ended.
@@ -234,7 +234,8 @@ impl<'a> Server<'a> {
             lease: Arc::new(lease.clone()),
             stop: stopped,
             control: controlled,
-            report: Arc::new(ToSession::new(self.session.clone(), self.tail.clone())),
+            report: Arc::new(self.session.clone()),
+            tail: self.tail.clone(),
             perform: Arc::new(self.machine.clone()),
         };
         self.session.holds(Some(uid));

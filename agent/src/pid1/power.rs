@@ -8,6 +8,8 @@ use nix::{
     sys::reboot::{RebootMode, reboot},
 };
 
+use crate::children::reap_orphans;
+
 /// A device that answers within this has its file systems synced and unmounted. Any other must not keep the machine up
 /// for ever: the receipt stands, what was committed was flushed when it was, and the last action has synced before.
 const SETTLE_LIMIT: Duration = Duration::from_secs(30);
@@ -84,9 +86,8 @@ fn block_mounts(table: &str) -> Vec<String> {
         .collect()
 }
 
-/// Reaps orphans. As PID 1 the agent inherits every orphan; it starts no child of its own, so it may reap every child.
+/// Reaps orphans, for ever: as PID 1 the agent inherits every process whose parent ended.
 pub(crate) async fn reap_children() {
-    use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
     use tokio::signal::unix::{SignalKind, signal};
 
     let mut children = match signal(SignalKind::child()) {
@@ -100,7 +101,7 @@ pub(crate) async fn reap_children() {
         }
     };
     loop {
-        while matches!(waitpid(None, Some(WaitPidFlag::WNOHANG)), Ok(status) if status != WaitStatus::StillAlive) {}
+        reap_orphans();
         match &mut children {
             Some(signal) => _ = signal.recv().await,
             None => tokio::time::sleep(Duration::from_secs(60)).await,

@@ -18,13 +18,24 @@ pub(crate) enum Access {
     Read,
     /// Mounted for writing.
     Write,
+    /// Mounted for writing, and its programs may be run.
+    Run,
 }
 
 impl Access {
-    /// A mounted system must have no effect: no devices, no programs, no set-uid.
+    /// Whether the installed system is changed.
+    pub(super) fn writes(self) -> bool {
+        matches!(self, Self::Write | Self::Run)
+    }
+
+    /// A mounted system must have no effect: no devices, no set-uid, and no programs but those that an action runs.
     fn flags(self) -> MsFlags {
-        let inert = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-        if self == Self::Write { inert } else { inert | MsFlags::MS_RDONLY }
+        let inert = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+        match self {
+            Self::Probe | Self::Read => inert | MsFlags::MS_NOEXEC | MsFlags::MS_RDONLY,
+            Self::Write => inert | MsFlags::MS_NOEXEC,
+            Self::Run => inert,
+        }
     }
 
     /// What the file system itself must know, beside the `subvolume` that is meant.

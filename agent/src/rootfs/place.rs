@@ -66,6 +66,20 @@ pub(super) fn partition_of<'p>(line: &Line, partitions: &'p [Partition]) -> Resu
     }
 }
 
+/// Why programs do without what a line mounts, although Landfall cannot mount it; `None`: they may need it.
+pub(super) fn not_needed(line: &Line) -> Option<&'static str> {
+    let Source::Other(source) = &line.source else { return None };
+    let kind = line.kind.as_str();
+    let kernels = ["proc", "sysfs", "devtmpfs", "devpts", "cgroup2", "efivarfs", "debugfs", "tracefs", "securityfs"];
+    if IN_MEMORY.contains(&kind) || kernels.contains(&kind) {
+        Some("it is in memory")
+    } else if REMOTE.contains(&kind) || kind.starts_with("fuse") || source.starts_with("//") || source.contains(":/") {
+        Some("it is on another machine")
+    } else {
+        None
+    }
+}
+
 fn described(one: &Partition) -> String {
     let device = one.device.display();
     match &one.content {
@@ -210,6 +224,21 @@ mod tests {
         assert_eq!(found(line, &twins([Origin::OtherDisk, Origin::Kept])).as_deref(), Ok("/dev/vda5"));
         let why = found(line, &twins([Origin::Image, Origin::Image])).unwrap_err();
         assert!(why.contains("any of /dev/vda2, /dev/vda5"), "{why}");
+    }
+
+    #[test]
+    fn programs_do_without_memory_and_other_machines() {
+        for (line, needed) in [
+            ("tmpfs /tmp tmpfs", false),
+            ("proc /proc proc", false),
+            ("nas:/export /home nfs", false),
+            ("//nas/share /srv cifs", false),
+            ("UUID=ab-cd /var ext4", true),
+            ("/dev/mapper/vg-var /var ext4", true),
+            ("/data/var /var none bind", true),
+        ] {
+            assert_eq!(not_needed(&parse(line).remove(0)).is_none(), needed, "{line}");
+        }
     }
 
     #[test]

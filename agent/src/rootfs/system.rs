@@ -13,7 +13,7 @@ use super::{
     fstab::{Line, parse},
     mounted::{Access, Mounted},
     partitions::{Partition, SystemDisk, look},
-    place::{Unreachable, next_on_the_way, partition_of},
+    place::{Unreachable, next_on_the_way, not_needed, partition_of},
     tree::{Tree, TreeError},
     turns::Turns,
 };
@@ -112,6 +112,32 @@ impl System {
         }
     }
 
+    /// Mounts everything that the running system will have mounted, for programs that may write anywhere. What is in memory, on
+    /// another machine, or may be missing (`nofail`) is left out, with a line in the log.
+    ///
+    /// # Errors
+    /// [`ReachError`]
+    pub(crate) fn reach_all(&mut self, tree: &Tree, cancelled: &dyn Fn() -> bool) -> Result<(), ReachError> {
+        let mut lines = lines(tree)?;
+        lines.retain(|line| line.point != "/" && line.at_boot());
+        lines.sort_by_key(|line| line.point.len());
+        for line in &lines {
+            let partitions = look(&self.disk);
+            let put = match not_needed(line) {
+                Some(why) => {
+                    tracing::info!("{} of the installed system is not mounted: {why}", line.point);
+                    continue;
+                }
+                None => partition_of(line, &partitions).map_err(ReachError::from),
+            };
+            match put.and_then(|partition| self.put(tree, line, partition, cancelled)) {
+                Err(ReachError::Unreachable(why)) if line.has("nofail") => tracing::info!("{why}; it is left out"),
+                put => put?,
+            }
+        }
+        Ok(())
+    }
+
     /// Mounts what `fstab` puts at this place, also what it mounts there on request only; false if it puts nothing there.
     ///
     /// # Errors
@@ -164,7 +190,7 @@ impl System {
             partition.file_system().ok_or_else(|| failed(&"it holds no ext4, xfs, btrfs or FAT file system"))?;
         let stopped = |_| failed(&"the action was stopped");
         self.turns.take(&partition.device, file_system, cancelled).map_err(stopped)?;
-        if self.access == Access::Write {
+        if self.access.writes() {
             // As systemd does before it mounts.
             tree.make_directory(&line.point).map_err(|e| failed(&e))?;
         }

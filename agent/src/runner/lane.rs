@@ -7,9 +7,10 @@ use landfall_api::{
     message::{ActionKind, ActionRef, ActionResult, AssignedAction, EventBody},
 };
 use landfall_disk::CancelFlag;
+use landfall_session::SessionEnded;
 use tokio::sync::watch;
 
-use super::{Failure, Job, Outcome, Runner, Stop, Untold};
+use super::{Failure, Job, Outcome, Runner, Stop};
 
 /// How long a cancelled action may take to stop. A device in error recovery answers within its own timeouts (SCSI: 30 s
 /// a command and a few repeats). An action in a test stops at once, or never.
@@ -47,7 +48,7 @@ impl Lane {
                 Ok(Ok(ActionResult::Kexec(_))) => return Ok(Some(Outcome::Kexec)),
                 Ok(Ok(_)) => {}
                 Ok(Err(ended)) => return Err(ended),
-                Err(Untold) => return Err(Outcome::Untold),
+                Err(SessionEnded) => return Err(Outcome::Untold),
             }
         }
         Ok(None)
@@ -59,10 +60,10 @@ impl Lane {
         action: &AssignedAction,
         index: u32,
         first: u32,
-    ) -> Result<Result<ActionResult, Outcome>, Untold> {
+    ) -> Result<Result<ActionResult, Outcome>, SessionEnded> {
         let mut wait = action.retry.initial_backoff;
         let mut attempt = first;
-        let report = self.runner.report.clone();
+        let (report, tail) = (self.runner.report.clone(), self.runner.tail.clone());
         loop {
             self.while_paused().await;
             let reference = ActionRef { workflow_uid: self.runner.run.workflow_uid, action_index: index, attempt };
@@ -72,21 +73,24 @@ impl Lane {
                 "action {} ({}), attempt {attempt}", index + 1, action.name
             );
             report.report(reference, EventBody::Started).await?;
+            tail.follow(report.clone(), reference);
             let (failure, stopped) = match self.attempt(action, reference).await {
                 Attempt::Succeeded(result) => {
                     report.report(reference, EventBody::Finished { result: result.clone() }).await?;
+                    tail.unfollow(reference);
                     return Ok(Ok(result));
                 }
                 Attempt::Failed(failure) => (failure, false),
                 Attempt::Stopped(failure) => (failure, true),
             };
-            let Failure { problem, retryable } = with_last_lines(failure, report.last_lines(LAST_LINES));
+            let Failure { problem, retryable } = with_last_lines(failure, tail.last(LAST_LINES));
             tracing::error!(
                 workflow_uid = %reference.workflow_uid, epoch = self.runner.run.epoch, action = index, attempt,
                 "action {} ({}) failed: {problem}", index + 1, action.name
             );
             let event = EventBody::Failed { problem: problem.clone(), retryable };
             report.report(reference, event).await?;
+            tail.unfollow(reference);
             if stopped {
                 return Ok(Err(Outcome::Stopped(problem)));
             }

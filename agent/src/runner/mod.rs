@@ -5,7 +5,6 @@
 //! states whether the agent may continue. So the order of steps is tested here without a machine.
 
 mod lane;
-mod report;
 #[cfg(test)]
 mod tests;
 
@@ -18,11 +17,11 @@ use landfall_api::{
     stages,
 };
 use landfall_disk::CancelFlag;
-use landfall_session::LeaseWatch;
+use landfall_session::{LeaseWatch, Report};
 use tokio::sync::watch;
 
 use self::lane::Lane;
-pub(crate) use self::report::{Report, ToSession, Untold};
+use crate::logging::Tail;
 
 /// How long to wait for the acks of a workflow's last events before the machine restarts anyway: the receipt is on the
 /// disk.
@@ -119,6 +118,8 @@ pub(crate) struct Runner {
     pub(crate) control: watch::Receiver<Control>,
     /// Receives the reports.
     pub(crate) report: Arc<dyn Report>,
+    /// The log, whose lines go with the reports.
+    pub(crate) tail: Tail,
     /// Executes the actions.
     pub(crate) perform: Arc<dyn Perform>,
 }

@@ -1,14 +1,16 @@
 mod branches;
 mod interference;
+mod log;
 mod persons;
 
 use std::{collections::VecDeque, sync::Mutex};
 
 use landfall_api::{
     ErrorCode, KexecSpec, Progress, RebootSpec, SecretText,
-    message::{AssignedAction, CloudInit, CloudInitResult, EventBody, KexecResult, Retry},
+    message::{AssignedAction, CloudInit, CloudInitResult, EventBody, KexecResult, LogLevel, Retry},
 };
-use landfall_session::Unflushed;
+use landfall_session::{Reporting, SessionEnded, Unflushed};
+use tracing_subscriber::layer::SubscriberExt as _;
 use uuid::Uuid;
 
 use super::*;
@@ -55,7 +57,7 @@ impl Reports {
 }
 
 impl Report for Reports {
-    fn report(&self, action: ActionRef, kind: EventBody) -> BoxFuture<'_, Result<(), Untold>> {
+    fn report(&self, action: ActionRef, kind: EventBody) -> Reporting<'_, SessionEnded> {
         let what = match kind {
             EventBody::Started => "started".to_owned(),
             EventBody::Finished { .. } => "finished".to_owned(),
@@ -68,7 +70,7 @@ impl Report for Reports {
         self.say(format!("{}.{} {what}", action.action_index, action.attempt));
         Box::pin(async { Ok(()) })
     }
-    fn report_blocking(&self, _: ActionRef, _: EventBody) -> Result<(), Untold> {
+    fn report_blocking(&self, _: ActionRef, _: EventBody) -> Result<(), SessionEnded> {
         Ok(())
     }
     fn still_runs(&self) -> Box<dyn Send> {
@@ -79,13 +81,21 @@ impl Report for Reports {
         })))
     }
     fn progress(&self, _: ActionRef, _: Progress) {}
-    fn flush(&self, limit: Duration) -> BoxFuture<'_, Result<(), Unflushed>> {
+    fn log(&self, action: ActionRef, _: LogLevel, line: String) {
+        self.say(format!("{}.{} logged {line}", action.action_index, action.attempt));
+    }
+    fn flush(&self, limit: Duration) -> Reporting<'_, Unflushed> {
         self.say(format!("flush {}", limit.as_secs()));
         Box::pin(async { Err(Unflushed(1)) })
     }
-    fn last_lines(&self, _: usize) -> Vec<String> {
-        vec!["line".into()]
-    }
+}
+
+/// A log of one line.
+fn tail() -> Tail {
+    let tail = Tail::default();
+    let subscriber = tracing_subscriber::registry().with(tail.clone());
+    tracing::subscriber::with_default(subscriber, || tracing::info!("line"));
+    tail
 }
 
 /// What one attempt does.
@@ -166,6 +176,7 @@ impl Perform for Script {
 struct Scene {
     reports: Arc<Reports>,
     lease: Arc<Lease>,
+    tail: Tail,
     stop: watch::Sender<Option<Stop>>,
     control: watch::Sender<Control>,
     begun: watch::Receiver<u32>,
@@ -232,16 +243,17 @@ fn stage(run: Assignment, acts: Vec<Act>) -> Scene {
     let (stop, stopped) = watch::channel(None);
     let (control, controlled) = watch::channel(Control::default());
     let begun = watch::Sender::new(0);
-    let (reports, lease, watching) = (Arc::new(Reports::default()), Lease::new(), begun.subscribe());
+    let (reports, lease, tail, watching) = (Arc::new(Reports::default()), Lease::new(), tail(), begun.subscribe());
     let runner = Runner {
         run: Arc::new(run),
         lease: lease.clone(),
         stop: stopped,
         control: controlled,
         report: reports.clone(),
+        tail: tail.clone(),
         perform: Arc::new(Script { acts: Mutex::new(acts.into()), begun }),
     };
-    Scene { reports, lease, stop, control, begun: watching, task: tokio::spawn(in_time(runner)) }
+    Scene { reports, lease, tail, stop, control, begun: watching, task: tokio::spawn(in_time(runner)) }
 }
 
 #[tokio::test]

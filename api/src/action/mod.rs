@@ -3,6 +3,7 @@
 
 mod clear_disks;
 mod cloud_init;
+mod exec;
 mod hold;
 mod kexec;
 mod kind;
@@ -23,6 +24,7 @@ pub(crate) use self::rules::Rules;
 pub use self::{
     clear_disks::ClearDisksSpec,
     cloud_init::{CloudInitSpec, PhoneHomeSpec, UserSpec},
+    exec::{Exec, ExecProgram, ExecResult, ExecSpec, ExecVariable, UnusableProgram},
     hold::HoldSpec,
     kexec::KexecSpec,
     kind::{ActionInfo, Download, Then},
@@ -111,6 +113,7 @@ actions! {
     "clearDisks" => ClearDisks(ClearDisksSpec),
     "kexec" => Kexec(KexecSpec),
     "writeFile" => WriteFile(WriteFileSpec),
+    "exec" => Exec(ExecSpec),
 }
 
 impl ActionSpec {

@@ -7,8 +7,8 @@ use super::{
     result::{ClearDisksResult, CloudInitResult, KexecResult, WriteImageResult},
 };
 use crate::{
-    ActionSpec, ClearDisksSpec, DiskId, DiskReceipt, HoldSpec, KexecSpec, PowerOffSpec, RebootSpec, WriteFile,
-    WriteFileResult,
+    ActionSpec, ClearDisksSpec, DiskId, DiskReceipt, Exec, ExecResult, HoldSpec, KexecSpec, PowerOffSpec, RebootSpec,
+    WriteFile, WriteFileResult,
 };
 
 /// What an action does. Where the agent needs nothing beyond what a template says, it is the template's own spec.
@@ -30,6 +30,8 @@ pub enum ActionKind {
     Kexec(KexecSpec),
     /// Writes one file into the installed system.
     WriteFile(WriteFile),
+    /// Runs a program in the installed system.
+    Exec(Exec),
 }
 
 /// What came of an action that succeeded.
@@ -53,6 +55,8 @@ pub enum ActionResult {
     Kexec(KexecResult),
     /// Of `writeFile`.
     WriteFile(WriteFileResult),
+    /// Of `exec`: the program ended with exit code 0.
+    Exec(ExecResult),
 }
 
 /// A part of an [`ActionResult`] whose size the agent decides. A program that trusts no agent bounds each of them.
@@ -75,6 +79,7 @@ impl ActionResult {
             Self::WriteImage(said) => said.receipt.iter_mut().map(Part::Receipt).collect(),
             Self::CloudInit(said) => vec![Part::Word(&mut said.root_device)],
             Self::WriteFile(said) => vec![Part::Word(&mut said.root_device)],
+            Self::Exec(said) => vec![Part::Word(&mut said.root_device)],
             Self::Hold | Self::Reboot | Self::PowerOff => Vec::new(),
             Self::ClearDisks(said) => vec![Part::Disks(&mut said.disks)],
             Self::Kexec(said) => vec![
@@ -97,6 +102,7 @@ impl ActionResult {
             Self::ClearDisks(_) => matches!(spec, ActionSpec::ClearDisks(_)),
             Self::Kexec(_) => matches!(spec, ActionSpec::Kexec(_)),
             Self::WriteFile(_) => matches!(spec, ActionSpec::WriteFile(_)),
+            Self::Exec(_) => matches!(spec, ActionSpec::Exec(_)),
         }
     }
 
@@ -110,6 +116,7 @@ impl ActionResult {
             }
             Self::CloudInit(seeded) => format!("seed written to {}", seeded.root_device),
             Self::WriteFile(written) => format!("file written to {}", written.root_device),
+            Self::Exec(done) => format!("the program ended with exit code 0 in the system on {}", done.root_device),
             Self::Hold => "a person resumed it".into(),
             Self::ClearDisks(cleared) => {
                 let names: Vec<_> = cleared.disks.iter().map(|disk| disk.name.as_str()).collect();

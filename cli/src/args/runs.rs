@@ -9,6 +9,9 @@ use super::{Format, Labels, Output};
 Only this request of a person allows the machine to write a disk that is not blank; the request is recorded with your
 name. The machine takes the workflow when it next netboots.
 
+If the agent saw anything on the disks that the template writes, and always with --force, the command first shows what is
+on them; on a terminal it asks before it goes on.
+
 A parameter's value is read as JSON if it is JSON (42, true, [\"a\",\"b\"]), else as text. To pass text that looks like
 a number, quote it twice: --param 'release=\"12\"'.
 
@@ -29,6 +32,9 @@ pub(crate) struct Provision {
     /// Write the disk even if it carries the receipt of another install.
     #[arg(long)]
     pub(crate) force: bool,
+    /// Do not ask before data is destroyed.
+    #[arg(short, long)]
+    pub(crate) yes: bool,
     #[command(flatten)]
     pub(crate) follow: Follow,
 }
@@ -50,7 +56,8 @@ pub(crate) struct Follow {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Clears everything that makes the machine's disks bootable, and the receipts on them. Then the machine is available for
-another install. Other data on the disks is not overwritten.
+another install. Other data on the disks is not overwritten. The command first shows what is on them; on a terminal it
+asks before it goes on.
 
 Examples:
   landfall deprovision node-1
@@ -62,6 +69,9 @@ pub(crate) struct Deprovision {
     /// Clear the disks even if they carry the receipt of another install.
     #[arg(long)]
     pub(crate) force: bool,
+    /// Do not ask before data is destroyed.
+    #[arg(short, long)]
+    pub(crate) yes: bool,
     #[command(flatten)]
     pub(crate) follow: Follow,
 }

@@ -17,6 +17,7 @@ pub(crate) mod history;
 pub(crate) mod logs;
 pub(crate) mod machines;
 pub(crate) mod man;
+pub(crate) mod preview;
 pub(crate) mod provision;
 pub(crate) mod runs;
 pub(crate) mod token;

@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use landfall_api::{ErrorCode, Kind, Problem, ProvisionRequest, Workflow, WorkflowPhase};
+use landfall_api::{ErrorCode, Kind, PreviewRequest, Problem, ProvisionRequest, Workflow, WorkflowPhase};
 use landfall_client::{Client, Scope};
 use serde_json::{Value, json};
 
-use super::watch::Display;
+use super::{preview, watch::Display};
 use crate::{
     args::{Deprovision, Follow, Provision, Retry},
     failure::Failure,
@@ -18,14 +18,21 @@ use crate::{
 };
 
 pub(crate) async fn run(args: &Provision, client: &Client, out: &mut Out) -> Result<(), Failure> {
-    let body =
-        ProvisionRequest { template: args.template.clone(), parameters: parameters(&args.params)?, force: args.force };
+    let parameters = parameters(&args.params)?;
+    let asked = PreviewRequest {
+        template: Some(args.template.clone()),
+        parameters: parameters.clone(),
+        ..PreviewRequest::default()
+    };
+    preview::agree(&args.machine, &asked, (args.force, args.yes), client).await?;
+    let body = ProvisionRequest { template: args.template.clone(), parameters, force: args.force };
     let body = serde_json::to_value(&body).map_err(show::unseen)?;
     let answer = client.act(Kind::Machine, &args.machine, "provision", Some(&body)).await?;
     follow(answer, &args.follow, client, out).await
 }
 
 pub(crate) async fn deprovision(args: &Deprovision, client: &Client, out: &mut Out) -> Result<(), Failure> {
+    preview::agree(&args.machine, &PreviewRequest::default(), (true, args.yes), client).await?;
     let body = json!({ "force": args.force });
     let answer = client.act(Kind::Machine, &args.machine, "deprovision", Some(&body)).await?;
     follow(answer, &args.follow, client, out).await

@@ -241,6 +241,10 @@ async fn act(
     Path((plural, name, verb)): Path<(String, String, String)>,
     body: String,
 ) -> Response {
+    if verb == "preview" {
+        seen.lock().unwrap().push(format!("preview {name} {body}"));
+        return Json(preview(if name == "evil" { hostile::EVIL } else { "Ablage" })).into_response();
+    }
     if name.starts_with("evil") {
         return problem(StatusCode::CONFLICT, "Conflict", hostile::EVIL);
     }
@@ -261,6 +265,21 @@ async fn act(
         ("machines", "deprovision") | ("workflows", _) => Json(run()).into_response(),
         _ => Json(machine()).into_response(),
     }
+}
+
+/// Of one action that writes a disk, on which everything that has a name has this one.
+fn preview(name: &str) -> Value {
+    let id = json!({"name": name, "serial": name, "model": name, "wwn": "", "path": "", "sizeBytes": 1_073_741_824});
+    let volumes = json!([{"kind": "XFS file system", "label": name}]);
+    let contents = json!({"seenAt": ago(0), "table": "gpt",
+        "partitions": [{"number": 1, "name": name, "sizeBytes": 1_048_576, "volumes": volumes}]});
+    let disk = json!({"id": id, "transport": "sata", "rotational": false, "logicalSectorBytes": 512,
+        "physicalSectorBytes": 512, "readOnly": false, "contents": contents});
+    let uid = "2c5f3d0e-0f4b-4f0e-9d0a-5f1a2b3c4d5e";
+    let receipt = json!({"machineUid": uid, "workflowUid": uid, "workflowName": name, "generation": 1, "actionIndex": 0,
+        "state": "Done", "writtenAt": "2026-01-01T00:00:00Z"});
+    json!({"disksKnown": true, "actions": [{"name": "write", "disks": [disk], "keep": ["data"]}],
+        "receipts": [{"disk": id, "receipt": receipt}]})
 }
 
 async fn history() -> String {

@@ -167,8 +167,8 @@ fn provision_sends_typed_parameters_and_reports_a_failure() {
     assert!(run.out.starts_with("workflow/node-1-a created\n"), "{}", run.out);
     assert!(run.out.contains("workflow/node-1-a failed after 30s"), "{}", run.out);
     assert!(run.err.contains("because: connection reset"), "{}", run.err);
-    let seen = fake.seen.lock().unwrap().join("");
-    let body: Value = serde_json::from_str(seen.strip_prefix("provision node-1 ").unwrap()).unwrap();
+    let seen = fake.seen();
+    let body: Value = serde_json::from_str(seen[1].strip_prefix("provision node-1 ").unwrap()).unwrap();
     assert_eq!(body, serde_json::json!({"template": "mini", "parameters": {"n": 42, "t": "a"}, "force": true}));
 }
 

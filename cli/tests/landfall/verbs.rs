@@ -1,5 +1,7 @@
 //! What each verb asks of the coordinator, what it says, and how it ends.
 
+use std::io::Write as _;
+
 use serde_json::Value;
 
 use crate::fake::{Fake, run_landfall};
@@ -62,6 +64,49 @@ fn a_verb_shows_what_came_of_it_in_every_form() {
     assert_eq!(fake.landfall(&["adopt", "node-1", "-o", "jsonpath={.status.phase}"]).out, "Failed\n");
     let json: Value = serde_json::from_str(&fake.landfall(&["pause", "node-1-a", "-o", "json"]).out).unwrap();
     assert_eq!(json["metadata"]["name"], "node-1-a");
+}
+
+#[test]
+fn what_is_destroyed_is_shown_before_the_request() {
+    for args in [&["provision", "node-1", "-t", "mini", "--param", "release=11"][..], &["deprovision", "node-1"]] {
+        let fake = Fake::start();
+        let run = fake.landfall(args);
+        assert_eq!((run.code, run.out.as_str()), (0, "workflow/node-1-a created\n"), "{}", run.err);
+        for part in [
+            "Action write: (partitions data are kept)",
+            "Ablage, 1.0 GiB, model Ablage, serial Ablage, seen 5d ago",
+            "an install: workflow Ablage",
+            "XFS file system \"Ablage\"",
+        ] {
+            assert!(run.err.contains(part), "{part}: {}", run.err);
+        }
+        let asked = fake.seen();
+        let template = r#"preview node-1 {"template":"mini","parameters":{"release":11},"disks":[]}"#;
+        assert!(asked[0].starts_with("preview") && !asked[1].starts_with("preview"), "{asked:?}");
+        assert!(args[0] == "deprovision" || asked[0] == template, "{asked:?}");
+    }
+}
+
+#[test]
+fn a_terminal_is_asked_before_anything_is_destroyed() {
+    let Ok(found) = std::process::Command::new("script").arg("--version").output() else {
+        eprintln!("SKIPPED: no script(1), which makes a terminal");
+        return;
+    };
+    assert!(found.status.success());
+    for (answer, flag, requested) in [("yes", "", true), ("y", "", false), ("", "--yes", true)] {
+        let fake = Fake::start();
+        let (landfall, socket) = (env!("CARGO_BIN_EXE_landfall"), fake.socket.display());
+        let line = format!("{landfall} --server unix://{socket} deprovision node-1 {flag}");
+        let mut script = std::process::Command::new("script");
+        script.args(["-qec", &line, "/dev/null"]).env("TERM", "dumb");
+        script.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        let mut child = script.spawn().unwrap();
+        writeln!(child.stdin.take().unwrap(), "{answer}").unwrap();
+        let said = String::from_utf8_lossy(&child.wait_with_output().unwrap().stdout).into_owned();
+        let made = fake.seen().iter().any(|what| what.starts_with("deprovision"));
+        assert_eq!((made, said.contains("Type yes")), (requested, flag.is_empty()), "{answer} {flag}: {said}");
+    }
 }
 
 #[test]

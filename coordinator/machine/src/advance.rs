@@ -1,16 +1,82 @@
-//! A workflow moves on: its own state machine steps, the machine's document follows, and the lease with it.
+//! A workflow moves on: what its agent reported is judged, its own state machine steps, the machine's document follows,
+//! and the lease with it.
 
-use landfall_api::{ActionSpec, ActionState, ActionStatus, WorkflowPhase, WorkflowStatus};
+use landfall_api::{
+    ActionSpec, ActionState, ActionStatus, ConditionType as Type, ErrorCode, Problem, Reason, WorkflowPhase,
+    WorkflowStatus,
+    message::{ActionResult, EventBody, EventRecord, WriteImageResult},
+};
 
 use crate::{
     context::Step,
     derive,
     effect::{Effect, Tell, Which},
+    epoch::Epoch,
     run::{self, Context},
 };
 
 /// The protocol revision from which agents can be paused.
 pub(crate) const CONTROL_PROTOCOL: u32 = 2;
+
+/// An agent reported something, and the log holds it.
+pub(crate) fn reported(step: &mut Step<'_>, epoch: Epoch, of: Which, events: Vec<(u64, EventRecord)>) {
+    let events = judged(step, of, epoch.get(), events);
+    for event in &events {
+        if let run::Event::Agent { record, .. } = event {
+            takes_in_receipt(step, &record.body);
+        }
+    }
+    advance(step, of, events);
+}
+
+/// What the log held beyond the status when the coordinator started. There is no session to inform: the agent
+/// that comes back is.
+pub(crate) fn replayed(step: &mut Step<'_>, events: Vec<(u64, EventRecord)>) {
+    let epoch = step.state.newest.as_ref().and_then(|w| w.status.as_ref()).map_or(0, |status| status.epoch);
+    let events = judged(step, Which::Newest, epoch, events);
+    advance(step, Which::Newest, events);
+}
+
+/// The events as they count. The result of another kind of action proves nothing of this one: a write would count as
+/// done without its receipt.
+fn judged(step: &Step<'_>, of: Which, epoch: u64, events: Vec<(u64, EventRecord)>) -> Vec<run::Event> {
+    let status = step.state.workflow(of).and_then(|workflow| workflow.status.as_ref());
+    let judge = |(position, mut record): (u64, EventRecord)| {
+        if let EventBody::Finished { result } = &record.body
+            && let Some(action) = status.and_then(|status| status.action(record.action_index as usize))
+            && !result.is_of(&action.action.spec)
+        {
+            let (name, kind) = (&action.action.name, action.action.spec.key());
+            let message = format!("the agent reported the result of another kind of action for \"{name}\" ({kind})");
+            let problem = Problem::new(ErrorCode::VersionSkew, message)
+                .hint("build the boot image from the coordinator's release, then provision the machine again");
+            record.body = EventBody::Failed { problem, retryable: false };
+        }
+        run::Event::Agent { epoch, position, record: Box::new(record) }
+    };
+    events.into_iter().map(judge).collect()
+}
+
+fn takes_in_receipt(step: &mut Step<'_>, body: &EventBody) {
+    if let EventBody::ReceiptWritten { receipt }
+    | EventBody::Finished { result: ActionResult::WriteImage(WriteImageResult { receipt: Some(receipt), .. }) } =
+        body
+        && let Some(session) = &mut step.state.session
+    {
+        session.wrote(receipt);
+    }
+    // `NoReceipt`: the image left no room for one, so from now on only a person starts an install of this machine.
+    match body {
+        EventBody::Finished { result: ActionResult::WriteImage(WriteImageResult { receipt: Some(_), .. }) } => {
+            step.sets(Type::NoReceipt, false, Reason::Written, "the disk carries its receipt");
+        }
+        EventBody::Finished { result: ActionResult::WriteImage(WriteImageResult { receipt: None, .. }) } => {
+            let message = "the image's partition table has no room for a receipt";
+            step.sets(Type::NoReceipt, true, Reason::NoRoom, message);
+        }
+        _ => {}
+    }
+}
 
 /// Applies events to a workflow in their order.
 pub(crate) fn advance(step: &mut Step<'_>, which: Which, events: Vec<run::Event>) {
@@ -104,7 +170,7 @@ fn controls(step: &mut Step<'_>, of: Which, workflow_uid: uuid::Uuid) {
 }
 
 /// The list cannot be made, so the agent never hears of its lease; the workflow ends.
-pub(crate) fn cannot_assign(step: &mut Step<'_>, which: Which, problem: Box<landfall_api::Problem>) {
+pub(crate) fn cannot_assign(step: &mut Step<'_>, which: Which, problem: Box<Problem>) {
     step.release_lease();
     advance(step, which, vec![run::Event::GivenUp(problem)]);
 }

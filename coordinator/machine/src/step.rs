@@ -6,10 +6,10 @@ use crate::{
     context::Step,
     deletion, disks,
     effect::{Effect, Refusal, Which},
-    hello,
+    heard, hello,
     input::Input,
     limits::Limits,
-    persons, report, restore, run,
+    persons, restore, run,
     session::Session,
     state::MachineState,
     tick,
@@ -33,18 +33,22 @@ fn take(step: &mut Step<'_>, input: Input) -> Result<(), Refusal> {
     match input {
         Input::Hello { hello, address, known } => hello::hello(step, &hello, &address, &known),
         Input::Disks { epoch, report, known } => disks::reported(step, epoch, &report, &known),
-        Input::Heartbeat { epoch, vitals } => report::heartbeat(step, epoch, vitals),
-        Input::Reported { epoch, of, events } => report::reported(step, epoch, of, events),
+        Input::Heartbeat { epoch, vitals } => heard::heartbeat(step, epoch, vitals),
+        Input::Reported { epoch, of, events } => {
+            heard::at_work(step, epoch, of)?;
+            advance::reported(step, epoch, of, events);
+            Ok(())
+        }
         Input::Replayed(events) => {
-            report::replayed(step, events);
+            advance::replayed(step, events);
             Ok(())
         }
         Input::Closed { epoch, why } => {
-            report::closed(step, epoch, &why);
+            heard::closed(step, epoch, &why);
             Ok(())
         }
         Input::FenceAcknowledged { epoch } => {
-            report::fence_acknowledged(step, epoch);
+            heard::fence_acknowledged(step, epoch);
             Ok(())
         }
         Input::Settled { epoch } => {

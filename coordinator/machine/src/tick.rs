@@ -7,8 +7,8 @@ use crate::{
     advance::advance,
     context::Step,
     effect::Which,
+    heard,
     limits::Limits,
-    report,
     run::{
         self,
         conditions::{self, Heard},
@@ -32,7 +32,7 @@ fn heard(last: Option<Timestamp>, limits: &Limits) -> Heard {
 }
 
 pub(crate) fn tick(step: &mut Step<'_>) {
-    report::notes_silence(step);
+    heard::notes_silence(step);
     let last = step.state.session.as_ref().and_then(|session| session.last_heard(step.now));
     let heard = heard(last, step.limits);
     let Some(workflow) = &mut step.state.newest else { return };

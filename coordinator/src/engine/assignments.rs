@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use landfall_api::{
-    Action, ActionSpec, CloudInitSpec, ErrorCode, ImageSource, Problem, RetrySpec, SecretText, Verify, Workflow,
-    WriteFile, WriteFileSpec, WriteImageSpec,
+    Action, ActionSpec, CloudInitSpec, ErrorCode, Exec, ExecSpec, ImageSource, Problem, RetrySpec, SecretText, Verify,
+    Workflow, WriteFile, WriteFileSpec, WriteImageSpec,
     message::{ActionKind, AssignedAction, Assignment, CloudInit, PhoneHomeUnit, Retry, Start, WriteImage},
 };
 use landfall_machine::run::policy;
@@ -53,9 +53,8 @@ impl Assignments {
                 let none = RetrySpec { max_attempts: 1, initial_backoff: None, max_backoff: None, max_restarts: None };
                 action.retry.get_or_insert(none).max_attempts = left.saturating_add(start.attempt - 1);
             }
-            // What was put in is all that tells the two apart.
-            let secret = action.spec != pinned.action.spec;
-            actions.push(self.resolved(action, secret, &workflow.spec.machine, workflow_uid, token_run).await?);
+            let shown = &pinned.action.spec;
+            actions.push(self.resolved(action, shown, &workflow.spec.machine, workflow_uid, token_run).await?);
         }
         let first = starts.first().copied().ok_or_else(|| missing("action to start"))?;
         // What follows a failure is a list of its own behind the other, and neither runs on into the other.
@@ -82,11 +81,12 @@ impl Assignments {
         })
     }
 
-    /// An action with every default stated, and what it needs made. `secret`: a secret was put into it.
+    /// An action with every default stated, and what it needs made. `shown`: what it does before secrets were put in, which
+    /// is all that tells the two apart.
     async fn resolved(
         &self,
         action: Action,
-        secret: bool,
+        shown: &ActionSpec,
         machine: &str,
         workflow_uid: Uuid,
         token_run: Uuid,
@@ -102,7 +102,11 @@ impl Assignments {
             ActionSpec::PowerOff(spec) => ActionKind::PowerOff(spec),
             ActionSpec::ClearDisks(spec) => ActionKind::ClearDisks(spec),
             ActionSpec::Kexec(spec) => ActionKind::Kexec(spec),
-            ActionSpec::WriteFile(spec) => ActionKind::WriteFile(write_file(spec, secret, &action.name)?),
+            ActionSpec::WriteFile(ref spec) => {
+                let secret = action.spec != *shown;
+                ActionKind::WriteFile(write_file(spec.clone(), secret, &action.name)?)
+            }
+            ActionSpec::Exec(spec) => ActionKind::Exec(exec(spec, shown, &action.name)?),
         };
         Ok(AssignedAction { name: action.name, timeout, retry, branch: action.branch, kind })
     }
@@ -150,6 +154,17 @@ fn write_file(spec: WriteFileSpec, secret: bool, action: &str) -> Result<WriteFi
         Problem::new(ErrorCode::InvalidDocument, format!("the file of action \"{action}\" is invalid"))
             .caused_by(&error)
             .at(format!("{action}.writeFile"))
+            .hint("correct the template, then provision again")
+    })
+}
+
+fn exec(spec: ExecSpec, shown: &ActionSpec, action: &str) -> Result<Exec, Problem> {
+    let without = ExecSpec::default();
+    let shown = if let ActionSpec::Exec(shown) = shown { shown } else { &without };
+    spec.resolved(shown).map_err(|error| {
+        Problem::new(ErrorCode::InvalidDocument, format!("action \"{action}\" has nothing to run"))
+            .caused_by(&error)
+            .at(format!("{action}.exec"))
             .hint("correct the template, then provision again")
     })
 }

@@ -8,7 +8,8 @@ use axum::{
 };
 use jiff::Timestamp;
 use landfall_api::{
-    Authority, DeprovisionRequest, DetachResponse, Document, Machine, ProvisionRequest, Shared, Workflow,
+    Authority, DeprovisionRequest, DetachResponse, Document, Machine, Preview, PreviewRequest, ProvisionRequest,
+    Shared, Workflow,
 };
 
 use super::{body::JsonBody, caller::Operator, problem::Refusal};
@@ -32,6 +33,16 @@ pub(super) async fn deprovision(
 ) -> Result<Json<Shared<Workflow>>, Refusal> {
     let authority = Authority { person: operator.name, at: Timestamp::now(), force: request.force };
     Ok(Json(coordinator.engine.requests().deprovision(&machine, request.disks, authority).await?))
+}
+
+/// Changes nothing.
+pub(super) async fn preview(
+    _: Operator,
+    State(coordinator): State<Arc<Coordinator>>,
+    Path(machine): Path<String>,
+    JsonBody(request): JsonBody<PreviewRequest>,
+) -> Result<Json<Preview>, Refusal> {
+    Ok(Json(coordinator.engine.requests().preview(&machine, request).await?))
 }
 
 pub(super) async fn adopt(

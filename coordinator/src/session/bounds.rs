@@ -2,7 +2,7 @@
 //! are cut, since statuses hold them and a document has a bound; lists that are longer than any machine's are refused.
 
 use landfall_api::{
-    DiskId, DiskReceipt, MachineFacts, Problem,
+    DiskContents, DiskId, DiskReceipt, MAX_PARTITIONS, MAX_VOLUMES, MachineFacts, PartitionFacts, Problem, VolumeFacts,
     message::{
         ActionResult, DiskReport, EnrollRequest, EventBody, EventRecord, Hello, Identity, LogLine, Part, Telemetry,
         ToCoordinator, UnreadableDisk,
@@ -109,13 +109,32 @@ fn unreadable(field: &'static str, said: Vec<UnreadableDisk>) -> Result<Vec<Unre
 }
 
 /// What is left out of the JSON costs nothing on the wire, and has its place in the status.
-fn facts(field: &'static str, said: Box<MachineFacts>) -> Result<Box<MachineFacts>, ConvertError> {
+fn facts(field: &'static str, mut said: Box<MachineFacts>) -> Result<Box<MachineFacts>, ConvertError> {
+    for disk in &mut said.disks {
+        disk.contents = disk.contents.take().map(contents);
+    }
     let kept = serde_json::to_string(&said).map_err(|error| ConvertError::new(field, error))?;
     if kept.len() > MAX_FACTS_JSON {
         let what = format!("they take {} bytes, and facts are smaller than {MAX_FACTS_JSON}", kept.len());
         return Err(ConvertError::new(field, what));
     }
     Ok(said)
+}
+
+/// The names and labels are those of strangers' disks.
+fn contents(said: DiskContents) -> DiskContents {
+    let volumes = |said: Vec<VolumeFacts>| {
+        let bounded = |one: VolumeFacts| VolumeFacts { kind: cut(one.kind, MAX_WORD), label: cut(one.label, MAX_WORD) };
+        said.into_iter().take(MAX_VOLUMES).map(bounded).collect()
+    };
+    let partition =
+        |one: PartitionFacts| PartitionFacts { name: cut(one.name, MAX_WORD), volumes: volumes(one.volumes), ..one };
+    DiskContents {
+        table: cut(said.table, MAX_WORD),
+        volumes: volumes(said.volumes),
+        partitions: said.partitions.into_iter().take(MAX_PARTITIONS).map(partition).collect(),
+        ..said
+    }
 }
 
 fn event(said: EventRecord) -> Result<EventRecord, ConvertError> {
@@ -243,7 +262,7 @@ fn at_most<T>(field: &'static str, list: &[T], most: usize) -> Result<(), Conver
 mod tests {
     use jiff::Timestamp;
     use landfall_api::{
-        ErrorCode,
+        DiskFacts, ErrorCode,
         message::{ActionRef, KexecResult, LogLevel},
     };
     use uuid::Uuid;
@@ -314,6 +333,33 @@ mod tests {
         assert!(facts("facts", Box::new(long.clone())).is_ok());
         long.smbios.serial = "x".repeat(MAX_FACTS_JSON);
         assert!(facts("facts", Box::new(long)).unwrap_err().to_string().contains("smaller"));
+    }
+
+    #[test]
+    fn what_a_disk_carries_is_cut_to_bounds() {
+        let volume = VolumeFacts { kind: "k".repeat(1000), label: "l".repeat(1000) };
+        let volumes = vec![volume; MAX_VOLUMES + 1];
+        let partition =
+            PartitionFacts { name: "n".repeat(1000), volumes: volumes.clone(), ..PartitionFacts::default() };
+        let kept = contents(DiskContents {
+            seen_at: Timestamp::UNIX_EPOCH,
+            table: "t".repeat(1000),
+            volumes,
+            partitions: vec![partition; MAX_PARTITIONS + 1],
+            more_partitions: 0,
+            unknown_data: false,
+        });
+        assert_eq!(
+            (kept.table.len(), kept.volumes.len(), kept.partitions.len()),
+            (MAX_WORD, MAX_VOLUMES, MAX_PARTITIONS)
+        );
+        let first = &kept.partitions[0];
+        assert_eq!(
+            (first.name.len(), first.volumes.len(), first.volumes[0].label.len()),
+            (MAX_WORD, MAX_VOLUMES, MAX_WORD)
+        );
+        let of_one = DiskFacts { contents: Some(kept), ..DiskFacts::default() };
+        assert!(facts("facts", Box::new(MachineFacts { disks: vec![of_one; 10], ..MachineFacts::default() })).is_err());
     }
 
     #[test]

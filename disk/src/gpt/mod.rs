@@ -12,9 +12,7 @@ mod table;
 pub(crate) use keep::Kept;
 pub use keep::{KeptPartition, find_kept};
 pub(crate) use layout::{Captured, Fate, HEAD, Layout, Piece};
-#[cfg(fuzzing)]
-pub(crate) use legacy::Legacy;
-pub(crate) use legacy::{LegacyPartition, has_signature, legacy_partitions, plausible_table};
+pub(crate) use legacy::{Legacy, LegacyPartition, has_signature, legacy_partitions, plausible_table};
 pub(crate) use old::{Old, Retirement};
 pub use place::RECEIPT_TYPE;
 pub use table::{Entry, Header, Table, TableError};

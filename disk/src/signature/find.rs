@@ -52,6 +52,11 @@ pub(crate) fn at_start(head: &[u8]) -> Option<&'static str> {
     volumes.into_iter().find(there).map(|signature| signature.name)
 }
 
+/// Whether a signature of this name is of a partition table, not of a volume.
+pub(crate) fn is_table(name: &str) -> bool {
+    name == GPT
+}
+
 /// What [`at_start`] knows.
 #[cfg(test)]
 pub(crate) fn volume_names() -> Vec<&'static str> {

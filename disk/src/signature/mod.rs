@@ -6,6 +6,6 @@ mod find;
 mod table;
 
 pub(crate) use clear::{clear, zero_except};
-pub(crate) use find::{at_start, find};
+pub(crate) use find::{at_start, find, is_table};
 #[cfg(test)]
 pub(crate) use find::{tests, volume_names};

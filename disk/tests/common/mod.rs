@@ -9,6 +9,7 @@ pub(crate) mod fetch;
 pub(crate) mod formats;
 pub(crate) mod mutate;
 pub(crate) mod old;
+pub(crate) mod order;
 pub(crate) mod replay;
 pub(crate) mod request;
 pub(crate) mod script;

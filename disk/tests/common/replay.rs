@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, io, ops::Range};
 
 use landfall_disk::{Expectation, Installed, Order, ReadAt, Unobserved, WriteError, install};
 
-use super::{MemorySource, Op, Recorder, digest, mark};
+use super::{MemorySource, Op, Recorder, digest, mark, order::order};
 
 /// Random subsets at each operation, besides "none", "all", "only the newest" and "all but the newest".
 pub(crate) const SUBSETS: u64 = 12;
@@ -24,20 +24,7 @@ impl Random {
 /// An install of `image` on `device`.
 pub(crate) fn run(device: &Recorder, image: &[u8], digest_of: &[u8], keep: &[String]) -> Result<Installed, WriteError> {
     let mut source = MemorySource::new(image);
-    let order = Order {
-        device: "recorder",
-        expectation: Expectation::Stored(digest(digest_of)),
-        format: None,
-        no_table: false,
-        forgive: false,
-        memory: None,
-        mark: mark(digest_of, device.size()),
-        keep,
-        compare: false,
-        read_back: false,
-        may_act: &|| Ok(()),
-        same_disk: &|| Ok(()),
-    };
+    let order = Order { keep, ..order(Expectation::Stored(digest(digest_of)), mark(digest_of, device.size())) };
     install(device, &mut source, &order, &Unobserved)
 }
 

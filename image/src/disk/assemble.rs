@@ -10,6 +10,7 @@ use gpt::{GptError, partition_types};
 use serde::Serialize;
 
 use super::{
+    filesystem::{FileSystem, MountError, RootFs},
     grub::{self, GrubError},
     layout::{Extent, Layout, Sector},
     seed::Seed,
@@ -35,6 +36,9 @@ pub enum AssembleError {
     /// mke2fs or mtools failed.
     #[error(transparent)]
     Tool(#[from] ToolError),
+    /// The root cannot be made by mounting it.
+    #[error(transparent)]
+    Mount(#[from] MountError),
     /// GRUB cannot be prepared.
     #[error(transparent)]
     Grub(#[from] GrubError),
@@ -71,8 +75,12 @@ pub struct Recipe<'a> {
     pub seed: Seed,
     /// The sectors of the disks it is for.
     pub sector: Sector,
+    /// Kind of the root file system.
+    pub root_fs: RootFs,
     /// MiB of the root file system.
     pub root_mib: u32,
+    /// What becomes a file system of its own for `/var`, and its MiB. The root's fstab must name it by its label, `var`.
+    pub var: Option<(&'a Path, u32)>,
     /// MiB of the EFI system partition.
     pub esp_mib: u32,
     /// GRUB's platform directories.
@@ -111,9 +119,10 @@ pub fn assemble(recipe: &Recipe<'_>, directory: &Path) -> Result<Assembled, Asse
     }
     let scratch = Scratch::new(directory)?;
     let work = scratch.0.as_path();
-    let layout = Layout::new(recipe.sector, recipe.esp_mib, recipe.root_mib);
+    let var_mib = recipe.var.map_or(0, |(_, mib)| mib);
+    let layout = Layout::new(recipe.sector, recipe.esp_mib, recipe.root_mib, var_mib);
     let root_uuid = recipe.seed.uuid("root file system");
-    let grub = grub::prepare(recipe.grub, work, root_uuid, layout.for_bios())?;
+    let grub = grub::prepare(recipe.grub, work, (recipe.root_fs, root_uuid), layout.for_bios())?;
 
     let mut disk = AtomicFile::create(&directory.join(RAW))?;
     let path = disk.temporary().to_owned();
@@ -124,8 +133,8 @@ pub fn assemble(recipe: &Recipe<'_>, directory: &Path) -> Result<Assembled, Asse
     let file = disk.file().map_err(io("open", &path))?;
     file.set_len(layout.total).map_err(io("size", &path))?;
 
-    // mke2fs writes in place, at the partition's offset, and leaves the holes of a sparse file alone.
-    make_root(recipe, &layout, root_uuid, &path)?;
+    make_root(recipe, &layout, root_uuid, &mut disk, work)?;
+    let file = disk.file().map_err(io("open", &path))?;
     let esp = make_esp(recipe, &layout, &grub.efi, work)?;
     copy_to(file, &esp, layout.esp).map_err(io("copy", &esp))?;
     if let (Some(place), Some(bios)) = (layout.for_bios(), &grub.bios) {
@@ -158,35 +167,28 @@ pub fn assemble(recipe: &Recipe<'_>, directory: &Path) -> Result<Assembled, Asse
     Ok(assembled)
 }
 
-fn make_root(recipe: &Recipe<'_>, layout: &Layout, uuid: uuid::Uuid, disk: &Path) -> Result<(), AssembleError> {
+fn make_root(
+    recipe: &Recipe<'_>,
+    layout: &Layout,
+    uuid: uuid::Uuid,
+    disk: &mut AtomicFile,
+    work: &Path,
+) -> Result<(), AssembleError> {
+    let path = disk.temporary().to_owned();
     let hash_seed = recipe.seed.uuid("directory hash");
-    // Without metadata_csum_seed and orphan_file: GRUB 2.06 must read it.
-    let options = format!(
-        "offset={},hash_seed={hash_seed},lazy_itable_init=1,lazy_journal_init=1,root_owner=0:0",
-        layout.root.start
-    );
-    let root = recipe.root.as_os_str();
-    let args: Vec<std::ffi::OsString> = vec![
-        "-q".into(),
-        "-F".into(),
-        "-t".into(),
-        "ext4".into(),
-        "-m".into(),
-        "1".into(),
-        "-b".into(),
-        "4096".into(),
-        "-L".into(),
-        recipe.label.into(),
-        "-U".into(),
-        uuid.to_string().into(),
-        "-E".into(),
-        options.into(),
-        "-d".into(),
-        root.into(),
-        disk.into(),
-        format!("{}k", layout.root.bytes / 1024).into(),
-    ];
-    tools::run("mke2fs", args)?;
+    let root = FileSystem { files: recipe.root, label: recipe.label, uuid, hash_seed, place: layout.root };
+    match recipe.root_fs {
+        RootFs::Ext4 => root.ext4(&path)?,
+        kind => {
+            let part = root.mounted(kind, work)?;
+            let copied = disk.file().and_then(|file| copy_to(file, &part, layout.root));
+            copied.map_err(|source| AssembleError::Io { doing: "copy", path: part, source })?;
+        }
+    }
+    if let (Some((files, _)), Some(place)) = (recipe.var, layout.var) {
+        let (uuid, hash_seed) = (recipe.seed.uuid("var file system"), recipe.seed.uuid("directory hash of var"));
+        FileSystem { files, label: "var", uuid, hash_seed, place }.ext4(&path)?;
+    }
     Ok(())
 }
 

@@ -13,6 +13,7 @@ use std::{
 };
 
 use super::{
+    filesystem::RootFs,
     layout::{Extent, ROOT_NUMBER, Sector},
     tools::{self, ToolError},
 };
@@ -39,7 +40,6 @@ const MODULES: &[&str] = &[
     "cat",
     "configfile",
     "echo",
-    "ext2",
     "fat",
     "gzio",
     "halt",
@@ -126,12 +126,16 @@ pub struct Bios {
 pub fn prepare(
     platforms: &Path,
     work: &Path,
-    root_uuid: uuid::Uuid,
+    (root_fs, root_uuid): (RootFs, uuid::Uuid),
     bios_place: Option<Extent>,
 ) -> Result<Grub, GrubError> {
     let config = work.join("early.cfg");
     // Read by GRUB's rescue parser, which knows variables but no `if`. `$root` is the own disk's, taken first as a hint.
-    let text = format!("search.fs_uuid {root_uuid} root $root\nset prefix=($root)/boot/grub\n");
+    let mut text = format!("search.fs_uuid {root_uuid} root $root\nset prefix=($root){}/boot/grub\n", root_fs.system());
+    if root_fs.system() != root_fs.flags() {
+        // For grub.cfg.
+        text.push_str(&format!("set system={}\nset rootflags={}\n", root_fs.system(), root_fs.flags()));
+    }
     fs::write(&config, text).map_err(|source| GrubError::Config { path: config.clone(), source })?;
 
     let image = |format: &str, name: &str, own: &[&str]| -> Result<PathBuf, GrubError> {
@@ -140,8 +144,8 @@ pub fn prepare(
         for (flag, path) in [("-d", &directory), ("-o", &output), ("-c", &config)] {
             args.extend([flag.into(), path.into()]);
         }
-        args.extend(["-p".into(), format!("(,gpt{ROOT_NUMBER})/boot/grub").into()]);
-        args.extend(MODULES.iter().chain(own).map(Into::into));
+        args.extend(["-p".into(), format!("(,gpt{ROOT_NUMBER}){}/boot/grub", root_fs.system()).into()]);
+        args.extend(MODULES.iter().chain(own).chain([&root_fs.grub_module()]).map(Into::into));
         tools::run("grub-mkimage", args)?;
         Ok(output)
     };

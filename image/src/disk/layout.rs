@@ -42,7 +42,7 @@ impl Sector {
 }
 
 const MIB: u64 = 1 << 20;
-/// Entries in the table. More than the four in use: Landfall's receipt takes the highest slot.
+/// Entries in the table. More than those in use: Landfall's receipt takes the highest slot.
 pub const ENTRIES: u32 = 128;
 
 /// One partition, in bytes.
@@ -76,6 +76,8 @@ pub struct Layout {
     pub esp: Extent,
     /// Root file system; its partition number is [`ROOT_NUMBER`].
     pub root: Extent,
+    /// `/var`, if it has a file system of its own.
+    pub var: Option<Extent>,
     /// Bytes of the disk.
     pub total: u64,
 }
@@ -84,13 +86,15 @@ pub struct Layout {
 pub const ROOT_NUMBER: u32 = 3;
 
 impl Layout {
-    /// Lays out a disk whose ESP and root have these sizes; everything starts at a full MiB.
-    pub fn new(sector: Sector, esp_mib: u32, root_mib: u32) -> Self {
+    /// Lays out a disk whose ESP, root and `/var` (0: none) have these sizes; everything starts at a full MiB.
+    pub fn new(sector: Sector, esp_mib: u32, root_mib: u32, var_mib: u32) -> Self {
         let bios = Extent { start: MIB, bytes: MIB };
         let esp = Extent { start: bios.start + bios.bytes, bytes: u64::from(esp_mib) * MIB };
         let root = Extent { start: esp.start + esp.bytes, bytes: u64::from(root_mib) * MIB };
+        let var = Extent { start: root.start + root.bytes, bytes: u64::from(var_mib) * MIB };
+        let total = var.start + var.bytes + MIB;
         // The last MiB is the backup table's.
-        Self { sector, bios, esp, root, total: root.start + root.bytes + MIB }
+        Self { sector, bios, esp, root, var: Some(var).filter(|_| var_mib > 0), total }
     }
 
     /// Where GRUB for a BIOS goes, if a BIOS can start the disk.
@@ -128,11 +132,14 @@ impl Layout {
             flags: 0,
             name: name.to_owned(),
         };
-        table.update_partitions(BTreeMap::from([
+        let mut partitions = BTreeMap::from([
             (1, entry(partition_types::BIOS, "bios", self.bios)),
             (2, entry(partition_types::EFI, "esp", self.esp)),
             (ROOT_NUMBER, entry(root_type, "root", self.root)),
-        ]))?;
+        ]);
+        // Without the type that systemd takes for the /var of one machine id.
+        partitions.extend(self.var.map(|var| (ROOT_NUMBER + 1, entry(partition_types::LINUX_FS, "var", var))));
+        table.update_partitions(partitions)?;
         table.write()
     }
 }
@@ -146,7 +153,7 @@ mod tests {
     fn written(sector: Sector) -> (tempfile::TempDir, std::path::PathBuf, Layout) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("disk.img");
-        let layout = Layout::new(sector, 8, 16);
+        let layout = Layout::new(sector, 8, 16, 0);
         let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
         file.set_len(layout.total).unwrap();
         let mut file = layout.write_table(file, &Seed::new("test"), partition_types::LINUX_ROOT_X64).unwrap();

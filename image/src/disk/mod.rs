@@ -7,9 +7,11 @@
 //! | LBA 1 | 1 MiB | partition table; the rest is left free for Landfall's receipt |
 //! | 1 MiB | 2 MiB | BIOS boot partition: GRUB's core.img |
 //! | 2 MiB | … | EFI system partition |
-//! | … | end − 1 MiB | root file system, typed by architecture so that it is found without a label |
+//! | … | … | root file system, typed by architecture so that it is found without a label |
+//! | … | end − 1 MiB | `/var`, if it has a file system of its own |
 
 pub mod assemble;
+pub mod filesystem;
 pub mod grub;
 pub mod layout;
 pub mod seed;

@@ -9,6 +9,9 @@ use std::{
 /// Debian package of each tool, for the hint when it is missing.
 const PACKAGES: &[(&str, &str)] = &[
     ("mke2fs", "e2fsprogs"),
+    ("mkfs.xfs", "xfsprogs"),
+    ("mkfs.btrfs", "btrfs-progs"),
+    ("btrfs", "btrfs-progs"),
     ("mformat", "mtools"),
     ("mmd", "mtools"),
     ("mcopy", "mtools"),

@@ -8,15 +8,15 @@ mod assignment;
 mod disk;
 mod enroll;
 mod error;
-mod event;
 mod facts;
 mod hello;
 mod identity;
 mod problem;
 mod scalar;
 mod selector;
-mod session;
 mod telemetry;
+mod to_agent;
+mod to_coordinator;
 
 pub use assignment::named_attempt;
 pub use error::ConvertError;

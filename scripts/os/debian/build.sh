@@ -10,6 +10,11 @@ OS_SUITE=bookworm
 DEBIAN_PACKAGES=(linux-image-amd64 initramfs-tools zstd systemd-sysv systemd-resolved udev dbus kmod cloud-init
     cloud-guest-utils netplan.io openssh-server sudo ca-certificates iproute2 iputils-ping procps less nano
     libpam-systemd e2fsprogs fdisk gdisk)
+# The tools of the root's own file system come with it.
+case $root_fs in
+xfs) DEBIAN_PACKAGES+=(xfsprogs) ;;
+btrfs) DEBIAN_PACKAGES+=(btrfs-progs) ;;
+esac
 
 # Started at boot or by timers, of no use on a fresh server, and slow without KVM.
 DEBIAN_DISABLED=(apt-daily.timer apt-daily-upgrade.timer e2scrub_all.timer e2scrub_reap.service dpkg-db-backup.timer
@@ -43,10 +48,23 @@ debian_sources() {
     printf 'deb %s %s main\n' "${uri%/debian*}/debian-security" "$OS_SUITE-security"
 }
 
+# What os-disk makes of root_fs and var_mib, both of scripts/os-image.
+debian_fstab() {
+    case $root_fs in
+    ext4) printf 'LABEL=%s / ext4 defaults,errors=remount-ro 0 1\n' "$OS_LABEL" ;;
+    xfs) printf 'LABEL=%s / xfs defaults 0 0\n' "$OS_LABEL" ;;
+    btrfs)
+        printf 'LABEL=%s / btrfs defaults,subvol=@rootfs 0 0\n' "$OS_LABEL"
+        printf 'LABEL=%s /home btrfs defaults,subvol=@home 0 0\n' "$OS_LABEL"
+        ;;
+    esac
+    [ "$var_mib" = 0 ] || printf 'LABEL=var /var ext4 defaults 0 2\n'
+}
+
 debian_configure() {
     local root=$1 here=$2 unit
     cp -r --no-preserve=mode,ownership "$here/files/." "$root/"
-    printf 'LABEL=%s / ext4 defaults,errors=remount-ro 0 1\n' "$OS_LABEL" >"$root/etc/fstab"
+    debian_fstab >"$root/etc/fstab"
     echo debian >"$root/etc/hostname"
     printf '127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n' >"$root/etc/hosts"
     debian_sources >"$root/etc/apt/sources.list"

@@ -61,6 +61,7 @@ impl Machine {
                 logical_sector_bytes: 512,
                 physical_sector_bytes: 4096,
                 read_only: false,
+                contents: None,
             })
             .collect();
         let facts = MachineFacts {

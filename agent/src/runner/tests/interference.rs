@@ -87,7 +87,7 @@ impl World {
 }
 
 impl Report for World {
-    fn report(&self, action: ActionRef, kind: EventBody) -> BoxFuture<'_, Result<(), Untold>> {
+    fn report(&self, action: ActionRef, kind: EventBody) -> Reporting<'_, SessionEnded> {
         let what = match kind {
             EventBody::Started => "started",
             EventBody::Finished { .. } => "finished",
@@ -103,7 +103,7 @@ impl Report for World {
             Ok(())
         })
     }
-    fn report_blocking(&self, _: ActionRef, _: EventBody) -> Result<(), Untold> {
+    fn report_blocking(&self, _: ActionRef, _: EventBody) -> Result<(), SessionEnded> {
         Ok(())
     }
     fn still_runs(&self) -> Box<dyn Send> {
@@ -111,12 +111,10 @@ impl Report for World {
         Box::new(())
     }
     fn progress(&self, _: ActionRef, _: Progress) {}
-    fn flush(&self, _: Duration) -> BoxFuture<'_, Result<(), Unflushed>> {
+    fn log(&self, _: ActionRef, _: LogLevel, _: String) {}
+    fn flush(&self, _: Duration) -> Reporting<'_, Unflushed> {
         self.point();
         Box::pin(async { Ok(()) })
-    }
-    fn last_lines(&self, _: usize) -> Vec<String> {
-        vec!["line".into()]
     }
 }
 
@@ -194,6 +192,7 @@ async fn live(story: Story) -> Result<(), TestCaseError> {
         stop: stopped,
         control: controlled,
         report: world.clone(),
+        tail: tail(),
         perform: Arc::new(Doer(world.clone())),
     };
     // A pause has its end at the coordinator; here, after everything else has come to rest.

@@ -5,6 +5,7 @@ use landfall_client::Client;
 
 use super::Page;
 use crate::{
+    contents,
     failure::Failure,
     human,
     table::{self, Columns, or_dash},
@@ -74,6 +75,9 @@ impl Page<'_> {
             disks.row(cells.into_iter().map(or_dash).collect());
         }
         self.columns(&disks)?;
+        if facts.disks.iter().any(|disk| disk.contents.is_some()) {
+            self.columns(&contents::columns(&facts.disks))?;
+        }
         let mut nics = Columns::new(&["NIC", "MAC", "DRIVER", "LINK"]);
         for nic in &facts.nics {
             let link = match (nic.carrier, nic.speed_mbit) {

@@ -2,6 +2,7 @@
 
 mod control;
 mod life;
+mod preview;
 
 use std::{collections::BTreeMap, sync::Arc};
 

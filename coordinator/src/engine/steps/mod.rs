@@ -1,17 +1,15 @@
-//! One machine's step made real, under its lock: load, step, store, send.
+//! One machine's step made real, under its lock: its documents are loaded, the machine steps, and the documents are
+//! stored; then `effects` has what is to be sent.
 
 mod admission;
-mod documents;
+mod effects;
 mod settle;
 
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use landfall_api::{
-    Document, ErrorCode, Problem, Shared, Workflow, WorkflowStatus,
-    message::{Assignment, Control, ToAgent},
-};
-use landfall_machine::{Effect, Input, MachineState, Refusal, Tell, Which, has_begun, run::Start, step};
+use landfall_api::{Document, ErrorCode, Kind, Machine, Problem, Shared, Workflow, WorkflowStatus, message::ToAgent};
+use landfall_machine::{Effect, Input, MachineState, Refusal, Which, step};
 use tokio::sync::mpsc;
 
 use super::{
@@ -22,8 +20,25 @@ use super::{
     shorten::{Room, outgrown, shorten},
     telemetry::Telemetry,
 };
-use documents::Loaded;
 use landfall_store::StoreError;
+
+/// The documents as they were loaded, shared with the store.
+struct Loaded {
+    machine: Shared<Machine>,
+    newest: Option<Shared<Workflow>>,
+    older: Option<Shared<Workflow>>,
+}
+
+impl Loaded {
+    fn state(&self, live: &Live) -> MachineState {
+        MachineState {
+            machine: self.machine.clone(),
+            newest: self.newest.clone(),
+            older: self.older.clone(),
+            session: live.session.clone(),
+        }
+    }
+}
 
 /// What a step came to.
 pub(in crate::engine) struct Driven {
@@ -131,105 +146,95 @@ impl Steps {
         })
     }
 
-    /// Does what is not storing, in its order.
-    async fn carry_out(&self, live: &mut Live, state: MachineState, effects: Vec<Effect>) -> Result<Driven, Refusal> {
-        let name = state.machine.metadata.name.clone();
-        let mut driven = Driven { state, opened: None, deleted: None };
-        let mut refusal = None;
+    async fn load(&self, name: &str, workflow: Option<&str>) -> Result<Loaded, Problem> {
+        let store = &self.fleet.store();
+        let Some(machine) = store.machine(name).await? else {
+            return Err(StoreError::NotFound { kind: Kind::Machine, name: name.to_owned() }.into());
+        };
+        let newest = machine.status.as_ref().and_then(|status| status.workflow.as_deref());
+        let older = match workflow.filter(|workflow| newest != Some(workflow)) {
+            Some(older) => store.workflow(older).await?,
+            None => None,
+        };
+        let newest = match newest {
+            Some(newest) => store.workflow(newest).await?,
+            None => None,
+        };
+        Ok(Loaded { machine, newest, older })
+    }
+
+    /// Stores what the step says, in its order. What is unchanged is not written: most events say nothing new of the
+    /// machine, and the store would only be asked to say so, after a sync.
+    async fn store_all(&self, loaded: &Loaded, state: &mut MachineState, effects: &[Effect]) -> Result<(), StoreError> {
+        let mut stored = 0;
         for effect in effects {
-            match effect {
-                Effect::StoreMachine | Effect::StoreWorkflow(_) => {}
-                Effect::Refuse(refused) => refusal = Some(refused),
-                Effect::Alarm { reason, message } => self.alarms.alarm(&name, reason, message).await?,
-                Effect::Fence { epoch, reason } => live.send(ToAgent::Fenced { epoch: epoch.get(), reason }),
-                Effect::Open(epoch) => driven.opened = Some((epoch.get(), live.open())),
-                Effect::Send(tell) => live.send(message_of(tell)),
-                Effect::Assign { of, starts } => {
-                    if let Some(ended) = self.assign(live, &driven.state, of, starts).await? {
-                        driven.state = ended;
-                    }
+            let outcome = match effect {
+                Effect::StoreMachine => self.store_machine(loaded, state, stored > 0).await,
+                Effect::StoreWorkflow(Which::Newest) => {
+                    self.store_workflow(loaded.newest.as_ref(), &mut state.newest).await
                 }
-                Effect::Settle(_) => self.settle_later(&driven.state),
-                Effect::AskTurn => driven.state = self.ask_turn(live, &driven.state).await?,
-                Effect::LeaveQueue => {
-                    self.fleet.index().admission.absent(&name);
-                    self.wake_queue();
+                Effect::StoreWorkflow(Which::Older) => {
+                    self.store_workflow(loaded.older.as_ref(), &mut state.older).await
                 }
-                Effect::MarkDeleted => driven.deleted = Some(self.removals.mark_deleted(&name).await?),
-                Effect::Remove => {
-                    driven.deleted = Some(self.removals.remove_machine(live, &driven.state.machine).await?)
-                }
-            }
+                _ => continue,
+            };
+            stored += usize::from(outcome?);
         }
-        refusal.map_or(Ok(driven), Err)
+        Ok(())
     }
 
-    /// Gives the agent its list. One that cannot be made, for a secret of it is gone, ends the workflow with that reason:
-    /// another request would get the same answer.
-    async fn assign(
+    /// `begun`: another document of this step is stored already, so that the step cannot be made again. Then the status,
+    /// which is written here alone, goes beside what another writer made of the rest.
+    async fn store_machine(&self, loaded: &Loaded, state: &mut MachineState, begun: bool) -> Result<bool, StoreError> {
+        if loaded.machine == state.machine {
+            return Ok(false);
+        }
+        for _ in 0..CAS_TRIES {
+            let document = Document::from(state.machine.clone());
+            match self.fleet.store().documents().update(document).await {
+                Ok(Document::Machine(machine)) => {
+                    state.machine = machine;
+                    return Ok(true);
+                }
+                Ok(_) => return Ok(true),
+                Err(StoreError::Conflict { .. }) if begun => {
+                    let name = &state.machine.metadata.name;
+                    let Some(newer) = self.fleet.store().machine(name).await? else { return Ok(false) };
+                    let (status, finalizers) = (state.machine.status.take(), state.machine.metadata.finalizers.clone());
+                    state.machine = newer;
+                    (state.machine.status, state.machine.metadata.finalizers) = (status, finalizers);
+                }
+                // It was deleted meanwhile: its workflow stands by itself.
+                Err(StoreError::NotFound { .. }) if begun => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(false)
+    }
+
+    async fn store_workflow(
         &self,
-        live: &mut Live,
-        state: &MachineState,
-        of: Which,
-        starts: Vec<Start>,
-    ) -> Result<Option<MachineState>, Problem> {
-        let (Some(workflow), Some(session)) = (state.workflow(of), &state.session) else { return Ok(None) };
-        let epoch = session.epoch().get();
-        let (name, machine) = (&workflow.metadata.name, &workflow.spec.machine);
-        let made = match self.assignments.assignment(workflow, epoch, starts).await {
-            // Only now is the workflow's own token there, which is one of its secrets.
-            Ok(assignment) => self.telemetry.conceal_secrets_of(workflow).await.map(|()| assignment),
-            Err(problem) => Err(problem),
+        before: Option<&Shared<Workflow>>,
+        after: &mut Option<Shared<Workflow>>,
+    ) -> Result<bool, StoreError> {
+        // Given away, so that the store need not copy it; without an answer the step is made again from what is stored.
+        let (Some(before), Some(given)) = (before, after.take()) else { return Ok(false) };
+        let Document::Workflow(stored) = self.fleet.store().documents().update(given.into()).await? else {
+            return Ok(true);
         };
-        let assignment = match made {
-            Ok(assignment) => Assignment { counts_from: session.counts_from(), ..assignment },
-            Err(problem) if problem.code == ErrorCode::StoreUnavailable => return Err(problem),
-            Err(problem) => {
-                tracing::error!(workflow = %name, %machine, %problem, "cannot build the list of actions");
-                let ended = self.again(live, machine, Input::CannotAssign(of, Box::new(problem))).await;
-                return ended.map(Some).map_err(|refused| refused.problem);
-            }
-        };
-        tracing::info!(
-            workflow = %name, workflow_uid = %assignment.workflow_uid, %machine, epoch, starts = ?assignment.starts, "assigned"
-        );
-        live.send(ToAgent::Assign(Box::new(assignment)));
-        Ok(None)
-    }
-
-    /// Whether the machine's workflow may begin beside all others; it is informed, and its place given back if it did not begin.
-    async fn ask_turn(&self, live: &mut Live, state: &MachineState) -> Result<MachineState, Refusal> {
-        let (Some(workflow), machine) = (&state.newest, &state.machine.metadata.name) else { return Ok(state.clone()) };
-        let name = &workflow.metadata.name;
-        let begins = self.fleet.index().admission.begin(name);
-        if !begins {
-            tracing::info!(workflow = %name, %machine, "its agent waits for its turn");
+        let after = &*after.insert(stored);
+        self.fleet.index().put_workflow(after);
+        self.telemetry.follow(after);
+        self.wake_queue();
+        let phase = |workflow: &Workflow| workflow.status.as_ref().map(|status| status.phase);
+        if let (Some(from), Some(to)) = (phase(before), phase(after))
+            && from != to
+        {
+            tracing::info!(
+                workflow = %after.metadata.name, machine = %after.spec.machine, ?from, ?to, "the workflow moved on"
+            );
         }
-        let stepped = self.again(live, machine, Input::Turn(begins)).await;
-        let began = match &stepped {
-            Ok(state) => state.newest.as_ref().is_some_and(|workflow| has_begun(workflow)),
-            // It may have been stored as begun, and only the agent could not be informed.
-            Err(_) => self.fleet.store().workflow(name).await.ok().flatten().is_some_and(|stored| has_begun(&stored)),
-        };
-        if begins && !began {
-            self.fleet.index().admission.did_not_begin(name);
-            if stepped.is_ok() {
-                // It waits for a person, not for its turn.
-                self.fleet.index().admission.absent(machine);
-            }
-            self.wake_queue();
-        }
-        stepped
-    }
-
-    /// Boxed, for it is a step that a step leads to.
-    fn again<'e>(
-        &'e self,
-        live: &'e mut Live,
-        machine: &'e str,
-        input: Input,
-    ) -> BoxFuture<'e, Result<MachineState, Refusal>> {
-        Box::pin(async move { self.drive(live, machine, input).await.map(|driven| driven.state) })
+        Ok(true)
     }
 
     fn put_all_tails(&self, loaded: &Loaded, state: &mut MachineState) {
@@ -263,20 +268,5 @@ fn last_position(input: &Input) -> Option<u64> {
     match input {
         Input::Reported { events, .. } | Input::Replayed(events) => events.iter().map(|(position, _)| *position).max(),
         _ => None,
-    }
-}
-
-/// The message that says it.
-fn message_of(tell: Tell) -> ToAgent {
-    match tell {
-        Tell::LeaseRenewal { epoch, lease, counts_from } => {
-            ToAgent::LeaseRenewal { epoch: epoch.get(), lease, counts_from }
-        }
-        Tell::Control { workflow_uid, paused, released } => {
-            ToAgent::Control { workflow_uid, control: Control { paused, released } }
-        }
-        Tell::Cancel { workflow_uid, reason } => ToAgent::Cancel { workflow_uid, reason },
-        Tell::Fenced { epoch, reason } => ToAgent::Fenced { epoch: epoch.get(), reason },
-        Tell::Idle { boot_disk } => ToAgent::Idle { boot_disk },
     }
 }

@@ -73,6 +73,24 @@ async fn a_files_secret_reaches_its_content_and_makes_it_private() {
 }
 
 #[tokio::test]
+async fn a_programs_secret_is_marked_in_its_environment() {
+    let world = World::new().await;
+    world.apply(secret(json!({"pw": VALUE}), json!({"machines": ["m1"]}))).await.unwrap();
+    let mut tree = template("http://10.77.0.1:7480/images/os.zst");
+    let env = json!({"MODE": "fast", "TOKEN": "{{ secrets.my-db.pw }}"});
+    tree["spec"]["actions"][1] = json!({"name": "register", "exec": {"command": ["register"], "env": env}});
+    world.apply(tree).await.unwrap();
+    world.provision(false).await.unwrap();
+    world.enroll(b"key").await.unwrap();
+    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    let assignment = agent.assigned();
+    let ActionKind::Exec(sent) = &assignment.actions[1].kind else { panic!("a program") };
+    let seen: Vec<_> = sent.variables.iter().map(|v| (v.name.as_str(), v.value.expose(), v.secret)).collect();
+    assert_eq!(seen, [("MODE", "fast", false), ("TOKEN", VALUE, true)]);
+    assert!(!format!("{assignment:?}").contains(VALUE));
+}
+
+#[tokio::test]
 async fn a_missing_or_foreign_secret_prevents_the_workflow() {
     let world = World::new().await;
     world.apply(template_with_secret()).await.unwrap();

@@ -45,7 +45,9 @@ fn the_same_recipe_gives_the_same_disk() {
             label: "mini",
             seed: Seed::new("test"),
             sector: Sector::Bytes512,
+            root_fs: RootFs::Ext4,
             root_mib: 16,
+            var: None,
             esp_mib: 8,
             grub: Path::new("/usr/lib/grub"),
             level: 3,
@@ -85,7 +87,9 @@ fn a_disk_for_large_sectors_has_them_everywhere() {
         label: "mini",
         seed: Seed::new("test"),
         sector: Sector::Bytes4096,
+        root_fs: RootFs::Ext4,
         root_mib: 16,
+        var: None,
         esp_mib: 8,
         grub: Path::new("/usr/lib/grub"),
         level: 3,
@@ -113,7 +117,9 @@ fn a_root_without_a_boot_menu_is_refused() {
         label: "x",
         seed: Seed::new("x"),
         sector: Sector::Bytes512,
+        root_fs: RootFs::Ext4,
         root_mib: 8,
+        var: None,
         esp_mib: 8,
         grub: dir.path(),
         level: 1,
@@ -121,4 +127,66 @@ fn a_root_without_a_boot_menu_is_refused() {
     };
     assert!(matches!(assemble(&recipe, dir.path()), Err(AssembleError::NoMenu(_))));
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+/// What is at a path of a disk's partition, read by mounting it; `None` where this machine cannot.
+fn mounted(disk: &Path, offset: u64, options: &str, path: &str) -> Option<String> {
+    let point = tempfile::tempdir().unwrap();
+    let options = format!("ro,loop,offset={offset}{options}");
+    let (disk, at) = (disk.display().to_string(), point.path().display().to_string());
+    if let Err(error) = tools::run("mount", ["-o", &options, &disk, &at]) {
+        eprintln!("SKIPPED: {error}");
+        return None;
+    }
+    let text = fs::read_to_string(point.path().join(path));
+    tools::run("umount", [&at]).unwrap();
+    Some(text.unwrap())
+}
+
+#[test]
+fn other_roots_and_a_separate_var_hold_their_files() {
+    if !tools_are_there() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (root, var) = (root(dir.path()), dir.path().join("var"));
+    fs::create_dir_all(var.join("lib")).unwrap();
+    fs::write(var.join("lib/file"), "of var").unwrap();
+    for (root_fs, options, prefix) in [
+        (RootFs::Ext4, "", "(,gpt3)/boot/grub"),
+        (RootFs::Xfs, ",norecovery", "(,gpt3)/boot/grub"),
+        (RootFs::Btrfs, ",subvol=@rootfs", "(,gpt3)/@rootfs/boot/grub"),
+    ] {
+        let out = dir.path().join(format!("{root_fs:?}"));
+        fs::create_dir(&out).unwrap();
+        let recipe = Recipe {
+            root: &root,
+            label: "r",
+            seed: Seed::new("test"),
+            sector: Sector::Bytes512,
+            root_fs,
+            root_mib: 320,
+            var: Some((&var, 16)),
+            esp_mib: 8,
+            grub: Path::new("/usr/lib/grub"),
+            level: 1,
+            keep_raw: true,
+        };
+        match assemble(&recipe, &out) {
+            Err(AssembleError::Mount(error)) => {
+                eprintln!("SKIPPED: {root_fs:?}: {error}");
+                continue;
+            }
+            made => drop(made.unwrap()),
+        }
+        let Report::Disk { partitions, .. } = inspect(&out.join(STORED)).unwrap() else { panic!("no disk") };
+        assert_eq!(partitions.iter().map(|p| p.name.as_str()).collect::<Vec<_>>(), ["bios", "esp", "root", "var"]);
+        let raw = fs::read(out.join(RAW)).unwrap();
+        assert!(raw.windows(prefix.len()).any(|window| window == prefix.as_bytes()), "{root_fs:?}");
+        let disk = out.join(RAW);
+        if let Some(menu) = mounted(&disk, 10 << 20, options, "boot/grub/grub.cfg") {
+            assert_eq!(menu, "echo hello\n");
+            assert_eq!(mounted(&disk, 330 << 20, ",noload", "lib/file").as_deref(), Some("of var"));
+        }
+    }
 }

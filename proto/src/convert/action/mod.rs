@@ -3,6 +3,7 @@
 
 mod clear_disks;
 mod cloud_init;
+mod exec;
 mod hold;
 mod kexec;
 mod power;
@@ -27,6 +28,7 @@ impl TryFrom<Kind> for ActionKind {
             Kind::ClearDisks(wire) => Self::ClearDisks(wire.into()),
             Kind::Kexec(wire) => Self::Kexec(wire.into()),
             Kind::WriteFile(wire) => Self::WriteFile(wire.try_into().within("write_file")?),
+            Kind::Exec(wire) => Self::Exec(wire.try_into().within("exec")?),
         })
     }
 }
@@ -42,6 +44,7 @@ impl From<ActionKind> for Kind {
             ActionKind::ClearDisks(spec) => Self::ClearDisks(spec.into()),
             ActionKind::Kexec(spec) => Self::Kexec(spec.into()),
             ActionKind::WriteFile(spec) => Self::WriteFile(spec.into()),
+            ActionKind::Exec(spec) => Self::Exec(spec.into()),
         }
     }
 }
@@ -59,6 +62,7 @@ impl TryFrom<Yield> for ActionResult {
             Yield::ClearDisks(wire) => Self::ClearDisks(wire.into()),
             Yield::Kexec(wire) => Self::Kexec(wire.into()),
             Yield::WriteFile(wire) => Self::WriteFile(wire.into()),
+            Yield::Exec(wire) => Self::Exec(wire.into()),
         })
     }
 }
@@ -74,6 +78,7 @@ impl From<ActionResult> for Yield {
             ActionResult::ClearDisks(result) => Self::ClearDisks(result.into()),
             ActionResult::Kexec(result) => Self::Kexec(result.into()),
             ActionResult::WriteFile(result) => Self::WriteFile(result.into()),
+            ActionResult::Exec(result) => Self::Exec(result.into()),
         }
     }
 }

@@ -5,6 +5,7 @@ mod broken_image;
 mod crash_order;
 mod cut_after_commit;
 mod disk_buses;
+mod exec;
 mod failing_disk;
 mod followed;
 mod four_kn;
@@ -108,6 +109,7 @@ const TESTS: &[Test] = tests! {
     "v" uefi_a_4kn_disk_from_power_on_to_phone_home full four_kn::to_phone_home;
     "w" machines_of_256_and_192_mib_write_whole_images full small_memory::whole_images;
     "x" uefi_two_disks_with_one_btrfs_image_are_seeded_at_once full one_btrfs::seeded_at_once;
+    "z" programs_run_inside_the_new_system_before_its_first_boot full exec::inside_the_new_system;
 };
 
 /// Which tests run, and how.

@@ -125,7 +125,8 @@ impl Scene {
         self.apply("Template", template, json!({ "actions": actions })).await
     }
 
-    async fn apply(&self, kind: &str, name: &str, spec: Value) -> anyhow::Result<()> {
+    /// Applies a document.
+    pub(super) async fn apply(&self, kind: &str, name: &str, spec: Value) -> anyhow::Result<()> {
         let document = json!({
             "apiVersion": "landfall.dev/v1alpha1", "kind": kind, "metadata": { "name": name }, "spec": spec,
         });

@@ -9,12 +9,9 @@ use landfall_api::{
     ErrorCode, Problem, Progress, ReceiptState,
     message::{ActionKind, ActionRef, ActionResult, AssignedAction, Assignment, EventBody, LogLevel, WriteImageResult},
 };
-use landfall_session::{Connection, LeaseWatch, SessionHandle};
+use landfall_session::{LeaseWatch, SessionEnded, SessionHandle};
 use landfall_sim::chance::Chance;
-use tokio::{
-    sync::watch,
-    time::{sleep, timeout},
-};
+use tokio::{sync::watch, time::sleep};
 use uuid::Uuid;
 
 use super::{
@@ -22,8 +19,6 @@ use super::{
     truth::Truth,
 };
 
-/// How a session that ended may take to come back.
-const RETURN_LIMIT: Duration = Duration::from_secs(600);
 /// The restart waits so long for the last acks.
 const FLUSH_LIMIT: Duration = Duration::from_secs(30);
 
@@ -94,9 +89,6 @@ struct Work {
     reported: Arc<Mutex<Vec<Reported>>>,
 }
 
-/// The session ended and did not return.
-struct Untold;
-
 impl Work {
     async fn all(self, stop: watch::Receiver<Option<Stop>>, mut chance: Chance) -> Ended {
         let run = self.run.clone();
@@ -106,7 +98,7 @@ impl Work {
             loop {
                 let reference = ActionRef { workflow_uid: run.workflow_uid, action_index: index, attempt };
                 match self.attempt(action, reference, stop.clone(), &mut chance).await {
-                    Err(Untold) => return Ended::Stays,
+                    Err(SessionEnded) => return Ended::Stays,
                     Ok(Ok(ActionResult::Reboot)) => {
                         self.flush(FLUSH_LIMIT).await;
                         return Ended::Restart;
@@ -132,7 +124,7 @@ impl Work {
         reference: ActionRef,
         mut stop: watch::Receiver<Option<Stop>>,
         chance: &mut Chance,
-    ) -> Result<Result<ActionResult, (bool, bool)>, Untold> {
+    ) -> Result<Result<ActionResult, (bool, bool)>, SessionEnded> {
         self.tell(reference, EventBody::Started).await?;
         let problem = |code| Problem::new(code, "simulated");
         let outcome = tokio::select! {
@@ -261,21 +253,14 @@ impl Work {
     }
 
     async fn say(&self, action: ActionRef, kind: EventBody) -> Result<(), Problem> {
-        self.tell(action, kind).await.map_err(|Untold| Problem::new(ErrorCode::Fenced, "the session ended"))
+        self.tell(action, kind).await.map_err(|SessionEnded| Problem::new(ErrorCode::Fenced, "the session ended"))
     }
 
-    async fn tell(&self, action: ActionRef, kind: EventBody) -> Result<(), Untold> {
-        let mut connection = self.session.connection();
-        loop {
-            if let Ok(seq) = self.session.report(action, kind.clone()).await {
-                self.reported.lock().unwrap().push((action, seq, word(&kind)));
-                return Ok(());
-            }
-            let back = connection.wait_for(|c| *c != Connection::Ended);
-            if !matches!(timeout(RETURN_LIMIT, back).await, Ok(Ok(_))) {
-                return Err(Untold);
-            }
-        }
+    async fn tell(&self, action: ActionRef, kind: EventBody) -> Result<(), SessionEnded> {
+        let what = word(&kind);
+        let seq = self.session.report(action, kind).await?;
+        self.reported.lock().unwrap().push((action, seq, what));
+        Ok(())
     }
 
     /// Everything reported before a successful flush is acknowledged.

@@ -1,12 +1,47 @@
-//! Events.
+//! What an agent says on its open session: events and heartbeats here. A hello, disks, facts, results and problems have
+//! files of their own.
 
-use landfall_api::message::{EventBody, EventRecord};
+use std::time::Duration;
+
+use landfall_api::message::{EventBody, EventRecord, ToCoordinator, Vitals};
 
 use super::{
     ConvertError, Within as _,
-    scalar::{timestamp, timestamp_to_wire, uuid},
+    scalar::{millis, timestamp, timestamp_to_wire, uuid},
 };
-use crate::v1::{self, event::Event as Wire};
+use crate::v1::{self, event::Event as Wire, session_request::Message as Up};
+
+impl TryFrom<v1::SessionRequest> for ToCoordinator {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::SessionRequest) -> Result<Self, ConvertError> {
+        Ok(match wire.message.ok_or_else(|| ConvertError::missing("message"))? {
+            Up::Hello(wire) => Self::Hello(wire.try_into().within("hello")?),
+            Up::DiskReport(wire) => Self::Disks(wire.try_into().within("disk_report")?),
+            Up::Facts(wire) => Self::Facts(Box::new(wire.try_into().within("facts")?)),
+            Up::Heartbeat(wire) => Self::Heartbeat(wire.into()),
+            Up::Event(wire) => Self::Event(wire.try_into().within("event")?),
+            Up::FenceAck(wire) => Self::FenceAck { epoch: wire.epoch },
+        })
+    }
+}
+
+impl TryFrom<ToCoordinator> for v1::SessionRequest {
+    type Error = ConvertError;
+
+    /// Fails only for facts that do not serialise.
+    fn try_from(message: ToCoordinator) -> Result<Self, ConvertError> {
+        let message = match message {
+            ToCoordinator::Hello(hello) => Up::Hello(hello.into()),
+            ToCoordinator::Disks(report) => Up::DiskReport(report.into()),
+            ToCoordinator::Facts(facts) => Up::Facts((&*facts).try_into()?),
+            ToCoordinator::Heartbeat(vitals) => Up::Heartbeat(vitals.into()),
+            ToCoordinator::Event(event) => Up::Event(event.into()),
+            ToCoordinator::FenceAck { epoch } => Up::FenceAck(v1::FenceAck { epoch }),
+        };
+        Ok(Self { message: Some(message) })
+    }
+}
 
 impl TryFrom<v1::Event> for EventRecord {
     type Error = ConvertError;
@@ -78,16 +113,49 @@ impl From<EventBody> for Wire {
     }
 }
 
+impl From<v1::Heartbeat> for Vitals {
+    fn from(wire: v1::Heartbeat) -> Self {
+        Self { uptime: Duration::from_millis(wire.uptime_ms), peak_rss_bytes: wire.peak_rss_bytes }
+    }
+}
+
+impl From<Vitals> for v1::Heartbeat {
+    fn from(vitals: Vitals) -> Self {
+        Self { uptime_ms: millis(vitals.uptime), peak_rss_bytes: vitals.peak_rss_bytes }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
     use landfall_api::{
-        DiskId, ErrorCode, Problem,
-        message::{ActionRef, ActionResult, ClearDisksResult, CloudInitResult, KexecResult, ToCoordinator},
+        DiskId, ErrorCode, MachineFacts, Problem,
+        message::{
+            ActionRef, ActionResult, ClearDisksResult, CloudInitResult, DiskReport, KexecResult, UnreadableDisk,
+        },
     };
     use uuid::Uuid;
 
     use super::*;
+
+    #[test]
+    fn every_message_to_the_coordinator_survives_the_wire() {
+        let report = DiskReport {
+            generation: 2,
+            disks: vec![DiskId { serial: "D".into(), ..DiskId::default() }],
+            receipts: vec![crate::convert::disk::tests::receipt()],
+            unreadable: vec![UnreadableDisk { disk: DiskId::default(), reason: "r".into() }],
+        };
+        for message in [
+            ToCoordinator::Disks(report),
+            ToCoordinator::Facts(Box::new(MachineFacts { memory_bytes: 5, ..MachineFacts::default() })),
+            ToCoordinator::Heartbeat(Vitals { uptime: Duration::from_secs(1), peak_rss_bytes: 2 }),
+            ToCoordinator::FenceAck { epoch: 3 },
+        ] {
+            let wire = v1::SessionRequest::try_from(message.clone()).unwrap();
+            assert_eq!(ToCoordinator::try_from(wire), Ok(message));
+        }
+    }
 
     fn event(body: EventBody) -> EventRecord {
         let action = ActionRef { workflow_uid: Uuid::from_u128(1), action_index: 2, attempt: 3 };

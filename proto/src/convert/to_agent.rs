@@ -1,46 +1,12 @@
-//! What travels on an open session, in both directions.
+//! What the coordinator says on an open session. An assignment, a welcome and a refusal have files of their own.
 
-use std::time::Duration;
-
-use landfall_api::message::{Ack, ActionRef, Control, ToAgent, ToCoordinator, Vitals};
+use landfall_api::message::{Ack, ActionRef, Control, ToAgent};
 
 use super::{
     ConvertError, Within as _,
     scalar::{duration, duration_to_wire, millis, millis_if_any, uuid},
 };
-use crate::v1::{self, session_request::Message as Up, session_response::Message as Down};
-
-impl TryFrom<v1::SessionRequest> for ToCoordinator {
-    type Error = ConvertError;
-
-    fn try_from(wire: v1::SessionRequest) -> Result<Self, ConvertError> {
-        Ok(match wire.message.ok_or_else(|| ConvertError::missing("message"))? {
-            Up::Hello(wire) => Self::Hello(wire.try_into().within("hello")?),
-            Up::DiskReport(wire) => Self::Disks(wire.try_into().within("disk_report")?),
-            Up::Facts(wire) => Self::Facts(Box::new(wire.try_into().within("facts")?)),
-            Up::Heartbeat(wire) => Self::Heartbeat(wire.into()),
-            Up::Event(wire) => Self::Event(wire.try_into().within("event")?),
-            Up::FenceAck(wire) => Self::FenceAck { epoch: wire.epoch },
-        })
-    }
-}
-
-impl TryFrom<ToCoordinator> for v1::SessionRequest {
-    type Error = ConvertError;
-
-    /// Fails only for facts that do not serialise.
-    fn try_from(message: ToCoordinator) -> Result<Self, ConvertError> {
-        let message = match message {
-            ToCoordinator::Hello(hello) => Up::Hello(hello.into()),
-            ToCoordinator::Disks(report) => Up::DiskReport(report.into()),
-            ToCoordinator::Facts(facts) => Up::Facts((&*facts).try_into()?),
-            ToCoordinator::Heartbeat(vitals) => Up::Heartbeat(vitals.into()),
-            ToCoordinator::Event(event) => Up::Event(event.into()),
-            ToCoordinator::FenceAck { epoch } => Up::FenceAck(v1::FenceAck { epoch }),
-        };
-        Ok(Self { message: Some(message) })
-    }
-}
+use crate::v1::{self, session_response::Message as Down};
 
 impl TryFrom<v1::SessionResponse> for ToAgent {
     type Error = ConvertError;
@@ -95,18 +61,6 @@ impl From<ToAgent> for v1::SessionResponse {
     }
 }
 
-impl From<v1::Heartbeat> for Vitals {
-    fn from(wire: v1::Heartbeat) -> Self {
-        Self { uptime: Duration::from_millis(wire.uptime_ms), peak_rss_bytes: wire.peak_rss_bytes }
-    }
-}
-
-impl From<Vitals> for v1::Heartbeat {
-    fn from(vitals: Vitals) -> Self {
-        Self { uptime_ms: millis(vitals.uptime), peak_rss_bytes: vitals.peak_rss_bytes }
-    }
-}
-
 impl TryFrom<v1::Ack> for Ack {
     type Error = ConvertError;
 
@@ -130,10 +84,12 @@ impl From<Ack> for v1::Ack {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use jiff::Timestamp;
     use landfall_api::{
-        DiskId, ErrorCode, MachineFacts, Problem,
-        message::{DiskReport, Refusal, UnreadableDisk, Welcome},
+        ErrorCode, Problem,
+        message::{Refusal, ToCoordinator, Welcome},
     };
     use uuid::Uuid;
 
@@ -161,25 +117,6 @@ mod tests {
             ToAgent::Idle { boot_disk: true },
         ] {
             assert_eq!(ToAgent::try_from(v1::SessionResponse::from(message.clone())), Ok(message));
-        }
-    }
-
-    #[test]
-    fn every_message_to_the_coordinator_survives_the_wire() {
-        let report = DiskReport {
-            generation: 2,
-            disks: vec![DiskId { serial: "D".into(), ..DiskId::default() }],
-            receipts: vec![crate::convert::disk::tests::receipt()],
-            unreadable: vec![UnreadableDisk { disk: DiskId::default(), reason: "r".into() }],
-        };
-        for message in [
-            ToCoordinator::Disks(report),
-            ToCoordinator::Facts(Box::new(MachineFacts { memory_bytes: 5, ..MachineFacts::default() })),
-            ToCoordinator::Heartbeat(Vitals { uptime: Duration::from_secs(1), peak_rss_bytes: 2 }),
-            ToCoordinator::FenceAck { epoch: 3 },
-        ] {
-            let wire = v1::SessionRequest::try_from(message.clone()).unwrap();
-            assert_eq!(ToCoordinator::try_from(wire), Ok(message));
         }
     }
 

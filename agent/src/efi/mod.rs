@@ -1,0 +1,180 @@
+//! UEFI's boot order. A machine that is managed starts from the network first; when the network script hands over, the firmware
+//! goes to the next entry of its boot order, and that must be the disk that was installed, not another one that boots too.
+
+mod option;
+mod order;
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use landfall_api::DiskFacts;
+use landfall_disk::{BlockDevice as _, RealDevice, device_path, judge::Findings};
+use nix::mount::{MsFlags, mount};
+
+use self::{
+    option::{Partition, load_option},
+    order::{Plan, plan},
+};
+
+const VARIABLES: &str = "/sys/firmware/efi/efivars";
+/// UEFI 2.10, section 3.3: the namespace of the boot variables.
+const GLOBAL: &str = "8be4df61-93ca-11d2-aa0d-00e098032b8c";
+/// UEFI 2.10, section 8.2: kept without power, and there before and after the system takes over.
+const ATTRIBUTES: [u8; 4] = [7, 0, 0, 0];
+/// Type of an EFI system partition, C12A7328-F81F-11D2-BA4B-00A0C93EC93B, in the mixed byte order of the disk.
+const ESP: [u8; 16] = [0x28, 0x73, 0x2a, 0xc1, 0x1f, 0xf8, 0xd2, 0x11, 0xba, 0x4b, 0x00, 0xa0, 0xc9, 0x3e, 0xc9, 0x3b];
+
+/// Why the firmware's boot order stays as it is.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum EfiError {
+    /// The firmware's variables cannot be read or written.
+    #[error("the firmware's boot order cannot be {doing}: {source}")]
+    Variables {
+        /// What failed.
+        doing: &'static str,
+        /// The kernel's error.
+        source: io::Error,
+    },
+    /// The disk's table cannot be read.
+    #[error("the partition table of {path} cannot be read: {source}")]
+    Disk {
+        /// The disk.
+        path: PathBuf,
+        /// The kernel's error.
+        source: io::Error,
+    },
+}
+
+/// Whether this machine's boot order is the agent's to change: it was started by UEFI, and the agent is all that runs on it.
+pub(crate) fn is_ours() -> bool {
+    std::process::id() == 1 && Path::new("/sys/firmware/efi").is_dir()
+}
+
+/// Whether the firmware lets its boot order be changed. Nothing is changed.
+///
+/// # Errors
+/// [`EfiError::Variables`].
+pub(crate) fn can_be_set() -> Result<(), EfiError> {
+    let _writable = Writable::new()?;
+    read(Path::new(VARIABLES)).map(drop)
+}
+
+/// Puts an entry for the EFI system partition of this disk into the boot order, right behind the entry that started this
+/// machine. False: the disk has no such partition, and nothing was changed. Blocking.
+///
+/// # Errors
+/// [`EfiError`].
+pub(crate) fn start_next(disk: &DiskFacts) -> Result<bool, EfiError> {
+    let Some(partition) = system_partition(disk)? else { return Ok(false) };
+    let _writable = Writable::new()?;
+    let directory = Path::new(VARIABLES);
+    let wanted = load_option(&disk.id.serial, &partition);
+    let Plan { number, write, remove, order } = plan(&read(directory)?, &wanted);
+    let set = |name: &str, data: &[u8]| {
+        let written = fs::write(file(directory, name), [&ATTRIBUTES[..], data].concat());
+        written.map_err(|source| EfiError::Variables { doing: "written", source })
+    };
+    if write {
+        set(&order::name(number), &wanted)?;
+    }
+    if let Some(order) = order {
+        set("BootOrder", &order.iter().flat_map(|n| n.to_le_bytes()).collect::<Vec<u8>>())?;
+    }
+    for number in remove {
+        // It is in no order any more.
+        drop(fs::remove_file(file(directory, &order::name(number))));
+    }
+    Ok(true)
+}
+
+/// The variables while they may be written: at all other times they are mounted read-only.
+struct Writable;
+
+impl Writable {
+    fn new() -> Result<Self, EfiError> {
+        remount(MsFlags::empty()).map_err(|source| EfiError::Variables { doing: "written", source })?;
+        Ok(Self)
+    }
+}
+
+impl Drop for Writable {
+    fn drop(&mut self) {
+        if let Err(error) = remount(MsFlags::MS_RDONLY) {
+            tracing::warn!("the firmware's variables stay writable: {error}");
+        }
+    }
+}
+
+fn remount(more: MsFlags) -> io::Result<()> {
+    let flags = MsFlags::MS_REMOUNT | MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC | more;
+    Ok(mount(Some("efivarfs"), VARIABLES, Some("efivarfs"), flags, None::<&str>)?)
+}
+
+fn file(directory: &Path, name: &str) -> PathBuf {
+    directory.join(format!("{name}-{GLOBAL}"))
+}
+
+/// The boot variables as the firmware has them.
+fn read(directory: &Path) -> Result<order::Variables, EfiError> {
+    let failed = |source| EfiError::Variables { doing: "read", source };
+    let mut entries = BTreeMap::new();
+    for found in fs::read_dir(directory).map_err(failed)? {
+        let found = found.map_err(failed)?;
+        let name = found.file_name();
+        let name = name.to_string_lossy();
+        if let Some(number) = name.strip_suffix(&format!("-{GLOBAL}")).and_then(order::number) {
+            entries.insert(number, data(&found.path()).map_err(failed)?);
+        }
+    }
+    let numbers = |name: &str| match data(&file(directory, name)) {
+        Ok(bytes) => Ok(bytes.chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]])).collect::<Vec<u16>>()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(failed(error)),
+    };
+    Ok(order::Variables { entries, order: numbers("BootOrder")?, current: numbers("BootCurrent")?.first().copied() })
+}
+
+/// A variable without its attributes.
+fn data(path: &Path) -> io::Result<Vec<u8>> {
+    Ok(fs::read(path)?.get(ATTRIBUTES.len()..).unwrap_or_default().to_vec())
+}
+
+/// The EFI system partition of a disk.
+fn system_partition(disk: &DiskFacts) -> Result<Option<Partition>, EfiError> {
+    let path = device_path(disk);
+    let failed = |source| EfiError::Disk { path: path.clone(), source };
+    let device = RealDevice::open_read_only(&path).map_err(failed)?;
+    let found = Findings::of(&device, device.logical_sector()).map_err(failed)?;
+    let entry = found.table().and_then(|table| table.used().find(|entry| entry.kind == ESP));
+    Ok(entry.map(|entry| Partition {
+        number: entry.index + 1,
+        first: entry.first,
+        sectors: entry.last - entry.first + 1,
+        guid: entry.guid,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_firmwares_variables_are_read_without_their_attributes() {
+        let dir = tempfile::tempdir().unwrap();
+        let put =
+            |name: &str, data: &[u8]| fs::write(file(dir.path(), name), [&ATTRIBUTES[..], data].concat()).unwrap();
+        put("BootOrder", &[1, 0, 0x0a, 0]);
+        put("BootCurrent", &[0x0a, 0]);
+        put("Boot0001", b"one");
+        put("Boot000A", b"ten");
+        put("BootNext", &[1, 0]);
+        put("Timeout", &[1, 0]);
+        let found = read(dir.path()).unwrap();
+        assert_eq!((found.order.as_slice(), found.current), (&[1, 10][..], Some(10)));
+        let entries: Vec<_> = found.entries.iter().map(|(n, data)| (*n, data.as_slice())).collect();
+        assert_eq!(entries, [(1, &b"one"[..]), (10, b"ten")]);
+    }
+}

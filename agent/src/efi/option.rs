@@ -1,0 +1,95 @@
+//! A boot entry as the firmware stores it (UEFI 2.10, sections 3.1.3 and 10.3). Pure.
+
+/// What the descriptions of our entries begin with.
+const NAME: &str = "Landfall";
+/// `LOAD_OPTION_ACTIVE`
+const ACTIVE: u32 = 1;
+/// Where firmware looks for a loader on a disk that has no entry (UEFI 2.10, section 3.5.1.1): disk images can bring only
+/// this one.
+#[cfg(target_arch = "aarch64")]
+const LOADER: &str = r"\EFI\BOOT\BOOTAA64.EFI";
+#[cfg(not(target_arch = "aarch64"))]
+const LOADER: &str = r"\EFI\BOOT\BOOTX64.EFI";
+
+/// A partition as a device path names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Partition {
+    /// From 1.
+    pub(super) number: u32,
+    /// First sector, in the disk's logical ones.
+    pub(super) first: u64,
+    pub(super) sectors: u64,
+    /// In the mixed byte order of the disk.
+    pub(super) guid: [u8; 16],
+}
+
+/// An entry that starts the loader on this partition, on whatever port its disk is.
+pub(super) fn load_option(serial: &str, partition: &Partition) -> Vec<u8> {
+    let mut path = Vec::new();
+    // HD(): media device path, hard drive; table of type GPT, signature of type GUID.
+    path.extend([4, 1, 42, 0]);
+    path.extend(partition.number.to_le_bytes());
+    path.extend(partition.first.to_le_bytes());
+    path.extend(partition.sectors.to_le_bytes());
+    path.extend(partition.guid);
+    path.extend([2, 2]);
+    let loader = utf16(LOADER);
+    path.extend([4, 4]);
+    path.extend(length(4 + loader.len()));
+    path.extend(loader);
+    // The end of the whole path.
+    path.extend([0x7f, 0xff, 4, 0]);
+    let mut option = ACTIVE.to_le_bytes().to_vec();
+    option.extend(length(path.len()));
+    option.extend(utf16(&match serial {
+        "" => NAME.to_owned(),
+        serial => format!("{NAME} ({serial})"),
+    }));
+    option.extend(path);
+    option
+}
+
+/// Whether an entry is one of ours, by its description.
+pub(super) fn is_ours(option: &[u8]) -> bool {
+    let text = option.get(6..).unwrap_or_default().chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]]));
+    let text = String::from_utf16_lossy(&text.take_while(|unit| *unit != 0).collect::<Vec<u16>>());
+    text == NAME || text.starts_with(&format!("{NAME} ("))
+}
+
+fn utf16(text: &str) -> Vec<u8> {
+    text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes).collect()
+}
+
+/// Descriptions and paths are far shorter than this can count.
+fn length(bytes: usize) -> [u8; 2] {
+    u16::try_from(bytes).unwrap_or(u16::MAX).to_le_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_laid_out_as_the_specification_says() {
+        let partition = Partition { number: 2, first: 0x1000, sectors: 0x8000, guid: *b"0123456789abcdef" };
+        let option = load_option("S1", &partition);
+        assert_eq!(option[..4], [1, 0, 0, 0]);
+        let description = utf16("Landfall (S1)");
+        let path = &option[6 + description.len()..];
+        assert_eq!(usize::from(u16::from_le_bytes([option[4], option[5]])), path.len());
+        assert_eq!(option[6..6 + description.len()], description);
+        let mut disk = vec![4, 1, 42, 0, 2, 0, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0x80, 0, 0, 0, 0, 0, 0];
+        disk.extend(b"0123456789abcdef\x02\x02");
+        assert_eq!(path[..42], disk);
+        assert_eq!((path[42], path[43], usize::from(path[44])), (4, 4, 4 + utf16(LOADER).len()));
+        assert_eq!(path[path.len() - 4..], [0x7f, 0xff, 4, 0]);
+    }
+
+    #[test]
+    fn only_our_own_entries_are_ours() {
+        let partition = Partition { number: 1, first: 1, sectors: 1, guid: [0; 16] };
+        let named = |text: &str| [&[1, 0, 0, 0, 4, 0][..], &utf16(text), &[0x7f, 0xff, 4, 0]].concat();
+        assert!(is_ours(&load_option("", &partition)) && is_ours(&load_option("X", &partition)));
+        assert!(!is_ours(&named("Landfall-like")) && !is_ours(&named("UEFI PXEv4")) && !is_ours(b"\x01"));
+    }
+}

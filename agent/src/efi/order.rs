@@ -1,0 +1,118 @@
+//! Where our entry belongs in the boot order. Pure.
+
+use std::collections::BTreeMap;
+
+use super::option::is_ours;
+
+/// The boot variables of a firmware.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Variables {
+    /// `Boot####`, by number.
+    pub(super) entries: BTreeMap<u16, Vec<u8>>,
+    /// `BootOrder`
+    pub(super) order: Vec<u16>,
+    /// `BootCurrent`: what started this machine.
+    pub(super) current: Option<u16>,
+}
+
+/// What is to be written. A firmware's memory wears out, so nothing is written that is there already.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// Of our entry.
+    pub(super) number: u16,
+    /// Whether the entry itself is to be written.
+    pub(super) write: bool,
+    /// Entries of earlier installs.
+    pub(super) remove: Vec<u16>,
+    /// The new order, if it changes.
+    pub(super) order: Option<Vec<u16>>,
+}
+
+/// Exactly one entry is ours, right behind the one that started the machine: the network stays first, and no other disk comes
+/// before the one that was installed. Where that is unknown, ours comes last.
+pub(super) fn plan(found: &Variables, wanted: &[u8]) -> Plan {
+    let mut ours: Vec<u16> =
+        found.entries.iter().filter(|(_, data)| is_ours(data)).map(|(number, _)| *number).collect();
+    // An agent that the installed system's own entry started would stand before itself.
+    let current = found.current.filter(|current| !ours.contains(current));
+    let same = ours.iter().position(|number| found.entries.get(number).is_some_and(|data| data == wanted));
+    let number = match same.or(Some(0)).filter(|at| *at < ours.len()) {
+        Some(at) => ours.remove(at),
+        None => (0..=u16::MAX).find(|n| !found.entries.contains_key(n) && !found.order.contains(n)).unwrap_or(u16::MAX),
+    };
+    let mut order: Vec<u16> = found.order.iter().copied().filter(|n| *n != number && !ours.contains(n)).collect();
+    let behind = current.and_then(|current| order.iter().position(|n| *n == current)).map_or(order.len(), |at| at + 1);
+    order.insert(behind, number);
+    let write = found.entries.get(&number).is_none_or(|data| data != wanted);
+    Plan { number, write, remove: ours, order: Some(order).filter(|order| *order != found.order) }
+}
+
+/// A variable's name.
+pub(super) fn name(number: u16) -> String {
+    format!("Boot{number:04X}")
+}
+
+/// The number of a variable `Boot####`.
+pub(super) fn number(name: &str) -> Option<u16> {
+    let digits = name.strip_prefix("Boot").filter(|digits| digits.len() == 4)?;
+    digits.bytes().all(|b| b.is_ascii_hexdigit()).then(|| u16::from_str_radix(digits, 16).ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::option::{Partition, load_option},
+        *,
+    };
+
+    fn ours(serial: &str) -> Vec<u8> {
+        load_option(serial, &Partition { number: 2, first: 1, sectors: 1, guid: [7; 16] })
+    }
+
+    fn found(entries: &[(u16, Vec<u8>)], order: &[u16], current: Option<u16>) -> Variables {
+        Variables { entries: entries.iter().cloned().collect(), order: order.to_vec(), current }
+    }
+
+    fn theirs(number: u16) -> (u16, Vec<u8>) {
+        (number, b"something else".to_vec())
+    }
+
+    #[test]
+    fn the_installed_disk_comes_right_behind_the_network() {
+        let firmware = found(&[theirs(0), theirs(1), theirs(2)], &[1, 0, 2], Some(1));
+        let first = plan(&firmware, &ours("A"));
+        assert_eq!(first, Plan { number: 3, write: true, remove: vec![], order: Some(vec![1, 3, 0, 2]) });
+        // Once it is so, nothing is written again.
+        let after = found(&[theirs(0), theirs(1), theirs(2), (3, ours("A"))], &[1, 3, 0, 2], Some(1));
+        assert_eq!(plan(&after, &ours("A")), Plan { number: 3, write: false, remove: vec![], order: None });
+        // Another disk takes its number and its place.
+        assert_eq!(plan(&after, &ours("B")), Plan { number: 3, write: true, remove: vec![], order: None });
+    }
+
+    #[test]
+    fn an_unknown_start_leaves_the_order_before_us() {
+        for current in [None, Some(9)] {
+            let plan = plan(&found(&[theirs(0)], &[0], current), &ours("A"));
+            assert_eq!((plan.number, plan.order), (1, Some(vec![0, 1])), "{current:?}");
+        }
+        let started_by_ours = found(&[theirs(0), (1, ours("A"))], &[1, 0], Some(1));
+        assert_eq!(plan(&started_by_ours, &ours("B")).order, Some(vec![0, 1]));
+        assert_eq!(plan(&found(&[], &[], None), &ours("A")).order, Some(vec![0]));
+    }
+
+    #[test]
+    fn entries_of_earlier_installs_are_removed() {
+        let firmware = found(&[(4, ours("A")), theirs(5), (6, ours("B"))], &[5, 4, 6], Some(5));
+        let plan = plan(&firmware, &ours("B"));
+        assert_eq!(plan, Plan { number: 6, write: false, remove: vec![4], order: Some(vec![5, 6]) });
+    }
+
+    #[test]
+    fn only_numbered_entries_are_entries() {
+        assert_eq!((number("Boot000A"), number("Boot12aF")), (Some(10), Some(0x12af)));
+        for other in ["BootOrder", "BootNext", "Boot+001", "Boot00001", "Boot"] {
+            assert_eq!(number(other), None, "{other}");
+        }
+        assert_eq!(name(10), "Boot000A");
+    }
+}

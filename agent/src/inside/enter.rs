@@ -1,0 +1,185 @@
+//! A thread enters the root of an installed system, in mount and process namespaces of its own, and comes back.
+//!
+//! Its mounts are seen by no other thread, and vanish. The first process that it starts is the first of a process namespace:
+//! when that one ends, the kernel ends every process that it left behind, so none keeps the file system busy.
+
+use std::{
+    fs::{self, File},
+    io,
+    path::{Component, Path, PathBuf},
+};
+
+use nix::{
+    mount::{MntFlags, MsFlags, mount, umount2},
+    sched::{CloneFlags, setns, unshare},
+    unistd::{chdir, chroot},
+};
+
+/// The installed system could not be entered.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {what}")]
+pub(crate) struct EnterError {
+    what: String,
+    #[source]
+    source: io::Error,
+}
+
+fn failed<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> EnterError {
+    let what = what.into();
+    move |source| EnterError { what, source: source.into() }
+}
+
+/// A file system of the kernel's that programs expect.
+struct Kernel {
+    kind: &'static str,
+    target: &'static str,
+    flags: MsFlags,
+    data: &'static str,
+    /// Programs do without it.
+    optional: bool,
+}
+
+const INERT: MsFlags = MsFlags::MS_NOSUID.union(MsFlags::MS_NODEV).union(MsFlags::MS_NOEXEC);
+
+const KERNEL: [Kernel; 7] = [
+    Kernel { kind: "proc", target: "/proc", flags: INERT, data: "", optional: false },
+    Kernel { kind: "sysfs", target: "/sys", flags: INERT, data: "", optional: false },
+    // Only on UEFI: `efibootmgr` and `grub-install` look here.
+    Kernel { kind: "efivarfs", target: "/sys/firmware/efi/efivars", flags: INERT, data: "", optional: true },
+    Kernel { kind: "devtmpfs", target: "/dev", flags: MsFlags::MS_NOSUID, data: "mode=0755", optional: false },
+    Kernel {
+        kind: "devpts",
+        target: "/dev/pts",
+        flags: MsFlags::MS_NOSUID.union(MsFlags::MS_NOEXEC),
+        data: "mode=0620,gid=5,ptmxmode=0666",
+        optional: true,
+    },
+    Kernel { kind: "tmpfs", target: "/dev/shm", flags: INERT, data: "mode=1777", optional: true },
+    Kernel {
+        kind: "tmpfs",
+        target: "/run",
+        flags: MsFlags::MS_NOSUID.union(MsFlags::MS_NODEV),
+        data: "mode=0755",
+        optional: false,
+    },
+];
+
+/// The agent's own directory inside, in memory.
+pub(super) const PRIVATE: &str = "/run/landfall";
+const RESOLV_CONF: &str = "/etc/resolv.conf";
+
+/// Does `work` in the system whose root is mounted at `root`. This thread starts no other thread meanwhile: the kernel refuses
+/// that. `resolv_conf` is the text that programs find at /etc/resolv.conf.
+///
+/// # Errors
+/// [`EnterError`]
+pub(super) fn inside<T>(root: &Path, resolv_conf: &str, work: impl FnOnce() -> T) -> Result<T, EnterError> {
+    let home = File::open("/proc/thread-self/ns/mnt").map_err(failed("open this thread's mount namespace"))?;
+    unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID).map_err(failed("make namespaces for the program"))?;
+    let done = entered(root, resolv_conf, work);
+    // The last reference to the namespace is gone when this returns, and with it every mount in it.
+    setns(&home, CloneFlags::CLONE_NEWNS).map_err(failed("leave the program's mount namespace"))?;
+    done
+}
+
+fn entered<T>(root: &Path, resolv_conf: &str, work: impl FnOnce() -> T) -> Result<T, EnterError> {
+    let flags = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+    mount(None::<&str>, "/", None::<&str>, flags, None::<&str>).map_err(failed("make the mounts private"))?;
+    chdir(root).and_then(|()| chroot(".")).map_err(failed("enter the installed root file system"))?;
+    chdir("/").map_err(failed("enter the installed root file system"))?;
+    // From here on every path is one of the installed system, its links included.
+    for entry in &KERNEL {
+        match put(entry) {
+            Err(e) if entry.optional => tracing::debug!("{e}"),
+            put => put?,
+        }
+    }
+    fs::create_dir(PRIVATE).map_err(failed(format!("make {PRIVATE}")))?;
+    let made = name_servers(resolv_conf).map_err(failed(format!("put the name servers at {RESOLV_CONF}")))?;
+    let done = work();
+    if let Some(made) = made {
+        let removed =
+            umount2(&made, MntFlags::MNT_DETACH).map_err(io::Error::from).and_then(|()| fs::remove_file(&made));
+        removed.map_err(failed(format!("remove {}", made.display())))?;
+    }
+    Ok(done)
+}
+
+fn put(entry: &Kernel) -> Result<(), EnterError> {
+    let Kernel { kind, target, flags, data, .. } = entry;
+    let failed = || failed(format!("mount {kind} on {target} of the installed system"));
+    if !Path::new(target).is_dir() {
+        fs::create_dir_all(target).map_err(failed())?;
+    }
+    mount(Some(*kind), *target, Some(*kind), *flags, Some(*data)).map_err(|e| failed()(io::Error::from(e)))
+}
+
+/// Lets programs find the agent's name servers, and changes no file of the system. Returns an empty file that had to be made
+/// as a place for the mount, and that must be removed.
+fn name_servers(text: &str) -> io::Result<Option<PathBuf>> {
+    let private = format!("{PRIVATE}/resolv.conf");
+    fs::write(&private, text)?;
+    let link = match fs::symlink_metadata(RESOLV_CONF) {
+        Ok(facts) if facts.is_symlink() => Some(led_to(&fs::read_link(RESOLV_CONF)?)),
+        Ok(_) => None,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            let directory = Path::new(RESOLV_CONF).parent().unwrap_or(Path::new("/"));
+            if !directory.is_dir() {
+                return Ok(None);
+            }
+            File::create_new(RESOLV_CONF)?;
+            bind(&private, RESOLV_CONF)?;
+            return Ok(Some(RESOLV_CONF.into()));
+        }
+        Err(e) => return Err(e),
+    };
+    match link {
+        // systemd-resolved and others keep the file in /run, which is empty and in memory now.
+        Some(target) if target.starts_with("/run") || target.starts_with("/var/run") => {
+            fs::create_dir_all(target.parent().unwrap_or(Path::new("/run")))?;
+            fs::write(target, text)?;
+        }
+        Some(target) if !target.exists() => {
+            tracing::warn!("{RESOLV_CONF} of the installed system leads to {}, which is missing", target.display());
+        }
+        _ => bind(&private, RESOLV_CONF)?,
+    }
+    Ok(None)
+}
+
+fn bind(from: &str, to: &str) -> io::Result<()> {
+    mount(Some(from), to, None::<&str>, MsFlags::MS_BIND, None::<&str>)?;
+    Ok(())
+}
+
+/// Where a link in /etc leads, without a look at the file system.
+fn led_to(target: &Path) -> PathBuf {
+    let mut path = PathBuf::from("/etc");
+    for part in target.components() {
+        match part {
+            Component::RootDir => path = PathBuf::from("/"),
+            // The root's parent is the root.
+            Component::ParentDir => drop(path.pop()),
+            Component::Normal(name) => path.push(name),
+            Component::CurDir | Component::Prefix(_) => {}
+        }
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_to_the_name_servers_is_followed_inside() {
+        for (link, target) in [
+            ("../run/systemd/resolve/stub-resolv.conf", "/run/systemd/resolve/stub-resolv.conf"),
+            ("/run/resolv.conf", "/run/resolv.conf"),
+            ("./resolvconf/run", "/etc/resolvconf/run"),
+            ("../../../x", "/x"),
+        ] {
+            assert_eq!(led_to(Path::new(link)), Path::new(target), "{link}");
+        }
+    }
+}

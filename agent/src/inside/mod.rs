@@ -1,0 +1,8 @@
+//! Programs of an installed system, run inside it: in its root, with the kernel's file systems in place, and with nothing left
+//! of them when they end.
+
+mod enter;
+mod output;
+mod program;
+
+pub(crate) use self::program::{Ended, RunError, run};

@@ -1,0 +1,294 @@
+//! `exec`: its fields, what is sent to the agent, and what comes of it.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::{
+    kind::{ActionInfo, Declaration, Download, Then},
+    rules::{Rules, plain_text},
+};
+use crate::{
+    DiskSelector, DurationSpec, SecretText,
+    issue::{has_expression, join},
+};
+
+/// Runs a program or a script in the installed system, as root, and waits for its end. Exit code 0 is success.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ExecSpec {
+    /// The program and its arguments, one item each; no shell reads them. Either this or `script`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<Vec<String>>,
+    /// The whole text of a script, at most 64 KiB. A first line such as `#!/usr/bin/python3` names its interpreter; without
+    /// one `/bin/sh -e` runs it, which ends at the first command that fails. Either this or `command`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script: Option<String>,
+    /// Variables of its environment, beside PATH, HOME, LANG and TERM. A value may hold secrets: the program's output is
+    /// cleared of it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// The directory in which it starts, an absolute path of the installed system. Default: `/`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<String>,
+    /// Which disk. Default: the disk that this workflow wrote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<DiskSelector>,
+}
+
+/// `exec` as an agent is sent it: every default stated, every secret in place.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Exec {
+    /// What runs.
+    pub program: ExecProgram,
+    /// Variables of its environment, beside those that the agent sets.
+    pub variables: Vec<ExecVariable>,
+    /// Where it starts; absolute, in the installed root.
+    pub directory: String,
+    /// Which disk; `None`: the disk that this workflow wrote.
+    pub disk: Option<DiskSelector>,
+}
+
+/// What runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ExecProgram {
+    /// A program, then its arguments; never empty.
+    Command(Vec<String>),
+    /// The text of a script.
+    Script(String),
+}
+
+/// A variable of a program's environment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExecVariable {
+    /// Its name.
+    pub name: String,
+    /// Its value; may hold secrets.
+    pub value: SecretText,
+    /// Whether the value holds a secret, so that output must not show it.
+    pub secret: bool,
+}
+
+/// What came of an `exec`: the program ended with exit code 0.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ExecResult {
+    /// The installed root file system's device.
+    pub root_device: String,
+}
+
+/// The action has no program, or two: `validate_actions` refuses that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("it needs either a command or a script")]
+pub struct UnusableProgram;
+
+/// The longest script, bytes: sixteen times the longest that `curtin`'s and Tinkerbell's published examples have, and far
+/// below what a status document may hold.
+const MAX_SCRIPT: usize = 64 << 10;
+/// Words of a command.
+const MAX_WORDS: usize = 256;
+/// Variables of one action.
+const MAX_VARIABLES: usize = 128;
+/// The longest single argument or `NAME=value`, bytes: the kernel's MAX_ARG_STRLEN is 128 KiB.
+const MAX_WORD: usize = 64 << 10;
+
+impl ExecSpec {
+    /// What an agent is sent. `pinned`: the same action before any secret was put in; a variable that differs holds one.
+    ///
+    /// # Errors
+    /// [`UnusableProgram`]
+    pub fn resolved(self, pinned: &Self) -> Result<Exec, UnusableProgram> {
+        let Self { command, script, env, directory, disk } = self;
+        let program = match (command, script) {
+            (Some(words), None) if !words.is_empty() => ExecProgram::Command(words),
+            (None, Some(text)) => ExecProgram::Script(text),
+            _ => return Err(UnusableProgram),
+        };
+        let variable = |(name, value): (String, String)| {
+            let secret = pinned.env.get(&name) != Some(&value);
+            ExecVariable { name, value: SecretText::new(value), secret }
+        };
+        let variables = env.into_iter().map(variable).collect();
+        Ok(Exec { program, variables, directory: directory.unwrap_or_else(|| "/".into()), disk })
+    }
+}
+
+impl Declaration for ExecSpec {
+    const INFO: ActionInfo = ActionInfo {
+        about: "Runs a program or a script in the installed system.",
+        timeout: DurationSpec::from_secs(15 * 60),
+        // What a program did before it failed is unknown.
+        attempts: 1,
+        protocol: 6,
+        then: Then::Next,
+        writes_image: false,
+        means_written_disk: true,
+        after_failure: false,
+        no_branch: None,
+        secrets: &["env"],
+    };
+
+    fn check(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
+        rules.selector(spec.get("disk"), &join(path, "disk"));
+        program(spec, path, rules);
+        variables(spec, path, rules);
+        if let Some(directory) = plain_text(spec, "directory").filter(|directory| !is_directory(directory)) {
+            let message = format!("{directory:?} is not an absolute path without \"..\"");
+            rules.say(join(path, "directory"), message, "write a path such as /opt/app");
+        }
+    }
+
+    fn downloads(&self) -> Vec<Download> {
+        Vec::new()
+    }
+}
+
+/// Exactly one of `command` and `script`.
+fn program(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
+    let has = |field: &str| spec.get(field).is_some_and(|value| !value.is_null());
+    let (command, script) = (join(path, "command"), join(path, "script"));
+    match (has("command"), has("script")) {
+        (true, true) => return rules.say(script, "exec has a command or a script, not both", "remove one of the two"),
+        (false, false) => {
+            let hint = "write command: [program, argument] or script: with the text";
+            return rules.say(command, "exec has no command and no script", hint);
+        }
+        _ => {}
+    }
+    if let Some(words) = spec.get("command").and_then(Value::as_array) {
+        if words.first().is_none_or(|first| first.as_str().is_some_and(|text| text.trim().is_empty())) {
+            rules.say(&command, "the command names no program", "write the program's name as the first item");
+        }
+        if words.len() > MAX_WORDS {
+            let message = format!("the command has {} items; the limit is {MAX_WORDS}", words.len());
+            rules.say(&command, message, "write a script instead");
+        }
+        for (index, word) in words.iter().enumerate() {
+            if let Some(fault) = word.as_str().and_then(word_fault) {
+                rules.say(format!("{command}[{index}]"), fault, "shorten the item, or write a script instead");
+            }
+        }
+    }
+    if let Some(text) = plain_text(spec, "script") {
+        if text.trim().is_empty() {
+            rules.say(&script, "the script is empty", "write its commands, or remove the action");
+        } else if text.len() > MAX_SCRIPT {
+            let message = format!("the script has {} bytes; the limit is {MAX_SCRIPT}", text.len());
+            rules.say(&script, message, "put it on a server and fetch it with writeFile, then run it with command");
+        } else if text.contains('\0') {
+            rules.say(&script, "the script contains a NUL character", "remove it");
+        }
+    }
+}
+
+fn variables(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
+    let Some(env) = spec.get("env").and_then(Value::as_object) else { return };
+    let at = join(path, "env");
+    if env.len() > MAX_VARIABLES {
+        let message = format!("there are {} variables; the limit is {MAX_VARIABLES}", env.len());
+        rules.say(&at, message, "write a file with writeFile, and read it in the script");
+    }
+    for (name, value) in env {
+        if !is_variable(name) {
+            let hint = "write letters, digits and underscores, and no digit first";
+            rules.say(join(&at, name), format!("\"{name}\" cannot be a variable's name"), hint);
+        } else if let Some(fault) = value.as_str().filter(|text| !has_expression(text)).and_then(word_fault) {
+            rules.say(join(&at, name), fault, "shorten the value");
+        }
+    }
+}
+
+/// What keeps the kernel from handing a text to a program; `None`: nothing.
+fn word_fault(text: &str) -> Option<String> {
+    match text {
+        text if text.contains('\0') => Some("it contains a NUL character".into()),
+        text if text.len() > MAX_WORD => Some(format!("it has {} bytes; the limit is {MAX_WORD}", text.len())),
+        _ => None,
+    }
+}
+
+/// A name as POSIX has it for the environment.
+fn is_variable(name: &str) -> bool {
+    name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+        && name.bytes().next().is_some_and(|b| !b.is_ascii_digit())
+}
+
+fn is_directory(path: &str) -> bool {
+    path.starts_with('/') && !path.contains('\0') && path.split('/').all(|part| part != "..")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::validate::tests::faults;
+
+    const AT: &str = "spec.actions[0].exec";
+
+    fn of(more: Value) -> Vec<String> {
+        let mut spec = json!({"command": ["/usr/sbin/update-grub"], "disk": {"name": "vda"}});
+        for (field, value) in more.as_object().unwrap() {
+            spec[field] = value.clone();
+        }
+        faults(json!([{"name": "grub", "exec": spec}])).into_iter().map(|(path, _)| path).collect()
+    }
+
+    #[test]
+    fn each_fault_of_a_program_is_named_at_its_field() {
+        let long = "x".repeat(MAX_WORD + 1);
+        for (more, field) in [
+            (json!({"command": null}), "command"),
+            (json!({"command": []}), "command"),
+            (json!({"command": [" "]}), "command"),
+            (json!({"command": vec!["x"; MAX_WORDS + 1]}), "command"),
+            (json!({"command": ["a", "b\u{0}"]}), "command[1]"),
+            (json!({"command": ["a", long]}), "command[1]"),
+            (json!({"script": "true"}), "script"),
+            (json!({"command": null, "script": "  \n"}), "script"),
+            (json!({"command": null, "script": "a\u{0}b"}), "script"),
+            (json!({"command": null, "script": "x".repeat(MAX_SCRIPT + 1)}), "script"),
+            (json!({"env": {"1A": "x"}}), "env.1A"),
+            (json!({"env": {"A B": "x"}}), "env.A B"),
+            (json!({"env": {"A": "x\u{0}"}}), "env.A"),
+            (json!({"env": {"A": 1}}), "env.A"),
+            (json!({"directory": "opt"}), "directory"),
+            (json!({"directory": "/opt/../.."}), "directory"),
+            (json!({"disk": {"colour": "red"}}), "disk.colour"),
+            (json!({"disk": null}), "disk"),
+            (json!({"shell": "bash"}), "shell"),
+        ] {
+            assert_eq!(of(more.clone()), [format!("{AT}.{field}")], "{more}");
+        }
+        let many: Map<_, _> = (0..=MAX_VARIABLES).map(|n| (format!("V{n}"), json!("x"))).collect();
+        assert_eq!(of(json!({"env": many})), [format!("{AT}.env")]);
+    }
+
+    #[test]
+    fn programs_scripts_and_expressions_are_taken() {
+        for more in [
+            json!({}),
+            json!({"command": ["echo", ""], "directory": "/"}),
+            json!({"command": null, "script": "#!/usr/bin/perl\nprint 1;\n"}),
+            json!({"command": null, "script": "{{ params.release }}"}),
+            json!({"env": {"_A1": "", "TOKEN": "{{ secrets.db.pw }}"}, "directory": "{{ params.release }}"}),
+        ] {
+            assert_eq!(of(more.clone()), [""; 0], "{more}");
+        }
+    }
+
+    #[test]
+    fn only_variables_with_a_secret_are_marked() {
+        let spec = |token: &str| ExecSpec {
+            command: Some(vec!["id".into()]),
+            env: [("MODE".into(), "fast".into()), ("TOKEN".into(), token.into())].into(),
+            ..ExecSpec::default()
+        };
+        let sent = spec("geheim").resolved(&spec("{{ secrets.a.b }}")).unwrap();
+        assert_eq!(sent.variables.iter().map(|v| v.secret).collect::<Vec<_>>(), [false, true]);
+        assert_eq!(sent.directory, "/");
+        assert_eq!(ExecSpec::default().resolved(&ExecSpec::default()), Err(UnusableProgram));
+    }
+}

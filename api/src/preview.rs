@@ -1,0 +1,155 @@
+//! What a workflow would destroy, as far as the machine's facts say: for the person who is about to request it.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{Action, ActionSpec, DiskFacts, DiskId, DiskReceipt, DiskSelector, Machine};
+
+/// The body of `POST …/machines/{name}/preview`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct PreviewRequest {
+    /// Name of the template; without one the preview is of deprovisioning the machine.
+    pub template: Option<String>,
+    /// Values for its parameters.
+    pub parameters: BTreeMap<String, serde_json::Value>,
+    /// The disks that deprovisioning clears, as in its request.
+    pub disks: Vec<DiskSelector>,
+}
+
+/// What a workflow would destroy.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Preview {
+    /// Whether an agent has reported the machine's disks. If not, what is on them is unknown.
+    pub disks_known: bool,
+    /// Each action that destroys data, in order.
+    pub actions: Vec<PreviewedAction>,
+    /// The known receipts on these disks.
+    pub receipts: Vec<DiskReceipt>,
+}
+
+/// One action that destroys data.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PreviewedAction {
+    /// Its name.
+    pub name: String,
+    /// The disks it would choose by the facts that were reported last. Where one is to be chosen and this has several, the
+    /// action refuses.
+    pub disks: Vec<DiskFacts>,
+    /// The names of the partitions it keeps.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keep: Vec<String>,
+}
+
+impl Preview {
+    /// Of these actions on this machine.
+    pub fn of(actions: &[Action], machine: &Machine) -> Self {
+        let status = machine.status.as_ref();
+        let facts = status.and_then(|status| status.facts.as_ref());
+        let disks = facts.map(|facts| facts.disks.as_slice()).unwrap_or_default();
+        let receipts = status.map(|status| status.receipts.as_slice()).unwrap_or_default();
+        let own = receipts.iter().filter(|on| Some(on.receipt.machine_uid) == machine.metadata.uid);
+        let own: Vec<&DiskId> = own.map(|on| &on.disk).collect();
+        let previewed = actions.iter().filter_map(|action| {
+            let (chosen, keep) = match &action.spec {
+                ActionSpec::WriteImage(spec) => (chosen(disks, std::slice::from_ref(&spec.disk)), spec.keep.clone()),
+                ActionSpec::ClearDisks(spec) if spec.disks.is_empty() => {
+                    let carries = |disk: &&DiskFacts| own.iter().any(|id| id.same_disk(&disk.id));
+                    (disks.iter().filter(carries).cloned().collect(), Vec::new())
+                }
+                ActionSpec::ClearDisks(spec) => (chosen(disks, &spec.disks), Vec::new()),
+                _ => return None,
+            };
+            Some(PreviewedAction { name: action.name.clone(), disks: chosen, keep })
+        });
+        let actions: Vec<PreviewedAction> = previewed.collect();
+        let on_them = |on: &&DiskReceipt| actions.iter().flat_map(|a| &a.disks).any(|d| d.id.same_disk(&on.disk));
+        let receipts = receipts.iter().filter(on_them).cloned().collect();
+        Self { disks_known: facts.is_some(), actions, receipts }
+    }
+
+    /// Whether something is known to be on the disks, other than what is kept.
+    pub fn destroys_something(&self) -> bool {
+        let full = |disk: &DiskFacts| disk.contents.as_ref().is_some_and(|contents| !contents.is_blank());
+        !self.receipts.is_empty() || self.actions.iter().flat_map(|action| &action.disks).any(full)
+    }
+}
+
+/// The disks that any of the selectors matches, in the order of the disks.
+fn chosen(disks: &[DiskFacts], selectors: &[DiskSelector]) -> Vec<DiskFacts> {
+    let matches = |disk: &&DiskFacts| {
+        // A selector that does not parse was refused before.
+        selectors.iter().any(|selector| selector.mismatches(disk).is_ok_and(|why| why.is_empty()))
+    };
+    disks.iter().filter(matches).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::Document;
+
+    fn machine() -> Machine {
+        let disk = |name: &str, serial: &str, contents: serde_json::Value| {
+            json!({"id": {"name": name, "serial": serial, "wwn": "", "path": "", "model": "", "sizeBytes": 1024},
+                "transport": "virtio", "rotational": false, "logicalSectorBytes": 512, "physicalSectorBytes": 512,
+                "readOnly": false, "contents": contents})
+        };
+        let full = json!({"seenAt": "2026-01-01T00:00:00Z", "table": "gpt"});
+        let blank = json!({"seenAt": "2026-01-01T00:00:00Z"});
+        let uid = "00000000-0000-0000-0000-000000000001";
+        let document = json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Machine",
+            "metadata": {"name": "m", "uid": uid}, "spec": {"identity": {"macs": ["52:54:00:00:00:01"]}},
+            "status": {"phase": "Available", "conditions": [],
+                "facts": {"smbios": {"uuid": "", "serial": "", "manufacturer": "", "product": ""},
+                    "cpu": {"model": "", "logical": 1, "architecture": "x86_64"}, "memoryBytes": 1, "nics": [],
+                    "firmware": {"mode": "bios"},
+                    "disks": [disk("vda", "A", full), disk("vdb", "B", blank)]},
+                "receipts": [{"disk": {"name": "vdb", "serial": "B", "wwn": "", "path": "", "model": "",
+                    "sizeBytes": 1024}, "receipt": {"machineUid": uid, "workflowUid": uid, "workflowName": "old",
+                    "generation": 1, "actionIndex": 0, "state": "Done", "writtenAt": "2026-01-01T00:00:00Z"}}]}});
+        let Document::Machine(machine) = Document::from_value(document).unwrap() else { panic!() };
+        Machine::clone(&machine)
+    }
+
+    fn preview(actions: serde_json::Value, machine: &Machine) -> Preview {
+        let actions: Vec<Action> = serde_json::from_value(actions).unwrap();
+        Preview::of(&actions, machine)
+    }
+
+    fn names(action: &PreviewedAction) -> Vec<&str> {
+        action.disks.iter().map(|disk| disk.id.name.as_str()).collect()
+    }
+
+    #[test]
+    fn a_preview_lists_the_disks_each_action_would_choose() {
+        let write = json!({"name": "write", "writeImage": {"disk": {"serial": "A"}, "keep": ["data"],
+            "image": {"url": "http://h/i", "digestWaived": true}}});
+        let clear = json!({"name": "clear", "clearDisks": {}});
+        let both = json!({"name": "both", "clearDisks": {"disks": [{"serial": "B"}, {"serial": "A"}]}});
+        let restart = json!({"name": "restart", "reboot": {}});
+        let found = preview(json!([write, clear, both, restart]), &machine());
+        let [write, clear, both] = found.actions.as_slice() else { panic!("{found:?}") };
+        assert_eq!((names(write), write.keep.as_slice()), (vec!["vda"], &["data".to_owned()][..]));
+        assert_eq!((names(clear), names(both)), (vec!["vdb"], vec!["vda", "vdb"]));
+        assert!(found.disks_known && found.destroys_something() && found.receipts.len() == 1);
+    }
+
+    #[test]
+    fn only_what_is_on_the_chosen_disks_is_destroyed() {
+        let clear = |serial: &str| json!([{"name": "c", "clearDisks": {"disks": [{"serial": serial}]}}]);
+        assert!(preview(clear("A"), &machine()).destroys_something(), "a table");
+        assert!(preview(clear("B"), &machine()).destroys_something(), "a receipt");
+        let mut machine = machine();
+        machine.status.as_mut().unwrap().receipts.clear();
+        assert!(!preview(clear("B"), &machine).destroys_something(), "blank");
+        machine.status = None;
+        assert!(!preview(clear("A"), &machine).disks_known);
+    }
+}

@@ -1,0 +1,105 @@
+//! Before a request that destroys data: what it destroys, and a question where a person can answer.
+
+use std::io::{self, BufRead, IsTerminal};
+
+use jiff::Timestamp;
+use landfall_api::{DiskFacts, Kind, Preview, PreviewRequest, PreviewedAction, ReceiptState};
+use landfall_client::Client;
+
+use crate::{
+    contents,
+    failure::Failure,
+    human,
+    output::{self, Out},
+    show,
+    text::one_line,
+};
+
+/// Shows on standard error what the request would destroy, and asks on a terminal unless `yes`. Silent where nothing is
+/// known to be lost and `force` is not set.
+///
+/// # Errors
+/// The coordinator's; [`Failure::Local`] if the answer is not yes.
+pub(crate) async fn agree(
+    machine: &str,
+    asked: &PreviewRequest,
+    (force, yes): (bool, bool),
+    client: &Client,
+) -> Result<(), Failure> {
+    let body = serde_json::to_value(asked).map_err(show::unseen)?;
+    let answer = client.act(Kind::Machine, machine, "preview", Some(&body)).await?;
+    let preview: Preview = serde_json::from_value(answer).map_err(show::unseen)?;
+    if preview.actions.is_empty() || !(force || preview.destroys_something()) {
+        return Ok(());
+    }
+    // Standard output is the workflow's.
+    for line in lines(machine, &preview, Timestamp::now()) {
+        output::to_stderr(&line);
+    }
+    if yes || !io::stdin().is_terminal() {
+        return Ok(());
+    }
+    output::to_stderr("Type yes to destroy this:");
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line)?;
+    if line.trim() == "yes" {
+        return Ok(());
+    }
+    Err(Failure::local("nothing was requested", "the answer was not yes", "--yes requests it without a question"))
+}
+
+fn lines(machine: &str, preview: &Preview, now: Timestamp) -> Vec<String> {
+    if !preview.disks_known {
+        return vec![format!(
+            "This destroys data on machine {machine}. What is on its disks is unknown: no agent has reported them yet."
+        )];
+    }
+    let mut out = vec![format!("This destroys data on machine {machine}, as its agent saw the disks last:")];
+    for action in &preview.actions {
+        out.push(String::new());
+        out.push(heading(action));
+        for disk in &action.disks {
+            out.push(format!("    {}", identity(disk, now)));
+            for on in preview.receipts.iter().filter(|on| on.disk.same_disk(&disk.id)) {
+                let says = match on.receipt.state {
+                    ReceiptState::Intent => "an install that began",
+                    ReceiptState::Done => "an install",
+                };
+                let (name, at) = (one_line(&on.receipt.workflow_name), human::moment(on.receipt.written_at));
+                out.push(format!("      {says}: workflow {name}, {at}"));
+            }
+            let table = contents::columns([disk]);
+            out.extend(table.lines(&Out::stdout(), true).iter().map(|line| format!("      {}", line.as_str())));
+        }
+    }
+    out.push(String::new());
+    out
+}
+
+fn heading(action: &PreviewedAction) -> String {
+    let name = &action.name;
+    let keeps = match action.keep.as_slice() {
+        [] => String::new(),
+        keep => format!(" (partitions {} are kept)", keep.join(", ")),
+    };
+    match action.disks.len() {
+        0 => format!("  Action {name}: no disk that was reported matches"),
+        1 => format!("  Action {name}:{keeps}"),
+        n => format!("  Action {name}, {n} disks match:{keeps}"),
+    }
+}
+
+/// What a person compares with the label on the disk.
+fn identity(disk: &DiskFacts, now: Timestamp) -> String {
+    let id = &disk.id;
+    let mut text = format!("{}, {}", one_line(&id.name), human::bytes(id.size_bytes));
+    for (label, value) in [("model", &id.model), ("serial", &id.serial), ("wwn", &id.wwn), ("path", &id.path)] {
+        if !value.is_empty() {
+            text.push_str(&format!(", {label} {}", one_line(value)));
+        }
+    }
+    if let Some(contents) = &disk.contents {
+        text.push_str(&format!(", seen {} ago", human::age(Some(contents.seen_at), now)));
+    }
+    text
+}

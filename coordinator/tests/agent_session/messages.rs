@@ -1,0 +1,189 @@
+//! What agent and coordinator say to each other, and again after a break.
+
+use std::time::Duration;
+
+use landfall_api::{
+    ErrorCode,
+    message::{ActionResult, EventBody, LogLevel},
+};
+use landfall_coordinator::tls::Peer;
+use landfall_proto::{
+    PROTOCOL,
+    v1::{self, session_request::Message as Up, session_response::Message as Down},
+};
+use landfall_session::{Connection, Instruction};
+use tokio::time::timeout;
+use uuid::Uuid;
+
+use super::scripted::{Fixture, LIMIT, action, assigned, assignment, instruction, serve};
+
+#[tokio::test]
+async fn an_agent_enrols_says_hello_works_and_is_acknowledged() {
+    let mut fixture = Fixture::new().await;
+    let (handle, mut instructions) = fixture.start().await;
+    let (peer, from) = fixture.service.enrolled_by.lock().unwrap().pop_front().unwrap();
+    assert_eq!(peer, Some(Peer::Anonymous));
+    assert_eq!(from.unwrap().ip(), fixture.address.ip());
+
+    let mut line = fixture.line().await;
+    let Peer::Machine(machine) = &line.peer else { panic!("{:?}", line.peer) };
+    assert_eq!((machine.name.as_str(), machine.uid), ("node-1", Uuid::from_u128(7)));
+    let hello = line.hello().await;
+    assert_eq!((hello.last_epoch, hello.boot_id.as_str(), hello.enrolled_boottime_ms), (0, "boot-1", 3000));
+    assert_eq!(hello.disks[0].serial, "d1");
+    line.welcome(1).await;
+    let (mut facts, mut heartbeats) = (0, 0);
+    while facts == 0 || heartbeats < 3 {
+        match line.next().await {
+            Up::Facts(v1::Facts { json }) => {
+                facts += 1;
+                assert!(json.contains("\"memoryBytes\":5"));
+            }
+            Up::Heartbeat(beat) => {
+                heartbeats += 1;
+                assert!(beat.uptime_ms > 1000 && beat.peak_rss_bytes == 2, "by the clock of its leases: {beat:?}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(facts, 1);
+
+    line.say(assignment(1, Duration::from_secs(600))).await;
+    let lease = assigned(&mut instructions).await;
+    assert!(lease.is_valid() && handle.lease().remaining() > Some(Duration::from_secs(500)));
+    handle.report(action(), EventBody::Started).await.unwrap();
+    handle.progress(action(), landfall_api::Progress { raw_bytes: 7, ..Default::default() });
+    handle.log(action(), LogLevel::Info, "going down");
+    handle.report(action(), EventBody::Finished { result: ActionResult::Reboot }).await.unwrap();
+    assert!(handle.flush(Duration::from_millis(50)).await.is_err(), "nothing is acked yet");
+    let (first, second) = (line.event().await, line.event().await);
+    assert_eq!((first.seq, second.seq), (1, 2));
+    line.ack(&second).await;
+    handle.flush(LIMIT).await.unwrap();
+    let item = timeout(LIMIT, fixture.telemetry.recv()).await.unwrap().unwrap().item.unwrap();
+    assert!(matches!(item, v1::telemetry_request::Item::Progress(p) if p.raw_bytes == 7));
+    let item = timeout(LIMIT, fixture.telemetry.recv()).await.unwrap().unwrap().item.unwrap();
+    assert!(matches!(item, v1::telemetry_request::Item::Log(l) if l.message == "going down"));
+
+    line.say(Down::Cancel(v1::Cancel { workflow_uid: action().workflow_uid.to_string(), reason: "person".into() }))
+        .await;
+    let got = instruction(&mut instructions).await;
+    assert!(matches!(got, Instruction::Cancel { workflow_uid, reason }
+        if workflow_uid == action().workflow_uid && reason == "person"));
+    line.say(Down::Idle(v1::Idle { boot_disk: true })).await;
+    assert!(matches!(instruction(&mut instructions).await, Instruction::Idle { boot_disk: true }));
+
+    handle.close().await;
+    assert_eq!(*handle.connection().borrow(), Connection::Ended);
+    assert!(handle.report(action(), EventBody::Started).await.is_err());
+}
+
+#[tokio::test]
+async fn unacknowledged_events_are_resent_after_a_break() {
+    let mut fixture = Fixture::new().await;
+    let (handle, mut instructions) = fixture.start().await;
+    let mut line = fixture.line().await;
+    drop(line.hello().await);
+    line.welcome(1).await;
+    line.say(assignment(1, Duration::from_secs(600))).await;
+    let lease = assigned(&mut instructions).await;
+    handle.report(action(), EventBody::Started).await.unwrap();
+    let started = line.event().await;
+
+    // The coordinator dies with the ack unsent, and the agent goes on.
+    let address = fixture.address;
+    fixture.server.abort();
+    drop(line);
+    let mut connection = handle.connection();
+    timeout(LIMIT, connection.wait_for(|c| matches!(c, Connection::Disconnected { .. }))).await.unwrap().unwrap();
+    assert!(lease.is_valid());
+    handle.report(action(), EventBody::Finished { result: ActionResult::Reboot }).await.unwrap();
+
+    let (again, server) = serve(&fixture.service, address).await;
+    assert_eq!(again, address);
+    fixture.server = server;
+    let mut line = fixture.line().await;
+    let hello = line.hello().await;
+    assert_eq!(hello.last_epoch, 1);
+    assert_eq!(hello.running, None, "it has finished meanwhile");
+    line.welcome(2).await;
+    let (first, second) = (line.event().await, line.event().await);
+    assert_eq!(first, started, "the same event, number and time included");
+    assert_eq!(second.seq, 2);
+    line.ack(&first).await;
+    line.ack(&first).await;
+    line.ack(&second).await;
+    handle.flush(LIMIT).await.unwrap();
+    // A repeat of the assignment renews the very lease that work goes on under.
+    line.say(assignment(2, Duration::from_secs(6000))).await;
+    drop(assigned(&mut instructions).await);
+    assert!(lease.remaining() > Some(Duration::from_secs(5000)));
+}
+
+#[tokio::test]
+async fn an_invalid_assignment_fails_its_workflow() {
+    let mut fixture = Fixture::new().await;
+    let (_handle, _instructions) = fixture.start().await;
+    let mut line = fixture.line().await;
+    drop(line.hello().await);
+    line.welcome(1).await;
+    let Down::Assignment(mut wire) = assignment(1, Duration::from_secs(600)) else { unreachable!() };
+    wire.actions[0].kind = None;
+    line.say(Down::Assignment(wire)).await;
+    let event = line.event().await;
+    assert_eq!(event.workflow_uid, action().workflow_uid.to_string());
+    let Some(v1::event::Event::Failed(failed)) = event.event else { panic!("{event:?}") };
+    let problem = failed.problem.unwrap();
+    assert_eq!((problem.code.as_str(), failed.retryable), ("VersionSkew", false));
+    assert_eq!(problem.subject, "assignment.actions[0].kind");
+}
+
+#[tokio::test]
+async fn newer_and_older_coordinator_protocols_are_handled() {
+    for protocol in [1, PROTOCOL, PROTOCOL + 1] {
+        let mut fixture = Fixture::new().await;
+        let (handle, mut instructions) = fixture.start().await;
+        let mut line = fixture.line().await;
+        assert_eq!(line.hello().await.versions.unwrap().protocol, PROTOCOL);
+        line.welcome_as(1, protocol).await;
+        line.say(assignment(1, Duration::from_secs(600))).await;
+        assigned(&mut instructions).await;
+        handle.report(action(), EventBody::Started).await.unwrap();
+        let event = line.event().await;
+        line.ack(&event).await;
+        handle.flush(LIMIT).await.unwrap();
+    }
+    let mut fixture = Fixture::new().await;
+    let (handle, _instructions) = fixture.start().await;
+    let mut line = fixture.line().await;
+    drop(line.hello().await);
+    line.welcome_as(1, 0).await;
+    let mut connection = handle.connection();
+    let lost = timeout(LIMIT, connection.wait_for(|c| matches!(c, Connection::Disconnected { .. }))).await.unwrap();
+    let Connection::Disconnected { problem, .. } = lost.unwrap().clone() else { unreachable!() };
+    assert_eq!(problem.code, ErrorCode::VersionSkew);
+    assert!(problem.hint.contains("landfall-coordinator"), "{problem}");
+}
+
+#[tokio::test]
+async fn requests_of_persons_reach_the_agent() {
+    let mut fixture = Fixture::new().await;
+    let (handle, mut instructions) = fixture.start().await;
+    let mut line = fixture.line().await;
+    assert_eq!(line.hello().await.holds, "");
+    line.welcome(1).await;
+    let uid = action().workflow_uid;
+    let wire = v1::RunControl { workflow_uid: uid.to_string(), paused: true, released_holds: vec![2, 5] };
+    line.say(Down::RunControl(wire)).await;
+    match instruction(&mut instructions).await {
+        Instruction::Control { workflow_uid, control } => {
+            assert_eq!((workflow_uid, control.paused, control.released), (uid, true, vec![2, 5]));
+        }
+        other => panic!("{other:?}"),
+    }
+    // Nothing of the run is under way, and still the list is the agent's: it must not be handed out again.
+    handle.holds(Some(uid));
+    drop(line);
+    let hello = fixture.line().await.hello().await;
+    assert_eq!((hello.holds, hello.running), (uid.to_string(), None));
+}

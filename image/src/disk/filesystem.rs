@@ -1,0 +1,166 @@
+//! The file systems of the root and of a separate `/var`.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    layout::Extent,
+    tools::{self, ToolError},
+};
+
+/// The subvolume that Debian's installer puts the system into, and the one beside it for `/home`.
+const ROOT_SUBVOLUME: &str = "@rootfs";
+const HOME_SUBVOLUME: &str = "@home";
+
+/// The file system of the root.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum RootFs {
+    /// ext4; the image is the same every time.
+    #[default]
+    Ext4,
+    /// XFS, at least 300 MiB. Made by mounting it, so that it needs root and a kernel with XFS.
+    Xfs,
+    /// btrfs with the subvolumes `@rootfs` and `@home`, which Debian's installer makes. Made by mounting it, so that it
+    /// needs root and a kernel with btrfs.
+    Btrfs,
+}
+
+impl RootFs {
+    /// Where the system's own root is, as GRUB sees the file system.
+    pub(super) fn system(self) -> String {
+        match self {
+            Self::Ext4 | Self::Xfs => String::new(),
+            Self::Btrfs => format!("/{ROOT_SUBVOLUME}"),
+        }
+    }
+
+    /// What the kernel must know to mount it, besides its UUID.
+    pub(super) fn flags(self) -> String {
+        match self {
+            Self::Ext4 | Self::Xfs => String::new(),
+            Self::Btrfs => format!("rootflags=subvol={ROOT_SUBVOLUME}"),
+        }
+    }
+
+    /// GRUB's module for it.
+    pub(super) const fn grub_module(self) -> &'static str {
+        match self {
+            Self::Ext4 => "ext2",
+            Self::Xfs => "xfs",
+            Self::Btrfs => "btrfs",
+        }
+    }
+}
+
+/// A file system to make.
+#[derive(Debug)]
+pub(super) struct FileSystem<'a> {
+    /// What it holds.
+    pub(super) files: &'a Path,
+    pub(super) label: &'a str,
+    pub(super) uuid: uuid::Uuid,
+    /// Of its directories, where it has one.
+    pub(super) hash_seed: uuid::Uuid,
+    /// Its place on the disk.
+    pub(super) place: Extent,
+}
+
+impl FileSystem<'_> {
+    /// Makes an ext4 in place, at its offset; the holes of a sparse file stay.
+    pub(super) fn ext4(&self, disk: &Path) -> Result<(), ToolError> {
+        // Without metadata_csum_seed and orphan_file: GRUB 2.06 must read it.
+        let options = format!(
+            "offset={},hash_seed={},lazy_itable_init=1,lazy_journal_init=1,root_owner=0:0",
+            self.place.start, self.hash_seed
+        );
+        let mut args = words(&["-q", "-F", "-t", "ext4", "-m", "1", "-b", "4096", "-L", self.label, "-U"]);
+        args.extend([self.uuid.to_string().into(), "-E".into(), options.into(), "-d".into()]);
+        args.extend([self.files.into(), disk.into(), format!("{}k", self.place.bytes / 1024).into()]);
+        tools::run("mke2fs", args).map(drop)
+    }
+
+    /// Makes one of the others in a file of its own in `work`, by mounting it.
+    pub(super) fn mounted(&self, kind: RootFs, work: &Path) -> Result<PathBuf, MountError> {
+        let part = work.join("root.img");
+        let made = File::create(&part).and_then(|file| file.set_len(self.place.bytes));
+        made.map_err(|source| MountError::File { path: part.clone(), source })?;
+        let uuid = self.uuid.to_string();
+        match kind {
+            // Without 64-bit counts of extents: GRUB 2.06 must read it.
+            RootFs::Xfs => {
+                let id = format!("uuid={uuid}");
+                tools::run("mkfs.xfs", with(&["-q", "-L", self.label, "-m", &id, "-i", "nrext64=0"], &part))?;
+            }
+            RootFs::Ext4 | RootFs::Btrfs => {
+                tools::run("mkfs.btrfs", with(&["-q", "-L", self.label, "-U", &uuid], &part))?;
+            }
+        }
+        let point = work.join("root.mount");
+        fs::create_dir_all(&point).map_err(|source| MountError::File { path: point.clone(), source })?;
+        let mount = Mount::new(&part, point)?;
+        let mut into = mount.0.clone();
+        if kind == RootFs::Btrfs {
+            for name in [ROOT_SUBVOLUME, HOME_SUBVOLUME] {
+                tools::run("btrfs", with(&["-q", "subvolume", "create"], &mount.0.join(name)))?;
+            }
+            into.push(ROOT_SUBVOLUME);
+        }
+        tools::run("cp", [OsStr::new("--archive"), self.files.join(".").as_os_str(), into.as_os_str()])?;
+        mount.end()?;
+        Ok(part)
+    }
+}
+
+/// A file system cannot be made by mounting it.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// A tool failed.
+    #[error(transparent)]
+    Tool(#[from] ToolError),
+    /// A file or directory for it cannot be made.
+    #[error("cannot make {path}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Error of the system.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A file system that is mounted until this ends.
+struct Mount(PathBuf);
+
+impl Mount {
+    fn new(part: &Path, point: PathBuf) -> Result<Self, ToolError> {
+        tools::run("mount", [OsStr::new("-o"), OsStr::new("loop"), part.as_os_str(), point.as_os_str()])?;
+        Ok(Self(point))
+    }
+
+    fn end(mut self) -> Result<(), ToolError> {
+        tools::run("umount", [std::mem::take(&mut self.0)]).map(drop)
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if !self.0.as_os_str().is_empty() {
+            // An earlier error is being reported, and a destructor cannot return another.
+            let _ = tools::run("umount", [&self.0]);
+        }
+    }
+}
+
+fn words(words: &[&str]) -> Vec<OsString> {
+    words.iter().map(Into::into).collect()
+}
+
+fn with(arguments: &[&str], path: &Path) -> Vec<OsString> {
+    let mut all = words(arguments);
+    all.push(path.into());
+    all
+}
