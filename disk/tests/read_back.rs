@@ -185,7 +185,7 @@ fn waiting<F: Fn(&AtomicBool) + Send>(image: &[u8], wait: F) -> Waiting<F> {
 }
 
 #[test]
-fn ranges_are_read_back_during_the_write_and_after_a_flush() {
+fn ranges_are_read_back_meanwhile_and_after_a_flush() {
     let (image, disk) = (image(false), Disk::new());
     let installed = disk.install(&image, &mut waiting(&image, |_| disk.wait_read_back(&(MIB..2 * MIB)))).unwrap();
     assert_eq!(installed.read_back_bytes, 13 * MIB, "all but the first MiB");

@@ -18,9 +18,9 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::{
     device_io,
-    readback::check,
+    manner::Manner,
     record::{Record, STEP},
-    writers::Manner,
+    reread::check,
 };
 use crate::{WriteError, buffer::Buffer};
 

@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use super::{
     Check, device_io,
-    writers::{Manner, Tally, Writers},
+    manner::Manner,
+    writers::{Tally, Writers},
     zeroes::is_zero,
 };
 use crate::{

@@ -14,12 +14,14 @@ mod evidence;
 mod hasher;
 mod indexed;
 mod invalidate;
+mod manner;
 mod meter;
 mod opened;
 mod queue;
 mod rawcheck;
 mod readback;
 mod record;
+mod reread;
 mod stages;
 mod writers;
 mod zeroes;
@@ -41,10 +43,11 @@ use evidence::Evidence;
 pub(crate) use hasher::Hasher;
 use indexed::Indexed;
 use landfall_api::{Digest, DiskReceipt};
+use manner::Manner;
 use meter::{Meter, Wait};
 use opened::Opened;
 use stages::Stages;
-use writers::{Manner, Tally, Writers};
+use writers::{Tally, Writers};
 use zeroes::Zeroes;
 
 use crate::{

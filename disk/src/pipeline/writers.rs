@@ -13,13 +13,12 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::{
-    Order,
     behind::{Behind, Left, Notes},
-    meter::Meter,
-    zeroes::{Zeroes, is_zero},
+    manner::Manner,
+    zeroes::is_zero,
 };
 use crate::{
-    BlockDevice, WriteError,
+    WriteError,
     buffer::{Buffer, Pool},
     exact,
 };
@@ -30,34 +29,6 @@ const THREADS: usize = 4;
 const DEPTH: usize = 4;
 /// A run of zeroes shorter than this is cheaper to write. A multiple of every sector size.
 const GRAIN: usize = 64 * 1024;
-
-/// How the threads write, the same for every block.
-pub(super) struct Manner<'a> {
-    pub(super) device: &'a dyn BlockDevice,
-    /// What to call it in messages.
-    pub(super) name: &'a str,
-    pub(super) meter: &'a Meter<'a>,
-    pub(super) zeroes: &'a Zeroes<'a>,
-    /// Blocks are read first, and what is right already is not written again.
-    pub(super) compare: bool,
-    /// What was written is read back.
-    pub(super) read_back: bool,
-    /// Set when the write has ended; what waits is then not written any more.
-    pub(super) stop: &'a AtomicBool,
-}
-
-impl<'a> Manner<'a> {
-    pub(super) fn new(
-        device: &'a dyn BlockDevice,
-        order: &Order<'a>,
-        meter: &'a Meter<'a>,
-        zeroes: &'a Zeroes<'a>,
-        stop: &'a AtomicBool,
-    ) -> Self {
-        let (compare, read_back) = (order.compare, order.read_back);
-        Self { device, name: order.device, meter, zeroes, compare, read_back, stop }
-    }
-}
 
 struct Job {
     offset: u64,
