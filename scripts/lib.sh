@@ -49,7 +49,7 @@ prune_cache() {
     case $CARGO_TARGET_DIR in
     "$LANDFALL_CACHE"/*) find "$CARGO_TARGET_DIR" -maxdepth 4 -type d -name incremental -prune -exec rm -rf --one-file-system {} + ;;
     esac
-    for kind in artefacts/boot-vm-:3 artefacts/os-mini-:2 artefacts/os-debian-:2 artefacts/kernel-:2 tools/qemu-system-:1; do
+    for kind in artefacts/boot-vm-:3 artefacts/boot-server-:1 artefacts/os-mini-:2 artefacts/os-debian-:2 artefacts/kernel-:2 tools/qemu-system-:1; do
         find "$LANDFALL_CACHE/$(dirname "$kind")" -maxdepth 1 -name "$(basename "${kind%:*}")*" -printf '%T@ %p\n' 2>/dev/null | sort -rn |
             tail -n "+$((${kind#*:} + 1))" | while read -r _ old; do rm -rf --one-file-system "$old"; done || true
     done
@@ -167,24 +167,25 @@ as_root() {
 }
 
 _boot_image() {
-    local directory=$1 agent=$2 tree=$3 temporary old
+    local directory=$1 agent=$2 tree=$3 profile=$4 temporary old
     [ -d "$directory" ] && return
     temporary=$(mktemp -d "$LANDFALL_CACHE/artefacts/.boot.XXXXXX")
-    landfall_image initramfs --kernel-tree "$tree" --agent "$agent" --profile vm \
+    landfall_image initramfs --kernel-tree "$tree" --agent "$agent" --profile "$profile" \
         -o "$temporary/initramfs.zst" --kernel-out "$temporary/vmlinuz" >&2
     chmod 755 "$temporary"
     mv -T "$temporary" "$directory"
     # Every change of the agent makes one: keep the newest few.
-    for old in $(ls -dt "$LANDFALL_CACHE"/artefacts/boot-vm-* | tail -n +4); do rm -rf --one-file-system "$old"; done
+    for old in $(ls -dt "$LANDFALL_CACHE"/artefacts/boot-"$profile"-* | tail -n +4); do rm -rf --one-file-system "$old"; done
 }
 
-# boot_image: prints the directory with vmlinuz and initramfs.zst, packed from the release agent; `build_release` first.
+# boot_image [PROFILE]: prints the directory with vmlinuz and initramfs.zst, packed from the release agent with the drivers of a
+# profile (vm by default); `build_release` first.
 boot_image() {
-    local agent tree key directory
+    local profile=${1:-vm} agent tree key directory
     agent=$(release_bin landfall-agent)
     tree=$(kernel_tree)
     key=$({ sha256sum <"$agent"; sha256sum <"$(release_bin landfall-image)"; echo "$tree"; } | sha256sum | cut -c1-24)
-    directory=$LANDFALL_CACHE/artefacts/boot-vm-$key
-    [ -d "$directory" ] || with_lock "boot-vm" _boot_image "$directory" "$agent" "$tree"
+    directory=$LANDFALL_CACHE/artefacts/boot-$profile-$key
+    [ -d "$directory" ] || with_lock "boot-$profile" _boot_image "$directory" "$agent" "$tree" "$profile"
     printf '%s\n' "$directory"
 }

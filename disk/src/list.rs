@@ -106,6 +106,7 @@ fn facts(block: &Path, name: &str) -> DiskFacts {
         vital_page(&device.join("vpd_pg80")),
         // ATA behind an old host adapter: "t10.ATA     MODEL     SERIAL".
         wwid.strip_prefix("t10.").and_then(|t| t.split_whitespace().next_back()).unwrap_or_default().to_owned(),
+        usb_serial(&real),
     ]);
     let transport = transport(&real, name, &hctl);
     DiskFacts {
@@ -135,6 +136,12 @@ fn first<const N: usize>(values: [String; N]) -> String {
 /// A one-line attribute, trimmed; empty if it is not there.
 fn attribute(dir: &Path, name: &str) -> String {
     fs::read_to_string(dir.join(name)).map(|text| text.trim().to_owned()).unwrap_or_default()
+}
+
+/// The serial number of the USB device that holds a disk: the kernel asks such disks for none of their own.
+fn usb_serial(real: &Path) -> String {
+    let device = real.ancestors().skip(1).find(|dir| dir.join("idVendor").exists() && dir.join("serial").exists());
+    device.map(|dir| attribute(dir, "serial")).unwrap_or_default()
 }
 
 /// The text of a SCSI vital product data page: four bytes of header, then ASCII.
@@ -261,6 +268,16 @@ mod tests {
         assert_eq!(disks[0].hctl, "6:0:1:0");
         assert_eq!(disks[0].id.path, "pci-0000:00:05.0-scsi-0:0:1:0");
         assert_eq!(disks[0].transport, "scsi");
+    }
+
+    #[test]
+    fn a_usb_disk_has_the_serial_number_of_its_device() {
+        let port = "pci0000:00/0000:00:03.0/usb1/1-1";
+        let files = [("../../../../../../serial", "4C53\n"), ("../../../../../../idVendor", "0781\n")];
+        let (_sys, disks) = tree(&format!("{port}/1-1:1.0/host6/target6:0:0/6:0:0:0/block/sda"), &files);
+        let id = &disks[0].id;
+        assert_eq!((disks[0].transport.as_str(), id.serial.as_str()), ("usb", "4C53"));
+        assert_eq!(id.path, "pci-0000:00:03.0-usb-0:1:1.0-scsi-0:0:0:0");
     }
 
     #[test]

@@ -41,6 +41,9 @@ pub(crate) fn main() -> ! {
         tracing::warn!("{complaint}");
     }
     answer_module_requests();
+    if let Err(error) = mount::firmware_variables() {
+        tracing::warn!("the firmware's variables cannot be read: {error}");
+    }
     stir_randomness();
     loop {
         // PID 1 must not unwind out of main: the kernel would panic. The hook has logged the reason.

@@ -51,16 +51,24 @@ const TABLE: &[Entry] = &[
         data: Some("mode=0755,size=16m"),
         required: true,
     },
-    // Only on UEFI, and only where the kernel could reach the variables.
-    Entry {
-        source: "efivarfs",
-        target: "/sys/firmware/efi/efivars",
-        kind: "efivarfs",
-        flags: MsFlags::MS_NOSUID.union(MsFlags::MS_NODEV).union(MsFlags::MS_NOEXEC).union(MsFlags::MS_RDONLY),
-        data: None,
-        required: false,
-    },
 ];
+
+/// Mounts the firmware's variables, read-only, where the machine was started by UEFI and the kernel can reach them. Later than the
+/// others: the kernels of distributions have this file system as a module, and it is the agent that loads modules.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn firmware_variables() -> Result<(), Errno> {
+    let target = "/sys/firmware/efi/efivars";
+    if !Path::new(target).is_dir() {
+        return Ok(());
+    }
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC | MsFlags::MS_RDONLY;
+    match mount(Some("efivarfs"), target, Some("efivarfs"), flags, None::<&str>) {
+        Err(Errno::EBUSY) => Ok(()),
+        other => other,
+    }
+}
 
 /// Mounts all of them; returns failures as sentences, because there is no log yet.
 pub(crate) fn mount_all() -> Vec<String> {

@@ -20,6 +20,10 @@ pub struct Artefacts {
     pub bootloaders: PathBuf,
     /// The OS image.
     pub image: OsImage,
+    /// Kernel and initramfs with every driver a server may need.
+    pub server: Option<(PathBuf, PathBuf)>,
+    /// A Debian image, for the tests that need a whole distribution.
+    pub debian: Option<OsImage>,
 }
 
 /// A compressed disk image and what is known of it.

@@ -11,6 +11,9 @@ const READY_LIMIT: Duration = Duration::from_secs(60);
 /// How long it may take to drain.
 const DRAIN_LIMIT: Duration = Duration::from_secs(30);
 
+/// The words for the agent's kernel that a coordinator has by itself.
+pub const KERNEL_ARGS: &str = "console=tty0 console=ttyS0,115200";
+
 /// Which DHCP service the coordinator gives.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum DhcpMode {
@@ -36,6 +39,8 @@ pub struct CoordinatorOptions {
     pub images: PathBuf,
     /// Its DHCP service.
     pub dhcp: DhcpMode,
+    /// More words for the agent's kernel.
+    pub kernel_args: String,
     /// More lines for the configuration's end, such as a `[limits]` section.
     pub more: String,
 }
@@ -155,13 +160,14 @@ fn configuration(options: &CoordinatorOptions, data: &Path) -> String {
     };
     let text = |path: &Path| toml_string(&path.to_string_lossy());
     format!(
-        "data_dir = {}\nadvertise = \"{address}\"\n\n[boot]\nkernel = {}\ninitramfs = {}\nbootloaders = {}\nimages = {}\n\n\
-         [dhcp]\ninterface = \"{bridge}\"\n{dhcp}\n\n{}\n",
+        "data_dir = {}\nadvertise = \"{address}\"\n\n[boot]\nkernel = {}\ninitramfs = {}\nbootloaders = {}\nimages = {}\n\
+         kernel_args = {}\n\n[dhcp]\ninterface = \"{bridge}\"\n{dhcp}\n\n{}\n",
         text(data),
         text(&options.kernel),
         text(&options.initramfs),
         text(&options.bootloaders),
         text(&options.images),
+        toml_string(&options.kernel_args),
         options.more,
     )
 }

@@ -17,6 +17,7 @@ pub mod blklog;
 mod coordinator;
 mod disk;
 mod dnsmasq;
+mod efi_order;
 mod error;
 pub mod faulty;
 mod firmware;
@@ -29,7 +30,7 @@ mod qmp;
 mod sweep;
 
 pub use accel::Accel;
-pub use coordinator::{CoordinatorOptions, CoordinatorProcess, DhcpMode};
+pub use coordinator::{CoordinatorOptions, CoordinatorProcess, DhcpMode, KERNEL_ARGS};
 pub use disk::DiskImage;
 pub use dnsmasq::Dnsmasq;
 pub use error::LabError;

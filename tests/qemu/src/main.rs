@@ -50,6 +50,12 @@ struct What {
     /// Directory with the OS image: *.img.zst
     #[arg(long, value_name = "DIR")]
     image: PathBuf,
+    /// Directory with the boot image for servers: vmlinuz and initramfs.zst
+    #[arg(long, value_name = "DIR")]
+    server_boot: Option<PathBuf>,
+    /// Directory with a Debian image: *.img.zst
+    #[arg(long, value_name = "DIR")]
+    debian: Option<PathBuf>,
     /// Directory with undionly.kpxe and snponly.efi
     #[arg(long, value_name = "DIR", default_value = "/usr/lib/ipxe")]
     bootloaders: PathBuf,
@@ -188,12 +194,21 @@ fn logs(given: Option<&Path>) -> anyhow::Result<PathBuf> {
 
 fn artefacts(what: &What) -> anyhow::Result<Artefacts> {
     let absolute = |path: &Path| std::path::absolute(path).context("no working directory");
+    let boot =
+        |dir: &Path| Ok::<_, anyhow::Error>((absolute(&dir.join("vmlinuz"))?, absolute(&dir.join("initramfs.zst"))?));
+    let (kernel, initramfs) = boot(&what.boot)?;
     let artefacts = Artefacts {
         coordinator: absolute(&what.coordinator)?,
-        kernel: absolute(&what.boot.join("vmlinuz"))?,
-        initramfs: absolute(&what.boot.join("initramfs.zst"))?,
+        kernel,
+        initramfs,
         bootloaders: absolute(&what.bootloaders)?,
         image: OsImage::find(&absolute(&what.image)?)?,
+        server: what.server_boot.as_deref().map(boot).transpose()?,
+        debian: what
+            .debian
+            .as_deref()
+            .map(|dir| Ok::<_, anyhow::Error>(OsImage::find(&absolute(dir)?)?))
+            .transpose()?,
     };
     for path in [&artefacts.coordinator, &artefacts.kernel, &artefacts.initramfs, &artefacts.bootloaders] {
         anyhow::ensure!(path.exists(), "{} is missing; ./scripts/test and ./scripts/demo build it", path.display());

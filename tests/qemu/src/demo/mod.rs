@@ -109,6 +109,7 @@ async fn coordinator(artefacts: &Artefacts, network: &Network, dir: &Path) -> an
         bootloaders: artefacts.bootloaders.clone(),
         images,
         dhcp: DhcpMode::Full,
+        kernel_args: landfall_lab::KERNEL_ARGS.to_owned(),
         // Under emulation a whole Debian takes minutes to come up, the more the more machines share the processors.
         more: "[limits]\nphone_home_deadline = \"60m\"".to_owned(),
     };

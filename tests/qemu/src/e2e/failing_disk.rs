@@ -42,8 +42,8 @@ pub(super) async fn each_way(context: Context) -> anyhow::Result<()> {
 
     let run = scene.run(&machine, &template(WRITE)).await?;
     machine.power_on().await?;
-    machine.fail_disk(WRITE, DiskFault::Write(at)).await?;
-    machine.fail_disk(READ_BACK, DiskFault::Read(at)).await?;
+    machine.fail_disk(WRITE, DiskFault::write(at)).await?;
+    machine.fail_disk(READ_BACK, DiskFault::read(at)).await?;
     machine.off_at_reboot().await?;
     let errors = machine.disk_errors()?;
     let sector = format!("sector {} (byte {at})", at / 512);
@@ -64,7 +64,7 @@ pub(super) async fn each_way(context: Context) -> anyhow::Result<()> {
         action.and_then(|a| a.progress.as_ref()).is_some_and(|progress| progress.stage == "write")
     };
     scene.coordinator.api().wait_workflow(&run, "in mid-write", scene.limit(INSTALL), writing).await?;
-    machine.fail_disk(FLUSH, DiskFault::Flush).await?;
+    machine.fail_disk(FLUSH, DiskFault::flush()).await?;
     let errors = machine.disk_errors()?;
     server.set([]).await?;
     failed(&scene, &machine, FLUSH, &run, errors, &["flush"]).await?;

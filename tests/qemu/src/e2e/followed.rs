@@ -58,7 +58,7 @@ pub(super) async fn as_it_happens(context: Context) -> anyhow::Result<()> {
     let written = machine.disk(0).allocated()?;
 
     // The next workflow begins without a restart, and its disk fails.
-    machine.fail_disk(0, DiskFault::Write(bad)).await?;
+    machine.fail_disk(0, DiskFault::write(bad)).await?;
     let mut errors = machine.disk_errors()?;
     let asked = server.notices(mark).into_iter().any(|notice| matches!(notice, Notice::Request { .. }));
     ensure!(!asked, "the machine requested more of the image after it was stopped");

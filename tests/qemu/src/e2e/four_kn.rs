@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 use landfall_api::WorkflowPhase;
-use landfall_image::disk::{self, layout::Sector, seed::Seed};
+use landfall_image::disk::{self, filesystem::RootFs, layout::Sector, seed::Seed};
 use landfall_lab::{DhcpMode, DiskBus, Firmware, Machine, Network};
 use serde_json::json;
 
@@ -61,7 +61,9 @@ fn laid_out(stored: &Path, directory: &Path) -> anyhow::Result<String> {
         label: "mini",
         seed: Seed::new("landfall mini 4096"),
         sector: Sector::Bytes4096,
+        root_fs: RootFs::Ext4,
         root_mib: ROOT_MIB,
+        var: None,
         esp_mib: 16,
         grub: Path::new("/usr/lib/grub"),
         level: 3,

@@ -4,9 +4,11 @@ mod boot_own_disk;
 mod broken_image;
 mod crash_order;
 mod cut_after_commit;
+mod debian_roots;
 mod disk_buses;
 mod exec;
 mod failing_disk;
+mod fault_matrix;
 mod followed;
 mod four_kn;
 mod hanging_disk;
@@ -25,6 +27,7 @@ mod second_disk;
 mod selectors;
 mod small_memory;
 mod twins;
+mod usb;
 mod whole_image;
 
 use std::collections::BTreeSet;
@@ -36,7 +39,7 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use landfall_lab::artefacts::Artefacts;
-use landfall_lab::{Accel, Firmware};
+use landfall_lab::{Accel, DiskBus, Firmware};
 
 /// No test may take longer, even if its own waits allow more.
 const TEST_LIMIT: Duration = Duration::from_secs(40 * 60);
@@ -91,12 +94,15 @@ const TESTS: &[Test] = tests! {
     "f" coordinator_killed_in_mid_write_and_the_install_completes full interrupted::coordinator_killed;
     "g" power_cut_in_mid_write_and_the_install_completes small interrupted::power_cut;
     "h" a_selector_that_matches_two_disks_touches_neither full selectors::two_disks;
+    "h" two_paths_to_one_disk_are_refused full usb::two_paths;
     "i" power_cut_after_the_commit_installs_nothing_again small cut_after_commit::before_the_ack;
     "j" the_second_of_two_machines_with_one_identity_is_refused small twins::one_identity;
     "k" every_state_a_power_cut_can_leave_is_old_unbootable_or_new full crash_order::replayed;
     "l" bios_one_machine_with_a_disk_on_every_bus small |c| disk_buses::every_bus(c, Firmware::Bios, false);
     "l" uefi_a_disk_of_every_bus_boots_alone full |c| disk_buses::every_bus(c, Firmware::Uefi, true);
     "m" a_failing_disk_is_named_and_a_mended_one_installs small failing_disk::each_way;
+    "m" every_fault_of_a_virtio_disk_ends_in_an_error_or_the_right_bytes full |c| fault_matrix::column(c, DiskBus::Virtio);
+    "m" every_fault_of_an_nvme_disk_ends_in_an_error_or_the_right_bytes full |c| fault_matrix::column(c, DiskBus::Nvme);
     "n" a_person_follows_and_learns_why_a_workflow_failed small followed::as_it_happens;
     "o" a_machine_that_restarts_under_its_session_fences_its_older_self full interrupted::older_self_fenced;
     "p" a_restored_store_installs_nothing_and_holds_the_machine small restored::installs_nothing;
@@ -104,11 +110,16 @@ const TESTS: &[Test] = tests! {
     "q" bios_the_installed_kernel_starts_without_the_firmware full |c| kexec::past_the_firmware(c, Firmware::Bios);
     "r" the_coordinator_loses_power_and_nothing_it_acknowledged full power_loss::nothing_acknowledged_is_lost;
     "s" a_second_disk_plugged_in_late_is_never_overlooked small late_disk::plugged_in;
+    "s" a_usb_disk_is_waited_for_and_chosen_only_by_name full usb::beside_an_empty_bay;
     "t" a_disk_that_hangs_delays_no_other full hanging_disk::beside_a_healthy_one;
     "u" bios_the_second_of_two_disks_boots full second_disk::boots;
+    "u" uefi_the_disk_installed_last_boots full second_disk::boots_on_uefi;
     "v" uefi_a_4kn_disk_from_power_on_to_phone_home full four_kn::to_phone_home;
     "w" machines_of_256_and_192_mib_write_whole_images full small_memory::whole_images;
     "x" uefi_two_disks_with_one_btrfs_image_are_seeded_at_once full one_btrfs::seeded_at_once;
+    "y" uefi_debian_on_xfs full |c| debian_roots::to_phone_home(c, Firmware::Uefi, debian_roots::Layout::Xfs);
+    "y" bios_debian_on_btrfs_subvolumes full |c| debian_roots::to_phone_home(c, Firmware::Bios, debian_roots::Layout::Btrfs);
+    "y" uefi_debian_with_a_separate_var full |c| debian_roots::to_phone_home(c, Firmware::Uefi, debian_roots::Layout::SeparateVar);
     "z" programs_run_inside_the_new_system_before_its_first_boot full exec::inside_the_new_system;
 };
 
@@ -129,7 +140,7 @@ pub(crate) struct Choice<'a> {
 /// Runs tests, prints a line for each, the minutes of each letter, and a closing line.
 pub(crate) async fn run(artefacts: Artefacts, cli: &Path, logs: &Path, choice: Choice<'_>) -> anyhow::Result<ExitCode> {
     for letter in choice.letters {
-        anyhow::ensure!(TESTS.iter().any(|test| test.letter == letter), "there is no test \"{letter}\"; use a to x");
+        anyhow::ensure!(TESTS.iter().any(|test| test.letter == letter), "there is no test \"{letter}\"; use a to z");
     }
     let passed_before = match choice.record {
         Some(record) if choice.resume => passed::read(record)?,

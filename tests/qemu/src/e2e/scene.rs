@@ -55,16 +55,31 @@ impl Scene {
         dhcp: DhcpMode,
         images: PathBuf,
     ) -> anyhow::Result<Self> {
+        let options = CoordinatorOptions { images, dhcp, ..Self::options(&context)? };
+        Self::start_from(context, network, options).await
+    }
+
+    /// What most coordinators are started with: the network's DHCP server, with the directory of the ordinary image.
+    pub(super) fn options(context: &Context) -> anyhow::Result<CoordinatorOptions> {
         let artefacts = &context.artefacts;
-        let options = CoordinatorOptions {
+        Ok(CoordinatorOptions {
             program: artefacts.coordinator.clone(),
             kernel: artefacts.kernel.clone(),
             initramfs: artefacts.initramfs.clone(),
             bootloaders: artefacts.bootloaders.clone(),
-            images,
-            dhcp,
+            images: artefacts.image.path.parent().context("the image is in no directory")?.to_owned(),
+            dhcp: DhcpMode::Full,
+            kernel_args: landfall_lab::KERNEL_ARGS.to_owned(),
             more: String::new(),
-        };
+        })
+    }
+
+    /// A coordinator that is started with these options.
+    pub(super) async fn start_from(
+        context: Context,
+        network: Network,
+        options: CoordinatorOptions,
+    ) -> anyhow::Result<Self> {
         let coordinator = CoordinatorProcess::start(&options, &network, &context.dir).await?;
         Ok(Self { context, coordinator, network })
     }

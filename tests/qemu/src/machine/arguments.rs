@@ -54,20 +54,26 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
         add(&["-netdev", &format!("tap,id=net{i},ifname={tap},script=no,downscript=no")]);
         // No option ROM: OVMF has its own driver, and BIOS machines get theirs as described in `firmware`.
         let index = match spec.firmware {
-            Firmware::Uefi => format!(",bootindex={}", boot_index()),
-            Firmware::Bios => String::new(),
+            Firmware::Uefi if spec.qemu_orders => format!(",bootindex={}", boot_index()),
+            Firmware::Uefi | Firmware::Bios => String::new(),
         };
         add(&["-device", &format!("virtio-net-pci,netdev=net{i},mac={},romfile={index}", nic.mac)]);
     }
     if spec.disks.iter().any(|disk| disk.bus == DiskBus::Scsi) {
         add(&["-device", "virtio-scsi-pci,id=scsi"]);
     }
+    if spec.disks.iter().any(|disk| disk.bus == DiskBus::Usb) {
+        add(&["-device", "qemu-xhci,id=xhci"]);
+    }
     let mut sata_ports = 0;
     for (i, disk) in spec.disks.iter().enumerate() {
         let file = dir.join(format!("disk{i}.raw"));
         let file = file.display();
+        // A second path uses the node of the first.
+        let node = disk.path_to.unwrap_or(i);
         // `discard=unmap`: what the guest punches out takes no room here either.
-        if disk.recorded {
+        if node != i {
+        } else if disk.recorded {
             let log = dir.join(format!("disk{i}.writes"));
             std::fs::File::create(&log).map_err(LabError::file("cannot make", &log))?;
             // The recorder notes a request when it is done. A flush of the host's would take its time, and writes that
@@ -83,9 +89,19 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
             add(&["-blockdev", &format!("driver=file,node-name=file{i},filename={file},discard=unmap")]);
             add(&["-blockdev", &format!("driver=raw,node-name=disk{i},file=file{i},discard=unmap")]);
         }
-        let mut common = format!("id=dev{i},drive=disk{i},serial={},bootindex={}", disk.serial, boot_index());
+        let mut common = format!("id=dev{i},drive=disk{node},serial={}", disk.serial);
+        if spec.qemu_orders {
+            common += &format!(",bootindex={}", boot_index());
+        }
         if disk.sector != 512 {
             common += &format!(",logical_block_size={0},physical_block_size={0}", disk.sector);
+        }
+        if spec.disks.iter().any(|other| other.path_to == Some(node)) {
+            common += ",share-rw=on";
+        }
+        // By default QEMU stops the whole machine where its host's disk is full. NVMe has no such choice, and stops nothing.
+        if disk.bus != DiskBus::Nvme {
+            common += ",werror=report,rerror=report";
         }
         let device = match disk.bus {
             DiskBus::Virtio => format!("virtio-blk-pci,{common}"),
@@ -96,6 +112,7 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
                 sata_ports += 1;
                 format!("ide-hd,bus=ide.{},{common}", sata_ports - 1)
             }
+            DiskBus::Usb => format!("usb-storage,bus=xhci.0,removable=on,{common}"),
         };
         add(&["-device", &device]);
     }
@@ -131,6 +148,21 @@ mod tests {
         assert!(line.contains("scsi-id=1,lun=0,id=dev1,"), "{line}");
         assert_eq!(line.matches("logical_block_size").count(), 1, "{line}");
         assert!(line.contains("bootindex=4,logical_block_size=4096,physical_block_size=4096"), "{line}");
+    }
+
+    #[test]
+    fn qemu_gives_no_order_where_the_firmware_decides() {
+        let line = line(Machine::builder("a").disk(1 << 20, DiskBus::Virtio).firmware_orders());
+        assert_eq!(line.matches("bootindex").count(), 0, "{line}");
+    }
+
+    #[test]
+    fn a_second_path_leads_to_the_same_disk() {
+        let builder = Machine::builder("a").disk(1 << 20, DiskBus::Scsi).another_path().disk(1 << 20, DiskBus::Usb);
+        let line = line(builder);
+        assert_eq!(line.matches("drive=disk0,").count(), 2, "{line}");
+        assert_eq!((line.matches("share-rw=on").count(), line.matches("node-name=disk").count()), (2, 2), "{line}");
+        assert!(line.contains("usb-storage,bus=xhci.0,removable=on,id=dev2,drive=disk2"), "{line}");
     }
 
     #[test]

@@ -9,34 +9,69 @@ use tokio::sync::broadcast;
 use super::Machine;
 use crate::{LabError, wait_event};
 
-/// The kernel's number of an input/output error.
+/// The kernel's numbers of an input/output error, and of a device that is full.
 const EIO: u32 = 5;
+const ENOSPC: u32 = 28;
 /// `blkdebug` counts these, whatever the disk's own sectors are.
 const SECTOR: u64 = 512;
 
-/// What a disk answers with an input/output error, each time it is asked.
+/// What a disk answers with an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DiskFault {
-    /// Writes that touch the 512 bytes at this offset.
-    Write(u64),
-    /// Reads that touch the 512 bytes at this offset.
-    Read(u64),
-    /// Flushes.
-    Flush,
+pub struct DiskFault {
+    /// `blkdebug`'s names of the requests.
+    requests: &'static [&'static str],
+    /// Only where they touch the 512 bytes at this offset.
+    at: Option<u64>,
+    errno: u32,
+    once: bool,
 }
 
 impl DiskFault {
-    fn rule(self) -> Value {
-        let (kind, sector) = match self {
-            Self::Write(at) => ("write", Some(at / SECTOR)),
-            Self::Read(at) => ("read", Some(at / SECTOR)),
-            Self::Flush => ("flush", None),
+    const fn of(requests: &'static [&'static str], at: Option<u64>) -> Self {
+        Self { requests, at, errno: EIO, once: false }
+    }
+
+    /// An input/output error for each write that touches the 512 bytes at this offset.
+    pub const fn write(at: u64) -> Self {
+        Self::of(&["write"], Some(at))
+    }
+
+    /// The same for reads.
+    pub const fn read(at: u64) -> Self {
+        Self::of(&["read"], Some(at))
+    }
+
+    /// The same for each flush.
+    pub const fn flush() -> Self {
+        Self::of(&["flush"], None)
+    }
+
+    /// The same for each request to discard or zero a range without data.
+    pub const fn discard() -> Self {
+        Self::of(&["discard", "write-zeroes"], None)
+    }
+
+    /// Only the first such request fails.
+    #[must_use]
+    pub const fn once(self) -> Self {
+        Self { once: true, ..self }
+    }
+
+    /// The error is that the device is full.
+    #[must_use]
+    pub const fn no_space(self) -> Self {
+        Self { errno: ENOSPC, ..self }
+    }
+
+    fn rules(self) -> Vec<Value> {
+        let rule = |kind: &&str| {
+            let mut rule = json!({ "event": "none", "iotype": kind, "errno": self.errno, "once": self.once });
+            if let Some(at) = self.at {
+                rule["sector"] = (at / SECTOR).into();
+            }
+            rule
         };
-        let mut rule = json!({ "event": "none", "iotype": kind, "errno": EIO, "once": false });
-        if let Some(sector) = sector {
-            rule["sector"] = sector.into();
-        }
-        rule
+        self.requests.iter().map(rule).collect()
     }
 }
 
@@ -47,7 +82,7 @@ impl Machine {
     /// [`LabError::Qmp`] if the machine is off, or the disk fails already.
     pub async fn fail_disk(&mut self, index: usize, fault: DiskFault) -> Result<(), LabError> {
         let [good, bad] = [node("disk", index), node("bad", index)];
-        let filter = json!({ "driver": "blkdebug", "node-name": bad, "image": good, "inject-error": [fault.rule()] });
+        let filter = json!({ "driver": "blkdebug", "node-name": bad, "image": good, "inject-error": fault.rules() });
         self.on()?.command("blockdev-add", filter).await?;
         self.see_through(index, &bad).await
     }
@@ -112,9 +147,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_read_and_write_faults_name_a_sector() {
-        let rule = DiskFault::Write(51_200).rule();
+    fn a_fault_becomes_rules_for_its_requests() {
+        let [rule] = &DiskFault::write(51_200).rules()[..] else { panic!() };
         assert_eq!((&rule["iotype"], &rule["sector"], &rule["errno"]), (&json!("write"), &json!(100), &json!(5)));
-        assert_eq!(DiskFault::Flush.rule()["sector"], Value::Null);
+        assert_eq!((&rule["once"], &DiskFault::flush().rules()[0]["sector"]), (&json!(false), &Value::Null));
+        let once = DiskFault::discard().once().no_space().rules();
+        assert_eq!((once.len(), &once[1]["errno"], &once[1]["once"]), (2, &json!(28), &json!(true)));
     }
 }

@@ -52,7 +52,10 @@ impl Machine {
             .disks
             .iter()
             .enumerate()
-            .map(|(i, disk)| DiskImage::create(&dir.join(format!("disk{i}.raw")), disk.bytes))
+            .map(|(i, disk)| {
+                let file = dir.join(format!("disk{}.raw", disk.path_to.unwrap_or(i)));
+                DiskImage::create(&file, disk.bytes)
+            })
             .collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
             serial: Log::open(&dir.join("serial.log"))?,
@@ -85,6 +88,15 @@ impl Machine {
     /// Where its files are.
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// Puts the network first in the firmware's own boot order, as a person does in its setup. UEFI only; the machine must be off,
+    /// and must have been on before.
+    ///
+    /// # Errors
+    /// [`LabError`] if the firmware has made no boot order yet.
+    pub fn network_first(&self) -> Result<(), LabError> {
+        crate::efi_order::network_first(&crate::firmware::ovmf(&self.dir)?.1)
     }
 
     /// One of its disks.

@@ -27,7 +27,14 @@ impl Machine {
             "drive": disk, "serial": serial,
         });
         qmp.command("device_add", device).await?;
-        self.spec.disks.push(DiskSpec { bytes, bus: DiskBus::Scsi, serial, sector: 512, recorded: false });
+        self.spec.disks.push(DiskSpec {
+            bytes,
+            bus: DiskBus::Scsi,
+            serial,
+            sector: 512,
+            recorded: false,
+            path_to: None,
+        });
         self.disks.push(image);
         Ok(at)
     }

@@ -15,6 +15,8 @@ pub enum DiskBus {
     Scsi,
     /// A SATA disk behind AHCI.
     Ahci,
+    /// A USB stick behind xHCI.
+    Usb,
 }
 
 /// One disk.
@@ -30,6 +32,8 @@ pub struct DiskSpec {
     pub sector: u32,
     /// Whether QEMU records every write and flush in the order the guest made them, see [`crate::blklog`].
     pub recorded: bool,
+    /// It is a second path to the disk of this index: same content, same serial number, no world-wide name.
+    pub path_to: Option<usize>,
 }
 
 /// One network port.
@@ -52,6 +56,9 @@ pub struct MachineSpec {
     pub cpus: u32,
     /// Disks, in boot order after the network.
     pub disks: Vec<DiskSpec>,
+    /// Whether QEMU makes the firmware's boot order, at each power-on anew. If not, the firmware's own variables decide, as in a
+    /// server.
+    pub qemu_orders: bool,
     /// Ports, in boot order.
     pub nics: Vec<NicSpec>,
     /// SMBIOS system UUID.
@@ -79,6 +86,7 @@ impl MachineBuilder {
             memory_mib: 512,
             cpus: 1,
             disks: Vec::new(),
+            qemu_orders: true,
             nics: vec![NicSpec { mac: mac(seed, 0) }],
             uuid: format!("{:08x}-1a2d-4fa1-8000-{:012x}", seed >> 32, seed & 0xffff_ffff_ffff),
             serial: format!("LAB-{:08X}", seed & 0xffff_ffff),
@@ -112,7 +120,7 @@ impl MachineBuilder {
     #[must_use]
     pub fn disk(mut self, bytes: u64, bus: DiskBus) -> Self {
         let serial = format!("{}-{}", self.spec.serial, self.spec.disks.len());
-        self.spec.disks.push(DiskSpec { bytes, bus, serial, sector: 512, recorded: false });
+        self.spec.disks.push(DiskSpec { bytes, bus, serial, sector: 512, recorded: false, path_to: None });
         self
     }
 
@@ -121,6 +129,23 @@ impl MachineBuilder {
     pub fn recorded(mut self) -> Self {
         if let Some(disk) = self.spec.disks.last_mut() {
             disk.recorded = true;
+        }
+        self
+    }
+
+    /// The firmware's own variables decide what is started, as in a server.
+    #[must_use]
+    pub fn firmware_orders(mut self) -> Self {
+        self.spec.qemu_orders = false;
+        self
+    }
+
+    /// One more path to the disk added last.
+    #[must_use]
+    pub fn another_path(mut self) -> Self {
+        if let Some(last) = self.spec.disks.len().checked_sub(1) {
+            let path_to = Some(self.spec.disks[last].path_to.unwrap_or(last));
+            self.spec.disks.push(DiskSpec { path_to, ..self.spec.disks[last].clone() });
         }
         self
     }

@@ -1,0 +1,89 @@
+//! What a person does in a UEFI setup: puts the network first. The variables are in OVMF's file; while the machine is off, the
+//! order can be changed in it in place (EDK II, MdeModulePkg/Include/Guid/VariableFormat.h).
+
+use std::path::Path;
+
+use crate::LabError;
+
+/// `StartId` 0x55AA, and the state of a variable that is valid (`VAR_ADDED`).
+const VALID: [u8; 3] = [0xaa, 0x55, 0x3f];
+/// Bytes of an `AUTHENTICATED_VARIABLE_HEADER`, and where it has the sizes of name and data.
+const HEADER: usize = 60;
+const NAME_SIZE: usize = 36;
+const DATA_SIZE: usize = 40;
+/// How OVMF describes the entries of a network port.
+const NETWORK: &str = "UEFI PXEv4";
+
+/// Puts the first network entry in front of the boot order in a file of variables.
+pub(crate) fn network_first(path: &Path) -> Result<(), LabError> {
+    let mut store = std::fs::read(path).map_err(LabError::file("cannot read", path))?;
+    let missing = |message: &str| LabError::Format { path: path.to_owned(), message: message.to_owned() };
+    let at = changed(&mut store).ok_or_else(|| missing("there is no boot order with a network entry"))?;
+    debug_assert!(at < store.len());
+    std::fs::write(path, store).map_err(LabError::file("cannot write", path))
+}
+
+/// Changes it in place, and says where.
+fn changed(store: &mut [u8]) -> Option<usize> {
+    let (mut order, mut network) = (None, None);
+    for start in 0..store.len().saturating_sub(HEADER) {
+        if store[start..start + VALID.len()] != VALID {
+            continue;
+        }
+        let size = |at: usize| {
+            let bytes = store.get(start + at..start + at + 4)?;
+            usize::try_from(u32::from_le_bytes(bytes.try_into().ok()?)).ok()
+        };
+        let (Some(name_size), Some(data_size)) = (size(NAME_SIZE), size(DATA_SIZE)) else { continue };
+        let data = start + HEADER + name_size;
+        let Some(name) = store.get(start + HEADER..data).map(text) else { continue };
+        let Some(content) = store.get(data..data + data_size) else { continue };
+        if name == "BootOrder" {
+            order = Some(data..data + data_size);
+        } else if let Some(number) = name.strip_prefix("Boot").filter(|n| n.len() == 4)
+            && content.get(6..).is_some_and(|description| text(description).starts_with(NETWORK))
+        {
+            network = network.or(u16::from_str_radix(number, 16).ok());
+        }
+    }
+    let (order, network) = (order?, network?.to_le_bytes());
+    let numbers = &mut store[order.clone()];
+    let at = numbers.chunks_exact(2).position(|number| number == network)?;
+    numbers[..at * 2 + 2].rotate_right(2);
+    Some(order.start)
+}
+
+/// UTF-16 up to the first zero.
+fn text(bytes: &[u8]) -> String {
+    let units = bytes.chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]]));
+    String::from_utf16_lossy(&units.take_while(|unit| *unit != 0).collect::<Vec<u16>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn variable(name: &str, data: &[u8]) -> Vec<u8> {
+        let utf16 = |text: &str| text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
+        let mut out = VALID.to_vec();
+        out.resize(HEADER, 0);
+        out[NAME_SIZE] = u8::try_from(utf16(name).len()).unwrap();
+        out[DATA_SIZE] = u8::try_from(data.len()).unwrap();
+        out.extend(utf16(name));
+        out.extend(data);
+        out
+    }
+
+    #[test]
+    fn the_network_comes_first_and_the_others_keep_their_order() {
+        let mut entry = vec![1, 0, 0, 0, 4, 0];
+        entry.extend("UEFI PXEv4 (MAC)".encode_utf16().flat_map(u16::to_le_bytes));
+        let mut store = vec![0xff; 7];
+        store.extend(variable("Boot0003", &entry));
+        store.extend(variable("BootOrder", &[0, 0, 1, 0, 3, 0, 2, 0]));
+        store.extend(vec![0xff; HEADER]);
+        let at = changed(&mut store).unwrap();
+        assert_eq!(store[at..at + 8], [3, 0, 0, 0, 1, 0, 2, 0]);
+        assert_eq!(changed(&mut vec![0xff; 1000]), None);
+    }
+}
