@@ -96,7 +96,7 @@ impl Checker<'_> {
                 if !left.may_be(right) {
                     let message = format!("{left} is compared with {right}");
                     self.say(message, "compare values of one type; text stands in quotes, a number without");
-                } else if !how.is_equality() && !(ordered(left) && ordered(right)) {
+                } else if !(how.is_equality() || (ordered(left) && ordered(right))) {
                     self.say(format!("{left} and {right} have no order"), "compare two numbers or two texts");
                 }
                 Kind::Boolean
