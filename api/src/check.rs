@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     API_VERSION, Digest, Document, DurationSpec, Kind, MacAddr, Problem,
-    issue::{Issue, has_expression, join, one_problem, suggest},
+    issue::{Issue, describe, has_expression, join, one_problem, suggest},
     schema::{self, Schema},
 };
 
@@ -85,9 +85,9 @@ fn head(value: &Value) -> Result<Kind, Issue> {
     })
 }
 
-/// Checks one action of a template, in which expressions may stand for any value.
+/// Checks one item of a template's list, in which expressions may stand for any value.
 pub(crate) fn action(tree: &Value, path: &str, expressions: bool, issues: &mut Vec<Issue>) {
-    let schema = schema::action();
+    let schema = if expressions { schema::list_item() } else { schema::action() };
     let node = schema.root.clone();
     Checker { schema, expressions, issues }.node(tree, &node, path);
 }
@@ -299,17 +299,5 @@ fn scalar(name: &str, text: &str) -> Option<Result<(), String>> {
         "MacAddr" => judge::<MacAddr>(text),
         "DurationSpec" => judge::<DurationSpec>(text),
         _ => None,
-    }
-}
-
-/// A value's type in plain words.
-pub(crate) fn describe(value: &Value) -> String {
-    match value {
-        Value::Null => "nothing".into(),
-        Value::Bool(b) => b.to_string(),
-        Value::Number(n) => format!("the number {n}"),
-        Value::String(s) => format!("the text \"{s}\""),
-        Value::Array(_) => "a list".into(),
-        Value::Object(_) => "a mapping".into(),
     }
 }

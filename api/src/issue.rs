@@ -1,5 +1,7 @@
 //! One fault of a document: where it is, what it is, and what to do. Every check of documents reports in this form.
 
+use serde_json::Value;
+
 use crate::{ErrorCode, Problem, nearest::nearest};
 
 /// One fault of a document.
@@ -55,5 +57,17 @@ pub(crate) fn suggest(written: &str, known: &[&str], list: &str) -> String {
     match nearest(written, known) {
         Some(name) => format!("did you mean \"{name}\"? {list}"),
         None => list,
+    }
+}
+
+/// A value's type in plain words.
+pub(crate) fn describe(value: &Value) -> String {
+    match value {
+        Value::Null => "nothing".into(),
+        Value::Bool(b) => b.to_string(),
+        Value::Number(n) => format!("the number {n}"),
+        Value::String(s) => format!("the text \"{s}\""),
+        Value::Array(_) => "a list".into(),
+        Value::Object(_) => "a mapping".into(),
     }
 }

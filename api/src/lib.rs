@@ -20,14 +20,17 @@ mod image;
 mod image_source;
 mod issue;
 mod labels;
+mod list_item;
 mod machine;
 pub mod message;
 mod nearest;
 mod object;
 mod openapi;
+mod parameter;
 mod pin;
 mod preview;
 mod receipt;
+mod rendered;
 mod rule;
 mod scalar;
 mod schema;
@@ -40,6 +43,7 @@ mod stages;
 mod template;
 mod url;
 mod validate;
+mod when;
 mod wire;
 mod workflow;
 mod yaml;
@@ -66,13 +70,16 @@ pub use image::{
 };
 pub use image_source::{ImageAccess, ImageAuthorization, ImageProof, ImageSource, ImageSourceError};
 pub use labels::{LabelSelector, LabelSelectorError};
+pub use list_item::{ForEachSpec, IncludeSpec};
 pub use machine::{IdentitySpec, Machine, MachinePhase, MachineSpec, MachineStatus, Management, SessionHolder};
 pub use nearest::{edit_distance, nearest};
 pub use object::{API_VERSION, Kind, Metadata, Object};
 pub use openapi::openapi;
+pub use parameter::{Parameter, ParameterFault, ParameterItems, ParameterType};
 pub use pin::{Pin, PinError};
 pub use preview::{Preview, PreviewRequest, PreviewedAction};
 pub use receipt::{DiskReceipt, Receipt, ReceiptState};
+pub use rendered::{RenderRequest, RenderedList};
 pub use rule::{EnrolmentRule, EnrolmentRuleSpec, EnrolmentRuleStatus};
 pub use scalar::{Digest, DurationSpec, MacAddr, ScalarError};
 pub use schema::schema;
@@ -82,16 +89,17 @@ pub use selector::{DiskSelector, SelectorError};
 pub use shared::Shared;
 pub use smbios::{smbios_text, smbios_uuid};
 pub use stages::{Stage, stages};
-pub use template::{Parameter, SuccessOn, Template, TemplateSpec, TemplateStatus};
+pub use template::{SuccessOn, Template, TemplateSpec, TemplateStatus};
 pub use url::{ImageUrl, UrlError};
 pub use validate::{validate_actions, validate_rendered};
+pub use when::{When, WhenFault, WhenScope};
 pub use wire::{
     API_PATH, ApplyOutcome, ApplyResponse, DeprovisionRequest, DetachResponse, EventRecord, HistoryEntry,
     HistoryOperation, List, ListMetadata, LogRecord, ManifestFile, ManifestReport, ProvisionRequest, SERVER_NAME,
     WatchLine, WatchType,
 };
 pub use workflow::{
-    ActionState, ActionStatus, Authority, BUILT_IN_DEPROVISION, Pause, Progress, Purpose, Restarts, RunRequest,
-    RunRequestKind, Workflow, WorkflowPhase, WorkflowSpec, WorkflowStatus,
+    ActionState, ActionStatus, Authority, BUILT_IN_DEPROVISION, LeftOut, Pause, Progress, Purpose, Restarts,
+    RunRequest, RunRequestKind, Workflow, WorkflowPhase, WorkflowSpec, WorkflowStatus,
 };
 pub use yaml::{MAX_FILE_BYTES, Origin, Sourced};

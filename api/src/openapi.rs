@@ -6,7 +6,8 @@ use serde_json::{Map, Value, json};
 use crate::{
     API_PATH, ApplyOutcome, ApproveRequest, AuditEntry, DeprovisionRequest, EventRecord, HistoryEntry, Kind,
     ListMetadata, LogRecord, ManifestReport, OperatorRevoked, Preview, PreviewRequest, Problem, ProvisionRequest,
-    TokenInfo, TokenIssued, TokenList, TokenRequest, WatchType, schema, schema::without_links,
+    RenderRequest, RenderedList, TokenInfo, TokenIssued, TokenList, TokenRequest, WatchType, schema,
+    schema::without_links,
 };
 
 /// The OpenAPI 3.1 document. `version` is the program's that serves it.
@@ -69,6 +70,8 @@ fn components() -> Map<String, Value> {
     generator.subschema_for::<ApplyOutcome>();
     generator.subschema_for::<ProvisionRequest>();
     generator.subschema_for::<DeprovisionRequest>();
+    generator.subschema_for::<RenderRequest>();
+    generator.subschema_for::<RenderedList>();
     generator.subschema_for::<PreviewRequest>();
     generator.subschema_for::<Preview>();
     generator.subschema_for::<EventRecord>();
@@ -83,6 +86,9 @@ fn components() -> Map<String, Value> {
     generator.subschema_for::<TokenList>();
     generator.subschema_for::<TokenRequest>();
     out.extend(generator.take_definitions(true));
+    if let Some(document) = out.get_mut("RenderRequest").and_then(|schema| schema.pointer_mut("/properties/document")) {
+        *document = reference("Template");
+    }
     out.values_mut().for_each(without_links);
     out
 }
@@ -218,10 +224,20 @@ fn actions(paths: &mut Map<String, Value>) {
         "/machines/{name}/provision",
         operation(
             "provision".into(),
-            "Start a workflow of a template on a machine",
-            vec![path_name()],
+            "Start a workflow of a template on a machine; with dryRun, answer its list and start nothing",
+            vec![path_name(), query("dryRun", "boolean", "Check everything, answer the list, and start nothing.")],
             Some(reference("ProvisionRequest")),
-            json_content(reference("Workflow")),
+            json_content(json!({ "oneOf": [reference("Workflow"), reference("RenderedList")] })),
+        ),
+    );
+    post(
+        "/machines/{name}/render",
+        operation(
+            "render".into(),
+            "The list that a template makes for a machine; nothing is started, and no image is asked for",
+            vec![path_name()],
+            Some(reference("RenderRequest")),
+            json_content(reference("RenderedList")),
         ),
     );
     post(

@@ -5,7 +5,9 @@ use std::sync::OnceLock;
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
-use crate::{API_VERSION, Action, EnrolmentRule, Kind, Machine, Secret, Template, Workflow};
+use crate::{
+    API_VERSION, Action, EnrolmentRule, ForEachSpec, IncludeSpec, Kind, Machine, Secret, Template, Workflow, list_item,
+};
 
 /// Prefix of the definitions in which an expression may stand for any value.
 pub(crate) const TEMPLATE_PREFIX: &str = "Template";
@@ -130,7 +132,45 @@ fn with_expressions(mut schema: Schema) -> Schema {
     for spec in schema.definitions.values_mut().chain([&mut schema.root]) {
         point_actions_at_copies(spec);
     }
+    let name = format!("{TEMPLATE_PREFIX}Action");
+    if let Some(mut action) = schema.definitions.remove(&name) {
+        with_list_items(&mut action, &mut schema.definitions, TEMPLATE_PREFIX, loosened);
+        schema.definitions.insert(name, action);
+    }
     schema
+}
+
+/// Adds to an action's schema what an item of a template's list may have besides; `prefix` stands before the names of
+/// definitions.
+fn with_list_items(action: &mut Value, definitions: &mut Map<String, Value>, prefix: &str, of: fn(&Value) -> Value) {
+    let mut generator = SchemaGenerator::new(SchemaSettings::draft2020_12());
+    let parts = [
+        generator.subschema_for::<IncludeSpec>(),
+        generator.subschema_for::<ForEachSpec>(),
+        generator.subschema_for::<String>(),
+    ];
+    for (name, mut definition) in generator.take_definitions(true) {
+        without_links(&mut definition);
+        definitions.entry(format!("{prefix}{name}")).or_insert_with(|| of(&definition));
+    }
+    for (part, (field, about)) in parts.into_iter().zip(list_item::FIELDS) {
+        let mut part = of(part.as_value());
+        part["description"] = about.into();
+        action["properties"][field] = part;
+    }
+    if let Some(alternatives) = action["oneOf"].as_array_mut() {
+        alternatives.push(json!({ "required": ["include"] }));
+    }
+}
+
+/// The schema of one item of a template's list. A check of a template allows expressions besides.
+pub(crate) fn list_item() -> &'static Schema {
+    static ITEM: OnceLock<Schema> = OnceLock::new();
+    ITEM.get_or_init(|| {
+        let mut schema = Schema::made_from::<Action>();
+        with_list_items(&mut schema.root, &mut schema.definitions, "", Value::clone);
+        schema
+    })
 }
 
 fn references(schema: &Value, out: &mut Vec<String>) {

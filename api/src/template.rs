@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{DurationSpec, Object};
+use crate::{DurationSpec, Object, Parameter};
 
 /// A template document. Its actions are kept as a tree, because expressions may stand where a typed value will be.
 pub type Template = Object<TemplateSpec, TemplateStatus>;
@@ -17,8 +17,13 @@ pub struct TemplateSpec {
     /// Values that a workflow may or must state.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, Parameter>,
+    /// Whether this template is only for others to include. No workflow can run it, and its list may lean on what stands
+    /// around it there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fragment: bool,
     /// The actions, each of the shape of [`crate::Action`]. `{{ … }}` may stand inside any scalar; a scalar that is one
-    /// lone expression keeps the expression's type. In scope: `machine` (name, labels, macs, facts) and `params`.
+    /// lone expression keeps the expression's type. In scope: `machine` (name, labels, macs, facts), `params`, and
+    /// `disk` in a loop over disks.
     #[schemars(with = "Vec<crate::Action>")]
     pub actions: Vec<serde_json::Value>,
     /// The longest time for a workflow, from the moment an agent takes it to its end; a hold counts, a pause does not.
@@ -36,6 +41,21 @@ pub struct TemplateSpec {
     pub on_failure: Vec<serde_json::Value>,
 }
 
+impl TemplateSpec {
+    /// The templates that its list includes, each with the item's place; fixed text.
+    pub fn includes(&self) -> impl Iterator<Item = (usize, &str)> {
+        let items = self.actions.iter().enumerate();
+        items.filter_map(|(index, item)| Some((index, item.pointer("/include/template")?.as_str()?)))
+    }
+
+    /// The fields that only a whole list can have, and whether this one does. A template that has one of them cannot be
+    /// included.
+    pub const fn of_whole_lists(&self) -> [(&'static str, bool); 3] {
+        let Self { timeout, success_on, on_failure, .. } = self;
+        [("onFailure", !on_failure.is_empty()), ("timeout", timeout.is_some()), ("successOn", success_on.is_some())]
+    }
+}
+
 /// When a workflow has succeeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -44,18 +64,6 @@ pub enum SuccessOn {
     PhoneHome,
     /// The last action was done: the machine went down (or, in a list without `reboot`, `kexec` or `powerOff`, stayed).
     Reboot,
-}
-
-/// One parameter.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Parameter {
-    /// For people.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub description: String,
-    /// Used when a workflow does not state it; without a default a workflow must state it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub default: Option<serde_json::Value>,
 }
 
 /// Templates have no status.

@@ -1,17 +1,18 @@
 //! Rules across the fields of a document, which a schema cannot express.
 
 mod actions;
+mod template;
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
 use crate::{
-    Action, Document, EnrolmentRule, ErrorCode, Machine, Metadata, Problem, Secret, SuccessOn, Template, Workflow,
+    Action, Document, EnrolmentRule, ErrorCode, Machine, Metadata, Problem, Secret, SuccessOn, Workflow,
     action::Rules,
     dns_label::{LABEL_HINT, is_dns_label},
     expression::check_expressions,
-    issue::{Issue, has_expression, join, one_problem, suggest},
+    issue::{Issue, join, one_problem},
 };
 
 /// More ports than any machine netboots from.
@@ -37,7 +38,7 @@ impl Document {
         metadata(self.metadata(), &mut issues);
         match self {
             Self::Machine(machine) => self::machine(machine, &mut issues),
-            Self::Template(template) => self::template(template, &mut issues),
+            Self::Template(template) => template::template(template, &mut issues),
             Self::Workflow(workflow) => self::workflow(workflow, &mut issues),
             Self::Secret(secret) => self::secret(secret, &mut issues),
             Self::EnrolmentRule(rule) => self::enrolment_rule(rule, &mut issues),
@@ -68,7 +69,14 @@ pub fn validate_rendered(
     let trees = |list: &[Action]| list.iter().map(serde_json::to_value).collect::<Result<Vec<Value>, _>>();
     match trees(actions).and_then(|main| Ok((main, trees(on_failure)?))) {
         Ok((main, after)) => {
-            let lists = Lists { expressions: false, actions: &main, on_failure: &after, success_on };
+            let lists = Lists {
+                template: "",
+                fragment: false,
+                expressions: false,
+                actions: &main,
+                on_failure: &after,
+                success_on,
+            };
             Rules::new(&mut issues).lists(&lists, "");
         }
         Err(error) => issues.push(Issue::new("actions", error.to_string(), "")),
@@ -216,89 +224,24 @@ fn rule_name(text: &str, issues: &mut Vec<Issue>) {
     }
 }
 
-fn template(template: &Template, issues: &mut Vec<Issue>) {
-    for name in template.spec.parameters.keys() {
-        let identifier = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-            && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-        if !identifier {
-            let message = format!("\"{name}\" cannot be a parameter's name");
-            let hint = "use letters, digits and \"_\", so that expressions can name it";
-            issues.push(Issue::new(join("spec.parameters", name), message, hint));
-        }
-    }
-    let mut found = Vec::new();
-    let spec = &template.spec;
-    let (actions, on_failure) = (spec.actions.as_slice(), spec.on_failure.as_slice());
-    let lists = Lists { expressions: true, actions, on_failure, success_on: spec.success_on };
-    Rules::new(&mut found).lists(&lists, "spec");
-    let parameters: Vec<&str> = spec.parameters.keys().map(String::as_str).collect();
-    for (list, name) in [(&spec.actions, "actions"), (&spec.on_failure, "onFailure")] {
-        for (i, action) in list.iter().enumerate() {
-            expressions(action, &format!("spec.{name}[{i}]"), &parameters, &mut found);
-        }
-    }
-    issues.extend(found.into_iter().map(|issue| issue.coded(ErrorCode::InvalidTemplate)));
-}
-
-/// Checks that every expression parses and uses only existing names.
-fn expressions(tree: &Value, path: &str, parameters: &[&str], issues: &mut Vec<Issue>) {
-    match tree {
-        Value::String(text) if has_expression(text) => expression(text, path, parameters, issues),
-        Value::Array(items) => {
-            items.iter().enumerate().for_each(|(i, v)| expressions(v, &format!("{path}[{i}]"), parameters, issues));
-        }
-        Value::Object(map) => map.iter().for_each(|(k, v)| expressions(v, &join(path, k), parameters, issues)),
-        _ => {}
-    }
-}
-
-fn expression(text: &str, path: &str, parameters: &[&str], issues: &mut Vec<Issue>) {
-    let text = crate::with_secret_names(text);
-    // Before the parser, which folds constants however large they become.
-    if let Err(error) = check_expressions(&text) {
-        return issues.push(Issue::new(path, error.to_string(), error.hint()));
-    }
-    let environment = minijinja::Environment::new();
-    let template = match environment.template_from_str(&text) {
-        Ok(template) => template,
-        Err(error) => {
-            let message = format!("the expression does not parse: {}", error.detail().unwrap_or("syntax error"));
-            return issues.push(Issue::new(path, message, "write {{ params.name }} or {{ machine.name }}"));
-        }
-    };
-    let mut names: Vec<String> = template.undeclared_variables(true).into_iter().collect();
-    names.sort();
-    for name in names {
-        let (root, rest) = name.split_once('.').unwrap_or((&name, ""));
-        match root {
-            // Which secrets exist, and for which machines, is known when a workflow begins.
-            "machine" | "secrets" => {}
-            "params" => {
-                let parameter = rest.split('.').next().unwrap_or_default();
-                if !parameter.is_empty() && !parameters.contains(&parameter) {
-                    let message = format!("the template has no parameter \"{parameter}\"");
-                    let hint = match parameters {
-                        [] => format!("add it: spec.parameters.{parameter}: {{}}"),
-                        some => suggest(parameter, some, "The parameters are"),
-                    };
-                    issues.push(Issue::new(path, message, hint));
-                }
-            }
-            other => {
-                let hint = "expressions may name machine (name, labels, macs, facts), params and secrets";
-                issues.push(Issue::new(path, format!("\"{other}\" is an unknown name"), hint));
-            }
-        }
-    }
-}
-
 /// The lists of a template, or rendered lists, and the success rule.
 struct Lists<'a> {
+    /// The template's name; empty for rendered lists.
+    template: &'a str,
+    /// Whether other actions may stand around them.
+    fragment: bool,
     /// Whether an expression may stand for any value: so in a template, not in a rendered list.
     expressions: bool,
     actions: &'a [Value],
     on_failure: &'a [Value],
     success_on: Option<SuccessOn>,
+}
+
+impl Lists<'_> {
+    /// Whether actions belong to the main list that are not in it yet.
+    fn is_open(&self) -> bool {
+        self.fragment || self.actions.iter().any(crate::list_item::is_open)
+    }
 }
 
 #[cfg(test)]

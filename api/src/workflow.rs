@@ -132,6 +132,9 @@ pub struct WorkflowStatus {
     pub conditions: Vec<Condition>,
     /// The rendered list, pinned.
     pub actions: Vec<ActionStatus>,
+    /// Items of the template's list that are not in `actions`: their condition did not hold when the list was made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<LeftOut>,
     /// The actions after a failure or a cancel, pinned. Events count these actions on from the last of `actions`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on_failure: Vec<ActionStatus>,
@@ -221,6 +224,16 @@ impl WorkflowStatus {
             WorkflowPhase::Cancelled => "Cancelled",
         }
     }
+}
+
+/// An item of a template's list that is not part of a workflow. The decision is not made again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LeftOut {
+    /// The name that it would have.
+    pub name: String,
+    /// Its condition, which did not hold.
+    pub when: String,
 }
 
 /// A pause, by a person.

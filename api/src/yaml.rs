@@ -106,7 +106,10 @@ fn syntax_problem(source: &str, error: &serde_saphyr::Error) -> Problem {
     };
     let text = error.without_snippet().to_string();
     // The place is the subject; the library's own copy of it would say it twice.
-    let text = text.split(" at line ").next().unwrap_or(&text).trim_start_matches("error: ").to_owned();
+    // And what a program could set is no help to a person.
+    let ends = [" at line ", ", set DuplicateKeyPolicy"];
+    let end = ends.iter().filter_map(|end| text.find(end)).min().unwrap_or(text.len());
+    let text = text.get(..end).unwrap_or(&text).trim_start_matches("error: ").to_owned();
     Problem::new(ErrorCode::InvalidDocument, format!("this is not YAML: {text}"))
         .at(place)
         .hint("check the indentation, and quote values that contain \": \", \"#\" or \"{{\"")

@@ -19,6 +19,9 @@ pub(crate) enum Failure {
     /// Documents were refused; nothing was applied.
     #[error("{} problems", .0.len())]
     Refused(Vec<Problem>),
+    /// Documents are invalid, and nothing was meant to be applied.
+    #[error("{} problems", .0.len())]
+    Invalid(Vec<Problem>),
     /// No answer.
     #[error("{what}")]
     Unreachable { what: String, causes: Vec<String>, hint: String },
@@ -79,7 +82,7 @@ impl Failure {
                 ErrorCode::Internal | ErrorCode::StoreUnavailable | ErrorCode::Timeout => 1,
                 _ => 4,
             },
-            Self::Refused(_) => 4,
+            Self::Refused(_) | Self::Invalid(_) => 4,
             Self::Unreachable { .. } => 5,
             Self::Usage(_) => 2,
             Self::TimedOut { .. } => 6,
@@ -117,9 +120,10 @@ impl Failure {
     pub(crate) fn print(&self) {
         let error = output::paint_stderr("error:", output::RED);
         self.parts().iter().for_each(|part| output::text_to_stderr(&part.text(error.clone())));
-        if let Self::Refused(problems) = self {
+        if let Self::Refused(problems) | Self::Invalid(problems) = self {
             let (count, s) = (problems.len(), if problems.len() == 1 { "" } else { "s" });
-            output::to_stderr(&format!("{count} problem{s}; nothing was applied"));
+            let end = if matches!(self, Self::Refused(_)) { "; nothing was applied" } else { "" };
+            output::to_stderr(&format!("{count} problem{s}{end}"));
         }
     }
 
@@ -127,7 +131,7 @@ impl Failure {
         let parts = |what: &str, causes, hint| Parts { what: what.to_owned(), at: "", causes, hint };
         match self {
             Self::Problem(problem) => vec![Parts::of(problem)],
-            Self::Refused(problems) => problems.iter().map(Parts::of).collect(),
+            Self::Refused(problems) | Self::Invalid(problems) => problems.iter().map(Parts::of).collect(),
             Self::Unreachable { what, causes, hint } => vec![parts(what, causes, hint)],
             Self::Usage(what) => vec![parts(what, &[], "see landfall --help for all commands")],
             Self::Local { what, cause, hint } => vec![parts(what, std::slice::from_ref(cause), hint)],

@@ -34,7 +34,7 @@ pub(crate) fn read(paths: &[PathBuf], recursive: bool) -> Result<Vec<Sourced>, F
         if documents.is_empty() {
             let given = paths.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", ");
             let hint = "the command reads a directory's *.yaml, *.yml and *.json, with -R also those in subdirectories";
-            return Err(Failure::local("there is nothing to apply", format!("no document in {given}"), hint));
+            return Err(Failure::local("there is no document", format!("none was found in {given}"), hint));
         }
         problems.extend(clashes(&documents));
     }

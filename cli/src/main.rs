@@ -23,7 +23,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use args::{Cli, Command};
+use args::{Cli, Command, TemplateCommand};
 use commands::{machines, runs};
 use endpoint::Endpoint;
 use failure::Failure;
@@ -62,6 +62,11 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Delete(args) => commands::delete::run(&args, &connect().await?, out).await,
         Command::Wait(args) => commands::wait::run(&args, &connect().await?, out).await,
         Command::Provision(args) => commands::provision::run(&args, &connect().await?, out).await,
+        Command::Template(args) => match &args.what {
+            TemplateCommand::Validate(args) => commands::template::validate(args, out),
+            TemplateCommand::Render(args) => commands::template::render(args, &connect().await?, out).await,
+            TemplateCommand::Schema => commands::template::print_schema(out),
+        },
         Command::Deprovision(args) => commands::provision::deprovision(&args, &connect().await?, out).await,
         Command::Confirm(args) => commands::confirm::run(&args, &connect().await?, out).await,
         Command::Retry(args) => commands::provision::retry(&args, &connect().await?, out).await,

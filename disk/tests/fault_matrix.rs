@@ -73,11 +73,21 @@ impl Way {
         old[DISK as usize - 33 * 512..].copy_from_slice(&table[DISK as usize - 33 * 512..]);
         // A part of the image, as an interrupted install leaves it.
         old[2 * MIB as usize..5 * MIB as usize / 2].copy_from_slice(&image[2 * MIB as usize..5 * MIB as usize / 2]);
-        let mut way =
-            Self { name, image, stored, index, careful, old, new: Vec::new(), flushes: 0, counts: BTreeMap::new() };
+        let mut way = Self {
+            name,
+            image,
+            stored,
+            index,
+            careful: false,
+            old,
+            new: Vec::new(),
+            flushes: 0,
+            counts: BTreeMap::new(),
+        };
         let device = Device::new(way.old.clone());
         way.run(&device, &|| Ok(())).unwrap();
         (way.flushes, way.new) = (device.flushes.load(Ordering::Acquire), device.content());
+        way.careful = careful;
         let device = way.device(None);
         way.run(&device, &|| Ok(())).unwrap();
         way.counts = device.script.counts();

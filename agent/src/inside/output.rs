@@ -65,7 +65,8 @@ pub(super) fn lines(mut from: impl Read, hidden: &Hidden, mut line: impl FnMut(S
             } else if open.len() >= limit {
                 let text = hidden.apply(plain(&open));
                 // What is kept back may be the begin of a secret.
-                let cut = text.floor_char_boundary(LONGEST.min(text.len().saturating_sub(hidden.longest())));
+                let most = LONGEST.min(text.len().saturating_sub(hidden.longest()));
+                let cut = (0..=most).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
                 let (first, rest) = text.split_at(cut);
                 said(first, &mut line);
                 open = rest.as_bytes().to_vec();

@@ -125,6 +125,13 @@ impl ActionSpec {
     pub fn secret_places() -> impl Iterator<Item = String> {
         Self::ALL.iter().flat_map(|(key, info)| info.secrets.iter().map(move |field| format!("{key}.{field}")))
     }
+    /// Whether a secret may stand at this path of an action, such as `cloudInit.users[0].name`.
+    pub fn may_hold_secret(path: &str) -> bool {
+        let inside = |place: String| {
+            path.strip_prefix(&place).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
+        Self::secret_places().any(inside)
+    }
 }
 
 /// One step: a name, a timeout, a retry policy, and what it does.

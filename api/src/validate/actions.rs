@@ -11,6 +11,7 @@ use crate::{
     check,
     dns_label::{LABEL_HINT, is_dns_label},
     issue::{has_expression, join},
+    list_item,
     stages::{Stage, stages},
 };
 
@@ -27,8 +28,8 @@ impl Rules<'_> {
             self.say(&main, "there is no action", "list at least one, such as writeImage");
         }
         let mut names = BTreeSet::new();
-        self.each(lists.actions, lists.expressions, &main, &mut names);
-        self.each(lists.on_failure, lists.expressions, &after, &mut names);
+        self.each(lists, lists.actions, &main, &mut names);
+        self.each(lists, lists.on_failure, &after, &mut names);
         self.branches(lists.actions, &main);
         for (i, action) in lists.on_failure.iter().enumerate() {
             let path = format!("{after}[{i}]");
@@ -44,11 +45,18 @@ impl Rules<'_> {
             if action.get("branch").is_some_and(|b| !b.is_null()) {
                 self.say(join(&path, "branch"), "branches are not allowed in onFailure", "remove the field");
             }
+            for (field, _) in list_item::FIELDS.iter().filter(|(field, _)| action.get(field).is_some()) {
+                self.say(
+                    join(&path, field),
+                    format!("{field} is not allowed in onFailure"),
+                    "list the actions themselves",
+                );
+            }
         }
         self.success(lists, &join(root, "successOn"));
     }
 
-    fn each<'v>(&mut self, actions: &'v [Value], expressions: bool, path: &str, names: &mut BTreeSet<&'v str>) {
+    fn each<'v>(&mut self, lists: &Lists<'_>, actions: &'v [Value], path: &str, names: &mut BTreeSet<&'v str>) {
         if actions.len() > MAX_ACTIONS {
             let message = format!("there are {} actions; the limit is {MAX_ACTIONS}", actions.len());
             self.say(path, message, "split the list into several templates");
@@ -56,7 +64,7 @@ impl Rules<'_> {
         let last = actions.len().saturating_sub(1);
         for (i, action) in actions.iter().enumerate() {
             let path = format!("{path}[{i}]");
-            check::action(action, &path, expressions, self.issues());
+            check::action(action, &path, lists.expressions, self.issues());
             let Some(action) = action.as_object() else { continue };
             if let Some(name) = action.get("name").and_then(Value::as_str) {
                 let at = join(&path, "name");
@@ -70,11 +78,12 @@ impl Rules<'_> {
                 }
             }
             self.retry(action, &path);
+            list_item::check(action, &path, lists.template, self);
             for (key, info) in ActionSpec::ALL {
                 let (Some(spec), at) = (action.get(key), join(&path, key)) else { continue };
                 if let Value::Object(spec) = spec {
                     ActionSpec::check(key, spec, &at, self);
-                    if info.means_written_disk {
+                    if info.means_written_disk && !lists.is_open() {
                         self.meant_disk(spec, disks_written(actions, i), &at);
                     }
                 }
@@ -146,9 +155,8 @@ impl Rules<'_> {
         let mut seen: Vec<(usize, &Value)> = Vec::new();
         for (lane, indices) in stage.lanes.iter().enumerate() {
             for index in indices {
-                let Some(disk) = actions.get(*index).and_then(writes_image).map(|w| w.get("disk")) else {
-                    continue;
-                };
+                let Some(action) = actions.get(*index).filter(|action| !list_item::is_open(action)) else { continue };
+                let Some(disk) = writes_image(action).map(|w| w.get("disk")) else { continue };
                 let disk = disk.unwrap_or(&Value::Null);
                 if seen.iter().any(|(other, known)| *other != lane && *known == disk) {
                     let at = format!("{path}[{index}].writeImage.disk");
@@ -176,6 +184,8 @@ impl Rules<'_> {
         let last = lists.actions.last().and_then(kind).map(|(_, info)| info);
         match lists.success_on {
             None => {}
+            // What the included lists have is known once they are rendered.
+            Some(_) if lists.is_open() => {}
             Some(SuccessOn::Reboot) if last.is_some_and(|info| info.is_last_step()) => {}
             Some(SuccessOn::Reboot) => {
                 let hint = format!("end the list with {}, or remove successOn", one_of(ActionInfo::is_last_step));

@@ -226,6 +226,22 @@ fn an_expanding_expression_is_refused_at_its_field() {
 }
 
 #[test]
+fn a_list_may_include_others_and_repeat_over_disks() {
+    let write = json!({"name": "data", "branch": "d", "forEach": {"disks": {"transport": "nvme"}, "allowNone": true},
+        "writeImage": image(json!("{{ disk.selector }}"))});
+    let include = json!({"name": "base", "include": {"template": "base", "parameters": {"a": "{{ machine.name }}",
+        "key": "{{ secrets.db.pw }}"}}});
+    // What the included list writes and whether it ends in a restart is not known here.
+    let seed = json!({"name": "seed", "cloudInit": {}});
+    let list = json!([write, include, seed]);
+    assert_eq!(with(json!({"successOn": "phoneHome"}), list), [""; 0]);
+    assert_eq!(with(json!({"fragment": true}), json!([seed])), [""; 0], "it leans on what stands around it");
+    assert_eq!(with(json!({"fragment": true, "timeout": "1h"}), json!([seed])), ["spec.timeout"]);
+    let null = json!([{"name": "r", "reboot": null}]);
+    assert_eq!(with(json!({}), null), ["spec.actions[0].reboot"]);
+}
+
+#[test]
 fn a_rules_name_is_one_expression_over_facts() {
     let faults = |name: &str| -> Vec<String> {
         let tree = json!({"apiVersion": crate::API_VERSION, "kind": "EnrolmentRule", "metadata": {"name": "r"},

@@ -3,6 +3,7 @@
 mod documents;
 mod runs;
 mod site;
+mod templates;
 pub(crate) mod topics;
 mod which;
 
@@ -21,6 +22,7 @@ pub(crate) use site::{
     Approve, Audit, Backup, Complete, Completion, Context, ContextCommand, Man, OneMachine, Shell, Token, TokenCommand,
     Version,
 };
+pub(crate) use templates::{Render, TemplateArgs, TemplateCommand, Validate};
 pub(crate) use topics::Topic;
 pub(crate) use which::{Labels, Selection, Target, Which};
 
@@ -97,6 +99,8 @@ pub(crate) enum Command {
     Wait(Wait),
     /// Run a template on a machine.
     Provision(Provision),
+    /// Check templates, and show the list that one makes for a machine.
+    Template(TemplateArgs),
     /// Clear what an install left on a machine, and make it available again.
     Deprovision(Deprovision),
     /// Stop a workflow.

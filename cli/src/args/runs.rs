@@ -12,12 +12,14 @@ name. The machine takes the workflow when it next netboots.
 If the agent saw anything on the disks that the template writes, and always with --force, the command first shows what is
 on them; on a terminal it asks before it goes on.
 
-A parameter's value is read as JSON if it is JSON (42, true, [\"a\",\"b\"]), else as text. To pass text that looks like
-a number, quote it twice: --param 'release=\"12\"'.
+A parameter's value is read by the type that the template declares: text and enum as they stand, integer, boolean, list
+as JSON or with commas, secret as SECRET.KEY. Without a declared type it is read as JSON if it is JSON (42, true,
+[\"a\",\"b\"]), else as text; to pass text that looks like a number, quote it twice: --param 'release=\"12\"'.
 
 Examples:
   landfall provision node-1 --template debian
   landfall provision node-1 -t debian --param release=12 --param 'users=[\"ann\"]'
+  landfall provision node-1 -t debian --dry-run    Only print the list
   landfall provision node-1 -t debian --wait --timeout 30m
   landfall provision node-1 -t debian --force      Accept the receipt of any earlier install")]
 pub(crate) struct Provision {
@@ -35,6 +37,9 @@ pub(crate) struct Provision {
     /// Do not ask before data is destroyed.
     #[arg(short, long)]
     pub(crate) yes: bool,
+    /// Check everything, ask for the images, print the list, and start nothing.
+    #[arg(long, conflicts_with = "wait")]
+    pub(crate) dry_run: bool,
     #[command(flatten)]
     pub(crate) follow: Follow,
 }

@@ -20,6 +20,8 @@ pub(crate) mod man;
 pub(crate) mod preview;
 pub(crate) mod provision;
 pub(crate) mod runs;
+pub(crate) mod stated;
+pub(crate) mod template;
 pub(crate) mod token;
 pub(crate) mod version;
 pub(crate) mod wait;

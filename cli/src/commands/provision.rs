@@ -1,12 +1,12 @@
 //! `landfall provision`, `deprovision` and `retry`: they start a workflow and may wait for it.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use landfall_api::{ErrorCode, Kind, PreviewRequest, Problem, ProvisionRequest, Workflow, WorkflowPhase};
 use landfall_client::{Client, Scope};
 use serde_json::{Value, json};
 
-use super::{preview, watch::Display};
+use super::{preview, stated, template, watch::Display};
 use crate::{
     args::{Deprovision, Follow, Provision, Retry},
     failure::Failure,
@@ -18,15 +18,19 @@ use crate::{
 };
 
 pub(crate) async fn run(args: &Provision, client: &Client, out: &mut Out) -> Result<(), Failure> {
-    let parameters = parameters(&args.params)?;
+    let parameters = stated::of_template(&args.params, &args.template, client).await?;
     let asked = PreviewRequest {
         template: Some(args.template.clone()),
         parameters: parameters.clone(),
         ..PreviewRequest::default()
     };
-    preview::agree(&args.machine, &asked, (args.force, args.yes), client).await?;
     let body = ProvisionRequest { template: args.template.clone(), parameters, force: args.force };
     let body = serde_json::to_value(&body).map_err(show::unseen)?;
+    if args.dry_run {
+        let answer = client.act(Kind::Machine, &args.machine, "provision?dryRun=true", Some(&body)).await?;
+        return template::list(answer, &args.follow.output, out);
+    }
+    preview::agree(&args.machine, &asked, (args.force, args.yes), client).await?;
     let answer = client.act(Kind::Machine, &args.machine, "provision", Some(&body)).await?;
     follow(answer, &args.follow, client, out).await
 }
@@ -138,36 +142,5 @@ async fn wait(client: &Client, machine: &str, name: &str, out: &mut Out, quiet: 
             }
             _ => {}
         }
-    }
-}
-
-/// `name=value`, the value as JSON where it is JSON.
-fn parameters(given: &[String]) -> Result<BTreeMap<String, Value>, Failure> {
-    let mut out = BTreeMap::new();
-    for text in given {
-        let Some((name, value)) = text.split_once('=').filter(|(name, _)| !name.is_empty()) else {
-            return Err(Failure::Usage(format!("--param takes NAME=VALUE, not \"{text}\"")));
-        };
-        let value = serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned()));
-        if out.insert(name.to_owned(), value).is_some() {
-            return Err(Failure::Usage(format!("--param {name} is given twice")));
-        }
-    }
-    Ok(out)
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn a_parameter_is_json_if_possible_else_text() {
-        let given = ["n=42", "t=bookworm", "q=\"12\"", "l=[1]", "e=", "u=a=b"].map(String::from);
-        let read = parameters(&given).unwrap();
-        assert_eq!(json!(read), json!({"n": 42, "t": "bookworm", "q": "12", "l": [1], "e": "", "u": "a=b"}));
-        assert!(parameters(&["x".into()]).is_err());
-        assert!(parameters(&["x=1".into(), "x=2".into()]).is_err());
     }
 }

@@ -74,7 +74,9 @@ type Queries = Query<std::collections::BTreeMap<String, String>>;
 pub(crate) fn template() -> Value {
     json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Template",
         "metadata": {"name": "mini", "generation": 2, "resourceVersion": 3, "creationTimestamp": ago(0)},
-        "spec": {"parameters": {"release": {"default": 12, "description": "which Debian"}}, "actions": [
+        "spec": {"parameters": {
+                "release": {"type": "integer", "min": 11, "max": 14, "default": 12, "description": "which Debian"},
+                "tag": {"type": "text"}}, "actions": [
             {"name": "write", "writeImage": {"image": {"url": "http://h/i", "digestWaived": true}}},
             {"name": "reboot", "reboot": {}}]}})
 }
@@ -326,9 +328,28 @@ async fn delete_token(State(seen): State<Seen>, Path(name): Path<String>) -> Sta
     StatusCode::NO_CONTENT
 }
 
-async fn provision(State(seen): State<Seen>, Path(name): Path<String>, Json(body): Json<Value>) -> Response {
+async fn provision(
+    State(seen): State<Seen>,
+    Path(name): Path<String>,
+    Query(query): Queries,
+    Json(body): Json<Value>,
+) -> Response {
+    if query.get("dryRun").is_some_and(|dry| dry == "true") {
+        seen.lock().unwrap().push(format!("dry {name} {body}"));
+        return Json(rendered_list()).into_response();
+    }
     seen.lock().unwrap().push(format!("provision {name} {body}"));
     Json(if name == "evil" { hostile::run() } else { run() }).into_response()
+}
+
+async fn render(State(seen): State<Seen>, Path(name): Path<String>, Json(body): Json<Value>) -> Response {
+    seen.lock().unwrap().push(format!("render {name} {body}"));
+    Json(rendered_list()).into_response()
+}
+
+/// What a rendering answers.
+fn rendered_list() -> Value {
+    json!({"machine": "node-1", "template": "mini", "actions": [{"name": "reboot", "reboot": {}}], "timeout": "2h"})
 }
 
 async fn events(Path((_, name)): Path<(String, String)>) -> String {
@@ -367,6 +388,7 @@ impl Fake {
             .route("/backup", get(|| async { "the whole store" }))
             .route("/openapi.json", get(|| async { Json(json!({"info": {"version": "9.9.9"}})) }))
             .route(&format!("{API}/machines/{{name}}/provision"), post(provision))
+            .route(&format!("{API}/machines/{{name}}/render"), post(render))
             .route(&format!("{API}/{{plural}}/{{name}}/events"), get(events))
             .route(&format!("{API}/workflows/{{name}}/logs"), get(logs))
             .with_state(seen.clone());

@@ -6,6 +6,7 @@ mod edit;
 mod fake;
 mod hostile;
 mod pages;
+mod templates;
 mod verbs;
 mod watching;
 
@@ -162,14 +163,14 @@ fn describe_shows_the_problem_with_hint_and_log_lines() {
 #[test]
 fn provision_sends_typed_parameters_and_reports_a_failure() {
     let fake = Fake::start();
-    let run = fake.landfall(&["provision", "node-1", "-t", "mini", "-p", "n=42", "-p", "t=a", "--force", "--wait"]);
+    let run = fake.landfall(&["provision", "node-1", "-t", "mini", "-p", "n=42", "-p", "tag=42", "--force", "--wait"]);
     assert_eq!(run.code, 1);
     assert!(run.out.starts_with("workflow/node-1-a created\n"), "{}", run.out);
     assert!(run.out.contains("workflow/node-1-a failed after 30s"), "{}", run.out);
     assert!(run.err.contains("because: connection reset"), "{}", run.err);
     let seen = fake.seen();
     let body: Value = serde_json::from_str(seen[1].strip_prefix("provision node-1 ").unwrap()).unwrap();
-    assert_eq!(body, serde_json::json!({"template": "mini", "parameters": {"n": 42, "t": "a"}, "force": true}));
+    assert_eq!(body, serde_json::json!({"template": "mini", "parameters": {"n": 42, "tag": "42"}, "force": true}));
 }
 
 #[test]

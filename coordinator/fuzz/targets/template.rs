@@ -6,7 +6,10 @@
 use std::collections::BTreeMap;
 
 use landfall_api::{Document, ErrorCode, Machine};
-use landfall_coordinator::{fuzzing, workflow::render};
+use landfall_coordinator::{
+    fuzzing,
+    workflow::{Fragments, render},
+};
 use landfall_coordinator_fuzz::{Input, MAC};
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
@@ -28,7 +31,7 @@ fn machine() -> Machine {
 
 fn check(spec: Value, stated: &BTreeMap<String, Value>) {
     let Some(Document::Template(template)) = document("Template", spec) else { return };
-    match render(&machine(), &template, stated) {
+    match render(&machine(), &template, stated, &Fragments::new()) {
         Ok(plan) => {
             let bytes = serde_json::to_vec(&plan.actions).expect("JSON").len();
             assert!(bytes <= fuzzing::MAX_RENDERED * (template.spec.actions.len() + 1) * 8, "{bytes} bytes of actions");

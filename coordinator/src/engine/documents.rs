@@ -16,6 +16,7 @@ use super::{
     source::{self, SourceChecker},
     steps::Steps,
 };
+use crate::workflow::refuse_circles;
 
 /// Documents that people apply and delete.
 pub struct Documents {
@@ -261,8 +262,9 @@ impl Documents {
         Ok(())
     }
 
-    /// Images whose URL is known before a machine and parameters are.
+    /// Its includes, and images whose URL is known before a machine and parameters are.
     async fn check_template(&self, template: &Template) -> Result<(), Problem> {
+        refuse_circles(template, &self.requests.fragments(template).await?)?;
         for (n, action) in template.spec.actions.iter().enumerate() {
             let Some(wanted) = source::in_template(action) else { continue };
             self.sources.check(&wanted).await.map_err(|mut problem| {

@@ -69,6 +69,7 @@ pub(super) fn table() -> Vec<Route> {
         on_post("/apply", Operator, "Create or change one document", documents::apply),
         on_post("/machines/{name}/provision", Operator, "Start a workflow of a template on a machine", runs::provision),
         on_post("/machines/{name}/preview", Operator, "What a workflow would destroy", runs::preview),
+        on_post("/machines/{name}/render", Operator, "The list that a template makes for a machine", runs::render),
         on_post("/machines/{name}/deprovision", Operator, "Clear a machine's disks", runs::deprovision),
         on_post("/machines/{name}/adopt", Operator, "Adopt a machine that is already installed", runs::adopt),
         on_post("/machines/{name}/confirm", Operator, "Clear a machine's identity alarm", runs::confirm_identity),

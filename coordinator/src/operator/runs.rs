@@ -5,24 +5,54 @@ use std::sync::Arc;
 use axum::{
     Json,
     extract::{Path, State},
+    response::{IntoResponse, Response},
 };
 use jiff::Timestamp;
 use landfall_api::{
     Authority, DeprovisionRequest, DetachResponse, Document, Machine, Preview, PreviewRequest, ProvisionRequest,
-    Shared, Workflow,
+    RenderRequest, RenderedList, Shared, Workflow,
 };
 
-use super::{body::JsonBody, caller::Operator, problem::Refusal};
+use serde::Deserialize;
+
+use super::{
+    body::{JsonBody, Params},
+    caller::Operator,
+    problem::Refusal,
+};
 use crate::state::Coordinator;
+
+/// Parameters of a provision.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct ProvisionQuery {
+    dry_run: bool,
+}
 
 pub(super) async fn provision(
     operator: Operator,
     State(coordinator): State<Arc<Coordinator>>,
     Path(machine): Path<String>,
+    Params(query): Params<ProvisionQuery>,
     JsonBody(request): JsonBody<ProvisionRequest>,
-) -> Result<Json<Shared<Workflow>>, Refusal> {
-    let authority = Authority { person: operator.name, at: Timestamp::now(), force: request.force };
-    Ok(Json(coordinator.engine.requests().provision(&machine, &request.template, request.parameters, authority).await?))
+) -> Result<Response, Refusal> {
+    let requests = coordinator.engine.requests();
+    let ProvisionRequest { template, parameters, force } = request;
+    if query.dry_run {
+        return Ok(Json(requests.dry_run(&machine, &template, &parameters, force).await?).into_response());
+    }
+    let authority = Authority { person: operator.name, at: Timestamp::now(), force };
+    Ok(Json(requests.provision(&machine, &template, parameters, authority).await?).into_response())
+}
+
+/// Changes nothing.
+pub(super) async fn render(
+    _: Operator,
+    State(coordinator): State<Arc<Coordinator>>,
+    Path(machine): Path<String>,
+    JsonBody(request): JsonBody<RenderRequest>,
+) -> Result<Json<RenderedList>, Refusal> {
+    Ok(Json(coordinator.engine.requests().render(&machine, request).await?))
 }
 
 pub(super) async fn deprovision(

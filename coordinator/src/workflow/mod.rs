@@ -1,9 +1,14 @@
 //! Templates rendered into the list of actions that a run pins. The run itself is `landfall_machine::run`.
 
+mod expand;
+mod parameters;
 mod render;
+mod scalar;
 mod secret_ref;
 mod seed;
 
-pub use render::{MAX_RENDERED, Plan, render};
+pub use expand::{Fragments, refuse_circles};
+pub use render::{Plan, render};
+pub use scalar::MAX_RENDERED;
 pub use secret_ref::{SecretRef, references, resolve};
 pub use seed::{SeedFiles, seed_files};

@@ -12,6 +12,10 @@ use landfall_api::ActionSpec;
 use minijinja::value::{Object, ObjectRepr, Value as Scope};
 use serde_json::Value;
 
+/// Why a text with any of them is refused.
+pub(super) const UNUSABLE: &str =
+    "a label, a fact or a parameter contains characters that are not allowed (U+FDD0 to U+FDD2)";
+
 /// Before a secret's name.
 const NAME: char = '\u{fdd0}';
 /// Between name and key.
@@ -95,6 +99,12 @@ pub(super) fn has_placeholder(text: &str) -> bool {
     text.contains([NAME, KEY, END])
 }
 
+/// What expressions see as a parameter of type secret: the value that `NAME.KEY` refers to.
+pub(super) fn parameter(reference: &str) -> Option<Scope> {
+    let (name, key) = reference.split_once('.')?;
+    (is_name(name) && is_key(key)).then(|| Scope::from_object(OneValue(name.to_owned(), key.to_owned())))
+}
+
 /// A rendered text as it is pinned.
 ///
 /// # Errors
@@ -128,12 +138,7 @@ pub(super) fn misplaced(tree: &Value) -> Option<String> {
         let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
         match tree {
             Value::String(text) if !text.contains(OPEN) => None,
-            Value::String(_) => {
-                let inside = |place: String| {
-                    path.strip_prefix(&place).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-                };
-                (!ActionSpec::secret_places().any(inside)).then(|| path.to_owned())
-            }
+            Value::String(_) => (!ActionSpec::may_hold_secret(path)).then(|| path.to_owned()),
             Value::Array(items) => items.iter().enumerate().find_map(|(n, item)| look(item, &format!("{path}[{n}]"))),
             Value::Object(fields) => fields.iter().find_map(|(name, field)| look(field, &below(name))),
             _ => None,

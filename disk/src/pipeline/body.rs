@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use super::{
     Check, device_io,
-    readback::Record,
-    writers::{Manner, Tally, Writers},
+    manner::Manner,
+    writers::{Tally, Writers},
     zeroes::is_zero,
 };
 use crate::{
@@ -53,6 +53,11 @@ impl<'scope, 'a> Body<'scope, 'a> {
         }
     }
 
+    /// Whether all threads go on; the error of the one that does not.
+    pub(super) fn works(&self) -> Result<(), WriteError> {
+        self.writers.works()
+    }
+
     /// A block of the image.
     pub(super) fn write(&mut self, offset: u64, mut block: Buffer) -> Result<(), WriteError> {
         self.fits(offset + block.len as u64)?;
@@ -87,9 +92,7 @@ impl<'scope, 'a> Body<'scope, 'a> {
                     let write = exact::write(self.manner.device, part.start, bytes);
                     write.map_err(|error| device_io(self.manner.name, action())(error))?;
                     self.tally.written += bytes.len() as u64;
-                    if self.manner.remember {
-                        self.tally.records.push(Record::of(part.start, bytes));
-                    }
+                    self.writers.notes().data(part.start, bytes);
                 }
             }
         }
@@ -151,9 +154,7 @@ impl<'scope, 'a> Body<'scope, 'a> {
             self.tally.written += written;
             self.manner.meter.raw(part.end - part.start, written);
             start = part.end;
-        }
-        if self.manner.remember {
-            self.tally.records.push(Record::Zeroes(range));
+            self.writers.notes().zeroes(part, written > 0);
         }
         Ok(())
     }
@@ -164,7 +165,6 @@ impl<'scope, 'a> Body<'scope, 'a> {
         self.make_zeroes(zeroes)?;
         let mut tally = self.writers.finish()?;
         tally.written += self.tally.written;
-        tally.records.append(&mut self.tally.records);
         Ok((self.captured, tally))
     }
 }

@@ -4,6 +4,7 @@
 //! Async stays out of here; stages are joined by small bounded queues of reusable buffers, so memory does not grow with
 //! the image.
 
+mod behind;
 mod blocks;
 mod body;
 mod clear;
@@ -13,11 +14,14 @@ mod evidence;
 mod hasher;
 mod indexed;
 mod invalidate;
+mod manner;
 mod meter;
 mod opened;
 mod queue;
 mod rawcheck;
 mod readback;
+mod record;
+mod reread;
 mod stages;
 mod writers;
 mod zeroes;
@@ -39,10 +43,11 @@ use evidence::Evidence;
 pub(crate) use hasher::Hasher;
 use indexed::Indexed;
 use landfall_api::{Digest, DiskReceipt};
+use manner::Manner;
 use meter::{Meter, Wait};
 use opened::Opened;
 use stages::Stages;
-use writers::{Manner, Tally, Writers};
+use writers::{Tally, Writers};
 use zeroes::Zeroes;
 
 use crate::{
@@ -279,11 +284,6 @@ impl Job<'_> {
         if let Some(needed) = raw.filter(|raw| *raw > size) {
             return Err(WriteError::DiskTooSmall { device: order.device.into(), needed, size });
         }
-        if order.read_back {
-            // A record for each MiB that is written.
-            let records = (raw.unwrap_or(layout.claimed) >> 20) * size_of::<readback::Record>() as u64;
-            fits_memory(order, image, BUFFERS + records)?;
-        }
         meter.expect_raw(layout.claimed);
         if let Err(why) = &layout.receipt_room {
             observer.log(LogLevel::Warn, &format!("the installed disk will carry no receipt: {why}"));
@@ -296,7 +296,8 @@ impl Job<'_> {
 
     /// Writes whatever the stages hand on, until they have no more.
     fn drain(&self, body: &mut Body<'_, '_>, pieces: &Pieces) -> Result<(), WriteError> {
-        while let Some(piece) = next(pieces, self.meter, self.order.may_act)? {
+        // A device that fails while the image does not come is not waited for.
+        while let Some(piece) = next(pieces, self.meter, &|| (self.order.may_act)().and_then(|()| body.works()))? {
             match piece {
                 Decoded::Block { offset, bytes } => body.write(offset, bytes)?,
                 Decoded::Zeroes(range) => body.zeroes(range)?,
@@ -321,9 +322,8 @@ impl Job<'_> {
         let (raw_bytes, stored_bytes) = (evidence.raw_bytes(), meter.stored_bytes());
         let verified = Verified::new(evidence, order.expectation, layout, captured, image)?;
         let mut read_back_bytes = 0;
-        if order.read_back {
-            meter.begin_read_back(tally.records.iter().map(readback::Record::length).sum());
-            read_back_bytes = readback::read_back(*device, order.device, tally.records, meter, order.may_act)?;
+        if let Some(left) = tally.left {
+            read_back_bytes = readback::read_rest(*device, order.device, left, meter, order.may_act)?;
         }
         meter.stage("commit");
         (order.may_act)()?;

@@ -13,13 +13,12 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::{
-    Order,
-    meter::Meter,
-    readback::Record,
-    zeroes::{Zeroes, is_zero},
+    behind::{Behind, Left, Notes},
+    manner::Manner,
+    zeroes::is_zero,
 };
 use crate::{
-    BlockDevice, WriteError,
+    WriteError,
     buffer::{Buffer, Pool},
     exact,
 };
@@ -30,34 +29,6 @@ const THREADS: usize = 4;
 const DEPTH: usize = 4;
 /// A run of zeroes shorter than this is cheaper to write. A multiple of every sector size.
 const GRAIN: usize = 64 * 1024;
-
-/// How the threads write, the same for every block.
-pub(super) struct Manner<'a> {
-    pub(super) device: &'a dyn BlockDevice,
-    /// What to call it in messages.
-    pub(super) name: &'a str,
-    pub(super) meter: &'a Meter<'a>,
-    pub(super) zeroes: &'a Zeroes<'a>,
-    /// Blocks are read first, and what is right already is not written again.
-    pub(super) compare: bool,
-    /// What was written is remembered, to be read back.
-    pub(super) remember: bool,
-    /// Set when the write has ended; what waits is then not written any more.
-    pub(super) stop: &'a AtomicBool,
-}
-
-impl<'a> Manner<'a> {
-    pub(super) fn new(
-        device: &'a dyn BlockDevice,
-        order: &Order<'a>,
-        meter: &'a Meter<'a>,
-        zeroes: &'a Zeroes<'a>,
-        stop: &'a AtomicBool,
-    ) -> Self {
-        let (compare, remember) = (order.compare, order.read_back);
-        Self { device, name: order.device, meter, zeroes, compare, remember, stop }
-    }
-}
 
 struct Job {
     offset: u64,
@@ -71,7 +42,13 @@ struct Shared {
     unchanged: AtomicU64,
     failed: AtomicBool,
     error: Mutex<Option<WriteError>>,
-    records: Mutex<Vec<Record>>,
+}
+
+impl Shared {
+    fn fail(&self, error: WriteError) {
+        self.error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.failed.store(true, Ordering::Release);
+    }
 }
 
 /// The running threads.
@@ -79,6 +56,8 @@ pub(super) struct Writers<'scope> {
     jobs: Sender<Job>,
     shared: Arc<Shared>,
     threads: Vec<ScopedJoinHandle<'scope, ()>>,
+    behind: Option<Behind<'scope>>,
+    notes: Notes,
 }
 
 /// What they did; none of it is flushed yet.
@@ -88,8 +67,8 @@ pub(super) struct Tally {
     pub(super) written: u64,
     /// Bytes that were on the disk already.
     pub(super) unchanged: u64,
-    /// What can be read back.
-    pub(super) records: Vec<Record>,
+    /// What must still be read back; `None`: nothing is.
+    pub(super) left: Option<Left>,
 }
 
 impl<'scope> Writers<'scope> {
@@ -100,14 +79,19 @@ impl<'scope> Writers<'scope> {
     ) -> Result<Self, WriteError> {
         let (jobs, queue) = bounded::<Job>(DEPTH);
         let shared = Arc::new(Shared::default());
+        let failing = Arc::clone(&shared);
+        let behind = manner.read_back.then(|| Behind::start(scope, manner, move |error| failing.fail(error)));
+        let (behind, notes) = behind.transpose()?.unzip();
+        let notes = notes.unwrap_or_default();
         let mut threads = Vec::with_capacity(THREADS);
         for _ in 0..THREADS {
             let (queue, shared, blocks) = (queue.clone(), Arc::clone(&shared), Arc::clone(blocks));
-            let run = move || work(manner, &queue, &shared, &blocks);
+            let notes = notes.clone();
+            let run = move || work(manner, &queue, &shared, &blocks, &notes);
             let thread = Builder::new().name("landfall-write".into()).spawn_scoped(scope, run);
             threads.push(thread.map_err(|source| WriteError::Start { what: "write", source })?);
         }
-        Ok(Self { jobs, shared, threads })
+        Ok(Self { jobs, shared, threads, behind, notes })
     }
 
     /// Hands a block to the threads; whole sectors.
@@ -115,11 +99,23 @@ impl<'scope> Writers<'scope> {
     /// # Errors
     /// The first that any thread met.
     pub(super) fn write(&self, offset: u64, bytes: Buffer) -> Result<(), WriteError> {
-        let sent = self.jobs.send(Job { offset, bytes });
-        if sent.is_err() || self.shared.failed.load(Ordering::Acquire) {
+        if self.jobs.send(Job { offset, bytes }).is_err() {
             return Err(self.error());
         }
-        Ok(())
+        self.works()
+    }
+
+    /// Whether all threads go on.
+    ///
+    /// # Errors
+    /// The first that any thread met.
+    pub(super) fn works(&self) -> Result<(), WriteError> {
+        if self.shared.failed.load(Ordering::Acquire) { Err(self.error()) } else { Ok(()) }
+    }
+
+    /// Where what others write is noted, to be read back with the rest.
+    pub(super) fn notes(&self) -> &Notes {
+        &self.notes
     }
 
     /// Waits until everything handed over is written.
@@ -127,12 +123,17 @@ impl<'scope> Writers<'scope> {
     /// # Errors
     /// The first that any thread met.
     pub(super) fn finish(self) -> Result<Tally, WriteError> {
-        let Self { jobs, shared, threads } = self;
+        let Self { jobs, shared, threads, behind, notes } = self;
         drop(jobs);
+        if let Some(behind) = &behind {
+            behind.close();
+        }
         let mut whole = true;
         for thread in threads {
             whole &= thread.join().is_ok();
         }
+        drop(notes);
+        let left = behind.map(Behind::finish).transpose()?;
         if let Some(error) = shared.error.lock().unwrap_or_else(PoisonError::into_inner).take() {
             return Err(error);
         }
@@ -142,7 +143,7 @@ impl<'scope> Writers<'scope> {
         Ok(Tally {
             written: shared.written.load(Ordering::Acquire),
             unchanged: shared.unchanged.load(Ordering::Acquire),
-            records: std::mem::take(&mut *shared.records.lock().unwrap_or_else(PoisonError::into_inner)),
+            left,
         })
     }
 
@@ -152,16 +153,18 @@ impl<'scope> Writers<'scope> {
     }
 }
 
-fn work(manner: &Manner<'_>, queue: &Receiver<Job>, shared: &Shared, blocks: &Pool) {
+fn work(manner: &Manner<'_>, queue: &Receiver<Job>, shared: &Shared, blocks: &Pool, notes: &Notes) {
     let mut scratch = manner.compare.then(|| blocks.take());
     for job in queue {
         let over = manner.stop.load(Ordering::Acquire) || shared.failed.load(Ordering::Acquire);
         let done = if over { Ok(()) } else { block(manner, shared, &job, scratch.as_mut()) };
-        blocks.give(job.bytes);
-        if let Err(error) = done {
-            shared.error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-            shared.failed.store(true, Ordering::Release);
+        match done {
+            Ok(()) if over => {}
+            // Only now: a flush that comes later covers it.
+            Ok(()) => notes.data(job.offset, job.bytes.data()),
+            Err(error) => shared.fail(error),
         }
+        blocks.give(job.bytes);
     }
     if let Some(scratch) = scratch {
         blocks.give(scratch);
@@ -170,10 +173,6 @@ fn work(manner: &Manner<'_>, queue: &Receiver<Job>, shared: &Shared, blocks: &Po
 
 fn block(manner: &Manner<'_>, shared: &Shared, job: &Job, scratch: Option<&mut Buffer>) -> Result<(), WriteError> {
     let data = job.bytes.data();
-    if manner.remember {
-        let record = Record::of(job.offset, data);
-        shared.records.lock().unwrap_or_else(PoisonError::into_inner).push(record);
-    }
     let before = match scratch {
         Some(scratch) => {
             scratch.len = data.len();

@@ -67,16 +67,25 @@ impl<'a> Zeroes<'a> {
     /// Looked at in several places, both ends among them: what a device left as it was may be zero in some.
     fn looks_zero(&self, range: &Range<u64>) -> std::io::Result<bool> {
         let mut there = Buffer::new(LOOK as usize);
-        let length = LOOK.min(range.end - range.start);
-        let (first, last) = (range.start / LOOK, (range.end - length) / LOOK);
-        let between = (1..LOOKS).map(|n| (first + (last - first) * n / LOOKS) * LOOK).filter(|at| *at > range.start);
-        for at in [range.start, range.end - length].into_iter().chain(between) {
-            let there = &mut there.space()[..length as usize];
-            self.device.read_at(at, there)?;
-            if there.iter().any(|byte| *byte != 0) {
+        for place in places(range, false) {
+            let there = &mut there.space()[..(place.end - place.start) as usize];
+            self.device.read_at(place.start, there)?;
+            if !is_zero(there) {
                 return Ok(false);
             }
         }
         Ok(true)
     }
+}
+
+/// Where a run of zeroes is looked at: both ends, and places between at equal distances. Shifted ones are halfway between
+/// the others, so that a second look is at other places.
+pub(super) fn places(range: &Range<u64>, shifted: bool) -> Vec<Range<u64>> {
+    let length = LOOK.min(range.end - range.start);
+    let (first, last) = (range.start / LOOK, (range.end - length) / LOOK);
+    let halves = if shifted { 1..2 * LOOKS } else { 2..2 * LOOKS };
+    let between = halves.step_by(2).map(|n| (first + (last - first) * n / (2 * LOOKS)) * LOOK);
+    // Rounded down it may lie before a run that does not begin at a multiple of what is looked at.
+    let between = between.filter(|at| *at > range.start);
+    [range.start, range.end - length].into_iter().chain(between).map(|at| at..at + length).collect()
 }

@@ -88,6 +88,8 @@ pub(crate) enum Verdict {
 
 #[derive(Debug, Default)]
 struct State {
+    /// How many flushes there were when the commit began.
+    commit: Option<usize>,
     counts: BTreeMap<(Operation, Region), usize>,
     struck: bool,
     hanging: bool,
@@ -97,7 +99,7 @@ struct State {
 /// Counts operations, and strikes one of them.
 #[derive(Debug, Default)]
 pub(crate) struct Script {
-    /// How many flushes a whole install has; `None`: nothing is counted.
+    /// How many flushes a whole install has that reads nothing back; `None`: nothing is counted.
     flushes: Option<usize>,
     strike: Option<Strike>,
     state: Mutex<State>,
@@ -110,7 +112,8 @@ const COMMIT_FLUSHES: usize = 4;
 const BOUND: Duration = Duration::from_secs(60);
 
 impl Script {
-    /// For an install that has so many flushes in all, the first of them after the receipt with state intent.
+    /// For an install that has so many flushes in all, the first of them after the receipt with state intent; those between
+    /// which the body is read back do not count.
     pub(crate) fn new(flushes: usize, strike: Option<Strike>) -> Self {
         Self { flushes: Some(flushes), strike, ..Self::default() }
     }
@@ -146,8 +149,8 @@ impl Script {
     /// An operation on these bytes begins, after so many flushes.
     pub(crate) fn begin(&self, operation: Operation, range: &Range<u64>, flushed: usize) -> Verdict {
         let Some(flushes) = self.flushes else { return Verdict::Go };
-        let region = region(operation, range, flushed, flushes);
         let mut state = self.state.lock().unwrap();
+        let region = region(operation, range, flushed, flushes, &mut state.commit);
         let count = state.counts.entry((operation, region)).or_default();
         let number = *count;
         *count += 1;
@@ -174,17 +177,25 @@ impl Script {
     }
 }
 
-fn region(operation: Operation, range: &Range<u64>, flushed: usize, flushes: usize) -> Region {
+fn region(
+    operation: Operation,
+    range: &Range<u64>,
+    flushed: usize,
+    flushes: usize,
+    commit: &mut Option<usize>,
+) -> Region {
     let body = flushes - COMMIT_FLUSHES - 1;
     let in_place = RECEIPT_PLACE.start <= range.start && range.end <= RECEIPT_PLACE.end;
+    if operation == Operation::Write && flushed > body && range.end <= RECEIPT_PLACE.end {
+        // The body leaves out the first MiB.
+        commit.get_or_insert(flushed);
+    }
     match operation {
         Operation::Reread => Region::Commit,
-        Operation::Flush if flushed == 0 || flushed == flushes - 2 => Region::Receipt,
+        Operation::Flush if flushed == 0 || commit.is_some_and(|before| flushed == before + 2) => Region::Receipt,
         Operation::Read | Operation::Write | Operation::Zero if in_place => Region::Receipt,
         _ if flushed < body => Region::Metadata,
-        _ if flushed == body => Region::Body,
-        // What is read back of the body, after its flush.
-        Operation::Read if flushed == body + 1 && range.start >= RECEIPT_PLACE.end => Region::Body,
+        _ if commit.is_none() => Region::Body,
         _ => Region::Commit,
     }
 }

@@ -27,11 +27,6 @@ stage_download() { contestant "$1" download stage "curl -sSf -o /dev/null $2"; }
 stage_sha256() { contestant "$1" "${3:-sha256}" stage "openssl dgst -sha256 $2"; }
 # The image's data at one stretch and without its holes: no writer can have less to do.
 stage_write() { contestant "$1" write stage "$DD if=$INPUTS/disk.img.data of=$DEVICE"; }
-stage_read() {
-    contestant "$1" read stage \
-        "dd if=$DEVICE of=/dev/null bs=4M iflag=direct,count_bytes count=$(stat -c %s "$INPUTS/disk.img.data") status=none" \
-        "$DD if=$INPUTS/disk.img.data of=$DEVICE"
-}
 
 # The groups of the Debian image.
 debian_contestants() {
@@ -49,7 +44,6 @@ debian_contestants() {
     stage_write zstd
     stage_sha256 zstd "$INPUTS/disk.img.zst"
     stage_sha256 zstd "$INPUTS/disk.img" sha256-raw
-    stage_read zstd
 
     if wants packed; then make_packed "$INPUTS/disk.img" "$INPUTS/packed"; fi
     if [ -e "${PACKED:-}.zst" ]; then
@@ -61,7 +55,6 @@ debian_contestants() {
         contestant packed decode stage "zstd -q -dc $PACKED.zst >/dev/null"
         stage_write packed
         stage_sha256 packed "$PACKED.zst"
-        stage_read packed
     elif wants packed; then
         fact failed.packed "landfall-image pack failed"
     fi

@@ -179,10 +179,11 @@ impl Page<'_> {
         self.metadata(&template.metadata)?;
         if !template.spec.parameters.is_empty() {
             self.heading("Parameters")?;
-            let mut columns = Columns::new(&["NAME", "DEFAULT", "DESCRIPTION"]);
+            let mut columns = Columns::new(&["NAME", "TYPE", "DEFAULT", "RULES", "DESCRIPTION"]);
             for (name, parameter) in &template.spec.parameters {
                 let default = parameter.default.as_ref().map_or("(required)".into(), ToString::to_string);
-                columns.row(vec![name.clone(), default, parameter.description.clone()]);
+                let (kind, rules) = (parameter.type_in_words(), or_dash(parameter.rules_in_words()));
+                columns.row(vec![name.clone(), kind, default, rules, parameter.description.clone()]);
             }
             self.columns(&columns)?;
         }

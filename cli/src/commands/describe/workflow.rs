@@ -19,6 +19,9 @@ impl Page<'_> {
         for (name, value) in &run.spec.parameters {
             self.field("Parameter", &format!("{name} = {value}"))?;
         }
+        for item in run.status.iter().flat_map(|status| &status.left_out) {
+            self.field("Left out", &format!("{}, because this does not hold: {}", item.name, item.when))?;
+        }
         if let Some(asked) = &run.spec.authority {
             let force = if asked.force { ", with --force" } else { "" };
             self.field("Asked by", &format!("{} at {}{force}", asked.person, human::moment(asked.at)))?;

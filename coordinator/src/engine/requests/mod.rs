@@ -3,6 +3,7 @@
 mod control;
 mod life;
 mod preview;
+mod render;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -139,7 +140,7 @@ impl Requests {
             template: BUILT_IN_DEPROVISION,
             purpose: Purpose::Deprovision,
             parameters: BTreeMap::new(),
-            plan: Plan { actions, on_failure: Vec::new(), timeout: None, success_on: None },
+            plan: Plan { actions, left_out: Vec::new(), on_failure: Vec::new(), timeout: None, success_on: None },
             by: Asker::Person(authority),
         })
         .await
@@ -154,10 +155,8 @@ impl Requests {
     ) -> Result<Plan, Problem> {
         let found = self.fleet.described(machine).await?;
         may_begin(&found)?;
-        let Some(described) = self.fleet.store().template(template).await? else {
-            return Err(self.fleet.not_found(Kind::Template, template).await);
-        };
-        let plan = render(&found, &described, parameters)?;
+        let described = self.template(template).await?;
+        let plan = render(&found, &described, parameters, &self.fragments(&described).await?)?;
         // Every secret must be there; with their values in place the lists live here and no longer, and no server is shown one.
         for list in [&plan.actions, &plan.on_failure] {
             self.sources.check_all(&self.vault.insert_all(&found, list).await?).await?;

@@ -1,6 +1,6 @@
 //! What a request would destroy. Nothing is changed, and no image's server is asked.
 
-use landfall_api::{Action, ActionSpec, ClearDisksSpec, Kind, Preview, PreviewRequest, Problem};
+use landfall_api::{Action, ActionSpec, ClearDisksSpec, Preview, PreviewRequest, Problem};
 
 use super::Requests;
 use crate::workflow::render;
@@ -17,10 +17,8 @@ impl Requests {
             let clear = Action { name: "clear-disks".into(), timeout: None, retry: None, branch: None, spec };
             return Ok(Preview::of(&[clear], &found));
         };
-        let Some(described) = self.fleet.store().template(template).await? else {
-            return Err(self.fleet.not_found(Kind::Template, template).await);
-        };
-        let plan = render(&found, &described, &asked.parameters)?;
+        let described = self.template(template).await?;
+        let plan = render(&found, &described, &asked.parameters, &self.fragments(&described).await?)?;
         Ok(Preview::of(&plan.actions, &found))
     }
 }

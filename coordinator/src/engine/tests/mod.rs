@@ -13,6 +13,7 @@ mod outgrown;
 mod queue;
 mod reconnect;
 mod refused_writes;
+mod rendering;
 mod restore;
 mod secrets;
 mod time;

@@ -1,0 +1,49 @@
+//! A template's list as it would be pinned for a machine: what `landfall template render` and a dry run of `provision`
+//! show.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{Action, DurationSpec, LeftOut, SuccessOn};
+
+/// The body of `POST …/machines/{name}/render`: `template` or `document`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RenderRequest {
+    /// Name of a stored template.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<String>,
+    /// A Template document that need not be stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub document: Option<Value>,
+    /// Values for its parameters.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parameters: BTreeMap<String, Value>,
+}
+
+/// A list as a workflow would pin it. Secrets are references in it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RenderedList {
+    /// The machine's name.
+    pub machine: String,
+    /// The template's name.
+    pub template: String,
+    /// What is done, in order.
+    pub actions: Vec<Action>,
+    /// Items of the template that are not in `actions`, because their condition does not hold for this machine.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<LeftOut>,
+    /// What is done after a failure or a cancel.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub on_failure: Vec<Action>,
+    /// The longest time for the workflow, where the template states it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<DurationSpec>,
+    /// When it has succeeded, where the template states it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub success_on: Option<SuccessOn>,
+}

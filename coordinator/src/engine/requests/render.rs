@@ -1,0 +1,125 @@
+//! What a workflow would do, without one: the list of a template for a machine.
+
+use std::collections::BTreeMap;
+
+use landfall_api::{Document, ErrorCode, Kind, Machine, Problem, RenderRequest, RenderedList, Shared, Template};
+use landfall_machine::{
+    is_open,
+    life::{busy, may_begin},
+};
+use serde_json::Value;
+
+use super::{Requests, refuse_if_held};
+use crate::workflow::{Fragments, Plan, render};
+
+/// The most templates that one includes, also through others: as many as a list may have actions.
+const MAX_FRAGMENTS: usize = 64;
+
+impl Requests {
+    /// The list of a template, stored or not, for a machine in any state. No image's server is asked.
+    ///
+    /// # Errors
+    /// [`Problem`] with code `NotFound`, `InvalidDocument` or `InvalidTemplate`.
+    pub async fn render(&self, machine: &str, request: RenderRequest) -> Result<RenderedList, Problem> {
+        let found = self.fleet.described(machine).await?;
+        let template = match (request.template, request.document) {
+            (Some(name), None) => self.template(&name).await?,
+            (None, Some(document)) => written(document)?,
+            _ => {
+                let message = "a rendering needs template, the name of a stored one, or document";
+                return Err(Problem::new(ErrorCode::InvalidDocument, message).hint("state exactly one of the two"));
+            }
+        };
+        let fragments = self.fragments(&template).await?;
+        let plan = render(&found, &template, &request.parameters, &fragments)?;
+        Ok(list(machine, &template.metadata.name, plan))
+    }
+
+    /// The list that [`Requests::provision`] would pin, after every check that it makes before a machine is involved: the
+    /// images' servers are asked and the secrets are there. With `force` neither a hold nor a workflow that has not ended
+    /// counts. Nothing is stored, and no agent learns of it.
+    ///
+    /// # Errors
+    /// As [`Requests::provision`].
+    pub async fn dry_run(
+        &self,
+        machine: &str,
+        template: &str,
+        parameters: &BTreeMap<String, Value>,
+        force: bool,
+    ) -> Result<RenderedList, Problem> {
+        let found = self.fleet.described(machine).await?;
+        may_begin(&found)?;
+        if !force {
+            self.is_free(&found).await?;
+        }
+        let plan = self.rendered(machine, template, parameters).await?;
+        Ok(list(machine, template, plan))
+    }
+
+    async fn is_free(&self, machine: &Machine) -> Result<(), Problem> {
+        refuse_if_held(machine, false)?;
+        match self.fleet.current_workflow(machine).await? {
+            Some(run) if is_open(&run) => Err(busy(&machine.metadata.name, &run.metadata.name)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The stored templates that one includes, also through others. One that does not exist is missing here too, which
+    /// rendering refuses.
+    ///
+    /// # Errors
+    /// [`Problem`] with code `InvalidTemplate` if there are more than [`MAX_FRAGMENTS`].
+    pub(in crate::engine) async fn fragments(&self, template: &Template) -> Result<Fragments, Problem> {
+        let mut found = Fragments::new();
+        let mut wanted: Vec<String> = template.spec.includes().map(|(_, name)| name.to_owned()).collect();
+        while let Some(name) = wanted.pop() {
+            if found.contains_key(&name) {
+                continue;
+            }
+            let Some(fragment) = self.fleet.store().template(&name).await? else { continue };
+            wanted.extend(fragment.spec.includes().map(|(_, name)| name.to_owned()));
+            found.insert(name, fragment);
+            if found.len() > MAX_FRAGMENTS {
+                let message = format!("more than {MAX_FRAGMENTS} templates are included");
+                return Err(Problem::new(ErrorCode::InvalidTemplate, message)
+                    .at(format!("Template/{}: spec.actions", template.metadata.name))
+                    .hint("include fewer, or copy the actions"));
+            }
+        }
+        Ok(found)
+    }
+
+    /// A stored template.
+    pub(super) async fn template(&self, name: &str) -> Result<Shared<Template>, Problem> {
+        match self.fleet.store().template(name).await? {
+            Some(found) => Ok(found),
+            None => Err(self.fleet.not_found(Kind::Template, name).await),
+        }
+    }
+}
+
+/// A template that came with the request.
+fn written(tree: Value) -> Result<Shared<Template>, Problem> {
+    let document = Document::from_value(tree)?;
+    document.validate()?;
+    match document {
+        Document::Template(template) => Ok(template),
+        other => {
+            let message = format!("a {} cannot be rendered", other.kind());
+            Err(Problem::new(ErrorCode::InvalidDocument, message).at("document.kind").hint("send a Template"))
+        }
+    }
+}
+
+fn list(machine: &str, template: &str, plan: Plan) -> RenderedList {
+    RenderedList {
+        machine: machine.to_owned(),
+        template: template.to_owned(),
+        actions: plan.actions,
+        left_out: plan.left_out,
+        on_failure: plan.on_failure,
+        timeout: plan.timeout,
+        success_on: plan.success_on,
+    }
+}

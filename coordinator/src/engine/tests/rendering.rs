@@ -1,0 +1,93 @@
+//! Lists that are shown and not started: renderings and dry runs.
+
+use landfall_api::{RenderRequest, RenderedList};
+
+use super::*;
+
+/// What a dry run answers, and that it left no workflow behind.
+async fn dry(world: &World, force: bool) -> Result<RenderedList, Problem> {
+    let before = world.store.documents().list(Kind::Workflow).await.unwrap();
+    let answer = world.engine.requests().dry_run("m1", "os", &BTreeMap::new(), force).await;
+    assert_eq!(world.store.documents().list(Kind::Workflow).await.unwrap(), before, "nothing is stored");
+    answer
+}
+
+async fn rendered(world: &World, request: serde_json::Value) -> Result<RenderedList, Problem> {
+    let request: RenderRequest = serde_json::from_value(request).unwrap();
+    world.engine.requests().render("m1", request).await
+}
+
+#[tokio::test]
+async fn a_dry_run_answers_exactly_what_is_pinned() {
+    let world = World::new().await;
+    let shown = dry(&world, false).await.unwrap();
+    assert_eq!((shown.machine.as_str(), shown.template.as_str()), ("m1", "os"));
+    let run = world.provision(false).await.unwrap();
+    let pinned: Vec<_> = run.status.unwrap().actions.iter().map(|status| (*status.action).clone()).collect();
+    assert_eq!(shown.actions, pinned);
+    assert_eq!(dry(&world, false).await.unwrap_err().code, ErrorCode::MachineBusy);
+    assert_eq!(dry(&world, true).await.unwrap().actions, pinned);
+}
+
+#[tokio::test]
+async fn a_dry_run_asks_for_images_and_secrets() {
+    let world = World::new().await;
+    let mut with_secret = template("http://10.77.0.1:7480/images/os.zst");
+    with_secret["spec"]["actions"][1]["cloudInit"]["userData"] = json!({"password": "{{ secrets.my-db.pw }}"});
+    world.apply(with_secret).await.unwrap();
+    assert_eq!(dry(&world, false).await.unwrap_err().subject, "Secret/my-db");
+    let shown = rendered(&world, json!({"template": "os"})).await.unwrap();
+    let text = serde_json::to_string(&shown).unwrap();
+    assert!(text.contains("{{ secrets.my-db.pw }}"), "a rendering shows the reference and asks for nothing: {text}");
+    let mut gone = template("http://10.77.0.1:7480/images/os.zst");
+    gone["spec"]["parameters"] = json!({"image": {"default": "gone.zst"}});
+    gone["spec"]["actions"][0]["writeImage"]["image"]["url"] = "http://h/{{ params.image }}".into();
+    world.apply(gone).await.unwrap();
+    assert_eq!(dry(&world, false).await.unwrap_err().code, ErrorCode::SourceUnreachable);
+}
+
+#[tokio::test]
+async fn a_template_that_is_not_stored_is_rendered() {
+    let world = World::new().await;
+    let mut own = template("http://h/{{ params.file }}.zst");
+    own["metadata"]["name"] = "unstored".into();
+    own["spec"]["parameters"] = json!({"file": {"type": "text"}});
+    let shown = rendered(&world, json!({"document": own, "parameters": {"file": "a"}})).await.unwrap();
+    assert_eq!(shown.template, "unstored");
+    let text = serde_json::to_string(&shown.actions[0]).unwrap();
+    assert!(text.contains("http://h/a.zst"), "{text}");
+    for (request, code) in [
+        (json!({}), ErrorCode::InvalidDocument),
+        (json!({"template": "os", "document": own}), ErrorCode::InvalidDocument),
+        (json!({"document": machine("m9", "52:54:00:00:00:09")}), ErrorCode::InvalidDocument),
+        (json!({"document": own, "parameters": {"file": 1}}), ErrorCode::InvalidTemplate),
+        (json!({"template": "none"}), ErrorCode::NotFound),
+    ] {
+        assert_eq!(rendered(&world, request.clone()).await.unwrap_err().code, code, "{request}");
+    }
+}
+
+#[tokio::test]
+async fn a_run_pins_the_included_list_of_its_moment() {
+    let world = World::new().await;
+    let fragment = |message: &str| {
+        json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Template", "metadata": {"name": "base"},
+            "spec": {"fragment": true, "actions": [{"name": "ask", "hold": {"message": message}}]}})
+    };
+    let mut main = template("http://10.77.0.1:7480/images/os.zst");
+    main["spec"]["actions"][1] = json!({"name": "inner", "include": {"template": "base"}});
+    world.apply(main).await.unwrap();
+    let missing = world.provision(false).await.unwrap_err();
+    assert!(missing.message.contains("no template \"base\""), "{missing}");
+    world.apply(fragment("first")).await.unwrap();
+    let run = world.provision(false).await.unwrap();
+    world.apply(fragment("second")).await.unwrap();
+    let pinned = world.run(&run.metadata.name).await.status.unwrap().actions[1].action.clone();
+    assert_eq!(serde_json::to_value(&pinned).unwrap(), json!({"name": "inner-ask", "hold": {"message": "first"}}));
+    let mut circle = fragment("x");
+    circle["spec"]["actions"] = json!([{"name": "main", "include": {"template": "os"}}]);
+    let refused = world.apply(circle).await.unwrap_err();
+    assert_eq!(refused.message, "templates include each other in a circle: base → os → base");
+    let alone = world.engine.requests().provision("m1", "base", BTreeMap::new(), world.ann(true)).await.unwrap_err();
+    assert_eq!(alone.code, ErrorCode::InvalidTemplate, "{alone}");
+}

@@ -1,0 +1,346 @@
+//! The items of a template's list, one after the other: an action, the list of another template, or either of them once
+//! for each of several disks.
+
+use std::{
+    cell::Cell,
+    collections::{BTreeMap, BTreeSet},
+};
+
+use landfall_api::{
+    Action, ActionSpec, DiskFacts, DiskSelector, ErrorCode, ForEachSpec, IncludeSpec, LeftOut, Machine, Problem,
+    Shared, Template, When, WhenFault,
+};
+use minijinja::{Environment, context, value::Serde};
+use serde_json::{Map, Value, json};
+
+use super::{
+    parameters,
+    scalar::render_tree,
+    secret_ref::{self, Secrets},
+};
+
+/// Templates that a workflow's template includes, also through others, by name.
+pub type Fragments = BTreeMap<String, Shared<Template>>;
+
+/// Items that are looked at before the rest is given up: a list may have far fewer actions.
+const MAX_ITEMS: usize = 1024;
+
+/// What all the lists of one rendering have in common.
+pub(super) struct Expander<'a> {
+    /// Where expressions are evaluated.
+    pub(super) environment: Environment<'static>,
+    /// Whose disks loops mean.
+    pub(super) machine: &'a Machine,
+    /// What expressions see of it.
+    pub(super) machine_scope: minijinja::Value,
+    /// What may be included.
+    pub(super) fragments: &'a Fragments,
+    /// Items looked at so far.
+    pub(super) items: Cell<usize>,
+}
+
+/// One list of one template.
+pub(super) struct Place<'a> {
+    /// Which template it is in, outermost first.
+    pub(super) chain: Vec<&'a str>,
+    /// Where it stands, such as `Template/debian: spec.actions`.
+    pub(super) path: String,
+    /// What expressions see as `params`.
+    pub(super) params: minijinja::Value,
+    /// Stands before the names of its actions.
+    pub(super) prefix: String,
+    /// The branch that all of it is in.
+    pub(super) branch: Option<String>,
+}
+
+/// What a list comes to.
+#[derive(Debug, Default)]
+pub(super) struct Expanded {
+    /// What is done, in order.
+    pub(super) actions: Vec<Action>,
+    /// Items whose condition does not hold.
+    pub(super) left_out: Vec<LeftOut>,
+}
+
+/// The fields of an item that are no action's.
+const FOR_EACH: &str = "forEach";
+const INCLUDE: &str = "include";
+const WHEN: &str = "when";
+
+impl<'a> Expander<'a> {
+    /// Adds the actions of a list.
+    pub(super) fn list(&self, items: &'a [Value], place: &Place<'a>, out: &mut Expanded) -> Result<(), Problem> {
+        for (index, item) in items.iter().enumerate() {
+            let path = format!("{}[{index}]", place.path);
+            let mut item = item.clone();
+            let loops = item.as_object_mut().and_then(|fields| fields.shift_remove(FOR_EACH));
+            match loops {
+                None => self.item(&item, &path, None, place, out)?,
+                Some(loops) => {
+                    let disks = self.disks(&loops, &path, place)?;
+                    for (n, disk) in disks.into_iter().enumerate() {
+                        self.item(&numbered(&item, n + 1), &path, Some(disk), place, out)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn item(
+        &self,
+        item: &Value,
+        path: &str,
+        disk: Option<Value>,
+        place: &Place<'a>,
+        out: &mut Expanded,
+    ) -> Result<(), Problem> {
+        self.items.update(|items| items + 1);
+        if self.items.get() > MAX_ITEMS {
+            let message = format!("the list and those that it includes have more than {MAX_ITEMS} items");
+            return Err(Problem::new(ErrorCode::InvalidTemplate, message).at(path).hint("include and repeat less"));
+        }
+        let scope = self.scope(place, disk);
+        let mut item = item.clone();
+        if let Some(when) = item.as_object_mut().and_then(|fields| fields.shift_remove(WHEN))
+            && !holds(&when, &scope, path)?
+        {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let name = format!("{}{}", place.prefix, item.get("name").map(text).unwrap_or_default());
+            out.left_out.push(LeftOut { name, when: text(&when) });
+            return Ok(());
+        }
+        let tree = render_tree(&self.environment, &scope, &item, path)?;
+        match tree.get(INCLUDE) {
+            Some(_) => self.include(&tree, path, place, out),
+            None => {
+                if let Some(place) = secret_ref::misplaced(&tree) {
+                    let message = "a secret is not allowed here, because this field is logged and shown";
+                    let places = ActionSpec::secret_places().collect::<Vec<_>>().join(", ");
+                    return Err(Problem::new(ErrorCode::InvalidTemplate, message)
+                        .at(format!("{path}.{place}"))
+                        .hint(format!("a secret may stand in {places}")));
+                }
+                let mut action: Action = typed(tree, path)?;
+                action.name.insert_str(0, &place.prefix);
+                if let Some(branch) = &place.branch {
+                    in_branch(&mut action, branch, path)?;
+                }
+                out.actions.push(action);
+                Ok(())
+            }
+        }
+    }
+
+    /// The list of another template, with the values that this one states for its parameters.
+    fn include(&self, tree: &Value, path: &str, place: &Place<'a>, out: &mut Expanded) -> Result<(), Problem> {
+        #[derive(serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Included {
+            name: String,
+            include: IncludeSpec,
+            #[serde(default)]
+            branch: Option<String>,
+        }
+        let Included { name, include: IncludeSpec { template, parameters }, branch } = typed(tree.clone(), path)?;
+        let refused = |message: String, hint: &str| {
+            Err(Problem::new(ErrorCode::InvalidTemplate, message).at(format!("{path}.include.template")).hint(hint))
+        };
+        if place.chain.contains(&template.as_str()) {
+            let chain = place.chain.iter().copied().chain([template.as_str()]).collect::<Vec<_>>().join(" → ");
+            return refused(format!("templates include each other in a circle: {chain}"), "remove one of the includes");
+        }
+        let Some((key, included)) = self.fragments.get_key_value(&template) else {
+            return refused(format!("there is no template \"{template}\""), "landfall get templates lists them");
+        };
+        if let Some((field, _)) = included.spec.of_whole_lists().into_iter().find(|(_, stated)| *stated) {
+            let message = format!("template \"{template}\" cannot be included: it has {field}");
+            return refused(message, "remove that field there, or copy its actions");
+        }
+        let within = |mut problem: Problem| {
+            problem.causes.push(format!("included at {path}"));
+            problem
+        };
+        let passed = parameters::passed(included, parameters).map_err(within)?;
+        let params = parameters::scope(included, parameters::resolved(included, &passed).map_err(within)?);
+        let mut chain = place.chain.clone();
+        chain.push(key);
+        let below = Place {
+            chain,
+            path: format!("Template/{template}: spec.actions"),
+            params,
+            prefix: format!("{}{name}-", place.prefix),
+            branch: branch.or_else(|| place.branch.clone()),
+        };
+        self.list(&included.spec.actions, &below, out).map_err(within)
+    }
+
+    fn scope(&self, place: &Place<'_>, disk: Option<Value>) -> minijinja::Value {
+        let machine = self.machine_scope.clone();
+        let secrets = minijinja::Value::from_object(Secrets);
+        match disk {
+            None => context! { machine, params => place.params.clone(), secrets },
+            Some(disk) => {
+                context! { machine, params => place.params.clone(), secrets, disk => minijinja::Value::from(Serde(disk)) }
+            }
+        }
+    }
+
+    /// What expressions see of each disk that a loop means, in the order of the facts.
+    fn disks(&self, loops: &Value, path: &str, place: &Place<'_>) -> Result<Vec<Value>, Problem> {
+        let path = format!("{path}.{FOR_EACH}");
+        let loops = render_tree(&self.environment, &self.scope(place, None), loops, &path)?;
+        let spec: ForEachSpec = typed(loops, &path)?;
+        let name = &self.machine.metadata.name;
+        let Some(facts) = self.machine.status.as_ref().and_then(|status| status.facts.as_ref()) else {
+            let message = format!("the disks of machine \"{name}\" are unknown: no agent has reported them yet");
+            return unfit(&path, message, "netboot it once without a workflow, then request this again");
+        };
+        let mut matching = Vec::new();
+        let mut others = Vec::new();
+        for disk in &facts.disks {
+            match spec.disks.mismatches(disk) {
+                Ok(why) if why.is_empty() => matching.push(disk),
+                Ok(why) => others.push(format!("{}: {}", disk.id.name, why.join(", "))),
+                Err(error) => {
+                    return unfit(&path, error.to_string(), "landfall explain template.spec.actions.writeImage.disk");
+                }
+            }
+        }
+        if matching.is_empty() && !spec.allow_none {
+            let message = format!("no disk of machine \"{name}\" matches");
+            let hint = "correct the selector, or write allowNone: true to do nothing in that case";
+            return unfit(&path, message, hint).map_err(|mut problem: Problem| {
+                problem.causes = others;
+                problem
+            });
+        }
+        let scope = |(n, disk): (usize, &DiskFacts)| match selector_of(disk, &facts.disks) {
+            Some(selector) => Ok(disk_scope(disk, &selector, n + 1)),
+            None => unfit(
+                &path,
+                format!("disk {} has no wwn, serial number or path that no other disk has", disk.id.name),
+                "select disks that differ in one of them",
+            ),
+        };
+        matching.into_iter().enumerate().map(scope).collect()
+    }
+}
+
+/// Whether an item's condition holds.
+fn holds(when: &Value, scope: &minijinja::Value, path: &str) -> Result<bool, Problem> {
+    let refused = |fault: WhenFault, causes: Vec<String>| {
+        let mut problem = Problem::new(ErrorCode::InvalidTemplate, fault.message);
+        problem.causes = causes;
+        problem.at(format!("{path}.{WHEN}")).hint(fault.hint)
+    };
+    let text = when.as_str().unwrap_or_default();
+    let condition = When::parse(text).map_err(|fault| refused(fault, Vec::new()))?;
+    // A secret is in no condition: it is not in what conditions see.
+    let seen = json!({ "machine": scope.get_attr("machine").ok(), "disk": scope.get_attr("disk").ok(),
+        "params": scope.get_attr("params").ok() });
+    condition.holds(&seen).map_err(|fault| refused(fault, vec![format!("in the condition {text}")]))
+}
+
+/// A loop that cannot be made.
+fn unfit<T>(path: &str, message: String, hint: &str) -> Result<T, Problem> {
+    Err(Problem::new(ErrorCode::InvalidTemplate, message).at(format!("{path}.disks")).hint(hint))
+}
+
+/// Refuses templates that include each other in a circle, as far as they are known.
+///
+/// # Errors
+/// [`Problem`] with code `InvalidTemplate` naming the whole circle.
+pub fn refuse_circles(template: &Template, fragments: &Fragments) -> Result<(), Problem> {
+    fn look<'a>(
+        template: &'a Template,
+        fragments: &'a Fragments,
+        chain: &mut Vec<&'a str>,
+        seen: &mut BTreeSet<&'a str>,
+    ) -> Result<(), Problem> {
+        chain.push(&template.metadata.name);
+        for (index, name) in template.spec.includes() {
+            if let Some(at) = chain.iter().position(|above| *above == name) {
+                let circle = chain.iter().skip(at).copied().chain([name]).collect::<Vec<_>>().join(" → ");
+                let message = format!("templates include each other in a circle: {circle}");
+                return Err(Problem::new(ErrorCode::InvalidTemplate, message)
+                    .at(format!("Template/{}: spec.actions[{index}].include.template", template.metadata.name))
+                    .hint("remove one of the includes"));
+            }
+            if let Some(below) = fragments.get(name).filter(|_| seen.insert(name)) {
+                look(below, fragments, chain, seen)?;
+            }
+        }
+        chain.pop();
+        Ok(())
+    }
+    look(template, fragments, &mut Vec::new(), &mut BTreeSet::new())
+}
+
+fn in_branch(action: &mut Action, branch: &str, path: &str) -> Result<(), Problem> {
+    if action.branch.is_some() {
+        let message = "the list is included in a branch, and this action names another";
+        return Err(Problem::new(ErrorCode::InvalidTemplate, message)
+            .at(format!("{path}.branch"))
+            .hint("remove one of the two branches"));
+    }
+    action.branch = Some(branch.to_owned());
+    Ok(())
+}
+
+/// The item for the `n`th disk, from 1: its own name, and a branch of its own if it is in one.
+fn numbered(item: &Value, n: usize) -> Value {
+    let mut item = item.clone();
+    for field in ["name", "branch"] {
+        if let Some(Value::String(text)) = item.get_mut(field) {
+            text.push_str(&format!("-{n}"));
+        }
+    }
+    item
+}
+
+/// What expressions see as `disk`.
+fn disk_scope(disk: &DiskFacts, selector: &DiskSelector, number: usize) -> Value {
+    let mut scope = Map::new();
+    for tree in [json!(disk.id), json!(disk)] {
+        if let Value::Object(fields) = tree {
+            scope.extend(fields.into_iter().filter(|(name, _)| name != "id"));
+        }
+    }
+    // Every field is defined, also where the disk has no such value.
+    for name in ["wwn", "serial", "path", "name", "model"] {
+        scope.entry(name).or_insert_with(|| Value::String(String::new()));
+    }
+    scope.insert("number".into(), number.into());
+    scope.insert("selector".into(), json!(selector));
+    scope.into()
+}
+
+/// A selector that matches this disk alone, by what does not move.
+fn selector_of(disk: &DiskFacts, all: &[DiskFacts]) -> Option<DiskSelector> {
+    type Field = fn(&DiskFacts) -> &String;
+    let fields: [(&str, Field); 3] = [("wwn", |d| &d.id.wwn), ("serial", |d| &d.id.serial), ("path", |d| &d.id.path)];
+    let (name, value) = fields.into_iter().find_map(|(name, of)| {
+        let alone = || all.iter().filter(|other| of(other) == of(disk)).count() <= 1;
+        (!of(disk).is_empty() && alone()).then(|| (name, of(disk)))
+    })?;
+    let mut selector = BTreeMap::from([(name.to_owned(), Value::from(format!("= {value}")))]);
+    if disk.transport == "usb" {
+        // Only a selector that names it matches such a disk.
+        selector.insert("transport".into(), "usb".into());
+    }
+    Some(DiskSelector(selector))
+}
+
+fn typed<T: serde::de::DeserializeOwned>(tree: Value, root: &str) -> Result<T, Problem> {
+    serde_path_to_error::deserialize(tree).map_err(|error| {
+        let path = error.path().to_string();
+        let subject = if path == "." { root.to_owned() } else { format!("{root}.{path}") };
+        Problem::new(ErrorCode::InvalidTemplate, error.into_inner().to_string())
+            .at(subject)
+            .hint("landfall explain templates lists the fields")
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+//! Expressions become values.
+//!
+//! They stand only inside scalars of the parsed tree, so a value can never change the document's structure (no YAML inside
+//! YAML). A scalar that is one lone expression keeps the expression's type. An undefined name in a template is an error: it
+//! never becomes an empty string on a disk.
+
+use landfall_api::{ErrorCode, Problem, check_expressions};
+use minijinja::{Environment, UndefinedBehavior};
+use serde_json::Value;
+
+use super::secret_ref;
+
+/// The largest value that one scalar may become, bytes of its JSON: many times what a seed holds.
+pub const MAX_RENDERED: usize = 256 << 10;
+
+/// Where expressions are evaluated: an undefined name is an error.
+pub(super) fn environment() -> Environment<'static> {
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment
+}
+
+/// A tree with every expression replaced by its value, and references in place of secrets; `path` is where it stands.
+///
+/// # Errors
+/// [`Problem`] with code `InvalidTemplate` for the first that has no value.
+pub(super) fn render_tree(
+    environment: &Environment<'_>,
+    context: &minijinja::Value,
+    tree: &Value,
+    path: &str,
+) -> Result<Value, Problem> {
+    match tree {
+        Value::String(text) => render_scalar(environment, context, text, path),
+        Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .map(|(index, item)| render_tree(environment, context, item, &format!("{path}[{index}]")))
+            .collect(),
+        Value::Object(fields) => fields
+            .iter()
+            .map(|(key, field)| Ok((key.clone(), render_tree(environment, context, field, &format!("{path}.{key}"))?)))
+            .collect::<Result<serde_json::Map<_, _>, Problem>>()
+            .map(Value::Object),
+        scalar => Ok(scalar.clone()),
+    }
+}
+
+fn render_scalar(
+    environment: &Environment<'_>,
+    context: &minijinja::Value,
+    text: &str,
+    path: &str,
+) -> Result<Value, Problem> {
+    let problem = |message: String| Problem::new(ErrorCode::InvalidTemplate, message).at(path);
+    // Templates that were stored before expressions were checked come here unchecked.
+    let named = landfall_api::with_secret_names(text);
+    check_expressions(&named).map_err(|error| problem(error.to_string()).hint(error.hint()))?;
+    if secret_ref::has_placeholder(text) {
+        return Err(problem("it contains characters that are not allowed (U+FDD0 to U+FDD2)".into()).hint(
+            "remove \
+            them",
+        ));
+    }
+    if !text.contains("{{") {
+        return Ok(Value::String(text.to_owned()));
+    }
+    let in_scope = "in scope are machine.name, machine.uid, machine.labels, machine.macs, machine.facts, params and secrets; in a loop disk";
+    let pinned =
+        |value: Value| pin(value).map_err(|what| problem(format!("cannot pin \"{text}\": {what}")).hint(in_scope));
+    let text = &named;
+    let failed = |error: minijinja::Error| problem(format!("cannot render \"{text}\": {error}")).hint(in_scope);
+    let Some(expression) = lone_expression(text) else {
+        let mut out = Bounded(Vec::new());
+        let written = |t: minijinja::Template<'_, '_>| t.render_captured_to(context, &mut out).map(drop);
+        environment.template_from_str(text).and_then(written).map_err(failed)?;
+        let rendered = String::from_utf8(out.0).map(Value::String).map_err(|error| problem(error.to_string()))?;
+        return pinned(rendered);
+    };
+    let value = environment.compile_expression(expression).and_then(|e| e.eval(context)).map_err(failed)?;
+    if value.is_undefined() {
+        return Err(problem(format!("\"{text}\" is not defined")).hint(in_scope));
+    }
+    let plain = |error: serde_json::Error| problem(format!("\"{text}\" is not a plain value: {error}"));
+    let mut out = Bounded(Vec::new());
+    serde_json::to_writer(&mut out, &value).map_err(plain)?;
+    serde_json::from_slice(&out.0).map_err(plain).and_then(pinned)
+}
+
+/// What an expression came to, with references in place of the secrets it named.
+fn pin(value: Value) -> Result<Value, &'static str> {
+    Ok(match value {
+        Value::String(text) => Value::String(secret_ref::pinned(&text)?),
+        Value::Array(items) => Value::Array(items.into_iter().map(pin).collect::<Result<_, _>>()?),
+        Value::Object(fields) => fields
+            .into_iter()
+            .map(|(name, field)| match secret_ref::has_placeholder(&name) {
+                true => Err("a secret must not be the name of a field"),
+                false => Ok((name, pin(field)?)),
+            })
+            .collect::<Result<serde_json::Map<_, _>, _>>()?
+            .into(),
+        other => other,
+    })
+}
+
+/// An expression of a few characters can stand for gigabytes: what it becomes is written no further than allowed.
+struct Bounded(Vec<u8>);
+
+impl std::io::Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.0.len() + bytes.len() > MAX_RENDERED {
+            return Err(std::io::Error::other(format!("its value has more than {MAX_RENDERED} bytes")));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The inside of `{{ … }}` if the whole scalar is that one expression.
+fn lone_expression(text: &str) -> Option<&str> {
+    let inside = text.trim().strip_prefix("{{")?.strip_suffix("}}")?;
+    (!inside.contains("{{") && !inside.contains("}}")).then(|| inside.trim())
+}
