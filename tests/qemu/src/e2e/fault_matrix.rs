@@ -132,13 +132,15 @@ async fn judged(scene: &Scene, machine: &Machine, disk: usize, run: &str, ends: 
     let status = workflow.status.context("a workflow without a status")?;
     let problem = status.problem.map(|problem| (problem.code, problem.to_string()));
     let (here, serial) = (machine.disk(disk), &machine.spec().disks[disk].serial);
-    let bootable = here.has_boot_signature()? || here.has_primary_gpt()? || here.has_backup_gpt()?;
+    let tables = here.has_primary_gpt()? || here.has_backup_gpt()?;
     let outcome = match (ends, problem) {
         (Ends::Failed(word) | Ends::Either(word), Some((code, reason))) => {
             ensure!(status.phase == WorkflowPhase::Failed && code == ErrorCode::DeviceIo, "not the device: {reason}");
             ensure!(reason.to_lowercase().contains(word), "the reason does not name the step \"{word}\": {reason}");
             ensure!(reason.contains("/dev/"), "the reason does not name the disk {serial}: {reason}");
-            ensure!(!bootable, "a disk that failed looks bootable: {reason}");
+            ensure!(!here.has_boot_signature()?, "a disk that failed carries a boot signature: {reason}");
+            // LBA 0 is the last thing of a commit: when it fails, both tables are there, of a verified image.
+            ensure!(word == "lba 0" || !tables, "a disk that failed carries a partition table: {reason}");
             reason.lines().next().unwrap_or_default().to_owned()
         }
         (Ends::Succeeded | Ends::Either(_), None) => {
