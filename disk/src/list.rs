@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_usb_disk_never_has_the_serial_number_of_a_hub() {
+    fn a_usb_disk_never_has_a_hubs_serial_number() {
         let (device, hub) = ("../../../../../..", "../../../../../../..");
         let [vendor, hubs, serial] = [device, hub, hub].map(str::to_owned);
         let files =

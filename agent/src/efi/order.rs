@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_medium_that_started_the_machine_keeps_the_network_first() {
+    fn the_network_stays_first_after_a_start_from_media() {
         let (disc, card) = (entry(&[(3, 18), (4, 2)]), entry(&[(3, 11)]));
         let firmware = found(&[(0, disc.clone()), (1, card.clone()), (2, card), theirs(3)], &[0, 1, 2, 3], Some(0));
         assert_eq!(plan(&firmware, &ours("A")).order, Some(vec![0, 1, 2, 4, 3]));
