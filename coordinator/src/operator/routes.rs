@@ -68,6 +68,8 @@ pub(super) fn table() -> Vec<Route> {
         // What a kind asks for beyond this is checked once the body is read: see `documents::role_for`.
         on_post("/apply", Operator, "Create or change one document", documents::apply),
         on_post("/machines/{name}/provision", Operator, "Start a workflow of a template on a machine", runs::provision),
+        // Not a parameter of the route above: a coordinator that does not know it would start the workflow.
+        on_post("/machines/{name}/dry-run", Operator, "Check a workflow, and start nothing", runs::dry_run),
         on_post("/machines/{name}/preview", Operator, "What a workflow would destroy", runs::preview),
         on_post("/machines/{name}/render", Operator, "The list that a template makes for a machine", runs::render),
         on_post("/machines/{name}/deprovision", Operator, "Clear a machine's disks", runs::deprovision),

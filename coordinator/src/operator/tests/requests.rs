@@ -47,6 +47,20 @@ async fn a_run_is_asked_for_by_name_shown_and_cancelled() {
 }
 
 #[tokio::test]
+async fn a_dry_run_leaves_no_workflow() {
+    let api = api().await;
+    api.post("/apply", &machine("node-1", "52:54:00:00:00:01")).await;
+    api.post("/apply", &template()).await;
+    let request = json!({"template": "mini", "parameters": {"release": 12}});
+    let (status, list) = api.post("/machines/node-1/dry-run", &request).await;
+    assert_eq!((status, &list["actions"][0]["name"]), (StatusCode::OK, &json!("write")), "{list}");
+    // A caller that means a dry run never starts a workflow by a parameter which no one reads.
+    let (status, refused) = api.post("/machines/node-1/provision?dryRun=true", &request).await;
+    assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{refused}");
+    assert!(api.coordinator.store.workflows().await.unwrap().is_empty());
+}
+
+#[tokio::test]
 async fn a_request_completes_even_if_its_client_disconnects() {
     let slow = Arc::new(Slow::default());
     let api = api_with(slow.clone()).await;
