@@ -71,7 +71,7 @@ pub fn render(
     if secret_ref::has_placeholder(&scope.to_string()) {
         return Err(Problem::new(ErrorCode::InvalidTemplate, secret_ref::UNUSABLE)
             .at(format!("Template/{name}: spec.actions"))
-            .hint("remove them from the machine's labels; if a fact has them, name another"));
+            .hint("remove them from the machine's labels; facts have none once its agent has reported them again"));
     }
     let scope = minijinja::Value::from(minijinja::value::Serde(scope));
     let expander =
