@@ -365,16 +365,21 @@ mod tests {
     fn what_a_disk_carries_is_cut_to_bounds() {
         let volume = VolumeFacts { kind: "k".repeat(1000), label: "l".repeat(1000) };
         let volumes = vec![volume; MAX_VOLUMES + 1];
-        let partition =
-            PartitionFacts { name: "n".repeat(1000), volumes: volumes.clone(), ..PartitionFacts::default() };
-        let kept = contents(DiskContents {
+        let partition = PartitionFacts { name: "n".repeat(1000), ..PartitionFacts::default() };
+        let mut partitions = vec![partition; MAX_PARTITIONS + 1];
+        partitions[0].volumes.clone_from(&volumes);
+        let said = DiskContents {
             seen_at: Timestamp::UNIX_EPOCH,
             table: "t".repeat(1000),
             volumes,
-            partitions: vec![partition; MAX_PARTITIONS + 1],
+            partitions,
             more_partitions: 0,
             unknown_data: false,
-        });
+        };
+        let of_one = DiskFacts { contents: Some(said), ..DiskFacts::default() };
+        let mut kept =
+            facts("facts", Box::new(MachineFacts { disks: vec![of_one], ..MachineFacts::default() })).unwrap();
+        let kept = kept.disks.remove(0).contents.unwrap();
         assert_eq!(
             (kept.table.len(), kept.volumes.len(), kept.partitions.len()),
             (MAX_WORD, MAX_VOLUMES, MAX_PARTITIONS)
@@ -384,8 +389,8 @@ mod tests {
             (first.name.len(), first.volumes.len(), first.volumes[0].label.len()),
             (MAX_WORD, MAX_VOLUMES, MAX_WORD)
         );
-        let of_one = DiskFacts { contents: Some(kept), ..DiskFacts::default() };
-        assert!(facts("facts", Box::new(MachineFacts { disks: vec![of_one; 10], ..MachineFacts::default() })).is_err());
+        assert_eq!((kept.volumes[0].label.len(), kept.volumes[0].kind.len()), (MAX_WORD, MAX_WORD));
+        assert_eq!(first.volumes[0].kind.len(), MAX_WORD);
     }
 
     #[test]
