@@ -191,6 +191,13 @@ impl<'a> Expander<'a> {
         let path = format!("{path}.{FOR_EACH}");
         let loops = render_tree(&self.environment, &self.scope(place, None), loops, &path)?;
         let spec: ForEachSpec = typed(loops, &path)?;
+        if spec.disks.0.is_empty() {
+            return unfit(
+                &path,
+                "the selector is empty and would match every disk".into(),
+                "name what the disks have in common",
+            );
+        }
         let name = &self.machine.metadata.name;
         let Some(facts) = self.machine.status.as_ref().and_then(|status| status.facts.as_ref()) else {
             let message = format!("the disks of machine \"{name}\" are unknown: no agent has reported them yet");

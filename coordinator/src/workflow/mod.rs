@@ -6,6 +6,7 @@ mod render;
 mod scalar;
 mod secret_ref;
 mod seed;
+mod written_twice;
 
 pub use expand::{Fragments, refuse_circles};
 pub use render::{Plan, render};

@@ -12,7 +12,7 @@ use super::{
     expand::{Expanded, Expander, Fragments, Place},
     parameters,
     scalar::environment,
-    secret_ref,
+    secret_ref, written_twice,
 };
 
 /// A template rendered for one machine: what a run of it pins.
@@ -95,6 +95,7 @@ pub fn render(
         problem.subject = format!("Template/{name}: spec.{}", problem.subject);
         problem
     })?;
+    written_twice::refuse(&plan.actions, machine, &format!("Template/{name}: spec.actions"))?;
     Ok(plan)
 }
 

@@ -175,6 +175,25 @@ fn a_loop_makes_one_action_for_each_matching_disk() {
 }
 
 #[test]
+fn no_two_actions_of_a_list_write_one_disk() {
+    let write = |name: &str, disk: Value| json!({"name": name, "writeImage": {"disk": disk, "image": {"url": "http://h/i", "digestWaived": true}}});
+    let mut data = write("data", json!("{{ disk.selector }}"));
+    data["forEach"] = json!({"disks": {"transport": "in nvme,virtio"}});
+    let both = json!({"actions": [write("os", json!({"serial": "S0"})), data.clone()]});
+    let (subject, message) = rendered(&machine(disks()), both.clone(), &[]).unwrap_err();
+    assert_eq!(subject, "Template/main: spec.actions");
+    assert_eq!(message, "actions \"os\" and \"data-1\" would both write disk vda");
+    data["forEach"] = json!({"disks": {"transport": "nvme"}});
+    let apart = json!({"actions": [write("os", json!({"serial": "S0"})), data.clone()]});
+    assert_eq!(names(&rendered(&machine(disks()), apart, &[]).unwrap()), ["os", "data-1", "data-2"]);
+    let unknown = json!({"actions": [write("os", json!({"serial": "S0"})), write("again", json!({"serial": "S*"}))]});
+    assert!(rendered(&machine(Value::Null), unknown, &[]).is_ok(), "nothing is known of its disks");
+    data["forEach"] = json!({"disks": "{{ params.which }}"});
+    let empty = json!({"parameters": {"which": {"default": {}}}, "actions": [data]});
+    assert!(rendered(&machine(disks()), empty, &[]).unwrap_err().1.contains("would match every disk"));
+}
+
+#[test]
 fn a_loop_without_branch_repeats_in_order_also_an_include() {
     let fragment =
         json!({"parameters": {"message": {}}, "fragment": true, "actions": [hold("ask", "{{ params.message }}")]});
@@ -199,8 +218,7 @@ fn a_loop_without_a_disk_is_refused_unless_allowed() {
     let (_, message) = rendered(&machine(Value::Null), main(true, "none"), &[]).unwrap_err();
     assert!(message.contains("are unknown"), "{message}");
     let nine: Vec<Value> = (0..9).map(|n| disk(&format!("vd{n}"), &format!("S{n}"), "virtio")).collect();
-    let branches =
-        json!({"actions": [{"name": "h", "branch": "b", "forEach": {"disks": {}}, "hold": {"message": "x"}}]});
+    let branches = json!({"actions": [{"name": "h", "branch": "b", "forEach": {"disks": {"transport": "virtio"}}, "hold": {"message": "x"}}]});
     assert!(rendered(&machine(json!(nine)), branches, &[]).unwrap_err().1.contains("9 branches"));
     let twins = json!([disk("vda", "", "virtio"), disk("vda", "", "virtio")]);
     assert!(rendered(&machine(twins), main(false, "!= x"), &[]).unwrap_err().1.contains("no other disk has"));
