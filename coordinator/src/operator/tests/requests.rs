@@ -61,6 +61,29 @@ async fn a_dry_run_leaves_no_workflow() {
 }
 
 #[tokio::test]
+async fn a_question_about_a_machine_is_no_change() {
+    let api = api().await;
+    api.post("/apply", &machine("node-1", "52:54:00:00:00:01")).await;
+    api.post("/apply", &template()).await;
+    let noted = async || api.coordinator.store.audit().list(0, 10).await.unwrap().len();
+    assert_eq!(noted().await, 2, "both were applied");
+    let request = json!({"template": "mini", "parameters": {"release": 12}});
+    for verb in ["dry-run", "preview", "render"] {
+        let path = format!("/machines/node-1/{verb}");
+        assert_eq!(api.post(&path, &request).await.0, StatusCode::OK, "{verb}");
+        assert_eq!(noted().await, 2, "{verb}");
+    }
+    for verb in ["dry-run", "preview", "render"] {
+        let path = format!("{API_PATH}/machines/node-1/{verb}");
+        let foreign = Request::builder().method(Method::POST).uri(path).header("sec-fetch-site", "cross-site");
+        let mut foreign = foreign.body(Body::from(request.to_string())).unwrap();
+        foreign.extensions_mut().insert(admin());
+        assert_eq!(api.router.clone().oneshot(foreign).await.unwrap().status(), StatusCode::FORBIDDEN, "{verb}");
+    }
+    assert_eq!(noted().await, 5, "a refusal is noted");
+}
+
+#[tokio::test]
 async fn a_request_completes_even_if_its_client_disconnects() {
     let slow = Arc::new(Slow::default());
     let api = api_with(slow.clone()).await;
