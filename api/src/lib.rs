@@ -91,7 +91,7 @@ pub use smbios::{smbios_text, smbios_uuid};
 pub use stages::{Stage, stages};
 pub use template::{SuccessOn, Template, TemplateSpec, TemplateStatus};
 pub use url::{ImageUrl, UrlError};
-pub use validate::{validate_actions, validate_rendered};
+pub use validate::{MAX_ACTIONS, validate_actions, validate_rendered};
 pub use when::{When, WhenFault, WhenScope};
 pub use wire::{
     API_PATH, ApplyOutcome, ApplyResponse, DeprovisionRequest, DetachResponse, EventRecord, HistoryEntry,
