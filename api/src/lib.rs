@@ -91,12 +91,12 @@ pub use smbios::{smbios_text, smbios_uuid};
 pub use stages::{Stage, stages};
 pub use template::{SuccessOn, Template, TemplateSpec, TemplateStatus};
 pub use url::{ImageUrl, UrlError};
-pub use validate::{validate_actions, validate_rendered};
+pub use validate::{MAX_ACTIONS, validate_actions, validate_rendered};
 pub use when::{When, WhenFault, WhenScope};
 pub use wire::{
     API_PATH, ApplyOutcome, ApplyResponse, DeprovisionRequest, DetachResponse, EventRecord, HistoryEntry,
-    HistoryOperation, List, ListMetadata, LogRecord, ManifestFile, ManifestReport, ProvisionRequest, SERVER_NAME,
-    WatchLine, WatchType,
+    HistoryOperation, List, ListMetadata, LogRecord, ManifestFile, ManifestReport, NO_SUCH_ROUTE, ProvisionRequest,
+    SERVER_NAME, WatchLine, WatchType,
 };
 pub use workflow::{
     ActionState, ActionStatus, Authority, BUILT_IN_DEPROVISION, LeftOut, Pause, Progress, Purpose, Restarts,

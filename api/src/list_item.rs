@@ -79,6 +79,15 @@ pub(crate) fn check(item: &Map<String, Value>, path: &str, own: &str, rules: &mu
         }
     }
     if let Some(loops) = item.get("forEach") {
-        rules.selector(loops.get("disks"), &join(path, "forEach.disks"));
+        let at = join(path, "forEach.disks");
+        if loops.get("disks").and_then(Value::as_object).is_some_and(Map::is_empty) {
+            // Such a selector fits the only disk of a machine. Here it would fit each, that of the system among them.
+            rules.say(
+                &at,
+                "the selector is empty and would match every disk",
+                "name what the disks have in common, such as transport: nvme",
+            );
+        }
+        rules.selector(loops.get("disks"), &at);
     }
 }

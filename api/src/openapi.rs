@@ -224,10 +224,20 @@ fn actions(paths: &mut Map<String, Value>) {
         "/machines/{name}/provision",
         operation(
             "provision".into(),
-            "Start a workflow of a template on a machine; with dryRun, answer its list and start nothing",
-            vec![path_name(), query("dryRun", "boolean", "Check everything, answer the list, and start nothing.")],
+            "Start a workflow of a template on a machine",
+            vec![path_name()],
             Some(reference("ProvisionRequest")),
-            json_content(json!({ "oneOf": [reference("Workflow"), reference("RenderedList")] })),
+            json_content(reference("Workflow")),
+        ),
+    );
+    post(
+        "/machines/{name}/dry-run",
+        operation(
+            "dryRun".into(),
+            "Everything that provisioning checks, and the list that it would pin; nothing is started",
+            vec![path_name()],
+            Some(reference("ProvisionRequest")),
+            json_content(reference("RenderedList")),
         ),
     );
     post(

@@ -24,6 +24,9 @@ const MAX_COMPILED: usize = 256 << 10;
 /// The most values of an enum: a person chooses among them.
 const MAX_VALUES: usize = 256;
 
+/// The most items of a list: each is checked.
+const MAX_ITEMS: usize = 1024;
+
 /// The most characters of a value that a refusal repeats.
 const MAX_SHOWN: usize = 100;
 
@@ -136,7 +139,7 @@ impl Parameter {
     /// # Errors
     /// [`ParameterFault`] for the first rule that it breaks.
     pub fn check(&self, name: &str, value: &Value) -> Result<(), ParameterFault> {
-        self.rules().check(&format!("parameter \"{name}\""), value)
+        self.rules().check(&format!("parameter \"{name}\""), value, None)
     }
 
     /// The value that a text of a command line means. A text that the type cannot be made of stays text, and
@@ -167,7 +170,7 @@ impl Parameter {
         // A default is compared with rules only if they can be kept.
         if issues.len() == before
             && let Some(default) = &self.default
-            && let Err(fault) = self.rules().check("the default", default)
+            && let Err(fault) = self.rules().check("the default", default, None)
         {
             issues.push(Issue::new(join(path, "default"), fault.message, fault.hint));
         }
@@ -273,7 +276,8 @@ impl Rules<'_> {
     }
 
     /// `subject` begins the message, such as `parameter "release"`.
-    fn check(&self, subject: &str, value: &Value) -> Result<(), ParameterFault> {
+    /// `pattern` is its own, compiled, where that was done already.
+    fn check(&self, subject: &str, value: &Value, pattern: Option<&Pattern>) -> Result<(), ParameterFault> {
         let Some(kind) = self.kind else { return Ok(()) };
         let fault =
             |message: String, hint: String| Err(ParameterFault { message: format!("{subject} {message}"), hint });
@@ -287,7 +291,7 @@ impl Rules<'_> {
                     let is = format!("is \"{}\", which has {length} characters; {why}", cut(text));
                     return fault(is, format!("write text: {}", self.words().join("; ")));
                 }
-                self.matches(subject, text)
+                self.matches(subject, text, pattern)
             }
             (ParameterType::Text, _) => wrong_type("text"),
             (ParameterType::Integer, Value::Number(number)) => match number.as_i64() {
@@ -313,12 +317,22 @@ impl Rules<'_> {
             }
             (ParameterType::Enum, _) => wrong_type(&format!("one of {}", self.values.join(", "))),
             (ParameterType::List, Value::Array(items)) => {
+                if items.len() > MAX_ITEMS {
+                    return fault(
+                        format!("has {} items; the limit is {MAX_ITEMS}", items.len()),
+                        "write a shorter list".into(),
+                    );
+                }
                 if let Some(why) = outside(self.length, items.len() as u64, "minLength", "maxLength") {
                     let has = format!("has {} items; {why}", items.len());
                     return fault(has, format!("write a list: {}", self.words().join("; ")));
                 }
                 let Some(rules) = self.items.map(ParameterItems::rules) else { return Ok(()) };
-                let each = |(n, item): (usize, &Value)| rules.check(&format!("item {} of {subject}", n + 1), item);
+                // To compile a pattern takes far longer than to match it.
+                let pattern = rules.pattern.filter(|_| rules.kind == Some(ParameterType::Text)).map(compiled);
+                let each = |(n, item): (usize, &Value)| {
+                    rules.check(&format!("item {} of {subject}", n + 1), item, pattern.as_ref())
+                };
                 items.iter().enumerate().try_for_each(each)
             }
             (ParameterType::List, _) => wrong_type("a list, such as [\"a\", \"b\"]"),
@@ -332,14 +346,22 @@ impl Rules<'_> {
         }
     }
 
-    fn matches(&self, subject: &str, text: &str) -> Result<(), ParameterFault> {
+    fn matches(&self, subject: &str, text: &str, known: Option<&Pattern>) -> Result<(), ParameterFault> {
         let Some(pattern) = self.pattern else { return Ok(()) };
         let fault = |message: String, hint: &str| Err(ParameterFault { message, hint: hint.to_owned() });
         if text.len() > MAX_MATCHED {
             let message = format!("{subject} has {} bytes; with a pattern the limit is {MAX_MATCHED}", text.len());
             return fault(message, "write a shorter value");
         }
-        match compiled(pattern) {
+        let own;
+        let regex = match known {
+            Some(known) => known,
+            None => {
+                own = compiled(pattern);
+                &own
+            }
+        };
+        match regex {
             Ok(regex) if regex.is_match(text) => Ok(()),
             Ok(_) => {
                 let message = format!("{subject} is \"{}\", which does not match its pattern {pattern}", cut(text));
@@ -406,8 +428,11 @@ fn outside<T: PartialOrd + fmt::Display>(
     }
 }
 
+/// A compiled pattern, or why it is none.
+type Pattern = Result<Regex, String>;
+
 /// The pattern, for whole values.
-fn compiled(pattern: &str) -> Result<Regex, String> {
+fn compiled(pattern: &str) -> Pattern {
     if pattern.len() > MAX_PATTERN {
         return Err(format!("the pattern has {} bytes; the limit is {MAX_PATTERN}", pattern.len()));
     }

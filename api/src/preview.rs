@@ -72,10 +72,13 @@ impl Preview {
         Self { disks_known: facts.is_some(), actions, receipts }
     }
 
-    /// Whether something is known to be on the disks, other than what is kept.
-    pub fn destroys_something(&self) -> bool {
-        let full = |disk: &DiskFacts| disk.contents.as_ref().is_some_and(|contents| !contents.is_blank());
-        !self.receipts.is_empty() || self.actions.iter().flat_map(|action| &action.disks).any(full)
+    /// Whether data may be lost. Only a disk that its agent saw blank has nothing to lose: a disk whose contents are
+    /// unknown may hold anything, and so may the one that an action chooses later, where it matches none now. Partitions
+    /// that an action keeps count as well: its disk is written all the same.
+    pub fn may_destroy(&self) -> bool {
+        let maybe = |disk: &DiskFacts| disk.contents.as_ref().is_none_or(|contents| !contents.is_blank());
+        let of_action = |action: &PreviewedAction| action.disks.is_empty() || action.disks.iter().any(maybe);
+        !self.receipts.is_empty() || self.actions.iter().any(of_action)
     }
 }
 
@@ -138,18 +141,31 @@ mod tests {
         let [write, clear, both] = found.actions.as_slice() else { panic!("{found:?}") };
         assert_eq!((names(write), write.keep.as_slice()), (vec!["vda"], &["data".to_owned()][..]));
         assert_eq!((names(clear), names(both)), (vec!["vdb"], vec!["vda", "vdb"]));
-        assert!(found.disks_known && found.destroys_something() && found.receipts.len() == 1);
+        assert!(found.disks_known && found.may_destroy() && found.receipts.len() == 1);
     }
 
     #[test]
     fn only_what_is_on_the_chosen_disks_is_destroyed() {
         let clear = |serial: &str| json!([{"name": "c", "clearDisks": {"disks": [{"serial": serial}]}}]);
-        assert!(preview(clear("A"), &machine()).destroys_something(), "a table");
-        assert!(preview(clear("B"), &machine()).destroys_something(), "a receipt");
+        assert!(preview(clear("A"), &machine()).may_destroy(), "a table");
+        assert!(preview(clear("B"), &machine()).may_destroy(), "a receipt");
         let mut machine = machine();
         machine.status.as_mut().unwrap().receipts.clear();
-        assert!(!preview(clear("B"), &machine).destroys_something(), "blank");
+        assert!(!preview(clear("B"), &machine).may_destroy(), "blank");
+    }
+
+    #[test]
+    fn what_is_unknown_may_be_lost() {
+        let clear = |serial: &str| json!([{"name": "c", "clearDisks": {"disks": [{"serial": serial}]}}]);
+        let mut machine = machine();
+        let status = machine.status.as_mut().unwrap();
+        status.receipts.clear();
+        status.facts.as_mut().unwrap().disks[1].contents = None;
+        assert!(preview(clear("B"), &machine).may_destroy(), "nothing is known of the disk");
+        assert!(preview(clear("C"), &machine).may_destroy(), "no reported disk matches");
         machine.status = None;
-        assert!(!preview(clear("A"), &machine).disks_known);
+        let unknown = preview(clear("A"), &machine);
+        assert!(!unknown.disks_known && unknown.may_destroy(), "no agent has reported disks");
+        assert!(!preview(json!([{"name": "r", "reboot": {}}]), &machine).may_destroy());
     }
 }

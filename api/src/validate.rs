@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+pub use actions::MAX_ACTIONS;
+
 use crate::{
     Action, Document, EnrolmentRule, ErrorCode, Machine, Metadata, Problem, Secret, SuccessOn, Workflow,
     action::Rules,

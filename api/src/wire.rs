@@ -13,6 +13,9 @@ use crate::{DiskSelector, Problem};
 /// The path under which the documents live.
 pub const API_PATH: &str = "/apis/landfall.dev/v1alpha1";
 
+/// The message of a refused path that no route has. A client that reads it knows that its coordinator is older than itself.
+pub const NO_SUCH_ROUTE: &str = "there is no such route";
+
 /// The fixed logical name in the coordinator's server certificate. Clients check this, never an address. The agent's
 /// contract has the same constant; a test of the coordinator compares them.
 pub const SERVER_NAME: &str = "coordinator.landfall.internal";

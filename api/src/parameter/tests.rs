@@ -151,6 +151,15 @@ fn a_long_value_is_checked_and_shown_within_bounds() {
 }
 
 #[test]
+fn a_list_has_at_most_1024_items() {
+    let declared = json!({"type": "list", "items": {"type": "text", "pattern": "a"}});
+    assert_eq!(refusal(declared.clone(), &json!(vec!["a"; 1024])), None);
+    let refused = refusal(declared.clone(), &json!(vec!["a"; 1025])).unwrap();
+    assert!(refused.contains("has 1025 items; the limit is 1024"), "{refused}");
+    assert!(refusal(declared, &json!(["a", "b"])).unwrap().contains("item 2 of parameter"));
+}
+
+#[test]
 fn type_and_rules_have_words() {
     let list = parameter(json!({"type": "list", "minLength": 1, "items": {"type": "text", "pattern": "a+"}}));
     assert_eq!(

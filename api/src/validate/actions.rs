@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Largest number of actions in a list: what a status document of one MiB holds with room for problems and progress.
-const MAX_ACTIONS: usize = 64;
+pub const MAX_ACTIONS: usize = 64;
 
 /// Branches of one stage: more disks at once than the agent has threads for.
 const MAX_BRANCHES: usize = 8;

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use futures::StreamExt;
 use landfall_api::{
-    API_PATH, ApplyResponse, Document, ErrorCode, EventRecord, Kind, ListMetadata, LogRecord, Problem, WatchType,
-    Workflow,
+    API_PATH, ApplyResponse, Document, ErrorCode, EventRecord, Kind, ListMetadata, LogRecord, NO_SUCH_ROUTE, Problem,
+    WatchType, Workflow,
 };
 use landfall_pin::{PinMismatch, rustls_error};
 use reqwest::{Method, RequestBuilder, Response};
@@ -264,6 +264,7 @@ impl Client {
         }
         let bytes = response.bytes().await.map_err(|e| self.unreachable(&e))?;
         Err(match serde_json::from_slice::<Problem>(&bytes) {
+            Ok(problem) if problem.code == ErrorCode::NotFound && problem.message == NO_SUCH_ROUTE => older(&problem),
             Ok(problem) => problem.into(),
             Err(_) => {
                 let said = String::from_utf8_lossy(&bytes[..bytes.len().min(200)]).trim().to_owned();
@@ -345,6 +346,14 @@ pub fn workflow(tree: Value) -> Result<Workflow, ClientError> {
             ),
         ))),
     }
+}
+
+/// A route that this command uses exists in newer coordinators only.
+fn older(answer: &Problem) -> ClientError {
+    let message = format!("this coordinator is older than this landfall {}", env!("CARGO_PKG_VERSION"));
+    let mut problem = Problem::new(ErrorCode::VersionSkew, message).hint("upgrade the coordinator first");
+    problem.causes.push(format!("{} {}", answer.message, answer.subject).trim_end().to_owned());
+    problem.into()
 }
 
 /// A document that does not parse here comes from a newer coordinator.

@@ -15,8 +15,8 @@ use crate::{
     text::one_line,
 };
 
-/// Shows on standard error what the request would destroy, and asks on a terminal unless `yes`. Silent where nothing is
-/// known to be lost and `force` is not set.
+/// Shows on standard error what the request would destroy, and asks on a terminal unless `yes`. Silent where the
+/// disks are known to be blank and `force` is not set.
 ///
 /// # Errors
 /// The coordinator's; [`Failure::Local`] if the answer is not yes.
@@ -29,7 +29,7 @@ pub(crate) async fn agree(
     let body = serde_json::to_value(asked).map_err(show::unseen)?;
     let answer = client.act(Kind::Machine, machine, "preview", Some(&body)).await?;
     let preview: Preview = serde_json::from_value(answer).map_err(show::unseen)?;
-    if preview.actions.is_empty() || !(force || preview.destroys_something()) {
+    if preview.actions.is_empty() || !(force || preview.may_destroy()) {
         return Ok(());
     }
     // Standard output is the workflow's.

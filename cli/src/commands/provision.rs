@@ -27,7 +27,7 @@ pub(crate) async fn run(args: &Provision, client: &Client, out: &mut Out) -> Res
     let body = ProvisionRequest { template: args.template.clone(), parameters, force: args.force };
     let body = serde_json::to_value(&body).map_err(show::unseen)?;
     if args.dry_run {
-        let answer = client.act(Kind::Machine, &args.machine, "provision?dryRun=true", Some(&body)).await?;
+        let answer = client.act(Kind::Machine, &args.machine, "dry-run", Some(&body)).await?;
         return template::list(answer, &args.follow.output, out);
     }
     preview::agree(&args.machine, &asked, (args.force, args.yes), client).await?;

@@ -243,6 +243,10 @@ async fn act(
     Path((plural, name, verb)): Path<(String, String, String)>,
     body: String,
 ) -> Response {
+    // As a coordinator answers that is older than this.
+    if name == "aged" && verb == "preview" {
+        return problem(StatusCode::NOT_FOUND, "NotFound", "there is no such route");
+    }
     if verb == "preview" {
         seen.lock().unwrap().push(format!("preview {name} {body}"));
         return Json(preview(if name == "evil" { hostile::EVIL } else { "Ablage" })).into_response();
@@ -328,18 +332,17 @@ async fn delete_token(State(seen): State<Seen>, Path(name): Path<String>) -> Sta
     StatusCode::NO_CONTENT
 }
 
-async fn provision(
-    State(seen): State<Seen>,
-    Path(name): Path<String>,
-    Query(query): Queries,
-    Json(body): Json<Value>,
-) -> Response {
-    if query.get("dryRun").is_some_and(|dry| dry == "true") {
-        seen.lock().unwrap().push(format!("dry {name} {body}"));
-        return Json(rendered_list()).into_response();
-    }
+async fn provision(State(seen): State<Seen>, Path(name): Path<String>, Json(body): Json<Value>) -> Response {
     seen.lock().unwrap().push(format!("provision {name} {body}"));
     Json(if name == "evil" { hostile::run() } else { run() }).into_response()
+}
+
+async fn dry_run(State(seen): State<Seen>, Path(name): Path<String>, Json(body): Json<Value>) -> Response {
+    if name == "aged" {
+        return problem(StatusCode::NOT_FOUND, "NotFound", "there is no such route");
+    }
+    seen.lock().unwrap().push(format!("dry {name} {body}"));
+    Json(rendered_list()).into_response()
 }
 
 async fn render(State(seen): State<Seen>, Path(name): Path<String>, Json(body): Json<Value>) -> Response {
@@ -388,6 +391,7 @@ impl Fake {
             .route("/backup", get(|| async { "the whole store" }))
             .route("/openapi.json", get(|| async { Json(json!({"info": {"version": "9.9.9"}})) }))
             .route(&format!("{API}/machines/{{name}}/provision"), post(provision))
+            .route(&format!("{API}/machines/{{name}}/dry-run"), post(dry_run))
             .route(&format!("{API}/machines/{{name}}/render"), post(render))
             .route(&format!("{API}/{{plural}}/{{name}}/events"), get(events))
             .route(&format!("{API}/workflows/{{name}}/logs"), get(logs))

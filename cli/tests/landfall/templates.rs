@@ -77,3 +77,16 @@ fn a_dry_run_prints_the_list_and_starts_nothing() {
     assert_eq!(body(&fake, "dry node-1 ")["template"], "mini");
     assert_eq!(fake.landfall(&["provision", "node-1", "-t", "mini", "--dry-run", "--wait"]).code, 2);
 }
+
+#[test]
+fn an_older_coordinator_is_named_and_starts_nothing() {
+    let fake = Fake::start();
+    let dry = fake.landfall(&["provision", "aged", "-t", "mini", "--dry-run"]);
+    let provision = fake.landfall(&["provision", "aged", "-t", "mini", "--yes"]);
+    for run in [dry, provision] {
+        assert_eq!(run.code, 4, "{}", run.err);
+        assert!(run.err.contains("this coordinator is older than this landfall"), "{}", run.err);
+        assert!(run.err.contains("upgrade the coordinator first"), "{}", run.err);
+    }
+    assert_eq!(fake.seen(), Vec::<String>::new());
+}

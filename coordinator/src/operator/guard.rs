@@ -43,13 +43,20 @@ pub struct RouteInfo {
     pub access: Access,
     /// What it does, in one line.
     pub about: String,
+    /// Whether it only reads, although its method is one that changes something: what is asked stands in a body.
+    pub reads: bool,
 }
 
 impl RouteInfo {
     /// Whether a request changes something, and is written into the audit log. A backup carries every secret away: it
     /// counts.
     pub fn changes(&self) -> bool {
-        self.method.as_ref().is_some_and(|method| !method.is_safe()) || self.path == "/backup"
+        (self.may_be_sent_blindly() && !self.reads) || self.path == "/backup"
+    }
+
+    /// Whether a page of another site could have a browser send it: by its method, not by what it does.
+    fn may_be_sent_blindly(&self) -> bool {
+        self.method.as_ref().is_some_and(|method| !method.is_safe())
     }
 }
 
@@ -59,11 +66,14 @@ pub(super) struct Gate {
     coordinator: Arc<Coordinator>,
     access: Access,
     changes: bool,
+    /// Whether a certificate alone does not show that its owner means it.
+    checks_site: bool,
 }
 
 impl Gate {
     pub(super) fn new(coordinator: Arc<Coordinator>, route: &RouteInfo) -> Self {
-        Self { coordinator, access: route.access, changes: route.changes() }
+        let checks_site = route.changes() || route.may_be_sent_blindly();
+        Self { coordinator, access: route.access, changes: route.changes(), checks_site }
     }
 }
 
@@ -92,7 +102,7 @@ pub(super) async fn check(State(gate): State<Gate>, mut request: Request, next: 
     let admitted = admit(&gate.coordinator, request.extensions().get::<Peer>(), request.headers()).await;
     let admitted = admitted.and_then(|caller| {
         caller.at_least(least)?;
-        if gate.changes && caller.by_certificate() {
+        if gate.checks_site && caller.by_certificate() {
             not_from_another_site(request.headers(), request.uri())?;
         }
         Ok(caller)

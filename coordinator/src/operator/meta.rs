@@ -5,7 +5,7 @@ use axum::{
     extract::Path,
     http::{StatusCode, Uri},
 };
-use landfall_api::{ErrorCode, Kind, Problem};
+use landfall_api::{ErrorCode, Kind, NO_SUCH_ROUTE, Problem};
 use serde_json::Value;
 
 use super::{caller::Operator, problem::Refusal};
@@ -23,10 +23,7 @@ pub(super) async fn schema(Path(kind): Path<String>) -> Result<Json<Value>, Refu
 }
 
 pub(super) async fn nowhere(uri: Uri) -> Refusal {
-    Problem::new(ErrorCode::NotFound, "there is no such route")
-        .at(uri.path())
-        .hint("GET /openapi.json lists all routes")
-        .into()
+    Problem::new(ErrorCode::NotFound, NO_SUCH_ROUTE).at(uri.path()).hint("GET /openapi.json lists all routes").into()
 }
 
 /// Below the table's rows, so it asks by itself who calls: the extractor does.

@@ -34,7 +34,7 @@ fn row(
     about: &str,
     handler: MethodRouter<Arc<Coordinator>>,
 ) -> Route {
-    Route { info: RouteInfo { method, path, access, about: about.to_owned() }, handler }
+    Route { info: RouteInfo { method, path, access, about: about.to_owned(), reads: false }, handler }
 }
 
 /// A path below the API's.
@@ -48,6 +48,13 @@ fn on_get<T: 'static>(path: String, access: Access, about: &str, handler: impl S
 
 fn on_post<T: 'static>(path: &str, role: Role, about: &str, handler: impl Serves<T>) -> Route {
     row(Some(Method::POST), api(path), Access::Least(role), about, post(handler))
+}
+
+/// A question whose parts stand in a body: nothing changes, and the audit log has no entry of it.
+fn on_question<T: 'static>(path: &str, role: Role, about: &str, handler: impl Serves<T>) -> Route {
+    let mut route = on_post(path, role, about, handler);
+    route.info.reads = true;
+    route
 }
 
 fn on_delete<T: 'static>(path: &str, role: Role, about: &str, handler: impl Serves<T>) -> Route {
@@ -68,8 +75,10 @@ pub(super) fn table() -> Vec<Route> {
         // What a kind asks for beyond this is checked once the body is read: see `documents::role_for`.
         on_post("/apply", Operator, "Create or change one document", documents::apply),
         on_post("/machines/{name}/provision", Operator, "Start a workflow of a template on a machine", runs::provision),
-        on_post("/machines/{name}/preview", Operator, "What a workflow would destroy", runs::preview),
-        on_post("/machines/{name}/render", Operator, "The list that a template makes for a machine", runs::render),
+        // Not a parameter of the route above: a coordinator that does not know it would start the workflow.
+        on_question("/machines/{name}/dry-run", Operator, "Check a workflow, and start nothing", runs::dry_run),
+        on_question("/machines/{name}/preview", Operator, "What a workflow would destroy", runs::preview),
+        on_question("/machines/{name}/render", Operator, "The list that a template makes for a machine", runs::render),
         on_post("/machines/{name}/deprovision", Operator, "Clear a machine's disks", runs::deprovision),
         on_post("/machines/{name}/adopt", Operator, "Adopt a machine that is already installed", runs::adopt),
         on_post("/machines/{name}/confirm", Operator, "Clear a machine's identity alarm", runs::confirm_identity),

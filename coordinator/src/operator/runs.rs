@@ -5,7 +5,6 @@ use std::sync::Arc;
 use axum::{
     Json,
     extract::{Path, State},
-    response::{IntoResponse, Response},
 };
 use jiff::Timestamp;
 use landfall_api::{
@@ -22,27 +21,33 @@ use super::{
 };
 use crate::state::Coordinator;
 
-/// Parameters of a provision.
+/// No parameters. A request that must not start anything, such as one with `dryRun`, is refused and never taken for one
+/// without them.
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(super) struct ProvisionQuery {
-    dry_run: bool,
-}
+#[serde(deny_unknown_fields, default)]
+pub(super) struct NoQuery {}
 
 pub(super) async fn provision(
     operator: Operator,
     State(coordinator): State<Arc<Coordinator>>,
     Path(machine): Path<String>,
-    Params(query): Params<ProvisionQuery>,
+    Params(NoQuery {}): Params<NoQuery>,
     JsonBody(request): JsonBody<ProvisionRequest>,
-) -> Result<Response, Refusal> {
-    let requests = coordinator.engine.requests();
+) -> Result<Json<Shared<Workflow>>, Refusal> {
     let ProvisionRequest { template, parameters, force } = request;
-    if query.dry_run {
-        return Ok(Json(requests.dry_run(&machine, &template, &parameters, force).await?).into_response());
-    }
     let authority = Authority { person: operator.name, at: Timestamp::now(), force };
-    Ok(Json(requests.provision(&machine, &template, parameters, authority).await?).into_response())
+    Ok(Json(coordinator.engine.requests().provision(&machine, &template, parameters, authority).await?))
+}
+
+/// Changes nothing.
+pub(super) async fn dry_run(
+    _: Operator,
+    State(coordinator): State<Arc<Coordinator>>,
+    Path(machine): Path<String>,
+    JsonBody(request): JsonBody<ProvisionRequest>,
+) -> Result<Json<RenderedList>, Refusal> {
+    let ProvisionRequest { template, parameters, force } = request;
+    Ok(Json(coordinator.engine.requests().dry_run(&machine, &template, &parameters, force).await?))
 }
 
 /// Changes nothing.

@@ -11,6 +11,8 @@ use landfall_api::{
 };
 use landfall_proto::{ConvertError, convert::MAX_FACTS_JSON};
 
+use crate::workflow::without_placeholders;
+
 /// The largest boot id taken: the kernel's is 36 characters.
 const MAX_BOOT_ID: usize = 64;
 /// The longest log line taken, bytes; the rest is cut.
@@ -108,7 +110,8 @@ fn unreadable(field: &'static str, said: Vec<UnreadableDisk>) -> Result<Vec<Unre
     Ok(said.into_iter().map(bounded).collect())
 }
 
-/// What is left out of the JSON costs nothing on the wire, and has its place in the status.
+/// What is left out of the JSON costs nothing on the wire, and has its place in the status. Characters that a template
+/// could not be rendered with are removed from every text: the names and labels are those of strangers' disks.
 fn facts(field: &'static str, mut said: Box<MachineFacts>) -> Result<Box<MachineFacts>, ConvertError> {
     for disk in &mut said.disks {
         disk.contents = disk.contents.take().map(contents);
@@ -118,10 +121,14 @@ fn facts(field: &'static str, mut said: Box<MachineFacts>) -> Result<Box<Machine
         let what = format!("they take {} bytes, and facts are smaller than {MAX_FACTS_JSON}", kept.len());
         return Err(ConvertError::new(field, what));
     }
-    Ok(said)
+    let clean = without_placeholders(kept.clone());
+    if clean == kept {
+        return Ok(said);
+    }
+    // None of them is part of JSON itself, so what is left is the same facts with shorter texts.
+    serde_json::from_str(&clean).map_err(|error| ConvertError::new(field, error))
 }
 
-/// The names and labels are those of strangers' disks.
 fn contents(said: DiskContents) -> DiskContents {
     let volumes = |said: Vec<VolumeFacts>| {
         let bounded = |one: VolumeFacts| VolumeFacts { kind: cut(one.kind, MAX_WORD), label: cut(one.label, MAX_WORD) };
@@ -336,19 +343,43 @@ mod tests {
     }
 
     #[test]
+    fn facts_lose_characters_that_no_template_takes() {
+        let label = |label: &str| VolumeFacts { kind: "swap space".into(), label: label.into() };
+        let contents = DiskContents {
+            seen_at: Timestamp::UNIX_EPOCH,
+            table: String::new(),
+            volumes: vec![label("a\u{fdd0}b\u{fdd1}c\u{fdd2}\u{fdd3}")],
+            partitions: vec![],
+            more_partitions: 0,
+            unknown_data: false,
+        };
+        let of_one = DiskFacts { contents: Some(contents), ..DiskFacts::default() };
+        let mut said = MachineFacts { disks: vec![of_one], ..MachineFacts::default() };
+        said.smbios.serial = "\u{fdd0}\\u{fdd1}S".into();
+        let kept = facts("facts", Box::new(said)).unwrap();
+        assert_eq!(kept.disks[0].contents.as_ref().unwrap().volumes, [label("abc\u{fdd3}")]);
+        assert_eq!(kept.smbios.serial, "\\u{fdd1}S", "text that only looks like one stays");
+    }
+
+    #[test]
     fn what_a_disk_carries_is_cut_to_bounds() {
         let volume = VolumeFacts { kind: "k".repeat(1000), label: "l".repeat(1000) };
         let volumes = vec![volume; MAX_VOLUMES + 1];
-        let partition =
-            PartitionFacts { name: "n".repeat(1000), volumes: volumes.clone(), ..PartitionFacts::default() };
-        let kept = contents(DiskContents {
+        let partition = PartitionFacts { name: "n".repeat(1000), ..PartitionFacts::default() };
+        let mut partitions = vec![partition; MAX_PARTITIONS + 1];
+        partitions[0].volumes.clone_from(&volumes);
+        let said = DiskContents {
             seen_at: Timestamp::UNIX_EPOCH,
             table: "t".repeat(1000),
             volumes,
-            partitions: vec![partition; MAX_PARTITIONS + 1],
+            partitions,
             more_partitions: 0,
             unknown_data: false,
-        });
+        };
+        let of_one = DiskFacts { contents: Some(said), ..DiskFacts::default() };
+        let mut kept =
+            facts("facts", Box::new(MachineFacts { disks: vec![of_one], ..MachineFacts::default() })).unwrap();
+        let kept = kept.disks.remove(0).contents.unwrap();
         assert_eq!(
             (kept.table.len(), kept.volumes.len(), kept.partitions.len()),
             (MAX_WORD, MAX_VOLUMES, MAX_PARTITIONS)
@@ -358,8 +389,8 @@ mod tests {
             (first.name.len(), first.volumes.len(), first.volumes[0].label.len()),
             (MAX_WORD, MAX_VOLUMES, MAX_WORD)
         );
-        let of_one = DiskFacts { contents: Some(kept), ..DiskFacts::default() };
-        assert!(facts("facts", Box::new(MachineFacts { disks: vec![of_one; 10], ..MachineFacts::default() })).is_err());
+        assert_eq!((kept.volumes[0].label.len(), kept.volumes[0].kind.len()), (MAX_WORD, MAX_WORD));
+        assert_eq!(first.volumes[0].kind.len(), MAX_WORD);
     }
 
     #[test]

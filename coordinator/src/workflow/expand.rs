@@ -2,27 +2,27 @@
 //! for each of several disks.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     collections::{BTreeMap, BTreeSet},
 };
 
 use landfall_api::{
-    Action, ActionSpec, DiskFacts, DiskSelector, ErrorCode, ForEachSpec, IncludeSpec, LeftOut, Machine, Problem,
-    Shared, Template, When, WhenFault,
+    Action, ActionSpec, DiskFacts, DiskSelector, ErrorCode, ForEachSpec, IncludeSpec, LeftOut, MAX_ACTIONS, Machine,
+    Problem, Shared, Template, When, WhenFault,
 };
 use minijinja::{Environment, context, value::Serde};
 use serde_json::{Map, Value, json};
 
 use super::{
     parameters,
-    scalar::render_tree,
+    scalar::{Room, render_tree},
     secret_ref::{self, Secrets},
 };
 
 /// Templates that a workflow's template includes, also through others, by name.
 pub type Fragments = BTreeMap<String, Shared<Template>>;
 
-/// Items that are looked at before the rest is given up: a list may have far fewer actions.
+/// Items, and copies of those in loops, that are expanded before the rest is given up: a list may have far fewer actions.
 const MAX_ITEMS: usize = 1024;
 
 /// What all the lists of one rendering have in common.
@@ -33,10 +33,14 @@ pub(super) struct Expander<'a> {
     pub(super) machine: &'a Machine,
     /// What expressions see of it.
     pub(super) machine_scope: minijinja::Value,
+    /// What conditions see, `machine` at first: it is large, and the same for every condition.
+    pub(super) seen: RefCell<Value>,
     /// What may be included.
     pub(super) fragments: &'a Fragments,
-    /// Items looked at so far.
+    /// Items expanded so far, loops that match nothing included.
     pub(super) items: Cell<usize>,
+    /// What may still be rendered.
+    pub(super) room: Room,
 }
 
 /// One list of one template.
@@ -47,6 +51,8 @@ pub(super) struct Place<'a> {
     pub(super) path: String,
     /// What expressions see as `params`.
     pub(super) params: minijinja::Value,
+    /// The same for conditions.
+    pub(super) seen_params: RefCell<Value>,
     /// Stands before the names of its actions.
     pub(super) prefix: String,
     /// The branch that all of it is in.
@@ -72,6 +78,7 @@ impl<'a> Expander<'a> {
     pub(super) fn list(&self, items: &'a [Value], place: &Place<'a>, out: &mut Expanded) -> Result<(), Problem> {
         for (index, item) in items.iter().enumerate() {
             let path = format!("{}[{index}]", place.path);
+            self.count(&path)?;
             let mut item = item.clone();
             let loops = item.as_object_mut().and_then(|fields| fields.shift_remove(FOR_EACH));
             match loops {
@@ -79,12 +86,23 @@ impl<'a> Expander<'a> {
                 Some(loops) => {
                     let disks = self.disks(&loops, &path, place)?;
                     for (n, disk) in disks.into_iter().enumerate() {
+                        self.count(&path)?;
                         self.item(&numbered(&item, n + 1), &path, Some(disk), place, out)?;
                     }
                 }
             }
         }
         Ok(())
+    }
+
+    /// Before an item is looked into: one whose condition fails, or whose loop matches nothing, costs as much.
+    fn count(&self, path: &str) -> Result<(), Problem> {
+        self.items.update(|items| items + 1);
+        if self.items.get() <= MAX_ITEMS {
+            return Ok(());
+        }
+        let message = format!("the list and those that it includes have more than {MAX_ITEMS} items");
+        Err(Problem::new(ErrorCode::InvalidTemplate, message).at(path).hint("include and repeat less"))
     }
 
     fn item(
@@ -95,22 +113,23 @@ impl<'a> Expander<'a> {
         place: &Place<'a>,
         out: &mut Expanded,
     ) -> Result<(), Problem> {
-        self.items.update(|items| items + 1);
-        if self.items.get() > MAX_ITEMS {
-            let message = format!("the list and those that it includes have more than {MAX_ITEMS} items");
-            return Err(Problem::new(ErrorCode::InvalidTemplate, message).at(path).hint("include and repeat less"));
-        }
-        let scope = self.scope(place, disk);
         let mut item = item.clone();
         if let Some(when) = item.as_object_mut().and_then(|fields| fields.shift_remove(WHEN))
-            && !holds(&when, &scope, path)?
+            && !self.holds(&when, place, disk.as_ref(), path)?
         {
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
             let name = format!("{}{}", place.prefix, item.get("name").map(text).unwrap_or_default());
-            out.left_out.push(LeftOut { name, when: text(&when) });
+            let when = text(&when);
+            self.room.take(name.len() + when.len(), path)?;
+            out.left_out.push(LeftOut { name, when });
             return Ok(());
         }
-        let tree = render_tree(&self.environment, &scope, &item, path)?;
+        if out.actions.len() >= MAX_ACTIONS {
+            let message = format!("there are more than {MAX_ACTIONS} actions, which is the limit");
+            return Err(Problem::new(ErrorCode::InvalidTemplate, message).at(path).hint("include and repeat less"));
+        }
+        let scope = self.scope(place, disk);
+        let tree = render_tree(&self.environment, &scope, &item, path, &self.room)?;
         match tree.get(INCLUDE) {
             Some(_) => self.include(&tree, path, place, out),
             None => {
@@ -163,16 +182,37 @@ impl<'a> Expander<'a> {
         };
         let passed = parameters::passed(included, parameters).map_err(within)?;
         let params = parameters::scope(included, parameters::resolved(included, &passed).map_err(within)?);
+        let seen_params = seen(&params, path)?;
+        self.room.take(seen_params.to_string().len(), path)?;
         let mut chain = place.chain.clone();
         chain.push(key);
         let below = Place {
             chain,
             path: format!("Template/{template}: spec.actions"),
             params,
+            seen_params: RefCell::new(seen_params),
             prefix: format!("{}{name}-", place.prefix),
             branch: branch.or_else(|| place.branch.clone()),
         };
         self.list(&included.spec.actions, &below, out).map_err(within)
+    }
+
+    /// Whether an item's condition holds. A secret is in none: it is not in what conditions see.
+    fn holds(&self, when: &Value, place: &Place<'_>, disk: Option<&Value>, path: &str) -> Result<bool, Problem> {
+        let refused = |fault: WhenFault, causes: Vec<String>| {
+            let mut problem = Problem::new(ErrorCode::InvalidTemplate, fault.message);
+            problem.causes = causes;
+            problem.at(format!("{path}.{WHEN}")).hint(fault.hint)
+        };
+        let text = when.as_str().unwrap_or_default();
+        let condition = When::parse(text).map_err(|fault| refused(fault, Vec::new()))?;
+        let (mut seen, mut params) = (self.seen.borrow_mut(), place.seen_params.borrow_mut());
+        // Lent for this condition, since neither is small.
+        seen["params"] = params.take();
+        seen["disk"] = disk.cloned().unwrap_or_default();
+        let held = condition.holds(&seen);
+        *params = seen["params"].take();
+        held.map_err(|fault| refused(fault, vec![format!("in the condition {text}")]))
     }
 
     fn scope(&self, place: &Place<'_>, disk: Option<Value>) -> minijinja::Value {
@@ -189,8 +229,15 @@ impl<'a> Expander<'a> {
     /// What expressions see of each disk that a loop means, in the order of the facts.
     fn disks(&self, loops: &Value, path: &str, place: &Place<'_>) -> Result<Vec<Value>, Problem> {
         let path = format!("{path}.{FOR_EACH}");
-        let loops = render_tree(&self.environment, &self.scope(place, None), loops, &path)?;
+        let loops = render_tree(&self.environment, &self.scope(place, None), loops, &path, &self.room)?;
         let spec: ForEachSpec = typed(loops, &path)?;
+        if spec.disks.0.is_empty() {
+            return unfit(
+                &path,
+                "the selector is empty and would match every disk".into(),
+                "name what the disks have in common",
+            );
+        }
         let name = &self.machine.metadata.name;
         let Some(facts) = self.machine.status.as_ref().and_then(|status| status.facts.as_ref()) else {
             let message = format!("the disks of machine \"{name}\" are unknown: no agent has reported them yet");
@@ -227,19 +274,11 @@ impl<'a> Expander<'a> {
     }
 }
 
-/// Whether an item's condition holds.
-fn holds(when: &Value, scope: &minijinja::Value, path: &str) -> Result<bool, Problem> {
-    let refused = |fault: WhenFault, causes: Vec<String>| {
-        let mut problem = Problem::new(ErrorCode::InvalidTemplate, fault.message);
-        problem.causes = causes;
-        problem.at(format!("{path}.{WHEN}")).hint(fault.hint)
-    };
-    let text = when.as_str().unwrap_or_default();
-    let condition = When::parse(text).map_err(|fault| refused(fault, Vec::new()))?;
-    // A secret is in no condition: it is not in what conditions see.
-    let seen = json!({ "machine": scope.get_attr("machine").ok(), "disk": scope.get_attr("disk").ok(),
-        "params": scope.get_attr("params").ok() });
-    condition.holds(&seen).map_err(|fault| refused(fault, vec![format!("in the condition {text}")]))
+/// Parameters as conditions see them.
+pub(super) fn seen(params: &minijinja::Value, path: &str) -> Result<Value, Problem> {
+    serde_json::to_value(params).map_err(|error| {
+        Problem::new(ErrorCode::InvalidTemplate, format!("a parameter is not a plain value: {error}")).at(path)
+    })
 }
 
 /// A loop that cannot be made.

@@ -6,9 +6,10 @@ mod render;
 mod scalar;
 mod secret_ref;
 mod seed;
+mod written_twice;
 
 pub use expand::{Fragments, refuse_circles};
 pub use render::{Plan, render};
 pub use scalar::MAX_RENDERED;
-pub use secret_ref::{SecretRef, references, resolve};
+pub use secret_ref::{SecretRef, references, resolve, without_placeholders};
 pub use seed::{SeedFiles, seed_files};

@@ -1,6 +1,9 @@
 //! Templates become typed action lists.
 
-use std::{cell::Cell, collections::BTreeMap};
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+};
 
 use landfall_api::{
     Action, ActionStatus, DiskReceipt, DurationSpec, ErrorCode, LeftOut, Machine, Problem, SuccessOn, Template,
@@ -9,10 +12,10 @@ use landfall_api::{
 use serde_json::{Value, json};
 
 use super::{
-    expand::{Expanded, Expander, Fragments, Place},
+    expand::{self, Expanded, Expander, Fragments, Place},
     parameters,
-    scalar::environment,
-    secret_ref,
+    scalar::{Room, environment},
+    secret_ref, written_twice,
 };
 
 /// A template rendered for one machine: what a run of it pins.
@@ -71,15 +74,30 @@ pub fn render(
     if secret_ref::has_placeholder(&scope.to_string()) {
         return Err(Problem::new(ErrorCode::InvalidTemplate, secret_ref::UNUSABLE)
             .at(format!("Template/{name}: spec.actions"))
-            .hint("remove them from the machine's labels; if a fact has them, name another"));
+            .hint("remove them from the machine's labels; facts have none once its agent has reported them again"));
     }
+    let seen = RefCell::new(json!({ "machine": scope }));
     let scope = minijinja::Value::from(minijinja::value::Serde(scope));
-    let expander =
-        Expander { environment: environment(), machine, machine_scope: scope, fragments, items: Cell::new(0) };
+    let seen_params = expand::seen(&params, &format!("Template/{name}: spec.parameters"))?;
+    let expander = Expander {
+        environment: environment(),
+        machine,
+        machine_scope: scope,
+        fragments,
+        seen,
+        items: Cell::new(0),
+        room: Room::whole(),
+    };
     let list = |items, field: &str| {
         let path = format!("Template/{name}: spec.{field}");
-        let place =
-            Place { chain: vec![name.as_str()], path, params: params.clone(), prefix: String::new(), branch: None };
+        let place = Place {
+            chain: vec![name.as_str()],
+            path,
+            params: params.clone(),
+            seen_params: RefCell::new(seen_params.clone()),
+            prefix: String::new(),
+            branch: None,
+        };
         let mut out = Expanded::default();
         expander.list(items, &place, &mut out).map(|()| out)
     };
@@ -95,7 +113,18 @@ pub fn render(
         problem.subject = format!("Template/{name}: spec.{}", problem.subject);
         problem
     })?;
+    within_bounds(&plan, &format!("Template/{name}: spec.actions"))?;
+    written_twice::refuse(&plan.actions, machine, &format!("Template/{name}: spec.actions"))?;
     Ok(plan)
+}
+
+/// The exact size: a text takes more bytes in JSON than were counted while it was rendered.
+fn within_bounds(plan: &Plan, path: &str) -> Result<(), Problem> {
+    let json = serde_json::to_vec(&(&plan.actions, &plan.on_failure, &plan.left_out)).map_err(|error| {
+        Problem::new(ErrorCode::Internal, format!("cannot write the list as JSON: {error}")).at(path)
+    })?;
+    let room = Room::whole();
+    room.take(json.len(), path)
 }
 
 /// What expressions see as `machine`. Nothing secret is in it.

@@ -4,6 +4,8 @@
 //! YAML). A scalar that is one lone expression keeps the expression's type. An undefined name in a template is an error: it
 //! never becomes an empty string on a disk.
 
+use std::cell::Cell;
+
 use landfall_api::{ErrorCode, Problem, check_expressions};
 use minijinja::{Environment, UndefinedBehavior};
 use serde_json::Value;
@@ -13,6 +15,39 @@ use super::secret_ref;
 /// The largest value that one scalar may become, bytes of its JSON: many times what a seed holds.
 pub const MAX_RENDERED: usize = 256 << 10;
 
+/// The largest list with everything that it leaves out, bytes of its JSON, and the most that is rendered for one: half of
+/// the largest document, since a status holds the list and what comes of it.
+const MAX_LIST: usize = 512 << 10;
+
+/// What may still be rendered for one list.
+#[derive(Debug)]
+pub(super) struct Room(Cell<usize>);
+
+impl Room {
+    /// For a list of which nothing is rendered.
+    pub(super) const fn whole() -> Self {
+        Self(Cell::new(MAX_LIST))
+    }
+
+    /// Takes so many bytes of it.
+    ///
+    /// # Errors
+    /// [`Problem`] with code `InvalidTemplate` if it does not have them.
+    pub(super) fn take(&self, bytes: usize, path: &str) -> Result<(), Problem> {
+        let left = self.0.get().checked_sub(bytes).ok_or_else(|| {
+            let message = format!(
+                "the list, with the parameters of the lists that it includes, takes more than {} KiB",
+                MAX_LIST >> 10
+            );
+            Problem::new(ErrorCode::InvalidTemplate, message)
+                .at(path)
+                .hint("fetch large texts from a URL (writeFile.url), or split the template")
+        })?;
+        self.0.set(left);
+        Ok(())
+    }
+}
+
 /// Where expressions are evaluated: an undefined name is an error.
 pub(super) fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
@@ -20,29 +55,37 @@ pub(super) fn environment() -> Environment<'static> {
     environment
 }
 
-/// A tree with every expression replaced by its value, and references in place of secrets; `path` is where it stands.
+/// A tree with every expression replaced by its value, and references in place of secrets; `path` is where it stands. All
+/// of its texts, and the names of its fields, are taken from the room.
 ///
 /// # Errors
-/// [`Problem`] with code `InvalidTemplate` for the first that has no value.
+/// [`Problem`] with code `InvalidTemplate` for the first that has no value, and for one that no room is left for.
 pub(super) fn render_tree(
     environment: &Environment<'_>,
     context: &minijinja::Value,
     tree: &Value,
     path: &str,
+    room: &Room,
 ) -> Result<Value, Problem> {
     match tree {
-        Value::String(text) => render_scalar(environment, context, text, path),
+        Value::String(text) => render_scalar(environment, context, text, path, room),
         Value::Array(items) => items
             .iter()
             .enumerate()
-            .map(|(index, item)| render_tree(environment, context, item, &format!("{path}[{index}]")))
+            .map(|(index, item)| render_tree(environment, context, item, &format!("{path}[{index}]"), room))
             .collect(),
         Value::Object(fields) => fields
             .iter()
-            .map(|(key, field)| Ok((key.clone(), render_tree(environment, context, field, &format!("{path}.{key}"))?)))
+            .map(|(key, field)| {
+                room.take(key.len(), path)?;
+                Ok((key.clone(), render_tree(environment, context, field, &format!("{path}.{key}"), room)?))
+            })
             .collect::<Result<serde_json::Map<_, _>, Problem>>()
             .map(Value::Object),
-        scalar => Ok(scalar.clone()),
+        scalar => {
+            room.take(size_of::<u64>(), path)?;
+            Ok(scalar.clone())
+        }
     }
 }
 
@@ -51,6 +94,7 @@ fn render_scalar(
     context: &minijinja::Value,
     text: &str,
     path: &str,
+    room: &Room,
 ) -> Result<Value, Problem> {
     let problem = |message: String| Problem::new(ErrorCode::InvalidTemplate, message).at(path);
     // Templates that were stored before expressions were checked come here unchecked.
@@ -63,6 +107,7 @@ fn render_scalar(
         ));
     }
     if !text.contains("{{") {
+        room.take(text.len(), path)?;
         return Ok(Value::String(text.to_owned()));
     }
     let in_scope = "in scope are machine.name, machine.uid, machine.labels, machine.macs, machine.facts, params and secrets; in a loop disk";
@@ -74,6 +119,7 @@ fn render_scalar(
         let mut out = Bounded(Vec::new());
         let written = |t: minijinja::Template<'_, '_>| t.render_captured_to(context, &mut out).map(drop);
         environment.template_from_str(text).and_then(written).map_err(failed)?;
+        room.take(out.0.len(), path)?;
         let rendered = String::from_utf8(out.0).map(Value::String).map_err(|error| problem(error.to_string()))?;
         return pinned(rendered);
     };
@@ -84,6 +130,7 @@ fn render_scalar(
     let plain = |error: serde_json::Error| problem(format!("\"{text}\" is not a plain value: {error}"));
     let mut out = Bounded(Vec::new());
     serde_json::to_writer(&mut out, &value).map_err(plain)?;
+    room.take(out.0.len(), path)?;
     serde_json::from_slice(&out.0).map_err(plain).and_then(pinned)
 }
 

@@ -99,6 +99,13 @@ pub(super) fn has_placeholder(text: &str) -> bool {
     text.contains([NAME, KEY, END])
 }
 
+/// The text without what only [`Secrets`] may print: a stranger's disk may have it in its label, and no rendering could
+/// tell it from a reference.
+pub fn without_placeholders(mut text: String) -> String {
+    text.retain(|c| !matches!(c, NAME | KEY | END));
+    text
+}
+
 /// What expressions see as a parameter of type secret: the value that `NAME.KEY` refers to.
 pub(super) fn parameter(reference: &str) -> Option<Scope> {
     let (name, key) = reference.split_once('.')?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use landfall_api::{Document, ErrorCode, Kind, Machine, Problem, RenderRequest, RenderedList, Shared, Template};
 use landfall_machine::{
-    is_open,
+    is_held, is_open,
     life::{busy, may_begin},
 };
 use serde_json::Value;
@@ -36,8 +36,7 @@ impl Requests {
     }
 
     /// The list that [`Requests::provision`] would pin, after every check that it makes before a machine is involved: the
-    /// images' servers are asked and the secrets are there. With `force` neither a hold nor a workflow that has not ended
-    /// counts. Nothing is stored, and no agent learns of it.
+    /// images' servers are asked and the secrets are there. Nothing is stored, and no agent learns of it.
     ///
     /// # Errors
     /// As [`Requests::provision`].
@@ -50,7 +49,8 @@ impl Requests {
     ) -> Result<RenderedList, Problem> {
         let found = self.fleet.described(machine).await?;
         may_begin(&found)?;
-        if !force {
+        // With force the request ends a hold, and the workflow that the hold kept from beginning; no other.
+        if !(force && is_held(&found).is_some()) {
             self.is_free(&found).await?;
         }
         let plan = self.rendered(machine, template, parameters).await?;

@@ -26,7 +26,20 @@ async fn a_dry_run_answers_exactly_what_is_pinned() {
     let pinned: Vec<_> = run.status.unwrap().actions.iter().map(|status| (*status.action).clone()).collect();
     assert_eq!(shown.actions, pinned);
     assert_eq!(dry(&world, false).await.unwrap_err().code, ErrorCode::MachineBusy);
-    assert_eq!(dry(&world, true).await.unwrap().actions, pinned);
+    assert_eq!(world.provision(true).await.unwrap_err().code, ErrorCode::MachineBusy);
+    assert_eq!(dry(&world, true).await.unwrap_err().code, ErrorCode::MachineBusy, "the request is refused too");
+}
+
+#[tokio::test]
+async fn a_forced_dry_run_looks_past_a_hold() {
+    let world = World::new().await;
+    world.provision(false).await.unwrap();
+    let enrolled = world.enroll(b"key").await.unwrap();
+    let foreign = receipt(enrolled.machine_uid, Uuid::from_u128(99), ReceiptState::Done);
+    let _agent = world.connect(hello("b1", "D1", vec![foreign])).await;
+    assert_eq!(dry(&world, false).await.unwrap_err().code, ErrorCode::ReceiptMismatch);
+    dry(&world, true).await.unwrap();
+    world.provision(true).await.expect("as the dry run said");
 }
 
 #[tokio::test]

@@ -31,6 +31,8 @@ async fn every_route_but_health_asks_for_an_operator() {
         (Method::GET, "/schemas/machine".to_owned()),
         (Method::POST, format!("{API_PATH}/apply")),
         (Method::POST, format!("{API_PATH}/machines/a/provision")),
+        (Method::POST, format!("{API_PATH}/machines/a/dry-run")),
+        (Method::POST, format!("{API_PATH}/machines/a/preview")),
         (Method::POST, format!("{API_PATH}/machines/a/render")),
         (Method::GET, format!("{API_PATH}/machines/a/events")),
         (Method::POST, format!("{API_PATH}/workflows/a/cancel")),

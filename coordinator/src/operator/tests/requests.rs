@@ -47,6 +47,43 @@ async fn a_run_is_asked_for_by_name_shown_and_cancelled() {
 }
 
 #[tokio::test]
+async fn a_dry_run_leaves_no_workflow() {
+    let api = api().await;
+    api.post("/apply", &machine("node-1", "52:54:00:00:00:01")).await;
+    api.post("/apply", &template()).await;
+    let request = json!({"template": "mini", "parameters": {"release": 12}});
+    let (status, list) = api.post("/machines/node-1/dry-run", &request).await;
+    assert_eq!((status, &list["actions"][0]["name"]), (StatusCode::OK, &json!("write")), "{list}");
+    // A caller that means a dry run never starts a workflow by a parameter which no one reads.
+    let (status, refused) = api.post("/machines/node-1/provision?dryRun=true", &request).await;
+    assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{refused}");
+    assert!(api.coordinator.store.workflows().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_question_about_a_machine_is_no_change() {
+    let api = api().await;
+    api.post("/apply", &machine("node-1", "52:54:00:00:00:01")).await;
+    api.post("/apply", &template()).await;
+    let noted = async || api.coordinator.store.audit().list(0, 10).await.unwrap().len();
+    assert_eq!(noted().await, 2, "both were applied");
+    let request = json!({"template": "mini", "parameters": {"release": 12}});
+    for verb in ["dry-run", "preview", "render"] {
+        let path = format!("/machines/node-1/{verb}");
+        assert_eq!(api.post(&path, &request).await.0, StatusCode::OK, "{verb}");
+        assert_eq!(noted().await, 2, "{verb}");
+    }
+    for verb in ["dry-run", "preview", "render"] {
+        let path = format!("{API_PATH}/machines/node-1/{verb}");
+        let foreign = Request::builder().method(Method::POST).uri(path).header("sec-fetch-site", "cross-site");
+        let mut foreign = foreign.body(Body::from(request.to_string())).unwrap();
+        foreign.extensions_mut().insert(admin());
+        assert_eq!(api.router.clone().oneshot(foreign).await.unwrap().status(), StatusCode::FORBIDDEN, "{verb}");
+    }
+    assert_eq!(noted().await, 5, "a refusal is noted");
+}
+
+#[tokio::test]
 async fn a_request_completes_even_if_its_client_disconnects() {
     let slow = Arc::new(Slow::default());
     let api = api_with(slow.clone()).await;

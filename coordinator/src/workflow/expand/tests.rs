@@ -145,8 +145,51 @@ fn includes_that_multiply_end_at_a_bound() {
     };
     let none =
         json!({"name": "h", "forEach": {"disks": {"serial": "no"}, "allowNone": true}, "hold": {"message": "x"}});
-    let others = [("a", many("b")), ("b", many("c")), ("c", many("d")), ("d", json!({"actions": [none]}))];
+    let others = [("a", many("b")), ("b", json!({"actions": vec![none; 40]}))];
     assert!(rendered(&machine(json!([])), many("a"), &others).unwrap_err().1.contains("more than 1024 items"));
+}
+
+const TOO_LARGE: &str = "the list, with the parameters of the lists that it includes, takes more than 512 KiB";
+
+#[test]
+fn a_list_larger_than_512_kib_is_refused_as_it_renders() {
+    let big = json!({"default": "x".repeat(100 << 10)});
+    let fields: serde_json::Map<_, _> = (0..6).map(|n| (format!("f{n}"), json!("{{ params.big }}"))).collect();
+    let seed = |fields: Value| {
+        json!({"parameters": {"big": big}, "actions": [
+        {"name": "seed", "cloudInit": {"disk": {"serial": "S0"}, "userData": fields}}]})
+    };
+    let (subject, message) = rendered(&machine(Value::Null), seed(json!(fields)), &[]).unwrap_err();
+    assert_eq!(subject, "Template/main: spec.actions[0].cloudInit.userData.f5", "it stops there");
+    assert_eq!(message, TOO_LARGE);
+    let four: serde_json::Map<_, _> = fields.into_iter().take(4).collect();
+    assert!(rendered(&machine(Value::Null), seed(json!(four)), &[]).is_ok());
+    // As JSON each character takes two bytes.
+    let fields = json!({"a": "x{{ params.big }}", "b": "x{{ params.big }}", "c": "x{{ params.big }}"});
+    let mut quotes = seed(fields);
+    quotes["parameters"]["big"]["default"] = "\"".repeat(100 << 10).into();
+    assert_eq!(rendered(&machine(Value::Null), quotes, &[]).unwrap_err().0, "Template/main: spec.actions");
+}
+
+#[test]
+fn what_is_left_out_counts_as_part_of_the_list() {
+    let when = format!("machine.name == '{}'", "x".repeat(1000));
+    let items: Vec<_> =
+        (0..60).map(|n| json!({"name": format!("h{n}"), "when": when, "hold": {"message": "x"}})).collect();
+    let include = |n: usize| json!({"name": format!("i{n}"), "include": {"template": "f"}});
+    let main = json!({"actions": (0..10).map(include).collect::<Vec<_>>()});
+    let refused = rendered(&machine(Value::Null), main, &[("f", json!({"actions": items}))]).unwrap_err();
+    assert_eq!(refused.1, TOO_LARGE);
+}
+
+#[test]
+fn rendering_stops_after_64_actions() {
+    let fragment = json!({"actions": (0..40).map(|n| hold(&format!("h{n}"), "x")).collect::<Vec<_>>()});
+    let main =
+        json!({"actions": [{"name": "a", "include": {"template": "f"}}, {"name": "b", "include": {"template": "f"}}]});
+    let (subject, message) = rendered(&machine(Value::Null), main, &[("f", fragment)]).unwrap_err();
+    assert_eq!(subject, "Template/f: spec.actions[24]");
+    assert_eq!(message, "there are more than 64 actions, which is the limit");
 }
 
 #[test]
@@ -175,6 +218,25 @@ fn a_loop_makes_one_action_for_each_matching_disk() {
 }
 
 #[test]
+fn no_two_actions_of_a_list_write_one_disk() {
+    let write = |name: &str, disk: Value| json!({"name": name, "writeImage": {"disk": disk, "image": {"url": "http://h/i", "digestWaived": true}}});
+    let mut data = write("data", json!("{{ disk.selector }}"));
+    data["forEach"] = json!({"disks": {"transport": "in nvme,virtio"}});
+    let both = json!({"actions": [write("os", json!({"serial": "S0"})), data.clone()]});
+    let (subject, message) = rendered(&machine(disks()), both.clone(), &[]).unwrap_err();
+    assert_eq!(subject, "Template/main: spec.actions");
+    assert_eq!(message, "actions \"os\" and \"data-1\" would both write disk vda");
+    data["forEach"] = json!({"disks": {"transport": "nvme"}});
+    let apart = json!({"actions": [write("os", json!({"serial": "S0"})), data.clone()]});
+    assert_eq!(names(&rendered(&machine(disks()), apart, &[]).unwrap()), ["os", "data-1", "data-2"]);
+    let unknown = json!({"actions": [write("os", json!({"serial": "S0"})), write("again", json!({"serial": "S*"}))]});
+    assert!(rendered(&machine(Value::Null), unknown, &[]).is_ok(), "nothing is known of its disks");
+    data["forEach"] = json!({"disks": "{{ params.which }}"});
+    let empty = json!({"parameters": {"which": {"default": {}}}, "actions": [data]});
+    assert!(rendered(&machine(disks()), empty, &[]).unwrap_err().1.contains("would match every disk"));
+}
+
+#[test]
 fn a_loop_without_branch_repeats_in_order_also_an_include() {
     let fragment =
         json!({"parameters": {"message": {}}, "fragment": true, "actions": [hold("ask", "{{ params.message }}")]});
@@ -199,8 +261,7 @@ fn a_loop_without_a_disk_is_refused_unless_allowed() {
     let (_, message) = rendered(&machine(Value::Null), main(true, "none"), &[]).unwrap_err();
     assert!(message.contains("are unknown"), "{message}");
     let nine: Vec<Value> = (0..9).map(|n| disk(&format!("vd{n}"), &format!("S{n}"), "virtio")).collect();
-    let branches =
-        json!({"actions": [{"name": "h", "branch": "b", "forEach": {"disks": {}}, "hold": {"message": "x"}}]});
+    let branches = json!({"actions": [{"name": "h", "branch": "b", "forEach": {"disks": {"transport": "virtio"}}, "hold": {"message": "x"}}]});
     assert!(rendered(&machine(json!(nine)), branches, &[]).unwrap_err().1.contains("9 branches"));
     let twins = json!([disk("vda", "", "virtio"), disk("vda", "", "virtio")]);
     assert!(rendered(&machine(twins), main(false, "!= x"), &[]).unwrap_err().1.contains("no other disk has"));
