@@ -15,7 +15,8 @@ use super::scene::{BOOT, Scene};
 /// Where the image has its root: behind the first MiB, the BIOS boot partition and the EFI system partition.
 const ROOT_AT: u64 = (2 + 16) << 20;
 const SECRET: &str = "korrekt-pferd-batterie";
-/// Ends itself by a signal the first time; the second time it leaves a process behind.
+/// Ends itself by a signal the first time; the second time it leaves a process behind. The variable is in a namespace of its own:
+/// OVMF takes no unknown names in the one of the specification.
 const SCRIPT: &str = r#"
 echo "this is attempt $(cat /opt/tries 2>/dev/null | wc -l) with $TOKEN"
 echo try >> /opt/tries
@@ -28,7 +29,7 @@ read -r pid rest < /proc/$$/stat
 test "$pid" = $$
 test -e /dev/fd/1
 echo "an error" > /dev/stderr
-printf '\007\000\000\000x' > /sys/firmware/efi/efivars/LandfallTest-8be4df61-93ca-11d2-aa0d-00e098032b8c
+printf '\007\000\000\000x' > /sys/firmware/efi/efivars/LandfallTest-3f6c2a54-0b77-4a5e-9d0e-5c1f0a9e7b21
 echo "$TOKEN" > /opt/token
 setsid sh -c 'exec >/dev/null 2>&1 </dev/null; sleep 3600 > /opt/left' &
 echo done
