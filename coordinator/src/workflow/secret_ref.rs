@@ -99,8 +99,8 @@ pub(super) fn has_placeholder(text: &str) -> bool {
     text.contains([NAME, KEY, END])
 }
 
-/// The text without what only [`Secrets`] may print: a stranger's disk may have it in its label, and no rendering could
-/// tell it from a reference.
+/// The text without the characters that stand for secrets while a template is rendered. The label of any disk may have them, and no
+/// template could be rendered for that machine.
 pub fn without_placeholders(mut text: String) -> String {
     text.retain(|c| !matches!(c, NAME | KEY | END));
     text
