@@ -119,6 +119,7 @@ fn a_server_without_ranges_is_read_over_within_a_bound() {
         // A client may hang up.
         let _ = write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", 1_u64 << 40);
         let _ = stream.write_all(&content);
+        // Waits until the client hangs up, however it does.
         let _ = stream.read(&mut [0]);
     });
     let image = image_at(&[&url]);

@@ -111,7 +111,7 @@ fn unreadable(field: &'static str, said: Vec<UnreadableDisk>) -> Result<Vec<Unre
 }
 
 /// What is left out of the JSON costs nothing on the wire, and has its place in the status. Characters that a template
-/// could not be rendered with are removed from every text: the names and labels are those of strangers' disks.
+/// could not be rendered with are removed from every text: an earlier owner of a disk chose its names and labels.
 fn facts(field: &'static str, mut said: Box<MachineFacts>) -> Result<Box<MachineFacts>, ConvertError> {
     for disk in &mut said.disks {
         disk.contents = disk.contents.take().map(contents);

@@ -69,11 +69,12 @@ pub(super) fn check_raw(
     // Without evidence an earlier stage failed and has reported it.
     let Ok(evidence) = evidence.recv() else { return };
     match check.conclude(evidence) {
-        // In both cases: if the writer has gone, it needs no reason.
         Ok(evidence) => {
+            // A writer that has gone needs no verdict.
             let _ = judged.send(evidence);
         }
         Err(error) => {
+            // A writer that has gone needs no reason.
             let _ = out.send(Err(error));
         }
     }

@@ -2,7 +2,6 @@
 //! installer, and a `/var` of its own. The images are made from the Debian image: the same files.
 
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 use landfall_api::WorkflowPhase;
@@ -13,6 +12,7 @@ use serde_json::json;
 use super::Context;
 use super::raw::decode;
 use super::scene::{BOOT, DISK_BYTES, Scene, require_installed};
+use super::tools::{run, text};
 
 /// MiB before the Debian image's root: the BIOS boot partition and the EFI system partition (`OS_ESP_MIB`).
 const ESP_MIB: u32 = 32;
@@ -135,14 +135,4 @@ fn copied(raw: &Path, to: &Path) -> anyhow::Result<()> {
     let copied = run("cp", &["--archive", &text(&point.join(".")), &text(to)]);
     run("umount", &[&text(&point)])?;
     copied
-}
-
-fn text(path: &Path) -> String {
-    path.display().to_string()
-}
-
-fn run(tool: &str, arguments: &[&str]) -> anyhow::Result<()> {
-    let output = Command::new(tool).args(arguments).output().with_context(|| format!("cannot run {tool}"))?;
-    ensure!(output.status.success(), "{tool} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(())
 }

@@ -26,6 +26,7 @@ mod scene;
 mod second_disk;
 mod selectors;
 mod small_memory;
+mod tools;
 mod twins;
 mod usb;
 mod whole_image;

@@ -2,7 +2,6 @@
 //! by its UUID alone, so the branches take turns.
 
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 use landfall_api::WorkflowPhase;
@@ -12,6 +11,7 @@ use serde_json::json;
 
 use super::Context;
 use super::scene::{BOOT, DISK_BYTES, Scene};
+use super::tools::{run, text};
 
 /// The image's one partition, bytes.
 const ROOT: std::ops::Range<u64> = 1 << 20..129 << 20;
@@ -81,14 +81,4 @@ fn made(directory: &Path) -> anyhow::Result<OsImage> {
     let place = format!("--new=1:{first}:{last}");
     run("sgdisk", &[&place, "--typecode=1:8304", "--change-name=1:root", &text(&disk)])?;
     Ok(OsImage::measure(&disk)?)
-}
-
-fn text(path: &Path) -> String {
-    path.display().to_string()
-}
-
-fn run(tool: &str, arguments: &[&str]) -> anyhow::Result<()> {
-    let output = Command::new(tool).args(arguments).output().with_context(|| format!("cannot run {tool}"))?;
-    ensure!(output.status.success(), "{tool} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(())
 }
