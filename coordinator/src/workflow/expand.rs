@@ -84,6 +84,10 @@ impl<'a> Expander<'a> {
             match loops {
                 None => self.item(&item, &path, None, place, out)?,
                 Some(loops) => {
+                    // A condition that names no disk says the same of every copy, and no disk has to match if it fails.
+                    if of_no_disk(&item) && self.leaves_out(&mut item, &path, None, place, out)? {
+                        continue;
+                    }
                     let disks = self.disks(&loops, &path, place)?;
                     for (n, disk) in disks.into_iter().enumerate() {
                         self.count(&path)?;
@@ -114,14 +118,7 @@ impl<'a> Expander<'a> {
         out: &mut Expanded,
     ) -> Result<(), Problem> {
         let mut item = item.clone();
-        if let Some(when) = item.as_object_mut().and_then(|fields| fields.shift_remove(WHEN))
-            && !self.holds(&when, place, disk.as_ref(), path)?
-        {
-            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-            let name = format!("{}{}", place.prefix, item.get("name").map(text).unwrap_or_default());
-            let when = text(&when);
-            self.room.take(name.len() + when.len(), path)?;
-            out.left_out.push(LeftOut { name, when });
+        if self.leaves_out(&mut item, path, disk.as_ref(), place, out)? {
             return Ok(());
         }
         if out.actions.len() >= MAX_ACTIONS {
@@ -195,6 +192,27 @@ impl<'a> Expander<'a> {
             branch: branch.or_else(|| place.branch.clone()),
         };
         self.list(&included.spec.actions, &below, out).map_err(within)
+    }
+
+    /// Takes the condition off an item. If it does not hold, the item is noted as left out.
+    fn leaves_out(
+        &self,
+        item: &mut Value,
+        path: &str,
+        disk: Option<&Value>,
+        place: &Place<'_>,
+        out: &mut Expanded,
+    ) -> Result<bool, Problem> {
+        let Some(when) = item.as_object_mut().and_then(|fields| fields.shift_remove(WHEN)) else { return Ok(false) };
+        if self.holds(&when, place, disk, path)? {
+            return Ok(false);
+        }
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let name = format!("{}{}", place.prefix, item.get("name").map(text).unwrap_or_default());
+        let when = text(&when);
+        self.room.take(name.len() + when.len(), path)?;
+        out.left_out.push(LeftOut { name, when });
+        Ok(true)
     }
 
     /// Whether an item's condition holds. A secret is in none: it is not in what conditions see.
@@ -272,6 +290,12 @@ impl<'a> Expander<'a> {
         };
         matching.into_iter().enumerate().map(scope).collect()
     }
+}
+
+/// Whether an item has a condition, and it names no disk.
+fn of_no_disk(item: &Value) -> bool {
+    let when = item.get(WHEN).and_then(Value::as_str).and_then(|text| When::parse(text).ok());
+    when.is_some_and(|when| !when.names_disk())
 }
 
 /// Parameters as conditions see them.

@@ -289,6 +289,22 @@ fn an_item_whose_condition_fails_is_left_out_and_named() {
 }
 
 #[test]
+fn a_loop_whose_condition_fails_needs_no_disks() {
+    let spec = |when: &str| {
+        json!({"actions": [hold("first", "x"),
+            {"name": "d", "when": when, "forEach": {"disks": {"serial": "none"}}, "hold": {"message": "x"}}]})
+    };
+    let elsewhere = "machine.name == 'm2'";
+    let plan = render(&machine(Value::Null), &template("main", spec(elsewhere)), &BTreeMap::new(), &Fragments::new());
+    let plan = plan.unwrap();
+    assert_eq!(names(&json!(plan.actions)), ["first"]);
+    assert_eq!(plan.left_out, [LeftOut { name: "d".into(), when: elsewhere.into() }]);
+    for when in ["machine.name == 'm1'", "machine.name == 'm2' and disk.number == 1"] {
+        assert!(rendered(&machine(disks()), spec(when), &[]).unwrap_err().1.contains("no disk of machine"), "{when}");
+    }
+}
+
+#[test]
 fn rules_hold_for_what_is_left_of_a_list() {
     let seed = json!({"name": "seed", "when": "machine.name == 'm2'", "cloudInit": {"disk": {"serial": "S0"}}});
     let spec = json!({"actions": [seed, {"name": "restart", "reboot": {}}], "successOn": "phoneHome"});
