@@ -106,6 +106,36 @@ fn a_secret_goes_only_to_a_parameter_of_type_secret() {
 }
 
 #[test]
+fn an_included_list_keeps_its_branches_apart() {
+    let branched = |name: &str| json!({"name": name, "branch": "x", "hold": {"message": "x"}});
+    let others = [("f", json!({"actions": [branched("one"), branched("two")]}))];
+    let include = |name: &str| json!({"name": name, "include": {"template": "f"}});
+    let branches = |list: &Value| {
+        let names = list.as_array().unwrap().iter().map(|action| action["branch"].as_str().unwrap_or("-").to_owned());
+        names.collect::<Vec<_>>()
+    };
+    let two = json!({"actions": [include("a"), include("b"), branched("own")]});
+    let list = rendered(&machine(Value::Null), two, &others).unwrap();
+    assert_eq!(branches(&list), ["a-x", "a-x", "b-x", "b-x", "x"]);
+    let mut each = include("a");
+    each["forEach"] = json!({"disks": {"transport": "nvme"}});
+    let (subject, message) = rendered(&machine(disks()), json!({"actions": [each]}), &others).unwrap_err();
+    assert_eq!(subject, "Template/f: spec.actions[0].branch");
+    assert_eq!(message, "the list is repeated, one copy after another, and this action names a branch");
+    let plain = [("f", json!({"actions": [hold("one", "x")]}))];
+    let list = rendered(&machine(disks()), json!({"actions": [each]}), &plain).unwrap();
+    assert_eq!(branches(&list), ["-", "-"]);
+    each["branch"] = "d".into();
+    let list = rendered(&machine(disks()), json!({"actions": [each]}), &plain).unwrap();
+    assert_eq!(branches(&list), ["d-1", "d-2"]);
+    // A list inside a branch cannot leave it by way of another include.
+    let inner = json!({"name": "in", "branch": "y", "include": {"template": "f"}});
+    let nested = [("g", json!({"actions": [inner]})), plain[0].clone()];
+    let outer = json!({"actions": [{"name": "out", "branch": "z", "include": {"template": "g"}}]});
+    assert_eq!(rendered(&machine(Value::Null), outer, &nested).unwrap_err().0, "Template/g: spec.actions[0].branch");
+}
+
+#[test]
 fn circles_and_unfit_templates_are_refused_by_name() {
     let include = |name: &str| json!({"actions": [{"name": "i", "include": {"template": name}}]});
     let others = [
