@@ -8,16 +8,21 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use nix::{
-    sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid},
-    unistd::Pid,
-};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 
-/// Process ids that [`Own`] waits for. Held while a process is started or reaped, so that none ends unnoticed in between.
-static OWN: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+/// What must not be reaped.
+struct Ours {
+    /// Process ids that an [`Own`] waits for.
+    known: BTreeSet<u32>,
+    /// Processes that are being started, whose ids are not known yet. The kernel reads a program from its disk meanwhile, which may
+    /// hang: nothing is locked then.
+    starting: usize,
+}
 
-fn own() -> MutexGuard<'static, BTreeSet<u32>> {
-    OWN.lock().unwrap_or_else(PoisonError::into_inner)
+static OURS: Mutex<Ours> = Mutex::new(Ours { known: BTreeSet::new(), starting: 0 });
+
+fn ours() -> MutexGuard<'static, Ours> {
+    OURS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A process that the agent started and waits for. Killed when dropped.
@@ -29,9 +34,12 @@ impl Own {
     /// # Errors
     /// The kernel's, such as a program that does not exist.
     pub(crate) fn spawn(command: &mut Command) -> io::Result<Self> {
-        let mut own = own();
-        let child = command.spawn()?;
-        own.insert(child.id());
+        ours().starting += 1;
+        let spawned = command.spawn();
+        let mut ours = ours();
+        ours.starting -= 1;
+        let child = spawned?;
+        ours.known.insert(child.id());
         Ok(Self(child))
     }
 
@@ -57,42 +65,27 @@ impl Drop for Own {
         if let Err(e) = self.0.kill().and_then(|()| self.0.wait()) {
             tracing::warn!("cannot end process {}: {e}", self.0.id());
         }
-        own().remove(&self.0.id());
+        ours().known.remove(&self.0.id());
     }
 }
 
-/// Reaps processes that lost their parent.
+/// Reaps processes that lost their parent. One that ended behind a process of the agent's own, which the kernel shows first, stays
+/// until the next call.
 pub(crate) fn reap_orphans() {
     loop {
-        let own = own();
-        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-        let Ok(pid) = waitid(Id::All, flags).map(|status| status.pid().filter(|_| status != WaitStatus::StillAlive))
-        else {
-            return;
-        };
-        // The kernel shows the same process again until it is reaped; after that it says that another one ended.
-        let orphan = pid.filter(|pid| u32::try_from(pid.as_raw()).is_ok_and(|pid| !own.contains(&pid)));
-        let Some(orphan) = orphan else { return };
-        if waitpid(Pid::from_raw(orphan.as_raw()), Some(WaitPidFlag::WNOHANG)).is_err() {
+        let ours = ours();
+        if ours.starting > 0 {
             return;
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::{thread, time::Duration};
-
-    use super::*;
-
-    #[test]
-    fn reaping_takes_no_exit_code_of_an_own_process() {
-        let mut child = Own::spawn(Command::new("/bin/sh").args(["-c", "exit 7"])).unwrap();
-        let ended = (0..6000).find_map(|_| {
-            reap_orphans();
-            thread::sleep(Duration::from_millis(10));
-            child.ended().unwrap()
-        });
-        assert_eq!(ended.and_then(|status| status.code()), Some(7));
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        let ended = match waitid(Id::All, flags) {
+            Ok(WaitStatus::StillAlive) | Err(_) => return,
+            Ok(status) => status.pid(),
+        };
+        let orphan = ended.filter(|pid| u32::try_from(pid.as_raw()).is_ok_and(|pid| !ours.known.contains(&pid)));
+        let Some(orphan) = orphan else { return };
+        if waitpid(orphan, Some(WaitPidFlag::WNOHANG)).is_err() {
+            return;
+        }
     }
 }

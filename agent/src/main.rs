@@ -29,11 +29,15 @@ fn main() -> ExitCode {
     // If a provider is already installed, it is the same one: this binary has no other.
     rustls::crypto::ring::default_provider().install_default().unwrap_or_default();
     let mut arguments = std::env::args();
+    let called = std::env::args().next().unwrap_or_default();
+    let is_called = |name: &str| Path::new(&called).file_name().is_some_and(|n| n == name);
+    if is_called(inside::INIT) {
+        return ExitCode::from(inside::init(arguments.skip(1)));
+    }
     if std::process::id() == 1 {
         pid1::main();
     }
-    let called = std::env::args().next().unwrap_or_default();
-    if Path::new(&called).file_name().is_some_and(|n| n == drivers::MODPROBE) {
+    if is_called(drivers::MODPROBE) {
         drivers::modprobe(&mut arguments);
         return ExitCode::SUCCESS;
     }

@@ -138,9 +138,10 @@ fn attribute(dir: &Path, name: &str) -> String {
     fs::read_to_string(dir.join(name)).map(|text| text.trim().to_owned()).unwrap_or_default()
 }
 
-/// The serial number of the USB device that holds a disk: the kernel asks such disks for none of their own.
+/// The serial number of the USB device that holds a disk: the kernel asks such disks for none of their own. Above that device
+/// are hubs, and what they call a serial number is not the disk's.
 fn usb_serial(real: &Path) -> String {
-    let device = real.ancestors().skip(1).find(|dir| dir.join("idVendor").exists() && dir.join("serial").exists());
+    let device = real.ancestors().skip(1).find(|dir| dir.join("idVendor").exists());
     device.map(|dir| attribute(dir, "serial")).unwrap_or_default()
 }
 
@@ -278,6 +279,18 @@ mod tests {
         let id = &disks[0].id;
         assert_eq!((disks[0].transport.as_str(), id.serial.as_str()), ("usb", "4C53"));
         assert_eq!(id.path, "pci-0000:00:03.0-usb-0:1:1.0-scsi-0:0:0:0");
+    }
+
+    #[test]
+    fn a_usb_disk_never_has_a_hubs_serial_number() {
+        let (device, hub) = ("../../../../../..", "../../../../../../..");
+        let [vendor, hubs, serial] = [device, hub, hub].map(str::to_owned);
+        let files =
+            [(vendor + "/idVendor", "0781\n"), (hubs + "/idVendor", "1d6b\n"), (serial + "/serial", "0000:00:03.0\n")];
+        let files = files.each_ref().map(|(name, text)| (name.as_str(), *text));
+        let path = "pci0000:00/0000:00:03.0/usb1/1-1/1-1:1.0/host6/target6:0:0/6:0:0:0/block/sda";
+        let (_sys, disks) = tree(path, &files);
+        assert_eq!((disks[0].transport.as_str(), disks[0].id.serial.as_str()), ("usb", ""));
     }
 
     #[test]

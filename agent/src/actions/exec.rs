@@ -7,7 +7,7 @@ use super::{
     installed_root::{InstalledRoot, may_act},
 };
 use crate::{
-    inside::{self, Ended, RunError},
+    inside::{self, Ended, RunError, Setting, agent_as_init},
     runner::{Failure, Job},
 };
 
@@ -23,7 +23,10 @@ pub(super) fn perform(machine: &Machine, job: &Job, spec: &Exec) -> Result<Actio
     may_act(job)?;
     let index = job.action.action_index;
     let said = |line: String| tracing::info!(action_index = index, "| {line}");
-    let ended = inside::run(root.path(), spec, &also, said, &|| may_act(job).is_err());
+    // A machine without a lease has no such file.
+    let resolv_conf = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+    let setting = Setting { root: root.path(), resolv_conf: &resolv_conf, also: &also, init: agent_as_init };
+    let ended = inside::run(&setting, spec, said, &|| may_act(job).is_err());
     // The reason why it was stopped, if it was.
     may_act(job)?;
     let judged = ended.map_err(|e| not_run(&e, &root.device)).and_then(|ended| judge(ended, &root.device));
@@ -39,10 +42,12 @@ fn judge(ended: Ended, device: &str) -> Result<(), Failure> {
     }
     let hint = match ended {
         Ended::Code(126 | 127) => {
-            "a command of it does not exist in the installed system or cannot be executed: install it in the image, or \
-             correct its name"
+            "the program, or a command of it, does not exist in the installed system or cannot be executed here: install it in \
+             the image, or correct its name"
         }
-        Ended::Signal(9) => "the machine may have had too little memory for it; its last lines of output may say more",
+        Ended::Signal(9) | Ended::Code(137) => {
+            "the machine may have had too little memory for it; its last lines of output may say more"
+        }
         _ => "its last lines of output say why; correct the program or the template, then provision again",
     };
     let problem = Problem::new(ErrorCode::ProgramFailed, format!("the program {ended}")).hint(hint).at(device);
@@ -53,13 +58,13 @@ fn judge(ended: Ended, device: &str) -> Result<(), Failure> {
 fn not_run(error: &RunError, device: &str) -> Failure {
     let problem = |code| Problem::new(code, error.to_string()).caused_by(error).at(device);
     match error {
-        RunError::Start { .. } => {
-            let hint = "install the program in the image, or correct its name or directory in the template; a program for \
-                another processor does not start either";
+        RunError::NoDirectory(_) => {
+            let hint = "correct directory in the template, or make it with an earlier action";
             final_failure(problem(ErrorCode::ProgramFailed).hint(hint))
         }
         RunError::Enter(_) => {
-            let hint = "the agent's kernel must have PID namespaces and devtmpfs, as Debian's has";
+            let hint = "check that the installed root is not full; the agent's kernel must have PID namespaces and devtmpfs, as \
+                Debian's has";
             final_failure(problem(ErrorCode::ProgramFailed).hint(hint))
         }
         RunError::Follow(_) => Failure { problem: problem(ErrorCode::Internal), retryable: true },
@@ -77,6 +82,7 @@ mod tests {
             (Ended::Code(3), "exit code 3", "last lines"),
             (Ended::Code(127), "exit code 127", "does not exist"),
             (Ended::Signal(9), "signal SIGKILL", "memory"),
+            (Ended::Code(137), "137 (SIGKILL)", "memory"),
             (Ended::Signal(11), "signal SIGSEGV", "last lines"),
         ] {
             let Failure { problem, .. } = judge(ended, "/dev/vda1").unwrap_err();

@@ -56,6 +56,36 @@ pub(super) fn is_ours(option: &[u8]) -> bool {
     text == NAME || text.starts_with(&format!("{NAME} ("))
 }
 
+/// What an entry starts from, as far as its device path says (UEFI 2.10, sections 10.3.4 and 10.3.5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum From {
+    /// A network card: messaging device path, MAC address.
+    Network,
+    /// A disk, a CD or a USB device, virtual media of a BMC among them.
+    Medium,
+    /// Something else, such as a vendor's own path.
+    Unknown,
+}
+
+/// What an entry starts from.
+pub(super) fn starts_from(option: &[u8]) -> From {
+    let (_, after) = option.split_at_checked(6).unwrap_or_default();
+    let description = after.chunks_exact(2).position(|unit| unit == [0, 0]).map_or(after.len(), |at| 2 * at + 2);
+    let mut path = after.get(description..).unwrap_or_default();
+    let mut from = From::Unknown;
+    // Type, subtype, length with these four bytes.
+    while let [kind, subtype, low, high, ..] = *path {
+        match (kind, subtype) {
+            (3, 11) => return From::Network,
+            (4, _) | (3, 5) => from = From::Medium,
+            _ => {}
+        }
+        let length = usize::from(u16::from_le_bytes([low, high])).max(4);
+        path = path.get(length..).unwrap_or_default();
+    }
+    from
+}
+
 fn utf16(text: &str) -> Vec<u8> {
     text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes).collect()
 }
@@ -66,7 +96,7 @@ fn length(bytes: usize) -> [u8; 2] {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     #[test]
@@ -83,6 +113,25 @@ mod tests {
         assert_eq!(path[..42], disk);
         assert_eq!((path[42], path[43], usize::from(path[44])), (4, 4, 4 + utf16(LOADER).len()));
         assert_eq!(path[path.len() - 4..], [0x7f, 0xff, 4, 0]);
+    }
+
+    /// An entry whose device path has these nodes, as type and subtype.
+    pub(in super::super) fn entry(nodes: &[(u8, u8)]) -> Vec<u8> {
+        let path = nodes.iter().flat_map(|(kind, subtype)| [*kind, *subtype, 5, 0, 0]).chain([0x7f, 0xff, 4, 0]);
+        [&[1, 0, 0, 0, 0, 0][..], &utf16("an entry"), &path.collect::<Vec<u8>>()].concat()
+    }
+
+    #[test]
+    fn a_device_path_says_what_an_entry_starts_from() {
+        assert_eq!(starts_from(&entry(&[(2, 1), (1, 1), (3, 11), (3, 12)])), From::Network);
+        assert_eq!(starts_from(&entry(&[(2, 1), (1, 1), (3, 5), (3, 11)])), From::Network, "a USB network card");
+        assert_eq!(starts_from(&entry(&[(2, 1), (3, 5)])), From::Medium);
+        assert_eq!(starts_from(&entry(&[(2, 1), (3, 18), (4, 2)])), From::Medium);
+        let own = load_option("S1", &Partition { number: 1, first: 1, sectors: 1, guid: [0; 16] });
+        assert_eq!(starts_from(&own), From::Medium);
+        for odd in [&b""[..], b"\x01", &entry(&[(1, 4)]), &own[..8]] {
+            assert_eq!(starts_from(odd), From::Unknown, "{odd:?}");
+        }
     }
 
     #[test]

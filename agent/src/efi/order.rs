@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::option::is_ours;
+use super::option::{From, is_ours, starts_from};
 
 /// The boot variables of a firmware.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -29,7 +29,8 @@ pub(super) struct Plan {
 }
 
 /// Exactly one entry is ours, right behind the one that started the machine: the network stays first, and no other disk comes
-/// before the one that was installed. Where that is unknown, ours comes last.
+/// before the one that was installed. A medium that started the machine, such as an ISO, may be gone next time, and the network
+/// must still come before the disk: ours comes behind the last entry of the network then. Where none is known, ours comes last.
 pub(super) fn plan(found: &Variables, wanted: &[u8]) -> Plan {
     let mut ours: Vec<u16> =
         found.entries.iter().filter(|(_, data)| is_ours(data)).map(|(number, _)| *number).collect();
@@ -41,8 +42,13 @@ pub(super) fn plan(found: &Variables, wanted: &[u8]) -> Plan {
         None => (0..=u16::MAX).find(|n| !found.entries.contains_key(n) && !found.order.contains(n)).unwrap_or(u16::MAX),
     };
     let mut order: Vec<u16> = found.order.iter().copied().filter(|n| *n != number && !ours.contains(n)).collect();
-    let behind = current.and_then(|current| order.iter().position(|n| *n == current)).map_or(order.len(), |at| at + 1);
-    order.insert(behind, number);
+    let from = |number: &u16| found.entries.get(number).map_or(From::Unknown, |data| starts_from(data));
+    let started = current.filter(|current| from(current) != From::Medium);
+    let before = match started {
+        Some(started) => order.iter().position(|n| *n == started),
+        None => order.iter().rposition(|n| from(n) == From::Network),
+    };
+    order.insert(before.map_or(order.len(), |at| at + 1), number);
     let write = found.entries.get(&number).is_none_or(|data| data != wanted);
     Plan { number, write, remove: ours, order: Some(order).filter(|order| *order != found.order) }
 }
@@ -61,7 +67,7 @@ pub(super) fn number(name: &str) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::option::{Partition, load_option},
+        super::option::{Partition, load_option, tests::entry},
         *,
     };
 
@@ -98,6 +104,15 @@ mod tests {
         let started_by_ours = found(&[theirs(0), (1, ours("A"))], &[1, 0], Some(1));
         assert_eq!(plan(&started_by_ours, &ours("B")).order, Some(vec![0, 1]));
         assert_eq!(plan(&found(&[], &[], None), &ours("A")).order, Some(vec![0]));
+    }
+
+    #[test]
+    fn the_network_stays_first_after_a_start_from_media() {
+        let (disc, card) = (entry(&[(3, 18), (4, 2)]), entry(&[(3, 11)]));
+        let firmware = found(&[(0, disc.clone()), (1, card.clone()), (2, card), theirs(3)], &[0, 1, 2, 3], Some(0));
+        assert_eq!(plan(&firmware, &ours("A")).order, Some(vec![0, 1, 2, 4, 3]));
+        let without = found(&[(0, disc), theirs(3)], &[0, 3], Some(0));
+        assert_eq!(plan(&without, &ours("A")).order, Some(vec![0, 3, 1]));
     }
 
     #[test]

@@ -6,10 +6,12 @@
 use std::{
     fs::{self, File},
     io,
+    os::unix::fs::symlink,
     path::{Component, Path, PathBuf},
 };
 
 use nix::{
+    errno::Errno,
     mount::{MntFlags, MsFlags, mount, umount2},
     sched::{CloneFlags, setns, unshare},
     unistd::{chdir, chroot},
@@ -54,12 +56,12 @@ const KERNEL: [Kernel; 7] = [
         data: "mode=0620,gid=5,ptmxmode=0666",
         optional: true,
     },
-    Kernel { kind: "tmpfs", target: "/dev/shm", flags: INERT, data: "mode=1777", optional: true },
+    Kernel { kind: "tmpfs", target: "/dev/shm", flags: INERT, data: "mode=1777,size=10%", optional: true },
     Kernel {
         kind: "tmpfs",
         target: "/run",
         flags: MsFlags::MS_NOSUID.union(MsFlags::MS_NODEV),
-        data: "mode=0755",
+        data: "mode=0755,size=10%",
         optional: false,
     },
 ];
@@ -85,6 +87,7 @@ pub(super) fn inside<T>(root: &Path, resolv_conf: &str, work: impl FnOnce() -> T
 fn entered<T>(root: &Path, resolv_conf: &str, work: impl FnOnce() -> T) -> Result<T, EnterError> {
     let flags = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
     mount(None::<&str>, "/", None::<&str>, flags, None::<&str>).map_err(failed("make the mounts private"))?;
+    forget_others(root);
     chdir(root).and_then(|()| chroot(".")).map_err(failed("enter the installed root file system"))?;
     chdir("/").map_err(failed("enter the installed root file system"))?;
     // From here on every path is one of the installed system, its links included.
@@ -97,12 +100,27 @@ fn entered<T>(root: &Path, resolv_conf: &str, work: impl FnOnce() -> T) -> Resul
     fs::create_dir(PRIVATE).map_err(failed(format!("make {PRIVATE}")))?;
     let made = name_servers(resolv_conf).map_err(failed(format!("put the name servers at {RESOLV_CONF}")))?;
     let done = work();
-    if let Some(made) = made {
-        let removed =
-            umount2(&made, MntFlags::MNT_DETACH).map_err(io::Error::from).and_then(|()| fs::remove_file(&made));
-        removed.map_err(failed(format!("remove {}", made.display())))?;
+    if made && let Err(e) = fs::remove_file(RESOLV_CONF) {
+        tracing::warn!("cannot remove the link {RESOLV_CONF} from the installed system: {e}");
     }
     Ok(done)
+}
+
+/// This namespace has a copy of each mount. Those of other actions would keep their file systems in use here.
+fn forget_others(root: &Path) {
+    let mounts = fs::read_to_string("/proc/thread-self/mounts").unwrap_or_default();
+    for point in others(&mounts, root).rev() {
+        if let Err(e) = umount2(point, MntFlags::MNT_DETACH) {
+            tracing::debug!("cannot leave the mount {point} out of the program's namespace: {e}");
+        }
+    }
+}
+
+/// Where other actions have something mounted, in the order of mounting. The agent's own paths contain no blanks.
+fn others<'m>(mounts: &'m str, root: &Path) -> impl DoubleEndedIterator<Item = &'m str> {
+    let points = mounts.lines().filter_map(|line| line.split(' ').nth(1));
+    let ours = points.filter(|point| Path::new(point).starts_with("/run/landfall"));
+    ours.filter(move |point| !Path::new(point).starts_with(root)).collect::<Vec<_>>().into_iter()
 }
 
 fn put(entry: &Kernel) -> Result<(), EnterError> {
@@ -111,12 +129,19 @@ fn put(entry: &Kernel) -> Result<(), EnterError> {
     if !Path::new(target).is_dir() {
         fs::create_dir_all(target).map_err(failed())?;
     }
-    mount(Some(*kind), *target, Some(*kind), *flags, Some(*data)).map_err(|e| failed()(io::Error::from(e)))
+    let refused = |e: Errno| failed()(io::Error::from(e));
+    mount(Some(*kind), *target, Some(*kind), *flags, Some(*data)).map_err(refused)?;
+    if *kind == "efivarfs" {
+        // There is one of it, and the agent mounted it first, read-only.
+        let flags = *flags | MsFlags::MS_REMOUNT;
+        mount(None::<&str>, *target, None::<&str>, flags, None::<&str>).map_err(refused)?;
+    }
+    Ok(())
 }
 
-/// Lets programs find the agent's name servers, and changes no file of the system. Returns an empty file that had to be made
-/// as a place for the mount, and that must be removed.
-fn name_servers(text: &str) -> io::Result<Option<PathBuf>> {
+/// Lets programs find the agent's name servers, and changes no file of the system. True: the system has no such file, and
+/// the link that was made in its place must be removed.
+fn name_servers(text: &str) -> io::Result<bool> {
     let private = format!("{PRIVATE}/resolv.conf");
     fs::write(&private, text)?;
     let link = match fs::symlink_metadata(RESOLV_CONF) {
@@ -124,16 +149,16 @@ fn name_servers(text: &str) -> io::Result<Option<PathBuf>> {
         Ok(_) => None,
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             let directory = Path::new(RESOLV_CONF).parent().unwrap_or(Path::new("/"));
-            if !directory.is_dir() {
-                return Ok(None);
+            if directory.is_dir() {
+                symlink(&private, RESOLV_CONF)?;
             }
-            File::create_new(RESOLV_CONF)?;
-            bind(&private, RESOLV_CONF)?;
-            return Ok(Some(RESOLV_CONF.into()));
+            return Ok(directory.is_dir());
         }
         Err(e) => return Err(e),
     };
     match link {
+        // A power cut in the middle of an earlier program left it.
+        Some(target) if target == Path::new(&private) => return Ok(true),
         // systemd-resolved and others keep the file in /run, which is empty and in memory now.
         Some(target) if target.starts_with("/run") || target.starts_with("/var/run") => {
             fs::create_dir_all(target.parent().unwrap_or(Path::new("/run")))?;
@@ -144,7 +169,7 @@ fn name_servers(text: &str) -> io::Result<Option<PathBuf>> {
         }
         _ => bind(&private, RESOLV_CONF)?,
     }
-    Ok(None)
+    Ok(false)
 }
 
 fn bind(from: &str, to: &str) -> io::Result<()> {
@@ -170,6 +195,15 @@ fn led_to(target: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_the_mounts_of_other_actions_are_left_out() {
+        let mounts = "proc /proc proc rw\nrun /run tmpfs rw\n/dev/vda2 /run/landfall/root-1 ext4 rw\n\
+            /dev/vda3 /run/landfall/root-1/var ext4 rw\n/dev/vdb2 /run/landfall/root-12 ext4 rw\n\
+            /dev/vdb3 /run/landfall/root-12/var ext4 rw\n";
+        let left: Vec<_> = others(mounts, Path::new("/run/landfall/root-1")).rev().collect();
+        assert_eq!(left, ["/run/landfall/root-12/var", "/run/landfall/root-12"]);
+    }
 
     #[test]
     fn a_link_to_the_name_servers_is_followed_inside() {

@@ -2,7 +2,11 @@
 //! of them when they end.
 
 mod enter;
+mod init;
 mod output;
 mod program;
 
-pub(crate) use self::program::{Ended, RunError, run};
+pub(crate) use self::{
+    init::{INIT, agent_as_init, init},
+    program::{Ended, RunError, Setting, run},
+};

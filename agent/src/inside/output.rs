@@ -16,8 +16,9 @@ pub(super) struct Hidden(Vec<String>);
 impl Hidden {
     /// Each line of each of these values: output is hidden line by line.
     pub(super) fn new<'v>(values: impl IntoIterator<Item = &'v str>) -> Self {
-        let lines = values.into_iter().flat_map(str::lines).map(str::trim);
-        let mut texts: Vec<String> = lines.filter(|text| text.len() >= SHORTEST_SECRET).map(str::to_owned).collect();
+        // As a printed line would show them.
+        let lines = values.into_iter().flat_map(str::lines).map(|line| plain(line.trim().as_bytes()));
+        let mut texts: Vec<String> = lines.filter(|text| text.len() >= SHORTEST_SECRET).collect();
         // One may contain another.
         texts.sort_by_key(|text| std::cmp::Reverse(text.len()));
         Self(texts)
@@ -121,10 +122,10 @@ mod tests {
 
     #[test]
     fn no_line_shows_a_secret_or_part_of_it() {
-        let key = "-----BEGIN-----\ngeheim\n";
-        let text = format!("+ TOKEN=hunter22\nx geheim y\n{}", "zhunter22".repeat(LONGEST));
+        let key = "-----BEGIN-----\ngeheim\nge\thei\n";
+        let text = format!("+ TOKEN=hunter22\nx geheim y\nx ge\thei y\n{}", "zhunter22".repeat(LONGEST));
         for line in said_of(text.as_bytes(), &["hunter22", key, "abc"]) {
-            for part in ["hunt", "er22", "geheim"] {
+            for part in ["hunt", "er22", "geheim", "hei"] {
                 assert!(!line.contains(part), "{line}");
             }
         }

@@ -1,7 +1,7 @@
 //! One program, run inside an installed system until it ends.
 
 use std::{
-    fs::{self, OpenOptions},
+    fs::OpenOptions,
     io::{self, PipeWriter, Write as _},
     os::unix::{
         fs::OpenOptionsExt as _,
@@ -35,15 +35,9 @@ pub(crate) enum RunError {
     /// The installed system could not be entered.
     #[error(transparent)]
     Enter(#[from] EnterError),
-    /// It did not start.
-    #[error("cannot start {program} in the installed system")]
-    Start {
-        /// Its name, or the script's interpreter.
-        program: String,
-        /// Why not.
-        #[source]
-        source: io::Error,
-    },
+    /// The directory in which it is to start does not exist.
+    #[error("the installed system has no directory {0}")]
+    NoDirectory(String),
     /// A pipe, a thread or a process of this machine's failed.
     #[error("cannot follow the program")]
     Follow(#[source] io::Error),
@@ -63,7 +57,14 @@ pub(crate) enum Ended {
 impl std::fmt::Display for Ended {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Code(code) => write!(f, "ended with exit code {code}"),
+            Self::Code(code) => {
+                write!(f, "ended with exit code {code}")?;
+                // As shells have it, and the first process of the namespace.
+                match Signal::try_from(code - 128) {
+                    Ok(signal) => write!(f, " ({signal})"),
+                    Err(_) => Ok(()),
+                }
+            }
             Self::Signal(number) => match Signal::try_from(*number) {
                 Ok(signal) => write!(f, "was ended by signal {signal}"),
                 Err(_) => write!(f, "was ended by signal {number}"),
@@ -73,25 +74,33 @@ impl std::fmt::Display for Ended {
     }
 }
 
-/// Runs the program of `spec` in the system whose root is mounted at `root`. `also` are variables beside those of `spec`, `said`
-/// gets each line it prints, and `stop` is asked many times a second. Nothing that the program started runs when this returns.
-/// Blocking.
+/// What a program finds.
+pub(crate) struct Setting<'a> {
+    /// Where the installed system's root is mounted.
+    pub(crate) root: &'a Path,
+    /// The text at /etc/resolv.conf.
+    pub(crate) resolv_conf: &'a str,
+    /// Variables beside those that the action states.
+    pub(crate) also: &'a [(&'a str, &'a str)],
+    /// The command that starts the program in the words after it, and ends with the program's exit code.
+    pub(crate) init: fn() -> Command,
+}
+
+/// Runs the program of `spec`. `said` gets each line it prints, and `stop` is asked many times a second. Nothing that the program
+/// started runs when this returns. Blocking.
 ///
 /// # Errors
 /// [`RunError`]
 pub(crate) fn run(
-    root: &Path,
+    setting: &Setting<'_>,
     spec: &Exec,
-    also: &[(&str, &str)],
     said: impl FnMut(String),
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<Ended, RunError> {
     let (output, input) = io::pipe().map_err(RunError::Follow)?;
     let hidden = Hidden::new(spec.variables.iter().filter(|v| v.secret).map(|v| v.value.expose()));
-    // A system without network has no such file.
-    let resolv_conf = fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
     thread::scope(|scope| {
-        let enter = || inside(root, &resolv_conf, || started(spec, also, input, stop));
+        let enter = || inside(setting.root, setting.resolv_conf, || started(setting, spec, input, stop));
         let thread = thread::Builder::new().name("exec".into()).spawn_scoped(scope, enter).map_err(RunError::Follow)?;
         let read = lines(output, &hidden, said);
         let ended = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))??;
@@ -102,31 +111,31 @@ pub(crate) fn run(
 
 /// Inside: starts the program and waits for its end.
 fn started(
+    setting: &Setting<'_>,
     spec: &Exec,
-    also: &[(&str, &str)],
     output: PipeWriter,
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<Ended, RunError> {
     let mut child = {
-        let (mut command, program) = command(&spec.program)?;
+        let mut command = (setting.init)();
+        command.args(words(&spec.program)?);
         let errors = output.try_clone().map_err(RunError::Follow)?;
         command
             .env_clear()
             .envs([("PATH", PATH), ("HOME", "/root"), ("LANG", "C.UTF-8"), ("TERM", "dumb")])
-            .envs(also.iter().copied())
+            // No service manager runs in there: systemctl(1) changes files and starts nothing.
+            .env("SYSTEMD_OFFLINE", "1")
+            .envs(setting.also.iter().copied())
             .envs(spec.variables.iter().map(|v| (&v.name, v.value.expose())))
             .current_dir(&spec.directory)
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(output)
             .stderr(errors);
-        let directory = Path::new(&spec.directory);
-        if !directory.is_dir() {
-            // The kernel would say the same of it as of a missing program.
-            let source = io::Error::new(io::ErrorKind::NotFound, format!("there is no directory {}", spec.directory));
-            return Err(RunError::Start { program, source });
+        if !Path::new(&spec.directory).is_dir() {
+            return Err(RunError::NoDirectory(spec.directory.clone()));
         }
-        Own::spawn(&mut command).map_err(|source| RunError::Start { program, source })?
+        Own::spawn(&mut command).map_err(RunError::Follow)?
         // The command's ends of the pipe are closed here: the output ends with the program.
     };
     loop {
@@ -144,15 +153,10 @@ fn started(
     }
 }
 
-/// The command, and what to call it in an error.
-fn command(program: &ExecProgram) -> Result<(Command, String), RunError> {
+/// The program and its arguments. A script is put into memory first.
+fn words(program: &ExecProgram) -> Result<Vec<String>, RunError> {
     match program {
-        ExecProgram::Command(words) => {
-            let (name, arguments) = words.split_first().map_or(("", &[][..]), |(name, rest)| (name.as_str(), rest));
-            let mut command = Command::new(name);
-            command.args(arguments);
-            Ok((command, name.to_owned()))
-        }
+        ExecProgram::Command(words) => Ok(words.clone()),
         ExecProgram::Script(text) => {
             let path = format!("{PRIVATE}/script");
             let mut file =
@@ -161,8 +165,7 @@ fn command(program: &ExecProgram) -> Result<(Command, String), RunError> {
             file.write_all(first.as_bytes())
                 .and_then(|()| file.write_all(text.as_bytes()))
                 .map_err(RunError::Follow)?;
-            let interpreter = text.strip_prefix("#!").and_then(|rest| rest.lines().next()).unwrap_or("/bin/sh").trim();
-            Ok((Command::new(path), format!("the script with {interpreter}")))
+            Ok(vec![path])
         }
     }
 }
@@ -177,6 +180,7 @@ fn ended(status: ExitStatus) -> Ended {
 #[cfg(test)]
 mod tests {
     use std::{
+        fs,
         sync::atomic::{AtomicBool, Ordering},
         time::Instant,
     };
@@ -203,6 +207,14 @@ mod tests {
         Exec { program: ExecProgram::Script(text.into()), variables: Vec::new(), directory: "/".into(), disk: None }
     }
 
+    /// The agent's binary is not this test's.
+    fn shell_as_init() -> Command {
+        let mut command = Command::new("/bin/sh");
+        // More than one command, or the shell would become the program.
+        command.args(["-c", "\"$@\"; exit $?", "init"]);
+        command
+    }
+
     /// Runs it with this machine's /usr mounted in the root, on a thread whose mounts vanish.
     fn ran(root: &Path, spec: &Exec, stop: &(dyn Fn() -> bool + Sync)) -> (Result<Ended, RunError>, Vec<String>) {
         use nix::{
@@ -221,7 +233,9 @@ mod tests {
                     }
                 }
                 let mut lines = Vec::new();
-                let ended = run(root, spec, &[("LANDFALL_DISK", "/dev/vda")], |line| lines.push(line), stop);
+                let also = [("LANDFALL_DISK", "/dev/vda")];
+                let setting = Setting { root, resolv_conf: "nameserver 192.0.2.1\n", also: &also, init: shell_as_init };
+                let ended = run(&setting, spec, |line| lines.push(line), stop);
                 (ended, lines)
             };
             scope.spawn(work).join().unwrap()
@@ -232,12 +246,12 @@ mod tests {
     fn a_script_runs_inside_with_the_kernels_file_systems() {
         let Some(root) = root() else { return };
         fs::write(root.path().join("etc/resolv.conf"), "old\n").unwrap();
-        let text = "test -c /dev/null; test -d /proc/1; test -d /sys/kernel; test -w /run\n\
-            echo $LANDFALL_DISK $A; cat /etc/resolv.conf | head -c 0; echo 2 >&2; echo made > /etc/made";
+        let text = "test -c /dev/null; test -e /proc/self/stat; test -d /sys/kernel; test -w /run\n\
+            echo $LANDFALL_DISK $A; cat /etc/resolv.conf; echo 2 >&2; echo made > /etc/made";
         let value = SecretText::new("plain");
         let variables = vec![ExecVariable { name: "A".into(), value, secret: false }];
         let (ended, lines) = ran(root.path(), &Exec { variables, ..script(text) }, &|| false);
-        assert_eq!((ended.unwrap(), lines), (Ended::Code(0), vec!["/dev/vda plain".to_owned(), "2".to_owned()]));
+        assert_eq!((ended.unwrap(), lines.join("|")), (Ended::Code(0), "/dev/vda plain|nameserver 192.0.2.1|2".into()));
         assert_eq!(fs::read_to_string(root.path().join("etc/made")).unwrap(), "made\n");
         assert_eq!(fs::read_to_string(root.path().join("etc/resolv.conf")).unwrap(), "old\n");
         assert_eq!(fs::read_dir(root.path().join("run")).unwrap().count(), 0, "the script was in memory");
@@ -265,17 +279,40 @@ mod tests {
     }
 
     #[test]
+    fn name_servers_are_found_in_every_kind_of_system() {
+        use std::os::unix::fs::symlink;
+        for link in [None, Some("../run/systemd/resolve/stub-resolv.conf"), Some("/run/landfall/resolv.conf")] {
+            let Some(root) = root() else { return };
+            let path = root.path().join("etc/resolv.conf");
+            if let Some(link) = link {
+                symlink(link, &path).unwrap();
+            }
+            let (ended, lines) = ran(root.path(), &script("cat /etc/resolv.conf"), &|| false);
+            assert_eq!((ended.unwrap(), lines), (Ended::Code(0), vec!["nameserver 192.0.2.1".to_owned()]), "{link:?}");
+            // Nothing is left of what a power cut may have left, either.
+            let stays = link.is_some_and(|link| !link.starts_with("/run/landfall"));
+            assert_eq!(fs::symlink_metadata(&path).is_ok(), stays, "{link:?}");
+        }
+    }
+
+    #[test]
+    fn a_program_can_end_itself_by_a_signal() {
+        let Some(root) = root() else { return };
+        let (ended, lines) = ran(root.path(), &script("echo before; kill -TERM $$; echo after"), &|| false);
+        let ended = ended.unwrap();
+        assert!(ended == Ended::Code(143) && !lines.contains(&"after".to_owned()), "{ended} {lines:?}");
+        assert_eq!(ended.to_string(), "ended with exit code 143 (SIGTERM)");
+    }
+
+    #[test]
     fn what_cannot_start_is_named() {
         let Some(root) = root() else { return };
         let absent = Exec { program: ExecProgram::Command(vec!["nosuch".into()]), ..script("") };
+        let (ended, lines) = ran(root.path(), &absent, &|| false);
+        assert!(ended.unwrap() == Ended::Code(127) && lines.join(" ").contains("nosuch"), "{lines:?}");
         let elsewhere = Exec { directory: "/nowhere".into(), ..script("true") };
-        for (spec, said) in
-            [(absent, "nosuch"), (script("#!/usr/bin/nosuch -x\n"), "/usr/bin/nosuch -x"), (elsewhere, "/nowhere")]
-        {
-            let error = ran(root.path(), &spec, &|| false).0.unwrap_err();
-            let text = format!("{error}: {}", std::error::Error::source(&error).unwrap());
-            assert!(text.contains(said), "{text}");
-        }
+        let error = ran(root.path(), &elsewhere, &|| false).0.unwrap_err();
+        assert!(error.to_string().contains("/nowhere"), "{error}");
     }
 
     #[test]

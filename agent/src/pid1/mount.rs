@@ -1,6 +1,6 @@
 //! The file systems PID 1 mounts before anything else works.
 
-use std::{fs, path::Path};
+use std::{fs, io, os::unix::fs::symlink, path::Path};
 
 use nix::{
     errno::Errno,
@@ -70,6 +70,14 @@ pub(crate) fn firmware_variables() -> Result<(), Errno> {
     }
 }
 
+/// What shells and interpreters expect beside the kernel's devices, in every root that this /dev is mounted in.
+const LINKS: [(&str, &str); 4] = [
+    ("/dev/fd", "/proc/self/fd"),
+    ("/dev/stdin", "/proc/self/fd/0"),
+    ("/dev/stdout", "/proc/self/fd/1"),
+    ("/dev/stderr", "/proc/self/fd/2"),
+];
+
 /// Mounts all of them; returns failures as sentences, because there is no log yet.
 pub(crate) fn mount_all() -> Vec<String> {
     let mut complaints = Vec::new();
@@ -88,6 +96,12 @@ pub(crate) fn mount_all() -> Vec<String> {
             Ok(()) | Err(Errno::EBUSY) => {}
             Err(_) if !entry.required => {}
             Err(e) => complaints.push(format!("cannot mount {} on {}: {e}", entry.kind, entry.target)),
+        }
+    }
+    for (link, target) in LINKS {
+        match symlink(target, link) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => complaints.push(format!("cannot make {link}: {e}")),
+            _ => {}
         }
     }
     complaints

@@ -1,11 +1,15 @@
 //! One file system of the installed system, mounted; and the options it is mounted with.
 
 use std::{
+    fs::File,
     io,
     path::{Path, PathBuf},
 };
 
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::{
+    mount::{MntFlags, MsFlags, mount, umount2},
+    unistd::syncfs,
+};
 
 use super::names::FileSystem;
 
@@ -94,11 +98,14 @@ impl Mounted {
     /// Unmounts: everything written is on the device when this returns.
     ///
     /// # Errors
-    /// The kernel's, such as a file still open below it.
+    /// The kernel's, such as a file still open below it, or a write that the device refused.
     pub(super) fn close(mut self) -> io::Result<()> {
+        // An unmount says nothing of writes that failed on their way to the device. It also leaves them for later if another
+        // mount namespace has the file system too.
+        let synced = File::open(&self.at).and_then(|place| Ok(syncfs(&place)?));
         self.open = false;
         umount2(&self.at, MntFlags::empty())?;
-        Ok(())
+        synced
     }
 }
 

@@ -208,15 +208,16 @@ impl System {
     /// Unmounts everything: what was written is on the devices when this returns.
     ///
     /// # Errors
-    /// The kernel's, such as a file still open.
+    /// The kernel's first, such as a file still open; the others are unmounted all the same.
     pub(crate) fn close(self) -> io::Result<()> {
         let Self { mut below, root, turns, .. } = self;
+        let mut closed = Ok(());
         while let Some((_, mounted)) = below.0.pop() {
-            mounted.close()?;
+            closed = closed.and(mounted.close());
         }
-        root.close()?;
+        closed = closed.and(root.close());
         drop(turns);
-        Ok(())
+        closed
     }
 }
 

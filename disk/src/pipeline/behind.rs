@@ -26,7 +26,7 @@ use crate::{WriteError, buffer::Buffer};
 
 /// A flush covers about so many bytes.
 const EACH: u64 = 64 << 20;
-/// Most records that wait, and that one flush covers: 4 GiB of blocks. The writers wait for room.
+/// Most records that wait, and most that one flush covers: 4 GiB of blocks of 1 MiB. The writers wait for room.
 const DEPTH: usize = 4096;
 /// Of the ranges that were read, at least half as many and at most so many are read again at the end.
 const AGAIN: usize = 32;

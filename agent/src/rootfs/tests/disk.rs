@@ -60,7 +60,11 @@ pub(super) struct Disk {
 impl Disk {
     /// An empty disk with these partitions, one after the other.
     pub(super) fn new(sector: u32, parts: &[Part]) -> Result<Self, Missing> {
-        let file = tempfile::NamedTempFile::new().unwrap();
+        Self::backed(tempfile::NamedTempFile::new().unwrap(), sector, parts)
+    }
+
+    /// The same, on this file.
+    pub(super) fn backed(file: tempfile::NamedTempFile, sector: u32, parts: &[Part]) -> Result<Self, Missing> {
         let total = (2 + parts.iter().map(|part| part.mib).sum::<u64>()) * MIB;
         file.as_file().set_len(total).unwrap();
         // The tables are in the first and the last MiB, so those two are made in memory.
@@ -154,7 +158,16 @@ impl Disk {
 }
 
 /// Where something is mounted; also unmounted if a test fails meanwhile.
-struct At(tempfile::TempDir);
+pub(super) struct At(pub(super) tempfile::TempDir);
+
+/// A directory in memory that holds this many MiB.
+pub(super) fn small_directory(mib: u64) -> Result<At, Missing> {
+    let at = tempfile::tempdir().unwrap();
+    let size = format!("size={mib}m");
+    mount(Some("tmpfs"), at.path(), Some("tmpfs"), MsFlags::empty(), Some(size.as_str()))
+        .map_err(|e| Missing(format!("no mount of tmpfs: {e}")))?;
+    Ok(At(at))
+}
 
 impl Drop for At {
     fn drop(&mut self) {

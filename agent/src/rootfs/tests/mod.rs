@@ -5,7 +5,7 @@ mod disk;
 
 use std::{collections::BTreeSet, fs, path::Path, sync::Barrier, thread};
 
-use self::disk::{Disk, Missing, Part, alone, install, run, where_possible};
+use self::disk::{Disk, Missing, Part, alone, install, run, small_directory, where_possible};
 use super::*;
 
 const SEED: &str = "/var/lib/cloud/seed/nocloud/user-data";
@@ -221,6 +221,27 @@ fn a_kept_var_is_mounted_where_the_image_says_so() {
             disk.with(1, "ext4", "", |root| install(root, fstab))?;
             seed(SystemDisk { kept: kept.clone(), ..of(&disk) }).unwrap();
             assert_eq!(disk.with(2, "ext4", "", |var| has_seed(var, ""))?, there, "{fstab}");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_write_that_the_disk_refused_fails_the_close() {
+    where_possible(|| {
+        let _one = alone()?;
+        // The disk's file cannot hold what the disk says it can.
+        let full = small_directory(24)?;
+        let file = tempfile::NamedTempFile::new_in(full.0.path()).unwrap();
+        let disk = Disk::backed(file, 512, &[part("root", 64)])?;
+        disk.format(1, "ext4")?;
+        disk.with(1, "ext4", "", |root| install(root, ""))?;
+        for (bytes, kept) in [(1 << 20, true), (48 << 20, false)] {
+            let (at, system) = open(of(&disk), Access::Run);
+            let system = system.unwrap();
+            // As a program writes: without a flush of its own.
+            fs::write(at.path().join("file"), vec![7; bytes]).unwrap();
+            assert_eq!(system.close().is_ok(), kept, "{bytes}");
         }
         Ok(())
     });

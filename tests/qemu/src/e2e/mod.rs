@@ -120,7 +120,7 @@ const TESTS: &[Test] = tests! {
     "y" uefi_debian_on_xfs full |c| debian_roots::to_phone_home(c, Firmware::Uefi, debian_roots::Layout::Xfs);
     "y" bios_debian_on_btrfs_subvolumes full |c| debian_roots::to_phone_home(c, Firmware::Bios, debian_roots::Layout::Btrfs);
     "y" uefi_debian_with_a_separate_var full |c| debian_roots::to_phone_home(c, Firmware::Uefi, debian_roots::Layout::SeparateVar);
-    "z" programs_run_inside_the_new_system_before_its_first_boot full exec::inside_the_new_system;
+    "z" uefi_programs_run_inside_the_new_system_before_its_first_boot full exec::inside_the_new_system;
 };
 
 /// Which tests run, and how.
