@@ -182,7 +182,7 @@ fn includes_that_multiply_end_at_a_bound() {
 const TOO_LARGE: &str = "the list, with the parameters of the lists that it includes, takes more than 512 KiB";
 
 #[test]
-fn a_list_larger_than_512_kib_is_refused_as_it_renders() {
+fn a_list_above_512_kib_is_refused_as_it_renders() {
     let big = json!({"default": "x".repeat(100 << 10)});
     let fields: serde_json::Map<_, _> = (0..6).map(|n| (format!("f{n}"), json!("{{ params.big }}"))).collect();
     let seed = |fields: Value| {
