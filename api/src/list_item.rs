@@ -14,8 +14,8 @@ use crate::{
     issue::{has_expression, join},
 };
 
-/// The actions of another template stand here. Their names get this item's name and a dash in front; if this item names a
-/// branch, all of them are in it.
+/// The actions of another template stand here. Their names and branches get this item's name and a dash in front; if this
+/// item names a branch, all of them are in it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct IncludeSpec {

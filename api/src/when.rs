@@ -109,6 +109,11 @@ impl When {
         types::faults(&self.0, scope)
     }
 
+    /// Whether it names `disk`: otherwise it says the same of every copy in a loop.
+    pub fn names_disk(&self) -> bool {
+        names(&self.0, "disk")
+    }
+
     /// Whether it holds. `scope` has what paths name: `machine`, `params`, and in a loop `disk`. Only as much is looked at
     /// as decides: of `a or b` where `a` holds, `b` is not.
     ///
@@ -126,6 +131,21 @@ impl Path {
             Step::Item(index) => at.get(index),
         });
         found.filter(|value| !value.is_null())
+    }
+}
+
+/// Whether a path begins with that word.
+fn names(node: &Node, root: &str) -> bool {
+    match node {
+        Node::Literal(_) => false,
+        Node::List(items) => items.iter().any(|item| names(item, root)),
+        Node::Path(path) | Node::Defined(path) => {
+            matches!(path.steps.first(), Some(Step::Field(name)) if name == root)
+        }
+        Node::Not(inner) => names(inner, root),
+        Node::And(left, right) | Node::Or(left, right) | Node::Compare(_, left, right) | Node::In(left, right) => {
+            names(left, root) || names(right, root)
+        }
     }
 }
 

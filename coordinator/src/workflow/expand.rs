@@ -53,10 +53,12 @@ pub(super) struct Place<'a> {
     pub(super) params: minijinja::Value,
     /// The same for conditions.
     pub(super) seen_params: RefCell<Value>,
-    /// Stands before the names of its actions.
+    /// Stands before the names of its actions and branches.
     pub(super) prefix: String,
     /// The branch that all of it is in.
     pub(super) branch: Option<String>,
+    /// Whether it is one of several copies that follow one another.
+    pub(super) repeated: bool,
 }
 
 /// What a list comes to.
@@ -84,6 +86,10 @@ impl<'a> Expander<'a> {
             match loops {
                 None => self.item(&item, &path, None, place, out)?,
                 Some(loops) => {
+                    // A condition that names no disk says the same of every copy, and no disk has to match if it fails.
+                    if of_no_disk(&item) && self.leaves_out(&mut item, &path, None, place, out)? {
+                        continue;
+                    }
                     let disks = self.disks(&loops, &path, place)?;
                     for (n, disk) in disks.into_iter().enumerate() {
                         self.count(&path)?;
@@ -114,24 +120,18 @@ impl<'a> Expander<'a> {
         out: &mut Expanded,
     ) -> Result<(), Problem> {
         let mut item = item.clone();
-        if let Some(when) = item.as_object_mut().and_then(|fields| fields.shift_remove(WHEN))
-            && !self.holds(&when, place, disk.as_ref(), path)?
-        {
-            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-            let name = format!("{}{}", place.prefix, item.get("name").map(text).unwrap_or_default());
-            let when = text(&when);
-            self.room.take(name.len() + when.len(), path)?;
-            out.left_out.push(LeftOut { name, when });
+        if self.leaves_out(&mut item, path, disk.as_ref(), place, out)? {
             return Ok(());
         }
         if out.actions.len() >= MAX_ACTIONS {
             let message = format!("there are more than {MAX_ACTIONS} actions, which is the limit");
             return Err(Problem::new(ErrorCode::InvalidTemplate, message).at(path).hint("include and repeat less"));
         }
+        let in_loop = disk.is_some();
         let scope = self.scope(place, disk);
         let tree = render_tree(&self.environment, &scope, &item, path, &self.room)?;
         match tree.get(INCLUDE) {
-            Some(_) => self.include(&tree, path, place, out),
+            Some(_) => self.include(&tree, path, place, in_loop, out),
             None => {
                 if let Some(place) = secret_ref::misplaced(&tree) {
                     let message = "a secret is not allowed here, because this field is logged and shown";
@@ -142,9 +142,7 @@ impl<'a> Expander<'a> {
                 }
                 let mut action: Action = typed(tree, path)?;
                 action.name.insert_str(0, &place.prefix);
-                if let Some(branch) = &place.branch {
-                    in_branch(&mut action, branch, path)?;
-                }
+                action.branch = branch_of(action.branch, place, path)?;
                 out.actions.push(action);
                 Ok(())
             }
@@ -152,7 +150,14 @@ impl<'a> Expander<'a> {
     }
 
     /// The list of another template, with the values that this one states for its parameters.
-    fn include(&self, tree: &Value, path: &str, place: &Place<'a>, out: &mut Expanded) -> Result<(), Problem> {
+    fn include(
+        &self,
+        tree: &Value,
+        path: &str,
+        place: &Place<'a>,
+        in_loop: bool,
+        out: &mut Expanded,
+    ) -> Result<(), Problem> {
         #[derive(serde::Deserialize)]
         #[serde(deny_unknown_fields)]
         struct Included {
@@ -192,9 +197,31 @@ impl<'a> Expander<'a> {
             params,
             seen_params: RefCell::new(seen_params),
             prefix: format!("{}{name}-", place.prefix),
-            branch: branch.or_else(|| place.branch.clone()),
+            repeated: place.repeated || (in_loop && branch.is_none()),
+            branch: branch_of(branch, place, path)?,
         };
         self.list(&included.spec.actions, &below, out).map_err(within)
+    }
+
+    /// Takes the condition off an item. If it does not hold, the item is noted as left out.
+    fn leaves_out(
+        &self,
+        item: &mut Value,
+        path: &str,
+        disk: Option<&Value>,
+        place: &Place<'_>,
+        out: &mut Expanded,
+    ) -> Result<bool, Problem> {
+        let Some(when) = item.as_object_mut().and_then(|fields| fields.shift_remove(WHEN)) else { return Ok(false) };
+        if self.holds(&when, place, disk, path)? {
+            return Ok(false);
+        }
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let name = format!("{}{}", place.prefix, item.get("name").map(text).unwrap_or_default());
+        let when = text(&when);
+        self.room.take(name.len() + when.len(), path)?;
+        out.left_out.push(LeftOut { name, when });
+        Ok(true)
     }
 
     /// Whether an item's condition holds. A secret is in none: it is not in what conditions see.
@@ -274,6 +301,12 @@ impl<'a> Expander<'a> {
     }
 }
 
+/// Whether an item has a condition, and it names no disk.
+fn of_no_disk(item: &Value) -> bool {
+    let when = item.get(WHEN).and_then(Value::as_str).and_then(|text| When::parse(text).ok());
+    when.is_some_and(|when| !when.names_disk())
+}
+
 /// Parameters as conditions see them.
 pub(super) fn seen(params: &minijinja::Value, path: &str) -> Result<Value, Problem> {
     serde_json::to_value(params).map_err(|error| {
@@ -316,15 +349,16 @@ pub fn refuse_circles(template: &Template, fragments: &Fragments) -> Result<(), 
     look(template, fragments, &mut Vec::new(), &mut BTreeSet::new())
 }
 
-fn in_branch(action: &mut Action, branch: &str, path: &str) -> Result<(), Problem> {
-    if action.branch.is_some() {
-        let message = "the list is included in a branch, and this action names another";
-        return Err(Problem::new(ErrorCode::InvalidTemplate, message)
-            .at(format!("{path}.branch"))
-            .hint("remove one of the two branches"));
-    }
-    action.branch = Some(branch.to_owned());
-    Ok(())
+/// The branch of an action which names `own`: two lists that are included keep theirs apart, as they keep their actions.
+fn branch_of(own: Option<String>, place: &Place<'_>, path: &str) -> Result<Option<String>, Problem> {
+    let Some(own) = own else { return Ok(place.branch.clone()) };
+    let message = match (&place.branch, place.repeated) {
+        (None, false) => return Ok(Some(format!("{}{own}", place.prefix))),
+        (Some(_), _) => "the list is included in a branch, and this action names another",
+        // The branches of one copy would run at the same time as those of the next.
+        (None, true) => "the list is repeated, one copy after another, and this action names a branch",
+    };
+    Err(Problem::new(ErrorCode::InvalidTemplate, message).at(format!("{path}.branch")).hint("remove the branch"))
 }
 
 /// The item for the `n`th disk, from 1: its own name, and a branch of its own if it is in one.

@@ -97,6 +97,7 @@ pub fn render(
             seen_params: RefCell::new(seen_params.clone()),
             prefix: String::new(),
             branch: None,
+            repeated: false,
         };
         let mut out = Expanded::default();
         expander.list(items, &place, &mut out).map(|()| out)

@@ -54,7 +54,7 @@ async fn a_dry_run_leaves_no_workflow() {
     let request = json!({"template": "mini", "parameters": {"release": 12}});
     let (status, list) = api.post("/machines/node-1/dry-run", &request).await;
     assert_eq!((status, &list["actions"][0]["name"]), (StatusCode::OK, &json!("write")), "{list}");
-    // A caller that means a dry run never starts a workflow by a parameter which no one reads.
+    // A caller that means a dry run never starts a workflow because a parameter was ignored.
     let (status, refused) = api.post("/machines/node-1/provision?dryRun=true", &request).await;
     assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{refused}");
     assert!(api.coordinator.store.workflows().await.unwrap().is_empty());

@@ -106,6 +106,36 @@ fn a_secret_goes_only_to_a_parameter_of_type_secret() {
 }
 
 #[test]
+fn an_included_list_keeps_its_branches_apart() {
+    let branched = |name: &str| json!({"name": name, "branch": "x", "hold": {"message": "x"}});
+    let others = [("f", json!({"actions": [branched("one"), branched("two")]}))];
+    let include = |name: &str| json!({"name": name, "include": {"template": "f"}});
+    let branches = |list: &Value| {
+        let names = list.as_array().unwrap().iter().map(|action| action["branch"].as_str().unwrap_or("-").to_owned());
+        names.collect::<Vec<_>>()
+    };
+    let two = json!({"actions": [include("a"), include("b"), branched("own")]});
+    let list = rendered(&machine(Value::Null), two, &others).unwrap();
+    assert_eq!(branches(&list), ["a-x", "a-x", "b-x", "b-x", "x"]);
+    let mut each = include("a");
+    each["forEach"] = json!({"disks": {"transport": "nvme"}});
+    let (subject, message) = rendered(&machine(disks()), json!({"actions": [each]}), &others).unwrap_err();
+    assert_eq!(subject, "Template/f: spec.actions[0].branch");
+    assert_eq!(message, "the list is repeated, one copy after another, and this action names a branch");
+    let plain = [("f", json!({"actions": [hold("one", "x")]}))];
+    let list = rendered(&machine(disks()), json!({"actions": [each]}), &plain).unwrap();
+    assert_eq!(branches(&list), ["-", "-"]);
+    each["branch"] = "d".into();
+    let list = rendered(&machine(disks()), json!({"actions": [each]}), &plain).unwrap();
+    assert_eq!(branches(&list), ["d-1", "d-2"]);
+    // A list inside a branch cannot leave it by way of another include.
+    let inner = json!({"name": "in", "branch": "y", "include": {"template": "f"}});
+    let nested = [("g", json!({"actions": [inner]})), plain[0].clone()];
+    let outer = json!({"actions": [{"name": "out", "branch": "z", "include": {"template": "g"}}]});
+    assert_eq!(rendered(&machine(Value::Null), outer, &nested).unwrap_err().0, "Template/g: spec.actions[0].branch");
+}
+
+#[test]
 fn circles_and_unfit_templates_are_refused_by_name() {
     let include = |name: &str| json!({"actions": [{"name": "i", "include": {"template": name}}]});
     let others = [
@@ -286,6 +316,22 @@ fn an_item_whose_condition_fails_is_left_out_and_named() {
     let left_out: Vec<_> = plan.left_out.iter().map(|item| (item.name.as_str(), item.when.as_str())).collect();
     let loops = "disk.number != 2 and disk.transport == 'nvme'";
     assert_eq!(left_out, [("a-one", "params.n == 1"), ("b", "machine.name in ['m2']"), ("d-1", loops), ("d-2", loops)]);
+}
+
+#[test]
+fn a_loop_whose_condition_fails_needs_no_disks() {
+    let spec = |when: &str| {
+        json!({"actions": [hold("first", "x"),
+            {"name": "d", "when": when, "forEach": {"disks": {"serial": "none"}}, "hold": {"message": "x"}}]})
+    };
+    let elsewhere = "machine.name == 'm2'";
+    let plan = render(&machine(Value::Null), &template("main", spec(elsewhere)), &BTreeMap::new(), &Fragments::new());
+    let plan = plan.unwrap();
+    assert_eq!(names(&json!(plan.actions)), ["first"]);
+    assert_eq!(plan.left_out, [LeftOut { name: "d".into(), when: elsewhere.into() }]);
+    for when in ["machine.name == 'm1'", "machine.name == 'm2' and disk.number == 1"] {
+        assert!(rendered(&machine(disks()), spec(when), &[]).unwrap_err().1.contains("no disk of machine"), "{when}");
+    }
 }
 
 #[test]
