@@ -9,8 +9,7 @@ use super::{
     bytes::u64s,
     header::{Header, READ},
     map::{Map, Run},
-    place::{Item, Unpack},
-    stream::MOST,
+    place::{Item, MOST, Unpack},
     tables::{SECTOR, l2_table, mapping},
     watch::Watched,
 };
