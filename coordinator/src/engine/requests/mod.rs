@@ -148,7 +148,7 @@ impl Requests {
             template: BUILT_IN_DEPROVISION,
             purpose: Purpose::Deprovision,
             parameters: BTreeMap::new(),
-            plan: Plan { actions, left_out: Vec::new(), on_failure: Vec::new(), timeout: None, success_on: None },
+            plan: Plan { actions, ..Plan::default() },
             by: Asker::Person(authority),
         })
         .await
