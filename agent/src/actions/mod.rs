@@ -33,7 +33,7 @@ use crate::{
     thread::on_thread,
 };
 
-/// Between looks whether an action that waits for its disks was stopped.
+/// Between looks whether an action that waits for its disks, or for the check of its list, was stopped.
 const CANCEL_POLL: Duration = Duration::from_millis(200);
 
 /// This machine: its disks and its power.
@@ -90,7 +90,15 @@ impl Machine {
         if !job.run.precheck || !check::is_destructive(&job.kind) {
             return Ok(());
         }
-        let mut checked = self.checked.lock().await;
+        let mut checked = loop {
+            if let Ok(checked) = timeout(CANCEL_POLL, self.checked.lock()).await {
+                break checked;
+            }
+            if job.cancel.is_cancelled() {
+                let text = "the action was stopped while another branch checked the list";
+                return Err(final_failure(Problem::new(ErrorCode::Cancelled, text)));
+            }
+        };
         if *checked != Some(job.run.workflow_uid) {
             self.clone().on_disks(job.clone(), check::the_rest).await?;
             *checked = Some(job.run.workflow_uid);
