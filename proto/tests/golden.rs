@@ -315,6 +315,7 @@ fn assignment(actions: Vec<AssignedAction>) -> Assignment {
         expected_receipts: vec![],
         person_authorised: false,
         force: false,
+        precheck: true,
     }
 }
 
@@ -367,6 +368,7 @@ fn an_assignment_of_every_action() {
         expected_receipts: vec![receipt(ReceiptState::Done, Some(digest(0x0a))), receipt(ReceiptState::Intent, None)],
         person_authorised: true,
         force: true,
+        precheck: false,
         ..assignment(actions)
     };
     assigned("assignment", whole);

@@ -64,6 +64,7 @@ impl TryFrom<v1::Assignment> for Assignment {
             expected_receipts: wire.expected_receipts.into_iter().map(expected).collect::<Result<_, _>>()?,
             person_authorised: wire.person_authorised,
             force: wire.force,
+            precheck: !wire.skips_precheck,
         })
     }
 }
@@ -88,6 +89,7 @@ impl From<Assignment> for v1::Assignment {
             expected_receipts: assigned.expected_receipts.into_iter().map(v1::DiskReceipt::from).collect(),
             person_authorised: assigned.person_authorised,
             force: assigned.force,
+            skips_precheck: !assigned.precheck,
         }
     }
 }
