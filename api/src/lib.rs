@@ -79,7 +79,7 @@ pub use parameter::{Parameter, ParameterFault, ParameterItems, ParameterType};
 pub use pin::{Pin, PinError};
 pub use preview::{Preview, PreviewRequest, PreviewedAction};
 pub use receipt::{DiskReceipt, Receipt, ReceiptState};
-pub use rendered::{RenderRequest, RenderedList};
+pub use rendered::{MachineCheck, RenderRequest, RenderedList};
 pub use rule::{EnrolmentRule, EnrolmentRuleSpec, EnrolmentRuleStatus};
 pub use scalar::{Digest, DurationSpec, MacAddr, ScalarError};
 pub use schema::schema;

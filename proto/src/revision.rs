@@ -17,10 +17,13 @@ pub const KEXEC: u32 = 3;
 /// Brought `DiskReport`: a hello no longer waits until every bus was scanned.
 pub const DISK_REPORTS: u32 = 5;
 
+/// Brought `Check`: an agent says of a list whether it would begin to write.
+pub const CHECKS: u32 = 7;
+
 /// The revision of the `.proto` file in this crate: that of the newest action (each declares its own in `landfall-api`), or
 /// that of the newest change apart from actions.
 pub const PROTOCOL: u32 = {
-    let (actions, others) = (landfall_api::ActionSpec::NEWEST_PROTOCOL, DISK_REPORTS);
+    let (actions, others) = (landfall_api::ActionSpec::NEWEST_PROTOCOL, CHECKS);
     if actions > others { actions } else { others }
 };
 

@@ -375,6 +375,16 @@ fn an_assignment_of_every_action() {
 }
 
 #[test]
+fn a_check_and_its_answers() {
+    let list = assignment(vec![action("off", 300, 1, ActionKind::PowerOff(PowerOffSpec {}))]);
+    down("check", ToAgent::Check(Box::new(list)));
+    let list_uid = Uuid::from_u128(2);
+    up("checked", ToCoordinator::Checked { list_uid, problem: None });
+    let problem = Problem::new(ErrorCode::NoDiskMatches, "no disk matches").at("vdb");
+    up("checked-problem", ToCoordinator::Checked { list_uid, problem: Some(Box::new(problem)) });
+}
+
+#[test]
 fn branches_with_their_starts() {
     let hold = |name: &str, branch: &str| {
         let kind = ActionKind::Hold(HoldSpec { message: "wait".into() });

@@ -21,9 +21,17 @@ use crate::runner::{Failure, Job};
 
 /// Checks every other action of the list that is still to run; `job` checks itself before its own first write.
 pub(super) fn the_rest(machine: &Machine, job: &Job) -> Result<(), Failure> {
+    all_but(Some(job.action.action_index as usize), machine, job)
+}
+
+/// Checks every action of the list.
+pub(super) fn all(machine: &Machine, job: &Job) -> Result<(), Failure> {
+    all_but(None, machine, job)
+}
+
+fn all_but(own: Option<usize>, machine: &Machine, job: &Job) -> Result<(), Failure> {
     let first = job.run.start_index as usize;
-    let own = job.action.action_index as usize;
-    for (index, action) in job.run.actions.iter().enumerate().skip(first).filter(|(index, _)| *index != own) {
+    for (index, action) in job.run.actions.iter().enumerate().skip(first).filter(|(index, _)| Some(*index) != own) {
         may_act(job)?;
         let action_index = u32::try_from(index).unwrap_or(u32::MAX);
         let reference = ActionRef { action_index, ..job.action };

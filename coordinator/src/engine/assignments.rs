@@ -3,15 +3,15 @@
 use std::{sync::Arc, time::Duration};
 
 use landfall_api::{
-    Action, ActionSpec, CloudInitSpec, ErrorCode, Exec, ExecSpec, ImageSource, Precheck, Problem, RetrySpec,
-    SecretText, Verify, Workflow, WriteFile, WriteFileSpec, WriteImageSpec,
+    Action, ActionSpec, CloudInitSpec, DiskReceipt, ErrorCode, Exec, ExecSpec, ImageSource, Machine, Precheck, Problem,
+    RetrySpec, SecretText, Verify, Workflow, WriteFile, WriteFileSpec, WriteImageSpec,
     message::{ActionKind, AssignedAction, Assignment, CloudInit, PhoneHomeUnit, Retry, Start, WriteImage},
 };
 use landfall_machine::run::policy;
 use uuid::Uuid;
 
 use super::{certificates::CertificateAuthority, fleet::Fleet, secrets::Vault, tokens::Tokens};
-use crate::workflow::seed_files;
+use crate::workflow::{Plan, seed_files};
 
 /// Makes what an agent is sent.
 pub(in crate::engine) struct Assignments {
@@ -79,6 +79,48 @@ impl Assignments {
             person_authorised: workflow.spec.authority.is_some(),
             force: workflow.spec.authority.as_ref().is_some_and(|a| a.force),
             precheck: status.precheck != Some(Precheck::Off),
+        })
+    }
+
+    /// What an agent is sent to check, of a list that no workflow has: the seeds are empty, because nothing is made for it.
+    pub(super) async fn to_check(
+        &self,
+        machine: &Machine,
+        machine_uid: Uuid,
+        plan: &Plan,
+        list_uid: Uuid,
+        expected_receipts: Vec<DiskReceipt>,
+        force: bool,
+    ) -> Result<Assignment, Problem> {
+        let mut actions = Vec::with_capacity(plan.actions.len());
+        for pinned in &plan.actions {
+            let action = self.vault.insert(machine, pinned.clone()).await?;
+            actions.push(match action.spec {
+                ActionSpec::CloudInit(spec) => {
+                    let (timeout, retry) = limits(pinned);
+                    let kind = ActionKind::CloudInit(CloudInit { disk: spec.disk, ..CloudInit::default() });
+                    AssignedAction { name: action.name, timeout, retry, branch: action.branch, kind }
+                }
+                _ => self.resolved(action, &pinned.spec, &machine.metadata.name, list_uid, list_uid).await?,
+            });
+        }
+        Ok(Assignment {
+            epoch: 0,
+            workflow_uid: list_uid,
+            workflow_name: "dry-run".into(),
+            machine_uid,
+            generation: machine.metadata.generation,
+            lease: self.fleet.settings().lease,
+            counts_from: None,
+            actions,
+            start_index: 0,
+            start_attempt: 1,
+            starts: vec![Start { index: 0, attempt: 1 }],
+            earlier_runs: Vec::new(),
+            expected_receipts,
+            person_authorised: true,
+            force,
+            precheck: true,
         })
     }
 

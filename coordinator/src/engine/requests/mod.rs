@@ -1,5 +1,6 @@
 //! What people and rules request of a machine or a workflow: install, clear, adopt, delete; stop, pause, resume, retry.
 
+mod check;
 mod control;
 mod life;
 mod preview;
@@ -20,7 +21,9 @@ use landfall_machine::{
 use tokio::sync::OwnedMutexGuard;
 use uuid::Uuid;
 
+use self::check::Checks;
 use super::{
+    assignments::Assignments,
     fleet::{Fleet, Live},
     removals::Removals,
     secrets::Vault,
@@ -64,17 +67,20 @@ pub struct Requests {
     removals: Arc<Removals>,
     vault: Arc<Vault>,
     sources: Arc<dyn SourceChecker>,
+    assignments: Arc<Assignments>,
+    checks: Arc<Checks>,
 }
 
 impl Requests {
-    pub(in crate::engine) const fn new(
+    pub(in crate::engine) fn new(
         fleet: Arc<Fleet>,
         steps: Steps,
         removals: Arc<Removals>,
         vault: Arc<Vault>,
         sources: Arc<dyn SourceChecker>,
+        assignments: Arc<Assignments>,
     ) -> Self {
-        Self { fleet, steps, removals, vault, sources }
+        Self { fleet, steps, removals, vault, sources, assignments, checks: Arc::default() }
     }
 
     /// Starts a run of a template on a machine: renders and pins the list, asks each image's server, and hands the list

@@ -196,6 +196,15 @@ impl Scene {
         Ok((String::from_utf8_lossy(&output.stdout).into_owned(), errors.into_owned()))
     }
 
+    /// Whether a dry run of a template passes, and all that it prints.
+    pub(super) async fn dry_run(&self, machine: &Machine, template: &str) -> anyhow::Result<(bool, String)> {
+        let words = ["provision", machine.name(), "-t", template, "--dry-run"];
+        let output = tokio::time::timeout(COMMAND, self.command(&words).kill_on_drop(true).output()).await;
+        let output = output.context("landfall provision --dry-run does not end")??;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ok((output.status.success(), text(&output.stdout) + &text(&output.stderr)))
+    }
+
     /// A long-running command of the operator, with its output in a log of that name.
     pub(super) fn landfall_follows(&self, words: &[&str], name: &str) -> anyhow::Result<(Process, Log)> {
         let log = Log::open(&self.context.dir.join(format!("{name}.log")))?;
