@@ -57,6 +57,7 @@ pub const WALLS: &[Wall] = &[
         tests: &[],
         never: &[],
     },
+    Wall { name: "landfall-unpack", may: &["landfall-api"], tests: &[], never: RUNTIMES },
     Wall { name: "landfall-machine", may: &["landfall-api"], tests: &[], never: IMPURE },
     Wall { name: "landfall-edge", may: &["landfall-api"], tests: &[], never: &["tonic", "rusqlite"] },
     Wall { name: "landfall-store", may: &["landfall-api", "landfall-edge"], tests: &[], never: &["tonic"] },
