@@ -17,10 +17,13 @@ pub const KEXEC: u32 = 3;
 /// Brought `DiskReport`: a hello no longer waits until every bus was scanned.
 pub const DISK_REPORTS: u32 = 5;
 
-/// The revision of the `.proto` file in this crate: that of the newest action (each declares its own in `landfall-api`), or
+/// Brought the tools layer: `Assignment.tools`, and landfall.worker.v1. A change of worker.proto alone is one of this number too.
+pub const TOOLS: u32 = 7;
+
+/// The revision of the `.proto` files in this crate: that of the newest action (each declares its own in `landfall-api`), or
 /// that of the newest change apart from actions.
 pub const PROTOCOL: u32 = {
-    let (actions, others) = (landfall_api::ActionSpec::NEWEST_PROTOCOL, DISK_REPORTS);
+    let (actions, others) = (landfall_api::ActionSpec::NEWEST_PROTOCOL, TOOLS);
     if actions > others { actions } else { others }
 };
 

@@ -315,6 +315,7 @@ fn assignment(actions: Vec<AssignedAction>) -> Assignment {
         expected_receipts: vec![],
         person_authorised: false,
         force: false,
+        tools: None,
     }
 }
 

@@ -122,6 +122,7 @@ impl Declaration for ExecSpec {
         // What a program did before it failed is unknown.
         attempts: 1,
         protocol: 6,
+        tools: false,
         then: Then::Next,
         writes_image: false,
         means_written_disk: true,

@@ -117,6 +117,7 @@ impl Declaration for WriteFileSpec {
         // A download may break, and what is written twice is there once.
         attempts: 3,
         protocol: 4,
+        tools: false,
         then: Then::Next,
         writes_image: false,
         means_written_disk: true,

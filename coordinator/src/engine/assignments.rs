@@ -62,13 +62,19 @@ impl Assignments {
         if first.index < main {
             actions.truncate(status.actions.len());
         }
+        let settings = self.fleet.settings();
+        let all = || status.actions.iter().chain(&status.on_failure).map(|pinned| &*pinned.action);
+        if let Some(problem) = settings.without_tools(all()) {
+            return Err(problem);
+        }
+        let tools = settings.tools.clone().filter(|_| all().any(|action| action.spec.info().tools));
         Ok(Assignment {
             epoch,
             workflow_uid,
             workflow_name: workflow.metadata.name.clone(),
             machine_uid: machine.metadata.uid.ok_or_else(|| missing("uid"))?,
             generation: status.machine_generation,
-            lease: self.fleet.settings().lease,
+            lease: settings.lease,
             counts_from: None,
             actions,
             start_index: first.index,
@@ -78,6 +84,7 @@ impl Assignments {
             expected_receipts: status.expected_receipts.clone(),
             person_authorised: workflow.spec.authority.is_some(),
             force: workflow.spec.authority.as_ref().is_some_and(|a| a.force),
+            tools,
         })
     }
 
