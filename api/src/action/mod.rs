@@ -12,6 +12,7 @@ mod read;
 mod reboot;
 mod rules;
 mod schema;
+mod unpack;
 mod write_file;
 mod write_image;
 
@@ -30,6 +31,7 @@ pub use self::{
     kind::{ActionInfo, Download, Then},
     power_off::PowerOffSpec,
     reboot::RebootSpec,
+    unpack::{Unpack, UnpackResult, UnpackSpec},
     write_file::{FileSource, UnusableFile, WriteFile, WriteFileResult, WriteFileSpec},
     write_image::WriteImageSpec,
 };
@@ -114,6 +116,7 @@ actions! {
     "kexec" => Kexec(KexecSpec),
     "writeFile" => WriteFile(WriteFileSpec),
     "exec" => Exec(ExecSpec),
+    "unpack" => Unpack(UnpackSpec),
 }
 
 impl ActionSpec {
