@@ -120,8 +120,8 @@ pub enum Fault {
     /// More entries than are unpacked.
     #[error("with it the archive has more than {0} entries")]
     Many(u64),
-    /// Directories whose attributes take too much memory.
-    #[error("with it the attributes of directories take more than {0} MiB of memory")]
+    /// Names and attributes that take too much memory, MiB.
+    #[error("with it what must be remembered of the archive takes more than {0} MiB of memory")]
     Memory(u64),
     /// A directory with content stands where something else must go.
     #[error("a directory that is not empty stands in its place")]

@@ -16,10 +16,17 @@ const OPAQUE: &[u8] = b".wh..wh..opq";
 /// Other names of this kind are aufs' own records, which are nothing of the image.
 const RESERVED: &[u8] = b".wh..wh.";
 
+/// What may be kept of the names of one layer, bytes; those of a whole distribution's root take 20 MiB.
+const MAX_KEPT: usize = 256 << 20;
+/// What one takes beside its bytes, rounded up.
+const ONE: usize = 64;
+
 /// What the present layer made.
 #[derive(Debug, Default)]
 pub(crate) struct Layer {
     made: HashSet<Vec<u8>>,
+    /// Bytes of memory that it takes.
+    kept: usize,
 }
 
 impl Layer {
@@ -28,6 +35,10 @@ impl Layer {
         let (parent, name) = entry.name.split();
         let Some(named) = name.strip_prefix(WHITEOUT) else {
             self.made(&entry.name);
+            if self.kept > MAX_KEPT {
+                let fault = Fault::Memory((MAX_KEPT >> 20) as u64);
+                return Err(UnpackError::Refused { entry: entry.shown.clone(), fault });
+            }
             return Ok(false);
         };
         let io = |errno: rustix::io::Errno| UnpackError::Io {
@@ -63,6 +74,7 @@ impl Layer {
     fn made(&mut self, name: &Name) {
         let mut rest = name.bytes();
         while !rest.is_empty() && self.made.insert(rest.to_vec()) {
+            self.kept += rest.len() + ONE;
             rest = rest.iter().rposition(|byte| *byte == b'/').map_or(&[], |at| &rest[..at]);
         }
     }

@@ -1,6 +1,7 @@
 //! Actions: the typed steps of a workflow. Each has a file of its own with its fields and its declaration ([`kind`]), and
 //! a line in the list below; everything in `api` that depends on the set of actions follows from these two.
 
+mod access;
 mod clear_disks;
 mod cloud_init;
 mod exec;
