@@ -1,18 +1,11 @@
 //! `unpack`: an archive behind a URL goes into the new system. Doing it twice leaves what doing it once does.
 
-use std::io::{self, BufReader};
-
 use landfall_api::{ErrorCode, Problem, Unpack, UnpackResult, message::ActionResult};
-use landfall_disk::{CancelFlag, ProvenFile};
+use landfall_disk::{Access, Content, ContentOrder, Image, Proof, open_source, with_content};
 use landfall_unpack::{Limits, Manner, Tally, UnpackError, Unpacker};
 
 use super::place::Place;
 use crate::{Context, Failure};
-
-/// The largest file that is fetched, bytes: ext4's largest file.
-const MAX_BYTES: u64 = 16 << 40;
-/// One read.
-const CHUNK: usize = 256 << 10;
 
 /// Unpacks it.
 pub(super) fn perform(context: &Context<'_>, spec: &Unpack) -> Result<ActionResult, Failure> {
@@ -22,35 +15,44 @@ pub(super) fn perform(context: &Context<'_>, spec: &Unpack) -> Result<ActionResu
         Failure::last(Problem::new(ErrorCode::DeviceIo, message).caused_by(&e).hint(hint).at(&spec.path))
     })?;
     context.report.info(format_args!("unpacking {} to {}", spec.url, spec.path));
-    let of_file = |e: landfall_disk::WriteError| Failure { problem: e.problem(), retryable: e.retryable() };
-    // The agent ends this process where it must stop.
-    let never = CancelFlag::new();
-    let file = ProvenFile::open(&spec.url, spec.digest, MAX_BYTES, context.report, &never).map_err(of_file)?;
-    let mut input = BufReader::with_capacity(CHUNK, file);
-    let unpacked = unpacked(&place, &mut input);
-    // Bytes that were altered explain an archive that makes no sense; and all of them must be read to be proven.
-    let rest = io::copy(&mut input, &mut io::sink());
-    if let Some(failure) = input.into_inner().into_failure() {
-        return Err(of_file(failure));
-    }
-    let retryable = |e: &UnpackError| matches!(e, UnpackError::Read { .. } | UnpackError::Io { .. });
-    let tally = unpacked.map_err(|e| Failure { problem: e.problem().at(&spec.url), retryable: retryable(&e) })?;
-    rest.map_err(|e| Failure::passing(Problem::new(ErrorCode::SourceUnreachable, e.to_string()).at(&spec.url)))?;
-    let Tally { entries, bytes } = tally;
+    let Tally { entries, bytes } = fetched(context, spec, &place)?;
     context.report.info(format_args!("{entries} entries with {bytes} bytes are unpacked"));
     // The agent knows which device is mounted there.
     Ok(ActionResult::Unpack(UnpackResult { root_device: String::new(), entries, bytes }))
 }
 
-fn unpacked(place: &Place, input: &mut dyn io::BufRead) -> Result<Tally, UnpackError> {
+fn fetched(context: &Context<'_>, spec: &Unpack, place: &Place) -> Result<Tally, Failure> {
+    let of_file = |e: landfall_disk::WriteError| Failure { problem: e.problem(), retryable: e.retryable() };
+    let image = Image {
+        urls: vec![spec.url.clone()],
+        proof: Proof::Stored(spec.digest),
+        format: None,
+        no_table: false,
+        access: Access::default(),
+    };
+    let mut source = open_source(&image, true, context.report).map_err(of_file)?;
+    // The agent ends this process where it must stop.
+    let may_act = || Ok(());
+    let order = ContentOrder { digest: spec.digest, memory: None, observer: context.report, may_act: &may_act };
+    let unpacked = with_content(&mut *source, order, |content| {
+        let unpacked = unpacked(place, content);
+        // Bytes that were altered explain an archive that makes no sense; and all of them must be read to be proven.
+        content.finish();
+        unpacked
+    });
+    let retryable = |e: &UnpackError| matches!(e, UnpackError::Read { .. } | UnpackError::Io { .. });
+    unpacked.map_err(of_file)?.map_err(|e| Failure { problem: e.problem().at(&spec.url), retryable: retryable(&e) })
+}
+
+fn unpacked(place: &Place, content: &mut Content<'_>) -> Result<Tally, UnpackError> {
     let mut unpacker = Unpacker::new(&place.path(), Limits::default(), &|| true)?;
-    unpacker.archive(input, Manner::Archive)?;
+    unpacker.archive(content, Manner::Archive)?;
     unpacker.finish()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, path::Path};
+    use std::{fs, io, path::Path};
 
     use landfall_api::{Digest, message::ActionKind};
     use sha2::{Digest as _, Sha256};
@@ -84,8 +86,8 @@ mod tests {
     #[test]
     fn an_archive_is_unpacked_where_its_path_says_twice() {
         let (root, stored) = (tempfile::tempdir().unwrap(), archive());
-        for _ in 0..2 {
-            let result = unpack(root.path(), &stored, digest(&stored), "/opt/app").unwrap();
+        for stored in [&stored, &zstd::encode_all(&stored[..], 3).unwrap()] {
+            let result = unpack(root.path(), stored, digest(stored), "/opt/app").unwrap();
             let ActionResult::Unpack(result) = result else { panic!("{result:?}") };
             assert_eq!((result.entries, result.bytes), (1, 5));
         }
