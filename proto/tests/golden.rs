@@ -316,6 +316,7 @@ fn assignment(actions: Vec<AssignedAction>) -> Assignment {
         person_authorised: false,
         force: false,
         tools: None,
+        precheck: true,
     }
 }
 
@@ -368,6 +369,7 @@ fn an_assignment_of_every_action() {
         expected_receipts: vec![receipt(ReceiptState::Done, Some(digest(0x0a))), receipt(ReceiptState::Intent, None)],
         person_authorised: true,
         force: true,
+        precheck: false,
         ..assignment(actions)
     };
     assigned("assignment", whole);
