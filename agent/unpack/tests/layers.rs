@@ -72,7 +72,12 @@ fn a_whiteout_leaves_what_its_own_layer_has() {
 
 #[test]
 fn anything_is_replaced_by_a_later_layers_entry() {
-    let upper = vec![file("var", "now a file"), Made::new(b'5', "link"), file("link/x", "2"), Made::new(b'2', "etc").to("link")];
+    let upper = vec![
+        file("var", "now a file"),
+        Made::new(b'5', "link"),
+        file("link/x", "2"),
+        Made::new(b'2', "etc").to("link"),
+    ];
     assert_eq!(files(&[lower(), upper]), set(&["etc=link", "link/x=2", "var=now a file"]));
 }
 
@@ -83,7 +88,9 @@ fn whiteouts_remove_links_and_never_what_they_lead_to() {
     fs::create_dir_all(outer.path().join("outside/sub")).unwrap();
     fs::write(outer.path().join("outside/sub/file"), "safe").unwrap();
     let lower = vec![Made::new(b'2', "up").to("../outside"), Made::new(b'2', "in/side").to("../../outside")];
-    for evil in ["up/.wh.sub", "up/.wh..wh..opq", ".wh.up", "up/sub/.wh.file", ".wh.in", "in/.wh..wh..opq", "in/side/.wh.sub"] {
+    for evil in
+        ["up/.wh.sub", "up/.wh..wh..opq", ".wh.up", "up/sub/.wh.file", ".wh.in", "in/.wh..wh..opq", "in/side/.wh.sub"]
+    {
         drop(unpack(&[lower.clone(), vec![gone(evil)]], &outer.path().join("root")));
         assert_eq!(fs::read(outer.path().join("outside/sub/file")).unwrap(), b"safe", "{evil}");
     }
