@@ -32,7 +32,7 @@ pub use self::{
     kind::{ActionInfo, Download, Then},
     power_off::PowerOffSpec,
     reboot::RebootSpec,
-    unpack::{Unpack, UnpackResult, UnpackSpec},
+    unpack::{Unpack, UnpackResult, UnpackSource, UnpackSpec, UnusableArchive},
     write_file::{FileSource, UnusableFile, WriteFile, WriteFileResult, WriteFileSpec},
     write_image::WriteImageSpec,
 };

@@ -1,11 +1,14 @@
-//! `unpack`: an archive behind a URL goes into the new system. Doing it twice leaves what doing it once does.
+//! `unpack`: an archive behind a URL, or every layer of an image, goes into the new system. Doing it twice leaves what doing it
+//! once does.
 
-use landfall_api::{ErrorCode, Problem, Unpack, UnpackResult, message::ActionResult};
-use landfall_disk::{Access, Content, ContentOrder, Image, Proof, open_source, with_content};
+use landfall_api::{Digest, ErrorCode, Problem, Unpack, UnpackResult, UnpackSource, message::ActionResult};
+use landfall_disk::{
+    Access, CancelFlag, ContentOrder, Image, Proof, WriteError, open_source, root_layers, with_content,
+};
 use landfall_unpack::{Limits, Manner, Tally, UnpackError, Unpacker};
 
 use super::place::Place;
-use crate::{Context, Failure};
+use crate::{Context, Failure, Reporter};
 
 /// Unpacks it.
 pub(super) fn perform(context: &Context<'_>, spec: &Unpack) -> Result<ActionResult, Failure> {
@@ -14,47 +17,74 @@ pub(super) fn perform(context: &Context<'_>, spec: &Unpack) -> Result<ActionResu
         let hint = "correct path in the template, or check whether the file system is full";
         Failure::last(Problem::new(ErrorCode::DeviceIo, message).caused_by(&e).hint(hint).at(&spec.path))
     })?;
-    context.report.info(format_args!("unpacking {} to {}", spec.url, spec.path));
-    let Tally { entries, bytes } = fetched(context, spec, &place)?;
+    let fetch = Fetch { access: Access::from(&spec.access), report: context.report };
+    let root = place.path();
+    // The agent ends this process where it must stop.
+    let mut unpacker = Unpacker::new(&root, Limits::default(), &|| true).map_err(|e| refused(&e, &spec.path))?;
+    match &spec.source {
+        UnpackSource::Archive { url, digest } => {
+            context.report.info(format_args!("unpacking {url} to {}", spec.path));
+            fetch.unpack(url, *digest, Manner::Archive, &mut unpacker)?;
+        }
+        UnpackSource::Image { url } => {
+            let layers = root_layers(url, &fetch.access, context.report, &CancelFlag::new()).map_err(unfetched)?;
+            for (number, layer) in layers.iter().enumerate() {
+                let (which, all) = (number + 1, layers.len());
+                let said = format_args!("unpacking layer {which} of {all}, {} bytes, to {}", layer.size, spec.path);
+                context.report.info(said);
+                fetch.unpack(&layer.url, layer.digest, Manner::Layer, &mut unpacker)?;
+            }
+        }
+    }
+    let Tally { entries, bytes } = unpacker.finish().map_err(|e| refused(&e, &spec.path))?;
     context.report.info(format_args!("{entries} entries with {bytes} bytes are unpacked"));
     // The agent knows which device is mounted there.
     Ok(ActionResult::Unpack(UnpackResult { root_device: String::new(), entries, bytes }))
 }
 
-fn fetched(context: &Context<'_>, spec: &Unpack, place: &Place) -> Result<Tally, Failure> {
-    let of_file = |e: landfall_disk::WriteError| Failure { problem: e.problem(), retryable: e.retryable() };
-    let image = Image {
-        urls: vec![spec.url.clone()],
-        proof: Proof::Stored(spec.digest),
-        format: None,
-        no_table: false,
-        access: Access::default(),
-    };
-    let mut source = open_source(&image, true, context.report).map_err(of_file)?;
-    // The agent ends this process where it must stop.
-    let may_act = || Ok(());
-    let order = ContentOrder { digest: spec.digest, memory: None, observer: context.report, may_act: &may_act };
-    let unpacked = with_content(&mut *source, order, |content| {
-        let unpacked = unpacked(place, content);
-        // Bytes that were altered explain an archive that makes no sense; and all of them must be read to be proven.
-        content.finish();
-        unpacked
-    });
-    let retryable = |e: &UnpackError| matches!(e, UnpackError::Read { .. } | UnpackError::Io { .. });
-    unpacked.map_err(of_file)?.map_err(|e| Failure { problem: e.problem().at(&spec.url), retryable: retryable(&e) })
+/// How files are fetched.
+struct Fetch<'a> {
+    access: Access,
+    report: &'a Reporter,
 }
 
-fn unpacked(place: &Place, content: &mut Content<'_>) -> Result<Tally, UnpackError> {
-    let mut unpacker = Unpacker::new(&place.path(), Limits::default(), &|| true)?;
-    unpacker.archive(content, Manner::Archive)?;
-    unpacker.finish()
+impl Fetch<'_> {
+    fn unpack(&self, url: &str, digest: Digest, manner: Manner, to: &mut Unpacker<'_>) -> Result<(), Failure> {
+        let image = Image {
+            urls: vec![url.to_owned()],
+            proof: Proof::Stored(digest),
+            format: None,
+            no_table: false,
+            access: self.access.clone(),
+        };
+        let mut source = open_source(&image, true, self.report).map_err(unfetched)?;
+        let order = ContentOrder { digest, memory: None, observer: self.report, may_act: &|| Ok(()) };
+        let unpacked = with_content(source.as_mut(), order, |content| {
+            let unpacked = to.archive(content, manner);
+            // Bytes that were altered explain an archive that makes no sense.
+            if unpacked.is_err() {
+                content.finish();
+            }
+            unpacked
+        });
+        unpacked.map_err(unfetched)?.map_err(|e| refused(&e, &image.shown_name()))
+    }
+}
+
+fn unfetched(error: WriteError) -> Failure {
+    Failure { problem: error.problem(), retryable: error.retryable() }
+}
+
+fn refused(error: &UnpackError, at: &str) -> Failure {
+    let retryable = matches!(error, UnpackError::Read { .. } | UnpackError::Io { .. });
+    Failure { problem: error.problem().at(at), retryable }
 }
 
 #[cfg(test)]
 mod tests {
     use std::{fs, io, path::Path};
 
-    use landfall_api::{Digest, message::ActionKind};
+    use landfall_api::{ImageAccess, message::ActionKind};
     use sha2::{Digest as _, Sha256};
 
     use super::*;
@@ -73,7 +103,8 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), stored).unwrap();
         let url = format!("file://{}", file.path().display());
-        let spec = Unpack { url, digest, path: path.into(), disk: None };
+        let source = UnpackSource::Archive { url, digest };
+        let spec = Unpack { source, access: ImageAccess::default(), path: path.into(), disk: None };
         let job = testing::job(ActionKind::Unpack(spec.clone()));
         let report = Reporter::new(io::sink());
         perform(&Context { job: &job, report: &report, target: root }, &spec)
@@ -85,9 +116,9 @@ mod tests {
 
     #[test]
     fn an_archive_is_unpacked_where_its_path_says_twice() {
-        let (root, stored) = (tempfile::tempdir().unwrap(), archive());
-        for stored in [&stored, &zstd::encode_all(&stored[..], 3).unwrap()] {
-            let result = unpack(root.path(), stored, digest(stored), "/opt/app").unwrap();
+        let (root, raw) = (tempfile::tempdir().unwrap(), archive());
+        for stored in [raw.clone(), zstd::bulk::compress(&raw, 1).unwrap()] {
+            let result = unpack(root.path(), &stored, digest(&stored), "/opt/app").unwrap();
             let ActionResult::Unpack(result) = result else { panic!("{result:?}") };
             assert_eq!((result.entries, result.bytes), (1, 5));
         }
