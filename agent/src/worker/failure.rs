@@ -39,7 +39,7 @@ pub(super) fn no_layer(error: &LayerError, url: &str) -> Failure {
             };
             Failure { problem: problem(said.code).hint(hint), retryable: cause.retryable() }
         }
-        LayerError::Size { .. } | LayerError::Manifest(_) => {
+        LayerError::Size { .. } | LayerError::Unmarked(_) => {
             Failure { problem: problem(ErrorCode::NoToolsLayer).hint(REBUILD), retryable: false }
         }
         LayerError::Other { .. } => {

@@ -50,13 +50,13 @@ pub(super) enum LayerError {
         /// Its answer.
         source: io::Error,
     },
-    /// What is in it is no tools layer.
-    #[error("the tools layer has no usable {}", ToolsManifest::PATH)]
-    Manifest(#[source] io::Error),
+    /// It does not say what it was made for.
+    #[error("the tools layer has no file {}", ToolsManifest::MADE_FOR)]
+    Unmarked(#[source] io::Error),
     /// It was made for other machines.
     #[error("the tools layer was made for {made}, and this machine has {here}")]
     Other {
-        /// As the manifest says.
+        /// As the layer says.
         made: String,
         /// As it is.
         here: String,
@@ -158,21 +158,14 @@ fn unmount(device: LoopDevice) {
 
 /// Whether the layer at `root` was made for this processor and this kernel.
 fn for_this_machine(root: &Path) -> Result<(), LayerError> {
-    let text = fs::read(root.join(ToolsManifest::PATH)).map_err(LayerError::Manifest)?;
-    let manifest: ToolsManifest = serde_json::from_slice(&text).map_err(|e| LayerError::Manifest(e.into()))?;
+    let made = fs::read_to_string(root.join(ToolsManifest::MADE_FOR)).map_err(LayerError::Unmarked)?;
     let release = nix::sys::utsname::uname().map_err(kernel("ask for the kernel's release"))?;
-    fits(&manifest, std::env::consts::ARCH, &release.release().to_string_lossy())
+    fits(&made, &ToolsManifest::made_for(std::env::consts::ARCH, &release.release().to_string_lossy()))
 }
 
-fn fits(manifest: &ToolsManifest, architecture: &str, release: &str) -> Result<(), LayerError> {
-    let other = |made: &str, here: &str| Err(LayerError::Other { made: made.into(), here: here.into() });
-    if manifest.architecture != architecture {
-        return other(&manifest.architecture, architecture);
-    }
-    if manifest.kernel != release {
-        return other(&format!("kernel {}", manifest.kernel), &format!("kernel {release}"));
-    }
-    Ok(())
+fn fits(made: &str, here: &str) -> Result<(), LayerError> {
+    let text = |line: &str| line.trim().to_owned();
+    if made == here { Ok(()) } else { Err(LayerError::Other { made: text(made), here: text(here) }) }
 }
 
 #[cfg(test)]
@@ -213,18 +206,13 @@ mod tests {
 
     #[test]
     fn a_layer_for_another_kernel_or_processor_is_refused() {
-        let manifest = ToolsManifest {
-            architecture: "x86_64".into(),
-            kernel: "6.1.0-35-amd64".into(),
-            modules: Vec::new(),
-            programs: Vec::new(),
-        };
-        fits(&manifest, "x86_64", "6.1.0-35-amd64").unwrap();
-        for (architecture, release, said) in
-            [("aarch64", "6.1.0-35-amd64", "aarch64"), ("x86_64", "6.1.0-37-amd64", "kernel 6.1.0-37-amd64")]
-        {
-            let error = fits(&manifest, architecture, release).unwrap_err().to_string();
-            assert!(error.contains(said), "{error}");
+        let made = ToolsManifest::made_for("x86_64", "6.1.0-35-amd64");
+        fits(&made, &made).unwrap();
+        for (architecture, kernel) in [("aarch64", "6.1.0-35-amd64"), ("x86_64", "6.1.0-37-amd64")] {
+            let error = fits(&made, &ToolsManifest::made_for(architecture, kernel)).unwrap_err().to_string();
+            let said =
+                format!("for x86_64, kernel 6.1.0-35-amd64, and this machine has {architecture}, kernel {kernel}");
+            assert!(error.ends_with(&said), "{error}");
         }
     }
 }
