@@ -149,6 +149,23 @@ fn an_endless_map_of_holes_is_refused() {
 }
 
 #[test]
+fn a_map_of_holes_that_the_archive_cuts_is_refused() {
+    let version = [("GNU.sparse.major", &b"1"[..]), ("GNU.sparse.minor", b"0"), ("GNU.sparse.realsize", b"9")];
+    let map = Made { content: vec![b'1'; 3000], ..Made::new(b'0', "x") };
+    let error = refused(&[extended(&version), map]);
+    assert!(matches!(error, UnpackError::Truncated { .. }), "{error:?}");
+}
+
+#[test]
+fn a_hard_link_to_itself_leaves_its_file() {
+    let arena = Arena::new();
+    let entries = [Made::new(b'0', "a").with("kept"), Made::new(b'1', "b").to("a"), Made::new(b'1', "a").to("b")];
+    unpacked(&archive(&entries), &arena.root()).unwrap();
+    unpacked(&archive(&[Made::new(b'1', "a").to("./a")]), &arena.root()).unwrap();
+    assert_eq!(fs::read(arena.root().join("a")).unwrap(), b"kept");
+}
+
+#[test]
 fn data_after_the_end_mark_is_refused() {
     let one = archive(&[Made::new(b'0', "a")]);
     let joined = [&one[..], &archive(&[Made::new(b'0', "b")])].concat();
