@@ -64,4 +64,4 @@ pub use request::{
 pub use select::Disk;
 pub use select_error::{Candidate, SelectError};
 pub use source::{ImageSource, ProvenFile, RootLayer, open as open_source, root_layers};
-pub use write::write_image;
+pub use write::{may_write, write_image};
