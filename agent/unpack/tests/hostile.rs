@@ -1,4 +1,4 @@
-//! Archives that mean harm, or none that can be told: nothing outside of the root changes, and what is refused is named.
+//! Archives that mean harm, or that are broken: nothing outside of the root changes, and what is refused is named.
 
 mod common;
 
