@@ -97,7 +97,7 @@ impl CancelFlag {
         self.0.store(true, Ordering::Release);
     }
     /// The flag itself, for code that polls it.
-    pub fn flag(&self) -> &AtomicBool {
+    pub(crate) fn flag(&self) -> &AtomicBool {
         &self.0
     }
     /// Whether it is set.

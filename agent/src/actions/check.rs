@@ -4,10 +4,10 @@
 use std::io::Read as _;
 
 use landfall_api::{
-    Digest, DiskFacts, DiskSelector, ErrorCode, FileSource, Problem, Unpack, UnpackSource,
+    Digest, DiskFacts, DiskSelector, ErrorCode, FileSource, Problem, UnpackSource,
     message::{ActionKind, ActionRef, AssignedAction},
 };
-use landfall_disk::{Access, Disk, Image, Proof, ProvenFile, Unobserved, open_source, root_layers};
+use landfall_disk::{Access, Disk, ProvenFile, Unobserved, root_layers};
 
 use super::{
     Machine,
@@ -52,14 +52,22 @@ fn one_action(machine: &Machine, job: &Job, before: &[AssignedAction]) -> Result
         ActionKind::WriteFile(spec) => {
             is_there(spec.disk.as_ref())?;
             match &spec.source {
-                FileSource::Download { url, digest } => answers(job, url, *digest),
+                FileSource::Download { url, digest } => answers(job, url, *digest, &Access::default(), MAX_DOWNLOAD),
                 FileSource::Content(_) => Ok(()),
             }
         }
         ActionKind::Unpack(spec) => {
             is_there(spec.disk.as_ref())?;
             worker::ready(job, &|| may_act(job))?;
-            archive_answers(job, spec)
+            let access = Access::from(&spec.access);
+            match &spec.source {
+                UnpackSource::Archive { url, digest } => answers(job, url, *digest, &access, u64::MAX),
+                UnpackSource::Image { url } => {
+                    let failure =
+                        |e: landfall_disk::WriteError| Failure { problem: e.problem(), retryable: e.retryable() };
+                    root_layers(url, &access, &Unobserved, &job.cancel).map(drop).map_err(failure)
+                }
+            }
         }
         ActionKind::CloudInit(spec) => is_there(spec.disk.as_ref()),
         ActionKind::Exec(spec) => is_there(spec.disk.as_ref()),
@@ -90,27 +98,12 @@ fn is_there(selector: Option<&DiskSelector>) -> Result<(), Failure> {
 }
 
 /// The file's server answers and begins to send it.
-fn answers(job: &Job, url: &str, digest: Digest) -> Result<(), Failure> {
+fn answers(job: &Job, url: &str, digest: Digest, access: &Access, limit: u64) -> Result<(), Failure> {
     let failure = |e: landfall_disk::WriteError| Failure { problem: e.problem(), retryable: e.retryable() };
-    let mut file = ProvenFile::open(url, digest, MAX_DOWNLOAD, &Unobserved, &job.cancel).map_err(failure)?;
+    let mut file = ProvenFile::open_by(url, access, digest, limit, &Unobserved, &job.cancel).map_err(failure)?;
     let Err(error) = file.read(&mut [0]) else { return Ok(()) };
     let unknown = || final_failure(Problem::new(ErrorCode::SourceUnreachable, error.to_string()).at(url));
     Err(file.into_failure().map_or_else(unknown, failure))
-}
-
-/// The archive's server answers and begins to send it; or the registry has every layer's name.
-fn archive_answers(job: &Job, spec: &Unpack) -> Result<(), Failure> {
-    let failure = |e: landfall_disk::WriteError| Failure { problem: e.problem(), retryable: e.retryable() };
-    let access = Access::from(&spec.access);
-    match &spec.source {
-        UnpackSource::Archive { url, digest } => {
-            let (urls, proof) = (vec![url.clone()], Proof::Stored(*digest));
-            let image = Image { urls, proof, format: None, no_table: false, access };
-            let mut source = open_source(&image, true, &Unobserved).map_err(failure)?;
-            source.read(&mut [0], job.cancel.flag()).map(drop).map_err(failure)
-        }
-        UnpackSource::Image { url } => root_layers(url, &access, &Unobserved, &job.cancel).map(drop).map_err(failure),
-    }
 }
 
 fn named(failure: Failure, action: &str) -> Failure {

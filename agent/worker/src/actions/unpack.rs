@@ -82,7 +82,13 @@ fn refused(error: &UnpackError, at: &str) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, io, path::Path};
+    use std::{
+        collections::BTreeMap,
+        fs,
+        io::{self, BufRead as _, BufReader, Write as _},
+        net::TcpListener,
+        path::Path,
+    };
 
     use landfall_api::{ImageAccess, message::ActionKind};
     use sha2::{Digest as _, Sha256};
@@ -148,5 +154,69 @@ mod tests {
         fs::write(root.path().join("opt"), "").unwrap();
         let failure = unpack(root.path(), &stored, digest(&stored), "/opt/app").unwrap_err();
         assert_eq!((failure.problem.code, failure.problem.subject.as_str()), (ErrorCode::DeviceIo, "/opt/app"));
+    }
+
+    /// A registry that has these at their paths, on loopback; its address.
+    fn serve(files: BTreeMap<String, Vec<u8>>) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
+                let path = lines.next().and_then(|line| Some(line.split(' ').nth(1)?.to_owned())).unwrap_or_default();
+                lines.take_while(|line| !line.is_empty()).for_each(drop);
+                let body = files.get(&path).map_or(&b""[..], Vec::as_slice);
+                let status = if body.is_empty() { "404 Not Found" } else { "200 OK" };
+                let head = format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+                // A client may hang up.
+                drop(stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body)));
+            }
+        });
+        address
+    }
+
+    fn layer(files: &[(&str, &str)]) -> Vec<u8> {
+        let mut builder = tar::Builder::new(Vec::new());
+        for (name, content) in files {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(content.len() as u64);
+            header.set_mode(0o644);
+            builder.append_data(&mut header, name, content.as_bytes()).unwrap();
+        }
+        builder.into_inner().unwrap()
+    }
+
+    #[test]
+    fn every_layer_of_an_image_is_unpacked_and_proven() {
+        let layers = [layer(&[("etc/a", "1"), ("etc/b", "1")]), layer(&[("etc/.wh.a", ""), ("etc/c", "2")])];
+        let of = |layer: &Vec<u8>| {
+            let kind = "application/vnd.oci.image.layer.v1.tar";
+            format!(r#"{{"mediaType":"{kind}","digest":"{}","size":{}}}"#, digest(layer), layer.len())
+        };
+        let manifest = format!(r#"{{"schemaVersion":2,"layers":[{}]}}"#, layers.each_ref().map(of).join(","));
+        let proof = digest(manifest.as_bytes());
+        let mut files: BTreeMap<_, _> =
+            layers.iter().map(|it| (format!("/v2/a/blobs/{}", digest(it)), it.clone())).collect();
+        files.insert(format!("/v2/a/manifests/{proof}"), manifest.into_bytes());
+        let perform = |files: &BTreeMap<String, Vec<u8>>, root: &Path| {
+            let url = format!("oci+http://{}/a@{proof}", serve(files.clone()));
+            let source = UnpackSource::Image { url };
+            let spec = Unpack { source, access: ImageAccess::default(), path: "/".into(), disk: None };
+            let job = testing::job(ActionKind::Unpack(spec.clone()));
+            let report = Reporter::new(io::sink());
+            perform(&Context { job: &job, report: &report, target: root }, &spec)
+        };
+        let root = tempfile::tempdir().unwrap();
+        perform(&files, root.path()).unwrap();
+        let there = |name: &str| root.path().join("etc").join(name).exists();
+        assert_eq!([there("a"), there("b"), there("c")], [false, true, true]);
+        // A blob of the same length that is not the one of its digest.
+        let path = format!("/v2/a/blobs/{}", digest(&layers[1]));
+        let altered = layer(&[("etc/.wh.b", ""), ("etc/c", "2")]);
+        assert_eq!(altered.len(), layers[1].len(), "only the digest tells");
+        files.insert(path, altered);
+        let failure = perform(&files, root.path()).unwrap_err();
+        assert_eq!(failure.problem.code, ErrorCode::DigestMismatch, "{failure:?}");
     }
 }
