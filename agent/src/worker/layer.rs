@@ -18,10 +18,8 @@ use super::{
     loop_device::LoopDevice,
     memory::{self, TooLittle},
 };
-use crate::drivers;
+use crate::drivers::{self, TOOLS_ROOT};
 
-/// Where it is mounted.
-pub(crate) const MOUNT_POINT: &str = "/run/landfall/tools";
 /// Between looks whether another branch is done with fetching it.
 const POLL: Duration = Duration::from_millis(50);
 
@@ -79,7 +77,7 @@ struct Present {
 /// At most one, for as long as this process lives: sessions come and go.
 static PRESENT: Mutex<Option<Present>> = Mutex::new(None);
 
-/// Makes sure that this layer is mounted at [`MOUNT_POINT`]. Blocking.
+/// Makes sure that this layer is mounted at [`TOOLS_ROOT`]. Blocking.
 ///
 /// # Errors
 /// [`LayerError`]
@@ -97,7 +95,7 @@ pub(super) fn ready(layer: &ToolsLayer, cancel: &CancelFlag) -> Result<(), Layer
     // Each in a boot image, unless the kernel has it built in.
     ["loop", "squashfs"].into_iter().for_each(drivers::load_by_name);
     let device = LoopDevice::attach(&file).map_err(kernel("make a loop device for the tools layer"))?;
-    let mounted = mount_from(&device).and_then(|()| for_this_machine(Path::new(MOUNT_POINT)));
+    let mounted = mount_from(&device).and_then(|()| for_this_machine(Path::new(TOOLS_ROOT)));
     if let Err(e) = mounted {
         unmount(device);
         return Err(e);
@@ -139,17 +137,17 @@ fn fetched(layer: &ToolsLayer, cancel: &CancelFlag) -> Result<File, LayerError> 
 }
 
 fn mount_from(device: &LoopDevice) -> Result<(), LayerError> {
-    fs::create_dir_all(MOUNT_POINT).map_err(kernel("make the directory /run/landfall/tools"))?;
+    fs::create_dir_all(TOOLS_ROOT).map_err(kernel("make the directory /run/landfall/tools"))?;
     let flags = MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-    mount(Some(&device.path), MOUNT_POINT, Some("squashfs"), flags, None::<&str>)
+    mount(Some(&device.path), TOOLS_ROOT, Some("squashfs"), flags, None::<&str>)
         .map_err(kernel("mount the tools layer; the boot image must carry the modules loop and squashfs"))
 }
 
 /// What still runs in it keeps it until it ends.
 fn unmount(device: LoopDevice) {
     // It may not be mounted yet.
-    if let Err(e) = umount2(MOUNT_POINT, MntFlags::MNT_DETACH) {
-        tracing::debug!("{MOUNT_POINT}: {e}");
+    if let Err(e) = umount2(TOOLS_ROOT, MntFlags::MNT_DETACH) {
+        tracing::debug!("{TOOLS_ROOT}: {e}");
     }
     if let Err(e) = device.detach() {
         tracing::warn!("cannot give back the loop device of the tools layer: {e}");
