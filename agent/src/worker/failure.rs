@@ -27,7 +27,7 @@ pub(super) fn no_layer(error: &LayerError, url: &str) -> Failure {
     match error {
         LayerError::Memory(_) => {
             let hint = "give the machine more memory, or make a layer with fewer programs";
-            Failure { problem: problem(ErrorCode::LimitReached).hint(hint), retryable: false }
+            Failure { problem: problem(ErrorCode::NotEnoughMemory).hint(hint), retryable: false }
         }
         LayerError::Fetch(cause) => {
             let said = cause.problem();
