@@ -18,7 +18,7 @@ use landfall_coordinator::{
     reload::{Plan, merged},
     session,
     state::Coordinator,
-    tls,
+    tls, tools_layer,
 };
 use landfall_store::Store;
 use tokio::{
@@ -44,7 +44,8 @@ pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
     let sources = Arc::new(HttpSources::new()?);
     #[allow(clippy::disallowed_methods, reason = "here the engine is given its clock")]
     let clock = Arc::new(Timestamp::now);
-    let engine = Engine::start(store.clone(), Settings::from_config(&config), clock, pki.clone(), sources).await?;
+    let settings = Settings::from_config(&config, tools_layer::read(&config)?);
+    let engine = Engine::start(store.clone(), settings, clock, pki.clone(), sources).await?;
     let ops = Arc::default();
     let coordinator =
         Arc::new(Coordinator { config: config.clone(), store, engine: engine.clone(), pki: pki.clone(), ops });
@@ -173,10 +174,16 @@ impl Live {
     fn change(&mut self, new: &Config) {
         let plan = Plan::between(&self.config, new);
         let config = merged(&self.config, new);
+        let stays = "the configuration is not valid; the previous one stays in force";
+        // The other tasks have other threads while the file is read.
+        let tools = match tokio::task::block_in_place(|| tools_layer::read(&config)) {
+            Ok(tools) => tools,
+            Err(error) => return tracing::error!(%error, "{stays}"),
+        };
         if let Err(error) = self.boot.reload(&config.boot, config.dhcp.discovery) {
-            return tracing::error!(%error, "the configuration is not valid; the previous one stays in force");
+            return tracing::error!(%error, "{stays}");
         }
-        self.engine.reload(Settings::from_config(&config));
+        self.engine.reload(Settings::from_config(&config, tools));
         if plan.now.iter().any(|key| key == "log.filter") && !self.logs.filter(&config.log.filter) {
             tracing::warn!("RUST_LOG is set and has priority over log.filter");
         }

@@ -52,8 +52,8 @@ pub use index::{
 pub use inuse::holders_of;
 pub use list::{device_path, disk_at, is_disk_name, list_disks};
 pub use pipeline::{
-    BackupPlaced, Check, Committed, Expectation, Installed, Order, TablePlaced, Verified, clear_device, install,
-    place_backup, place_lba0, place_table,
+    BackupPlaced, Check, Committed, Content, ContentOrder, Expectation, Installed, Order, TablePlaced, Verified,
+    clear_device, install, place_backup, place_lba0, place_table, with_content,
 };
 pub use proof::{DetachedSignature, Resolved, SignatureVerifier, resolve as resolve_proof};
 pub use receipt::{PLACE as RECEIPT_PLACE, kept_partitions, read_mark, read_receipt};
@@ -63,5 +63,5 @@ pub use request::{
 };
 pub use select::Disk;
 pub use select_error::{Candidate, SelectError};
-pub use source::{ImageSource, ProvenFile, open as open_source};
+pub use source::{ImageSource, ProvenFile, RootLayer, open as open_source, root_layers};
 pub use write::{may_write, write_image};

@@ -20,10 +20,13 @@ pub const DISK_REPORTS: u32 = 5;
 /// Brought `Check`: an agent says of a list whether it would begin to write.
 pub const CHECKS: u32 = 7;
 
-/// The revision of the `.proto` file in this crate: that of the newest action (each declares its own in `landfall-api`), or
+/// Brought the tools layer: `Assignment.tools`, and landfall.worker.v1. A change of worker.proto alone is one of this number too.
+pub const TOOLS: u32 = 7;
+
+/// The revision of the `.proto` files in this crate: that of the newest action (each declares its own in `landfall-api`), or
 /// that of the newest change apart from actions.
 pub const PROTOCOL: u32 = {
-    let (actions, others) = (landfall_api::ActionSpec::NEWEST_PROTOCOL, CHECKS);
+    let (actions, others) = (landfall_api::ActionSpec::NEWEST_PROTOCOL, TOOLS);
     if actions > others { actions } else { others }
 };
 

@@ -1,13 +1,13 @@
 //! Before the first action that destroys data: would the actions after it begin? What they fetch answers, their disks are
-//! there, and their images fit. Nothing is written.
+//! there, their images fit, and the tools layer is mounted for those that need it. Nothing is written.
 
 use std::io::Read as _;
 
 use landfall_api::{
-    DiskFacts, DiskSelector, ErrorCode, FileSource, Problem,
+    Digest, DiskFacts, DiskSelector, ErrorCode, FileSource, Problem, UnpackSource,
     message::{ActionKind, ActionRef, AssignedAction},
 };
-use landfall_disk::{Disk, ProvenFile, Unobserved};
+use landfall_disk::{Access, Disk, ProvenFile, Unobserved, root_layers};
 
 use super::{
     Machine,
@@ -17,7 +17,10 @@ use super::{
     write_file::MAX_DOWNLOAD,
     write_image,
 };
-use crate::runner::{Failure, Job};
+use crate::{
+    runner::{Failure, Job},
+    worker,
+};
 
 /// Checks every other action of the list that is still to run; `job` checks itself before its own first write.
 pub(super) fn the_rest(machine: &Machine, job: &Job) -> Result<(), Failure> {
@@ -56,7 +59,23 @@ fn one_action(machine: &Machine, job: &Job, before: &[AssignedAction]) -> Result
         ActionKind::ClearDisks(spec) => clear_disks::check(machine, job, spec),
         ActionKind::WriteFile(spec) => {
             is_there(spec.disk.as_ref())?;
-            answers(job, &spec.source)
+            match &spec.source {
+                FileSource::Download { url, digest } => answers(job, url, *digest, &Access::default(), MAX_DOWNLOAD),
+                FileSource::Content(_) => Ok(()),
+            }
+        }
+        ActionKind::Unpack(spec) => {
+            is_there(spec.disk.as_ref())?;
+            worker::ready(job, &|| may_act(job))?;
+            let access = Access::from(&spec.access);
+            match &spec.source {
+                UnpackSource::Archive { url, digest } => answers(job, url, *digest, &access, u64::MAX),
+                UnpackSource::Image { url } => {
+                    let failure =
+                        |e: landfall_disk::WriteError| Failure { problem: e.problem(), retryable: e.retryable() };
+                    root_layers(url, &access, &Unobserved, &job.cancel).map(drop).map_err(failure)
+                }
+            }
         }
         ActionKind::CloudInit(spec) => is_there(spec.disk.as_ref()),
         ActionKind::Exec(spec) => is_there(spec.disk.as_ref()),
@@ -87,10 +106,9 @@ fn is_there(selector: Option<&DiskSelector>) -> Result<(), Failure> {
 }
 
 /// The file's server answers and begins to send it.
-fn answers(job: &Job, source: &FileSource) -> Result<(), Failure> {
-    let FileSource::Download { url, digest } = source else { return Ok(()) };
+fn answers(job: &Job, url: &str, digest: Digest, access: &Access, limit: u64) -> Result<(), Failure> {
     let failure = |e: landfall_disk::WriteError| Failure { problem: e.problem(), retryable: e.retryable() };
-    let mut file = ProvenFile::open(url, *digest, MAX_DOWNLOAD, &Unobserved, &job.cancel).map_err(failure)?;
+    let mut file = ProvenFile::open_by(url, access, digest, limit, &Unobserved, &job.cancel).map_err(failure)?;
     let Err(error) = file.read(&mut [0]) else { return Ok(()) };
     let unknown = || final_failure(Problem::new(ErrorCode::SourceUnreachable, error.to_string()).at(url));
     Err(file.into_failure().map_or_else(unknown, failure))

@@ -1,6 +1,7 @@
 //! Actions: the typed steps of a workflow. Each has a file of its own with its fields and its declaration ([`kind`]), and
 //! a line in the list below; everything in `api` that depends on the set of actions follows from these two.
 
+mod access;
 mod clear_disks;
 mod cloud_init;
 mod exec;
@@ -12,6 +13,7 @@ mod read;
 mod reboot;
 mod rules;
 mod schema;
+mod unpack;
 mod write_file;
 mod write_image;
 
@@ -30,6 +32,7 @@ pub use self::{
     kind::{ActionInfo, Download, Then},
     power_off::PowerOffSpec,
     reboot::RebootSpec,
+    unpack::{Unpack, UnpackResult, UnpackSource, UnpackSpec, UnusableArchive},
     write_file::{FileSource, UnusableFile, WriteFile, WriteFileResult, WriteFileSpec},
     write_image::WriteImageSpec,
 };
@@ -114,6 +117,7 @@ actions! {
     "kexec" => Kexec(KexecSpec),
     "writeFile" => WriteFile(WriteFileSpec),
     "exec" => Exec(ExecSpec),
+    "unpack" => Unpack(UnpackSpec),
 }
 
 impl ActionSpec {

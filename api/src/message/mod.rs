@@ -16,10 +16,11 @@ mod resolved;
 mod result;
 mod session;
 mod telemetry;
+mod worker;
 
 pub use action::{ActionKind, ActionResult, Part};
 pub use action_ref::ActionRef;
-pub use assignment::{AssignedAction, Assignment, Retry, Start};
+pub use assignment::{AssignedAction, Assignment, Retry, Start, ToolsLayer};
 pub use disks::{DiskReport, UnreadableDisk};
 pub use enroll::{EnrollAnswer, EnrollOutcome, EnrollRequest, MachineCredentials, Proof};
 pub use event::{EventBody, EventKey, EventRecord};
@@ -30,3 +31,4 @@ pub use resolved::{CloudInit, PhoneHomeUnit, WriteImage};
 pub use result::{ClearDisksResult, CloudInitResult, KexecResult, WriteImageResult};
 pub use session::{Ack, Control, ToAgent, ToCoordinator, Vitals};
 pub use telemetry::{LogLevel, LogLine, Telemetry, UnknownLevel};
+pub use worker::{WorkerJob, WorkerReady, WorkerReport};

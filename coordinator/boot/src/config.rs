@@ -58,6 +58,9 @@ pub struct BootConfig {
     pub kernel: PathBuf,
     /// The initramfs with their agent, served as `/boot/initramfs`.
     pub initramfs: PathBuf,
+    /// The tools layer of x86-64 machines, served as `/boot/tools`. Absent: actions that need it are refused.
+    #[serde(default)]
+    pub tools: Option<PathBuf>,
     /// The boot image of arm64 machines. Absent: they boot their own disks.
     #[serde(default)]
     pub arm64: OtherImage,

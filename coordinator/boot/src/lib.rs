@@ -47,6 +47,7 @@
 //!     boot: BootConfig {
 //!         kernel: "/srv/vmlinuz".into(),
 //!         initramfs: "/srv/initramfs".into(),
+//!         tools: None,
 //!         arm64: OtherImage::default(),
 //!         bootloaders: "/usr/lib/ipxe".into(),
 //!         images: None,

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use landfall_api::{
     Action, ActionSpec, CloudInitSpec, DiskReceipt, ErrorCode, Exec, ExecSpec, ImageSource, Machine, Precheck, Problem,
-    RetrySpec, SecretText, Verify, Workflow, WriteFile, WriteFileSpec, WriteImageSpec,
+    RetrySpec, SecretText, Unpack, UnpackSpec, Verify, Workflow, WriteFile, WriteFileSpec, WriteImageSpec,
     message::{ActionKind, AssignedAction, Assignment, CloudInit, PhoneHomeUnit, Retry, Start, WriteImage},
 };
 use landfall_machine::run::policy;
@@ -62,13 +62,19 @@ impl Assignments {
         if first.index < main {
             actions.truncate(status.actions.len());
         }
+        let settings = self.fleet.settings();
+        let all = || status.actions.iter().chain(&status.on_failure).map(|pinned| &*pinned.action);
+        if let Some(problem) = settings.without_tools(all()) {
+            return Err(problem);
+        }
+        let tools = settings.tools.clone().filter(|_| all().any(|action| action.spec.info().tools));
         Ok(Assignment {
             epoch,
             workflow_uid,
             workflow_name: workflow.metadata.name.clone(),
             machine_uid: machine.metadata.uid.ok_or_else(|| missing("uid"))?,
             generation: status.machine_generation,
-            lease: self.fleet.settings().lease,
+            lease: settings.lease,
             counts_from: None,
             actions,
             start_index: first.index,
@@ -78,6 +84,7 @@ impl Assignments {
             expected_receipts: status.expected_receipts.clone(),
             person_authorised: workflow.spec.authority.is_some(),
             force: workflow.spec.authority.as_ref().is_some_and(|a| a.force),
+            tools,
             precheck: status.precheck != Some(Precheck::Off),
         })
     }
@@ -150,6 +157,7 @@ impl Assignments {
                 ActionKind::WriteFile(write_file(spec.clone(), secret, &action.name)?)
             }
             ActionSpec::Exec(spec) => ActionKind::Exec(exec(spec, shown, &action.name)?),
+            ActionSpec::Unpack(spec) => ActionKind::Unpack(unpack(spec, &action.name)?),
         };
         Ok(AssignedAction { name: action.name, timeout, retry, branch: action.branch, kind })
     }
@@ -208,6 +216,15 @@ fn exec(spec: ExecSpec, shown: &ActionSpec, action: &str) -> Result<Exec, Proble
         Problem::new(ErrorCode::InvalidDocument, format!("action \"{action}\" has nothing to run"))
             .caused_by(&error)
             .at(format!("{action}.exec"))
+            .hint("correct the template, then provision again")
+    })
+}
+
+fn unpack(spec: UnpackSpec, action: &str) -> Result<Unpack, Problem> {
+    spec.resolved().map_err(|error| {
+        Problem::new(ErrorCode::InvalidDocument, format!("the archive of action \"{action}\" is invalid"))
+            .caused_by(&error)
+            .at(format!("{action}.unpack"))
             .hint("correct the template, then provision again")
     })
 }

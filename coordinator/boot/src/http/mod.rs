@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `/boot/ipxe?mac=…[&uuid=…]` | the machine's script |
 //! | `/boot/kernel`, `/boot/initramfs` | the boot image; with `-arm64` at the end that of arm64 machines |
+//! | `/boot/tools` | the tools layer |
 //! | `/boot/find-disk?workflow=…` | for BIOS: the program that starts the disk with that workflow's receipt |
 //! | `/boot/snponly.efi` and the other loaders | for UEFI HTTP Boot |
 //! | `/images/<path>` | OS images |
@@ -238,13 +239,19 @@ async fn find_disk_program(query: Result<Query<FindDiskQuery>, QueryRejection>) 
 
 async fn boot_file(State(shared): State<Arc<BootHttp>>, Path(name): Path<String>, headers: HeaderMap) -> Response {
     let files = shared.files.load_full();
-    let BootConfig { kernel, initramfs, arm64, bootloaders, .. } = &*files;
-    match (name.as_str(), &arm64.kernel, &arm64.initramfs) {
-        ("kernel", ..) => respond(kernel, &headers).await,
-        ("initramfs", ..) => respond(initramfs, &headers).await,
-        ("kernel-arm64", Some(file), _) | ("initramfs-arm64", _, Some(file)) => respond(file, &headers).await,
-        (name, ..) if LOADERS.contains(&name) => respond(&bootloaders.join(name), &headers).await,
-        _ => plain(StatusCode::NOT_FOUND, "no such file\n"),
+    let BootConfig { kernel, initramfs, tools, arm64, bootloaders, .. } = &*files;
+    let loader = LOADERS.contains(&name.as_str()).then(|| bootloaders.join(&name));
+    let file = match name.as_str() {
+        "kernel" => Some(kernel),
+        "initramfs" => Some(initramfs),
+        "tools" => tools.as_ref(),
+        "kernel-arm64" => arm64.kernel.as_ref(),
+        "initramfs-arm64" => arm64.initramfs.as_ref(),
+        _ => loader.as_ref(),
+    };
+    match file {
+        Some(file) => respond(file, &headers).await,
+        None => plain(StatusCode::NOT_FOUND, "no such file\n"),
     }
 }
 

@@ -52,6 +52,7 @@ impl Site {
         fs::write(root.join("secret"), b"secret").unwrap();
         fs::write(root.join("vmlinuz"), b"kernel").unwrap();
         fs::write(root.join("initramfs"), b"initramfs").unwrap();
+        fs::write(root.join("tools"), b"tools").unwrap();
         let work = Decision::RunAgent { machine: "web-1".into(), token: "t0ken".into() };
         let broken = Decision::Unknown;
         let table = BTreeMap::from([
@@ -68,6 +69,7 @@ impl Site {
             files: ArcSwap::from_pointee(BootConfig {
                 kernel: root.join("vmlinuz"),
                 initramfs: root.join("initramfs"),
+                tools: Some(root.join("tools")),
                 arm64,
                 bootloaders: root.to_owned(),
                 images: Some(root.join("images")),
@@ -300,6 +302,7 @@ async fn each_architecture_gets_its_own_image_or_its_disk() {
         assert!(!disk.contains("landfall.token") && !disk.contains("/boot/kernel"), "{disk}");
     }
     assert_eq!(x86.ask("GET", "/boot/kernel-arm64", &[]).await.0, StatusCode::NOT_FOUND);
+    assert_eq!(x86.ask("GET", "/boot/tools", &[]).await.2, "tools");
 }
 
 #[tokio::test]

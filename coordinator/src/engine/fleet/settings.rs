@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use landfall_api::{Action, ErrorCode, Problem, message::ToolsLayer};
+
 use crate::config::{Config, DiscoveryConfig};
 
 /// What of the configuration the engine goes by.
@@ -25,11 +27,13 @@ pub struct Settings {
     pub parallel_installs: usize,
     /// Which machines may be discovered.
     pub discovery: DiscoveryConfig,
+    /// What actions need that the agent cannot perform itself.
+    pub tools: Option<ToolsLayer>,
 }
 
 impl Settings {
-    /// As configured.
-    pub fn from_config(config: &Config) -> Self {
+    /// As configured. `tools`: what [`crate::tools_layer::read`] found.
+    pub fn from_config(config: &Config, tools: Option<ToolsLayer>) -> Self {
         Self {
             lease: config.limits.lease.get(),
             heartbeat: config.limits.heartbeat.get(),
@@ -40,6 +44,20 @@ impl Settings {
             phone_home_url: format!("{}/phone-home", config.tls_url()),
             parallel_installs: config.limits.parallel_installs as usize,
             discovery: config.discovery.clone(),
+            tools,
         }
+    }
+
+    /// Why these actions cannot be done: one of them needs the tools layer, and there is none.
+    pub fn without_tools<'a>(&self, actions: impl IntoIterator<Item = &'a Action>) -> Option<Problem> {
+        let needs = actions.into_iter().find(|action| action.spec.info().tools).filter(|_| self.tools.is_none())?;
+        let message = format!("action \"{}\" needs the tools layer, and this coordinator has none", needs.name);
+        let hint =
+            "make one with landfall-image tools, name it as boot.tools in the coordinator's configuration, and reload";
+        Some(Problem::new(ErrorCode::NoToolsLayer, message).hint(hint).at(format!(
+            "{}.{}",
+            needs.name,
+            needs.spec.key()
+        )))
     }
 }

@@ -91,8 +91,8 @@ impl Requests {
     ///
     /// # Errors
     /// [`Problem`] with code `NotFound` (names that are near), `MachineBusy` (the run that is), `InvalidTemplate`,
-    /// `SourceUnreachable`, `ReceiptMismatch` (held until a person says `--force`), `Unmanaged`, `Maintenance`, `Conflict` (it
-    /// would destroy something else than the person saw).
+    /// `SourceUnreachable`, `NoToolsLayer`, `ReceiptMismatch` (held until a person says `--force`), `Unmanaged`, `Maintenance`,
+    /// `Conflict` (it would destroy something else than the person saw).
     pub async fn provision(
         &self,
         machine: &str,
@@ -171,6 +171,9 @@ impl Requests {
         may_begin(&found)?;
         let described = self.template(template).await?;
         let plan = render(&found, &described, parameters, &self.fragments(&described).await?)?;
+        if let Some(problem) = self.fleet.settings().without_tools(plan.actions.iter().chain(&plan.on_failure)) {
+            return Err(problem);
+        }
         // Every secret must be there; with their values in place the lists live here and no longer, and no server is shown one.
         for list in [&plan.actions, &plan.on_failure] {
             self.sources.check_all(&self.vault.insert_all(&found, list).await?).await?;

@@ -1,0 +1,74 @@
+//! What the agent and the worker of the tools layer say to each other.
+
+use super::{ActionResult, AssignedAction, Assignment, LogLevel};
+use crate::{DiskFacts, DiskReceipt, Problem, Progress};
+
+/// One attempt at one action, as a worker gets it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WorkerJob {
+    /// The workflow. Its list ends with the action to be done.
+    pub assignment: Assignment,
+    /// Every disk of the machine.
+    pub disks: Vec<DiskFacts>,
+    /// Whether the machine was started by UEFI.
+    pub uefi: bool,
+}
+
+impl WorkerJob {
+    /// The attempt `attempt` at the action at `index` of that workflow; `None` if it has no such action.
+    pub fn new(run: &Assignment, index: u32, attempt: u32, disks: Vec<DiskFacts>, uefi: bool) -> Option<Self> {
+        let mut assignment = run.clone();
+        assignment.actions.truncate((index as usize).saturating_add(1));
+        assignment.start_index = index;
+        assignment.start_attempt = attempt;
+        assignment.starts = vec![super::Start { index, attempt }];
+        let job = Self { assignment, disks, uefi };
+        job.action().is_some().then_some(job)
+    }
+
+    /// The action to be done; `None`: the job has none.
+    pub fn action(&self) -> Option<&AssignedAction> {
+        self.assignment.actions.get(self.assignment.start_index as usize)
+    }
+
+    /// The actions that were done before, in order.
+    pub fn earlier(&self) -> &[AssignedAction] {
+        self.assignment.actions.get(..self.assignment.start_index as usize).unwrap_or_default()
+    }
+}
+
+/// One message of a worker.
+#[derive(Debug, Clone, PartialEq)]
+pub enum WorkerReport {
+    /// The first: it waits for its job.
+    Ready(WorkerReady),
+    /// A line for the workflow's log.
+    Log {
+        /// How serious it is.
+        level: LogLevel,
+        /// The line.
+        message: String,
+    },
+    /// How far it is.
+    Progress(Progress),
+    /// The receipt on a disk changed.
+    ReceiptWritten(DiskReceipt),
+    /// The last, of an action that succeeded.
+    Finished(ActionResult),
+    /// The last, of an action that failed and has stopped everything it did.
+    Failed {
+        /// Why.
+        problem: Problem,
+        /// Whether another attempt may succeed and cannot destroy anything.
+        retryable: bool,
+    },
+}
+
+/// Which worker it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerReady {
+    /// Its protocol revision.
+    pub protocol: u32,
+    /// Its version.
+    pub software: String,
+}

@@ -1,0 +1,45 @@
+//! What is in a tools layer, as its own file `manifest.json` says.
+
+use serde::{Deserialize, Serialize};
+
+/// The manifest of a tools layer: what it was made for and from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ToolsManifest {
+    /// As Rust names it, such as `x86_64`.
+    pub architecture: String,
+    /// The release of the kernel whose modules it carries, such as `6.1.0-35-amd64`; it is that of the boot image.
+    pub kernel: String,
+    /// Kernel modules, by name, in alphabetical order.
+    pub modules: Vec<String>,
+    /// Programs, in alphabetical order of their paths.
+    pub programs: Vec<ToolsProgram>,
+}
+
+/// A program of a tools layer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ToolsProgram {
+    /// Where it is in the layer.
+    pub path: String,
+    /// The Debian package that it came from.
+    pub package: String,
+    /// That package's version.
+    pub version: String,
+}
+
+impl ToolsManifest {
+    /// Where it is in the layer, without the leading `/`.
+    pub const PATH: &str = "manifest.json";
+    /// Where [`Self::made_for`] is in the layer, without the leading `/`: all that an agent reads.
+    pub const MADE_FOR: &str = "made-for";
+    /// Where the worker is in the layer, without the leading `/`.
+    pub const WORKER: &str = "landfall-worker";
+    /// Where the new system's root is mounted in the layer, without the leading `/`.
+    pub const TARGET: &str = "target";
+
+    /// The machines that it was made for, as one line: processor, then kernel.
+    pub fn made_for(architecture: &str, kernel: &str) -> String {
+        format!("{architecture}, kernel {kernel}\n")
+    }
+}
