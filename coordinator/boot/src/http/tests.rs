@@ -302,6 +302,7 @@ async fn each_architecture_gets_its_own_image_or_its_disk() {
         assert!(!disk.contains("landfall.token") && !disk.contains("/boot/kernel"), "{disk}");
     }
     assert_eq!(x86.ask("GET", "/boot/kernel-arm64", &[]).await.0, StatusCode::NOT_FOUND);
+    assert_eq!(x86.ask("GET", "/boot/tools", &[]).await.2, "tools");
 }
 
 #[tokio::test]
