@@ -135,6 +135,11 @@ pub enum Fault {
 }
 
 impl UnpackError {
+    /// Whether bytes that were altered in transfer may be the cause: then their digest says more.
+    pub fn may_be_altered(&self) -> bool {
+        matches!(self, Self::Truncated { .. } | Self::Damaged { .. } | Self::Refused { .. })
+    }
+
     /// As it is reported. What failed to give the archive's bytes is the caller's to say.
     pub fn problem(&self) -> Problem {
         let (code, hint) = match self {
@@ -184,6 +189,13 @@ impl Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_full_disk_is_nothing_that_a_digest_explains() {
+        let source = io::Error::from(io::ErrorKind::StorageFull);
+        assert!(!UnpackError::Io { action: "write".into(), entry: "x".into(), source }.may_be_altered());
+        assert!(UnpackError::Truncated { within: "x".into() }.may_be_altered());
+    }
 
     #[test]
     fn problems_name_the_entry_and_what_to_do() {

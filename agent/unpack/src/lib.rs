@@ -1,7 +1,7 @@
 //! Unpacks a tar archive, or the layers of an OCI image, into a directory, and nothing outside of it.
 //!
 //! An archive is not trusted: it may name `..`, go through a symbolic link that it made before, link to what is outside, or
-//! claim sizes that no machine has. Names are made places below the root ([`name`](self)), the kernel resolves every
+//! claim sizes that no machine has. Names are made places below the root, the kernel resolves every
 //! directory with the root as `/` (`openat2`, `RESOLVE_IN_ROOT`), what is made replaces what stands in its place and follows
 //! no link, and every amount has a bound. What is invalid is refused by the entry's name.
 //!

@@ -166,6 +166,23 @@ fn a_hard_link_to_itself_leaves_its_file() {
 }
 
 #[test]
+fn an_extended_headers_size_counts_before_the_headers() {
+    // What one reader takes for a file's content another must not take for entries.
+    let hidden = archive(&[Made::new(b'0', "hidden")]);
+    let size = hidden.len().to_string();
+    let outer = Made { size: Some(0), ..Made::new(b'0', "outer").with(&hidden) };
+    for entries in [
+        vec![extended(&[("size", size.as_bytes())]), outer.clone()],
+        vec![extended(&[("size", size.as_bytes())]), Made::new(b'L', "././@LongLink").with("outer\0"), outer],
+    ] {
+        let arena = Arena::new();
+        unpacked(&archive(&entries), &arena.root()).unwrap();
+        assert!(fs::read(arena.root().join("outer")).unwrap() == hidden);
+        assert!(!arena.root().join("hidden").exists());
+    }
+}
+
+#[test]
 fn data_after_the_end_mark_is_refused() {
     let one = archive(&[Made::new(b'0', "a")]);
     let joined = [&one[..], &archive(&[Made::new(b'0', "b")])].concat();

@@ -32,6 +32,16 @@ fn attribute(path: &Path, name: &str, value: &[u8]) {
     lsetxattr(path, CString::new(name).unwrap(), value, XattrFlags::empty()).unwrap_or_else(|e| panic!("{name}: {e}"));
 }
 
+/// Whether this machine's directory for temporary files keeps attributes: memory of an older kernel does not.
+fn attributes_are_kept() -> bool {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let kept = lsetxattr(file.path(), c"user.probe", b"x", XattrFlags::empty());
+    if let Err(e) = &kept {
+        eprintln!("SKIPPED: attributes cannot be set here: {e}");
+    }
+    kept.is_ok()
+}
+
 fn timed(path: &Path, seconds: i64, nanos: i64) {
     let time = Timespec { tv_sec: seconds, tv_nsec: nanos };
     let times = Timestamps { last_access: time, last_modification: time };
@@ -137,6 +147,9 @@ fn files_with_holes_come_back_with_them() {
 
 #[test]
 fn attributes_lists_capabilities_and_nanoseconds_come_back() {
+    if !attributes_are_kept() {
+        return;
+    }
     let all = ["--format=pax", "-S", "--acls", "--xattrs", "--xattrs-include=*", "--selinux"];
     for piece in [1, 513, 64 * 1024] {
         back(&all, true, piece);
@@ -145,6 +158,9 @@ fn attributes_lists_capabilities_and_nanoseconds_come_back() {
 
 #[test]
 fn an_archive_unpacked_again_leaves_what_once_leaves() {
+    if !attributes_are_kept() {
+        return;
+    }
     let (source, target) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     make(source.path(), true);
     let archive = tar(&["--format=pax", "-S", "--xattrs", "--xattrs-include=*", "-c", "."], source.path());

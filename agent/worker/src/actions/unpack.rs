@@ -61,8 +61,7 @@ impl Fetch<'_> {
         let order = ContentOrder { digest, memory: None, observer: self.report, may_act: &|| Ok(()) };
         let unpacked = with_content(source.as_mut(), order, |content| {
             let unpacked = to.archive(content, manner);
-            // Bytes that were altered explain an archive that makes no sense.
-            if unpacked.is_err() {
+            if unpacked.as_ref().is_err_and(UnpackError::may_be_altered) {
                 content.finish();
             }
             unpacked
