@@ -12,6 +12,7 @@ mod read;
 mod reboot;
 mod rules;
 mod schema;
+mod storage;
 mod write_file;
 mod write_image;
 
@@ -30,6 +31,10 @@ pub use self::{
     kind::{ActionInfo, Download, Then},
     power_off::PowerOffSpec,
     reboot::RebootSpec,
+    storage::{
+        Content, DiskLayoutSpec, EncryptSpec, FileSystem, Member, PartitionRole, PartitionSpec, RaidSpec, SizeError,
+        SizeSpec, Storage, StorageFault, StorageSpec, SubvolumeSpec, TableSpec, VolumeGroupSpec, VolumeSpec,
+    },
     write_file::{FileSource, UnusableFile, WriteFile, WriteFileResult, WriteFileSpec},
     write_image::WriteImageSpec,
 };
