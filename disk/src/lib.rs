@@ -56,7 +56,7 @@ pub use index::{
 pub use inuse::holders_of;
 pub use list::{device_path, disk_at, is_disk_name, list_disks};
 pub use pipeline::{
-    BackupPlaced, Check, Committed, Expectation, Installed, Order, TablePlaced, Verified, clear_device, install,
+    BackupPlaced, Check, Committed, Expectation, Installed, Order, TablePlaced, Verified, clear_device, divide_device, install,
     place_backup, place_lba0, place_table,
 };
 pub use proof::{DetachedSignature, Resolved, SignatureVerifier, resolve as resolve_proof};

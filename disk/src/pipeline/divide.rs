@@ -25,7 +25,7 @@ use crate::{
 ///
 /// # Errors
 /// [`WriteError`] of the device or of the order's checks; the disk is then old, or unbootable and marked.
-pub(crate) fn divide_device(
+pub fn divide_device(
     device: &dyn BlockDevice,
     table: &NewTable,
     order: &Order<'_>,
