@@ -10,8 +10,6 @@ pub struct ToolsManifest {
     pub architecture: String,
     /// The release of the kernel whose modules it carries, such as `6.1.0-35-amd64`; it is that of the boot image.
     pub kernel: String,
-    /// The protocol revision of the worker.
-    pub protocol: u32,
     /// Kernel modules, by name, in alphabetical order.
     pub modules: Vec<String>,
     /// Programs, in alphabetical order of their paths.

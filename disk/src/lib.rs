@@ -56,8 +56,8 @@ pub use index::{
 pub use inuse::holders_of;
 pub use list::{device_path, disk_at, is_disk_name, list_disks};
 pub use pipeline::{
-    BackupPlaced, Check, Committed, Expectation, Installed, Order, TablePlaced, Verified, clear_device, divide_device, install,
-    place_backup, place_lba0, place_table,
+    BackupPlaced, Check, Committed, Content, ContentOrder, Expectation, Installed, Order, TablePlaced, Verified,
+    clear_device, divide_device, install, place_backup, place_lba0, place_table, with_content,
 };
 pub use proof::{DetachedSignature, Resolved, SignatureVerifier, resolve as resolve_proof};
 pub use receipt::{PLACE as RECEIPT_PLACE, kept_partitions, read_mark, read_receipt};

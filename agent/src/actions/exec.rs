@@ -25,8 +25,8 @@ pub(super) fn perform(machine: &Machine, job: &Job, spec: &Exec) -> Result<Actio
     let said = |line: String| tracing::info!(action_index = index, "| {line}");
     // A machine without a lease has no such file.
     let resolv_conf = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
-    let setting = Setting { root: root.path(), resolv_conf: &resolv_conf, also: &also, init: agent_as_init };
-    let ended = inside::run(&setting, spec, said, &|| may_act(job).is_err());
+    let setting = Setting { root: root.path(), bound: None, resolv_conf: &resolv_conf, init: agent_as_init };
+    let ended = inside::run(&setting, spec, &also, said, &|| may_act(job).is_err());
     // The reason why it was stopped, if it was.
     may_act(job)?;
     let judged = ended.map_err(|e| not_run(&e, &root.device)).and_then(|ended| judge(ended, &root.device));

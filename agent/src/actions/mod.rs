@@ -9,6 +9,7 @@ mod installed_disk;
 mod installed_root;
 mod kexec;
 mod power;
+mod unpack;
 mod write_file;
 mod write_image;
 
@@ -66,6 +67,9 @@ impl Perform for Machine {
                 }
                 ActionKind::Exec(spec) => {
                     machine.on_disks(job, move |machine, job| exec::perform(machine, job, &spec)).await
+                }
+                ActionKind::Unpack(spec) => {
+                    machine.on_disks(job, move |machine, job| unpack::perform(machine, job, &spec)).await
                 }
                 ActionKind::WriteFile(spec) => {
                     machine.on_disks(job, move |machine, job| write_file::perform(machine, job, &spec)).await

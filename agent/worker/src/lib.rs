@@ -10,6 +10,8 @@ mod actions;
 mod context;
 mod reporter;
 mod serve;
+#[cfg(test)]
+mod testing;
 
 pub use self::{
     context::{Context, Failure},

@@ -61,18 +61,12 @@ fn unusable(error: &ConvertError) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        sync::{Arc, Mutex},
-        time::Duration,
-    };
+    use std::sync::{Arc, Mutex};
 
-    use landfall_api::{
-        HoldSpec,
-        message::{ActionKind, AssignedAction, Assignment, Retry},
-    };
-    use uuid::Uuid;
+    use landfall_api::{HoldSpec, message::ActionKind};
 
     use super::*;
+    use crate::testing;
 
     #[derive(Clone, Default)]
     struct Pipe(Arc<Mutex<Vec<u8>>>);
@@ -98,33 +92,7 @@ mod tests {
     }
 
     fn job() -> Vec<u8> {
-        let second = Duration::from_secs(1);
-        let action = AssignedAction {
-            name: "wait".into(),
-            timeout: second,
-            retry: Retry { max_attempts: 1, initial_backoff: second, max_backoff: second },
-            branch: None,
-            kind: ActionKind::Hold(HoldSpec { message: "m".into() }),
-        };
-        let run = Assignment {
-            epoch: 1,
-            workflow_uid: Uuid::from_u128(1),
-            workflow_name: "run".into(),
-            machine_uid: Uuid::from_u128(2),
-            generation: 1,
-            lease: second,
-            counts_from: None,
-            actions: vec![action],
-            start_index: 0,
-            start_attempt: 1,
-            starts: Vec::new(),
-            earlier_runs: Vec::new(),
-            expected_receipts: Vec::new(),
-            person_authorised: true,
-            force: false,
-            tools: None,
-        };
-        let job = WorkerJob::new(&run, 0, 1, Vec::new(), false).unwrap();
+        let job = testing::job(ActionKind::Hold(HoldSpec { message: "m".into() }));
         let mut bytes = Vec::new();
         delimited::write(&mut bytes, &worker::Job::try_from(job).unwrap()).unwrap();
         bytes
@@ -138,7 +106,7 @@ mod tests {
             panic!("{reports:?}");
         };
         assert_eq!(ready.protocol, PROTOCOL);
-        assert!(problem.code == ErrorCode::Internal && problem.message.contains("wait"), "{problem}");
+        assert!(problem.code == ErrorCode::Internal && problem.message.contains("act"), "{problem}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Actions: the typed steps of a workflow. Each has a file of its own with its fields and its declaration ([`kind`]), and
 //! a line in the list below; everything in `api` that depends on the set of actions follows from these two.
 
+mod access;
 mod clear_disks;
 mod cloud_init;
 mod exec;
@@ -13,6 +14,7 @@ mod reboot;
 mod rules;
 mod schema;
 mod storage;
+mod unpack;
 mod write_file;
 mod write_image;
 
@@ -35,6 +37,7 @@ pub use self::{
         Content, DiskLayoutSpec, EncryptSpec, FileSystem, Member, PartitionRole, PartitionSpec, RaidSpec, SizeError,
         SizeSpec, Storage, StorageFault, StorageSpec, SubvolumeSpec, TableSpec, VolumeGroupSpec, VolumeSpec,
     },
+    unpack::{Unpack, UnpackResult, UnpackSpec},
     write_file::{FileSource, UnusableFile, WriteFile, WriteFileResult, WriteFileSpec},
     write_image::WriteImageSpec,
 };
@@ -119,6 +122,7 @@ actions! {
     "kexec" => Kexec(KexecSpec),
     "writeFile" => WriteFile(WriteFileSpec),
     "exec" => Exec(ExecSpec),
+    "unpack" => Unpack(UnpackSpec),
 }
 
 impl ActionSpec {

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     ActionSpec, ClearDisksSpec, DiskId, DiskReceipt, Exec, ExecResult, HoldSpec, KexecSpec, PowerOffSpec, RebootSpec,
-    WriteFile, WriteFileResult,
+    Unpack, UnpackResult, WriteFile, WriteFileResult,
 };
 
 /// What an action does. Where the agent needs nothing beyond what a template says, it is the template's own spec.
@@ -32,6 +32,8 @@ pub enum ActionKind {
     WriteFile(WriteFile),
     /// Runs a program in the installed system.
     Exec(Exec),
+    /// Unpacks an archive into the installed system.
+    Unpack(Unpack),
 }
 
 /// What came of an action that succeeded.
@@ -57,6 +59,8 @@ pub enum ActionResult {
     WriteFile(WriteFileResult),
     /// Of `exec`: the program ended with exit code 0.
     Exec(ExecResult),
+    /// Of `unpack`.
+    Unpack(UnpackResult),
 }
 
 /// A part of an [`ActionResult`] whose size the agent decides. A program that trusts no agent bounds each of them.
@@ -80,6 +84,7 @@ impl ActionResult {
             Self::CloudInit(said) => vec![Part::Word(&mut said.root_device)],
             Self::WriteFile(said) => vec![Part::Word(&mut said.root_device)],
             Self::Exec(said) => vec![Part::Word(&mut said.root_device)],
+            Self::Unpack(said) => vec![Part::Word(&mut said.root_device)],
             Self::Hold | Self::Reboot | Self::PowerOff => Vec::new(),
             Self::ClearDisks(said) => vec![Part::Disks(&mut said.disks)],
             Self::Kexec(said) => vec![
@@ -103,6 +108,7 @@ impl ActionResult {
             Self::Kexec(_) => matches!(spec, ActionSpec::Kexec(_)),
             Self::WriteFile(_) => matches!(spec, ActionSpec::WriteFile(_)),
             Self::Exec(_) => matches!(spec, ActionSpec::Exec(_)),
+            Self::Unpack(_) => matches!(spec, ActionSpec::Unpack(_)),
         }
     }
 
@@ -117,6 +123,9 @@ impl ActionResult {
             Self::CloudInit(seeded) => format!("seed written to {}", seeded.root_device),
             Self::WriteFile(written) => format!("file written to {}", written.root_device),
             Self::Exec(done) => format!("the program ended with exit code 0 in the system on {}", done.root_device),
+            Self::Unpack(UnpackResult { root_device, entries, bytes }) => {
+                format!("{entries} entries with {bytes} bytes unpacked to {root_device}")
+            }
             Self::Hold => "a person resumed it".into(),
             Self::ClearDisks(cleared) => {
                 let names: Vec<_> = cleared.disks.iter().map(|disk| disk.name.as_str()).collect();

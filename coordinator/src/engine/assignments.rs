@@ -114,6 +114,7 @@ impl Assignments {
                 ActionKind::WriteFile(write_file(spec.clone(), secret, &action.name)?)
             }
             ActionSpec::Exec(spec) => ActionKind::Exec(exec(spec, shown, &action.name)?),
+            ActionSpec::Unpack(spec) => ActionKind::Unpack(spec.into()),
         };
         Ok(AssignedAction { name: action.name, timeout, retry, branch: action.branch, kind })
     }

@@ -54,10 +54,17 @@ pub const WALLS: &[Wall] = &[
     Wall { name: "landfall-session", may: &["landfall-api", "landfall-pin", "landfall-proto"], tests: &[], never: &[] },
     Wall {
         name: "landfall-agent",
-        may: &["landfall-api", "landfall-disk", "landfall-session"],
+        may: &["landfall-api", "landfall-disk", "landfall-proto", "landfall-session"],
         tests: &[],
         never: &[],
     },
+    Wall {
+        name: "landfall-worker",
+        may: &["landfall-api", "landfall-disk", "landfall-proto", "landfall-unpack"],
+        tests: &[],
+        never: &["tonic", "axum"],
+    },
+    Wall { name: "landfall-unpack", may: &["landfall-api"], tests: &[], never: RUNTIMES },
     Wall { name: "landfall-machine", may: &["landfall-api"], tests: &[], never: IMPURE },
     Wall { name: "landfall-edge", may: &["landfall-api"], tests: &[], never: &["tonic", "rusqlite"] },
     Wall { name: "landfall-store", may: &["landfall-api", "landfall-edge"], tests: &[], never: &["tonic"] },

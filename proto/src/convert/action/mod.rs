@@ -7,6 +7,7 @@ mod exec;
 mod hold;
 mod kexec;
 mod power;
+mod unpack;
 mod write_file;
 mod write_image;
 
@@ -29,6 +30,7 @@ impl TryFrom<Kind> for ActionKind {
             Kind::Kexec(wire) => Self::Kexec(wire.into()),
             Kind::WriteFile(wire) => Self::WriteFile(wire.try_into().within("write_file")?),
             Kind::Exec(wire) => Self::Exec(wire.try_into().within("exec")?),
+            Kind::Unpack(wire) => Self::Unpack(wire.try_into().within("unpack")?),
         })
     }
 }
@@ -45,6 +47,7 @@ impl From<ActionKind> for Kind {
             ActionKind::Kexec(spec) => Self::Kexec(spec.into()),
             ActionKind::WriteFile(spec) => Self::WriteFile(spec.into()),
             ActionKind::Exec(spec) => Self::Exec(spec.into()),
+            ActionKind::Unpack(spec) => Self::Unpack(spec.into()),
         }
     }
 }
@@ -63,6 +66,7 @@ impl TryFrom<Yield> for ActionResult {
             Yield::Kexec(wire) => Self::Kexec(wire.into()),
             Yield::WriteFile(wire) => Self::WriteFile(wire.into()),
             Yield::Exec(wire) => Self::Exec(wire.into()),
+            Yield::Unpack(wire) => Self::Unpack(wire.into()),
         })
     }
 }
@@ -79,6 +83,7 @@ impl From<ActionResult> for Yield {
             ActionResult::Kexec(result) => Self::Kexec(result.into()),
             ActionResult::WriteFile(result) => Self::WriteFile(result.into()),
             ActionResult::Exec(result) => Self::Exec(result.into()),
+            ActionResult::Unpack(result) => Self::Unpack(result.into()),
         }
     }
 }

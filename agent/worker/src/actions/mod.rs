@@ -1,6 +1,9 @@
 //! The actions that the worker performs. The match is exhaustive: a new kind of action does not compile until this says whether
 //! it is the worker's.
 
+mod place;
+mod unpack;
+
 use landfall_api::{
     ErrorCode, Problem,
     message::{ActionKind, ActionResult, AssignedAction},
@@ -12,8 +15,9 @@ use crate::{Context, Failure};
 ///
 /// # Errors
 /// The action's; `Internal` for one that the agent performs itself.
-pub(crate) fn perform(_context: &Context<'_>, action: &AssignedAction) -> Result<ActionResult, Failure> {
+pub(crate) fn perform(context: &Context<'_>, action: &AssignedAction) -> Result<ActionResult, Failure> {
     match &action.kind {
+        ActionKind::Unpack(spec) => unpack::perform(context, spec),
         ActionKind::WriteImage(_)
         | ActionKind::CloudInit(_)
         | ActionKind::Hold(_)

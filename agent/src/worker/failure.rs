@@ -1,0 +1,85 @@
+//! What a person reads when the tools layer or its worker fails.
+
+use landfall_api::{ErrorCode, Problem};
+
+use super::{layer::LayerError, process::Silent, relay::RelayError};
+use crate::{
+    inside::{Ended, RunError},
+    runner::Failure,
+};
+
+/// Both are made from one release.
+const REBUILD: &str = "make the tools layer anew with landfall-image tools, of the same release and kernel package as the boot image, and reload \
+    the coordinator";
+const KILLED: &str = "the machine may have had too little memory for it; its last lines of output may say more";
+const READ_ON: &str = "its last lines of output say more; report this if they do not explain it";
+
+/// The assignment names no layer.
+pub(super) fn not_named() -> Failure {
+    let message = "the coordinator names no tools layer for this action";
+    let hint = "name one as boot.tools in the coordinator's configuration, reload, and provision again";
+    Failure { problem: Problem::new(ErrorCode::NoToolsLayer, message).hint(hint), retryable: false }
+}
+
+/// The layer is not there.
+pub(super) fn no_layer(error: &LayerError, url: &str) -> Failure {
+    let problem = |code| Problem::new(code, error.to_string()).caused_by(error).at(url);
+    match error {
+        LayerError::Memory(_) => {
+            let hint = "give the machine more memory, or make a layer with fewer programs";
+            Failure { problem: problem(ErrorCode::LimitReached).hint(hint), retryable: false }
+        }
+        LayerError::Fetch(cause) => {
+            let said = cause.problem();
+            let hint = match said.code {
+                ErrorCode::DigestMismatch => {
+                    "the file was replaced after the coordinator had read it: reload the coordinator, then provision again"
+                }
+                _ => "check that the machine reaches the coordinator's HTTP port",
+            };
+            Failure { problem: problem(said.code).hint(hint), retryable: cause.retryable() }
+        }
+        LayerError::Size { .. } | LayerError::Manifest(_) => {
+            Failure { problem: problem(ErrorCode::NoToolsLayer).hint(REBUILD), retryable: false }
+        }
+        LayerError::Other { .. } => {
+            Failure { problem: problem(ErrorCode::VersionSkew).hint(REBUILD), retryable: false }
+        }
+        LayerError::Kernel { .. } => {
+            let hint = "read the kernel's lines on the machine's console";
+            Failure { problem: problem(ErrorCode::NoToolsLayer).hint(hint), retryable: false }
+        }
+        LayerError::Stopped => Failure { problem: problem(ErrorCode::Cancelled), retryable: false },
+    }
+}
+
+/// The worker did not say what came of the action.
+pub(super) fn silent(silent: &Silent) -> Failure {
+    let (error, ended) = match silent {
+        Silent::NotRun(error) => {
+            let hint = "the agent's kernel must have PID namespaces and devtmpfs, as Debian's has";
+            let message = format!("cannot run the worker of the tools layer: {error}");
+            let problem = Problem::new(ErrorCode::ProgramFailed, message);
+            let retryable = matches!(error, RunError::Follow(_));
+            return Failure { problem: problem.caused_by(error).hint(hint), retryable };
+        }
+        Silent::Ended(error, ended) => (error, ended),
+    };
+    let failure = |code, message: String, hint: &str, retryable| Failure {
+        problem: Problem::new(code, message).caused_by(error).hint(hint),
+        retryable,
+    };
+    match (error, ended) {
+        (RelayError::OtherRevision { .. } | RelayError::NotReady, _) => {
+            failure(ErrorCode::VersionSkew, error.to_string(), REBUILD, false)
+        }
+        // The agent ended it because of what it said.
+        (_, Ended::Stopped) => failure(ErrorCode::ProgramFailed, error.to_string(), READ_ON, true),
+        // It keeps nothing, and begins again from what is on the disks.
+        (_, ended) => {
+            let killed = matches!(ended, Ended::Signal(9) | Ended::Code(137));
+            let message = format!("the worker of the tools layer {ended} without a result");
+            failure(ErrorCode::ProgramFailed, message, if killed { KILLED } else { READ_ON }, true)
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! The tools layer on this machine: fetched by digest into memory, once, and mounted read-only.
+
+use std::{
+    fs::{self, File},
+    io,
+    path::Path,
+    sync::{Mutex, MutexGuard, TryLockError},
+    thread,
+    time::Duration,
+};
+
+use landfall_api::{Digest, ToolsManifest, message::ToolsLayer};
+use landfall_disk::{CancelFlag, ProvenFile, Unobserved, WriteError};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+
+use super::{
+    loop_device::LoopDevice,
+    memory::{self, TooLittle},
+};
+use crate::drivers;
+
+/// Where it is mounted.
+pub(crate) const MOUNT_POINT: &str = "/run/landfall/tools";
+/// Between looks whether another branch is done with fetching it.
+const POLL: Duration = Duration::from_millis(50);
+
+/// The layer cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LayerError {
+    /// It does not fit.
+    #[error(transparent)]
+    Memory(#[from] TooLittle),
+    /// It cannot be fetched, or is another file.
+    #[error("cannot fetch the tools layer")]
+    Fetch(#[source] WriteError),
+    /// Its file has another size than stated.
+    #[error("the tools layer has {actual} bytes, and the coordinator states {stated}")]
+    Size {
+        /// As fetched.
+        actual: u64,
+        /// As the coordinator says.
+        stated: u64,
+    },
+    /// The kernel refused something.
+    #[error("cannot {what}")]
+    Kernel {
+        /// What it was asked for.
+        what: &'static str,
+        /// Its answer.
+        source: io::Error,
+    },
+    /// What is in it is no tools layer.
+    #[error("the tools layer has no usable {}", ToolsManifest::PATH)]
+    Manifest(#[source] io::Error),
+    /// It was made for other machines.
+    #[error("the tools layer was made for {made}, and this machine has {here}")]
+    Other {
+        /// As the manifest says.
+        made: String,
+        /// As it is.
+        here: String,
+    },
+    /// The action was stopped.
+    #[error("the action was stopped")]
+    Stopped,
+}
+
+fn kernel<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> LayerError {
+    move |source| LayerError::Kernel { what, source: source.into() }
+}
+
+/// The layer that is mounted.
+struct Present {
+    digest: Digest,
+    device: LoopDevice,
+}
+
+/// At most one, for as long as this process lives: sessions come and go.
+static PRESENT: Mutex<Option<Present>> = Mutex::new(None);
+
+/// Makes sure that this layer is mounted at [`MOUNT_POINT`]. Blocking.
+///
+/// # Errors
+/// [`LayerError`]
+pub(super) fn ready(layer: &ToolsLayer, cancel: &CancelFlag) -> Result<(), LayerError> {
+    let mut present = lock(cancel)?;
+    if present.as_ref().is_some_and(|present| present.digest == layer.digest) {
+        return Ok(());
+    }
+    if let Some(other) = present.take() {
+        unmount(other.device);
+    }
+    memory::fits(layer.size_bytes)?;
+    tracing::info!("fetching the tools layer, {} bytes, from {}", layer.size_bytes, layer.url);
+    let file = fetched(layer, cancel)?;
+    // Each in a boot image, unless the kernel has it built in.
+    ["loop", "squashfs"].into_iter().for_each(drivers::load_by_name);
+    let device = LoopDevice::attach(&file).map_err(kernel("make a loop device for the tools layer"))?;
+    let mounted = mount_from(&device).and_then(|()| for_this_machine(Path::new(MOUNT_POINT)));
+    if let Err(e) = mounted {
+        unmount(device);
+        return Err(e);
+    }
+    *present = Some(Present { digest: layer.digest, device });
+    Ok(())
+}
+
+/// Another branch may fetch the layer at this time.
+fn lock(cancel: &CancelFlag) -> Result<MutexGuard<'static, Option<Present>>, LayerError> {
+    loop {
+        match PRESENT.try_lock() {
+            Ok(present) => return Ok(present),
+            Err(TryLockError::Poisoned(present)) => return Ok(present.into_inner()),
+            Err(TryLockError::WouldBlock) if cancel.is_cancelled() => return Err(LayerError::Stopped),
+            Err(TryLockError::WouldBlock) => thread::sleep(POLL),
+        }
+    }
+}
+
+/// The file in memory, and no way to change it any more.
+fn fetched(layer: &ToolsLayer, cancel: &CancelFlag) -> Result<File, LayerError> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let mut file: File =
+        memfd_create("landfall-tools", flags).map_err(kernel("make a file in memory for the tools layer"))?.into();
+    let mut source =
+        ProvenFile::open(&layer.url, layer.digest, layer.size_bytes, &Unobserved, cancel).map_err(LayerError::Fetch)?;
+    let copied = io::copy(&mut source, &mut file);
+    if let Some(failure) = source.into_failure() {
+        return Err(LayerError::Fetch(failure));
+    }
+    let actual = copied.map_err(kernel("keep the tools layer in memory"))?;
+    if actual != layer.size_bytes {
+        return Err(LayerError::Size { actual, stated: layer.size_bytes });
+    }
+    let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+    fcntl_add_seals(&file, seals).map_err(kernel("seal the tools layer in memory"))?;
+    Ok(file)
+}
+
+fn mount_from(device: &LoopDevice) -> Result<(), LayerError> {
+    fs::create_dir_all(MOUNT_POINT).map_err(kernel("make the directory /run/landfall/tools"))?;
+    let flags = MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+    mount(Some(&device.path), MOUNT_POINT, Some("squashfs"), flags, None::<&str>)
+        .map_err(kernel("mount the tools layer; the boot image must carry the modules loop and squashfs"))
+}
+
+/// What still runs in it keeps it until it ends.
+fn unmount(device: LoopDevice) {
+    // It may not be mounted yet.
+    if let Err(e) = umount2(MOUNT_POINT, MntFlags::MNT_DETACH) {
+        tracing::debug!("{MOUNT_POINT}: {e}");
+    }
+    if let Err(e) = device.detach() {
+        tracing::warn!("cannot give back the loop device of the tools layer: {e}");
+    }
+}
+
+/// Whether the layer at `root` was made for this processor and this kernel.
+fn for_this_machine(root: &Path) -> Result<(), LayerError> {
+    let text = fs::read(root.join(ToolsManifest::PATH)).map_err(LayerError::Manifest)?;
+    let manifest: ToolsManifest = serde_json::from_slice(&text).map_err(|e| LayerError::Manifest(e.into()))?;
+    let release = nix::sys::utsname::uname().map_err(kernel("ask for the kernel's release"))?;
+    fits(&manifest, std::env::consts::ARCH, &release.release().to_string_lossy())
+}
+
+fn fits(manifest: &ToolsManifest, architecture: &str, release: &str) -> Result<(), LayerError> {
+    let other = |made: &str, here: &str| Err(LayerError::Other { made: made.into(), here: here.into() });
+    if manifest.architecture != architecture {
+        return other(&manifest.architecture, architecture);
+    }
+    if manifest.kernel != release {
+        return other(&format!("kernel {}", manifest.kernel), &format!("kernel {release}"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Seek as _, Write as _};
+
+    use super::*;
+
+    /// sha256sum of "layer".
+    const DIGEST: &str = "sha256:dac1d7cfa95021764849fd102524e141488c5e3a90f861dbb5a12d9ac8584f85";
+
+    fn served(content: &[u8], size_bytes: u64) -> Result<File, LayerError> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), content).unwrap();
+        let url = format!("file://{}", file.path().display());
+        fetched(&ToolsLayer { url, digest: DIGEST.parse().unwrap(), size_bytes }, &CancelFlag::new())
+    }
+
+    #[test]
+    fn the_layer_in_memory_cannot_be_changed() {
+        let mut file = served(b"layer", 5).unwrap();
+        assert!(file.write_all(b"x").is_err() && file.set_len(0).is_err());
+        let mut text = String::new();
+        file.rewind().unwrap();
+        file.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "layer");
+    }
+
+    #[test]
+    fn a_layer_that_is_cut_or_altered_is_refused() {
+        for (content, size) in [(&b"laye"[..], 5), (b"mayer", 5), (b"", 5)] {
+            let error = served(content, size).unwrap_err();
+            assert!(matches!(error, LayerError::Fetch(WriteError::DigestMismatch { .. })), "{error:?}");
+        }
+        assert!(matches!(served(b"layer", 4), Err(LayerError::Fetch(WriteError::BadFormat { .. }))));
+        assert!(matches!(served(b"layer", 6), Err(LayerError::Size { actual: 5, stated: 6 })));
+    }
+
+    #[test]
+    fn a_layer_for_another_kernel_or_processor_is_refused() {
+        let manifest = ToolsManifest {
+            architecture: "x86_64".into(),
+            kernel: "6.1.0-35-amd64".into(),
+            modules: Vec::new(),
+            programs: Vec::new(),
+        };
+        fits(&manifest, "x86_64", "6.1.0-35-amd64").unwrap();
+        for (architecture, release, said) in
+            [("aarch64", "6.1.0-35-amd64", "aarch64"), ("x86_64", "6.1.0-37-amd64", "kernel 6.1.0-37-amd64")]
+        {
+            let error = fits(&manifest, architecture, release).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+}

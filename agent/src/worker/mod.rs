@@ -1,0 +1,88 @@
+//! Actions that the worker of the tools layer performs: the agent has the layer mounted, starts the worker inside it, and passes on
+//! what it reports. A cancel, the time limit and the end of the lease end the worker with all that it started.
+
+mod failure;
+mod layer;
+mod loop_device;
+mod memory;
+mod process;
+mod relay;
+
+use std::path::Path;
+
+use landfall_api::{
+    DiskFacts, ErrorCode, Problem,
+    message::{ActionResult, EventBody, LogLevel, WorkerJob, WorkerReport},
+};
+use landfall_proto::worker;
+
+pub(crate) use self::layer::MOUNT_POINT;
+use self::process::Worker;
+use crate::{
+    inside::agent_as_init,
+    runner::{Failure, Job},
+};
+
+/// What the worker finds on the machine.
+pub(crate) struct Surroundings<'a> {
+    /// Every disk.
+    pub(crate) disks: Vec<DiskFacts>,
+    /// A mounted root file system that it is to find as `/target`.
+    pub(crate) target: Option<&'a Path>,
+}
+
+/// Performs the action of the job in the worker. `may_act` is asked many times a second, and its refusal ends the worker. Blocking.
+pub(crate) fn perform(
+    job: &Job,
+    around: Surroundings<'_>,
+    may_act: &(dyn Fn() -> Result<(), Failure> + Sync),
+) -> Result<ActionResult, Failure> {
+    let Some(layer) = &job.run.tools else { return Err(failure::not_named()) };
+    let ready = layer::ready(layer, &job.cancel);
+    may_act()?;
+    ready.map_err(|e| failure::no_layer(&e, &layer.url))?;
+    let worker = Worker {
+        root: Path::new(MOUNT_POINT),
+        target: around.target,
+        // A machine without a lease has no such file.
+        resolv_conf: &std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default(),
+        init: agent_as_init,
+    };
+    let wire = described(job, around.disks)?;
+    worker.run(&wire, |report| pass_on(job, report), &|| may_act().is_err()).unwrap_or_else(|silent| {
+        // The reason why it was stopped, if it was.
+        may_act().and_then(|()| Err(failure::silent(&silent)))
+    })
+}
+
+/// The job as the worker reads it.
+fn described(job: &Job, disks: Vec<DiskFacts>) -> Result<worker::Job, Failure> {
+    let uefi = Path::new("/sys/firmware/efi").is_dir();
+    let described = WorkerJob::new(&job.run, job.action.action_index, job.action.attempt, disks, uefi);
+    described.and_then(|described| described.try_into().ok()).ok_or_else(|| {
+        let problem = Problem::new(ErrorCode::Internal, "the action cannot be described to the worker");
+        Failure { problem: problem.hint("report this with the machine's console log"), retryable: false }
+    })
+}
+
+/// What the worker says goes where the agent's own words go.
+fn pass_on(job: &Job, report: WorkerReport) {
+    let index = job.action.action_index;
+    match report {
+        WorkerReport::Log { level, message } => match level {
+            LogLevel::Error => tracing::error!(action_index = index, "{message}"),
+            LogLevel::Warn => tracing::warn!(action_index = index, "{message}"),
+            LogLevel::Info => tracing::info!(action_index = index, "{message}"),
+            LogLevel::Debug | LogLevel::Trace => tracing::debug!(action_index = index, "{message}"),
+        },
+        WorkerReport::Progress(progress) => job.report.progress(job.action, progress),
+        WorkerReport::ReceiptWritten(receipt) => {
+            let disk = receipt.disk.name.clone();
+            if job.report.report_blocking(job.action, EventBody::ReceiptWritten { receipt }).is_err() {
+                // The receipt is on the disk, and every hello contains it.
+                tracing::warn!("the session has ended; the next session reports the receipt on {disk}");
+            }
+        }
+        WorkerReport::Ready(_) | WorkerReport::Finished(_) | WorkerReport::Failed { .. } => {}
+    }
+}

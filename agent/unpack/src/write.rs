@@ -1,0 +1,273 @@
+//! Makes what entries say, below the root. What stands in an entry's place is replaced, never written through.
+
+use std::os::fd::OwnedFd;
+
+use rustix::{
+    fs::{
+        AtFlags, Dev, FileType, Mode, OFlags, ftruncate, linkat, mkdirat, mknodat, openat, statat, symlinkat, syncfs,
+    },
+    io::{Errno, pwrite, write},
+};
+
+use crate::{
+    Fault, UnpackError,
+    attributes::{self, Failed},
+    entry::{Attributes, Entry, Kind, Sparse},
+    name::Name,
+    reader::Reader,
+    remove::{self, Removed},
+    root::Root,
+};
+
+/// What may be kept of directories until their attributes are set at the end, bytes: of about 200,000 of them.
+const MAX_KEPT: usize = 64 << 20;
+/// What one takes beside its name and extended attributes, bytes; rounded up.
+const ONE: usize = 128;
+
+/// What may stand in the place of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Replace {
+    /// A file, a link or an empty directory; a directory may be found through a link.
+    Files,
+    /// Anything, as a layer over other layers does.
+    Anything,
+}
+
+/// A tree that is being made.
+pub(crate) struct Tree {
+    pub(crate) root: Root,
+    /// Directories in the order in which they came. What is made in one changes its time, so theirs are set last.
+    directories: Vec<(Name, Attributes, String)>,
+    /// Bytes of memory that those take.
+    kept: usize,
+}
+
+impl Tree {
+    pub(crate) fn new(root: Root) -> Self {
+        Self { root, directories: Vec::new(), kept: 0 }
+    }
+
+    /// Makes one entry; its content is taken from the reader. `go_on` is asked between two pieces of it.
+    pub(crate) fn put(
+        &mut self,
+        entry: &Entry,
+        reader: &mut Reader<'_>,
+        replace: Replace,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<(), UnpackError> {
+        let io = |(action, errno): Failed| UnpackError::Io { action, entry: entry.shown.clone(), source: errno.into() };
+        let open = |errno: Errno| io(("open the directory of".into(), errno));
+        if entry.kind == Kind::Label {
+            return Ok(());
+        }
+        if entry.name.is_root() {
+            return self.keep(entry);
+        }
+        let (parent, name) = entry.name.split();
+        let parent = self.root.directory(parent).map_err(open)?;
+        if entry.kind == Kind::Directory {
+            return if self.directory(&parent, name, entry, replace)? { self.keep(entry) } else { Ok(()) };
+        }
+        let attributes = &entry.attributes;
+        let mut make =
+            |make: &dyn Fn() -> Result<Option<OwnedFd>, Errno>| self.make(&parent, name, entry, replace, make);
+        match &entry.kind {
+            Kind::File | Kind::Sparse(_) => {
+                let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let file = make(&|| openat(&parent, name, flags, Mode::RUSR | Mode::WUSR).map(Some))?;
+                let Some(file) = file else { return Ok(()) };
+                match &entry.kind {
+                    Kind::Sparse(sparse) => scattered(&file, sparse, entry, reader, go_on)?,
+                    _ => whole(&file, entry, reader, go_on)?,
+                }
+                attributes::set(&file, attributes).map_err(io)
+            }
+            Kind::Symlink(target) => {
+                make(&|| symlinkat(target.as_slice(), &parent, name).map(|()| None))?;
+                attributes::set_at(&parent, name, attributes, true).map_err(io)
+            }
+            Kind::HardLink(target) => self.link(&parent, name, target, entry, replace),
+            Kind::Character(device) => {
+                make(&|| node(&parent, name, FileType::CharacterDevice, *device))?;
+                attributes::set_at(&parent, name, attributes, false).map_err(io)
+            }
+            Kind::Block(device) => {
+                make(&|| node(&parent, name, FileType::BlockDevice, *device))?;
+                attributes::set_at(&parent, name, attributes, false).map_err(io)
+            }
+            Kind::Fifo => {
+                make(&|| node(&parent, name, FileType::Fifo, 0))?;
+                attributes::set_at(&parent, name, attributes, false).map_err(io)
+            }
+            Kind::Directory | Kind::Label => Ok(()),
+        }
+    }
+
+    /// Sets what is kept of directories, and brings everything to the disk.
+    pub(crate) fn finish(self) -> Result<(), UnpackError> {
+        for (name, attributes, shown) in &self.directories {
+            let io = |(action, errno): Failed| UnpackError::Io { action, entry: shown.clone(), source: errno.into() };
+            match self.root.itself(name.bytes()) {
+                Ok(directory) => attributes::set(&directory, attributes).map_err(io)?,
+                // A later entry took its place.
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
+                Err(errno) => return Err(io(("open".into(), errno))),
+            }
+        }
+        let io =
+            |errno: Errno| UnpackError::Io { action: "flush".into(), entry: "the files".into(), source: errno.into() };
+        syncfs(self.root.top()).map_err(io)
+    }
+
+    /// What was kept of directories that are gone.
+    pub(crate) fn forget(&mut self, removed: &[u8]) {
+        self.directories.retain(|(name, ..)| !name.is_in(removed));
+        self.root.changed();
+    }
+
+    fn keep(&mut self, entry: &Entry) -> Result<(), UnpackError> {
+        let extended: usize =
+            entry.attributes.extended.iter().map(|(name, value)| name.len() + value.len() + ONE).sum();
+        self.kept += ONE + entry.name.bytes().len() + entry.shown.len() + extended;
+        if self.kept > MAX_KEPT {
+            let fault = Fault::Memory((MAX_KEPT >> 20) as u64);
+            return Err(UnpackError::Refused { entry: entry.shown.clone(), fault });
+        }
+        self.directories.push((entry.name.clone(), entry.attributes.clone(), entry.shown.clone()));
+        Ok(())
+    }
+
+    /// Whether the attributes of the entry are the directory's: not where it was found through a link.
+    fn directory(
+        &mut self,
+        parent: &OwnedFd,
+        name: &[u8],
+        entry: &Entry,
+        replace: Replace,
+    ) -> Result<bool, UnpackError> {
+        let make = || mkdirat(parent, name, Mode::RWXU);
+        match make() {
+            Ok(()) => return Ok(true),
+            Err(Errno::EXIST) => {}
+            Err(errno) => return Err(failed("make", entry, errno)),
+        }
+        let stat = statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).map_err(|e| failed("look at", entry, e))?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => return Ok(true),
+            // An archive of additions has /lib, and the system a link from there to /usr/lib.
+            FileType::Symlink if replace == Replace::Files && self.root.existing(entry.name.bytes()).is_ok() => {
+                return Ok(false);
+            }
+            _ => {}
+        }
+        self.clear(parent, name, entry, replace)?;
+        make().map_err(|e| failed("make", entry, e))?;
+        Ok(true)
+    }
+
+    /// Makes something under a name that must be free, and frees it where it is not.
+    fn make(
+        &mut self,
+        parent: &OwnedFd,
+        name: &[u8],
+        entry: &Entry,
+        replace: Replace,
+        make: &dyn Fn() -> Result<Option<OwnedFd>, Errno>,
+    ) -> Result<Option<OwnedFd>, UnpackError> {
+        match make() {
+            Err(Errno::EXIST) => {
+                self.clear(parent, name, entry, replace)?;
+                make().map_err(|e| failed("make", entry, e))
+            }
+            other => other.map_err(|e| failed("make", entry, e)),
+        }
+    }
+
+    fn link(
+        &mut self,
+        parent: &OwnedFd,
+        name: &[u8],
+        target: &Name,
+        entry: &Entry,
+        replace: Replace,
+    ) -> Result<(), UnpackError> {
+        let (at, file) = target.split();
+        let missing = |e| failed("link its target to", entry, e);
+        let at = self.root.existing(at).map_err(missing)?;
+        let old = statat(&at, file, AtFlags::SYMLINK_NOFOLLOW).map_err(missing)?;
+        // The same file already, by this or another way: what stands there must not be removed.
+        let new = statat(parent, name, AtFlags::SYMLINK_NOFOLLOW);
+        if new.is_ok_and(|new| (new.st_dev, new.st_ino) == (old.st_dev, old.st_ino)) {
+            return Ok(());
+        }
+        self.make(parent, name, entry, replace, &|| linkat(&at, file, parent, name, AtFlags::empty()).map(|()| None))?;
+        Ok(())
+    }
+
+    fn clear(&mut self, parent: &OwnedFd, name: &[u8], entry: &Entry, replace: Replace) -> Result<(), UnpackError> {
+        let removed = match replace {
+            Replace::Files => remove::one(parent, name),
+            Replace::Anything => remove::whole(parent, name),
+        };
+        match removed {
+            Ok(Removed::Way) => self.forget(entry.name.bytes()),
+            Ok(Removed::File | Removed::Nothing) => {}
+            Err(Errno::NOTEMPTY | Errno::EXIST) => {
+                return Err(UnpackError::Refused { entry: entry.shown.clone(), fault: Fault::Occupied });
+            }
+            Err(errno) => return Err(failed("replace what stands in the place of", entry, errno)),
+        }
+        Ok(())
+    }
+}
+
+fn node(parent: &OwnedFd, name: &[u8], kind: FileType, device: Dev) -> Result<Option<OwnedFd>, Errno> {
+    mknodat(parent, name, kind, Mode::RUSR | Mode::WUSR, device).map(|()| None)
+}
+
+/// The content of a file from its start to its end.
+fn whole(file: &OwnedFd, entry: &Entry, reader: &mut Reader<'_>, go_on: &dyn Fn() -> bool) -> Result<(), UnpackError> {
+    let mut left = entry.content;
+    while left > 0 {
+        let n = match write(file, reader.content(left)?) {
+            Err(Errno::INTR) => 0,
+            other => other.map_err(|e| failed("write", entry, e))?,
+        };
+        reader.used(n);
+        left -= n as u64;
+        stopped(entry, go_on)?;
+    }
+    Ok(())
+}
+
+/// The pieces of a file with holes, each at its place.
+fn scattered(
+    file: &OwnedFd,
+    sparse: &Sparse,
+    entry: &Entry,
+    reader: &mut Reader<'_>,
+    go_on: &dyn Fn() -> bool,
+) -> Result<(), UnpackError> {
+    ftruncate(file, sparse.size).map_err(|e| failed("set the size of", entry, e))?;
+    for (offset, length) in &sparse.pieces {
+        let mut done = 0;
+        while done < *length {
+            let n = match pwrite(file, reader.content(length - done)?, offset + done) {
+                Err(Errno::INTR) => 0,
+                other => other.map_err(|e| failed("write", entry, e))?,
+            };
+            reader.used(n);
+            done += n as u64;
+            stopped(entry, go_on)?;
+        }
+    }
+    Ok(())
+}
+
+fn stopped(entry: &Entry, go_on: &dyn Fn() -> bool) -> Result<(), UnpackError> {
+    if go_on() { Ok(()) } else { Err(UnpackError::Stopped { entry: entry.shown.clone() }) }
+}
+
+fn failed(action: &str, entry: &Entry, errno: Errno) -> UnpackError {
+    UnpackError::Io { action: action.into(), entry: entry.shown.clone(), source: errno.into() }
+}

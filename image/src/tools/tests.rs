@@ -1,0 +1,135 @@
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+
+use super::*;
+use crate::kernel::testing::FakeTree;
+
+/// An ELF header of x86-64, without any segment.
+fn static_elf() -> Vec<u8> {
+    let mut elf = vec![0u8; 64];
+    elf[..8].copy_from_slice(&[0x7f, b'E', b'L', b'F', 2, 1, 1, 0]);
+    (elf[16], elf[18], elf[52], elf[54], elf[58]) = (2, 62, 64, 56, 64);
+    elf
+}
+
+struct Site {
+    directory: tempfile::TempDir,
+    fake: FakeTree,
+    programs: BTreeSet<String>,
+}
+
+impl Site {
+    /// With the shell of this machine as a package, and its C library as another.
+    fn new() -> Self {
+        let fake = FakeTree::new("6.1")
+            .module("kernel/dm-mod.ko", "name=dm_mod\0")
+            .module("kernel/dm-crypt.ko", "name=dm_crypt\0depends=dm-mod\0");
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("worker"), static_elf()).unwrap();
+        let site = Self { directory, fake, programs: ["sh".to_owned()].into() };
+        site.copy("/bin/sh", "dash_0.5/usr/bin/sh");
+        let shell = elf::read(&fs::read("/bin/sh").unwrap()).unwrap().unwrap();
+        let loader = shell.loader.unwrap();
+        site.copy(&loader, &format!("libc6_2.36{loader}"));
+        for name in ["ld-linux-x86-64.so.2", "libc.so.6", "libgcc_s.so.1", "libm.so.6"] {
+            site.copy(&format!("/lib/x86_64-linux-gnu/{name}"), &format!("libc6_2.36/lib/x86_64-linux-gnu/{name}"));
+        }
+        site
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.directory.path().join(path)
+    }
+
+    fn copy(&self, from: &str, to: &str) {
+        let to = self.at("packages").join(to);
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        fs::copy(from, to).unwrap();
+    }
+
+    fn pack(&self, output: &str) -> Result<Packed, ToolsError> {
+        let tree = KernelTree::open(self.fake.path(), None).unwrap();
+        let (worker, packages) = (self.at("worker"), self.at("packages"));
+        let modules = ["dm_crypt".to_owned(), "built_in_elsewhere".to_owned()].into();
+        let recipe = Recipe {
+            tree: &tree,
+            worker: &worker,
+            packages: &packages,
+            programs: &self.programs,
+            files: &BTreeSet::new(),
+            modules: &modules,
+        };
+        pack(&recipe, &self.at(output))
+    }
+}
+
+#[test]
+fn the_same_input_gives_the_same_layer() {
+    let site = Site::new();
+    let packed = site.pack("one").unwrap();
+    // Another modification time must not change the result.
+    fs::File::options().append(true).open(site.at("worker")).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
+    assert_eq!(site.pack("two").unwrap(), packed);
+    assert_eq!(fs::read(site.at("one")).unwrap(), fs::read(site.at("two")).unwrap());
+    let left = fs::read_dir(site.directory.path()).unwrap().count();
+    assert_eq!(left, 4, "worker, packages, one and two");
+}
+
+#[test]
+fn a_layer_holds_exactly_what_its_programs_need() {
+    let site = Site::new();
+    let packed = site.pack("layer").unwrap();
+    let out = site.at("out");
+    run(
+        "unsquashfs",
+        ["-quiet".as_ref(), "-no-progress".as_ref(), "-d".as_ref(), out.as_os_str(), site.at("layer").as_os_str()],
+    )
+    .unwrap();
+    let text = fs::read(out.join(ToolsManifest::PATH)).unwrap();
+    assert_eq!(serde_json::from_slice::<ToolsManifest>(&text).unwrap(), packed.manifest);
+    assert_eq!((packed.manifest.kernel.as_str(), packed.manifest.architecture.as_str()), ("6.1", "x86_64"));
+    assert_eq!(packed.manifest.modules, ["dm_crypt", "dm_mod"]);
+    let [program] = &packed.manifest.programs[..] else { panic!("{:?}", packed.manifest) };
+    assert_eq!(
+        (program.path.as_str(), program.package.as_str(), program.version.as_str()),
+        ("/usr/sbin/sh", "dash", "0.5")
+    );
+    for path in ["sbin/sh", "lib/x86_64-linux-gnu/libc.so.6", "lib/modules/6.1/kernel/dm-mod.ko", "target", "proc"] {
+        assert!(out.join(path).exists(), "{path} is missing");
+    }
+    assert!(!out.join("lib/x86_64-linux-gnu/libm.so.6").exists(), "no program needs it");
+    let worker = out.join(ToolsManifest::WORKER).metadata().unwrap();
+    assert_eq!((worker.uid(), worker.permissions().mode() & 0o7777), (0, 0o755));
+    assert_eq!(fs::read_link(out.join("etc/resolv.conf")).unwrap(), Path::new("/run/resolv.conf"));
+    // The shell runs with nothing but the layer.
+    if nix::unistd::geteuid().is_root() {
+        let ran =
+            run("chroot", [out.as_os_str(), "/sbin/sh".as_ref(), "-c".as_ref(), "echo it runs".as_ref()]).unwrap();
+        assert_eq!(ran.stdout, b"it runs\n");
+    }
+}
+
+#[test]
+fn what_is_missing_is_named_and_nothing_is_made() {
+    let mut site = Site::new();
+    site.programs.insert("mdadm".into());
+    let error = site.pack("layer").unwrap_err().to_string();
+    assert!(error.contains("no package has the program mdadm"), "{error}");
+    site.programs.remove("mdadm");
+    fs::remove_file(site.at("packages/libc6_2.36/lib/x86_64-linux-gnu/libc.so.6")).unwrap();
+    let error = site.pack("layer").unwrap_err().to_string();
+    assert!(error.contains("the library libc.so.6, which /usr/bin/sh needs"), "{error}");
+    fs::write(site.at("packages/dash_0.5/usr/bin/sh"), "#!/bin/perl\n").unwrap();
+    let error = site.pack("layer").unwrap_err().to_string();
+    assert!(error.contains("sh is a script"), "{error}");
+    assert!(!site.at("layer").exists());
+}
+
+#[test]
+fn a_worker_that_needs_a_loader_is_refused() {
+    let site = Site::new();
+    for worker in [fs::read("/bin/sh").unwrap(), b"#!/bin/sh\n".to_vec()] {
+        fs::write(site.at("worker"), worker).unwrap();
+        let error = site.pack("layer").unwrap_err();
+        assert!(matches!(error, ToolsError::Contents(ContentsError::Worker(_))), "{error}");
+    }
+}
