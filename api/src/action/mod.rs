@@ -123,6 +123,7 @@ actions! {
     "writeFile" => WriteFile(WriteFileSpec),
     "exec" => Exec(ExecSpec),
     "unpack" => Unpack(UnpackSpec),
+    "storage" => Storage(StorageSpec),
 }
 
 impl ActionSpec {

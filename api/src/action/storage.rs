@@ -315,3 +315,6 @@ impl Declaration for StorageSpec {
         Vec::new()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -60,7 +60,7 @@ pub const WALLS: &[Wall] = &[
     },
     Wall {
         name: "landfall-worker",
-        may: &["landfall-api", "landfall-disk", "landfall-proto", "landfall-unpack"],
+        may: &["landfall-api", "landfall-disk", "landfall-plan", "landfall-proto", "landfall-unpack"],
         tests: &[],
         never: &["tonic", "axum"],
     },

@@ -208,7 +208,7 @@ impl<'a> Check<'a> {
                 return self.say(at("level"), format!("RAID {other} is not supported"), "write 0, 1, 5, 6 or 10");
             }
         };
-        let mut members = 0;
+        let (mut members, mut known) = (0, true);
         let (mut esp, mut others) = (false, false);
         for (n, name) in raid.from.iter().enumerate() {
             let at = format!("{path}.from[{n}]");
@@ -227,10 +227,13 @@ impl<'a> Check<'a> {
                     let hint = "list partitions, or use level 10 for mirrors in stripes";
                     self.say(at, format!("{name} is an array, and arrays consist of partitions"), hint);
                 }
-                None => self.unknown(name, &at),
+                None => {
+                    known = false;
+                    self.unknown(name, &at);
+                }
             }
         }
-        if members < fewest && !raid.from.is_empty() {
+        if known && members < fewest && !raid.from.is_empty() {
             let message = format!("RAID {} needs {fewest} partitions or more, and this has {members}", raid.level);
             self.say(at("from"), message, "list one partition of each disk; a name on several disks means all of them");
         }
