@@ -90,7 +90,7 @@ pub use selector::{DiskSelector, SelectorError};
 pub use shared::Shared;
 pub use smbios::{smbios_text, smbios_uuid};
 pub use stages::{Stage, stages};
-pub use template::{SuccessOn, Template, TemplateSpec, TemplateStatus};
+pub use template::{Precheck, SuccessOn, Template, TemplateSpec, TemplateStatus};
 pub use tools::{ToolsManifest, ToolsProgram};
 pub use url::{ImageUrl, UrlError};
 pub use validate::{MAX_ACTIONS, validate_actions, validate_rendered};

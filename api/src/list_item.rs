@@ -19,7 +19,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct IncludeSpec {
-    /// Name of the template; fixed text. It must have no `onFailure`, `timeout` or `successOn`.
+    /// Name of the template; fixed text. It must have no `onFailure`, `timeout`, `successOn` or `precheck`.
     pub template: String,
     /// Values for its parameters.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +30,10 @@ pub struct Preview {
     pub actions: Vec<PreviewedAction>,
     /// The known receipts on these disks.
     pub receipts: Vec<DiskReceipt>,
+    /// Names all of the above, except for when the disks were looked at: the request that a person makes after seeing it
+    /// has this in `expects`. Empty from a coordinator that does not compare.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub digest: String,
 }
 
 /// One action that destroys data.
@@ -75,7 +80,17 @@ impl Preview {
         let actions: Vec<PreviewedAction> = previewed.collect();
         let on_them = |on: &&DiskReceipt| actions.iter().flat_map(|a| &a.disks).any(|d| d.id.same_disk(&on.disk));
         let receipts = receipts.iter().filter(on_them).cloned().collect();
-        Self { disks_known: facts.is_some(), actions, receipts }
+        Self { disks_known: facts.is_some(), actions, receipts, digest: String::new() }
+    }
+
+    /// What its digest is made from: all but when the agent looked, which changes with each start of the machine.
+    pub fn compared(&self) -> Self {
+        let mut compared = Self { digest: String::new(), ..self.clone() };
+        let disks = compared.actions.iter_mut().flat_map(|action| &mut action.disks);
+        for contents in disks.filter_map(|disk| disk.contents.as_mut()) {
+            contents.seen_at = Timestamp::UNIX_EPOCH;
+        }
+        compared
     }
 
     /// Whether data may be lost. Only a disk that its agent saw blank has nothing to lose: a disk whose contents are

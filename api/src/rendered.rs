@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Action, DurationSpec, LeftOut, SuccessOn};
+use crate::{Action, DurationSpec, LeftOut, Precheck, SuccessOn};
 
 /// The body of `POST …/machines/{name}/render`: `template` or `document`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -46,4 +46,7 @@ pub struct RenderedList {
     /// When it has succeeded, where the template states it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub success_on: Option<SuccessOn>,
+    /// Whether the agent checks the whole list first, where the template states it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub precheck: Option<Precheck>,
 }

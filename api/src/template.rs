@@ -34,6 +34,10 @@ pub struct TemplateSpec {
     /// last action is `reboot` or `kexec`; else `reboot`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub success_on: Option<SuccessOn>,
+    /// Whether the agent checks the whole list before the first action that destroys data: disks match, sources answer, images
+    /// fit. Default: on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub precheck: Option<Precheck>,
     /// What the agent does after a failure or a cancel, in order; only `hold`, `reboot` and `powerOff`. The workflow
     /// ends as failed in any case. The list runs once: after a power cut it does not begin again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -50,9 +54,14 @@ impl TemplateSpec {
 
     /// The fields that only a whole list can have, and whether this one does. A template that has one of them cannot be
     /// included.
-    pub const fn of_whole_lists(&self) -> [(&'static str, bool); 3] {
-        let Self { timeout, success_on, on_failure, .. } = self;
-        [("onFailure", !on_failure.is_empty()), ("timeout", timeout.is_some()), ("successOn", success_on.is_some())]
+    pub const fn of_whole_lists(&self) -> [(&'static str, bool); 4] {
+        let Self { timeout, success_on, on_failure, precheck, .. } = self;
+        [
+            ("onFailure", !on_failure.is_empty()),
+            ("timeout", timeout.is_some()),
+            ("successOn", success_on.is_some()),
+            ("precheck", precheck.is_some()),
+        ]
     }
 }
 
@@ -64,6 +73,16 @@ pub enum SuccessOn {
     PhoneHome,
     /// The last action was done: the machine went down (or, in a list without `reboot`, `kexec` or `powerOff`, stayed).
     Reboot,
+}
+
+/// Whether the agent checks the whole list before the first action that destroys data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Precheck {
+    /// It does. A check that fails fails that action, and nothing was written.
+    On,
+    /// Each action finds its own faults when its turn comes.
+    Off,
 }
 
 /// Templates have no status.

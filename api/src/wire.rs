@@ -121,6 +121,10 @@ pub struct ProvisionRequest {
     /// Accept any receipt on the disk.
     #[serde(default)]
     pub force: bool,
+    /// The `digest` of the preview that the person agreed to. Where the request would destroy anything else by now, the
+    /// coordinator refuses it with `Conflict`. Default: nothing is compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expects: Option<String>,
 }
 
 /// The body of `POST …/machines/{name}/deprovision`.
@@ -132,6 +136,9 @@ pub struct DeprovisionRequest {
     /// Which disks; exactly one must match each. Default: every disk that carries a receipt of this machine.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub disks: Vec<DiskSelector>,
+    /// As in [`ProvisionRequest`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expects: Option<String>,
 }
 
 /// The answer to `POST …/machines/{name}/detach`.

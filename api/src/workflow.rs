@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use uuid::Uuid;
 
-use crate::{Action, ActionSpec, Condition, DiskReceipt, DurationSpec, Object, Problem, Shared, SuccessOn};
+use crate::{Action, ActionSpec, Condition, DiskReceipt, DurationSpec, Object, Precheck, Problem, Shared, SuccessOn};
 
 /// A workflow document.
 pub type Workflow = Object<WorkflowSpec, WorkflowStatus>;
@@ -144,6 +144,9 @@ pub struct WorkflowStatus {
     /// When it has succeeded, as the template states it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub success_on: Option<SuccessOn>,
+    /// Whether the agent checks the whole list first, as the template states it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub precheck: Option<Precheck>,
     /// The workflows that this one continues, the newest first: their receipts count as its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub takes_over: Vec<Uuid>,

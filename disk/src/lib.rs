@@ -68,4 +68,4 @@ pub use request::{
 pub use select::Disk;
 pub use select_error::{Candidate, SelectError};
 pub use source::{ImageSource, ProvenFile, open as open_source};
-pub use write::write_image;
+pub use write::{may_write, write_image};

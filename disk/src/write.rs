@@ -1,6 +1,6 @@
 //! Writes an image to a disk: checks everything that must be true first, then runs the pipeline.
 
-use std::{io, path::Path, time::Instant};
+use std::{cell::Cell, io, path::Path, time::Instant};
 
 use landfall_api::{Digest, DiskFacts, DiskId, DiskReceipt, Receipt, ReceiptState};
 
@@ -28,6 +28,34 @@ use crate::{
 /// [`WriteError`]; nothing is committed then. [`WriteError::code`], [`WriteError::retryable`] and
 /// [`WriteError::problem`] say what to do about it.
 pub fn write_image(request: &WriteRequest, observer: &dyn Observer) -> Result<WriteOutcome, WriteError> {
+    write(request, observer, &|| Ok(()))
+}
+
+/// Whether [`write_image`] would begin to write: it does all that comes before the first write (chooses and compares, fetches
+/// what proves the image and the image's start, lays it out on this disk), and ends there. The disk is unchanged.
+///
+/// **Blocking**, like [`write_image`].
+///
+/// # Errors
+/// [`WriteError`], the one that [`write_image`] would end with.
+pub fn may_write(request: &WriteRequest, observer: &dyn Observer) -> Result<(), WriteError> {
+    let reached = Cell::new(false);
+    let before_the_first_write = || {
+        reached.set(true);
+        Err(WriteError::Cancelled { device: device_path(&request.disk).display().to_string() })
+    };
+    match write(request, observer, &before_the_first_write) {
+        Err(_) if reached.get() => Ok(()),
+        ended => ended.map(drop),
+    }
+}
+
+/// `first` is asked just before the first write; an error ends the write there.
+fn write(
+    request: &WriteRequest,
+    observer: &dyn Observer,
+    first: &dyn Fn() -> Result<(), WriteError>,
+) -> Result<WriteOutcome, WriteError> {
     let begun = Instant::now();
     let path = device_path(&request.disk);
     let name = path.display().to_string();
@@ -124,7 +152,8 @@ pub fn write_image(request: &WriteRequest, observer: &dyn Observer) -> Result<Wr
         same_disk: &|| {
             same_disk(&request.disk, &path, &name)?;
             same_device(&device, &request.disk, &name)?;
-            request.selection.check(&name)
+            request.selection.check(&name)?;
+            first()
         },
     };
     let installed = install(&device, &mut *source, &order, observer)?;

@@ -1,4 +1,4 @@
-//! A disk that appears between the selection and the first write: nothing is written.
+//! What stops a write before its first byte: a disk that appears meanwhile, and a check that writes nothing.
 #![allow(clippy::unwrap_used)] // Tests.
 
 mod common;
@@ -8,7 +8,9 @@ use common::{
     request::{image_at, write_request},
 };
 use landfall_api::ErrorCode;
-use landfall_disk::{ClearRequest, Proof, SelectionGuard, Unobserved, clear_disk, write_image};
+use landfall_disk::{
+    ClearRequest, Format, Proof, SelectionGuard, Unobserved, WriteRequest, clear_disk, may_write, write_image,
+};
 
 fn another_disk() -> SelectionGuard {
     SelectionGuard::new(|| Err("disk vdb appeared".into()))
@@ -54,4 +56,39 @@ fn a_clearing_whose_selection_changed_leaves_the_disk_untouched() {
     assert_eq!(std::fs::read(&disk).unwrap(), before);
     request.selection = SelectionGuard::named();
     assert!(clear_disk(&request, &Unobserved).unwrap());
+}
+
+#[test]
+fn a_checked_write_leaves_the_disk_untouched() {
+    let dir = tempfile::tempdir().unwrap();
+    let (disk, file) = (dir.path().join("disk"), dir.path().join("image"));
+    let raw = gpt_image(8 * MIB, 512, &[(2048, 8191)], 5);
+    std::fs::write(&file, &raw).unwrap();
+    let before = gpt_image(16 * MIB, 512, &[(4096, 8191)], 6);
+    std::fs::write(&disk, &before).unwrap();
+    let url = format!("file://{}", file.display());
+    let mut request = write_request(&disk, image_at(url.clone(), Proof::Stored(digest(&raw))), 2);
+    request.person_authorised = true;
+    may_write(&request, &Unobserved).unwrap();
+    let refused = |change: &dyn Fn(&mut WriteRequest), expected: ErrorCode| {
+        let mut request = write_request(&disk, image_at(url.clone(), Proof::Stored(digest(&raw))), 2);
+        request.person_authorised = true;
+        change(&mut request);
+        let error = may_write(&request, &Unobserved).unwrap_err();
+        assert_eq!(error.code(), expected, "{error}");
+        assert_eq!(write_image(&request, &Unobserved).unwrap_err().to_string(), error.to_string());
+    };
+    refused(&|request| request.person_authorised = false, ErrorCode::DiskNotBlank);
+    refused(&|request| request.selection = another_disk(), ErrorCode::DiskChanged);
+    refused(&|request| request.cancel.cancel(), ErrorCode::Cancelled);
+    refused(&|request| request.keep = vec!["data".into()], ErrorCode::InvalidDocument);
+    refused(&|request| request.image.urls = vec!["file:///none".into()], ErrorCode::SourceUnreachable);
+    refused(&|request| request.image.format = Some(Format::Xz), ErrorCode::BadFormat);
+    assert_eq!(std::fs::read(&disk).unwrap(), before);
+    // What only the whole image shows is not checked.
+    let other = digest(b"another image");
+    let mut altered = write_request(&disk, image_at(url, Proof::Stored(other)), 2);
+    altered.person_authorised = true;
+    may_write(&altered, &Unobserved).unwrap();
+    assert_eq!(write_image(&altered, &Unobserved).unwrap_err().code(), ErrorCode::DigestMismatch);
 }

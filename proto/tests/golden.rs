@@ -7,13 +7,13 @@ use jiff::Timestamp;
 use landfall_api::{
     ClearDisksSpec, Digest, DiskId, DiskReceipt, DiskSelector, ErrorCode, HoldSpec, ImageAccess, ImageAuthorization,
     ImageFormat, ImageProof, ImageSource, IndexSpec, KexecSpec, PowerOffSpec, Problem, Progress, RebootSpec, Receipt,
-    ReceiptState, SecretText, SignatureSpec, SumsSpec,
+    ReceiptState, SecretText, SignatureSpec, SumsSpec, Unpack, UnpackResult,
     message::{
         Ack, ActionKind, ActionRef, ActionResult, AssignedAction, Assignment, ClearDisksResult, CloudInit,
         CloudInitResult, Control, DiskReport, EnrollAnswer, EnrollOutcome, EnrollRequest, EventBody, EventRecord,
         Hello, Identity, KexecResult, LogLevel, LogLine, MachineCredentials, PhoneHomeReport, PhoneHomeUnit, Proof,
-        Refusal, Retry, Start, Telemetry, ToAgent, ToCoordinator, UnreadableDisk, Vitals, Welcome, WriteImage,
-        WriteImageResult,
+        Refusal, Retry, Start, Telemetry, ToAgent, ToCoordinator, ToolsLayer, UnreadableDisk, Vitals, Welcome,
+        WriteImage, WriteImageResult,
     },
 };
 use landfall_golden as golden;
@@ -192,6 +192,7 @@ fn events_on_the_wire_and_in_the_store() {
     let done = receipt(ReceiptState::Done, Some(digest(0x0a)));
     let finished = |result| EventBody::Finished { result };
     let seeded = ActionResult::CloudInit(CloudInitResult { root_device: "/dev/nvme0n1p2".into() });
+    let unpacked = UnpackResult { root_device: "/dev/nvme0n1p2".into(), entries: 3, bytes: 4096 };
     let cleared = ActionResult::ClearDisks(ClearDisksResult { disks: vec![disk()] });
     let all = [
         ("started", EventBody::Started),
@@ -206,6 +207,7 @@ fn events_on_the_wire_and_in_the_store() {
         ("finished-power-off", finished(ActionResult::PowerOff)),
         ("finished-clear-disks", finished(cleared)),
         ("finished-kexec", finished(ActionResult::Kexec(loaded))),
+        ("finished-unpack", finished(ActionResult::Unpack(unpacked))),
     ];
     for (seq, (name, body)) in (1..).zip(all) {
         let event = EventRecord::of(attempt(), seq, moment(), body);
@@ -316,6 +318,7 @@ fn assignment(actions: Vec<AssignedAction>) -> Assignment {
         person_authorised: false,
         force: false,
         tools: None,
+        precheck: true,
     }
 }
 
@@ -368,6 +371,7 @@ fn an_assignment_of_every_action() {
         expected_receipts: vec![receipt(ReceiptState::Done, Some(digest(0x0a))), receipt(ReceiptState::Intent, None)],
         person_authorised: true,
         force: true,
+        precheck: false,
         ..assignment(actions)
     };
     assigned("assignment", whole);
@@ -382,6 +386,16 @@ fn branches_with_their_starts() {
     let last = action("restart", 300, 1, ActionKind::Reboot(RebootSpec {}));
     let starts = vec![Start { index: 0, attempt: 1 }, Start { index: 1, attempt: 4 }];
     let branches = assignment(vec![hold("one", "a"), hold("two", "b"), last]);
+    let unpack = Unpack {
+        url: "http://10.77.0.1:7480/images/app.tar.zst".into(),
+        digest: digest(0x0f),
+        path: "/opt/app".into(),
+        disk: None,
+    };
+    let layer =
+        ToolsLayer { url: "http://10.77.0.1:7480/boot/tools".into(), digest: digest(0x10), size_bytes: 14_045_184 };
+    let actions = vec![action("app", 3600, 3, ActionKind::Unpack(unpack))];
+    assigned("assignment-tools", Assignment { tools: Some(layer), ..assignment(actions) });
     assigned("assignment-branches", Assignment { starts, ..branches });
 }
 

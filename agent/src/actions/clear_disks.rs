@@ -11,25 +11,41 @@ use crate::runner::{Failure, Job};
 
 /// Clears the disks. Blocks until all are cleared, or until one is refused or fails.
 pub(super) fn perform(machine: &Machine, job: &Job, spec: &ClearDisksSpec) -> Result<ActionResult, Failure> {
-    let disks = choose(machine, job, spec)?;
-    let requests: Vec<ClearRequest> = disks.iter().map(|(disk, guard)| request(job, disk, guard)).collect();
-    let failure = |e: landfall_disk::WriteError| Failure { problem: e.problem(), retryable: e.retryable() };
     // If one disk must not be cleared, no disk is cleared.
+    let (disks, requests) = allowed(machine, job, spec)?;
     for request in &requests {
-        landfall_disk::may_clear(request, &Unobserved).map_err(failure)?;
-    }
-    for request in &requests {
-        let cleared = landfall_disk::clear_disk(request, &ToRun { job }).map_err(failure)?;
+        let cleared = landfall_disk::clear_disk(request, &ToRun { job }).map_err(|e| failure(&e))?;
         let what = if cleared { "is cleared" } else { "was already clear" };
         tracing::info!("disk {} {what}", request.disk.id.name);
     }
     Ok(ActionResult::ClearDisks(ClearDisksResult { disks: disks.into_iter().map(|(disk, _)| disk.id).collect() }))
 }
 
+/// Whether it would clear them. Blocks while the disks are looked at; nothing is written.
+pub(super) fn check(machine: &Machine, job: &Job, spec: &ClearDisksSpec) -> Result<(), Failure> {
+    allowed(machine, job, spec).map(drop)
+}
+
+type Chosen = Vec<(DiskFacts, SelectionGuard)>;
+
+/// The disks, and a request for each, which may be carried out.
+fn allowed(machine: &Machine, job: &Job, spec: &ClearDisksSpec) -> Result<(Chosen, Vec<ClearRequest>), Failure> {
+    let disks = choose(machine, job, spec)?;
+    let requests: Vec<ClearRequest> = disks.iter().map(|(disk, guard)| request(job, disk, guard)).collect();
+    for request in &requests {
+        landfall_disk::may_clear(request, &Unobserved).map_err(|e| failure(&e))?;
+    }
+    Ok((disks, requests))
+}
+
+fn failure(error: &landfall_disk::WriteError) -> Failure {
+    Failure { problem: error.problem(), retryable: error.retryable() }
+}
+
 /// The disks that the action names; else every disk that carries, or is believed to carry, a receipt of this machine.
 /// (A disk without the believed receipt was cleared by an attempt whose report was lost, or it is refused below.)
-fn choose(machine: &Machine, job: &Job, spec: &ClearDisksSpec) -> Result<Vec<(DiskFacts, SelectionGuard)>, Failure> {
-    let mut chosen: Vec<(DiskFacts, SelectionGuard)> = Vec::new();
+fn choose(machine: &Machine, job: &Job, spec: &ClearDisksSpec) -> Result<Chosen, Failure> {
+    let mut chosen: Chosen = Vec::new();
     if spec.disks.is_empty() {
         let disks = list()?;
         let found = machine.disks.receipts().on(&disks).receipts;

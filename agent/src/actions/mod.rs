@@ -1,6 +1,7 @@
 //! The actions, one file each. The match in [`Machine::perform`] is exhaustive: a new kind of action does not compile
 //! until it is done here.
 
+mod check;
 mod chosen_disk;
 mod clear_disks;
 mod cloud_init;
@@ -34,7 +35,7 @@ use crate::{
     thread::on_thread,
 };
 
-/// Between looks whether an action that waits for its disks was stopped.
+/// Between looks whether an action that waits for its disks, or for the check of its list, was stopped.
 const CANCEL_POLL: Duration = Duration::from_millis(200);
 
 /// This machine: its disks and its power.
@@ -43,12 +44,15 @@ pub(crate) struct Machine {
     disks: Disks,
     /// The disk that a workflow wrote while this process lived: for images whose table has no room for a receipt.
     written: Arc<Mutex<Option<(Uuid, DiskId)>>>,
+    /// The workflow whose list was checked while this process lived; branches that begin at once check it one after another.
+    checked: Arc<tokio::sync::Mutex<Option<Uuid>>>,
 }
 
 impl Perform for Machine {
     fn perform(&self, job: Job) -> BoxFuture<'static, Result<ActionResult, Failure>> {
         let machine = self.clone();
         Box::pin(async move {
+            machine.check_list(&job).await?;
             match job.kind.clone() {
                 // The runner itself waits; the machine is not touched.
                 ActionKind::Hold(_) => Ok(ActionResult::Hold),
@@ -86,7 +90,28 @@ impl Perform for Machine {
 impl Machine {
     /// The machine with these disks.
     pub(crate) fn new(disks: Disks) -> Self {
-        Self { disks, written: Arc::default() }
+        Self { disks, written: Arc::default(), checked: Arc::default() }
+    }
+
+    /// Checks the whole list before the first action of it that destroys data.
+    async fn check_list(&self, job: &Job) -> Result<(), Failure> {
+        if !job.run.precheck || !check::is_destructive(&job.kind) {
+            return Ok(());
+        }
+        let mut checked = loop {
+            if let Ok(checked) = timeout(CANCEL_POLL, self.checked.lock()).await {
+                break checked;
+            }
+            if job.cancel.is_cancelled() {
+                let text = "the action was stopped while another branch checked the list";
+                return Err(final_failure(Problem::new(ErrorCode::Cancelled, text)));
+            }
+        };
+        if *checked != Some(job.run.workflow_uid) {
+            self.clone().on_disks(job.clone(), check::the_rest).await?;
+            *checked = Some(job.run.workflow_uid);
+        }
+        Ok(())
     }
 
     /// Runs what touches disks, once every bus has been scanned, on a thread of its own.

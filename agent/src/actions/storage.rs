@@ -11,7 +11,7 @@ use crate::{
 /// Lays the disks out.
 pub(super) fn perform(machine: &Machine, job: &Job, spec: &Storage) -> Result<ActionResult, Failure> {
     // The worker chooses by the same facts. Here it is checked that no disk of this machine is missing.
-    for selector in spec.layout.disks.iter().flat_map(|layout| &layout.select) {
+    for selector in spec.selectors() {
         machine.choose(job, selector)?;
     }
     worker::perform(job, Surroundings { disks: list()?, target: None }, &|| may_act(job))

@@ -14,6 +14,8 @@ use crate::{
 
 /// Unpacks it.
 pub(super) fn perform(machine: &Machine, job: &Job, spec: &Unpack) -> Result<ActionResult, Failure> {
+    // The disks are touched only once the layer is there.
+    worker::ready(job, &|| may_act(job))?;
     let disks = list()?;
     let root = InstalledRoot::open_whole(machine, job, spec.disk.as_ref())?;
     let around = Surroundings { disks, target: Some(root.path()) };

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The largest file taken from a URL, bytes: as large as tools and archives are, and far from an image.
-const MAX_DOWNLOAD: u64 = 1 << 30;
+pub(super) const MAX_DOWNLOAD: u64 = 1 << 30;
 
 /// Writes the file.
 pub(super) fn perform(machine: &Machine, job: &Job, spec: &WriteFile) -> Result<ActionResult, Failure> {

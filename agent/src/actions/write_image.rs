@@ -12,7 +12,8 @@ use landfall_api::{
     stages,
 };
 use landfall_disk::{
-    Access, Authorization, Format, Image, LeaseGuard, Observer, Proof, ReceiptIntent, Signature, WriteRequest,
+    Access, Authorization, Format, Image, LeaseGuard, Observer, Proof, ReceiptIntent, SelectionGuard, Signature,
+    Unobserved, WriteRequest,
 };
 
 use super::{Machine, chosen_disk::list, final_failure};
@@ -36,27 +37,7 @@ pub(super) fn perform(machine: &Machine, job: &Job, spec: &WriteImage) -> Result
             disk.id.name
         );
     }
-    let image = image(&spec.image);
-    let lease = job.lease.clone();
-    let request = WriteRequest {
-        disk: disk.clone(),
-        image,
-        keep: spec.keep.clone(),
-        read_back: spec.read_back,
-        receipt: ReceiptIntent {
-            machine_uid: job.run.machine_uid,
-            workflow_uid: job.run.workflow_uid,
-            workflow_name: job.run.workflow_name.clone(),
-            generation: job.run.generation,
-            action_index: job.action.action_index,
-        },
-        expected: job.run.expected_receipts.clone(),
-        person_authorised: job.run.person_authorised,
-        force: job.run.force,
-        selection,
-        lease: LeaseGuard::new(move || lease.is_valid()),
-        cancel: job.cancel.clone(),
-    };
+    let request = request(job, spec, disk.clone(), selection);
     let observer = ToRun { job, thinned: Mutex::new(None) };
     let outcome = landfall_disk::write_image(&request, &observer)
         .map_err(|e| Failure { problem: e.problem(), retryable: e.retryable() })?;
@@ -75,6 +56,47 @@ pub(super) fn perform(machine: &Machine, job: &Job, spec: &WriteImage) -> Result
         written_bytes: outcome.written_bytes,
         elapsed_ms: u64::try_from(outcome.elapsed.as_millis()).unwrap_or(u64::MAX),
     }))
+}
+
+/// Whether it would begin to write: the disk is there and may be written, the proofs and the image's start are fetched, and the
+/// image fits. `replaced` says whether an earlier action replaces what is on a disk of these. Blocks meanwhile; nothing is written.
+pub(super) fn check(
+    machine: &Machine,
+    job: &Job,
+    spec: &WriteImage,
+    replaced: impl Fn(&DiskFacts, &[DiskFacts]) -> bool,
+) -> Result<(), Failure> {
+    let (disk, selection) = machine.choose(job, &spec.disk)?;
+    alone(job, &disk)?;
+    let replaced = replaced(&disk, &list()?);
+    let mut request = request(job, spec, disk, selection);
+    // What is there now will be gone.
+    request.force |= replaced;
+    landfall_disk::may_write(&request, &Unobserved)
+        .map_err(|e| Failure { problem: e.problem(), retryable: e.retryable() })
+}
+
+fn request(job: &Job, spec: &WriteImage, disk: DiskFacts, selection: SelectionGuard) -> WriteRequest {
+    let lease = job.lease.clone();
+    WriteRequest {
+        disk,
+        image: image(&spec.image),
+        keep: spec.keep.clone(),
+        read_back: spec.read_back,
+        receipt: ReceiptIntent {
+            machine_uid: job.run.machine_uid,
+            workflow_uid: job.run.workflow_uid,
+            workflow_name: job.run.workflow_name.clone(),
+            generation: job.run.generation,
+            action_index: job.action.action_index,
+        },
+        expected: job.run.expected_receipts.clone(),
+        person_authorised: job.run.person_authorised,
+        force: job.run.force,
+        selection,
+        lease: LeaseGuard::new(move || lease.is_valid()),
+        cancel: job.cancel.clone(),
+    }
 }
 
 /// Whether the machine is to start from the disk that this action writes: of several, the first is the system's.

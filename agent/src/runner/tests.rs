@@ -237,6 +237,7 @@ fn run_of(actions: Vec<AssignedAction>, starts: &[(u32, u32)]) -> Assignment {
         person_authorised: true,
         force: false,
         tools: None,
+        precheck: true,
     }
 }
 

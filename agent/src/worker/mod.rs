@@ -31,16 +31,24 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) target: Option<&'a Path>,
 }
 
-/// Performs the action of the job in the worker. `may_act` is asked many times a second, and its refusal ends the worker. Blocking.
+/// Makes sure that the tools layer of the workflow is mounted. Blocking.
+///
+/// # Errors
+/// It is not named, cannot be fetched, or does not fit this machine.
+pub(crate) fn ready(job: &Job, may_act: &dyn Fn() -> Result<(), Failure>) -> Result<(), Failure> {
+    let Some(layer) = &job.run.tools else { return Err(failure::not_named()) };
+    let ready = layer::ready(layer, &job.cancel);
+    may_act()?;
+    ready.map_err(|e| failure::no_layer(&e, &layer.url))
+}
+
+/// Performs the action of the job in the worker, after [`ready`]. `may_act` is asked many times a second, and its refusal ends the
+/// worker. Blocking.
 pub(crate) fn perform(
     job: &Job,
     around: Surroundings<'_>,
     may_act: &(dyn Fn() -> Result<(), Failure> + Sync),
 ) -> Result<ActionResult, Failure> {
-    let Some(layer) = &job.run.tools else { return Err(failure::not_named()) };
-    let ready = layer::ready(layer, &job.cancel);
-    may_act()?;
-    ready.map_err(|e| failure::no_layer(&e, &layer.url))?;
     let worker = Worker {
         root: Path::new(MOUNT_POINT),
         target: around.target,

@@ -25,6 +25,7 @@ pub(crate) fn job(kind: ActionKind) -> WorkerJob {
         expected_receipts: Vec::new(),
         person_authorised: true,
         force: false,
+        precheck: true,
         tools: None,
     };
     WorkerJob::new(&run, 0, 1, Vec::new(), false).unwrap()

@@ -257,6 +257,13 @@ pub struct Storage {
     pub keys: BTreeMap<String, SecretText>,
 }
 
+impl Storage {
+    /// Every selector, in the order of the disks.
+    pub fn selectors(&self) -> impl Iterator<Item = &DiskSelector> {
+        self.layout.disks.iter().flat_map(|layout| &layout.select)
+    }
+}
+
 impl StorageSpec {
     /// What an agent is sent.
     pub fn resolved(mut self) -> Storage {

@@ -41,6 +41,8 @@ pub struct Assignment {
     pub person_authorised: bool,
     /// A person said `--force`: write whatever receipt is found.
     pub force: bool,
+    /// The agent checks the whole list before its first action that destroys data.
+    pub precheck: bool,
     /// Where an action of the list needs it: the layer with the worker that performs it.
     pub tools: Option<ToolsLayer>,
 }

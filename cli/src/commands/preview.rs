@@ -16,7 +16,8 @@ use crate::{
 };
 
 /// Shows on standard error what the request would destroy, and asks on a terminal unless `yes`. Silent where the
-/// disks are known to be blank and `force` is not set.
+/// disks are known to be blank and `force` is not set. The digest of what the person agreed to; `None` where nothing was
+/// asked, or where the coordinator states none.
 ///
 /// # Errors
 /// The coordinator's; [`Failure::Local`] if the answer is not yes.
@@ -25,25 +26,25 @@ pub(crate) async fn agree(
     asked: &PreviewRequest,
     (force, yes): (bool, bool),
     client: &Client,
-) -> Result<(), Failure> {
+) -> Result<Option<String>, Failure> {
     let body = serde_json::to_value(asked).map_err(show::unseen)?;
     let answer = client.act(Kind::Machine, machine, "preview", Some(&body)).await?;
     let preview: Preview = serde_json::from_value(answer).map_err(show::unseen)?;
     if preview.actions.is_empty() || !(force || preview.may_destroy()) {
-        return Ok(());
+        return Ok(None);
     }
     // Standard output is the workflow's.
     for line in lines(machine, &preview, Timestamp::now()) {
         output::to_stderr(&line);
     }
     if yes || !io::stdin().is_terminal() {
-        return Ok(());
+        return Ok(None);
     }
     output::to_stderr("Type yes to destroy this:");
     let mut line = String::new();
     io::stdin().lock().read_line(&mut line)?;
     if line.trim() == "yes" {
-        return Ok(());
+        return Ok(Some(preview.digest).filter(|digest| !digest.is_empty()));
     }
     Err(Failure::local("nothing was requested", "the answer was not yes", "--yes requests it without a question"))
 }

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use landfall_api::{ErrorCode, Kind, PreviewRequest, Problem, ProvisionRequest, Workflow, WorkflowPhase};
+use landfall_api::{
+    DeprovisionRequest, ErrorCode, Kind, PreviewRequest, Problem, ProvisionRequest, Workflow, WorkflowPhase,
+};
 use landfall_client::{Client, Scope};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{preview, stated, template, watch::Display};
 use crate::{
@@ -24,20 +26,23 @@ pub(crate) async fn run(args: &Provision, client: &Client, out: &mut Out) -> Res
         parameters: parameters.clone(),
         ..PreviewRequest::default()
     };
-    let body = ProvisionRequest { template: args.template.clone(), parameters, force: args.force };
-    let body = serde_json::to_value(&body).map_err(show::unseen)?;
+    let mut request =
+        ProvisionRequest { template: args.template.clone(), parameters, force: args.force, expects: None };
     if args.dry_run {
+        let body = serde_json::to_value(&request).map_err(show::unseen)?;
         let answer = client.act(Kind::Machine, &args.machine, "dry-run", Some(&body)).await?;
         return template::list(answer, &args.follow.output, out);
     }
-    preview::agree(&args.machine, &asked, (args.force, args.yes), client).await?;
+    request.expects = preview::agree(&args.machine, &asked, (args.force, args.yes), client).await?;
+    let body = serde_json::to_value(&request).map_err(show::unseen)?;
     let answer = client.act(Kind::Machine, &args.machine, "provision", Some(&body)).await?;
     follow(answer, &args.follow, client, out).await
 }
 
 pub(crate) async fn deprovision(args: &Deprovision, client: &Client, out: &mut Out) -> Result<(), Failure> {
-    preview::agree(&args.machine, &PreviewRequest::default(), (true, args.yes), client).await?;
-    let body = json!({ "force": args.force });
+    let expects = preview::agree(&args.machine, &PreviewRequest::default(), (true, args.yes), client).await?;
+    let request = DeprovisionRequest { force: args.force, expects, ..DeprovisionRequest::default() };
+    let body = serde_json::to_value(&request).map_err(show::unseen)?;
     let answer = client.act(Kind::Machine, &args.machine, "deprovision", Some(&body)).await?;
     follow(answer, &args.follow, client, out).await
 }

@@ -285,7 +285,7 @@ fn preview(name: &str) -> Value {
     let receipt = json!({"machineUid": uid, "workflowUid": uid, "workflowName": name, "generation": 1, "actionIndex": 0,
         "state": "Done", "writtenAt": "2026-01-01T00:00:00Z"});
     json!({"disksKnown": true, "actions": [{"name": "write", "disks": [disk], "keep": ["data"]}],
-        "receipts": [{"disk": id, "receipt": receipt}]})
+        "receipts": [{"disk": id, "receipt": receipt}], "digest": "sha256:seen"})
 }
 
 async fn history() -> String {

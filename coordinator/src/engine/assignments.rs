@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use landfall_api::{
-    Action, ActionSpec, CloudInitSpec, ErrorCode, Exec, ExecSpec, ImageSource, Problem, RetrySpec, SecretText, Verify,
-    Workflow, WriteFile, WriteFileSpec, WriteImageSpec,
+    Action, ActionSpec, CloudInitSpec, ErrorCode, Exec, ExecSpec, ImageSource, Precheck, Problem, RetrySpec,
+    SecretText, Verify, Workflow, WriteFile, WriteFileSpec, WriteImageSpec,
     message::{ActionKind, AssignedAction, Assignment, CloudInit, PhoneHomeUnit, Retry, Start, WriteImage},
 };
 use landfall_machine::run::policy;
@@ -85,6 +85,7 @@ impl Assignments {
             person_authorised: workflow.spec.authority.is_some(),
             force: workflow.spec.authority.as_ref().is_some_and(|a| a.force),
             tools,
+            precheck: status.precheck != Some(Precheck::Off),
         })
     }
 

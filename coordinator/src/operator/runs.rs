@@ -34,9 +34,10 @@ pub(super) async fn provision(
     Params(NoQuery {}): Params<NoQuery>,
     JsonBody(request): JsonBody<ProvisionRequest>,
 ) -> Result<Json<Shared<Workflow>>, Refusal> {
-    let ProvisionRequest { template, parameters, force } = request;
+    let ProvisionRequest { template, parameters, force, expects } = request;
     let authority = Authority { person: operator.name, at: Timestamp::now(), force };
-    Ok(Json(coordinator.engine.requests().provision(&machine, &template, parameters, authority).await?))
+    let requests = coordinator.engine.requests();
+    Ok(Json(requests.provision(&machine, &template, parameters, authority, expects.as_deref()).await?))
 }
 
 /// Changes nothing.
@@ -46,7 +47,7 @@ pub(super) async fn dry_run(
     Path(machine): Path<String>,
     JsonBody(request): JsonBody<ProvisionRequest>,
 ) -> Result<Json<RenderedList>, Refusal> {
-    let ProvisionRequest { template, parameters, force } = request;
+    let ProvisionRequest { template, parameters, force, .. } = request;
     Ok(Json(coordinator.engine.requests().dry_run(&machine, &template, &parameters, force).await?))
 }
 
@@ -67,7 +68,13 @@ pub(super) async fn deprovision(
     JsonBody(request): JsonBody<DeprovisionRequest>,
 ) -> Result<Json<Shared<Workflow>>, Refusal> {
     let authority = Authority { person: operator.name, at: Timestamp::now(), force: request.force };
-    Ok(Json(coordinator.engine.requests().deprovision(&machine, request.disks, authority).await?))
+    Ok(Json(
+        coordinator
+            .engine
+            .requests()
+            .deprovision(&machine, request.disks, authority, request.expects.as_deref())
+            .await?,
+    ))
 }
 
 /// Changes nothing.

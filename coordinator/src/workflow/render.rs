@@ -6,8 +6,8 @@ use std::{
 };
 
 use landfall_api::{
-    Action, ActionStatus, DiskReceipt, DurationSpec, ErrorCode, LeftOut, Machine, Problem, SuccessOn, Template,
-    WorkflowStatus, validate_rendered,
+    Action, ActionStatus, DiskReceipt, DurationSpec, ErrorCode, LeftOut, Machine, Precheck, Problem, SuccessOn,
+    Template, WorkflowStatus, validate_rendered,
 };
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ use super::{
 };
 
 /// A template rendered for one machine: what a run of it pins.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Plan {
     /// What is done, in order.
     pub actions: Vec<Action>,
@@ -31,6 +31,8 @@ pub struct Plan {
     pub timeout: Option<DurationSpec>,
     /// When it has succeeded, where the template says.
     pub success_on: Option<SuccessOn>,
+    /// Whether the agent checks the whole list first, where the template says.
+    pub precheck: Option<Precheck>,
 }
 
 impl Plan {
@@ -42,6 +44,7 @@ impl Plan {
             on_failure: self.on_failure.into_iter().map(ActionStatus::pending).collect(),
             timeout: self.timeout,
             success_on: self.success_on,
+            precheck: self.precheck,
             machine_generation,
             expected_receipts,
             ..WorkflowStatus::default()
@@ -109,6 +112,7 @@ pub fn render(
         on_failure: list(&spec.on_failure, "onFailure")?.actions,
         timeout: spec.timeout,
         success_on: spec.success_on,
+        precheck: spec.precheck,
     };
     validate_rendered(&plan.actions, &plan.on_failure, plan.success_on).map_err(|mut problem| {
         problem.subject = format!("Template/{name}: spec.{}", problem.subject);

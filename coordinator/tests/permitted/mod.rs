@@ -188,7 +188,7 @@ impl Site {
     pub(crate) async fn boot_token(&self, machine: &str, mac: &str) -> String {
         let asked = landfall_api::Authority { person: "test".into(), at: Timestamp::now(), force: false };
         // Busy already is what is wanted.
-        drop(self.coordinator.engine.requests().provision(machine, "os", Default::default(), asked).await);
+        drop(self.coordinator.engine.requests().provision(machine, "os", Default::default(), asked, None).await);
         match self.coordinator.engine.boot().boot_decision(mac.parse().unwrap(), None).await.unwrap() {
             landfall_boot::policy::Decision::RunAgent { token, .. } => token,
             other => panic!("{other:?}"),

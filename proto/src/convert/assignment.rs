@@ -65,6 +65,7 @@ impl TryFrom<v1::Assignment> for Assignment {
             person_authorised: wire.person_authorised,
             force: wire.force,
             tools: wire.tools.map(ToolsLayer::try_from).transpose().within("tools")?,
+            precheck: !wire.skips_precheck,
         })
     }
 }
@@ -90,6 +91,7 @@ impl From<Assignment> for v1::Assignment {
             person_authorised: assigned.person_authorised,
             force: assigned.force,
             tools: assigned.tools.map(v1::ToolsLayer::from),
+            skips_precheck: !assigned.precheck,
         }
     }
 }

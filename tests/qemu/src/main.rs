@@ -56,6 +56,9 @@ struct What {
     /// Directory with a Debian image: *.img.zst
     #[arg(long, value_name = "DIR")]
     debian: Option<PathBuf>,
+    /// The tools layer
+    #[arg(long, value_name = "FILE")]
+    tools: Option<PathBuf>,
     /// Directory with undionly.kpxe and snponly.efi
     #[arg(long, value_name = "DIR", default_value = "/usr/lib/ipxe")]
     bootloaders: PathBuf,
@@ -209,6 +212,7 @@ fn artefacts(what: &What) -> anyhow::Result<Artefacts> {
             .as_deref()
             .map(|dir| Ok::<_, anyhow::Error>(OsImage::find(&absolute(dir)?)?))
             .transpose()?,
+        tools: what.tools.as_deref().map(absolute).transpose()?,
     };
     for path in [&artefacts.coordinator, &artefacts.kernel, &artefacts.initramfs, &artefacts.bootloaders] {
         anyhow::ensure!(path.exists(), "{} is missing; ./scripts/test and ./scripts/demo build it", path.display());

@@ -7,8 +7,7 @@ use crate::Failure;
 
 /// One for each selector, in their order. The agent chose by the same facts before it started this worker.
 pub(super) fn disks(job: &WorkerJob, storage: &Storage) -> Result<Vec<DiskFacts>, Failure> {
-    let selectors = storage.layout.disks.iter().flat_map(|layout| &layout.select);
-    let chosen = selectors.map(|selector| Disk::select(selector, &job.disks).cloned());
+    let chosen = storage.selectors().map(|selector| Disk::select(selector, &job.disks).cloned());
     chosen.map(|disk| disk.map_err(|error| Failure::last(error.problem()))).collect()
 }
 

@@ -74,6 +74,7 @@ pub fn retry_of(
         on_failure: status.on_failure.iter().map(|a| ActionStatus::pending(a.action.clone())).collect(),
         timeout: status.timeout,
         success_on: status.success_on,
+        precheck: status.precheck,
         left_out: status.left_out.clone(),
         takes_over: std::iter::once(uid).chain(status.takes_over.iter().copied()).collect(),
         machine_generation,

@@ -35,6 +35,8 @@ pub(in crate::engine) const RULE_LABEL: &str = "landfall.dev/rule";
 /// A run that is asked for.
 struct Asked<'a> {
     machine: &'a str,
+    /// The digest of the preview that the person agreed to.
+    expects: Option<&'a str>,
     template: &'a str,
     purpose: Purpose,
     parameters: BTreeMap<String, serde_json::Value>,
@@ -78,21 +80,24 @@ impl Requests {
     /// Starts a run of a template on a machine: renders and pins the list, asks each image's server, and hands the list
     /// to the agent if one is there; otherwise it waits for the machine to netboot, and for its turn.
     ///
-    /// With `--force` a hold on the machine ends, and with it a run that the hold kept from beginning.
+    /// With `--force` a hold on the machine ends, and with it a run that the hold kept from beginning. `expects` is the digest
+    /// of the [`Requests::preview`] that the person agreed to.
     ///
     /// # Errors
     /// [`Problem`] with code `NotFound` (names that are near), `MachineBusy` (the run that is), `InvalidTemplate`,
-    /// `SourceUnreachable`, `NoToolsLayer`, `ReceiptMismatch` (held until a person says `--force`), `Unmanaged`, `Maintenance`.
+    /// `SourceUnreachable`, `NoToolsLayer`, `ReceiptMismatch` (held until a person says `--force`), `Unmanaged`, `Maintenance`,
+    /// `Conflict` (it would destroy something else than the person saw).
     pub async fn provision(
         &self,
         machine: &str,
         template: &str,
         parameters: BTreeMap<String, serde_json::Value>,
         authority: Authority,
+        expects: Option<&str>,
     ) -> Result<Shared<Workflow>, Problem> {
         let plan = self.rendered(machine, template, &parameters).await?;
         let by = Asker::Person(authority);
-        self.begin_run(Asked { machine, template, purpose: Purpose::Provision, parameters, plan, by }).await
+        self.begin_run(Asked { machine, expects, template, purpose: Purpose::Provision, parameters, plan, by }).await
     }
 
     /// The same for an enrolment rule: once in a machine's life, and only where nothing was ever installed. The agent
@@ -109,7 +114,8 @@ impl Requests {
     ) -> Result<Shared<Workflow>, Problem> {
         let plan = self.rendered(machine, template, &parameters).await?;
         let by = Asker::Rule(rule);
-        self.begin_run(Asked { machine, template, purpose: Purpose::Provision, parameters, plan, by }).await
+        self.begin_run(Asked { machine, expects: None, template, purpose: Purpose::Provision, parameters, plan, by })
+            .await
     }
 
     /// Starts a run that clears what installs left: every disk with a receipt of this machine, or those that `disks`
@@ -122,6 +128,7 @@ impl Requests {
         machine: &str,
         disks: Vec<DiskSelector>,
         authority: Authority,
+        expects: Option<&str>,
     ) -> Result<Shared<Workflow>, Problem> {
         for disk in &disks {
             disk.validate().map_err(|error| {
@@ -137,10 +144,11 @@ impl Requests {
         ];
         self.begin_run(Asked {
             machine,
+            expects,
             template: BUILT_IN_DEPROVISION,
             purpose: Purpose::Deprovision,
             parameters: BTreeMap::new(),
-            plan: Plan { actions, left_out: Vec::new(), on_failure: Vec::new(), timeout: None, success_on: None },
+            plan: Plan { actions, ..Plan::default() },
             by: Asker::Person(authority),
         })
         .await
@@ -177,6 +185,7 @@ impl Requests {
         let found = made.map_err(|refused| refused.problem)?.state.machine;
         refuse_if_held(&found, asked.by.force())?;
         may_be_asked(&asked, &found)?;
+        preview::is_expected(asked.expects, &asked.plan.actions, &found)?;
         let status = asked.plan.status(found.metadata.generation, believed(&live, &found, asked.by.force()));
         let mut labels = BTreeMap::new();
         let authority = match asked.by {

@@ -1,6 +1,7 @@
 //! What a request would destroy. Nothing is changed, and no image's server is asked.
 
-use landfall_api::{Action, ActionSpec, ClearDisksSpec, Preview, PreviewRequest, Problem};
+use landfall_api::{Action, ActionSpec, ClearDisksSpec, Digest, ErrorCode, Machine, Preview, PreviewRequest, Problem};
+use sha2::{Digest as _, Sha256};
 
 use super::Requests;
 use crate::workflow::render;
@@ -15,10 +16,31 @@ impl Requests {
         let Some(template) = &asked.template else {
             let spec = ActionSpec::ClearDisks(ClearDisksSpec { disks: asked.disks });
             let clear = Action { name: "clear-disks".into(), timeout: None, retry: None, branch: None, spec };
-            return Ok(Preview::of(&[clear], &found));
+            return previewed(&[clear], &found);
         };
         let described = self.template(template).await?;
         let plan = render(&found, &described, &asked.parameters, &self.fragments(&described).await?)?;
-        Ok(Preview::of(&plan.actions, &found))
+        previewed(&plan.actions, &found)
     }
+}
+
+/// With its digest.
+fn previewed(actions: &[Action], machine: &Machine) -> Result<Preview, Problem> {
+    let preview = Preview::of(actions, machine);
+    let text = serde_json::to_vec(&preview.compared())
+        .map_err(|e| Problem::new(ErrorCode::Internal, format!("cannot write the preview as JSON: {e}")))?;
+    Ok(Preview { digest: Digest::from_sha256(Sha256::digest(text).into()).to_string(), ..preview })
+}
+
+/// Whether these actions destroy what the person saw.
+pub(super) fn is_expected(expects: Option<&str>, actions: &[Action], machine: &Machine) -> Result<(), Problem> {
+    let Some(expects) = expects else { return Ok(()) };
+    if previewed(actions, machine)?.digest == expects {
+        return Ok(());
+    }
+    let name = &machine.metadata.name;
+    let message = format!("what this would destroy on machine \"{name}\" has changed since it was shown");
+    Err(Problem::new(ErrorCode::Conflict, message)
+        .at(format!("Machine/{name}"))
+        .hint("request it again and read what is shown then; nothing was started"))
 }

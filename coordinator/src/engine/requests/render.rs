@@ -121,5 +121,6 @@ fn list(machine: &str, template: &str, plan: Plan) -> RenderedList {
         on_failure: plan.on_failure,
         timeout: plan.timeout,
         success_on: plan.success_on,
+        precheck: plan.precheck,
     }
 }

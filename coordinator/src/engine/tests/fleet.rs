@@ -98,7 +98,7 @@ impl Computer {
         world
             .engine
             .requests()
-            .provision(&self.name, "os", BTreeMap::new(), world.ann(force))
+            .provision(&self.name, "os", BTreeMap::new(), world.ann(force), None)
             .await
             .map(landfall_api::Shared::into_inner)
     }

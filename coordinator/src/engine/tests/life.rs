@@ -23,7 +23,8 @@ async fn a_watched_machine_always_boots_its_own_disk() {
     assert_eq!(computer.condition(&world, "Managed").await.unwrap(), (ConditionStatus::False, "External".into()));
     for force in [false, true] {
         assert_eq!(computer.provision(&world, force).await.unwrap_err().code, ErrorCode::Unmanaged);
-        let refused = world.engine.requests().deprovision(&computer.name, vec![], world.ann(force)).await.unwrap_err();
+        let refused =
+            world.engine.requests().deprovision(&computer.name, vec![], world.ann(force), None).await.unwrap_err();
         assert_eq!(refused.code, ErrorCode::Unmanaged);
     }
     assert!(computer.netboot(&world).await.is_none());
@@ -115,10 +116,11 @@ async fn adopting_a_held_machine_ends_its_hold() {
 async fn a_deprovisioned_machine_is_available_and_carries_no_receipt() {
     let world = World::new().await;
     let mut computer = Computer::described(&world, 1).await;
-    let nothing = world.engine.requests().deprovision(&computer.name, vec![], world.ann(false)).await.unwrap_err();
+    let nothing =
+        world.engine.requests().deprovision(&computer.name, vec![], world.ann(false), None).await.unwrap_err();
     assert_eq!(nothing.code, ErrorCode::Conflict);
     computer.install(&world).await;
-    let run = world.engine.requests().deprovision(&computer.name, vec![], world.ann(false)).await.unwrap();
+    let run = world.engine.requests().deprovision(&computer.name, vec![], world.ann(false), None).await.unwrap();
     assert_eq!(computer.phase(&world).await, MachinePhase::Deprovisioning);
     computer.run(&world, Until::Intent).await;
     assert_eq!(computer.condition(&world, "Provisioned").await.unwrap().1, "Deprovisioning");
@@ -178,7 +180,7 @@ async fn a_rule_installs_a_machine_only_once() {
     assert!(!assignment.person_authorised && !assignment.force, "the agent writes a blank disk only");
     computer.work(&world, &mut session, &assignment, Until::Home).await;
     session.power_off(&world).await;
-    world.engine.requests().deprovision(&computer.name, vec![], world.ann(false)).await.unwrap();
+    world.engine.requests().deprovision(&computer.name, vec![], world.ann(false), None).await.unwrap();
     computer.run(&world, Until::Home).await;
     assert_eq!(computer.phase(&world).await, MachinePhase::Available);
     let again =

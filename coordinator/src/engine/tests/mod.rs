@@ -17,6 +17,7 @@ mod rendering;
 mod restore;
 mod secrets;
 mod time;
+mod tools;
 mod unreadable;
 mod world;
 
@@ -320,10 +321,10 @@ async fn impossible_settings_are_refused_with_a_hint() {
     let gone = world.apply(template("http://10.77.0.1/gone")).await.unwrap_err();
     assert_eq!(gone.code, ErrorCode::SourceUnreachable);
     let ann = Authority { person: "ann".into(), at: Timestamp::UNIX_EPOCH, force: false };
-    let missing = world.engine.requests().provision("m7", "os", BTreeMap::new(), ann.clone()).await.unwrap_err();
+    let missing = world.engine.requests().provision("m7", "os", BTreeMap::new(), ann.clone(), None).await.unwrap_err();
     assert!(missing.code == ErrorCode::NotFound && missing.hint.contains("m1"), "{missing}");
     let unknown = BTreeMap::from([("nosuch".to_owned(), json!(1))]);
-    let unknown = world.engine.requests().provision("m1", "os", unknown, ann).await.unwrap_err();
+    let unknown = world.engine.requests().provision("m1", "os", unknown, ann, None).await.unwrap_err();
     assert!(unknown.code == ErrorCode::InvalidTemplate && unknown.to_string().contains("nosuch"), "{unknown}");
     let run = world.provision(false).await.unwrap();
     let busy = world.provision(false).await.unwrap_err();

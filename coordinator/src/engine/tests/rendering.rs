@@ -1,6 +1,6 @@
 //! Lists that are shown and not started: renderings and dry runs.
 
-use landfall_api::{RenderRequest, RenderedList};
+use landfall_api::{DiskFacts, DiskId, MachineFacts, PreviewRequest, RenderRequest, RenderedList};
 
 use super::*;
 
@@ -101,6 +101,46 @@ async fn a_run_pins_the_included_list_of_its_moment() {
     circle["spec"]["actions"] = json!([{"name": "main", "include": {"template": "os"}}]);
     let refused = world.apply(circle).await.unwrap_err();
     assert_eq!(refused.message, "templates include each other in a circle: base → os → base");
-    let alone = world.engine.requests().provision("m1", "base", BTreeMap::new(), world.ann(true)).await.unwrap_err();
+    let alone =
+        world.engine.requests().provision("m1", "base", BTreeMap::new(), world.ann(true), None).await.unwrap_err();
     assert_eq!(alone.code, ErrorCode::InvalidTemplate, "{alone}");
+}
+
+/// One disk, which an agent looked at in this second.
+fn facts_at(second: u32, serial: &str) -> MachineFacts {
+    let mut disk = DiskFacts { transport: "virtio".into(), ..DiskFacts::default() };
+    disk.id = DiskId { name: "vda".into(), serial: serial.into(), size_bytes: 1 << 30, ..DiskId::default() };
+    let contents = json!({"seenAt": format!("2026-01-01T00:00:{second:02}Z"), "table": "gpt"});
+    disk.contents = serde_json::from_value(contents).unwrap();
+    MachineFacts { disks: vec![disk], ..MachineFacts::default() }
+}
+
+#[tokio::test]
+async fn a_request_starts_only_what_the_person_saw() {
+    let world = World::new().await;
+    world.provision(false).await.unwrap();
+    world.enroll(b"key").await.unwrap();
+    let agent = world.connect(hello("b1", "D1", vec![])).await;
+    let report = async |facts| world.engine.sessions().facts(agent.uid, agent.opened.epoch, facts).await.unwrap();
+    let previewed = async || {
+        let asked = PreviewRequest { template: Some("os".into()), ..PreviewRequest::default() };
+        world.engine.requests().preview("m1", asked).await.unwrap()
+    };
+    report(facts_at(1, "D1")).await;
+    let seen = previewed().await;
+    assert!(seen.may_destroy() && seen.actions[0].disks[0].id.serial == "D1", "{seen:?}");
+    report(facts_at(2, "D1")).await;
+    assert_eq!(previewed().await.digest, seen.digest, "a later look at the same disk changes nothing");
+    let run = world.current("m1").await.unwrap().metadata.name;
+    world.engine.requests().cancel(&run, world.ann(false)).await.unwrap();
+    report(facts_at(3, "D2")).await;
+    let request = async |digest: &str| {
+        let parameters = BTreeMap::new();
+        world.engine.requests().provision("m1", "os", parameters, world.ann(true), Some(digest)).await
+    };
+    let refused = request(&seen.digest).await.unwrap_err();
+    assert!(refused.code == ErrorCode::Conflict && refused.message.contains("has changed"), "{refused}");
+    let newer = previewed().await;
+    assert_ne!(newer.digest, seen.digest);
+    request(&newer.digest).await.unwrap();
 }

@@ -151,7 +151,7 @@ impl World {
 
     pub(super) async fn provision(&self, force: bool) -> Result<Workflow, Problem> {
         let authority = Authority { person: "ann".into(), at: Timestamp::UNIX_EPOCH, force };
-        self.engine.requests().provision("m1", "os", BTreeMap::new(), authority).await.map(Shared::into_inner)
+        self.engine.requests().provision("m1", "os", BTreeMap::new(), authority, None).await.map(Shared::into_inner)
     }
 
     pub(super) async fn machine(&self) -> Machine {

@@ -28,6 +28,7 @@ mod selectors;
 mod small_memory;
 mod tools;
 mod twins;
+mod unpacked;
 mod usb;
 mod whole_image;
 
@@ -122,6 +123,7 @@ const TESTS: &[Test] = tests! {
     "y" bios_debian_on_btrfs_subvolumes full |c| debian_roots::to_phone_home(c, Firmware::Bios, debian_roots::Layout::Btrfs);
     "y" uefi_debian_with_a_separate_var full |c| debian_roots::to_phone_home(c, Firmware::Uefi, debian_roots::Layout::SeparateVar);
     "z" uefi_programs_run_inside_the_new_system_before_its_first_boot full exec::inside_the_new_system;
+    "z" bios_the_worker_unpacks_into_the_new_system full unpacked::by_the_worker;
 };
 
 /// Which tests run, and how.

@@ -164,7 +164,7 @@ impl World {
                 });
             let authority = Authority { person: "ann".into(), at: Timestamp::now(), force: conflict };
             let provisioned = ask(self.engine.clone(), async |engine| {
-                engine.requests().provision("m1", "os", BTreeMap::new(), authority.clone()).await.map(drop)
+                engine.requests().provision("m1", "os", BTreeMap::new(), authority.clone(), None).await.map(drop)
             });
             match provisioned.await {
                 Ok(()) => return,
