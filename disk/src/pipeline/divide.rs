@@ -1,6 +1,8 @@
 //! Giving a disk a new table that no image brings: the destructive start of an install, then the table; and its end, when
 //! everything stands on the partitions.
 
+use std::{io, thread, time::Duration};
+
 use landfall_api::{DiskReceipt, ReceiptState};
 
 use super::{
@@ -17,6 +19,10 @@ use crate::{
     receipt, signature,
 };
 
+/// How long a partition may be open that nothing uses: 5 s.
+const BUSY_LOOKS: u32 = 50;
+const BUSY_PAUSE: Duration = Duration::from_millis(100);
+
 /// Destroys what is on `device`, but for what the order keeps, and puts the new table in place. Whether the disk may be written
 /// at all is the caller's to decide first.
 ///
@@ -31,7 +37,7 @@ pub fn divide_device(
     order: &Order<'_>,
     observer: &dyn Observer,
 ) -> Result<(), WriteError> {
-    let io = |action: &str| device_io(order.device, action.to_owned());
+    let failed = |action: &str| device_io(order.device, action.to_owned());
     let sector = device.logical_sector();
     let looked = Forgiving::new(device, order.forgive);
     let old = Old::read(&looked, sector).map_err(unreadable(order.device, "read the partition table of"))?;
@@ -46,18 +52,27 @@ pub fn divide_device(
     spared.push(receipt::PLACE);
     for range in table.new_ranges(sector).into_iter().filter(|range| *range != receipt::PLACE) {
         (order.may_act)()?;
-        signature::clear(device, &range, &spared).map_err(io("clear the new partitions of"))?;
+        signature::clear(device, &range, &spared).map_err(failed("clear the new partitions of"))?;
     }
-    device.flush().map_err(io("flush the clearing of the new partitions of"))?;
+    device.flush().map_err(failed("flush the clearing of the new partitions of"))?;
     for (what, pieces) in [("the backup partition table", &layout.backup), ("the partition table", &layout.table)] {
         (order.may_act)()?;
         put(device, order.device, what, pieces)?;
-        device.flush().map_err(io(&format!("flush {what} to")))?;
+        device.flush().map_err(failed(&format!("flush {what} to")))?;
     }
     (order.may_act)()?;
-    exact::write(device, 0, &layout.lba0).map_err(io("write LBA 0 to"))?;
-    device.flush().map_err(io("flush LBA 0 to"))?;
-    device.reread_table().map_err(io("make the kernel read the new partition table of"))
+    exact::write(device, 0, &layout.lba0).map_err(failed("write LBA 0 to"))?;
+    device.flush().map_err(failed("flush LBA 0 to"))?;
+    let mut read = device.reread_table();
+    for _ in 0..BUSY_LOOKS {
+        // A program that looks at all devices, such as blkid, may have an old partition open at this moment.
+        if !read.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ResourceBusy) {
+            break;
+        }
+        thread::sleep(BUSY_PAUSE);
+        read = device.reread_table();
+    }
+    read.map_err(failed("make the kernel read the new partition table of"))
 }
 
 /// The receipt *done*, once everything stands; the receipt.

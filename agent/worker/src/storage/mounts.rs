@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_and_words_of_fstab_are_no_text_of_a_file_system() {
+    fn options_of_fstab_are_no_text_of_a_file_system() {
         let split = |options: &str| split(options);
         assert_eq!(split("defaults"), (MsFlags::empty(), String::new()));
         let (flags, text) = split("noatime,compress=zstd:1,x-systemd.automount,nofail,ro,subvol=/@");

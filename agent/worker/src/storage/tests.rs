@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
     path::{Path, PathBuf},
     process,
     sync::{Arc, Mutex},
@@ -64,8 +65,16 @@ impl Drop for Loop {
     }
 }
 
+/// A workflow of this test alone: others run at the same time, and mkfs.btrfs takes no UUID that any device has.
+fn workflow(number: u64) -> Uuid {
+    let mut hasher = DefaultHasher::new();
+    (std::thread::current().name(), number).hash(&mut hasher);
+    Uuid::from_u128(hasher.finish().into())
+}
+
 fn job(storage: &Storage) -> WorkerJob {
     let mut job = testing::job(ActionKind::Storage(storage.clone()));
+    job.assignment.workflow_uid = workflow(1);
     job.assignment.person_authorised = false;
     job
 }
@@ -200,7 +209,7 @@ fn a_disk_with_content_waits_for_a_person() {
     assert!(perform(&storage, &disks, 9, |run| run.person_authorised = true).unwrap());
     let found = read_receipt(&device.path).unwrap().unwrap();
     // Another workflow, whose coordinator knows nothing of this one.
-    let other = |run: &mut Assignment| (run.workflow_uid, run.person_authorised) = (Uuid::from_u128(9), true);
+    let other = |run: &mut Assignment| (run.workflow_uid, run.person_authorised) = (workflow(2), true);
     let refused = perform(&storage, &disks, 9, other).unwrap_err();
     assert_eq!(refused.problem.code, landfall_api::ErrorCode::ReceiptMismatch);
     assert_eq!(read_receipt(&device.path).unwrap().unwrap(), found, "nothing was written");
@@ -232,7 +241,7 @@ fn what_is_preserved_survives_a_new_layout_and_a_cut() {
         mounted.close().unwrap();
     }
     let known = |run: &mut Assignment| {
-        (run.workflow_uid, run.person_authorised, run.force) = (Uuid::from_u128(9), true, true);
+        (run.workflow_uid, run.person_authorised, run.force) = (workflow(2), true, true);
     };
     assert!(perform(&second, &disks, 1, known).is_err());
     assert!(perform(&second, &disks, 9, known).unwrap());
@@ -243,7 +252,7 @@ fn what_is_preserved_survives_a_new_layout_and_a_cut() {
 }
 
 #[test]
-fn a_disk_in_use_is_freed_first_and_the_running_system_never() {
+fn what_is_mounted_from_the_disk_is_unmounted_first() {
     let storage = storage(json!({"disks": [{"partitions": [{"role": "root"}]}]}));
     let Some(device) = device(64 * MIB, 512) else { return };
     let disks = [device.facts()];
@@ -252,7 +261,7 @@ fn a_disk_in_use_is_freed_first_and_the_running_system_never() {
     nix::mount::mount(Some(&device.partition(1)), at.path(), Some("ext4"), nix::mount::MsFlags::empty(), None::<&str>)
         .unwrap();
     let other = |run: &mut Assignment| {
-        (run.workflow_uid, run.person_authorised, run.force) = (Uuid::from_u128(9), true, true);
+        (run.workflow_uid, run.person_authorised, run.force) = (workflow(2), true, true);
     };
     assert!(perform(&storage, &disks, 9, other).unwrap());
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();

@@ -189,7 +189,7 @@ fn one_disk_for_two_selectors_is_refused() {
 }
 
 #[test]
-fn an_mbr_marks_what_starts_and_has_no_receipt() {
+fn an_mbr_marks_what_starts_and_has_no_receipt_entry() {
     let tree = json!({"disks": [{"table": "mbr", "partitions": [{"role": "swap", "size": "1GiB"}, {"role": "root"}]}]});
     let plan = planned(tree, &[disk("sda", 4 << 40, 512)]).unwrap();
     let parts = &plan.disks[0].partitions;
