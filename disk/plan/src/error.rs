@@ -2,7 +2,7 @@
 
 use landfall_api::{ErrorCode, Problem, StorageFault};
 
-use crate::show::bytes;
+use crate::words::bytes;
 
 /// Why there is no plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

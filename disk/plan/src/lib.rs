@@ -18,6 +18,7 @@ mod stack;
 mod step;
 mod teardown;
 mod texts;
+mod words;
 
 pub use error::PlanError;
 pub use ids::seed;

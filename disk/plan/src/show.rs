@@ -7,19 +7,9 @@ use landfall_api::TableSpec;
 use crate::{
     partitions::{DiskPlan, Origin},
     plan::Plan,
-    step::{Device, Step, VolumeSize},
+    step::{Device, EXTENT, Step, VolumeSize},
+    words::{bytes, partition_name},
 };
-
-/// Bytes in the largest unit in which they come to at least 1, with one digit after the point unless they are whole.
-pub(crate) fn bytes(count: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let unit = (0..UNITS.len()).rev().find(|n| count >> (10 * n) > 0).unwrap_or(0);
-    let tenths = (u128::from(count) * 10) >> (10 * unit);
-    match (tenths / 10, tenths % 10) {
-        (whole, 0) => format!("{whole} {}", UNITS[unit]),
-        (whole, tenth) => format!("{whole}.{tenth} {}", UNITS[unit]),
-    }
-}
 
 impl Plan {
     /// A device as people call it.
@@ -38,12 +28,6 @@ impl Plan {
     fn list(&self, devices: impl Iterator<Item = Device>) -> String {
         devices.map(|device| self.named(&device)).collect::<Vec<_>>().join(", ")
     }
-}
-
-/// The kernel's name of a partition: a name that ends with a digit gets a `p` before the number.
-pub(crate) fn partition_name(disk: &str, number: u32) -> String {
-    let p = if disk.ends_with(|c: char| c.is_ascii_digit()) { "p" } else { "" };
-    format!("{disk}{p}{number}")
 }
 
 impl fmt::Display for DiskPlan {
@@ -83,7 +67,7 @@ impl fmt::Display for Plan {
                 }
                 Step::Volume { group, name, size } => {
                     let size = match size {
-                        VolumeSize::Extents(extents) => bytes(extents * crate::stack::EXTENT),
+                        VolumeSize::Extents(extents) => bytes(extents * EXTENT),
                         VolumeSize::Rest => "what is left".into(),
                     };
                     writeln!(f, "volume {group}/{name}: {size}")?;

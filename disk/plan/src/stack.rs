@@ -8,12 +8,10 @@ use crate::{
     error::PlanError,
     mounts::{Mount, Source},
     partitions::{Context, DiskPlan, Origin},
-    step::{Device, FileSystemId, GroupMember, RaidMetadata, Step, VolumeSize},
+    step::{Device, EXTENT, FileSystemId, GroupMember, RaidMetadata, Step, VolumeSize},
 };
 
 const MIB: u64 = 1 << 20;
-/// LVM's default, which the steps state.
-pub(crate) const EXTENT: u64 = 4 * MIB;
 /// The header of LUKS2 as cryptsetup makes it, bytes (cryptsetup-luksFormat(8), `--offset`).
 const LUKS_HEADER: u64 = 16 * MIB;
 /// A chunk of a striped array as mdadm makes it, bytes (mdadm(8), `--chunk`).

@@ -73,6 +73,9 @@ pub struct GroupMember {
     pub uuid: Uuid,
 }
 
+/// Bytes of an extent of a volume group: LVM's default, which the steps state.
+pub(crate) const EXTENT: u64 = 4 << 20;
+
 /// How large a volume is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VolumeSize {

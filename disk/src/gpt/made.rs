@@ -275,7 +275,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_table_of_the_old_kind_starts_at_its_active_partition() {
+    fn an_mbr_marks_its_active_partition_and_has_a_signature() {
         let disk = written(&table(TableKind::Mbr, 512), 512);
         let found: Vec<_> = legacy_partitions(&disk).iter().map(|p| (p.boot, p.kind, p.start, p.count)).collect();
         assert_eq!(found, [(0x80, 0x83, 2048, 4096), (0, 0x83, 6144, 8192)]);
