@@ -94,6 +94,8 @@ mod tests {
     fn space_around_what_stays_is_filled_gap_by_gap() {
         let gaps = gaps(&(MIB..100 * MIB), &[40 * MIB + 512..50 * MIB - 512, 60 * MIB..70 * MIB]);
         assert_eq!(gaps, [MIB..40 * MIB, 50 * MIB..60 * MIB, 70 * MIB..100 * MIB]);
+        let within = [10 * MIB..50 * MIB, 20 * MIB..30 * MIB];
+        assert_eq!(super::gaps(&(MIB..60 * MIB), &within), [MIB..10 * MIB, 50 * MIB..60 * MIB]);
         let sizes = [SizeSpec::Bytes(35 * MIB), SizeSpec::Bytes(8 * MIB), SizeSpec::Rest, SizeSpec::Bytes(4 * MIB)];
         let places = place(&sizes, &gaps).unwrap();
         assert_eq!(places, [MIB..36 * MIB, 50 * MIB..58 * MIB, 70 * MIB..100 * MIB, 36 * MIB..40 * MIB]);

@@ -147,6 +147,37 @@ fn what_stays_keeps_its_place_number_and_identity() {
     assert_eq!(refused(|kept| kept.number = 129), ErrorCode::DiskChanged);
 }
 
+/// Of tables, partitions, arrays, physical volumes, LUKS and file systems.
+fn identities(plan: &Plan) -> Vec<String> {
+    let tables = plan.disks.iter().map(|disk| disk.guid.to_string());
+    let partitions = plan.disks.iter().flat_map(|disk| &disk.partitions).map(|part| part.guid.to_string());
+    let steps = plan.steps.iter().flat_map(|step| match step {
+        Step::Raid { uuid, .. } | Step::Encrypt { uuid, .. } => vec![uuid.to_string()],
+        Step::Group { members, .. } => members.iter().map(|member| member.uuid.to_string()).collect(),
+        Step::Format { id, .. } => vec![id.to_string()],
+        Step::Volume { .. } | Step::Subvolumes { .. } => Vec::new(),
+    });
+    tables.chain(partitions).chain(steps).collect()
+}
+
+#[test]
+fn each_identity_is_of_one_thing_and_one_workflow() {
+    let disks = [disk("sda", 8 * GIB, 512), disk("sdb", 9 * GIB, 512)];
+    let mut all = Vec::new();
+    for (workflow, index) in [(7, 0), (7, 1), (8, 0)] {
+        let seed = crate::seed(Uuid::from_u128(workflow), index);
+        all.extend(identities(&plan(&layout(layered()), &disks, seed, Architecture::X86_64).unwrap()));
+    }
+    // Two tables, six entries, two arrays, a physical volume, LUKS, four file systems.
+    assert_eq!(all.len(), 3 * 16);
+    let twins = json!({"disks": [{"select": [{"serial": "A"}, {"serial": "B"}], "partitions": [{"role": "swap"}]}]});
+    // Two tables, four entries, two swap spaces.
+    all.extend(identities(&planned(twins, &disks).unwrap()));
+    all.sort();
+    all.dedup();
+    assert_eq!(all.len(), 3 * 16 + 8);
+}
+
 #[test]
 fn what_does_not_fit_says_what_is_missing() {
     let one = |tree: serde_json::Value, size: u64| {
