@@ -87,7 +87,7 @@ fn storage(tree: Value) -> Storage {
 struct Cut<'a> {
     tools: Installed<'a>,
     left: Mutex<usize>,
-    disk: PathBuf,
+    disks: Vec<PathBuf>,
 }
 
 impl Tools for Cut<'_> {
@@ -101,7 +101,9 @@ impl Tools for Cut<'_> {
             }
         }
         // Not every kernel that runs tests reads GPTs; those of the boot images do.
-        process::Command::new("partx").arg("--update").arg(&self.disk).status().unwrap();
+        for disk in &self.disks {
+            process::Command::new("partx").arg("--update").arg(disk).status().unwrap();
+        }
         self.tools.run(command)
     }
 }
@@ -118,8 +120,8 @@ fn perform(
     change(&mut job.assignment);
     let target = tempfile::tempdir().unwrap();
     let context = Context { job: &job, report: &report, target: target.path() };
-    let disk = landfall_disk::device_path(&disks[0]);
-    let tools = Cut { tools: Installed { report: &report }, left: Mutex::new(programs), disk };
+    let paths = disks.iter().map(landfall_disk::device_path).collect();
+    let tools = Cut { tools: Installed { report: &report }, left: Mutex::new(programs), disks: paths };
     match lay_out(&context, storage, disks.to_vec(), SelectionGuard::named(), &tools)? {
         ActionResult::Storage(StorageResult { written, .. }) => Ok(written),
         other => panic!("{other:?}"),
@@ -218,6 +220,40 @@ fn a_disk_with_content_waits_for_a_person() {
         run.expected_receipts = vec![DiskReceipt { disk: disks[0].id.clone(), receipt: found }];
     };
     assert!(perform(&storage, &disks, 9, known).unwrap());
+}
+
+#[test]
+fn if_one_disk_is_refused_no_disk_is_changed() {
+    let storage = storage(json!({"disks": [{"select": [{"name": "a"}, {"name": "b"}],
+        "partitions": [{"name": "data", "format": "ext4"}]}]}));
+    let (Some(blank), Some(full)) = (device(64 * MIB, 512), device(65 * MIB, 512)) else { return };
+    fs::write(&full.path, vec![7; 1 << 20]).unwrap();
+    let disks = [blank.facts(), full.facts()];
+    let refused = perform(&storage, &disks, 9, |_| {}).unwrap_err();
+    assert_eq!(refused.problem.code, landfall_api::ErrorCode::DiskNotBlank);
+    assert_eq!(read_receipt(&blank.path).unwrap(), None);
+    assert!(fs::read(&blank.path).unwrap().iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn a_retry_finds_what_its_first_run_made() {
+    let storage = storage(json!({"disks": [{"partitions": [{"role": "root"}]}]}));
+    let facts = |name: &str| {
+        let id = landfall_api::DiskId { name: name.into(), size_bytes: 64 * MIB, ..landfall_api::DiskId::default() };
+        DiskFacts { id, logical_sector_bytes: 512, ..DiskFacts::default() }
+    };
+    let (first, report) = (job(&storage), Reporter::new(std::io::sink()));
+    let tools = Installed { report: &report };
+    let planned = |job: &WorkerJob, index: u32| {
+        Layout::new(job, index, &storage, vec![facts("vda")], &tools).unwrap().plan.texts.fstab
+    };
+    let mut retry = first.clone();
+    retry.assignment.workflow_uid = workflow(3);
+    retry.assignment.earlier_runs = vec![workflow(2), first.assignment.workflow_uid];
+    assert_eq!(planned(&retry, 0), planned(&first, 0));
+    assert_ne!(planned(&first, 1), planned(&first, 0), "another action of the list");
+    retry.assignment.earlier_runs.clear();
+    assert_ne!(planned(&retry, 0), planned(&first, 0));
 }
 
 #[test]
