@@ -236,6 +236,23 @@ fn if_one_disk_is_refused_no_disk_is_changed() {
 }
 
 #[test]
+fn unless_every_disk_is_done_all_are_made_anew() {
+    let storage = storage(json!({"disks": [{"select": [{"name": "a"}, {"name": "b"}],
+        "partitions": [{"name": "data", "format": "ext4"}]}]}));
+    let (Some(one), Some(other)) = (device(64 * MIB, 512), device(65 * MIB, 512)) else { return };
+    let disks = [one.facts(), other.facts()];
+    assert_eq!(perform(&storage, &disks, 9, |_| {}), Ok(true));
+    assert_eq!(perform(&storage, &disks, 9, |_| {}), Ok(false));
+    // As if the power had gone between the two receipts.
+    fs::write(&other.path, vec![0; 65 << 20]).unwrap();
+    assert_eq!(perform(&storage, &disks, 9, |_| {}), Ok(true));
+    for device in [&one, &other] {
+        assert_eq!(read_receipt(&device.path).unwrap().unwrap().state, ReceiptState::Done);
+        assert_eq!(device.blkid(1, "TYPE"), "ext4");
+    }
+}
+
+#[test]
 fn a_retry_finds_what_its_first_run_made() {
     let storage = storage(json!({"disks": [{"partitions": [{"role": "root"}]}]}));
     let facts = |name: &str| {
