@@ -53,6 +53,8 @@ codes! {
     DigestMismatch,
     /// The content does not have the stated format, or the format is not supported.
     BadFormat,
+    /// The machine has less memory than the action takes.
+    NotEnoughMemory,
     /// The image does not fit the disk.
     DiskTooSmall,
     /// The image was made for another logical sector size.

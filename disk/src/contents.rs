@@ -56,7 +56,7 @@ fn look(disk: &dyn ReadAt, sector: u32, seen_at: Timestamp) -> io::Result<DiskCo
         if !legacy.is_empty() {
             "mbr".clone_into(&mut table);
         }
-        places.extend((1..).zip(legacy).map(|(number, range)| (number, String::new(), range)));
+        places.extend(legacy.into_iter().map(|(number, range)| (number, String::new(), range)));
     }
     let size = disk.size();
     let more = u32::try_from(places.len().saturating_sub(MAX_PARTITIONS)).unwrap_or(u32::MAX);
@@ -161,7 +161,9 @@ mod tests {
     fn partitions_have_names_sizes_and_volumes() {
         let label = "label: gpt\nstart=2048,size=8192,name=\"first one\"\nstart=16384,size=32768\n";
         let mbr = "label: dos\nstart=2048,size=8192\nstart=16384,size=32768,type=5\nstart=20480,size=2048\n";
-        for (script, names) in [(label, ["first one", ""].as_slice()), (mbr, &["", "", ""])] {
+        for (script, names, numbers) in
+            [(label, ["first one", ""].as_slice(), [1, 2].as_slice()), (mbr, &["", "", ""], &[1, 2, 5])]
+        {
             let file = tempfile::NamedTempFile::new().unwrap();
             file.as_file().set_len(32 << 20).unwrap();
             let input = tempfile::NamedTempFile::new().unwrap();
@@ -179,6 +181,7 @@ mod tests {
             let found = contents(&disk);
             let have: Vec<&str> = found.partitions.iter().map(|p| p.name.as_str()).collect();
             assert_eq!((have.as_slice(), found.partitions[0].size_bytes), (names, 4 << 20));
+            assert_eq!(found.partitions.iter().map(|p| p.number).collect::<Vec<_>>(), numbers);
             let last = found.partitions.last().unwrap();
             let volume = VolumeFacts { kind: "XFS file system".into(), label: "Ablage".into() };
             assert_eq!((last.volumes.as_slice(), found.volumes.as_slice()), (&[volume][..], &[][..]), "{found:?}");

@@ -175,6 +175,54 @@ impl RealDevice {
         Err(io::Error::new(io::ErrorKind::InvalidInput, what))
     }
 
+    /// A disk that was taken out has no bytes any more, and the kernel's reason is that of a full one.
+    fn named(&self, error: io::Error) -> io::Error {
+        let block = self.file.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device());
+        if block && !matches!(sys::size_bytes(&self.file), Ok(1..)) {
+            return io::Error::new(io::ErrorKind::NotConnected, format!("the disk is gone ({error})"));
+        }
+        error
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        if !self.direct {
+            return self.file.read_exact_at(buffer, offset);
+        }
+        let sector = u64::from(self.sector);
+        let whole = offset.is_multiple_of(sector) && (buffer.len() as u64).is_multiple_of(sector);
+        if whole && buffer.as_ptr().align_offset(ALIGNMENT) == 0 {
+            return self.file.read_exact_at(buffer, offset);
+        }
+        let mut bounce = Buffer::new(BOUNCE.min(buffer.len() + 2 * ALIGNMENT).next_multiple_of(ALIGNMENT));
+        let mut done = 0;
+        while done < buffer.len() {
+            let at = offset + done as u64;
+            let skip = (at % sector) as usize;
+            let want = (skip + buffer.len() - done).next_multiple_of(self.sector as usize);
+            let step = want.min(bounce.space().len());
+            self.file.read_exact_at(&mut bounce.space()[..step], at - skip as u64)?;
+            let now = (step - skip).min(buffer.len() - done);
+            buffer[done..done + now].copy_from_slice(&bounce.space()[skip..skip + now]);
+            done += now;
+        }
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        if !self.direct || data.as_ptr().align_offset(ALIGNMENT) == 0 {
+            return self.file.write_all_at(data, offset);
+        }
+        let mut bounce = Buffer::new(BOUNCE.min(data.len().next_multiple_of(ALIGNMENT)));
+        let mut at = offset;
+        for chunk in data.chunks(BOUNCE) {
+            bounce.space()[..chunk.len()].copy_from_slice(chunk);
+            bounce.len = chunk.len();
+            self.file.write_all_at(bounce.data(), at)?;
+            at += chunk.len() as u64;
+        }
+        Ok(())
+    }
+
     fn write_zeroes(&self, offset: u64, length: u64) -> io::Result<()> {
         let mut zeroes = Buffer::new(BOUNCE.min(usize::try_from(length).unwrap_or(BOUNCE)));
         let step = zeroes.space().len();
@@ -198,27 +246,7 @@ impl ReadAt for RealDevice {
         if offset.checked_add(buffer.len() as u64).is_none_or(|end| end > self.size) {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        if !self.direct {
-            return self.file.read_exact_at(buffer, offset);
-        }
-        let sector = u64::from(self.sector);
-        let whole = offset.is_multiple_of(sector) && (buffer.len() as u64).is_multiple_of(sector);
-        if whole && buffer.as_ptr().align_offset(ALIGNMENT) == 0 {
-            return self.file.read_exact_at(buffer, offset);
-        }
-        let mut bounce = Buffer::new(BOUNCE.min(buffer.len() + 2 * ALIGNMENT).next_multiple_of(ALIGNMENT));
-        let mut done = 0;
-        while done < buffer.len() {
-            let at = offset + done as u64;
-            let skip = (at % sector) as usize;
-            let want = (skip + buffer.len() - done).next_multiple_of(self.sector as usize);
-            let step = want.min(bounce.space().len());
-            self.file.read_exact_at(&mut bounce.space()[..step], at - skip as u64)?;
-            let now = (step - skip).min(buffer.len() - done);
-            buffer[done..done + now].copy_from_slice(&bounce.space()[skip..skip + now]);
-            done += now;
-        }
-        Ok(())
+        self.read(offset, buffer).map_err(|error| self.named(error))
     }
 }
 
@@ -229,18 +257,7 @@ impl BlockDevice for RealDevice {
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.check(offset, data.len() as u64)?;
-        if !self.direct || data.as_ptr().align_offset(ALIGNMENT) == 0 {
-            return self.file.write_all_at(data, offset);
-        }
-        let mut bounce = Buffer::new(BOUNCE.min(data.len().next_multiple_of(ALIGNMENT)));
-        let mut at = offset;
-        for chunk in data.chunks(BOUNCE) {
-            bounce.space()[..chunk.len()].copy_from_slice(chunk);
-            bounce.len = chunk.len();
-            self.file.write_all_at(bounce.data(), at)?;
-            at += chunk.len() as u64;
-        }
-        Ok(())
+        self.write(offset, data).map_err(|error| self.named(error))
     }
 
     fn zero_range(&self, offset: u64, length: u64) -> io::Result<bool> {
@@ -260,12 +277,12 @@ impl BlockDevice for RealDevice {
                 Err(_) => self.writes_zeroes.store(true, Ordering::Relaxed),
             }
         }
-        self.write_zeroes(offset, length)?;
+        self.write_zeroes(offset, length).map_err(|error| self.named(error))?;
         Ok(false)
     }
 
     fn flush(&self) -> io::Result<()> {
-        self.file.sync_data()
+        self.file.sync_data().map_err(|error| self.named(error))
     }
 
     fn reread_table(&self) -> io::Result<()> {

@@ -286,7 +286,8 @@ impl WriteError {
             Self::BadSignature { .. } => ErrorCode::DigestMismatch,
             Self::Truncated { .. } => ErrorCode::Truncated,
             Self::DigestMismatch { .. } | Self::ChunkMismatch { .. } => ErrorCode::DigestMismatch,
-            Self::BadFormat { .. } | Self::BadIndex { .. } | Self::NotEnoughMemory { .. } => ErrorCode::BadFormat,
+            Self::BadFormat { .. } | Self::BadIndex { .. } => ErrorCode::BadFormat,
+            Self::NotEnoughMemory { .. } => ErrorCode::NotEnoughMemory,
             Self::DiskTooSmall { .. } => ErrorCode::DiskTooSmall,
             Self::WrongSectorSize { .. } => ErrorCode::WrongSectorSize,
             Self::InUse { .. } => ErrorCode::DiskInUse,
@@ -401,8 +402,8 @@ impl WriteError {
             Self::BadIndex { .. } => "use the index that landfall-image pack or bmaptool create made from this image",
             Self::BadFormat { defect, .. } => defect.hint(),
             Self::NotEnoughMemory { .. } => {
-                "give the machine more memory, or compress the image with a smaller window (zstd -3 without --long, xz -6) \
-                    or smaller chunks"
+                "give the machine more memory, or make an image that takes less: zstd -3 without --long, xz -6, smaller \
+                    chunks, or for qcow2 larger clusters"
             }
             Self::DiskTooSmall { .. } => "choose a larger disk, or make the image smaller",
             Self::WrongSectorSize { .. } => {

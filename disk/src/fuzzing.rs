@@ -116,7 +116,7 @@ pub fn decode(format: Format, stored: &[u8], how: How) -> Result<Raw, Stopped> {
     };
     let total = (how.step % 3 != 0).then_some(stored.len() as u64);
     let mut source = Memory { bytes: stored, range: 0..u64::MAX, step: how.step.max(64), total };
-    let plan = qcow2::Plan::read(&mut source, &AtomicBool::new(false)).map_err(stopped)?;
+    let plan = qcow2::Plan::read(&mut source, None, &AtomicBool::new(false)).map_err(stopped)?;
     let raw = collect(stored, how, |input, sink, limits| plan.decode(input, sink, limits))?;
     assert_eq!(raw.length, plan.raw_bytes(), "the image is as long as its header says");
     let head = Raw { length: plan.head().len() as u64, ..raw.clone() };
@@ -134,7 +134,7 @@ fn stopped(error: DecodeError) -> Stopped {
     match error {
         DecodeError::Bad(reason) => Stopped::Bad(reason),
         DecodeError::Unfinished(reason) => Stopped::Unfinished(reason),
-        DecodeError::Window(bytes) => panic!("{bytes} are no more than the limit"),
+        DecodeError::Memory(bytes) => panic!("{bytes} are no more than the limit"),
         DecodeError::Abandoned => Stopped::Enough,
         DecodeError::Input(error) => panic!("memory cannot fail: {error}"),
     }

@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use bzip2::{Compression, write::BzEncoder};
 use common::{
     MIB, MemorySource,
     device::{DISK, Device, PHYSICAL, SECTOR, Zeroing},
@@ -26,6 +27,7 @@ use landfall_disk::{
     judge::{Findings, State, judge},
     read_mark, what_is_there,
 };
+use lz4_flex::frame::{BlockMode, BlockSize, FrameEncoder, FrameInfo};
 
 /// 6 MiB; 3 to 4 MiB is zero, and runs of zeroes are elsewhere.
 fn image() -> Vec<u8> {
@@ -307,14 +309,32 @@ fn an_image_that_needs_more_memory_is_refused_unwritten() {
         encoder.finish().unwrap()
     };
     let (small, large, chunks) = (window(20), window(26), packed(&image, 4 << 20));
-    let cases: [(&str, &[u8], Expectation<'_>, u64); 5] = [
+    let bzip2 = |level: u32| {
+        let mut encoder = BzEncoder::new(Vec::new(), Compression::new(level));
+        std::io::Write::write_all(&mut encoder, &image).unwrap();
+        encoder.finish().unwrap()
+    };
+    let lz4 = |mode: BlockMode| {
+        let info = FrameInfo::new().block_size(BlockSize::Max4MB).block_mode(mode);
+        let mut encoder = FrameEncoder::with_frame_info(info, Vec::new());
+        std::io::Write::write_all(&mut encoder, &image).unwrap();
+        encoder.finish().unwrap()
+    };
+    let cases: [(&str, &[u8], Expectation<'_>, u64); 8] = [
         ("raw", &image, Expectation::Waived, 32),
         ("zstd, 1 MiB", &small, Expectation::Waived, 33),
         ("zstd, 64 MiB", &large, Expectation::Waived, 96),
         ("xz, 64 MiB", &xz(64 << 20), Expectation::Waived, 96),
+        // 3.7 million bytes are 3.5 MiB.
+        ("bzip2 -9", &bzip2(9), Expectation::Waived, 35),
+        ("lz4, blocks of 4 MiB", &lz4(BlockMode::Independent), Expectation::Waived, 40),
+        ("lz4, linked blocks of 4 MiB", &lz4(BlockMode::Linked), Expectation::Waived, 44),
         ("chunks of 4 MiB", &chunks.0, Expectation::Index(&chunks.1), 48),
     ];
-    for (what, stored, expectation, needed) in cases {
+    let qcow2 = qcow2(&image);
+    // The buffers; 1 MiB of head; four batches of 4 MiB; tables and the clusters in hand are less than 1 MiB.
+    let qcow2 = qcow2.as_deref().map(|stored| ("qcow2", stored, Expectation::Waived, 49));
+    for (what, stored, expectation, needed) in cases.into_iter().chain(qcow2) {
         for read_back in [false, true] {
             let install_in = |memory: u64| {
                 let device = Device::new(old());
@@ -324,7 +344,8 @@ fn an_image_that_needs_more_memory_is_refused_unwritten() {
             };
             let (result, untouched) = install_in(needed * MIB - 1);
             let error = result.expect_err(what);
-            assert!(matches!(error, WriteError::NotEnoughMemory { .. }) && untouched, "{what}: {error}");
+            assert!(error.code() == ErrorCode::NotEnoughMemory && untouched, "{what}: {error}");
+            assert!(error.problem().hint.contains("give the machine more memory"), "{what}");
             let (needs, has) = (error.to_string(), format!("has {} MiB", needed - 1));
             assert!(needs.contains("MiB of memory") && needs.contains(&has), "{what}: {needs}");
             assert!(install_in(needed * MIB + 64 * MIB).0.is_ok(), "{what}");

@@ -7,12 +7,12 @@ use std::{path::PathBuf, process::Command};
 
 use common::{MIB, MemorySource, digest, gpt_image, mark, order::order};
 use landfall_disk::{
-    BlockDevice, Expectation, RealDevice, Unobserved, disk_at, install, judge::Findings, read_receipt,
+    BlockDevice, Expectation, ReadAt, RealDevice, Unobserved, disk_at, install, judge::Findings, read_receipt,
 };
 
 struct Loop {
     path: PathBuf,
-    _file: tempfile::NamedTempFile,
+    file: tempfile::NamedTempFile,
 }
 
 impl Loop {
@@ -27,7 +27,7 @@ impl Loop {
         if !output.status.success() {
             return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
         }
-        Ok(Self { path: String::from_utf8_lossy(&output.stdout).trim().into(), _file: file })
+        Ok(Self { path: String::from_utf8_lossy(&output.stdout).trim().into(), file })
     }
 }
 
@@ -70,5 +70,24 @@ fn a_real_block_device_is_installed_at_both_sector_sizes() {
         let disk = std::fs::read(&device.path).unwrap();
         assert!(disk[MIB as usize..3 * MIB as usize] == image[MIB as usize..3 * MIB as usize]);
         assert!(disk[4 * MIB as usize..14 * MIB as usize] == image[4 * MIB as usize..14 * MIB as usize]);
+    }
+}
+
+#[test]
+fn a_disk_that_is_gone_is_named_so() {
+    let device = match Loop::new(4 * MIB, 512) {
+        Ok(device) => device,
+        Err(why) => {
+            eprintln!("SKIPPED: no loop device: {why}");
+            return;
+        }
+    };
+    let real = RealDevice::open(&device.path).unwrap();
+    real.write_at(0, &[1; 4096]).unwrap();
+    device.file.as_file().set_len(0).unwrap();
+    assert!(Command::new("losetup").arg("--set-capacity").arg(&device.path).status().unwrap().success());
+    let errors = [real.write_at(0, &[2; 4096]), real.read_at(0, &mut [0; 4096]), real.zero_range(0, 4096).map(drop)];
+    for error in errors.map(Result::unwrap_err) {
+        assert!(error.to_string().contains("the disk is gone"), "{error}");
     }
 }

@@ -108,7 +108,7 @@ impl SessionHandle {
 
     /// Reports an event: it is numbered, kept until the coordinator acknowledges it, and sent again after every
     /// reconnect. Waits only while very many events are unacknowledged, and for at most 10 minutes where the session has
-    /// ended and [`Self::restart`] may let it go on. Returns its number.
+    /// ended and [`Self::restart`] may let it go on, which it may not after a fence. Returns its number.
     ///
     /// The library takes `Started`, `Finished` and `Failed` as the word on whether something runs: it answers a fence
     /// only once nothing does, see also [`Self::still_runs`]. So report `Started` before an action's first step, and its end after its last.
@@ -131,8 +131,11 @@ impl SessionHandle {
         }
     }
 
-    /// Waits until an ended session goes on.
+    /// Waits until an ended session goes on. One that was fenced never does.
     async fn restarted(&self, connection: &mut watch::Receiver<Connection>) -> Result<(), SessionEnded> {
+        if self.shared.lock().fenced {
+            return Err(SessionEnded);
+        }
         let back = timeout(RETURN_LIMIT, connection.wait_for(|c| *c != Connection::Ended));
         tokio::select! {
             biased;
@@ -259,5 +262,55 @@ impl Report for SessionHandle {
     }
     fn flush(&self, limit: Duration) -> Reporting<'_, Unflushed> {
         Box::pin(self.flush(limit))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use landfall_api::message::{Identity, Vitals};
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::{AgentKey, BootClock, ConnectError, Dial, Dialling, Looking, Seen, Target, Validity, boot_time};
+
+    /// A coordinator that accepts no certificate, which ends every session.
+    struct Refusing;
+
+    impl Dial for Refusing {
+        fn dial<'a>(&'a self, _: &'a Target, _: Validity, _: Option<&'a Credentials>) -> Dialling<'a> {
+            let address = ([127, 0, 0, 1], 1).into();
+            let source = rustls::Error::AlertReceived(rustls::AlertDescription::CertificateExpired);
+            Box::pin(async move { Err(ConnectError::CredentialsRefused { address, source }) })
+        }
+    }
+
+    impl Host for Refusing {
+        fn look(&self) -> Looking<'_> {
+            Seen::disks(vec![], vec![]).at_once()
+        }
+        fn vitals(&self) -> Vitals {
+            Vitals { uptime: Duration::ZERO, peak_rss_bytes: 0 }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_fenced_session_refuses_a_report_at_once() {
+        let pin = format!("sha256:{}", "00".repeat(32)).parse().unwrap();
+        let config = SessionConfig {
+            target: Target::new("https://127.0.0.1:1", vec![pin]).unwrap(),
+            credentials: Credentials::new(AgentKey::generate().unwrap(), Vec::new()),
+            software: String::new(),
+            identity: Identity::default(),
+            boot_id: String::new(),
+            enrolled_at: Duration::ZERO,
+        };
+        let world = Surroundings { dial: Arc::new(Refusing), clock: BootClock::new(boot_time), chance: Arc::new(|| 0) };
+        let (handle, _instructions) = Session::start_in(world, config, Arc::new(Refusing));
+        handle.connection().wait_for(|connection| *connection == Connection::Ended).await.unwrap();
+        handle.shared.lock().fenced = true;
+        let action = ActionRef { workflow_uid: Uuid::from_u128(1), action_index: 0, attempt: 1 };
+        let began = Instant::now();
+        assert_eq!(handle.report(action, EventBody::Started).await, Err(SessionEnded));
+        assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
     }
 }

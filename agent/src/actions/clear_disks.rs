@@ -14,7 +14,8 @@ pub(super) fn perform(machine: &Machine, job: &Job, spec: &ClearDisksSpec) -> Re
     // If one disk must not be cleared, no disk is cleared.
     let (disks, requests) = allowed(machine, job, spec)?;
     for request in &requests {
-        let cleared = landfall_disk::clear_disk(request, &ToRun { job }).map_err(|e| failure(&e))?;
+        let device = landfall_disk::device_path(&request.disk).display().to_string();
+        let cleared = landfall_disk::clear_disk(request, &ToRun { job, device }).map_err(|e| failure(&e))?;
         let what = if cleared { "is cleared" } else { "was already clear" };
         tracing::info!("disk {} {what}", request.disk.id.name);
     }
@@ -91,10 +92,13 @@ fn request(job: &Job, disk: &DiskFacts, selection: &SelectionGuard) -> ClearRequ
 /// Forwards the reports of the clearing.
 struct ToRun<'a> {
     job: &'a Job,
+    /// The disk's device file.
+    device: String,
 }
 
 impl Observer for ToRun<'_> {
     fn progress(&self, progress: &Progress) {
+        self.job.doing.begin(&progress.stage, &self.device);
         self.job.report.progress(self.job.action, progress.clone());
     }
 

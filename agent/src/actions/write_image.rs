@@ -13,7 +13,7 @@ use landfall_api::{
 };
 use landfall_disk::{
     Access, Authorization, Format, Image, LeaseGuard, Observer, Proof, ReceiptIntent, SelectionGuard, Signature,
-    Unobserved, WriteRequest,
+    Unobserved, WriteRequest, device_path,
 };
 
 use super::{Machine, chosen_disk::list, final_failure};
@@ -38,7 +38,7 @@ pub(super) fn perform(machine: &Machine, job: &Job, spec: &WriteImage) -> Result
         );
     }
     let request = request(job, spec, disk.clone(), selection);
-    let observer = ToRun { job, thinned: Mutex::new(None) };
+    let observer = ToRun { job, device: device_path(&disk).display().to_string(), thinned: Mutex::new(None) };
     let outcome = landfall_disk::write_image(&request, &observer)
         .map_err(|e| Failure { problem: e.problem(), retryable: e.retryable() })?;
     if let Some(why) = &outcome.no_receipt {
@@ -195,11 +195,14 @@ fn image(source: &ImageSource) -> Image {
 /// Forwards the reports of the write.
 struct ToRun<'a> {
     job: &'a Job,
+    /// The disk's device file.
+    device: String,
     thinned: Mutex<Option<(Instant, String)>>,
 }
 
 impl Observer for ToRun<'_> {
     fn progress(&self, progress: &Progress) {
+        self.job.doing.begin(&progress.stage, &self.device);
         let mut last = self.thinned.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         let soon = last.as_ref().is_some_and(|(at, stage)| now - *at < PROGRESS_INTERVAL && *stage == progress.stage);

@@ -10,7 +10,7 @@ use landfall_disk::CancelFlag;
 use landfall_session::SessionEnded;
 use tokio::sync::watch;
 
-use super::{Failure, Job, Outcome, Runner, Stop};
+use super::{Doing, Failure, Job, Outcome, Runner, Stop};
 
 /// How long a cancelled action may take to stop. A device in error recovery answers within its own timeouts (SCSI: 30 s
 /// a command and a few repeats). An action in a test stops at once, or never.
@@ -156,7 +156,7 @@ impl Lane {
     }
 
     async fn perform(&mut self, action: &AssignedAction, reference: ActionRef) -> Attempt {
-        let cancel = CancelFlag::new();
+        let (cancel, doing) = (CancelFlag::new(), Doing::default());
         let job = Job {
             action: reference,
             kind: action.kind.clone(),
@@ -164,6 +164,7 @@ impl Lane {
             lease: self.runner.lease.clone(),
             cancel: cancel.clone(),
             report: self.runner.report.clone(),
+            doing: doing.clone(),
         };
         let mut work = tokio::spawn(self.runner.perform.perform(job));
         let why = tokio::select! {
@@ -171,7 +172,8 @@ impl Lane {
             () = tokio::time::sleep(action.timeout) => {
                 let text = format!("action {} took longer than its {} s", action.name, action.timeout.as_secs());
                 let hint = "increase the action's timeout, or read the last progress to see what it waited for";
-                Attempt::Failed(Failure { problem: Problem::new(ErrorCode::Timeout, text).hint(hint), retryable: true })
+                let problem = doing.name(Problem::new(ErrorCode::Timeout, text).hint(hint));
+                Attempt::Failed(Failure { problem, retryable: true })
             }
             stop = stopped_by(&mut self.runner.stop, &mut self.elsewhere) => Attempt::Stopped(stop_failure(&stop)),
             () = self.runner.lease.expired() => Attempt::Stopped(lease_failure()),
@@ -190,9 +192,9 @@ impl Lane {
                     drop(still_runs);
                 });
                 let text = format!("action {} does not stop", action.name);
-                let problem = Problem::new(ErrorCode::Timeout, text).hint(
+                let problem = doing.name(Problem::new(ErrorCode::Timeout, text).hint(
                     "a device does not answer; read the kernel's lines on the machine's console and power it off",
-                );
+                ));
                 Attempt::Stopped(Failure { problem, retryable: false })
             }
         }

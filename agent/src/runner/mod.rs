@@ -8,7 +8,10 @@ mod lane;
 #[cfg(test)]
 mod tests;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use futures::{FutureExt, future::BoxFuture};
 use landfall_api::{
@@ -58,6 +61,28 @@ pub(crate) struct Job {
     pub(crate) cancel: CancelFlag,
     /// Receives the reports.
     pub(crate) report: Arc<dyn Report>,
+    /// Said by the action, for the error if it has to be stopped.
+    pub(crate) doing: Doing,
+}
+
+/// What an attempt is at: a step, and the device that it waits for.
+#[derive(Clone, Default)]
+pub(crate) struct Doing(Arc<Mutex<Option<(String, String)>>>);
+
+impl Doing {
+    /// From now on it is at this step, on this device.
+    pub(crate) fn begin(&self, step: &str, device: &str) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((step.to_owned(), device.to_owned()));
+    }
+
+    /// Adds to a problem where the attempt is.
+    fn name(&self, mut problem: Problem) -> Problem {
+        if let Some((step, device)) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            problem.message += &format!(", in step \"{step}\" on {device}");
+            problem.subject.clone_from(device);
+        }
+        problem
+    }
 }
 
 /// An attempt that failed and has stopped everything it did.

@@ -39,6 +39,9 @@ impl Term for Lease {
 #[derive(Default)]
 struct Reports(Mutex<Vec<String>>, watch::Sender<bool>);
 
+/// What the acts of a script say they are at.
+const AT: (&str, &str) = ("write", "/dev/sdx");
+
 struct OnDrop(Box<dyn Fn() + Send>);
 
 impl Drop for OnDrop {
@@ -123,6 +126,7 @@ struct Script {
 
 impl Perform for Script {
     fn perform(&self, job: Job) -> BoxFuture<'static, Result<ActionResult, Failure>> {
+        job.doing.begin(AT.0, AT.1);
         let act = self.acts.lock().unwrap().pop_front().expect("an attempt too many");
         self.begun.send_modify(|n| *n += 1);
         let mut begun = self.begun.subscribe();
@@ -310,7 +314,9 @@ async fn an_action_that_does_not_stop_is_reported_as_running() {
     scene.begun.wait_for(|n| *n == 1).await.unwrap();
     let mut stopped = scene.reports.1.subscribe();
     scene.stop.send_replace(Some(Stop::Cancelled("x".into())));
-    assert!(matches!(scene.task.await.unwrap(), Outcome::Stopped(p) if p.code == ErrorCode::Timeout));
+    let Outcome::Stopped(problem) = scene.task.await.unwrap() else { panic!("it was not stopped") };
+    assert_eq!((problem.code, problem.subject.as_str()), (ErrorCode::Timeout, AT.1));
+    assert!(problem.message.ends_with("does not stop, in step \"write\" on /dev/sdx"), "{problem}");
     assert_eq!(scene.reports.all(), ["0.1 started", "still runs", "0.1 failed Timeout false"]);
     assert!(!*stopped.borrow());
     scene.lease.0.send_replace(false);

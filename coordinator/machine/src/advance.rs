@@ -21,11 +21,7 @@ pub(crate) const CONTROL_PROTOCOL: u32 = 2;
 /// An agent reported something, and the log holds it.
 pub(crate) fn reported(step: &mut Step<'_>, epoch: Epoch, of: Which, events: Vec<(u64, EventRecord)>) {
     let events = judged(step, of, epoch.get(), events);
-    for event in &events {
-        if let run::Event::Agent { record, .. } = event {
-            takes_in_receipt(step, &record.body);
-        }
-    }
+    take_in_receipts(step, &events);
     advance(step, of, events);
 }
 
@@ -34,6 +30,7 @@ pub(crate) fn reported(step: &mut Step<'_>, epoch: Epoch, of: Which, events: Vec
 pub(crate) fn replayed(step: &mut Step<'_>, events: Vec<(u64, EventRecord)>) {
     let epoch = step.state.newest.as_ref().and_then(|w| w.status.as_ref()).map_or(0, |status| status.epoch);
     let events = judged(step, Which::Newest, epoch, events);
+    take_in_receipts(step, &events);
     advance(step, Which::Newest, events);
 }
 
@@ -55,6 +52,14 @@ fn judged(step: &Step<'_>, of: Which, epoch: u64, events: Vec<(u64, EventRecord)
         run::Event::Agent { epoch, position, record: Box::new(record) }
     };
     events.into_iter().map(judge).collect()
+}
+
+fn take_in_receipts(step: &mut Step<'_>, events: &[run::Event]) {
+    for event in events {
+        if let run::Event::Agent { record, .. } = event {
+            takes_in_receipt(step, &record.body);
+        }
+    }
 }
 
 fn takes_in_receipt(step: &mut Step<'_>, body: &EventBody) {

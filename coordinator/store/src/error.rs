@@ -46,6 +46,14 @@ pub enum StoreError {
         /// The version the write named.
         given: u64,
     },
+    /// Each try to write a change that is already stored in part met another writer.
+    #[error("the {kind} \"{name}\" is being changed without end")]
+    Contended {
+        /// Its kind.
+        kind: Kind,
+        /// Its name.
+        name: String,
+    },
     /// The document is too large.
     #[error("the {kind} \"{name}\" has {bytes} bytes; the limit is {MAX_DOCUMENT_BYTES}")]
     TooLarge {
@@ -151,7 +159,9 @@ impl StoreError {
             Self::TooManyEvents { .. } => ErrorCode::LimitReached,
             Self::Database(error) if of_the_disk(error) => ErrorCode::StoreUnavailable,
             Self::Commit(error) if of_the_disk(error) => ErrorCode::StoreUnavailable,
-            Self::WalFull { .. } | Self::File { .. } | Self::Closed => ErrorCode::StoreUnavailable,
+            Self::Contended { .. } | Self::WalFull { .. } | Self::File { .. } | Self::Closed => {
+                ErrorCode::StoreUnavailable
+            }
             Self::Database(_) | Self::Commit(_) | Self::Corrupt { .. } | Self::Sealed { .. } | Self::NoRandom => {
                 ErrorCode::Internal
             }
@@ -170,6 +180,7 @@ impl From<StoreError> for Problem {
                 "end the program that has landfall.db open, then repeat the \
                 request; nothing is lost",
             ),
+            StoreError::Contended { .. } => problem.hint("find the program that changes it, then repeat the request"),
             StoreError::Closed => problem.hint("the coordinator is stopping; repeat the request in a moment"),
             _ => problem.hint(
                 "nothing was stored; check the data directory's disk (space, mount, kernel log), then repeat the \

@@ -3,14 +3,18 @@
 use bzip2::{Decompress, Error, Status};
 
 use super::{
-    DecodeError, Input, Sink,
+    DecodeError, Input, Limits, Sink,
     reader::{Reader, Step, bad, cut},
 };
 
 /// The first bytes of a stream; a digit for the block size follows.
 const MAGIC: [u8; 3] = *b"BZh";
+/// What the library takes to decompress, and what for each step of that digit, bytes (bzip2's manual, 2.4: 100k + 4 ×
+/// block size).
+const STATE: u64 = 100_000;
+const LEVEL: u64 = 400_000;
 
-pub(super) fn decode(input: &mut dyn Input, sink: &mut Sink) -> Result<(), DecodeError> {
+pub(super) fn decode(input: &mut dyn Input, sink: &mut Sink, limits: Limits) -> Result<(), DecodeError> {
     let mut input = Reader::new(input);
     for stream in 1_u64.. {
         let start = input.offset();
@@ -24,11 +28,16 @@ pub(super) fn decode(input: &mut dyn Input, sink: &mut Sink) -> Result<(), Decod
         let mut library = Decompress::new(false);
         // A context of its own for each stream: the library cannot begin again.
         library.decompress(&MAGIC, &mut []).map_err(corrupt)?;
+        let [level] = input.take("header of a bzip2 stream")?;
+        // Another character is refused by the library.
+        let memory = STATE + LEVEL * char::from(level).to_digit(10).map_or(0, u64::from);
+        limits.allow(memory)?;
+        library.decompress(&[level], &mut []).map_err(corrupt)?;
         let whole = input.pump(sink, |bytes, space| {
             let (taken, made) = (library.total_in(), library.total_out());
             let status = library.decompress(bytes, space).map_err(corrupt)?;
             if status == Status::MemNeeded {
-                return Err(bad("its bzip2 blocks need more memory than this machine has"));
+                return Err(DecodeError::Memory(memory));
             }
             Ok(Step {
                 taken: (library.total_in() - taken) as usize,

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use lz4_flex::frame::FrameDecoder;
 
 use super::{
-    DecodeError, Input, Sink,
+    DecodeError, Input, Limits, Sink,
     reader::{Reader, bad, cut},
 };
 
@@ -16,6 +16,8 @@ const FRAME: [u8; 4] = 0x184d_2204_u32.to_le_bytes();
 const LEGACY: [u8; 4] = 0x184c_2102_u32.to_le_bytes();
 /// First bytes of a skippable frame but for the lower half of the first, which is anything.
 const SKIPPABLE: u32 = 0x184d_2a50;
+/// How far back a block may refer to those before it, bytes.
+const WINDOW: u64 = 64 << 10;
 
 #[derive(Clone, Copy)]
 enum Begins {
@@ -24,7 +26,7 @@ enum Begins {
     Legacy,
 }
 
-pub(super) fn decode(input: &mut dyn Input, sink: &mut Sink) -> Result<(), DecodeError> {
+pub(super) fn decode(input: &mut dyn Input, sink: &mut Sink, limits: Limits) -> Result<(), DecodeError> {
     let mut input = Reader::new(input);
     let mut known = vec![(FRAME, Begins::Frame), (LEGACY, Begins::Legacy)];
     known.extend((0..16).map(|i| ((SKIPPABLE + i).to_le_bytes(), Begins::Skippable)));
@@ -35,7 +37,7 @@ pub(super) fn decode(input: &mut dyn Input, sink: &mut Sink) -> Result<(), Decod
         match input.begins(&known, garbage)? {
             None if number == 1 => return Err(cut("first LZ4 frame")),
             None => break,
-            Some(Begins::Frame) => frame(&mut input, sink).map_err(|error| match error {
+            Some(Begins::Frame) => frame(&mut input, sink, limits).map_err(|error| match error {
                 DecodeError::Bad(reason) => {
                     bad(format!("LZ4 frame {number}, which begins at stored byte {start}, cannot be decoded: {reason}"))
                 }
@@ -56,9 +58,12 @@ pub(super) fn decode(input: &mut dyn Input, sink: &mut Sink) -> Result<(), Decod
 }
 
 /// One frame, its magic already taken.
-fn frame(input: &mut Reader<'_>, sink: &mut Sink) -> Result<(), DecodeError> {
+fn frame(input: &mut Reader<'_>, sink: &mut Sink, limits: Limits) -> Result<(), DecodeError> {
+    let descriptor = input.take("header of an LZ4 frame")?;
+    limits.allow(memory(descriptor))?;
+    let start = [FRAME.as_slice(), &descriptor].concat();
     let mut feed = Feed { input, stopped: None };
-    let mut decoder = FrameDecoder::new(FRAME.chain(&mut feed));
+    let mut decoder = FrameDecoder::new(start.chain(&mut feed));
     let failed = loop {
         match decoder.read(sink.space()) {
             // The input may also have ended in a block's header; `stopped` shows that.
@@ -73,6 +78,16 @@ fn frame(input: &mut Reader<'_>, sink: &mut Sink) -> Result<(), DecodeError> {
         (None, Some(error)) => Err(bad(error.to_string())),
         (None, None) => Ok(()),
     }
+}
+
+/// What the library takes for a frame whose descriptor begins like this, bytes: a block as stored and one as decoded,
+/// and where blocks refer to those before, one more and what they can refer to. (The format's specification, "Frame
+/// Descriptor": block independence is bit 5 of the first byte; bits 4 to 6 of the second are 4 to 7 for 64 KiB to 4 MiB,
+/// and the library refuses others.)
+fn memory([flags, sizes]: [u8; 2]) -> u64 {
+    let block = 1_u64 << (8 + 2 * (sizes >> 4 & 7));
+    let linked = flags & (1 << 5) == 0;
+    2 * block + if linked { block + WINDOW } else { 0 }
 }
 
 /// The input in the shape that the library needs. The library reads nothing beyond its frame, so an end of input is a
@@ -194,7 +209,7 @@ mod tests {
         let stored = framed(FrameInfo::new(), &sample());
         for length in [2, 5, 9, 100, stored.len() - 2] {
             let mut input = Failing(Pieces { bytes: &stored[..length], step: 64 });
-            let error = collect(|sink| decode(&mut input, sink)).unwrap_err();
+            let error = collect(|sink| decode(&mut input, sink, Limits::default())).unwrap_err();
             assert!(matches!(error, DecodeError::Input(WriteError::Cancelled { .. })), "after {length}: {error:?}");
         }
     }

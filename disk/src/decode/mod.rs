@@ -38,8 +38,8 @@ pub(crate) enum DecodeError {
     /// The content is not what it claims to be, or asks for more memory than it may have. A clause that continues "… is
     /// not a usable image: ".
     Bad(String),
-    /// It declares a window or dictionary of so many bytes, and [`Limits::window`] is less.
-    Window(u64),
+    /// Its windows, blocks or tables take so many bytes beside the buffers of all stages, more than it may have.
+    Memory(u64),
     /// The input ended where more must come. A clause that continues "… ended early: ".
     Unfinished(String),
     /// The error of an earlier stage.
@@ -55,8 +55,15 @@ pub(crate) struct Limits {
     pub(crate) ordered: bool,
     /// Threads that decode; 1: the calling one alone.
     pub(crate) threads: usize,
-    /// The largest window that may be declared: [`WINDOW_MAX`], or less where memory is short, bytes.
+    /// What the image's own windows and blocks may take: [`WINDOW_MAX`], or less where memory is short, bytes.
     pub(crate) window: u64,
+}
+
+impl Limits {
+    /// Refuses an image that declares more.
+    fn allow(self, bytes: u64) -> Result<(), DecodeError> {
+        if bytes > self.window { Err(DecodeError::Memory(bytes)) } else { Ok(()) }
+    }
 }
 
 impl Default for Limits {
@@ -76,8 +83,8 @@ pub(crate) fn decode(
         Format::Raw => raw::decode(input, sink)?,
         Format::Gzip => gzip::decode(input, sink)?,
         Format::Xz => xz::decode(input, sink, limits)?,
-        Format::Bzip2 => bzip2::decode(input, sink)?,
-        Format::Lz4 => lz4::decode(input, sink)?,
+        Format::Bzip2 => bzip2::decode(input, sink, limits)?,
+        Format::Lz4 => lz4::decode(input, sink, limits)?,
         Format::Zstd => zstd::decode(input, sink, limits)?,
         other => return Err(DecodeError::Bad(format!("it is {other}, which is not supported"))),
     }

@@ -75,9 +75,7 @@ fn one_stream(input: &mut Reader<'_>, sink: &mut Sink, limits: Limits) -> Result
         let (wanted, most) = (declared.dictionary >> 20, WINDOW_MAX >> 20);
         return Err(bad(format!("needs a dictionary of {wanted} MiB; the limit is {most} MiB (xz -7 and less)")));
     }
-    if declared.dictionary > limits.window {
-        return Err(DecodeError::Window(declared.dictionary));
-    }
+    limits.allow(declared.dictionary)?;
     let stop = limits.window + STATE;
     let mut library = MtStreamBuilder::new()
         .threads(u32::try_from(limits.threads.clamp(1, 64)).unwrap_or(1))

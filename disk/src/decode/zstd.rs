@@ -91,9 +91,7 @@ fn walk(
                     let (wanted, most) = (header.window.div_ceil(1 << 20), WINDOW_MAX >> 20);
                     return Err(place.bad(&format!("needs a window of {wanted} MiB; the limit is {most} MiB")));
                 }
-                if header.window > limits.window {
-                    return Err(DecodeError::Window(header.window));
-                }
+                limits.allow(header.window)?;
                 if let Some(content) = workers.would_take(&header, sink)
                     && header.gather_rest(&mut input, &mut stored, FRAME_MAX).map_err(|e| place.name(e))?
                 {

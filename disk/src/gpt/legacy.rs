@@ -1,5 +1,5 @@
 //! MBR partition tables, in LBA 0 and in the extended boot records that it leads to (there is no specification; as
-//! Linux' block/partitions/msdos.c reads them).
+//! Linux' block/partitions/msdos.c reads and numbers them).
 
 use std::{io, ops::Range};
 
@@ -7,6 +7,8 @@ use crate::ReadAt;
 
 /// Linux has the same limit; it bounds what a ring of records makes us read.
 const MOST_LOGICAL: usize = 128;
+/// The kernel's number of the first logical partition, however few primary ones there are.
+const FIRST_LOGICAL: u32 = 5;
 const TABLE: Range<usize> = 446..510;
 /// The content of LBA 0 while only its entries are still needed. A few BIOSes start a sector without checking its
 /// signature; this code sends them to the next device: `int 18h`, and if that returns, `hlt` for ever.
@@ -15,6 +17,8 @@ const RETIRED: &[u8; 16] = b"\xcd\x18\xf4\xeb\xfd\0\0\0LANDFALL";
 /// An entry of a partition table of the old kind. Sectors are the disk's logical ones.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LegacyPartition {
+    /// Its entry in its table, from 0.
+    pub(crate) slot: u32,
     pub(crate) boot: u8,
     pub(crate) kind: u8,
     pub(crate) start: u32,
@@ -34,11 +38,19 @@ impl LegacyPartition {
 
 /// The used entries of the old table in a disk's first sector.
 pub(crate) fn legacy_partitions(sector: &[u8]) -> Vec<LegacyPartition> {
+    entries(sector).filter(|p| p.kind != 0).collect()
+}
+
+fn entries(sector: &[u8]) -> impl Iterator<Item = LegacyPartition> {
     let table = sector.get(TABLE).unwrap_or_default();
     let number = |b: &[u8]| b.try_into().map_or(0, u32::from_le_bytes);
-    let parse =
-        |e: &[u8]| LegacyPartition { boot: e[0], kind: e[4], start: number(&e[8..12]), count: number(&e[12..]) };
-    table.chunks_exact(16).map(parse).filter(|p| p.kind != 0).collect()
+    (0..).zip(table.chunks_exact(16)).map(move |(slot, e)| LegacyPartition {
+        slot,
+        boot: e[0],
+        kind: e[4],
+        start: number(&e[8..12]),
+        count: number(&e[12..]),
+    })
 }
 
 /// The partitions of a first sector that is plausibly a table of the old kind: it carries the boot signature and at least
@@ -58,8 +70,9 @@ pub(crate) fn has_signature(sector: &[u8]) -> bool {
 /// What a table of the old kind leads to, bytes of the disk.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Legacy {
-    /// Primary and logical partitions, and the extended ones that hold these.
-    pub(crate) partitions: Vec<Range<u64>>,
+    /// Primary and logical partitions, and the extended ones that hold these, each with the kernel's number: 5 is that of
+    /// `/dev/sda5`.
+    pub(crate) partitions: Vec<(u32, Range<u64>)>,
     /// Extended boot records: without one, those behind it cannot be found.
     pub(crate) records: Vec<Range<u64>>,
     /// What LBA 0 is to hold until the partitions are cleared; empty if there are none.
@@ -82,27 +95,35 @@ impl Legacy {
         }
         let mut legacy = Self { retired: retired(&first), ..Self::default() };
         let unit = u64::from(sector);
+        let mut next = FIRST_LOGICAL;
         for part in &parts {
             let start = u64::from(part.start);
-            legacy.add(disk, start * unit..(start + u64::from(part.count)) * unit);
+            legacy.add(disk, part.slot + 1, start * unit..(start + u64::from(part.count)) * unit);
             if part.is_extended() {
-                legacy.follow(disk, start, unit)?;
+                legacy.follow(disk, part, unit, &mut next)?;
             }
         }
         Ok(legacy)
     }
 
-    fn add(&mut self, disk: &(impl ReadAt + ?Sized), range: Range<u64>) {
+    fn add(&mut self, disk: &(impl ReadAt + ?Sized), number: u32, range: Range<u64>) {
         let range = range.start..range.end.min(disk.size());
         if !range.is_empty() {
-            self.partitions.push(range);
+            self.partitions.push((number, range));
         }
     }
 
     /// Each record has its partition first, counted from the record, and then the next record, counted from the extended
-    /// partition's start.
-    fn follow(&mut self, disk: &(impl ReadAt + ?Sized), extended: u64, unit: u64) -> io::Result<()> {
-        let mut record = extended;
+    /// partition's start. `number` is that of the next logical partition.
+    fn follow(
+        &mut self,
+        disk: &(impl ReadAt + ?Sized),
+        extended: &LegacyPartition,
+        unit: u64,
+        number: &mut u32,
+    ) -> io::Result<()> {
+        let (first, sectors) = (u64::from(extended.start), u64::from(extended.count));
+        let (mut record, mut length) = (first, sectors);
         while self.records.len() < MOST_LOGICAL {
             let place = record * unit..(record + 1) * unit;
             if place.end > disk.size() || self.records.contains(&place) {
@@ -115,16 +136,21 @@ impl Legacy {
             }
             self.records.push(place);
             let mut next = None;
-            for part in legacy_partitions(&bytes) {
-                let start = u64::from(part.start);
+            // The kernel looks at no type here: an entry with a length takes a number.
+            for part in entries(&bytes).filter(|part| part.count > 0) {
+                let end = u64::from(part.start) + u64::from(part.count);
                 if part.is_extended() {
-                    next = next.or(Some(extended + start));
-                } else if part.is_plausible() {
-                    self.add(disk, (record + start) * unit..(record + start + u64::from(part.count)) * unit);
+                    next = next.or(Some(part));
+                } else if part.slot < 2 || (end <= length && record + end <= first + sectors) {
+                    // The third and the fourth entry may be garbage.
+                    if part.kind != 0 && part.is_plausible() {
+                        self.add(disk, *number, (record + u64::from(part.start)) * unit..(record + end) * unit);
+                    }
+                    *number += 1;
                 }
             }
             let Some(next) = next else { break };
-            record = next;
+            (record, length) = (first + u64::from(next.start), next.count.into());
         }
         Ok(())
     }
@@ -167,12 +193,29 @@ pub(crate) mod tests {
         let mut disk = disk();
         let legacy = Legacy::read(&disk, 512).unwrap();
         let sectors = |r: &Range<u64>| (r.start / 512, r.end / 512);
-        let found: Vec<_> = legacy.partitions.iter().map(sectors).collect();
+        let found: Vec<_> = legacy.partitions.iter().map(|(_, range)| sectors(range)).collect();
         assert_eq!(found, [(100, 150), (200, 800), (210, 300), (360, 450)]);
         assert_eq!(legacy.records.iter().map(sectors).collect::<Vec<_>>(), [(200, 201), (350, 351)]);
         disk[..512].copy_from_slice(&legacy.retired);
         assert!(!has_signature(&disk));
         assert_eq!(Legacy::read(&disk, 512).unwrap(), legacy);
+    }
+
+    #[test]
+    fn partitions_have_the_numbers_that_the_kernel_gives_them() {
+        let numbers = |disk: &Vec<u8>| -> Vec<u32> {
+            Legacy::read(disk, 512).unwrap().partitions.iter().map(|(number, _)| *number).collect()
+        };
+        let mut disk = disk();
+        assert_eq!(numbers(&disk), [1, 2, 5, 6]);
+        // Slots 2 and 4 alone, and a first logical partition whose type says that it is unused.
+        disk[446..446 + 64].fill(0);
+        entry(&mut disk, 1, 0x05, 200, 600);
+        entry(&mut disk, 3, 0x83, 100, 50);
+        entry(&mut disk[200 * 512..], 0, 0, 10, 90);
+        // Garbage in the third entry of a record takes no number.
+        entry(&mut disk[200 * 512..], 2, 0x83, 10, 700);
+        assert_eq!(numbers(&disk), [2, 6, 4]);
     }
 
     #[test]
@@ -208,7 +251,7 @@ pub(crate) mod tests {
             }
             let legacy = Legacy::read(&disk, 512).unwrap();
             prop_assert!(legacy.records.len() <= MOST_LOGICAL);
-            prop_assert!(legacy.partitions.iter().all(|r| r.end <= disk.len() as u64));
+            prop_assert!(legacy.partitions.iter().all(|(_, r)| r.end <= disk.len() as u64));
         }
     }
 }

@@ -85,7 +85,7 @@ impl Old {
     /// Every partition in any of the tables, bytes of the disk, without the receipt's. At most 512 KiB of entries a
     /// copy.
     pub(crate) fn partitions(&self) -> Vec<Range<u64>> {
-        let mut all = self.legacy.partitions.clone();
+        let mut all: Vec<Range<u64>> = self.legacy.partitions.iter().map(|(_, range)| range.clone()).collect();
         let sector = self.sector as u32;
         for table in self.table.iter().map(|(_, table)| table).chain(&self.beside) {
             all.extend(table.used().filter(|e| e.kind != RECEIPT_TYPE).map(|e| e.bytes(sector)));

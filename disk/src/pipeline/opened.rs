@@ -6,6 +6,7 @@ use crate::{
     buffer::{Buffer, Pool},
     content::{Mistake, recognise},
     decode::{DecodeError, Input, Limits, Sink, decode, format_of, qcow2},
+    memory::BUFFERS,
     source::ImageSource,
 };
 
@@ -35,18 +36,23 @@ impl Opened {
         wanted: Option<Format>,
         context: Context<'_>,
     ) -> Result<Self, WriteError> {
-        let Context { image, stop, meter, .. } = context;
+        let Context { image, stop, meter, memory } = context;
         let bad = |defect, reason| WriteError::BadFormat { subject: image.into(), reason, defect };
         let pool = Pool::new(STORED);
         let mut start = fill(source, &pool, context)?;
         let agreed = agreed_format(start.data(), wanted, source.claimed_format());
         let format = agreed.map_err(|(defect, reason)| bad(defect, reason))?;
         let recipe = if format == Format::Qcow2 {
-            let plan = qcow2::Plan::read(source, stop).map_err(|error| match error {
+            let left = memory.map(|available| available.saturating_sub(BUFFERS));
+            let plan = qcow2::Plan::read(source, left, stop).map_err(|error| match error {
                 DecodeError::Bad(reason) => bad(Defect::Unsupported, reason),
                 DecodeError::Unfinished(reason) => WriteError::Truncated { subject: image.into(), reason },
                 DecodeError::Input(error) => error,
-                DecodeError::Window(_) => WriteError::Internal("tables declare no window".into()),
+                DecodeError::Memory(bytes) => WriteError::NotEnoughMemory {
+                    subject: image.into(),
+                    needed: BUFFERS + bytes,
+                    available: memory.unwrap_or_default(),
+                },
                 DecodeError::Abandoned => WriteError::Internal("the tables were not consumed".into()),
             })?;
             meter.expect_raw(plan.raw_bytes());

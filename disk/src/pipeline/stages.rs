@@ -254,7 +254,7 @@ impl Decoding {
             Err(DecodeError::Abandoned) => return,
             Err(DecodeError::Input(error)) => error,
             Err(DecodeError::Unfinished(reason)) => WriteError::Truncated { subject: self.image, reason },
-            Err(DecodeError::Window(bytes)) => WriteError::NotEnoughMemory {
+            Err(DecodeError::Memory(bytes)) => WriteError::NotEnoughMemory {
                 subject: self.image,
                 needed: BUFFERS + bytes,
                 available: self.memory.unwrap_or_default(),

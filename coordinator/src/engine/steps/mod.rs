@@ -184,7 +184,8 @@ impl Steps {
     }
 
     /// `begun`: another document of this step is stored already, so that the step cannot be made again. Then the status,
-    /// which is written here alone, goes beside what another writer made of the rest.
+    /// which is written here alone, goes beside what another writer made of the rest; where other writers never pause,
+    /// the error is as if the store were not to be written, because what the step asks to be sent must not be sent.
     async fn store_machine(&self, loaded: &Loaded, state: &mut MachineState, begun: bool) -> Result<bool, StoreError> {
         if loaded.machine == state.machine {
             return Ok(false);
@@ -209,7 +210,7 @@ impl Steps {
                 Err(error) => return Err(error),
             }
         }
-        Ok(false)
+        Err(StoreError::Contended { kind: Kind::Machine, name: state.machine.metadata.name.clone() })
     }
 
     async fn store_workflow(

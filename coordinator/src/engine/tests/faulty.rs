@@ -17,6 +17,7 @@ pub(super) struct Faulty {
     memory: Arc<MemoryStore>,
     refuses: Mutex<Option<Refuses>>,
     creates: Mutex<Option<Creates>>,
+    contends: Mutex<Option<Refuses>>,
 }
 
 impl Faulty {
@@ -29,14 +30,35 @@ impl Faulty {
         *self.refuses.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(which));
     }
 
+    /// From now on another writer comes just before each update of a document of which this is so.
+    pub(super) fn contend(&self, which: impl Fn(&Document) -> bool + Send + 'static) {
+        *self.contends.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(which));
+    }
+
     /// Everything is written again.
     pub(super) fn mend(&self) {
         *self.refuses.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.contends.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Another writer creates a document right after a write that this answers one for.
     pub(super) fn then(&self, creates: impl Fn(&Document) -> Option<Document> + Send + 'static) {
         *self.creates.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(creates));
+    }
+
+    /// What another writer makes of a document that is about to be updated.
+    async fn overtake(&self, document: &Document) -> Result<(), StoreError> {
+        let contended = {
+            let contends = self.contends.lock().unwrap_or_else(PoisonError::into_inner);
+            contends.as_ref().is_some_and(|contends| contends(document))
+        };
+        if contended && let Some(mut newer) = self.memory.get(document.kind(), &document.metadata().name).await? {
+            let labels = &mut newer.metadata_mut().labels;
+            let turn = labels.get("turn").map_or(0, String::len);
+            labels.insert("turn".into(), "x".repeat(turn + 1));
+            self.memory.update(newer).await?;
+        }
+        Ok(())
     }
 
     fn ask(&self, document: &Document) -> Result<(), StoreError> {
@@ -62,6 +84,7 @@ impl DocumentStore for Faulty {
     }
     async fn update(&self, document: Document) -> Result<Document, StoreError> {
         self.ask(&document)?;
+        self.overtake(&document).await?;
         let written = self.memory.update(document).await?;
         let other = {
             let creates = self.creates.lock().unwrap_or_else(PoisonError::into_inner);

@@ -33,7 +33,7 @@ use landfall_api::{
     MachinePhase, Problem, Receipt, ReceiptState, Workflow, WorkflowPhase,
     message::{
         ActionRef, ActionResult, Assignment, Control, EnrollRequest, EventBody, EventRecord, Hello, Identity, LogLevel,
-        LogLine, PhoneHomeReport, Proof, ToAgent,
+        LogLine, PhoneHomeReport, Proof, ToAgent, WriteImageResult,
     },
 };
 use serde_json::json;
@@ -222,6 +222,26 @@ async fn a_coordinator_restart_in_mid_workflow_starts_nothing_twice() {
     agent.does(uid, 1, 1, seeded()).await;
     agent.does(uid, 2, 1, ActionResult::Reboot).await;
     assert_eq!(world.run(&run.metadata.name).await.status.unwrap().phase, WorkflowPhase::Rebooting);
+}
+
+#[tokio::test]
+async fn a_write_that_is_replayed_without_a_receipt_is_known() {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(AtomicI64::new(1_000_000)));
+    let world = sqlite_world(dir.path(), &clock).await.described().await;
+    let uid = world.provision(false).await.unwrap().metadata.uid.unwrap();
+    world.enroll(b"key").await.unwrap();
+    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    agent.assigned();
+    agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
+    let ActionResult::WriteImage(done) = written(receipt(agent.uid, uid, ReceiptState::Done)) else { panic!() };
+    let body = EventBody::Finished { result: ActionResult::WriteImage(WriteImageResult { receipt: None, ..done }) };
+    let ahead =
+        EventRecord { workflow_uid: uid, action_index: 0, attempt: 1, seq: 2, time: Timestamp::UNIX_EPOCH, body };
+    world.store.events().append(vec![ahead]).await.unwrap();
+    drop(agent);
+    drop(world);
+    let world = sqlite_world(dir.path(), &clock).await;
+    assert_eq!(world.condition("NoReceipt").await, Some((ConditionStatus::True, "NoRoom".into())));
 }
 
 #[tokio::test]

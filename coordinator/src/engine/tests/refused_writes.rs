@@ -121,3 +121,21 @@ async fn an_agent_without_a_stored_lease_gets_no_list() {
     let holder = computer.machine(&world).await.status.unwrap().session.unwrap();
     assert!(holder.leased, "a coordinator that starts again would give {run}'s machine away");
 }
+
+#[tokio::test]
+async fn a_machine_that_others_change_without_end_gets_no_list() {
+    let (faulty, world) = faulty_world().await;
+    let mut computer = Computer::described(&world, 1).await;
+    let run = computer.provision(&world, false).await.unwrap().metadata.name;
+    world.engine.requests().pause(&run, world.ann(false)).await.unwrap();
+    let mut session = computer.netboot(&world).await.unwrap();
+    session.received();
+    faulty.contend(is_machine);
+    let refused = world.engine.requests().resume(&run, world.ann(false)).await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::StoreUnavailable, "{refused}");
+    assert!(session.assigned().is_none(), "it was given a list, and its machine's document does not say so");
+    faulty.mend();
+    session.power_off(&world).await;
+    let mut session = computer.connect(&world, computer.hello()).await;
+    session.assigned().expect("its list");
+}

@@ -9,8 +9,9 @@
 //! because only its reference counts may be stale. An image that needs a backing file, another data file or a key is
 //! refused with the reason.
 //!
-//! Memory: 16 bytes a run of clusters, at most twice the tables (and twice that while it is made), which may have 48
-//! MiB; the head, at most 2 MiB; and two batches more than there are threads, of 4 MiB raw each.
+//! Memory: 16 bytes a run of clusters, at most twice the tables, which may have 48 MiB; the head, at most 2 MiB; and two
+//! batches more than there are threads, of 4 MiB raw each. `Plan::read` computes what that comes to before it reads
+//! the L2 tables.
 
 mod bytes;
 mod header;

@@ -9,6 +9,9 @@ use super::{
     map::Zeroes,
 };
 
+/// Raw bytes of a batch after which order is given up for bounded memory.
+pub(super) const MOST: u64 = 4 << 20;
+
 /// A sink that goes to any place, and on without a break where one place follows the other.
 pub(super) struct Placer {
     sink: Sink,

@@ -5,11 +5,11 @@ use std::{ops::Range, sync::atomic::AtomicBool};
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    super::DecodeError,
+    super::{DecodeError, Limits},
     bytes::u64s,
     header::{Header, READ},
     map::{Map, Run},
-    place::{Item, Unpack},
+    place::{Item, MOST, Unpack},
     tables::{SECTOR, l2_table, mapping},
     watch::Watched,
 };
@@ -17,6 +17,10 @@ use crate::{gpt, source::ImageSource};
 
 /// Most bytes of L1 and L2 tables together. With clusters of 64 KiB they map 384 GiB of data.
 const TABLES_MAX: u64 = 48 << 20;
+/// Bytes in memory for each entry of a table, at most: a run, and four bytes while the runs are put in order.
+const ENTRY: u64 = size_of::<Run>() as u64 + 4;
+/// Likewise for each L2 table: how it is recognised in the stream, and its place three times.
+const TABLE: u64 = (size_of::<Watched>() + 3 * size_of::<Range<u64>>()) as u64;
 /// The L1 table is read in parts of so many bytes.
 const PART: usize = 64 * 1024;
 
@@ -38,11 +42,15 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// Reads what decides where the file's bytes go: header, tables, and the image's first block. Leaves the source at
-    /// no particular place.
+    /// no particular place. `memory`: how many bytes the plan and its decoding may take; `None`: enough.
     ///
     /// # Errors
     /// [`DecodeError`]: nothing was decoded yet, so nothing is written of an image refused here.
-    pub(crate) fn read(source: &mut dyn ImageSource, stop: &AtomicBool) -> Result<Self, DecodeError> {
+    pub(crate) fn read(
+        source: &mut dyn ImageSource,
+        memory: Option<u64>,
+        stop: &AtomicBool,
+    ) -> Result<Self, DecodeError> {
         let mut reader = Reader { source, stop };
         let mut start = vec![0; READ];
         let length = reader.at_most(0, &mut start)?;
@@ -52,6 +60,10 @@ impl Plan {
         let mut watched = vec![Watched::new(0, &start)];
         let mut map = Map::default();
         let tables = read_l1(&mut reader, &header, &mut map, &mut watched)?;
+        let needed = memory_for(&header, tables.len() as u64, Limits::default().threads);
+        if memory.is_some_and(|memory| memory < needed) {
+            return Err(DecodeError::Memory(needed));
+        }
         read_l2(&mut reader, &header, tables, &mut map, &mut watched)?;
         let places = in_order(&watched)?;
         map.settle(&places, &header).map_err(DecodeError::Bad)?;
@@ -82,6 +94,15 @@ impl Plan {
     pub(crate) fn head(&self) -> &[u8] {
         &self.head
     }
+}
+
+/// What the plan of a file with so many L2 tables and its decoding by so many threads take, bytes, at most.
+fn memory_for(header: &Header, tables: u64, threads: usize) -> u64 {
+    let plan = (header.l1_entries() + tables * header.l2_entries()) * ENTRY + tables * TABLE;
+    let head = (gpt::HEAD as u64).max(header.cluster());
+    // Each thread has a cluster in hand, and two batches more than threads are under way.
+    let decoding = (threads as u64 + 2) * MOST + threads as u64 * header.cluster();
+    plan + head + decoding
 }
 
 /// The places in the order of the file; refused where two overlap.

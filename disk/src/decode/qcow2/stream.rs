@@ -4,7 +4,7 @@
 use super::{
     super::{DecodeError, Input},
     map::Run,
-    place::{Batch, Gaps, Item, Placer},
+    place::{Batch, Gaps, Item, MOST, Placer},
     plan::Plan,
     tables::SECTOR,
     watch::Watch,
@@ -14,8 +14,6 @@ use super::{
 const LONG: u64 = 512 << 10;
 /// Raw bytes that are gathered where the orders of file and raw image meet.
 const ENOUGH: u64 = 2 << 20;
-/// Raw bytes after which order is given up for bounded memory.
-const MOST: u64 = 4 << 20;
 
 /// Takes a batch to be placed and gives another, empty one; the zeroes before its end are to be placed too.
 pub(super) type Hand<'h> = dyn FnMut(Batch, &mut Gaps<'_>, &mut Placer) -> Result<Batch, DecodeError> + 'h;

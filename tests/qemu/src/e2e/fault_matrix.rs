@@ -1,9 +1,11 @@
 //! m, in the full set: each way a disk can fail, on one bus, in one boot of the agent: a disk and a workflow for each. A cell ends
-//! in an error that names disk and step, or with the image's bytes on the disk; no disk that failed boots, and none hangs.
+//! in an error that names disk and step, or with the image's bytes on the disk although the disk answered an error; no disk
+//! that failed boots, and none keeps the next workflow from its end.
 //! `cargo test -p landfall-disk --test fault_matrix` has the whole matrix without a guest's driver.
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use landfall_api::{ActionState, ErrorCode, Workflow, WorkflowPhase};
@@ -13,7 +15,7 @@ use landfall_lab::{DhcpMode, DiskBus, DiskFault, FaultyHttp, FileFault, Firmware
 use serde_json::json;
 
 use super::Context;
-use super::scene::{BOOT, INSTALL, Scene};
+use super::scene::{BOOT, INSTALL, RECEIPT_AT, Scene};
 
 const NAME: &str = "small.img";
 /// Bytes of each disk, and of the image; its one partition covers all between the first and the last MiB.
@@ -25,6 +27,25 @@ const BODY: u64 = 3 << 20;
 const DATA_ENDS: u64 = 12 << 20;
 /// Where the download pauses, so that a fault can begin after the old content is gone.
 const HALF: u64 = 8 << 20;
+/// The receipt of the finished install lies behind the one of the intent.
+const DONE_AT: u64 = RECEIPT_AT + 2048;
+/// From the end of a workflow to QEMU's notice of the error that the disk answered before, under KVM.
+const NOTICED: Duration = Duration::from_secs(10);
+/// The timeout of the install whose disk hangs: less than the 30 s after which Linux' NVMe driver complains. The agent then waits
+/// 180 s for it to stop.
+const HANGS_FOR: &str = "25s";
+/// What that driver says then.
+const COMPLAINS: &str = "timeout, aborting";
+
+/// The step that a cell's fault is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Metadata,
+    Body,
+    Commit,
+    Receipt,
+    Reread,
+}
 
 /// When a fault begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +54,16 @@ enum Begins {
     Start,
     /// In the middle of the body: what fails then is the rest of the body, or the commit.
     Middle,
+}
+
+/// What happens to the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trouble {
+    Fault(DiskFault),
+    /// It answers nothing any more.
+    Hangs,
+    /// It is unplugged.
+    Disappears,
 }
 
 /// What becomes of the install.
@@ -46,27 +77,38 @@ enum Ends {
     Either(&'static str),
 }
 
-/// The cells: what they are called, the fault, when it begins, and how the install ends.
-const CELLS: &[(&str, DiskFault, Begins, Ends)] = {
+/// The cells: the step, what the fault is called, the fault, when it begins, and how the install ends. What hangs comes last:
+/// its action never ends.
+const CELLS: &[(Part, &str, Trouble, Begins, Ends)] = {
     use Begins::{Middle, Start};
     use Ends::{Either, Failed, Succeeded};
+    use Part::{Body, Commit, Metadata, Receipt, Reread};
+    use Trouble::{Disappears, Fault, Hangs};
     &[
-        ("metadata: write, EIO always", DiskFault::write(0), Start, Failed("lba 0")),
-        ("metadata: write, EIO once", DiskFault::write(0).once(), Start, Either("lba 0")),
-        ("metadata: write, ENOSPC", DiskFault::write(0).no_space(), Start, Failed("lba 0")),
-        ("metadata: flush, EIO always", DiskFault::flush(), Start, Failed("flush")),
-        ("metadata: flush, EIO once", DiskFault::flush().once(), Start, Either("flush")),
-        ("metadata: read, EIO always", DiskFault::read(0), Start, Failed("read")),
-        ("body: write, EIO always", DiskFault::write(BODY), Start, Failed("write")),
-        ("body: write, EIO once", DiskFault::write(BODY).once(), Start, Either("write")),
-        ("body: write, ENOSPC", DiskFault::write(BODY).no_space(), Start, Failed("write")),
-        ("body: read back, EIO always", DiskFault::read(BODY), Start, Failed("read")),
-        ("body: flush, EIO once", DiskFault::flush().once(), Middle, Either("flush")),
-        ("commit: write, EIO always", DiskFault::write(0), Middle, Failed("lba 0")),
-        ("commit: write, EIO once", DiskFault::write(0).once(), Middle, Either("lba 0")),
-        ("commit: write, ENOSPC", DiskFault::write(0).no_space(), Middle, Failed("lba 0")),
-        ("body: discard, EIO always", DiskFault::discard(), Middle, Succeeded),
-        ("body: discard, EIO once", DiskFault::discard().once(), Middle, Succeeded),
+        (Metadata, "write, EIO always", Fault(DiskFault::write(0)), Start, Failed("lba 0")),
+        (Metadata, "write, EIO once", Fault(DiskFault::write(0).once()), Start, Either("lba 0")),
+        (Metadata, "write, ENOSPC", Fault(DiskFault::write(0).no_space()), Start, Failed("lba 0")),
+        (Metadata, "flush, EIO always", Fault(DiskFault::flush()), Start, Failed("flush")),
+        (Metadata, "flush, EIO once", Fault(DiskFault::flush().once()), Start, Either("flush")),
+        (Metadata, "read, EIO always", Fault(DiskFault::read(0)), Start, Failed("read")),
+        (Receipt, "write of the intent, EIO always", Fault(DiskFault::write(RECEIPT_AT)), Start, Failed("receipt")),
+        (Body, "write, EIO always", Fault(DiskFault::write(BODY)), Start, Failed("write")),
+        (Body, "write, EIO once", Fault(DiskFault::write(BODY).once()), Start, Either("write")),
+        (Body, "write, ENOSPC", Fault(DiskFault::write(BODY).no_space()), Start, Failed("write")),
+        (Body, "read back, EIO always", Fault(DiskFault::read(BODY)), Start, Failed("read")),
+        (Body, "flush, EIO once", Fault(DiskFault::flush().once()), Middle, Either("flush")),
+        (Body, "discard, EIO always", Fault(DiskFault::discard()), Middle, Succeeded),
+        (Body, "discard, EIO once", Fault(DiskFault::discard().once()), Middle, Succeeded),
+        (Commit, "write, EIO always", Fault(DiskFault::write(0)), Middle, Failed("lba 0")),
+        (Commit, "write, EIO once", Fault(DiskFault::write(0).once()), Middle, Either("lba 0")),
+        (Commit, "write, ENOSPC", Fault(DiskFault::write(0).no_space()), Middle, Failed("lba 0")),
+        (Receipt, "write, EIO always", Fault(DiskFault::write(DONE_AT)), Middle, Failed("receipt")),
+        (Receipt, "write, EIO once", Fault(DiskFault::write(DONE_AT).once()), Middle, Either("receipt")),
+        (Receipt, "write, ENOSPC", Fault(DiskFault::write(DONE_AT).no_space()), Middle, Failed("receipt")),
+        (Receipt, "read, EIO always", Fault(DiskFault::read(DONE_AT)), Middle, Failed("receipt")),
+        (Reread, "read, EIO always", Fault(DiskFault::read(0)), Middle, Succeeded),
+        (Body, "the disk disappears", Disappears, Middle, Failed("the disk is gone")),
+        (Body, "write, hang", Hangs, Middle, Failed("write")),
     ]
 };
 
@@ -78,41 +120,75 @@ pub(super) async fn column(context: Context, bus: DiskBus) -> anyhow::Result<()>
     let mut server = FaultyHttp::start(&context.program, &network, &images, &context.dir).await?;
     let scene = Scene::start_with(context, network, DhcpMode::Full, images).await?;
     let builder = Machine::builder("m1").firmware(Firmware::Bios).memory_mib(768);
-    let mut machine = scene.described(CELLS.iter().fold(builder, |builder, _| builder.disk(DISK, bus))).await?;
+    let builder = CELLS.iter().fold(builder, |builder, (_, _, trouble, ..)| {
+        let builder = builder.disk(DISK, bus);
+        if *trouble == Trouble::Disappears { builder.removable() } else { builder }
+    });
+    let mut machine = scene.described(builder).await?;
     let mut said = String::new();
-    for (disk, (cell, fault, from, ends)) in CELLS.iter().enumerate() {
-        let pause = FileFault { pause_at: (*from == Begins::Middle).then_some(HALF), ..FileFault::default() };
+    for (disk, (part, what, trouble, begins, ends)) in CELLS.iter().enumerate() {
+        let cell = format!("{bus:?}, {part:?}: {what}");
+        let pause = FileFault { pause_at: (*begins == Begins::Middle).then_some(HALF), ..FileFault::default() };
         server.set([(NAME.to_owned(), pause)]).await?;
         let mark = server.mark();
         let which = json!({ "serial": machine.spec().disks[disk].serial });
         let source = json!({ "url": server.url(NAME), "digest": image.digest });
-        let write = json!({ "disk": which, "image": source, "verify": "readBack" });
+        let mut write = json!({ "disk": which, "image": source });
+        // What is read back of the table would fail before the kernel reads it.
+        if *part != Part::Reread {
+            write["verify"] = "readBack".into();
+        }
+        let mut write = json!({ "name": "write", "writeImage": write });
+        if *trouble == Trouble::Hangs {
+            write["timeout"] = HANGS_FOR.into();
+            write["retry"] = json!({ "maxAttempts": 1 });
+        }
         let template = format!("cell-{disk}");
-        scene
-            .actions(&template, json!([{ "name": "write", "writeImage": write }, { "name": "wait", "hold": { "message": "until the disk was judged" } }]))
-            .await?;
+        let hold = json!({ "name": "wait", "hold": { "message": "until the disk was judged" } });
+        scene.actions(&template, json!([write, hold])).await?;
         // The agent of the cells before takes the workflow at once; in the first cell the machine has yet to netboot.
         if disk == 0 {
             machine.power_on().await?;
         }
-        if *from == Begins::Start {
-            machine.fail_disk(disk, *fault).await?;
+        let (mut errors, console) = (machine.disk_errors()?, machine.serial().mark());
+        if *begins == Begins::Start {
+            strike(&mut machine, disk, *trouble).await?;
         }
         let run = scene.run(&machine, &template).await?;
-        if *from == Begins::Middle {
+        if *begins == Begins::Middle {
             server.wait(mark, &Notice::Paused { file: NAME.into(), at: HALF }, scene.limit(INSTALL)).await?;
             // What was sent may still be on its way; the first of it is taken in once the old content is gone.
             let api = scene.coordinator.api();
             api.wait_workflow(&run, "in mid-write", scene.limit(INSTALL), is_writing).await?;
-            machine.fail_disk(disk, *fault).await?;
+            strike(&mut machine, disk, *trouble).await?;
             server.set([]).await?;
         }
-        let found = judged(&scene, &machine, disk, &run, *ends).await.with_context(|| format!("{bus:?}, {cell}"))?;
-        machine.mend_disk(disk).await?;
-        said += &format!("{bus:?} {cell:<32} {found}\n");
+        if *trouble == Trouble::Hangs && bus == DiskBus::Nvme {
+            // 30 s later the driver would reset the controller, at which QEMU stands still. So this disk answers again,
+            // too late for the install.
+            machine.wait_serial(console, COMPLAINS, BOOT).await?;
+            machine.mend_disk(disk).await?;
+        }
+        let found =
+            judged(&scene, &machine, disk, &run, (*part, *trouble, *ends)).await.with_context(|| cell.clone())?;
+        if let Trouble::Fault(_) = trouble {
+            let met = errors.next(scene.limit(NOTICED)).await;
+            met.with_context(|| format!("{cell}: the disk answered no error, so nothing was tried: {found}"))?;
+            machine.mend_disk(disk).await?;
+        }
+        said += &format!("{bus:?} {:<9} {what:<32} {found}\n", format!("{part:?}"));
         std::fs::write(&report, &said)?;
     }
     println!("{said}");
+    Ok(())
+}
+
+async fn strike(machine: &mut Machine, disk: usize, trouble: Trouble) -> anyhow::Result<()> {
+    match trouble {
+        Trouble::Fault(fault) => machine.fail_disk(disk, fault).await?,
+        Trouble::Hangs => machine.hang_disk(disk).await?,
+        Trouble::Disappears => machine.unplug_disk(disk, BOOT).await?,
+    }
     Ok(())
 }
 
@@ -122,7 +198,13 @@ fn is_writing(workflow: &Workflow) -> bool {
 }
 
 /// Waits for the end of the one action, judges the disk, and says how it ended.
-async fn judged(scene: &Scene, machine: &Machine, disk: usize, run: &str, ends: Ends) -> anyhow::Result<String> {
+async fn judged(
+    scene: &Scene,
+    machine: &Machine,
+    disk: usize,
+    run: &str,
+    (part, trouble, ends): (Part, Trouble, Ends),
+) -> anyhow::Result<String> {
     let api = scene.coordinator.api();
     let over = |w: &Workflow| {
         let Some(status) = &w.status else { return false };
@@ -135,12 +217,14 @@ async fn judged(scene: &Scene, machine: &Machine, disk: usize, run: &str, ends: 
     let tables = here.has_primary_gpt()? || here.has_backup_gpt()?;
     let outcome = match (ends, problem) {
         (Ends::Failed(word) | Ends::Either(word), Some((code, reason))) => {
-            ensure!(status.phase == WorkflowPhase::Failed && code == ErrorCode::DeviceIo, "not the device: {reason}");
+            let wanted = if trouble == Trouble::Hangs { ErrorCode::Timeout } else { ErrorCode::DeviceIo };
+            ensure!(status.phase == WorkflowPhase::Failed && code == wanted, "not the device: {reason}");
             ensure!(reason.to_lowercase().contains(word), "the reason does not name the step \"{word}\": {reason}");
             ensure!(reason.contains("/dev/"), "the reason does not name the disk {serial}: {reason}");
             ensure!(!here.has_boot_signature()?, "a disk that failed carries a boot signature: {reason}");
-            // LBA 0 is the last thing of a commit: when it fails, both tables are there, of a verified image.
-            ensure!(word == "lba 0" || !tables, "a disk that failed carries a partition table: {reason}");
+            // A commit places the tables, of a verified image, before the receipt and LBA 0.
+            let committing = matches!(part, Part::Commit | Part::Receipt);
+            ensure!(committing || !tables, "a disk that failed carries a partition table: {reason}");
             reason.lines().next().unwrap_or_default().to_owned()
         }
         (Ends::Succeeded | Ends::Either(_), None) => {

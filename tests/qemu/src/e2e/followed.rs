@@ -1,17 +1,24 @@
-//! n: what a person sees of a running workflow. Its log lines arrive live; a stop interrupts the write, leaves a disk
+//! n: what a person sees of a workflow. Before the request: what is on the disk that it will destroy. Then its log lines arrive live; a stop interrupts the write, leaves a disk
 //! that does not boot, and names the person; `landfall describe` shows a failure within seconds of the disk's error.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use landfall_api::{ErrorCode, Workflow, WorkflowPhase};
 use landfall_lab::faulty::Notice;
-use landfall_lab::{DiskFault, FileFault, Firmware, Mark};
+use landfall_lab::{DiskFault, FileFault, Firmware, Machine, Mark};
+use serde_json::json;
 
 use super::Context;
 use super::raw::{decode, sector_of_data};
 use super::scene::{INSTALL, Scene};
 
+/// The old system on the disk: where its partition is, bytes, and the label of its file system (xfs_format.h: `sb_fname`).
+const OLD_AT: u64 = 1 << 20;
+const OLD_BYTES: u64 = 64 << 20;
+const XFS_LABEL: u64 = 108;
+const LABEL: &str = "Ablage";
 /// From the disk's error to the reason in `landfall describe`, under KVM.
 const SHOWN_WITHIN: Duration = Duration::from_secs(2);
 /// From a person's stop to the machine's, under KVM.
@@ -29,13 +36,37 @@ pub(super) async fn as_it_happens(context: Context) -> anyhow::Result<()> {
     server.set([(file.clone(), FileFault { pause_at: Some(half), ..FileFault::default() })]).await?;
     let mut machine = scene.described(scene.ordinary("m1").firmware(Firmware::Bios)).await?;
     scene.template(&server.url(&file)).await?;
-    let run = scene.provision(&machine).await?;
-    let mark = server.mark();
+    old_system(&machine)?;
+    let hold = json!([{ "name": "wait", "hold": { "message": "until a person has looked" } }]);
+    scene.actions("look", hold).await?;
+    let look = scene.run(&machine, "look").await?;
     machine.power_on().await?;
+    let held = |w: &Workflow| w.status.as_ref().is_some_and(|s| s.phase == WorkflowPhase::Running);
+    scene.coordinator.api().wait_workflow(&look, "running", scene.limit(INSTALL), held).await?;
+
+    // A person looks at the machine's disk, and requests an install.
+    let shown = scene.landfall(&["describe", "machine", machine.name()]).await?;
+    shows_the_old_system("landfall describe", &shown)?;
+    scene.landfall(&["cancel", &look]).await?;
+    scene.wait_end(&look, WorkflowPhase::Cancelled).await?;
+    let mark = server.mark();
+    let name = machine.name().to_owned();
+    let request = ["provision", &name, "--template", "install"];
+    let (run, said) = scene.landfall_prints(&request).await?;
+    let run = created(&run)?;
+    shows_the_old_system("landfall provision", &said)?;
+    let serial = &machine.spec().disks[0].serial;
+    ensure!(said.contains("This destroys data") && said.contains(serial), "the disk is not named:\n{said}");
 
     // Its lines come while it runs: the write stands still at the image's middle, and cannot have ended.
     let (mut following, lines) = scene.landfall_follows(&["logs", "-f", &run], "logs")?;
     server.wait(mark, &Notice::Paused { file: file.clone(), at: half }, scene.limit(INSTALL)).await?;
+    // What was sent may still be on its way; the first of it is taken in once the old content is gone.
+    let writing = |w: &Workflow| {
+        let action = w.status.as_ref().and_then(|s| s.actions.first());
+        action.and_then(|a| a.progress.as_ref()).is_some_and(|p| p.stage == "write")
+    };
+    scene.coordinator.api().wait_workflow(&run, "in mid-write", scene.limit(INSTALL), writing).await?;
     let of_the_write = |line: &str| line.contains("write");
     lines.wait_until(Mark::default(), "a line of the write", scene.limit(STOPPED), of_the_write).await?;
     let status = scene.coordinator.api().workflow(&run).await?.status.context("a workflow without a status")?;
@@ -57,13 +88,16 @@ pub(super) async fn as_it_happens(context: Context) -> anyhow::Result<()> {
     unbootable(&machine)?;
     let written = machine.disk(0).allocated()?;
 
-    // The next workflow begins without a restart, and its disk fails.
+    // The next workflow begins without a restart, and its disk fails. What began to be installed is named before.
     machine.fail_disk(0, DiskFault::write(bad)).await?;
     let mut errors = machine.disk_errors()?;
     let asked = server.notices(mark).into_iter().any(|notice| matches!(notice, Notice::Request { .. }));
     ensure!(!asked, "the machine requested more of the image after it was stopped");
     ensure!(machine.disk(0).allocated()? == written, "the machine continued to write after it was stopped");
-    let again = scene.provision(&machine).await?;
+    let (again, said) = scene.landfall_prints(&[&request[..], &["--force"]].concat()).await?;
+    let again = created(&again)?;
+    let began = format!("an install that began: workflow {run}");
+    ensure!(said.contains(&began), "landfall provision --force does not say \"{began}\":\n{said}");
     errors.next(scene.limit(INSTALL)).await?;
     let begun = Instant::now();
     let failed = |w: &Workflow| w.status.as_ref().is_some_and(|s| s.phase == WorkflowPhase::Failed);
@@ -81,7 +115,35 @@ pub(super) async fn as_it_happens(context: Context) -> anyhow::Result<()> {
     unbootable(&machine)
 }
 
-fn unbootable(machine: &landfall_lab::Machine) -> anyhow::Result<()> {
+/// An old system: a partition with a file system, both with a name.
+fn old_system(machine: &Machine) -> anyhow::Result<()> {
+    let disk = machine.disk(0);
+    let place = format!("--new=1:{}:{}", OLD_AT / 512, (OLD_AT + OLD_BYTES) / 512 - 1);
+    let made = Command::new("sgdisk").args([&place, "--change-name=1:old data"]).arg(disk.path()).output();
+    let made = made.context("cannot run sgdisk")?;
+    ensure!(made.status.success(), "sgdisk: {}", String::from_utf8_lossy(&made.stderr));
+    disk.write(OLD_AT, b"XFSB")?;
+    disk.write(OLD_AT + XFS_LABEL, LABEL.as_bytes())?;
+    Ok(())
+}
+
+/// The workflow's name in "workflow/… created".
+fn created(line: &str) -> anyhow::Result<String> {
+    let name = line.trim().strip_prefix("workflow/").and_then(|line| line.strip_suffix(" created"));
+    Ok(name.with_context(|| format!("no workflow was created: {line}"))?.to_owned())
+}
+
+fn shows_the_old_system(what: &str, shown: &str) -> anyhow::Result<()> {
+    let volume = format!("XFS file system \"{LABEL}\"");
+    let line = shown.lines().find(|line| line.contains(&volume));
+    let line = line.with_context(|| format!("{what} does not say {volume}:\n{shown}"))?;
+    for words in ["vda", " 1 ", "64.0 MiB", "old data"] {
+        ensure!(line.contains(words), "{what} does not say \"{words}\": {line}");
+    }
+    Ok(())
+}
+
+fn unbootable(machine: &Machine) -> anyhow::Result<()> {
     let disk = machine.disk(0);
     ensure!(!disk.has_boot_signature()?, "the disk carries a boot signature");
     ensure!(!disk.has_primary_gpt()?, "the disk carries a partition table");

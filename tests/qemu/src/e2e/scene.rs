@@ -1,6 +1,7 @@
 //! What most tests begin with: a network, a coordinator, a described machine, a template.
 
 use std::path::PathBuf;
+use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
@@ -26,7 +27,7 @@ pub(super) const BOOT: Duration = Duration::from_secs(120);
 const COMMAND: Duration = Duration::from_secs(30);
 
 /// Where a receipt lies: the 4096 bytes that end at 1 MiB.
-const RECEIPT_AT: u64 = (1 << 20) - 4096;
+pub(super) const RECEIPT_AT: u64 = (1 << 20) - 4096;
 
 /// A network with a coordinator on it.
 pub(super) struct Scene {
@@ -181,14 +182,19 @@ impl Scene {
 
     /// What a command of the operator's prints; it must succeed.
     pub(super) async fn landfall(&self, words: &[&str]) -> anyhow::Result<String> {
-        let output = self.command(words).kill_on_drop(true).output();
+        Ok(self.landfall_prints(words).await?.0)
+    }
+
+    /// The same: what it prints, and what it says beside that on standard error. No terminal is there to answer a question.
+    pub(super) async fn landfall_prints(&self, words: &[&str]) -> anyhow::Result<(String, String)> {
+        let output = self.command(words).stdin(Stdio::null()).kill_on_drop(true).output();
         let command = words.join(" ");
         let output = tokio::time::timeout(COMMAND, output).await;
         let output = output.with_context(|| format!("landfall {command} does not end"))?;
         let output = output.with_context(|| format!("cannot run {}", self.context.cli.display()))?;
         let errors = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "landfall {command} failed: {errors}");
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        Ok((String::from_utf8_lossy(&output.stdout).into_owned(), errors.into_owned()))
     }
 
     /// A long-running command of the operator, with its output in a log of that name.

@@ -62,6 +62,10 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
     if spec.disks.iter().any(|disk| disk.bus == DiskBus::Scsi) {
         add(&["-device", "virtio-scsi-pci,id=scsi"]);
     }
+    // QEMU has no event for the errors that an NVMe disk answers; it notes them in its log.
+    if spec.disks.iter().any(|disk| disk.bus == DiskBus::Nvme) {
+        add(&["-trace", super::fault::NVME_ERROR]);
+    }
     if spec.disks.iter().any(|disk| disk.bus == DiskBus::Usb) {
         add(&["-device", "qemu-xhci,id=xhci"]);
     }
@@ -102,6 +106,10 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
         // By default QEMU stops the whole machine where its host's disk is full. NVMe has no such choice, and stops nothing.
         if disk.bus != DiskBus::Nvme {
             common += ",werror=report,rerror=report";
+        }
+        if disk.removable {
+            add(&["-device", &format!("pcie-root-port,id=slot{i},chassis={}", i + 1)]);
+            common += &format!(",bus=slot{i}");
         }
         let device = match disk.bus {
             DiskBus::Virtio => format!("virtio-blk-pci,{common}"),
@@ -163,6 +171,14 @@ mod tests {
         assert_eq!(line.matches("drive=disk0,").count(), 2, "{line}");
         assert_eq!((line.matches("share-rw=on").count(), line.matches("node-name=disk").count()), (2, 2), "{line}");
         assert!(line.contains("usb-storage,bus=xhci.0,removable=on,id=dev2,drive=disk2"), "{line}");
+    }
+
+    #[test]
+    fn a_removable_disk_has_a_slot_of_its_own() {
+        let builder = Machine::builder("a").disk(1 << 20, DiskBus::Virtio).disk(1 << 20, DiskBus::Nvme).removable();
+        let line = line(builder);
+        assert!(line.contains("-device pcie-root-port,id=slot1,chassis=2 -device nvme,id=dev1,"), "{line}");
+        assert_eq!(line.matches(",bus=slot").count(), 1, "{line}");
     }
 
     #[test]

@@ -7,11 +7,13 @@ use serde_json::{Value, json};
 use tokio::sync::broadcast;
 
 use super::Machine;
-use crate::{LabError, wait_event};
+use crate::{LabError, Log, Mark, wait_event};
 
 /// The kernel's numbers of an input/output error, and of a device that is full.
 const EIO: u32 = 5;
 const ENOSPC: u32 = 28;
+/// QEMU's name of the line in its log for each error that an NVMe disk answers.
+pub(super) const NVME_ERROR: &str = "pci_nvme_err_aio";
 /// `blkdebug` counts these, whatever the disk's own sectors are.
 const SECTOR: u64 = 512;
 
@@ -87,26 +89,30 @@ impl Machine {
         self.see_through(index, &bad).await
     }
 
-    /// From now on, until the end of this power-on, a disk answers nothing: QEMU lets one byte a second through.
+    /// From now on, until [`Machine::mend_disk`] or the end of this power-on, a disk answers nothing: QEMU lets one byte a
+    /// second through. Linux resets an NVMe controller after a minute of that, and then QEMU 7.2 stands still for ever.
     ///
     /// # Errors
     /// [`LabError::Qmp`] if the machine is off, or the disk hangs or fails already.
     pub async fn hang_disk(&mut self, index: usize) -> Result<(), LabError> {
-        let [good, slow, limits] = [node("disk", index), node("slow", index), node("limits", index)];
+        let [good, bad, limits] = [node("disk", index), node("bad", index), node("limits", index)];
         let group = json!({ "qom-type": "throttle-group", "id": limits, "limits": { "bps-total": 1 } });
         self.on()?.command("object-add", group).await?;
-        let filter = json!({ "driver": "throttle", "node-name": slow, "file": good, "throttle-group": limits });
+        let filter = json!({ "driver": "throttle", "node-name": bad, "file": good, "throttle-group": limits });
         self.on()?.command("blockdev-add", filter).await?;
-        self.see_through(index, &slow).await
+        self.see_through(index, &bad).await
     }
 
-    /// Ends a disk's fault.
+    /// Ends a disk's fault; one that hangs answers again.
     ///
     /// # Errors
-    /// [`LabError::Qmp`] if the machine is off, or the disk did not fail.
+    /// [`LabError::Qmp`] if the machine is off, or the disk neither failed nor hung.
     pub async fn mend_disk(&mut self, index: usize) -> Result<(), LabError> {
         self.see_through(index, &node("disk", index)).await?;
-        self.on()?.command("blockdev-del", json!({ "node-name": node("bad", index) })).await.map(drop)
+        self.on()?.command("blockdev-del", json!({ "node-name": node("bad", index) })).await?;
+        // Only a disk that hung has limits.
+        let _ = self.on()?.command("object-del", json!({ "id": node("limits", index) })).await;
+        Ok(())
     }
 
     /// The errors that its disks answer from now on; see [`DiskErrors::next`].
@@ -114,7 +120,8 @@ impl Machine {
     /// # Errors
     /// [`LabError::Qmp`] if it is off.
     pub fn disk_errors(&mut self) -> Result<DiskErrors, LabError> {
-        Ok(DiskErrors(self.on()?.events()))
+        let (log, mark) = (self.qemu_log.clone(), self.qemu_log.mark());
+        Ok(DiskErrors { events: self.on()?.events(), log, mark })
     }
 
     async fn see_through(&mut self, index: usize, node: &str) -> Result<(), LabError> {
@@ -126,7 +133,12 @@ impl Machine {
 
 /// The errors that a machine's disks answer to its guest.
 #[derive(Debug)]
-pub struct DiskErrors(broadcast::Receiver<Value>);
+pub struct DiskErrors {
+    events: broadcast::Receiver<Value>,
+    /// QEMU's own, and where it was read to.
+    log: Log,
+    mark: Mark,
+}
 
 impl DiskErrors {
     /// Waits for the next one.
@@ -134,7 +146,13 @@ impl DiskErrors {
     /// # Errors
     /// [`LabError::Timeout`], or [`LabError::Qmp`] if QEMU is gone.
     pub async fn next(&mut self, limit: Duration) -> Result<(), LabError> {
-        wait_event(&mut self.0, "BLOCK_IO_ERROR", limit).await.map(drop)
+        tokio::select! {
+            event = wait_event(&mut self.events, "BLOCK_IO_ERROR", limit) => event.map(drop),
+            line = self.log.wait_for(self.mark, NVME_ERROR, limit) => {
+                self.mark = self.log.mark();
+                line.map(drop)
+            }
+        }
     }
 }
 

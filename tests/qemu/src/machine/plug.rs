@@ -1,9 +1,11 @@
-//! Disks that are plugged into a machine while it runs.
+//! Disks that are plugged into a machine, or out of it, while it runs.
+
+use std::time::Duration;
 
 use serde_json::json;
 
 use super::{DiskBus, DiskSpec, Machine};
-use crate::{DiskImage, LabError};
+use crate::{DiskImage, LabError, wait_event};
 
 impl Machine {
     /// Plugs in one more blank SCSI disk, which stays for later power-ons; its index. The machine needs a SCSI disk from the
@@ -33,9 +35,25 @@ impl Machine {
             serial,
             sector: 512,
             recorded: false,
+            removable: false,
             path_to: None,
         });
         self.disks.push(image);
         Ok(at)
+    }
+
+    /// Takes a disk out, see [`MachineBuilder::removable`](super::MachineBuilder::removable), and returns when the guest has
+    /// let go of it. It is there again at the next power-on. `limit` is what that may take under KVM.
+    ///
+    /// # Errors
+    /// [`LabError::Qmp`] if the machine is off or the disk sits in no slot, [`LabError::Timeout`].
+    pub async fn unplug_disk(&mut self, index: usize, limit: Duration) -> Result<(), LabError> {
+        let (device, limit) = (format!("dev{index}"), limit * self.accel.patience());
+        let qmp = self.on()?;
+        let mut events = qmp.events();
+        qmp.command("device_del", json!({ "id": device })).await?;
+        // The parts of a device have an event each; only its own names it.
+        while wait_event(&mut events, "DEVICE_DELETED", limit).await?["data"]["device"] != json!(device) {}
+        Ok(())
     }
 }

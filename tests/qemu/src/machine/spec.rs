@@ -32,6 +32,8 @@ pub struct DiskSpec {
     pub sector: u32,
     /// Whether QEMU records every write and flush in the order the guest made them, see [`crate::blklog`].
     pub recorded: bool,
+    /// Whether it has a slot of its own, so that it can be unplugged, see [`Machine::unplug_disk`].
+    pub removable: bool,
     /// It is a second path to the disk of this index: same content, same serial number, no world-wide name.
     pub path_to: Option<usize>,
 }
@@ -120,7 +122,15 @@ impl MachineBuilder {
     #[must_use]
     pub fn disk(mut self, bytes: u64, bus: DiskBus) -> Self {
         let serial = format!("{}-{}", self.spec.serial, self.spec.disks.len());
-        self.spec.disks.push(DiskSpec { bytes, bus, serial, sector: 512, recorded: false, path_to: None });
+        self.spec.disks.push(DiskSpec {
+            bytes,
+            bus,
+            serial,
+            sector: 512,
+            recorded: false,
+            removable: false,
+            path_to: None,
+        });
         self
     }
 
@@ -129,6 +139,15 @@ impl MachineBuilder {
     pub fn recorded(mut self) -> Self {
         if let Some(disk) = self.spec.disks.last_mut() {
             disk.recorded = true;
+        }
+        self
+    }
+
+    /// Puts the disk added last into a slot of its own, so that it can be unplugged. virtio-blk and NVMe only.
+    #[must_use]
+    pub fn removable(mut self) -> Self {
+        if let Some(disk) = self.spec.disks.last_mut() {
+            disk.removable = true;
         }
         self
     }

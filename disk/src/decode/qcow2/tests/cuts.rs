@@ -10,7 +10,7 @@ fn check(file: &[u8], raw: &[u8], what: &str) {
         let cut = &file[..length];
         let at_once = decode(cut, UNORDERED, 65536);
         let source = &mut Memory { total_known: false, ..Memory::new(cut) };
-        let unknown = Plan::read(source, &AtomicBool::new(false));
+        let unknown = Plan::read(source, None, &AtomicBool::new(false));
         let unknown = unknown
             .and_then(|plan| collect(|sink| plan.decode(&mut Pieces { bytes: cut, step: 65536 }, sink, UNORDERED)));
         let later = collect(|sink| whole.decode(&mut Pieces { bytes: cut, step: 65536 }, sink, UNORDERED));

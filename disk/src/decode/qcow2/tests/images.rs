@@ -12,7 +12,7 @@ fn check(file: &[u8], reference: &[u8], what: &str) {
         assert!(decoded == reference, "{what} in steps of {step} is not what qemu-img reads");
     }
     let mut source = Memory { total_known: false, ..Memory::new(file) };
-    let plan = Plan::read(&mut source, &AtomicBool::new(false)).unwrap();
+    let plan = Plan::read(&mut source, None, &AtomicBool::new(false)).unwrap();
     assert_eq!(plan.raw_bytes(), reference.len() as u64, "{what}");
     assert!(reference.starts_with(plan.head()) && plan.head().len() >= reference.len().min(1 << 20), "{what}");
 }

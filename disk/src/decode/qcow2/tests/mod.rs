@@ -55,7 +55,7 @@ impl ImageSource for Memory<'_> {
 }
 
 fn plan(file: &[u8]) -> Result<Plan, DecodeError> {
-    Plan::read(&mut Memory::new(file), &AtomicBool::new(false))
+    Plan::read(&mut Memory::new(file), None, &AtomicBool::new(false))
 }
 
 fn decode(file: &[u8], limits: Limits, step: usize) -> Result<Vec<u8>, DecodeError> {

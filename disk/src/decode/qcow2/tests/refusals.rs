@@ -171,3 +171,21 @@ fn changes_between_reading_tables_and_streaming_are_noticed() {
         }
     }
 }
+
+#[test]
+fn tables_that_take_more_memory_are_refused_with_the_figure() {
+    // 64 GiB in clusters of 4 KiB: 32,768 entries in the L1 table, and one L2 table for each 2 MiB of data.
+    let lab = Lab::new();
+    lab.run("qemu-img", "create -f qcow2 -o cluster_size=4096 image 64G");
+    let needed = |file: &[u8]| {
+        let refused = Plan::read(&mut Memory::new(file), Some(0), &AtomicBool::new(false));
+        let Err(DecodeError::Memory(needed)) = refused else { panic!("{refused:?}") };
+        assert!(Plan::read(&mut Memory::new(file), Some(needed), &AtomicBool::new(false)).is_ok());
+        needed
+    };
+    // The head, four batches, and a cluster in the hands of each thread.
+    let always = (1 << 20) + 4 * (4 << 20) + 2 * 4096;
+    assert_eq!(needed(&lab.read("image")), always + 32_768 * 20);
+    let small = lab.convert(&vec![5; 3 << 20], "-o cluster_size=4096");
+    assert_eq!(needed(&small), always + (2 + 2 * 512) * 20 + 2 * 96);
+}
