@@ -31,8 +31,15 @@ pub struct ToolsProgram {
 impl ToolsManifest {
     /// Where it is in the layer, without the leading `/`.
     pub const PATH: &str = "manifest.json";
+    /// Where [`Self::made_for`] is in the layer, without the leading `/`: all that an agent reads.
+    pub const MADE_FOR: &str = "made-for";
     /// Where the worker is in the layer, without the leading `/`.
     pub const WORKER: &str = "landfall-worker";
     /// Where the new system's root is mounted in the layer, without the leading `/`.
     pub const TARGET: &str = "target";
+
+    /// The machines that it was made for, as one line: processor, then kernel.
+    pub fn made_for(architecture: &str, kernel: &str) -> String {
+        format!("{architecture}, kernel {kernel}\n")
+    }
 }

@@ -67,5 +67,5 @@ pub use request::{
 };
 pub use select::Disk;
 pub use select_error::{Candidate, SelectError};
-pub use source::{ImageSource, ProvenFile, open as open_source};
+pub use source::{ImageSource, ProvenFile, RootLayer, open as open_source, root_layers};
 pub use write::{may_write, write_image};

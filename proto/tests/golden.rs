@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use landfall_api::{
     ClearDisksSpec, Digest, DiskId, DiskReceipt, DiskSelector, ErrorCode, HoldSpec, ImageAccess, ImageAuthorization,
     ImageFormat, ImageProof, ImageSource, IndexSpec, KexecSpec, PowerOffSpec, Problem, Progress, RebootSpec, Receipt,
-    ReceiptState, SecretText, SignatureSpec, SumsSpec, Unpack, UnpackResult,
+    ReceiptState, SecretText, SignatureSpec, SumsSpec, Unpack, UnpackResult, UnpackSource,
     message::{
         Ack, ActionKind, ActionRef, ActionResult, AssignedAction, Assignment, ClearDisksResult, CloudInit,
         CloudInitResult, Control, DiskReport, EnrollAnswer, EnrollOutcome, EnrollRequest, EventBody, EventRecord,
@@ -387,8 +387,8 @@ fn branches_with_their_starts() {
     let starts = vec![Start { index: 0, attempt: 1 }, Start { index: 1, attempt: 4 }];
     let branches = assignment(vec![hold("one", "a"), hold("two", "b"), last]);
     let unpack = Unpack {
-        url: "http://10.77.0.1:7480/images/app.tar.zst".into(),
-        digest: digest(0x0f),
+        source: UnpackSource::Archive { url: "http://10.77.0.1:7480/images/app.tar.zst".into(), digest: digest(0x0f) },
+        access: ImageAccess::default(),
         path: "/opt/app".into(),
         disk: None,
     };

@@ -4,10 +4,10 @@
 use std::io::Read as _;
 
 use landfall_api::{
-    Digest, DiskFacts, DiskSelector, ErrorCode, FileSource, Problem,
+    Digest, DiskFacts, DiskSelector, ErrorCode, FileSource, Problem, UnpackSource,
     message::{ActionKind, ActionRef, AssignedAction},
 };
-use landfall_disk::{Disk, ProvenFile, Unobserved};
+use landfall_disk::{Access, Disk, ProvenFile, Unobserved, root_layers};
 
 use super::{
     Machine,
@@ -52,7 +52,7 @@ fn one_action(machine: &Machine, job: &Job, before: &[AssignedAction]) -> Result
         ActionKind::WriteFile(spec) => {
             is_there(spec.disk.as_ref())?;
             match &spec.source {
-                FileSource::Download { url, digest } => answers(job, url, *digest, MAX_DOWNLOAD),
+                FileSource::Download { url, digest } => answers(job, url, *digest, &Access::default(), MAX_DOWNLOAD),
                 FileSource::Content(_) => Ok(()),
             }
         }
@@ -65,7 +65,15 @@ fn one_action(machine: &Machine, job: &Job, before: &[AssignedAction]) -> Result
         ActionKind::Unpack(spec) => {
             is_there(spec.disk.as_ref())?;
             worker::ready(job, &|| may_act(job))?;
-            answers(job, &spec.url, spec.digest, u64::MAX)
+            let access = Access::from(&spec.access);
+            match &spec.source {
+                UnpackSource::Archive { url, digest } => answers(job, url, *digest, &access, u64::MAX),
+                UnpackSource::Image { url } => {
+                    let failure =
+                        |e: landfall_disk::WriteError| Failure { problem: e.problem(), retryable: e.retryable() };
+                    root_layers(url, &access, &Unobserved, &job.cancel).map(drop).map_err(failure)
+                }
+            }
         }
         ActionKind::CloudInit(spec) => is_there(spec.disk.as_ref()),
         ActionKind::Exec(spec) => is_there(spec.disk.as_ref()),
@@ -97,9 +105,9 @@ fn is_there(selector: Option<&DiskSelector>) -> Result<(), Failure> {
 }
 
 /// The file's server answers and begins to send it.
-fn answers(job: &Job, url: &str, digest: Digest, limit: u64) -> Result<(), Failure> {
+fn answers(job: &Job, url: &str, digest: Digest, access: &Access, limit: u64) -> Result<(), Failure> {
     let failure = |e: landfall_disk::WriteError| Failure { problem: e.problem(), retryable: e.retryable() };
-    let mut file = ProvenFile::open(url, digest, limit, &Unobserved, &job.cancel).map_err(failure)?;
+    let mut file = ProvenFile::open_by(url, access, digest, limit, &Unobserved, &job.cancel).map_err(failure)?;
     let Err(error) = file.read(&mut [0]) else { return Ok(()) };
     let unknown = || final_failure(Problem::new(ErrorCode::SourceUnreachable, error.to_string()).at(url));
     Err(file.into_failure().map_or_else(unknown, failure))

@@ -6,14 +6,13 @@ use std::{
 };
 
 use landfall_api::{
-    DiskFacts, DiskReceipt, ErrorCode, ImageAuthorization, ImageFormat, ImageProof, ImageSource, Problem, Progress,
-    SignatureSpec,
+    DiskFacts, DiskReceipt, ErrorCode, ImageFormat, ImageProof, ImageSource, Problem, Progress, SignatureSpec,
     message::{ActionKind, ActionResult, AssignedAction, EventBody, WriteImage, WriteImageResult},
     stages,
 };
 use landfall_disk::{
-    Access, Authorization, Format, Image, LeaseGuard, Observer, Proof, ReceiptIntent, SelectionGuard, Signature,
-    Unobserved, WriteRequest, device_path,
+    Access, Format, Image, LeaseGuard, Observer, Proof, ReceiptIntent, SelectionGuard, Signature, Unobserved,
+    WriteRequest, device_path,
 };
 
 use super::{Machine, chosen_disk::list, final_failure};
@@ -174,22 +173,7 @@ fn image(source: &ImageSource) -> Image {
         ImageFormat::Lz4 => Format::Lz4,
         ImageFormat::Qcow2 => Format::Qcow2,
     });
-    Image {
-        urls: source.urls.clone(),
-        proof,
-        format,
-        no_table: source.no_table,
-        access: Access {
-            ca_certificates: source.access.ca_certificates.clone(),
-            proxy: source.access.proxy.clone(),
-            authorization: source.access.authorization.as_ref().map(|who| match who {
-                ImageAuthorization::Basic { username, password } => {
-                    Authorization::Basic { user: username.clone(), password: password.expose().to_owned() }
-                }
-                ImageAuthorization::Bearer(token) => Authorization::Bearer(token.expose().to_owned()),
-            }),
-        },
-    }
+    Image { urls: source.urls.clone(), proof, format, no_table: source.no_table, access: Access::from(&source.access) }
 }
 
 /// Forwards the reports of the write.
@@ -234,7 +218,10 @@ impl Observer for ToRun<'_> {
 
 #[cfg(test)]
 mod tests {
-    use landfall_api::{Digest, DiskSelector, ImageAccess, IndexSpec, SecretText, SumsSpec, message::Retry};
+    use landfall_api::{
+        Digest, DiskSelector, ImageAccess, ImageAuthorization, IndexSpec, SecretText, SumsSpec, message::Retry,
+    };
+    use landfall_disk::Authorization;
 
     use super::*;
 

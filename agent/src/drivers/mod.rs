@@ -21,7 +21,7 @@ use std::{
 
 use nix::kmod::{ModuleInitFlags, finit_module};
 
-use crate::{thread::on_thread, worker::MOUNT_POINT};
+use crate::thread::on_thread;
 
 pub(crate) use self::index::{Index, ModuleName};
 use self::options::options;
@@ -30,6 +30,8 @@ pub(crate) use self::{
     uevent::Uevents,
 };
 
+/// Where the tools layer is mounted once it is there. It carries modules too.
+pub(crate) const TOOLS_ROOT: &str = "/run/landfall/tools";
 /// Quiet for this long: the buses have been probed.
 const QUIET: Duration = Duration::from_millis(200);
 /// The longest that [`Drivers::settle`] waits for quiet.
@@ -247,7 +249,7 @@ impl Drivers {
 /// Loads a module by name or alias, from the boot image or, where that has none, from the tools layer if it is mounted; a module
 /// that is built in or in neither is not found, which is not an error. Blocking.
 pub(crate) fn load_by_name(request: &str) {
-    for root in ["/", MOUNT_POINT] {
+    for root in ["/", TOOLS_ROOT] {
         let loaded = Drivers::open_in(Path::new(root)).map(|mut drivers| drivers.load_request(request));
         match loaded {
             Ok(0) => {}

@@ -8,6 +8,7 @@ use std::{
     io,
     os::unix::fs::symlink,
     path::{Component, Path, PathBuf},
+    process::Command,
 };
 
 use nix::{
@@ -17,8 +18,6 @@ use nix::{
     unistd::{chdir, chroot},
 };
 
-use super::supervised::Setting;
-
 /// The program's root could not be entered.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {what}")]
@@ -26,6 +25,18 @@ pub(crate) struct EnterError {
     what: String,
     #[source]
     source: io::Error,
+}
+
+/// What a program finds.
+pub(crate) struct Setting<'a> {
+    /// Where its root is mounted.
+    pub(crate) root: &'a Path,
+    /// What it finds mounted on this directory below its root, beside what is mounted there.
+    pub(crate) bound: Option<(&'a Path, &'a Path)>,
+    /// The text at /etc/resolv.conf.
+    pub(crate) resolv_conf: &'a str,
+    /// The command that starts the program in the words after it, and ends with the program's exit code.
+    pub(crate) init: fn() -> Command,
 }
 
 fn failed<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> EnterError {

@@ -10,8 +10,9 @@ mod supervised;
 pub(crate) mod testing;
 
 pub(crate) use self::{
+    enter::Setting,
     init::{INIT, agent_as_init, init},
     output::{Hidden, lines},
     program::{PATH, run},
-    supervised::{Ended, RunError, Setting, supervise},
+    supervised::{Ended, RunError, supervise},
 };

@@ -12,9 +12,9 @@ use std::{
 use landfall_api::{Exec, ExecProgram};
 
 use super::{
-    enter::PRIVATE,
+    enter::{PRIVATE, Setting},
     output::{Hidden, lines},
-    supervised::{Ended, RunError, Setting, supervise},
+    supervised::{Ended, RunError, supervise},
 };
 
 /// Debian's for root's login shell.

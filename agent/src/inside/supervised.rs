@@ -3,7 +3,6 @@
 use std::{
     io,
     os::unix::process::{CommandExt as _, ExitStatusExt as _},
-    path::Path,
     process::{Command, ExitStatus},
     thread,
     time::Duration,
@@ -11,7 +10,7 @@ use std::{
 
 use nix::sys::signal::Signal;
 
-use super::enter::{EnterError, inside};
+use super::enter::{EnterError, Setting, inside};
 use crate::children::Own;
 
 /// Between looks whether the program ended or must be stopped.
@@ -60,18 +59,6 @@ impl std::fmt::Display for Ended {
             Self::Stopped => f.write_str("was stopped"),
         }
     }
-}
-
-/// What a program finds.
-pub(crate) struct Setting<'a> {
-    /// Where its root is mounted.
-    pub(crate) root: &'a Path,
-    /// What it finds mounted on this directory below its root, beside what is mounted there.
-    pub(crate) bound: Option<(&'a Path, &'a Path)>,
-    /// The text at /etc/resolv.conf.
-    pub(crate) resolv_conf: &'a str,
-    /// The command that starts the program in the words after it, and ends with the program's exit code.
-    pub(crate) init: fn() -> Command,
 }
 
 /// Runs the command that `prepare` completes inside, on a thread that has no other use. `stop` is asked many times a second.

@@ -27,7 +27,7 @@ pub(super) fn no_layer(error: &LayerError, url: &str) -> Failure {
     match error {
         LayerError::Memory(_) => {
             let hint = "give the machine more memory, or make a layer with fewer programs";
-            Failure { problem: problem(ErrorCode::LimitReached).hint(hint), retryable: false }
+            Failure { problem: problem(ErrorCode::NotEnoughMemory).hint(hint), retryable: false }
         }
         LayerError::Fetch(cause) => {
             let said = cause.problem();
@@ -39,7 +39,7 @@ pub(super) fn no_layer(error: &LayerError, url: &str) -> Failure {
             };
             Failure { problem: problem(said.code).hint(hint), retryable: cause.retryable() }
         }
-        LayerError::Size { .. } | LayerError::Manifest(_) => {
+        LayerError::Size { .. } | LayerError::Unmarked(_) => {
             Failure { problem: problem(ErrorCode::NoToolsLayer).hint(REBUILD), retryable: false }
         }
         LayerError::Other { .. } => {

@@ -18,10 +18,8 @@ use super::{
     loop_device::LoopDevice,
     memory::{self, TooLittle},
 };
-use crate::drivers;
+use crate::drivers::{self, TOOLS_ROOT};
 
-/// Where it is mounted.
-pub(crate) const MOUNT_POINT: &str = "/run/landfall/tools";
 /// Between looks whether another branch is done with fetching it.
 const POLL: Duration = Duration::from_millis(50);
 
@@ -50,13 +48,13 @@ pub(super) enum LayerError {
         /// Its answer.
         source: io::Error,
     },
-    /// What is in it is no tools layer.
-    #[error("the tools layer has no usable {}", ToolsManifest::PATH)]
-    Manifest(#[source] io::Error),
+    /// It does not say what it was made for.
+    #[error("the tools layer has no file {}", ToolsManifest::MADE_FOR)]
+    Unmarked(#[source] io::Error),
     /// It was made for other machines.
     #[error("the tools layer was made for {made}, and this machine has {here}")]
     Other {
-        /// As the manifest says.
+        /// As the layer says.
         made: String,
         /// As it is.
         here: String,
@@ -79,7 +77,7 @@ struct Present {
 /// At most one, for as long as this process lives: sessions come and go.
 static PRESENT: Mutex<Option<Present>> = Mutex::new(None);
 
-/// Makes sure that this layer is mounted at [`MOUNT_POINT`]. Blocking.
+/// Makes sure that this layer is mounted at [`TOOLS_ROOT`]. Blocking.
 ///
 /// # Errors
 /// [`LayerError`]
@@ -97,7 +95,7 @@ pub(super) fn ready(layer: &ToolsLayer, cancel: &CancelFlag) -> Result<(), Layer
     // Each in a boot image, unless the kernel has it built in.
     ["loop", "squashfs"].into_iter().for_each(drivers::load_by_name);
     let device = LoopDevice::attach(&file).map_err(kernel("make a loop device for the tools layer"))?;
-    let mounted = mount_from(&device).and_then(|()| for_this_machine(Path::new(MOUNT_POINT)));
+    let mounted = mount_from(&device).and_then(|()| for_this_machine(Path::new(TOOLS_ROOT)));
     if let Err(e) = mounted {
         unmount(device);
         return Err(e);
@@ -139,17 +137,17 @@ fn fetched(layer: &ToolsLayer, cancel: &CancelFlag) -> Result<File, LayerError> 
 }
 
 fn mount_from(device: &LoopDevice) -> Result<(), LayerError> {
-    fs::create_dir_all(MOUNT_POINT).map_err(kernel("make the directory /run/landfall/tools"))?;
+    fs::create_dir_all(TOOLS_ROOT).map_err(kernel("make the directory /run/landfall/tools"))?;
     let flags = MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-    mount(Some(&device.path), MOUNT_POINT, Some("squashfs"), flags, None::<&str>)
+    mount(Some(&device.path), TOOLS_ROOT, Some("squashfs"), flags, None::<&str>)
         .map_err(kernel("mount the tools layer; the boot image must carry the modules loop and squashfs"))
 }
 
 /// What still runs in it keeps it until it ends.
 fn unmount(device: LoopDevice) {
     // It may not be mounted yet.
-    if let Err(e) = umount2(MOUNT_POINT, MntFlags::MNT_DETACH) {
-        tracing::debug!("{MOUNT_POINT}: {e}");
+    if let Err(e) = umount2(TOOLS_ROOT, MntFlags::MNT_DETACH) {
+        tracing::debug!("{TOOLS_ROOT}: {e}");
     }
     if let Err(e) = device.detach() {
         tracing::warn!("cannot give back the loop device of the tools layer: {e}");
@@ -158,21 +156,14 @@ fn unmount(device: LoopDevice) {
 
 /// Whether the layer at `root` was made for this processor and this kernel.
 fn for_this_machine(root: &Path) -> Result<(), LayerError> {
-    let text = fs::read(root.join(ToolsManifest::PATH)).map_err(LayerError::Manifest)?;
-    let manifest: ToolsManifest = serde_json::from_slice(&text).map_err(|e| LayerError::Manifest(e.into()))?;
+    let made = fs::read_to_string(root.join(ToolsManifest::MADE_FOR)).map_err(LayerError::Unmarked)?;
     let release = nix::sys::utsname::uname().map_err(kernel("ask for the kernel's release"))?;
-    fits(&manifest, std::env::consts::ARCH, &release.release().to_string_lossy())
+    fits(&made, &ToolsManifest::made_for(std::env::consts::ARCH, &release.release().to_string_lossy()))
 }
 
-fn fits(manifest: &ToolsManifest, architecture: &str, release: &str) -> Result<(), LayerError> {
-    let other = |made: &str, here: &str| Err(LayerError::Other { made: made.into(), here: here.into() });
-    if manifest.architecture != architecture {
-        return other(&manifest.architecture, architecture);
-    }
-    if manifest.kernel != release {
-        return other(&format!("kernel {}", manifest.kernel), &format!("kernel {release}"));
-    }
-    Ok(())
+fn fits(made: &str, here: &str) -> Result<(), LayerError> {
+    let text = |line: &str| line.trim().to_owned();
+    if made == here { Ok(()) } else { Err(LayerError::Other { made: text(made), here: text(here) }) }
 }
 
 #[cfg(test)]
@@ -213,18 +204,13 @@ mod tests {
 
     #[test]
     fn a_layer_for_another_kernel_or_processor_is_refused() {
-        let manifest = ToolsManifest {
-            architecture: "x86_64".into(),
-            kernel: "6.1.0-35-amd64".into(),
-            modules: Vec::new(),
-            programs: Vec::new(),
-        };
-        fits(&manifest, "x86_64", "6.1.0-35-amd64").unwrap();
-        for (architecture, release, said) in
-            [("aarch64", "6.1.0-35-amd64", "aarch64"), ("x86_64", "6.1.0-37-amd64", "kernel 6.1.0-37-amd64")]
-        {
-            let error = fits(&manifest, architecture, release).unwrap_err().to_string();
-            assert!(error.contains(said), "{error}");
+        let made = ToolsManifest::made_for("x86_64", "6.1.0-35-amd64");
+        fits(&made, &made).unwrap();
+        for (architecture, kernel) in [("aarch64", "6.1.0-35-amd64"), ("x86_64", "6.1.0-37-amd64")] {
+            let error = fits(&made, &ToolsManifest::made_for(architecture, kernel)).unwrap_err().to_string();
+            let said =
+                format!("for x86_64, kernel 6.1.0-35-amd64, and this machine has {architecture}, kernel {kernel}");
+            assert!(error.ends_with(&said), "{error}");
         }
     }
 }

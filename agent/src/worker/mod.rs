@@ -16,9 +16,9 @@ use landfall_api::{
 };
 use landfall_proto::worker;
 
-pub(crate) use self::layer::MOUNT_POINT;
 use self::process::Worker;
 use crate::{
+    drivers::TOOLS_ROOT,
     inside::agent_as_init,
     runner::{Failure, Job},
 };
@@ -50,7 +50,7 @@ pub(crate) fn perform(
     may_act: &(dyn Fn() -> Result<(), Failure> + Sync),
 ) -> Result<ActionResult, Failure> {
     let worker = Worker {
-        root: Path::new(MOUNT_POINT),
+        root: Path::new(TOOLS_ROOT),
         target: around.target,
         // A machine without a lease has no such file.
         resolv_conf: &std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default(),

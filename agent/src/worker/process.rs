@@ -86,17 +86,17 @@ impl Worker<'_> {
                 |line: String| hear(WorkerReport::Log { level: LogLevel::Info, message: format!("| {line}") });
             let prints =
                 started("worker-log").spawn_scoped(scope, move || lines(errors_read, &Hidden::default(), printed));
-            let told = match &prints {
+            let outcome = match &prints {
                 Ok(_) => relay(reports_read, jobs_write, job, hear),
                 Err(_) => Err(RelayError::NoResult),
             };
             // One that ends by itself is left to: how it ended is the reason.
-            let ends = prints.is_ok() && matches!(told, Err(RelayError::NoResult | RelayError::Job(_)));
+            let ends = prints.is_ok() && matches!(outcome, Err(RelayError::NoResult | RelayError::Job(_)));
             over.store(!ends, Ordering::Release);
             let ended = runs.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
             let printed = prints.map_err(RunError::Follow)?.join();
             printed.unwrap_or_else(|panic| std::panic::resume_unwind(panic)).map_err(RunError::Follow)?;
-            told.map_err(|error| Silent::Ended(error, ended))
+            outcome.map_err(|error| Silent::Ended(error, ended))
         })
     }
 }
@@ -152,8 +152,8 @@ mod tests {
                     lines.lock().unwrap().push(message);
                 }
             };
-            let told = worker.run(&job, hear, &|| stop.load(Ordering::Relaxed));
-            (told, lines.into_inner().unwrap())
+            let outcome = worker.run(&job, hear, &|| stop.load(Ordering::Relaxed));
+            (outcome, lines.into_inner().unwrap())
         })
     }
 
@@ -161,7 +161,7 @@ mod tests {
         match ran.0 {
             Err(Silent::Ended(error, ended)) => (error, ended),
             Err(Silent::NotRun(error)) => panic!("{error}"),
-            Ok(told) => panic!("{told:?}"),
+            Ok(outcome) => panic!("{outcome:?}"),
         }
     }
 
@@ -170,8 +170,8 @@ mod tests {
         let Some(root) = root() else { return };
         // The job: its length, then disks_json (field 2, text) and uefi (field 3).
         let script = "cat /first; test -e /target/seen || exit 3; head -c 7 | wc -c >&2; cat /last";
-        let (told, lines) = ran(root.path(), script, "");
-        assert!(matches!(told, Ok(Ok(ActionResult::Hold))));
+        let (outcome, lines) = ran(root.path(), script, "");
+        assert!(matches!(outcome, Ok(Ok(ActionResult::Hold))));
         assert_eq!(lines, ["| 7"]);
     }
 

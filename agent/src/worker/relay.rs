@@ -99,35 +99,35 @@ mod tests {
     fn relayed(reports: &[u8]) -> (Result<Result<ActionResult, Failure>, RelayError>, usize, bool) {
         let (mut heard, mut jobs) = (0, Vec::new());
         let job = worker::Job { uefi: true, ..worker::Job::default() };
-        let told = relay(reports, &mut jobs, &job, |_| heard += 1);
-        (told, heard, !jobs.is_empty())
+        let outcome = relay(reports, &mut jobs, &job, |_| heard += 1);
+        (outcome, heard, !jobs.is_empty())
     }
 
     #[test]
     fn the_last_report_is_the_result() {
         let failed = WorkerReport::Failed { problem: Problem::new(ErrorCode::DeviceIo, "m"), retryable: true };
         for (last, succeeded) in [(WorkerReport::Finished(ActionResult::Hold), true), (failed, false)] {
-            let (told, heard, sent) = relayed(&bytes(&[ready(PROTOCOL), line(), line(), last]));
-            assert_eq!((told.unwrap().is_ok(), heard, sent), (succeeded, 2, true));
+            let (outcome, heard, sent) = relayed(&bytes(&[ready(PROTOCOL), line(), line(), last]));
+            assert_eq!((outcome.unwrap().is_ok(), heard, sent), (succeeded, 2, true));
         }
     }
 
     #[test]
     fn a_worker_of_another_revision_gets_no_job() {
-        let (told, _, sent) = relayed(&bytes(&[ready(PROTOCOL + 1), WorkerReport::Finished(ActionResult::Hold)]));
-        let error = told.unwrap_err();
+        let (outcome, _, sent) = relayed(&bytes(&[ready(PROTOCOL + 1), WorkerReport::Finished(ActionResult::Hold)]));
+        let error = outcome.unwrap_err();
         assert!(matches!(error, RelayError::OtherRevision { .. }) && !sent, "{error}");
         assert!(error.to_string().contains(&format!("revision {}", PROTOCOL + 1)), "{error}");
-        let (told, _, sent) = relayed(&bytes(&[line()]));
-        assert!(matches!(told, Err(RelayError::NotReady)) && !sent);
+        let (outcome, _, sent) = relayed(&bytes(&[line()]));
+        assert!(matches!(outcome, Err(RelayError::NotReady)) && !sent);
     }
 
     #[test]
     fn a_cut_report_is_never_a_result() {
         let whole = bytes(&[ready(PROTOCOL), WorkerReport::Finished(ActionResult::Hold)]);
         for length in 0..whole.len() {
-            let (told, ..) = relayed(&whole[..length]);
-            assert!(matches!(told, Err(RelayError::NoResult)), "{length}");
+            let (outcome, ..) = relayed(&whole[..length]);
+            assert!(matches!(outcome, Err(RelayError::NoResult)), "{length}");
         }
     }
 

@@ -56,7 +56,7 @@ fn owner(attributes: &Attributes) -> (Option<Uid>, Option<Gid>) {
 fn times(attributes: &Attributes) -> Timestamps {
     let (tv_sec, nanos) = attributes.mtime;
     Timestamps {
-        last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT.into() },
+        last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
         last_modification: Timespec { tv_sec, tv_nsec: nanos.into() },
     }
 }

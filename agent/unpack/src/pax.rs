@@ -25,6 +25,9 @@ const DEFAULT: &[u8] = b"system.posix_acl_default";
 /// An extended attribute: its name with the name space, and its value.
 pub(crate) type Attribute = (Vec<u8>, Vec<u8>);
 
+/// A key and a value.
+pub(crate) type Record<'a> = (&'a [u8], &'a [u8]);
+
 /// Seconds since 1970 and nanoseconds.
 pub(crate) type Time = (i64, u32);
 
@@ -46,7 +49,7 @@ pub(crate) struct Extra {
 ///
 /// # Errors
 /// [`Fault::Header`] for anything that is not a whole list of them.
-pub(crate) fn records(mut data: &[u8]) -> Result<Vec<(&[u8], &[u8])>, Fault> {
+pub(crate) fn records(mut data: &[u8]) -> Result<Vec<Record<'_>>, Fault> {
     let mut records = Vec::new();
     while !data.is_empty() {
         let digits = data.iter().position(|byte| *byte == b' ').filter(|digits| (1..=10).contains(digits));

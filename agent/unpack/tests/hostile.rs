@@ -1,4 +1,4 @@
-//! Archives that mean harm, or none that can be told: nothing outside of the root changes, and what is refused is named.
+//! Archives that mean harm, or that are broken: nothing outside of the root changes, and what is refused is named.
 
 mod common;
 
@@ -146,6 +146,23 @@ fn an_endless_map_of_holes_is_refused() {
     assert!(
         matches!(refused(&[extended(&version), map]), UnpackError::Damaged { reason, .. } if reason.contains("12 MiB"))
     );
+}
+
+#[test]
+fn a_map_of_holes_that_the_archive_cuts_is_refused() {
+    let version = [("GNU.sparse.major", &b"1"[..]), ("GNU.sparse.minor", b"0"), ("GNU.sparse.realsize", b"9")];
+    let map = Made { content: vec![b'1'; 3000], ..Made::new(b'0', "x") };
+    let error = refused(&[extended(&version), map]);
+    assert!(matches!(error, UnpackError::Truncated { .. }), "{error:?}");
+}
+
+#[test]
+fn a_hard_link_to_itself_leaves_its_file() {
+    let arena = Arena::new();
+    let entries = [Made::new(b'0', "a").with("kept"), Made::new(b'1', "b").to("a"), Made::new(b'1', "a").to("b")];
+    unpacked(&archive(&entries), &arena.root()).unwrap();
+    unpacked(&archive(&[Made::new(b'1', "a").to("./a")]), &arena.root()).unwrap();
+    assert_eq!(fs::read(arena.root().join("a")).unwrap(), b"kept");
 }
 
 #[test]

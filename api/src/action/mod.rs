@@ -37,7 +37,7 @@ pub use self::{
         Content, DiskLayoutSpec, EncryptSpec, FileSystem, Member, PartitionRole, PartitionSpec, RaidSpec, SizeError,
         SizeSpec, Storage, StorageFault, StorageSpec, SubvolumeSpec, TableSpec, VolumeGroupSpec, VolumeSpec,
     },
-    unpack::{Unpack, UnpackResult, UnpackSpec},
+    unpack::{Unpack, UnpackResult, UnpackSource, UnpackSpec, UnusableArchive},
     write_file::{FileSource, UnusableFile, WriteFile, WriteFileResult, WriteFileSpec},
     write_image::WriteImageSpec,
 };

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use landfall_api::{
     Action, ActionSpec, CloudInitSpec, ErrorCode, Exec, ExecSpec, ImageSource, Precheck, Problem, RetrySpec,
-    SecretText, Verify, Workflow, WriteFile, WriteFileSpec, WriteImageSpec,
+    SecretText, Unpack, UnpackSpec, Verify, Workflow, WriteFile, WriteFileSpec, WriteImageSpec,
     message::{ActionKind, AssignedAction, Assignment, CloudInit, PhoneHomeUnit, Retry, Start, WriteImage},
 };
 use landfall_machine::run::policy;
@@ -115,7 +115,7 @@ impl Assignments {
                 ActionKind::WriteFile(write_file(spec.clone(), secret, &action.name)?)
             }
             ActionSpec::Exec(spec) => ActionKind::Exec(exec(spec, shown, &action.name)?),
-            ActionSpec::Unpack(spec) => ActionKind::Unpack(spec.into()),
+            ActionSpec::Unpack(spec) => ActionKind::Unpack(unpack(spec, &action.name)?),
             ActionSpec::Storage(spec) => ActionKind::Storage(spec.resolved()),
         };
         Ok(AssignedAction { name: action.name, timeout, retry, branch: action.branch, kind })
@@ -175,6 +175,15 @@ fn exec(spec: ExecSpec, shown: &ActionSpec, action: &str) -> Result<Exec, Proble
         Problem::new(ErrorCode::InvalidDocument, format!("action \"{action}\" has nothing to run"))
             .caused_by(&error)
             .at(format!("{action}.exec"))
+            .hint("correct the template, then provision again")
+    })
+}
+
+fn unpack(spec: UnpackSpec, action: &str) -> Result<Unpack, Problem> {
+    spec.resolved().map_err(|error| {
+        Problem::new(ErrorCode::InvalidDocument, format!("the archive of action \"{action}\" is invalid"))
+            .caused_by(&error)
+            .at(format!("{action}.unpack"))
             .hint("correct the template, then provision again")
     })
 }

@@ -24,6 +24,7 @@ use oci::OciSource;
 pub(crate) use oci::proven_layer;
 #[cfg(fuzzing)]
 pub(crate) use oci::{Reference, choose_layer, only_of_list};
+pub use oci::{RootLayer, root_layers};
 pub use proven::ProvenFile;
 
 /// A stream of stored bytes, pulled by the fetch thread. Mends broken connections by itself, within bounds.

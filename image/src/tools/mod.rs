@@ -212,6 +212,8 @@ pub fn pack(recipe: &Recipe<'_>, output: &Path) -> Result<Packed, ToolsError> {
     let mut text = serde_json::to_vec_pretty(&manifest).unwrap_or_default();
     text.push(b'\n');
     contents.text(ToolsManifest::PATH, text);
+    let made_for = ToolsManifest::made_for(&manifest.architecture, &manifest.kernel);
+    contents.text(ToolsManifest::MADE_FOR, made_for.into());
 
     let stage = beside(output)?;
     let written = contents.write(stage.path(), DIRECTORIES.iter().chain(&[ToolsManifest::TARGET]), LINKS);

@@ -87,6 +87,7 @@ fn a_layer_holds_exactly_what_its_programs_need() {
     let text = fs::read(out.join(ToolsManifest::PATH)).unwrap();
     assert_eq!(serde_json::from_slice::<ToolsManifest>(&text).unwrap(), packed.manifest);
     assert_eq!((packed.manifest.kernel.as_str(), packed.manifest.architecture.as_str()), ("6.1", "x86_64"));
+    assert_eq!(fs::read_to_string(out.join(ToolsManifest::MADE_FOR)).unwrap(), "x86_64, kernel 6.1\n");
     assert_eq!(packed.manifest.modules, ["dm_crypt", "dm_mod"]);
     let [program] = &packed.manifest.programs[..] else { panic!("{:?}", packed.manifest) };
     assert_eq!(

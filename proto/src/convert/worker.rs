@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_is_not_whole_is_refused_by_its_field() {
+    fn a_job_in_parts_is_refused_by_its_field() {
         type Spoil = fn(&mut worker::Job);
         let cases: [(&str, Spoil); 4] = [
             ("assignment", |job| job.assignment = None),

@@ -62,7 +62,7 @@ pub const WALLS: &[Wall] = &[
         name: "landfall-worker",
         may: &["landfall-api", "landfall-disk", "landfall-plan", "landfall-proto", "landfall-unpack"],
         tests: &[],
-        never: &["tonic", "axum"],
+        never: &[],
     },
     Wall { name: "landfall-unpack", may: &["landfall-api"], tests: &[], never: RUNTIMES },
     Wall { name: "landfall-machine", may: &["landfall-api"], tests: &[], never: IMPURE },
