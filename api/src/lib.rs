@@ -79,7 +79,7 @@ pub use openapi::openapi;
 pub use parameter::{Parameter, ParameterFault, ParameterItems, ParameterType};
 pub use pin::{Pin, PinError};
 pub use preview::{Preview, PreviewRequest, PreviewedAction};
-pub use receipt::{DiskReceipt, Receipt, ReceiptState};
+pub use receipt::{DiskReceipt, RECEIPT_NAME, RECEIPT_PARTITION, RECEIPT_PLACE, Receipt, ReceiptState};
 pub use rendered::{MachineCheck, RenderRequest, RenderedList};
 pub use rule::{EnrolmentRule, EnrolmentRuleSpec, EnrolmentRuleStatus};
 pub use scalar::{Digest, DurationSpec, MacAddr, ScalarError};

@@ -67,6 +67,12 @@ impl Preview {
                     (disks.iter().filter(carries).cloned().collect(), Vec::new())
                 }
                 ActionSpec::ClearDisks(spec) => (chosen(disks, &spec.disks), Vec::new()),
+                ActionSpec::Storage(spec) => {
+                    let selectors: Vec<DiskSelector> =
+                        spec.disks.iter().flat_map(|layout| layout.select.iter().cloned()).collect();
+                    let keep = (0..spec.disks.len()).flat_map(|item| spec.preserved(item)).collect();
+                    (chosen(disks, &selectors), keep)
+                }
                 _ => return None,
             };
             Some(PreviewedAction { name: action.name.clone(), disks: chosen, keep })
@@ -152,8 +158,11 @@ mod tests {
         let clear = json!({"name": "clear", "clearDisks": {}});
         let both = json!({"name": "both", "clearDisks": {"disks": [{"serial": "B"}, {"serial": "A"}]}});
         let restart = json!({"name": "restart", "reboot": {}});
-        let found = preview(json!([write, clear, both, restart]), &machine());
-        let [write, clear, both] = found.actions.as_slice() else { panic!("{found:?}") };
+        let layout = json!({"name": "layout", "storage": {"disks": [{"select": [{"serial": "B"}, {"serial": "A"}],
+            "partitions": [{"name": "archive", "preserve": true}, {"name": "p"}]}]}});
+        let found = preview(json!([write, clear, both, layout, restart]), &machine());
+        let [write, clear, both, layout] = found.actions.as_slice() else { panic!("{found:?}") };
+        assert_eq!((names(layout), layout.keep.as_slice()), (vec!["vda", "vdb"], &["archive".to_owned()][..]));
         assert_eq!((names(write), write.keep.as_slice()), (vec!["vda"], &["data".to_owned()][..]));
         assert_eq!((names(clear), names(both)), (vec!["vdb"], vec!["vda", "vdb"]));
         assert!(found.disks_known && found.may_destroy() && found.receipts.len() == 1);

@@ -64,6 +64,12 @@ fn one_action(machine: &Machine, job: &Job, before: &[AssignedAction]) -> Result
                 FileSource::Content(_) => Ok(()),
             }
         }
+        ActionKind::Storage(spec) => {
+            for selector in spec.selectors() {
+                is_there(Some(selector))?;
+            }
+            worker::ready(job, &|| may_act(job))
+        }
         ActionKind::Unpack(spec) => {
             is_there(spec.disk.as_ref())?;
             worker::ready(job, &|| may_act(job))?;
@@ -86,7 +92,7 @@ fn one_action(machine: &Machine, job: &Job, before: &[AssignedAction]) -> Result
 
 /// Whether an action destroys data.
 pub(super) const fn is_destructive(kind: &ActionKind) -> bool {
-    matches!(kind, ActionKind::WriteImage(_) | ActionKind::ClearDisks(_))
+    matches!(kind, ActionKind::WriteImage(_) | ActionKind::ClearDisks(_) | ActionKind::Storage(_))
 }
 
 /// Whether an action replaces what is on this disk: what is there now says nothing of what follows.
@@ -94,6 +100,7 @@ fn changes(action: &AssignedAction, disk: &DiskFacts, disks: &[DiskFacts]) -> bo
     let chooses = |selector: &DiskSelector| Disk::select(selector, disks).is_ok_and(|it| it.id.same_disk(&disk.id));
     match &action.kind {
         ActionKind::WriteImage(spec) => chooses(&spec.disk),
+        ActionKind::Storage(spec) => spec.selectors().any(chooses),
         // Without selectors it clears each disk with a receipt of this machine.
         ActionKind::ClearDisks(spec) => spec.disks.is_empty() || spec.disks.iter().any(chooses),
         _ => false,

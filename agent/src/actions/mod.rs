@@ -10,6 +10,7 @@ mod installed_disk;
 mod installed_root;
 mod kexec;
 mod power;
+mod storage;
 mod unpack;
 mod write_file;
 mod write_image;
@@ -72,6 +73,9 @@ impl Perform for Machine {
                 }
                 ActionKind::Exec(spec) => {
                     machine.on_disks(job, move |machine, job| exec::perform(machine, job, &spec)).await
+                }
+                ActionKind::Storage(spec) => {
+                    machine.on_disks(job, move |machine, job| storage::perform(machine, job, &spec)).await
                 }
                 ActionKind::Unpack(spec) => {
                     machine.on_disks(job, move |machine, job| unpack::perform(machine, job, &spec)).await

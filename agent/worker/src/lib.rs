@@ -10,6 +10,7 @@ mod actions;
 mod context;
 mod reporter;
 mod serve;
+mod storage;
 #[cfg(test)]
 mod testing;
 
@@ -17,4 +18,5 @@ pub use self::{
     context::{Context, Failure},
     reporter::Reporter,
     serve::{ServeError, serve},
+    storage::{Layout, Mounted},
 };

@@ -13,6 +13,7 @@ mod read;
 mod reboot;
 mod rules;
 mod schema;
+mod storage;
 mod unpack;
 mod write_file;
 mod write_image;
@@ -32,6 +33,10 @@ pub use self::{
     kind::{ActionInfo, Download, Then},
     power_off::PowerOffSpec,
     reboot::RebootSpec,
+    storage::{
+        Content, DiskLayoutSpec, EncryptSpec, FileSystem, Member, PartitionRole, PartitionSpec, RaidSpec, SizeError,
+        SizeSpec, Storage, StorageFault, StorageSpec, SubvolumeSpec, TableSpec, VolumeGroupSpec, VolumeSpec,
+    },
     unpack::{Unpack, UnpackResult, UnpackSource, UnpackSpec, UnusableArchive},
     write_file::{FileSource, UnusableFile, WriteFile, WriteFileResult, WriteFileSpec},
     write_image::WriteImageSpec,
@@ -118,6 +123,7 @@ actions! {
     "writeFile" => WriteFile(WriteFileSpec),
     "exec" => Exec(ExecSpec),
     "unpack" => Unpack(UnpackSpec),
+    "storage" => Storage(StorageSpec),
 }
 
 impl ActionSpec {

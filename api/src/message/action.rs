@@ -4,11 +4,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     resolved::{CloudInit, WriteImage},
-    result::{ClearDisksResult, CloudInitResult, KexecResult, WriteImageResult},
+    result::{ClearDisksResult, CloudInitResult, KexecResult, StorageResult, WriteImageResult},
 };
 use crate::{
     ActionSpec, ClearDisksSpec, DiskId, DiskReceipt, Exec, ExecResult, HoldSpec, KexecSpec, PowerOffSpec, RebootSpec,
-    Unpack, UnpackResult, WriteFile, WriteFileResult,
+    Storage, Unpack, UnpackResult, WriteFile, WriteFileResult,
 };
 
 /// What an action does. Where the agent needs nothing beyond what a template says, it is the template's own spec.
@@ -34,6 +34,8 @@ pub enum ActionKind {
     Exec(Exec),
     /// Unpacks an archive into the installed system.
     Unpack(Unpack),
+    /// Divides disks.
+    Storage(Storage),
 }
 
 /// What came of an action that succeeded.
@@ -61,6 +63,8 @@ pub enum ActionResult {
     Exec(ExecResult),
     /// Of `unpack`.
     Unpack(UnpackResult),
+    /// Of `storage`.
+    Storage(StorageResult),
 }
 
 /// A part of an [`ActionResult`] whose size the agent decides. A program that trusts no agent bounds each of them.
@@ -87,6 +91,7 @@ impl ActionResult {
             Self::Unpack(said) => vec![Part::Word(&mut said.root_device)],
             Self::Hold | Self::Reboot | Self::PowerOff => Vec::new(),
             Self::ClearDisks(said) => vec![Part::Disks(&mut said.disks)],
+            Self::Storage(said) => vec![Part::Disks(&mut said.disks)],
             Self::Kexec(said) => vec![
                 Part::Word(&mut said.root_device),
                 Part::Text(&mut said.kernel),
@@ -109,6 +114,7 @@ impl ActionResult {
             Self::WriteFile(_) => matches!(spec, ActionSpec::WriteFile(_)),
             Self::Exec(_) => matches!(spec, ActionSpec::Exec(_)),
             Self::Unpack(_) => matches!(spec, ActionSpec::Unpack(_)),
+            Self::Storage(_) => matches!(spec, ActionSpec::Storage(_)),
         }
     }
 
@@ -130,6 +136,11 @@ impl ActionResult {
             Self::ClearDisks(cleared) => {
                 let names: Vec<_> = cleared.disks.iter().map(|disk| disk.name.as_str()).collect();
                 format!("cleared {}", names.join(", "))
+            }
+            Self::Storage(StorageResult { disks, written }) => {
+                let names: Vec<_> = disks.iter().map(|disk| disk.name.as_str()).collect();
+                let what = if *written { "laid out" } else { "laid out already:" };
+                format!("{what} {}", names.join(", "))
             }
             Self::Reboot | Self::PowerOff => "the machine is going down".into(),
             Self::Kexec(KexecResult { kernel, initramfs, cmdline, root_device }) => {

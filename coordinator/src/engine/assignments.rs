@@ -158,6 +158,7 @@ impl Assignments {
             }
             ActionSpec::Exec(spec) => ActionKind::Exec(exec(spec, shown, &action.name)?),
             ActionSpec::Unpack(spec) => ActionKind::Unpack(unpack(spec, &action.name)?),
+            ActionSpec::Storage(spec) => ActionKind::Storage(spec.resolved()),
         };
         Ok(AssignedAction { name: action.name, timeout, retry, branch: action.branch, kind })
     }

@@ -50,6 +50,7 @@ pub const WALLS: &[Wall] = &[
     Wall { name: "landfall-proto", may: &["landfall-api"], tests: &[], never: &[] },
     Wall { name: "landfall-pin", may: &["landfall-api"], tests: &[], never: RUNTIMES },
     Wall { name: "landfall-disk", may: &["landfall-api"], tests: &[], never: &["tonic", "axum"] },
+    Wall { name: "landfall-plan", may: &["landfall-api"], tests: &[], never: IMPURE },
     Wall { name: "landfall-session", may: &["landfall-api", "landfall-pin", "landfall-proto"], tests: &[], never: &[] },
     Wall {
         name: "landfall-agent",
@@ -59,7 +60,7 @@ pub const WALLS: &[Wall] = &[
     },
     Wall {
         name: "landfall-worker",
-        may: &["landfall-api", "landfall-disk", "landfall-proto", "landfall-unpack"],
+        may: &["landfall-api", "landfall-disk", "landfall-plan", "landfall-proto", "landfall-unpack"],
         tests: &[],
         never: &[],
     },

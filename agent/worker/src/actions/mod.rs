@@ -1,7 +1,7 @@
 //! The actions that the worker performs. The match is exhaustive: a new kind of action does not compile until this says whether
 //! it is the worker's.
 
-mod place;
+pub(crate) mod place;
 mod unpack;
 
 use landfall_api::{
@@ -9,7 +9,7 @@ use landfall_api::{
     message::{ActionKind, ActionResult, AssignedAction},
 };
 
-use crate::{Context, Failure};
+use crate::{Context, Failure, storage};
 
 /// Performs the action of the job.
 ///
@@ -18,6 +18,7 @@ use crate::{Context, Failure};
 pub(crate) fn perform(context: &Context<'_>, action: &AssignedAction) -> Result<ActionResult, Failure> {
     match &action.kind {
         ActionKind::Unpack(spec) => unpack::perform(context, spec),
+        ActionKind::Storage(spec) => storage::perform(context, spec),
         ActionKind::WriteImage(_)
         | ActionKind::CloudInit(_)
         | ActionKind::Hold(_)

@@ -16,14 +16,14 @@ const IN_ROOT: ResolveFlags = ResolveFlags::IN_ROOT.union(ResolveFlags::NO_MAGIC
 
 /// An open directory of the new system.
 #[derive(Debug)]
-pub(super) struct Place(OwnedFd);
+pub(crate) struct Place(OwnedFd);
 
 impl Place {
     /// The directory at `path` of the system whose root is `root`; made where it is missing (root's, 0755), with those on the way.
     ///
     /// # Errors
     /// The kernel's, such as a file in a directory's place.
-    pub(super) fn open(root: &Path, path: &str) -> io::Result<Self> {
+    pub(crate) fn open(root: &Path, path: &str) -> io::Result<Self> {
         let root = openat(CWD, root, DIRECTORY, Mode::empty())?;
         let mut at = String::from(".");
         let mut open = openat2(&root, at.as_str(), DIRECTORY, Mode::empty(), IN_ROOT)?;
@@ -40,7 +40,7 @@ impl Place {
     }
 
     /// A path that leads to it for as long as it is open, whatever stands where it was found.
-    pub(super) fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         format!("/proc/self/fd/{}", self.0.as_raw_fd()).into()
     }
 }

@@ -7,6 +7,7 @@ mod exec;
 mod hold;
 mod kexec;
 mod power;
+mod storage;
 mod unpack;
 mod write_file;
 mod write_image;
@@ -31,6 +32,7 @@ impl TryFrom<Kind> for ActionKind {
             Kind::WriteFile(wire) => Self::WriteFile(wire.try_into().within("write_file")?),
             Kind::Exec(wire) => Self::Exec(wire.try_into().within("exec")?),
             Kind::Unpack(wire) => Self::Unpack(wire.try_into().within("unpack")?),
+            Kind::Storage(wire) => Self::Storage(wire.try_into().within("storage")?),
         })
     }
 }
@@ -48,6 +50,7 @@ impl From<ActionKind> for Kind {
             ActionKind::WriteFile(spec) => Self::WriteFile(spec.into()),
             ActionKind::Exec(spec) => Self::Exec(spec.into()),
             ActionKind::Unpack(spec) => Self::Unpack(spec.into()),
+            ActionKind::Storage(spec) => Self::Storage(spec.into()),
         }
     }
 }
@@ -67,6 +70,7 @@ impl TryFrom<Yield> for ActionResult {
             Yield::WriteFile(wire) => Self::WriteFile(wire.into()),
             Yield::Exec(wire) => Self::Exec(wire.into()),
             Yield::Unpack(wire) => Self::Unpack(wire.into()),
+            Yield::Storage(wire) => Self::Storage(wire.into()),
         })
     }
 }
@@ -84,6 +88,7 @@ impl From<ActionResult> for Yield {
             ActionResult::WriteFile(result) => Self::WriteFile(result.into()),
             ActionResult::Exec(result) => Self::Exec(result.into()),
             ActionResult::Unpack(result) => Self::Unpack(result.into()),
+            ActionResult::Storage(result) => Self::Storage(result.into()),
         }
     }
 }
