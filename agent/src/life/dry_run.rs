@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use crate::{
     actions::Machine,
-    runner::{Job, Term},
+    runner::{Doing, Job, Term},
 };
 
 /// The person who asks waits; the coordinator itself waits for 45 s.
@@ -61,6 +61,7 @@ impl DryRuns {
             lease: Arc::new(NoLease),
             cancel: cancel.clone(),
             report: Arc::new(session.clone()),
+            doing: Doing::default(),
         };
         // A task of its own: it keeps actions away from the disks until its thread has let go of them.
         let mut work = tokio::spawn(machine.clone().check_all(job));

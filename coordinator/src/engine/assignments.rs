@@ -128,6 +128,7 @@ impl Assignments {
             person_authorised: true,
             force,
             precheck: true,
+            tools: self.fleet.settings().tools.clone().filter(|_| plan.actions.iter().any(|a| a.spec.info().tools)),
         })
     }
 
