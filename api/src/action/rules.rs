@@ -56,6 +56,17 @@ impl<'a> Rules<'a> {
             Err(error) => self.say(join(path, "url"), error.message, error.hint),
         }
     }
+
+    /// The URL of a file that the worker of the tools layer fetches: it sees no file of the agent's.
+    pub(crate) fn web_url(&mut self, spec: &Map<String, Value>, path: &str) {
+        self.file_url(spec, path);
+        if let Some(url) = plain_text(spec, "url")
+            && let Ok(ImageUrl::File(_)) = ImageUrl::parse(url)
+        {
+            let message = format!("{url} names a file of the agent, which the tools layer does not see");
+            self.say(join(path, "url"), message, "serve the file, and write http://host/path or https://host/path");
+        }
+    }
 }
 
 /// Whether it is an absolute path without `..`.

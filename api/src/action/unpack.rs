@@ -15,7 +15,7 @@ use crate::{AccessSpec, Digest, DiskSelector, DurationSpec, ImageAccess, ImageSo
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UnpackSpec {
-    /// The archive behind this http, https or file URL: tar, as it is or compressed with gzip, xz, zstd, bzip2 or LZ4, which
+    /// The archive behind this http or https URL: tar, as it is or compressed with gzip, xz, zstd, bzip2 or LZ4, which
     /// its content shows. It needs `digest`. Either this or `image`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
@@ -54,7 +54,7 @@ pub struct Unpack {
 pub enum UnpackSource {
     /// A tar archive.
     Archive {
-        /// `http:`, `https:` or `file:`.
+        /// `http:` or `https:`.
         url: String,
         /// What its stored bytes must be.
         digest: Digest,
@@ -162,7 +162,7 @@ fn source(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
         }
         _ => {}
     }
-    rules.file_url(spec, path);
+    rules.web_url(spec, path);
     let Some(image) = plain_text(spec, "image") else { return };
     match ImageUrl::parse(image) {
         Ok(ImageUrl::Oci { pin: Some(_), .. }) if !image.contains('?') => {}

@@ -63,11 +63,17 @@ impl Assignments {
             actions.truncate(status.actions.len());
         }
         let settings = self.fleet.settings();
-        let all = || status.actions.iter().chain(&status.on_failure).map(|pinned| &*pinned.action);
-        if let Some(problem) = settings.without_tools(all()) {
+        // What has ended, and the list that is not this one, need nothing any more.
+        let list = if first.index < main { 0..main } else { main..u32::MAX };
+        let left = || {
+            let all = (0u32..).zip(status.actions.iter().chain(&status.on_failure));
+            let to_do = all.filter(|(index, _)| list.contains(index) && *index >= first.index);
+            to_do.map(|(_, pinned)| &*pinned.action)
+        };
+        if let Some(problem) = settings.without_tools(left()) {
             return Err(problem);
         }
-        let tools = settings.tools.clone().filter(|_| all().any(|action| action.spec.info().tools));
+        let tools = settings.tools.clone().filter(|_| left().any(|action| action.spec.info().tools));
         Ok(Assignment {
             epoch,
             workflow_uid,

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, Permissions},
+    fs::{self, File, Permissions},
     io,
     os::unix::fs::{PermissionsExt as _, symlink},
     path::{Path, PathBuf},
@@ -12,7 +12,7 @@ use landfall_api::{ToolsManifest, ToolsProgram};
 
 use super::{
     elf::{self, Elf},
-    packages::{Found, Packages},
+    packages::{Found, Packages, plain},
 };
 
 /// A part of a layer is missing or unusable.
@@ -147,8 +147,11 @@ impl<'a> Contents<'a> {
 
     /// Adds a file of a package.
     pub(super) fn file(&mut self, path: &str) -> Result<(), ContentsError> {
-        let found = self.packages.file(Path::new(path)).ok_or_else(|| ContentsError::NoFile(path.to_owned()))?;
-        self.put(path, found.source, 0o644);
+        // Never outside of the layer, with or without a leading /.
+        let at = plain(Path::new(path)).and_then(|at| at.to_str().map(str::to_owned));
+        let found = self.packages.file(Path::new(path));
+        let (at, found) = at.zip(found).ok_or_else(|| ContentsError::NoFile(path.to_owned()))?;
+        self.put(&at, found.source, 0o644);
         Ok(())
     }
 
@@ -176,19 +179,22 @@ impl<'a> Contents<'a> {
         for directory in directories {
             make(root, Path::new(directory)).map_err(|e| (at(Path::new(directory)), e))?;
         }
-        for (link, target) in links {
-            symlink(target, at(Path::new(link))).map_err(|e| (at(Path::new(link)), e))?;
-        }
         let mut bytes = 0;
         for (path, (content, mode)) in &self.files {
             let parent = path.parent().unwrap_or(Path::new(""));
             let to = at(path);
             let written = make(root, parent).and_then(|()| match content {
-                Content::Path(source) => fs::copy(source, &to),
-                Content::Bytes(text) => fs::write(&to, text).map(|()| text.len() as u64),
+                Content::Path(source) => {
+                    File::open(source).and_then(|mut from| io::copy(&mut from, &mut File::create_new(&to)?))
+                }
+                Content::Bytes(text) => io::copy(&mut text.as_slice(), &mut File::create_new(&to)?),
             });
             let set = |written| fs::set_permissions(&to, Permissions::from_mode(*mode)).map(|()| written);
             bytes += written.and_then(set).map_err(|e| (at(path), e))?;
+        }
+        // Last: no file is written through one.
+        for (link, target) in links {
+            symlink(target, at(Path::new(link))).map_err(|e| (at(Path::new(link)), e))?;
         }
         fs::set_permissions(root, Permissions::from_mode(0o755)).map_err(|e| (root.into(), e))?;
         Ok(bytes)

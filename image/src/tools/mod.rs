@@ -153,9 +153,9 @@ pub struct Recipe<'a> {
     pub packages: &'a Path,
     /// Names of programs.
     pub programs: &'a BTreeSet<String>,
-    /// Paths of other files of the packages, without a leading `/`.
+    /// Paths of other files of the packages.
     pub files: &'a BTreeSet<String>,
-    /// Names of modules; what they need is added, and what the kernel neither has nor has built in is left out.
+    /// Names of modules; what they need is added. Of [`MODULES`], those that the kernel does not have are left out.
     pub modules: &'a BTreeSet<String>,
 }
 
@@ -191,7 +191,9 @@ pub fn pack(recipe: &Recipe<'_>, output: &Path) -> Result<Packed, ToolsError> {
         contents.file(path)?;
     }
     contents.text("etc/lvm/lvm.conf", LVM_CONF.into());
-    let wanted: Vec<&String> = recipe.modules.iter().filter(|name| tree.modules.contains_key(*name)).collect();
+    // Not every kernel has every module of our list; a name that a person wrote is one that they need.
+    let has = |name: &&String| tree.modules.contains_key(*name) || !MODULES.contains(&name.as_str());
+    let wanted: Vec<&String> = recipe.modules.iter().filter(has).collect();
     let modules = resolve(tree, &wanted)?.modules;
     let base = format!("usr/lib/modules/{}", tree.version);
     for module in modules.iter().filter_map(|name| tree.modules.get(name)) {

@@ -27,6 +27,14 @@ pub enum PackagesError {
     /// A directory has another name than PACKAGE_VERSION.
     #[error("{0} is not named PACKAGE_VERSION; unpack each package with dpkg-deb -x to a directory of that name")]
     Name(PathBuf),
+    /// One package in two versions: either could be meant.
+    #[error("package {name} is there as {} and as {}; leave only one of them in the directory", versions[0], versions[1])]
+    Two {
+        /// Its name.
+        name: String,
+        /// Both.
+        versions: [String; 2],
+    },
     /// There is none.
     #[error("{0} has no unpacked package; unpack each with dpkg-deb -x to a directory PACKAGE_VERSION in it")]
     Empty(PathBuf),
@@ -61,7 +69,7 @@ impl Packages {
     /// [`PackagesError`]
     pub(super) fn open(directory: &Path) -> Result<Self, PackagesError> {
         let read = |source| PackagesError::Read { path: directory.to_owned(), source };
-        let mut packages = Vec::new();
+        let mut packages: Vec<Package> = Vec::new();
         for entry in fs::read_dir(directory).map_err(read)? {
             let root = entry.map_err(read)?.path();
             let name = root.file_name().and_then(|name| name.to_str()).and_then(|name| name.split_once('_'));
@@ -69,6 +77,10 @@ impl Packages {
             packages.push(Package { name: name.to_owned(), version: version.to_owned(), root });
         }
         packages.sort_by(|a, b| (&a.name, &a.version).cmp(&(&b.name, &b.version)));
+        if let Some(two) = packages.windows(2).find(|two| two[0].name == two[1].name) {
+            let versions = [two[0].version.clone(), two[1].version.clone()];
+            return Err(PackagesError::Two { name: two[0].name.clone(), versions });
+        }
         if packages.is_empty() { Err(PackagesError::Empty(directory.to_owned())) } else { Ok(Self(packages)) }
     }
 
@@ -111,7 +123,7 @@ fn merged(path: &Path) -> PathBuf {
 }
 
 /// A path below the root, without a leading `/`, `.` and `..`; `None`: it leads out of it.
-fn plain(path: &Path) -> Option<PathBuf> {
+pub(super) fn plain(path: &Path) -> Option<PathBuf> {
     let mut plain = PathBuf::new();
     for part in path.components() {
         match part {
@@ -172,5 +184,15 @@ mod tests {
         fs::create_dir(directory.path().join("e2fsprogs")).unwrap();
         let error = Packages::open(directory.path()).unwrap_err().to_string();
         assert!(error.contains("e2fsprogs is not named PACKAGE_VERSION"), "{error}");
+    }
+
+    #[test]
+    fn two_versions_of_a_package_are_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["libssl3_3.0.15-1", "libssl3_3.0.11-1", "libc6_2.36"] {
+            fs::create_dir(directory.path().join(name)).unwrap();
+        }
+        let error = Packages::open(directory.path()).unwrap_err().to_string();
+        assert!(error.contains("libssl3 is there as 3.0.11-1 and as 3.0.15-1"), "{error}");
     }
 }

@@ -15,6 +15,8 @@ struct Site {
     directory: tempfile::TempDir,
     fake: FakeTree,
     programs: BTreeSet<String>,
+    files: BTreeSet<String>,
+    modules: BTreeSet<String>,
 }
 
 impl Site {
@@ -25,7 +27,10 @@ impl Site {
             .module("kernel/dm-crypt.ko", "name=dm_crypt\0depends=dm-mod\0");
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("worker"), static_elf()).unwrap();
-        let site = Self { directory, fake, programs: ["sh".to_owned()].into() };
+        let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        // Of the modules of every layer, this kernel lacks one.
+        let modules = set(&["dm_crypt", "raid456"]);
+        let site = Self { directory, fake, programs: set(&["sh"]), files: BTreeSet::new(), modules };
         site.copy("/bin/sh", "dash_0.5/usr/bin/sh");
         let shell = elf::read(&fs::read("/bin/sh").unwrap()).unwrap().unwrap();
         let loader = shell.loader.unwrap();
@@ -49,14 +54,13 @@ impl Site {
     fn pack(&self, output: &str) -> Result<Packed, ToolsError> {
         let tree = KernelTree::open(self.fake.path(), None).unwrap();
         let (worker, packages) = (self.at("worker"), self.at("packages"));
-        let modules = ["dm_crypt".to_owned(), "built_in_elsewhere".to_owned()].into();
         let recipe = Recipe {
             tree: &tree,
             worker: &worker,
             packages: &packages,
             programs: &self.programs,
-            files: &BTreeSet::new(),
-            modules: &modules,
+            files: &self.files,
+            modules: &self.modules,
         };
         pack(&recipe, &self.at(output))
     }
@@ -133,4 +137,29 @@ fn a_worker_that_needs_a_loader_is_refused() {
         let error = site.pack("layer").unwrap_err();
         assert!(matches!(error, ToolsError::Contents(ContentsError::Worker(_))), "{error}");
     }
+}
+
+#[test]
+fn a_module_that_the_kernel_lacks_is_named() {
+    let mut site = Site::new();
+    site.modules.insert("dm-cript".into());
+    let error = site.pack("layer").unwrap_err();
+    assert!(matches!(error, ToolsError::Resolve(_)) && error.to_string().contains("dm_cript"), "{error}");
+    assert!(!site.at("layer").exists());
+}
+
+#[test]
+fn files_stay_inside_the_layer() {
+    let mut site = Site::new();
+    let own = site.at("own");
+    fs::write(&own, "of the build host").unwrap();
+    let inside = format!("conf_1{}", own.display());
+    fs::create_dir_all(site.at("packages").join(&inside).parent().unwrap()).unwrap();
+    fs::write(site.at("packages").join(&inside), "of the package").unwrap();
+    site.files.insert(own.display().to_string());
+    site.pack("layer").unwrap();
+    assert_eq!(fs::read(&own).unwrap(), b"of the build host");
+    site.files = ["../../etc/passwd".to_owned()].into();
+    let error = site.pack("outside").unwrap_err().to_string();
+    assert!(error.contains("no package has the file ../../etc/passwd"), "{error}");
 }

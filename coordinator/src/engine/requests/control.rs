@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use landfall_api::{Authority, ErrorCode, Kind, Problem, Shared, Workflow, WorkflowSpec};
+use landfall_api::{ActionState, Authority, ErrorCode, Kind, Problem, Shared, Workflow, WorkflowSpec};
 use landfall_machine::{Input, MachineState, Which, run::retry_of};
 
 use super::{Requests, believed};
@@ -96,6 +96,10 @@ impl Requests {
         };
         let receipts = believed(&live, &described, authority.force);
         let status = retry_of(&found, described.metadata.generation, receipts)?;
+        let left = status.actions.iter().filter(|pinned| pinned.state != ActionState::Succeeded);
+        if let Some(problem) = self.fleet.settings().without_tools(left.map(|pinned| &*pinned.action)) {
+            return Err(problem);
+        }
         let spec = WorkflowSpec {
             authority: Some(authority),
             cancel: None,
