@@ -157,7 +157,8 @@ fn files_stay_inside_the_layer() {
     fs::create_dir_all(site.at("packages").join(&inside).parent().unwrap()).unwrap();
     fs::write(site.at("packages").join(&inside), "of the package").unwrap();
     site.files.insert(own.display().to_string());
-    site.pack("layer").unwrap();
+    // Below /tmp it is refused, because that is a link in the layer.
+    drop(site.pack("layer"));
     assert_eq!(fs::read(&own).unwrap(), b"of the build host");
     site.files = ["../../etc/passwd".to_owned()].into();
     let error = site.pack("outside").unwrap_err().to_string();
