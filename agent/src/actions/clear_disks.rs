@@ -4,9 +4,9 @@ use landfall_api::{
     ClearDisksSpec, DiskFacts, DiskReceipt, ErrorCode, Problem, Progress,
     message::{ActionResult, ClearDisksResult, EventBody},
 };
-use landfall_disk::{ClearRequest, LeaseGuard, LogLevel, Observer, ReceiptIntent, SelectionGuard, Unobserved};
+use landfall_disk::{ClearRequest, LogLevel, Observer, SelectionGuard, Unobserved};
 
-use super::{Machine, chosen_disk::list, final_failure};
+use super::{Machine, chosen_disk::list, final_failure, lease_of, receipt_of};
 use crate::runner::{Failure, Job};
 
 /// Clears the disks. Blocks until all are cleared, or until one is refused or fails.
@@ -70,21 +70,14 @@ fn choose(machine: &Machine, job: &Job, spec: &ClearDisksSpec) -> Result<Chosen,
 }
 
 fn request(job: &Job, disk: &DiskFacts, selection: &SelectionGuard) -> ClearRequest {
-    let lease = job.lease.clone();
     ClearRequest {
         disk: disk.clone(),
-        receipt: ReceiptIntent {
-            machine_uid: job.run.machine_uid,
-            workflow_uid: job.run.workflow_uid,
-            workflow_name: job.run.workflow_name.clone(),
-            generation: job.run.generation,
-            action_index: job.action.action_index,
-        },
+        receipt: receipt_of(job),
         expected: job.run.expected_receipts.clone(),
         person_authorised: job.run.person_authorised,
         force: job.run.force,
         selection: selection.clone(),
-        lease: LeaseGuard::new(move || lease.is_valid()),
+        lease: lease_of(job),
         cancel: job.cancel.clone(),
     }
 }

@@ -25,6 +25,7 @@ use landfall_api::{
     DiskId, ErrorCode, Problem,
     message::{ActionKind, ActionResult},
 };
+use landfall_disk::{LeaseGuard, ReceiptIntent};
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -150,6 +151,23 @@ impl Machine {
         let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         written.as_ref().filter(|(uid, _)| *uid == run).map(|(_, disk)| disk.clone())
     }
+}
+
+/// The fields of the receipt that an action leaves.
+fn receipt_of(job: &Job) -> ReceiptIntent {
+    ReceiptIntent {
+        machine_uid: job.run.machine_uid,
+        workflow_uid: job.run.workflow_uid,
+        workflow_name: job.run.workflow_name.clone(),
+        generation: job.run.generation,
+        action_index: job.action.action_index,
+    }
+}
+
+/// The lease, as the disk library asks it.
+fn lease_of(job: &Job) -> LeaseGuard {
+    let lease = job.lease.clone();
+    LeaseGuard::new(move || lease.is_valid())
 }
 
 /// A failure that a retry cannot cure.

@@ -11,11 +11,10 @@ use landfall_api::{
     stages,
 };
 use landfall_disk::{
-    Access, Format, Image, LeaseGuard, Observer, Proof, ReceiptIntent, SelectionGuard, Signature, Unobserved,
-    WriteRequest, device_path,
+    Access, Format, Image, Observer, Proof, SelectionGuard, Signature, Unobserved, WriteRequest, device_path,
 };
 
-use super::{Machine, chosen_disk::list, final_failure};
+use super::{Machine, chosen_disk::list, final_failure, lease_of, receipt_of};
 use crate::{
     efi,
     runner::{Failure, Job},
@@ -76,24 +75,17 @@ pub(super) fn check(
 }
 
 fn request(job: &Job, spec: &WriteImage, disk: DiskFacts, selection: SelectionGuard) -> WriteRequest {
-    let lease = job.lease.clone();
     WriteRequest {
         disk,
         image: image(&spec.image),
         keep: spec.keep.clone(),
         read_back: spec.read_back,
-        receipt: ReceiptIntent {
-            machine_uid: job.run.machine_uid,
-            workflow_uid: job.run.workflow_uid,
-            workflow_name: job.run.workflow_name.clone(),
-            generation: job.run.generation,
-            action_index: job.action.action_index,
-        },
+        receipt: receipt_of(job),
         expected: job.run.expected_receipts.clone(),
         person_authorised: job.run.person_authorised,
         force: job.run.force,
         selection,
-        lease: LeaseGuard::new(move || lease.is_valid()),
+        lease: lease_of(job),
         cancel: job.cancel.clone(),
     }
 }

@@ -33,9 +33,7 @@ pub async fn busybox_boottime(
     let builder = builder.direct_kernel(kernel, &initramfs, "console=ttyS0,115200 panic=30");
     let mut machine = builder.build(network, dir, accel)?;
     let mark: Mark = machine.power_on().await?;
-    // A console arrives byte by byte: the line counts when its last word has arrived.
-    let whole = |text: &str| text.contains(SAYS) && text.trim_end().ends_with("seconds");
-    let line = machine.serial().wait_until(mark, SAYS, limit(accel), whole).await?;
+    let line = machine.serial().wait_line(mark, SAYS, limit(accel), |text| text.contains(SAYS)).await?;
     machine.power_cut().await;
     let seconds = line.text.split(SAYS).nth(1).and_then(|rest| rest.split_whitespace().next()?.parse().ok());
     seconds.map(Duration::from_secs_f64).ok_or_else(|| LabError::Format {

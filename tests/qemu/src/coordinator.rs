@@ -148,7 +148,7 @@ impl CoordinatorProcess {
     /// [`LabError::Timeout`] with the end of the log.
     pub async fn wait_log(&self, mark: Mark, words: &[&str], limit: Duration) -> Result<(), LabError> {
         let all = |line: &str| words.iter().all(|word| line.contains(word));
-        self.log.wait_until(mark, &words.join(" … "), limit, all).await.map(drop)
+        self.log.wait_line(mark, &words.join(" … "), limit, all).await.map(drop)
     }
 }
 

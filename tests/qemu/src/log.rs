@@ -32,6 +32,13 @@ pub struct Line {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Mark(u64);
 
+/// The lines that a wait judges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lines {
+    Complete,
+    AlsoUnderWay,
+}
+
 /// A log that grows. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Log {
@@ -121,10 +128,14 @@ impl Log {
 
     /// The lines since `mark`, the one under way last.
     pub fn lines_since(&self, mark: Mark) -> Vec<Line> {
+        self.since(mark, Lines::AlsoUnderWay)
+    }
+
+    fn since(&self, mark: Mark, wanted: Lines) -> Vec<Line> {
         let state = self.state();
         let skip = usize::try_from(mark.0.saturating_sub(state.first)).unwrap_or(usize::MAX);
         let mut lines: Vec<Line> = state.lines.iter().skip(skip).cloned().collect();
-        if !state.partial.is_empty() {
+        if wanted == Lines::AlsoUnderWay && !state.partial.is_empty() {
             let text = String::from_utf8_lossy(&state.partial).into_owned();
             lines.push(Line { at: Instant::now(), text });
         }
@@ -142,23 +153,36 @@ impl Log {
         lines.iter().skip(lines.len().saturating_sub(n)).map(|line| printable(&line.text)).collect()
     }
 
-    /// Waits for a line since `mark` that contains `pattern`; a line without an end yet counts.
+    /// Waits for `pattern` since `mark`, also on a line without an end: a prompt has none. Gives no text, because the
+    /// rest of the line may still be on its way; [`Log::wait_line`] gives it.
     ///
     /// # Errors
     /// [`LabError::Timeout`] with the log's end after `limit`.
-    pub async fn wait_for(&self, mark: Mark, pattern: &str, limit: Duration) -> Result<Line, LabError> {
-        self.wait_until(mark, &format!("\"{pattern}\""), limit, |text| text.contains(pattern)).await
+    pub async fn wait_for(&self, mark: Mark, pattern: &str, limit: Duration) -> Result<(), LabError> {
+        let what = format!("\"{pattern}\"");
+        self.search(mark, &what, limit, Lines::AlsoUnderWay, |text| text.contains(pattern)).await.map(drop)
     }
 
-    /// Waits for a line since `mark` for which `wanted` holds; `what` says it in an error.
+    /// Waits for a complete line since `mark` for which `wanted` holds; `what` says it in an error.
     ///
     /// # Errors
     /// [`LabError::Timeout`] with the log's end after `limit`.
-    pub async fn wait_until(
+    pub async fn wait_line(
         &self,
         mark: Mark,
         what: &str,
         limit: Duration,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<Line, LabError> {
+        self.search(mark, what, limit, Lines::Complete, wanted).await
+    }
+
+    async fn search(
+        &self,
+        mark: Mark,
+        what: &str,
+        limit: Duration,
+        lines: Lines,
         wanted: impl Fn(&str) -> bool,
     ) -> Result<Line, LabError> {
         let mut grown = self.shared.grown.subscribe();
@@ -167,7 +191,7 @@ impl Log {
             loop {
                 grown.mark_unchanged();
                 let end = self.mark();
-                if let Some(line) = self.lines_since(from).into_iter().find(|line| wanted(&line.text)) {
+                if let Some(line) = self.since(from, lines).into_iter().find(|line| wanted(&line.text)) {
                     return Some(line);
                 }
                 // Complete lines were judged once; the one under way is judged again when it has grown.
@@ -230,7 +254,19 @@ mod tests {
             tokio::spawn(async move { log.wait_for(Mark::default(), "login:", Duration::from_secs(60)).await });
         writer.append(b"booting\r\nhost log");
         writer.append(b"in: ");
-        assert_eq!(waiter.await.unwrap().unwrap().text, "host login: ");
+        waiter.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_line_counts_once_its_end_has_arrived() {
+        let (_dir, log) = log();
+        let failed = |text: &str| text.contains("failed");
+        log.append(b"it failed: ");
+        let early = log.wait_line(Mark::default(), "a failure", Duration::from_millis(1), failed).await;
+        assert!(early.is_err(), "{early:?}");
+        log.append(b"the disk is gone\r\n");
+        let line = log.wait_line(Mark::default(), "a failure", Duration::from_secs(60), failed).await;
+        assert_eq!(line.unwrap().text, "it failed: the disk is gone");
     }
 
     #[tokio::test]

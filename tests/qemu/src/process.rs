@@ -131,7 +131,7 @@ impl Process {
     pub async fn wait_stderr(&mut self, mark: Mark, pattern: &str, limit: Duration) -> Result<(), LabError> {
         let log = self.outputs.stderr.clone();
         tokio::select! {
-            found = log.wait_for(mark, pattern, limit) => found.map(drop),
+            found = log.wait_for(mark, pattern, limit) => found,
             status = self.child.wait() => {
                 // Its last output may still be in the pipe.
                 if log.wait_for(mark, pattern, Duration::from_millis(200)).await.is_ok() {

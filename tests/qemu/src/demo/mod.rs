@@ -206,7 +206,7 @@ async fn before_agent(line: &Live, machine: &Machine, coordinator: &CoordinatorP
     {
         let mac = machine.mac();
         let seen = |text: &str| stages::names(text, &[word, mac]);
-        if coordinator.log().wait_until(log, stage, forever, seen).await.is_err() {
+        if coordinator.log().wait_line(log, stage, forever, seen).await.is_err() {
             break;
         }
         line.stage(stage);

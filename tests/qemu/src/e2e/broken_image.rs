@@ -32,7 +32,7 @@ pub(super) async fn cut_in_half(context: Context) -> anyhow::Result<()> {
         "the reason is not the cut image: {problem}"
     );
     ensure!(problem.to_string().contains(&file), "the reason does not name the image: {problem}");
-    let shown = machine.wait_serial(power_on, FAILED, BOOT).await?.text;
+    let shown = machine.wait_serial_line(power_on, FAILED, BOOT).await?.text;
     ensure!(shown.contains(&file), "the reason on the machine's console does not name the image: {shown}");
     let dropped = machine.serial().lines_since(power_on).into_iter().find(|line| line.text.contains(DROPPED));
     ensure!(dropped.is_none(), "the kernel drops lines of the agent: {dropped:?}");

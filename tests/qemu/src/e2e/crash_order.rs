@@ -66,7 +66,7 @@ pub(super) async fn replayed(context: Context) -> anyhow::Result<()> {
             } else {
                 let nothing = |line: &str| NOTHING_TO_BOOT.iter().any(|words| line.contains(words));
                 let what = "the firmware's message that there is no bootable device";
-                sample.serial().wait_until(power_on, what, scene.limit(INSTALL), nothing).await?;
+                sample.serial().wait_line(power_on, what, scene.limit(INSTALL), nothing).await?;
                 ensure!(!sample.serial().contains_since(power_on, BOOTED), "{firmware} booted a disk in mid-write");
             }
             sample.power_cut().await;

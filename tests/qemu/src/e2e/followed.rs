@@ -68,7 +68,7 @@ pub(super) async fn as_it_happens(context: Context) -> anyhow::Result<()> {
     };
     scene.coordinator.api().wait_workflow(&run, "in mid-write", scene.limit(INSTALL), writing).await?;
     let of_the_write = |line: &str| line.contains("write");
-    lines.wait_until(Mark::default(), "a line of the write", scene.limit(STOPPED), of_the_write).await?;
+    lines.wait_line(Mark::default(), "a line of the write", scene.limit(STOPPED), of_the_write).await?;
     let status = scene.coordinator.api().workflow(&run).await?.status.context("a workflow without a status")?;
     ensure!(status.phase == WorkflowPhase::Running, "the workflow is {:?} while its lines are followed", status.phase);
 

@@ -89,7 +89,7 @@ pub(super) async fn boots_on_uefi(context: Context) -> anyhow::Result<()> {
     let workflow = scene.run(&machine, "second").await?;
     for turn in ["after the install", "after another power-on"] {
         let power_on = machine.power_on().await?;
-        let booted = machine.wait_serial(power_on, BOOTED, INSTALL).await?;
+        let booted = machine.wait_serial_line(power_on, BOOTED, INSTALL).await?;
         ensure!(!booted.text.contains(OLD), "the old system started {turn}");
         scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
         machine.power_cut().await;

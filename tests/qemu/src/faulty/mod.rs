@@ -133,7 +133,7 @@ impl FaultyHttp {
     /// [`LabError::Timeout`].
     pub async fn wait(&mut self, mark: Mark, notice: &Notice, limit: Duration) -> Result<(), LabError> {
         let wanted = |line: &str| serde_json::from_str::<Notice>(line).is_ok_and(|found| found == *notice);
-        self.log.wait_until(mark, &format!("{notice:?}"), limit, wanted).await.map(drop)
+        self.log.wait_line(mark, &format!("{notice:?}"), limit, wanted).await.map(drop)
     }
 
     /// All its reports since `mark`.

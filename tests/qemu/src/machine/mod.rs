@@ -242,10 +242,33 @@ impl Machine {
     ///
     /// # Errors
     /// [`LabError::Timeout`] with the end of the console, [`LabError::Ended`].
-    pub async fn wait_serial(&mut self, mark: Mark, pattern: &str, limit: Duration) -> Result<Line, LabError> {
+    pub async fn wait_serial(&mut self, mark: Mark, pattern: &str, limit: Duration) -> Result<(), LabError> {
+        let serial = self.serial.clone();
+        self.while_running(pattern, limit, |limit| async move { serial.wait_for(mark, pattern, limit).await }).await
+    }
+
+    /// [`Self::wait_serial`] for the whole line that contains `pattern`.
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn wait_serial_line(&mut self, mark: Mark, pattern: &str, limit: Duration) -> Result<Line, LabError> {
+        let serial = self.serial.clone();
+        let line = |limit| async move { serial.wait_line(mark, pattern, limit, |text| text.contains(pattern)).await };
+        self.while_running(pattern, limit, line).await
+    }
+
+    async fn while_running<T, F>(
+        &mut self,
+        pattern: &str,
+        limit: Duration,
+        wait: impl FnOnce(Duration) -> F,
+    ) -> Result<T, LabError>
+    where
+        F: Future<Output = Result<T, LabError>>,
+    {
         let limit = limit * self.accel.patience();
         let Some(running) = self.running.as_mut() else {
-            return self.serial.wait_for(mark, pattern, Duration::ZERO).await;
+            return wait(Duration::ZERO).await;
         };
         let ended = |status: String| LabError::Ended {
             name: format!("qemu ({})", self.spec.name),
@@ -254,7 +277,7 @@ impl Machine {
             tail: self.serial.tail(12),
         };
         tokio::select! {
-            found = self.serial.wait_for(mark, pattern, limit) => found,
+            found = wait(limit) => found,
             status = running.process.wait(limit) => Err(ended(status?.to_string())),
         }
     }

@@ -34,7 +34,7 @@ pub(super) fn https() -> String {
 /// Waits until it serves or reports a failure. `limit` is for both.
 pub(super) async fn ready(machine: &Machine, power_on: Mark, limit: Duration) -> anyhow::Result<()> {
     let either = |line: &str| line.contains(READY) || line.contains(PANIC);
-    let line = machine.serial().wait_until(power_on, "a coordinator that serves", limit, either).await?;
+    let line = machine.serial().wait_line(power_on, "a coordinator that serves", limit, either).await?;
     ensure!(!line.text.contains(PANIC), "the coordinator's computer says: {}", line.text);
     Ok(())
 }
