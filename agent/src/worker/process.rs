@@ -86,8 +86,7 @@ impl Worker<'_> {
             let runs = runs.map_err(RunError::Follow)?;
             let printed =
                 |line: String| hear(WorkerReport::Log { level: LogLevel::Info, message: format!("| {line}") });
-            let prints =
-                started("worker-log").spawn_scoped(scope, move || lines(errors_read, self.hidden, printed));
+            let prints = started("worker-log").spawn_scoped(scope, move || lines(errors_read, self.hidden, printed));
             let outcome = match &prints {
                 Ok(_) => relay(reports_read, jobs_write, job, hear),
                 Err(_) => Err(RelayError::NoResult),

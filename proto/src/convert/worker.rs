@@ -122,15 +122,18 @@ mod tests {
             Digest, ImageAccess, ImageAuthorization, SecretText, StorageSpec, Unpack, UnpackSource, message::ActionKind,
         };
         let unpack = |token: &str| {
-            let access =
-                ImageAccess { authorization: Some(ImageAuthorization::Bearer(SecretText::new(token))), ..ImageAccess::default() };
+            let access = ImageAccess {
+                authorization: Some(ImageAuthorization::Bearer(SecretText::new(token))),
+                ..ImageAccess::default()
+            };
             let source = UnpackSource::Archive { url: "http://h/a".into(), digest: Digest::from_sha256([1; 32]) };
             ActionKind::Unpack(Unpack { source, access, path: "/".into(), disk: None })
         };
         let mut storage = StorageSpec::default();
         storage.keys.insert("disk".into(), "passphrase".into());
         let mut run = Assignment::try_from(assignment()).unwrap();
-        let kinds = [unpack("of another"), ActionKind::Storage(storage.resolved()), unpack("own"), unpack("of a later")];
+        let kinds =
+            [unpack("of another"), ActionKind::Storage(storage.resolved()), unpack("own"), unpack("of a later")];
         run.actions = kinds.map(|kind| landfall_api::message::AssignedAction { kind, ..run.actions[0].clone() }).into();
         let job = WorkerJob::new(&run, 2, 1, Vec::new(), true).unwrap();
         assert_eq!(job.secrets(), ["passphrase", "own"]);
