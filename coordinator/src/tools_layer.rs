@@ -35,8 +35,9 @@ impl ToolsLayers {
         };
         layer.ok_or_else(|| {
             let message = format!("this coordinator has no tools layer{whose}");
-            let hint =
-                format!("make one with landfall-image tools, name it as {key} in the coordinator's configuration, and reload");
+            let hint = format!(
+                "make one with landfall-image tools, name it as {key} in the coordinator's configuration, and reload"
+            );
             Problem::new(ErrorCode::NoToolsLayer, message).hint(hint)
         })
     }

@@ -164,11 +164,7 @@ impl BootServices {
     ///
     /// # Errors
     /// [`BootError`] saying which service and why; nothing is left listening.
-    pub async fn start(
-        config: &Config,
-        layers: Vec<Layer>,
-        policy: Arc<dyn BootPolicy>,
-    ) -> Result<Self, BootError> {
+    pub async fn start(config: &Config, layers: Vec<Layer>, policy: Arc<dyn BootPolicy>) -> Result<Self, BootError> {
         check_kernel_args(&config.boot.kernel_args)?;
         let neighbours = Neighbours::default();
         let listen = config.http.listen;

@@ -118,7 +118,10 @@ impl Layers {
     pub(super) async fn respond(&self, digest: &str, request: &HeaderMap) -> Response {
         let layer = self.0.load().iter().find(|layer| layer.digest.to_string() == digest).cloned();
         let Some(layer) = layer else {
-            return plain(StatusCode::NOT_FOUND, "no such tools layer is served; it was replaced: retry the workflow\n");
+            return plain(
+                StatusCode::NOT_FOUND,
+                "no such tools layer is served; it was replaced: retry the workflow\n",
+            );
         };
         let answered = match layer.is_unchanged() {
             Ok(true) => answer(&layer, request),
