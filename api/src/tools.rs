@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::ActionSpec;
+
 /// The manifest of a tools layer: what it was made for and from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -31,6 +33,12 @@ pub struct ToolsProgram {
 }
 
 impl ToolsManifest {
+    /// The newest revision of the protocol that coordinator, agent and worker of this release speak; landfall-proto's `revision`
+    /// says what each brought. That of the newest action, or of the newest change apart from actions.
+    pub const PROTOCOL: u32 = {
+        let (actions, others) = (ActionSpec::NEWEST_PROTOCOL, 7);
+        if actions > others { actions } else { others }
+    };
     /// Where it is in the layer, without the leading `/`.
     pub const PATH: &str = "manifest.json";
     /// Where [`Self::made_for`] is in the layer, without the leading `/`: all that an agent reads.

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_revision_of_the_layer_is_compared_before_its_worker_starts() {
+    fn a_layer_of_another_revision_is_refused() {
         let root = tempfile::tempdir().unwrap();
         let kernel = nix::sys::utsname::uname().unwrap().release().to_string_lossy().into_owned();
         let made = |protocol| ToolsManifest::made_for(std::env::consts::ARCH, &kernel, protocol);

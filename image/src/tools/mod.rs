@@ -15,7 +15,6 @@ use std::{
 };
 
 use landfall_api::{ToolsManifest, message::ToolsLayer};
-use landfall_proto::PROTOCOL;
 use serde::Serialize;
 
 use self::{contents::Contents, packages::Packages};
@@ -208,7 +207,7 @@ pub fn pack(recipe: &Recipe<'_>, output: &Path) -> Result<Packed, ToolsError> {
         architecture: contents.architecture().to_owned(),
         kernel: tree.version.clone(),
         // The worker is of the same release as this program; should it not be, the agent hears that from the worker itself.
-        protocol: PROTOCOL,
+        protocol: ToolsManifest::PROTOCOL,
         modules: modules.into_iter().collect(),
         programs: contents.programs(),
     };

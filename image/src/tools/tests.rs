@@ -91,8 +91,9 @@ fn a_layer_holds_exactly_what_its_programs_need() {
     let text = fs::read(out.join(ToolsManifest::PATH)).unwrap();
     assert_eq!(serde_json::from_slice::<ToolsManifest>(&text).unwrap(), packed.manifest);
     assert_eq!((packed.manifest.kernel.as_str(), packed.manifest.architecture.as_str()), ("6.1", "x86_64"));
+    let revision = ToolsManifest::PROTOCOL;
     let made_for = fs::read_to_string(out.join(ToolsManifest::MADE_FOR)).unwrap();
-    assert_eq!((made_for, packed.manifest.protocol), (format!("x86_64, kernel 6.1, protocol {PROTOCOL}\n"), PROTOCOL));
+    assert_eq!((made_for, packed.manifest.protocol), (format!("x86_64, kernel 6.1, protocol {revision}\n"), revision));
     assert_eq!(packed.manifest.modules, ["dm_crypt", "dm_mod"]);
     let [program] = &packed.manifest.programs[..] else { panic!("{:?}", packed.manifest) };
     assert_eq!(

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_keeps_the_secrets_of_its_action_and_of_layouts_only() {
+    fn a_job_keeps_no_secrets_of_other_actions() {
         use landfall_api::{
             Digest, ImageAccess, ImageAuthorization, SecretText, StorageSpec, Unpack, UnpackSource, message::ActionKind,
         };

@@ -17,13 +17,13 @@ fn layer(byte: u8) -> ToolsLayer {
     ToolsLayer { url, digest: Digest::from_sha256([byte; 32]), size_bytes: 1 << 20 }
 }
 
+fn serve(world: &World, tools: ToolsLayers) {
+    world.engine.reload(Settings { tools, ..(*world.engine.fleet().settings()).clone() });
+}
+
 impl World {
     fn serves(&self, x86_64: Option<ToolsLayer>) {
-        self.serves_all(ToolsLayers { x86_64, arm64: None });
-    }
-
-    fn serves_all(&self, tools: ToolsLayers) {
-        self.engine.reload(Settings { tools, ..(*self.engine.fleet().settings()).clone() });
+        serve(self, ToolsLayers { x86_64, arm64: None });
     }
 }
 
@@ -76,19 +76,17 @@ async fn begun(world: &World, on_failure: serde_json::Value) -> (Workflow, Uuid,
     (run, uid, agent)
 }
 
-impl Agent<'_> {
-    async fn writes(&self, run: Uuid) {
-        let done = receipt(self.uid, run, ReceiptState::Done);
-        self.report(run, 0, 1, EventBody::Started).await.unwrap();
-        self.report(run, 0, 1, EventBody::ReceiptWritten { receipt: done.clone() }).await.unwrap();
-        self.report(run, 0, 1, EventBody::Finished { result: written(done) }).await.unwrap();
-    }
+async fn writes(agent: &Agent<'_>, run: Uuid) {
+    let done = receipt(agent.uid, run, ReceiptState::Done);
+    agent.report(run, 0, 1, EventBody::Started).await.unwrap();
+    agent.report(run, 0, 1, EventBody::ReceiptWritten { receipt: done.clone() }).await.unwrap();
+    agent.report(run, 0, 1, EventBody::Finished { result: written(done) }).await.unwrap();
+}
 
-    async fn fails(&self, run: Uuid, index: u32) {
-        self.report(run, index, 1, EventBody::Started).await.unwrap();
-        let problem = Problem::new(ErrorCode::Internal, "no");
-        self.report(run, index, 1, EventBody::Failed { problem, retryable: false }).await.unwrap();
-    }
+async fn fails(agent: &Agent<'_>, run: Uuid, index: u32) {
+    agent.report(run, index, 1, EventBody::Started).await.unwrap();
+    let problem = Problem::new(ErrorCode::Internal, "no");
+    agent.report(run, index, 1, EventBody::Failed { problem, retryable: false }).await.unwrap();
 }
 
 #[tokio::test]
@@ -96,7 +94,7 @@ async fn the_list_for_a_failure_needs_no_layer() {
     let world = World::new().await;
     let (_, uid, mut agent) = begun(&world, json!([{"name": "off-at-last", "powerOff": {}}])).await;
     world.serves(None);
-    agent.fails(uid, 0).await;
+    fails(&agent, uid, 0).await;
     assert!(matches!(agent.received(), Some(ToAgent::Cancel { .. })));
     let after = agent.assigned();
     assert_eq!((after.start_index, after.tools), (3, None));
@@ -106,10 +104,10 @@ async fn the_list_for_a_failure_needs_no_layer() {
 async fn a_retry_needs_the_layer_only_for_what_is_left() {
     let world = World::new().await;
     let (run, uid, mut agent) = begun(&world, json!([])).await;
-    agent.writes(uid).await;
+    writes(&agent, uid).await;
     let unpacked = landfall_api::UnpackResult { root_device: "vda1".into(), entries: 1, bytes: 1 };
     agent.does(uid, 1, 1, ActionResult::Unpack(unpacked)).await;
-    agent.fails(uid, 2).await;
+    fails(&agent, uid, 2).await;
     while agent.received().is_some() {}
     world.serves(None);
     let retried = world.engine.requests().retry(&run.metadata.name, world.ann(false)).await.unwrap();
@@ -122,8 +120,8 @@ async fn a_retry_needs_the_layer_only_for_what_is_left() {
 async fn a_retry_that_needs_a_missing_layer_is_refused() {
     let world = World::new().await;
     let (run, uid, mut agent) = begun(&world, json!([])).await;
-    agent.writes(uid).await;
-    agent.fails(uid, 1).await;
+    writes(&agent, uid).await;
+    fails(&agent, uid, 1).await;
     while agent.received().is_some() {}
     world.serves(None);
     let refused = world.engine.requests().retry(&run.metadata.name, world.ann(false)).await.unwrap_err();
@@ -146,7 +144,7 @@ async fn a_machine_gets_the_layer_of_its_processor() {
     let refused = world.provision(false).await.unwrap_err();
     assert_eq!((refused.code, refused.subject.as_str()), (ErrorCode::NoToolsLayer, "app.unpack"), "{refused}");
     assert!(refused.hint.contains("boot.arm64.tools"), "{refused}");
-    world.serves_all(ToolsLayers { x86_64: Some(layer(7)), arm64: Some(layer(9)) });
+    serve(&world, ToolsLayers { x86_64: Some(layer(7)), arm64: Some(layer(9)) });
     world.provision(false).await.unwrap();
     assert_eq!(agent.assigned().tools, Some(layer(9)));
 }
