@@ -21,10 +21,8 @@ fn serve(world: &World, tools: ToolsLayers) {
     world.engine.reload(Settings { tools, ..(*world.engine.fleet().settings()).clone() });
 }
 
-impl World {
-    fn serves(&self, x86_64: Option<ToolsLayer>) {
-        serve(self, ToolsLayers { x86_64, arm64: None });
-    }
+fn serves(world: &World, x86_64: Option<ToolsLayer>) {
+    serve(world, ToolsLayers { x86_64, arm64: None });
 }
 
 #[tokio::test]
@@ -34,18 +32,18 @@ async fn without_a_layer_a_list_that_needs_it_is_refused() {
     let refused = world.provision(false).await.unwrap_err();
     assert_eq!((refused.code, refused.subject.as_str()), (ErrorCode::NoToolsLayer, "app.unpack"), "{refused}");
     assert!(refused.hint.contains("boot.tools") && world.store.workflows().await.unwrap().is_empty(), "{refused}");
-    world.serves(Some(layer(7)));
+    serves(&world, Some(layer(7)));
     world.provision(false).await.unwrap();
 }
 
 #[tokio::test]
 async fn an_agent_is_sent_the_layer_that_is_served_then() {
     let world = World::new().await;
-    world.serves(Some(layer(7)));
+    serves(&world, Some(layer(7)));
     world.apply(with_unpack()).await.unwrap();
     world.provision(false).await.unwrap();
     // Replaced while the machine was on its way.
-    world.serves(Some(layer(8)));
+    serves(&world, Some(layer(8)));
     world.enroll(b"key").await.unwrap();
     let mut agent = world.connect(hello("b1", "D1", vec![])).await;
     assert_eq!(agent.assigned().tools, Some(layer(8)));
@@ -54,7 +52,7 @@ async fn an_agent_is_sent_the_layer_that_is_served_then() {
 #[tokio::test]
 async fn a_list_that_needs_no_layer_names_none() {
     let world = World::new().await;
-    world.serves(Some(layer(7)));
+    serves(&world, Some(layer(7)));
     world.provision(false).await.unwrap();
     world.enroll(b"key").await.unwrap();
     let mut agent = world.connect(hello("b1", "D1", vec![])).await;
@@ -63,7 +61,7 @@ async fn a_list_that_needs_no_layer_names_none() {
 
 /// A run of `write`, `app` (unpack) and `off`, with that list for its failure, on a machine whose agent has been sent it.
 async fn begun(world: &World, on_failure: serde_json::Value) -> (Workflow, Uuid, Agent<'_>) {
-    world.serves(Some(layer(7)));
+    serves(world, Some(layer(7)));
     let mut tree = with_unpack();
     tree["spec"]["actions"][2] = json!({"name": "off", "powerOff": {}});
     tree["spec"]["onFailure"] = on_failure;
@@ -93,7 +91,7 @@ async fn fails(agent: &Agent<'_>, run: Uuid, index: u32) {
 async fn the_list_for_a_failure_needs_no_layer() {
     let world = World::new().await;
     let (_, uid, mut agent) = begun(&world, json!([{"name": "off-at-last", "powerOff": {}}])).await;
-    world.serves(None);
+    serves(&world, None);
     fails(&agent, uid, 0).await;
     assert!(matches!(agent.received(), Some(ToAgent::Cancel { .. })));
     let after = agent.assigned();
@@ -109,7 +107,7 @@ async fn a_retry_needs_the_layer_only_for_what_is_left() {
     agent.does(uid, 1, 1, ActionResult::Unpack(unpacked)).await;
     fails(&agent, uid, 2).await;
     while agent.received().is_some() {}
-    world.serves(None);
+    serves(&world, None);
     let retried = world.engine.requests().retry(&run.metadata.name, world.ann(false)).await.unwrap();
     let again = agent.assigned();
     assert_eq!((again.workflow_uid, again.start_index), (retried.metadata.uid.unwrap(), 2));
@@ -123,17 +121,17 @@ async fn a_retry_that_needs_a_missing_layer_is_refused() {
     writes(&agent, uid).await;
     fails(&agent, uid, 1).await;
     while agent.received().is_some() {}
-    world.serves(None);
+    serves(&world, None);
     let refused = world.engine.requests().retry(&run.metadata.name, world.ann(false)).await.unwrap_err();
     assert_eq!((refused.code, refused.subject.as_str()), (ErrorCode::NoToolsLayer, "app.unpack"), "{refused}");
-    world.serves(Some(layer(8)));
+    serves(&world, Some(layer(8)));
     world.engine.requests().retry(&run.metadata.name, world.ann(false)).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_machine_gets_the_layer_of_its_processor() {
     let world = World::new().await;
-    world.serves(Some(layer(7)));
+    serves(&world, Some(layer(7)));
     world.apply(with_unpack()).await.unwrap();
     let uid = world.machine().await.metadata.uid.unwrap();
     let mut agent = world.connect(hello("b1", "D1", vec![])).await;
