@@ -15,7 +15,7 @@ pub use fault::{DiskErrors, DiskFault};
 pub use spec::{DiskBus, DiskSpec, MachineBuilder, MachineSpec, NicSpec};
 
 /// How long QEMU has to open its control socket.
-const START_LIMIT: Duration = Duration::from_secs(30);
+const START_LIMIT: Duration = Duration::from_secs(120);
 
 /// A machine of the lab. It is off until [`Machine::power_on`]; its disks and firmware variables survive power cuts,
 /// and its serial log continues over them.
@@ -244,7 +244,7 @@ impl Machine {
     /// [`LabError::Timeout`] with the end of the console, [`LabError::Ended`].
     pub async fn wait_serial(&mut self, mark: Mark, pattern: &str, limit: Duration) -> Result<(), LabError> {
         let serial = self.serial.clone();
-        self.while_running(pattern, limit, |limit| async move { serial.wait_for(mark, pattern, limit).await }).await
+        self.while_running(pattern, limit, |limit| serial.wait_for(mark, pattern, limit)).await
     }
 
     /// [`Self::wait_serial`] for the whole line that contains `pattern`.
@@ -253,7 +253,7 @@ impl Machine {
     /// The same.
     pub async fn wait_serial_line(&mut self, mark: Mark, pattern: &str, limit: Duration) -> Result<Line, LabError> {
         let serial = self.serial.clone();
-        let line = |limit| async move { serial.wait_line(mark, pattern, limit, |text| text.contains(pattern)).await };
+        let line = |limit| serial.wait_line(mark, pattern, limit, |text| text.contains(pattern));
         self.while_running(pattern, limit, line).await
     }
 
@@ -261,7 +261,7 @@ impl Machine {
         &mut self,
         pattern: &str,
         limit: Duration,
-        wait: impl FnOnce(Duration) -> F,
+        wait: impl Fn(Duration) -> F,
     ) -> Result<T, LabError>
     where
         F: Future<Output = Result<T, LabError>>,
@@ -278,7 +278,11 @@ impl Machine {
         };
         tokio::select! {
             found = wait(limit) => found,
-            status = running.process.wait(limit) => Err(ended(status?.to_string())),
+            status = running.process.wait(limit) => {
+                let status = status?.to_string();
+                // It may have ended right after the text.
+                wait(Duration::ZERO).await.map_err(|_| ended(status))
+            }
         }
     }
 
