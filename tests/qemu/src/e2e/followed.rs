@@ -100,14 +100,14 @@ pub(super) async fn as_it_happens(context: Context) -> anyhow::Result<()> {
     let mark = server.mark();
     server.set([]).await?;
     unbootable(&machine)?;
-    let written = machine.written_bytes(0).await?;
+    let written = written(&mut machine).await?;
 
     // The next workflow begins without a restart, and its disk fails. What began to be installed is named before.
     machine.fail_disk(0, DiskFault::write(bad)).await?;
     let mut errors = machine.disk_errors()?;
     let asked = server.notices(mark).into_iter().any(|notice| matches!(notice, Notice::Request { .. }));
     ensure!(!asked, "the machine requested more of the image after it was stopped");
-    ensure!(machine.written_bytes(0).await? == written, "the machine continued to write after it was stopped");
+    ensure!(self::written(&mut machine).await? == written, "the machine continued to write after it was stopped");
     let (again, said) = scene.landfall_prints(&[&request[..], &["--force"]].concat()).await?;
     let again = created(&again)?;
     let began = format!("an install that began: workflow {run}");
@@ -155,6 +155,11 @@ fn shows_the_old_system(what: &str, shown: &str) -> anyhow::Result<()> {
         ensure!(line.contains(words), "{what} does not say \"{words}\": {line}");
     }
     Ok(())
+}
+
+/// What the machine has written to its disk, bytes.
+async fn written(machine: &mut Machine) -> anyhow::Result<u64> {
+    Ok(machine.qmp().context("the machine is off")?.written_bytes(0).await?)
 }
 
 fn unbootable(machine: &Machine) -> anyhow::Result<()> {

@@ -124,23 +124,6 @@ impl Machine {
         Ok(DiskErrors { events: self.on()?.events(), log, mark })
     }
 
-    /// Bytes that the guest has written to a disk since the power-on, as QEMU counts them when a write is complete. (The
-    /// room that the disk takes on the host changes by itself: the host's file system allocates later.)
-    ///
-    /// # Errors
-    /// [`LabError::Qmp`] if it is off.
-    pub async fn written_bytes(&mut self, index: usize) -> Result<u64, LabError> {
-        let command = "query-blockstats";
-        let answer = self.on()?.command(command, json!({})).await?;
-        let device = format!("/machine/peripheral/dev{index}/");
-        let of_the_disk =
-            |one: &&Value| one["qdev"].as_str().is_some_and(|path| format!("{path}/").starts_with(&device));
-        let found = answer.as_array().into_iter().flatten().find(of_the_disk);
-        found
-            .and_then(|one| one["stats"]["wr_bytes"].as_u64())
-            .ok_or_else(|| LabError::Qmp { command: command.into(), message: format!("it has no count for {device}") })
-    }
-
     async fn see_through(&mut self, index: usize, node: &str) -> Result<(), LabError> {
         let path = format!("/machine/peripheral/dev{index}");
         let change = json!({ "path": path, "property": "drive", "value": node });
