@@ -10,6 +10,8 @@ pub struct ToolsManifest {
     pub architecture: String,
     /// The release of the kernel whose modules it carries, such as `6.1.0-35-amd64`; it is that of the boot image.
     pub kernel: String,
+    /// The protocol revision that the worker speaks with the agent; it is that of the boot image's release.
+    pub protocol: u32,
     /// Kernel modules, by name, in alphabetical order.
     pub modules: Vec<String>,
     /// Programs, in alphabetical order of their paths.
@@ -38,8 +40,8 @@ impl ToolsManifest {
     /// Where the new system's root is mounted in the layer, without the leading `/`.
     pub const TARGET: &str = "target";
 
-    /// The machines that it was made for, as one line: processor, then kernel.
-    pub fn made_for(architecture: &str, kernel: &str) -> String {
-        format!("{architecture}, kernel {kernel}\n")
+    /// What it was made for, as one line: processor, kernel, and the revision that the agent must speak.
+    pub fn made_for(architecture: &str, kernel: &str, protocol: u32) -> String {
+        format!("{architecture}, kernel {kernel}, protocol {protocol}\n")
     }
 }

@@ -14,12 +14,11 @@ use landfall_api::{
     DiskFacts, ErrorCode, Problem,
     message::{ActionResult, EventBody, LogLevel, WorkerJob, WorkerReport},
 };
-use landfall_proto::worker;
 
 use self::process::Worker;
 use crate::{
     drivers::TOOLS_ROOT,
-    inside::agent_as_init,
+    inside::{Hidden, agent_as_init},
     runner::{Failure, Job},
 };
 
@@ -49,28 +48,33 @@ pub(crate) fn perform(
     around: Surroundings<'_>,
     may_act: &(dyn Fn() -> Result<(), Failure> + Sync),
 ) -> Result<ActionResult, Failure> {
+    let wants = described(job, around.disks)?;
+    let hidden = &Hidden::new(wants.secrets());
+    let wire = wants.try_into().map_err(|_| indescribable())?;
     let worker = Worker {
         root: Path::new(TOOLS_ROOT),
         target: around.target,
+        hidden,
         // A machine without a lease has no such file.
         resolv_conf: &std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default(),
         init: agent_as_init,
     };
-    let wire = described(job, around.disks)?;
     worker.run(&wire, |report| pass_on(job, report), &|| may_act().is_err()).unwrap_or_else(|silent| {
         // The reason why it was stopped, if it was.
         may_act().and_then(|()| Err(failure::silent(&silent)))
     })
 }
 
-/// The job as the worker reads it.
-fn described(job: &Job, disks: Vec<DiskFacts>) -> Result<worker::Job, Failure> {
+/// The job for the worker.
+fn described(job: &Job, disks: Vec<DiskFacts>) -> Result<WorkerJob, Failure> {
     let uefi = Path::new("/sys/firmware/efi").is_dir();
     let described = WorkerJob::new(&job.run, job.action.action_index, job.action.attempt, disks, uefi);
-    described.and_then(|described| described.try_into().ok()).ok_or_else(|| {
-        let problem = Problem::new(ErrorCode::Internal, "the action cannot be described to the worker");
-        Failure { problem: problem.hint("report this with the machine's console log"), retryable: false }
-    })
+    described.ok_or_else(indescribable)
+}
+
+fn indescribable() -> Failure {
+    let problem = Problem::new(ErrorCode::Internal, "the action cannot be described to the worker");
+    Failure { problem: problem.hint("report this with the machine's console log"), retryable: false }
 }
 
 /// What the worker says goes where the agent's own words go.

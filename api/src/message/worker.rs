@@ -1,12 +1,14 @@
 //! What the agent and the worker of the tools layer say to each other.
 
-use super::{ActionResult, AssignedAction, Assignment, LogLevel};
-use crate::{DiskFacts, DiskReceipt, Problem, Progress};
+use super::{ActionKind, ActionResult, AssignedAction, Assignment, LogLevel};
+use crate::{DiskFacts, DiskReceipt, HoldSpec, ImageAuthorization, Problem, Progress, SecretText};
 
 /// One attempt at one action, as a worker gets it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkerJob {
-    /// The workflow. Its list ends with the action to be done.
+    /// The workflow. Its list ends with the action to be done. Of those before it only `storage` is as it was: it says where that
+    /// action's file systems are, and with which keys they open. Every other one is a `hold` with its name: it keeps the indexes
+    /// as they were, and its secrets are none of the worker's.
     pub assignment: Assignment,
     /// Every disk of the machine.
     pub disks: Vec<DiskFacts>,
@@ -19,6 +21,11 @@ impl WorkerJob {
     pub fn new(run: &Assignment, index: u32, attempt: u32, disks: Vec<DiskFacts>, uefi: bool) -> Option<Self> {
         let mut assignment = run.clone();
         assignment.actions.truncate((index as usize).saturating_add(1));
+        for earlier in assignment.actions.iter_mut().take(index as usize) {
+            if !matches!(earlier.kind, ActionKind::Storage(_)) {
+                earlier.kind = ActionKind::Hold(HoldSpec { message: String::new() });
+            }
+        }
         assignment.start_index = index;
         assignment.start_attempt = attempt;
         assignment.starts = vec![super::Start { index, attempt }];
@@ -34,6 +41,23 @@ impl WorkerJob {
     /// The actions that were done before, in order.
     pub fn earlier(&self) -> &[AssignedAction] {
         self.assignment.actions.get(..self.assignment.start_index as usize).unwrap_or_default()
+    }
+
+    /// Texts in it that no log may show.
+    pub fn secrets(&self) -> Vec<&str> {
+        let mut secrets = Vec::new();
+        for action in &self.assignment.actions {
+            match &action.kind {
+                ActionKind::Storage(spec) => secrets.extend(spec.keys.values().map(SecretText::expose)),
+                ActionKind::Unpack(spec) => match &spec.access.authorization {
+                    Some(ImageAuthorization::Basic { password, .. }) => secrets.push(password.expose()),
+                    Some(ImageAuthorization::Bearer(token)) => secrets.push(token.expose()),
+                    None => {}
+                },
+                _ => {}
+            }
+        }
+        secrets
     }
 }
 

@@ -65,15 +65,10 @@ impl Assignments {
         let settings = self.fleet.settings();
         // What has ended, and the list that is not this one, need nothing any more.
         let list = if first.index < main { 0..main } else { main..u32::MAX };
-        let left = || {
-            let all = (0u32..).zip(status.actions.iter().chain(&status.on_failure));
-            let to_do = all.filter(|(index, _)| list.contains(index) && *index >= first.index);
-            to_do.map(|(_, pinned)| &*pinned.action)
-        };
-        if let Some(problem) = settings.without_tools(left()) {
-            return Err(problem);
-        }
-        let tools = settings.tools.clone().filter(|_| left().any(|action| action.spec.info().tools));
+        let all = (0u32..).zip(status.actions.iter().chain(&status.on_failure));
+        let left = all.filter(|(index, _)| list.contains(index) && *index >= first.index);
+        let left = left.map(|(_, pinned)| &*pinned.action);
+        let tools = settings.tools_for(&machine, left)?.cloned();
         Ok(Assignment {
             epoch,
             workflow_uid,
@@ -134,7 +129,7 @@ impl Assignments {
             person_authorised: true,
             force,
             precheck: true,
-            tools: self.fleet.settings().tools.clone().filter(|_| plan.actions.iter().any(|a| a.spec.info().tools)),
+            tools: self.fleet.settings().tools_for(machine, &plan.actions)?.cloned(),
         })
     }
 

@@ -117,6 +117,34 @@ mod tests {
     }
 
     #[test]
+    fn a_job_keeps_the_secrets_of_its_action_and_of_layouts_only() {
+        use landfall_api::{
+            Digest, ImageAccess, ImageAuthorization, SecretText, StorageSpec, Unpack, UnpackSource, message::ActionKind,
+        };
+        let unpack = |token: &str| {
+            let access = ImageAccess {
+                authorization: Some(ImageAuthorization::Bearer(SecretText::new(token))),
+                ..ImageAccess::default()
+            };
+            let source = UnpackSource::Archive { url: "http://h/a".into(), digest: Digest::from_sha256([1; 32]) };
+            ActionKind::Unpack(Unpack { source, access, path: "/".into(), disk: None })
+        };
+        let mut storage = StorageSpec::default();
+        storage.keys.insert("disk".into(), "passphrase".into());
+        let mut run = Assignment::try_from(assignment()).unwrap();
+        let kinds =
+            [unpack("of another"), ActionKind::Storage(storage.resolved()), unpack("own"), unpack("of a later")];
+        run.actions = kinds.map(|kind| landfall_api::message::AssignedAction { kind, ..run.actions[0].clone() }).into();
+        let job = WorkerJob::new(&run, 2, 1, Vec::new(), true).unwrap();
+        assert_eq!(job.secrets(), ["passphrase", "own"]);
+        let bytes = prost::Message::encode_to_vec(&worker::Job::try_from(job.clone()).unwrap());
+        let sent = String::from_utf8_lossy(&bytes);
+        assert!(sent.contains("passphrase") && sent.contains("own") && !sent.contains("of a"), "{sent}");
+        // The layout of action 1 is derived from that index.
+        assert_eq!(job.earlier().iter().position(|action| matches!(action.kind, ActionKind::Storage(_))), Some(1));
+    }
+
+    #[test]
     fn a_job_in_parts_is_refused_by_its_field() {
         type Spoil = fn(&mut worker::Job);
         let cases: [(&str, Spoil); 4] = [

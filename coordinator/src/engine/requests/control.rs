@@ -76,7 +76,7 @@ impl Requests {
     ///
     /// # Errors
     /// [`Problem`] with code `NotFound`, `MachineBusy`, `Conflict` (it has not ended, or the machine has had another run
-    /// since), `WorkflowEnded` (nothing failed), `ReceiptMismatch`, `LimitReached`.
+    /// since), `WorkflowEnded` (nothing failed), `NoToolsLayer`, `ReceiptMismatch`, `LimitReached`.
     pub async fn retry(&self, workflow: &str, authority: Authority) -> Result<Shared<Workflow>, Problem> {
         let Some(found) = self.fleet.store().workflow(workflow).await? else {
             return Err(self.fleet.not_found(Kind::Workflow, workflow).await);
@@ -97,9 +97,7 @@ impl Requests {
         let receipts = believed(&live, &described, authority.force);
         let status = retry_of(&found, described.metadata.generation, receipts)?;
         let left = status.actions.iter().filter(|pinned| pinned.state != ActionState::Succeeded);
-        if let Some(problem) = self.fleet.settings().without_tools(left.map(|pinned| &*pinned.action)) {
-            return Err(problem);
-        }
+        self.fleet.settings().tools_for(&described, left.map(|pinned| &*pinned.action))?;
         let spec = WorkflowSpec {
             authority: Some(authority),
             cancel: None,

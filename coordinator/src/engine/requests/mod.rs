@@ -171,9 +171,7 @@ impl Requests {
         may_begin(&found)?;
         let described = self.template(template).await?;
         let plan = render(&found, &described, parameters, &self.fragments(&described).await?)?;
-        if let Some(problem) = self.fleet.settings().without_tools(plan.actions.iter().chain(&plan.on_failure)) {
-            return Err(problem);
-        }
+        self.fleet.settings().tools_for(&found, plan.actions.iter().chain(&plan.on_failure))?;
         // Every secret must be there; with their values in place the lists live here and no longer, and no server is shown one.
         for list in [&plan.actions, &plan.on_failure] {
             self.sources.check_all(&self.vault.insert_all(&found, list).await?).await?;
