@@ -3,6 +3,7 @@
 use std::io;
 
 use landfall_api::{ErrorCode, Problem};
+use rustix::io::Errno;
 
 /// An archive was not unpacked. What had been written before stays.
 #[derive(Debug, thiserror::Error)]
@@ -135,9 +136,17 @@ pub enum Fault {
 }
 
 impl UnpackError {
-    /// Whether bytes that were altered in transfer may be the cause: then their digest says more.
-    pub fn may_be_altered(&self) -> bool {
-        matches!(self, Self::Truncated { .. } | Self::Damaged { .. } | Self::Refused { .. })
+    /// Whether another attempt may succeed without a change by a person: a machine may have memory again, and a full disk, a
+    /// refused name or a damaged archive stay what they are.
+    pub fn retryable(&self) -> bool {
+        match self {
+            Self::Io { source, .. } => {
+                let passing = [Errno::NOMEM, Errno::AGAIN, Errno::INTR, Errno::BUSY, Errno::MFILE, Errno::NFILE];
+                Errno::from_io_error(source).is_some_and(|errno| passing.contains(&errno))
+            }
+            Self::Read { .. } => true,
+            Self::Truncated { .. } | Self::Damaged { .. } | Self::Refused { .. } | Self::Stopped { .. } => false,
+        }
     }
 
     /// As it is reported. What failed to give the archive's bytes is the caller's to say.
@@ -191,10 +200,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_disk_is_nothing_that_a_digest_explains() {
-        let source = io::Error::from(io::ErrorKind::StorageFull);
-        assert!(!UnpackError::Io { action: "write".into(), entry: "x".into(), source }.may_be_altered());
-        assert!(UnpackError::Truncated { within: "x".into() }.may_be_altered());
+    fn only_what_may_pass_by_itself_is_tried_again() {
+        let io = |errno: Errno| UnpackError::Io { action: "write".into(), entry: "x".into(), source: errno.into() };
+        for errno in [Errno::NOSPC, Errno::ROFS, Errno::DQUOT, Errno::NOTDIR, Errno::LOOP, Errno::IO, Errno::OPNOTSUPP]
+        {
+            assert!(!io(errno).retryable(), "{errno}");
+        }
+        assert!(io(Errno::NOMEM).retryable() && io(Errno::BUSY).retryable());
+        assert!(!UnpackError::Truncated { within: "x".into() }.retryable());
     }
 
     #[test]

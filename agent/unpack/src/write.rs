@@ -23,6 +23,8 @@ use crate::{
 const MAX_KEPT: usize = 64 << 20;
 /// What one takes beside its name and extended attributes, bytes; rounded up.
 const ONE: usize = 128;
+/// What a known link takes, bytes; rounded up.
+const LINK: usize = 32;
 
 /// What may stand in the place of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,15 +58,14 @@ impl Tree {
         go_on: &dyn Fn() -> bool,
     ) -> Result<(), UnpackError> {
         let io = |(action, errno): Failed| UnpackError::Io { action, entry: entry.shown.clone(), source: errno.into() };
-        let open = |errno: Errno| io(("open the directory of".into(), errno));
         if entry.kind == Kind::Label {
             return Ok(());
         }
         if entry.name.is_root() {
-            return self.keep(entry);
+            return self.top(entry);
         }
         let (parent, name) = entry.name.split();
-        let parent = self.root.directory(parent).map_err(open)?;
+        let parent = self.root.directory(parent).map_err(|unopened| unopened.of(&entry.shown))?;
         if entry.kind == Kind::Directory {
             return if self.directory(&parent, name, entry, replace)? { self.keep(entry) } else { Ok(()) };
         }
@@ -83,7 +84,9 @@ impl Tree {
                 attributes::set(&file, attributes).map_err(io)
             }
             Kind::Symlink(target) => {
-                make(&|| symlinkat(target.as_slice(), &parent, name).map(|()| None))?;
+                make(&|| symlinkat(target.as_slice(), &*parent, name).map(|()| None))?;
+                let links = self.root.linked(&parent, name).map_err(|e| failed("look at", entry, e))?;
+                self.remember(entry, links * LINK)?;
                 attributes::set_at(&parent, name, attributes, true).map_err(io)
             }
             Kind::HardLink(target) => self.link(&parent, name, target, entry, replace),
@@ -125,15 +128,32 @@ impl Tree {
         self.root.changed();
     }
 
+    /// The directory that is unpacked to: what stood there before is the installed system's.
+    fn top(&mut self, entry: &Entry) -> Result<(), UnpackError> {
+        if !self.root.is_new() {
+            return Ok(());
+        }
+        let io = |(action, errno): Failed| UnpackError::Io { action, entry: entry.shown.clone(), source: errno.into() };
+        // Another attempt finds it there, so its owner and mode do not wait for the end.
+        attributes::set(self.root.top(), &entry.attributes).map_err(io)?;
+        self.keep(entry)
+    }
+
     fn keep(&mut self, entry: &Entry) -> Result<(), UnpackError> {
         let extended: usize =
             entry.attributes.extended.iter().map(|(name, value)| name.len() + value.len() + ONE).sum();
         self.kept += ONE + entry.name.bytes().len() + entry.shown.len() + extended;
-        if self.kept > MAX_KEPT {
+        self.remember(entry, 0)?;
+        self.directories.push((entry.name.clone(), entry.attributes.clone(), entry.shown.clone()));
+        Ok(())
+    }
+
+    /// Refuses the entry with which what is remembered of directories and so many bytes of links are too much.
+    fn remember(&self, entry: &Entry, links: usize) -> Result<(), UnpackError> {
+        if self.kept + links > MAX_KEPT {
             let fault = Fault::Memory((MAX_KEPT >> 20) as u64);
             return Err(UnpackError::Refused { entry: entry.shown.clone(), fault });
         }
-        self.directories.push((entry.name.clone(), entry.attributes.clone(), entry.shown.clone()));
         Ok(())
     }
 
@@ -155,9 +175,12 @@ impl Tree {
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => return Ok(true),
             // An archive of additions has /lib, and the system a link from there to /usr/lib.
-            FileType::Symlink if replace == Replace::Files && self.root.existing(entry.name.bytes()).is_ok() => {
-                return Ok(false);
-            }
+            FileType::Symlink if replace == Replace::Files => match self.root.existing(entry.name.bytes()) {
+                Ok(_) => return Ok(false),
+                // To nowhere, or to what is no directory.
+                Err(Errno::NOENT | Errno::NOTDIR) => {}
+                Err(errno) => return Err(failed("follow the link in the place of", entry, errno)),
+            },
             _ => {}
         }
         self.clear(parent, name, entry, replace)?;

@@ -198,7 +198,7 @@ fn an_archive_within_its_bounds_alone_is_unpacked() {
     let entries = [Made::new(b'0', "a").with([1; 600]), Made::new(b'0', "b").with([1; 600])];
     let within = |entries: &[Made], limits: Limits| {
         let root = tempfile::tempdir().unwrap();
-        let mut unpacker = Unpacker::new(root.path(), limits, &|| true).unwrap();
+        let mut unpacker = Unpacker::new(&common::whole(root.path()), limits, &|| true).unwrap();
         match unpacker.archive(&mut Cursor::new(archive(entries)), Manner::Archive) {
             Err(UnpackError::Refused { entry, fault }) => Some((entry, fault)),
             other => other.map(|()| None).unwrap(),
@@ -220,7 +220,7 @@ fn a_caller_may_end_the_work_between_two_pieces() {
         asked.set(asked.get() + 1);
         asked.get() < 4
     };
-    let mut unpacker = Unpacker::new(root.path(), Limits::default(), &go_on).unwrap();
+    let mut unpacker = Unpacker::new(&common::whole(root.path()), Limits::default(), &go_on).unwrap();
     let bytes = archive(&[Made::new(b'0', "a").with([1; 100_000])]);
     let mut small = std::io::BufReader::with_capacity(1024, &bytes[..]);
     let ended = unpacker.archive(&mut small, Manner::Archive);

@@ -16,7 +16,7 @@ fn gone(name: &str) -> Made {
 }
 
 fn unpack(layers: &[Vec<Made>], root: &Path) -> Result<(), UnpackError> {
-    let mut unpacker = Unpacker::new(root, Limits::default(), &|| true)?;
+    let mut unpacker = Unpacker::new(&common::whole(root), Limits::default(), &|| true)?;
     for layer in layers {
         unpacker.archive(&mut Cursor::new(archive(layer)), Manner::Layer)?;
     }
