@@ -2,7 +2,8 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    os::fd::{AsFd, OwnedFd},
+    ops::Deref,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     rc::Rc,
 };
 
@@ -14,6 +15,7 @@ use rustix::{
 use crate::{
     UnpackError,
     follow::{self, Identity},
+    inherit::Heritage,
     name::{MAX_NAME, shown},
     target::Target,
 };
@@ -25,19 +27,46 @@ const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::RDONLY).union(OFlags::
 /// 1024 descriptors.
 const KEPT: usize = 256;
 
+/// An open directory, and what it gives to what is made in it.
+pub(crate) struct Directory {
+    fd: OwnedFd,
+    pub(crate) heritage: Heritage,
+}
+
+impl Directory {
+    fn new(fd: OwnedFd) -> Result<Rc<Self>, Errno> {
+        let heritage = Heritage::of(&fd)?;
+        Ok(Rc::new(Self { fd, heritage }))
+    }
+}
+
+impl Deref for Directory {
+    type Target = OwnedFd;
+
+    fn deref(&self) -> &OwnedFd {
+        &self.fd
+    }
+}
+
+impl AsFd for Directory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
 /// The directory that is unpacked to.
 pub(crate) struct Root {
     /// The root of the installed system.
     system: OwnedFd,
     /// Its place there, without a leading slash; empty for the root itself.
     path: Vec<u8>,
-    fd: Rc<OwnedFd>,
+    top: Rc<Directory>,
     /// It did not stand there before.
     new: bool,
     /// Symbolic links that the archive made.
     links: HashSet<Identity>,
     /// Directories by the name under which they were found.
-    kept: HashMap<Vec<u8>, Rc<OwnedFd>>,
+    kept: HashMap<Vec<u8>, Rc<Directory>>,
 }
 
 /// A directory that cannot be had.
@@ -67,12 +96,19 @@ impl Root {
         let of_path = |unopened: Unopened| unopened.of(target.path);
         let top = in_root(&system, b"").map_err(Unopened::at(b"/")).map_err(of_path)?;
         let (fd, new) = made(&|place| in_root(&system, place), top, &path).map_err(of_path)?;
-        Ok(Self { system, path, fd: Rc::new(fd), new, links: HashSet::new(), kept: HashMap::new() })
+        let top = Directory::new(fd).map_err(Unopened::at(&path)).map_err(of_path)?;
+        Ok(Self { system, path, top, new, links: HashSet::new(), kept: HashMap::new() })
     }
 
     /// The directory itself.
     pub(crate) fn top(&self) -> &OwnedFd {
-        &self.fd
+        &self.top
+    }
+
+    /// Its attributes were changed.
+    pub(crate) fn renewed(&mut self) -> Result<(), Errno> {
+        self.top = Directory::new(self.top.fd.try_clone().map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?)?;
+        Ok(())
     }
 
     /// Whether it was made for this archive.
@@ -81,9 +117,9 @@ impl Root {
     }
 
     /// The directory of this name, made where it is missing (root's, 0755), with those on the way.
-    pub(crate) fn directory(&mut self, name: &[u8]) -> Result<Rc<OwnedFd>, Unopened> {
+    pub(crate) fn directory(&mut self, name: &[u8]) -> Result<Rc<Directory>, Unopened> {
         if name.is_empty() {
-            return Ok(Rc::clone(&self.fd));
+            return Ok(Rc::clone(&self.top));
         }
         if let Some(kept) = self.kept.get(name) {
             return Ok(Rc::clone(kept));
@@ -98,9 +134,9 @@ impl Root {
         if self.kept.len() >= KEPT {
             self.kept.clear();
         }
-        let fd = Rc::new(fd);
-        self.kept.insert(name.to_vec(), Rc::clone(&fd));
-        Ok(fd)
+        let directory = Directory::new(fd).map_err(Unopened::at(name))?;
+        self.kept.insert(name.to_vec(), Rc::clone(&directory));
+        Ok(directory)
     }
 
     /// The directory of this name as it stands. A link that was there before leads where it leads in the installed system; with
@@ -111,12 +147,12 @@ impl Root {
             return in_root(&self.system, name);
         }
         let name = if name.is_empty() { b"." } else { name };
-        match openat2(&*self.fd, name, DIRECTORY, Mode::empty(), IN_ROOT.union(ResolveFlags::NO_SYMLINKS)) {
+        match openat2(&self.top.fd, name, DIRECTORY, Mode::empty(), IN_ROOT.union(ResolveFlags::NO_SYMLINKS)) {
             Err(Errno::LOOP) => {}
             other => return other,
         }
         if follow::meets(&self.system, &self.path, name, &self.links)? {
-            return in_root(&self.fd, name);
+            return in_root(&self.top.fd, name);
         }
         in_root(&self.system, &[&self.path, &b"/"[..], name].concat())
     }
@@ -165,7 +201,7 @@ fn made(
         new = false;
         directory = match open(reached) {
             Err(Errno::NOENT) => {
-                new = added(directory.as_fd(), part).map_err(Unopened::at(reached))?;
+                new = added(&directory, part).map_err(Unopened::at(reached))?;
                 // A link to nowhere stands there where nothing was added; then this says so.
                 open(reached).map_err(Unopened::at(reached))?
             }
@@ -177,14 +213,14 @@ fn made(
 }
 
 /// Whether it was not there.
-fn added(directory: impl AsFd, part: &[u8]) -> Result<bool, Errno> {
-    let directory = directory.as_fd();
+fn added(directory: &OwnedFd, part: &[u8]) -> Result<bool, Errno> {
     let mode = Mode::from_raw_mode(0o755);
     match mkdirat(directory, part, mode) {
         Ok(()) => {}
         Err(Errno::EXIST) => return Ok(false),
         Err(e) => return Err(e),
     }
+    Heritage::of(directory)?.settle(directory, part, None, None).map_err(|(_, errno)| errno)?;
     // Whatever the process's mask is.
     chmodat(directory, part, mode, AtFlags::empty())?;
     Ok(true)

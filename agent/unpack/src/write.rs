@@ -13,10 +13,11 @@ use crate::{
     Fault, UnpackError,
     attributes::{self, Failed},
     entry::{Attributes, Entry, Kind, Sparse},
-    name::Name,
+    inherit,
+    name::{Name, shown},
     reader::Reader,
     remove::{self, Removed},
-    root::Root,
+    root::{Directory, Root},
 };
 
 /// What may be kept of directories until their attributes are set at the end, bytes: of about 200,000 of them.
@@ -136,6 +137,7 @@ impl Tree {
         let io = |(action, errno): Failed| UnpackError::Io { action, entry: entry.shown.clone(), source: errno.into() };
         // Another attempt finds it there, so its owner and mode do not wait for the end.
         attributes::set(self.root.top(), &entry.attributes).map_err(io)?;
+        self.root.renewed().map_err(|e| failed("look at", entry, e))?;
         self.keep(entry)
     }
 
@@ -160,14 +162,14 @@ impl Tree {
     /// Whether the attributes of the entry are the directory's: not where it was found through a link.
     fn directory(
         &mut self,
-        parent: &OwnedFd,
+        parent: &Directory,
         name: &[u8],
         entry: &Entry,
         replace: Replace,
     ) -> Result<bool, UnpackError> {
         let make = || mkdirat(parent, name, Mode::RWXU);
         match make() {
-            Ok(()) => return Ok(true),
+            Ok(()) => return settle(parent, name, entry, None).map(|()| true),
             Err(Errno::EXIST) => {}
             Err(errno) => return Err(failed("make", entry, errno)),
         }
@@ -183,39 +185,45 @@ impl Tree {
             },
             _ => {}
         }
-        self.clear(parent, name, entry, replace)?;
+        let label = self.clear(parent, name, entry, replace)?;
         make().map_err(|e| failed("make", entry, e))?;
-        Ok(true)
+        settle(parent, name, entry, label).map(|()| true)
     }
 
     /// Makes something under a name that must be free, and frees it where it is not.
     fn make(
         &mut self,
-        parent: &OwnedFd,
+        parent: &Directory,
         name: &[u8],
         entry: &Entry,
         replace: Replace,
         make: &dyn Fn() -> Result<Option<OwnedFd>, Errno>,
     ) -> Result<Option<OwnedFd>, UnpackError> {
-        match make() {
+        let (made, replaced) = match make() {
             Err(Errno::EXIST) => {
-                self.clear(parent, name, entry, replace)?;
-                make().map_err(|e| failed("make", entry, e))
+                let label = self.clear(parent, name, entry, replace)?;
+                (make(), label)
             }
-            other => other.map_err(|e| failed("make", entry, e)),
+            other => (other, None),
+        };
+        let made = made.map_err(|e| failed("make", entry, e))?;
+        // Another name changes nothing of the file.
+        if !matches!(entry.kind, Kind::HardLink(_)) {
+            settle(parent, name, entry, replaced)?;
         }
+        Ok(made)
     }
 
     fn link(
         &mut self,
-        parent: &OwnedFd,
+        parent: &Directory,
         name: &[u8],
         target: &Name,
         entry: &Entry,
         replace: Replace,
     ) -> Result<(), UnpackError> {
         let (at, file) = target.split();
-        let missing = |e| failed("link its target to", entry, e);
+        let missing = |e| failed(&format!("link its target {} to", shown(target.bytes())), entry, e);
         let at = self.root.existing(at).map_err(missing)?;
         let old = statat(&at, file, AtFlags::SYMLINK_NOFOLLOW).map_err(missing)?;
         // The same file already, by this or another way: what stands there must not be removed.
@@ -227,7 +235,15 @@ impl Tree {
         Ok(())
     }
 
-    fn clear(&mut self, parent: &OwnedFd, name: &[u8], entry: &Entry, replace: Replace) -> Result<(), UnpackError> {
+    /// Frees a name; the label of what stood there.
+    fn clear(
+        &mut self,
+        parent: &OwnedFd,
+        name: &[u8],
+        entry: &Entry,
+        replace: Replace,
+    ) -> Result<Option<Vec<u8>>, UnpackError> {
+        let label = inherit::label(parent, name).map_err(|e| failed("read the SELinux label of", entry, e))?;
         let removed = match replace {
             Replace::Files => remove::one(parent, name),
             Replace::Anything => remove::whole(parent, name),
@@ -240,8 +256,14 @@ impl Tree {
             }
             Err(errno) => return Err(failed("replace what stands in the place of", entry, errno)),
         }
-        Ok(())
+        Ok(label)
     }
+}
+
+/// What was made takes what its directory gives, and no more.
+fn settle(parent: &Directory, name: &[u8], entry: &Entry, replaced: Option<Vec<u8>>) -> Result<(), UnpackError> {
+    let settled = parent.heritage.settle(parent, name, Some(&entry.attributes), replaced);
+    settled.map_err(|(action, errno)| failed(&action, entry, errno))
 }
 
 fn node(parent: &OwnedFd, name: &[u8], kind: FileType, device: Dev) -> Result<Option<OwnedFd>, Errno> {

@@ -103,10 +103,14 @@ fn roomiest<'a>(directories: &[&'a OwnedFd]) -> io::Result<(&'a OwnedFd, u64)> {
 fn nameless(directory: &OwnedFd) -> io::Result<File> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     match openat(directory, ".", flags, Mode::RUSR | Mode::WUSR) {
-        // What a file system says that has no such files, FAT among them.
-        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => unlinked(directory),
+        Err(errno) if means_none(errno) => unlinked(directory),
         other => Ok(File::from(other?)),
     }
+}
+
+/// What a file system says that has no files without a name, FAT among them.
+fn means_none(errno: Errno) -> bool {
+    matches!(errno, Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL)
 }
 
 /// The same in two steps.
@@ -223,6 +227,13 @@ mod tests {
         let mut file = nameless(&open(&fat.at())).unwrap();
         file.write_all(b"bytes").unwrap();
         assert_eq!(fs::read_dir(fat.at()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn only_a_missing_ability_leads_to_a_name() {
+        // The answer of the kernel's FAT, which not every machine can mount.
+        assert!(means_none(Errno::from_raw_os_error(95)));
+        assert!(!means_none(Errno::NOSPC) && !means_none(Errno::ROFS) && !means_none(Errno::DQUOT));
     }
 
     #[test]
