@@ -12,7 +12,7 @@ use std::path::Path;
 
 use landfall_api::{
     DiskFacts, ErrorCode, Problem,
-    message::{ActionResult, EventBody, LogLevel, WorkerJob, WorkerReport},
+    message::{ActionResult, EventBody, HiddenPoint, LogLevel, WorkerJob, WorkerReport},
 };
 use landfall_proto::worker;
 
@@ -29,6 +29,8 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) disks: Vec<DiskFacts>,
     /// A mounted root file system that it is to find as `/target`.
     pub(crate) target: Option<&'a Path>,
+    /// What is not mounted in it.
+    pub(crate) hidden: Vec<HiddenPoint>,
 }
 
 /// Makes sure that the tools layer of the workflow is mounted. Blocking.
@@ -56,7 +58,7 @@ pub(crate) fn perform(
         resolv_conf: &std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default(),
         init: agent_as_init,
     };
-    let wire = described(job, around.disks)?;
+    let wire = described(job, around.disks, around.hidden)?;
     worker.run(&wire, |report| pass_on(job, report), &|| may_act().is_err()).unwrap_or_else(|silent| {
         // The reason why it was stopped, if it was.
         may_act().and_then(|()| Err(failure::silent(&silent)))
@@ -64,10 +66,10 @@ pub(crate) fn perform(
 }
 
 /// The job as the worker reads it.
-fn described(job: &Job, disks: Vec<DiskFacts>) -> Result<worker::Job, Failure> {
+fn described(job: &Job, disks: Vec<DiskFacts>, hidden: Vec<HiddenPoint>) -> Result<worker::Job, Failure> {
     let uefi = Path::new("/sys/firmware/efi").is_dir();
     let described = WorkerJob::new(&job.run, job.action.action_index, job.action.attempt, disks, uefi);
-    described.and_then(|described| described.try_into().ok()).ok_or_else(|| {
+    described.and_then(|described| WorkerJob { hidden, ..described }.try_into().ok()).ok_or_else(|| {
         let problem = Problem::new(ErrorCode::Internal, "the action cannot be described to the worker");
         Failure { problem: problem.hint("report this with the machine's console log"), retryable: false }
     })

@@ -13,6 +13,7 @@ mod attributes;
 mod entry;
 mod error;
 mod follow;
+mod hidden;
 mod inherit;
 mod layer;
 mod name;

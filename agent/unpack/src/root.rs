@@ -13,8 +13,9 @@ use rustix::{
 };
 
 use crate::{
-    UnpackError,
+    Fault, UnpackError,
     follow::{self, Identity},
+    hidden::Hidden,
     inherit::Heritage,
     name::{MAX_NAME, shown},
     target::Target,
@@ -60,9 +61,12 @@ pub(crate) struct Root {
     system: OwnedFd,
     /// Its place there, without a leading slash; empty for the root itself.
     path: Vec<u8>,
+    hidden: Hidden,
     top: Rc<Directory>,
     /// It did not stand there before.
     new: bool,
+    /// An image is unpacked, which is a root of its own: every link leads within this directory.
+    alone: bool,
     /// Symbolic links that the archive made.
     links: HashSet<Identity>,
     /// Directories by the name under which they were found.
@@ -74,18 +78,30 @@ pub(crate) struct Root {
 pub(crate) struct Unopened {
     /// Which: the innermost that was tried.
     part: Vec<u8>,
-    errno: Errno,
+    why: Why,
+}
+
+#[derive(Debug)]
+enum Why {
+    Refused(Errno),
+    Hidden(String),
 }
 
 impl Unopened {
     fn at(part: &[u8]) -> impl FnOnce(Errno) -> Self {
-        move |errno| Self { part: part.to_vec(), errno }
+        move |errno| Self { part: part.to_vec(), why: Why::Refused(errno) }
     }
 
     /// With the entry that needs it.
     pub(crate) fn of(self, entry: &str) -> UnpackError {
-        let action = format!("open the directory {} of", shown(&self.part));
-        UnpackError::Io { action, entry: entry.into(), source: self.errno.into() }
+        let entry = entry.into();
+        match self.why {
+            Why::Hidden(why) => UnpackError::Refused { entry, fault: Fault::Hidden(why) },
+            Why::Refused(errno) => {
+                let action = format!("open the directory {} of", shown(&self.part));
+                UnpackError::Io { action, entry, source: errno.into() }
+            }
+        }
     }
 }
 
@@ -94,10 +110,11 @@ impl Root {
     pub(crate) fn make(target: &Target<'_>) -> Result<Self, UnpackError> {
         let (system, path) = target.open()?;
         let of_path = |unopened: Unopened| unopened.of(target.path);
+        let hidden = Hidden::new(&system, target.hidden).map_err(Unopened::at(b"/")).map_err(of_path)?;
         let top = in_root(&system, b"").map_err(Unopened::at(b"/")).map_err(of_path)?;
-        let (fd, new) = made(&|place| in_root(&system, place), top, &path).map_err(of_path)?;
+        let (fd, new) = made(&|place| in_root(&system, place), &hidden, top, &path).map_err(of_path)?;
         let top = Directory::new(fd).map_err(Unopened::at(&path)).map_err(of_path)?;
-        Ok(Self { system, path, top, new, links: HashSet::new(), kept: HashMap::new() })
+        Ok(Self { system, path, hidden, top, new, alone: false, links: HashSet::new(), kept: HashMap::new() })
     }
 
     /// The directory itself.
@@ -116,6 +133,12 @@ impl Root {
         self.new
     }
 
+    /// What comes is a layer of an image, or an archive.
+    pub(crate) fn begin(&mut self, image: bool) {
+        self.alone = image;
+        self.changed();
+    }
+
     /// The directory of this name, made where it is missing (root's, 0755), with those on the way.
     pub(crate) fn directory(&mut self, name: &[u8]) -> Result<Rc<Directory>, Unopened> {
         if name.is_empty() {
@@ -124,13 +147,16 @@ impl Root {
         if let Some(kept) = self.kept.get(name) {
             return Ok(Rc::clone(kept));
         }
+        let place = if self.path.is_empty() { name.to_vec() } else { [&self.path, name].join(&b'/') };
+        seen(self.hidden.by_name(&place), name)?;
         let fd = match self.existing(name) {
             Ok(fd) => fd,
             Err(_) => {
                 let top = self.existing(b"").map_err(Unopened::at(b"."))?;
-                made(&|place| self.existing(place), top, name)?.0
+                made(&|place| self.existing(place), &self.hidden, top, name)?.0
             }
         };
+        seen(self.hidden.by_place(&fd).map_err(Unopened::at(name))?, name)?;
         if self.kept.len() >= KEPT {
             self.kept.clear();
         }
@@ -140,11 +166,11 @@ impl Root {
     }
 
     /// The directory of this name as it stands. A link that was there before leads where it leads in the installed system; with
-    /// a link of the archive's own on the way, this directory is the root of all of them.
+    /// a link of the archive's own on the way, and of an image, this directory is the root of all of them.
     pub(crate) fn existing(&self, name: &[u8]) -> Result<OwnedFd, Errno> {
         debug_assert!(name.len() <= MAX_NAME, "names are checked when they are read");
-        if self.path.is_empty() {
-            return in_root(&self.system, name);
+        if self.alone || self.path.is_empty() {
+            return in_root(&self.top.fd, name);
         }
         let name = if name.is_empty() { b"." } else { name };
         match openat2(&self.top.fd, name, DIRECTORY, Mode::empty(), IN_ROOT.union(ResolveFlags::NO_SYMLINKS)) {
@@ -175,7 +201,7 @@ impl Root {
     /// The archive made a link. Returns how many are known.
     pub(crate) fn linked(&mut self, directory: &OwnedFd, name: &[u8]) -> Result<usize, Errno> {
         // The root of the system is that of all links.
-        if !self.path.is_empty() {
+        if !self.alone && !self.path.is_empty() {
             let stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
             self.links.insert((stat.st_dev, stat.st_ino));
         }
@@ -191,6 +217,7 @@ pub(crate) fn in_root(root: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
 /// Makes what is missing of a way that begins in `top`; whether the last directory is new. `open` opens each by its whole name.
 fn made(
     open: &dyn Fn(&[u8]) -> Result<OwnedFd, Errno>,
+    hidden: &Hidden,
     top: OwnedFd,
     name: &[u8],
 ) -> Result<(OwnedFd, bool), Unopened> {
@@ -201,6 +228,7 @@ fn made(
         new = false;
         directory = match open(reached) {
             Err(Errno::NOENT) => {
+                seen(hidden.by_place(&directory).map_err(Unopened::at(reached))?, reached)?;
                 new = added(&directory, part).map_err(Unopened::at(reached))?;
                 // A link to nowhere stands there where nothing was added; then this says so.
                 open(reached).map_err(Unopened::at(reached))?
@@ -210,6 +238,11 @@ fn made(
         end += 1;
     }
     Ok((directory, new))
+}
+
+/// Refuses what the running system would not see.
+fn seen(why: Option<&str>, part: &[u8]) -> Result<(), Unopened> {
+    why.map_or(Ok(()), |why| Err(Unopened { part: part.to_vec(), why: Why::Hidden(why.into()) }))
 }
 
 /// Whether it was not there.

@@ -10,7 +10,8 @@ use std::{
 };
 
 use common::{Made, archive, facts, tar, unpacked_to};
-use landfall_unpack::{Target, UnpackError};
+use landfall_api::{ErrorCode, message::HiddenPoint};
+use landfall_unpack::{Fault, Target, UnpackError};
 
 /// A system with links of its own, in a directory that must not change.
 struct System(tempfile::TempDir);
@@ -29,7 +30,7 @@ impl System {
         self.0.path().join("root")
     }
     fn unpack(&self, entries: &[Made], path: &str) -> Result<(), UnpackError> {
-        unpacked_to(&archive(entries), &Target { system: &self.root(), path }).map(drop)
+        unpacked_to(&archive(entries), &Target { system: &self.root(), path, hidden: &[] }).map(drop)
     }
     fn read(&self, file: &str) -> String {
         fs::read_to_string(self.root().join(file)).unwrap_or_else(|e| panic!("{file}: {e}"))
@@ -119,13 +120,13 @@ fn a_directory_that_stood_before_keeps_its_attributes() {
         let at = system.root().join(path.trim_start_matches('/'));
         fs::set_permissions(&at, fs::Permissions::from_mode(0o751)).unwrap();
         let before = facts(&at)[Path::new("")].owner;
-        unpacked_to(&archive, &Target { system: &system.root(), path }).unwrap();
+        unpacked_to(&archive, &Target { system: &system.root(), path, hidden: &[] }).unwrap();
         let after = fs::metadata(&at).unwrap();
         assert_eq!((after.mode() & 0o7777, (after.uid(), after.gid())), (0o751, before), "{path}");
         assert_ne!(after.modified().unwrap(), long_ago, "{path}");
     }
     let system = System::new();
-    let target = Target { system: &system.root(), path: "/opt/app" };
+    let target = Target { system: &system.root(), path: "/opt/app", hidden: &[] };
     unpacked_to(&archive, &target).unwrap();
     let (made, source) = (fs::metadata(system.root().join("opt/app")).unwrap(), fs::metadata(source.path()).unwrap());
     assert_eq!((made.mode(), made.mtime(), made.mtime_nsec()), (source.mode(), source.mtime(), source.mtime_nsec()));
@@ -138,7 +139,7 @@ fn looking_makes_nothing_and_names_what_is_wrong() {
     fs::write(system.root().join("etc/file"), "").unwrap();
     symlink("/nowhere", system.root().join("opt")).unwrap();
     let before = facts(system.0.path()).len();
-    let look = |path: &'static str| Target { system: &system.root(), path }.look().map(drop);
+    let look = |path: &'static str| Target { system: &system.root(), path, hidden: &[] }.look().map(drop);
     for path in ["/", "/srv/a/b", "/var/run/x"] {
         look(path).unwrap();
     }
@@ -155,4 +156,40 @@ fn an_entry_without_a_directory_names_the_part_at_fault() {
     fs::write(system.root().join("etc/file"), "").unwrap();
     let error = system.unpack(&[file("etc/file/deep/x")], "/").unwrap_err();
     assert!(error.to_string().contains("the directory etc/file of etc/file/deep/x"), "{error}");
+}
+
+#[test]
+fn what_the_running_system_would_hide_is_refused() {
+    let hidden = ["/tmp", "/home", "/var/lock"]
+        .map(|point| HiddenPoint { point: point.into(), why: format!("/etc/fstab mounts it on {point}") });
+    let of = |system: &System, path: &str, entries: &[Made]| {
+        let target = Target { system: &system.root(), path, hidden: &hidden };
+        target.look().and_then(|_| unpacked_to(&archive(entries), &target)).map(drop)
+    };
+    let directory = Made::new(b'5', "tmp");
+    for (path, entry, point) in [
+        ("/", file("tmp/x"), "/tmp"),
+        ("/", file("home/anna/.profile"), "/home"),
+        // As links of the system lead there.
+        ("/", file("run/x"), "/var/lock"),
+        ("/", file("var/run/x"), "/var/lock"),
+        ("/var", file("run/deep/x"), "/var/lock"),
+        ("/home", file("x"), "/home"),
+        ("/tmp/new", file("x"), "/tmp"),
+        ("/var/run/new", file("x"), "/var/lock"),
+    ] {
+        let system = System::new();
+        let error = of(&system, path, &[directory.clone(), entry]).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            matches!(error, UnpackError::Refused { fault: Fault::Hidden(_), .. }) && text.contains(point),
+            "{text}"
+        );
+        assert_eq!(error.problem().code, ErrorCode::NoRootFilesystem);
+        assert!(fs::read_dir(system.root().join("run")).unwrap().next().is_none(), "{path}");
+    }
+    // The directory itself is what something is mounted on.
+    let system = System::new();
+    of(&system, "/", &[directory, file("homely/x"), file("var/x")]).unwrap();
+    of(&system, "/opt", &[file("tmp/x")]).unwrap();
 }

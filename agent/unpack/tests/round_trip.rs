@@ -115,7 +115,7 @@ fn back(arguments: &[&str], rich: bool, piece: usize) {
     let (source, target) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     make(source.path(), rich);
     let archive = tar(&[arguments, &["-c", "."]].concat(), source.path());
-    let new = Target { system: target.path(), path: "/new" };
+    let new = Target { system: target.path(), path: "/new", hidden: &[] };
     let tally = common::by(&archive, &new, Manner::Archive, piece).unwrap();
     let (mut expected, found) = (facts(source.path()), facts(&target.path().join("new")));
     if !arguments.contains(&"-S") {

@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let source = UnpackSource::Archive { url: url.clone(), digest: digest.parse()? };
     let spec = Unpack { source, access: ImageAccess::default(), path: "/".into(), disk: None };
-    match unpack(Path::new(directory), &spec, &Reporter::new(io::sink())) {
+    match unpack(Path::new(directory), &[], &spec, &Reporter::new(io::sink())) {
         Ok(ActionResult::Unpack(done)) => println!("{} entries, {} bytes", done.entries, done.bytes),
         Ok(other) => return Err(format!("another action was performed: {other:?}").into()),
         Err(failure) => return Err(failure.problem.to_string().into()),

@@ -107,7 +107,7 @@ pub(crate) fn tar(arguments: &[&str], at: &Path) -> Vec<u8> {
 
 /// The root of a system as the place of an archive.
 pub(crate) fn whole(root: &Path) -> Target<'_> {
-    Target { system: root, path: "/" }
+    Target { system: root, path: "/", hidden: &[] }
 }
 
 /// Unpacks to a directory of a system.

@@ -20,7 +20,7 @@ use crate::{Context, Failure, storage};
 /// The action's; `Internal` for one that the agent performs itself.
 pub(crate) fn perform(context: &Context<'_>, action: &AssignedAction) -> Result<ActionResult, Failure> {
     match &action.kind {
-        ActionKind::Unpack(spec) => unpack::perform(context.target, spec, context.report),
+        ActionKind::Unpack(spec) => unpack::perform(context.target, &context.job.hidden, spec, context.report),
         ActionKind::Storage(spec) => storage::perform(context, spec),
         ActionKind::WriteImage(_)
         | ActionKind::CloudInit(_)

@@ -3,21 +3,29 @@
 
 use std::{os::fd::OwnedFd, path::Path};
 
-use landfall_api::{Digest, ErrorCode, Problem, Unpack, UnpackResult, UnpackSource, message::ActionResult};
+use landfall_api::{
+    Digest, ErrorCode, Problem, Unpack, UnpackResult, UnpackSource,
+    message::{ActionResult, HiddenPoint},
+};
 use landfall_disk::{Access, CancelFlag, ContentOrder, Image, Proof, available_memory, root_layers, with_content};
 use landfall_unpack::{Limits, Manner, Tally, Target, UnpackError, Unpacker};
 
 use super::spool::{Spool, Wanted, unfetched};
 use crate::{Failure, Reporter};
 
-/// Unpacks it into the system whose root is at `system`.
+/// Unpacks it into the system whose root is at `system`, and in which nothing may go to the places that are `hidden`.
 ///
 /// # Errors
 /// [`Failure`]; after one of the download or of its digest that system is as it was, layers apart that were unpacked before.
-pub fn perform(system: &Path, spec: &Unpack, report: &Reporter) -> Result<ActionResult, Failure> {
-    let target = Target { system, path: &spec.path };
+pub fn perform(
+    system: &Path,
+    hidden: &[HiddenPoint],
+    spec: &Unpack,
+    report: &Reporter,
+) -> Result<ActionResult, Failure> {
+    let target = Target { system, path: &spec.path, hidden };
     let innermost = target.look().map_err(|e| impossible(&e, &spec.path))?;
-    let root = Target { path: "/", ..target }.look().map_err(|e| impossible(&e, "/"))?;
+    let root = Target { path: "/", hidden: &[], ..target }.look().map_err(|e| impossible(&e, "/"))?;
     let fetch = Fetch { access: Access::from(&spec.access), report, directories: [root, innermost] };
     let mut to = To { target, unpacker: None };
     match &spec.source {
@@ -98,6 +106,9 @@ fn refused(error: &UnpackError, at: &str) -> Failure {
 
 /// There can be no such directory.
 fn impossible(error: &UnpackError, path: &str) -> Failure {
+    if let UnpackError::Refused { .. } = error {
+        return refused(error, path);
+    }
     let message = format!("cannot unpack to {path} of the new system");
     let hint = "correct path in the template, or check whether the file system is full";
     let problem = Problem::new(ErrorCode::DeviceIo, message).caused_by(error);
@@ -133,7 +144,7 @@ mod tests {
         let url = format!("file://{}", file.path().display());
         let source = UnpackSource::Archive { url, digest };
         let spec = Unpack { source, access: ImageAccess::default(), path: path.into(), disk: None };
-        perform(root, &spec, &Reporter::new(io::sink()))
+        perform(root, &[], &spec, &Reporter::new(io::sink()))
     }
 
     fn digest(bytes: &[u8]) -> Digest {
@@ -224,7 +235,7 @@ mod tests {
             let url = format!("oci+http://{}/a@{proof}", serve(files.clone()));
             let source = UnpackSource::Image { url };
             let spec = Unpack { source, access: ImageAccess::default(), path: "/".into(), disk: None };
-            super::perform(root, &spec, &Reporter::new(io::sink()))
+            super::perform(root, &[], &spec, &Reporter::new(io::sink()))
         };
         let root = tempfile::tempdir().unwrap();
         perform(&files, root.path()).unwrap();
