@@ -33,7 +33,7 @@ impl Default for Limits {
 pub enum Manner {
     /// As tar does. A directory that is not empty is not replaced, and a directory's entry goes through a link that leads to one.
     Archive,
-    /// As a layer of an OCI image: whiteouts remove, and everything is replaced.
+    /// As a layer of an OCI image: whiteouts remove, everything is replaced, and all links lead within the directory.
     Layer,
 }
 
@@ -72,6 +72,7 @@ impl<'a> Unpacker<'a> {
     pub fn archive(&mut self, input: &mut dyn BufRead, manner: Manner) -> Result<(), UnpackError> {
         let mut reader = Reader::new(input);
         let mut layer = Layer::default();
+        self.tree.root.begin(manner == Manner::Layer);
         while let Some(entry) = reader.next()? {
             self.count(&entry)?;
             if !(self.go_on)() {

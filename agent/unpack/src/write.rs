@@ -1,6 +1,6 @@
 //! Makes what entries say, below the root. What stands in an entry's place is replaced, never written through.
 
-use std::os::fd::OwnedFd;
+use std::{collections::BTreeMap, os::fd::OwnedFd};
 
 use rustix::{
     fs::{
@@ -39,15 +39,28 @@ pub(crate) enum Replace {
 /// A tree that is being made.
 pub(crate) struct Tree {
     pub(crate) root: Root,
-    /// Directories in the order in which they came. What is made in one changes its time, so theirs are set last.
-    directories: Vec<(Name, Attributes, String)>,
+    /// Directories by name. What is made in one changes its time, so theirs are set last.
+    directories: BTreeMap<Vec<u8>, Kept>,
+    /// How many came.
+    came: u64,
     /// Bytes of memory that those take.
     kept: usize,
 }
 
+/// What is set of a directory at the end.
+struct Kept {
+    /// One directory may have two names through links; the later entry holds.
+    order: u64,
+    attributes: Attributes,
+    /// For people.
+    shown: String,
+    /// Bytes of memory that it takes.
+    size: usize,
+}
+
 impl Tree {
     pub(crate) fn new(root: Root) -> Self {
-        Self { root, directories: Vec::new(), kept: 0 }
+        Self { root, directories: BTreeMap::new(), came: 0, kept: 0 }
     }
 
     /// Makes one entry; its content is taken from the reader. `go_on` is asked between two pieces of it.
@@ -109,9 +122,11 @@ impl Tree {
 
     /// Sets what is kept of directories, and brings everything to the disk.
     pub(crate) fn finish(self) -> Result<(), UnpackError> {
-        for (name, attributes, shown) in &self.directories {
+        let mut last: Vec<_> = self.directories.iter().collect();
+        last.sort_unstable_by_key(|(_, kept)| kept.order);
+        for (name, Kept { attributes, shown, .. }) in last {
             let io = |(action, errno): Failed| UnpackError::Io { action, entry: shown.clone(), source: errno.into() };
-            match self.root.itself(name.bytes()) {
+            match self.root.itself(name) {
                 Ok(directory) => attributes::set(&directory, attributes).map_err(io)?,
                 // A later entry took its place.
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
@@ -123,9 +138,18 @@ impl Tree {
         syncfs(self.root.top()).map_err(io)
     }
 
-    /// What was kept of directories that are gone.
-    pub(crate) fn forget(&mut self, removed: &[u8]) {
-        self.directories.retain(|(name, ..)| !name.is_in(removed));
+    /// Forgets a directory that is gone, and those in it, except what `stays`.
+    pub(crate) fn forget(&mut self, removed: &[u8], stays: &dyn Fn(&[u8]) -> bool) {
+        // Those in it have a slash behind its name, and `0` is the byte after a slash.
+        let inside = match removed {
+            b"" => self.directories.range::<[u8], _>(..),
+            _ => self.directories.range([removed, b"/"].concat()..[removed, b"0"].concat()),
+        };
+        let inside = inside.map(|(name, _)| name.clone());
+        let gone: Vec<_> = inside.chain([removed.to_vec()]).filter(|name| !stays(name)).collect();
+        for name in gone {
+            self.kept -= self.directories.remove(&name).map_or(0, |kept| kept.size);
+        }
         self.root.changed();
     }
 
@@ -144,10 +168,12 @@ impl Tree {
     fn keep(&mut self, entry: &Entry) -> Result<(), UnpackError> {
         let extended: usize =
             entry.attributes.extended.iter().map(|(name, value)| name.len() + value.len() + ONE).sum();
-        self.kept += ONE + entry.name.bytes().len() + entry.shown.len() + extended;
-        self.remember(entry, 0)?;
-        self.directories.push((entry.name.clone(), entry.attributes.clone(), entry.shown.clone()));
-        Ok(())
+        let size = ONE + entry.name.bytes().len() + entry.shown.len() + extended;
+        self.came += 1;
+        let kept = Kept { order: self.came, attributes: entry.attributes.clone(), shown: entry.shown.clone(), size };
+        let before = self.directories.insert(entry.name.bytes().to_vec(), kept);
+        self.kept = self.kept + size - before.map_or(0, |kept| kept.size);
+        self.remember(entry, 0)
     }
 
     /// Refuses the entry with which what is remembered of directories and so many bytes of links are too much.
@@ -249,7 +275,7 @@ impl Tree {
             Replace::Anything => remove::whole(parent, name),
         };
         match removed {
-            Ok(Removed::Way) => self.forget(entry.name.bytes()),
+            Ok(Removed::Way) => self.forget(entry.name.bytes(), &|_| false),
             Ok(Removed::File | Removed::Nothing) => {}
             Err(Errno::NOTEMPTY | Errno::EXIST) => {
                 return Err(UnpackError::Refused { entry: entry.shown.clone(), fault: Fault::Occupied });
