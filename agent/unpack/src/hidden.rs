@@ -8,7 +8,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::root::in_root;
+use crate::resolve::in_root;
 
 /// The places of one system.
 #[derive(Debug, Default)]

@@ -20,6 +20,7 @@ mod name;
 mod pax;
 mod reader;
 mod remove;
+mod resolve;
 mod root;
 mod target;
 mod unpacker;

@@ -18,12 +18,10 @@ use crate::{
     hidden::Hidden,
     inherit::Heritage,
     name::{MAX_NAME, shown},
+    resolve::{DIRECTORY, IN_ROOT, in_root},
     target::Target,
 };
 
-/// How paths are resolved: absolute links and `..` in links end at the root.
-const IN_ROOT: ResolveFlags = ResolveFlags::IN_ROOT.union(ResolveFlags::NO_MAGICLINKS);
-const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::RDONLY).union(OFlags::CLOEXEC);
 /// How many directories are kept open. Archives go through a tree in order, so few are needed at a time; a process may have
 /// 1024 descriptors.
 const KEPT: usize = 256;
@@ -207,11 +205,6 @@ impl Root {
         }
         Ok(self.links.len())
     }
-}
-
-/// The directory of this name with `root` as `/`.
-pub(crate) fn in_root(root: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
-    openat2(root, if name.is_empty() { b"." } else { name }, DIRECTORY, Mode::empty(), IN_ROOT)
 }
 
 /// Makes what is missing of a way that begins in `top`; whether the last directory is new. `open` opens each by its whole name.

@@ -8,7 +8,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{Fault, UnpackError, hidden::Hidden, root::in_root};
+use crate::{Fault, UnpackError, hidden::Hidden, resolve::in_root};
 
 /// A directory of an installed system, which no other process may change meanwhile.
 #[derive(Debug, Clone, Copy)]

@@ -57,7 +57,7 @@ fn what_the_archive_does_not_label_gets_its_directorys_label() {
 }
 
 #[test]
-fn a_label_of_the_archive_or_of_what_is_replaced_comes_first() {
+fn a_label_of_the_archive_comes_before_the_directorys() {
     let root = tempfile::tempdir().unwrap();
     if !set(root.path(), "security.selinux", SYSTEM.as_bytes()) {
         return;

@@ -71,7 +71,7 @@ fn a_whiteout_leaves_what_its_own_layer_has() {
 }
 
 #[test]
-fn a_whiteout_of_the_layers_own_directory_removes_what_lies_below() {
+fn a_whiteout_of_an_own_directory_removes_what_lies_below() {
     let own = || vec![file("var/lib/new", "2"), Made::new(b'5', "var/lib/deep"), file("var/lib/deep/e", "2")];
     for at in [0, 3] {
         let mut upper = own();

@@ -110,7 +110,7 @@ fn the_seed_lands_where_the_running_system_has_var() {
 }
 
 #[test]
-fn as_much_as_can_be_is_mounted_and_the_rest_is_named() {
+fn what_can_be_mounted_is_and_the_rest_is_named() {
     where_possible(|| {
         let _one = alone()?;
         let disk = Disk::new(512, &[part("root", 32), part("var", 32)])?;
