@@ -12,7 +12,7 @@ use std::path::Path;
 
 use landfall_api::{
     DiskFacts, ErrorCode, Problem,
-    message::{ActionResult, EventBody, LogLevel, WorkerJob, WorkerReport},
+    message::{ActionResult, EventBody, HiddenPoint, LogLevel, WorkerJob, WorkerReport},
 };
 
 use self::process::Worker;
@@ -28,6 +28,8 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) disks: Vec<DiskFacts>,
     /// A mounted root file system that it is to find as `/target`.
     pub(crate) target: Option<&'a Path>,
+    /// What is not mounted in it.
+    pub(crate) hidden: Vec<HiddenPoint>,
 }
 
 /// Makes sure that the tools layer of the workflow is mounted. Blocking.
@@ -48,7 +50,7 @@ pub(crate) fn perform(
     around: Surroundings<'_>,
     may_act: &(dyn Fn() -> Result<(), Failure> + Sync),
 ) -> Result<ActionResult, Failure> {
-    let wants = described(job, around.disks)?;
+    let wants = described(job, around.disks, around.hidden)?;
     let hidden = &Hidden::new(wants.secrets());
     let wire = wants.try_into().map_err(|_| indescribable())?;
     let worker = Worker {
@@ -66,10 +68,10 @@ pub(crate) fn perform(
 }
 
 /// The job for the worker.
-fn described(job: &Job, disks: Vec<DiskFacts>) -> Result<WorkerJob, Failure> {
+fn described(job: &Job, disks: Vec<DiskFacts>, hidden: Vec<HiddenPoint>) -> Result<WorkerJob, Failure> {
     let uefi = Path::new("/sys/firmware/efi").is_dir();
     let described = WorkerJob::new(&job.run, job.action.action_index, job.action.attempt, disks, uefi);
-    described.ok_or_else(indescribable)
+    described.map(|described| WorkerJob { hidden, ..described }).ok_or_else(indescribable)
 }
 
 fn indescribable() -> Failure {

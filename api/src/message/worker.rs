@@ -14,6 +14,17 @@ pub struct WorkerJob {
     pub disks: Vec<DiskFacts>,
     /// Whether the machine was started by UEFI.
     pub uefi: bool,
+    /// Places of the mounted system that are not as the running system will have them.
+    pub hidden: Vec<HiddenPoint>,
+}
+
+/// A place of an installed system that the running system mounts something over, and Landfall does not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HiddenPoint {
+    /// Its absolute path, without a slash at the end.
+    pub point: String,
+    /// What is mounted there and why not now; a sentence.
+    pub why: String,
 }
 
 impl WorkerJob {
@@ -29,7 +40,7 @@ impl WorkerJob {
         assignment.start_index = index;
         assignment.start_attempt = attempt;
         assignment.starts = vec![super::Start { index, attempt }];
-        let job = Self { assignment, disks, uefi };
+        let job = Self { assignment, disks, uefi, hidden: Vec::new() };
         job.action().is_some().then_some(job)
     }
 

@@ -2,7 +2,7 @@
 
 use landfall_api::{
     DiskFacts,
-    message::{Assignment, EventBody, WorkerJob, WorkerReady, WorkerReport},
+    message::{Assignment, EventBody, HiddenPoint, WorkerJob, WorkerReady, WorkerReport},
 };
 
 use super::{ConvertError, Within as _, scalar::text};
@@ -22,7 +22,8 @@ impl TryFrom<worker::Job> for WorkerJob {
         }
         let disks: Vec<DiskFacts> =
             serde_json::from_str(&wire.disks_json).map_err(|error| ConvertError::new("disks_json", error))?;
-        Ok(Self { assignment, disks, uefi: wire.uefi })
+        let hidden = wire.hidden.into_iter().map(|worker::HiddenPoint { point, why }| HiddenPoint { point, why });
+        Ok(Self { assignment, disks, uefi: wire.uefi, hidden: hidden.collect() })
     }
 }
 
@@ -32,7 +33,8 @@ impl TryFrom<WorkerJob> for worker::Job {
     /// Fails only for facts that do not serialise.
     fn try_from(job: WorkerJob) -> Result<Self, ConvertError> {
         let disks_json = serde_json::to_string(&job.disks).map_err(|error| ConvertError::new("disks_json", error))?;
-        Ok(Self { assignment: Some(job.assignment.into()), disks_json, uefi: job.uefi })
+        let hidden = job.hidden.into_iter().map(|HiddenPoint { point, why }| worker::HiddenPoint { point, why });
+        Ok(Self { assignment: Some(job.assignment.into()), disks_json, uefi: job.uefi, hidden: hidden.collect() })
     }
 }
 
@@ -104,7 +106,8 @@ mod tests {
             transport: "virtio".into(),
             ..DiskFacts::default()
         }];
-        WorkerJob::new(&run.try_into().unwrap(), 1, 4, disks, true).unwrap()
+        let hidden = vec![HiddenPoint { point: "/tmp".into(), why: "it is in memory".into() }];
+        WorkerJob { hidden, ..WorkerJob::new(&run.try_into().unwrap(), 1, 4, disks, true).unwrap() }
     }
 
     #[test]

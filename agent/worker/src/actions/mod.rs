@@ -2,7 +2,10 @@
 //! it is the worker's.
 
 pub(crate) mod place;
+mod spool;
 mod unpack;
+
+pub use self::unpack::perform as unpack;
 
 use landfall_api::{
     ErrorCode, Problem,
@@ -17,7 +20,7 @@ use crate::{Context, Failure, storage};
 /// The action's; `Internal` for one that the agent performs itself.
 pub(crate) fn perform(context: &Context<'_>, action: &AssignedAction) -> Result<ActionResult, Failure> {
     match &action.kind {
-        ActionKind::Unpack(spec) => unpack::perform(context, spec),
+        ActionKind::Unpack(spec) => unpack::perform(context.target, &context.job.hidden, spec, context.report),
         ActionKind::Storage(spec) => storage::perform(context, spec),
         ActionKind::WriteImage(_)
         | ActionKind::CloudInit(_)
