@@ -103,7 +103,9 @@ fn started_by(spec: &InstallBootloaderSpec, before: &[AssignedAction], uefi: boo
         ActionKind::Storage(storage) => Some(&storage.layout),
         _ => None,
     });
-    let Some(layout) = layouts.filter(|_| spec.disk.is_none()).find(|layout| layout.mounts_root()) else { return Ok(()) };
+    let Some(layout) = layouts.filter(|_| spec.disk.is_none()).find(|layout| layout.mounts_root()) else {
+        return Ok(());
+    };
     let has = |role| layout.disks.iter().flat_map(|disk| &disk.partitions).any(|part| part.role() == role);
     let old = layout.disks.iter().any(|disk| disk.table == TableSpec::Mbr);
     let missing = if spec.firmware.uefi(uefi) && !has(PartitionRole::Esp) {

@@ -72,22 +72,12 @@ impl InstalledRoot {
         Ok(Self { tree, system, device, disks: vec![name] })
     }
 
-    /// What the `storage` action before this one made, with everything that is mounted in it.
     fn of_layout(job: &Job, mount_point: &Path, access: Access) -> Result<Self, Failure> {
-        worker::ready(job, &|| may_act(job))?;
-        let layout = worker::open(job, list()?, &|| may_act(job))?;
-        let stopped = || may_act(job).is_err();
-        let opened = System::of_layout(&layout, mount_point, access, &stopped);
-        // Also if it was not mounted because the action was stopped.
-        may_act(job)?;
-        let system = opened.map_err(|e| {
-            let problem = Problem::new(ErrorCode::NoRootFilesystem, e.to_string()).caused_by(&e);
-            final_failure(problem.hint("provision the machine again, so that its disks are laid out anew").at(&e.device))
-        })?;
+        let (system, disks) = layout_system(job, mount_point, access)?;
         let device = system.root().device.display().to_string();
-        tracing::info!("the installed root file system is {device}, of the layout on {}", layout.disks.join(", "));
+        tracing::info!("the installed root file system is {device}, of the layout on {}", disks.join(", "));
         let tree = system.tree().map_err(|e| io(&e, &device))?;
-        Ok(Self { tree, system, device, disks: layout.disks })
+        Ok(Self { tree, system, device, disks })
     }
 
     /// Where the root is mounted.
@@ -107,6 +97,21 @@ impl InstalledRoot {
         system.close().map_err(|e| io(&e, &device))?;
         Ok(device)
     }
+}
+
+/// What the `storage` action before this one made, with everything that is mounted in it; its disks by kernel name.
+pub(super) fn layout_system(job: &Job, mount_point: &Path, access: Access) -> Result<(System, Vec<String>), Failure> {
+    worker::ready(job, &|| may_act(job))?;
+    let layout = worker::open(job, list()?, &|| may_act(job))?;
+    let stopped = || may_act(job).is_err();
+    let opened = System::of_layout(&layout, mount_point, access, &stopped);
+    // Also if it was not mounted because the action was stopped.
+    may_act(job)?;
+    let system = opened.map_err(|e| {
+        let problem = Problem::new(ErrorCode::NoRootFilesystem, e.to_string()).caused_by(&e);
+        final_failure(problem.hint("provision the machine again, so that its disks are laid out anew").at(&e.device))
+    })?;
+    Ok((system, layout.disks))
 }
 
 /// Whether a layout is the system that this workflow installs: of the actions before this one that write a system, the last

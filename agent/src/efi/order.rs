@@ -43,9 +43,7 @@ pub(super) fn plan(found: &Variables, wanted: &[Vec<u8>]) -> Plan {
     let mut ours: Vec<u16> = Vec::new();
     for same in &numbers {
         let free = || {
-            let taken = |n: &u16| {
-                found.entries.contains_key(n) || found.order.contains(n) || ours.contains(n)
-            };
+            let taken = |n: &u16| found.entries.contains_key(n) || found.order.contains(n) || ours.contains(n);
             (0..=u16::MAX).find(|n| !taken(n)).unwrap_or(u16::MAX)
         };
         let other = if same.is_none() && !left.is_empty() { Some(left.remove(0)) } else { *same };

@@ -112,7 +112,9 @@ mod tests {
         for right in [mount("ext4", "AB-CD"), mount("ext4", "")] {
             is_as_made(&right, found()).unwrap();
         }
-        for (wrong, there) in [(mount("xfs", "ab-cd"), found()), (mount("ext4", "ab-ce"), found()), (mount("ext4", ""), None)] {
+        for (wrong, there) in
+            [(mount("xfs", "ab-cd"), found()), (mount("ext4", "ab-ce"), found()), (mount("ext4", ""), None)]
+        {
             let error = is_as_made(&wrong, there).unwrap_err();
             assert!(error.to_string().starts_with("it holds "), "{error}");
         }

@@ -150,7 +150,10 @@ mod tests {
         }
         assert_eq!(of(json!({"kernelArguments": vec!["x"; 65]})), [AT]);
         assert_eq!(of(json!({"kernelArguments": ["x".repeat(1024)]})), [AT]);
-        for right in [json!({}), json!({"firmware": "both", "kernelArguments": ["console=ttyS0,115200n8", "{{ params.release }}"]})] {
+        for right in [
+            json!({}),
+            json!({"firmware": "both", "kernelArguments": ["console=ttyS0,115200n8", "{{ params.release }}"]}),
+        ] {
             assert_eq!(of(right.clone()), [""; 0], "{right}");
         }
     }

@@ -8,7 +8,8 @@ use super::{
 };
 use crate::{
     ActionSpec, ClearDisksSpec, DiskId, DiskReceipt, Exec, ExecResult, HoldSpec, InstallBootloaderResult,
-    InstallBootloaderSpec, KexecSpec, PowerOffSpec, RebootSpec, Storage, Unpack, UnpackResult, WriteFile, WriteFileResult,
+    InstallBootloaderSpec, KexecSpec, PowerOffSpec, RebootSpec, Storage, Unpack, UnpackResult, WriteFile,
+    WriteFileResult,
 };
 
 /// What an action does. Where the agent needs nothing beyond what a template says, it is the template's own spec.

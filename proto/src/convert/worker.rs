@@ -66,7 +66,8 @@ impl TryFrom<worker::Opened> for OpenedLayout {
     type Error = ConvertError;
 
     fn try_from(wire: worker::Opened) -> Result<Self, ConvertError> {
-        let mounts: Vec<_> = wire.mounts.into_iter().map(LayoutMount::try_from).collect::<Result<_, _>>().within("mounts")?;
+        let mounts: Vec<_> =
+            wire.mounts.into_iter().map(LayoutMount::try_from).collect::<Result<_, _>>().within("mounts")?;
         // What follows is mounted below it.
         if mounts.first().is_none_or(|mount| mount.at != "/") {
             return Err(ConvertError::new("mounts", "the first is not the root"));

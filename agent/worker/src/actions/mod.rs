@@ -69,7 +69,8 @@ mod tests {
 
     /// A job of this action behind a layout of one disk.
     fn behind_a_layout(kind: ActionKind) -> WorkerJob {
-        let layout = json!({"disks": [{"partitions": [{"role": "esp"}, {"role": "root", "options": "noatime,data=ordered"}]}]});
+        let layout =
+            json!({"disks": [{"partitions": [{"role": "esp"}, {"role": "root", "options": "noatime,data=ordered"}]}]});
         let layout: StorageSpec = serde_json::from_value(layout).unwrap();
         let mut job = testing::job(ActionKind::Storage(layout.resolved()));
         let mut second = job.assignment.actions[0].clone();
@@ -110,7 +111,10 @@ mod tests {
         let context = Context { job: &job, report: &report, target: Path::new("/nowhere") };
         let OpenedLayout { mounts, disks } = storage::open(&context).unwrap();
         let said: Vec<_> = mounts.iter().map(|m| [&m.device, &m.at, &m.kind, &m.options].map(String::as_str)).collect();
-        assert_eq!(said, [["/dev/vda2", "/", "ext4", "data=ordered"], ["/dev/vda1", "/boot/efi", "vfat", "umask=0077"]]);
+        assert_eq!(
+            said,
+            [["/dev/vda2", "/", "ext4", "data=ordered"], ["/dev/vda1", "/boot/efi", "vfat", "umask=0077"]]
+        );
         assert_eq!(disks, ["vda"]);
         assert_eq!((mounts[0].uuid.len(), mounts[1].uuid.len()), (36, 9), "{mounts:?}");
     }

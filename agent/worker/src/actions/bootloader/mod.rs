@@ -19,9 +19,11 @@ use crate::{Context, Failure, Layout, Reporter, program};
 const DEFAULTS: &str = "/etc/default/grub.d/landfall.cfg";
 /// Of the processor that this program is for: GRUB's platform of UEFI, and who has its files.
 #[cfg(target_arch = "aarch64")]
-const UEFI: (&str, &str) = ("arm64-efi", "grub-efi-arm64-bin (Debian, Ubuntu) or grub2-efi-aa64-modules (Fedora and its kin)");
+const UEFI: (&str, &str) =
+    ("arm64-efi", "grub-efi-arm64-bin (Debian, Ubuntu) or grub2-efi-aa64-modules (Fedora and its kin)");
 #[cfg(not(target_arch = "aarch64"))]
-const UEFI: (&str, &str) = ("x86_64-efi", "grub-efi-amd64-bin (Debian, Ubuntu) or grub2-efi-x64-modules (Fedora and its kin)");
+const UEFI: (&str, &str) =
+    ("x86_64-efi", "grub-efi-amd64-bin (Debian, Ubuntu) or grub2-efi-x64-modules (Fedora and its kin)");
 const BIOS: (&str, &str) = ("i386-pc", "grub-pc-bin (Debian, Ubuntu) or grub2-pc-modules (Fedora and its kin)");
 
 /// Installs it.
@@ -114,7 +116,8 @@ impl Needs<'_> {
         let initramfs = self.initramfs()?;
         if !self.arguments.is_empty() && !grub.reads_folder() {
             let message = "the new system's grub-mkconfig reads no /etc/default/grub.d, where kernelArguments would go";
-            let hint = "write the arguments with writeFile or exec as the distribution wants them, without kernelArguments";
+            let hint =
+                "write the arguments with writeFile or exec as the distribution wants them, without kernelArguments";
             return Err(Failure::last(Problem::new(ErrorCode::InvalidTemplate, message).hint(hint)));
         }
 
