@@ -73,13 +73,8 @@ impl Assignments {
         if let Some(problem) = settings.without_tools(left()) {
             return Err(problem);
         }
-        let layout = status.actions.iter().any(|pinned| matches!(pinned.action.spec, ActionSpec::Storage(_)));
-        // The worker opens what a storage action made also for actions that the agent performs itself.
-        let needs = |action: &Action| {
-            let info = action.spec.info();
-            info.tools || layout && info.means_written_disk
-        };
-        let tools = settings.tools.clone().filter(|_| left().any(needs));
+        let all = status.actions.iter().map(|pinned| &*pinned.action);
+        let tools = settings.tools.clone().filter(|_| needs_tools(all, left()));
         Ok(Assignment {
             epoch,
             workflow_uid,
@@ -204,6 +199,16 @@ impl Assignments {
     }
 }
 
+/// Whether what is left of a list needs the tools layer. The worker opens what a storage action made also for actions that the agent
+/// performs itself.
+fn needs_tools<'a>(mut all: impl Iterator<Item = &'a Action>, mut left: impl Iterator<Item = &'a Action>) -> bool {
+    let layout = all.any(|action| matches!(action.spec, ActionSpec::Storage(_)));
+    left.any(|action| {
+        let info = action.spec.info();
+        info.tools || layout && info.means_written_disk
+    })
+}
+
 /// The time of one attempt, and how often it is tried: as the template says, else by default.
 fn limits(action: &Action) -> (Duration, Retry) {
     let retry = Retry {
@@ -273,6 +278,19 @@ mod tests {
         let second = Duration::from_secs;
         assert_eq!(timeout, second(3600));
         assert_eq!(retry, Retry { max_attempts: 3, initial_backoff: second(2), max_backoff: second(60) });
+    }
+
+    #[test]
+    fn what_is_done_on_a_layout_needs_the_tools() {
+        let actions = json!([
+            {"name": "disks", "storage": {"disks": [{"partitions": [{"role": "root"}]}]}},
+            {"name": "seed", "cloudInit": {}},
+            {"name": "restart", "reboot": {}},
+        ]);
+        let all: Vec<Action> = serde_json::from_value(actions).unwrap();
+        let needs = |all: &[Action], first: usize| needs_tools(all.iter(), all.iter().skip(first));
+        assert_eq!([needs(&all, 0), needs(&all, 1), needs(&all, 2)], [true, true, false]);
+        assert!(!needs(&all[1..], 0), "the seed of an image");
     }
 
     #[test]
