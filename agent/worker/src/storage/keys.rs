@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_line_is_no_part_of_a_passphrase() {
+    fn an_end_of_line_is_no_part_of_a_passphrase() {
         for text in ["geheim", "geheim\n", "geheim\r\n"] {
             assert_eq!(of(text).as_deref(), Ok("geheim"), "{text:?}");
         }

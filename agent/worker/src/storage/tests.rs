@@ -280,7 +280,7 @@ fn a_layout_that_does_not_mount_is_not_done() {
 }
 
 #[test]
-fn a_key_that_cannot_be_typed_is_refused_before_anything_changes() {
+fn an_unusable_key_is_refused_before_anything_changes() {
     let mut storage = storage(json!({"keys": {"k": "ge\theim"},
         "disks": [{"partitions": [{"role": "root", "encrypt": {"key": "k"}}]}]}));
     let Some(device) = device(64 * MIB, 512) else { return };

@@ -45,7 +45,7 @@ fn two_devices_of_one_name_are_refused() {
 }
 
 #[test]
-fn sectors_of_two_sizes_make_no_group_and_no_system_partition() {
+fn mixed_sectors_make_no_group_and_no_system_partition() {
     let disks = [disk("sda", 8 * GIB, 512), disk("sdb", 8 * GIB, 4096)];
     let select = json!([{"serial": "A"}, {"serial": "B"}]);
     let group = json!({"disks": [{"select": select, "partitions": [{"name": "pv"}]}],
