@@ -196,6 +196,9 @@ mod tests {
         assert!(sent.contains("passphrase") && sent.contains("own") && !sent.contains("of a"), "{sent}");
         // The layout of action 1 is derived from that index.
         assert_eq!(job.earlier().iter().position(|action| matches!(action.kind, ActionKind::Storage(_))), Some(1));
+    }
+
+    #[test]
     fn what_a_worker_is_started_for_survives_the_wire() {
         for purpose in [Purpose::Open, Purpose::Perform { system: vec!["vda".into(), "vdb".into()] }] {
             let job = WorkerJob { purpose, ..job() };
