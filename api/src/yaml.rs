@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-pub use tree::{YamlField, YamlNode, YamlValue};
+pub use tree::{DuplicateKeys, YamlField, YamlNode, YamlValue};
 
 use crate::{
     Document, ErrorCode, Problem, check,
@@ -78,7 +78,7 @@ impl Document {
     /// # Errors
     /// At least one [`Problem`]: `InvalidDocument` or `InvalidTemplate`, its subject `file:line field`.
     pub fn from_yaml_str(source: &str, text: &str) -> Result<Vec<Sourced>, Vec<Problem>> {
-        let trees = yaml_trees(source, text).map_err(|problem| vec![*problem])?;
+        let trees = yaml_trees(source, text, DuplicateKeys::Refused).map_err(|problem| vec![*problem])?;
         let (mut documents, mut problems) = (Vec::new(), Vec::new());
         for (index, tree) in trees.into_iter().enumerate() {
             let mut origin = Origin { source: source.to_owned(), document: index + 1, lines: BTreeMap::new() };
@@ -101,12 +101,12 @@ impl Document {
 /// # Errors
 /// A [`Problem`] with code `InvalidDocument`, its subject `file:line:column`: the text is not YAML, or is longer than
 /// [`MAX_FILE_BYTES`].
-pub fn yaml_trees(source: &str, text: &str) -> Result<Vec<YamlNode>, Box<Problem>> {
+pub fn yaml_trees(source: &str, text: &str, duplicates: DuplicateKeys) -> Result<Vec<YamlNode>, Box<Problem>> {
     if text.len() > MAX_FILE_BYTES {
         let message = format!("the file has {} bytes; the limit is {MAX_FILE_BYTES}", text.len());
         return Err(Box::new(Problem::new(ErrorCode::InvalidDocument, message).at(source).hint("split it")));
     }
-    tree::read(text).map_err(|error| Box::new(syntax_problem(source, &error)))
+    tree::read(text, duplicates).map_err(|error| Box::new(syntax_problem(source, &error)))
 }
 
 /// The node's value; the line of every field below it goes to `lines`.

@@ -55,9 +55,21 @@ impl YamlNode {
     }
 }
 
+/// What becomes of a key that stands twice in one mapping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DuplicateKeys {
+    /// The text is refused, as YAML wants it.
+    Refused,
+    /// The tree has both, in the file's order: other programs take the last.
+    Kept,
+}
+
 /// Every document of a text.
-pub(super) fn read(text: &str) -> Result<Vec<YamlNode>, serde_saphyr::Error> {
-    let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
+pub(super) fn read(text: &str, duplicates: DuplicateKeys) -> Result<Vec<YamlNode>, serde_saphyr::Error> {
+    let mut options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
+    if duplicates == DuplicateKeys::Kept {
+        options.duplicate_keys = serde_saphyr::DuplicateKeyPolicy::LastWins;
+    }
     let trees: Vec<Spanned<Tree>> = serde_saphyr::from_multiple_with_options(text, options)?;
     Ok(trees.into_iter().map(|tree| node(tree, text)).collect())
 }
@@ -144,3 +156,41 @@ impl<'de> Visitor<'de> for TreeVisitor {
     }
 }
 
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(text: &str, duplicates: DuplicateKeys) -> Vec<YamlField> {
+        match read(text, duplicates).unwrap().remove(0).value {
+            YamlValue::Map(fields) => fields,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_scalar_knows_how_it_was_written() {
+        let text = "a: 0644\nb: 1.10\nc: &x y\nd: !!str 3\ne: *x\nf: |\n  one\n  two\n";
+        let fields = fields(text, DuplicateKeys::Refused);
+        let written: Vec<_> = fields
+            .iter()
+            .map(|field| match &field.node.value {
+                YamlValue::Scalar { value, written } => (value.as_str(), written.as_deref()),
+                _ => (None, None),
+            })
+            .collect();
+        let expected = [(None, Some("0644")), (None, Some("1.10")), (Some("y"), None), (Some("3"), None), (Some("y"), None)];
+        assert_eq!(written[..5], expected);
+        assert_eq!(written[5].0, Some("one\ntwo\n"));
+        let places: Vec<_> = fields.iter().map(|field| (field.line, field.node.line, field.node.column)).collect();
+        assert_eq!((places[0], places[5]), ((1, 1, 4), (6, 7, 3)));
+    }
+
+    #[test]
+    fn a_key_that_stands_twice_is_refused_or_kept() {
+        let text = "a: 1\na: 2\n";
+        assert!(read(text, DuplicateKeys::Refused).is_err());
+        let kept = fields(text, DuplicateKeys::Kept);
+        let shown: Vec<_> = kept.iter().map(|field| (field.line, field.node.to_value())).collect();
+        assert_eq!(shown, [(1, 1.into()), (2, 2.into())]);
+    }
+}

@@ -27,11 +27,11 @@ pub(crate) fn split(path: &str) -> (String, Option<u32>) {
 pub(crate) fn selector(path: &str) -> (Value, Option<&'static str>) {
     let field = |name: &str, value: &str| json!({ name: value });
     if let Some(id) = path.strip_prefix("/dev/disk/by-id/") {
-        let wwn = ["wwn-", "nvme-eui.", "nvme-uuid."].iter().find_map(|kind| id.strip_prefix(kind).map(|_| kind));
-        if let Some(kind) = wwn {
-            let id = id.strip_prefix(kind).unwrap_or(id);
-            let eui = format!("eui.{id}");
-            return (field("wwn", if *kind == "nvme-eui." { &eui } else { id }), None);
+        // sysfs has `0x…` of SCSI and ATA, `eui.…` or `uuid.…` of NVMe.
+        let wwn = id.strip_prefix("wwn-");
+        let nvme = id.strip_prefix("nvme-").filter(|id| id.starts_with("eui.") || id.starts_with("uuid."));
+        if let Some(wwn) = wwn.or(nvme) {
+            return (field("wwn", wwn), None);
         }
         let serial = id.rsplit('_').next().unwrap_or(id);
         return (field("serial", serial), Some(SERIAL));
@@ -78,6 +78,7 @@ mod tests {
     #[test]
     fn a_link_selects_by_what_does_not_move() {
         assert_eq!(selector("/dev/disk/by-id/wwn-0x5000c5").0, json!({"wwn": "0x5000c5"}));
+        assert_eq!(selector("/dev/disk/by-id/nvme-eui.0025").0, json!({"wwn": "eui.0025"}));
         assert_eq!(selector("/dev/disk/by-id/ata-QEMU_HARDDISK_QM00001").0, json!({"serial": "QM00001"}));
         assert_eq!(selector("/dev/disk/by-path/pci-0000:00:04.0").0, json!({"path": "pci-0000:00:04.0"}));
         let (moves, why) = selector("/dev/sda");

@@ -35,19 +35,20 @@ impl<'n> Fields<'n> {
 
     /// A field's value; `None` if it is missing or null.
     pub(crate) fn get(&mut self, name: &str) -> Option<&'n YamlNode> {
-        let field = self.fields.iter().find(|field| field.name == name)?;
+        // Of a key that stands twice the last.
+        let field = self.fields.iter().rfind(|field| field.name == name)?;
         self.read.insert(&field.name);
         (!is_null(&field.node)).then_some(&field.node)
     }
 
     /// Whether there is a value.
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.fields.iter().any(|field| field.name == name && !is_null(&field.node))
+        self.fields.iter().rfind(|field| field.name == name).is_some_and(|field| !is_null(&field.node))
     }
 
     /// The line of a field's name, or of the mapping.
     pub(crate) fn line_of(&self, name: &str) -> u64 {
-        self.fields.iter().find(|field| field.name == name).map_or(self.line, |field| field.line)
+        self.fields.iter().rfind(|field| field.name == name).map_or(self.line, |field| field.line)
     }
 
     /// A scalar as the file has it.

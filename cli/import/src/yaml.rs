@@ -1,6 +1,6 @@
 //! Documents as YAML, and YAML inside of YAML.
 
-use landfall_api::{Problem, YamlNode, yaml_trees};
+use landfall_api::{DuplicateKeys, Problem, YamlNode, yaml_trees};
 use serde_json::Value;
 
 /// A document's text, with its last line ended.
@@ -29,5 +29,5 @@ pub(crate) fn embedded(file: &str, block: &YamlNode, text: &str) -> Result<Vec<Y
         }
         placed.push_str(line);
     }
-    yaml_trees(file, &placed)
+    yaml_trees(file, &placed, DuplicateKeys::Refused)
 }

@@ -9,7 +9,7 @@ mod power;
 mod sources;
 mod storage;
 
-use landfall_api::{Problem, yaml_trees};
+use landfall_api::{DuplicateKeys, Problem, YamlNode, YamlValue, yaml_trees};
 use serde_json::{Map, Value, json};
 
 use self::list::List;
@@ -33,9 +33,10 @@ const STAGES: [&str; 4] =
 /// # Errors
 /// A [`Problem`] with file, line and column: the file is not YAML.
 pub fn curtin(file: &File<'_>) -> Result<Import, Vec<Problem>> {
-    let documents = yaml_trees(file.name, file.text).map_err(|problem| vec![*problem])?;
+    let documents = yaml_trees(file.name, file.text, DuplicateKeys::Kept).map_err(|problem| vec![*problem])?;
     let (mut report, mut import) = (Report::default(), Import::default());
     report.in_file(file.name);
+    documents.iter().for_each(|document| duplicates(document, &mut report));
     let stem = file.name.rsplit('/').next().unwrap_or_default().split('.').next().unwrap_or_default();
     let mut names = names::Unique::labels();
     for document in documents.iter().filter(|document| !is_null(document)) {
@@ -54,6 +55,24 @@ pub fn curtin(file: &File<'_>) -> Result<Import, Vec<Problem>> {
         }
     }
     Ok(report.into_import(&[file.name], import))
+}
+
+/// Names keys that stand twice. curtin takes the last, and so does [`Fields`].
+fn duplicates(node: &YamlNode, report: &mut Report) {
+    match &node.value {
+        YamlValue::Scalar { .. } => {}
+        YamlValue::List(items) => items.iter().for_each(|item| duplicates(item, report)),
+        YamlValue::Map(fields) => {
+            for (index, field) in fields.iter().enumerate() {
+                let mut later = fields.iter().skip(index + 1);
+                if let Some(last) = later.rfind(|later| later.name == field.name) {
+                    let message = format!("{} stands twice; that of line {} is taken, as curtin does", field.name, last.line);
+                    report.note(field.line, message);
+                }
+                duplicates(&field.node, report);
+            }
+        }
+    }
 }
 
 fn template(mut config: Fields<'_>, name: &str, report: &mut Report) -> Option<Value> {

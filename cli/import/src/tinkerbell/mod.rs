@@ -11,7 +11,7 @@ mod workflow;
 
 use std::collections::BTreeMap;
 
-use landfall_api::{Problem, YamlNode, YamlValue, yaml_trees};
+use landfall_api::{DuplicateKeys, Problem, YamlNode, YamlValue, yaml_trees};
 use serde_json::{Value, json};
 
 use self::{context::Context, hardware::Hardware, mask::Expressions, template::Template, workflow::Workflow};
@@ -74,7 +74,7 @@ impl Found {
         // Data alone has its statements between the lines of YAML.
         let bare = masked.lines().any(|line| line.starts_with("tasks:"));
         let text = if bare { self.expressions.without_statements(&masked, 1, report) } else { masked };
-        for document in yaml_trees(file.name, &text)? {
+        for document in yaml_trees(file.name, &text, DuplicateKeys::Refused)? {
             if let Some(documents) = items(&document) {
                 for document in documents {
                     self.document(file.name, document, report)?;
@@ -94,7 +94,7 @@ impl Found {
             report.todo(document.line, "this is no document; it is left out");
             return Ok(());
         };
-        if fields.has("tasks") && !fields.has("kind") {
+        if fields.get("tasks").is_some_and(|tasks| items(tasks).is_some()) && !fields.has("kind") {
             let name = fields.text("name").map(|text| self.expressions.unmask(&text.text)).unwrap_or_default();
             self.templates.push(Template::bare(file, &name, document.clone()));
             return Ok(());
@@ -189,7 +189,8 @@ impl Found {
     fn cloud_init(&self, text: &str, node: &YamlNode, report: &mut Report) -> Option<Value> {
         let text = self.expressions.unmask(text);
         let config = text.trim_start().starts_with("#cloud-config");
-        let trees = config.then(|| yaml_trees("user-data", &text).ok()).flatten().unwrap_or_default();
+        let read = || yaml_trees("user-data", &text, DuplicateKeys::Refused).ok();
+        let trees = config.then(read).flatten().unwrap_or_default();
         match trees.first() {
             Some(tree) if matches!(tree.value, YamlValue::Map(_)) => {
                 report.note(node.line, "the user-data becomes the cloudInit action of the template");
