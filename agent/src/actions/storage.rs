@@ -14,5 +14,5 @@ pub(super) fn perform(machine: &Machine, job: &Job, spec: &Storage) -> Result<Ac
     for selector in spec.selectors() {
         machine.choose(job, selector)?;
     }
-    worker::perform(job, Surroundings { disks: list()?, target: None }, &|| may_act(job))
+    worker::perform(job, Surroundings { disks: list()?, target: None, system: Vec::new() }, &|| may_act(job))
 }

@@ -73,7 +73,13 @@ impl Assignments {
         if let Some(problem) = settings.without_tools(left()) {
             return Err(problem);
         }
-        let tools = settings.tools.clone().filter(|_| left().any(|action| action.spec.info().tools));
+        let layout = status.actions.iter().any(|pinned| matches!(pinned.action.spec, ActionSpec::Storage(_)));
+        // The worker opens what a storage action made also for actions that the agent performs itself.
+        let needs = |action: &Action| {
+            let info = action.spec.info();
+            info.tools || layout && info.means_written_disk
+        };
+        let tools = settings.tools.clone().filter(|_| left().any(needs));
         Ok(Assignment {
             epoch,
             workflow_uid,
@@ -166,6 +172,7 @@ impl Assignments {
             ActionSpec::Exec(spec) => ActionKind::Exec(exec(spec, shown, &action.name)?),
             ActionSpec::Unpack(spec) => ActionKind::Unpack(unpack(spec, &action.name)?),
             ActionSpec::Storage(spec) => ActionKind::Storage(spec.resolved()),
+            ActionSpec::InstallBootloader(spec) => ActionKind::InstallBootloader(spec),
         };
         Ok(AssignedAction { name: action.name, timeout, retry, branch: action.branch, kind })
     }

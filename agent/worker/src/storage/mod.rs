@@ -16,8 +16,8 @@ mod tools;
 mod tests;
 
 use landfall_api::{
-    DiskFacts, Storage,
-    message::{ActionResult, StorageResult},
+    DiskFacts, ErrorCode, Problem, Storage,
+    message::{ActionResult, OpenedLayout, StorageResult},
 };
 use landfall_disk::{
     CancelFlag, DivideRequest, LeaseGuard, NewPartition, NewTable, ReceiptIntent, SelectionGuard, Standing, TableKind,
@@ -34,6 +34,19 @@ pub(crate) fn perform(context: &Context<'_>, storage: &Storage) -> Result<Action
     let disks = chosen::disks(context.job, storage)?;
     let selection = chosen::guard(context.job);
     lay_out(context, storage, disks, selection, &Installed { report: context.report })
+}
+
+/// Opens what the `storage` action before this one made; what is to be mounted.
+///
+/// # Errors
+/// There is none with a root, its disks are not there, or something on them cannot be opened.
+pub(crate) fn open(context: &Context<'_>) -> Result<OpenedLayout, Failure> {
+    let layout = Layout::of_earlier(context)?.filter(Layout::has_root).ok_or_else(|| {
+        let message = "no storage action before this one mounts a root file system";
+        Failure::last(Problem::new(ErrorCode::NoRootFilesystem, message).hint("report this with the workflow's log"))
+    })?;
+    layout.open()?;
+    Ok(layout.described())
 }
 
 /// The same on these disks, with these tools.

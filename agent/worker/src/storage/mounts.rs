@@ -91,6 +91,11 @@ impl Drop for Mounted {
     }
 }
 
+/// The options of a mount that are text for its file system.
+pub(super) fn text_options(mount: &Mount) -> String {
+    split(mount.all_options().as_deref().unwrap_or_default()).1
+}
+
 /// Flags of the call, and text for the file system.
 fn split(options: &str) -> (MsFlags, String) {
     let mut flags = MsFlags::empty();
