@@ -32,6 +32,12 @@ pub(super) fn not_named() -> Failure {
     Failure { problem: Problem::new(ErrorCode::NoToolsLayer, message).hint(hint), retryable: false }
 }
 
+/// The worker did something else than it was started for.
+pub(super) fn not_asked() -> Failure {
+    let problem = Problem::new(ErrorCode::Internal, "the worker of the tools layer answered another question");
+    Failure { problem: problem.hint(REBUILD), retryable: false }
+}
+
 /// The layer is not there.
 pub(super) fn no_layer(error: &LayerError, url: &str) -> Failure {
     let problem = |code| Problem::new(code, error.to_string()).caused_by(error).at(url);

@@ -10,11 +10,11 @@ use std::{
 
 use landfall_api::{
     ToolsManifest,
-    message::{ActionResult, LogLevel, WorkerReport},
+    message::{LogLevel, WorkerReport},
 };
 use landfall_proto::worker;
 
-use super::relay::{RelayError, relay};
+use super::relay::{Done, RelayError, relay};
 use crate::{
     inside::{Ended, Hidden, PATH, RunError, Setting, lines, supervise},
     runner::Failure,
@@ -59,7 +59,7 @@ impl Worker<'_> {
         job: &worker::Job,
         hear: impl Fn(WorkerReport) + Sync,
         stop: &(dyn Fn() -> bool + Sync),
-    ) -> Result<Result<ActionResult, Failure>, Silent> {
+    ) -> Result<Result<Done, Failure>, Silent> {
         let hear = &hear;
         let (jobs_read, jobs_write) = io::pipe().map_err(RunError::Follow)?;
         let (reports_read, reports_write) = io::pipe().map_err(RunError::Follow)?;
@@ -111,7 +111,7 @@ mod tests {
         sync::Mutex,
     };
 
-    use landfall_api::message::WorkerReady;
+    use landfall_api::message::{ActionResult, WorkerReady};
     use landfall_proto::{PROTOCOL, delimited};
 
     use super::*;
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(lines, ["| the key is ***"]);
     }
 
-    type Ran = (Result<Result<ActionResult, Failure>, Silent>, Vec<String>);
+    type Ran = (Result<Result<Done, Failure>, Silent>, Vec<String>);
 
     /// A worker that is a script, stopped once it prints `stop_at`. It finds `first` and `last` in its root: reports as bytes.
     fn ran(root: &Path, script: &str, stop_at: &str) -> Ran {
@@ -180,7 +180,7 @@ mod tests {
         // The job: its length, then disks_json (field 2, text) and uefi (field 3).
         let script = "cat /first; test -e /target/seen || exit 3; head -c 7 | wc -c >&2; cat /last";
         let (outcome, lines) = ran(root.path(), script, "");
-        assert!(matches!(outcome, Ok(Ok(ActionResult::Hold))));
+        assert!(matches!(outcome, Ok(Ok(Done::Action(ActionResult::Hold)))));
         assert_eq!(lines, ["| 7"]);
     }
 

@@ -8,6 +8,7 @@
 
 mod actions;
 mod context;
+mod program;
 mod reporter;
 mod serve;
 mod storage;
@@ -15,6 +16,7 @@ mod storage;
 mod testing;
 
 pub use self::{
+    actions::unpack,
     context::{Context, Failure},
     reporter::Reporter,
     serve::{ServeError, serve},

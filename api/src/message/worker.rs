@@ -14,10 +14,60 @@ pub struct WorkerJob {
     pub disks: Vec<DiskFacts>,
     /// Whether the machine was started by UEFI.
     pub uefi: bool,
+    /// Places of the mounted system that are not as the running system will have them.
+    pub hidden: Vec<HiddenPoint>,
+    /// What the worker is to do.
+    pub purpose: Purpose,
+}
+
+/// What a worker is started for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Purpose {
+    /// It performs the action.
+    Perform {
+        /// The disks of the system that it finds mounted, by kernel name; the first has the root. None: nothing is mounted.
+        system: Vec<String>,
+    },
+    /// The action works on a layout: the worker opens what the `storage` action before it made, and says what is to be mounted.
+    Open,
+}
+
+/// A layout of which every device is open.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OpenedLayout {
+    /// What is mounted, in order; the first is the root.
+    pub mounts: Vec<LayoutMount>,
+    /// Its disks by kernel name, in the order of its selectors.
+    pub disks: Vec<String>,
+}
+
+/// One file system of a layout.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LayoutMount {
+    /// Its device's path.
+    pub device: String,
+    /// Where, in the new system; absolute.
+    pub at: String,
+    /// Its kind, as mount(2) takes it.
+    pub kind: String,
+    /// Its identity, as fstab writes it; empty: it is what was there before the layout, and not known.
+    pub uuid: String,
+    /// The file system's own options, as mount(2) takes them.
+    pub options: String,
+}
+
+/// A place of an installed system that the running system mounts something over, and Landfall does not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HiddenPoint {
+    /// Its absolute path, without a slash at the end.
+    pub point: String,
+    /// What is mounted there and why not now; a sentence.
+    pub why: String,
 }
 
 impl WorkerJob {
-    /// The attempt `attempt` at the action at `index` of that workflow; `None` if it has no such action.
+    /// The attempt `attempt` at the action at `index` of that workflow; `None` if it has no such action. `purpose`: to perform it
+    /// on no mounted system.
     pub fn new(run: &Assignment, index: u32, attempt: u32, disks: Vec<DiskFacts>, uefi: bool) -> Option<Self> {
         let mut assignment = run.clone();
         assignment.actions.truncate((index as usize).saturating_add(1));
@@ -29,7 +79,8 @@ impl WorkerJob {
         assignment.start_index = index;
         assignment.start_attempt = attempt;
         assignment.starts = vec![super::Start { index, attempt }];
-        let job = Self { assignment, disks, uefi };
+        let purpose = Purpose::Perform { system: Vec::new() };
+        let job = Self { assignment, disks, uefi, hidden: Vec::new(), purpose };
         job.action().is_some().then_some(job)
     }
 
@@ -77,6 +128,8 @@ pub enum WorkerReport {
     Progress(Progress),
     /// The receipt on a disk changed.
     ReceiptWritten(DiskReceipt),
+    /// The last, of a layout that is open.
+    Opened(OpenedLayout),
     /// The last, of an action that succeeded.
     Finished(ActionResult),
     /// The last, of an action that failed and has stopped everything it did.

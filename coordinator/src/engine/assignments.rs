@@ -68,7 +68,8 @@ impl Assignments {
         let all = (0u32..).zip(status.actions.iter().chain(&status.on_failure));
         let left = all.filter(|(index, _)| list.contains(index) && *index >= first.index);
         let left = left.map(|(_, pinned)| &*pinned.action);
-        let tools = settings.tools_for(&machine, left)?.cloned();
+        let lays_out = lays_out(status.actions.iter().map(|pinned| &*pinned.action));
+        let tools = settings.tools_for(&machine, lays_out, left)?.cloned();
         Ok(Assignment {
             epoch,
             workflow_uid,
@@ -129,7 +130,7 @@ impl Assignments {
             person_authorised: true,
             force,
             precheck: true,
-            tools: self.fleet.settings().tools_for(machine, &plan.actions)?.cloned(),
+            tools: self.fleet.settings().tools_for(machine, lays_out(plan.actions.iter()), &plan.actions)?.cloned(),
         })
     }
 
@@ -161,6 +162,7 @@ impl Assignments {
             ActionSpec::Exec(spec) => ActionKind::Exec(exec(spec, shown, &action.name)?),
             ActionSpec::Unpack(spec) => ActionKind::Unpack(unpack(spec, &action.name)?),
             ActionSpec::Storage(spec) => ActionKind::Storage(spec.resolved()),
+            ActionSpec::InstallBootloader(spec) => ActionKind::InstallBootloader(spec),
         };
         Ok(AssignedAction { name: action.name, timeout, retry, branch: action.branch, kind })
     }
@@ -190,6 +192,11 @@ impl Assignments {
             disk: spec.disk,
         })
     }
+}
+
+/// Whether a list makes a layout.
+pub(super) fn lays_out<'a>(mut list: impl Iterator<Item = &'a Action>) -> bool {
+    list.any(|action| matches!(action.spec, ActionSpec::Storage(_)))
 }
 
 /// The time of one attempt, and how often it is tried: as the template says, else by default.

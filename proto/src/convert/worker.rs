@@ -2,7 +2,9 @@
 
 use landfall_api::{
     DiskFacts,
-    message::{Assignment, EventBody, WorkerJob, WorkerReady, WorkerReport},
+    message::{
+        Assignment, EventBody, HiddenPoint, LayoutMount, OpenedLayout, Purpose, WorkerJob, WorkerReady, WorkerReport,
+    },
 };
 
 use super::{ConvertError, Within as _, scalar::text};
@@ -22,7 +24,9 @@ impl TryFrom<worker::Job> for WorkerJob {
         }
         let disks: Vec<DiskFacts> =
             serde_json::from_str(&wire.disks_json).map_err(|error| ConvertError::new("disks_json", error))?;
-        Ok(Self { assignment, disks, uefi: wire.uefi })
+        let hidden = wire.hidden.into_iter().map(|worker::HiddenPoint { point, why }| HiddenPoint { point, why });
+        let purpose = if wire.open { Purpose::Open } else { Purpose::Perform { system: wire.system } };
+        Ok(Self { assignment, disks, uefi: wire.uefi, hidden: hidden.collect(), purpose })
     }
 }
 
@@ -32,7 +36,13 @@ impl TryFrom<WorkerJob> for worker::Job {
     /// Fails only for facts that do not serialise.
     fn try_from(job: WorkerJob) -> Result<Self, ConvertError> {
         let disks_json = serde_json::to_string(&job.disks).map_err(|error| ConvertError::new("disks_json", error))?;
-        Ok(Self { assignment: Some(job.assignment.into()), disks_json, uefi: job.uefi })
+        let hidden = job.hidden.into_iter().map(|HiddenPoint { point, why }| worker::HiddenPoint { point, why });
+        let (open, system) = match job.purpose {
+            Purpose::Open => (true, Vec::new()),
+            Purpose::Perform { system } => (false, system),
+        };
+        let assignment = Some(job.assignment.into());
+        Ok(Self { assignment, disks_json, uefi: job.uefi, hidden: hidden.collect(), system, open })
     }
 }
 
@@ -50,9 +60,51 @@ impl TryFrom<worker::Report> for WorkerReport {
             }
             Wire::Progress(wire) => Self::Progress(wire.into()),
             Wire::ReceiptWritten(wire) => Self::ReceiptWritten(wire.try_into().within("receipt_written")?),
+            Wire::Opened(wire) => Self::Opened(wire.try_into().within("opened")?),
             Wire::Finished(wire) => ended(v1::event::Event::Finished(wire))?,
             Wire::Failed(wire) => ended(v1::event::Event::Failed(wire))?,
         })
+    }
+}
+
+impl TryFrom<worker::Opened> for OpenedLayout {
+    type Error = ConvertError;
+
+    fn try_from(wire: worker::Opened) -> Result<Self, ConvertError> {
+        let mounts: Vec<_> =
+            wire.mounts.into_iter().map(LayoutMount::try_from).collect::<Result<_, _>>().within("mounts")?;
+        // What follows is mounted below it.
+        if mounts.first().is_none_or(|mount| mount.at != "/") {
+            return Err(ConvertError::new("mounts", "the first is not the root"));
+        }
+        Ok(Self { mounts, disks: wire.disks })
+    }
+}
+
+impl From<OpenedLayout> for worker::Opened {
+    fn from(layout: OpenedLayout) -> Self {
+        Self { mounts: layout.mounts.into_iter().map(Into::into).collect(), disks: layout.disks }
+    }
+}
+
+impl TryFrom<worker::Mount> for LayoutMount {
+    type Error = ConvertError;
+
+    fn try_from(wire: worker::Mount) -> Result<Self, ConvertError> {
+        Ok(Self {
+            device: text("device", wire.device)?,
+            at: text("at", wire.at)?,
+            kind: text("kind", wire.kind)?,
+            uuid: wire.uuid,
+            options: wire.options,
+        })
+    }
+}
+
+impl From<LayoutMount> for worker::Mount {
+    fn from(mount: LayoutMount) -> Self {
+        let LayoutMount { device, at, kind, uuid, options } = mount;
+        Self { device, at, kind, uuid, options }
     }
 }
 
@@ -76,6 +128,7 @@ impl From<WorkerReport> for worker::Report {
             }
             WorkerReport::Progress(progress) => Wire::Progress(progress.into()),
             WorkerReport::ReceiptWritten(receipt) => Wire::ReceiptWritten(receipt.into()),
+            WorkerReport::Opened(layout) => Wire::Opened(layout.into()),
             WorkerReport::Finished(result) => Wire::Finished(v1::ActionFinished { result: Some(result.into()) }),
             WorkerReport::Failed { problem, retryable } => {
                 Wire::Failed(v1::ActionFailed { problem: Some(problem.into()), retryable })
@@ -104,7 +157,8 @@ mod tests {
             transport: "virtio".into(),
             ..DiskFacts::default()
         }];
-        WorkerJob::new(&run.try_into().unwrap(), 1, 4, disks, true).unwrap()
+        let hidden = vec![HiddenPoint { point: "/tmp".into(), why: "it is in memory".into() }];
+        WorkerJob { hidden, ..WorkerJob::new(&run.try_into().unwrap(), 1, 4, disks, true).unwrap() }
     }
 
     #[test]
@@ -145,6 +199,33 @@ mod tests {
     }
 
     #[test]
+    fn what_a_worker_is_started_for_survives_the_wire() {
+        for purpose in [Purpose::Open, Purpose::Perform { system: vec!["vda".into(), "vdb".into()] }] {
+            let job = WorkerJob { purpose, ..job() };
+            assert_eq!(WorkerJob::try_from(worker::Job::try_from(job.clone()).unwrap()), Ok(job));
+        }
+    }
+
+    fn root() -> LayoutMount {
+        LayoutMount {
+            device: "/dev/vda2".into(),
+            at: "/".into(),
+            kind: "btrfs".into(),
+            uuid: "1234".into(),
+            options: "subvol=/@".into(),
+        }
+    }
+
+    #[test]
+    fn a_layout_without_a_root_is_refused() {
+        let below = LayoutMount { at: "/srv".into(), ..root() };
+        for mounts in [vec![], vec![below, root()]] {
+            let report = Some(Wire::Opened(OpenedLayout { mounts, disks: Vec::new() }.into()));
+            assert_eq!(WorkerReport::try_from(worker::Report { report }).unwrap_err().field(), "opened.mounts");
+        }
+    }
+
+    #[test]
     fn a_job_in_parts_is_refused_by_its_field() {
         type Spoil = fn(&mut worker::Job);
         let cases: [(&str, Spoil); 4] = [
@@ -168,6 +249,7 @@ mod tests {
             WorkerReport::Log { level: LogLevel::Warn, message: "line".into() },
             WorkerReport::Progress(Progress { raw_bytes: 5, ..Progress::default() }),
             WorkerReport::ReceiptWritten(crate::convert::disk::tests::receipt()),
+            WorkerReport::Opened(OpenedLayout { mounts: vec![root()], disks: vec!["vda".into()] }),
             WorkerReport::Finished(ActionResult::CloudInit(CloudInitResult { root_device: "vda1".into() })),
             WorkerReport::Failed { problem, retryable: true },
         ] {

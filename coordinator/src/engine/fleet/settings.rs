@@ -51,16 +51,22 @@ impl Settings {
         }
     }
 
-    /// The layer that these actions of a list for the machine need; `None`: none of them needs it.
+    /// The layer that these actions of a list for the machine need; `None`: none of them needs it. Of a list that makes a layout
+    /// (`lays_out`) actions that the agent performs itself need it too: the worker opens for them what `storage` made.
     ///
     /// # Errors
     /// [`Problem`] with code `NoToolsLayer`: one of them needs it, and there is none for such a machine.
     pub fn tools_for<'a>(
         &self,
         machine: &Machine,
+        lays_out: bool,
         actions: impl IntoIterator<Item = &'a Action>,
     ) -> Result<Option<&ToolsLayer>, Problem> {
-        let Some(needs) = actions.into_iter().find(|action| action.spec.info().tools) else { return Ok(None) };
+        let needs = |action: &&Action| {
+            let info = action.spec.info();
+            info.tools || lays_out && info.means_written_disk
+        };
+        let Some(needs) = actions.into_iter().find(needs) else { return Ok(None) };
         let facts = machine.status.as_ref().and_then(|status| status.facts.as_ref());
         let known = facts.map(|facts| facts.cpu.architecture.as_str()).filter(|architecture| !architecture.is_empty());
         self.tools.of(known).map(Some).map_err(|mut problem| {

@@ -6,6 +6,7 @@ use landfall_api::{ActionState, Authority, ErrorCode, Kind, Problem, Shared, Wor
 use landfall_machine::{Input, MachineState, Which, run::retry_of};
 
 use super::{Requests, believed};
+use crate::engine::assignments::lays_out;
 
 impl Requests {
     /// Stops a workflow; the agent is notified at once.
@@ -97,7 +98,8 @@ impl Requests {
         let receipts = believed(&live, &described, authority.force);
         let status = retry_of(&found, described.metadata.generation, receipts)?;
         let left = status.actions.iter().filter(|pinned| pinned.state != ActionState::Succeeded);
-        self.fleet.settings().tools_for(&described, left.map(|pinned| &*pinned.action))?;
+        let lays_out = lays_out(status.actions.iter().map(|pinned| &*pinned.action));
+        self.fleet.settings().tools_for(&described, lays_out, left.map(|pinned| &*pinned.action))?;
         let spec = WorkflowSpec {
             authority: Some(authority),
             cancel: None,
