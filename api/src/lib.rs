@@ -104,4 +104,4 @@ pub use workflow::{
     ActionState, ActionStatus, Authority, BUILT_IN_DEPROVISION, LeftOut, Pause, Progress, Purpose, Restarts,
     RunRequest, RunRequestKind, Workflow, WorkflowPhase, WorkflowSpec, WorkflowStatus,
 };
-pub use yaml::{MAX_FILE_BYTES, Origin, Sourced};
+pub use yaml::{DuplicateKeys, MAX_FILE_BYTES, Origin, Sourced, YamlField, YamlNode, YamlValue, yaml_trees};

@@ -43,7 +43,7 @@ pub use content::Mistake;
 pub use contents::read_contents;
 pub use defect::Defect;
 pub use device::{BlockDevice, ReadAt, RealDevice};
-pub use divide::{DivideRequest, Standing, divide, divided, may_divide};
+pub use divide::{DivideRequest, Standing, check_free, divide, divided, may_divide};
 pub use error::{DiskError, WriteError};
 pub use gpt::{
     Entry, Header, KeptPartition, NewPartition, NewTable, RECEIPT_TYPE, Table, TableError, TableKind, find_kept,

@@ -1,10 +1,11 @@
 //! Before the first action that destroys data: would the actions after it begin? What they fetch answers, their disks are
 //! there, their images fit, and the tools layer is mounted for those that need it. Nothing is written.
 
-use std::io::Read as _;
+use std::{io::Read as _, path::Path};
 
 use landfall_api::{
-    Digest, DiskFacts, DiskSelector, ErrorCode, FileSource, Problem, UnpackSource,
+    Digest, DiskFacts, DiskSelector, ErrorCode, FileSource, InstallBootloaderSpec, PartitionRole, Problem, TableSpec,
+    UnpackSource,
     message::{ActionKind, ActionRef, AssignedAction},
 };
 use landfall_disk::{Access, Disk, ProvenFile, Unobserved, root_layers};
@@ -83,11 +84,41 @@ fn one_action(machine: &Machine, job: &Job, before: &[AssignedAction]) -> Result
                 }
             }
         }
+        ActionKind::InstallBootloader(spec) => {
+            is_there(spec.disk.as_ref())?;
+            let uefi = Path::new("/sys/firmware/efi").is_dir();
+            started_by(spec, before, uefi)?;
+            worker::ready(job, &|| may_act(job))
+        }
         ActionKind::CloudInit(spec) => is_there(spec.disk.as_ref()),
         ActionKind::Exec(spec) => is_there(spec.disk.as_ref()),
         ActionKind::Kexec(spec) => is_there(spec.disk.as_ref()),
         ActionKind::Hold(_) | ActionKind::Reboot(_) | ActionKind::PowerOff(_) => Ok(()),
     }
+}
+
+/// The layout that a boot loader goes to has what the firmware starts from.
+fn started_by(spec: &InstallBootloaderSpec, before: &[AssignedAction], uefi: bool) -> Result<(), Failure> {
+    let layouts = before.iter().rev().filter_map(|action| match &action.kind {
+        ActionKind::Storage(storage) => Some(&storage.layout),
+        _ => None,
+    });
+    let Some(layout) = layouts.filter(|_| spec.disk.is_none()).find(|layout| layout.mounts_root()) else {
+        return Ok(());
+    };
+    let has = |role| layout.disks.iter().flat_map(|disk| &disk.partitions).any(|part| part.role() == role);
+    let old = layout.disks.iter().any(|disk| disk.table == TableSpec::Mbr);
+    let missing = if spec.firmware.uefi(uefi) && !has(PartitionRole::Esp) {
+        ("UEFI", PartitionRole::Esp)
+    } else if spec.firmware.bios(uefi) && !has(PartitionRole::BiosBoot) && !old {
+        ("a BIOS", PartitionRole::BiosBoot)
+    } else {
+        return Ok(());
+    };
+    let (firmware, role) = (missing.0, missing.1.as_str());
+    let message = format!("the layout has no partition with role: {role}, from which {firmware} starts");
+    let hint = "add one to the storage action, or name the other firmware in installBootloader";
+    Err(final_failure(Problem::new(ErrorCode::InvalidTemplate, message).hint(hint)))
 }
 
 /// Whether an action destroys data.
@@ -125,4 +156,37 @@ fn named(failure: Failure, action: &str) -> Failure {
     let Failure { mut problem, retryable } = failure;
     problem.message = format!("nothing was written, because action {action} would fail: {}", problem.message);
     Failure { problem, retryable }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use landfall_api::{FirmwareSpec, StorageSpec, message::Retry};
+
+    use super::*;
+
+    #[test]
+    fn a_layout_without_its_firmwares_partition_is_refused() {
+        let after = |disks: serde_json::Value, firmware, uefi| {
+            let layout: StorageSpec = serde_json::from_value(serde_json::json!({ "disks": disks })).unwrap();
+            let second = Duration::from_secs(1);
+            let retry = Retry { max_attempts: 1, initial_backoff: second, max_backoff: second };
+            let kind = ActionKind::Storage(layout.resolved());
+            let storage = AssignedAction { name: "disks".into(), timeout: second, retry, branch: None, kind };
+            let spec = InstallBootloaderSpec { firmware, ..InstallBootloaderSpec::default() };
+            started_by(&spec, &[storage], uefi).err().map(|failure| failure.problem.message)
+        };
+        let disk = |partitions: &str| serde_json::json!([{ "partitions": serde_json::from_str::<serde_json::Value>(partitions).unwrap() }]);
+        let root = r#"[{"role": "root"}]"#;
+        let both = r#"[{"role": "esp"}, {"role": "biosBoot"}, {"role": "root"}]"#;
+        for uefi in [false, true] {
+            assert_eq!(after(disk(both), FirmwareSpec::Both, uefi), None);
+            let said = after(disk(root), FirmwareSpec::Auto, uefi).unwrap();
+            assert!(said.contains(if uefi { "role: esp" } else { "role: biosBoot" }), "{said}");
+        }
+        let mut old = disk(root);
+        old[0]["table"] = "mbr".into();
+        assert_eq!(after(old, FirmwareSpec::Bios, true), None);
+    }
 }

@@ -14,8 +14,9 @@ use crate::{
 /// Runs it. What it prints goes to the log of this action.
 pub(super) fn perform(machine: &Machine, job: &Job, spec: &Exec) -> Result<ActionResult, Failure> {
     let root = InstalledRoot::open_whole(machine, job, spec.disk.as_ref())?;
-    let disk = format!("/dev/{}", root.disk);
-    let also = [("LANDFALL_DISK", disk.as_str()), ("LANDFALL_ROOT_DEVICE", root.device.as_str())];
+    let disks: Vec<String> = root.disks.iter().map(|name| format!("/dev/{name}")).collect();
+    let (first, all) = (disks.first().cloned().unwrap_or_default(), disks.join(" "));
+    let also = [("LANDFALL_DISK", first.as_str()), ("LANDFALL_DISKS", &all), ("LANDFALL_ROOT_DEVICE", &root.device)];
     match &spec.program {
         ExecProgram::Command(words) => tracing::info!("running {} in {}", words.join(" "), root.device),
         ExecProgram::Script(text) => tracing::info!("running a script of {} bytes in {}", text.len(), root.device),

@@ -43,7 +43,7 @@ pub(super) fn perform(machine: &Machine, job: &Job, spec: &WriteImage) -> Result
         tracing::warn!("the disk carries no receipt: {why}");
     }
     if starts {
-        start_next(&disk);
+        start_next(&[&disk]);
     }
     machine.remember(job.run.workflow_uid, disk.id);
     Ok(ActionResult::WriteImage(WriteImageResult {
@@ -96,12 +96,14 @@ fn is_system_disk(job: &Job) -> bool {
     first == Some(job.action.action_index as usize)
 }
 
-/// The system on this disk is complete; where the firmware does not take the entry, it may still start it.
-fn start_next(disk: &DiskFacts) {
-    let name = &disk.id.name;
-    match efi::start_next(disk) {
-        Ok(true) => tracing::info!("the firmware starts disk {name} after the network"),
-        Ok(false) => {
+/// The system on these disks is complete; where the firmware does not take the entries, it may still start it.
+pub(super) fn start_next(disks: &[&DiskFacts]) {
+    let name = disks.iter().map(|disk| disk.id.name.as_str()).collect::<Vec<_>>().join(", ");
+    match efi::start_next(disks) {
+        Ok(started) if !started.is_empty() => {
+            tracing::info!("the firmware starts disk {} after the network", started.join(", "));
+        }
+        Ok(_) => {
             tracing::info!("disk {name} has no EFI system partition: the firmware's boot order stays as it is")
         }
         Err(error) => {

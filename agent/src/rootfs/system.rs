@@ -42,7 +42,7 @@ pub(crate) enum ReachError {
 
 /// Mounts with where they are in the tree; dropped from the innermost.
 #[derive(Debug, Default)]
-struct Below(Vec<(String, Mounted)>);
+pub(super) struct Below(pub(super) Vec<(String, Mounted)>);
 
 impl Drop for Below {
     fn drop(&mut self) {
@@ -53,13 +53,13 @@ impl Drop for Below {
 /// A mounted system. Unmounted on drop; only [`System::close`] returns an error.
 #[derive(Debug)]
 pub(crate) struct System {
-    disk: SystemDisk,
-    access: Access,
+    pub(super) disk: SystemDisk,
+    pub(super) access: Access,
     /// What is below the root, in the order of mounting, with where it is in the tree. Dropped first.
-    below: Below,
-    root: Mounted,
+    pub(super) below: Below,
+    pub(super) root: Mounted,
     /// Given back after the mounts are gone.
-    turns: Turns,
+    pub(super) turns: Turns,
 }
 
 impl System {
@@ -171,6 +171,10 @@ impl System {
         point: &str,
         cancelled: &dyn Fn() -> bool,
     ) -> Result<bool, ReachError> {
+        // Of a layout everything is.
+        if self.mounted_at(point).is_some() {
+            return Ok(true);
+        }
         let lines = lines(tree)?;
         let Some(line) = lines.iter().find(|line| line.point == point) else { return Ok(false) };
         let partitions = look(&self.disk);

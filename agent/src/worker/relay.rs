@@ -3,10 +3,19 @@
 
 use std::io::{self, Read, Write};
 
-use landfall_api::message::{ActionResult, WorkerReady, WorkerReport};
+use landfall_api::message::{ActionResult, OpenedLayout, WorkerReady, WorkerReport};
 use landfall_proto::{ConvertError, PROTOCOL, delimited, worker};
 
 use crate::runner::Failure;
+
+/// What came of a job.
+#[derive(Debug, PartialEq)]
+pub(super) enum Done {
+    /// Of the action.
+    Action(ActionResult),
+    /// The layout is open.
+    Layout(OpenedLayout),
+}
 
 /// The worker did not come to a result.
 #[derive(Debug, thiserror::Error)]
@@ -46,7 +55,7 @@ pub(super) fn relay(
     mut jobs: impl Write,
     job: &worker::Job,
     mut hear: impl FnMut(WorkerReport),
-) -> Result<Result<ActionResult, Failure>, RelayError> {
+) -> Result<Result<Done, Failure>, RelayError> {
     match next(&mut reports)? {
         WorkerReport::Ready(WorkerReady { protocol: PROTOCOL, .. }) => {}
         WorkerReport::Ready(WorkerReady { protocol, software }) => {
@@ -57,7 +66,8 @@ pub(super) fn relay(
     delimited::write(&mut jobs, job).map_err(RelayError::Job)?;
     loop {
         match next(&mut reports)? {
-            WorkerReport::Finished(result) => return Ok(Ok(result)),
+            WorkerReport::Finished(result) => return Ok(Ok(Done::Action(result))),
+            WorkerReport::Opened(layout) => return Ok(Ok(Done::Layout(layout))),
             WorkerReport::Failed { problem, retryable } => return Ok(Err(Failure { problem, retryable })),
             other => hear(other),
         }
@@ -75,7 +85,10 @@ fn next(reports: &mut impl Read) -> Result<WorkerReport, RelayError> {
 
 #[cfg(test)]
 mod tests {
-    use landfall_api::{ErrorCode, Problem, message::LogLevel};
+    use landfall_api::{
+        ErrorCode, Problem,
+        message::{LayoutMount, LogLevel},
+    };
 
     use super::*;
 
@@ -87,6 +100,11 @@ mod tests {
         WorkerReport::Log { level: LogLevel::Info, message: "line".into() }
     }
 
+    fn root() -> LayoutMount {
+        let text = String::new;
+        LayoutMount { device: "/dev/vda2".into(), at: "/".into(), kind: "ext4".into(), uuid: text(), options: text() }
+    }
+
     fn bytes(reports: &[WorkerReport]) -> Vec<u8> {
         let mut bytes = Vec::new();
         for report in reports {
@@ -96,7 +114,7 @@ mod tests {
     }
 
     /// What came of it, what was heard, and whether the job was sent.
-    fn relayed(reports: &[u8]) -> (Result<Result<ActionResult, Failure>, RelayError>, usize, bool) {
+    fn relayed(reports: &[u8]) -> (Result<Result<Done, Failure>, RelayError>, usize, bool) {
         let (mut heard, mut jobs) = (0, Vec::new());
         let job = worker::Job { uefi: true, ..worker::Job::default() };
         let outcome = relay(reports, &mut jobs, &job, |_| heard += 1);
@@ -106,7 +124,8 @@ mod tests {
     #[test]
     fn the_last_report_is_the_result() {
         let failed = WorkerReport::Failed { problem: Problem::new(ErrorCode::DeviceIo, "m"), retryable: true };
-        for (last, succeeded) in [(WorkerReport::Finished(ActionResult::Hold), true), (failed, false)] {
+        let opened = WorkerReport::Opened(OpenedLayout { mounts: vec![root()], disks: Vec::new() });
+        for (last, succeeded) in [(WorkerReport::Finished(ActionResult::Hold), true), (opened, true), (failed, false)] {
             let (outcome, heard, sent) = relayed(&bytes(&[ready(PROTOCOL), line(), line(), last]));
             assert_eq!((outcome.unwrap().is_ok(), heard, sent), (succeeded, 2, true));
         }

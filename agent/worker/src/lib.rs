@@ -8,6 +8,7 @@
 
 mod actions;
 mod context;
+mod program;
 mod reporter;
 mod serve;
 mod storage;

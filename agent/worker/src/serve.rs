@@ -7,11 +7,11 @@ use std::{
 
 use landfall_api::{
     ErrorCode, Problem,
-    message::{WorkerJob, WorkerReady, WorkerReport},
+    message::{Purpose, WorkerJob, WorkerReady, WorkerReport},
 };
 use landfall_proto::{ConvertError, PROTOCOL, delimited, worker};
 
-use crate::{Context, Failure, Reporter, actions};
+use crate::{Context, Failure, Reporter, actions, storage};
 
 /// The worker could not even report a failure.
 #[derive(Debug, thiserror::Error)]
@@ -38,20 +38,21 @@ pub fn serve(mut jobs: impl Read, reports: impl Write + Send + 'static, target: 
     report.send(WorkerReport::Ready(WorkerReady { protocol: PROTOCOL, software }))?;
     let wire: worker::Job = delimited::read(&mut jobs)?.ok_or(ServeError::NoJob)?;
     let ended = match WorkerJob::try_from(wire) {
-        Ok(job) => perform(&job, &report, target),
+        Ok(job) => done(&job, &report, target),
         Err(error) => Err(unusable(&error)),
     };
-    report.send(match ended {
-        Ok(result) => WorkerReport::Finished(result),
-        Err(Failure { problem, retryable }) => WorkerReport::Failed { problem, retryable },
-    })?;
+    report.send(ended.unwrap_or_else(|Failure { problem, retryable }| WorkerReport::Failed { problem, retryable }))?;
     Ok(())
 }
 
-fn perform(job: &WorkerJob, report: &Reporter, target: &Path) -> Result<landfall_api::message::ActionResult, Failure> {
+/// The last report of a job that was done.
+fn done(job: &WorkerJob, report: &Reporter, target: &Path) -> Result<WorkerReport, Failure> {
     let context = Context { job, report, target };
     let action = job.action().ok_or_else(|| unusable(&ConvertError::missing("assignment.start_index")))?;
-    actions::perform(&context, action)
+    match &job.purpose {
+        Purpose::Open => storage::open(&context).map(WorkerReport::Opened),
+        Purpose::Perform { .. } => actions::perform(&context, action).map(WorkerReport::Finished),
+    }
 }
 
 fn unusable(error: &ConvertError) -> Failure {

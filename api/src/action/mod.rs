@@ -6,6 +6,7 @@ mod clear_disks;
 mod cloud_init;
 mod exec;
 mod hold;
+mod install_bootloader;
 mod kexec;
 mod kind;
 mod power_off;
@@ -29,6 +30,7 @@ pub use self::{
     cloud_init::{CloudInitSpec, PhoneHomeSpec, UserSpec},
     exec::{Exec, ExecProgram, ExecResult, ExecSpec, ExecVariable, UnusableProgram},
     hold::HoldSpec,
+    install_bootloader::{FirmwareSpec, InstallBootloaderResult, InstallBootloaderSpec},
     kexec::KexecSpec,
     kind::{ActionInfo, Download, Then},
     power_off::PowerOffSpec,
@@ -124,6 +126,7 @@ actions! {
     "exec" => Exec(ExecSpec),
     "unpack" => Unpack(UnpackSpec),
     "storage" => Storage(StorageSpec),
+    "installBootloader" => InstallBootloader(InstallBootloaderSpec),
 }
 
 impl ActionSpec {

@@ -272,6 +272,22 @@ impl StorageSpec {
         Storage { layout: self, keys }
     }
 
+    /// Whether a root file system stands on the layout: what follows installs into it.
+    pub fn mounts_root(&self) -> bool {
+        let is_root = |content: Content<'_>| {
+            let of_subvolumes = content.subvolumes.iter().map(|subvolume| subvolume.mount.as_deref());
+            std::iter::once(content.mount).chain(of_subvolumes).any(|at| at == Some("/"))
+        };
+        self.disks.iter().flat_map(|disk| &disk.partitions).any(|part| is_root(self.of_partition(part)))
+            || self.raids.iter().any(|raid| is_root(self.of_raid(raid)))
+            || self.volume_groups.iter().flat_map(|group| &group.volumes).any(|volume| is_root(volume.content()))
+    }
+
+    /// The same of a template's or a rendered action. One that cannot be read yet, or is faulty otherwise, counts.
+    pub(crate) fn may_mount_root(spec: &Value) -> bool {
+        spec.as_object().and_then(pending::without_expressions).is_none_or(|typed| typed.mounts_root())
+    }
+
     /// The names of the partitions that stay on the disks of the item `index` of `disks`.
     pub fn preserved(&self, index: usize) -> Vec<String> {
         let partitions = self.disks.get(index).map(|layout| layout.partitions.as_slice()).unwrap_or_default();

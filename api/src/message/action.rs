@@ -7,8 +7,9 @@ use super::{
     result::{ClearDisksResult, CloudInitResult, KexecResult, StorageResult, WriteImageResult},
 };
 use crate::{
-    ActionSpec, ClearDisksSpec, DiskId, DiskReceipt, Exec, ExecResult, HoldSpec, KexecSpec, PowerOffSpec, RebootSpec,
-    Storage, Unpack, UnpackResult, WriteFile, WriteFileResult,
+    ActionSpec, ClearDisksSpec, DiskId, DiskReceipt, Exec, ExecResult, HoldSpec, InstallBootloaderResult,
+    InstallBootloaderSpec, KexecSpec, PowerOffSpec, RebootSpec, Storage, Unpack, UnpackResult, WriteFile,
+    WriteFileResult,
 };
 
 /// What an action does. Where the agent needs nothing beyond what a template says, it is the template's own spec.
@@ -36,6 +37,8 @@ pub enum ActionKind {
     Unpack(Unpack),
     /// Divides disks.
     Storage(Storage),
+    /// Makes the installed system start.
+    InstallBootloader(InstallBootloaderSpec),
 }
 
 /// What came of an action that succeeded.
@@ -65,6 +68,8 @@ pub enum ActionResult {
     Unpack(UnpackResult),
     /// Of `storage`.
     Storage(StorageResult),
+    /// Of `installBootloader`.
+    InstallBootloader(InstallBootloaderResult),
 }
 
 /// A part of an [`ActionResult`] whose size the agent decides. A program that trusts no agent bounds each of them.
@@ -92,6 +97,7 @@ impl ActionResult {
             Self::Hold | Self::Reboot | Self::PowerOff => Vec::new(),
             Self::ClearDisks(said) => vec![Part::Disks(&mut said.disks)],
             Self::Storage(said) => vec![Part::Disks(&mut said.disks)],
+            Self::InstallBootloader(said) => vec![Part::Word(&mut said.root_device), Part::Text(&mut said.platforms)],
             Self::Kexec(said) => vec![
                 Part::Word(&mut said.root_device),
                 Part::Text(&mut said.kernel),
@@ -115,6 +121,7 @@ impl ActionResult {
             Self::Exec(_) => matches!(spec, ActionSpec::Exec(_)),
             Self::Unpack(_) => matches!(spec, ActionSpec::Unpack(_)),
             Self::Storage(_) => matches!(spec, ActionSpec::Storage(_)),
+            Self::InstallBootloader(_) => matches!(spec, ActionSpec::InstallBootloader(_)),
         }
     }
 
@@ -141,6 +148,9 @@ impl ActionResult {
                 let names: Vec<_> = disks.iter().map(|disk| disk.name.as_str()).collect();
                 let what = if *written { "laid out" } else { "laid out already:" };
                 format!("{what} {}", names.join(", "))
+            }
+            Self::InstallBootloader(InstallBootloaderResult { root_device, platforms }) => {
+                format!("GRUB of the system on {root_device} installed: {platforms}")
             }
             Self::Reboot | Self::PowerOff => "the machine is going down".into(),
             Self::Kexec(KexecResult { kernel, initramfs, cmdline, root_device }) => {

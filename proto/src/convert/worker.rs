@@ -2,7 +2,9 @@
 
 use landfall_api::{
     DiskFacts,
-    message::{Assignment, EventBody, HiddenPoint, WorkerJob, WorkerReady, WorkerReport},
+    message::{
+        Assignment, EventBody, HiddenPoint, LayoutMount, OpenedLayout, Purpose, WorkerJob, WorkerReady, WorkerReport,
+    },
 };
 
 use super::{ConvertError, Within as _, scalar::text};
@@ -23,7 +25,8 @@ impl TryFrom<worker::Job> for WorkerJob {
         let disks: Vec<DiskFacts> =
             serde_json::from_str(&wire.disks_json).map_err(|error| ConvertError::new("disks_json", error))?;
         let hidden = wire.hidden.into_iter().map(|worker::HiddenPoint { point, why }| HiddenPoint { point, why });
-        Ok(Self { assignment, disks, uefi: wire.uefi, hidden: hidden.collect() })
+        let purpose = if wire.open { Purpose::Open } else { Purpose::Perform { system: wire.system } };
+        Ok(Self { assignment, disks, uefi: wire.uefi, hidden: hidden.collect(), purpose })
     }
 }
 
@@ -34,7 +37,12 @@ impl TryFrom<WorkerJob> for worker::Job {
     fn try_from(job: WorkerJob) -> Result<Self, ConvertError> {
         let disks_json = serde_json::to_string(&job.disks).map_err(|error| ConvertError::new("disks_json", error))?;
         let hidden = job.hidden.into_iter().map(|HiddenPoint { point, why }| worker::HiddenPoint { point, why });
-        Ok(Self { assignment: Some(job.assignment.into()), disks_json, uefi: job.uefi, hidden: hidden.collect() })
+        let (open, system) = match job.purpose {
+            Purpose::Open => (true, Vec::new()),
+            Purpose::Perform { system } => (false, system),
+        };
+        let assignment = Some(job.assignment.into());
+        Ok(Self { assignment, disks_json, uefi: job.uefi, hidden: hidden.collect(), system, open })
     }
 }
 
@@ -52,9 +60,51 @@ impl TryFrom<worker::Report> for WorkerReport {
             }
             Wire::Progress(wire) => Self::Progress(wire.into()),
             Wire::ReceiptWritten(wire) => Self::ReceiptWritten(wire.try_into().within("receipt_written")?),
+            Wire::Opened(wire) => Self::Opened(wire.try_into().within("opened")?),
             Wire::Finished(wire) => ended(v1::event::Event::Finished(wire))?,
             Wire::Failed(wire) => ended(v1::event::Event::Failed(wire))?,
         })
+    }
+}
+
+impl TryFrom<worker::Opened> for OpenedLayout {
+    type Error = ConvertError;
+
+    fn try_from(wire: worker::Opened) -> Result<Self, ConvertError> {
+        let mounts: Vec<_> =
+            wire.mounts.into_iter().map(LayoutMount::try_from).collect::<Result<_, _>>().within("mounts")?;
+        // What follows is mounted below it.
+        if mounts.first().is_none_or(|mount| mount.at != "/") {
+            return Err(ConvertError::new("mounts", "the first is not the root"));
+        }
+        Ok(Self { mounts, disks: wire.disks })
+    }
+}
+
+impl From<OpenedLayout> for worker::Opened {
+    fn from(layout: OpenedLayout) -> Self {
+        Self { mounts: layout.mounts.into_iter().map(Into::into).collect(), disks: layout.disks }
+    }
+}
+
+impl TryFrom<worker::Mount> for LayoutMount {
+    type Error = ConvertError;
+
+    fn try_from(wire: worker::Mount) -> Result<Self, ConvertError> {
+        Ok(Self {
+            device: text("device", wire.device)?,
+            at: text("at", wire.at)?,
+            kind: text("kind", wire.kind)?,
+            uuid: wire.uuid,
+            options: wire.options,
+        })
+    }
+}
+
+impl From<LayoutMount> for worker::Mount {
+    fn from(mount: LayoutMount) -> Self {
+        let LayoutMount { device, at, kind, uuid, options } = mount;
+        Self { device, at, kind, uuid, options }
     }
 }
 
@@ -78,6 +128,7 @@ impl From<WorkerReport> for worker::Report {
             }
             WorkerReport::Progress(progress) => Wire::Progress(progress.into()),
             WorkerReport::ReceiptWritten(receipt) => Wire::ReceiptWritten(receipt.into()),
+            WorkerReport::Opened(layout) => Wire::Opened(layout.into()),
             WorkerReport::Finished(result) => Wire::Finished(v1::ActionFinished { result: Some(result.into()) }),
             WorkerReport::Failed { problem, retryable } => {
                 Wire::Failed(v1::ActionFailed { problem: Some(problem.into()), retryable })
@@ -120,6 +171,61 @@ mod tests {
     }
 
     #[test]
+    fn a_job_keeps_no_secrets_of_other_actions() {
+        use landfall_api::{
+            Digest, ImageAccess, ImageAuthorization, SecretText, StorageSpec, Unpack, UnpackSource, message::ActionKind,
+        };
+        let unpack = |token: &str| {
+            let access = ImageAccess {
+                authorization: Some(ImageAuthorization::Bearer(SecretText::new(token))),
+                ..ImageAccess::default()
+            };
+            let source = UnpackSource::Archive { url: "http://h/a".into(), digest: Digest::from_sha256([1; 32]) };
+            ActionKind::Unpack(Unpack { source, access, path: "/".into(), disk: None })
+        };
+        let mut storage = StorageSpec::default();
+        storage.keys.insert("disk".into(), "passphrase".into());
+        let mut run = Assignment::try_from(assignment()).unwrap();
+        let kinds =
+            [unpack("of another"), ActionKind::Storage(storage.resolved()), unpack("own"), unpack("of a later")];
+        run.actions = kinds.map(|kind| landfall_api::message::AssignedAction { kind, ..run.actions[0].clone() }).into();
+        let job = WorkerJob::new(&run, 2, 1, Vec::new(), true).unwrap();
+        assert_eq!(job.secrets(), ["passphrase", "own"]);
+        let bytes = prost::Message::encode_to_vec(&worker::Job::try_from(job.clone()).unwrap());
+        let sent = String::from_utf8_lossy(&bytes);
+        assert!(sent.contains("passphrase") && sent.contains("own") && !sent.contains("of a"), "{sent}");
+        // The layout of action 1 is derived from that index.
+        assert_eq!(job.earlier().iter().position(|action| matches!(action.kind, ActionKind::Storage(_))), Some(1));
+    }
+
+    #[test]
+    fn what_a_worker_is_started_for_survives_the_wire() {
+        for purpose in [Purpose::Open, Purpose::Perform { system: vec!["vda".into(), "vdb".into()] }] {
+            let job = WorkerJob { purpose, ..job() };
+            assert_eq!(WorkerJob::try_from(worker::Job::try_from(job.clone()).unwrap()), Ok(job));
+        }
+    }
+
+    fn root() -> LayoutMount {
+        LayoutMount {
+            device: "/dev/vda2".into(),
+            at: "/".into(),
+            kind: "btrfs".into(),
+            uuid: "1234".into(),
+            options: "subvol=/@".into(),
+        }
+    }
+
+    #[test]
+    fn a_layout_without_a_root_is_refused() {
+        let below = LayoutMount { at: "/srv".into(), ..root() };
+        for mounts in [vec![], vec![below, root()]] {
+            let report = Some(Wire::Opened(OpenedLayout { mounts, disks: Vec::new() }.into()));
+            assert_eq!(WorkerReport::try_from(worker::Report { report }).unwrap_err().field(), "opened.mounts");
+        }
+    }
+
+    #[test]
     fn a_job_in_parts_is_refused_by_its_field() {
         type Spoil = fn(&mut worker::Job);
         let cases: [(&str, Spoil); 4] = [
@@ -143,6 +249,7 @@ mod tests {
             WorkerReport::Log { level: LogLevel::Warn, message: "line".into() },
             WorkerReport::Progress(Progress { raw_bytes: 5, ..Progress::default() }),
             WorkerReport::ReceiptWritten(crate::convert::disk::tests::receipt()),
+            WorkerReport::Opened(OpenedLayout { mounts: vec![root()], disks: vec!["vda".into()] }),
             WorkerReport::Finished(ActionResult::CloudInit(CloudInitResult { root_device: "vda1".into() })),
             WorkerReport::Failed { problem, retryable: true },
         ] {

@@ -83,9 +83,10 @@ pub const WALLS: &[Wall] = &[
         never: &[],
     },
     Wall { name: "landfall-client", may: &["landfall-api", "landfall-pin"], tests: &[], never: &["tonic", "rusqlite"] },
+    Wall { name: "landfall-import", may: &["landfall-api"], tests: &[], never: IMPURE },
     Wall {
         name: "landfall",
-        may: &["landfall-api", "landfall-client", "landfall-pin"],
+        may: &["landfall-api", "landfall-client", "landfall-import", "landfall-pin"],
         tests: &[],
         never: &["tonic", "rusqlite"],
     },

@@ -59,6 +59,9 @@ struct What {
     /// The tools layer
     #[arg(long, value_name = "FILE")]
     tools: Option<PathBuf>,
+    /// The root of a Debian: tar with zstd
+    #[arg(long, value_name = "FILE")]
+    root_tar: Option<PathBuf>,
     /// Directory with undionly.kpxe and snponly.efi
     #[arg(long, value_name = "DIR", default_value = "/usr/lib/ipxe")]
     bootloaders: PathBuf,
@@ -213,6 +216,11 @@ fn artefacts(what: &What) -> anyhow::Result<Artefacts> {
             .map(|dir| Ok::<_, anyhow::Error>(OsImage::find(&absolute(dir)?)?))
             .transpose()?,
         tools: what.tools.as_deref().map(absolute).transpose()?,
+        root_tar: what
+            .root_tar
+            .as_deref()
+            .map(|file| Ok::<_, anyhow::Error>(OsImage::measure(&absolute(file)?)?))
+            .transpose()?,
     };
     for path in [&artefacts.coordinator, &artefacts.kernel, &artefacts.initramfs, &artefacts.bootloaders] {
         anyhow::ensure!(path.exists(), "{} is missing; ./scripts/test and ./scripts/demo build it", path.display());

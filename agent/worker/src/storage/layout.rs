@@ -9,10 +9,10 @@ use std::{
 
 use landfall_api::{
     DiskFacts, ErrorCode, Problem, Storage,
-    message::{ActionKind, WorkerJob},
+    message::{ActionKind, LayoutMount, OpenedLayout, WorkerJob},
 };
 use landfall_disk::{RealDevice, device_path, find_kept};
-use landfall_plan::{Architecture, Device, KeptPartition, Plan, PlanDisk, Step, plan, seed};
+use landfall_plan::{Architecture, Device, KeptPartition, Plan, PlanDisk, Source, Step, plan, seed, volume_name};
 
 use super::{
     chosen, commands, failed,
@@ -43,8 +43,7 @@ impl<'a> Layout<'a> {
             let disks = chosen::disks(context.job, storage)?;
             let tools = Box::new(Installed { report: context.report });
             let layout = Self::planned(context.job, index, storage, disks, tools)?;
-            let has_root = |layout: &Self| layout.plan.mounts.iter().any(|mount| mount.at == "/");
-            if has_root(&layout) || !found.as_ref().is_some_and(has_root) {
+            if layout.has_root() || !found.as_ref().is_some_and(Self::has_root) {
                 found = Some(layout);
             }
         }
@@ -92,10 +91,7 @@ impl<'a> Layout<'a> {
             }
             Device::Raid(name) => Path::new("/dev/md").join(name),
             // Its own folder below /dev is made by udev's rules; this one by the library.
-            Device::Volume { group, name } => {
-                let doubled = |name: &str| name.replace('-', "--");
-                format!("/dev/mapper/{}-{}", doubled(group), doubled(name)).into()
-            }
+            Device::Volume { group, name } => Path::new("/dev/mapper").join(volume_name(group, name)),
             Device::Opened(name) => Path::new("/dev/mapper").join(name),
         }
     }
@@ -140,16 +136,45 @@ impl<'a> Layout<'a> {
         Ok(())
     }
 
-    /// Opens what is not open yet and mounts everything at `target`, in order.
+    /// Whether a system can be installed on it.
+    pub fn has_root(&self) -> bool {
+        self.plan.mounts.iter().any(|mount| mount.at == "/")
+    }
+
+    /// Opens what is not open yet. It stays open when this process ends.
     ///
     /// # Errors
-    /// What cannot be opened or mounted; nothing stays mounted then.
-    pub fn mount(&self, target: &Path) -> Result<Mounted, Failure> {
+    /// What cannot be opened.
+    pub(super) fn open(&self) -> Result<(), Failure> {
         for step in &self.plan.steps {
             for command in commands::open(step, &|device| self.path(device), &self.storage.keys)? {
                 self.tools.run(&command)?;
             }
         }
+        Ok(())
+    }
+
+    /// What is mounted once it is open, in order, for the one who mounts it.
+    pub(super) fn described(&self) -> OpenedLayout {
+        let mounts = self.plan.mounts.iter().map(|mount| LayoutMount {
+            device: self.path(&mount.device).display().to_string(),
+            at: mount.at.clone(),
+            kind: mount.format.name().to_owned(),
+            uuid: match mount.source {
+                Source::FileSystem(id) => id.to_string(),
+                Source::PartUuid(_) => String::new(),
+            },
+            options: mounts::text_options(mount),
+        });
+        OpenedLayout { mounts: mounts.collect(), disks: self.disks.iter().map(|disk| disk.id.name.clone()).collect() }
+    }
+
+    /// Opens what is not open yet and mounts everything at `target`, in order.
+    ///
+    /// # Errors
+    /// What cannot be opened or mounted; nothing stays mounted then.
+    pub fn mount(&self, target: &Path) -> Result<Mounted, Failure> {
+        self.open()?;
         let mut mounted = Mounted::nothing(target);
         for mount in &self.plan.mounts {
             mounted.add(mount, &self.path(&mount.device))?;

@@ -7,8 +7,11 @@
 mod active;
 mod chosen;
 mod commands;
+mod keys;
 mod layout;
+mod links;
 mod mounts;
+mod opened;
 mod stop;
 mod tools;
 
@@ -16,12 +19,12 @@ mod tools;
 mod tests;
 
 use landfall_api::{
-    DiskFacts, Storage,
-    message::{ActionResult, StorageResult},
+    DiskFacts, ErrorCode, Problem, Storage,
+    message::{ActionResult, OpenedLayout, StorageResult},
 };
 use landfall_disk::{
     CancelFlag, DivideRequest, LeaseGuard, NewPartition, NewTable, ReceiptIntent, SelectionGuard, Standing, TableKind,
-    WriteError, divide, divided, may_divide,
+    WriteError, check_free, divide, divided, may_divide,
 };
 use landfall_plan::{DiskPlan, Origin};
 
@@ -34,6 +37,19 @@ pub(crate) fn perform(context: &Context<'_>, storage: &Storage) -> Result<Action
     let disks = chosen::disks(context.job, storage)?;
     let selection = chosen::guard(context.job);
     lay_out(context, storage, disks, selection, &Installed { report: context.report })
+}
+
+/// Opens what the `storage` action before this one made; what is to be mounted.
+///
+/// # Errors
+/// There is none with a root, its disks are not there, or something on them cannot be opened.
+pub(crate) fn open(context: &Context<'_>) -> Result<OpenedLayout, Failure> {
+    let layout = Layout::of_earlier(context)?.filter(Layout::has_root).ok_or_else(|| {
+        let message = "no storage action before this one mounts a root file system";
+        Failure::last(Problem::new(ErrorCode::NoRootFilesystem, message).hint("report this with the workflow's log"))
+    })?;
+    layout.open()?;
+    Ok(layout.described())
 }
 
 /// The same on these disks, with these tools.
@@ -50,6 +66,7 @@ fn lay_out(
     for line in layout.plan.to_string().lines() {
         report.info(line);
     }
+    keys::check(&layout.plan.steps, &storage.keys)?;
     let plans = layout.plan.disks.iter().zip(&layout.disks).enumerate();
     let requests: Vec<DivideRequest> =
         plans.map(|(n, (plan, disk))| request(context, storage, n, plan, disk, &selection)).collect();
@@ -61,17 +78,20 @@ fn lay_out(
         report.info("the disks already carry this layout; nothing is written");
     } else {
         stop::everything_on(&layout.disks, report, tools)?;
+        links::forget(&layout.plan.steps)?;
+        requests.iter().try_for_each(check_free).map_err(failed)?;
         for request in &requests {
             divide(request, report).map_err(failed)?;
         }
         layout.build()?;
+    }
+    // Every later action does this; what it would stumble over is found now, while a repetition still makes everything anew.
+    layout.mount(context.target)?.close()?;
+    if !stands {
         for request in &requests {
             divided(request, report).map_err(failed)?;
         }
     }
-    // Every later action does this; what it would stumble over is found now.
-    let mounted = layout.mount(context.target)?;
-    mounted.close()?;
     let disks = layout.disks.into_iter().map(|disk| disk.id).collect();
     Ok(ActionResult::Storage(StorageResult { disks, written: !stands }))
 }

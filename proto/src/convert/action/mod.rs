@@ -5,6 +5,7 @@ mod clear_disks;
 mod cloud_init;
 mod exec;
 mod hold;
+mod install_bootloader;
 mod kexec;
 mod power;
 mod storage;
@@ -33,6 +34,7 @@ impl TryFrom<Kind> for ActionKind {
             Kind::Exec(wire) => Self::Exec(wire.try_into().within("exec")?),
             Kind::Unpack(wire) => Self::Unpack(wire.try_into().within("unpack")?),
             Kind::Storage(wire) => Self::Storage(wire.try_into().within("storage")?),
+            Kind::InstallBootloader(wire) => Self::InstallBootloader(wire.try_into().within("install_bootloader")?),
         })
     }
 }
@@ -51,6 +53,7 @@ impl From<ActionKind> for Kind {
             ActionKind::Exec(spec) => Self::Exec(spec.into()),
             ActionKind::Unpack(spec) => Self::Unpack(spec.into()),
             ActionKind::Storage(spec) => Self::Storage(spec.into()),
+            ActionKind::InstallBootloader(spec) => Self::InstallBootloader(spec.into()),
         }
     }
 }
@@ -71,6 +74,7 @@ impl TryFrom<Yield> for ActionResult {
             Yield::Exec(wire) => Self::Exec(wire.into()),
             Yield::Unpack(wire) => Self::Unpack(wire.into()),
             Yield::Storage(wire) => Self::Storage(wire.into()),
+            Yield::InstallBootloader(wire) => Self::InstallBootloader(wire.into()),
         })
     }
 }
@@ -89,6 +93,7 @@ impl From<ActionResult> for Yield {
             ActionResult::Exec(result) => Self::Exec(result.into()),
             ActionResult::Unpack(result) => Self::Unpack(result.into()),
             ActionResult::Storage(result) => Self::Storage(result.into()),
+            ActionResult::InstallBootloader(result) => Self::InstallBootloader(result.into()),
         }
     }
 }
