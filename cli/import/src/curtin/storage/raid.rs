@@ -23,10 +23,14 @@ impl Reader<'_> {
             }
         };
         let from = self.members("devices", entry);
-        entry.no_counterpart(&["spare_devices"], "add spares in the installed system with mdadm --add", self.report);
+        if !entry.list("spare_devices").is_empty() {
+            let message = "spare_devices has no counterpart; add spares in the installed system with mdadm --add";
+            self.report.todo(entry.line_of("spare_devices"), message);
+        }
         let metadata = entry.text("metadata").filter(|text| !matches!(text.text.as_str(), "default" | "1.2"));
         if let Some(metadata) = metadata {
-            let message = format!("metadata {} has no counterpart; arrays have 1.2, those of an ESP 1.0", metadata.text);
+            let message =
+                format!("metadata {} has no counterpart; arrays have 1.2, those of an ESP 1.0", metadata.text);
             self.report.todo(metadata.line, message);
         }
         let what = "an array has one file system or is part of a volume group; make volumes in place of partitions";
