@@ -262,7 +262,7 @@ impl Config {
                 "use the address at which machines reach this host",
             );
         }
-        let OtherImage { kernel, initramfs } = &self.boot.arm64;
+        let OtherImage { kernel, initramfs, tools: _ } = &self.boot.arm64;
         if kernel.is_some() != initramfs.is_some() {
             return invalid("boot.arm64", "has only one of kernel and initramfs", "write both, or neither");
         }
@@ -313,6 +313,7 @@ impl Config {
         files.extend(self.boot.tools.iter().map(|tools| ("boot.tools", tools)));
         files.extend(self.boot.arm64.kernel.iter().map(|kernel| ("boot.arm64.kernel", kernel)));
         files.extend(self.boot.arm64.initramfs.iter().map(|initramfs| ("boot.arm64.initramfs", initramfs)));
+        files.extend(self.boot.arm64.tools.iter().map(|tools| ("boot.arm64.tools", tools)));
         let mut directories = vec![];
         if self.tftp.enabled {
             directories.push(("boot.bootloaders", &self.boot.bootloaders));
@@ -324,7 +325,7 @@ impl Config {
                 return Err(ConfigError::Invalid {
                     key,
                     what: format!("{} is not a file", path.display()),
-                    hint: if key == "boot.tools" {
+                    hint: if key.ends_with(".tools") {
                         "create it with landfall-image tools, or correct the path"
                     } else {
                         "create kernel and initramfs with landfall-image initramfs, or correct the path"

@@ -2,7 +2,7 @@
 //! marks it once everything stands.
 //!
 //! Of several disks that belong together all are checked before the first is changed, and what stood on them is stopped in
-//! between: so the checks do not ask whether a disk is in use, and the change does.
+//! between: so whether a disk is in use is a check of its own.
 
 use landfall_api::{DiskFacts, DiskReceipt};
 
@@ -116,6 +116,19 @@ pub fn may_divide(request: &DivideRequest, observer: &dyn Observer) -> Result<St
     request.may_act()?;
     let device = look(request)?;
     request.authorise(&device, observer)
+}
+
+/// Checks that nothing uses the disk any more, in whatever mount namespace, and changes nothing.
+///
+/// **Blocking**, as [`crate::write_image`].
+///
+/// # Errors
+/// [`WriteError`]: the disk is in use, or is not the chosen one.
+pub fn check_free(request: &DivideRequest) -> Result<(), WriteError> {
+    let (path, name) = (device_path(&request.disk), request.name());
+    same_disk(&request.disk, &path, &name)?;
+    // The kernel refuses this for a disk with anything on it that is mounted or held.
+    open(&request.disk, &path, &name).map(drop)
 }
 
 /// Destroys what is on the disk, but for the partitions that stay, and gives it its table. The receipt says *intent* from

@@ -43,7 +43,7 @@ pub use content::Mistake;
 pub use contents::read_contents;
 pub use defect::Defect;
 pub use device::{BlockDevice, ReadAt, RealDevice};
-pub use divide::{DivideRequest, Standing, divide, divided, may_divide};
+pub use divide::{DivideRequest, Standing, check_free, divide, divided, may_divide};
 pub use error::{DiskError, WriteError};
 pub use gpt::{
     Entry, Header, KeptPartition, NewPartition, NewTable, RECEIPT_TYPE, Table, TableError, TableKind, find_kept,
@@ -55,6 +55,7 @@ pub use index::{
 };
 pub use inuse::holders_of;
 pub use list::{device_path, disk_at, is_disk_name, list_disks};
+pub use memory::available as available_memory;
 pub use pipeline::{
     BackupPlaced, Check, Committed, Content, ContentOrder, Expectation, Installed, Order, TablePlaced, Verified,
     clear_device, divide_device, install, place_backup, place_lba0, place_table, with_content,
@@ -67,5 +68,5 @@ pub use request::{
 };
 pub use select::Disk;
 pub use select_error::{Candidate, SelectError};
-pub use source::{ImageSource, ProvenFile, RootLayer, open as open_source, root_layers};
+pub use source::{ImageSource, ProvenFile, RootLayer, open as open_source, open_file, root_layers};
 pub use write::{may_write, write_image};

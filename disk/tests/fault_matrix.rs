@@ -37,7 +37,7 @@ const WORKERS: usize = 8;
 /// An install that writes nothing for so long has seen the cancel; a loaded machine may need several of these.
 const CANCEL_SEEN: Duration = Duration::from_millis(130);
 /// An install that takes so long has not come back.
-const BOUND: Duration = Duration::from_secs(20);
+const BOUND: Duration = Duration::from_secs(120);
 
 /// One way to install, and what it makes of the disk.
 struct Way {

@@ -32,7 +32,7 @@ const MUTANTS: usize = 1000;
 const SEED: &str = "LANDFALL_FAULT_SEED";
 const WORKERS: usize = 2;
 /// An install of a mutant never takes longer.
-const BOUND: Duration = Duration::from_secs(20);
+const BOUND: Duration = Duration::from_secs(120);
 
 fn number(name: &str, otherwise: usize) -> usize {
     let parse = |text: String| text.parse().unwrap_or_else(|_| panic!("{name}=\"{text}\" is not a number"));

@@ -161,9 +161,10 @@ struct ToolsArgs {
     /// The static program landfall-worker
     #[arg(long, value_name = "FILE")]
     worker: PathBuf,
-    /// Directory with Debian packages, each unpacked (dpkg-deb -x) to a directory PACKAGE_VERSION
+    /// Directory with Debian packages, each unpacked (dpkg-deb -x) to a directory PACKAGE_VERSION; not needed without programs and
+    /// files
     #[arg(long, value_name = "DIR")]
-    packages: PathBuf,
+    packages: Option<PathBuf>,
     /// Which programs and kernel modules to pack
     #[arg(long, value_enum, default_value = "storage")]
     profile: ToolsProfile,
@@ -364,7 +365,7 @@ fn tools_layer(args: &ToolsArgs) -> anyhow::Result<()> {
     let recipe = tools::Recipe {
         tree: &tree,
         worker: &args.worker,
-        packages: &args.packages,
+        packages: args.packages.as_deref(),
         programs: &all(tools::PROGRAMS, &args.programs),
         files: &all(tools::FILES, &args.files),
         modules: &all(tools::MODULES, &args.modules),
@@ -377,6 +378,7 @@ fn tools_layer(args: &ToolsArgs) -> anyhow::Result<()> {
     let manifest = &packed.manifest;
     println!("{}", args.output.display());
     println!("  kernel   {}, {}", manifest.kernel, manifest.architecture);
+    println!("  protocol {}", manifest.protocol);
     println!("  stored   {}, and as much memory on a machine", bytes(packed.stored_bytes));
     println!("  raw      {}", bytes(packed.raw_bytes));
     println!("  modules  {}", manifest.modules.len());

@@ -25,10 +25,8 @@ pub const TOOLS: u32 = 7;
 
 /// The revision of the `.proto` files in this crate: that of the newest action (each declares its own in `landfall-api`), or
 /// that of the newest change apart from actions.
-pub const PROTOCOL: u32 = {
-    let (actions, others) = (landfall_api::ActionSpec::NEWEST_PROTOCOL, TOOLS);
-    if actions > others { actions } else { others }
-};
+pub const PROTOCOL: u32 = landfall_api::ToolsManifest::PROTOCOL;
+const _: () = assert!(PROTOCOL >= TOOLS && PROTOCOL >= CHECKS, "landfall-api states an older revision");
 
 /// The oldest revision that either side still speaks.
 pub const OLDEST_PROTOCOL: u32 = FIRST;

@@ -5,9 +5,10 @@ use std::{collections::BTreeMap, fmt::Debug, time::Duration};
 
 use jiff::Timestamp;
 use landfall_api::{
-    ClearDisksSpec, Digest, DiskId, DiskReceipt, DiskSelector, ErrorCode, HoldSpec, ImageAccess, ImageAuthorization,
-    ImageFormat, ImageProof, ImageSource, IndexSpec, KexecSpec, PowerOffSpec, Problem, Progress, RebootSpec, Receipt,
-    ReceiptState, SecretText, SignatureSpec, SumsSpec, Unpack, UnpackResult, UnpackSource,
+    ClearDisksSpec, Digest, DiskId, DiskReceipt, DiskSelector, ErrorCode, FirmwareSpec, HoldSpec, ImageAccess,
+    ImageAuthorization, ImageFormat, ImageProof, ImageSource, IndexSpec, InstallBootloaderResult,
+    InstallBootloaderSpec, KexecSpec, PowerOffSpec, Problem, Progress, RebootSpec, Receipt, ReceiptState, SecretText,
+    SignatureSpec, SumsSpec, Unpack, UnpackResult, UnpackSource,
     message::{
         Ack, ActionKind, ActionRef, ActionResult, AssignedAction, Assignment, ClearDisksResult, CloudInit,
         CloudInitResult, Control, DiskReport, EnrollAnswer, EnrollOutcome, EnrollRequest, EventBody, EventRecord,
@@ -193,6 +194,10 @@ fn events_on_the_wire_and_in_the_store() {
     let finished = |result| EventBody::Finished { result };
     let seeded = ActionResult::CloudInit(CloudInitResult { root_device: "/dev/nvme0n1p2".into() });
     let unpacked = UnpackResult { root_device: "/dev/nvme0n1p2".into(), entries: 3, bytes: 4096 };
+    let started = InstallBootloaderResult {
+        root_device: "/dev/mapper/vg0-root".into(),
+        platforms: "i386-pc on /dev/sda, /dev/sdb; x86_64-efi in /boot/efi".into(),
+    };
     let cleared = ActionResult::ClearDisks(ClearDisksResult { disks: vec![disk()] });
     let all = [
         ("started", EventBody::Started),
@@ -208,6 +213,7 @@ fn events_on_the_wire_and_in_the_store() {
         ("finished-clear-disks", finished(cleared)),
         ("finished-kexec", finished(ActionResult::Kexec(loaded))),
         ("finished-unpack", finished(ActionResult::Unpack(unpacked))),
+        ("finished-install-bootloader", finished(ActionResult::InstallBootloader(started))),
     ];
     for (seq, (name, body)) in (1..).zip(all) {
         let event = EventRecord::of(attempt(), seq, moment(), body);
@@ -404,6 +410,13 @@ fn branches_with_their_starts() {
     };
     let layer =
         ToolsLayer { url: "http://10.77.0.1:7480/boot/tools".into(), digest: digest(0x10), size_bytes: 14_045_184 };
+    let boot = InstallBootloaderSpec {
+        firmware: FirmwareSpec::Both,
+        kernel_arguments: vec!["console=ttyS0,115200".into()],
+        disk: None,
+    };
+    let boot = action("boot", 1800, 1, ActionKind::InstallBootloader(boot));
+    assigned("assignment-install-bootloader", assignment(vec![boot]));
     let actions = vec![action("app", 3600, 3, ActionKind::Unpack(unpack))];
     assigned("assignment-tools", Assignment { tools: Some(layer), ..assignment(actions) });
     assigned("assignment-branches", Assignment { starts, ..branches });

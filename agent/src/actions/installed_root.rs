@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use landfall_api::{DiskSelector, ErrorCode, Problem, message::ActionKind};
+use landfall_api::{
+    DiskSelector, ErrorCode, Problem,
+    message::{ActionKind, HiddenPoint},
+};
 
 use super::{Machine, chosen_disk::list, final_failure, no_root, system_disk};
 use crate::{
@@ -42,6 +45,20 @@ impl InstalledRoot {
     /// The same with everything that the running system will have mounted, so that its programs can be run.
     pub(super) fn open_whole(machine: &Machine, job: &Job, disk: Option<&DiskSelector>) -> Result<Self, Failure> {
         Self::mounted(machine, job, disk, Access::Run, System::reach_all)
+    }
+
+    /// The same with as much of it as can be mounted, and the places where something is missing.
+    pub(super) fn open_most(
+        machine: &Machine,
+        job: &Job,
+        disk: Option<&DiskSelector>,
+    ) -> Result<(Self, Vec<HiddenPoint>), Failure> {
+        let mut hidden = Vec::new();
+        let root = Self::mounted(machine, job, disk, Access::Write, |system, tree, stopped| {
+            hidden = system.reach_most(tree, stopped)?;
+            Ok(())
+        })?;
+        Ok((root, hidden))
     }
 
     fn mounted(

@@ -14,5 +14,6 @@ pub(super) fn perform(machine: &Machine, job: &Job, spec: &Storage) -> Result<Ac
     for selector in spec.selectors() {
         machine.choose(job, selector)?;
     }
-    worker::perform(job, Surroundings { disks: list()?, target: None, system: Vec::new() }, &|| may_act(job))
+    let around = Surroundings { disks: list()?, target: None, hidden: Vec::new(), system: Vec::new() };
+    worker::perform(job, around, &|| may_act(job))
 }

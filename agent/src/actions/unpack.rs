@@ -17,8 +17,8 @@ pub(super) fn perform(machine: &Machine, job: &Job, spec: &Unpack) -> Result<Act
     // The disks are touched only once the layer is there.
     worker::ready(job, &|| may_act(job))?;
     let disks = list()?;
-    let root = InstalledRoot::open_whole(machine, job, spec.disk.as_ref())?;
-    let around = Surroundings { disks, target: Some(root.path()), system: root.disks.clone() };
+    let (root, hidden) = InstalledRoot::open_most(machine, job, spec.disk.as_ref())?;
+    let around = Surroundings { disks, target: Some(root.path()), hidden, system: root.disks.clone() };
     let done = worker::perform(job, around, &|| may_act(job));
     // Also after a failure: what was unpacked is on the disk then.
     let closed = root.close();

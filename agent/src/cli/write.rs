@@ -202,12 +202,14 @@ fn write(arguments: &Arguments, runtime: &tokio::runtime::Handle, cancel: &Cance
 /// The first signal ends the write in an orderly way; a second one ends the process at once.
 fn end_on_signal(runtime: &tokio::runtime::Handle, cancel: CancelFlag) {
     use tokio::signal::unix::{SignalKind, signal};
+    // Not in the task, which may begin later than the write.
+    let _inside = runtime.enter();
+    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
+        // Then signals have their default effect, and the disk is in a state as after a power cut.
+        return;
+    };
     runtime.spawn(async move {
-        let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-        else {
-            // Then signals have their default effect, and the disk is in a state as after a power cut.
-            return;
-        };
         let mut next = async || {
             tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
         };

@@ -165,19 +165,24 @@ pub(crate) mod tests {
             Some("/dev/blank") => Ok(None),
             _ => Ok(Some(done_by(7))),
         };
-        let receipts = Receipts::with(read, Duration::from_millis(500));
+        let limit = Duration::from_secs(3);
+        let receipts = Receipts::with(read, limit);
         let disks = ["hangs", "fails", "blank", "vdb", "vda"].map(disk);
         let found = receipts.on(&disks);
         let names: Vec<_> = found.receipts.iter().map(|r| r.disk.name.as_str()).collect();
         assert_eq!(names, ["vdb", "vda"]);
         let mut unread: Vec<_> = found.unreadable.iter().map(|u| (u.disk.name.as_str(), u.reason.as_str())).collect();
         unread.sort_unstable();
-        assert_eq!(unread, [("fails", "broken"), ("hangs", "no answer for 0 s")]);
+        assert_eq!(unread, [("fails", "broken"), ("hangs", "no answer for 3 s")]);
         // Nothing waits for it a second time, and no second thread is started for it.
         let begun = Instant::now();
         let again = receipts.on(&disks[..1]);
-        assert!(begun.elapsed() < Duration::from_millis(500) && again.unreadable.len() == 1);
-        assert_eq!(Arc::strong_count(&receipts.stuck), 2, "one thread and this test");
+        assert!(begun.elapsed() < limit && again.unreadable.len() == 1);
+        // A thread lets go of it some time after its answer.
+        while Arc::strong_count(&receipts.stuck) > 2 {
+            assert!(begun.elapsed() < 20 * limit, "one thread and this test");
+            thread::yield_now();
+        }
         release.send(()).unwrap();
         while !receipts.stuck().is_empty() {
             thread::yield_now();

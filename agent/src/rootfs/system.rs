@@ -8,6 +8,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use landfall_api::message::HiddenPoint;
+
 use super::{
     find::{NotFound, find},
     fstab::{Line, parse},
@@ -118,10 +120,7 @@ impl System {
     /// # Errors
     /// [`ReachError`]
     pub(crate) fn reach_all(&mut self, tree: &Tree, cancelled: &dyn Fn() -> bool) -> Result<(), ReachError> {
-        let mut lines = lines(tree)?;
-        lines.retain(|line| line.point != "/" && line.at_boot());
-        lines.sort_by_key(|line| line.point.len());
-        for line in &lines {
+        for line in &at_boot(tree)? {
             let partitions = look(&self.disk);
             let put = match not_needed(line) {
                 Some(why) => {
@@ -136,6 +135,30 @@ impl System {
             }
         }
         Ok(())
+    }
+
+    /// Mounts as much as can be mounted of what the running system will have mounted. Returns the places of the rest.
+    ///
+    /// # Errors
+    /// [`ReachError::Look`]
+    pub(crate) fn reach_most(
+        &mut self,
+        tree: &Tree,
+        cancelled: &dyn Fn() -> bool,
+    ) -> Result<Vec<HiddenPoint>, ReachError> {
+        let mut hidden = Vec::new();
+        for line in &at_boot(tree)? {
+            let partitions = look(&self.disk);
+            let put = partition_of(line, &partitions).map_err(ReachError::from);
+            match put.and_then(|partition| self.put(tree, line, partition, cancelled)) {
+                Err(ReachError::Unreachable(why)) => {
+                    tracing::info!("{why}; it is left out");
+                    hidden.push(HiddenPoint { point: line.point.clone(), why: why.to_string() });
+                }
+                put => put?,
+            }
+        }
+        Ok(hidden)
     }
 
     /// Mounts what `fstab` puts at this place, also what it mounts there on request only; false if it puts nothing there.
@@ -223,6 +246,14 @@ impl System {
         drop(turns);
         closed
     }
+}
+
+/// What is mounted below the root without a person's doing, the outer before the inner.
+fn at_boot(tree: &Tree) -> Result<Vec<Line>, ReachError> {
+    let mut lines = lines(tree)?;
+    lines.retain(|line| line.point != "/" && line.at_boot());
+    lines.sort_by_key(|line| line.point.len());
+    Ok(lines)
 }
 
 fn lines(tree: &Tree) -> Result<Vec<Line>, ReachError> {

@@ -262,7 +262,7 @@ fn stage(run: Assignment, acts: Vec<Act>) -> Scene {
     Scene { reports, lease, tail, stop, control, begun: watching, task: tokio::spawn(in_time(runner)) }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn actions_run_in_order_and_the_final_flush_is_bounded() {
     let scene = play(&[1, 1], (0, 1), vec![Act::Succeed, Act::Succeed, Act::Succeed]);
     assert_eq!(scene.task.await.unwrap(), Outcome::Reboot);
@@ -271,7 +271,7 @@ async fn actions_run_in_order_and_the_final_flush_is_bounded() {
     assert_eq!(scene.reports.all(), want);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_kernel_is_reported_before_the_jump() {
     let jump = || vec![step(ActionKind::Kexec(KexecSpec::default()), BACKOFF * 1000, 1, "")];
     let scene = stage(run_of(jump(), &[(0, 1)]), vec![Act::Succeed]);
@@ -282,14 +282,14 @@ async fn a_kernel_is_reported_before_the_jump() {
     assert_eq!(scene.reports.all(), ["0.1 started", "0.1 failed KexecRefused false"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_run_goes_on_where_the_coordinator_says() {
     let scene = play(&[1, 3], (1, 2), vec![Act::Succeed, Act::Succeed]);
     assert_eq!(scene.task.await.unwrap(), Outcome::Reboot);
     assert_eq!(scene.reports.all()[..2], ["1.2 started", "1.2 finished"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_retryable_failure_is_retried_as_the_policy_says() {
     let fail = || Act::Fail(ErrorCode::Truncated, true);
     let begin = tokio::time::Instant::now();
@@ -300,7 +300,7 @@ async fn a_retryable_failure_is_retried_as_the_policy_says() {
     assert!(begin.elapsed() >= BACKOFF * 3);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_final_failure_is_not_tried_again() {
     let scene = play(&[3], (0, 1), vec![Act::Fail(ErrorCode::DiskInUse, false)]);
     assert!(matches!(scene.task.await.unwrap(), Outcome::Failed(_)));
@@ -308,7 +308,7 @@ async fn a_final_failure_is_not_tried_again() {
 }
 
 /// Otherwise the agent would acknowledge a fence while an action may still write.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_action_that_does_not_stop_is_reported_as_running() {
     let mut scene = play(&[1], (0, 1), vec![Act::Stick]);
     scene.begun.wait_for(|n| *n == 1).await.unwrap();
@@ -323,7 +323,7 @@ async fn an_action_that_does_not_stop_is_reported_as_running() {
     stopped.wait_for(|stopped| *stopped).await.unwrap();
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_action_over_its_time_is_stopped_and_tried_again() {
     // The second attempt may take as short as it likes; only the first outlasts any limit.
     let scene = play_within(Duration::from_millis(500), &[2], (0, 1), vec![Act::Hang, Act::Succeed, Act::Succeed]);
@@ -331,14 +331,14 @@ async fn an_action_over_its_time_is_stopped_and_tried_again() {
     assert_eq!(scene.reports.all()[1..4], ["0.1 failed Timeout true", "0.2 started", "0.2 finished"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_succeeded_while_being_stopped_has_succeeded() {
     let scene = play_within(Duration::from_millis(500), &[1], (0, 1), vec![Act::Late, Act::Succeed]);
     assert_eq!(scene.task.await.unwrap(), Outcome::Reboot);
     assert_eq!(scene.reports.all()[1], "0.1 finished");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn cancelling_stops_the_action_and_the_run() {
     let mut scene = play(&[3, 1], (0, 1), vec![Act::Hang]);
     scene.begun.wait_for(|n| *n == 1).await.unwrap();
@@ -347,7 +347,7 @@ async fn cancelling_stops_the_action_and_the_run() {
     assert_eq!(scene.reports.all(), ["0.1 started", "0.1 failed Cancelled false"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn cancelling_between_attempts_makes_no_further_one() {
     let mut scene = play(&[3], (0, 1), vec![Act::Fail(ErrorCode::Truncated, true)]);
     scene.begun.wait_for(|n| *n == 1).await.unwrap();
@@ -355,7 +355,7 @@ async fn cancelling_between_attempts_makes_no_further_one() {
     assert!(matches!(scene.task.await.unwrap(), Outcome::Stopped(p) if p.code == ErrorCode::Fenced));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_expired_lease_stops_the_workflow() {
     let mut scene = play(&[3, 1], (0, 1), vec![Act::Hang]);
     scene.begun.wait_for(|n| *n == 1).await.unwrap();
@@ -364,7 +364,7 @@ async fn an_expired_lease_stops_the_workflow() {
     assert_eq!(scene.reports.all(), ["0.1 started", "0.1 failed LeaseExpired true"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_panic_in_an_action_fails_only_the_action() {
     let scene = play(&[3], (0, 1), vec![Act::Panic]);
     assert!(matches!(scene.task.await.unwrap(), Outcome::Failed(p) if p.code == ErrorCode::Internal));

@@ -1,16 +1,27 @@
 //! What a person reads when the tools layer or its worker fails.
 
 use landfall_api::{ErrorCode, Problem};
+use landfall_disk::WriteError;
 
-use super::{layer::LayerError, process::Silent, relay::RelayError};
+use super::{
+    layer::{LayerError, MadeFor},
+    process::Silent,
+    relay::RelayError,
+};
 use crate::{
     inside::{Ended, RunError},
     runner::Failure,
 };
 
 /// Both are made from one release.
-const REBUILD: &str = "make the tools layer anew with landfall-image tools, of the same release and kernel package as the boot image, and reload \
-    the coordinator";
+const REBUILD: &str =
+    "make the tools layer anew with scripts/tools-layer of the boot image's release, and reload the coordinator";
+const REBUILD_FOR_KERNEL: &str = "make the tools layer anew with scripts/tools-layer, from the boot image's kernel package, and reload the coordinator";
+/// The coordinator gives a machine whose processor it does not know yet the only layer that it has, or that for x86-64.
+const OTHER_PROCESSOR: &str = "name the layer for this processor in the coordinator's configuration (x86-64: boot.tools, arm64: \
+    boot.arm64.tools) and reload it; then retry the workflow: landfall retry";
+const REPLACED: &str = "the tools layer was replaced after the coordinator had read it: reload the coordinator unless that was done, then retry \
+    the workflow: landfall retry";
 const KILLED: &str = "the machine may have had too little memory for it; its last lines of output may say more";
 const READ_ON: &str = "its last lines of output say more; report this if they do not explain it";
 
@@ -35,21 +46,33 @@ pub(super) fn no_layer(error: &LayerError, url: &str) -> Failure {
             let hint = "give the machine more memory, or make a layer with fewer programs";
             Failure { problem: problem(ErrorCode::NotEnoughMemory).hint(hint), retryable: false }
         }
+        // The digest is in its address: another layer has another one.
+        LayerError::Fetch(WriteError::Status { status, .. })
+            if status.starts_with("404") || status.starts_with("410") =>
+        {
+            Failure { problem: problem(ErrorCode::NoToolsLayer).hint(REPLACED), retryable: false }
+        }
         LayerError::Fetch(cause) => {
             let said = cause.problem();
             let hint = match said.code {
-                ErrorCode::DigestMismatch => {
-                    "the file was replaced after the coordinator had read it: reload the coordinator, then provision again"
-                }
+                ErrorCode::DigestMismatch => REPLACED,
                 _ => "check that the machine reaches the coordinator's HTTP port",
             };
             Failure { problem: problem(said.code).hint(hint), retryable: cause.retryable() }
         }
-        LayerError::Size { .. } | LayerError::Unmarked(_) => {
+        LayerError::Size { .. } => {
+            Failure { problem: problem(ErrorCode::NoToolsLayer).hint(REPLACED), retryable: false }
+        }
+        LayerError::Unmarked(_) => {
             Failure { problem: problem(ErrorCode::NoToolsLayer).hint(REBUILD), retryable: false }
         }
-        LayerError::Other { .. } => {
-            Failure { problem: problem(ErrorCode::VersionSkew).hint(REBUILD), retryable: false }
+        LayerError::Other { what, .. } => {
+            let hint = match what {
+                MadeFor::Processor => OTHER_PROCESSOR,
+                MadeFor::Kernel => REBUILD_FOR_KERNEL,
+                MadeFor::Protocol => REBUILD,
+            };
+            Failure { problem: problem(ErrorCode::VersionSkew).hint(hint), retryable: false }
         }
         LayerError::Kernel { .. } => {
             let hint = "read the kernel's lines on the machine's console";

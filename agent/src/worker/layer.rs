@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io,
+    io::{self, Read as _},
     path::Path,
     sync::{Mutex, MutexGuard, TryLockError},
     thread,
@@ -11,6 +11,7 @@ use std::{
 
 use landfall_api::{Digest, ToolsManifest, message::ToolsLayer};
 use landfall_disk::{CancelFlag, ProvenFile, Unobserved, WriteError};
+use landfall_proto::PROTOCOL;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
@@ -33,9 +34,9 @@ pub(super) enum LayerError {
     #[error("cannot fetch the tools layer")]
     Fetch(#[source] WriteError),
     /// Its file has another size than stated.
-    #[error("the tools layer has {actual} bytes, and the coordinator states {stated}")]
+    #[error("the file of the tools layer has {}{actual} bytes, and the coordinator states {stated}", at_least(*actual, *stated))]
     Size {
-        /// As fetched.
+        /// As fetched; of a larger one no more than one byte too many is.
         actual: u64,
         /// As the coordinator says.
         stated: u64,
@@ -51,9 +52,11 @@ pub(super) enum LayerError {
     /// It does not say what it was made for.
     #[error("the tools layer has no file {}", ToolsManifest::MADE_FOR)]
     Unmarked(#[source] io::Error),
-    /// It was made for other machines.
+    /// It was made for another machine or another agent.
     #[error("the tools layer was made for {made}, and this machine has {here}")]
     Other {
+        /// The first that differs.
+        what: MadeFor,
         /// As the layer says.
         made: String,
         /// As it is.
@@ -62,6 +65,21 @@ pub(super) enum LayerError {
     /// The action was stopped.
     #[error("the action was stopped")]
     Stopped,
+}
+
+/// What a layer is made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MadeFor {
+    /// A processor.
+    Processor,
+    /// A kernel.
+    Kernel,
+    /// A revision of the protocol between agent and worker.
+    Protocol,
+}
+
+const fn at_least(actual: u64, stated: u64) -> &'static str {
+    if actual > stated { "at least " } else { "" }
 }
 
 fn kernel<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> LayerError {
@@ -122,8 +140,9 @@ fn fetched(layer: &ToolsLayer, cancel: &CancelFlag) -> Result<File, LayerError> 
     let mut file: File =
         memfd_create("landfall-tools", flags).map_err(kernel("make a file in memory for the tools layer"))?.into();
     let mut source =
-        ProvenFile::open(&layer.url, layer.digest, layer.size_bytes, &Unobserved, cancel).map_err(LayerError::Fetch)?;
-    let copied = io::copy(&mut source, &mut file);
+        ProvenFile::open(&layer.url, layer.digest, u64::MAX, &Unobserved, cancel).map_err(LayerError::Fetch)?;
+    // A byte more shows that it is larger, and no more than that gets into memory.
+    let copied = io::copy(&mut source.by_ref().take(layer.size_bytes.saturating_add(1)), &mut file);
     if let Some(failure) = source.into_failure() {
         return Err(LayerError::Fetch(failure));
     }
@@ -154,23 +173,34 @@ fn unmount(device: LoopDevice) {
     }
 }
 
-/// Whether the layer at `root` was made for this processor and this kernel.
+/// Whether the layer at `root` was made for this processor, this kernel and this agent.
 fn for_this_machine(root: &Path) -> Result<(), LayerError> {
     let made = fs::read_to_string(root.join(ToolsManifest::MADE_FOR)).map_err(LayerError::Unmarked)?;
     let release = nix::sys::utsname::uname().map_err(kernel("ask for the kernel's release"))?;
-    fits(&made, &ToolsManifest::made_for(std::env::consts::ARCH, &release.release().to_string_lossy()))
+    fits(&made, &ToolsManifest::made_for(std::env::consts::ARCH, &release.release().to_string_lossy(), PROTOCOL))
 }
 
 fn fits(made: &str, here: &str) -> Result<(), LayerError> {
-    let text = |line: &str| line.trim().to_owned();
-    if made == here { Ok(()) } else { Err(LayerError::Other { made: text(made), here: text(here) }) }
+    let (made, here) = (made.trim(), here.trim());
+    if made == here {
+        return Ok(());
+    }
+    let same = |part: usize| made.split(", ").nth(part) == here.split(", ").nth(part);
+    let what = match (same(0), same(1)) {
+        (false, _) => MadeFor::Processor,
+        (true, false) => MadeFor::Kernel,
+        (true, true) => MadeFor::Protocol,
+    };
+    Err(LayerError::Other { what, made: made.to_owned(), here: here.to_owned() })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read as _, Seek as _, Write as _};
+    use std::io::{Seek as _, Write as _};
 
-    use super::*;
+    use landfall_api::ErrorCode;
+
+    use super::{super::failure, *};
 
     /// sha256sum of "layer".
     const DIGEST: &str = "sha256:dac1d7cfa95021764849fd102524e141488c5e3a90f861dbb5a12d9ac8584f85";
@@ -198,19 +228,59 @@ mod tests {
             let error = served(content, size).unwrap_err();
             assert!(matches!(error, LayerError::Fetch(WriteError::DigestMismatch { .. })), "{error:?}");
         }
-        assert!(matches!(served(b"layer", 4), Err(LayerError::Fetch(WriteError::BadFormat { .. }))));
-        assert!(matches!(served(b"layer", 6), Err(LayerError::Size { actual: 5, stated: 6 })));
     }
 
     #[test]
-    fn a_layer_for_another_kernel_or_processor_is_refused() {
-        let made = ToolsManifest::made_for("x86_64", "6.1.0-35-amd64");
-        fits(&made, &made).unwrap();
-        for (architecture, kernel) in [("aarch64", "6.1.0-35-amd64"), ("x86_64", "6.1.0-37-amd64")] {
-            let error = fits(&made, &ToolsManifest::made_for(architecture, kernel)).unwrap_err().to_string();
-            let said =
-                format!("for x86_64, kernel 6.1.0-35-amd64, and this machine has {architecture}, kernel {kernel}");
-            assert!(error.ends_with(&said), "{error}");
+    fn a_layer_of_another_size_was_replaced() {
+        let longer = [&b"layer"[..], &[0; 100_000]].concat();
+        for (content, stated, said) in [(&longer[..], 5, "has at least 6 bytes"), (b"layer", 6, "has 5 bytes")] {
+            let error = served(content, stated).unwrap_err();
+            assert!(matches!(error, LayerError::Size { .. }) && error.to_string().contains(said), "{error}");
+            let failure = failure::no_layer(&error, "http://h/tools");
+            assert!(failure.problem.hint.contains("was replaced") && !failure.retryable, "{failure:?}");
         }
+    }
+
+    #[test]
+    fn a_layer_that_is_served_no_more_was_replaced() {
+        for status in ["404 Not Found", "410 Gone"] {
+            let error = WriteError::Status { url: "http://h/tools".into(), status: status.into() };
+            let failure = failure::no_layer(&LayerError::Fetch(error), "http://h/tools");
+            assert_eq!(failure.problem.code, ErrorCode::NoToolsLayer);
+            assert!(failure.problem.hint.contains("landfall retry") && !failure.retryable, "{failure:?}");
+        }
+    }
+
+    #[test]
+    fn a_layer_made_for_something_else_is_refused_before_use() {
+        let made = ToolsManifest::made_for("x86_64", "6.1.0-35-amd64", 7);
+        fits(&made, &made).unwrap();
+        for (architecture, kernel, protocol, hint) in [
+            ("aarch64", "6.1.0-35-amd64", 7, "boot.arm64.tools"),
+            ("x86_64", "6.1.0-37-amd64", 7, "kernel package"),
+            ("x86_64", "6.1.0-35-amd64", 8, "release"),
+        ] {
+            let error = fits(&made, &ToolsManifest::made_for(architecture, kernel, protocol)).unwrap_err();
+            let said = format!(
+                "for x86_64, kernel 6.1.0-35-amd64, protocol 7, and this machine has {architecture}, kernel {kernel}, \
+                 protocol {protocol}"
+            );
+            assert!(error.to_string().ends_with(&said), "{error}");
+            let failure = failure::no_layer(&error, "http://h/tools");
+            assert_eq!(failure.problem.code, ErrorCode::VersionSkew);
+            assert!(failure.problem.hint.contains(hint), "{failure:?}");
+        }
+    }
+
+    #[test]
+    fn a_layer_of_another_revision_is_refused() {
+        let root = tempfile::tempdir().unwrap();
+        let kernel = nix::sys::utsname::uname().unwrap().release().to_string_lossy().into_owned();
+        let made = |protocol| ToolsManifest::made_for(std::env::consts::ARCH, &kernel, protocol);
+        fs::write(root.path().join(ToolsManifest::MADE_FOR), made(PROTOCOL)).unwrap();
+        for_this_machine(root.path()).unwrap();
+        fs::write(root.path().join(ToolsManifest::MADE_FOR), made(PROTOCOL + 1)).unwrap();
+        let error = for_this_machine(root.path()).unwrap_err();
+        assert!(matches!(error, LayerError::Other { what: MadeFor::Protocol, .. }), "{error}");
     }
 }

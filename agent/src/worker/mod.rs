@@ -12,14 +12,13 @@ use std::path::Path;
 
 use landfall_api::{
     DiskFacts, ErrorCode, Problem,
-    message::{ActionResult, EventBody, LogLevel, OpenedLayout, Purpose, WorkerJob, WorkerReport},
+    message::{ActionResult, EventBody, HiddenPoint, LogLevel, OpenedLayout, Purpose, WorkerJob, WorkerReport},
 };
-use landfall_proto::worker;
 
 use self::{process::Worker, relay::Done};
 use crate::{
     drivers::TOOLS_ROOT,
-    inside::agent_as_init,
+    inside::{Hidden, agent_as_init},
     runner::{Failure, Job},
 };
 
@@ -29,6 +28,8 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) disks: Vec<DiskFacts>,
     /// A mounted root file system that it is to find as `/target`.
     pub(crate) target: Option<&'a Path>,
+    /// What is not mounted in it.
+    pub(crate) hidden: Vec<HiddenPoint>,
     /// The disks of that system, by kernel name; the first has the root.
     pub(crate) system: Vec<String>,
 }
@@ -52,7 +53,7 @@ pub(crate) fn perform(
     may_act: &(dyn Fn() -> Result<(), Failure> + Sync),
 ) -> Result<ActionResult, Failure> {
     let purpose = Purpose::Perform { system: around.system };
-    match run(job, around.disks, around.target, purpose, may_act)? {
+    match run(job, around.disks, around.target, (purpose, around.hidden), may_act)? {
         Done::Action(result) => Ok(result),
         Done::Layout(_) => Err(failure::not_asked()),
     }
@@ -68,7 +69,7 @@ pub(crate) fn open(
     disks: Vec<DiskFacts>,
     may_act: &(dyn Fn() -> Result<(), Failure> + Sync),
 ) -> Result<OpenedLayout, Failure> {
-    match run(job, disks, None, Purpose::Open, may_act)? {
+    match run(job, disks, None, (Purpose::Open, Vec::new()), may_act)? {
         Done::Layout(layout) => Ok(layout),
         Done::Action(_) => Err(failure::not_asked()),
     }
@@ -78,32 +79,37 @@ fn run(
     job: &Job,
     disks: Vec<DiskFacts>,
     target: Option<&Path>,
-    purpose: Purpose,
+    asked: (Purpose, Vec<HiddenPoint>),
     may_act: &(dyn Fn() -> Result<(), Failure> + Sync),
 ) -> Result<Done, Failure> {
+    let wants = described(job, disks, asked)?;
+    let hidden = &Hidden::new(wants.secrets());
+    let wire = wants.try_into().map_err(|_| indescribable())?;
     let worker = Worker {
         root: Path::new(TOOLS_ROOT),
         target,
+        hidden,
         // A machine without a lease has no such file.
         resolv_conf: &std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default(),
         init: agent_as_init,
     };
-    let wire = described(job, disks, purpose)?;
     worker.run(&wire, |report| pass_on(job, report), &|| may_act().is_err()).unwrap_or_else(|silent| {
         // The reason why it was stopped, if it was.
         may_act().and_then(|()| Err(failure::silent(&silent)))
     })
 }
 
-/// The job as the worker reads it.
-fn described(job: &Job, disks: Vec<DiskFacts>, purpose: Purpose) -> Result<worker::Job, Failure> {
+/// The job for the worker.
+fn described(job: &Job, disks: Vec<DiskFacts>, asked: (Purpose, Vec<HiddenPoint>)) -> Result<WorkerJob, Failure> {
     let uefi = Path::new("/sys/firmware/efi").is_dir();
+    let (purpose, hidden) = asked;
     let described = WorkerJob::new(&job.run, job.action.action_index, job.action.attempt, disks, uefi);
-    let described = described.map(|described| WorkerJob { purpose, ..described });
-    described.and_then(|described| described.try_into().ok()).ok_or_else(|| {
-        let problem = Problem::new(ErrorCode::Internal, "the action cannot be described to the worker");
-        Failure { problem: problem.hint("report this with the machine's console log"), retryable: false }
-    })
+    described.map(|described| WorkerJob { purpose, hidden, ..described }).ok_or_else(indescribable)
+}
+
+fn indescribable() -> Failure {
+    let problem = Problem::new(ErrorCode::Internal, "the action cannot be described to the worker");
+    Failure { problem: problem.hint("report this with the machine's console log"), retryable: false }
 }
 
 /// What the worker says goes where the agent's own words go.

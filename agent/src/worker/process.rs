@@ -26,6 +26,8 @@ pub(super) struct Worker<'a> {
     pub(super) root: &'a Path,
     /// What it finds as `/target`.
     pub(super) target: Option<&'a Path>,
+    /// What no line that it prints may show.
+    pub(super) hidden: &'a Hidden,
     /// The text at its /etc/resolv.conf.
     pub(super) resolv_conf: &'a str,
     /// The command that starts it in the words after it.
@@ -84,8 +86,7 @@ impl Worker<'_> {
             let runs = runs.map_err(RunError::Follow)?;
             let printed =
                 |line: String| hear(WorkerReport::Log { level: LogLevel::Info, message: format!("| {line}") });
-            let prints =
-                started("worker-log").spawn_scoped(scope, move || lines(errors_read, &Hidden::default(), printed));
+            let prints = started("worker-log").spawn_scoped(scope, move || lines(errors_read, self.hidden, printed));
             let outcome = match &prints {
                 Ok(_) => relay(reports_read, jobs_write, job, hear),
                 Err(_) => Err(RelayError::NoResult),
@@ -128,6 +129,13 @@ mod tests {
         WorkerReport::Ready(WorkerReady { protocol: PROTOCOL, software: "1.2.3".into() })
     }
 
+    #[test]
+    fn a_worker_prints_no_secret() {
+        let Some(root) = root() else { return };
+        let (_, lines) = ran(root.path(), "cat /first; echo the key is passphrase >&2; cat /last", "");
+        assert_eq!(lines, ["| the key is ***"]);
+    }
+
     type Ran = (Result<Result<Done, Failure>, Silent>, Vec<String>);
 
     /// A worker that is a script, stopped once it prints `stop_at`. It finds `first` and `last` in its root: reports as bytes.
@@ -145,7 +153,8 @@ mod tests {
         fs::write(target.join("seen"), "").unwrap();
         with_programs(root, || {
             let (lines, stop) = (Mutex::new(Vec::new()), AtomicBool::new(false));
-            let worker = Worker { root, target: Some(&target), resolv_conf: "", init: shell_as_init };
+            let hidden = &Hidden::new(["passphrase"]);
+            let worker = Worker { root, target: Some(&target), hidden, resolv_conf: "", init: shell_as_init };
             let hear = |report| {
                 if let WorkerReport::Log { message, .. } = report {
                     stop.fetch_or(message == stop_at, Ordering::Relaxed);

@@ -110,7 +110,7 @@ fn kind(parsed: &ParsedEntry<'_>, sparse: Option<(Vec<SparseEntry>, u64)>, extra
     if let Some((map, size)) = sparse.filter(|_| of_file) {
         // Which of the two sizes counts the map is not agreed among writers.
         if extra.map_in_content && extra.size {
-            return Err(Fault::Map("it is of a file with more than 8 GiB of content"));
+            return Err(Fault::LargeMap);
         }
         return Ok(Kind::Sparse(Sparse { size, pieces: pieces(&map, size, parsed.size)? }));
     }

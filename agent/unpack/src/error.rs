@@ -3,6 +3,7 @@
 use std::io;
 
 use landfall_api::{ErrorCode, Problem};
+use rustix::io::Errno;
 
 /// An archive was not unpacked. What had been written before stays.
 #[derive(Debug, thiserror::Error)]
@@ -114,6 +115,14 @@ pub enum Fault {
     /// The map of a sparse file.
     #[error("its map of holes is invalid: {0}")]
     Map(&'static str),
+    /// A sparse file of version 1.0 whose size stands in its extended header.
+    #[error(
+        "it is a file with holes and more than 8 GiB of data, in a form (version 1.0) of which writers do not agree what its size counts"
+    )]
+    LargeMap,
+    /// More extended attributes than any file system keeps.
+    #[error("it has more than {0} extended attributes")]
+    Attributes(usize),
     /// More bytes than are unpacked.
     #[error("with it the archive has more than {0} bytes")]
     Large(u64),
@@ -126,6 +135,9 @@ pub enum Fault {
     /// A directory with content stands where something else must go.
     #[error("a directory that is not empty stands in its place")]
     Occupied,
+    /// The running system mounts something over its directory.
+    #[error("the running system would not see it: {0}")]
+    Hidden(String),
     /// A whiteout that names nothing.
     #[error("it is a whiteout that names no file")]
     Whiteout,
@@ -135,9 +147,17 @@ pub enum Fault {
 }
 
 impl UnpackError {
-    /// Whether bytes that were altered in transfer may be the cause: then their digest says more.
-    pub fn may_be_altered(&self) -> bool {
-        matches!(self, Self::Truncated { .. } | Self::Damaged { .. } | Self::Refused { .. })
+    /// Whether another attempt may succeed without a change by a person: a machine may have memory again, and a full disk, a
+    /// refused name or a damaged archive stay what they are.
+    pub fn retryable(&self) -> bool {
+        match self {
+            Self::Io { source, .. } => {
+                let passing = [Errno::NOMEM, Errno::AGAIN, Errno::INTR, Errno::BUSY, Errno::MFILE, Errno::NFILE];
+                Errno::from_io_error(source).is_some_and(|errno| passing.contains(&errno))
+            }
+            Self::Read { .. } => true,
+            Self::Truncated { .. } | Self::Damaged { .. } | Self::Refused { .. } | Self::Stopped { .. } => false,
+        }
     }
 
     /// As it is reported. What failed to give the archive's bytes is the caller's to say.
@@ -151,6 +171,7 @@ impl UnpackError {
                 ErrorCode::BadFormat,
                 "tar -tf shows what is wrong; build the archive again, and publish it with its digest",
             ),
+            Self::Refused { fault: fault @ Fault::Hidden(_), .. } => (ErrorCode::NoRootFilesystem, fault.hint()),
             Self::Refused { fault, .. } => (ErrorCode::BadFormat, fault.hint()),
             Self::Io { source, .. } => (ErrorCode::DeviceIo, io_hint(source)),
             Self::Stopped { .. } => (ErrorCode::Cancelled, "start the workflow again if it should go on"),
@@ -177,8 +198,16 @@ impl Fault {
                 "build the archive from inside the root directory: tar -C ROOT -c ."
             }
             Self::AclName(_) => "build it with tar --xattrs --xattrs-include='*', which stores numbers",
+            Self::LargeMap => "build the archive with tar --format=gnu -S, or --format=pax -S --sparse-version=0.1",
+            Self::Attributes(_) => "take attributes away that nothing needs, and build the archive again",
             Self::Joined => "build one archive, or join them with tar --concatenate",
-            Self::Occupied => "unpack to an empty directory, or give the entry another name",
+            Self::Occupied => {
+                "unpack to an empty directory, or give the entry another name; an archive that has one name first as a file and \
+                    later as a directory can be unpacked once only"
+            }
+            Self::Hidden(_) => {
+                "unpack to another directory, leave it out of the archive, or use an image that does not mount something there"
+            }
             Self::Large(_) | Self::Many(_) | Self::Memory(_) => "divide the archive into several",
             Self::Type(_) | Self::Unsupported(_) => "build the archive with tar --format=pax, from one volume",
             _ => "build the archive again with GNU tar or bsdtar, and publish it with its new digest",
@@ -191,10 +220,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_disk_is_nothing_that_a_digest_explains() {
-        let source = io::Error::from(io::ErrorKind::StorageFull);
-        assert!(!UnpackError::Io { action: "write".into(), entry: "x".into(), source }.may_be_altered());
-        assert!(UnpackError::Truncated { within: "x".into() }.may_be_altered());
+    fn only_what_may_pass_by_itself_is_tried_again() {
+        let io = |errno: Errno| UnpackError::Io { action: "write".into(), entry: "x".into(), source: errno.into() };
+        for errno in [Errno::NOSPC, Errno::ROFS, Errno::DQUOT, Errno::NOTDIR, Errno::LOOP, Errno::IO, Errno::OPNOTSUPP]
+        {
+            assert!(!io(errno).retryable(), "{errno}");
+        }
+        assert!(io(Errno::NOMEM).retryable() && io(Errno::BUSY).retryable());
+        assert!(!UnpackError::Truncated { within: "x".into() }.retryable());
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! Layers of an OCI image (image specification 1.1, "Layer Filesystem Changeset"): a file named `.wh.NAME` removes NAME of the
 //! layers below, `.wh..wh..opq` everything that they have in its directory. What the same layer has stays.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, os::fd::OwnedFd};
+
+use rustix::io::Errno;
 
 use crate::{
     Fault, UnpackError,
@@ -41,16 +43,14 @@ impl Layer {
             }
             return Ok(false);
         };
-        let io = |errno: rustix::io::Errno| UnpackError::Io {
+        let io = |errno: Errno| UnpackError::Io {
             action: "remove what is meant by".into(),
             entry: entry.shown.clone(),
             source: errno.into(),
         };
         if name == OPAQUE {
             let Some(directory) = existing(tree, parent).map_err(io)? else { return Ok(true) };
-            let stays = |place: &[u8]| self.made.contains(&joined(parent, place));
-            remove::content(&directory, b".", &stays, MAX_DEPTH).map_err(io)?;
-            tree.root.changed();
+            self.clear(&directory, b".", parent, tree).map_err(io)?;
             return Ok(true);
         }
         if name.starts_with(RESERVED) {
@@ -60,14 +60,25 @@ impl Layer {
             return Err(UnpackError::Refused { entry: entry.shown.clone(), fault: Fault::Whiteout });
         }
         let place = joined(parent, named);
-        // The order within a layer means nothing: its own file of that name stays.
-        if !self.made.contains(&place)
-            && let Some(directory) = existing(tree, parent).map_err(io)?
-        {
+        let Some(directory) = existing(tree, parent).map_err(io)? else { return Ok(true) };
+        if !self.made.contains(&place) {
             remove::whole(&directory, named).map_err(io)?;
-            tree.forget(&place);
+            tree.forget(&place, &|_| false);
+            return Ok(true);
         }
-        Ok(true)
+        // The order within a layer means nothing: its own file of that name stays, and in a directory what is its own.
+        match self.clear(&directory, named, &place, tree) {
+            Ok(()) | Err(Errno::NOTDIR | Errno::LOOP | Errno::NOENT) => Ok(true),
+            Err(errno) => Err(io(errno)),
+        }
+    }
+
+    /// Removes what lower layers have in a directory.
+    fn clear(&self, directory: &OwnedFd, name: &[u8], place: &[u8], tree: &mut Tree) -> Result<(), Errno> {
+        let stays = |below: &[u8]| self.made.contains(&joined(place, below));
+        remove::content(directory, name, &stays, MAX_DEPTH)?;
+        tree.forget(place, &|name| name == place || self.made.contains(name));
+        Ok(())
     }
 
     /// An entry's directories are the layer's as well.
@@ -80,9 +91,9 @@ impl Layer {
     }
 }
 
-fn existing(tree: &Tree, name: &[u8]) -> Result<Option<std::os::fd::OwnedFd>, rustix::io::Errno> {
+fn existing(tree: &Tree, name: &[u8]) -> Result<Option<OwnedFd>, Errno> {
     match tree.root.existing(name) {
-        Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => Ok(None),
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
         other => other.map(Some),
     }
 }

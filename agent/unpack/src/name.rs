@@ -62,12 +62,6 @@ impl Name {
             None => (&[], &self.0),
         }
     }
-
-    /// Whether it is this directory or in it.
-    pub(crate) fn is_in(&self, directory: &[u8]) -> bool {
-        let rest = self.0.strip_prefix(directory);
-        rest.is_some_and(|rest| directory.is_empty() || rest.is_empty() || rest.first() == Some(&b'/'))
-    }
 }
 
 /// What a person reads in place of a name: one line, of bounded length.
@@ -119,12 +113,9 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_in_its_directories_alone() {
-        let name = Name::parse(b"usr/lib/x").unwrap();
-        assert_eq!(name.split(), (&b"usr/lib"[..], &b"x"[..]));
-        for (directory, inside) in [("", true), ("usr", true), ("usr/lib/x", true), ("us", false), ("usr/li", false)] {
-            assert_eq!(name.is_in(directory.as_bytes()), inside, "{directory}");
-        }
+    fn a_name_is_its_directory_and_its_last_part() {
+        assert_eq!(Name::parse(b"usr/lib/x").unwrap().split(), (&b"usr/lib"[..], &b"x"[..]));
+        assert_eq!(Name::parse(b"/").unwrap().split(), (&b""[..], &b""[..]));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The records of an extended (pax) header, read strictly: one that the parser passes over could hide what another parser sees.
 
+use std::collections::HashSet;
+
 use base64::{
     Engine as _, alphabet,
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
@@ -21,6 +23,9 @@ const NUMBERS: [(&str, &[u8]); 9] = [
 ];
 const ACCESS: &[u8] = b"system.posix_acl_access";
 const DEFAULT: &[u8] = b"system.posix_acl_default";
+
+/// The most extended attributes of an entry: the kernel lists names of 64 KiB together, and real files have a few.
+const MAX_ATTRIBUTES: usize = 1000;
 
 /// An extended attribute: its name with the name space, and its value.
 pub(crate) type Attribute = (Vec<u8>, Vec<u8>);
@@ -67,6 +72,7 @@ pub(crate) fn records(mut data: &[u8]) -> Result<Vec<Record<'_>>, Fault> {
 /// [`Fault`] for a record that is invalid or not supported.
 pub(crate) fn extra(data: &[u8]) -> Result<Extra, Fault> {
     let mut extra = Extra::default();
+    let mut known = HashSet::new();
     let mut version = (None, None);
     let (mut of_libarchive, mut acls) = (Vec::new(), Vec::new());
     for (key, value) in records(data)? {
@@ -83,7 +89,9 @@ pub(crate) fn extra(data: &[u8]) -> Result<Extra, Fault> {
         if key == b"mtime" {
             extra.mtime = Some(time(value).ok_or(Fault::Record("mtime"))?);
         } else if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
-            extra.attributes.push((checked(name.to_vec())?, value.to_vec()));
+            let name = checked(keyword_decoded(name))?;
+            known.insert(name.clone());
+            extra.attributes.push((name, value.to_vec()));
         } else if let Some(name) = key.strip_prefix(b"LIBARCHIVE.xattr.") {
             of_libarchive.push((checked(percent_decoded(name)?)?, base64_decoded(value)?));
         } else if key == b"SCHILY.acl.access" {
@@ -91,6 +99,7 @@ pub(crate) fn extra(data: &[u8]) -> Result<Extra, Fault> {
         } else if key == b"SCHILY.acl.default" {
             acls.push((DEFAULT, value));
         } else if key == b"RHT.security.selinux" {
+            known.insert(b"security.selinux".to_vec());
             extra.attributes.push((b"security.selinux".to_vec(), [value, b"\0"].concat()));
         } else if key == b"SCHILY.acl.ace" {
             return Err(Fault::Unsupported("SCHILY.acl.ace"));
@@ -103,22 +112,22 @@ pub(crate) fn extra(data: &[u8]) -> Result<Extra, Fault> {
     };
     // Both are written for one attribute; and the numbers of the attribute itself come before the names of its text.
     for (name, value) in of_libarchive {
-        if !has(&extra, &name) {
+        if known.insert(name.clone()) {
             extra.attributes.push((name, value));
         }
     }
     for (name, text) in acls {
-        if !has(&extra, name)
+        if !known.contains(name)
             && let Some(list) = acl::encoded(text)?
         {
+            known.insert(name.to_vec());
             extra.attributes.push((name.to_vec(), list));
         }
     }
+    if extra.attributes.len() > MAX_ATTRIBUTES {
+        return Err(Fault::Attributes(MAX_ATTRIBUTES));
+    }
     Ok(extra)
-}
-
-fn has(extra: &Extra, name: &[u8]) -> bool {
-    extra.attributes.iter().any(|(known, _)| known == name)
 }
 
 /// What a header for the whole archive may say without a change of any entry.
@@ -175,6 +184,22 @@ fn time(text: &[u8]) -> Option<Time> {
 
 fn checked(name: Vec<u8>) -> Result<Vec<u8>, Fault> {
     if name.is_empty() || name.contains(&0) { Err(Fault::Record("xattr name")) } else { Ok(name) }
+}
+
+/// GNU tar encodes the two characters that a key cannot have, and no others.
+fn keyword_decoded(name: &[u8]) -> Vec<u8> {
+    let mut decoded = Vec::with_capacity(name.len());
+    let mut rest = name;
+    while let [first, after @ ..] = rest {
+        let (byte, left) = match rest {
+            [b'%', b'2', b'5', left @ ..] => (b'%', left),
+            [b'%', b'3', b'D', left @ ..] => (b'=', left),
+            _ => (*first, after),
+        };
+        decoded.push(byte);
+        rest = left;
+    }
+    decoded
 }
 
 /// libarchive encodes bytes of an attribute's name that are not printable, and `=` and `%`.
@@ -258,6 +283,22 @@ mod tests {
         assert_eq!(value("security.selinux"), b"u:r:t\0");
         assert_eq!(value("system.posix_acl_access").len(), 4 + 3 * 8);
         assert_eq!(attributes.len(), 4);
+    }
+
+    #[test]
+    fn names_are_decoded_as_gnu_tar_encodes_them() {
+        let names = |key: &str| extra(&record(key, b"x")).unwrap().attributes.remove(0).0;
+        assert_eq!(names("SCHILY.xattr.user.a%3Db%25c%3dd%41%"), b"user.a=b%c%3dd%41%");
+        assert_eq!(names("SCHILY.xattr.user.%253D"), b"user.%3D");
+    }
+
+    #[test]
+    fn more_attributes_than_any_file_has_are_refused() {
+        let of = |count: usize| {
+            let records = (0..count).map(|n| record(&format!("LIBARCHIVE.xattr.user.{n}"), b""));
+            extra(&records.collect::<Vec<_>>().concat()).map(|extra| extra.attributes.len())
+        };
+        assert_eq!((of(1000), of(1001)), (Ok(1000), Err(Fault::Attributes(1000))));
     }
 
     #[test]

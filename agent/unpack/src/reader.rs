@@ -4,7 +4,10 @@
 
 use std::io::BufRead;
 
-use tar_core::parse::{Limits as ParserLimits, ParseError, ParseEvent, Parser};
+use tar_core::{
+    EntryType, Header,
+    parse::{Limits as ParserLimits, ParseError, ParseEvent, Parser},
+};
 
 use crate::{Fault, UnpackError, entry::Entry, name::MAX_NAME, pax};
 
@@ -63,7 +66,14 @@ impl<'a> Reader<'a> {
                 let within = after(&self.entry);
                 return Err(UnpackError::Truncated { within: format!("what comes after {within}") });
             }
-            let (consumed, entry) = match self.parser.parse(bytes) {
+            let event = self.parser.parse(bytes);
+            if !matches!(event, Ok(ParseEvent::End { .. }) | Ok(ParseEvent::NeedData { .. }) | Err(_))
+                && let Some(reason) = passed_over(bytes)
+            {
+                let after = after(&self.entry).into();
+                return Err(UnpackError::Damaged { offset: self.offset, after, reason: reason.into() });
+            }
+            let (consumed, entry) = match event {
                 Ok(ParseEvent::NeedData { min_bytes }) => {
                     self.gather(min_bytes)?;
                     continue;
@@ -194,6 +204,30 @@ impl<'a> Reader<'a> {
         };
         UnpackError::Damaged { offset: self.offset, after: after(&self.entry).into(), reason }
     }
+}
+
+/// What the parser passes over in the headers of an entry, and others do not.
+fn passed_over(mut bytes: &[u8]) -> Option<&'static str> {
+    let mut extended = false;
+    while let Some(block) = bytes.first_chunk::<512>() {
+        if block.iter().all(|byte| *byte == 0) {
+            return Some("a block of zeroes stands alone, and an archive ends with two");
+        }
+        let header = Header::from_bytes(block);
+        let known = header.is_ustar() || header.is_gnu();
+        // Its name would be read without what stands before it.
+        if !known && block[257..262] == *b"ustar" {
+            return Some("its next header is of an unknown version of ustar");
+        }
+        match header.entry_type() {
+            EntryType::XHeader | EntryType::GnuLongName | EntryType::GnuLongLink if known => extended = true,
+            EntryType::XGlobalHeader if extended => return Some("an extended header stands before no entry"),
+            _ => return None,
+        }
+        let content = header.entry_size().ok()?.checked_next_multiple_of(BLOCK)?;
+        bytes = bytes.get(usize::try_from(BLOCK + content).ok()?..)?;
+    }
+    None
 }
 
 fn unread(entry: &Option<String>, source: std::io::Error) -> UnpackError {

@@ -1,74 +1,194 @@
-//! The directory that is unpacked to, and those below it.
+//! The directory that is unpacked to, in the installed system that it belongs to, and those below it.
 
 use std::{
-    collections::HashMap,
-    os::fd::{AsFd, OwnedFd},
-    path::Path,
+    collections::{HashMap, HashSet},
+    ops::Deref,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     rc::Rc,
 };
 
 use rustix::{
-    fs::{Mode, OFlags, ResolveFlags, mkdirat, openat, openat2},
+    fs::{AtFlags, Mode, OFlags, ResolveFlags, chmodat, mkdirat, openat, openat2, statat},
     io::Errno,
 };
 
-use crate::name::MAX_NAME;
+use crate::{
+    Fault, UnpackError,
+    follow::{self, Identity},
+    hidden::Hidden,
+    inherit::Heritage,
+    name::{MAX_NAME, shown},
+    resolve::{DIRECTORY, IN_ROOT, in_root},
+    target::Target,
+};
 
-/// How every path is resolved: absolute links and `..` in links end at the root.
-const IN_ROOT: ResolveFlags = ResolveFlags::IN_ROOT.union(ResolveFlags::NO_MAGICLINKS);
-const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::RDONLY).union(OFlags::CLOEXEC);
 /// How many directories are kept open. Archives go through a tree in order, so few are needed at a time; a process may have
 /// 1024 descriptors.
 const KEPT: usize = 256;
 
-/// A directory taken as `/`.
+/// An open directory, and what it gives to what is made in it.
+pub(crate) struct Directory {
+    fd: OwnedFd,
+    pub(crate) heritage: Heritage,
+}
+
+impl Directory {
+    fn new(fd: OwnedFd) -> Result<Rc<Self>, Errno> {
+        let heritage = Heritage::of(&fd)?;
+        Ok(Rc::new(Self { fd, heritage }))
+    }
+}
+
+impl Deref for Directory {
+    type Target = OwnedFd;
+
+    fn deref(&self) -> &OwnedFd {
+        &self.fd
+    }
+}
+
+impl AsFd for Directory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// The directory that is unpacked to.
 pub(crate) struct Root {
-    fd: Rc<OwnedFd>,
+    /// The root of the installed system.
+    system: OwnedFd,
+    /// Its place there, without a leading slash; empty for the root itself.
+    path: Vec<u8>,
+    hidden: Hidden,
+    top: Rc<Directory>,
+    /// It did not stand there before.
+    new: bool,
+    /// An image is unpacked, which is a root of its own: every link leads within this directory.
+    alone: bool,
+    /// Symbolic links that the archive made.
+    links: HashSet<Identity>,
     /// Directories by the name under which they were found.
-    kept: HashMap<Vec<u8>, Rc<OwnedFd>>,
+    kept: HashMap<Vec<u8>, Rc<Directory>>,
+}
+
+/// A directory that cannot be had.
+#[derive(Debug)]
+pub(crate) struct Unopened {
+    /// Which: the innermost that was tried.
+    part: Vec<u8>,
+    why: Why,
+}
+
+#[derive(Debug)]
+enum Why {
+    Refused(Errno),
+    Hidden(String),
+}
+
+impl Unopened {
+    fn at(part: &[u8]) -> impl FnOnce(Errno) -> Self {
+        move |errno| Self { part: part.to_vec(), why: Why::Refused(errno) }
+    }
+
+    /// With the entry that needs it.
+    pub(crate) fn of(self, entry: &str) -> UnpackError {
+        let entry = entry.into();
+        match self.why {
+            Why::Hidden(why) => UnpackError::Refused { entry, fault: Fault::Hidden(why) },
+            Why::Refused(errno) => {
+                let action = format!("open the directory {} of", shown(&self.part));
+                UnpackError::Io { action, entry, source: errno.into() }
+            }
+        }
+    }
 }
 
 impl Root {
-    pub(crate) fn open(path: &Path) -> Result<Self, Errno> {
-        let fd = openat(rustix::fs::CWD, path, DIRECTORY, Mode::empty())?;
-        Ok(Self { fd: Rc::new(fd), kept: HashMap::new() })
+    /// Opens it; makes it where it is missing (root's, 0755), with the directories on the way.
+    pub(crate) fn make(target: &Target<'_>) -> Result<Self, UnpackError> {
+        let (system, path) = target.open()?;
+        let of_path = |unopened: Unopened| unopened.of(target.path);
+        let hidden = Hidden::new(&system, target.hidden).map_err(Unopened::at(b"/")).map_err(of_path)?;
+        let top = in_root(&system, b"").map_err(Unopened::at(b"/")).map_err(of_path)?;
+        let (fd, new) = made(&|place| in_root(&system, place), &hidden, top, &path).map_err(of_path)?;
+        let top = Directory::new(fd).map_err(Unopened::at(&path)).map_err(of_path)?;
+        Ok(Self { system, path, hidden, top, new, alone: false, links: HashSet::new(), kept: HashMap::new() })
     }
 
-    /// The root itself.
-    pub(crate) fn top(&self) -> impl AsFd + '_ {
-        self.fd.as_fd()
+    /// The directory itself.
+    pub(crate) fn top(&self) -> &OwnedFd {
+        &self.top
+    }
+
+    /// Its attributes were changed.
+    pub(crate) fn renewed(&mut self) -> Result<(), Errno> {
+        self.top = Directory::new(self.top.fd.try_clone().map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?)?;
+        Ok(())
+    }
+
+    /// Whether it was made for this archive.
+    pub(crate) fn is_new(&self) -> bool {
+        self.new
+    }
+
+    /// What comes is a layer of an image, or an archive.
+    pub(crate) fn begin(&mut self, image: bool) {
+        self.alone = image;
+        self.changed();
     }
 
     /// The directory of this name, made where it is missing (root's, 0755), with those on the way.
-    pub(crate) fn directory(&mut self, name: &[u8]) -> Result<Rc<OwnedFd>, Errno> {
+    pub(crate) fn directory(&mut self, name: &[u8]) -> Result<Rc<Directory>, Unopened> {
         if name.is_empty() {
-            return Ok(Rc::clone(&self.fd));
+            return Ok(Rc::clone(&self.top));
         }
         if let Some(kept) = self.kept.get(name) {
             return Ok(Rc::clone(kept));
         }
+        let place = if self.path.is_empty() { name.to_vec() } else { [&self.path, name].join(&b'/') };
+        seen(self.hidden.by_name(&place), name)?;
         let fd = match self.existing(name) {
-            Err(Errno::NOENT) => self.made(name)?,
-            other => other?,
+            Ok(fd) => fd,
+            Err(_) => {
+                let top = self.existing(b"").map_err(Unopened::at(b"."))?;
+                made(&|place| self.existing(place), &self.hidden, top, name)?.0
+            }
         };
+        seen(self.hidden.by_place(&fd).map_err(Unopened::at(name))?, name)?;
         if self.kept.len() >= KEPT {
             self.kept.clear();
         }
-        let fd = Rc::new(fd);
-        self.kept.insert(name.to_vec(), Rc::clone(&fd));
-        Ok(fd)
+        let directory = Directory::new(fd).map_err(Unopened::at(name))?;
+        self.kept.insert(name.to_vec(), Rc::clone(&directory));
+        Ok(directory)
     }
 
-    /// The directory of this name as it stands; links to it are followed.
+    /// The directory of this name as it stands. A link that was there before leads where it leads in the installed system; with
+    /// a link of the archive's own on the way, and of an image, this directory is the root of all of them.
     pub(crate) fn existing(&self, name: &[u8]) -> Result<OwnedFd, Errno> {
         debug_assert!(name.len() <= MAX_NAME, "names are checked when they are read");
-        openat2(&self.fd, if name.is_empty() { b"." } else { name }, DIRECTORY, Mode::empty(), IN_ROOT)
+        if self.alone || self.path.is_empty() {
+            return in_root(&self.top.fd, name);
+        }
+        let name = if name.is_empty() { b"." } else { name };
+        match openat2(&self.top.fd, name, DIRECTORY, Mode::empty(), IN_ROOT.union(ResolveFlags::NO_SYMLINKS)) {
+            Err(Errno::LOOP) => {}
+            other => return other,
+        }
+        if follow::meets(&self.system, &self.path, name, &self.links)? {
+            return in_root(&self.top.fd, name);
+        }
+        in_root(&self.system, &[&self.path, &b"/"[..], name].concat())
     }
 
     /// The same, if it is a directory and no link to one.
     pub(crate) fn itself(&self, name: &[u8]) -> Result<OwnedFd, Errno> {
-        let flags = DIRECTORY.union(OFlags::NOFOLLOW);
-        openat2(&self.fd, if name.is_empty() { b"." } else { name }, flags, Mode::empty(), IN_ROOT)
+        let (parent, last) = match name.iter().rposition(|byte| *byte == b'/') {
+            Some(at) => (&name[..at], &name[at + 1..]),
+            None => (&b""[..], name),
+        };
+        let last = if last.is_empty() { b"." } else { last };
+        openat(self.existing(parent)?, last, DIRECTORY.union(OFlags::NOFOLLOW), Mode::empty())
     }
 
     /// A directory or a link was removed or replaced: names may lead elsewhere now.
@@ -76,24 +196,58 @@ impl Root {
         self.kept.clear();
     }
 
-    fn made(&self, name: &[u8]) -> Result<OwnedFd, Errno> {
-        let mut open = openat2(&self.fd, ".", DIRECTORY, Mode::empty(), IN_ROOT)?;
-        let mut end = 0;
-        for part in name.split(|byte| *byte == b'/') {
-            end += part.len();
-            let reached = &name[..end];
-            open = match self.existing(reached) {
-                Err(Errno::NOENT) => {
-                    // A link to nowhere stands there where this says that it exists; then the second look says so.
-                    match mkdirat(&open, part, Mode::from_raw_mode(0o755)) {
-                        Ok(()) | Err(Errno::EXIST) => self.existing(reached)?,
-                        Err(e) => return Err(e),
-                    }
-                }
-                other => other?,
-            };
-            end += 1;
+    /// The archive made a link. Returns how many are known.
+    pub(crate) fn linked(&mut self, directory: &OwnedFd, name: &[u8]) -> Result<usize, Errno> {
+        // The root of the system is that of all links.
+        if !self.alone && !self.path.is_empty() {
+            let stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            self.links.insert((stat.st_dev, stat.st_ino));
         }
-        Ok(open)
+        Ok(self.links.len())
     }
+}
+
+/// Makes what is missing of a way that begins in `top`; whether the last directory is new. `open` opens each by its whole name.
+fn made(
+    open: &dyn Fn(&[u8]) -> Result<OwnedFd, Errno>,
+    hidden: &Hidden,
+    top: OwnedFd,
+    name: &[u8],
+) -> Result<(OwnedFd, bool), Unopened> {
+    let (mut directory, mut new, mut end) = (top, false, 0);
+    for part in name.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
+        end += part.len();
+        let reached = &name[..end];
+        new = false;
+        directory = match open(reached) {
+            Err(Errno::NOENT) => {
+                seen(hidden.by_place(&directory).map_err(Unopened::at(reached))?, reached)?;
+                new = added(&directory, part).map_err(Unopened::at(reached))?;
+                // A link to nowhere stands there where nothing was added; then this says so.
+                open(reached).map_err(Unopened::at(reached))?
+            }
+            other => other.map_err(Unopened::at(reached))?,
+        };
+        end += 1;
+    }
+    Ok((directory, new))
+}
+
+/// Refuses what the running system would not see.
+fn seen(why: Option<&str>, part: &[u8]) -> Result<(), Unopened> {
+    why.map_or(Ok(()), |why| Err(Unopened { part: part.to_vec(), why: Why::Hidden(why.into()) }))
+}
+
+/// Whether it was not there.
+fn added(directory: &OwnedFd, part: &[u8]) -> Result<bool, Errno> {
+    let mode = Mode::from_raw_mode(0o755);
+    match mkdirat(directory, part, mode) {
+        Ok(()) => {}
+        Err(Errno::EXIST) => return Ok(false),
+        Err(e) => return Err(e),
+    }
+    Heritage::of(directory)?.settle(directory, part, None, None).map_err(|(_, errno)| errno)?;
+    // Whatever the process's mask is.
+    chmodat(directory, part, mode, AtFlags::empty())?;
+    Ok(true)
 }

@@ -1,8 +1,6 @@
 //! Unpacks one archive, or one layer after the other.
 
-use std::{io::BufRead, path::Path};
-
-use rustix::io::Errno;
+use std::io::BufRead;
 
 use crate::{
     Fault, UnpackError,
@@ -10,6 +8,7 @@ use crate::{
     layer::Layer,
     reader::Reader,
     root::Root,
+    target::Target,
     write::{Replace, Tree},
 };
 
@@ -34,7 +33,7 @@ impl Default for Limits {
 pub enum Manner {
     /// As tar does. A directory that is not empty is not replaced, and a directory's entry goes through a link that leads to one.
     Archive,
-    /// As a layer of an OCI image: whiteouts remove, and everything is replaced.
+    /// As a layer of an OCI image: whiteouts remove, everything is replaced, and all links lead within the directory.
     Layer,
 }
 
@@ -57,15 +56,13 @@ pub struct Unpacker<'a> {
 }
 
 impl<'a> Unpacker<'a> {
-    /// Unpacks to the directory at `root`, which no other process may change meanwhile. `go_on` is asked again and again, and
-    /// ends the work where it says false.
+    /// Unpacks to this directory, which is made where it is missing. `go_on` is asked again and again, and ends the work where it
+    /// says false.
     ///
     /// # Errors
-    /// [`UnpackError::Io`] where it is no directory.
-    pub fn new(root: &Path, limits: Limits, go_on: &'a dyn Fn() -> bool) -> Result<Self, UnpackError> {
-        let entry = root.display().to_string();
-        let unopened = |e: Errno| UnpackError::Io { action: "open".into(), entry, source: e.into() };
-        Ok(Self { tree: Tree::new(Root::open(root).map_err(unopened)?), limits, tally: Tally::default(), go_on })
+    /// [`UnpackError::Io`] where there can be no such directory.
+    pub fn new(target: &Target<'_>, limits: Limits, go_on: &'a dyn Fn() -> bool) -> Result<Self, UnpackError> {
+        Ok(Self { tree: Tree::new(Root::make(target)?), limits, tally: Tally::default(), go_on })
     }
 
     /// Unpacks everything in `input`, a tar stream without compression, to its end.
@@ -75,6 +72,7 @@ impl<'a> Unpacker<'a> {
     pub fn archive(&mut self, input: &mut dyn BufRead, manner: Manner) -> Result<(), UnpackError> {
         let mut reader = Reader::new(input);
         let mut layer = Layer::default();
+        self.tree.root.begin(manner == Manner::Layer);
         while let Some(entry) = reader.next()? {
             self.count(&entry)?;
             if !(self.go_on)() {

@@ -1,6 +1,6 @@
 //! Makes what entries say, below the root. What stands in an entry's place is replaced, never written through.
 
-use std::os::fd::OwnedFd;
+use std::{collections::BTreeMap, os::fd::OwnedFd};
 
 use rustix::{
     fs::{
@@ -13,16 +13,19 @@ use crate::{
     Fault, UnpackError,
     attributes::{self, Failed},
     entry::{Attributes, Entry, Kind, Sparse},
-    name::Name,
+    inherit,
+    name::{Name, shown},
     reader::Reader,
     remove::{self, Removed},
-    root::Root,
+    root::{Directory, Root},
 };
 
 /// What may be kept of directories until their attributes are set at the end, bytes: of about 200,000 of them.
 const MAX_KEPT: usize = 64 << 20;
 /// What one takes beside its name and extended attributes, bytes; rounded up.
 const ONE: usize = 128;
+/// What a known link takes, bytes; rounded up.
+const LINK: usize = 32;
 
 /// What may stand in the place of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,15 +39,28 @@ pub(crate) enum Replace {
 /// A tree that is being made.
 pub(crate) struct Tree {
     pub(crate) root: Root,
-    /// Directories in the order in which they came. What is made in one changes its time, so theirs are set last.
-    directories: Vec<(Name, Attributes, String)>,
+    /// Directories by name. What is made in one changes its time, so theirs are set last.
+    directories: BTreeMap<Vec<u8>, Kept>,
+    /// How many came.
+    came: u64,
     /// Bytes of memory that those take.
     kept: usize,
 }
 
+/// What is set of a directory at the end.
+struct Kept {
+    /// One directory may have two names through links; the later entry holds.
+    order: u64,
+    attributes: Attributes,
+    /// For people.
+    shown: String,
+    /// Bytes of memory that it takes.
+    size: usize,
+}
+
 impl Tree {
     pub(crate) fn new(root: Root) -> Self {
-        Self { root, directories: Vec::new(), kept: 0 }
+        Self { root, directories: BTreeMap::new(), came: 0, kept: 0 }
     }
 
     /// Makes one entry; its content is taken from the reader. `go_on` is asked between two pieces of it.
@@ -56,15 +72,14 @@ impl Tree {
         go_on: &dyn Fn() -> bool,
     ) -> Result<(), UnpackError> {
         let io = |(action, errno): Failed| UnpackError::Io { action, entry: entry.shown.clone(), source: errno.into() };
-        let open = |errno: Errno| io(("open the directory of".into(), errno));
         if entry.kind == Kind::Label {
             return Ok(());
         }
         if entry.name.is_root() {
-            return self.keep(entry);
+            return self.top(entry);
         }
         let (parent, name) = entry.name.split();
-        let parent = self.root.directory(parent).map_err(open)?;
+        let parent = self.root.directory(parent).map_err(|unopened| unopened.of(&entry.shown))?;
         if entry.kind == Kind::Directory {
             return if self.directory(&parent, name, entry, replace)? { self.keep(entry) } else { Ok(()) };
         }
@@ -83,7 +98,9 @@ impl Tree {
                 attributes::set(&file, attributes).map_err(io)
             }
             Kind::Symlink(target) => {
-                make(&|| symlinkat(target.as_slice(), &parent, name).map(|()| None))?;
+                make(&|| symlinkat(target.as_slice(), &*parent, name).map(|()| None))?;
+                let links = self.root.linked(&parent, name).map_err(|e| failed("look at", entry, e))?;
+                self.remember(entry, links * LINK)?;
                 attributes::set_at(&parent, name, attributes, true).map_err(io)
             }
             Kind::HardLink(target) => self.link(&parent, name, target, entry, replace),
@@ -105,9 +122,11 @@ impl Tree {
 
     /// Sets what is kept of directories, and brings everything to the disk.
     pub(crate) fn finish(self) -> Result<(), UnpackError> {
-        for (name, attributes, shown) in &self.directories {
+        let mut last: Vec<_> = self.directories.iter().collect();
+        last.sort_unstable_by_key(|(_, kept)| kept.order);
+        for (name, Kept { attributes, shown, .. }) in last {
             let io = |(action, errno): Failed| UnpackError::Io { action, entry: shown.clone(), source: errno.into() };
-            match self.root.itself(name.bytes()) {
+            match self.root.itself(name) {
                 Ok(directory) => attributes::set(&directory, attributes).map_err(io)?,
                 // A later entry took its place.
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
@@ -119,35 +138,64 @@ impl Tree {
         syncfs(self.root.top()).map_err(io)
     }
 
-    /// What was kept of directories that are gone.
-    pub(crate) fn forget(&mut self, removed: &[u8]) {
-        self.directories.retain(|(name, ..)| !name.is_in(removed));
+    /// Forgets a directory that is gone, and those in it, except what `stays`.
+    pub(crate) fn forget(&mut self, removed: &[u8], stays: &dyn Fn(&[u8]) -> bool) {
+        // Those in it have a slash behind its name, and `0` is the byte after a slash.
+        let inside = match removed {
+            b"" => self.directories.range::<[u8], _>(..),
+            _ => self.directories.range([removed, b"/"].concat()..[removed, b"0"].concat()),
+        };
+        let inside = inside.map(|(name, _)| name.clone());
+        let gone: Vec<_> = inside.chain([removed.to_vec()]).filter(|name| !stays(name)).collect();
+        for name in gone {
+            self.kept -= self.directories.remove(&name).map_or(0, |kept| kept.size);
+        }
         self.root.changed();
+    }
+
+    /// The directory that is unpacked to: what stood there before is the installed system's.
+    fn top(&mut self, entry: &Entry) -> Result<(), UnpackError> {
+        if !self.root.is_new() {
+            return Ok(());
+        }
+        let io = |(action, errno): Failed| UnpackError::Io { action, entry: entry.shown.clone(), source: errno.into() };
+        // Another attempt finds it there, so its owner and mode do not wait for the end.
+        attributes::set(self.root.top(), &entry.attributes).map_err(io)?;
+        self.root.renewed().map_err(|e| failed("look at", entry, e))?;
+        self.keep(entry)
     }
 
     fn keep(&mut self, entry: &Entry) -> Result<(), UnpackError> {
         let extended: usize =
             entry.attributes.extended.iter().map(|(name, value)| name.len() + value.len() + ONE).sum();
-        self.kept += ONE + entry.name.bytes().len() + entry.shown.len() + extended;
-        if self.kept > MAX_KEPT {
+        let size = ONE + entry.name.bytes().len() + entry.shown.len() + extended;
+        self.came += 1;
+        let kept = Kept { order: self.came, attributes: entry.attributes.clone(), shown: entry.shown.clone(), size };
+        let before = self.directories.insert(entry.name.bytes().to_vec(), kept);
+        self.kept = self.kept + size - before.map_or(0, |kept| kept.size);
+        self.remember(entry, 0)
+    }
+
+    /// Refuses the entry with which what is remembered of directories and so many bytes of links are too much.
+    fn remember(&self, entry: &Entry, links: usize) -> Result<(), UnpackError> {
+        if self.kept + links > MAX_KEPT {
             let fault = Fault::Memory((MAX_KEPT >> 20) as u64);
             return Err(UnpackError::Refused { entry: entry.shown.clone(), fault });
         }
-        self.directories.push((entry.name.clone(), entry.attributes.clone(), entry.shown.clone()));
         Ok(())
     }
 
     /// Whether the attributes of the entry are the directory's: not where it was found through a link.
     fn directory(
         &mut self,
-        parent: &OwnedFd,
+        parent: &Directory,
         name: &[u8],
         entry: &Entry,
         replace: Replace,
     ) -> Result<bool, UnpackError> {
         let make = || mkdirat(parent, name, Mode::RWXU);
         match make() {
-            Ok(()) => return Ok(true),
+            Ok(()) => return settle(parent, name, entry, None).map(|()| true),
             Err(Errno::EXIST) => {}
             Err(errno) => return Err(failed("make", entry, errno)),
         }
@@ -155,44 +203,53 @@ impl Tree {
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => return Ok(true),
             // An archive of additions has /lib, and the system a link from there to /usr/lib.
-            FileType::Symlink if replace == Replace::Files && self.root.existing(entry.name.bytes()).is_ok() => {
-                return Ok(false);
-            }
+            FileType::Symlink if replace == Replace::Files => match self.root.existing(entry.name.bytes()) {
+                Ok(_) => return Ok(false),
+                // To nowhere, or to what is no directory.
+                Err(Errno::NOENT | Errno::NOTDIR) => {}
+                Err(errno) => return Err(failed("follow the link in the place of", entry, errno)),
+            },
             _ => {}
         }
-        self.clear(parent, name, entry, replace)?;
+        let label = self.clear(parent, name, entry, replace)?;
         make().map_err(|e| failed("make", entry, e))?;
-        Ok(true)
+        settle(parent, name, entry, label).map(|()| true)
     }
 
     /// Makes something under a name that must be free, and frees it where it is not.
     fn make(
         &mut self,
-        parent: &OwnedFd,
+        parent: &Directory,
         name: &[u8],
         entry: &Entry,
         replace: Replace,
         make: &dyn Fn() -> Result<Option<OwnedFd>, Errno>,
     ) -> Result<Option<OwnedFd>, UnpackError> {
-        match make() {
+        let (made, replaced) = match make() {
             Err(Errno::EXIST) => {
-                self.clear(parent, name, entry, replace)?;
-                make().map_err(|e| failed("make", entry, e))
+                let label = self.clear(parent, name, entry, replace)?;
+                (make(), label)
             }
-            other => other.map_err(|e| failed("make", entry, e)),
+            other => (other, None),
+        };
+        let made = made.map_err(|e| failed("make", entry, e))?;
+        // Another name changes nothing of the file.
+        if !matches!(entry.kind, Kind::HardLink(_)) {
+            settle(parent, name, entry, replaced)?;
         }
+        Ok(made)
     }
 
     fn link(
         &mut self,
-        parent: &OwnedFd,
+        parent: &Directory,
         name: &[u8],
         target: &Name,
         entry: &Entry,
         replace: Replace,
     ) -> Result<(), UnpackError> {
         let (at, file) = target.split();
-        let missing = |e| failed("link its target to", entry, e);
+        let missing = |e| failed(&format!("link its target {} to", shown(target.bytes())), entry, e);
         let at = self.root.existing(at).map_err(missing)?;
         let old = statat(&at, file, AtFlags::SYMLINK_NOFOLLOW).map_err(missing)?;
         // The same file already, by this or another way: what stands there must not be removed.
@@ -204,21 +261,35 @@ impl Tree {
         Ok(())
     }
 
-    fn clear(&mut self, parent: &OwnedFd, name: &[u8], entry: &Entry, replace: Replace) -> Result<(), UnpackError> {
+    /// Frees a name; the label of what stood there.
+    fn clear(
+        &mut self,
+        parent: &OwnedFd,
+        name: &[u8],
+        entry: &Entry,
+        replace: Replace,
+    ) -> Result<Option<Vec<u8>>, UnpackError> {
+        let label = inherit::label(parent, name).map_err(|e| failed("read the SELinux label of", entry, e))?;
         let removed = match replace {
             Replace::Files => remove::one(parent, name),
             Replace::Anything => remove::whole(parent, name),
         };
         match removed {
-            Ok(Removed::Way) => self.forget(entry.name.bytes()),
+            Ok(Removed::Way) => self.forget(entry.name.bytes(), &|_| false),
             Ok(Removed::File | Removed::Nothing) => {}
             Err(Errno::NOTEMPTY | Errno::EXIST) => {
                 return Err(UnpackError::Refused { entry: entry.shown.clone(), fault: Fault::Occupied });
             }
             Err(errno) => return Err(failed("replace what stands in the place of", entry, errno)),
         }
-        Ok(())
+        Ok(label)
     }
+}
+
+/// What was made takes what its directory gives, and no more.
+fn settle(parent: &Directory, name: &[u8], entry: &Entry, replaced: Option<Vec<u8>>) -> Result<(), UnpackError> {
+    let settled = parent.heritage.settle(parent, name, Some(&entry.attributes), replaced);
+    settled.map_err(|(action, errno)| failed(&action, entry, errno))
 }
 
 fn node(parent: &OwnedFd, name: &[u8], kind: FileType, device: Dev) -> Result<Option<OwnedFd>, Errno> {

@@ -16,7 +16,7 @@ fn gone(name: &str) -> Made {
 }
 
 fn unpack(layers: &[Vec<Made>], root: &Path) -> Result<(), UnpackError> {
-    let mut unpacker = Unpacker::new(root, Limits::default(), &|| true)?;
+    let mut unpacker = Unpacker::new(&common::whole(root), Limits::default(), &|| true)?;
     for layer in layers {
         unpacker.archive(&mut Cursor::new(archive(layer)), Manner::Layer)?;
     }
@@ -67,6 +67,45 @@ fn an_opaque_directory_keeps_what_its_own_layer_has() {
 fn a_whiteout_leaves_what_its_own_layer_has() {
     for order in [[file("etc/a", "2"), gone("etc/.wh.a")], [gone("etc/.wh.a"), file("etc/a", "2")]] {
         assert!(files(&[lower(), order.into()]).contains("etc/a=2"));
+    }
+}
+
+#[test]
+fn a_whiteout_of_an_own_directory_removes_what_lies_below() {
+    let own = || vec![file("var/lib/new", "2"), Made::new(b'5', "var/lib/deep"), file("var/lib/deep/e", "2")];
+    for at in [0, 3] {
+        let mut upper = own();
+        upper.insert(at, gone("var/.wh.lib"));
+        let expected = ["etc/a=1", "etc/b=1", "link=etc/a", "var/lib/deep/e=2", "var/lib/new=2"];
+        assert_eq!(files(&[lower(), upper]), set(&expected), "{at}");
+    }
+    // What takes a directory's place has nothing below.
+    let upper = vec![Made::new(b'2', "var/lib").to("../etc"), gone("var/.wh.lib")];
+    assert!(files(&[lower(), upper]).contains("etc/a=1"));
+}
+
+#[test]
+fn a_removed_directorys_attributes_are_forgotten() {
+    let root = tempfile::tempdir().unwrap();
+    let mode = |name: &str| common::facts(root.path())[Path::new(name)].mode;
+    // Made by hand, they are 0644 everywhere.
+    let lower = vec![Made::new(b'5', "a"), Made::new(b'5', "a/b"), Made::new(b'5', "ab")];
+    unpack(&[lower, vec![gone("a/.wh..wh..opq"), file("a/b/x", "2")]], root.path()).unwrap();
+    assert_eq!([mode("a"), mode("a/b"), mode("ab")], [0o644, 0o755, 0o644]);
+}
+
+#[test]
+fn an_image_is_a_root_of_its_own() {
+    let system = tempfile::tempdir().unwrap();
+    fs::create_dir(system.path().join("etc")).unwrap();
+    let target = landfall_unpack::Target { system: system.path(), path: "/opt/image", hidden: &[] };
+    // On the second run the link stands there before what goes through it.
+    let link = Made::new(b'2', "a").to("/etc");
+    let layer = archive(&[Made::new(b'5', "etc"), Made::new(b'5', "a"), file("a/x", "1"), link, file("a/y", "1")]);
+    for _ in 0..2 {
+        common::by(&layer, &target, Manner::Layer, 4096).unwrap();
+        assert_eq!(fs::read_dir(system.path().join("etc")).unwrap().count(), 0);
+        assert_eq!(fs::read_to_string(system.path().join("opt/image/etc/y")).unwrap(), "1");
     }
 }
 

@@ -16,6 +16,7 @@ mod storage;
 mod testing;
 
 pub use self::{
+    actions::unpack,
     context::{Context, Failure},
     reporter::Reporter,
     serve::{ServeError, serve},

@@ -31,4 +31,4 @@ pub use resolved::{CloudInit, PhoneHomeUnit, WriteImage};
 pub use result::{ClearDisksResult, CloudInitResult, KexecResult, StorageResult, WriteImageResult};
 pub use session::{Ack, Control, ToAgent, ToCoordinator, Vitals};
 pub use telemetry::{LogLevel, LogLine, Telemetry, UnknownLevel};
-pub use worker::{LayoutMount, OpenedLayout, Purpose, WorkerJob, WorkerReady, WorkerReport};
+pub use worker::{HiddenPoint, LayoutMount, OpenedLayout, Purpose, WorkerJob, WorkerReady, WorkerReport};

@@ -1,17 +1,21 @@
 //! What the agent and the worker of the tools layer say to each other.
 
-use super::{ActionResult, AssignedAction, Assignment, LogLevel};
-use crate::{DiskFacts, DiskReceipt, Problem, Progress};
+use super::{ActionKind, ActionResult, AssignedAction, Assignment, LogLevel};
+use crate::{DiskFacts, DiskReceipt, HoldSpec, ImageAuthorization, Problem, Progress, SecretText};
 
 /// One attempt at one action, as a worker gets it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkerJob {
-    /// The workflow. Its list ends with the action to be done.
+    /// The workflow. Its list ends with the action to be done. Of those before it only `storage` is as it was: it says where that
+    /// action's file systems are, and with which keys they open. Every other one is a `hold` with its name: it keeps the indexes
+    /// as they were, and its secrets are none of the worker's.
     pub assignment: Assignment,
     /// Every disk of the machine.
     pub disks: Vec<DiskFacts>,
     /// Whether the machine was started by UEFI.
     pub uefi: bool,
+    /// Places of the mounted system that are not as the running system will have them.
+    pub hidden: Vec<HiddenPoint>,
     /// What the worker is to do.
     pub purpose: Purpose,
 }
@@ -52,16 +56,31 @@ pub struct LayoutMount {
     pub options: String,
 }
 
+/// A place of an installed system that the running system mounts something over, and Landfall does not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HiddenPoint {
+    /// Its absolute path, without a slash at the end.
+    pub point: String,
+    /// What is mounted there and why not now; a sentence.
+    pub why: String,
+}
+
 impl WorkerJob {
     /// The attempt `attempt` at the action at `index` of that workflow; `None` if it has no such action. `purpose`: to perform it
     /// on no mounted system.
     pub fn new(run: &Assignment, index: u32, attempt: u32, disks: Vec<DiskFacts>, uefi: bool) -> Option<Self> {
         let mut assignment = run.clone();
         assignment.actions.truncate((index as usize).saturating_add(1));
+        for earlier in assignment.actions.iter_mut().take(index as usize) {
+            if !matches!(earlier.kind, ActionKind::Storage(_)) {
+                earlier.kind = ActionKind::Hold(HoldSpec { message: String::new() });
+            }
+        }
         assignment.start_index = index;
         assignment.start_attempt = attempt;
         assignment.starts = vec![super::Start { index, attempt }];
-        let job = Self { assignment, disks, uefi, purpose: Purpose::Perform { system: Vec::new() } };
+        let purpose = Purpose::Perform { system: Vec::new() };
+        let job = Self { assignment, disks, uefi, hidden: Vec::new(), purpose };
         job.action().is_some().then_some(job)
     }
 
@@ -73,6 +92,23 @@ impl WorkerJob {
     /// The actions that were done before, in order.
     pub fn earlier(&self) -> &[AssignedAction] {
         self.assignment.actions.get(..self.assignment.start_index as usize).unwrap_or_default()
+    }
+
+    /// Texts in it that no log may show.
+    pub fn secrets(&self) -> Vec<&str> {
+        let mut secrets = Vec::new();
+        for action in &self.assignment.actions {
+            match &action.kind {
+                ActionKind::Storage(spec) => secrets.extend(spec.keys.values().map(SecretText::expose)),
+                ActionKind::Unpack(spec) => match &spec.access.authorization {
+                    Some(ImageAuthorization::Basic { password, .. }) => secrets.push(password.expose()),
+                    Some(ImageAuthorization::Bearer(token)) => secrets.push(token.expose()),
+                    None => {}
+                },
+                _ => {}
+            }
+        }
+        secrets
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{
     path::PathBuf,
     process::{Command, Output},
-    sync::{Arc, Mutex},
+    sync::{Arc, LazyLock, Mutex},
 };
 
 use axum::{
@@ -34,10 +34,12 @@ pub(crate) struct Fake {
 /// So many days ago, that ages stay what they are.
 const DAYS: i64 = 5;
 
+/// When the tests began: the same for every document, or a second that passes between two would show in a duration.
+static BEGUN: LazyLock<i64> = LazyLock::new(|| Timestamp::now().as_second());
+
 /// A moment days ago, `seconds` later.
 fn ago(seconds: i64) -> String {
-    let now = Timestamp::now().as_second();
-    Timestamp::from_second(now - DAYS * 86_400 - 600 + seconds).unwrap().to_string()
+    Timestamp::from_second(*BEGUN - DAYS * 86_400 - 600 + seconds).unwrap().to_string()
 }
 
 pub(crate) fn machine() -> Value {

@@ -1,7 +1,7 @@
 //! Watching: names without a document, deletions without a watch, and closed outputs.
 
 use std::{
-    io::{BufRead, BufReader, Read},
+    io::{BufRead, BufReader, Read, pipe},
     process::Stdio,
     sync::mpsc,
     thread,
@@ -41,11 +41,11 @@ fn until(fake: &Fake, args: &[&str], said: &str) -> String {
     text
 }
 
-/// The exit code of a command whose output is closed.
+/// The exit code of a command whose output is closed, and was before it began.
 fn unread(fake: &Fake, args: &[&str]) -> Option<i32> {
-    let mut child = command(&fake.server()).args(args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    drop(child.stdout.take());
-    child.wait().unwrap().code()
+    let (reader, writer) = pipe().unwrap();
+    drop(reader);
+    command(&fake.server()).args(args).stdout(writer).stderr(Stdio::null()).status().unwrap().code()
 }
 
 #[test]

@@ -65,21 +65,11 @@ impl Assignments {
         let settings = self.fleet.settings();
         // What has ended, and the list that is not this one, need nothing any more.
         let list = if first.index < main { 0..main } else { main..u32::MAX };
-        let left = || {
-            let all = (0u32..).zip(status.actions.iter().chain(&status.on_failure));
-            let to_do = all.filter(|(index, _)| list.contains(index) && *index >= first.index);
-            to_do.map(|(_, pinned)| &*pinned.action)
-        };
-        if let Some(problem) = settings.without_tools(left()) {
-            return Err(problem);
-        }
-        let layout = status.actions.iter().any(|pinned| matches!(pinned.action.spec, ActionSpec::Storage(_)));
-        // The worker opens what a storage action made also for actions that the agent performs itself.
-        let needs = |action: &Action| {
-            let info = action.spec.info();
-            info.tools || layout && info.means_written_disk
-        };
-        let tools = settings.tools.clone().filter(|_| left().any(needs));
+        let all = (0u32..).zip(status.actions.iter().chain(&status.on_failure));
+        let left = all.filter(|(index, _)| list.contains(index) && *index >= first.index);
+        let left = left.map(|(_, pinned)| &*pinned.action);
+        let lays_out = lays_out(status.actions.iter().map(|pinned| &*pinned.action));
+        let tools = settings.tools_for(&machine, lays_out, left)?.cloned();
         Ok(Assignment {
             epoch,
             workflow_uid,
@@ -140,7 +130,7 @@ impl Assignments {
             person_authorised: true,
             force,
             precheck: true,
-            tools: self.fleet.settings().tools.clone().filter(|_| plan.actions.iter().any(|a| a.spec.info().tools)),
+            tools: self.fleet.settings().tools_for(machine, lays_out(plan.actions.iter()), &plan.actions)?.cloned(),
         })
     }
 
@@ -202,6 +192,11 @@ impl Assignments {
             disk: spec.disk,
         })
     }
+}
+
+/// Whether a list makes a layout.
+pub(super) fn lays_out<'a>(mut list: impl Iterator<Item = &'a Action>) -> bool {
+    list.any(|action| matches!(action.spec, ActionSpec::Storage(_)))
 }
 
 /// The time of one attempt, and how often it is tried: as the template says, else by default.

@@ -228,10 +228,14 @@ impl Site {
     pub(crate) async fn operator(&self, client: &TlsConnector, path: &str) -> u16 {
         let begun = Instant::now();
         loop {
-            match self.handshake(client).await {
-                Ok(stream) => return request(stream, "GET", path, "").await.0,
-                Err(error) => assert!(begun.elapsed() < LIMIT, "{path}: {error}"),
-            }
+            let cut = match self.handshake(client).await {
+                Ok(stream) => match answer(stream, "GET", path, "").await {
+                    Some((status, _)) => return status,
+                    None => "no answer".to_owned(),
+                },
+                Err(error) => error.to_string(),
+            };
+            assert!(begun.elapsed() < LIMIT, "{path}: {cut}");
         }
     }
 
@@ -291,24 +295,33 @@ impl Host for Computer {
 
 /// One HTTP/1.1 request on a connection of its own.
 pub(crate) async fn request(
-    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    stream: impl AsyncRead + AsyncWrite + Unpin,
     method: &str,
     path: &str,
     body: &str,
 ) -> (u16, String) {
+    answer(stream, method, path, body).await.unwrap_or_else(|| panic!("no answer to {method} {path}"))
+}
+
+/// The same; nothing if the connection was cut off before an answer.
+async fn answer(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    method: &str,
+    path: &str,
+    body: &str,
+) -> Option<(u16, String)> {
     let length = body.len();
     let head = format!(
         "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n\
          Content-Length: {length}\r\n\r\n{body}"
     );
-    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(head.as_bytes()).await.ok()?;
     let mut answer = Vec::new();
     // A peer may end without a TLS close; the length says whether all is there.
     let _ended = timeout(LIMIT, stream.read_to_end(&mut answer)).await.expect("an answer");
     let answer = String::from_utf8_lossy(&answer).into_owned();
-    let (head, body) =
-        answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer to {method} {path}: {answer:?}"));
-    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    Some((head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned()))
 }
 
 /// The word after `name` on the script's kernel command line.

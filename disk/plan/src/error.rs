@@ -50,6 +50,26 @@ pub enum PlanError {
         /// Where it lies.
         reason: &'static str,
     },
+    /// Two devices would have one name.
+    #[error("{first} and {second} would both be called {name}")]
+    SameName {
+        /// The name.
+        name: String,
+        /// The one.
+        first: String,
+        /// The other.
+        second: String,
+    },
+    /// Disks that cannot be one device, because their sectors have different sizes.
+    #[error("{whole} has members with sectors of {one} bytes and of {other}, which is not supported")]
+    MixedSectors {
+        /// The array or the group.
+        whole: String,
+        /// Bytes.
+        one: u32,
+        /// Bytes.
+        other: u32,
+    },
     /// The new devices do not fit.
     #[error("{whole} has no room for {name}: it needs {}, and {} are free", bytes(*needs), bytes(*free))]
     NoRoom {
@@ -80,9 +100,9 @@ impl PlanError {
     /// Its stable code.
     pub const fn code(&self) -> ErrorCode {
         match self {
-            Self::Invalid(_) | Self::DiskCount { .. } => ErrorCode::InvalidTemplate,
+            Self::Invalid(_) | Self::DiskCount { .. } | Self::SameName { .. } => ErrorCode::InvalidTemplate,
             Self::SameDisk { .. } => ErrorCode::AmbiguousDisk,
-            Self::SectorSize { .. } => ErrorCode::WrongSectorSize,
+            Self::SectorSize { .. } | Self::MixedSectors { .. } => ErrorCode::WrongSectorSize,
             Self::NotKept { .. } | Self::KeptInTheWay { .. } => ErrorCode::DiskChanged,
             Self::NoRoom { .. } | Self::TooSmall { .. } => ErrorCode::DiskTooSmall,
         }
@@ -97,6 +117,12 @@ impl PlanError {
             Self::SectorSize { .. } => "select another disk".into(),
             Self::NotKept { .. } => "write a name that lsblk -o PARTLABEL shows, or remove preserve".into(),
             Self::KeptInTheWay { .. } => "remove preserve, or move the partition".into(),
+            Self::SameName { .. } => {
+                "change a name in the layout; on several disks a partition's name gets a number behind it, and an opened device is \
+                 called crypt- and the name of what is encrypted, unless encrypt.name says otherwise"
+                    .into()
+            }
+            Self::MixedSectors { .. } => "select disks with sectors of one size".into(),
             Self::NoRoom { .. } => "decrease the sizes, or select a larger disk".into(),
             Self::TooSmall { .. } => "increase its size".into(),
         };

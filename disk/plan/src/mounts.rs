@@ -41,6 +41,15 @@ pub struct Mount {
     pub subvolume: Option<String>,
 }
 
+/// One swap space of the installed system.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Swap {
+    /// How the installed system finds it.
+    pub source: Source,
+    /// Options, separated by commas.
+    pub options: Option<String>,
+}
+
 impl Mount {
     /// All options, with the subvolume's.
     pub fn all_options(&self) -> Option<String> {

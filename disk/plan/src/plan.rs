@@ -7,7 +7,8 @@ use crate::{
     error::PlanError,
     ids::Ids,
     input::{Architecture, PlanDisk},
-    mounts::{Mount, Source, in_order},
+    mounts::{Mount, Swap, in_order},
+    names::distinct,
     partitions::{Context, DiskPlan, partition},
     stack::Stack,
     step::Step,
@@ -24,7 +25,7 @@ pub struct Plan {
     /// What is mounted, in order.
     pub mounts: Vec<Mount>,
     /// Swap spaces.
-    pub swaps: Vec<Source>,
+    pub swaps: Vec<Swap>,
     /// What the installed system needs of all this.
     pub texts: Texts,
 }
@@ -70,6 +71,7 @@ pub fn plan(
     let items: Vec<usize> = of.iter().map(|(item, _)| *item).collect();
     let stack = Stack::build(context, &tables, &items)?;
     let Stack { steps, mounts, swaps, opened, .. } = stack;
+    distinct(&tables, &steps)?;
     let mounts = in_order(mounts);
     let texts = Texts::of(&mounts, &swaps, &opened, &steps);
     Ok(Plan { disks: tables, steps, mounts, swaps, texts })

@@ -6,13 +6,13 @@ use landfall_api::{Content, FileSystem, RaidSpec, SizeSpec, VolumeGroupSpec};
 
 use crate::{
     error::PlanError,
-    mounts::{Mount, Source},
+    mounts::{Mount, Source, Swap},
     partitions::{Context, DiskPlan, Origin},
     step::{Device, EXTENT, FileSystemId, GroupMember, RaidMetadata, Step, VolumeSize},
 };
 
 const MIB: u64 = 1 << 20;
-/// The header of LUKS2 as cryptsetup makes it, bytes (cryptsetup-luksFormat(8), `--offset`).
+/// The least header of LUKS2 as cryptsetup makes it by itself, bytes (cryptsetup-luksFormat(8), `--offset`).
 const LUKS_HEADER: u64 = 16 * MIB;
 /// A chunk of a striped array as mdadm makes it, bytes (mdadm(8), `--chunk`).
 const CHUNK: u64 = 512 << 10;
@@ -23,6 +23,8 @@ struct Block {
     device: Device,
     size: u64,
     sector: u32,
+    /// A stripe of the array under it, bytes: what stands on it is aligned to this; 0: there is none.
+    stripe: u64,
     /// What people call it.
     name: String,
 }
@@ -32,7 +34,7 @@ pub(crate) struct Stack<'a> {
     context: Context<'a>,
     pub(crate) steps: Vec<Step>,
     pub(crate) mounts: Vec<Mount>,
-    pub(crate) swaps: Vec<Source>,
+    pub(crate) swaps: Vec<Swap>,
     /// Opened devices: name, and the identity of what is encrypted.
     pub(crate) opened: Vec<(String, uuid::Uuid)>,
     /// By the name in the layout; of partitions one on each disk.
@@ -92,7 +94,7 @@ impl<'a> Stack<'a> {
             }
             let bytes = found.bytes(disk.sector);
             let name = format!("partition {} of disk {}", found.name, disk.disk.name);
-            let block = Block { device, size: bytes.end - bytes.start, sector: disk.sector, name };
+            let block = Block { device, size: bytes.end - bytes.start, sector: disk.sector, stripe: 0, name };
             let block = self.encrypted(block, content, &found.name)?;
             if self.context.layout.is_member(part.name()) {
                 self.members.entry(part.name().to_owned()).or_default().push(block);
@@ -110,7 +112,12 @@ impl<'a> Stack<'a> {
 
     fn raid(&mut self, raid: &'a RaidSpec) -> Result<(), PlanError> {
         let members = self.blocks(&raid.from);
-        let metadata = if self.context.layout.is_esp(raid) { RaidMetadata::End } else { RaidMetadata::Start };
+        let is_esp = self.context.layout.is_esp(raid);
+        let metadata = if is_esp { RaidMetadata::End } else { RaidMetadata::Start };
+        if is_esp {
+            // The array has the larger sectors, and firmware reads a member with its disk's.
+            same_sectors(&members, || format!("array {}", raid.name))?;
+        }
         let smallest = members.iter().map(|member| member.size).min().unwrap_or(0);
         let each = smallest.saturating_sub(reserved(smallest)) / CHUNK * CHUNK;
         let count = members.len() as u64;
@@ -132,6 +139,7 @@ impl<'a> Stack<'a> {
             device: Device::Raid(raid.name.clone()),
             size: each.saturating_mul(data),
             sector: members.iter().map(|member| member.sector).max().unwrap_or(512),
+            stripe: if raid.level == 1 { 0 } else { data.saturating_mul(CHUNK) },
             name: format!("array {}", raid.name),
         };
         let content = self.context.layout.of_raid(raid);
@@ -146,13 +154,15 @@ impl<'a> Stack<'a> {
     fn group(&mut self, group: &'a VolumeGroupSpec) -> Result<(), PlanError> {
         let ids = self.context.ids;
         let members = self.blocks(&group.from);
-        // The first extent is aligned to the stripes of an array.
-        let head = |block: &Block| self.stripe(block).max(MIB);
+        // LVM refuses others.
+        same_sectors(&members, || format!("volume group {}", group.name))?;
+        // LVM's own metadata take the first MiB.
+        let head = |block: &Block| aligned(MIB, block.stripe);
         let extents: u64 = members.iter().map(|block| block.size.saturating_sub(head(block)) / EXTENT).sum();
         let sector = members.iter().map(|block| block.sector).max().unwrap_or(512);
         let physical = |(n, block): (usize, &Block)| {
             let uuid = ids.of(&format!("group/{}/{n}", group.name));
-            GroupMember { device: block.device.clone(), uuid }
+            GroupMember { device: block.device.clone(), uuid, start: head(block) }
         };
         self.steps.push(Step::Group {
             name: group.name.clone(),
@@ -196,6 +206,7 @@ impl<'a> Stack<'a> {
                 device: Device::Volume { group: group.name.clone(), name: volume.name.clone() },
                 size: size.unwrap_or(free) * EXTENT,
                 sector,
+                stripe: 0,
                 name: format!("volume {}/{}", group.name, volume.name),
             };
             let block = self.encrypted(block, volume.content(), &whole)?;
@@ -204,30 +215,20 @@ impl<'a> Stack<'a> {
         Ok(())
     }
 
-    /// The width of the stripes of the array under it, rounded up to what LVM aligns to.
-    fn stripe(&self, block: &Block) -> u64 {
-        let count = self.steps.iter().find_map(|step| match step {
-            Step::Raid { name, members, level, .. } if *level != 1 => {
-                let under = block.device == Device::Raid(name.clone()) || block.name == format!("array {name}");
-                under.then_some(members.len() as u64)
-            }
-            _ => None,
-        });
-        count.map_or(0, |count| (count * CHUNK).next_multiple_of(MIB))
-    }
-
     /// The device itself, or what is opened on it.
     fn encrypted(&mut self, block: Block, content: Content<'_>, whole: &str) -> Result<Block, PlanError> {
         let Some(encrypt) = content.encrypt else { return Ok(block) };
-        let least = LUKS_HEADER + MIB;
+        let offset = aligned(LUKS_HEADER, block.stripe);
+        let least = offset + MIB;
         if block.size < least {
             return Err(PlanError::TooSmall { name: block.name, what: "LUKS", size: block.size, least });
         }
         let name = encrypt.name.clone().unwrap_or_else(|| format!("crypt-{whole}"));
         let uuid = self.context.ids.of(&format!("luks/{name}"));
-        self.steps.push(Step::Encrypt { device: block.device, name: name.clone(), key: encrypt.key.clone(), uuid });
+        let key = encrypt.key.clone();
+        self.steps.push(Step::Encrypt { device: block.device, name: name.clone(), key, uuid, offset });
         self.opened.push((name.clone(), uuid));
-        Ok(Block { device: Device::Opened(name), size: block.size - LUKS_HEADER, ..block })
+        Ok(Block { device: Device::Opened(name), size: block.size - offset, ..block })
     }
 
     fn content(&mut self, block: &Block, content: Content<'_>, thing: &str) -> Result<(), PlanError> {
@@ -258,7 +259,7 @@ impl<'a> Stack<'a> {
         let usual = esp.then_some("umask=0077");
         let options = |options: Option<&str>| options.or(usual).map(str::to_owned);
         if format == FileSystem::Swap {
-            self.swaps.push(source);
+            self.swaps.push(Swap { source, options: content.options.map(str::to_owned) });
             return;
         }
         let mount = |at: &str, options: Option<String>, subvolume: Option<String>| Mount {
@@ -273,6 +274,19 @@ impl<'a> Stack<'a> {
         let subvolumes = content.subvolumes.iter().filter_map(|sub| Some((sub, sub.mount.as_deref()?)));
         self.mounts
             .extend(subvolumes.map(|(sub, at)| mount(at, options(sub.options.as_deref()), Some(sub.name.clone()))));
+    }
+}
+
+/// The first place at or behind `least` that is a multiple of a stripe; 0: any is.
+fn aligned(least: u64, stripe: u64) -> u64 {
+    if stripe == 0 { least } else { least.next_multiple_of(stripe) }
+}
+
+fn same_sectors(members: &[Block], whole: impl Fn() -> String) -> Result<(), PlanError> {
+    let sizes = || members.iter().map(|member| member.sector);
+    match (sizes().min(), sizes().max()) {
+        (Some(one), Some(other)) if one != other => Err(PlanError::MixedSectors { whole: whole(), one, other }),
+        _ => Ok(()),
     }
 }
 

@@ -71,6 +71,8 @@ pub struct GroupMember {
     pub device: Device,
     /// Its own identity.
     pub uuid: Uuid,
+    /// Where its first extent begins, bytes.
+    pub start: u64,
 }
 
 /// Bytes of an extent of a volume group: LVM's default, which the steps state.
@@ -111,6 +113,8 @@ pub enum Step {
         key: String,
         /// Its identity.
         uuid: Uuid,
+        /// Where its data begin on the device, bytes.
+        offset: u64,
     },
     /// Makes a volume group.
     Group {

@@ -1,4 +1,4 @@
-//! What must be stopped before disks can be taken: mounts, swap, and devices that were built on them, from the top down.
+//! What must be stopped before disks can be taken: mounts, and devices that were built on them, from the top down.
 
 mod parse;
 
@@ -50,8 +50,6 @@ pub struct ActiveMount {
 pub enum Stop {
     /// Unmount what is mounted there.
     Unmount(String),
-    /// Stop swapping to this path.
-    SwapOff(String),
     /// Remove the mapped device of this name: an LVM volume, an opened LUKS device.
     Mapper(String),
     /// Stop the array of this kernel's name.
@@ -62,7 +60,6 @@ impl fmt::Display for Stop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unmount(at) => write!(f, "unmount {at}"),
-            Self::SwapOff(path) => write!(f, "stop swapping to {path}"),
             Self::Mapper(name) => write!(f, "close {name}"),
             Self::Array(name) => write!(f, "stop array {name}"),
         }
@@ -155,14 +152,20 @@ pub fn stops(active: &Active, disks: &[&str]) -> Result<Vec<Stop>, StopError> {
         }
         stops.push(Stop::Unmount(mount.at.clone()));
     }
-    stops.extend(active.swaps.iter().filter(|path| on_them(path, "").is_some()).cloned().map(Stop::SwapOff));
+    let unsupported =
+        |device: &ActiveDevice, what| StopError::Unsupported { device: named(device), taken: first.clone(), what };
+    // Nothing in the boot image turns swap on, and the tools layer has no program that turns it off.
+    if let Some(device) = active.swaps.iter().find_map(|path| on_them(path, "")) {
+        return Err(unsupported(device, "swap space"));
+    }
     for device in upwards.iter().rev().filter(|device| !device.partition) {
-        let unsupported = |what| StopError::Unsupported { device: named(device), taken: first.clone(), what };
         stops.push(match &device.mapper {
-            Some(_) if device.mapper_uuid.starts_with("mpath-") => return Err(unsupported("a multipath device")),
+            Some(_) if device.mapper_uuid.starts_with("mpath-") => {
+                return Err(unsupported(device, "a multipath device"));
+            }
             Some(name) => Stop::Mapper(name.clone()),
             None if device.name.starts_with("md") => Stop::Array(device.name.clone()),
-            None => return Err(unsupported("a device of this kind")),
+            None => return Err(unsupported(device, "a device of this kind")),
         });
     }
     Ok(stops)

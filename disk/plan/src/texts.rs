@@ -3,7 +3,7 @@
 use landfall_api::FileSystem;
 
 use crate::{
-    mounts::{Mount, Source},
+    mounts::{Mount, Swap},
     step::Step,
 };
 
@@ -21,7 +21,7 @@ pub struct Texts {
 }
 
 impl Texts {
-    pub(crate) fn of(mounts: &[Mount], swaps: &[Source], opened: &[(String, uuid::Uuid)], steps: &[Step]) -> Self {
+    pub(crate) fn of(mounts: &[Mount], swaps: &[Swap], opened: &[(String, uuid::Uuid)], steps: &[Step]) -> Self {
         let mut fstab = HEAD.to_owned();
         for mount in mounts {
             let options = mount.all_options().unwrap_or_else(|| "defaults".into());
@@ -33,14 +33,15 @@ impl Texts {
             };
             fstab += &format!("{} {} {} {options} 0 {pass}\n", mount.source, mount.at, mount.format.name());
         }
-        for swap in swaps {
-            fstab += &format!("{swap} none swap sw 0 0\n");
+        for Swap { source, options } in swaps {
+            fstab += &format!("{source} none swap {} 0 0\n", options.as_deref().unwrap_or("sw"));
         }
         let crypttab = opened.iter().map(|(name, uuid)| format!("{name} UUID={uuid} none luks\n"));
         let arrays = steps.iter().filter_map(|step| match step {
             Step::Raid { name, metadata, uuid, .. } => {
                 let version = metadata.version();
-                Some(format!("ARRAY /dev/md/{name} metadata={version} UUID={} name=any:{name}\n", md_uuid(*uuid)))
+                // Not by its name as well: how mdadm writes that on the disk depends on how long it is.
+                Some(format!("ARRAY /dev/md/{name} metadata={version} UUID={}\n", md_uuid(*uuid)))
             }
             _ => None,
         });

@@ -82,8 +82,73 @@ pub fn divide_device(
 pub(crate) fn finish_device(device: &dyn BlockDevice, order: &Order<'_>) -> Result<DiskReceipt, WriteError> {
     let done = stamped(&order.mark, ReceiptState::Done);
     let kept = receipt::kept_partitions(device).map_err(device_io(order.device, "read the receipt of"))?;
+    // What the receipt speaks of first: the programs that made it leave some of it in the disk's cache.
+    device.flush().map_err(device_io(order.device, "flush what stands on the partitions of"))?;
     (order.may_act)()?;
     receipt::write_mark(device, &done, kept).map_err(|error| mark_error(order, error))?;
     device.flush().map_err(device_io(order.device, "flush the receipt to"))?;
     Ok(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::{Expectation, ReadAt, receipt::tests::mark};
+
+    /// A disk that remembers what was done to it.
+    struct Remembers(Mutex<(Vec<u8>, Vec<&'static str>)>);
+
+    impl ReadAt for Remembers {
+        fn size(&self) -> u64 {
+            self.0.lock().unwrap().0.len() as u64
+        }
+        fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+            self.0.lock().unwrap().0.read_at(offset, buffer)
+        }
+    }
+
+    impl BlockDevice for Remembers {
+        fn logical_sector(&self) -> u32 {
+            512
+        }
+        fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+            let mut all = self.0.lock().unwrap();
+            all.0[offset as usize..offset as usize + data.len()].copy_from_slice(data);
+            all.1.push("write");
+            Ok(())
+        }
+        fn zero_range(&self, _: u64, _: u64) -> io::Result<bool> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+        fn flush(&self) -> io::Result<()> {
+            self.0.lock().unwrap().1.push("flush");
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn everything_is_on_stable_storage_before_the_receipt_says_done() {
+        let mut first = vec![0; 2 << 20];
+        first[510..512].copy_from_slice(&[0x55, 0xaa]);
+        let device = Remembers(Mutex::new((first, Vec::new())));
+        let order = Order {
+            device: "disk",
+            expectation: Expectation::Waived,
+            format: None,
+            no_table: false,
+            mark: mark(ReceiptState::Intent, 0),
+            keep: &[],
+            compare: false,
+            read_back: false,
+            forgive: false,
+            memory: None,
+            may_act: &|| Ok(()),
+            same_disk: &|| Ok(()),
+        };
+        let done = finish_device(&device, &order).unwrap();
+        assert_eq!(device.0.lock().unwrap().1, ["flush", "write", "flush"]);
+        assert_eq!(receipt::read_mark(&device).unwrap(), Some(done));
+    }
 }

@@ -1,12 +1,10 @@
-//! A file's raw content as a stream whose end proves it: for readers that write no disk.
+//! The raw content of a file whose stored bytes were proven before, as a stream: for readers that write no disk.
 
 use std::{
     io::{self, BufRead, Read},
     sync::{Arc, atomic::AtomicBool},
     thread,
 };
-
-use landfall_api::Digest;
 
 use super::{
     Check, Context, Expectation, StopOnDrop,
@@ -27,14 +25,9 @@ use crate::{
 
 /// Bytes of a piece of raw content: small enough to be in a processor's cache still when it is read.
 const PIECE: usize = 256 * 1024;
-/// How much content is decoded only to tell altered content from a wrong file, bytes.
-const TO_THE_END: u64 = 16 << 30;
-
 /// What may be read of a file, and on what conditions.
 #[derive(Clone, Copy)]
 pub struct ContentOrder<'a> {
-    /// Digest of the stored bytes.
-    pub digest: Digest,
     /// Memory that is available, bytes; `None`: enough.
     pub memory: Option<u64>,
     /// Gets progress and lines for people.
@@ -44,7 +37,7 @@ pub struct ContentOrder<'a> {
 }
 
 /// Raw content: the stored bytes, decompressed where they are compressed. The read that would say "the end" fails instead if
-/// the stored bytes are not those of the digest, so what was done up to a good end was done from proven bytes.
+/// they end early.
 pub struct Content<'a> {
     stages: Stages,
     pool: Arc<Pool>,
@@ -54,23 +47,22 @@ pub struct Content<'a> {
     zeroes: u64,
     ended: bool,
     failure: Option<WriteError>,
-    expectation: Expectation<'a>,
     image: &'a str,
     meter: &'a Meter<'a>,
     may_act: Check<'a>,
 }
 
-/// Fetches, hashes and decompresses `source` on threads of their own while `work` reads its content. What failed of the file
-/// itself comes before what `work` makes of it.
+/// Reads and decompresses `source` on threads of their own while `work` reads its content. No digest is checked here: its bytes
+/// are proven already, as those of [`crate::open_file`] are. What failed of the file itself comes before what `work` makes of it.
 ///
 /// # Errors
-/// [`WriteError`]: the file could not be had, is not the one of the digest, or does not decompress; or `may_act` said so.
+/// [`WriteError`]: the file could not be read, or does not decompress; or `may_act` said so.
 pub fn with_content<T>(
     source: &mut dyn ImageSource,
     order: ContentOrder<'_>,
     work: impl FnOnce(&mut Content<'_>) -> T,
 ) -> Result<T, WriteError> {
-    let ContentOrder { digest, memory, observer, may_act } = order;
+    let ContentOrder { memory, observer, may_act } = order;
     let stop = AtomicBool::new(false);
     let meter = Meter::new(observer);
     let image = source.name().to_owned();
@@ -78,18 +70,16 @@ pub fn with_content<T>(
     if let Some(available) = memory.filter(|available| *available < BUFFERS) {
         return Err(WriteError::NotEnoughMemory { subject: image, needed: BUFFERS, available });
     }
-    meter.stage("fetch");
+    meter.stage("unpack");
     let opened = watched(may_act, &stop, || Opened::look(source, None, context))?;
     if let Recipe::Qcow2(_) = opened.recipe {
         let reason = "it is a qcow2 disk image, and no archive".into();
         return Err(WriteError::BadFormat { subject: image, reason, defect: Defect::Stated });
     }
     let pool = Arc::new(Pool::new(PIECE));
-    let expectation = Expectation::Stored(digest);
     thread::scope(|scope| {
         let _stop = StopOnDrop(&stop);
-        let stages = Stages::start(scope, opened, source, expectation, true, &pool, context)?;
-        meter.stage("unpack");
+        let stages = Stages::start(scope, opened, source, Expectation::Waived, true, &pool, context)?;
         let mut content = Content {
             stages,
             pool: Arc::clone(&pool),
@@ -98,7 +88,6 @@ pub fn with_content<T>(
             zeroes: 0,
             ended: false,
             failure: None,
-            expectation,
             image: &image,
             meter: &meter,
             may_act,
@@ -112,19 +101,6 @@ pub fn with_content<T>(
 }
 
 impl Content<'_> {
-    /// Reads the rest, of at most 16 GiB, for its digest alone: bytes that were altered explain content that makes no sense.
-    /// What is found is what [`with_content`] fails with.
-    pub fn finish(&mut self) {
-        let mut left = TO_THE_END;
-        while let Ok(bytes) = self.fill_buf().map(<[u8]>::len) {
-            if bytes == 0 || bytes as u64 > left {
-                return;
-            }
-            left -= bytes as u64;
-            self.consume(bytes);
-        }
-    }
-
     fn advance(&mut self) -> Result<(), WriteError> {
         while !self.ended && self.zeroes == 0 && self.block.as_ref().is_none_or(|block| self.at == block.len) {
             if let Some(done) = self.block.take() {
@@ -137,7 +113,7 @@ impl Content<'_> {
                 }
                 Some(Decoded::Zeroes(range)) => self.zeroes = range.end - range.start,
                 None => {
-                    self.stages.evidence()?.check(self.expectation, 0, self.image)?;
+                    self.stages.evidence()?.check(Expectation::Waived, 0, self.image)?;
                     self.meter.finish();
                     self.ended = true;
                 }
@@ -185,37 +161,22 @@ impl Read for Content<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::{io::Write as _, path::Path};
-
-    use sha2::{Digest as _, Sha256};
+    use std::io::{Seek as _, Write as _};
 
     use super::*;
-    use crate::{Image, Proof, Unobserved, open_source};
+    use crate::{Unobserved, open_file};
 
-    fn digest_of(bytes: &[u8]) -> Digest {
-        Digest::from_sha256(Sha256::digest(bytes).into())
-    }
+    const ORDER: ContentOrder<'static> = ContentOrder { memory: None, observer: &Unobserved, may_act: &|| Ok(()) };
 
-    /// What comes out of a file of these bytes with the digest of those.
-    fn read(stored: &[u8], of: &[u8], may_act: Check<'_>) -> (Vec<u8>, Result<bool, WriteError>) {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        file.as_file().write_all(stored).unwrap();
-        let mut source = source(file.path());
+    /// What comes out of a file of these bytes.
+    fn read(stored: &[u8], order: ContentOrder<'_>) -> (Vec<u8>, Result<bool, WriteError>) {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(stored).unwrap();
+        file.rewind().unwrap();
         let mut content = Vec::new();
-        let order = ContentOrder { digest: digest_of(of), memory: None, observer: &Unobserved, may_act };
+        let mut source = open_file("http://h/archive", file);
         let ended = with_content(source.as_mut(), order, |reader| reader.read_to_end(&mut content).is_ok());
         (content, ended)
-    }
-
-    fn source(path: &Path) -> Box<dyn ImageSource> {
-        let image = Image {
-            urls: vec![format!("file://{}", path.display())],
-            proof: Proof::Waived,
-            format: None,
-            no_table: false,
-            access: crate::Access::default(),
-        };
-        open_source(&image, true, &Unobserved).unwrap()
     }
 
     fn compressed(bytes: &[u8]) -> Vec<u8> {
@@ -227,48 +188,47 @@ mod tests {
     fn content_comes_whole_in_order_and_decompressed() {
         let raw: Vec<u8> = (0..2_000_003_u32).flat_map(|n| (n / 7).to_le_bytes()).take(2_000_003).collect();
         for stored in [raw.clone(), compressed(&raw)] {
-            let (content, ended) = read(&stored, &stored, &|| Ok(()));
+            let (content, ended) = read(&stored, ORDER);
             assert!(ended.unwrap());
             assert!(content == raw, "{} bytes of {}", content.len(), raw.len());
         }
     }
 
     #[test]
-    fn content_of_another_digest_has_no_end() {
-        let raw = vec![7; 1_000_000];
-        for stored in [raw.clone(), compressed(&raw)] {
-            let (content, ended) = read(&stored, b"another", &|| Ok(()));
-            assert_eq!(content.len(), raw.len());
-            assert!(matches!(ended, Err(WriteError::DigestMismatch { .. })), "{ended:?}");
-        }
-    }
-
-    #[test]
-    fn cut_content_fails_though_its_digest_is_right() {
+    fn cut_content_fails_by_the_name_of_its_file() {
         let stored = compressed(&(0..300_000_u32).flat_map(u32::to_le_bytes).collect::<Vec<_>>());
         let cut = &stored[..stored.len() - 10];
-        assert!(matches!(read(cut, cut, &|| Ok(())).1, Err(WriteError::Truncated { .. })));
+        let ended = read(cut, ORDER).1;
+        assert!(
+            matches!(&ended, Err(WriteError::Truncated { subject, .. }) if subject == "http://h/archive"),
+            "{ended:?}"
+        );
     }
 
     #[test]
     fn reading_ends_when_the_caller_may_not_act() {
         let refused = || Err(WriteError::Cancelled { device: "x".into() });
-        assert!(matches!(read(&[7; 100], &[7; 100], &refused).1, Err(WriteError::Cancelled { .. }) | Ok(true)));
+        let order = ContentOrder { may_act: &refused, ..ORDER };
+        assert!(matches!(read(&[7; 100], order).1, Err(WriteError::Cancelled { .. }) | Ok(true)));
         let image = [&b"QFI\xfb\0\0\0\x03"[..], &[0; 2000]].concat();
-        assert!(matches!(read(&image, &image, &|| Ok(())).1, Err(WriteError::BadFormat { .. })));
+        assert!(matches!(read(&image, ORDER).1, Err(WriteError::BadFormat { .. })));
     }
 
     #[test]
-    fn altered_content_is_known_by_its_digest_after_all() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        file.as_file().write_all(&[7; 3_000_000]).unwrap();
-        let order =
-            ContentOrder { digest: digest_of(b"another"), memory: None, observer: &Unobserved, may_act: &|| Ok(()) };
-        let ended = with_content(source(file.path()).as_mut(), order, |reader| {
-            let mut start = [0; 512];
-            reader.read_exact(&mut start).unwrap();
-            reader.finish();
+    fn content_that_takes_more_memory_is_refused() {
+        let raw = vec![7; 3_000_000];
+        for stored in [raw.clone(), compressed(&raw)] {
+            let order = ContentOrder { memory: Some(BUFFERS - 1), ..ORDER };
+            assert!(matches!(read(&stored, order).1, Err(WriteError::NotEnoughMemory { .. })));
+        }
+        // Its window is larger than what is left.
+        let window = zstd::stream::Encoder::new(Vec::new(), 1).and_then(|mut encoder| {
+            encoder.window_log(24)?;
+            encoder.write_all(&raw)?;
+            encoder.finish()
         });
-        assert!(matches!(ended, Err(WriteError::DigestMismatch { .. })), "{ended:?}");
+        let order = ContentOrder { memory: Some(BUFFERS + (1 << 20)), ..ORDER };
+        let ended = read(&window.unwrap(), order).1;
+        assert!(matches!(ended, Err(WriteError::NotEnoughMemory { .. })), "{ended:?}");
     }
 }

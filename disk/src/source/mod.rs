@@ -9,6 +9,7 @@ mod proven;
 mod userinfo;
 
 use std::{
+    fs::File,
     ops::Range,
     sync::{Arc, atomic::AtomicBool},
 };
@@ -84,6 +85,11 @@ pub fn open<'a>(
         1 => Ok(sources.remove(0)),
         _ => Ok(Box::new(Mirrors::new(sources, digest_guards, observer))),
     }
+}
+
+/// The stored bytes of a file that is open, from its start; `name` is what messages call it.
+pub fn open_file(name: &str, file: File) -> Box<dyn ImageSource> {
+    Box::new(FileSource::opened(name, file))
 }
 
 /// One client for all of them; their servers get the credentials.

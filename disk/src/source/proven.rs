@@ -72,8 +72,17 @@ impl<'a> ProvenFile<'a> {
             no_table: false,
             access: access.clone(),
         };
-        let source = open(&image, true, observer)?;
-        Ok(Self { source, cancel, hasher: Some(Hasher::like(&digest)), digest, read: 0, limit, failure: None })
+        Ok(Self::of(open(&image, true, observer)?, digest, limit, cancel))
+    }
+
+    /// What `source` gives, of at most `limit` bytes.
+    pub fn of(source: Box<dyn ImageSource + 'a>, digest: Digest, limit: u64, cancel: &'a CancelFlag) -> Self {
+        Self { source, cancel, hasher: Some(Hasher::like(&digest)), digest, read: 0, limit, failure: None }
+    }
+
+    /// How many bytes there are in all, once known; at the latest after the first read.
+    pub fn total(&self) -> Option<u64> {
+        self.source.total()
     }
 
     /// Why a read failed.

@@ -92,6 +92,8 @@ struct State {
     served: u64,
     /// No more of them than this.
     budget: Option<u64>,
+    /// Counts calls of `budget`: a response from before the last is to a reader that was killed.
+    budgets: u64,
 }
 
 struct Shared {
@@ -152,7 +154,7 @@ impl Faulty {
     /// Counts from 0, and gives no more than so many bytes.
     pub(crate) fn budget(&self, budget: Option<u64>) {
         let mut state = self.shared.lock();
-        (state.served, state.budget) = (0, budget);
+        (state.served, state.budget, state.budgets) = (0, budget, state.budgets + 1);
         self.end_waits(&mut state);
     }
 
@@ -188,6 +190,7 @@ impl Shared {
     }
 
     fn answer(&self, mut stream: TcpStream) {
+        let budgets = self.lock().budgets;
         let mut head = Vec::new();
         let mut byte = [0];
         while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap_or(0) == 1 {
@@ -215,7 +218,7 @@ impl Shared {
             other => other,
         };
         // The writer under test may hang up, as the script has it do.
-        let _ = self.serve(&mut stream, &head, content, fault, *name == "/image");
+        let _ = self.serve(&mut stream, &head, content, fault, (*name == "/image").then_some(budgets));
     }
 
     fn serve(
@@ -224,7 +227,7 @@ impl Shared {
         head: &str,
         content: &[u8],
         fault: Fault,
-        counted: bool,
+        counted: Option<u64>,
     ) -> std::io::Result<()> {
         let total = content.len();
         let tag = if fault == Fault::OtherTag { "\"other\"" } else { "\"v1\"" };
@@ -313,10 +316,14 @@ impl Shared {
         state.stalled = None;
     }
 
-    fn send(&self, stream: &mut TcpStream, body: &[u8], counted: bool) -> std::io::Result<()> {
+    /// `counted`: within which call of [`Faulty::budget`], if the bytes count.
+    fn send(&self, stream: &mut TcpStream, body: &[u8], counted: Option<u64>) -> std::io::Result<()> {
         for mut piece in body.chunks(PIECE) {
-            while counted && !piece.is_empty() {
+            while let Some(budgets) = counted.filter(|_| !piece.is_empty()) {
                 let mut state = self.lock();
+                if state.budgets != budgets {
+                    return Err(std::io::ErrorKind::ConnectionAborted.into());
+                }
                 let epoch = state.epoch;
                 let left = state.budget.map_or(u64::MAX, |budget| budget.saturating_sub(state.served));
                 let now = usize::try_from(left).map_or(piece.len(), |left| left.min(piece.len()));
@@ -331,7 +338,7 @@ impl Shared {
                 self.changed.notify_all();
                 piece = &piece[now..];
             }
-            if !counted {
+            if counted.is_none() {
                 stream.write_all(piece)?;
             }
         }

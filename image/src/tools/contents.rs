@@ -1,7 +1,7 @@
 //! What a layer consists of: programs with their loader and libraries, other files, and texts. Collected first, written once.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::{self, File, Permissions},
     io,
     os::unix::fs::{PermissionsExt as _, symlink},
@@ -18,20 +18,12 @@ use super::{
 /// A part of a layer is missing or unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum ContentsError {
-    /// No package has the program.
-    #[error("no package has the program {0}; add the package that has it, or leave the program out")]
-    NoProgram(String),
-    /// No package has the library.
-    #[error("no package has the library {library}, which {needed_by} needs; add the package that has it")]
-    NoLibrary {
-        /// Its name.
-        library: String,
-        /// Which program or library names it.
-        needed_by: String,
-    },
-    /// No package has the file.
-    #[error("no package has the file {0}; add the package that has it")]
-    NoFile(String),
+    /// No package has them.
+    #[error(
+        "no package has\n  {}\nadd the packages that have them to the directory that --packages names; scripts/tools-layer --list names \
+         those of the profile storage", .0.join("\n  ")
+    )]
+    Missing(Vec<String>),
     /// It cannot be read.
     #[error("cannot read {path}")]
     Read {
@@ -74,6 +66,8 @@ pub(super) struct Contents<'a> {
     files: BTreeMap<PathBuf, (Content, u32)>,
     programs: BTreeMap<String, ToolsProgram>,
     loader: bool,
+    /// What no package has: all of it is said at once.
+    missing: BTreeSet<String>,
 }
 
 impl<'a> Contents<'a> {
@@ -82,8 +76,8 @@ impl<'a> Contents<'a> {
         let found = read(worker)?.filter(|elf| elf.loader.is_none());
         let architecture =
             found.and_then(|elf| elf.architecture).ok_or_else(|| ContentsError::Worker(worker.into()))?;
-        let (files, programs) = (BTreeMap::new(), BTreeMap::new());
-        let mut contents = Self { packages, architecture, files, programs, loader: false };
+        let (files, programs, missing) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+        let mut contents = Self { packages, architecture, files, programs, loader: false, missing };
         contents.put(ToolsManifest::WORKER, worker.to_owned(), 0o755);
         Ok(contents)
     }
@@ -105,7 +99,10 @@ impl<'a> Contents<'a> {
 
     /// Adds a program by its name alone, with everything it needs.
     pub(super) fn program(&mut self, name: &str) -> Result<(), ContentsError> {
-        let found = self.packages.program(name).ok_or_else(|| ContentsError::NoProgram(name.to_owned()))?;
+        let Some(found) = self.packages.program(name) else {
+            self.missing.insert(format!("the program {name}"));
+            return Ok(());
+        };
         let elf = read(&found.source)?.ok_or_else(|| ContentsError::Script(name.to_owned()))?;
         let path = format!("usr/sbin/{name}");
         let (package, version) = found.package.clone();
@@ -113,11 +110,14 @@ impl<'a> Contents<'a> {
         self.put(&path, found.source.clone(), 0o755);
         if let Some(loader) = &elf.loader {
             self.loader = true;
-            let file = self.packages.file(Path::new(loader));
-            let file = file.ok_or_else(|| missing(loader, name))?;
-            // Where the program says, with or without /usr: the one is a link to the other.
-            let place = loader.trim_start_matches('/').trim_start_matches("usr/");
-            self.put(&format!("usr/{place}"), file.source, 0o755);
+            match self.packages.file(Path::new(loader)) {
+                Some(file) => {
+                    // Where the program says, with or without /usr: the one is a link to the other.
+                    let place = loader.trim_start_matches('/').trim_start_matches("usr/");
+                    self.put(&format!("usr/{place}"), file.source, 0o755);
+                }
+                None => self.lacks(loader, name),
+            }
         }
         self.needs(&elf, &found)
     }
@@ -129,12 +129,33 @@ impl<'a> Contents<'a> {
         if self.files.contains_key(Path::new(&path)) {
             return Ok(());
         }
-        let found = self.packages.library(name, &triplet).ok_or_else(|| missing(name, needed_by))?;
+        let Some(found) = self.packages.library(name, &triplet) else {
+            self.lacks(name, needed_by);
+            return Ok(());
+        };
         self.put(&path, found.source.clone(), 0o644);
         match read(&found.source)? {
             Some(elf) => self.needs(&elf, &found),
-            None => Err(missing(name, needed_by)),
+            None => {
+                self.lacks(name, needed_by);
+                Ok(())
+            }
         }
+    }
+
+    fn lacks(&mut self, library: &str, needed_by: &str) {
+        self.missing.insert(format!("the library {library}, which {needed_by} needs"));
+    }
+
+    /// Whether everything was found.
+    ///
+    /// # Errors
+    /// [`ContentsError::Missing`] with all that was not.
+    pub(super) fn complete(&self) -> Result<(), ContentsError> {
+        if self.missing.is_empty() {
+            return Ok(());
+        }
+        Err(ContentsError::Missing(self.missing.iter().cloned().collect()))
     }
 
     fn needs(&mut self, elf: &Elf, found: &Found) -> Result<(), ContentsError> {
@@ -146,13 +167,16 @@ impl<'a> Contents<'a> {
     }
 
     /// Adds a file of a package.
-    pub(super) fn file(&mut self, path: &str) -> Result<(), ContentsError> {
+    pub(super) fn file(&mut self, path: &str) {
         // Never outside of the layer, with or without a leading /.
         let at = plain(Path::new(path)).and_then(|at| at.to_str().map(str::to_owned));
         let found = self.packages.file(Path::new(path));
-        let (at, found) = at.zip(found).ok_or_else(|| ContentsError::NoFile(path.to_owned()))?;
-        self.put(&at, found.source, 0o644);
-        Ok(())
+        match at.zip(found) {
+            Some((at, found)) => self.put(&at, found.source, 0o644),
+            None => {
+                self.missing.insert(format!("the file {path}"));
+            }
+        }
     }
 
     /// Adds a file.
@@ -199,10 +223,6 @@ impl<'a> Contents<'a> {
         fs::set_permissions(root, Permissions::from_mode(0o755)).map_err(|e| (root.into(), e))?;
         Ok(bytes)
     }
-}
-
-fn missing(library: &str, needed_by: &str) -> ContentsError {
-    ContentsError::NoLibrary { library: library.to_owned(), needed_by: needed_by.to_owned() }
 }
 
 /// Makes a directory and those above it, with a mode that does not depend on who makes them.

@@ -149,8 +149,8 @@ pub struct Recipe<'a> {
     pub tree: &'a KernelTree,
     /// The worker, a static program.
     pub worker: &'a Path,
-    /// A directory with unpacked packages, each in a directory PACKAGE_VERSION.
-    pub packages: &'a Path,
+    /// A directory with unpacked packages, each in a directory PACKAGE_VERSION. `None`: no program and no file is wanted.
+    pub packages: Option<&'a Path>,
     /// Names of programs.
     pub programs: &'a BTreeSet<String>,
     /// Paths of other files of the packages.
@@ -179,7 +179,7 @@ pub struct Packed {
 /// [`ToolsError`]; `output` is untouched then.
 pub fn pack(recipe: &Recipe<'_>, output: &Path) -> Result<Packed, ToolsError> {
     let tree = recipe.tree;
-    let packages = Packages::open(recipe.packages)?;
+    let packages = recipe.packages.map(Packages::open).transpose()?.unwrap_or_default();
     let mut contents = Contents::new(&packages, recipe.worker)?;
     for name in recipe.programs {
         contents.program(name)?;
@@ -187,9 +187,8 @@ pub fn pack(recipe: &Recipe<'_>, output: &Path) -> Result<Packed, ToolsError> {
     if contents.has_loader() {
         OPENED.iter().try_for_each(|name| contents.library(name, "the C library"))?;
     }
-    for path in recipe.files {
-        contents.file(path)?;
-    }
+    recipe.files.iter().for_each(|path| contents.file(path));
+    contents.complete()?;
     contents.text("etc/lvm/lvm.conf", LVM_CONF.into());
     // Not every kernel has every module of our list; a name that a person wrote is one that they need.
     let has = |name: &&String| tree.modules.contains_key(*name) || !MODULES.contains(&name.as_str());
@@ -207,6 +206,8 @@ pub fn pack(recipe: &Recipe<'_>, output: &Path) -> Result<Packed, ToolsError> {
     let manifest = ToolsManifest {
         architecture: contents.architecture().to_owned(),
         kernel: tree.version.clone(),
+        // The worker is of the same release as this program; should it not be, the agent hears that from the worker itself.
+        protocol: ToolsManifest::PROTOCOL,
         modules: modules.into_iter().collect(),
         programs: contents.programs(),
     };
@@ -214,7 +215,7 @@ pub fn pack(recipe: &Recipe<'_>, output: &Path) -> Result<Packed, ToolsError> {
     let mut text = serde_json::to_vec_pretty(&manifest).unwrap_or_default();
     text.push(b'\n');
     contents.text(ToolsManifest::PATH, text);
-    let made_for = ToolsManifest::made_for(&manifest.architecture, &manifest.kernel);
+    let made_for = ToolsManifest::made_for(&manifest.architecture, &manifest.kernel, manifest.protocol);
     contents.text(ToolsManifest::MADE_FOR, made_for.into());
 
     let stage = beside(output)?;

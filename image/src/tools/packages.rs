@@ -41,7 +41,7 @@ pub enum PackagesError {
 }
 
 /// Every package, in the order of names.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Packages(Vec<Package>);
 
 #[derive(Debug)]

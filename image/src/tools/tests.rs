@@ -57,7 +57,7 @@ impl Site {
         let recipe = Recipe {
             tree: &tree,
             worker: &worker,
-            packages: &packages,
+            packages: Some(&packages).filter(|packages| packages.exists()).map(PathBuf::as_path),
             programs: &self.programs,
             files: &self.files,
             modules: &self.modules,
@@ -91,7 +91,9 @@ fn a_layer_holds_exactly_what_its_programs_need() {
     let text = fs::read(out.join(ToolsManifest::PATH)).unwrap();
     assert_eq!(serde_json::from_slice::<ToolsManifest>(&text).unwrap(), packed.manifest);
     assert_eq!((packed.manifest.kernel.as_str(), packed.manifest.architecture.as_str()), ("6.1", "x86_64"));
-    assert_eq!(fs::read_to_string(out.join(ToolsManifest::MADE_FOR)).unwrap(), "x86_64, kernel 6.1\n");
+    let revision = ToolsManifest::PROTOCOL;
+    let made_for = fs::read_to_string(out.join(ToolsManifest::MADE_FOR)).unwrap();
+    assert_eq!((made_for, packed.manifest.protocol), (format!("x86_64, kernel 6.1, protocol {revision}\n"), revision));
     assert_eq!(packed.manifest.modules, ["dm_crypt", "dm_mod"]);
     let [program] = &packed.manifest.programs[..] else { panic!("{:?}", packed.manifest) };
     assert_eq!(
@@ -117,16 +119,31 @@ fn a_layer_holds_exactly_what_its_programs_need() {
 fn what_is_missing_is_named_and_nothing_is_made() {
     let mut site = Site::new();
     site.programs.insert("mdadm".into());
-    let error = site.pack("layer").unwrap_err().to_string();
-    assert!(error.contains("no package has the program mdadm"), "{error}");
-    site.programs.remove("mdadm");
+    site.files.insert("etc/mke2fs.conf".into());
     fs::remove_file(site.at("packages/libc6_2.36/lib/x86_64-linux-gnu/libc.so.6")).unwrap();
     let error = site.pack("layer").unwrap_err().to_string();
-    assert!(error.contains("the library libc.so.6, which /usr/bin/sh needs"), "{error}");
+    let all = [
+        "the program mdadm",
+        "the library libc.so.6, which /usr/bin/sh needs",
+        "the file etc/mke2fs.conf",
+        "--packages",
+    ];
+    assert!(all.iter().all(|one| error.contains(one)), "{error}");
+    site.programs.remove("mdadm");
     fs::write(site.at("packages/dash_0.5/usr/bin/sh"), "#!/bin/perl\n").unwrap();
     let error = site.pack("layer").unwrap_err().to_string();
     assert!(error.contains("sh is a script"), "{error}");
     assert!(!site.at("layer").exists());
+}
+
+#[test]
+fn the_worker_alone_needs_no_packages() {
+    let mut site = Site::new();
+    fs::remove_dir_all(site.at("packages")).unwrap();
+    let error = site.pack("layer").unwrap_err().to_string();
+    assert!(error.contains("the program sh"), "{error}");
+    site.programs.clear();
+    assert!(site.pack("layer").unwrap().manifest.programs.is_empty());
 }
 
 #[test]
@@ -162,5 +179,5 @@ fn files_stay_inside_the_layer() {
     assert_eq!(fs::read(&own).unwrap(), b"of the build host");
     site.files = ["../../etc/passwd".to_owned()].into();
     let error = site.pack("outside").unwrap_err().to_string();
-    assert!(error.contains("no package has the file ../../etc/passwd"), "{error}");
+    assert!(error.contains("the file ../../etc/passwd"), "{error}");
 }

@@ -2,7 +2,9 @@
 
 use landfall_api::{
     DiskFacts,
-    message::{Assignment, EventBody, LayoutMount, OpenedLayout, Purpose, WorkerJob, WorkerReady, WorkerReport},
+    message::{
+        Assignment, EventBody, HiddenPoint, LayoutMount, OpenedLayout, Purpose, WorkerJob, WorkerReady, WorkerReport,
+    },
 };
 
 use super::{ConvertError, Within as _, scalar::text};
@@ -22,8 +24,9 @@ impl TryFrom<worker::Job> for WorkerJob {
         }
         let disks: Vec<DiskFacts> =
             serde_json::from_str(&wire.disks_json).map_err(|error| ConvertError::new("disks_json", error))?;
+        let hidden = wire.hidden.into_iter().map(|worker::HiddenPoint { point, why }| HiddenPoint { point, why });
         let purpose = if wire.open { Purpose::Open } else { Purpose::Perform { system: wire.system } };
-        Ok(Self { assignment, disks, uefi: wire.uefi, purpose })
+        Ok(Self { assignment, disks, uefi: wire.uefi, hidden: hidden.collect(), purpose })
     }
 }
 
@@ -33,11 +36,13 @@ impl TryFrom<WorkerJob> for worker::Job {
     /// Fails only for facts that do not serialise.
     fn try_from(job: WorkerJob) -> Result<Self, ConvertError> {
         let disks_json = serde_json::to_string(&job.disks).map_err(|error| ConvertError::new("disks_json", error))?;
+        let hidden = job.hidden.into_iter().map(|HiddenPoint { point, why }| worker::HiddenPoint { point, why });
         let (open, system) = match job.purpose {
             Purpose::Open => (true, Vec::new()),
             Purpose::Perform { system } => (false, system),
         };
-        Ok(Self { assignment: Some(job.assignment.into()), disks_json, uefi: job.uefi, system, open })
+        let assignment = Some(job.assignment.into());
+        Ok(Self { assignment, disks_json, uefi: job.uefi, hidden: hidden.collect(), system, open })
     }
 }
 
@@ -152,7 +157,8 @@ mod tests {
             transport: "virtio".into(),
             ..DiskFacts::default()
         }];
-        WorkerJob::new(&run.try_into().unwrap(), 1, 4, disks, true).unwrap()
+        let hidden = vec![HiddenPoint { point: "/tmp".into(), why: "it is in memory".into() }];
+        WorkerJob { hidden, ..WorkerJob::new(&run.try_into().unwrap(), 1, 4, disks, true).unwrap() }
     }
 
     #[test]
@@ -162,6 +168,34 @@ mod tests {
         assert_eq!((job.assignment.start_index, job.assignment.start_attempt), (1, 4));
         assert_eq!(WorkerJob::try_from(worker::Job::try_from(job.clone()).unwrap()), Ok(job.clone()));
         assert!(WorkerJob::new(&job.assignment, 2, 1, Vec::new(), false).is_none(), "there is no third");
+    }
+
+    #[test]
+    fn a_job_keeps_no_secrets_of_other_actions() {
+        use landfall_api::{
+            Digest, ImageAccess, ImageAuthorization, SecretText, StorageSpec, Unpack, UnpackSource, message::ActionKind,
+        };
+        let unpack = |token: &str| {
+            let access = ImageAccess {
+                authorization: Some(ImageAuthorization::Bearer(SecretText::new(token))),
+                ..ImageAccess::default()
+            };
+            let source = UnpackSource::Archive { url: "http://h/a".into(), digest: Digest::from_sha256([1; 32]) };
+            ActionKind::Unpack(Unpack { source, access, path: "/".into(), disk: None })
+        };
+        let mut storage = StorageSpec::default();
+        storage.keys.insert("disk".into(), "passphrase".into());
+        let mut run = Assignment::try_from(assignment()).unwrap();
+        let kinds =
+            [unpack("of another"), ActionKind::Storage(storage.resolved()), unpack("own"), unpack("of a later")];
+        run.actions = kinds.map(|kind| landfall_api::message::AssignedAction { kind, ..run.actions[0].clone() }).into();
+        let job = WorkerJob::new(&run, 2, 1, Vec::new(), true).unwrap();
+        assert_eq!(job.secrets(), ["passphrase", "own"]);
+        let bytes = prost::Message::encode_to_vec(&worker::Job::try_from(job.clone()).unwrap());
+        let sent = String::from_utf8_lossy(&bytes);
+        assert!(sent.contains("passphrase") && sent.contains("own") && !sent.contains("of a"), "{sent}");
+        // The layout of action 1 is derived from that index.
+        assert_eq!(job.earlier().iter().position(|action| matches!(action.kind, ActionKind::Storage(_))), Some(1));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use crate::LabError;
 
@@ -83,8 +84,8 @@ impl Log {
         &self.shared.path
     }
 
-    /// Reads `source` into this log until it ends.
-    pub fn attach(&self, mut source: impl AsyncRead + Unpin + Send + 'static) {
+    /// Reads `source` into this log until it ends; the task ends when all of it is here.
+    pub fn attach(&self, mut source: impl AsyncRead + Unpin + Send + 'static) -> JoinHandle<()> {
         let log = self.clone();
         tokio::spawn(async move {
             let mut buffer = vec![0; 8192];
@@ -92,7 +93,7 @@ impl Log {
             while let Ok(n @ 1..) = source.read(&mut buffer).await {
                 log.append(&buffer[..n]);
             }
-        });
+        })
     }
 
     /// Appends bytes, as if a source had written them.

@@ -10,8 +10,15 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::process::{Child, ChildStdin, Command};
+use tokio::task::JoinHandle;
 
 use crate::{LabError, Log, Mark};
+
+/// How long the end of a killed process may take: it waits for the host's disk, where QEMU flushes a guest's disk of
+/// hundreds of MiB. Until then it holds the disks and ports of the machine.
+const KILL_LIMIT: Duration = Duration::from_secs(120);
+/// How long the last output of an ended process may take. A pipe that a process of its own still holds open does not end.
+const OUTPUT_LIMIT: Duration = Duration::from_secs(10);
 
 /// Which of the child's outputs goes into which log.
 #[derive(Debug, Clone)]
@@ -35,6 +42,8 @@ pub struct Process {
     child: Child,
     pid: Pid,
     outputs: Outputs,
+    /// The tasks that read its outputs.
+    readers: Vec<JoinHandle<()>>,
     stdin: Option<ChildStdin>,
 }
 
@@ -50,14 +59,11 @@ impl Process {
         let mut child = command.spawn().map_err(failed)?;
         let id = child.id().and_then(|id| i32::try_from(id).ok());
         let pid = Pid::from_raw(id.ok_or_else(|| failed(std::io::Error::other("it ended at once")))?);
-        if let Some(stdout) = child.stdout.take() {
-            outputs.stdout.attach(stdout);
-        }
-        if let Some(stderr) = child.stderr.take() {
-            outputs.stderr.attach(stderr);
-        }
+        let stdout = child.stdout.take().map(|stdout| outputs.stdout.attach(stdout));
+        let stderr = child.stderr.take().map(|stderr| outputs.stderr.attach(stderr));
+        let readers = stdout.into_iter().chain(stderr).collect();
         let stdin = child.stdin.take();
-        Ok(Self { name: name.to_owned(), child, pid, outputs, stdin })
+        Ok(Self { name: name.to_owned(), child, pid, outputs, readers, stdin })
     }
 
     /// Its process id.
@@ -86,11 +92,22 @@ impl Process {
         self.child.try_wait().ok().flatten()
     }
 
+    /// Its end, with all that it wrote in its logs: a mark in them that is set from now on has none of it after it.
+    async fn end(&mut self) -> std::io::Result<ExitStatus> {
+        let status = self.child.wait().await?;
+        // One that ended may have been waited for before, and must not be again.
+        self.readers.retain(|reader| !reader.is_finished());
+        let read = futures::future::join_all(&mut self.readers);
+        // What does not come is left out.
+        let _ = tokio::time::timeout(OUTPUT_LIMIT, read).await;
+        Ok(status)
+    }
+
     /// SIGKILL, and wait until it is gone. An ended process is no error.
     pub async fn kill(&mut self) {
         if self.child.start_kill().is_ok() {
             // A process stuck in the kernel must not hang the lab; it keeps its pending SIGKILL.
-            let _ = tokio::time::timeout(Duration::from_secs(10), self.child.wait()).await;
+            let _ = tokio::time::timeout(KILL_LIMIT, self.end()).await;
         }
     }
 
@@ -101,7 +118,7 @@ impl Process {
         }
         // It may end between the check and the signal; then there is nothing to signal.
         let _ = kill(self.pid, Signal::SIGTERM);
-        if tokio::time::timeout(limit, self.child.wait()).await.is_ok() {
+        if tokio::time::timeout(limit, self.end()).await.is_ok() {
             return true;
         }
         self.kill().await;
@@ -113,7 +130,7 @@ impl Process {
     /// # Errors
     /// [`LabError::Timeout`] after `limit`; it goes on running.
     pub async fn wait(&mut self, limit: Duration) -> Result<ExitStatus, LabError> {
-        match tokio::time::timeout(limit, self.child.wait()).await {
+        match tokio::time::timeout(limit, self.end()).await {
             Ok(Ok(status)) => Ok(status),
             Ok(Err(source)) => Err(LabError::Spawn { program: self.name.clone(), source }),
             Err(_) => Err(LabError::Timeout {
@@ -132,9 +149,9 @@ impl Process {
         let log = self.outputs.stderr.clone();
         tokio::select! {
             found = log.wait_for(mark, pattern, limit) => found,
-            status = self.child.wait() => {
-                // Its last output may still be in the pipe.
-                if log.wait_for(mark, pattern, Duration::from_millis(200)).await.is_ok() {
+            status = self.end() => {
+                // It may have ended right after the line.
+                if log.contains_since(mark, pattern) {
                     return Ok(());
                 }
                 Err(LabError::Ended {
@@ -145,5 +162,23 @@ impl Process {
                 })
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn all_output_of_an_ended_process_is_in_its_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = Log::open(&dir.path().join("a.log")).unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "seq 1 20000"]);
+        let mut process = Process::spawn("seq", command, log.clone()).unwrap();
+        assert!(process.wait(Duration::from_secs(60)).await.unwrap().success());
+        assert_eq!(log.lines_since(Mark::default()).len(), 20_000);
+        process.kill().await;
+        assert!(process.wait(Duration::from_secs(60)).await.unwrap().success(), "the end is the same each time");
     }
 }

@@ -1,10 +1,14 @@
 //! The lab on its own: a network, a machine in it, its console, its power switch, and that nothing is left behind.
 
+use std::sync::Mutex;
 use std::time::Duration;
 
 use landfall_lab::{Accel, DiskBus, Firmware, Machine, Network, sweep};
 
 const LIMIT: Duration = Duration::from_secs(120);
+
+/// Held while namespaces are made: making a network sweeps, and would sweep the other test's orphan while it is being made.
+static SWEEPING: Mutex<()> = Mutex::new(());
 
 /// Namespaces need root; `scripts/test` runs as root, so there these tests run.
 fn may_make_namespaces() -> bool {
@@ -26,7 +30,10 @@ async fn a_machine_without_a_system_boots_to_an_error() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let network = Network::create().unwrap();
+    let network = {
+        let _alone = SWEEPING.lock().unwrap();
+        Network::create().unwrap()
+    };
     let name = network.namespace().name().to_owned();
     assert!(namespaces().contains(&name));
     let builder = Machine::builder("m1").firmware(Firmware::Bios).memory_mib(128).disk(1 << 20, DiskBus::Virtio);
@@ -57,6 +64,7 @@ fn what_a_dead_lab_left_is_swept() {
     if !may_make_namespaces() {
         return;
     }
+    let _alone = SWEEPING.lock().unwrap();
     // No process has this pid: it is above the kernel's limit.
     let orphan = "lf-4194305-1-0";
     let made = std::process::Command::new("ip").args(["netns", "add", orphan]).status().unwrap();

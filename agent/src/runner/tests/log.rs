@@ -2,7 +2,7 @@
 
 use super::*;
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn lines_are_sent_only_while_an_attempt_runs() {
     let mut scene = play(&[1], (0, 1), vec![Act::Hang]);
     let _logging = tracing::subscriber::set_default(tracing_subscriber::registry().with(scene.tail.clone()));

@@ -27,7 +27,7 @@ impl Scene {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_pause_lets_the_current_action_end() {
     let scene = play_within(Duration::from_millis(500), &[1, 1], (0, 1), vec![Act::Late, Act::Succeed, Act::Succeed]);
     scene.reports(1).await;
@@ -40,7 +40,7 @@ async fn a_pause_lets_the_current_action_end() {
     assert_eq!(scene.task.await.unwrap(), Outcome::Reboot);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_pause_between_two_attempts_begins_no_other() {
     let scene = play(&[3], (0, 1), vec![Act::Fail(ErrorCode::Truncated, true), Act::Succeed, Act::Succeed]);
     scene.reports(2).await;
@@ -51,7 +51,7 @@ async fn a_pause_between_two_attempts_begins_no_other() {
     assert_eq!(scene.task.await.unwrap(), Outcome::Reboot);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_paused_run_can_be_cancelled() {
     let run = run_of(vec![hold(LONG), step(seed(), LONG, 1, "")], &[(0, 1)]);
     let scene = stage(run, vec![]);
@@ -62,7 +62,7 @@ async fn a_paused_run_can_be_cancelled() {
     assert!(matches!(scene.task.await.unwrap(), Outcome::Stopped(p) if p.message == "enough"));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_hold_waits_for_its_own_release_and_no_other() {
     let scene = stage(run_of(vec![hold(LONG), hold(LONG)], &[(0, 1)]), vec![]);
     assert_eq!(scene.reports(1).await, ["0.1 started"]);
@@ -73,7 +73,7 @@ async fn a_hold_waits_for_its_own_release_and_no_other() {
     assert_eq!(scene.task.await.unwrap(), Outcome::Done);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_unreleased_hold_fails_at_its_timeout_without_retry() {
     let mut action = hold(Duration::from_millis(20));
     action.retry.max_attempts = 5;
@@ -82,7 +82,7 @@ async fn an_unreleased_hold_fails_at_its_timeout_without_retry() {
     assert_eq!(scene.reports.all(), ["0.1 started", "0.1 failed Timeout false"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_hold_ends_with_the_lease_and_with_a_fence() {
     let scene = stage(run_of(vec![hold(LONG)], &[(0, 1)]), vec![]);
     scene.reports(1).await;
@@ -94,7 +94,7 @@ async fn a_hold_ends_with_the_lease_and_with_a_fence() {
     assert!(matches!(scene.task.await.unwrap(), Outcome::Stopped(p) if p.code == ErrorCode::Fenced));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_permanent_fault_during_a_timeout_is_not_retried() {
     let scene = play_within(Duration::from_millis(50), &[3], (0, 1), vec![Act::Break]);
     let outcome = scene.task.await.unwrap();

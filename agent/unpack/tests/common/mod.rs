@@ -11,7 +11,7 @@ use std::{
     process::Command,
 };
 
-use landfall_unpack::{Limits, Manner, Tally, UnpackError, Unpacker};
+use landfall_unpack::{Limits, Manner, Tally, Target, UnpackError, Unpacker};
 
 /// Everything that an archive stores of one file.
 #[derive(Debug, PartialEq, Eq)]
@@ -105,9 +105,24 @@ pub(crate) fn tar(arguments: &[&str], at: &Path) -> Vec<u8> {
     output.stdout
 }
 
+/// The root of a system as the place of an archive.
+pub(crate) fn whole(root: &Path) -> Target<'_> {
+    Target { system: root, path: "/", hidden: &[] }
+}
+
+/// Unpacks to a directory of a system.
+pub(crate) fn unpacked_to(archive: &[u8], target: &Target<'_>) -> Result<Tally, UnpackError> {
+    by(archive, target, Manner::Archive, 64 * 1024)
+}
+
 /// Unpacks in pieces of `piece` bytes, so that headers lie across them.
 pub(crate) fn unpacked_by(archive: &[u8], root: &Path, manner: Manner, piece: usize) -> Result<Tally, UnpackError> {
-    let mut unpacker = Unpacker::new(root, Limits::default(), &|| true)?;
+    by(archive, &whole(root), manner, piece)
+}
+
+/// The same, to a directory of a system.
+pub(crate) fn by(archive: &[u8], target: &Target<'_>, manner: Manner, piece: usize) -> Result<Tally, UnpackError> {
+    let mut unpacker = Unpacker::new(target, Limits::default(), &|| true)?;
     unpacker.archive(&mut BufReader::with_capacity(piece, archive), manner)?;
     unpacker.finish()
 }

@@ -3,7 +3,10 @@
 
 mod bootloader;
 pub(crate) mod place;
+mod spool;
 mod unpack;
+
+pub use self::unpack::perform as unpack;
 
 use landfall_api::{
     ErrorCode, Problem, Unpack,
@@ -19,7 +22,7 @@ use crate::{Context, Failure, Layout, storage};
 pub(crate) fn perform(context: &Context<'_>, action: &AssignedAction) -> Result<ActionResult, Failure> {
     match &action.kind {
         ActionKind::Unpack(spec) => {
-            let unpacked = unpack::perform(context, spec)?;
+            let unpacked = unpack::perform(context.target, &context.job.hidden, spec, context.report)?;
             if let Some(layout) = layout_below(context, spec)? {
                 layout.write_texts(context.target)?;
                 context.report.info("/etc/fstab of the new system says what the layout has");

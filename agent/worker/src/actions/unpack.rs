@@ -1,55 +1,86 @@
 //! `unpack`: an archive behind a URL, or every layer of an image, goes into the new system. Doing it twice leaves what doing it
 //! once does.
 
-use landfall_api::{Digest, ErrorCode, Problem, Unpack, UnpackResult, UnpackSource, message::ActionResult};
-use landfall_disk::{
-    Access, CancelFlag, ContentOrder, Image, Proof, WriteError, open_source, root_layers, with_content,
+use std::{os::fd::OwnedFd, path::Path};
+
+use landfall_api::{
+    Digest, ErrorCode, Problem, Unpack, UnpackResult, UnpackSource,
+    message::{ActionResult, HiddenPoint},
 };
-use landfall_unpack::{Limits, Manner, Tally, UnpackError, Unpacker};
+use landfall_disk::{Access, CancelFlag, ContentOrder, Image, Proof, available_memory, root_layers, with_content};
+use landfall_unpack::{Limits, Manner, Tally, Target, UnpackError, Unpacker};
 
-use super::place::Place;
-use crate::{Context, Failure, Reporter};
+use super::spool::{Spool, Wanted, unfetched};
+use crate::{Failure, Reporter};
 
-/// Unpacks it.
-pub(super) fn perform(context: &Context<'_>, spec: &Unpack) -> Result<ActionResult, Failure> {
-    let place = Place::open(context.target, &spec.path).map_err(|e| {
-        let message = format!("cannot make the directory {} in the new system", spec.path);
-        let hint = "correct path in the template, or check whether the file system is full";
-        Failure::last(Problem::new(ErrorCode::DeviceIo, message).caused_by(&e).hint(hint).at(&spec.path))
-    })?;
-    let fetch = Fetch { access: Access::from(&spec.access), report: context.report };
-    let root = place.path();
-    // The agent ends this process where it must stop.
-    let mut unpacker = Unpacker::new(&root, Limits::default(), &|| true).map_err(|e| refused(&e, &spec.path))?;
+/// Unpacks it into the system whose root is at `system`, and in which nothing may go to the places that are `hidden`.
+///
+/// # Errors
+/// [`Failure`]; after one of the download or of its digest that system is as it was, layers apart that were unpacked before.
+pub fn perform(
+    system: &Path,
+    hidden: &[HiddenPoint],
+    spec: &Unpack,
+    report: &Reporter,
+) -> Result<ActionResult, Failure> {
+    let target = Target { system, path: &spec.path, hidden };
+    let innermost = target.look().map_err(|e| impossible(&e, &spec.path))?;
+    let root = Target { path: "/", hidden: &[], ..target }.look().map_err(|e| impossible(&e, "/"))?;
+    let fetch = Fetch { access: Access::from(&spec.access), report, directories: [root, innermost] };
+    let mut to = To { target, unpacker: None };
     match &spec.source {
         UnpackSource::Archive { url, digest } => {
-            context.report.info(format_args!("unpacking {url} to {}", spec.path));
-            fetch.unpack(url, *digest, Manner::Archive, &mut unpacker)?;
+            report.info(format_args!("unpacking {url} to {}", spec.path));
+            fetch.unpack(url, *digest, None, Manner::Archive, &mut to)?;
         }
         UnpackSource::Image { url } => {
-            let layers = root_layers(url, &fetch.access, context.report, &CancelFlag::new()).map_err(unfetched)?;
+            let layers = root_layers(url, &fetch.access, report, &CancelFlag::new());
+            let layers = layers.map_err(|e| unfetched(&e))?;
             for (number, layer) in layers.iter().enumerate() {
                 let (which, all) = (number + 1, layers.len());
                 let said = format_args!("unpacking layer {which} of {all}, {} bytes, to {}", layer.size, spec.path);
-                context.report.info(said);
-                fetch.unpack(&layer.url, layer.digest, Manner::Layer, &mut unpacker)?;
+                report.info(said);
+                fetch.unpack(&layer.url, layer.digest, Some(layer.size), Manner::Layer, &mut to)?;
             }
         }
     }
-    let Tally { entries, bytes } = unpacker.finish().map_err(|e| refused(&e, &spec.path))?;
-    context.report.info(format_args!("{entries} entries with {bytes} bytes are unpacked"));
+    let Tally { entries, bytes } = to.begun()?.finish().map_err(|e| refused(&e, &spec.path))?;
+    report.info(format_args!("{entries} entries with {bytes} bytes are unpacked"));
     // The agent knows which device is mounted there.
     Ok(ActionResult::Unpack(UnpackResult { root_device: String::new(), entries, bytes }))
+}
+
+/// The directory that is unpacked to. Nothing is made before the first bytes are proven.
+struct To<'a> {
+    target: Target<'a>,
+    unpacker: Option<Unpacker<'a>>,
+}
+
+impl<'a> To<'a> {
+    fn begun(&mut self) -> Result<Unpacker<'a>, Failure> {
+        // The agent ends this process where it must stop.
+        let new = || Unpacker::new(&self.target, Limits::default(), &|| true);
+        self.unpacker.take().map_or_else(new, Ok).map_err(|e| impossible(&e, self.target.path))
+    }
 }
 
 /// How files are fetched.
 struct Fetch<'a> {
     access: Access,
     report: &'a Reporter,
+    /// In whose file systems they may be stored.
+    directories: [OwnedFd; 2],
 }
 
 impl Fetch<'_> {
-    fn unpack(&self, url: &str, digest: Digest, manner: Manner, to: &mut Unpacker<'_>) -> Result<(), Failure> {
+    fn unpack(
+        &self,
+        url: &str,
+        digest: Digest,
+        size: Option<u64>,
+        manner: Manner,
+        to: &mut To<'_>,
+    ) -> Result<(), Failure> {
         let image = Image {
             urls: vec![url.to_owned()],
             proof: Proof::Stored(digest),
@@ -57,26 +88,31 @@ impl Fetch<'_> {
             no_table: false,
             access: self.access.clone(),
         };
-        let mut source = open_source(&image, true, self.report).map_err(unfetched)?;
-        let order = ContentOrder { digest, memory: None, observer: self.report, may_act: &|| Ok(()) };
-        let unpacked = with_content(source.as_mut(), order, |content| {
-            let unpacked = to.archive(content, manner);
-            if unpacked.as_ref().is_err_and(UnpackError::may_be_altered) {
-                content.finish();
-            }
-            unpacked
-        });
-        unpacked.map_err(unfetched)?.map_err(|e| refused(&e, &image.shown_name()))
+        let directories = self.directories.each_ref();
+        let spool = Spool::fetch(&Wanted { image: &image, digest, size }, &directories, self.report)?;
+        let mut unpacker = to.begun()?;
+        let mut source = spool.into_source();
+        let order = ContentOrder { memory: available_memory(), observer: self.report, may_act: &|| Ok(()) };
+        let unpacked = with_content(source.as_mut(), order, |content| unpacker.archive(content, manner));
+        unpacked.map_err(|e| unfetched(&e))?.map_err(|e| refused(&e, &image.shown_name()))?;
+        to.unpacker = Some(unpacker);
+        Ok(())
     }
 }
 
-fn unfetched(error: WriteError) -> Failure {
-    Failure { problem: error.problem(), retryable: error.retryable() }
+fn refused(error: &UnpackError, at: &str) -> Failure {
+    Failure { problem: error.problem().at(at), retryable: error.retryable() }
 }
 
-fn refused(error: &UnpackError, at: &str) -> Failure {
-    let retryable = matches!(error, UnpackError::Read { .. } | UnpackError::Io { .. });
-    Failure { problem: error.problem().at(at), retryable }
+/// There can be no such directory.
+fn impossible(error: &UnpackError, path: &str) -> Failure {
+    if let UnpackError::Refused { .. } = error {
+        return refused(error, path);
+    }
+    let message = format!("cannot unpack to {path} of the new system");
+    let hint = "correct path in the template, or check whether the file system is full";
+    let problem = Problem::new(ErrorCode::DeviceIo, message).caused_by(error);
+    Failure { problem: problem.hint(hint).at(path), retryable: error.retryable() }
 }
 
 #[cfg(test)]
@@ -86,14 +122,12 @@ mod tests {
         fs,
         io::{self, BufRead as _, BufReader, Write as _},
         net::TcpListener,
-        path::Path,
     };
 
-    use landfall_api::{ImageAccess, message::ActionKind};
+    use landfall_api::ImageAccess;
     use sha2::{Digest as _, Sha256};
 
     use super::*;
-    use crate::{Reporter, testing};
 
     fn archive() -> Vec<u8> {
         let mut builder = tar::Builder::new(Vec::new());
@@ -110,9 +144,7 @@ mod tests {
         let url = format!("file://{}", file.path().display());
         let source = UnpackSource::Archive { url, digest };
         let spec = Unpack { source, access: ImageAccess::default(), path: path.into(), disk: None };
-        let job = testing::job(ActionKind::Unpack(spec.clone()));
-        let report = Reporter::new(io::sink());
-        perform(&Context { job: &job, report: &report, target: root }, &spec)
+        perform(root, &[], &spec, &Reporter::new(io::sink()))
     }
 
     fn digest(bytes: &[u8]) -> Digest {
@@ -131,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn altered_and_cut_archives_never_succeed() {
+    fn altered_and_cut_archives_change_nothing() {
         let (root, stored) = (tempfile::tempdir().unwrap(), archive());
         let right = digest(&stored);
         let mut altered = stored.clone();
@@ -139,8 +171,9 @@ mod tests {
         // What follows the archive's end mark counts as well.
         let longer = [&stored[..], &[0; 512]].concat();
         for bytes in [&altered, &stored[..stored.len() - 512].to_vec(), &longer, &b"<html>".to_vec()] {
-            let failure = unpack(root.path(), bytes, right, "/").unwrap_err();
-            assert_eq!(failure.problem.code, ErrorCode::DigestMismatch, "{failure:?}");
+            let failure = unpack(root.path(), bytes, right, "/opt/app").unwrap_err();
+            assert_eq!((failure.problem.code, failure.retryable), (ErrorCode::DigestMismatch, true), "{failure:?}");
+            assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0, "the system is as it was");
         }
         let page = b"<html>".to_vec();
         let failure = unpack(root.path(), &page, digest(&page), "/").unwrap_err();
@@ -202,20 +235,21 @@ mod tests {
             let url = format!("oci+http://{}/a@{proof}", serve(files.clone()));
             let source = UnpackSource::Image { url };
             let spec = Unpack { source, access: ImageAccess::default(), path: "/".into(), disk: None };
-            let job = testing::job(ActionKind::Unpack(spec.clone()));
-            let report = Reporter::new(io::sink());
-            perform(&Context { job: &job, report: &report, target: root }, &spec)
+            super::perform(root, &[], &spec, &Reporter::new(io::sink()))
         };
         let root = tempfile::tempdir().unwrap();
         perform(&files, root.path()).unwrap();
         let there = |name: &str| root.path().join("etc").join(name).exists();
         assert_eq!([there("a"), there("b"), there("c")], [false, true, true]);
-        // A blob of the same length that is not the one of its digest.
+        // A blob of the same length that is not the one of its digest: it is not begun.
         let path = format!("/v2/a/blobs/{}", digest(&layers[1]));
         let altered = layer(&[("etc/.wh.b", ""), ("etc/c", "2")]);
         assert_eq!(altered.len(), layers[1].len(), "only the digest tells");
         files.insert(path, altered);
+        let root = tempfile::tempdir().unwrap();
         let failure = perform(&files, root.path()).unwrap_err();
         assert_eq!(failure.problem.code, ErrorCode::DigestMismatch, "{failure:?}");
+        let there = |name: &str| root.path().join("etc").join(name).exists();
+        assert_eq!([there("a"), there("b"), there("c")], [true, true, false]);
     }
 }

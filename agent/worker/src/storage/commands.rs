@@ -5,10 +5,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use landfall_api::{ErrorCode, FileSystem, Problem, SecretText};
+use landfall_api::{FileSystem, SecretText};
 use landfall_plan::{Device, FileSystemId, Step, VolumeSize, md_uuid};
 use uuid::Uuid;
 
+use super::{keys::passphrase, opened::stands_on};
 use crate::Failure;
 
 /// A program to be run.
@@ -20,8 +21,9 @@ pub(super) struct Command {
     pub(super) input: Option<SecretText>,
 }
 
-/// Of LVM: no udev runs here, so that it makes the device files itself; and its root is read-only.
-const LVM_CONFIG: &str = "devices { use_devicesfile = 0 } backup { backup = 0 archive = 0 } \
+/// Of LVM: no udev runs here, so that it makes the device files itself; its root is read-only; and extents begin where the plan
+/// says.
+const LVM_CONFIG: &str = "devices { use_devicesfile = 0 data_alignment_offset_detection = 0 } backup { backup = 0 archive = 0 } \
     activation { udev_sync = 0 udev_rules = 0 } global { locking_dir = \"/run/lock/lvm\" use_lvmlockd = 0 }";
 
 fn command<'s>(program: &'static str, arguments: impl IntoIterator<Item = &'s str>) -> Command {
@@ -52,27 +54,35 @@ pub(super) fn make(
     let at = |device: &Device| text(&path(device));
     Ok(match step {
         Step::Raid { name, level, metadata, members, uuid } => {
+            let array = text(&path(&Device::Raid(name.clone())));
             let made = command("mdadm", ["--create"])
-                .and([text(&path(&Device::Raid(name.clone())))])
+                .and([array.clone()])
                 // It asks about members of different sizes and about what they held before.
                 .and(["--run", "--homehost=any"])
                 .and([format!("--name={name}"), format!("--level={level}"), format!("--uuid={}", md_uuid(*uuid))])
                 .and([format!("--metadata={}", metadata.version()), format!("--raid-devices={}", members.len())]);
             // Without a bitmap a disk that was away is copied as a whole. A striped array can have none.
             let bitmap = (*level != 0).then_some("--bitmap=internal");
-            vec![made.and(bitmap).and(members.iter().map(at))]
+            // What an array of the same members held before is there again: no clearing of the members reaches it. mkfs.btrfs
+            // refuses an identity that it finds there, even its own of an earlier attempt.
+            let wiped = command("wipefs", ["--all", "--force", "--quiet"]).and([array]);
+            vec![made.and(bitmap).and(members.iter().map(at)), wiped]
         }
-        Step::Encrypt { device, name, key, uuid } => {
+        Step::Encrypt { device, name, key, uuid, offset } => {
             let format = command("cryptsetup", ["luksFormat", "--type", "luks2", "--batch-mode", "--key-file", "-"])
-                .and(["--uuid".to_owned(), uuid.to_string(), at(device)]);
-            let format = Command { input: Some(secret(keys, key)?), ..format };
-            vec![format, opened(&at(device), name, secret(keys, key)?)]
+                .and(["--uuid".to_owned(), uuid.to_string()])
+                // Otherwise it depends on what the disk reports of itself. In sectors of 512 bytes.
+                .and([format!("--offset={}", offset / 512), at(device)]);
+            let format = Command { input: Some(passphrase(keys, key)?), ..format };
+            vec![format, opened(&at(device), name, passphrase(keys, key)?)]
         }
         Step::Group { name, members } => {
             let physical = members.iter().map(|member| {
                 let uuid = lvm_uuid(member.uuid);
-                let device = at(&member.device);
-                lvm(&["pvcreate", "-q", "-ff", "-y", "--norestorefile", "--uuid", &uuid, &device])
+                let (device, start) = (at(&member.device), format!("{}k", member.start / 1024));
+                let made =
+                    ["pvcreate", "-q", "-ff", "-y", "--norestorefile", "--uuid", &uuid, "--dataalignment", &start];
+                lvm(&made).and([device])
             });
             let group = lvm(&["vgcreate", "-q", "-y", "--physicalextentsize", "4m", name]);
             let group = group.and(members.iter().map(|member| at(&member.device)));
@@ -97,18 +107,30 @@ pub(super) fn open(
     path: &dyn Fn(&Device) -> PathBuf,
     keys: &BTreeMap<String, SecretText>,
 ) -> Result<Vec<Command>, Failure> {
+    open_unless(step, path, keys, &stands_on)
+}
+
+/// The same; `stands` says whether a device file is active and stands on another.
+fn open_unless(
+    step: &Step,
+    path: &dyn Fn(&Device) -> PathBuf,
+    keys: &BTreeMap<String, SecretText>,
+    stands: &dyn Fn(&Path, &Path) -> bool,
+) -> Result<Vec<Command>, Failure> {
     let at = |device: &Device| text(&path(device));
-    let there = |device: Device| path(&device).exists();
     Ok(match step {
-        Step::Raid { name, .. } if there(Device::Raid(name.clone())) => Vec::new(),
         Step::Raid { name, members, uuid, .. } => {
-            let array = text(&path(&Device::Raid(name.clone())));
+            let array = path(&Device::Raid(name.clone()));
+            if members.iter().any(|member| stands(&array, &path(member))) {
+                return Ok(Vec::new());
+            }
+            let array = text(&array);
             let found =
                 command("mdadm", ["--assemble", "--run", "--homehost=any"]).and([format!("--uuid={}", md_uuid(*uuid))]);
             vec![found.and([array]).and(members.iter().map(at))]
         }
-        Step::Encrypt { name, .. } if there(Device::Opened(name.clone())) => Vec::new(),
-        Step::Encrypt { device, name, key, .. } => vec![opened(&at(device), name, secret(keys, key)?)],
+        Step::Encrypt { device, name, .. } if stands(&path(&Device::Opened(name.clone())), &path(device)) => Vec::new(),
+        Step::Encrypt { device, name, key, .. } => vec![opened(&at(device), name, passphrase(keys, key)?)],
         Step::Group { name, .. } => vec![lvm(&["vgchange", "-q", "-a", "y", name])],
         Step::Volume { .. } | Step::Format { .. } | Step::Subvolumes { .. } => Vec::new(),
     })
@@ -116,17 +138,12 @@ pub(super) fn open(
 
 /// Removes a mapped device: an LVM volume, an opened LUKS device.
 pub(super) fn stop_mapper(name: &str) -> Command {
-    command("dmsetup", ["remove", "--retry", "--noudevsync", name])
+    command("dmsetup", ["remove", "--retry", "--noudevsync", "--", name])
 }
 
 /// Stops the array of this kernel's name.
 pub(super) fn stop_array(name: &str) -> Command {
     command("mdadm", ["--stop"]).and([format!("/dev/{name}")])
-}
-
-/// Stops swapping to this path.
-pub(super) fn stop_swap(path: &str) -> Command {
-    command("swapoff", [path])
 }
 
 /// Makes a subvolume in a mounted btrfs file system.
@@ -137,13 +154,6 @@ pub(super) fn subvolume(path: &Path) -> Command {
 fn opened(device: &str, name: &str, key: SecretText) -> Command {
     let open = command("cryptsetup", ["open", "--type", "luks2", "--key-file", "-", device, name]);
     Command { input: Some(key), ..open }
-}
-
-fn secret(keys: &BTreeMap<String, SecretText>, name: &str) -> Result<SecretText, Failure> {
-    keys.get(name).filter(|key| !key.expose().is_empty()).cloned().ok_or_else(|| {
-        let message = format!("the key {name} of the storage layout is missing or empty");
-        Failure::last(Problem::new(ErrorCode::InvalidDocument, message).hint("state it in storage.keys"))
-    })
 }
 
 /// LVM writes 32 letters and digits in groups; those of a UUID are allowed ones.
@@ -163,8 +173,16 @@ fn lvm_uuid(uuid: Uuid) -> String {
 
 fn file_system(device: &str, format: FileSystem, id: FileSystemId, label: Option<&str>) -> Command {
     let (program, arguments, identity, label_flag): (_, &[&str], _, _) = match format {
-        FileSystem::Ext4 => ("mkfs.ext4", &["-q", "-F"], ["-U".to_owned(), id.to_string()], "-L"),
-        FileSystem::Xfs => ("mkfs.xfs", &["-q", "-f"], ["-m".to_owned(), format!("uuid={id}")], "-L"),
+        // Without what GRUB 2.06 does not read: newer programs make it by default.
+        FileSystem::Ext4 => (
+            "mkfs.ext4",
+            &["-q", "-F", "-O", "^metadata_csum_seed,^orphan_file"],
+            ["-U".to_owned(), id.to_string()],
+            "-L",
+        ),
+        FileSystem::Xfs => {
+            ("mkfs.xfs", &["-q", "-f", "-i", "nrext64=0"], ["-m".to_owned(), format!("uuid={id}")], "-L")
+        }
         FileSystem::Btrfs => ("mkfs.btrfs", &["-q", "-f"], ["-U".to_owned(), id.to_string()], "-L"),
         // UEFI demands FAT32 of a system partition on a disk.
         FileSystem::Vfat => ("mkfs.vfat", &["-F", "32"], ["-i".to_owned(), id.to_string().replace('-', "")], "-n"),
@@ -215,8 +233,11 @@ mod tests {
         vec![
             Step::Raid { name: "m".into(), level: 1, metadata: RaidMetadata::End, members: members.clone(), uuid },
             Step::Raid { name: "s".into(), level: 0, metadata: RaidMetadata::Start, members, uuid },
-            Step::Encrypt { device: device(0, 3), name: "c".into(), key: "disk".into(), uuid },
-            Step::Group { name: "vg".into(), members: vec![GroupMember { device: Device::Raid("m".into()), uuid }] },
+            Step::Encrypt { device: device(0, 3), name: "c".into(), key: "disk".into(), uuid, offset: 16 << 20 },
+            Step::Group {
+                name: "vg".into(),
+                members: vec![GroupMember { device: Device::Raid("m".into()), uuid, start: 3 << 19 }],
+            },
             Step::Volume { group: "vg".into(), name: "root".into(), size: VolumeSize::Extents(5) },
             Step::Volume { group: "vg".into(), name: "data".into(), size: VolumeSize::Rest },
             format(FileSystem::Ext4, id, Some("wurzel")),
@@ -240,15 +261,21 @@ mod tests {
         };
         let expected = [
             raid("m", 1, "1.0", " --bitmap=internal"),
+            "wipefs --all --force --quiet /nowhere/m".into(),
             raid("s", 0, "1.2", ""),
-            format!("cryptsetup luksFormat --type luks2 --batch-mode --key-file - --uuid {uuid} /nowhere/0p3"),
+            "wipefs --all --force --quiet /nowhere/s".into(),
+            format!(
+                "cryptsetup luksFormat --type luks2 --batch-mode --key-file - --uuid {uuid} --offset=32768 /nowhere/0p3"
+            ),
             "cryptsetup open --type luks2 --key-file - /nowhere/0p3 c".into(),
-            "lvm pvcreate --config … -q -ff -y --norestorefile --uuid 012345-6789-ab4c-de8f-0123-4567-89abcd /nowhere/m".into(),
+            "lvm pvcreate --config … -q -ff -y --norestorefile --uuid 012345-6789-ab4c-de8f-0123-4567-89abcd \
+             --dataalignment 1536k /nowhere/m"
+                .into(),
             "lvm vgcreate --config … -q -y --physicalextentsize 4m vg /nowhere/m".into(),
             "lvm lvcreate --config … -q -y -W y -Z y -n root -l 5 vg".into(),
             "lvm lvcreate --config … -q -y -W y -Z y -n data -l 100%FREE vg".into(),
-            format!("mkfs.ext4 -q -F -U {uuid} -L wurzel /nowhere/0p1"),
-            format!("mkfs.xfs -q -f -m uuid={uuid} /nowhere/0p1"),
+            format!("mkfs.ext4 -q -F -O ^metadata_csum_seed,^orphan_file -U {uuid} -L wurzel /nowhere/0p1"),
+            format!("mkfs.xfs -q -f -i nrext64=0 -m uuid={uuid} /nowhere/0p1"),
             format!("mkfs.btrfs -q -f -U {uuid} /nowhere/0p1"),
             "mkfs.vfat -F 32 -i ABCD0123 -n ESP /nowhere/0p1".into(),
             format!("mkswap -f -U {uuid} /nowhere/0p1"),
@@ -275,13 +302,18 @@ mod tests {
 
     #[test]
     fn what_is_open_already_is_not_opened_again() {
-        let opens = |exists: bool| -> Vec<String> {
-            let at = |device: &Device| if exists { "/".into() } else { path(device) };
-            steps().iter().flat_map(|step| lines(&open(step, &at, &keys()).unwrap())).collect()
+        let opens = |on: &[&str]| -> Vec<String> {
+            let stands = |upper: &Path, lower: &Path| {
+                let (upper, lower) = (upper.file_name().unwrap(), lower.file_name().unwrap());
+                on.contains(&format!("{} on {}", upper.display(), lower.display()).as_str())
+            };
+            let open = |step| open_unless(step, &path, &keys(), &stands).unwrap();
+            steps().iter().flat_map(|step| lines(&open(step))).collect()
         };
-        assert_eq!(opens(true), ["lvm vgchange --config … -q -a y vg"]);
+        // One member of each array has failed.
+        assert_eq!(opens(&["m on 1p2", "s on 0p2", "c on 0p3"]), ["lvm vgchange --config … -q -a y vg"]);
         assert_eq!(
-            opens(false),
+            opens(&["m on 1p3", "c on 0p2"]),
             [
                 "mdadm --assemble --run --homehost=any --uuid=01234567:89ab4cde:8f012345:6789abcd /nowhere/m /nowhere/0p2 /nowhere/1p2",
                 "mdadm --assemble --run --homehost=any --uuid=01234567:89ab4cde:8f012345:6789abcd /nowhere/s /nowhere/0p2 /nowhere/1p2",

@@ -12,7 +12,7 @@ use landfall_api::{
     message::{ActionKind, LayoutMount, OpenedLayout, WorkerJob},
 };
 use landfall_disk::{RealDevice, device_path, find_kept};
-use landfall_plan::{Architecture, Device, KeptPartition, Plan, PlanDisk, Source, Step, plan, seed};
+use landfall_plan::{Architecture, Device, KeptPartition, Plan, PlanDisk, Source, Step, plan, seed, volume_name};
 
 use super::{
     chosen, commands, failed,
@@ -91,10 +91,7 @@ impl<'a> Layout<'a> {
             }
             Device::Raid(name) => Path::new("/dev/md").join(name),
             // Its own folder below /dev is made by udev's rules; this one by the library.
-            Device::Volume { group, name } => {
-                let doubled = |name: &str| name.replace('-', "--");
-                format!("/dev/mapper/{}-{}", doubled(group), doubled(name)).into()
-            }
+            Device::Volume { group, name } => Path::new("/dev/mapper").join(volume_name(group, name)),
             Device::Opened(name) => Path::new("/dev/mapper").join(name),
         }
     }

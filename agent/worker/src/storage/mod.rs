@@ -7,8 +7,11 @@
 mod active;
 mod chosen;
 mod commands;
+mod keys;
 mod layout;
+mod links;
 mod mounts;
+mod opened;
 mod stop;
 mod tools;
 
@@ -21,7 +24,7 @@ use landfall_api::{
 };
 use landfall_disk::{
     CancelFlag, DivideRequest, LeaseGuard, NewPartition, NewTable, ReceiptIntent, SelectionGuard, Standing, TableKind,
-    WriteError, divide, divided, may_divide,
+    WriteError, check_free, divide, divided, may_divide,
 };
 use landfall_plan::{DiskPlan, Origin};
 
@@ -63,6 +66,7 @@ fn lay_out(
     for line in layout.plan.to_string().lines() {
         report.info(line);
     }
+    keys::check(&layout.plan.steps, &storage.keys)?;
     let plans = layout.plan.disks.iter().zip(&layout.disks).enumerate();
     let requests: Vec<DivideRequest> =
         plans.map(|(n, (plan, disk))| request(context, storage, n, plan, disk, &selection)).collect();
@@ -74,17 +78,20 @@ fn lay_out(
         report.info("the disks already carry this layout; nothing is written");
     } else {
         stop::everything_on(&layout.disks, report, tools)?;
+        links::forget(&layout.plan.steps)?;
+        requests.iter().try_for_each(check_free).map_err(failed)?;
         for request in &requests {
             divide(request, report).map_err(failed)?;
         }
         layout.build()?;
+    }
+    // Every later action does this; what it would stumble over is found now, while a repetition still makes everything anew.
+    layout.mount(context.target)?.close()?;
+    if !stands {
         for request in &requests {
             divided(request, report).map_err(failed)?;
         }
     }
-    // Every later action does this; what it would stumble over is found now.
-    let mounted = layout.mount(context.target)?;
-    mounted.close()?;
     let disks = layout.disks.into_iter().map(|disk| disk.id).collect();
     Ok(ActionResult::Storage(StorageResult { disks, written: !stands }))
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use landfall_api::{ErrorCode, Problem};
-use landfall_plan::Mount;
+use landfall_plan::{Mount, Source};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use super::{commands::subvolume, tools::Tools};
@@ -28,8 +28,29 @@ const FLAGS: [(&str, MsFlags); 11] = [
     ("noexec", MsFlags::empty()),
 ];
 /// Options that mean something to fstab's readers alone (fstab(5), systemd.mount(5)).
-const READERS: [&str; 12] =
-    ["defaults", "rw", "auto", "noauto", "user", "nouser", "users", "owner", "group", "nofail", "_netdev", "suid"];
+const READERS: [&str; 21] = [
+    "defaults",
+    "rw",
+    "auto",
+    "noauto",
+    "user",
+    "nouser",
+    "users",
+    "owner",
+    "group",
+    "nofail",
+    "_netdev",
+    "suid",
+    "dev",
+    "exec",
+    "async",
+    "atime",
+    "diratime",
+    "norelatime",
+    "nostrictatime",
+    "nolazytime",
+    "silent",
+];
 
 /// File systems that are mounted below one folder; unmounted when this goes.
 #[derive(Debug)]
@@ -58,8 +79,7 @@ impl Mounted {
         // Links of the new system lead within it.
         let place = Place::open(&self.root, &what.at).map_err(|error| failed("make the directory", error))?;
         let real = fs::read_link(place.path()).map_err(|error| failed("find the directory", error))?;
-        let options = what.all_options();
-        let (flags, data) = split(options.as_deref().unwrap_or_default());
+        let (flags, data) = during(what);
         mount(Some(device), &place.path(), Some(what.format.name()), flags, Some(data.as_str()))
             .map_err(|error| failed("mount", error.into()))?;
         self.places.push(real);
@@ -94,6 +114,15 @@ impl Drop for Mounted {
 /// The options of a mount that are text for its file system.
 pub(super) fn text_options(mount: &Mount) -> String {
     split(mount.all_options().as_deref().unwrap_or_default()).1
+}
+
+/// Flags of the call and text for the file system, while the system is installed.
+fn during(what: &Mount) -> (MsFlags, String) {
+    let options = what.all_options().unwrap_or_default();
+    let (flags, text) = split(&options);
+    // What was there before is not written against its owner's word.
+    let stays = matches!(what.source, Source::PartUuid(_)) && options.split(',').any(|option| option == "ro");
+    (if stays { flags | MsFlags::MS_RDONLY } else { flags }, text)
 }
 
 /// Flags of the call, and text for the file system.
@@ -154,7 +183,26 @@ fn scratch() -> Result<PathBuf, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use landfall_api::FileSystem;
+    use landfall_plan::{Device, FileSystemId};
+    use uuid::Uuid;
+
     use super::*;
+
+    #[test]
+    fn only_what_stays_is_mounted_read_only() {
+        let new = Source::FileSystem(FileSystemId::Uuid(Uuid::nil()));
+        for (source, options, read_only) in [
+            (Source::PartUuid(Uuid::nil()), "noatime,ro", true),
+            (Source::PartUuid(Uuid::nil()), "errors=remount-ro", false),
+            (new, "ro", false),
+        ] {
+            let device = Device::Partition { disk: 0, number: 1 };
+            let (format, options) = (FileSystem::Ext4, Some(options.to_owned()));
+            let mount = Mount { device, source, at: "/srv".into(), format, options, subvolume: None };
+            assert_eq!(during(&mount).0.contains(MsFlags::MS_RDONLY), read_only, "{mount:?}");
+        }
+    }
 
     #[test]
     fn options_of_fstab_are_no_text_of_a_file_system() {
@@ -162,5 +210,10 @@ mod tests {
         assert_eq!(split("defaults"), (MsFlags::empty(), String::new()));
         let (flags, text) = split("noatime,compress=zstd:1,x-systemd.automount,nofail,ro,subvol=/@");
         assert_eq!((flags, text.as_str()), (MsFlags::MS_NOATIME, "compress=zstd:1,subvol=/@"));
+        assert_eq!(
+            split("rw,suid,dev,exec,auto,nouser,async"),
+            (MsFlags::empty(), String::new()),
+            "defaults of mount(8)"
+        );
     }
 }

@@ -8,7 +8,7 @@ use nix::mount::{MntFlags, umount2};
 
 use super::{
     active,
-    commands::{Command, stop_array, stop_mapper, stop_swap},
+    commands::{stop_array, stop_mapper},
     tools::Tools,
 };
 use crate::{Failure, Reporter};
@@ -27,22 +27,16 @@ pub(super) fn everything_on(disks: &[DiskFacts], report: &Reporter, tools: &dyn 
     let names: Vec<&str> = disks.iter().map(|disk| disk.id.name.as_str()).collect();
     for stop in stops(&active, &names).map_err(|error| named(problem(&error)))? {
         report.info(format!("what stands on the disks is stopped: {stop}"));
-        let done = match &stop {
-            Stop::Unmount(at) => umount2(at.as_str(), MntFlags::empty()).map_err(io::Error::from),
-            Stop::SwapOff(path) => run(tools, &stop_swap(path))?,
-            Stop::Mapper(name) => run(tools, &stop_mapper(name))?,
-            Stop::Array(name) => run(tools, &stop_array(name))?,
-        };
-        done.map_err(|error| {
-            let problem = Problem::new(ErrorCode::DiskInUse, format!("cannot {stop}: {error}"));
-            named(problem.hint("stop what uses it, or restart the machine"))
-        })?;
+        match &stop {
+            Stop::Unmount(at) => umount2(at.as_str(), MntFlags::empty()).map_err(|error| {
+                let problem = Problem::new(ErrorCode::DiskInUse, format!("cannot {stop}: {error}"));
+                named(problem.hint("stop what uses it, or restart the machine"))
+            })?,
+            Stop::Mapper(name) => tools.run(&stop_mapper(name))?,
+            Stop::Array(name) => tools.run(&stop_array(name))?,
+        }
     }
     Ok(())
-}
-
-fn run(tools: &dyn Tools, command: &Command) -> Result<io::Result<()>, Failure> {
-    tools.run(command).map(Ok)
 }
 
 fn problem(error: &StopError) -> Problem {

@@ -3,6 +3,7 @@
 use std::{
     fs,
     hash::{DefaultHasher, Hash as _, Hasher as _},
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     process,
     sync::{Arc, Mutex},
@@ -236,6 +237,21 @@ fn if_one_disk_is_refused_no_disk_is_changed() {
 }
 
 #[test]
+fn if_one_disk_is_in_use_no_disk_is_changed() {
+    let storage = storage(json!({"disks": [{"select": [{"name": "a"}, {"name": "b"}],
+        "partitions": [{"name": "data", "format": "ext4"}]}]}));
+    let (Some(free), Some(used)) = (device(64 * MIB, 512), device(65 * MIB, 512)) else { return };
+    // As a mount of another namespace does.
+    let hold =
+        fs::OpenOptions::new().read(true).custom_flags(nix::fcntl::OFlag::O_EXCL.bits()).open(&used.path).unwrap();
+    let refused = perform(&storage, &[free.facts(), used.facts()], 9, |_| {}).unwrap_err();
+    assert_eq!(refused.problem.code, landfall_api::ErrorCode::DiskInUse);
+    assert_eq!(read_receipt(&free.path).unwrap(), None);
+    drop(hold);
+    assert_eq!(perform(&storage, &[free.facts(), used.facts()], 9, |_| {}), Ok(true));
+}
+
+#[test]
 fn unless_every_disk_is_done_all_are_made_anew() {
     let storage = storage(json!({"disks": [{"select": [{"name": "a"}, {"name": "b"}],
         "partitions": [{"name": "data", "format": "ext4"}]}]}));
@@ -250,6 +266,29 @@ fn unless_every_disk_is_done_all_are_made_anew() {
         assert_eq!(read_receipt(&device.path).unwrap().unwrap().state, ReceiptState::Done);
         assert_eq!(device.blkid(1, "TYPE"), "ext4");
     }
+}
+
+#[test]
+fn a_layout_that_does_not_mount_is_not_done() {
+    let storage = storage(json!({"disks": [{"partitions": [{"role": "root", "options": "nonsense"}]}]}));
+    let Some(device) = device(64 * MIB, 512) else { return };
+    for _ in 0..2 {
+        let refused = perform(&storage, &[device.facts()], 9, |_| {}).unwrap_err();
+        assert!(refused.problem.message.starts_with("cannot mount / for "), "{}", refused.problem);
+        assert_eq!(read_receipt(&device.path).unwrap().unwrap().state, ReceiptState::Intent);
+    }
+}
+
+#[test]
+fn an_unusable_key_is_refused_before_anything_changes() {
+    let mut storage = storage(json!({"keys": {"k": "ge\theim"},
+        "disks": [{"partitions": [{"role": "root", "encrypt": {"key": "k"}}]}]}));
+    let Some(device) = device(64 * MIB, 512) else { return };
+    let refused = perform(&storage, &[device.facts()], 9, |_| {}).unwrap_err();
+    assert!(refused.problem.message.contains("the key k"), "{}", refused.problem);
+    storage.keys.clear();
+    perform(&storage, &[device.facts()], 9, |_| {}).unwrap_err();
+    assert_eq!(read_receipt(&device.path).unwrap(), None);
 }
 
 #[test]

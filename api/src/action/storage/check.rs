@@ -5,7 +5,7 @@ mod stands;
 
 use std::collections::BTreeMap;
 
-use self::names::{name_fault, volume_name_fault};
+use self::names::{array_name_fault, group_name_fault, name_fault, volume_name_fault};
 use super::{Member, PartitionRole, PartitionSpec, RaidSpec, SizeSpec, StorageSpec, TableSpec, VolumeGroupSpec};
 
 /// Most disks of one layout.
@@ -70,14 +70,14 @@ impl<'a> Check<'a> {
         }
         for (n, raid) in spec.raids.iter().enumerate() {
             let path = format!("raids[{n}]");
-            self.named(&raid.name, &format!("{path}.name"), name_fault);
+            self.named(&raid.name, &format!("{path}.name"), array_name_fault);
             self.raid(raid, &path);
             self.content(spec.of_raid(raid), &path, &raid.name, 1, raid.mount.is_some());
             self.member(&raid.name, raid.format.is_some() || raid.mount.is_some(), &path);
         }
         for (n, group) in spec.volume_groups.iter().enumerate() {
             let path = format!("volumeGroups[{n}]");
-            self.named(&group.name, &format!("{path}.name"), volume_name_fault);
+            self.named(&group.name, &format!("{path}.name"), group_name_fault);
             self.group(group, &path);
         }
         self.used_once();

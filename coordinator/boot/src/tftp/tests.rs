@@ -6,7 +6,7 @@ use tokio::time::timeout;
 
 use super::*;
 
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
 
 struct Server {
     address: SocketAddr,
@@ -39,17 +39,25 @@ impl Server {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         socket.send_to(request, self.address).await.unwrap();
         let (mut content, mut buffer, mut block) = (Vec::new(), [0; 2000], 512);
+        let (mut last, mut repeated) = (0u16, 0);
         loop {
             let (n, from) = timeout(LIMIT, socket.recv_from(&mut buffer)).await.unwrap().unwrap();
             match buffer[1] {
                 3 => {
                     let number = u16::from_be_bytes([buffer[2], buffer[3]]);
-                    content.extend_from_slice(&buffer[4..n]);
+                    // The server repeats what was not acknowledged for half a second, as it should to a client on a loaded machine.
+                    if number == last {
+                        repeated += 1;
+                    } else {
+                        content.extend_from_slice(&buffer[4..n]);
+                        last = number;
+                    }
                     let ack = [[0, 4], number.to_be_bytes()].concat();
                     // Twice: a duplicate acknowledgement must not double the packets that follow.
                     socket.send_to(&ack, from).await.unwrap();
                     socket.send_to(&ack, from).await.unwrap();
                     if n - 4 < block {
+                        assert!(repeated <= 2 + last / 4, "{repeated} of {last} blocks came twice");
                         return Ok(content);
                     }
                 }

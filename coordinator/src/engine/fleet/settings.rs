@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use landfall_api::{Action, ErrorCode, Problem, message::ToolsLayer};
+use landfall_api::{Action, Machine, Problem, message::ToolsLayer};
 
-use crate::config::{Config, DiscoveryConfig};
+use crate::{
+    config::{Config, DiscoveryConfig},
+    tools_layer::ToolsLayers,
+};
 
 /// What of the configuration the engine goes by.
 #[derive(Debug, Clone)]
@@ -28,12 +31,12 @@ pub struct Settings {
     /// Which machines may be discovered.
     pub discovery: DiscoveryConfig,
     /// What actions need that the agent cannot perform itself.
-    pub tools: Option<ToolsLayer>,
+    pub tools: ToolsLayers,
 }
 
 impl Settings {
     /// As configured. `tools`: what [`crate::tools_layer::read`] found.
-    pub fn from_config(config: &Config, tools: Option<ToolsLayer>) -> Self {
+    pub fn from_config(config: &Config, tools: ToolsLayers) -> Self {
         Self {
             lease: config.limits.lease.get(),
             heartbeat: config.limits.heartbeat.get(),
@@ -48,16 +51,27 @@ impl Settings {
         }
     }
 
-    /// Why these actions cannot be done: one of them needs the tools layer, and there is none.
-    pub fn without_tools<'a>(&self, actions: impl IntoIterator<Item = &'a Action>) -> Option<Problem> {
-        let needs = actions.into_iter().find(|action| action.spec.info().tools).filter(|_| self.tools.is_none())?;
-        let message = format!("action \"{}\" needs the tools layer, and this coordinator has none", needs.name);
-        let hint =
-            "make one with landfall-image tools, name it as boot.tools in the coordinator's configuration, and reload";
-        Some(Problem::new(ErrorCode::NoToolsLayer, message).hint(hint).at(format!(
-            "{}.{}",
-            needs.name,
-            needs.spec.key()
-        )))
+    /// The layer that these actions of a list for the machine need; `None`: none of them needs it. Of a list that makes a layout
+    /// (`lays_out`) actions that the agent performs itself need it too: the worker opens for them what `storage` made.
+    ///
+    /// # Errors
+    /// [`Problem`] with code `NoToolsLayer`: one of them needs it, and there is none for such a machine.
+    pub fn tools_for<'a>(
+        &self,
+        machine: &Machine,
+        lays_out: bool,
+        actions: impl IntoIterator<Item = &'a Action>,
+    ) -> Result<Option<&ToolsLayer>, Problem> {
+        let needs = |action: &&Action| {
+            let info = action.spec.info();
+            info.tools || lays_out && info.means_written_disk
+        };
+        let Some(needs) = actions.into_iter().find(needs) else { return Ok(None) };
+        let facts = machine.status.as_ref().and_then(|status| status.facts.as_ref());
+        let known = facts.map(|facts| facts.cpu.architecture.as_str()).filter(|architecture| !architecture.is_empty());
+        self.tools.of(known).map(Some).map_err(|mut problem| {
+            problem.message = format!("action \"{}\" needs the tools layer: {}", needs.name, problem.message);
+            problem.at(format!("{}.{}", needs.name, needs.spec.key()))
+        })
     }
 }

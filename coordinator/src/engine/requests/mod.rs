@@ -23,7 +23,7 @@ use uuid::Uuid;
 
 use self::check::Checks;
 use super::{
-    assignments::Assignments,
+    assignments::{Assignments, lays_out},
     fleet::{Fleet, Live},
     removals::Removals,
     secrets::Vault,
@@ -171,9 +171,8 @@ impl Requests {
         may_begin(&found)?;
         let described = self.template(template).await?;
         let plan = render(&found, &described, parameters, &self.fragments(&described).await?)?;
-        if let Some(problem) = self.fleet.settings().without_tools(plan.actions.iter().chain(&plan.on_failure)) {
-            return Err(problem);
-        }
+        let all = || plan.actions.iter().chain(&plan.on_failure);
+        self.fleet.settings().tools_for(&found, lays_out(all()), all())?;
         // Every secret must be there; with their values in place the lists live here and no longer, and no server is shown one.
         for list in [&plan.actions, &plan.on_failure] {
             self.sources.check_all(&self.vault.insert_all(&found, list).await?).await?;

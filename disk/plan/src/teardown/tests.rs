@@ -37,7 +37,7 @@ fn layered() -> Active {
              21 20 0:31 / /mnt rw - btrfs /dev/mapper/crypt-home rw\n\
              22 21 9:sda1 / /mnt/a\\040b rw shared:1 - vfat /dev/sda1 rw\n",
         ),
-        swaps: swaps("Filename Type Size Used Priority\n/dev/dm-2 partition 1 0 -2\n/dev/sdc9 partition 1 0 -2\n"),
+        swaps: swaps("Filename Type Size Used Priority\n/dev/sdc9 partition 1 0 -2\n"),
     }
 }
 
@@ -50,7 +50,6 @@ fn an_old_system_is_stopped_from_the_top_down() {
         [
             "unmount /mnt/a b",
             "unmount /mnt",
-            "stop swapping to /dev/dm-2",
             "close crypt-home",
             "close vg0-swap",
             "close vg0-home",
@@ -67,8 +66,12 @@ fn what_also_stands_on_another_disk_is_not_stopped() {
 }
 
 #[test]
-fn the_running_system_and_multipath_devices_are_refused() {
+fn what_cannot_be_stopped_is_refused() {
     assert!(matches!(stops(&layered(), &["sdc"]), Err(StopError::RunningSystem { .. })));
+    let mut active = layered();
+    active.swaps = swaps("Filename Type Size Used Priority\n/dev/dm-2 partition 1 0 -2\n");
+    let refused = stops(&active, &["sda", "sdb"]).unwrap_err().to_string();
+    assert_eq!(refused, "vg0-swap stands on sda, and stopping swap space is not supported");
     let mut active = layered();
     active.devices.push(mapped("dm-9", "mpatha", "mpath-1", &["sdd"]));
     active.devices.push(device("sdd", &[]));

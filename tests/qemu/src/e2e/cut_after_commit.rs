@@ -22,6 +22,7 @@ pub(super) async fn before_the_ack(context: Context) -> anyhow::Result<()> {
     let mark = server.mark();
     machine.power_on().await?;
     server.wait(mark, &Notice::Paused { file, at: last_byte }, scene.limit(INSTALL)).await?;
+    scene.wait_began(&machine, &workflow).await?;
 
     // The coordinator is down when the last byte arrives and the agent commits on its lease.
     scene.coordinator.sigkill().await;

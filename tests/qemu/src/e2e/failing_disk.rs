@@ -64,8 +64,9 @@ pub(super) async fn each_way(context: Context) -> anyhow::Result<()> {
         action.and_then(|a| a.progress.as_ref()).is_some_and(|progress| progress.stage == "write")
     };
     scene.coordinator.api().wait_workflow(&run, "in mid-write", scene.limit(INSTALL), writing).await?;
-    machine.fail_disk(FLUSH, DiskFault::flush()).await?;
+    // It flushes while it writes: an error may come at once.
     let errors = machine.disk_errors()?;
+    machine.fail_disk(FLUSH, DiskFault::flush()).await?;
     server.set([]).await?;
     failed(&scene, &machine, FLUSH, &run, errors, &["flush"]).await?;
 
@@ -116,7 +117,7 @@ async fn failed(
         end = api.wait_workflow(run, "ended", scene.limit(INSTALL), ended) => {
             // The disk's error was reported before the workflow's end, but may be read after it.
             let phase = end?.status.map(|s| s.phase);
-            errors.next(SHOWN_WITHIN).await.with_context(|| format!("the workflow ended {phase:?} without an error of its \
+            errors.next(scene.limit(SHOWN_WITHIN)).await.with_context(|| format!("the workflow ended {phase:?} without an error of its \
                 disk"))?;
         }
     }

@@ -40,9 +40,16 @@ pub(super) async fn as_it_happens(context: Context) -> anyhow::Result<()> {
     let hold = json!([{ "name": "wait", "hold": { "message": "until a person has looked" } }]);
     scene.actions("look", hold).await?;
     let look = scene.run(&machine, "look").await?;
-    machine.power_on().await?;
+    let power_on = machine.power_on().await?;
     let held = |w: &Workflow| w.status.as_ref().is_some_and(|s| s.phase == WorkflowPhase::Running);
     scene.coordinator.api().wait_workflow(&look, "running", scene.limit(INSTALL), held).await?;
+    // An agent that knew its disks when it said hello is sent its list before it sends what is on them.
+    let seen = |m: &landfall_api::Machine| {
+        let disks = m.status.as_ref().and_then(|s| s.facts.as_ref()).map(|facts| facts.disks.as_slice());
+        disks.is_some_and(|disks| disks.iter().any(|disk| disk.contents.is_some()))
+    };
+    let api = scene.coordinator.api();
+    api.wait_machine(machine.name(), "what is on its disk", scene.limit(INSTALL), seen).await?;
 
     // A person looks at the machine's disk, and requests an install.
     let shown = scene.landfall(&["describe", "machine", machine.name()]).await?;
@@ -72,7 +79,12 @@ pub(super) async fn as_it_happens(context: Context) -> anyhow::Result<()> {
     let status = scene.coordinator.api().workflow(&run).await?.status.context("a workflow without a status")?;
     ensure!(status.phase == WorkflowPhase::Running, "the workflow is {:?} while its lines are followed", status.phase);
 
+    scene.wait_began(&machine, &run).await?;
+    // What the console says of the workflow before is in its log now.
+    machine.wait_serial(power_on, "the receipt with state intent", STOPPED).await?;
+
     // A person stops it.
+    let stop = machine.serial().mark();
     scene.landfall(&["cancel", &run]).await?;
     let ended = scene.wait_end(&run, WorkflowPhase::Cancelled).await?;
     let problem = ended.status.and_then(|s| s.problem).context("it was cancelled without a reason")?;
@@ -82,18 +94,20 @@ pub(super) async fn as_it_happens(context: Context) -> anyhow::Result<()> {
         ensure!(shown.contains(words), "landfall describe does not say \"{words}\":\n{shown}");
     }
     following.wait(scene.limit(STOPPED)).await.context("landfall logs -f does not end with the workflow")?;
+    // The workflow ends at the person's word; the machine stops when it has heard of it.
+    machine.wait_serial(stop, "the workflow stopped", STOPPED).await?;
     // The server would send the rest of the image, but the machine does not request it.
     let mark = server.mark();
     server.set([]).await?;
     unbootable(&machine)?;
-    let written = machine.disk(0).allocated()?;
+    let written = written(&mut machine).await?;
 
     // The next workflow begins without a restart, and its disk fails. What began to be installed is named before.
     machine.fail_disk(0, DiskFault::write(bad)).await?;
     let mut errors = machine.disk_errors()?;
     let asked = server.notices(mark).into_iter().any(|notice| matches!(notice, Notice::Request { .. }));
     ensure!(!asked, "the machine requested more of the image after it was stopped");
-    ensure!(machine.disk(0).allocated()? == written, "the machine continued to write after it was stopped");
+    ensure!(self::written(&mut machine).await? == written, "the machine continued to write after it was stopped");
     let (again, said) = scene.landfall_prints(&[&request[..], &["--force"]].concat()).await?;
     let again = created(&again)?;
     let began = format!("an install that began: workflow {run}");
@@ -141,6 +155,11 @@ fn shows_the_old_system(what: &str, shown: &str) -> anyhow::Result<()> {
         ensure!(line.contains(words), "{what} does not say \"{words}\": {line}");
     }
     Ok(())
+}
+
+/// What the machine has written to its disk, bytes.
+async fn written(machine: &mut Machine) -> anyhow::Result<u64> {
+    Ok(machine.qmp().context("the machine is off")?.written_bytes(0).await?)
 }
 
 fn unbootable(machine: &Machine) -> anyhow::Result<()> {

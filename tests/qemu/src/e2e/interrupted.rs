@@ -28,6 +28,7 @@ async fn midway(context: Context, firmware: Firmware) -> anyhow::Result<Midway> 
     let mark = server.mark();
     machine.power_on().await?;
     server.wait(mark, &Notice::Paused { file, at: half }, scene.limit(INSTALL)).await?;
+    scene.wait_began(&machine, &workflow).await?;
     ensure!(!machine.disk(0).has_boot_signature()?, "the disk carries a boot signature in mid-write");
     Ok(Midway { scene, server, machine, workflow })
 }

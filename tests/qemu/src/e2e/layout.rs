@@ -17,7 +17,7 @@ const LOGIN: &str = "debian login:";
 /// MiB of a machine's memory: the boot image, the tools layer and the programs of GRUB and LVM together.
 const MEMORY_MIB: u32 = 1024;
 
-/// A coordinator that serves the root tar and has the tools layer; what `unpack` is told.
+/// A coordinator that serves the root tar and has the tools layer; the source of its `unpack`.
 async fn scene(context: Context) -> anyhow::Result<(Scene, Value)> {
     let tools = context.artefacts.tools.clone().context("there is no tools layer; give --tools FILE")?;
     let tar = context.artefacts.root_tar.clone().context("there is no root tar; give --root-tar FILE")?;

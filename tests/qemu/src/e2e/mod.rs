@@ -125,8 +125,8 @@ const TESTS: &[Test] = tests! {
     "y" uefi_debian_with_a_separate_var full |c| debian_roots::to_phone_home(c, Firmware::Uefi, debian_roots::Layout::SeparateVar);
     "z" uefi_programs_run_inside_the_new_system_before_its_first_boot full exec::inside_the_new_system;
     "z" bios_the_worker_unpacks_into_the_new_system full unpacked::by_the_worker;
-    "z" bios_a_root_tar_on_gpt_and_ext4_boots_with_grub full |c| layout::from_a_root_tar(c, Firmware::Bios);
-    "z" uefi_a_root_tar_on_gpt_and_ext4_boots_with_grub full |c| layout::from_a_root_tar(c, Firmware::Uefi);
+    "z" bios_a_root_tar_on_gpt_and_ext4_boots full |c| layout::from_a_root_tar(c, Firmware::Bios);
+    "z" uefi_a_root_tar_on_gpt_and_ext4_boots full |c| layout::from_a_root_tar(c, Firmware::Uefi);
     "z" uefi_a_mirrored_lvm_root_boots_without_its_first_disk full layout::on_a_mirror;
 };
 

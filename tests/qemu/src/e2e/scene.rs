@@ -24,7 +24,7 @@ pub(super) const INSTALL: Duration = Duration::from_secs(240);
 /// From power-on to anything short of an install, under KVM.
 pub(super) const BOOT: Duration = Duration::from_secs(120);
 /// A command of the operator's, on any host.
-const COMMAND: Duration = Duration::from_secs(30);
+const COMMAND: Duration = Duration::from_secs(120);
 
 /// Where a receipt lies: the 4096 bytes that end at 1 MiB.
 pub(super) const RECEIPT_AT: u64 = (1 << 20) - 4096;
@@ -173,6 +173,17 @@ impl Scene {
             bail!("the workflow ended {:?}, not {wanted:?}: {problem}", status.phase);
         }
         Ok(workflow)
+    }
+
+    /// Waits until the coordinator has stored that a workflow's install began on a machine's disk. The image's server knows
+    /// it earlier, and so does a reader of the progress, which takes another way than events.
+    pub(super) async fn wait_began(&self, machine: &Machine, workflow: &str) -> anyhow::Result<()> {
+        let began = |m: &landfall_api::Machine| {
+            m.status.as_ref().is_some_and(|s| s.receipts.iter().any(|on| on.receipt.workflow_name == workflow))
+        };
+        let what = format!("the receipt of {workflow}");
+        self.coordinator.api().wait_machine(machine.name(), &what, self.limit(INSTALL), began).await?;
+        Ok(())
     }
 
     /// What `landfall describe workflow` shows a person.

@@ -4,6 +4,7 @@ use anyhow::ensure;
 use landfall_api::WorkflowPhase;
 use landfall_lab::faulty::Notice;
 use landfall_lab::{DiskBus, FileFault, Firmware, Machine, NicSpec};
+use serde_json::json;
 
 use super::Context;
 use super::scene::{DISK_BYTES, INSTALL, Scene, require_installed};
@@ -27,7 +28,16 @@ pub(super) async fn one_identity(context: Context) -> anyhow::Result<()> {
         Machine::builder("twin").firmware(Firmware::Bios).identity_of(&twin_spec).disk(DISK_BYTES, DiskBus::Nvme),
     )?;
     scene.describe(&first, &[first.mac(), twin.mac()]).await?;
-    scene.template(&server.url(&file)).await?;
+    // The agent waits two minutes for a server that sends nothing, and a slow host takes longer to start the twin: there are
+    // enough attempts for half an hour.
+    let image = json!({ "url": server.url(&file), "digest": scene.image().digest });
+    let patient = json!({ "maxAttempts": 15, "initialBackoff": "1s", "maxBackoff": "1s" });
+    let actions = json!([
+        { "name": "write", "writeImage": { "image": image }, "retry": patient },
+        { "name": "seed", "cloudInit": {} },
+        { "name": "reboot", "reboot": {} },
+    ]);
+    scene.actions("install", actions).await?;
     let workflow = scene.provision(&first).await?;
     let mark = server.mark();
     first.power_on().await?;

@@ -74,6 +74,9 @@ pub enum Notice {
     },
 }
 
+/// How long it may take to start, and to take a command. Usually it is a tenth of a second.
+const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+
 /// A handle on the server's process.
 #[derive(Debug)]
 pub struct FaultyHttp {
@@ -97,7 +100,7 @@ impl FaultyHttp {
         let outputs = Outputs { stdout: log.clone(), stderr: log.clone() };
         let process = Process::spawn("faulty-http", command, outputs)?;
         let mut server = Self { process, log };
-        server.wait(Mark::default(), &Notice::Listening, Duration::from_secs(10)).await?;
+        server.wait(Mark::default(), &Notice::Listening, ANSWER_LIMIT).await?;
         Ok(server)
     }
 
@@ -119,7 +122,7 @@ impl FaultyHttp {
         line.push('\n');
         let stdin = self.process.stdin().ok_or_else(|| failed("its standard input is closed".into()))?;
         stdin.write_all(line.as_bytes()).await.map_err(|e| failed(e.to_string()))?;
-        self.wait(mark, &Notice::Taken, Duration::from_secs(10)).await
+        self.wait(mark, &Notice::Taken, ANSWER_LIMIT).await
     }
 
     /// The present end of its reports.

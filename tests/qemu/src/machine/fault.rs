@@ -148,9 +148,9 @@ impl DiskErrors {
     pub async fn next(&mut self, limit: Duration) -> Result<(), LabError> {
         tokio::select! {
             event = wait_event(&mut self.events, "BLOCK_IO_ERROR", limit) => event.map(drop),
-            found = self.log.wait_for(self.mark, NVME_ERROR, limit) => {
+            found = self.log.wait_line(self.mark, NVME_ERROR, limit, |line| line.contains(NVME_ERROR)) => {
                 self.mark = self.log.mark();
-                found
+                found.map(drop)
             }
         }
     }

@@ -15,7 +15,7 @@ pub use fault::{DiskErrors, DiskFault};
 pub use spec::{DiskBus, DiskSpec, MachineBuilder, MachineSpec, NicSpec};
 
 /// How long QEMU has to open its control socket.
-const START_LIMIT: Duration = Duration::from_secs(30);
+const START_LIMIT: Duration = Duration::from_secs(120);
 
 /// A machine of the lab. It is off until [`Machine::power_on`]; its disks and firmware variables survive power cuts,
 /// and its serial log continues over them.
@@ -158,32 +158,9 @@ impl Machine {
         self.qemu_log.append(format!("qemu-system-x86_64 {}\n", arguments.join(" ")).as_bytes());
         let outputs = Outputs { stdout: self.serial.clone(), stderr: self.qemu_log.clone() };
         let mut process = Process::spawn(&format!("qemu ({})", self.spec.name), command, outputs)?;
-        let qmp = self.connect(&mut process).await?;
+        let qmp = connect(&self.socket(), &self.spec.name, &mut process).await?;
         self.running = Some(Running { process, qmp });
         Ok(mark)
-    }
-
-    /// QEMU makes its socket some time after it was started; without a notice, so the lab checks at short intervals.
-    async fn connect(&self, process: &mut Process) -> Result<Qmp, LabError> {
-        let deadline = tokio::time::Instant::now() + START_LIMIT;
-        loop {
-            let error = match Qmp::connect(&self.socket()).await {
-                Ok(qmp) => return Ok(qmp),
-                Err(error) => error,
-            };
-            if let Some(status) = process.ended() {
-                return Err(LabError::Ended {
-                    name: format!("qemu ({})", self.spec.name),
-                    status: status.to_string(),
-                    what: "its control socket".into(),
-                    tail: self.qemu_log.tail(12),
-                });
-            }
-            if tokio::time::Instant::now() > deadline {
-                return Err(error);
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
     }
 
     /// Cuts the power: the guest gets no notice, QEMU ends at once.
@@ -244,7 +221,7 @@ impl Machine {
     /// [`LabError::Timeout`] with the end of the console, [`LabError::Ended`].
     pub async fn wait_serial(&mut self, mark: Mark, pattern: &str, limit: Duration) -> Result<(), LabError> {
         let serial = self.serial.clone();
-        self.while_running(pattern, limit, |limit| async move { serial.wait_for(mark, pattern, limit).await }).await
+        while_running(self, pattern, limit, |limit| serial.wait_for(mark, pattern, limit)).await
     }
 
     /// [`Self::wait_serial`] for the whole line that contains `pattern`.
@@ -253,36 +230,64 @@ impl Machine {
     /// The same.
     pub async fn wait_serial_line(&mut self, mark: Mark, pattern: &str, limit: Duration) -> Result<Line, LabError> {
         let serial = self.serial.clone();
-        let line = |limit| async move { serial.wait_line(mark, pattern, limit, |text| text.contains(pattern)).await };
-        self.while_running(pattern, limit, line).await
-    }
-
-    async fn while_running<T, F>(
-        &mut self,
-        pattern: &str,
-        limit: Duration,
-        wait: impl FnOnce(Duration) -> F,
-    ) -> Result<T, LabError>
-    where
-        F: Future<Output = Result<T, LabError>>,
-    {
-        let limit = limit * self.accel.patience();
-        let Some(running) = self.running.as_mut() else {
-            return wait(Duration::ZERO).await;
-        };
-        let ended = |status: String| LabError::Ended {
-            name: format!("qemu ({})", self.spec.name),
-            status,
-            what: format!("\"{pattern}\" on the serial console"),
-            tail: self.serial.tail(12),
-        };
-        tokio::select! {
-            found = wait(limit) => found,
-            status = running.process.wait(limit) => Err(ended(status?.to_string())),
-        }
+        let line = |limit| serial.wait_line(mark, pattern, limit, |text| text.contains(pattern));
+        while_running(self, pattern, limit, line).await
     }
 
     fn socket(&self) -> PathBuf {
         self.dir.join("qmp")
+    }
+}
+
+/// QEMU makes its socket some time after it was started; without a notice, so the lab checks at short intervals.
+async fn connect(socket: &Path, name: &str, process: &mut Process) -> Result<Qmp, LabError> {
+    let deadline = tokio::time::Instant::now() + START_LIMIT;
+    loop {
+        let error = match Qmp::connect(socket).await {
+            Ok(qmp) => return Ok(qmp),
+            Err(error) => error,
+        };
+        if let Some(status) = process.ended() {
+            return Err(LabError::Ended {
+                name: format!("qemu ({name})"),
+                status: status.to_string(),
+                what: "its control socket".into(),
+                tail: process.stderr().tail(12),
+            });
+        }
+        if tokio::time::Instant::now() > deadline {
+            return Err(error);
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Waits on a machine's console, and fails at once if its QEMU ends. `limit` is what it may take under KVM.
+async fn while_running<T, F>(
+    machine: &mut Machine,
+    pattern: &str,
+    limit: Duration,
+    wait: impl Fn(Duration) -> F,
+) -> Result<T, LabError>
+where
+    F: Future<Output = Result<T, LabError>>,
+{
+    let limit = limit * machine.accel.patience();
+    let Some(running) = machine.running.as_mut() else {
+        return wait(Duration::ZERO).await;
+    };
+    let ended = |status: String| LabError::Ended {
+        name: format!("qemu ({})", machine.spec.name),
+        status,
+        what: format!("\"{pattern}\" on the serial console"),
+        tail: machine.serial.tail(12),
+    };
+    tokio::select! {
+        found = wait(limit) => found,
+        status = running.process.wait(limit) => {
+            let status = status?.to_string();
+            // It may have ended right after the text.
+            wait(Duration::ZERO).await.map_err(|_| ended(status))
+        }
     }
 }

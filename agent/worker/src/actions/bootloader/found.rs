@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpt_without_room_for_grub_is_not_for_a_bios() {
+    fn a_gpt_without_a_bios_boot_partition_is_refused() {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(8 << 20).unwrap();
         assert!(!has_room(file.path()).unwrap());

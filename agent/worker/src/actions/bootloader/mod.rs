@@ -15,6 +15,8 @@ use landfall_plan::{Source, Step};
 use self::found::{Grub, PATH};
 use crate::{Context, Failure, Layout, Reporter, program};
 
+/// What is mounted in this thread's root.
+const MOUNTS: &str = "/proc/thread-self/mounts";
 /// The kernel's arguments, for every version of the configuration that the system makes later.
 const DEFAULTS: &str = "/etc/default/grub.d/landfall.cfg";
 /// Of the processor that this program is for: GRUB's platform of UEFI, and who has its files.
@@ -106,7 +108,8 @@ impl Needs<'_> {
             Grub::has_platform(BIOS.0, BIOS.1)?;
             bios = found::for_bios(&self.disks)?;
         }
-        let mounts = fs::read_to_string("/proc/self/mounts").map_err(|e| unwritten("read", "/proc/self/mounts", &e))?;
+        // This thread's: the process has another root.
+        let mounts = fs::read_to_string(MOUNTS).map_err(|e| unwritten("read", MOUNTS, &e))?;
         let esp = if self.uefi {
             Grub::has_platform(UEFI.0, UEFI.1)?;
             Some(found::esp(&mounts)?)
@@ -178,7 +181,7 @@ impl Needs<'_> {
             .args(arguments)
             .env_clear()
             .envs([("PATH", PATH), ("HOME", "/root"), ("LC_ALL", "C"), ("TERM", "dumb")])
-            // No service manager runs in there, and nobody answers questions; LVM need not complain about pipes.
+            // No service manager runs in there, and no person answers questions; LVM need not complain about pipes.
             .envs([("SYSTEMD_OFFLINE", "1"), ("DEBIAN_FRONTEND", "noninteractive"), ("LVM_SUPPRESS_FD_WARNINGS", "1")])
             .current_dir("/");
         let missing = "the new system must be one for this machine's processor; check what was unpacked";

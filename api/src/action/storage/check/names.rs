@@ -6,17 +6,19 @@ use crate::issue::has_expression;
 const MAX_NAME: usize = 32;
 /// A GPT entry's name: 36 UTF-16 code units (UEFI 2.10, table 5.6).
 const MAX_LABEL: usize = 36;
-/// What LVM keeps to itself (lvm(8), VALID NAMES).
-const RESERVED: [&str; 13] = [
-    "snapshot", "pvmove", "_cdata", "_cmeta", "_corig", "_mlog", "_mimage", "_pmspare", "_rimage", "_rmeta", "_tdata",
-    "_tmeta", "_vorigin",
+/// What LVM keeps to itself (lvm2, lib/misc/lvm-string.c).
+const RESERVED: [&str; 19] = [
+    "snapshot", "pvmove", "_cdata", "_cmeta", "_corig", "_cpool", "_cvol", "_iorig", "_imeta", "_mlog", "_mimage",
+    "_pmspare", "_rimage", "_rmeta", "_tdata", "_tmeta", "_vdata", "_vorigin", "_wcorig",
 ];
+/// Folders of /dev, where each group has one of its name.
+const FOLDERS: [&str; 2] = ["md", "mapper"];
 const FIXED: &str = "write a plain name";
 const HINT: &str = "use 1 to 32 letters, digits, \"-\", \"_\" and \".\", and begin with a letter or digit";
 
 type Fault = Option<(String, &'static str)>;
 
-/// Of a new partition or an array.
+/// Of a new partition or an opened device.
 pub(super) fn name_fault(name: &str) -> Fault {
     if has_expression(name) {
         return Some(("the name of a device must be fixed text".into(), FIXED));
@@ -27,7 +29,21 @@ pub(super) fn name_fault(name: &str) -> Fault {
     (!fits).then(|| (format!("{name:?} cannot be a device's name"), HINT))
 }
 
-/// Of a volume group or a volume.
+/// Of an array. mdadm reads some names as a number that the kernel gives (mdadm(8), DEVICE NAMES): `7`, `d7`, `md7`, `md_d7`.
+pub(super) fn array_name_fault(name: &str) -> Fault {
+    let number = |rest: &str| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit());
+    let device = ["", "d", "md", "md_d"].iter().any(|start| name.strip_prefix(start).is_some_and(number));
+    let message = || (format!("mdadm reads the name \"{name}\" as the number of a device"), "choose another name");
+    name_fault(name).or_else(|| device.then(message))
+}
+
+/// Of a volume group.
+pub(super) fn group_name_fault(name: &str) -> Fault {
+    let message = || (format!("/dev/{name} is the place of other devices"), "choose another name");
+    volume_name_fault(name).or_else(|| FOLDERS.contains(&name).then(message))
+}
+
+/// Of a volume.
 pub(super) fn volume_name_fault(name: &str) -> Fault {
     let reserved = |word: &&str| if word.starts_with('_') { name.contains(*word) } else { name.starts_with(*word) };
     name_fault(name).or_else(|| {

@@ -109,7 +109,17 @@ impl<'a> Check<'a> {
         };
         let name = format.map_or("", FileSystem::name);
         if label.is_empty() || label.len() > most || label.contains(|c: char| c.is_control() || c == '"') {
-            self.say(path, format!("{label:?} cannot be the label of {name}"), format!("use 1 to {most} bytes"));
+            return self.say(
+                path,
+                format!("{label:?} cannot be the label of {name}"),
+                format!("use 1 to {most} bytes"),
+            );
+        }
+        // What mkfs.fat refuses; beyond ASCII it depends on code pages.
+        let of_fat = |c: char| c.is_ascii() && !"*?.,;:/\\|+=<>[]".contains(c);
+        if format == Some(FileSystem::Vfat) && (label.starts_with(' ') || !label.chars().all(of_fat)) {
+            let hint = "use letters and digits of ASCII, \"-\" and \"_\"";
+            self.say(path, format!("{label:?} cannot be the label of {name}"), hint);
         }
     }
 }
