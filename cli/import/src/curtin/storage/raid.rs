@@ -43,8 +43,21 @@ impl Reader<'_> {
         entry.get("path");
         entry.get("mdname");
         self.things.insert(id.to_owned(), Thing::Raid(self.spec.raids.len()));
+        let name = if is_number(&name) {
+            let message = format!("the array is called array-{name}: mdadm reads {name} as the number of a device");
+            self.report.note(entry.line, message);
+            format!("array-{name}")
+        } else {
+            name
+        };
         let name = self.names.give(names::device(&name));
         self.spec.raids.push(RaidSpec { name, level, from, ..RaidSpec::default() });
         true
     }
+}
+
+/// Whether mdadm reads the name of an array as a number that the kernel gives (mdadm(8), DEVICE NAMES).
+fn is_number(name: &str) -> bool {
+    let number = |rest: &str| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit());
+    ["", "d", "md", "md_d"].iter().any(|start| name.strip_prefix(start).is_some_and(number))
 }
