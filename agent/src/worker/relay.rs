@@ -10,6 +10,7 @@ use crate::runner::Failure;
 
 /// What came of a job.
 #[derive(Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "one exists at a time; a box would only burden who makes it")]
 pub(super) enum Done {
     /// Of the action.
     Action(ActionResult),
