@@ -10,7 +10,7 @@ use crate::runner::Failure;
 
 /// What came of a job.
 #[derive(Debug, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "one exists at a time; a box would only burden who makes it")]
+#[expect(clippy::large_enum_variant, reason = "one exists at a time; a box would only burden who makes one")]
 pub(super) enum Done {
     /// Of the action.
     Action(ActionResult),

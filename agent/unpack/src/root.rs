@@ -106,6 +106,7 @@ impl Unopened {
 impl Root {
     /// Opens it; makes it where it is missing (root's, 0755), with the directories on the way.
     pub(crate) fn make(target: &Target<'_>) -> Result<Self, UnpackError> {
+        target.look()?;
         let (system, path) = target.open()?;
         let of_path = |unopened: Unopened| unopened.of(target.path);
         let hidden = Hidden::new(&system, target.hidden).map_err(Unopened::at(b"/")).map_err(of_path)?;

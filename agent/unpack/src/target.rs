@@ -8,7 +8,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{Fault, UnpackError, hidden::Hidden, resolve::in_root};
+use crate::{Fault, UnpackError, hidden::Hidden, name::shown, resolve::in_root};
 
 /// A directory of an installed system, which no other process may change meanwhile.
 #[derive(Debug, Clone, Copy)]
@@ -38,16 +38,20 @@ impl Target<'_> {
         seen(hidden.by_name(&path))?;
         let mut reached = in_root(&system, b"").map_err(io)?;
         for end in (0..path.len()).filter(|at| path[*at] == b'/').chain([path.len()]) {
+            let at = |errno: Errno| {
+                let action = format!("open the directory /{} of", shown(&path[..end]));
+                UnpackError::Io { action, entry: self.path.into(), source: errno.into() }
+            };
             reached = match in_root(&system, &path[..end]) {
                 Err(Errno::NOENT) => {
                     let part = path[..end].rsplit(|byte| *byte == b'/').next().unwrap_or_default();
                     return match statat(&reached, part, AtFlags::SYMLINK_NOFOLLOW) {
                         Err(Errno::NOENT) => Ok(reached),
                         // A link to nowhere.
-                        _ => Err(io(Errno::NOENT)),
+                        _ => Err(at(Errno::NOENT)),
                     };
                 }
-                other => other.map_err(io)?,
+                other => other.map_err(at)?,
             };
             seen(hidden.by_place(&reached).map_err(io)?)?;
         }
