@@ -14,6 +14,9 @@ use super::scene::{BOOT, DISK_BYTES, Scene, require_installed};
 const TAR: &str = "root.tar.zst";
 /// What the installed system says at its start: the prompt of a Debian on a serial console.
 const LOGIN: &str = "debian login:";
+/// Without it the kernel reads every EFI variable while systemd waits for devices; under software emulation on a loaded host that
+/// takes minutes, and systemd gives up.
+const NO_PSTORE: &str = "efi_pstore.pstore_disable=1";
 /// MiB of a machine's memory: the boot image, the tools layer and the programs of GRUB and LVM together.
 const MEMORY_MIB: u32 = 1024;
 
@@ -44,7 +47,7 @@ fn list(storage: &Value, unpack: &Value) -> Value {
         { "name": "disks", "storage": storage },
         { "name": "root", "unpack": unpack },
         { "name": "seed", "cloudInit": {} },
-        { "name": "boot", "installBootloader": { "kernelArguments": ["console=ttyS0,115200"] } },
+        { "name": "boot", "installBootloader": { "kernelArguments": ["console=ttyS0,115200", NO_PSTORE] } },
         { "name": "reboot", "reboot": {} },
     ])
 }
