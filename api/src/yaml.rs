@@ -114,11 +114,9 @@ fn with_lines(node: YamlNode, path: String, lines: &mut BTreeMap<String, u64>) -
     let line = node.line;
     let value = match node.value {
         YamlValue::Scalar { value, .. } => value,
-        YamlValue::List(items) => items
-            .into_iter()
-            .enumerate()
-            .map(|(i, item)| with_lines(item, format!("{path}[{i}]"), lines))
-            .collect(),
+        YamlValue::List(items) => {
+            items.into_iter().enumerate().map(|(i, item)| with_lines(item, format!("{path}[{i}]"), lines)).collect()
+        }
         YamlValue::Map(fields) => fields
             .into_iter()
             .map(|YamlField { name, line, node }| {

@@ -178,7 +178,8 @@ mod tests {
                 _ => (None, None),
             })
             .collect();
-        let expected = [(None, Some("0644")), (None, Some("1.10")), (Some("y"), None), (Some("3"), None), (Some("y"), None)];
+        let expected =
+            [(None, Some("0644")), (None, Some("1.10")), (Some("y"), None), (Some("3"), None), (Some("y"), None)];
         assert_eq!(written[..5], expected);
         assert_eq!(written[5].0, Some("one\ntwo\n"));
         let places: Vec<_> = fields.iter().map(|field| (field.line, field.node.line, field.node.column)).collect();

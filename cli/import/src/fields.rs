@@ -79,8 +79,14 @@ impl<'n> Fields<'n> {
 
     /// The fields that were not read, and are not null. They count as read.
     pub(crate) fn rest(&mut self) -> Vec<&'n YamlField> {
-        let left = |field: &&YamlField| !self.read.contains(field.name.as_str()) && !is_null(&field.node);
-        let rest: Vec<_> = self.fields.iter().filter(left).collect();
+        let mut rest: Vec<&'n YamlField> = Vec::new();
+        for field in self.fields.iter().filter(|field| !self.read.contains(field.name.as_str())) {
+            // Of a key that stands twice the last.
+            rest.retain(|earlier| earlier.name != field.name);
+            if !is_null(&field.node) {
+                rest.push(field);
+            }
+        }
         self.read.extend(rest.iter().map(|field| field.name.as_str()));
         rest
     }

@@ -12,8 +12,8 @@ mod device;
 mod fields;
 mod names;
 mod report;
-mod todo;
 mod tinkerbell;
+mod todo;
 mod yaml;
 
 pub use curtin::curtin;

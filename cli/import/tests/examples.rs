@@ -86,8 +86,19 @@ fn bad_yaml_is_refused_with_file_line_and_column() {
     let broken = |name, text| landfall_import::tinkerbell(&[File { name, text }]).unwrap_err().remove(0).subject;
     assert_eq!(broken("a.yaml", "kind: Hardware\nmetadata: [\n"), "a.yaml:2:11");
     // Inside of the data the place is that of the file around it.
-    let template = "apiVersion: tinkerbell.org/v1alpha1\nkind: Template\nspec:\n  data: |\n    tasks:\n      - a: b: c\n";
+    let template =
+        "apiVersion: tinkerbell.org/v1alpha1\nkind: Template\nspec:\n  data: |\n    tasks:\n      - a: b: c\n";
     assert_eq!(broken("t.yaml", template), "t.yaml:6:13");
-    let curtin = landfall_import::curtin(&File { name: "c.yaml", text: "a: 1\na: 2\n" }).unwrap_err();
-    assert_eq!(curtin[0].subject, "c.yaml:2:1");
+    let curtin = landfall_import::curtin(&File { name: "c.yaml", text: "a: [\n" }).unwrap_err().remove(0).subject;
+    assert!(curtin.starts_with("c.yaml:") && curtin.matches(':').count() == 2, "{curtin}");
+}
+
+#[test]
+fn of_a_key_that_stands_twice_curtin_takes_the_last() {
+    let text = "write_files:\n  a: {path: /x, content: z,\n    path: /y, new: 1, new: 2}\n";
+    let import = landfall_import::curtin(&File { name: "c.yaml", text }).unwrap();
+    assert!(import.to_yaml().contains("path: /y") && !import.to_yaml().contains("/x"), "{}", import.to_yaml());
+    let said: Vec<String> = import.findings.iter().map(ToString::to_string).collect();
+    assert!(said[1].contains("c.yaml:2: note: path stands twice; that of line 3 is taken"), "{said:#?}");
+    assert_eq!(said.iter().filter(|said| said.contains("new of a has no counterpart")).count(), 1, "{said:#?}");
 }

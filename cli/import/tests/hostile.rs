@@ -8,8 +8,30 @@ use landfall_import::File;
 const COPIES: u32 = 150;
 /// What is put into a text; YAML, Go's templates and our own expressions have a meaning for these.
 const PIECES: [&str; 24] = [
-    "{{", "}}", "{{ index .Hardware.Disks 99999999999999999999 }}", "{%", ":", "- ", "\n", "  ", "[", "]", "{", "}", "|", "&a ",
-    "*a", "null", "-1", "18446744073709551615", "\u{e000}0\u{e001}", "ö", "\"", "'", "/dev/", "$X",
+    "{{",
+    "}}",
+    "{{ index .Hardware.Disks 99999999999999999999 }}",
+    "{%",
+    ":",
+    "- ",
+    "\n",
+    "  ",
+    "[",
+    "]",
+    "{",
+    "}",
+    "|",
+    "&a ",
+    "*a",
+    "null",
+    "-1",
+    "18446744073709551615",
+    "\u{e000}0\u{e001}",
+    "ö",
+    "\"",
+    "'",
+    "/dev/",
+    "$X",
 ];
 
 /// A generator of a fixed sequence (Steele and Vigna's splitmix64).
@@ -40,8 +62,11 @@ impl Random {
                 }
                 _ => {
                     // A value of another type.
-                    let Some(colon) = chars.iter().skip(at).position(|c| *c == ':').map(|found| at + found) else { continue };
-                    let end = chars.iter().skip(colon).position(|c| *c == '\n').map_or(chars.len(), |found| colon + found);
+                    let Some(colon) = chars.iter().skip(at).position(|c| *c == ':').map(|found| at + found) else {
+                        continue;
+                    };
+                    let end =
+                        chars.iter().skip(colon).position(|c| *c == '\n').map_or(chars.len(), |found| colon + found);
                     let piece = ["[]", "{}", "7", "~", "x", "[[1], {a: b}]"][self.below(6)];
                     chars.splice(colon..end, format!(": {piece}").chars());
                 }
@@ -64,8 +89,11 @@ fn no_damaged_example_makes_the_import_panic() {
             for _ in 0..COPIES {
                 let text = random.damaged(&text);
                 let file = File { name: "f.yaml", text: &text };
-                let result =
-                    if kind == "curtin" { landfall_import::curtin(&file) } else { landfall_import::tinkerbell(&[file]) };
+                let result = if kind == "curtin" {
+                    landfall_import::curtin(&file)
+                } else {
+                    landfall_import::tinkerbell(&[file])
+                };
                 match result {
                     Ok(import) => {
                         let lines = text.lines().count() as u64;

@@ -40,7 +40,8 @@ pub(crate) fn run(args: &args::Import, out: &mut Out) -> Result<(), Failure> {
 /// Each document as a file.
 fn write(import: &Import, folder: &Path, out: &mut Out) -> Result<(), Failure> {
     let failed = |path: &Path, error: io::Error| {
-        let hint = if error.kind() == io::ErrorKind::AlreadyExists { "remove it, or name another directory" } else { "" };
+        let hint =
+            if error.kind() == io::ErrorKind::AlreadyExists { "remove it, or name another directory" } else { "" };
         Failure::local(format!("cannot write {}", path.display()), error, hint)
     };
     fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;

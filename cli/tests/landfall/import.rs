@@ -23,10 +23,18 @@ fn documents_go_out_and_findings_go_to_people() {
     let file = fake.file("node.yaml", COMPLETE);
     let run = away(&["import", "curtin", &file]);
     assert_eq!(run.code, 0, "{}", run.err);
-    assert!(run.out.starts_with("apiVersion: landfall.dev/v1alpha1\nkind: Template\nmetadata:\n  name: node\n"), "{}", run.out);
+    assert!(
+        run.out.starts_with("apiVersion: landfall.dev/v1alpha1\nkind: Template\nmetadata:\n  name: node\n"),
+        "{}",
+        run.out
+    );
     assert!(run.err.contains("node.yaml:1: note: no storage"), "{}", run.err);
     assert!(run.err.contains("write_files    1      1\n"), "{}", run.err);
-    assert!(run.err.ends_with("1 document; 0 findings to work on\nnext: landfall provision MACHINE --template node\n"), "{}", run.err);
+    assert!(
+        run.err.ends_with("1 document; 0 findings to work on\nnext: landfall provision MACHINE --template node\n"),
+        "{}",
+        run.err
+    );
     // What was printed is valid.
     let template = fake.file("template.yaml", &run.out);
     assert_eq!(away(&["template", "validate", &template]).code, 0);

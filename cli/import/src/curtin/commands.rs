@@ -48,7 +48,8 @@ pub(super) fn stage(stage: &str, config: &mut Fields<'_>, list: &mut List, repor
             continue;
         }
         if ends_netboot(&command) {
-            let message = format!("{} is left out: Landfall knows by itself when the machine is installed", shown(&command));
+            let message =
+                format!("{} is left out: Landfall knows by itself when the machine is installed", shown(&command));
             report.note(line, message);
             report.count(stage, true);
             continue;
@@ -116,7 +117,11 @@ fn shown(command: &Command) -> String {
     /// Characters.
     const MOST: usize = 60;
     let text = words(command).join(" ");
-    if text.chars().count() > MOST { format!("\"{}…\"", text.chars().take(MOST).collect::<String>()) } else { format!("\"{text}\"") }
+    if text.chars().count() > MOST {
+        format!("\"{}…\"", text.chars().take(MOST).collect::<String>())
+    } else {
+        format!("\"{text}\"")
+    }
 }
 
 /// curtin's own commands of a stage.
@@ -148,7 +153,8 @@ fn in_target(command: &Command) -> Option<Value> {
             }
             // A shell runs the whole line; what stands behind the command's end would be beside the system.
             let one = !rest.contains(['\n', ';', '|', '&', '>', '<', '`', '$']);
-            (one && !rest.is_empty()).then(|| json!({"script": format!("#!/bin/sh\n{}\n", literal(rest.trim_end(), false))}))
+            (one && !rest.is_empty())
+                .then(|| json!({"script": format!("#!/bin/sh\n{}\n", literal(rest.trim_end(), false))}))
         }
     }
 }
@@ -185,7 +191,13 @@ mod tests {
         assert_eq!(words(&["curtin", "in-target", "--", "sh", "-c", "a; b"]), Some(sync.clone()));
         assert_eq!(words(&["curtin", "in-target", "--target", "/t", "sh", "-c", "a; b"]), Some(sync));
         assert_eq!(shell("curtin in-target -- apt-get update"), Some(json!({"script": "#!/bin/sh\napt-get update\n"})));
-        for text in ["curtin in-target -- a > /tmp/x", "sh -c 'echo > $TARGET_MOUNT_POINT/x'", "curtin in-target --", "", "curtin"] {
+        for text in [
+            "curtin in-target -- a > /tmp/x",
+            "sh -c 'echo > $TARGET_MOUNT_POINT/x'",
+            "curtin in-target --",
+            "",
+            "curtin",
+        ] {
             assert_eq!(shell(text), None, "{text}");
         }
         assert_eq!(words(&["curtin", "in-target", "--"]), None);
@@ -193,7 +205,9 @@ mod tests {
 
     #[test]
     fn curtins_own_commands_are_recognised() {
-        for text in ["curtin block-meta custom", "curtin block-meta --device=/dev/vdc simple", "curtin -v net-meta auto"] {
+        for text in
+            ["curtin block-meta custom", "curtin block-meta --device=/dev/vdc simple", "curtin -v net-meta auto"]
+        {
             assert!(is_usual(&Command::Shell(text.to_owned())), "{text}");
         }
         assert!(!is_usual(&Command::Shell("curtin in-target -- x".into())));

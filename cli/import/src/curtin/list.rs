@@ -8,15 +8,15 @@ use crate::names::Unique;
 pub(super) struct List {
     pub(super) items: Vec<Value>,
     pub(super) names: Unique,
-    /// The selector of the disk with the root, which actions name; `None`: the disk that an image was written to, or that of
-    /// the list which includes this one.
-    pub(super) target: Option<Value>,
-    image: bool,
+    /// The selector of a disk that actions name; `None`: what the list wrote before, or that which includes this one.
+    target: Option<Value>,
+    /// Whether a root is filled from an archive.
+    root: bool,
 }
 
 impl Default for List {
     fn default() -> Self {
-        Self { items: Vec::new(), names: Unique::labels(), target: None, image: false }
+        Self { items: Vec::new(), names: Unique::labels(), target: None, root: false }
     }
 }
 
@@ -37,13 +37,14 @@ impl List {
         fields
     }
 
-    /// The system is an image of a disk.
-    pub(super) fn writes_image(&mut self) {
-        self.image = true;
+    /// A layout is on the list; `disk`: what actions must name, because no root stands on it.
+    pub(super) fn divided(&mut self, disk: Option<Value>) {
+        self.root = true;
+        self.target = disk;
     }
 
     /// Whether a root file system is filled, which has no boot loader yet.
     pub(super) fn has_root(&self) -> bool {
-        !self.image && self.target.is_some()
+        self.root
     }
 }

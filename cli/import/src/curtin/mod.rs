@@ -24,8 +24,7 @@ use crate::{
 const OWN: [&str; 9] =
     ["showtrace", "verbosity", "install", "reporting", "stages", "bucket", "proxy", "http_proxy", "curthooks"];
 /// Commands of stages that have a counterpart of their own, if they are curtin's usual ones.
-const STAGES: [&str; 4] =
-    ["network_commands", "extract_commands", "curthooks_commands", "hook_commands"];
+const STAGES: [&str; 4] = ["network_commands", "extract_commands", "curthooks_commands", "hook_commands"];
 
 /// Maps one file of curtin's configuration. Several documents of a file are one configuration after another, and make a
 /// template each.
@@ -66,7 +65,8 @@ fn duplicates(node: &YamlNode, report: &mut Report) {
             for (index, field) in fields.iter().enumerate() {
                 let mut later = fields.iter().skip(index + 1);
                 if let Some(last) = later.rfind(|later| later.name == field.name) {
-                    let message = format!("{} stands twice; that of line {} is taken, as curtin does", field.name, last.line);
+                    let message =
+                        format!("{} stands twice; that of line {} is taken, as curtin does", field.name, last.line);
                     report.note(field.line, message);
                 }
                 duplicates(&field.node, report);
@@ -131,24 +131,23 @@ fn disks(config: &mut Fields<'_>, list: &mut List, report: &mut Report) {
             let message = "an image brings its own partitions; those of the storage section are left out";
             report.todo(config.line_of("storage"), message);
         }
-        list.writes_image();
         for source in sources {
             list.push("image", "writeImage", json!({"disk": disk, "image": source.fields}));
         }
         return;
     }
     let (spec, disk) = match layout.filter(|layout| layout.is_divided) {
-        Some(layout) => (layout.spec, layout.disk),
+        Some(layout) => (layout.spec, (!layout.has_root).then_some(layout.disk)),
         None => {
             let message = "curtin divides the disk by its own rules; here it gets an EFI system partition, one for a BIOS \
                 and a root";
             report.note(config.line, message);
             let disk = simple.unwrap_or_else(|| json!({}));
             let partitions = json!([{"role": "esp"}, {"role": "biosBoot"}, {"role": "root"}]);
-            (json!({"disks": [{"select": [disk], "partitions": partitions}]}), disk)
+            (json!({"disks": [{"select": [disk], "partitions": partitions}]}), None)
         }
     };
-    list.target = Some(disk);
+    list.divided(disk);
     list.push("disks", "storage", spec);
     for source in sources {
         let fields = list.on_target(source.fields);
@@ -165,15 +164,19 @@ fn boot(config: &mut Fields<'_>, installs: Option<u64>, list: &mut List, report:
         stated = Some(line);
         boot.not_needed(&["install_devices", "bootloaders"], "the disks of the list are taken", report);
         let order = "the agent puts the installed disk right behind the network in the firmware's boot order";
-        boot.not_needed(&["update_nvram", "reorder_uefi", "reorder_uefi_force_fallback", "remove_duplicate_entries"], order, report);
+        boot.not_needed(
+            &["update_nvram", "reorder_uefi", "reorder_uefi_force_fallback", "remove_duplicate_entries"],
+            order,
+            report,
+        );
         let file = "set it with a writeFile of /etc/default/grub.d/local.cfg and an exec of update-grub";
         boot.no_counterpart(&["replace_linux_default", "terminal", "probe_additional_os"], file, report);
         boot.finish(name, report);
     }
     let needed = installs.filter(|_| list.has_root());
-    if let Some(line) = stated.or(needed).filter(|_| list.has_root()) {
-        let name = list.names.give("bootloader".to_owned());
-        list.items.push(bootloader::grub(&name, line, report));
-        report.count("boot loader", false);
+    if stated.or(needed).is_some() && list.has_root() {
+        let fields = list.on_target(bootloader::grub());
+        list.push("bootloader", "installBootloader", fields);
+        report.count("boot loader", true);
     }
 }

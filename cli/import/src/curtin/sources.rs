@@ -77,7 +77,8 @@ fn one(name: &str, node: &YamlNode, line: u64, report: &mut Report) -> Source {
         let message = format!("{kind} is an image inside of a tar archive; serve the image itself, compressed or not");
         report.todo(line, message);
     }
-    let mapped = matches!(ImageUrl::parse(&url), Ok(ImageUrl::Http)) && !kind.starts_with("fsimage") && kind != "squashfs";
+    let mapped =
+        matches!(ImageUrl::parse(&url), Ok(ImageUrl::Http)) && !kind.starts_with("fsimage") && kind != "squashfs";
     report.count("source", mapped);
     if !mapped {
         let scheme = url.split(':').next().unwrap_or_default();

@@ -1,6 +1,6 @@
 //! One action of a Template, as its own file reads it, and the list that actions are put on.
 
-use landfall_api::{DurationSpec, YamlNode};
+use landfall_api::{DiskSelector, DurationSpec, StorageSpec, YamlNode};
 use serde_json::{Map, Value, json};
 
 use super::context::{Context, Device};
@@ -147,8 +147,18 @@ pub(super) struct List {
     written: Vec<Value>,
     /// The partition on which the first action worked that names one: that of the root file system.
     root: Option<u32>,
-    /// The selector of the first disk of rootio's layout, once that is on the list.
-    pub(super) divided: Option<Value>,
+    /// rootio's layout, once it is on the list.
+    divided: Option<Divided>,
+}
+
+/// What later actions need to know of a layout.
+struct Divided {
+    /// The selector of its first disk.
+    disk: Value,
+    /// Those of all its disks.
+    disks: Vec<Value>,
+    /// Whether the root stands on it.
+    has_root: bool,
 }
 
 impl Default for List {
@@ -165,12 +175,36 @@ impl List {
         }
     }
 
+    /// The layout goes to its disks.
+    pub(super) fn divide(&mut self, layout: &StorageSpec) {
+        let selectors = layout.disks.iter().flat_map(|disk| &disk.select);
+        let disks: Vec<Value> = selectors.map(|DiskSelector(fields)| json!(fields)).collect();
+        let disk = disks.first().cloned().unwrap_or_else(empty);
+        self.divided = Some(Divided { disk, disks, has_root: layout.mounts_root() });
+    }
+
+    /// Whether a layout is on the list.
+    pub(super) fn is_divided(&self) -> bool {
+        self.divided.is_some()
+    }
+
     /// The field `disk` of an action of Landfall's own on the installed system.
     pub(super) fn own_disk(&self) -> Option<Value> {
-        match self.written.as_slice() {
-            [_] => None,
-            [] => self.divided.clone().or_else(|| Some(json!({}))),
-            [first, ..] => Some(first.clone()),
+        match (self.written.as_slice(), &self.divided) {
+            ([_], None) => None,
+            ([], Some(layout)) if layout.has_root => None,
+            ([first, ..], _) => Some(first.clone()),
+            ([], Some(layout)) => Some(layout.disk.clone()),
+            ([], None) => Some(empty()),
+        }
+    }
+
+    /// Whether an action without a selector means this disk: the only one that was written, or one of the only layout.
+    fn is_meant(&self, selector: &Value) -> bool {
+        match (self.written.as_slice(), &self.divided) {
+            ([only], None) => only == selector,
+            ([], Some(layout)) => layout.has_root && layout.disks.contains(selector),
+            _ => false,
         }
     }
 
@@ -194,7 +228,7 @@ impl List {
             ),
             _ => {}
         }
-        (self.written != [device.selector.clone()]).then(|| device.selector.clone())
+        (!self.is_meant(&device.selector)).then(|| device.selector.clone())
     }
 }
 
@@ -217,9 +251,12 @@ mod tests {
 
     #[test]
     fn an_image_is_known_by_its_name_alone() {
-        for image in
-            ["image2disk", "quay.io/tinkerbell/actions/image2disk:latest", "h:5000/a/image2disk@sha256:00", "x/image2disk:v1@sha256:0"]
-        {
+        for image in [
+            "image2disk",
+            "quay.io/tinkerbell/actions/image2disk:latest",
+            "h:5000/a/image2disk@sha256:00",
+            "x/image2disk:v1@sha256:0",
+        ] {
             assert_eq!(base_name(image), "image2disk", "{image}");
         }
     }

@@ -131,7 +131,8 @@ mod tests {
             panic!("no partition")
         };
         assert_eq!(disk, ["Hardware", "Disks", "0"]);
-        for other in ["", ".", "1", "lower .x", ".x | b64dec", "index .x .y", "if .x", "((", "formatPartition .x \"y\""] {
+        for other in ["", ".", "1", "lower .x", ".x | b64dec", "index .x .y", "if .x", "((", "formatPartition .x \"y\""]
+        {
             assert_eq!(parse(other), None, "{other}");
         }
         assert_eq!(parse(&"(".repeat(10_000)), None);

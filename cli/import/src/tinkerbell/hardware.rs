@@ -128,7 +128,11 @@ impl Hardware {
                 report.todo(name.line, message);
             }
             let why = "state it in your DHCP server, because Landfall has no reservations";
-            dhcp.no_counterpart(&["ip", "name_servers", "time_servers", "domain_name", "classless_static_routes"], why, report);
+            dhcp.no_counterpart(
+                &["ip", "name_servers", "time_servers", "domain_name", "classless_static_routes"],
+                why,
+                report,
+            );
             dhcp.not_needed(&["lease_time", "uefi", "arch", "iface_name"], "the firmware's request tells", report);
             dhcp.no_counterpart(&["vlan_id"], "ports netboot untagged", report);
             dhcp.finish("dhcp", report);
@@ -166,7 +170,11 @@ fn instance_fields(instance: &mut Fields<'_>, report: &mut Report) {
     let known = ["id", "lookupID", "hostname", "state", "operating_system", "operating_system_version", "tags", "plan"];
     instance.not_needed(&known, why, report);
     instance.not_needed(&["allow_pxe", "always_pxe", "rescue", "network_ready"], "the workflow decides", report);
-    instance.no_counterpart(&["ssh_keys", "sshKeys"], "list them in a cloudInit action: users: [{ sshKeys: […] }]", report);
+    instance.no_counterpart(
+        &["ssh_keys", "sshKeys"],
+        "list them in a cloudInit action: users: [{ sshKeys: […] }]",
+        report,
+    );
     let hash = "apply it as a Secret, and refer to it in a cloudInit action";
     instance.no_counterpart(&["crypted_root_password"], hash, report);
     instance.no_counterpart(&["ips", "networkConfig"], "write it as network of a cloudInit action", report);

@@ -113,14 +113,18 @@ impl Found {
             return Ok(());
         }
         if metadata.as_ref().is_some_and(|metadata| metadata.has("annotations")) {
-            report.note(document.line, format!("the annotations of {kind} {name} are left out: documents have labels only"));
+            report.note(
+                document.line,
+                format!("the annotations of {kind} {name} are left out: documents have labels only"),
+            );
         }
         match kind.as_str() {
             "Hardware" => {
                 let mut hardware = Hardware::read(file, &name, document);
                 let taken = self.hardware.iter().filter(|other| other.machine == hardware.machine).count();
                 if taken > 0 {
-                    report.todo(document.line, format!("two machines would be called {}; rename one", hardware.machine));
+                    report
+                        .todo(document.line, format!("two machines would be called {}; rename one", hardware.machine));
                     hardware.machine = format!("{}-{}", hardware.machine, taken + 1);
                 }
                 let labels = metadata.map(|mut fields| hardware::labels(&mut fields, &self.expressions));

@@ -26,7 +26,12 @@ pub(super) struct Workflow {
 
 impl Workflow {
     /// Reads a document of that kind.
-    pub(super) fn read(file: &str, document: &YamlNode, expressions: &Expressions, report: &mut Report) -> Option<Self> {
+    pub(super) fn read(
+        file: &str,
+        document: &YamlNode,
+        expressions: &Expressions,
+        report: &mut Report,
+    ) -> Option<Self> {
         let mut spec = Fields::of(document)?.map("spec")?;
         let mut text = |name: &str| spec.text(name).map(|text| expressions.unmask(&text.text)).unwrap_or_default();
         let (template, hardware) = (text("templateRef"), text("hardwareRef"));

@@ -78,7 +78,10 @@ pub(super) async fn on_a_mirror(context: Context) -> anyhow::Result<()> {
         "raids": [{ "name": "efi", "level": 1, "from": ["esp"] }, { "name": "system", "level": 1, "from": ["pv"] }],
         "volumeGroups": [{ "name": "vg0", "from": ["system"], "volumes": [{ "name": "root", "mount": "/" }] }],
     });
-    scene.actions("install", list(&storage, &unpack)).await?;
+    let mut list = list(&storage, &unpack);
+    let look = r#"test "$LANDFALL_DISKS" = "/dev/vda /dev/vdb"; grep -q "^/dev/md/efi /boot/efi vfat " /proc/mounts"#;
+    list.as_array_mut().context("a list")?.insert(2, json!({ "name": "look", "exec": { "script": look } }));
+    scene.actions("install", list).await?;
     let workflow = scene.provision(&machine).await?;
     let power_on = machine.power_on().await?;
     let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;

@@ -4,6 +4,7 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use landfall_api::{DiskFacts, ErrorCode, Problem};
@@ -54,9 +55,30 @@ impl Grub {
         Err(missing(ErrorCode::ProgramFailed, message, &format!("install {packages} in what is unpacked")))
     }
 
+    /// The identity of the file system that is mounted at `/`, and its device: `grub-probe` says both, or an error of its own.
+    pub(super) fn root(&self) -> Result<(String, String), String> {
+        let name = self.install.file_name().unwrap_or_default().to_string_lossy().replace("install", "probe");
+        let probe = program(&name).ok_or_else(|| format!("the new system has no program {name}"))?;
+        Ok((answer(&probe, "fs_uuid")?, answer(&probe, "device")?))
+    }
+
     /// Whether it reads files of `/etc/default/grub.d`, as Debian's does.
     pub(super) fn reads_folder(&self) -> bool {
         fs::read(&self.configure).is_ok_and(|text| String::from_utf8_lossy(&text).contains("/default/grub.d"))
+    }
+}
+
+/// What `grub-probe` says of the root.
+fn answer(probe: &Path, target: &str) -> Result<String, String> {
+    let output = Command::new(probe).arg(format!("--target={target}")).arg("/").output();
+    let output = output.map_err(|error| format!("{}: {error}", probe.display()))?;
+    let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    match said.trim() {
+        // It becomes a file's name.
+        said if output.status.success() && !said.is_empty() && (target == "device" || !said.contains('/')) => {
+            Ok(said.to_owned())
+        }
+        _ => Err(format!("{} says of {target}: {}", probe.display(), errors.trim())),
     }
 }
 
@@ -148,6 +170,27 @@ mod tests {
         for none in ["", "/dev/vda9 /srv vfat rw 0 0\n", "/dev/vda1 /boot ext4 rw 0 0\n"] {
             let problem = esp(none).unwrap_err().problem;
             assert!(problem.code == ErrorCode::InvalidTemplate && problem.hint.contains("role: esp"), "{problem}");
+        }
+    }
+
+    #[test]
+    fn the_root_is_what_grub_probe_says() {
+        let folder = tempfile::tempdir().unwrap();
+        let probe = folder.path().join("grub-probe");
+        let scripted = |script: &str| {
+            let text = folder.path().join("text");
+            fs::write(&text, format!("#!/bin/sh\n{script}\n")).unwrap();
+            // Not written here: a child of another test might hold it open, and it could not be run.
+            let mut install = Command::new("install");
+            assert!(install.args(["-m", "755"]).arg(&text).arg(&probe).status().unwrap().success());
+        };
+        scripted("test \"$2\" = / && echo of ${1#--target=}");
+        assert_eq!(answer(&probe, "fs_uuid").as_deref(), Ok("of fs_uuid"));
+        for (script, said) in
+            [("echo no device >&2; exit 1", "no device"), ("true", "fs_uuid"), ("echo ../x", "fs_uuid")]
+        {
+            scripted(script);
+            assert!(answer(&probe, "fs_uuid").unwrap_err().contains(said), "{script}");
         }
     }
 

@@ -52,16 +52,20 @@ fn enter(root: &Path, links: &[(String, String)]) -> io::Result<()> {
         put(kind, at, flags, options)?;
     }
     put("tmpfs", LINKS, INERT, "mode=0755,size=1m")?;
-    let by_uuid = Path::new(LINKS).join("by-uuid");
-    fs::create_dir(&by_uuid)?;
-    for (uuid, device) in links {
-        match symlink(device, by_uuid.join(uuid)) {
-            // Subvolumes have one identity.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            made => made?,
-        }
+    fs::create_dir(Path::new(LINKS).join("by-uuid"))?;
+    links.iter().try_for_each(|(uuid, device)| link(uuid, device))
+}
+
+/// Adds one link to `/dev/disk/by-uuid`, in the thread that is inside.
+///
+/// # Errors
+/// The kernel's.
+pub(super) fn link(uuid: &str, device: &str) -> io::Result<()> {
+    match symlink(device, Path::new(LINKS).join("by-uuid").join(uuid)) {
+        // Subvolumes have one identity.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
     }
-    Ok(())
 }
 
 fn put(kind: &str, at: &str, flags: MsFlags, options: &str) -> io::Result<()> {

@@ -47,6 +47,7 @@ pub(super) fn perform(context: &Context<'_>, spec: &InstallBootloaderSpec) -> Re
         uefi: spec.firmware.uefi(job.uefi),
         arguments: &spec.kernel_arguments,
         below_root: layout.as_ref().map(below_root).unwrap_or_default(),
+        searched: layout.is_none(),
     };
     let links = layout.as_ref().map(links).unwrap_or_default();
     let platforms = inside::inside(context.target, &links, || needs.install())?;
@@ -91,6 +92,8 @@ struct Needs<'a> {
     /// Of the kernel.
     arguments: &'a [String],
     below_root: Vec<(&'static str, &'static str)>,
+    /// The root was searched for on an image's disk: no plan says which identity it has.
+    searched: bool,
 }
 
 /// Makes an initramfs of every kernel: program, arguments, and who has it.
@@ -124,6 +127,13 @@ impl Needs<'_> {
             return Err(Failure::last(Problem::new(ErrorCode::InvalidTemplate, message).hint(hint)));
         }
 
+        if self.searched {
+            // Else grub-mkconfig names the root by its kernel name, which another disk may have at the next start.
+            let named = grub.root().and_then(|(uuid, device)| inside::link(&uuid, &device).map_err(|e| e.to_string()));
+            if let Err(error) = named {
+                self.report.warn(format_args!("the root is not named by its UUID: {error}"));
+            }
+        }
         self.write_defaults()?;
         if let Some((program, arguments)) = initramfs {
             self.run(&program, arguments)?;

@@ -23,7 +23,8 @@ impl Reader<'_> {
         self.wipe(entry);
         entry.no_counterpart(&["options"], "crypttab gets the usual ones", self.report);
         if file.is_some_and(|file| file.ends_with("random")) {
-            let message = format!("{id}: a new key at each start has no counterpart; use a passphrase, or leave out encryption");
+            let message =
+                format!("{id}: a new key at each start has no counterpart; use a passphrase, or leave out encryption");
             self.report.todo(line, message);
             return false;
         }

@@ -60,7 +60,8 @@ impl Reader<'_> {
         match path {
             Some(path) if path.text.starts_with("iscsi:") => {
                 // Not repeated: it may hold a password.
-                self.report.todo(path.line, format!("{id} is an iSCSI disk, which Landfall does not attach; use a local one"));
+                self.report
+                    .todo(path.line, format!("{id} is an iSCSI disk, which Landfall does not attach; use a local one"));
                 return None;
             }
             Some(path) if fields.is_empty() => {
@@ -83,7 +84,11 @@ impl Reader<'_> {
                     fields.insert(name.to_owned(), value.into());
                 }
             }
-            matched.no_counterpart(&["size"], "write size: \">= 480GB\" or the like; exactly one disk must match", self.report);
+            matched.no_counterpart(
+                &["size"],
+                "write size: \">= 480GB\" or the like; exactly one disk must match",
+                self.report,
+            );
             matched.finish("match", self.report);
         }
         if fields.is_empty() {
@@ -98,7 +103,8 @@ impl Reader<'_> {
     pub(super) fn wipe(&mut self, entry: &mut Fields<'_>) {
         let Some(wipe) = entry.text("wipe") else { return };
         if !matches!(wipe.text.as_str(), "superblock" | "superblock-recursive" | "pvremove") {
-            let message = format!("wipe: {} has no counterpart; tables and signatures are cleared, not all data", wipe.text);
+            let message =
+                format!("wipe: {} has no counterpart; tables and signatures are cleared, not all data", wipe.text);
             self.report.todo(wipe.line, message);
         }
     }

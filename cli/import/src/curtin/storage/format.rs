@@ -54,8 +54,9 @@ impl Reader<'_> {
         }
         if entry.has("spec") {
             let spec = entry.text("spec").map(|text| text.text).unwrap_or_default();
-            let message =
-                format!("the line of fstab for {spec} at {path} has no counterpart; add it with an exec in the installed system");
+            let message = format!(
+                "the line of fstab for {spec} at {path} has no counterpart; add it with an exec in the installed system"
+            );
             self.report.todo(entry.line, message);
             entry.rest();
             return false;

@@ -30,6 +30,8 @@ pub(super) struct Layout {
     pub(super) disk: Value,
     /// Whether there are partitions, and not only disks.
     pub(super) is_divided: bool,
+    /// Whether the root stands on it.
+    pub(super) has_root: bool,
 }
 
 /// What an entry's id stands for.
@@ -224,7 +226,7 @@ impl Reader<'_> {
             let lost: Vec<String> = self.lost.keys().map(|id| format!("{id} has no counterpart")).collect();
             fields.insert("todo".to_owned(), json!(lost));
         }
-        Layout { spec, disk, is_divided }
+        Layout { spec, disk, is_divided, has_root: self.spec.mounts_root() }
     }
 
     /// What partitions are for follows from where they are mounted.

@@ -3,7 +3,10 @@
 use landfall_api::{PartitionRole, PartitionSpec, SizeSpec};
 
 use super::{Reader, Thing, size::size};
-use crate::{fields::{Fields, Text}, names, todo};
+use crate::{
+    fields::{Fields, Text},
+    names, todo,
+};
 
 /// Types of a GPT by their GUID, of those that have a role (UEFI 2.10, table 5.7; the BIOS boot partition is GRUB's).
 const TYPES: [(&str, PartitionRole); 3] = [
@@ -24,7 +27,8 @@ impl Reader<'_> {
         let disk = match self.thing(&device, entry.line) {
             Some(Thing::Disk(disk)) => disk,
             Some(_) => {
-                let message = format!("{id}: {device} is no disk, and only disks are divided; use a volume group on it");
+                let message =
+                    format!("{id}: {device} is no disk, and only disks are divided; use a volume group on it");
                 self.report.todo(entry.line, message);
                 entry.rest();
                 return false;
@@ -48,7 +52,8 @@ impl Reader<'_> {
             let guid = kind.text.to_ascii_lowercase();
             part.role = TYPES.iter().find(|(known, _)| *known == guid).map(|(_, role)| *role);
             if part.role.is_none() && !PLAIN.contains(&guid.as_str()) && !mbr {
-                self.report.todo(kind.line, format!("the type {guid} has no counterpart; the partition is one for data"));
+                self.report
+                    .todo(kind.line, format!("the type {guid} has no counterpart; the partition is one for data"));
             }
         }
         let stated = entry.text("partition_name");
@@ -113,7 +118,8 @@ impl Reader<'_> {
             "swap" => Some(PartitionRole::Swap),
             "logical" | "lvm" | "raid" | "home" | "linux" | "" => None,
             other => {
-                self.report.todo(flag.line, format!("the flag {other} has no counterpart; the partition is one for data"));
+                self.report
+                    .todo(flag.line, format!("the flag {other} has no counterpart; the partition is one for data"));
                 None
             }
         }

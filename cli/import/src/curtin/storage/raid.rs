@@ -23,10 +23,14 @@ impl Reader<'_> {
             }
         };
         let from = self.members("devices", entry);
-        entry.no_counterpart(&["spare_devices"], "add spares in the installed system with mdadm --add", self.report);
+        if !entry.list("spare_devices").is_empty() {
+            let message = "spare_devices has no counterpart; add spares in the installed system with mdadm --add";
+            self.report.todo(entry.line_of("spare_devices"), message);
+        }
         let metadata = entry.text("metadata").filter(|text| !matches!(text.text.as_str(), "default" | "1.2"));
         if let Some(metadata) = metadata {
-            let message = format!("metadata {} has no counterpart; arrays have 1.2, those of an ESP 1.0", metadata.text);
+            let message =
+                format!("metadata {} has no counterpart; arrays have 1.2, those of an ESP 1.0", metadata.text);
             self.report.todo(metadata.line, message);
         }
         let what = "an array has one file system or is part of a volume group; make volumes in place of partitions";
@@ -39,8 +43,21 @@ impl Reader<'_> {
         entry.get("path");
         entry.get("mdname");
         self.things.insert(id.to_owned(), Thing::Raid(self.spec.raids.len()));
+        let name = if is_number(&name) {
+            let message = format!("the array is called array-{name}: mdadm reads {name} as the number of a device");
+            self.report.note(entry.line, message);
+            format!("array-{name}")
+        } else {
+            name
+        };
         let name = self.names.give(names::device(&name));
         self.spec.raids.push(RaidSpec { name, level, from, ..RaidSpec::default() });
         true
     }
+}
+
+/// Whether mdadm reads the name of an array as a number that the kernel gives (mdadm(8), DEVICE NAMES).
+fn is_number(name: &str) -> bool {
+    let number = |rest: &str| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit());
+    ["", "d", "md", "md_d"].iter().any(|start| name.strip_prefix(start).is_some_and(number))
 }

@@ -43,12 +43,21 @@ mod tests {
     #[test]
     fn every_unit_is_a_power_of_two() {
         for (text, shown) in [
-            ("1MB", "1MiB"), ("1M", "1MiB"), ("8G", "8GiB"), ("3.5GB", "3584MiB"), ("1048576", "1MiB"), ("512B", "512B"),
-            ("1kB", "1KiB"), ("2TiB", "2TiB"), ("-1", "rest"), ("50%", "50%"),
+            ("1MB", "1MiB"),
+            ("1M", "1MiB"),
+            ("8G", "8GiB"),
+            ("3.5GB", "3584MiB"),
+            ("1048576", "1MiB"),
+            ("512B", "512B"),
+            ("1kB", "1KiB"),
+            ("2TiB", "2TiB"),
+            ("-1", "rest"),
+            ("50%", "50%"),
         ] {
             assert_eq!(size(text).map(|size| size.to_string()).as_deref(), Some(shown), "{text}");
         }
-        for text in ["", "x", "1X", "0", "-2", "99999999999999999999", "18446744073709551615T", "1.2.3G", "200%", ".G"] {
+        for text in ["", "x", "1X", "0", "-2", "99999999999999999999", "18446744073709551615T", "1.2.3G", "200%", ".G"]
+        {
             assert_eq!(size(text), None, "{text}");
         }
     }

@@ -14,7 +14,8 @@ pub(super) fn add(mut source: Source<'_>, list: &mut List, context: &mut Context
         list.items.push(source.done(key, empty(), context));
         return true;
     }
-    let what = "Landfall runs no containers; do the same with exec in the installed system, or with writeFile and unpack";
+    let what =
+        "Landfall runs no containers; do the same with exec in the installed system, or with writeFile and unpack";
     list.items.push(source.without_counterpart(what, context));
     false
 }

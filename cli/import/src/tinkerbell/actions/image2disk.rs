@@ -49,7 +49,10 @@ pub(super) fn disk(source: &mut Source<'_>, list: &mut List, context: &mut Conte
 
 /// The placeholder for a digest that the file does not state.
 pub(super) fn digest(what: &str, line: u64, report: &mut Report) -> String {
-    report.todo(line, format!("{what} has no digest; write sha256: and what sha256sum prints of the file behind the URL"));
+    report.todo(
+        line,
+        format!("{what} has no digest; write sha256: and what sha256sum prints of the file behind the URL"),
+    );
     todo::value("digest")
 }
 
@@ -58,7 +61,8 @@ pub(super) fn checked(url: String, line: u64, report: &mut Report) -> String {
     let open = url.contains("{{");
     let mut filled = url.clone();
     while let Some(variable) = shell_variable(&filled).map(str::to_owned) {
-        report.todo(line, format!("\"{variable}\" in the URL is to be replaced first; run envsubst, or write the value"));
+        report
+            .todo(line, format!("\"{variable}\" in the URL is to be replaced first; run envsubst, or write the value"));
         filled = filled.replace(&variable, &todo::value(&variable));
     }
     if filled != url {

@@ -32,7 +32,10 @@ mod tests {
     #[test]
     fn a_command_that_ends_the_machine_is_recognised() {
         let meant = |words: &[&str]| meant(&words.iter().map(ToString::to_string).collect::<Vec<_>>());
-        assert_eq!(meant(&["sh", "-c", "echo 1 > /proc/sys/kernel/sysrq && echo b > /proc/sysrq-trigger"]), Some("reboot"));
+        assert_eq!(
+            meant(&["sh", "-c", "echo 1 > /proc/sys/kernel/sysrq && echo b > /proc/sysrq-trigger"]),
+            Some("reboot")
+        );
         assert_eq!(meant(&["/sbin/reboot"]), Some("reboot"));
         assert_eq!(meant(&["sh", "-c", "sleep 1; poweroff -f"]), Some("powerOff"));
         assert_eq!((meant(&["sleep", "2"]), meant(&[])), (None, None));

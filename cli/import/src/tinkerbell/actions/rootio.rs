@@ -7,7 +7,7 @@ use landfall_api::{
     DiskLayoutSpec, DiskSelector, FileSystem, PartitionRole, PartitionSpec, SizeSpec, StorageSpec, TableSpec,
     VolumeGroupSpec, VolumeSpec, YamlNode,
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::super::{
     action::{List, Source},
@@ -32,7 +32,7 @@ pub(super) fn add(mut source: Source<'_>, list: &mut List, context: &mut Context
         list.items.push(source.without_counterpart(what, context));
         return false;
     }
-    if list.divided.is_some() {
+    if list.is_divided() {
         // The layout is complete already; what else the action says is reported.
         source.done("storage", Value::Null, context);
         return true;
@@ -52,8 +52,7 @@ pub(super) fn add(mut source: Source<'_>, list: &mut List, context: &mut Context
     context.report.in_file(&hardware.file);
     let layout = layout(node, mbr, context.report);
     context.report.in_file(&file);
-    let select = layout.disks.first().and_then(|disk| disk.select.first());
-    list.divided = Some(select.map_or_else(|| json!({}), |DiskSelector(fields)| json!(fields)));
+    list.divide(&layout);
     let spec = serde_json::to_value(layout).unwrap_or_default();
     list.items.push(source.done("storage", spec, context));
     true
@@ -95,7 +94,8 @@ impl Reader<'_> {
             self.report.note(disk.line, format!("{path}: {known}"));
         }
         if disk.has("wipe_table") && disk.truth("wipe_table") == Some(false) {
-            let message = "wipe_table is false, and storage makes the table anew; write preserve: true for what must stay";
+            let message =
+                "wipe_table is false, and storage makes the table anew; write preserve: true for what must stay";
             self.report.todo(disk.line_of("wipe_table"), message);
         }
         let mut partitions = Vec::new();
@@ -152,7 +152,9 @@ impl Reader<'_> {
             let path = text_of(member).unwrap_or_default();
             match self.at(&path).map(|part| part.name().to_owned()) {
                 Some(name) => from.push(name),
-                None => self.report.todo(member.line, format!("{path} is none of the partitions above; list it in from")),
+                None => {
+                    self.report.todo(member.line, format!("{path} is none of the partitions above; list it in from"))
+                }
             }
         }
         let mut volumes = Vec::new();
@@ -194,10 +196,14 @@ impl Reader<'_> {
         mount.finish("the mount", self.report);
         let known = format.is_some();
         if !known {
-            self.report.todo(line, format!("the file system \"{stated}\" is not supported; choose ext4, xfs, btrfs or vfat"));
+            self.report
+                .todo(line, format!("the file system \"{stated}\" is not supported; choose ext4, xfs, btrfs or vfat"));
         }
         let volume = || path.strip_prefix("/dev/").and_then(|path| path.split_once('/'));
         let found = if let Some(part) = self.at(&path) {
+            if point.as_deref() == Some("/") {
+                part.role = part.role.or(Some(PartitionRole::Root));
+            }
             (part.format, part.label, part.mount) = (format, label, point.or_else(|| part.mount.take()));
             true
         } else if let Some((group, name)) = volume()
