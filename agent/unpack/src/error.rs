@@ -135,6 +135,12 @@ pub enum Fault {
     /// A directory with content stands where something else must go.
     #[error("a directory that is not empty stands in its place")]
     Occupied,
+    /// A directory's entry in the place of the archive's own link.
+    #[error("the archive's own link stands in its place, and leads to no directory")]
+    OwnLink,
+    /// An entry in the place of a link that led to earlier entries' directories.
+    #[error("entries before it went through the installed system's link in its place")]
+    Way,
     /// The running system mounts something over its directory.
     #[error("the running system would not see it: {0}")]
     Hidden(String),
@@ -204,6 +210,10 @@ impl Fault {
             Self::Occupied => {
                 "unpack to an empty directory, or give the entry another name; an archive that has one name first as a file and \
                     later as a directory can be unpacked once only"
+            }
+            Self::OwnLink => "take one of the two out of the archive, or put what the link leads to before them",
+            Self::Way => {
+                "take it out of the archive, or give it the target that the system's link has; or unpack to another directory"
             }
             Self::Hidden(_) => {
                 "unpack to another directory, leave it out of the archive, or use an image that does not mount something there"

@@ -19,17 +19,26 @@ const MOST: usize = 40;
 const PATH: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 const PLAIN: ResolveFlags = ResolveFlags::IN_ROOT.union(ResolveFlags::NO_SYMLINKS);
 
-/// Whether the way from the directory at `path` of the system to `name` in it goes through one of these links. What is missing on
-/// the way ends it.
+/// Which links a way goes through.
+#[derive(Debug, Default)]
+pub(crate) struct Met {
+    /// One of the archive's own.
+    pub(crate) own: bool,
+    /// Links of the system, up to the first of the archive's own.
+    pub(crate) others: Vec<Identity>,
+}
+
+/// What the way from the directory at `path` of the system to `name` in it meets; `own` are the archive's links. What is missing
+/// on the way ends it.
 ///
 /// # Errors
 /// The kernel's; `ELOOP` for too many links.
-pub(crate) fn meets(system: &OwnedFd, path: &[u8], name: &[u8], links: &HashSet<Identity>) -> Result<bool, Errno> {
+pub(crate) fn met(system: &OwnedFd, path: &[u8], name: &[u8], own: &HashSet<Identity>) -> Result<Met, Errno> {
     let parts = |bytes: &[u8]| bytes.split(|byte| *byte == b'/').map(<[u8]>::to_vec).collect::<VecDeque<_>>();
     let mut reached: Vec<Vec<u8>> = Vec::new();
     let mut ahead = parts(path);
     ahead.extend(parts(name));
-    let mut followed = 0;
+    let mut met = Met::default();
     while let Some(part) = ahead.pop_front() {
         match part.as_slice() {
             b"" | b"." => continue,
@@ -40,18 +49,19 @@ pub(crate) fn meets(system: &OwnedFd, path: &[u8], name: &[u8], links: &HashSet<
             _ => reached.push(part),
         }
         let open = match openat2(system, reached.join(&b'/'), PATH, Mode::empty(), PLAIN) {
-            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(false),
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(met),
             other => other?,
         };
         let stat = statat(&open, "", AtFlags::EMPTY_PATH)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
             continue;
         }
-        if links.contains(&(stat.st_dev, stat.st_ino)) {
-            return Ok(true);
+        let link = (stat.st_dev, stat.st_ino);
+        if own.contains(&link) {
+            return Ok(Met { own: true, ..met });
         }
-        followed += 1;
-        if followed > MOST {
+        met.others.push(link);
+        if met.others.len() > MOST {
             return Err(Errno::LOOP);
         }
         let target = readlinkat(&open, "", Vec::new())?;
@@ -65,5 +75,5 @@ pub(crate) fn meets(system: &OwnedFd, path: &[u8], name: &[u8], links: &HashSet<
         rest.append(&mut ahead);
         ahead = rest;
     }
-    Ok(false)
+    Ok(met)
 }

@@ -1,6 +1,7 @@
 //! The directory that is unpacked to, in the installed system that it belongs to, and those below it.
 
 use std::{
+    cell::RefCell,
     collections::{HashMap, HashSet},
     ops::Deref,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -8,7 +9,9 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, Mode, OFlags, ResolveFlags, chmodat, mkdirat, openat, openat2, statat},
+    fs::{
+        AtFlags, FileType, Mode, OFlags, ResolveFlags, chmodat, mkdirat, openat, openat2, readlinkat, statat, unlinkat,
+    },
     io::Errno,
 };
 
@@ -67,6 +70,8 @@ pub(crate) struct Root {
     alone: bool,
     /// Symbolic links that the archive made.
     links: HashSet<Identity>,
+    /// Those of the system through which it went to an entry's directory.
+    followed: RefCell<HashSet<Identity>>,
     /// Directories by the name under which they were found.
     kept: HashMap<Vec<u8>, Rc<Directory>>,
 }
@@ -111,9 +116,19 @@ impl Root {
         let of_path = |unopened: Unopened| unopened.of(target.path);
         let hidden = Hidden::new(&system, target.hidden).map_err(Unopened::at(b"/")).map_err(of_path)?;
         let top = in_root(&system, b"").map_err(Unopened::at(b"/")).map_err(of_path)?;
-        let (fd, new) = made(&|place| in_root(&system, place), &hidden, top, &path).map_err(of_path)?;
+        let (fd, new) = made(&|place| in_root(&system, place), &hidden, top, &path, false).map_err(of_path)?;
         let top = Directory::new(fd).map_err(Unopened::at(&path)).map_err(of_path)?;
-        Ok(Self { system, path, hidden, top, new, alone: false, links: HashSet::new(), kept: HashMap::new() })
+        Ok(Self {
+            system,
+            path,
+            hidden,
+            top,
+            new,
+            alone: false,
+            links: HashSet::new(),
+            followed: RefCell::default(),
+            kept: HashMap::new(),
+        })
     }
 
     /// The directory itself.
@@ -148,11 +163,11 @@ impl Root {
         }
         let place = if self.path.is_empty() { name.to_vec() } else { [&self.path, name].join(&b'/') };
         seen(self.hidden.by_name(&place), name)?;
-        let fd = match self.existing(name) {
+        let fd = match self.through(name) {
             Ok(fd) => fd,
             Err(_) => {
                 let top = self.existing(b"").map_err(Unopened::at(b"."))?;
-                made(&|place| self.existing(place), &self.hidden, top, name)?.0
+                made(&|place| self.through(place), &self.hidden, top, name, self.alone)?.0
             }
         };
         seen(self.hidden.by_place(&fd).map_err(Unopened::at(name))?, name)?;
@@ -167,19 +182,34 @@ impl Root {
     /// The directory of this name as it stands. A link that was there before leads where it leads in the installed system; with
     /// a link of the archive's own on the way, and of an image, this directory is the root of all of them.
     pub(crate) fn existing(&self, name: &[u8]) -> Result<OwnedFd, Errno> {
+        self.found(name).map(|(fd, _)| fd)
+    }
+
+    /// The same for what an entry says to be in it: the links of the system on the way must stay what they are.
+    pub(crate) fn through(&self, name: &[u8]) -> Result<OwnedFd, Errno> {
+        let (fd, others) = self.found(name)?;
+        self.followed.borrow_mut().extend(others);
+        Ok(fd)
+    }
+
+    /// The same, and the links of the system on the way.
+    fn found(&self, name: &[u8]) -> Result<(OwnedFd, Vec<Identity>), Errno> {
         debug_assert!(name.len() <= MAX_NAME, "names are checked when they are read");
-        if self.alone || self.path.is_empty() {
-            return in_root(&self.top.fd, name);
+        let only = |fd| (fd, Vec::new());
+        if self.alone {
+            return in_root(&self.top.fd, name).map(only);
         }
         let name = if name.is_empty() { b"." } else { name };
         match openat2(&self.top.fd, name, DIRECTORY, Mode::empty(), IN_ROOT.union(ResolveFlags::NO_SYMLINKS)) {
             Err(Errno::LOOP) => {}
-            other => return other,
+            other => return other.map(only),
         }
-        if follow::meets(&self.system, &self.path, name, &self.links)? {
-            return in_root(&self.top.fd, name);
-        }
-        in_root(&self.system, &[&self.path, &b"/"[..], name].concat())
+        let met = follow::met(&self.system, &self.path, name, &self.links)?;
+        let fd = match met.own {
+            true => in_root(&self.top.fd, name),
+            false => in_root(&self.system, &[&self.path, &b"/"[..], name].concat()),
+        };
+        Ok((fd?, met.others))
     }
 
     /// The same, if it is a directory and no link to one.
@@ -199,21 +229,46 @@ impl Root {
 
     /// The archive made a link. Returns how many are known.
     pub(crate) fn linked(&mut self, directory: &OwnedFd, name: &[u8]) -> Result<usize, Errno> {
-        // The root of the system is that of all links.
-        if !self.alone && !self.path.is_empty() {
+        // An image's all lead within this directory.
+        if !self.alone {
             let stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
             self.links.insert((stat.st_dev, stat.st_ino));
         }
-        Ok(self.links.len())
+        Ok(self.links.len() + self.followed.borrow().len())
+    }
+
+    /// Whether the archive made this link.
+    pub(crate) fn is_own(&self, link: Identity) -> bool {
+        self.links.contains(&link)
+    }
+
+    /// Whether what stands here is a link of the system through which an entry's directory was found, and which does not lead to
+    /// `target`. In its place another attempt would find something else.
+    pub(crate) fn was_way(&self, directory: &OwnedFd, name: &[u8], target: Option<&[u8]>) -> Result<bool, Errno> {
+        let stat = match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => return Ok(false),
+            other => other?,
+        };
+        let link = (stat.st_dev, stat.st_ino);
+        // A number of a link that is gone may be another file's now.
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink
+            || self.is_own(link)
+            || !self.followed.borrow().contains(&link)
+        {
+            return Ok(false);
+        }
+        Ok(target != Some(readlinkat(directory, name, Vec::new())?.as_bytes()))
     }
 }
 
 /// Makes what is missing of a way that begins in `top`; whether the last directory is new. `open` opens each by its whole name.
+/// A directory `replaces` a file, as a layer over other layers does.
 fn made(
     open: &dyn Fn(&[u8]) -> Result<OwnedFd, Errno>,
     hidden: &Hidden,
     top: OwnedFd,
     name: &[u8],
+    replaces: bool,
 ) -> Result<(OwnedFd, bool), Unopened> {
     let (mut directory, mut new, mut end) = (top, false, 0);
     for part in name.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
@@ -221,8 +276,11 @@ fn made(
         let reached = &name[..end];
         new = false;
         directory = match open(reached) {
-            Err(Errno::NOENT) => {
+            Err(errno) if errno == Errno::NOENT || (replaces && errno == Errno::NOTDIR) => {
                 seen(hidden.by_place(&directory).map_err(Unopened::at(reached))?, reached)?;
+                if errno == Errno::NOTDIR {
+                    free(&directory, part).map_err(Unopened::at(reached))?;
+                }
                 new = added(&directory, part).map_err(Unopened::at(reached))?;
                 // A link to nowhere stands there where nothing was added; then this says so.
                 open(reached).map_err(Unopened::at(reached))?
@@ -237,6 +295,15 @@ fn made(
 /// Refuses what the running system would not see.
 fn seen(why: Option<&str>, part: &[u8]) -> Result<(), Unopened> {
     why.map_or(Ok(()), |why| Err(Unopened { part: part.to_vec(), why: Why::Hidden(why.into()) }))
+}
+
+/// Removes what is no directory. A link stays: where it leads is not this entry's.
+fn free(directory: &OwnedFd, part: &[u8]) -> Result<(), Errno> {
+    let stat = statat(directory, part, AtFlags::SYMLINK_NOFOLLOW)?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Symlink => Err(Errno::NOTDIR),
+        _ => unlinkat(directory, part, AtFlags::empty()),
+    }
 }
 
 /// Whether it was not there.

@@ -205,8 +205,12 @@ impl Tree {
             // An archive of additions has /lib, and the system a link from there to /usr/lib.
             FileType::Symlink if replace == Replace::Files => match self.root.existing(entry.name.bytes()) {
                 Ok(_) => return Ok(false),
-                // To nowhere, or to what is no directory.
-                Err(Errno::NOENT | Errno::NOTDIR) => {}
+                // To nowhere, to itself, or to what is no directory. What the archive's own leads to may come later, and then
+                // another attempt would go through it.
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) if self.root.is_own((stat.st_dev, stat.st_ino)) => {
+                    return Err(UnpackError::Refused { entry: entry.shown.clone(), fault: Fault::OwnLink });
+                }
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
                 Err(errno) => return Err(failed("follow the link in the place of", entry, errno)),
             },
             _ => {}
@@ -250,7 +254,7 @@ impl Tree {
     ) -> Result<(), UnpackError> {
         let (at, file) = target.split();
         let missing = |e| failed(&format!("link its target {} to", shown(target.bytes())), entry, e);
-        let at = self.root.existing(at).map_err(missing)?;
+        let at = self.root.through(at).map_err(missing)?;
         let old = statat(&at, file, AtFlags::SYMLINK_NOFOLLOW).map_err(missing)?;
         // The same file already, by this or another way: what stands there must not be removed.
         let new = statat(parent, name, AtFlags::SYMLINK_NOFOLLOW);
@@ -270,6 +274,10 @@ impl Tree {
         replace: Replace,
     ) -> Result<Option<Vec<u8>>, UnpackError> {
         let label = inherit::label(parent, name).map_err(|e| failed("read the SELinux label of", entry, e))?;
+        let target = if let Kind::Symlink(target) = &entry.kind { Some(target.as_slice()) } else { None };
+        if self.root.was_way(parent, name, target).map_err(|e| failed("look at", entry, e))? {
+            return Err(UnpackError::Refused { entry: entry.shown.clone(), fault: Fault::Way });
+        }
         let removed = match replace {
             Replace::Files => remove::one(parent, name),
             Replace::Anything => remove::whole(parent, name),

@@ -191,9 +191,7 @@ fn a_directory_named_again_takes_no_more_memory() {
     let entries: Vec<_> =
         (0..1200).flat_map(|_| [extended(&[("SCHILY.xattr.user.a", &value)]), Made::new(b'5', "again")]).collect();
     let other: Vec<_> = (0..1200)
-        .flat_map(|_| {
-            [extended(&[("SCHILY.xattr.user.a", &value)]), Made::new(b'5', "gone"), Made::new(b'2', "gone").to("x")]
-        })
+        .flat_map(|_| [extended(&[("SCHILY.xattr.user.a", &value)]), Made::new(b'5', "gone"), Made::new(b'0', "gone")])
         .collect();
     for entries in [entries, other] {
         let root = tempfile::tempdir().unwrap();
