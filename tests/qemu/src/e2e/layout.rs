@@ -69,31 +69,3 @@ pub(super) async fn from_a_root_tar(context: Context, firmware: Firmware) -> any
     ensure!(workflow.status.as_ref().is_some_and(|s| s.phoned_home_at.is_some()), "it succeeded without a phone-home");
     require_installed(&machine, &workflow)
 }
-
-pub(super) async fn on_a_mirror(context: Context) -> anyhow::Result<()> {
-    let (scene, unpack) = scene(context).await?;
-    let builder = Machine::builder("m1").firmware(Firmware::Uefi).memory_mib(MEMORY_MIB);
-    let builder = builder.disk(DISK_BYTES, DiskBus::Virtio).disk(DISK_BYTES, DiskBus::Virtio);
-    let mut machine = scene.described(builder).await?;
-    let select: Vec<Value> = machine.spec().disks.iter().map(|disk| json!({ "serial": disk.serial })).collect();
-    let storage = json!({
-        "disks": [{ "select": select, "partitions": [{ "role": "esp", "size": "64MiB" }, { "name": "pv" }] }],
-        "raids": [{ "name": "efi", "level": 1, "from": ["esp"] }, { "name": "system", "level": 1, "from": ["pv"] }],
-        "volumeGroups": [{ "name": "vg0", "from": ["system"], "volumes": [{ "name": "root", "mount": "/" }] }],
-    });
-    let mut list = list(&storage, &unpack);
-    let look = r#"test "$LANDFALL_DISKS" = "/dev/vda /dev/vdb"; grep -q "^/dev/md/efi /boot/efi vfat " /proc/mounts"#;
-    list.as_array_mut().context("a list")?.insert(2, json!({ "name": "look", "exec": { "script": look } }));
-    scene.actions("install", list).await?;
-    let workflow = scene.provision(&machine).await?;
-    let power_on = machine.power_on().await?;
-    let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
-    machine.wait_serial(power_on, LOGIN, BOOT).await?;
-    require_installed(&machine, &workflow)?;
-
-    machine.power_off().await?;
-    machine.pull_disk(0);
-    let power_on = machine.power_on().await?;
-    machine.wait_serial(power_on, LOGIN, BOOT).await?;
-    Ok(())
-}

@@ -127,7 +127,6 @@ const TESTS: &[Test] = tests! {
     "z" bios_the_worker_unpacks_into_the_new_system full unpacked::by_the_worker;
     "z" bios_a_root_tar_on_gpt_and_ext4_boots full |c| layout::from_a_root_tar(c, Firmware::Bios);
     "z" uefi_a_root_tar_on_gpt_and_ext4_boots full |c| layout::from_a_root_tar(c, Firmware::Uefi);
-    "z" uefi_a_mirrored_lvm_root_boots_without_its_first_disk full layout::on_a_mirror;
 };
 
 /// Which tests run, and how.
