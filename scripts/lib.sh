@@ -49,7 +49,7 @@ prune_cache() {
     case $CARGO_TARGET_DIR in
     "$LANDFALL_CACHE"/*) find "$CARGO_TARGET_DIR" -maxdepth 4 -type d -name incremental -prune -exec rm -rf --one-file-system {} + ;;
     esac
-    for kind in artefacts/boot-vm-:3 artefacts/boot-server-:1 artefacts/os-mini-:2 artefacts/os-debian-:2 artefacts/kernel-:2 tools/qemu-system-:1; do
+    for kind in artefacts/boot-vm-:3 artefacts/boot-server-:1 artefacts/os-mini-:2 artefacts/os-debian-:2 artefacts/tools-storage-:2 artefacts/tools-none-:1 artefacts/root-tar-:1 artefacts/kernel-:2 tools/qemu-system-:1; do
         find "$LANDFALL_CACHE/$(dirname "$kind")" -maxdepth 1 -name "$(basename "${kind%:*}")*" -printf '%T@ %p\n' 2>/dev/null | sort -rn |
             tail -n "+$((${kind#*:} + 1))" | while read -r _ old; do rm -rf --one-file-system "$old"; done || true
     done

@@ -21,6 +21,7 @@ grub-pc-bin boot loader for BIOS
 grub-efi-amd64-bin boot loader for UEFI
 grub-common grub-mkimage
 busybox-static user space of the small test image
+squashfs-tools makes the tools layer
 zstd opens images on the command line
 g++ compiles libFuzzer for the fuzz targets
 openssl makes incompressible filler for test images
@@ -65,6 +66,7 @@ function_of() {
     grub-common) echo grub-mkimage ;;
     xz-utils) echo xz ;;
     gnupg) echo gpg ;;
+    squashfs-tools) echo mksquashfs ;;
     iproute2) echo ip ;;
     esac
 }

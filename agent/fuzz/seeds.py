@@ -2,8 +2,12 @@
 """Makes the seeds of corpus/ anew. Seeds are committed; this says where they come from, and is run by hand when the layout of a
 target's input changes. What `found-…` names was found by fuzzing, and is not made here."""
 
+import io
 import pathlib
 import struct
+import subprocess
+import tarfile
+import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -72,3 +76,45 @@ seed("os_release", "plain", "PRETTY_NAME= 'x\n")
 seed("uevent", "device", "add@/devices/pci0000:00/0000:00:03.0", "ACTION=add", "MODALIAS=pci:v00001AF4d00001000", "")
 seed("uevent", "no-driver", "add@/devices/virtual/tty/tty7", "ACTION=add", "SUBSYSTEM=tty", "")
 seed("uevent", "removed", "remove@/devices/x", "MODALIAS=usb:v1", "")
+
+
+def archive(name, first, format, *entries):
+    """A tar stream of (name, type, link or content, records) behind the target's first byte."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=format) as tar:
+        for entry, kind, content, records in entries:
+            info = tarfile.TarInfo(entry)
+            info.type = kind
+            info.pax_headers = records
+            data = b""
+            if kind in (tarfile.SYMTYPE, tarfile.LNKTYPE):
+                info.linkname = content
+            else:
+                data = content.encode()
+                info.size = len(data)
+            info.devmajor, info.devminor = 1, 3
+            tar.addfile(info, io.BytesIO(data))
+    seed("tar", name, bytes([first]) + stream.getvalue()[:8192])
+
+
+FILE, DIRECTORY, LINK, HARD = tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE
+archive("gnu", 0, tarfile.GNU_FORMAT, ("d", DIRECTORY, "", {}), ("d/f", FILE, "hello", {}), ("l", LINK, "d", {}), ("l/g", FILE, "x", {}),
+        ("h", HARD, "d/f", {}), ("c", tarfile.CHRTYPE, "", {}), ("p", tarfile.FIFOTYPE, "", {}), ("n" * 120, FILE, "", {}))
+archive("pax", 0, tarfile.PAX_FORMAT, ("f", FILE, "12345678", {"mtime": "-1.5", "SCHILY.xattr.user.a": "b", "uid": "7",
+        "LIBARCHIVE.xattr.user.c": "AQI", "SCHILY.acl.access": "user::rw-,user:5:r--,group::r--,mask::r--,other::---"}))
+archive("holes", 0, tarfile.PAX_FORMAT, ("f", FILE, "12345678", {"GNU.sparse.map": "0,4,100,4", "GNU.sparse.size": "200",
+        "GNU.sparse.name": "sparse"}))
+archive("layer", 1, tarfile.USTAR_FORMAT, ("a/b", FILE, "1", {}), ("a/.wh.c", FILE, "", {}), ("a/.wh..wh..opq", FILE, "", {}),
+        (".wh.a", FILE, "", {}), ("a", FILE, "2", {}), ("e", LINK, "../outside", {}), ("e/f", FILE, "3", {}), (".wh.e", FILE, "", {}))
+archive("outside", 0, tarfile.USTAR_FORMAT, ("e", LINK, "../outside", {}), ("e/file", FILE, "evil", {}), ("h", HARD, "e/file", {}),
+        ("h", FILE, "evil", {}), ("../outside/x", FILE, "evil", {}))
+for format, name in (("--format=gnu", "old-holes"), ("--format=pax", "new-holes")):
+    with tempfile.TemporaryDirectory() as folder:
+        with open(f"{folder}/sparse", "wb") as sparse:
+            for n in range(30):
+                sparse.seek(n * 200000)
+                sparse.write(b"x")
+        output = subprocess.run(["tar", "-S", format, "--mtime=@0", "--owner=0", "--group=0", "-b", "1", "-c", "sparse"],
+                                cwd=folder, check=True, stdout=subprocess.PIPE).stdout
+        # The map and a piece or two; what is cut off is another case.
+        seed("tar", name, b"\0" + output[:6144])

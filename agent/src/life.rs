@@ -2,6 +2,7 @@
 //! assignments. Every failed step logs what failed and what to do, and is retried for ever.
 
 mod clock;
+mod dry_run;
 mod serve;
 mod uplink;
 

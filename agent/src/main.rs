@@ -22,6 +22,7 @@ mod pid1;
 mod rootfs;
 mod runner;
 mod thread;
+mod worker;
 
 use std::{path::Path, process::ExitCode};
 

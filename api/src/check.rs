@@ -7,7 +7,7 @@
 use serde_json::{Map, Value};
 
 use crate::{
-    API_VERSION, Digest, Document, DurationSpec, Kind, MacAddr, Problem,
+    API_VERSION, Digest, Document, DurationSpec, Kind, MacAddr, Problem, SizeSpec,
     issue::{Issue, describe, has_expression, join, one_problem, suggest},
     schema::{self, Schema},
 };
@@ -298,6 +298,7 @@ fn scalar(name: &str, text: &str) -> Option<Result<(), String>> {
         "Digest" => judge::<Digest>(text),
         "MacAddr" => judge::<MacAddr>(text),
         "DurationSpec" => judge::<DurationSpec>(text),
+        "SizeSpec" => judge::<SizeSpec>(text),
         _ => None,
     }
 }

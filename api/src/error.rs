@@ -93,7 +93,7 @@ codes! {
     NoKernel,
     /// The running kernel does not load another one.
     KexecRefused,
-    /// A program that ran in the installed system failed, or could not be started.
+    /// A program that ran in the installed system, or the worker of the tools layer, failed or could not be started.
     ProgramFailed,
     /// The installed system did not phone home in time.
     NoPhoneHome,
@@ -109,6 +109,8 @@ codes! {
     Revoked,
     /// The coordinator cannot write its database at the moment.
     StoreUnavailable,
+    /// The tools layer, which an action needs, is not configured or cannot be used.
+    NoToolsLayer,
     /// A queue or a limit is full.
     LimitReached,
     /// A fault in Landfall itself.

@@ -41,6 +41,7 @@ mod shared;
 mod smbios;
 mod stages;
 mod template;
+mod tools;
 mod url;
 mod validate;
 mod when;
@@ -78,8 +79,8 @@ pub use openapi::openapi;
 pub use parameter::{Parameter, ParameterFault, ParameterItems, ParameterType};
 pub use pin::{Pin, PinError};
 pub use preview::{Preview, PreviewRequest, PreviewedAction};
-pub use receipt::{DiskReceipt, Receipt, ReceiptState};
-pub use rendered::{RenderRequest, RenderedList};
+pub use receipt::{DiskReceipt, RECEIPT_NAME, RECEIPT_PARTITION, RECEIPT_PLACE, Receipt, ReceiptState};
+pub use rendered::{MachineCheck, RenderRequest, RenderedList};
 pub use rule::{EnrolmentRule, EnrolmentRuleSpec, EnrolmentRuleStatus};
 pub use scalar::{Digest, DurationSpec, MacAddr, ScalarError};
 pub use schema::schema;
@@ -90,6 +91,7 @@ pub use shared::Shared;
 pub use smbios::{smbios_text, smbios_uuid};
 pub use stages::{Stage, stages};
 pub use template::{Precheck, SuccessOn, Template, TemplateSpec, TemplateStatus};
+pub use tools::{ToolsManifest, ToolsProgram};
 pub use url::{ImageUrl, UrlError};
 pub use validate::{MAX_ACTIONS, validate_actions, validate_rendered};
 pub use when::{When, WhenFault, WhenScope};
@@ -102,4 +104,4 @@ pub use workflow::{
     ActionState, ActionStatus, Authority, BUILT_IN_DEPROVISION, LeftOut, Pause, Progress, Purpose, Restarts,
     RunRequest, RunRequestKind, Workflow, WorkflowPhase, WorkflowSpec, WorkflowStatus,
 };
-pub use yaml::{MAX_FILE_BYTES, Origin, Sourced};
+pub use yaml::{DuplicateKeys, MAX_FILE_BYTES, Origin, Sourced, YamlField, YamlNode, YamlValue, yaml_trees};

@@ -45,9 +45,18 @@ pub struct PreviewedAction {
     /// The disks it would choose by the facts that were reported last. Where one is to be chosen and this has several, the
     /// action refuses.
     pub disks: Vec<DiskFacts>,
+    /// How many of its selectors match no disk that was reported.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unmatched: u32,
     /// The names of the partitions it keeps.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keep: Vec<String>,
+}
+
+// Serde gives a reference.
+#[expect(clippy::trivially_copy_pass_by_ref)]
+const fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 impl Preview {
@@ -60,16 +69,29 @@ impl Preview {
         let own = receipts.iter().filter(|on| Some(on.receipt.machine_uid) == machine.metadata.uid);
         let own: Vec<&DiskId> = own.map(|on| &on.disk).collect();
         let previewed = actions.iter().filter_map(|action| {
-            let (chosen, keep) = match &action.spec {
-                ActionSpec::WriteImage(spec) => (chosen(disks, std::slice::from_ref(&spec.disk)), spec.keep.clone()),
+            let (selectors, keep): (Vec<&DiskSelector>, _) = match &action.spec {
+                ActionSpec::WriteImage(spec) => (vec![&spec.disk], spec.keep.clone()),
                 ActionSpec::ClearDisks(spec) if spec.disks.is_empty() => {
                     let carries = |disk: &&DiskFacts| own.iter().any(|id| id.same_disk(&disk.id));
-                    (disks.iter().filter(carries).cloned().collect(), Vec::new())
+                    let disks = disks.iter().filter(carries).cloned().collect();
+                    return Some(PreviewedAction { name: action.name.clone(), disks, ..PreviewedAction::default() });
                 }
-                ActionSpec::ClearDisks(spec) => (chosen(disks, &spec.disks), Vec::new()),
+                ActionSpec::ClearDisks(spec) => (spec.disks.iter().collect(), Vec::new()),
+                ActionSpec::Storage(spec) => {
+                    let keep = (0..spec.disks.len()).flat_map(|item| spec.preserved(item)).collect();
+                    (spec.disks.iter().flat_map(|layout| &layout.select).collect(), keep)
+                }
                 _ => return None,
             };
-            Some(PreviewedAction { name: action.name.clone(), disks: chosen, keep })
+            let unmatched =
+                selectors.iter().filter(|selector| !disks.iter().any(|disk| matches(selector, disk))).count();
+            let chosen = disks.iter().filter(|disk| selectors.iter().any(|selector| matches(selector, disk)));
+            Some(PreviewedAction {
+                name: action.name.clone(),
+                disks: chosen.cloned().collect(),
+                unmatched: u32::try_from(unmatched).unwrap_or(u32::MAX),
+                keep,
+            })
         });
         let actions: Vec<PreviewedAction> = previewed.collect();
         let on_them = |on: &&DiskReceipt| actions.iter().flat_map(|a| &a.disks).any(|d| d.id.same_disk(&on.disk));
@@ -88,22 +110,20 @@ impl Preview {
     }
 
     /// Whether data may be lost. Only a disk that its agent saw blank has nothing to lose: a disk whose contents are
-    /// unknown may hold anything, and so may the one that an action chooses later, where it matches none now. Partitions
+    /// unknown may hold anything, and so may the one that a selector chooses later, where it matches none now. Partitions
     /// that an action keeps count as well: its disk is written all the same.
     pub fn may_destroy(&self) -> bool {
         let maybe = |disk: &DiskFacts| disk.contents.as_ref().is_none_or(|contents| !contents.is_blank());
-        let of_action = |action: &PreviewedAction| action.disks.is_empty() || action.disks.iter().any(maybe);
+        let of_action = |action: &PreviewedAction| {
+            action.disks.is_empty() || action.unmatched > 0 || action.disks.iter().any(maybe)
+        };
         !self.receipts.is_empty() || self.actions.iter().any(of_action)
     }
 }
 
-/// The disks that any of the selectors matches, in the order of the disks.
-fn chosen(disks: &[DiskFacts], selectors: &[DiskSelector]) -> Vec<DiskFacts> {
-    let matches = |disk: &&DiskFacts| {
-        // A selector that does not parse was refused before.
-        selectors.iter().any(|selector| selector.mismatches(disk).is_ok_and(|why| why.is_empty()))
-    };
-    disks.iter().filter(matches).cloned().collect()
+/// A selector that does not parse was refused before.
+fn matches(selector: &DiskSelector, disk: &DiskFacts) -> bool {
+    selector.mismatches(disk).is_ok_and(|why| why.is_empty())
 }
 
 #[cfg(test)]
@@ -152,8 +172,11 @@ mod tests {
         let clear = json!({"name": "clear", "clearDisks": {}});
         let both = json!({"name": "both", "clearDisks": {"disks": [{"serial": "B"}, {"serial": "A"}]}});
         let restart = json!({"name": "restart", "reboot": {}});
-        let found = preview(json!([write, clear, both, restart]), &machine());
-        let [write, clear, both] = found.actions.as_slice() else { panic!("{found:?}") };
+        let layout = json!({"name": "layout", "storage": {"disks": [{"select": [{"serial": "B"}, {"serial": "A"}],
+            "partitions": [{"name": "archive", "preserve": true}, {"name": "p"}]}]}});
+        let found = preview(json!([write, clear, both, layout, restart]), &machine());
+        let [write, clear, both, layout] = found.actions.as_slice() else { panic!("{found:?}") };
+        assert_eq!((names(layout), layout.keep.as_slice()), (vec!["vda", "vdb"], &["archive".to_owned()][..]));
         assert_eq!((names(write), write.keep.as_slice()), (vec!["vda"], &["data".to_owned()][..]));
         assert_eq!((names(clear), names(both)), (vec!["vdb"], vec!["vda", "vdb"]));
         assert!(found.disks_known && found.may_destroy() && found.receipts.len() == 1);
@@ -167,6 +190,13 @@ mod tests {
         let mut machine = machine();
         machine.status.as_mut().unwrap().receipts.clear();
         assert!(!preview(clear("B"), &machine).may_destroy(), "blank");
+        let layout = |serials: [&str; 2]| {
+            let select = serials.map(|serial| json!({"serial": serial}));
+            json!([{"name": "l", "storage": {"disks": [{"select": select, "partitions": [{"name": "p"}]}]}}])
+        };
+        let one_missing = preview(layout(["B", "C"]), &machine);
+        assert!(one_missing.may_destroy() && one_missing.actions[0].unmatched == 1, "the other may be any disk");
+        assert!(!preview(layout(["B", "B"]), &machine).may_destroy());
     }
 
     #[test]

@@ -1,11 +1,22 @@
 //! The receipt: what an install leaves on the machine's own disk.
 
+use std::ops::Range;
+
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::{Digest, DiskId};
+
+/// Where receipts are, bytes from the disk's start: the 4 KiB that end at 1 MiB. Whole sectors at both sector sizes.
+pub const RECEIPT_PLACE: Range<u64> = (1 << 20) - 4096..1 << 20;
+
+/// Partition type of the receipt's entry in a GPT, made for this purpose.
+pub const RECEIPT_PARTITION: Uuid = Uuid::from_u128(0xb7a0d3a4_5c1e_4f5e_9d0b_1a6c6f2e8d71);
+
+/// The name of the receipt's entry in a GPT.
+pub const RECEIPT_NAME: &str = "landfall-receipt";
 
 /// The state of an install, according to its receipt on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

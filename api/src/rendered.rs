@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Action, DurationSpec, LeftOut, Precheck, SuccessOn};
+use crate::{Action, DurationSpec, LeftOut, Precheck, Problem, SuccessOn};
 
 /// The body of `POST …/machines/{name}/render`: `template` or `document`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -49,4 +49,19 @@ pub struct RenderedList {
     /// Whether the agent checks the whole list first, where the template states it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub precheck: Option<Precheck>,
+    /// What the machine's agent said of the list; only in the answer to a dry run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine_check: Option<MachineCheck>,
+}
+
+/// Whether every action of a list would begin on the machine: disks match, sources answer, images fit.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum MachineCheck {
+    /// Each would; nothing was written.
+    Passed,
+    /// One would not.
+    Failed(Problem),
+    /// The agent was not asked, or did not answer; this is why.
+    NotMade(String),
 }

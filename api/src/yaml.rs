@@ -3,11 +3,13 @@
 //! Typed deserialisation straight from YAML stops at the first fault and forgets lines behind `#[serde(flatten)]`. A
 //! located tree is checked against the schema as a whole, so one check of a file finds all its faults.
 
-use std::{collections::BTreeMap, fmt};
+mod tree;
 
-use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use std::collections::BTreeMap;
+
 use serde_json::Value;
-use serde_saphyr::Spanned;
+
+pub use tree::{DuplicateKeys, YamlField, YamlNode, YamlValue};
 
 use crate::{
     Document, ErrorCode, Problem, check,
@@ -76,17 +78,11 @@ impl Document {
     /// # Errors
     /// At least one [`Problem`]: `InvalidDocument` or `InvalidTemplate`, its subject `file:line field`.
     pub fn from_yaml_str(source: &str, text: &str) -> Result<Vec<Sourced>, Vec<Problem>> {
-        if text.len() > MAX_FILE_BYTES {
-            let message = format!("the file has {} bytes; the limit is {MAX_FILE_BYTES}", text.len());
-            return Err(vec![Problem::new(ErrorCode::InvalidDocument, message).at(source).hint("split it")]);
-        }
-        let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
-        let trees: Vec<Spanned<Tree>> = serde_saphyr::from_multiple_with_options(text, options)
-            .map_err(|error| vec![syntax_problem(source, &error)])?;
+        let trees = yaml_trees(source, text, DuplicateKeys::Refused).map_err(|problem| vec![*problem])?;
         let (mut documents, mut problems) = (Vec::new(), Vec::new());
         for (index, tree) in trees.into_iter().enumerate() {
             let mut origin = Origin { source: source.to_owned(), document: index + 1, lines: BTreeMap::new() };
-            let value = tree.value.into_value(tree.referenced.line(), String::new(), &mut origin.lines);
+            let value = with_lines(tree, String::new(), &mut origin.lines);
             match check::document(value).and_then(|document| {
                 let issues = document.issues();
                 if issues.is_empty() { Ok(document) } else { Err(issues) }
@@ -97,6 +93,41 @@ impl Document {
         }
         if problems.is_empty() { Ok(documents) } else { Err(problems) }
     }
+}
+
+/// Reads every document of a YAML (or JSON) file, of whatever kind it is; `source` is the name shown in the problem. An
+/// empty document is a null.
+///
+/// # Errors
+/// A [`Problem`] with code `InvalidDocument`, its subject `file:line:column`: the text is not YAML, or is longer than
+/// [`MAX_FILE_BYTES`].
+pub fn yaml_trees(source: &str, text: &str, duplicates: DuplicateKeys) -> Result<Vec<YamlNode>, Box<Problem>> {
+    if text.len() > MAX_FILE_BYTES {
+        let message = format!("the file has {} bytes; the limit is {MAX_FILE_BYTES}", text.len());
+        return Err(Box::new(Problem::new(ErrorCode::InvalidDocument, message).at(source).hint("split it")));
+    }
+    tree::read(text, duplicates).map_err(|error| Box::new(syntax_problem(source, &error)))
+}
+
+/// The node's value; the line of every field below it goes to `lines`.
+fn with_lines(node: YamlNode, path: String, lines: &mut BTreeMap<String, u64>) -> Value {
+    let line = node.line;
+    let value = match node.value {
+        YamlValue::Scalar { value, .. } => value,
+        YamlValue::List(items) => {
+            items.into_iter().enumerate().map(|(i, item)| with_lines(item, format!("{path}[{i}]"), lines)).collect()
+        }
+        YamlValue::Map(fields) => fields
+            .into_iter()
+            .map(|YamlField { name, line, node }| {
+                let below = join(&path, &name);
+                // A field is where its name stands.
+                (name, with_lines(YamlNode { line, ..node }, below, lines))
+            })
+            .collect(),
+    };
+    lines.insert(path, line);
+    value
 }
 
 fn syntax_problem(source: &str, error: &serde_saphyr::Error) -> Problem {
@@ -113,88 +144,6 @@ fn syntax_problem(source: &str, error: &serde_saphyr::Error) -> Problem {
     Problem::new(ErrorCode::InvalidDocument, format!("this is not YAML: {text}"))
         .at(place)
         .hint("check the indentation, and quote values that contain \": \", \"#\" or \"{{\"")
-}
-
-/// A YAML node with the line of every field below it.
-enum Tree {
-    Scalar(Value),
-    List(Vec<Spanned<Tree>>),
-    Map(Vec<(Spanned<String>, Spanned<Tree>)>),
-}
-
-impl Tree {
-    fn into_value(self, line: u64, path: String, lines: &mut BTreeMap<String, u64>) -> Value {
-        let value = match self {
-            Self::Scalar(value) => value,
-            Self::List(items) => items
-                .into_iter()
-                .enumerate()
-                .map(|(i, item)| item.value.into_value(item.referenced.line(), format!("{path}[{i}]"), lines))
-                .collect(),
-            Self::Map(fields) => fields
-                .into_iter()
-                .map(|(key, item)| {
-                    let below = join(&path, &key.value);
-                    (key.value, item.value.into_value(key.referenced.line(), below, lines))
-                })
-                .collect(),
-        };
-        lines.insert(path, line);
-        value
-    }
-}
-
-impl<'de> Deserialize<'de> for Tree {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(TreeVisitor)
-    }
-}
-
-struct TreeVisitor;
-
-impl<'de> Visitor<'de> for TreeVisitor {
-    type Value = Tree;
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a mapping, a list or a scalar")
-    }
-    fn visit_unit<E: de::Error>(self) -> Result<Tree, E> {
-        Ok(Tree::Scalar(Value::Null))
-    }
-    fn visit_none<E: de::Error>(self) -> Result<Tree, E> {
-        Ok(Tree::Scalar(Value::Null))
-    }
-    fn visit_bool<E: de::Error>(self, v: bool) -> Result<Tree, E> {
-        Ok(Tree::Scalar(v.into()))
-    }
-    fn visit_i64<E: de::Error>(self, v: i64) -> Result<Tree, E> {
-        Ok(Tree::Scalar(v.into()))
-    }
-    fn visit_u64<E: de::Error>(self, v: u64) -> Result<Tree, E> {
-        Ok(Tree::Scalar(v.into()))
-    }
-    fn visit_f64<E: de::Error>(self, v: f64) -> Result<Tree, E> {
-        Ok(Tree::Scalar(v.into()))
-    }
-    fn visit_str<E: de::Error>(self, v: &str) -> Result<Tree, E> {
-        Ok(Tree::Scalar(v.into()))
-    }
-    fn visit_some<D: Deserializer<'de>>(self, d: D) -> Result<Tree, D::Error> {
-        Tree::deserialize(d)
-    }
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Tree, A::Error> {
-        let mut items = Vec::new();
-        while let Some(item) = seq.next_element()? {
-            items.push(item);
-        }
-        Ok(Tree::List(items))
-    }
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Tree, A::Error> {
-        let mut fields = Vec::new();
-        while let Some(entry) = map.next_entry()? {
-            fields.push(entry);
-        }
-        Ok(Tree::Map(fields))
-    }
 }
 
 #[cfg(test)]

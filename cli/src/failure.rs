@@ -37,6 +37,9 @@ pub(crate) enum Failure {
     /// The workflow did not succeed; its failure has been shown.
     #[error("the workflow did not succeed")]
     NotSucceeded,
+    /// An import has findings that ask for something; they have been shown.
+    #[error("something has no counterpart")]
+    Incomplete,
     /// The reader of the output has gone: `| head`.
     #[error("the output is closed")]
     Closed,
@@ -86,6 +89,7 @@ impl Failure {
             Self::Unreachable { .. } => 5,
             Self::Usage(_) => 2,
             Self::TimedOut { .. } => 6,
+            Self::Incomplete => 7,
             Self::Local { .. } | Self::NotSucceeded => 1,
             Self::Closed => 0,
         }
@@ -136,7 +140,7 @@ impl Failure {
             Self::Usage(what) => vec![parts(what, &[], "see landfall --help for all commands")],
             Self::Local { what, cause, hint } => vec![parts(what, std::slice::from_ref(cause), hint)],
             Self::TimedOut { what, hint } => vec![parts(what, &[], hint)],
-            Self::NotSucceeded | Self::Closed => Vec::new(),
+            Self::NotSucceeded | Self::Incomplete | Self::Closed => Vec::new(),
         }
     }
 }
@@ -217,6 +221,7 @@ mod tests {
         assert_eq!(Failure::Usage(String::new()).exit_code(), 2);
         let unreachable = Failure::Unreachable { what: String::new(), causes: vec![], hint: String::new() };
         assert_eq!(unreachable.exit_code(), 5);
+        assert_eq!(Failure::Incomplete.exit_code(), 7);
         assert_eq!(Failure::TimedOut { what: String::new(), hint: String::new() }.exit_code(), 6);
         assert_eq!(Failure::from(io::Error::from(io::ErrorKind::BrokenPipe)).exit_code(), 0);
     }

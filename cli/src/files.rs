@@ -79,7 +79,11 @@ fn find(path: &Path, recursive: bool, depth: usize, files: &mut Vec<PathBuf>) ->
     Ok(())
 }
 
-fn content(path: &Path) -> Result<String, Failure> {
+/// A file's whole text, or that of standard input.
+///
+/// # Errors
+/// [`Failure::Local`]: it cannot be read, or is not UTF-8.
+pub(crate) fn content(path: &Path) -> Result<String, Failure> {
     let failed = |error: io::Error| Failure::local(format!("cannot read {}", path.display()), error, "");
     let mut reader: Box<dyn Read> = if path == Path::new("-") {
         Box::new(io::stdin().lock())

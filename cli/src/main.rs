@@ -67,6 +67,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
             TemplateCommand::Render(args) => commands::template::render(args, &connect().await?, out).await,
             TemplateCommand::Schema => commands::template::print_schema(out),
         },
+        Command::Import(args) => commands::import::run(&args, out),
         Command::Deprovision(args) => commands::provision::deprovision(&args, &connect().await?, out).await,
         Command::Confirm(args) => commands::confirm::run(&args, &connect().await?, out).await,
         Command::Retry(args) => commands::provision::retry(&args, &connect().await?, out).await,

@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use landfall_boot::{
     BootError, BootServices,
+    http::layer::Layer,
     policy::{BootPolicy, Decision, PolicyError, PublicFacts},
 };
 
@@ -39,11 +40,11 @@ impl BootPolicy for Coordinator {
     }
 }
 
-/// Binds every boot service of this coordinator; see [`BootServices::start`].
+/// Binds every boot service of this coordinator, which serve these tools layers; see [`BootServices::start`].
 ///
 /// # Errors
 /// [`BootError`] saying which service and why.
-pub async fn start(coordinator: Arc<Coordinator>) -> Result<BootServices, BootError> {
+pub async fn start(coordinator: Arc<Coordinator>, layers: Vec<Layer>) -> Result<BootServices, BootError> {
     let config = coordinator.config.boot_services(vec![coordinator.pki.ca_pin().to_string()]);
-    BootServices::start(&config, coordinator).await
+    BootServices::start(&config, layers, coordinator).await
 }

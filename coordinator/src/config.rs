@@ -262,7 +262,7 @@ impl Config {
                 "use the address at which machines reach this host",
             );
         }
-        let OtherImage { kernel, initramfs } = &self.boot.arm64;
+        let OtherImage { kernel, initramfs, tools: _ } = &self.boot.arm64;
         if kernel.is_some() != initramfs.is_some() {
             return invalid("boot.arm64", "has only one of kernel and initramfs", "write both, or neither");
         }
@@ -310,8 +310,10 @@ impl Config {
     /// [`ConfigError::Invalid`] naming the key and the path.
     pub fn check_files(&self) -> Result<(), ConfigError> {
         let mut files = vec![("boot.kernel", &self.boot.kernel), ("boot.initramfs", &self.boot.initramfs)];
+        files.extend(self.boot.tools.iter().map(|tools| ("boot.tools", tools)));
         files.extend(self.boot.arm64.kernel.iter().map(|kernel| ("boot.arm64.kernel", kernel)));
         files.extend(self.boot.arm64.initramfs.iter().map(|initramfs| ("boot.arm64.initramfs", initramfs)));
+        files.extend(self.boot.arm64.tools.iter().map(|tools| ("boot.arm64.tools", tools)));
         let mut directories = vec![];
         if self.tftp.enabled {
             directories.push(("boot.bootloaders", &self.boot.bootloaders));
@@ -323,7 +325,11 @@ impl Config {
                 return Err(ConfigError::Invalid {
                     key,
                     what: format!("{} is not a file", path.display()),
-                    hint: "create kernel and initramfs with landfall-image initramfs, or correct the path",
+                    hint: if key.ends_with(".tools") {
+                        "create it with landfall-image tools, or correct the path"
+                    } else {
+                        "create kernel and initramfs with landfall-image initramfs, or correct the path"
+                    },
                 });
             }
         }
@@ -342,6 +348,11 @@ impl Config {
     /// `https://<advertise>:<port>`: where agents and installed systems reach the TLS port.
     pub fn tls_url(&self) -> String {
         format!("https://{}:{}", self.advertise, self.tls.listen.port())
+    }
+
+    /// `http://<advertise>:<port>`: what is not secret.
+    pub fn http_url(&self) -> String {
+        format!("http://{}:{}", self.advertise, self.http.listen.port())
     }
 
     /// What the boot services need of it. `ca_pins` (`sha256:…`) go onto the agents' command line.

@@ -29,4 +29,5 @@ pub mod reload;
 pub mod session;
 pub mod state;
 pub mod tls;
+pub mod tools_layer;
 pub mod workflow;

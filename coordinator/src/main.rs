@@ -8,7 +8,7 @@ use std::{path::PathBuf, process::ExitCode};
 use anyhow::{Context as _, Result};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use landfall_api::{DurationSpec, Role};
-use landfall_coordinator::{backup, config::Config, doctor, pki::issue_operator};
+use landfall_coordinator::{backup, config::Config, doctor, pki::issue_operator, tools_layer};
 
 use logging::LogFormat;
 
@@ -107,7 +107,7 @@ fn main() -> Result<ExitCode> {
             runtime()?.block_on(run::run(&common.config, config, logs))?;
         }
         Command::Check => {
-            checked(&common)?;
+            tools_layer::read(&checked(&common)?)?;
             println!("{} is fine", common.config.display());
         }
         Command::Doctor { output } => {

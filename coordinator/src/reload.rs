@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::config::Config;
 
 /// Keys that a reload can change; a trailing dot means all below. The example file marks the same ones.
-const CAN_CHANGE: [&str; 10] = [
+const CAN_CHANGE: [&str; 11] = [
     "limits.",
     "discovery.",
     "manifests.",
@@ -13,6 +13,7 @@ const CAN_CHANGE: [&str; 10] = [
     "dhcp.discovery",
     "boot.kernel",
     "boot.initramfs",
+    "boot.tools",
     "boot.arm64.",
     "boot.images",
     "boot.kernel_args",
@@ -72,6 +73,7 @@ pub fn merged(running: &Config, new: &Config) -> Config {
     config.dhcp.discovery = new.dhcp.discovery;
     config.boot.kernel.clone_from(&new.boot.kernel);
     config.boot.initramfs.clone_from(&new.boot.initramfs);
+    config.boot.tools.clone_from(&new.boot.tools);
     config.boot.arm64.clone_from(&new.boot.arm64);
     config.boot.images.clone_from(&new.boot.images);
     config.boot.kernel_args.clone_from(&new.boot.kernel_args);

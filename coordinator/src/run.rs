@@ -18,7 +18,7 @@ use landfall_coordinator::{
     reload::{Plan, merged},
     session,
     state::Coordinator,
-    tls,
+    tls, tools_layer,
 };
 use landfall_store::Store;
 use tokio::{
@@ -44,12 +44,14 @@ pub(crate) async fn run(path: &Path, config: Config, logs: Logs) -> Result<()> {
     let sources = Arc::new(HttpSources::new()?);
     #[allow(clippy::disallowed_methods, reason = "here the engine is given its clock")]
     let clock = Arc::new(Timestamp::now);
-    let engine = Engine::start(store.clone(), Settings::from_config(&config), clock, pki.clone(), sources).await?;
+    let (tools, layers) = tools_layer::read(&config)?;
+    let settings = Settings::from_config(&config, tools);
+    let engine = Engine::start(store.clone(), settings, clock, pki.clone(), sources).await?;
     let ops = Arc::default();
     let coordinator =
         Arc::new(Coordinator { config: config.clone(), store, engine: engine.clone(), pki: pki.clone(), ops });
 
-    let boot = boot::start(coordinator.clone()).await?;
+    let boot = boot::start(coordinator.clone(), layers).await?;
     let tls_config = tls::server_config(&pki)?;
     let bind = |listen| format!("cannot listen on {listen}; check whether another program uses the port");
     let listener =
@@ -173,10 +175,16 @@ impl Live {
     fn change(&mut self, new: &Config) {
         let plan = Plan::between(&self.config, new);
         let config = merged(&self.config, new);
-        if let Err(error) = self.boot.reload(&config.boot, config.dhcp.discovery) {
-            return tracing::error!(%error, "the configuration is not valid; the previous one stays in force");
+        let stays = "the configuration is not valid; the previous one stays in force";
+        // The other tasks have other threads while the file is read.
+        let (tools, layers) = match tokio::task::block_in_place(|| tools_layer::read(&config)) {
+            Ok(read) => read,
+            Err(error) => return tracing::error!(%error, "{stays}"),
+        };
+        if let Err(error) = self.boot.reload(&config.boot, layers, config.dhcp.discovery) {
+            return tracing::error!(%error, "{stays}");
         }
-        self.engine.reload(Settings::from_config(&config));
+        self.engine.reload(Settings::from_config(&config, tools));
         if plan.now.iter().any(|key| key == "log.filter") && !self.logs.filter(&config.log.filter) {
             tracing::warn!("RUST_LOG is set and has priority over log.filter");
         }

@@ -121,9 +121,21 @@ impl RealDevice {
         Self::open_with(path, false)
     }
 
+    /// Opens for writing, also while something stands on the partitions: for the receipt, which none of them covers.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn open_shared(path: &Path) -> io::Result<Self> {
+        Self::open_as(path, true, false)
+    }
+
     fn open_with(path: &Path, write: bool) -> io::Result<Self> {
+        Self::open_as(path, write, write)
+    }
+
+    fn open_as(path: &Path, write: bool, exclusive: bool) -> io::Result<Self> {
         let block = std::fs::metadata(path)?.file_type().is_block_device();
-        let exclusive = if block && write { libc::O_EXCL } else { 0 };
+        let exclusive = if block && exclusive { libc::O_EXCL } else { 0 };
         let open = |flags| {
             OpenOptions::new().read(true).write(write).custom_flags(flags | exclusive | libc::O_CLOEXEC).open(path)
         };

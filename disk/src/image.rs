@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use landfall_api::Digest;
+use landfall_api::{Digest, ImageAccess, ImageAuthorization};
 
 /// A disk image.
 #[derive(Debug, Clone)]
@@ -92,6 +92,18 @@ pub struct Access {
     pub proxy: Option<String>,
     /// Sent to the hosts of the image's own URLs, never to where one of them redirects on another host.
     pub authorization: Option<Authorization>,
+}
+
+impl From<&ImageAccess> for Access {
+    fn from(stated: &ImageAccess) -> Self {
+        let authorization = stated.authorization.as_ref().map(|stated| match stated {
+            ImageAuthorization::Basic { username, password } => {
+                Authorization::Basic { user: username.clone(), password: password.expose().to_owned() }
+            }
+            ImageAuthorization::Bearer(token) => Authorization::Bearer(token.expose().to_owned()),
+        });
+        Self { ca_certificates: stated.ca_certificates.clone(), proxy: stated.proxy.clone(), authorization }
+    }
 }
 
 /// Credentials. Never printed.

@@ -13,6 +13,7 @@ mod contents;
 mod decode;
 mod defect;
 mod device;
+mod divide;
 mod error;
 mod exact;
 mod forgiving;
@@ -42,8 +43,11 @@ pub use content::Mistake;
 pub use contents::read_contents;
 pub use defect::Defect;
 pub use device::{BlockDevice, ReadAt, RealDevice};
+pub use divide::{DivideRequest, Standing, check_free, divide, divided, may_divide};
 pub use error::{DiskError, WriteError};
-pub use gpt::{Entry, Header, KeptPartition, RECEIPT_TYPE, Table, TableError, find_kept};
+pub use gpt::{
+    Entry, Header, KeptPartition, NewPartition, NewTable, RECEIPT_TYPE, Table, TableError, TableKind, find_kept,
+};
 pub use image::{Access, Authorization, Format, Image, Proof, Signature, UnknownFormat};
 pub use index::{
     Chunk, ChunkKind, Frame, Index, IndexError, MAX_CHUNK_BYTES, MAX_CHUNKS, MAX_INDEX_BYTES, MIN_CHUNK_BYTES,
@@ -51,9 +55,10 @@ pub use index::{
 };
 pub use inuse::holders_of;
 pub use list::{device_path, disk_at, is_disk_name, list_disks};
+pub use memory::available as available_memory;
 pub use pipeline::{
-    BackupPlaced, Check, Committed, Expectation, Installed, Order, TablePlaced, Verified, clear_device, install,
-    place_backup, place_lba0, place_table,
+    BackupPlaced, Check, Committed, Content, ContentOrder, Expectation, Installed, Order, TablePlaced, Verified,
+    clear_device, divide_device, install, place_backup, place_lba0, place_table, with_content,
 };
 pub use proof::{DetachedSignature, Resolved, SignatureVerifier, resolve as resolve_proof};
 pub use receipt::{PLACE as RECEIPT_PLACE, kept_partitions, read_mark, read_receipt};
@@ -63,5 +68,5 @@ pub use request::{
 };
 pub use select::Disk;
 pub use select_error::{Candidate, SelectError};
-pub use source::{ImageSource, ProvenFile, open as open_source};
+pub use source::{ImageSource, ProvenFile, RootLayer, open as open_source, open_file, root_layers};
 pub use write::{may_write, write_image};

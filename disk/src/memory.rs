@@ -5,7 +5,7 @@
 pub(crate) const BUFFERS: u64 = 32 << 20;
 
 /// What the kernel could give to programs now, bytes; `None` if it does not say. (Linux, proc_meminfo(5): MemAvailable.)
-pub(crate) fn available() -> Option<u64> {
+pub fn available() -> Option<u64> {
     of_meminfo(&std::fs::read_to_string("/proc/meminfo").ok()?)
 }
 

@@ -9,17 +9,15 @@
 //! ([`DiskReceipt`], and which partitions the install kept), zeroes, SHA-256 of all before it (32). Numbers are
 //! little-endian. A reader ignores fields of the body that it does not know.
 
-use std::{io, ops::Range, path::Path};
+use std::{io, path::Path};
 
+pub use landfall_api::RECEIPT_PLACE as PLACE;
 use landfall_api::{DiskReceipt, Receipt, ReceiptState};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use crate::{BlockDevice, DiskError, ReadAt, device::RealDevice, exact, gpt};
-
-/// Where receipts are, bytes from the disk's start. Whole sectors at both sector sizes.
-pub const PLACE: Range<u64> = (1 << 20) - 4096..1 << 20;
 
 const SLOT: usize = 2048;
 const MAGIC: &[u8; 8] = b"LANDFALL";

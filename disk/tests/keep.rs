@@ -10,7 +10,7 @@ use common::{
     replay::run,
     tools::{assert_table_is_whole, wipefs},
 };
-use landfall_disk::{KeptPartition, WriteError, find_kept, judge, kept_partitions};
+use landfall_disk::{KeptPartition, WriteError, judge, kept_partitions};
 
 /// Partitions of at most 1440 KiB would be floppies to libblkid, which looks for no RAID there.
 const DISK: u64 = 14 * MIB;
@@ -137,7 +137,7 @@ fn an_image_that_overlaps_a_kept_partition_leaves_it_intact() {
         let data = DATA.start as usize..DATA.end as usize;
         assert!(disk[data.clone()] == old[data]);
         assert!(!judge::Findings::of(&disk, sector).unwrap().anything_boots());
-        assert_eq!(find_kept(&disk, sector, &keep, "disk").unwrap(), find_kept(&old, sector, &keep, "disk").unwrap());
+        assert_eq!(old::kept(&disk, sector, &keep), old::kept(&old, sector, &keep));
     }
 }
 
@@ -154,13 +154,13 @@ fn the_finished_disk_has_only_new_and_kept_partitions() {
                 assert!(!wipefs(&old, part).is_empty(), "{case}: {part:?}: the tool sees what was planted");
             }
             let keep = labels(&["grüße", "data", "data"]);
-            let before = find_kept(&old, sector, &keep, "disk").unwrap();
+            let before = old::kept(&old, sector, &keep);
             assert_eq!(before.iter().map(|part| part.label.as_str()).collect::<Vec<_>>(), ["data", "grüße"]);
             let device = Recorder::new(old.clone(), sector);
             let installed = run(&device, &image, &image, &keep).unwrap();
             assert!(installed.receipt.is_some(), "{case}");
             let disk = device.bytes.lock().unwrap().clone();
-            assert_eq!(find_kept(&disk, sector, &keep, "disk").unwrap(), before, "{case}: bit for bit");
+            assert_eq!(old::kept(&disk, sector, &keep), before, "{case}: bit for bit");
             let uuids: Vec<_> = before.iter().map(KeptPartition::part_uuid).collect();
             assert_eq!(
                 kept_partitions(&disk).unwrap(),
@@ -181,7 +181,7 @@ fn the_finished_disk_has_only_new_and_kept_partitions() {
             let again = Recorder::new(disk, sector);
             run(&again, &image, &image, &keep).unwrap();
             let disk = again.bytes.lock().unwrap().clone();
-            assert_eq!(find_kept(&disk, sector, &keep, "disk").unwrap(), before, "{case}");
+            assert_eq!(old::kept(&disk, sector, &keep), before, "{case}");
             assert_table_is_whole(&disk, sector, &case);
         }
     }

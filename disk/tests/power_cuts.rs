@@ -18,7 +18,7 @@ use common::{
 };
 use landfall_api::ReceiptState;
 use landfall_disk::{
-    Expectation, Index, Order, ReadAt, Unobserved, WriteError, find_kept, install,
+    Expectation, Index, Order, ReadAt, Unobserved, WriteError, install,
     judge::{Findings, State, judge, signatures},
     read_mark,
 };
@@ -92,8 +92,8 @@ fn bytes_of(disk: &dyn ReadAt, range: Range<u64>) -> Vec<u8> {
 
 /// Whether what is kept is there as it was, by the very code that a restart runs.
 fn assert_kept(disk: &dyn ReadAt, old: &OldDisk, case: &str) {
-    let kept = find_kept(disk, SECTOR, &old.keep, "disk").unwrap();
-    assert_eq!(kept, find_kept(&old.bytes, SECTOR, &old.keep, "disk").unwrap(), "{case}");
+    let kept = old::kept(disk, SECTOR, &old.keep);
+    assert_eq!(kept, old::kept(&old.bytes, SECTOR, &old.keep), "{case}");
     for part in kept {
         let range = part.bytes(SECTOR);
         assert!(bytes_of(disk, range.clone()) == bytes_of(&old.bytes, range), "{case}: \"{}\" changed", part.label);
@@ -104,7 +104,7 @@ fn assert_kept(disk: &dyn ReadAt, old: &OldDisk, case: &str) {
 fn assert_finished(disk: &[u8], old: &OldDisk, new: &[u8], case: &str) {
     assert_eq!(judge(&disk, &old.bytes, &new, SECTOR).unwrap(), State::VerifiedNew, "{case}");
     assert_kept(&disk, old, case);
-    let kept = find_kept(disk, SECTOR, &old.keep, "disk").unwrap();
+    let kept = old::kept(&disk, SECTOR, &old.keep);
     let kept: Vec<_> = kept.iter().map(|part| part.bytes(SECTOR)).collect();
     let found = signatures(&disk, &(0..DISK)).unwrap();
     let left = found.iter().find(|(name, at)| *name != "a GPT" && !kept.iter().any(|part| part.contains(at)));

@@ -19,7 +19,9 @@ use common::{
     server::{serve_content, serve_raw},
 };
 use landfall_api::ErrorCode;
-use landfall_disk::{Authorization, Format, Proof, Resolved, open_source, resolve_proof};
+use landfall_disk::{
+    Access, Authorization, CancelFlag, Format, Proof, Resolved, RootLayer, open_source, resolve_proof, root_layers,
+};
 
 /// Debian's registry server, with a folder of its own.
 struct Registry {
@@ -146,6 +148,48 @@ fn registry_layers_are_read_and_pinned_ones_are_proven() {
     assert_eq!(fetch(&image_at(&[&registry.url(":two?layer=b.img")]), true, &lines).unwrap(), b"small");
     let error = fetch(&image_at(&[&registry.url(":none")]), true, &lines).unwrap_err();
     assert!(error.to_string().contains("404"), "{error}");
+}
+
+#[test]
+fn the_layers_of_a_root_are_proven_files_in_order() {
+    const TAR: &str = "application/vnd.oci.image.layer.v1.tar";
+    let (registry, lines, never) = (Registry::start(), Lines::default(), CancelFlag::new());
+    let of = |url: &str| root_layers(url, &Access::default(), &lines, &never);
+    let manifest = registry.push("root", &[(TAR, "", b"lower"), (TAR, "", b"upper")]);
+    let layers = of(&registry.url(&format!("@{manifest}"))).unwrap();
+    let read = |layer: &RootLayer| {
+        let image = image_at(&[&layer.url]);
+        let content = read_on(&mut *open_source(&image, true, &lines).unwrap()).unwrap();
+        assert_eq!((digest(&content), content.len() as u64), (layer.digest, layer.size));
+        content
+    };
+    assert_eq!(layers.iter().map(read).collect::<Vec<_>>(), [b"lower", b"upper"]);
+    // A list for platforms: of each machine its own.
+    let machine = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+    let one = |digest: &str, architecture: &str| {
+        let platform = format!(r#"{{"os":"linux","architecture":"{architecture}"}}"#);
+        let kind = "application/vnd.oci.image.manifest.v1+json";
+        format!(r#"{{"mediaType":"{kind}","digest":"{digest}","size":1,"platform":{platform}}}"#)
+    };
+    let kind = "application/vnd.oci.image.index.v1+json";
+    let other = registry.push("other", &[(TAR, "", b"other")]);
+    let list = [one(&other, "s390x"), one(&manifest, machine)].join(",");
+    let list = format!(r#"{{"schemaVersion":2,"mediaType":"{kind}","manifests":[{list}]}}"#);
+    registry.send("PUT", "/v2/lab/disk/manifests/list", kind, list.as_bytes());
+    let listed = of(&registry.url(&format!("@{}", digest(list.as_bytes())))).unwrap();
+    assert_eq!(listed.iter().map(read).collect::<Vec<_>>(), [b"lower", b"upper"]);
+
+    let disk = registry.push("disk", &[("application/zstd", "disk.zst", b"x")]);
+    for (version, part) in [
+        (":root".to_owned(), "digest of a manifest"),
+        (format!("@{manifest}?layer=x"), "digest of a manifest"),
+        (format!("@{disk}"), "application/zstd"),
+        (format!("@{}", digest(b"none")), "404"),
+    ] {
+        let error = of(&registry.url(&version)).unwrap_err().to_string();
+        assert!(error.contains(part), "{version}: {error}");
+    }
+    assert!(of("http://h/root.tar").unwrap_err().to_string().contains("oci://"));
 }
 
 /// A registry that wants a token, which its token server gives for anna's password, and whose blobs lie elsewhere.

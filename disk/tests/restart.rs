@@ -13,7 +13,7 @@ use common::{
 };
 use landfall_api::ReceiptState;
 use landfall_disk::{
-    ReadAt, find_kept,
+    ReadAt,
     judge::{Findings, State, judge, signatures},
     read_mark,
 };
@@ -73,8 +73,8 @@ fn assert_finished(
     let found = Findings::of(&disk, sector).unwrap();
     assert!(found.uefi_boots() && found.primary.is_some() && found.backup.is_some(), "{case}");
     assert_eq!(read_mark(disk).unwrap().map(|mark| mark.receipt.state), Some(ReceiptState::Done), "{case}");
-    let kept = find_kept(disk, sector, keep, "disk").unwrap();
-    assert_eq!(kept, find_kept(old, sector, keep, "disk").unwrap(), "{case}");
+    let kept = old::kept(&disk, sector, keep);
+    assert_eq!(kept, old::kept(&old, sector, keep), "{case}");
     let same = |a: &[u8], b: &[u8], range: Range<u64>| {
         let range = range.start as usize..range.end as usize;
         a[range.clone()] == b[range]
@@ -94,7 +94,7 @@ fn assert_finished(
 
 /// Installs, judges every state a cut could leave, and goes on from some of them. Gives the number of states.
 fn cut_and_restart(old: &[u8], sector: u32, image: &[u8], parts: &[Range<u64>], keep: &[String], case: &str) -> usize {
-    let before = find_kept(old, sector, keep, "disk").unwrap();
+    let before = old::kept(&old, sector, keep);
     let device = Recorder::new(old.to_vec(), sector);
     run(&device, image, image, keep).unwrap();
     let new = device.bytes.lock().unwrap().clone();
@@ -103,7 +103,7 @@ fn cut_and_restart(old: &[u8], sector: u32, image: &[u8], parts: &[Range<u64>], 
     tools::assert_table_is_whole(&new, sector, case);
     let whole = |disk: &dyn ReadAt, case: &str| {
         // By the very code that a restart runs.
-        assert_eq!(find_kept(disk, sector, keep, "disk").unwrap(), before, "{case}: not findable");
+        assert_eq!(old::kept(disk, sector, keep), before, "{case}: not findable");
         for part in &before {
             let range = part.bytes(sector);
             let mut bytes = vec![0; (range.end - range.start) as usize];

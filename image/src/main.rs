@@ -15,7 +15,7 @@ use landfall_image::{
     initramfs::{self, ExtraFile},
     inspect::{self, Report},
     kernel::{KernelTree, Profile},
-    output, pack,
+    output, pack, tools,
 };
 
 /// Packs the boot image; builds and inspects OS disk images.
@@ -37,6 +37,8 @@ enum Command {
     /// Writes a .zst file that any zstd tool unpacks, and beside it an index with the digest of every chunk. A template
     /// that names the index needs no other digest.
     Pack(PackArgs),
+    /// Make the tools layer (squashfs): the worker, and programs of unpacked Debian packages with what they need
+    Tools(ToolsArgs),
     /// Show what a boot image, a disk image or an index contains
     Inspect(InspectArgs),
 }
@@ -149,6 +151,50 @@ struct PackArgs {
 }
 
 #[derive(Args)]
+struct ToolsArgs {
+    /// Directory a linux-image package was unpacked to (dpkg-deb -x): that of the boot image
+    #[arg(long, value_name = "DIR")]
+    kernel_tree: PathBuf,
+    /// Kernel version, if the directory contains several
+    #[arg(long, value_name = "VERSION")]
+    kernel_version: Option<String>,
+    /// The static program landfall-worker
+    #[arg(long, value_name = "FILE")]
+    worker: PathBuf,
+    /// Directory with Debian packages, each unpacked (dpkg-deb -x) to a directory PACKAGE_VERSION; not needed without programs and
+    /// files
+    #[arg(long, value_name = "DIR")]
+    packages: Option<PathBuf>,
+    /// Which programs and kernel modules to pack
+    #[arg(long, value_enum, default_value = "storage")]
+    profile: ToolsProfile,
+    /// One more program (may be repeated)
+    #[arg(long = "program", value_name = "NAME")]
+    programs: Vec<String>,
+    /// One more file of a package (may be repeated)
+    #[arg(long = "file", value_name = "PATH")]
+    files: Vec<String>,
+    /// One more module, with what it needs (may be repeated)
+    #[arg(long = "module", value_name = "NAME")]
+    modules: Vec<String>,
+    /// Output file for the layer
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What a tools layer is for.
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum ToolsProfile {
+    /// Partitions, file systems, RAID, LVM and encryption.
+    Storage,
+    /// Only the worker, and what is named.
+    None,
+}
+
+#[derive(Args)]
 struct InspectArgs {
     /// Initramfs or disk image, plain or zstd; or an index or a bmap
     file: PathBuf,
@@ -200,6 +246,7 @@ fn main() -> ExitCode {
         Command::Initramfs(args) => initramfs(&args),
         Command::OsDisk(args) => os_disk(&args),
         Command::Pack(args) => pack_disk(&args),
+        Command::Tools(args) => tools_layer(&args),
         Command::Inspect(args) => show(&args),
     };
     match result {
@@ -306,6 +353,39 @@ fn pack_disk(args: &PackArgs) -> anyhow::Result<()> {
     println!("  index:");
     println!("    url: http://SERVER/{}", name(&packed.index));
     println!("    digest: {}", packed.index_digest);
+    Ok(())
+}
+
+fn tools_layer(args: &ToolsArgs) -> anyhow::Result<()> {
+    let tree = KernelTree::open(&args.kernel_tree, args.kernel_version.as_deref())?;
+    let all = |known: &[&str], more: &[String]| {
+        let known = known.iter().filter(|_| args.profile == ToolsProfile::Storage).map(|name| (*name).to_owned());
+        known.chain(more.iter().cloned()).collect::<BTreeSet<String>>()
+    };
+    let recipe = tools::Recipe {
+        tree: &tree,
+        worker: &args.worker,
+        packages: args.packages.as_deref(),
+        programs: &all(tools::PROGRAMS, &args.programs),
+        files: &all(tools::FILES, &args.files),
+        modules: &all(tools::MODULES, &args.modules),
+    };
+    let packed = tools::pack(&recipe, &args.output)?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&packed)?);
+        return Ok(());
+    }
+    let manifest = &packed.manifest;
+    println!("{}", args.output.display());
+    println!("  kernel   {}, {}", manifest.kernel, manifest.architecture);
+    println!("  protocol {}", manifest.protocol);
+    println!("  stored   {}, and as much memory on a machine", bytes(packed.stored_bytes));
+    println!("  raw      {}", bytes(packed.raw_bytes));
+    println!("  modules  {}", manifest.modules.len());
+    for program in &manifest.programs {
+        println!("  program  {} of {} {}", program.path, program.package, program.version);
+    }
+    println!("  digest   {}", packed.digest);
     Ok(())
 }
 

@@ -1,10 +1,12 @@
-//! `landfall.agent.v1`: the contract between agent and coordinator.
+//! `landfall.agent.v1`: the contract between agent and coordinator; and `landfall.worker.v1`: that between the agent and the
+//! worker of the tools layer.
 //!
-//! The `.proto` file in this crate is the source of truth and carries the field documentation. This crate holds what is
-//! generated from it, the conversions between it and the messages of `landfall-api`, and the constants that both sides must
+//! The `.proto` files in this crate are the source of truth and carry the field documentation. This crate holds what is
+//! generated from them, the conversions between it and the messages of `landfall-api`, and the constants that both sides must
 //! agree on. Wire types stop at the edge: a program converts a message once, when it arrives or leaves.
 
 pub mod convert;
+pub mod delimited;
 pub mod revision;
 
 pub use convert::ConvertError;
@@ -14,6 +16,12 @@ pub use revision::{OLDEST_PROTOCOL, PROTOCOL};
 #[allow(missing_docs, unreachable_pub, clippy::all)]
 pub mod v1 {
     tonic::include_proto!("landfall.agent.v1");
+}
+
+/// Generated messages of `landfall.worker.v1`.
+#[allow(missing_docs, unreachable_pub, clippy::all)]
+pub mod worker {
+    tonic::include_proto!("landfall.worker.v1");
 }
 
 /// The fixed logical name in the coordinator's server certificate. Agents check this, never an IP address or a host

@@ -17,12 +17,16 @@ pub const KEXEC: u32 = 3;
 /// Brought `DiskReport`: a hello no longer waits until every bus was scanned.
 pub const DISK_REPORTS: u32 = 5;
 
-/// The revision of the `.proto` file in this crate: that of the newest action (each declares its own in `landfall-api`), or
+/// Brought `Check`: an agent says of a list whether it would begin to write.
+pub const CHECKS: u32 = 7;
+
+/// Brought the tools layer: `Assignment.tools`, and landfall.worker.v1. A change of worker.proto alone is one of this number too.
+pub const TOOLS: u32 = 7;
+
+/// The revision of the `.proto` files in this crate: that of the newest action (each declares its own in `landfall-api`), or
 /// that of the newest change apart from actions.
-pub const PROTOCOL: u32 = {
-    let (actions, others) = (landfall_api::ActionSpec::NEWEST_PROTOCOL, DISK_REPORTS);
-    if actions > others { actions } else { others }
-};
+pub const PROTOCOL: u32 = landfall_api::ToolsManifest::PROTOCOL;
+const _: () = assert!(PROTOCOL >= TOOLS && PROTOCOL >= CHECKS, "landfall-api states an older revision");
 
 /// The oldest revision that either side still speaks.
 pub const OLDEST_PROTOCOL: u32 = FIRST;

@@ -5,15 +5,16 @@ use std::{collections::BTreeMap, fmt::Debug, time::Duration};
 
 use jiff::Timestamp;
 use landfall_api::{
-    ClearDisksSpec, Digest, DiskId, DiskReceipt, DiskSelector, ErrorCode, HoldSpec, ImageAccess, ImageAuthorization,
-    ImageFormat, ImageProof, ImageSource, IndexSpec, KexecSpec, PowerOffSpec, Problem, Progress, RebootSpec, Receipt,
-    ReceiptState, SecretText, SignatureSpec, SumsSpec,
+    ClearDisksSpec, Digest, DiskId, DiskReceipt, DiskSelector, ErrorCode, FirmwareSpec, HoldSpec, ImageAccess,
+    ImageAuthorization, ImageFormat, ImageProof, ImageSource, IndexSpec, InstallBootloaderResult,
+    InstallBootloaderSpec, KexecSpec, PowerOffSpec, Problem, Progress, RebootSpec, Receipt, ReceiptState, SecretText,
+    SignatureSpec, SumsSpec, Unpack, UnpackResult, UnpackSource,
     message::{
         Ack, ActionKind, ActionRef, ActionResult, AssignedAction, Assignment, ClearDisksResult, CloudInit,
         CloudInitResult, Control, DiskReport, EnrollAnswer, EnrollOutcome, EnrollRequest, EventBody, EventRecord,
         Hello, Identity, KexecResult, LogLevel, LogLine, MachineCredentials, PhoneHomeReport, PhoneHomeUnit, Proof,
-        Refusal, Retry, Start, Telemetry, ToAgent, ToCoordinator, UnreadableDisk, Vitals, Welcome, WriteImage,
-        WriteImageResult,
+        Refusal, Retry, Start, Telemetry, ToAgent, ToCoordinator, ToolsLayer, UnreadableDisk, Vitals, Welcome,
+        WriteImage, WriteImageResult,
     },
 };
 use landfall_golden as golden;
@@ -192,6 +193,11 @@ fn events_on_the_wire_and_in_the_store() {
     let done = receipt(ReceiptState::Done, Some(digest(0x0a)));
     let finished = |result| EventBody::Finished { result };
     let seeded = ActionResult::CloudInit(CloudInitResult { root_device: "/dev/nvme0n1p2".into() });
+    let unpacked = UnpackResult { root_device: "/dev/nvme0n1p2".into(), entries: 3, bytes: 4096 };
+    let started = InstallBootloaderResult {
+        root_device: "/dev/mapper/vg0-root".into(),
+        platforms: "i386-pc on /dev/sda, /dev/sdb; x86_64-efi in /boot/efi".into(),
+    };
     let cleared = ActionResult::ClearDisks(ClearDisksResult { disks: vec![disk()] });
     let all = [
         ("started", EventBody::Started),
@@ -206,6 +212,8 @@ fn events_on_the_wire_and_in_the_store() {
         ("finished-power-off", finished(ActionResult::PowerOff)),
         ("finished-clear-disks", finished(cleared)),
         ("finished-kexec", finished(ActionResult::Kexec(loaded))),
+        ("finished-unpack", finished(ActionResult::Unpack(unpacked))),
+        ("finished-install-bootloader", finished(ActionResult::InstallBootloader(started))),
     ];
     for (seq, (name, body)) in (1..).zip(all) {
         let event = EventRecord::of(attempt(), seq, moment(), body);
@@ -315,6 +323,7 @@ fn assignment(actions: Vec<AssignedAction>) -> Assignment {
         expected_receipts: vec![],
         person_authorised: false,
         force: false,
+        tools: None,
         precheck: true,
     }
 }
@@ -375,6 +384,16 @@ fn an_assignment_of_every_action() {
 }
 
 #[test]
+fn a_check_and_its_answers() {
+    let list = assignment(vec![action("off", 300, 1, ActionKind::PowerOff(PowerOffSpec {}))]);
+    down("check", ToAgent::Check(Box::new(list)));
+    let list_uid = Uuid::from_u128(2);
+    up("checked", ToCoordinator::Checked { list_uid, problem: None });
+    let problem = Problem::new(ErrorCode::NoDiskMatches, "no disk matches").at("vdb");
+    up("checked-problem", ToCoordinator::Checked { list_uid, problem: Some(Box::new(problem)) });
+}
+
+#[test]
 fn branches_with_their_starts() {
     let hold = |name: &str, branch: &str| {
         let kind = ActionKind::Hold(HoldSpec { message: "wait".into() });
@@ -383,6 +402,23 @@ fn branches_with_their_starts() {
     let last = action("restart", 300, 1, ActionKind::Reboot(RebootSpec {}));
     let starts = vec![Start { index: 0, attempt: 1 }, Start { index: 1, attempt: 4 }];
     let branches = assignment(vec![hold("one", "a"), hold("two", "b"), last]);
+    let unpack = Unpack {
+        source: UnpackSource::Archive { url: "http://10.77.0.1:7480/images/app.tar.zst".into(), digest: digest(0x0f) },
+        access: ImageAccess::default(),
+        path: "/opt/app".into(),
+        disk: None,
+    };
+    let layer =
+        ToolsLayer { url: "http://10.77.0.1:7480/boot/tools".into(), digest: digest(0x10), size_bytes: 14_045_184 };
+    let boot = InstallBootloaderSpec {
+        firmware: FirmwareSpec::Both,
+        kernel_arguments: vec!["console=ttyS0,115200".into()],
+        disk: None,
+    };
+    let boot = action("boot", 1800, 1, ActionKind::InstallBootloader(boot));
+    assigned("assignment-install-bootloader", assignment(vec![boot]));
+    let actions = vec![action("app", 3600, 3, ActionKind::Unpack(unpack))];
+    assigned("assignment-tools", Assignment { tools: Some(layer), ..assignment(actions) });
     assigned("assignment-branches", Assignment { starts, ..branches });
 }
 

@@ -3,7 +3,7 @@
 use std::{pin::Pin, sync::Arc, time::Duration};
 
 use landfall_api::{
-    Progress,
+    Problem, Progress,
     message::{ActionRef, EventBody, LogLevel},
 };
 use tokio::{
@@ -164,6 +164,12 @@ impl SessionHandle {
     /// the next hello: an agent that holds a list is not handed it again, also where nothing of it runs just then.
     pub fn holds(&self, workflow_uid: Option<Uuid>) {
         self.shared.lock().holds = workflow_uid;
+    }
+
+    /// Answers [`Instruction::Check`]: `problem` is why an action of the list would not begin.
+    pub fn checked(&self, list_uid: Uuid, problem: Option<Problem>) {
+        self.shared.lock().checked.push_back((list_uid, problem.map(Box::new)));
+        self.shared.wake.notify_one();
     }
 
     /// Says that an attempt does not stop, to be called before its end is reported. Its code may write at any moment until

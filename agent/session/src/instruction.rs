@@ -21,6 +21,8 @@ pub enum Instruction {
         /// Whether it may still be done; see [`LeaseWatch`].
         lease: LeaseWatch,
     },
+    /// Say whether this list would begin to write, with [`crate::SessionHandle::checked`]; there is no lease for it.
+    Check(Box<Assignment>),
     /// A person stopped the run. Stop, and report the running action as failed with code `Cancelled`.
     Cancel {
         /// Which run.

@@ -1,6 +1,7 @@
 //! What the agent's handle and the session's task share.
 
 use std::{
+    collections::VecDeque,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -60,6 +61,8 @@ pub(crate) struct State {
     pub(crate) holds: Option<Uuid>,
     /// How many assignments were taken, so that a look at the disks from before one is recognised.
     pub(crate) assigned: u64,
+    /// Answers to checks of lists that are to be sent; a lost one is not sent again, since who asked waits for a minute only.
+    pub(crate) checked: VecDeque<(Uuid, Option<Box<Problem>>)>,
     /// 0 before the first welcome.
     pub(crate) epoch: u64,
     pub(crate) fenced: bool,
@@ -101,6 +104,7 @@ impl Shared {
                 stuck: 0,
                 holds: None,
                 assigned: 0,
+                checked: VecDeque::new(),
                 epoch: 0,
                 fenced: false,
             }),

@@ -1,13 +1,14 @@
 //! Before the first action that destroys data: would the actions after it begin? What they fetch answers, their disks are
-//! there, and their images fit. Nothing is written.
+//! there, their images fit, and the tools layer is mounted for those that need it. Nothing is written.
 
-use std::io::Read as _;
+use std::{io::Read as _, path::Path};
 
 use landfall_api::{
-    DiskFacts, DiskSelector, ErrorCode, FileSource, Problem,
+    Digest, DiskFacts, DiskSelector, ErrorCode, FileSource, InstallBootloaderSpec, PartitionRole, Problem, TableSpec,
+    UnpackSource,
     message::{ActionKind, ActionRef, AssignedAction},
 };
-use landfall_disk::{Disk, ProvenFile, Unobserved};
+use landfall_disk::{Access, Disk, ProvenFile, Unobserved, root_layers};
 
 use super::{
     Machine,
@@ -17,13 +18,24 @@ use super::{
     write_file::MAX_DOWNLOAD,
     write_image,
 };
-use crate::runner::{Failure, Job};
+use crate::{
+    runner::{Failure, Job},
+    worker,
+};
 
 /// Checks every other action of the list that is still to run; `job` checks itself before its own first write.
 pub(super) fn the_rest(machine: &Machine, job: &Job) -> Result<(), Failure> {
+    all_but(Some(job.action.action_index as usize), machine, job)
+}
+
+/// Checks every action of the list.
+pub(super) fn all(machine: &Machine, job: &Job) -> Result<(), Failure> {
+    all_but(None, machine, job)
+}
+
+fn all_but(own: Option<usize>, machine: &Machine, job: &Job) -> Result<(), Failure> {
     let first = job.run.start_index as usize;
-    let own = job.action.action_index as usize;
-    for (index, action) in job.run.actions.iter().enumerate().skip(first).filter(|(index, _)| *index != own) {
+    for (index, action) in job.run.actions.iter().enumerate().skip(first).filter(|(index, _)| Some(*index) != own) {
         may_act(job)?;
         let action_index = u32::try_from(index).unwrap_or(u32::MAX);
         let reference = ActionRef { action_index, ..job.action };
@@ -48,7 +60,35 @@ fn one_action(machine: &Machine, job: &Job, before: &[AssignedAction]) -> Result
         ActionKind::ClearDisks(spec) => clear_disks::check(machine, job, spec),
         ActionKind::WriteFile(spec) => {
             is_there(spec.disk.as_ref())?;
-            answers(job, &spec.source)
+            match &spec.source {
+                FileSource::Download { url, digest } => answers(job, url, *digest, &Access::default(), MAX_DOWNLOAD),
+                FileSource::Content(_) => Ok(()),
+            }
+        }
+        ActionKind::Storage(spec) => {
+            for selector in spec.selectors() {
+                is_there(Some(selector))?;
+            }
+            worker::ready(job, &|| may_act(job))
+        }
+        ActionKind::Unpack(spec) => {
+            is_there(spec.disk.as_ref())?;
+            worker::ready(job, &|| may_act(job))?;
+            let access = Access::from(&spec.access);
+            match &spec.source {
+                UnpackSource::Archive { url, digest } => answers(job, url, *digest, &access, u64::MAX),
+                UnpackSource::Image { url } => {
+                    let failure =
+                        |e: landfall_disk::WriteError| Failure { problem: e.problem(), retryable: e.retryable() };
+                    root_layers(url, &access, &Unobserved, &job.cancel).map(drop).map_err(failure)
+                }
+            }
+        }
+        ActionKind::InstallBootloader(spec) => {
+            is_there(spec.disk.as_ref())?;
+            let uefi = Path::new("/sys/firmware/efi").is_dir();
+            started_by(spec, before, uefi)?;
+            worker::ready(job, &|| may_act(job))
         }
         ActionKind::CloudInit(spec) => is_there(spec.disk.as_ref()),
         ActionKind::Exec(spec) => is_there(spec.disk.as_ref()),
@@ -57,9 +97,33 @@ fn one_action(machine: &Machine, job: &Job, before: &[AssignedAction]) -> Result
     }
 }
 
+/// The layout that a boot loader goes to has what the firmware starts from.
+fn started_by(spec: &InstallBootloaderSpec, before: &[AssignedAction], uefi: bool) -> Result<(), Failure> {
+    let layouts = before.iter().rev().filter_map(|action| match &action.kind {
+        ActionKind::Storage(storage) => Some(&storage.layout),
+        _ => None,
+    });
+    let Some(layout) = layouts.filter(|_| spec.disk.is_none()).find(|layout| layout.mounts_root()) else {
+        return Ok(());
+    };
+    let has = |role| layout.disks.iter().flat_map(|disk| &disk.partitions).any(|part| part.role() == role);
+    let old = layout.disks.iter().any(|disk| disk.table == TableSpec::Mbr);
+    let missing = if spec.firmware.uefi(uefi) && !has(PartitionRole::Esp) {
+        ("UEFI", PartitionRole::Esp)
+    } else if spec.firmware.bios(uefi) && !has(PartitionRole::BiosBoot) && !old {
+        ("a BIOS", PartitionRole::BiosBoot)
+    } else {
+        return Ok(());
+    };
+    let (firmware, role) = (missing.0, missing.1.as_str());
+    let message = format!("the layout has no partition with role: {role}, from which {firmware} starts");
+    let hint = "add one to the storage action, or name the other firmware in installBootloader";
+    Err(final_failure(Problem::new(ErrorCode::InvalidTemplate, message).hint(hint)))
+}
+
 /// Whether an action destroys data.
 pub(super) const fn is_destructive(kind: &ActionKind) -> bool {
-    matches!(kind, ActionKind::WriteImage(_) | ActionKind::ClearDisks(_))
+    matches!(kind, ActionKind::WriteImage(_) | ActionKind::ClearDisks(_) | ActionKind::Storage(_))
 }
 
 /// Whether an action replaces what is on this disk: what is there now says nothing of what follows.
@@ -67,6 +131,7 @@ fn changes(action: &AssignedAction, disk: &DiskFacts, disks: &[DiskFacts]) -> bo
     let chooses = |selector: &DiskSelector| Disk::select(selector, disks).is_ok_and(|it| it.id.same_disk(&disk.id));
     match &action.kind {
         ActionKind::WriteImage(spec) => chooses(&spec.disk),
+        ActionKind::Storage(spec) => spec.selectors().any(chooses),
         // Without selectors it clears each disk with a receipt of this machine.
         ActionKind::ClearDisks(spec) => spec.disks.is_empty() || spec.disks.iter().any(chooses),
         _ => false,
@@ -79,10 +144,9 @@ fn is_there(selector: Option<&DiskSelector>) -> Result<(), Failure> {
 }
 
 /// The file's server answers and begins to send it.
-fn answers(job: &Job, source: &FileSource) -> Result<(), Failure> {
-    let FileSource::Download { url, digest } = source else { return Ok(()) };
+fn answers(job: &Job, url: &str, digest: Digest, access: &Access, limit: u64) -> Result<(), Failure> {
     let failure = |e: landfall_disk::WriteError| Failure { problem: e.problem(), retryable: e.retryable() };
-    let mut file = ProvenFile::open(url, *digest, MAX_DOWNLOAD, &Unobserved, &job.cancel).map_err(failure)?;
+    let mut file = ProvenFile::open_by(url, access, digest, limit, &Unobserved, &job.cancel).map_err(failure)?;
     let Err(error) = file.read(&mut [0]) else { return Ok(()) };
     let unknown = || final_failure(Problem::new(ErrorCode::SourceUnreachable, error.to_string()).at(url));
     Err(file.into_failure().map_or_else(unknown, failure))
@@ -92,4 +156,37 @@ fn named(failure: Failure, action: &str) -> Failure {
     let Failure { mut problem, retryable } = failure;
     problem.message = format!("nothing was written, because action {action} would fail: {}", problem.message);
     Failure { problem, retryable }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use landfall_api::{FirmwareSpec, StorageSpec, message::Retry};
+
+    use super::*;
+
+    #[test]
+    fn a_layout_without_its_firmwares_partition_is_refused() {
+        let after = |disks: serde_json::Value, firmware, uefi| {
+            let layout: StorageSpec = serde_json::from_value(serde_json::json!({ "disks": disks })).unwrap();
+            let second = Duration::from_secs(1);
+            let retry = Retry { max_attempts: 1, initial_backoff: second, max_backoff: second };
+            let kind = ActionKind::Storage(layout.resolved());
+            let storage = AssignedAction { name: "disks".into(), timeout: second, retry, branch: None, kind };
+            let spec = InstallBootloaderSpec { firmware, ..InstallBootloaderSpec::default() };
+            started_by(&spec, &[storage], uefi).err().map(|failure| failure.problem.message)
+        };
+        let disk = |partitions: &str| serde_json::json!([{ "partitions": serde_json::from_str::<serde_json::Value>(partitions).unwrap() }]);
+        let root = r#"[{"role": "root"}]"#;
+        let both = r#"[{"role": "esp"}, {"role": "biosBoot"}, {"role": "root"}]"#;
+        for uefi in [false, true] {
+            assert_eq!(after(disk(both), FirmwareSpec::Both, uefi), None);
+            let said = after(disk(root), FirmwareSpec::Auto, uefi).unwrap();
+            assert!(said.contains(if uefi { "role: esp" } else { "role: biosBoot" }), "{said}");
+        }
+        let mut old = disk(root);
+        old[0]["table"] = "mbr".into();
+        assert_eq!(after(old, FirmwareSpec::Bios, true), None);
+    }
 }

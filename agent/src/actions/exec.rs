@@ -14,8 +14,9 @@ use crate::{
 /// Runs it. What it prints goes to the log of this action.
 pub(super) fn perform(machine: &Machine, job: &Job, spec: &Exec) -> Result<ActionResult, Failure> {
     let root = InstalledRoot::open_whole(machine, job, spec.disk.as_ref())?;
-    let disk = format!("/dev/{}", root.disk);
-    let also = [("LANDFALL_DISK", disk.as_str()), ("LANDFALL_ROOT_DEVICE", root.device.as_str())];
+    let disks: Vec<String> = root.disks.iter().map(|name| format!("/dev/{name}")).collect();
+    let (first, all) = (disks.first().cloned().unwrap_or_default(), disks.join(" "));
+    let also = [("LANDFALL_DISK", first.as_str()), ("LANDFALL_DISKS", &all), ("LANDFALL_ROOT_DEVICE", &root.device)];
     match &spec.program {
         ExecProgram::Command(words) => tracing::info!("running {} in {}", words.join(" "), root.device),
         ExecProgram::Script(text) => tracing::info!("running a script of {} bytes in {}", text.len(), root.device),
@@ -25,8 +26,8 @@ pub(super) fn perform(machine: &Machine, job: &Job, spec: &Exec) -> Result<Actio
     let said = |line: String| tracing::info!(action_index = index, "| {line}");
     // A machine without a lease has no such file.
     let resolv_conf = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
-    let setting = Setting { root: root.path(), resolv_conf: &resolv_conf, also: &also, init: agent_as_init };
-    let ended = inside::run(&setting, spec, said, &|| may_act(job).is_err());
+    let setting = Setting { root: root.path(), bound: None, resolv_conf: &resolv_conf, init: agent_as_init };
+    let ended = inside::run(&setting, spec, &also, said, &|| may_act(job).is_err());
     // The reason why it was stopped, if it was.
     may_act(job)?;
     let judged = ended.map_err(|e| not_run(&e, &root.device)).and_then(|ended| judge(ended, &root.device));

@@ -2,12 +2,16 @@
 
 use std::path::Path;
 
-use landfall_api::{DiskSelector, ErrorCode, Problem};
+use landfall_api::{
+    DiskSelector, ErrorCode, Problem,
+    message::{ActionKind, HiddenPoint},
+};
 
-use super::{Machine, final_failure, no_root, system_disk};
+use super::{Machine, chosen_disk::list, final_failure, no_root, system_disk};
 use crate::{
     rootfs::{Access, ReachError, System, Tree},
     runner::{Failure, Job},
+    worker,
 };
 
 /// Where it is mounted meanwhile; the path contains the action's index, because branches run at the same time.
@@ -20,13 +24,13 @@ pub(super) struct InstalledRoot {
     system: System,
     /// The root's device, for failures and reports.
     pub(super) device: String,
-    /// The disk's kernel name.
-    pub(super) disk: String,
+    /// The system's disks by kernel name; the first has its root.
+    pub(super) disks: Vec<String>,
 }
 
 impl InstalledRoot {
-    /// Finds and mounts the root on the disk that `disk` selects, else on the one that this workflow wrote; and below it
-    /// what the running system will have mounted on the way to each of `paths`.
+    /// Finds and mounts the root on the disk that `disk` selects, else what this workflow wrote: a layout, or a disk; and below
+    /// it what the running system will have mounted on the way to each of `paths`.
     pub(super) fn open(
         machine: &Machine,
         job: &Job,
@@ -43,6 +47,20 @@ impl InstalledRoot {
         Self::mounted(machine, job, disk, Access::Run, System::reach_all)
     }
 
+    /// The same with as much of it as can be mounted, and the places where something is missing.
+    pub(super) fn open_most(
+        machine: &Machine,
+        job: &Job,
+        disk: Option<&DiskSelector>,
+    ) -> Result<(Self, Vec<HiddenPoint>), Failure> {
+        let mut hidden = Vec::new();
+        let root = Self::mounted(machine, job, disk, Access::Write, |system, tree, stopped| {
+            hidden = system.reach_most(tree, stopped)?;
+            Ok(())
+        })?;
+        Ok((root, hidden))
+    }
+
     fn mounted(
         machine: &Machine,
         job: &Job,
@@ -50,9 +68,12 @@ impl InstalledRoot {
         access: Access,
         below: impl FnOnce(&mut System, &Tree, &dyn Fn() -> bool) -> Result<(), ReachError>,
     ) -> Result<Self, Failure> {
+        let mount_point = format!("{MOUNT_POINT}-{}", job.action.action_index);
+        if disk.is_none() && means_layout(job) {
+            return Self::of_layout(job, Path::new(&mount_point), access);
+        }
         let disk = system_disk(machine, job, disk)?;
         may_act(job)?;
-        let mount_point = format!("{MOUNT_POINT}-{}", job.action.action_index);
         let name = disk.name.clone();
         let stopped = || may_act(job).is_err();
         let found = System::open(disk, Path::new(&mount_point), access, &stopped);
@@ -65,7 +86,15 @@ impl InstalledRoot {
         let reached = below(&mut system, &tree, &stopped);
         may_act(job)?;
         reached.map_err(|e| unreachable(&e, &device))?;
-        Ok(Self { tree, system, device, disk: name })
+        Ok(Self { tree, system, device, disks: vec![name] })
+    }
+
+    fn of_layout(job: &Job, mount_point: &Path, access: Access) -> Result<Self, Failure> {
+        let (system, disks) = layout_system(job, mount_point, access)?;
+        let device = system.root().device.display().to_string();
+        tracing::info!("the installed root file system is {device}, of the layout on {}", disks.join(", "));
+        let tree = system.tree().map_err(|e| io(&e, &device))?;
+        Ok(Self { tree, system, device, disks })
     }
 
     /// Where the root is mounted.
@@ -85,6 +114,37 @@ impl InstalledRoot {
         system.close().map_err(|e| io(&e, &device))?;
         Ok(device)
     }
+}
+
+/// What the `storage` action before this one made, with everything that is mounted in it; its disks by kernel name.
+pub(super) fn layout_system(job: &Job, mount_point: &Path, access: Access) -> Result<(System, Vec<String>), Failure> {
+    worker::ready(job, &|| may_act(job))?;
+    let layout = worker::open(job, list()?, &|| may_act(job))?;
+    let stopped = || may_act(job).is_err();
+    let opened = System::of_layout(&layout, mount_point, access, &stopped);
+    // Also if it was not mounted because the action was stopped.
+    may_act(job)?;
+    let system = opened.map_err(|e| {
+        let problem = Problem::new(ErrorCode::NoRootFilesystem, e.to_string()).caused_by(&e);
+        final_failure(problem.hint("provision the machine again, so that its disks are laid out anew").at(&e.device))
+    })?;
+    Ok((system, layout.disks))
+}
+
+/// Whether a layout is the system that this workflow installs: of the actions before this one that write a system, the last
+/// laid disks out.
+pub(super) fn means_layout(job: &Job) -> bool {
+    let before = job.run.actions.get(..job.action.action_index as usize).unwrap_or_default();
+    is_layout(&before.iter().map(|action| &action.kind).collect::<Vec<_>>())
+}
+
+fn is_layout(before: &[&ActionKind]) -> bool {
+    let last = before.iter().rev().find_map(|kind| match kind {
+        ActionKind::Storage(storage) => storage.layout.mounts_root().then_some(true),
+        ActionKind::WriteImage(_) => Some(false),
+        _ => None,
+    });
+    last == Some(true)
 }
 
 /// A file would be hidden in the running system.
@@ -116,4 +176,31 @@ pub(super) fn io(error: &dyn std::error::Error, device: &str) -> Failure {
     let hint = "check whether the installed root file system is full or read-only";
     let problem = Problem::new(ErrorCode::DeviceIo, error.to_string()).caused_by(error).hint(hint).at(device);
     Failure { problem, retryable: true }
+}
+
+#[cfg(test)]
+mod tests {
+    use landfall_api::{HoldSpec, StorageSpec};
+    use serde_json::json;
+
+    use super::*;
+
+    fn storage(role: &str) -> ActionKind {
+        let layout = json!({"disks": [{"partitions": [{"role": role}]}]});
+        ActionKind::Storage(serde_json::from_value::<StorageSpec>(layout).unwrap().resolved())
+    }
+
+    #[test]
+    fn the_last_system_that_was_written_is_meant() {
+        let hold = || ActionKind::Hold(HoldSpec { message: String::new() });
+        for (before, layout) in [
+            (vec![], false),
+            (vec![hold()], false),
+            (vec![storage("data")], false),
+            (vec![storage("root"), hold()], true),
+            (vec![storage("root"), storage("data")], true),
+        ] {
+            assert_eq!(is_layout(&before.iter().collect::<Vec<_>>()), layout, "{before:?}");
+        }
+    }
 }

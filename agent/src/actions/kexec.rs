@@ -8,7 +8,11 @@ use landfall_api::{
     message::{ActionResult, KexecResult},
 };
 
-use super::{Machine, final_failure, no_root, system_disk};
+use super::{
+    Machine, final_failure,
+    installed_root::{layout_system, means_layout},
+    no_root, system_disk,
+};
 use crate::{
     kexec::{self, Error},
     rootfs::{Access, System},
@@ -20,12 +24,16 @@ const MOUNT_POINT: &str = "/run/landfall/kexec";
 
 /// Loads the kernel, and syncs every file system as `reboot` does.
 pub(super) fn perform(machine: &Machine, job: &Job, spec: &KexecSpec) -> Result<ActionResult, Failure> {
-    let disk = system_disk(machine, job, spec.disk.as_ref())?;
-    let name = disk.name.clone();
     let cancelled = || job.cancel.is_cancelled();
     let mount_point = format!("{MOUNT_POINT}-{}", job.action.action_index);
-    let mut system =
-        System::open(disk, Path::new(&mount_point), Access::Read, &cancelled).map_err(|e| no_root(&e, &name))?;
+    let mount_point = Path::new(&mount_point);
+    let mut system = if spec.disk.is_none() && means_layout(job) {
+        layout_system(job, mount_point, Access::Read)?.0
+    } else {
+        let disk = system_disk(machine, job, spec.disk.as_ref())?;
+        let name = disk.name.clone();
+        System::open(disk, mount_point, Access::Read, &cancelled).map_err(|e| no_root(&e, &name))?
+    };
     let device = system.root().device.display().to_string();
     let tree = system.tree().map_err(|e| {
         let problem = Problem::new(ErrorCode::DeviceIo, e.to_string()).caused_by(&e).at(&device);

@@ -6,10 +6,13 @@ mod chosen_disk;
 mod clear_disks;
 mod cloud_init;
 mod exec;
+mod install_bootloader;
 mod installed_disk;
 mod installed_root;
 mod kexec;
 mod power;
+mod storage;
+mod unpack;
 mod write_file;
 mod write_image;
 
@@ -43,7 +46,8 @@ pub(crate) struct Machine {
     disks: Disks,
     /// The disk that a workflow wrote while this process lived: for images whose table has no room for a receipt.
     written: Arc<Mutex<Option<(Uuid, DiskId)>>>,
-    /// The workflow whose list was checked while this process lived; branches that begin at once check it one after another.
+    /// The workflow whose list was checked while this process lived. Held during a check, which opens disks, and asked before
+    /// each action that destroys data: branches that begin at once, and the checks of dry runs, come one after another.
     checked: Arc<tokio::sync::Mutex<Option<Uuid>>>,
 }
 
@@ -72,6 +76,15 @@ impl Perform for Machine {
                 ActionKind::Exec(spec) => {
                     machine.on_disks(job, move |machine, job| exec::perform(machine, job, &spec)).await
                 }
+                ActionKind::Storage(spec) => {
+                    machine.on_disks(job, move |machine, job| storage::perform(machine, job, &spec)).await
+                }
+                ActionKind::Unpack(spec) => {
+                    machine.on_disks(job, move |machine, job| unpack::perform(machine, job, &spec)).await
+                }
+                ActionKind::InstallBootloader(spec) => {
+                    machine.on_disks(job, move |machine, job| install_bootloader::perform(machine, job, &spec)).await
+                }
                 ActionKind::WriteFile(spec) => {
                     machine.on_disks(job, move |machine, job| write_file::perform(machine, job, &spec)).await
                 }
@@ -88,7 +101,7 @@ impl Machine {
 
     /// Checks the whole list before the first action of it that destroys data.
     async fn check_list(&self, job: &Job) -> Result<(), Failure> {
-        if !job.run.precheck || !check::is_destructive(&job.kind) {
+        if !check::is_destructive(&job.kind) {
             return Ok(());
         }
         let mut checked = loop {
@@ -100,11 +113,18 @@ impl Machine {
                 return Err(final_failure(Problem::new(ErrorCode::Cancelled, text)));
             }
         };
-        if *checked != Some(job.run.workflow_uid) {
+        if job.run.precheck && *checked != Some(job.run.workflow_uid) {
             self.clone().on_disks(job.clone(), check::the_rest).await?;
             *checked = Some(job.run.workflow_uid);
         }
         Ok(())
+    }
+
+    /// Whether every action of a list would begin, for a dry run. Nothing is written.
+    pub(crate) async fn check_all(self, job: Job) -> Result<(), Failure> {
+        let checked = self.checked.clone();
+        let _no_action_begins = checked.lock().await;
+        self.on_disks(job, check::all).await
     }
 
     /// Runs what touches disks, once every bus has been scanned, on a thread of its own.

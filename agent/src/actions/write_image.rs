@@ -6,14 +6,12 @@ use std::{
 };
 
 use landfall_api::{
-    DiskFacts, DiskReceipt, ErrorCode, ImageAuthorization, ImageFormat, ImageProof, ImageSource, Problem, Progress,
-    SignatureSpec,
+    DiskFacts, DiskReceipt, ErrorCode, ImageFormat, ImageProof, ImageSource, Problem, Progress, SignatureSpec,
     message::{ActionKind, ActionResult, AssignedAction, EventBody, WriteImage, WriteImageResult},
     stages,
 };
 use landfall_disk::{
-    Access, Authorization, Format, Image, Observer, Proof, SelectionGuard, Signature, Unobserved, WriteRequest,
-    device_path,
+    Access, Format, Image, Observer, Proof, SelectionGuard, Signature, Unobserved, WriteRequest, device_path,
 };
 
 use super::{Machine, chosen_disk::list, final_failure, lease_of, receipt_of};
@@ -45,7 +43,7 @@ pub(super) fn perform(machine: &Machine, job: &Job, spec: &WriteImage) -> Result
         tracing::warn!("the disk carries no receipt: {why}");
     }
     if starts {
-        start_next(&disk);
+        start_next(&[&disk]);
     }
     machine.remember(job.run.workflow_uid, disk.id);
     Ok(ActionResult::WriteImage(WriteImageResult {
@@ -98,12 +96,14 @@ fn is_system_disk(job: &Job) -> bool {
     first == Some(job.action.action_index as usize)
 }
 
-/// The system on this disk is complete; where the firmware does not take the entry, it may still start it.
-fn start_next(disk: &DiskFacts) {
-    let name = &disk.id.name;
-    match efi::start_next(disk) {
-        Ok(true) => tracing::info!("the firmware starts disk {name} after the network"),
-        Ok(false) => {
+/// The system on these disks is complete; where the firmware does not take the entries, it may still start it.
+pub(super) fn start_next(disks: &[&DiskFacts]) {
+    let name = disks.iter().map(|disk| disk.id.name.as_str()).collect::<Vec<_>>().join(", ");
+    match efi::start_next(disks) {
+        Ok(started) if !started.is_empty() => {
+            tracing::info!("the firmware starts disk {} after the network", started.join(", "));
+        }
+        Ok(_) => {
             tracing::info!("disk {name} has no EFI system partition: the firmware's boot order stays as it is")
         }
         Err(error) => {
@@ -167,22 +167,7 @@ fn image(source: &ImageSource) -> Image {
         ImageFormat::Lz4 => Format::Lz4,
         ImageFormat::Qcow2 => Format::Qcow2,
     });
-    Image {
-        urls: source.urls.clone(),
-        proof,
-        format,
-        no_table: source.no_table,
-        access: Access {
-            ca_certificates: source.access.ca_certificates.clone(),
-            proxy: source.access.proxy.clone(),
-            authorization: source.access.authorization.as_ref().map(|who| match who {
-                ImageAuthorization::Basic { username, password } => {
-                    Authorization::Basic { user: username.clone(), password: password.expose().to_owned() }
-                }
-                ImageAuthorization::Bearer(token) => Authorization::Bearer(token.expose().to_owned()),
-            }),
-        },
-    }
+    Image { urls: source.urls.clone(), proof, format, no_table: source.no_table, access: Access::from(&source.access) }
 }
 
 /// Forwards the reports of the write.
@@ -227,7 +212,10 @@ impl Observer for ToRun<'_> {
 
 #[cfg(test)]
 mod tests {
-    use landfall_api::{Digest, DiskSelector, ImageAccess, IndexSpec, SecretText, SumsSpec, message::Retry};
+    use landfall_api::{
+        Digest, DiskSelector, ImageAccess, ImageAuthorization, IndexSpec, SecretText, SumsSpec, message::Retry,
+    };
+    use landfall_disk::Authorization;
 
     use super::*;
 

@@ -35,7 +35,8 @@ pub(crate) struct Module {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Index {
     modules: BTreeMap<ModuleName, Module>,
-    /// Pattern and module, by the pattern's bus (the text before its first `:`).
+    /// Pattern and module, by the pattern's bus (the text before its first `:`); those for which several texts may stand before it,
+    /// such as `block-major-9-*`, by none.
     aliases: BTreeMap<String, Vec<(String, ModuleName)>>,
     before: BTreeMap<ModuleName, Vec<ModuleName>>,
     after: BTreeMap<ModuleName, Vec<ModuleName>>,
@@ -56,7 +57,8 @@ impl Index {
                 continue;
             };
             let pattern = comparable(pattern);
-            let bus = pattern.split(':').next().unwrap_or_default().to_owned();
+            let bus = pattern.split(':').next().filter(|bus| !bus.contains(['*', '?', '['])).unwrap_or_default();
+            let bus = bus.to_owned();
             index.aliases.entry(bus).or_default().push((pattern, ModuleName::new(module)));
         }
         for line in softdep.lines() {
@@ -98,7 +100,8 @@ impl Index {
         let modalias = comparable(modalias);
         let bus = modalias.split(':').next().unwrap_or_default();
         let mut seen = BTreeSet::new();
-        let candidates = self.aliases.get(bus).into_iter().flatten();
+        let buses = [Some(bus), Some("").filter(|_| !bus.is_empty())].into_iter().flatten();
+        let candidates = buses.filter_map(|bus| self.aliases.get(bus)).flatten();
         candidates
             .filter(|(pattern, module)| glob(pattern.as_bytes(), modalias.as_bytes()) && seen.insert(module.clone()))
             .map(|(_, module)| module.clone())
@@ -246,10 +249,12 @@ mod tests {
 
     #[test]
     fn requests_and_soft_dependencies_may_use_aliases() {
-        let alias = "alias crc32c virtio\nalias fs-ext4 b\n";
+        let alias = "alias crc32c virtio\nalias fs-ext4 b\nalias block-major-9-* a\n";
         let index = Index::parse(DEP, alias, "softdep a pre: crc32c\n");
         assert_eq!(names(index.load_order(&ModuleName::new("a"))), ["virtio", "a"]);
         assert_eq!(index.for_device("fs-ext4"), [ModuleName::new("b")]);
+        assert_eq!(index.for_device("block-major-9-127"), [ModuleName::new("a")]);
+        assert!(index.for_device("block-major-8-127").is_empty());
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub(crate) use self::{
     uevent::Uevents,
 };
 
+/// Where the tools layer is mounted once it is there. It carries modules too.
+pub(crate) const TOOLS_ROOT: &str = "/run/landfall/tools";
 /// Quiet for this long: the buses have been probed.
 const QUIET: Duration = Duration::from_millis(200);
 /// The longest that [`Drivers::settle`] waits for quiet.
@@ -69,8 +71,13 @@ impl Drivers {
     ///
     /// # Errors The kernel's release is unknown, or `modules.dep` cannot be read.
     pub(crate) fn open() -> io::Result<Self> {
+        Self::open_in(Path::new("/"))
+    }
+
+    /// The same for modules that are in this root, such as those of the tools layer.
+    fn open_in(root: &Path) -> io::Result<Self> {
         let release = nix::sys::utsname::uname().map_err(io::Error::from)?;
-        let directory = Path::new("/lib/modules").join(release.release());
+        let directory = root.join("lib/modules").join(release.release());
         let read = |name: &str| fs::read_to_string(directory.join(name));
         let dep = read("modules.dep").map_err(|e| {
             io::Error::new(
@@ -239,12 +246,16 @@ impl Drivers {
     }
 }
 
-/// Loads a module by name or alias; a module that is built in or not in the image is not found, which is not an error.
-/// Blocking.
+/// Loads a module by name or alias, from the boot image or, where that has none, from the tools layer if it is mounted; a module
+/// that is built in or in neither is not found, which is not an error. Blocking.
 pub(crate) fn load_by_name(request: &str) {
-    match Drivers::open() {
-        Ok(mut drivers) => _ = drivers.load_request(request),
-        Err(e) => tracing::debug!("{request}: {e}"),
+    for root in ["/", TOOLS_ROOT] {
+        let loaded = Drivers::open_in(Path::new(root)).map(|mut drivers| drivers.load_request(request));
+        match loaded {
+            Ok(0) => {}
+            Ok(_) => return,
+            Err(e) => tracing::debug!("{request}: {e}"),
+        }
     }
 }
 

@@ -62,23 +62,31 @@ pub(crate) fn can_be_set() -> Result<(), EfiError> {
     read(Path::new(VARIABLES)).map(drop)
 }
 
-/// Puts an entry for the EFI system partition of this disk into the boot order, right behind the entry that started this
-/// machine. False: the disk has no such partition, and nothing was changed. Blocking.
+/// Puts an entry for the EFI system partition of each of these disks into the boot order, right behind the entry that started this
+/// machine. The names of those that have one; where none has, nothing was changed. Blocking.
 ///
 /// # Errors
 /// [`EfiError`].
-pub(crate) fn start_next(disk: &DiskFacts) -> Result<bool, EfiError> {
-    let Some(partition) = system_partition(disk)? else { return Ok(false) };
+pub(crate) fn start_next(disks: &[&DiskFacts]) -> Result<Vec<String>, EfiError> {
+    let (mut wanted, mut names) = (Vec::new(), Vec::new());
+    for disk in disks {
+        if let Some(partition) = system_partition(disk)? {
+            wanted.push(load_option(&disk.id.serial, &partition));
+            names.push(disk.id.name.clone());
+        }
+    }
+    if wanted.is_empty() {
+        return Ok(names);
+    }
     let _writable = Writable::new()?;
     let directory = Path::new(VARIABLES);
-    let wanted = load_option(&disk.id.serial, &partition);
-    let Plan { number, write, remove, order } = plan(&read(directory)?, &wanted);
+    let Plan { ours, remove, order } = plan(&read(directory)?, &wanted);
     let set = |name: &str, data: &[u8]| {
         let written = fs::write(file(directory, name), [&ATTRIBUTES[..], data].concat());
         written.map_err(|source| EfiError::Variables { doing: "written", source })
     };
-    if write {
-        set(&order::name(number), &wanted)?;
+    for ((number, _), data) in ours.iter().zip(&wanted).filter(|((_, write), _)| *write) {
+        set(&order::name(*number), data)?;
     }
     if let Some(order) = order {
         set("BootOrder", &order.iter().flat_map(|n| n.to_le_bytes()).collect::<Vec<u8>>())?;
@@ -87,7 +95,7 @@ pub(crate) fn start_next(disk: &DiskFacts) -> Result<bool, EfiError> {
         // It is in no order any more.
         drop(fs::remove_file(file(directory, &order::name(number))));
     }
-    Ok(true)
+    Ok(names)
 }
 
 /// The variables while they may be written: at all other times they are mounted read-only.

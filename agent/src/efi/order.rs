@@ -18,39 +18,51 @@ pub(super) struct Variables {
 /// What is to be written. A firmware's memory wears out, so nothing is written that is there already.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// Of our entry.
-    pub(super) number: u16,
-    /// Whether the entry itself is to be written.
-    pub(super) write: bool,
+    /// The numbers of our entries, in the order of what is wanted, and whether each is to be written.
+    pub(super) ours: Vec<(u16, bool)>,
     /// Entries of earlier installs.
     pub(super) remove: Vec<u16>,
     /// The new order, if it changes.
     pub(super) order: Option<Vec<u16>>,
 }
 
-/// Exactly one entry is ours, right behind the one that started the machine: the network stays first, and no other disk comes
-/// before the one that was installed. A medium that started the machine, such as an ISO, may be gone next time, and the network
-/// must still come before the disk: ours comes behind the last entry of the network then. Where none is known, ours comes last.
-pub(super) fn plan(found: &Variables, wanted: &[u8]) -> Plan {
-    let mut ours: Vec<u16> =
-        found.entries.iter().filter(|(_, data)| is_ours(data)).map(|(number, _)| *number).collect();
+/// Exactly the wanted entries are ours, in their order, right behind the one that started the machine: the network stays first, and
+/// no other disk comes before those that were installed. A medium that started the machine, such as an ISO, may be gone next time,
+/// and the network must still come before the disks: ours come behind the last entry of the network then. Where none is known, ours
+/// come last.
+pub(super) fn plan(found: &Variables, wanted: &[Vec<u8>]) -> Plan {
+    let is_ours = |number: &u16| found.entries.get(number).is_some_and(|data| is_ours(data));
     // An agent that the installed system's own entry started would stand before itself.
-    let current = found.current.filter(|current| !ours.contains(current));
-    let same = ours.iter().position(|number| found.entries.get(number).is_some_and(|data| data == wanted));
-    let number = match same.or(Some(0)).filter(|at| *at < ours.len()) {
-        Some(at) => ours.remove(at),
-        None => (0..=u16::MAX).find(|n| !found.entries.contains_key(n) && !found.order.contains(n)).unwrap_or(u16::MAX),
-    };
-    let mut order: Vec<u16> = found.order.iter().copied().filter(|n| *n != number && !ours.contains(n)).collect();
+    let current = found.current.filter(|current| !is_ours(current));
+    let mut left: Vec<u16> = found.entries.keys().copied().filter(is_ours).collect();
+    let mut numbers: Vec<Option<u16>> = Vec::new();
+    for data in wanted {
+        let same = left.iter().position(|number| found.entries.get(number) == Some(data));
+        numbers.push(same.map(|at| left.remove(at)));
+    }
+    let mut ours: Vec<u16> = Vec::new();
+    for same in &numbers {
+        let free = || {
+            let taken = |n: &u16| found.entries.contains_key(n) || found.order.contains(n) || ours.contains(n);
+            (0..=u16::MAX).find(|n| !taken(n)).unwrap_or(u16::MAX)
+        };
+        let other = if same.is_none() && !left.is_empty() { Some(left.remove(0)) } else { *same };
+        let number = other.unwrap_or_else(free);
+        ours.push(number);
+    }
+    let mut order: Vec<u16> =
+        found.order.iter().copied().filter(|number| !ours.contains(number) && !is_ours(number)).collect();
     let from = |number: &u16| found.entries.get(number).map_or(From::Unknown, |data| starts_from(data));
     let started = current.filter(|current| from(current) != From::Medium);
     let before = match started {
         Some(started) => order.iter().position(|n| *n == started),
         None => order.iter().rposition(|n| from(n) == From::Network),
     };
-    order.insert(before.map_or(order.len(), |at| at + 1), number);
-    let write = found.entries.get(&number).is_none_or(|data| data != wanted);
-    Plan { number, write, remove: ours, order: Some(order).filter(|order| *order != found.order) }
+    let at = before.map_or(order.len(), |at| at + 1);
+    order.splice(at..at, ours.iter().copied());
+    let write = |(number, data): (u16, &Vec<u8>)| (number, found.entries.get(&number) != Some(data));
+    let ours = ours.into_iter().zip(wanted).map(write).collect();
+    Plan { ours, remove: left, order: Some(order).filter(|order| *order != found.order) }
 }
 
 /// A variable's name.
@@ -86,40 +98,54 @@ mod tests {
     #[test]
     fn the_installed_disk_comes_right_behind_the_network() {
         let firmware = found(&[theirs(0), theirs(1), theirs(2)], &[1, 0, 2], Some(1));
-        let first = plan(&firmware, &ours("A"));
-        assert_eq!(first, Plan { number: 3, write: true, remove: vec![], order: Some(vec![1, 3, 0, 2]) });
+        let first = plan(&firmware, &[ours("A")]);
+        assert_eq!(first, Plan { ours: vec![(3, true)], remove: vec![], order: Some(vec![1, 3, 0, 2]) });
         // Once it is so, nothing is written again.
         let after = found(&[theirs(0), theirs(1), theirs(2), (3, ours("A"))], &[1, 3, 0, 2], Some(1));
-        assert_eq!(plan(&after, &ours("A")), Plan { number: 3, write: false, remove: vec![], order: None });
+        assert_eq!(plan(&after, &[ours("A")]), Plan { ours: vec![(3, false)], remove: vec![], order: None });
         // Another disk takes its number and its place.
-        assert_eq!(plan(&after, &ours("B")), Plan { number: 3, write: true, remove: vec![], order: None });
+        assert_eq!(plan(&after, &[ours("B")]), Plan { ours: vec![(3, true)], remove: vec![], order: None });
     }
 
     #[test]
     fn an_unknown_start_leaves_the_order_before_us() {
         for current in [None, Some(9)] {
-            let plan = plan(&found(&[theirs(0)], &[0], current), &ours("A"));
-            assert_eq!((plan.number, plan.order), (1, Some(vec![0, 1])), "{current:?}");
+            let plan = plan(&found(&[theirs(0)], &[0], current), &[ours("A")]);
+            assert_eq!((plan.ours[0].0, plan.order), (1, Some(vec![0, 1])), "{current:?}");
         }
         let started_by_ours = found(&[theirs(0), (1, ours("A"))], &[1, 0], Some(1));
-        assert_eq!(plan(&started_by_ours, &ours("B")).order, Some(vec![0, 1]));
-        assert_eq!(plan(&found(&[], &[], None), &ours("A")).order, Some(vec![0]));
+        assert_eq!(plan(&started_by_ours, &[ours("B")]).order, Some(vec![0, 1]));
+        assert_eq!(plan(&found(&[], &[], None), &[ours("A")]).order, Some(vec![0]));
     }
 
     #[test]
     fn the_network_stays_first_after_a_start_from_media() {
         let (disc, card) = (entry(&[(3, 18), (4, 2)]), entry(&[(3, 11)]));
         let firmware = found(&[(0, disc.clone()), (1, card.clone()), (2, card), theirs(3)], &[0, 1, 2, 3], Some(0));
-        assert_eq!(plan(&firmware, &ours("A")).order, Some(vec![0, 1, 2, 4, 3]));
+        assert_eq!(plan(&firmware, &[ours("A")]).order, Some(vec![0, 1, 2, 4, 3]));
         let without = found(&[(0, disc), theirs(3)], &[0, 3], Some(0));
-        assert_eq!(plan(&without, &ours("A")).order, Some(vec![0, 3, 1]));
+        assert_eq!(plan(&without, &[ours("A")]).order, Some(vec![0, 3, 1]));
+    }
+
+    #[test]
+    fn every_disk_of_a_mirror_gets_an_entry_once() {
+        let firmware = found(&[theirs(0), (1, ours("B")), (2, ours("X"))], &[0, 2, 1], Some(0));
+        let mirror = [ours("A"), ours("B")];
+        let first = plan(&firmware, &mirror);
+        let expected = Plan { ours: vec![(2, true), (1, false)], remove: vec![], order: None };
+        assert_eq!(first, expected);
+        let empty = plan(&found(&[theirs(0)], &[0], Some(0)), &mirror);
+        assert_eq!(empty, Plan { ours: vec![(1, true), (2, true)], remove: vec![], order: Some(vec![0, 1, 2]) });
+        let after = found(&[theirs(0), (1, ours("A")), (2, ours("B"))], &[0, 1, 2], Some(0));
+        assert_eq!(plan(&after, &mirror), Plan { ours: vec![(1, false), (2, false)], remove: vec![], order: None });
+        assert_eq!(plan(&after, &mirror[1..]).remove, [1], "one disk alone");
     }
 
     #[test]
     fn entries_of_earlier_installs_are_removed() {
         let firmware = found(&[(4, ours("A")), theirs(5), (6, ours("B"))], &[5, 4, 6], Some(5));
-        let plan = plan(&firmware, &ours("B"));
-        assert_eq!(plan, Plan { number: 6, write: false, remove: vec![4], order: Some(vec![5, 6]) });
+        let plan = plan(&firmware, &[ours("B")]);
+        assert_eq!(plan, Plan { ours: vec![(6, false)], remove: vec![4], order: Some(vec![5, 6]) });
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::{
     io,
     os::unix::fs::symlink,
     path::{Component, Path, PathBuf},
+    process::Command,
 };
 
 use nix::{
@@ -17,13 +18,25 @@ use nix::{
     unistd::{chdir, chroot},
 };
 
-/// The installed system could not be entered.
+/// The program's root could not be entered.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {what}")]
 pub(crate) struct EnterError {
     what: String,
     #[source]
     source: io::Error,
+}
+
+/// What a program finds.
+pub(crate) struct Setting<'a> {
+    /// Where its root is mounted.
+    pub(crate) root: &'a Path,
+    /// What it finds mounted on this directory below its root, beside what is mounted there.
+    pub(crate) bound: Option<(&'a Path, &'a Path)>,
+    /// The text at /etc/resolv.conf.
+    pub(crate) resolv_conf: &'a str,
+    /// The command that starts the program in the words after it, and ends with the program's exit code.
+    pub(crate) init: fn() -> Command,
 }
 
 fn failed<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> EnterError {
@@ -70,26 +83,34 @@ const KERNEL: [Kernel; 7] = [
 pub(super) const PRIVATE: &str = "/run/landfall";
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 
-/// Does `work` in the system whose root is mounted at `root`. This thread starts no other thread meanwhile: the kernel refuses
-/// that. `resolv_conf` is the text that programs find at /etc/resolv.conf.
+/// Does `work` in the system that `setting` names. This thread starts no other thread meanwhile: the kernel refuses that.
 ///
 /// # Errors
 /// [`EnterError`]
-pub(super) fn inside<T>(root: &Path, resolv_conf: &str, work: impl FnOnce() -> T) -> Result<T, EnterError> {
+pub(super) fn inside<T>(setting: &Setting<'_>, work: impl FnOnce() -> T) -> Result<T, EnterError> {
     let home = File::open("/proc/thread-self/ns/mnt").map_err(failed("open this thread's mount namespace"))?;
     unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID).map_err(failed("make namespaces for the program"))?;
-    let done = entered(root, resolv_conf, work);
+    let done = entered(setting, work);
     // The last reference to the namespace is gone when this returns, and with it every mount in it.
     setns(&home, CloneFlags::CLONE_NEWNS).map_err(failed("leave the program's mount namespace"))?;
     done
 }
 
-fn entered<T>(root: &Path, resolv_conf: &str, work: impl FnOnce() -> T) -> Result<T, EnterError> {
+fn entered<T>(setting: &Setting<'_>, work: impl FnOnce() -> T) -> Result<T, EnterError> {
+    let root = setting.root;
     let flags = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
     mount(None::<&str>, "/", None::<&str>, flags, None::<&str>).map_err(failed("make the mounts private"))?;
+    if let Some((from, below)) = setting.bound {
+        let flags = MsFlags::MS_BIND | MsFlags::MS_REC;
+        mount(Some(from), &root.join(below), None::<&str>, flags, None::<&str>).map_err(failed(format!(
+            "show {} at /{}",
+            from.display(),
+            below.display()
+        )))?;
+    }
     forget_others(root);
-    chdir(root).and_then(|()| chroot(".")).map_err(failed("enter the installed root file system"))?;
-    chdir("/").map_err(failed("enter the installed root file system"))?;
+    chdir(root).and_then(|()| chroot(".")).map_err(failed("enter the program's root file system"))?;
+    chdir("/").map_err(failed("enter the program's root file system"))?;
     // From here on every path is one of the installed system, its links included.
     for entry in &KERNEL {
         match put(entry) {
@@ -98,7 +119,7 @@ fn entered<T>(root: &Path, resolv_conf: &str, work: impl FnOnce() -> T) -> Resul
         }
     }
     fs::create_dir(PRIVATE).map_err(failed(format!("make {PRIVATE}")))?;
-    let made = name_servers(resolv_conf).map_err(failed(format!("put the name servers at {RESOLV_CONF}")))?;
+    let made = name_servers(setting.resolv_conf).map_err(failed(format!("put the name servers at {RESOLV_CONF}")))?;
     let done = work();
     if made && let Err(e) = fs::remove_file(RESOLV_CONF) {
         tracing::warn!("cannot remove the link {RESOLV_CONF} from the installed system: {e}");
@@ -125,7 +146,7 @@ fn others<'m>(mounts: &'m str, root: &Path) -> impl DoubleEndedIterator<Item = &
 
 fn put(entry: &Kernel) -> Result<(), EnterError> {
     let Kernel { kind, target, flags, data, .. } = entry;
-    let failed = || failed(format!("mount {kind} on {target} of the installed system"));
+    let failed = || failed(format!("mount {kind} on {target} in the program's root"));
     if !Path::new(target).is_dir() {
         fs::create_dir_all(target).map_err(failed())?;
     }

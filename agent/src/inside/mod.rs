@@ -1,12 +1,18 @@
-//! Programs of an installed system, run inside it: in its root, with the kernel's file systems in place, and with nothing left
+//! Programs of an installed system or of the tools layer, run inside it: in its root, with the kernel's file systems in place, and with nothing left
 //! of them when they end.
 
 mod enter;
 mod init;
 mod output;
 mod program;
+mod supervised;
+#[cfg(test)]
+pub(crate) mod testing;
 
 pub(crate) use self::{
+    enter::Setting,
     init::{INIT, agent_as_init, init},
-    program::{Ended, RunError, Setting, run},
+    output::{Hidden, lines},
+    program::{PATH, run},
+    supervised::{Ended, RunError, supervise},
 };

@@ -11,11 +11,11 @@ const SHORTEST_SECRET: usize = 4;
 
 /// Texts that no line may show.
 #[derive(Debug, Default)]
-pub(super) struct Hidden(Vec<String>);
+pub(crate) struct Hidden(Vec<String>);
 
 impl Hidden {
     /// Each line of each of these values: output is hidden line by line.
-    pub(super) fn new<'v>(values: impl IntoIterator<Item = &'v str>) -> Self {
+    pub(crate) fn new<'v>(values: impl IntoIterator<Item = &'v str>) -> Self {
         // As a printed line would show them.
         let lines = values.into_iter().flat_map(str::lines).map(|line| plain(line.trim().as_bytes()));
         let mut texts: Vec<String> = lines.filter(|text| text.len() >= SHORTEST_SECRET).collect();
@@ -43,7 +43,7 @@ impl Hidden {
 ///
 /// # Errors
 /// The pipe's.
-pub(super) fn lines(mut from: impl Read, hidden: &Hidden, mut line: impl FnMut(String)) -> io::Result<()> {
+pub(crate) fn lines(mut from: impl Read, hidden: &Hidden, mut line: impl FnMut(String)) -> io::Result<()> {
     let mut buffer = [0; 4096];
     let mut open: Vec<u8> = Vec::new();
     let limit = LONGEST + hidden.longest();

@@ -1,156 +1,71 @@
-//! One program, run inside an installed system until it ends.
+//! One program of an action, run inside an installed system until it ends.
 
 use std::{
     fs::OpenOptions,
     io::{self, PipeWriter, Write as _},
-    os::unix::{
-        fs::OpenOptionsExt as _,
-        process::{CommandExt as _, ExitStatusExt as _},
-    },
+    os::unix::fs::OpenOptionsExt as _,
     path::Path,
-    process::{Command, ExitStatus, Stdio},
+    process::{Command, Stdio},
     thread,
-    time::Duration,
 };
 
 use landfall_api::{Exec, ExecProgram};
-use nix::sys::signal::Signal;
 
 use super::{
-    enter::{EnterError, PRIVATE, inside},
+    enter::{PRIVATE, Setting},
     output::{Hidden, lines},
+    supervised::{Ended, RunError, supervise},
 };
-use crate::children::Own;
 
-/// Between looks whether the program ended or must be stopped.
-const POLL: Duration = Duration::from_millis(50);
 /// Debian's for root's login shell.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// For scripts without an interpreter: the first command that fails ends the script.
 const SHELL: &str = "#!/bin/sh -e\n";
 
-/// A program could not be run.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum RunError {
-    /// The installed system could not be entered.
-    #[error(transparent)]
-    Enter(#[from] EnterError),
-    /// The directory in which it is to start does not exist.
-    #[error("the installed system has no directory {0}")]
-    NoDirectory(String),
-    /// A pipe, a thread or a process of this machine's failed.
-    #[error("cannot follow the program")]
-    Follow(#[source] io::Error),
-}
-
-/// How a program ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ended {
-    /// With this exit code.
-    Code(i32),
-    /// A signal ended it.
-    Signal(i32),
-    /// The agent stopped it.
-    Stopped,
-}
-
-impl std::fmt::Display for Ended {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Code(code) => {
-                write!(f, "ended with exit code {code}")?;
-                // As shells have it, and the first process of the namespace.
-                match Signal::try_from(code - 128) {
-                    Ok(signal) => write!(f, " ({signal})"),
-                    Err(_) => Ok(()),
-                }
-            }
-            Self::Signal(number) => match Signal::try_from(*number) {
-                Ok(signal) => write!(f, "was ended by signal {signal}"),
-                Err(_) => write!(f, "was ended by signal {number}"),
-            },
-            Self::Stopped => f.write_str("was stopped"),
-        }
-    }
-}
-
-/// What a program finds.
-pub(crate) struct Setting<'a> {
-    /// Where the installed system's root is mounted.
-    pub(crate) root: &'a Path,
-    /// The text at /etc/resolv.conf.
-    pub(crate) resolv_conf: &'a str,
-    /// Variables beside those that the action states.
-    pub(crate) also: &'a [(&'a str, &'a str)],
-    /// The command that starts the program in the words after it, and ends with the program's exit code.
-    pub(crate) init: fn() -> Command,
-}
-
-/// Runs the program of `spec`. `said` gets each line it prints, and `stop` is asked many times a second. Nothing that the program
-/// started runs when this returns. Blocking.
+/// Runs the program of `spec`, with the variables `also` beside its own. `said` gets each line it prints, and `stop` is asked many
+/// times a second. Nothing that the program started runs when this returns. Blocking.
 ///
 /// # Errors
 /// [`RunError`]
 pub(crate) fn run(
     setting: &Setting<'_>,
     spec: &Exec,
+    also: &[(&str, &str)],
     said: impl FnMut(String),
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<Ended, RunError> {
     let (output, input) = io::pipe().map_err(RunError::Follow)?;
     let hidden = Hidden::new(spec.variables.iter().filter(|v| v.secret).map(|v| v.value.expose()));
     thread::scope(|scope| {
-        let enter = || inside(setting.root, setting.resolv_conf, || started(setting, spec, input, stop));
-        let thread = thread::Builder::new().name("exec".into()).spawn_scoped(scope, enter).map_err(RunError::Follow)?;
+        let ready = |command: &mut Command| prepare(command, spec, also, input);
+        let work = || supervise(setting, ready, stop);
+        let thread = thread::Builder::new().name("exec".into()).spawn_scoped(scope, work).map_err(RunError::Follow)?;
         let read = lines(output, &hidden, said);
-        let ended = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))??;
+        let ended = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         read.map_err(RunError::Follow)?;
         Ok(ended)
     })
 }
 
-/// Inside: starts the program and waits for its end.
-fn started(
-    setting: &Setting<'_>,
-    spec: &Exec,
-    output: PipeWriter,
-    stop: &(dyn Fn() -> bool + Sync),
-) -> Result<Ended, RunError> {
-    let mut child = {
-        let mut command = (setting.init)();
-        command.args(words(&spec.program)?);
-        let errors = output.try_clone().map_err(RunError::Follow)?;
-        command
-            .env_clear()
-            .envs([("PATH", PATH), ("HOME", "/root"), ("LANG", "C.UTF-8"), ("TERM", "dumb")])
-            // No service manager runs in there: systemctl(1) changes files and starts nothing.
-            .env("SYSTEMD_OFFLINE", "1")
-            .envs(setting.also.iter().copied())
-            .envs(spec.variables.iter().map(|v| (&v.name, v.value.expose())))
-            .current_dir(&spec.directory)
-            .process_group(0)
-            .stdin(Stdio::null())
-            .stdout(output)
-            .stderr(errors);
-        if !Path::new(&spec.directory).is_dir() {
-            return Err(RunError::NoDirectory(spec.directory.clone()));
-        }
-        Own::spawn(&mut command).map_err(RunError::Follow)?
-        // The command's ends of the pipe are closed here: the output ends with the program.
-    };
-    loop {
-        if let Some(status) = child.ended().map_err(RunError::Follow)? {
-            return Ok(ended(status));
-        }
-        if stop() {
-            child.kill().map_err(RunError::Follow)?;
-            while child.ended().map_err(RunError::Follow)?.is_none() {
-                thread::sleep(POLL);
-            }
-            return Ok(Ended::Stopped);
-        }
-        thread::sleep(POLL);
+/// Inside: what the program starts with.
+fn prepare(command: &mut Command, spec: &Exec, also: &[(&str, &str)], output: PipeWriter) -> Result<(), RunError> {
+    let errors = output.try_clone().map_err(RunError::Follow)?;
+    command
+        .args(words(&spec.program)?)
+        .env_clear()
+        .envs([("PATH", PATH), ("HOME", "/root"), ("LANG", "C.UTF-8"), ("TERM", "dumb")])
+        // No service manager runs in there: systemctl(1) changes files and starts nothing.
+        .env("SYSTEMD_OFFLINE", "1")
+        .envs(also.iter().copied())
+        .envs(spec.variables.iter().map(|v| (&v.name, v.value.expose())))
+        .current_dir(&spec.directory)
+        .stdin(Stdio::null())
+        .stdout(output)
+        .stderr(errors);
+    if !Path::new(&spec.directory).is_dir() {
+        return Err(RunError::NoDirectory(spec.directory.clone()));
     }
+    Ok(())
 }
 
 /// The program and its arguments. A script is put into memory first.
@@ -170,75 +85,33 @@ fn words(program: &ExecProgram) -> Result<Vec<String>, RunError> {
     }
 }
 
-fn ended(status: ExitStatus) -> Ended {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => Ended::Code(code),
-        (None, signal) => Ended::Signal(signal.unwrap_or_default()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::{
         fs,
         sync::atomic::{AtomicBool, Ordering},
-        time::Instant,
+        time::{Duration, Instant},
     };
 
     use landfall_api::{ExecVariable, SecretText};
 
-    use super::*;
-
-    /// A root with this machine's own programs; `None` where the test may not mount.
-    fn root() -> Option<tempfile::TempDir> {
-        if !nix::unistd::geteuid().is_root() {
-            return None;
-        }
-        let root = tempfile::tempdir().unwrap();
-        for directory in ["bin", "lib", "lib64", "usr", "etc"] {
-            if Path::new("/").join(directory).exists() {
-                fs::create_dir(root.path().join(directory)).unwrap();
-            }
-        }
-        Some(root)
-    }
+    use super::{
+        super::testing::{root, shell_as_init, with_programs},
+        *,
+    };
 
     fn script(text: &str) -> Exec {
         Exec { program: ExecProgram::Script(text.into()), variables: Vec::new(), directory: "/".into(), disk: None }
     }
 
-    /// The agent's binary is not this test's.
-    fn shell_as_init() -> Command {
-        let mut command = Command::new("/bin/sh");
-        // More than one command, or the shell would become the program.
-        command.args(["-c", "\"$@\"; exit $?", "init"]);
-        command
-    }
-
-    /// Runs it with this machine's /usr mounted in the root, on a thread whose mounts vanish.
     fn ran(root: &Path, spec: &Exec, stop: &(dyn Fn() -> bool + Sync)) -> (Result<Ended, RunError>, Vec<String>) {
-        use nix::{
-            mount::{MsFlags, mount},
-            sched::{CloneFlags, unshare},
-        };
-        thread::scope(|scope| {
-            let work = || {
-                unshare(CloneFlags::CLONE_NEWNS).unwrap();
-                mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>).unwrap();
-                for directory in ["bin", "lib", "lib64", "usr"] {
-                    let (from, to) = (Path::new("/").join(directory), root.join(directory));
-                    if to.exists() {
-                        let from = fs::canonicalize(from).unwrap();
-                        mount(Some(&from), &to, None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
-                    }
-                }
-                let mut lines = Vec::new();
-                let also = [("LANDFALL_DISK", "/dev/vda")];
-                let setting = Setting { root, resolv_conf: "nameserver 192.0.2.1\n", also: &also, init: shell_as_init };
-                let ended = run(&setting, spec, |line| lines.push(line), stop);
-                (ended, lines)
-            };
-            scope.spawn(work).join().unwrap()
+        with_programs(root, || {
+            let mut lines = Vec::new();
+            let also = [("LANDFALL_DISK", "/dev/vda")];
+            let resolv_conf = "nameserver 192.0.2.1\n";
+            let setting = Setting { root, bound: None, resolv_conf, init: shell_as_init };
+            let ended = run(&setting, spec, &also, |line| lines.push(line), stop);
+            (ended, lines)
         })
     }
 

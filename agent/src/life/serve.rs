@@ -13,7 +13,10 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use super::{End, FIRST_WAIT, LONGEST_WAIT};
+use super::{
+    End, FIRST_WAIT, LONGEST_WAIT,
+    dry_run::{self, DryRuns},
+};
 use crate::{
     actions::Machine,
     disks::Disks,
@@ -119,11 +122,13 @@ struct Server<'a> {
     /// Assigned while an earlier workflow was still stopping.
     next: Option<(Box<Assignment>, LeaseWatch, Control)>,
     refused: Option<Problem>,
+    dry_runs: DryRuns,
 }
 
 impl<'a> Server<'a> {
     fn new(session: &'a SessionHandle, disks: &Disks, tail: &'a Tail) -> Self {
-        Self { session, tail, machine: Machine::new(disks.clone()), running: None, next: None, refused: None }
+        let machine = Machine::new(disks.clone());
+        Self { session, tail, machine, running: None, next: None, refused: None, dry_runs: DryRuns::default() }
     }
 
     async fn serve<F>(
@@ -188,6 +193,10 @@ impl<'a> Server<'a> {
                 Some(_) => self.next = Some((assignment, lease, Control::default())),
                 None => self.start(*assignment, lease, Control::default()),
             },
+            Instruction::Check(list) if self.running.is_none() => {
+                self.dry_runs.begin(*list, &self.machine, self.session);
+            }
+            Instruction::Check(list) => self.session.checked(list.workflow_uid, Some(dry_run::busy())),
             Instruction::Control { workflow_uid, control } => {
                 if let Some((_, _, next)) = self.next.as_mut().filter(|(next, ..)| next.workflow_uid == workflow_uid) {
                     *next = control;
@@ -226,6 +235,7 @@ impl<'a> Server<'a> {
     }
 
     fn start(&mut self, assignment: Assignment, lease: LeaseWatch, wanted: Control) {
+        self.dry_runs.stop();
         let (stop, stopped) = watch::channel(None);
         let (control, controlled) = watch::channel(wanted);
         let uid = assignment.workflow_uid;

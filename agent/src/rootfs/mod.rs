@@ -5,6 +5,7 @@ mod find;
 mod forget;
 mod fstab;
 mod label;
+mod layout;
 mod mounted;
 mod names;
 mod partitions;

@@ -8,6 +8,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use landfall_api::message::HiddenPoint;
+
 use super::{
     find::{NotFound, find},
     fstab::{Line, parse},
@@ -40,7 +42,7 @@ pub(crate) enum ReachError {
 
 /// Mounts with where they are in the tree; dropped from the innermost.
 #[derive(Debug, Default)]
-struct Below(Vec<(String, Mounted)>);
+pub(super) struct Below(pub(super) Vec<(String, Mounted)>);
 
 impl Drop for Below {
     fn drop(&mut self) {
@@ -51,13 +53,13 @@ impl Drop for Below {
 /// A mounted system. Unmounted on drop; only [`System::close`] returns an error.
 #[derive(Debug)]
 pub(crate) struct System {
-    disk: SystemDisk,
-    access: Access,
+    pub(super) disk: SystemDisk,
+    pub(super) access: Access,
     /// What is below the root, in the order of mounting, with where it is in the tree. Dropped first.
-    below: Below,
-    root: Mounted,
+    pub(super) below: Below,
+    pub(super) root: Mounted,
     /// Given back after the mounts are gone.
-    turns: Turns,
+    pub(super) turns: Turns,
 }
 
 impl System {
@@ -118,10 +120,7 @@ impl System {
     /// # Errors
     /// [`ReachError`]
     pub(crate) fn reach_all(&mut self, tree: &Tree, cancelled: &dyn Fn() -> bool) -> Result<(), ReachError> {
-        let mut lines = lines(tree)?;
-        lines.retain(|line| line.point != "/" && line.at_boot());
-        lines.sort_by_key(|line| line.point.len());
-        for line in &lines {
+        for line in &at_boot(tree)? {
             let partitions = look(&self.disk);
             let put = match not_needed(line) {
                 Some(why) => {
@@ -138,6 +137,30 @@ impl System {
         Ok(())
     }
 
+    /// Mounts as much as can be mounted of what the running system will have mounted. Returns the places of the rest.
+    ///
+    /// # Errors
+    /// [`ReachError::Look`]
+    pub(crate) fn reach_most(
+        &mut self,
+        tree: &Tree,
+        cancelled: &dyn Fn() -> bool,
+    ) -> Result<Vec<HiddenPoint>, ReachError> {
+        let mut hidden = Vec::new();
+        for line in &at_boot(tree)? {
+            let partitions = look(&self.disk);
+            let put = partition_of(line, &partitions).map_err(ReachError::from);
+            match put.and_then(|partition| self.put(tree, line, partition, cancelled)) {
+                Err(ReachError::Unreachable(why)) => {
+                    tracing::info!("{why}; it is left out");
+                    hidden.push(HiddenPoint { point: line.point.clone(), why: why.to_string() });
+                }
+                put => put?,
+            }
+        }
+        Ok(hidden)
+    }
+
     /// Mounts what `fstab` puts at this place, also what it mounts there on request only; false if it puts nothing there.
     ///
     /// # Errors
@@ -148,6 +171,10 @@ impl System {
         point: &str,
         cancelled: &dyn Fn() -> bool,
     ) -> Result<bool, ReachError> {
+        // Of a layout everything is.
+        if self.mounted_at(point).is_some() {
+            return Ok(true);
+        }
         let lines = lines(tree)?;
         let Some(line) = lines.iter().find(|line| line.point == point) else { return Ok(false) };
         let partitions = look(&self.disk);
@@ -219,6 +246,14 @@ impl System {
         drop(turns);
         closed
     }
+}
+
+/// What is mounted below the root without a person's doing, the outer before the inner.
+fn at_boot(tree: &Tree) -> Result<Vec<Line>, ReachError> {
+    let mut lines = lines(tree)?;
+    lines.retain(|line| line.point != "/" && line.at_boot());
+    lines.sort_by_key(|line| line.point.len());
+    Ok(lines)
 }
 
 fn lines(tree: &Tree) -> Result<Vec<Line>, ReachError> {

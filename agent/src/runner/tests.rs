@@ -240,6 +240,7 @@ fn run_of(actions: Vec<AssignedAction>, starts: &[(u32, u32)]) -> Assignment {
         expected_receipts: Vec::new(),
         person_authorised: true,
         force: false,
+        tools: None,
         precheck: true,
     }
 }

@@ -26,6 +26,7 @@ impl Declaration for ClearDisksSpec {
         timeout: DurationSpec::from_secs(5 * 60),
         attempts: 1,
         protocol: 2,
+        tools: false,
         then: Then::Next,
         writes_image: false,
         means_written_disk: false,

@@ -77,6 +77,7 @@ impl Declaration for CloudInitSpec {
         timeout: DurationSpec::from_secs(5 * 60),
         attempts: 1,
         protocol: 1,
+        tools: false,
         then: Then::Next,
         writes_image: false,
         means_written_disk: true,

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::{
     kind::{ActionInfo, Declaration, Download, Then},
-    rules::{Rules, plain_text},
+    rules::{Rules, is_directory, plain_text},
 };
 use crate::{
     DiskSelector, DurationSpec, SecretText,
@@ -122,6 +122,7 @@ impl Declaration for ExecSpec {
         // What a program did before it failed is unknown.
         attempts: 1,
         protocol: 6,
+        tools: false,
         then: Then::Next,
         writes_image: false,
         means_written_disk: true,
@@ -213,10 +214,6 @@ fn word_fault(text: &str) -> Option<String> {
 fn is_variable(name: &str) -> bool {
     name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
         && name.bytes().next().is_some_and(|b| !b.is_ascii_digit())
-}
-
-fn is_directory(path: &str) -> bool {
-    path.starts_with('/') && !path.contains('\0') && path.split('/').all(|part| part != "..")
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ impl Declaration for HoldSpec {
         timeout: DurationSpec::from_secs(24 * 3600),
         attempts: 1,
         protocol: 2,
+        tools: false,
         then: Then::Next,
         writes_image: false,
         means_written_disk: false,

@@ -35,6 +35,7 @@ impl Declaration for KexecSpec {
         timeout: DurationSpec::from_secs(5 * 60),
         attempts: 1,
         protocol: 3,
+        tools: false,
         then: Then::SystemStarts,
         writes_image: false,
         means_written_disk: true,

@@ -19,6 +19,8 @@ pub struct ActionInfo {
     pub attempts: u32,
     /// The first protocol revision whose agents know it.
     pub protocol: u32,
+    /// Whether the worker of the tools layer performs it, and not the agent itself.
+    pub tools: bool,
     /// What comes after it.
     pub then: Then,
     /// Whether it writes an image. The disk it wrote is the one that later actions mean.

@@ -1,10 +1,12 @@
 //! Actions: the typed steps of a workflow. Each has a file of its own with its fields and its declaration ([`kind`]), and
 //! a line in the list below; everything in `api` that depends on the set of actions follows from these two.
 
+mod access;
 mod clear_disks;
 mod cloud_init;
 mod exec;
 mod hold;
+mod install_bootloader;
 mod kexec;
 mod kind;
 mod power_off;
@@ -12,6 +14,8 @@ mod read;
 mod reboot;
 mod rules;
 mod schema;
+mod storage;
+mod unpack;
 mod write_file;
 mod write_image;
 
@@ -26,10 +30,16 @@ pub use self::{
     cloud_init::{CloudInitSpec, PhoneHomeSpec, UserSpec},
     exec::{Exec, ExecProgram, ExecResult, ExecSpec, ExecVariable, UnusableProgram},
     hold::HoldSpec,
+    install_bootloader::{FirmwareSpec, InstallBootloaderResult, InstallBootloaderSpec},
     kexec::KexecSpec,
     kind::{ActionInfo, Download, Then},
     power_off::PowerOffSpec,
     reboot::RebootSpec,
+    storage::{
+        Content, DiskLayoutSpec, EncryptSpec, FileSystem, Member, PartitionRole, PartitionSpec, RaidSpec, SizeError,
+        SizeSpec, Storage, StorageFault, StorageSpec, SubvolumeSpec, TableSpec, VolumeGroupSpec, VolumeSpec,
+    },
+    unpack::{Unpack, UnpackResult, UnpackSource, UnpackSpec, UnusableArchive},
     write_file::{FileSource, UnusableFile, WriteFile, WriteFileResult, WriteFileSpec},
     write_image::WriteImageSpec,
 };
@@ -114,6 +124,9 @@ actions! {
     "kexec" => Kexec(KexecSpec),
     "writeFile" => WriteFile(WriteFileSpec),
     "exec" => Exec(ExecSpec),
+    "unpack" => Unpack(UnpackSpec),
+    "storage" => Storage(StorageSpec),
+    "installBootloader" => InstallBootloader(InstallBootloaderSpec),
 }
 
 impl ActionSpec {

@@ -21,6 +21,7 @@ impl Declaration for PowerOffSpec {
         timeout: DurationSpec::from_secs(5 * 60),
         attempts: 1,
         protocol: 2,
+        tools: false,
         then: Then::MachineOff,
         writes_image: false,
         means_written_disk: false,

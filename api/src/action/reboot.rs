@@ -21,6 +21,7 @@ impl Declaration for RebootSpec {
         timeout: DurationSpec::from_secs(5 * 60),
         attempts: 1,
         protocol: 1,
+        tools: false,
         then: Then::SystemStarts,
         writes_image: false,
         means_written_disk: false,

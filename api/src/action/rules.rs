@@ -1,9 +1,9 @@
 //! What the rules of every action need: a place for faults, and the rule for disk selectors.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::{
-    DiskSelector, SelectorError,
+    DiskSelector, ImageUrl, SelectorError,
     issue::{Issue, has_expression, join},
 };
 
@@ -43,9 +43,38 @@ impl<'a> Rules<'a> {
             }
         }
     }
+
+    /// The field `url` of the action at `path`, where it names a file that is no image.
+    pub(crate) fn file_url(&mut self, spec: &Map<String, Value>, path: &str) {
+        let Some(url) = plain_text(spec, "url") else { return };
+        match ImageUrl::parse(url) {
+            Ok(ImageUrl::Http | ImageUrl::File(_)) => {}
+            Ok(ImageUrl::Oci { .. }) => {
+                let hint = "write http://host/path, https://host/path or file:///path";
+                self.say(join(path, "url"), format!("{url} is not a file's URL"), hint);
+            }
+            Err(error) => self.say(join(path, "url"), error.message, error.hint),
+        }
+    }
+
+    /// The URL of a file that the worker of the tools layer fetches: it sees no file of the agent's.
+    pub(crate) fn web_url(&mut self, spec: &Map<String, Value>, path: &str) {
+        self.file_url(spec, path);
+        if let Some(url) = plain_text(spec, "url")
+            && let Ok(ImageUrl::File(_)) = ImageUrl::parse(url)
+        {
+            let message = format!("{url} names a file of the agent, which the tools layer does not see");
+            self.say(join(path, "url"), message, "serve the file, and write http://host/path or https://host/path");
+        }
+    }
+}
+
+/// Whether it is an absolute path without `..`.
+pub(crate) fn is_directory(path: &str) -> bool {
+    path.starts_with('/') && !path.contains('\0') && path.split('/').all(|part| part != "..")
 }
 
 /// The text of a field that is no expression.
-pub(crate) fn plain_text<'v>(spec: &'v serde_json::Map<String, Value>, field: &str) -> Option<&'v str> {
+pub(crate) fn plain_text<'v>(spec: &'v Map<String, Value>, field: &str) -> Option<&'v str> {
     spec.get(field).and_then(Value::as_str).filter(|text| !has_expression(text))
 }

@@ -8,7 +8,7 @@ use super::{
     kind::{ActionInfo, Declaration, Download, Then},
     rules::{Rules, plain_text},
 };
-use crate::{AccessSpec, Digest, DiskSelector, DurationSpec, ImageUrl, SecretText, issue::join};
+use crate::{AccessSpec, Digest, DiskSelector, DurationSpec, SecretText, issue::join};
 
 /// Writes one file into the installed system. Directories on the way are made; a file that stands there is replaced.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -117,6 +117,7 @@ impl Declaration for WriteFileSpec {
         // A download may break, and what is written twice is there once.
         attempts: 3,
         protocol: 4,
+        tools: false,
         then: Then::Next,
         writes_image: false,
         means_written_disk: true,
@@ -169,15 +170,7 @@ fn source(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
         }
         _ => {}
     }
-    let Some(url) = plain_text(spec, "url") else { return };
-    match ImageUrl::parse(url) {
-        Ok(ImageUrl::Http | ImageUrl::File(_)) => {}
-        Ok(ImageUrl::Oci { .. }) => {
-            let hint = "write http://host/path, https://host/path or file:///path";
-            rules.say(join(path, "url"), format!("{url} is not a file's URL"), hint);
-        }
-        Err(error) => rules.say(join(path, "url"), error.message, error.hint),
-    }
+    rules.file_url(spec, path);
 }
 
 /// What is wrong with a path; `None`: nothing.

@@ -37,6 +37,7 @@ impl Declaration for WriteImageSpec {
         // A download may break.
         attempts: 3,
         protocol: 1,
+        tools: false,
         then: Then::Next,
         writes_image: true,
         means_written_disk: false,

@@ -4,11 +4,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     resolved::{CloudInit, WriteImage},
-    result::{ClearDisksResult, CloudInitResult, KexecResult, WriteImageResult},
+    result::{ClearDisksResult, CloudInitResult, KexecResult, StorageResult, WriteImageResult},
 };
 use crate::{
-    ActionSpec, ClearDisksSpec, DiskId, DiskReceipt, Exec, ExecResult, HoldSpec, KexecSpec, PowerOffSpec, RebootSpec,
-    WriteFile, WriteFileResult,
+    ActionSpec, ClearDisksSpec, DiskId, DiskReceipt, Exec, ExecResult, HoldSpec, InstallBootloaderResult,
+    InstallBootloaderSpec, KexecSpec, PowerOffSpec, RebootSpec, Storage, Unpack, UnpackResult, WriteFile,
+    WriteFileResult,
 };
 
 /// What an action does. Where the agent needs nothing beyond what a template says, it is the template's own spec.
@@ -32,6 +33,12 @@ pub enum ActionKind {
     WriteFile(WriteFile),
     /// Runs a program in the installed system.
     Exec(Exec),
+    /// Unpacks an archive into the installed system.
+    Unpack(Unpack),
+    /// Divides disks.
+    Storage(Storage),
+    /// Makes the installed system start.
+    InstallBootloader(InstallBootloaderSpec),
 }
 
 /// What came of an action that succeeded.
@@ -57,6 +64,12 @@ pub enum ActionResult {
     WriteFile(WriteFileResult),
     /// Of `exec`: the program ended with exit code 0.
     Exec(ExecResult),
+    /// Of `unpack`.
+    Unpack(UnpackResult),
+    /// Of `storage`.
+    Storage(StorageResult),
+    /// Of `installBootloader`.
+    InstallBootloader(InstallBootloaderResult),
 }
 
 /// A part of an [`ActionResult`] whose size the agent decides. A program that trusts no agent bounds each of them.
@@ -80,8 +93,11 @@ impl ActionResult {
             Self::CloudInit(said) => vec![Part::Word(&mut said.root_device)],
             Self::WriteFile(said) => vec![Part::Word(&mut said.root_device)],
             Self::Exec(said) => vec![Part::Word(&mut said.root_device)],
+            Self::Unpack(said) => vec![Part::Word(&mut said.root_device)],
             Self::Hold | Self::Reboot | Self::PowerOff => Vec::new(),
             Self::ClearDisks(said) => vec![Part::Disks(&mut said.disks)],
+            Self::Storage(said) => vec![Part::Disks(&mut said.disks)],
+            Self::InstallBootloader(said) => vec![Part::Word(&mut said.root_device), Part::Text(&mut said.platforms)],
             Self::Kexec(said) => vec![
                 Part::Word(&mut said.root_device),
                 Part::Text(&mut said.kernel),
@@ -103,6 +119,9 @@ impl ActionResult {
             Self::Kexec(_) => matches!(spec, ActionSpec::Kexec(_)),
             Self::WriteFile(_) => matches!(spec, ActionSpec::WriteFile(_)),
             Self::Exec(_) => matches!(spec, ActionSpec::Exec(_)),
+            Self::Unpack(_) => matches!(spec, ActionSpec::Unpack(_)),
+            Self::Storage(_) => matches!(spec, ActionSpec::Storage(_)),
+            Self::InstallBootloader(_) => matches!(spec, ActionSpec::InstallBootloader(_)),
         }
     }
 
@@ -117,10 +136,21 @@ impl ActionResult {
             Self::CloudInit(seeded) => format!("seed written to {}", seeded.root_device),
             Self::WriteFile(written) => format!("file written to {}", written.root_device),
             Self::Exec(done) => format!("the program ended with exit code 0 in the system on {}", done.root_device),
+            Self::Unpack(UnpackResult { root_device, entries, bytes }) => {
+                format!("{entries} entries with {bytes} bytes unpacked to {root_device}")
+            }
             Self::Hold => "a person resumed it".into(),
             Self::ClearDisks(cleared) => {
                 let names: Vec<_> = cleared.disks.iter().map(|disk| disk.name.as_str()).collect();
                 format!("cleared {}", names.join(", "))
+            }
+            Self::Storage(StorageResult { disks, written }) => {
+                let names: Vec<_> = disks.iter().map(|disk| disk.name.as_str()).collect();
+                let what = if *written { "laid out" } else { "laid out already:" };
+                format!("{what} {}", names.join(", "))
+            }
+            Self::InstallBootloader(InstallBootloaderResult { root_device, platforms }) => {
+                format!("GRUB of the system on {root_device} installed: {platforms}")
             }
             Self::Reboot | Self::PowerOff => "the machine is going down".into(),
             Self::Kexec(KexecResult { kernel, initramfs, cmdline, root_device }) => {

@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use uuid::Uuid;
 
 use super::action::ActionKind;
-use crate::DiskReceipt;
+use crate::{Digest, DiskReceipt};
 
 /// A workflow handed to a machine, under a lease.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,6 +43,24 @@ pub struct Assignment {
     pub force: bool,
     /// The agent checks the whole list before its first action that destroys data.
     pub precheck: bool,
+    /// Where an action of the list needs it: the layer with the worker that performs it.
+    pub tools: Option<ToolsLayer>,
+}
+
+/// A squashfs file with the worker and Debian's tools, as the coordinator serves it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolsLayer {
+    /// http or https.
+    pub url: String,
+    /// Of the file.
+    pub digest: Digest,
+    /// Bytes of the file; at most [`Self::MAX_BYTES`].
+    pub size_bytes: u64,
+}
+
+impl ToolsLayer {
+    /// The largest file, bytes: the agent holds it in memory, and machines of 512 MiB must have room beside it.
+    pub const MAX_BYTES: u64 = 64 << 20;
 }
 
 /// One action that an agent is to begin, and the number of the attempt.

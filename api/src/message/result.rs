@@ -39,6 +39,16 @@ pub struct ClearDisksResult {
     pub disks: Vec<DiskId>,
 }
 
+/// What a layout was given to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StorageResult {
+    /// Disks that carry the layout, in the order of its selectors.
+    pub disks: Vec<DiskId>,
+    /// False: they carried this very action's `done` receipt already.
+    pub written: bool,
+}
+
 /// A kernel that is loaded and waits for the jump.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

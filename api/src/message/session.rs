@@ -5,7 +5,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::{ActionRef, Assignment, DiskReport, EventRecord, Hello, Refusal, Welcome};
-use crate::MachineFacts;
+use crate::{MachineFacts, Problem};
 
 /// A message of the agent.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,6 +20,13 @@ pub enum ToCoordinator {
     Heartbeat(Vitals),
     /// One numbered fact about an action.
     Event(EventRecord),
+    /// The answer to [`ToAgent::Check`].
+    Checked {
+        /// The workflow uid of the list.
+        list_uid: Uuid,
+        /// Why an action would not begin; `None`: every action would.
+        problem: Option<Box<Problem>>,
+    },
     /// The fenced session's last word: it has stopped everything destructive.
     FenceAck {
         /// The fenced session's epoch.
@@ -45,6 +52,8 @@ pub enum ToAgent {
     Refused(Box<Refusal>),
     /// Do this.
     Assign(Box<Assignment>),
+    /// Would this list begin to write? Its workflow uid names the question, and no workflow; its lease means nothing.
+    Check(Box<Assignment>),
     /// Events are on stable storage.
     Ack(Ack),
     /// Act on for so long.

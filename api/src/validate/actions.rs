@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::Lists;
 use crate::{
-    ActionInfo, ActionSpec, DurationSpec, SuccessOn,
+    ActionInfo, ActionSpec, DurationSpec, StorageSpec, SuccessOn,
     action::Rules,
     check,
     dns_label::{LABEL_HINT, is_dns_label},
@@ -84,7 +84,7 @@ impl Rules<'_> {
                 if let Value::Object(spec) = spec {
                     ActionSpec::check(key, spec, &at, self);
                     if info.means_written_disk && !lists.is_open() {
-                        self.meant_disk(spec, disks_written(actions, i), &at);
+                        self.meant_disk(spec, systems_written(actions, i), &at);
                     }
                 }
                 if info.is_last_step() && i != last {
@@ -168,7 +168,7 @@ impl Rules<'_> {
         }
     }
 
-    /// Without a selector such an action means the disk that was written before it, so there must be exactly one.
+    /// Without a selector such an action means the disk or the layout that was written before it, so there must be exactly one.
     fn meant_disk(&mut self, spec: &Map<String, Value>, written: usize, path: &str) {
         if written == 1 || spec.get("disk").is_some_and(|disk| !disk.is_null()) {
             return;
@@ -235,9 +235,11 @@ fn installs_unit(action: &Value) -> bool {
     })
 }
 
-/// How many disks may have been written when the action at `index` begins: all before it, and all of its own stage.
-fn disks_written(actions: &[Value], index: usize) -> usize {
+/// How many disks and layouts of a system may have been written when the action at `index` begins: all before it, and all of its
+/// own stage.
+fn systems_written(actions: &[Value], index: usize) -> usize {
     let own = stages(actions.iter().map(branch)).into_iter().find(|stage| stage.span().contains(&index));
     let end = own.filter(|stage| stage.lanes.len() > 1).map_or(index, |stage| stage.span().end);
-    actions.iter().take(end).filter(|a| writes_image(a).is_some()).count()
+    let lays_out = |action: &Value| action.get("storage").is_some_and(StorageSpec::may_mount_root);
+    actions.iter().take(end).filter(|a| writes_image(a).is_some() || lays_out(a)).count()
 }

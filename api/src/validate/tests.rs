@@ -170,6 +170,24 @@ fn kexec_needs_one_disk_and_one_valid_line() {
 }
 
 #[test]
+fn a_layout_with_a_root_is_what_later_actions_mean() {
+    let storage = |part: Value| json!({"name": "d", "storage": {"disks": [{"partitions": [part]}]}});
+    let run = json!({"name": "e", "exec": {"command": ["true"]}});
+    let boot = json!({"name": "b", "installBootloader": {}});
+    let place = json!({"role": "data", "mount": "{{ params.x }}"});
+    for root in [json!({"role": "root"}), json!({"format": "btrfs", "subvolumes": [{"name": "@", "mount": "/"}]})] {
+        assert_eq!(with(json!({}), json!([storage(root), run, boot])), [""; 0]);
+    }
+    let declared = json!({"parameters": {"x": {}}});
+    for data in [json!({"role": "data"}), json!({"role": "root", "mount": "/srv"}), place] {
+        assert_eq!(with(declared.clone(), json!([storage(data), run])), ["spec.actions[1].exec.disk"]);
+    }
+    let write = json!({"name": "w", "writeImage": image(json!({"name": "vda"}))});
+    let list = json!([write, storage(json!({"role": "root"})), run]);
+    assert_eq!(with(json!({}), list), ["spec.actions[2].exec.disk"], "the disk or the layout?");
+}
+
+#[test]
 fn on_failure_lists_write_no_disk_and_have_unique_names() {
     let main = json!([{"name": "r", "reboot": {}}]);
     let after = |list: Value| with(json!({"onFailure": list}), main.clone());

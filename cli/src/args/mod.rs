@@ -1,6 +1,7 @@
 //! The command line: every flag with what it means, every command with examples.
 
 mod documents;
+mod import;
 mod runs;
 mod site;
 mod templates;
@@ -14,6 +15,7 @@ use landfall_api::Digest;
 
 pub(crate) use crate::show::Output;
 pub(crate) use documents::{Apply, Delete, Describe, Edit, Explain, Get, History, Wait};
+pub(crate) use import::{Import, ImportFrom};
 use landfall_client::Server;
 pub(crate) use runs::{
     Cancel, Confirm, Deprovision, Events, Follow, Logs, Pause, Provision, Resume, Retry, Run, Watch,
@@ -101,6 +103,8 @@ pub(crate) enum Command {
     Provision(Provision),
     /// Check templates, and show the list that one makes for a machine.
     Template(TemplateArgs),
+    /// Turn files of Tinkerbell or curtin into documents.
+    Import(Import),
     /// Clear what an install left on a machine, and make it available again.
     Deprovision(Deprovision),
     /// Stop a workflow.

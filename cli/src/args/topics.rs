@@ -15,7 +15,8 @@ Exit codes:
   3  the document does not exist
   4  refused: an invalid document, a conflict, a busy machine, no permission
   5  the coordinator cannot be reached
-  6  timed out while waiting";
+  6  timed out while waiting
+  7  import: the documents are written, and something has no counterpart or needs a value";
 
 pub(crate) const OUTPUT: &str = "\
 Formats (-o, --output):

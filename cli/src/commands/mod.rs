@@ -14,6 +14,7 @@ pub(crate) mod events;
 pub(crate) mod explain;
 pub(crate) mod get;
 pub(crate) mod history;
+pub(crate) mod import;
 pub(crate) mod logs;
 pub(crate) mod machines;
 pub(crate) mod man;

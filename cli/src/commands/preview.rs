@@ -83,10 +83,15 @@ fn heading(action: &PreviewedAction) -> String {
         [] => String::new(),
         keep => format!(" (partitions {} are kept)", keep.join(", ")),
     };
+    let missing = match action.unmatched {
+        0 => "",
+        1 => ", one selector matches no disk that was reported",
+        _ => ", several selectors match no disk that was reported",
+    };
     match action.disks.len() {
         0 => format!("  Action {name}: no disk that was reported matches"),
-        1 => format!("  Action {name}:{keeps}"),
-        n => format!("  Action {name}, {n} disks match:{keeps}"),
+        1 => format!("  Action {name}{missing}:{keeps}"),
+        n => format!("  Action {name}, {n} disks match{missing}:{keeps}"),
     }
 }
 

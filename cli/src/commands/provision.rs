@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use landfall_api::{
-    DeprovisionRequest, ErrorCode, Kind, PreviewRequest, Problem, ProvisionRequest, Workflow, WorkflowPhase,
+    DeprovisionRequest, ErrorCode, Kind, MachineCheck, PreviewRequest, Problem, ProvisionRequest, RenderedList,
+    Workflow, WorkflowPhase,
 };
 use landfall_client::{Client, Scope};
 use serde_json::Value;
@@ -31,7 +32,16 @@ pub(crate) async fn run(args: &Provision, client: &Client, out: &mut Out) -> Res
     if args.dry_run {
         let body = serde_json::to_value(&request).map_err(show::unseen)?;
         let answer = client.act(Kind::Machine, &args.machine, "dry-run", Some(&body)).await?;
-        return template::list(answer, &args.follow.output, out);
+        let list: RenderedList = serde_json::from_value(answer.clone()).map_err(show::unseen)?;
+        template::list(answer, &args.follow.output, out)?;
+        return match list.machine_check {
+            Some(MachineCheck::Failed(problem)) => Err(problem.into()),
+            Some(MachineCheck::NotMade(why)) => {
+                output::to_stderr(&format!("The list was not checked on the machine: {why}"));
+                Ok(())
+            }
+            Some(MachineCheck::Passed) | None => Ok(()),
+        };
     }
     request.expects = preview::agree(&args.machine, &asked, (args.force, args.yes), client).await?;
     let body = serde_json::to_value(&request).map_err(show::unseen)?;

@@ -5,6 +5,7 @@ mod contexts;
 mod edit;
 mod fake;
 mod hostile;
+mod import;
 mod pages;
 mod templates;
 mod verbs;

@@ -90,3 +90,18 @@ fn an_older_coordinator_is_named_and_starts_nothing() {
     }
     assert_eq!(fake.seen(), Vec::<String>::new());
 }
+
+#[test]
+fn a_dry_run_shows_what_the_machine_said() {
+    let fake = Fake::start();
+    let dry = |machine: &str| fake.landfall(&["provision", machine, "-t", "mini", "--dry-run"]);
+    let passed = dry("idle");
+    assert!(passed.code == 0 && passed.out.contains("machineCheck: passed"), "{} {}", passed.out, passed.err);
+    let failed = dry("wrong");
+    assert_eq!(failed.code, 4, "{}", failed.err);
+    for part in ["NoDiskMatches", "action data would fail", "plug it in"] {
+        assert!(failed.err.contains(part), "{part}: {}", failed.err);
+    }
+    let unasked = dry("away");
+    assert!(unasked.code == 0 && unasked.err.contains("no agent of the machine is connected"), "{}", unasked.err);
+}

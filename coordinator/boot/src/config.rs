@@ -58,6 +58,9 @@ pub struct BootConfig {
     pub kernel: PathBuf,
     /// The initramfs with their agent, served as `/boot/initramfs`.
     pub initramfs: PathBuf,
+    /// The tools layer of x86-64 machines. Absent: actions that need it are refused.
+    #[serde(default)]
+    pub tools: Option<PathBuf>,
     /// The boot image of arm64 machines. Absent: they boot their own disks.
     #[serde(default)]
     pub arm64: OtherImage,
@@ -73,7 +76,7 @@ pub struct BootConfig {
     pub kernel_args: String,
 }
 
-/// The boot image of another architecture than x86-64; both files or neither.
+/// The boot image of another architecture than x86-64, both files or neither; and its tools layer.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct OtherImage {
@@ -81,6 +84,8 @@ pub struct OtherImage {
     pub kernel: Option<PathBuf>,
     /// The initramfs with the agent, served as `/boot/initramfs-arm64`.
     pub initramfs: Option<PathBuf>,
+    /// The tools layer. Absent: actions that need it are refused.
+    pub tools: Option<PathBuf>,
 }
 
 fn default_bootloaders() -> PathBuf {

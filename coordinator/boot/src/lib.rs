@@ -47,6 +47,7 @@
 //!     boot: BootConfig {
 //!         kernel: "/srv/vmlinuz".into(),
 //!         initramfs: "/srv/initramfs".into(),
+//!         tools: None,
 //!         arm64: OtherImage::default(),
 //!         bootloaders: "/usr/lib/ipxe".into(),
 //!         images: None,
@@ -55,7 +56,7 @@
 //!     dhcp: DhcpConfig::default(),
 //!     tftp: TftpConfig::default(),
 //! };
-//! BootServices::start(&config, Arc::new(OwnDisk)).await?.run(CancellationToken::new()).await
+//! BootServices::start(&config, Vec::new(), Arc::new(OwnDisk)).await?.run(CancellationToken::new()).await
 //! # }
 //! ```
 
@@ -86,6 +87,7 @@ use self::{
     dhcp::{DhcpError, bootfile::ARM64_LOADER, service::DhcpService},
     http::{
         BootHttp,
+        layer::{Layer, Layers},
         own_ipxe::OwnIpxe,
         script::{AgentBoot, KernelArgsError, check_kernel_args},
     },
@@ -139,12 +141,13 @@ pub struct BootReload {
 }
 
 impl BootReload {
-    /// Serves these files with these kernel arguments from now on, and answers unknown machines if `discovery` is true.
+    /// Serves these files and layers with these kernel arguments from now on, and answers unknown machines if `discovery` is true.
     ///
     /// # Errors
     /// [`KernelArgsError`]; nothing is changed then.
-    pub fn reload(&self, boot: &BootConfig, discovery: bool) -> Result<(), KernelArgsError> {
+    pub fn reload(&self, boot: &BootConfig, layers: Vec<Layer>, discovery: bool) -> Result<(), KernelArgsError> {
         check_kernel_args(&boot.kernel_args)?;
+        self.http.layers.put(layers);
         self.http.files.store(Arc::new(boot.clone()));
         let kernel_args = boot.kernel_args.clone();
         let agent = AgentBoot { kernel_args, ..AgentBoot::clone(&self.http.agent.load()) };
@@ -157,11 +160,11 @@ impl BootReload {
 }
 
 impl BootServices {
-    /// Binds every port. With `dhcp.mode = "full"` it first asks the network for another DHCP server, which takes 3 s.
+    /// Binds every port; `layers`: the tools layers to serve. With `dhcp.mode = "full"` it first asks the network for another DHCP server, which takes 3 s.
     ///
     /// # Errors
     /// [`BootError`] saying which service and why; nothing is left listening.
-    pub async fn start(config: &Config, policy: Arc<dyn BootPolicy>) -> Result<Self, BootError> {
+    pub async fn start(config: &Config, layers: Vec<Layer>, policy: Arc<dyn BootPolicy>) -> Result<Self, BootError> {
         check_kernel_args(&config.boot.kernel_args)?;
         let neighbours = Neighbours::default();
         let listen = config.http.listen;
@@ -191,7 +194,9 @@ impl BootServices {
         };
         let (files, agent) = (ArcSwap::from_pointee(config.boot.clone()), ArcSwap::from_pointee(agent));
         let scripts = http::Scripts::default();
-        let http = Arc::new(BootHttp { files, agent, policy, neighbours, own_ipxe, scripts });
+        let served = Layers::default();
+        served.put(layers);
+        let http = Arc::new(BootHttp { files, layers: served, agent, policy, neighbours, own_ipxe, scripts });
         Ok(Self { dhcp, adverts, tftp, listener, http })
     }
 

@@ -109,7 +109,7 @@ pub fn config(data_dir: &str) -> Config {
 
 /// An engine over a store, as at a start of the coordinator. Its clock stands still.
 pub async fn engine(store: &Store) -> Engine {
-    let settings = Settings::from_config(&config("/nonexistent"));
+    let settings = Settings::from_config(&config("/nonexistent"), Default::default());
     let clock = Arc::new(|| Timestamp::from_second(1_700_000_000).expect("a time"));
     Engine::start(store.clone(), settings, clock, Arc::new(Issuer), Arc::new(Sources)).await.expect("an engine")
 }

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use axum::Router;
 use landfall_api::MacAddr;
 use landfall_boot::{
-    http::{BootHttp, Scripts, own_ipxe::OwnIpxe, router as routes, script::AgentBoot},
+    http::{BootHttp, Scripts, layer::Layers, own_ipxe::OwnIpxe, router as routes, script::AgentBoot},
     neighbours::Neighbours,
     policy::{BootPolicy, Decision, PolicyError, PublicFacts},
 };
@@ -44,6 +44,7 @@ pub(crate) fn router() -> Router {
     };
     routes(Arc::new(BootHttp {
         files: Arc::new(config("/nonexistent").boot).into(),
+        layers: Layers::default(),
         agent: Arc::new(agent).into(),
         policy: Arc::new(Table),
         neighbours: Neighbours::default(),

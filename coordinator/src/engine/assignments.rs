@@ -3,15 +3,15 @@
 use std::{sync::Arc, time::Duration};
 
 use landfall_api::{
-    Action, ActionSpec, CloudInitSpec, ErrorCode, Exec, ExecSpec, ImageSource, Precheck, Problem, RetrySpec,
-    SecretText, Verify, Workflow, WriteFile, WriteFileSpec, WriteImageSpec,
+    Action, ActionSpec, CloudInitSpec, DiskReceipt, ErrorCode, Exec, ExecSpec, ImageSource, Machine, Precheck, Problem,
+    RetrySpec, SecretText, Unpack, UnpackSpec, Verify, Workflow, WriteFile, WriteFileSpec, WriteImageSpec,
     message::{ActionKind, AssignedAction, Assignment, CloudInit, PhoneHomeUnit, Retry, Start, WriteImage},
 };
 use landfall_machine::run::policy;
 use uuid::Uuid;
 
 use super::{certificates::CertificateAuthority, fleet::Fleet, secrets::Vault, tokens::Tokens};
-use crate::workflow::seed_files;
+use crate::workflow::{Plan, seed_files};
 
 /// Makes what an agent is sent.
 pub(in crate::engine) struct Assignments {
@@ -62,13 +62,21 @@ impl Assignments {
         if first.index < main {
             actions.truncate(status.actions.len());
         }
+        let settings = self.fleet.settings();
+        // What has ended, and the list that is not this one, need nothing any more.
+        let list = if first.index < main { 0..main } else { main..u32::MAX };
+        let all = (0u32..).zip(status.actions.iter().chain(&status.on_failure));
+        let left = all.filter(|(index, _)| list.contains(index) && *index >= first.index);
+        let left = left.map(|(_, pinned)| &*pinned.action);
+        let lays_out = lays_out(status.actions.iter().map(|pinned| &*pinned.action));
+        let tools = settings.tools_for(&machine, lays_out, left)?.cloned();
         Ok(Assignment {
             epoch,
             workflow_uid,
             workflow_name: workflow.metadata.name.clone(),
             machine_uid: machine.metadata.uid.ok_or_else(|| missing("uid"))?,
             generation: status.machine_generation,
-            lease: self.fleet.settings().lease,
+            lease: settings.lease,
             counts_from: None,
             actions,
             start_index: first.index,
@@ -78,7 +86,51 @@ impl Assignments {
             expected_receipts: status.expected_receipts.clone(),
             person_authorised: workflow.spec.authority.is_some(),
             force: workflow.spec.authority.as_ref().is_some_and(|a| a.force),
+            tools,
             precheck: status.precheck != Some(Precheck::Off),
+        })
+    }
+
+    /// What an agent is sent to check, of a list that no workflow has: the seeds are empty, because nothing is made for it.
+    pub(super) async fn to_check(
+        &self,
+        machine: &Machine,
+        machine_uid: Uuid,
+        plan: &Plan,
+        list_uid: Uuid,
+        expected_receipts: Vec<DiskReceipt>,
+        force: bool,
+    ) -> Result<Assignment, Problem> {
+        let mut actions = Vec::with_capacity(plan.actions.len());
+        for pinned in &plan.actions {
+            let action = self.vault.insert(machine, pinned.clone()).await?;
+            actions.push(match action.spec {
+                ActionSpec::CloudInit(spec) => {
+                    let (timeout, retry) = limits(pinned);
+                    let kind = ActionKind::CloudInit(CloudInit { disk: spec.disk, ..CloudInit::default() });
+                    AssignedAction { name: action.name, timeout, retry, branch: action.branch, kind }
+                }
+                _ => self.resolved(action, &pinned.spec, &machine.metadata.name, list_uid, list_uid).await?,
+            });
+        }
+        Ok(Assignment {
+            epoch: 0,
+            workflow_uid: list_uid,
+            workflow_name: "dry-run".into(),
+            machine_uid,
+            generation: machine.metadata.generation,
+            lease: self.fleet.settings().lease,
+            counts_from: None,
+            actions,
+            start_index: 0,
+            start_attempt: 1,
+            starts: vec![Start { index: 0, attempt: 1 }],
+            earlier_runs: Vec::new(),
+            expected_receipts,
+            person_authorised: true,
+            force,
+            precheck: true,
+            tools: self.fleet.settings().tools_for(machine, lays_out(plan.actions.iter()), &plan.actions)?.cloned(),
         })
     }
 
@@ -108,6 +160,9 @@ impl Assignments {
                 ActionKind::WriteFile(write_file(spec.clone(), secret, &action.name)?)
             }
             ActionSpec::Exec(spec) => ActionKind::Exec(exec(spec, shown, &action.name)?),
+            ActionSpec::Unpack(spec) => ActionKind::Unpack(unpack(spec, &action.name)?),
+            ActionSpec::Storage(spec) => ActionKind::Storage(spec.resolved()),
+            ActionSpec::InstallBootloader(spec) => ActionKind::InstallBootloader(spec),
         };
         Ok(AssignedAction { name: action.name, timeout, retry, branch: action.branch, kind })
     }
@@ -139,6 +194,11 @@ impl Assignments {
     }
 }
 
+/// Whether a list makes a layout.
+pub(super) fn lays_out<'a>(mut list: impl Iterator<Item = &'a Action>) -> bool {
+    list.any(|action| matches!(action.spec, ActionSpec::Storage(_)))
+}
+
 /// The time of one attempt, and how often it is tried: as the template says, else by default.
 fn limits(action: &Action) -> (Duration, Retry) {
     let retry = Retry {
@@ -166,6 +226,15 @@ fn exec(spec: ExecSpec, shown: &ActionSpec, action: &str) -> Result<Exec, Proble
         Problem::new(ErrorCode::InvalidDocument, format!("action \"{action}\" has nothing to run"))
             .caused_by(&error)
             .at(format!("{action}.exec"))
+            .hint("correct the template, then provision again")
+    })
+}
+
+fn unpack(spec: UnpackSpec, action: &str) -> Result<Unpack, Problem> {
+    spec.resolved().map_err(|error| {
+        Problem::new(ErrorCode::InvalidDocument, format!("the archive of action \"{action}\" is invalid"))
+            .caused_by(&error)
+            .at(format!("{action}.unpack"))
             .hint("correct the template, then provision again")
     })
 }

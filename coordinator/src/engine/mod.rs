@@ -101,8 +101,9 @@ impl Engine {
         let identities = Arc::new(Identities::new(fleet.clone()));
         let removals = Arc::new(Removals::new(fleet.clone(), telemetry.clone()));
         let assignments = Arc::new(Assignments::new(fleet.clone(), vault.clone(), tokens.clone(), authority.clone()));
-        let steps = Steps::new(fleet.clone(), alarms.clone(), assignments, telemetry.clone(), removals.clone());
-        let requests = Requests::new(fleet.clone(), steps.clone(), removals.clone(), vault.clone(), sources.clone());
+        let steps = Steps::new(fleet.clone(), alarms.clone(), assignments.clone(), telemetry.clone(), removals.clone());
+        let requests =
+            Requests::new(fleet.clone(), steps.clone(), removals.clone(), vault.clone(), sources.clone(), assignments);
         let certificates =
             Arc::new(Certificates::new(fleet.clone(), alarms.clone(), identities.clone(), authority.clone()));
         let enrolments = Enrolments::new(

@@ -44,7 +44,7 @@ impl World {
         let store = Store::memory();
         let pki = Arc::new(Pki::open(dir.path(), "127.0.0.1".parse().unwrap(), Duration::from_secs(3600)).unwrap());
         let clock = Arc::new(Timestamp::now);
-        let settings = Settings::from_config(&config);
+        let settings = Settings::from_config(&config, Default::default());
         let engine = Engine::start(store.clone(), settings, clock, pki.clone(), Arc::new(AllThere)).await.unwrap();
         let coordinator = Arc::new(Coordinator { config, store, engine, pki, ops: Arc::default() });
         Self { coordinator, dir }

@@ -45,6 +45,9 @@ pub(super) fn to_coordinator(message: ToCoordinator) -> Result<ToCoordinator, Co
         ToCoordinator::Disks(said) => ToCoordinator::Disks(disks(said)?),
         ToCoordinator::Facts(said) => ToCoordinator::Facts(facts("facts", said)?),
         ToCoordinator::Event(said) => ToCoordinator::Event(event(said)?),
+        ToCoordinator::Checked { list_uid, problem: said } => {
+            ToCoordinator::Checked { list_uid, problem: said.map(|said| Box::new(problem(*said))) }
+        }
         numbers @ (ToCoordinator::Heartbeat(_) | ToCoordinator::FenceAck { .. }) => numbers,
     })
 }

@@ -257,6 +257,9 @@ impl Session {
                     Box::pin(self.engine.sessions().disks(self.machine, self.epoch, report)).await?;
                 }
                 ToCoordinator::Facts(facts) => self.engine.sessions().facts(self.machine, self.epoch, *facts).await?,
+                ToCoordinator::Checked { list_uid, problem } => {
+                    self.engine.requests().checked(self.machine, list_uid, problem.map(|problem| *problem));
+                }
                 ToCoordinator::FenceAck { epoch } => {
                     self.engine.sessions().fence_acknowledged(self.machine, epoch).await?;
                     return Ok(Some("it was fenced"));

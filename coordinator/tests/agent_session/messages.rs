@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use landfall_api::{
-    ErrorCode,
+    ErrorCode, Problem,
     message::{ActionResult, EventBody, LogLevel},
 };
 use landfall_coordinator::tls::Peer;
@@ -72,6 +72,15 @@ async fn an_agent_enrols_says_hello_works_and_is_acknowledged() {
         if workflow_uid == action().workflow_uid && reason == "person"));
     line.say(Down::Idle(v1::Idle { boot_disk: true })).await;
     assert!(matches!(instruction(&mut instructions).await, Instruction::Idle { boot_disk: true }));
+
+    let Down::Assignment(list) = assignment(0, Duration::from_secs(600)) else { panic!("not an assignment") };
+    line.say(Down::Check(v1::Check { list: Some(list) })).await;
+    let Instruction::Check(list) = instruction(&mut instructions).await else { panic!("not a check") };
+    let problem = Problem::new(ErrorCode::NoDiskMatches, "no disk matches");
+    handle.checked(list.workflow_uid, Some(problem));
+    let checked = line.checked().await;
+    assert_eq!(checked.list_uid, list.workflow_uid.to_string());
+    assert_eq!(checked.problem.unwrap().code, "NoDiskMatches");
 
     handle.close().await;
     assert_eq!(*handle.connection().borrow(), Connection::Ended);

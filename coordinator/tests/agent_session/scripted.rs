@@ -61,6 +61,13 @@ impl Line {
             }
         }
     }
+    pub(super) async fn checked(&mut self) -> v1::Checked {
+        loop {
+            if let Up::Checked(checked) = self.next().await {
+                return checked;
+            }
+        }
+    }
     pub(super) async fn say(&self, message: Down) {
         self.down.send(Ok(v1::SessionResponse { message: Some(message) })).await.unwrap();
     }

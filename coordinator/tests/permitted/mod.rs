@@ -106,7 +106,7 @@ impl Site {
         let config: Config = toml::from_str(&text).unwrap();
         let store = Store::memory();
         let pki = Arc::new(Pki::open(dir.path(), IpAddr::from(Ipv4Addr::LOCALHOST), certificate_ttl).unwrap());
-        let settings = Settings { certificate_ttl, ..Settings::from_config(&config) };
+        let settings = Settings { certificate_ttl, ..Settings::from_config(&config, Default::default()) };
         let engine = Engine::start(store.clone(), settings, Arc::new(Timestamp::now), pki.clone(), Arc::new(AllThere));
         let engine = engine.await.unwrap();
         let listener = TlsListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), server_config(&pki).unwrap());

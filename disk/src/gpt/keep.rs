@@ -21,6 +21,8 @@ pub struct KeptPartition {
     pub first: u64,
     /// Last sector, inclusive.
     pub last: u64,
+    /// Its number, from 1.
+    pub number: u32,
 }
 
 impl KeptPartition {
@@ -31,6 +33,11 @@ impl KeptPartition {
 
     fn guid(&self) -> &[u8] {
         &self.entry[16..32]
+    }
+
+    /// Its type.
+    pub fn kind(&self) -> Uuid {
+        Uuid::from_slice_le(&self.entry[..16]).unwrap_or_default()
     }
 
     /// Its GUID (PARTUUID).
@@ -175,7 +182,13 @@ impl Kept {
 fn with_name(table: &Table, entry: Entry) -> Option<KeptPartition> {
     let bytes = table.entries.chunks_exact(table.header.entry_size as usize).nth(entry.index as usize)?;
     let bytes: [u8; ENTRY] = bytes.get(..ENTRY)?.try_into().ok()?;
-    Some(KeptPartition { label: entry.label, entry: bytes, first: entry.first, last: entry.last })
+    Some(KeptPartition {
+        label: entry.label,
+        entry: bytes,
+        first: entry.first,
+        last: entry.last,
+        number: entry.index + 1,
+    })
 }
 
 fn names(there: &[KeptPartition]) -> String {

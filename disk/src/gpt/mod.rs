@@ -5,6 +5,7 @@
 mod keep;
 mod layout;
 mod legacy;
+mod made;
 mod old;
 mod place;
 mod table;
@@ -13,6 +14,7 @@ pub(crate) use keep::Kept;
 pub use keep::{KeptPartition, find_kept};
 pub(crate) use layout::{Captured, Fate, HEAD, Layout, Piece};
 pub(crate) use legacy::{Legacy, LegacyPartition, has_signature, legacy_partitions, plausible_table};
+pub use made::{NewPartition, NewTable, TableKind};
 pub(crate) use old::{Old, Retirement};
 pub use place::RECEIPT_TYPE;
 pub use table::{Entry, Header, Table, TableError};

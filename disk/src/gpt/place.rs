@@ -1,14 +1,13 @@
 //! The receipt's own entry in the new table, so that no other partition can use its place.
 
+use landfall_api::{RECEIPT_NAME, RECEIPT_PARTITION};
 use uuid::Uuid;
 
 use super::{Entry, Table};
 use crate::receipt;
 
 /// Partition type of the receipt's entry, in the disk's byte order.
-/// As text: b7a0d3a4-5c1e-4f5e-9d0b-1a6c6f2e8d71, made for this purpose.
-pub const RECEIPT_TYPE: [u8; 16] = Uuid::from_u128(0xb7a0d3a4_5c1e_4f5e_9d0b_1a6c6f2e8d71).to_bytes_le();
-const RECEIPT_NAME: &str = "landfall-receipt";
+pub const RECEIPT_TYPE: [u8; 16] = RECEIPT_PARTITION.to_bytes_le();
 
 /// An image made from an installed disk has an entry of ours already; it is made anew.
 pub(super) fn drop_receipts(table: &mut Table) {

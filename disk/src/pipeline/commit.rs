@@ -50,7 +50,7 @@ impl Verified {
     }
 }
 
-fn put<'p>(
+pub(super) fn put<'p>(
     device: &dyn BlockDevice,
     name: &str,
     what: &str,

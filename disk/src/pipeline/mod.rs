@@ -10,6 +10,7 @@ mod body;
 mod clear;
 mod commit;
 mod compare;
+mod divide;
 mod evidence;
 mod hasher;
 mod indexed;
@@ -23,6 +24,7 @@ mod readback;
 mod record;
 mod reread;
 mod stages;
+mod stream;
 mod writers;
 mod zeroes;
 
@@ -39,6 +41,8 @@ use body::Body;
 pub use clear::clear_device;
 pub use commit::{BackupPlaced, Committed, TablePlaced, Verified, place_backup, place_lba0, place_table};
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+pub use divide::divide_device;
+pub(crate) use divide::finish_device;
 use evidence::Evidence;
 pub(crate) use hasher::Hasher;
 use indexed::Indexed;
@@ -47,6 +51,7 @@ use manner::Manner;
 use meter::{Meter, Wait};
 use opened::Opened;
 use stages::Stages;
+pub use stream::{Content, ContentOrder, with_content};
 use writers::{Tally, Writers};
 use zeroes::Zeroes;
 
@@ -165,7 +170,7 @@ pub fn install(
         let wanted = order.format;
         let opened = watched(order.may_act, &stop, || Opened::look(source, wanted, context))?;
         let raw = opened.raw_bytes(order.expectation);
-        let stages = Stages::start(scope, opened, source, order.expectation, &blocks, context)?;
+        let stages = Stages::start(scope, opened, source, order.expectation, false, &blocks, context)?;
         let head = match next(&stages.pieces, &meter, order.may_act)? {
             Some(Decoded::Block { offset: 0, bytes }) => bytes,
             Some(_) => return Err(WriteError::Internal("the first piece was not the image's start".into())),

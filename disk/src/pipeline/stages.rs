@@ -70,12 +70,13 @@ impl Stages {
         self.evidence.recv().map_err(|_| WriteError::Internal("a stage of the pipeline ended without a result".into()))
     }
 
-    /// Starts the threads.
+    /// Starts the threads. `in_order`: pieces come in the image's order.
     pub(super) fn start<'scope>(
         scope: &'scope Scope<'scope, '_>,
         opened: Opened,
         source: &'scope mut dyn ImageSource,
         expectation: Expectation<'scope>,
+        in_order: bool,
         blocks: &Arc<Pool>,
         context: Context<'scope>,
     ) -> Result<Self, WriteError> {
@@ -103,7 +104,7 @@ impl Stages {
         };
         spawn("hash", Box::new(move || hash(&fetched, &hashed_in, hasher, signature, meter)))?;
         let pool = Arc::clone(blocks);
-        let ordered = matches!(expectation, Expectation::Raw(_) | Expectation::Index(_));
+        let ordered = in_order || matches!(expectation, Expectation::Raw(_) | Expectation::Index(_));
         let decoding = move || {
             let sink = Sink::new(pool, decoded_in);
             Decoding { stored, image: image.to_owned(), recipe, digest, announced, ordered, memory }

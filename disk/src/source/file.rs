@@ -28,6 +28,11 @@ impl FileSource {
         Self { name, path: path.to_owned(), file: None, total: None, position: 0, end: u64::MAX }
     }
 
+    /// A file that is open already, from its start; `name` is what messages call it.
+    pub(super) fn opened(name: &str, file: File) -> Self {
+        Self { name: name.into(), path: PathBuf::new(), file: Some(file), total: None, position: 0, end: u64::MAX }
+    }
+
     fn bad(&self, reason: &str) -> WriteError {
         WriteError::BadFormat { subject: self.name.clone(), reason: reason.into(), defect: Defect::Settings }
     }
@@ -42,6 +47,18 @@ impl FileSource {
         if let (Some(_), Some(total)) = (&self.file, self.total) {
             return Ok(total);
         }
+        let mut file = match self.file.take() {
+            Some(file) => file,
+            None => self.found()?,
+        };
+        // A block device's size is where its end is; its metadata says 0.
+        let total = file.seek(SeekFrom::End(0)).map_err(|e| self.unreadable(&e))?;
+        file.seek(SeekFrom::Start(self.position)).map_err(|e| self.unreadable(&e))?;
+        (self.file, self.total) = (Some(file), Some(total));
+        Ok(total)
+    }
+
+    fn found(&self) -> Result<File, WriteError> {
         // Looked at before it is opened: opening a pipe waits for its writer.
         let kind = std::fs::metadata(&self.path).map_err(|e| self.unreadable(&e))?.file_type();
         if kind.is_dir() {
@@ -50,12 +67,7 @@ impl FileSource {
         if !kind.is_file() && !kind.is_block_device() {
             return Err(self.bad("it is neither a regular file nor a block device"));
         }
-        let mut file = File::open(&self.path).map_err(|e| self.unreadable(&e))?;
-        // A block device's size is where its end is; its metadata says 0.
-        let total = file.seek(SeekFrom::End(0)).map_err(|e| self.unreadable(&e))?;
-        file.seek(SeekFrom::Start(self.position)).map_err(|e| self.unreadable(&e))?;
-        (self.file, self.total) = (Some(file), Some(total));
-        Ok(total)
+        File::open(&self.path).map_err(|e| self.unreadable(&e))
     }
 }
 

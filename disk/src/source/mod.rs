@@ -9,6 +9,7 @@ mod proven;
 mod userinfo;
 
 use std::{
+    fs::File,
     ops::Range,
     sync::{Arc, atomic::AtomicBool},
 };
@@ -24,6 +25,7 @@ use oci::OciSource;
 pub(crate) use oci::proven_layer;
 #[cfg(fuzzing)]
 pub(crate) use oci::{Reference, choose_layer, only_of_list};
+pub use oci::{RootLayer, root_layers};
 pub use proven::ProvenFile;
 
 /// A stream of stored bytes, pulled by the fetch thread. Mends broken connections by itself, within bounds.
@@ -83,6 +85,11 @@ pub fn open<'a>(
         1 => Ok(sources.remove(0)),
         _ => Ok(Box::new(Mirrors::new(sources, digest_guards, observer))),
     }
+}
+
+/// The stored bytes of a file that is open, from its start; `name` is what messages call it.
+pub fn open_file(name: &str, file: File) -> Box<dyn ImageSource> {
+    Box::new(FileSource::opened(name, file))
 }
 
 /// One client for all of them; their servers get the credentials.

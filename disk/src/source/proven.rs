@@ -46,6 +46,21 @@ impl<'a> ProvenFile<'a> {
         observer: &'a dyn Observer,
         cancel: &'a CancelFlag,
     ) -> Result<Self, WriteError> {
+        Self::open_by(url, &Access::default(), digest, limit, observer, cancel)
+    }
+
+    /// The same, from a server that is asked in a certain way.
+    ///
+    /// # Errors
+    /// As [`Self::open`]
+    pub fn open_by(
+        url: &str,
+        access: &Access,
+        digest: Digest,
+        limit: u64,
+        observer: &'a dyn Observer,
+        cancel: &'a CancelFlag,
+    ) -> Result<Self, WriteError> {
         if let Locator::Oci(_) = Locator::parse(url)? {
             let reason = "oci:// can name only an image".into();
             return Err(WriteError::BadFormat { subject: super::shown_text(url), reason, defect: Defect::Beside });
@@ -55,10 +70,19 @@ impl<'a> ProvenFile<'a> {
             proof: Proof::Stored(digest),
             format: None,
             no_table: false,
-            access: Access::default(),
+            access: access.clone(),
         };
-        let source = open(&image, true, observer)?;
-        Ok(Self { source, cancel, hasher: Some(Hasher::like(&digest)), digest, read: 0, limit, failure: None })
+        Ok(Self::of(open(&image, true, observer)?, digest, limit, cancel))
+    }
+
+    /// What `source` gives, of at most `limit` bytes.
+    pub fn of(source: Box<dyn ImageSource + 'a>, digest: Digest, limit: u64, cancel: &'a CancelFlag) -> Self {
+        Self { source, cancel, hasher: Some(Hasher::like(&digest)), digest, read: 0, limit, failure: None }
+    }
+
+    /// How many bytes there are in all, once known; at the latest after the first read.
+    pub fn total(&self) -> Option<u64> {
+        self.source.total()
     }
 
     /// Why a read failed.

@@ -2,7 +2,16 @@
 
 use std::ops::Range;
 
+use landfall_disk::{KeptPartition, ReadAt, find_kept};
+
 use super::{gpt_disk, noise};
+
+/// The partitions of a disk that an install keeps, by the very code that a restart runs. Without their numbers: the image's own
+/// partitions come first, so that a kept one may get another.
+pub(crate) fn kept(disk: &dyn ReadAt, sector: u32, labels: &[String]) -> Vec<KeptPartition> {
+    let found = find_kept(disk, sector, labels, "disk").unwrap();
+    found.into_iter().map(|part| KeptPartition { number: 0, ..part }).collect()
+}
 
 /// A disk with a table of the old kind: a primary partition and an extended one with two logical ones, each with
 /// signatures at its ends. With the bytes of every partition.

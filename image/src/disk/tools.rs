@@ -16,6 +16,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("mmd", "mtools"),
     ("mcopy", "mtools"),
     ("grub-mkimage", "grub-common"),
+    ("mksquashfs", "squashfs-tools"),
 ];
 
 /// A tool failed.

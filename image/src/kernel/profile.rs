@@ -15,7 +15,8 @@ pub enum Profile {
     None,
 }
 
-/// Every machine: the file systems the agent opens on an installed disk, and what they ask the crypto API for.
+/// Every machine: the file systems the agent opens on an installed disk, what they ask the crypto API for, and what it takes to
+/// fetch and mount the rest.
 const COMMON: &[&str] = &[
     "ext4",
     "vfat",
@@ -30,6 +31,9 @@ const COMMON: &[&str] = &[
     "crct10dif_generic",
     "crct10dif_pclmul",
     "af_packet",
+    // The tools layer is a squashfs file.
+    "loop",
+    "squashfs",
     "efivarfs",
     "sd_mod",
     "nvme",

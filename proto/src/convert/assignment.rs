@@ -2,13 +2,13 @@
 
 use landfall_api::{
     DiskReceipt,
-    message::{ActionRef, AssignedAction, Assignment, Retry, Start},
+    message::{ActionRef, AssignedAction, Assignment, Retry, Start, ToolsLayer},
     stages,
 };
 
 use super::{
     ConvertError, Within as _,
-    scalar::{duration, duration_to_wire, millis, millis_if_any, text_if_any, uuid},
+    scalar::{digest, duration, duration_to_wire, millis, millis_if_any, text, text_if_any, uuid},
 };
 use crate::v1;
 
@@ -64,6 +64,7 @@ impl TryFrom<v1::Assignment> for Assignment {
             expected_receipts: wire.expected_receipts.into_iter().map(expected).collect::<Result<_, _>>()?,
             person_authorised: wire.person_authorised,
             force: wire.force,
+            tools: wire.tools.map(ToolsLayer::try_from).transpose().within("tools")?,
             precheck: !wire.skips_precheck,
         })
     }
@@ -89,8 +90,28 @@ impl From<Assignment> for v1::Assignment {
             expected_receipts: assigned.expected_receipts.into_iter().map(v1::DiskReceipt::from).collect(),
             person_authorised: assigned.person_authorised,
             force: assigned.force,
+            tools: assigned.tools.map(v1::ToolsLayer::from),
             skips_precheck: !assigned.precheck,
         }
+    }
+}
+
+impl TryFrom<v1::ToolsLayer> for ToolsLayer {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::ToolsLayer) -> Result<Self, ConvertError> {
+        if !(1..=Self::MAX_BYTES).contains(&wire.size_bytes) {
+            let what = format!("it is {}; a layer has 1 to {} bytes", wire.size_bytes, Self::MAX_BYTES);
+            return Err(ConvertError::new("size_bytes", what));
+        }
+        let digest = digest("digest", &wire.digest)?;
+        Ok(Self { url: text("url", wire.url)?, digest, size_bytes: wire.size_bytes })
+    }
+}
+
+impl From<ToolsLayer> for v1::ToolsLayer {
+    fn from(layer: ToolsLayer) -> Self {
+        Self { url: layer.url, digest: layer.digest.to_string(), size_bytes: layer.size_bytes }
     }
 }
 
@@ -172,7 +193,7 @@ impl From<Retry> for v1::RetryPolicy {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::{collections::HashMap, time::Duration};
 
     use landfall_api::{
@@ -183,7 +204,7 @@ mod tests {
 
     use super::*;
 
-    fn wire() -> v1::Assignment {
+    pub(in crate::convert) fn wire() -> v1::Assignment {
         let second = Some(prost_types::Duration { seconds: 1, nanos: 0 });
         let uid = Uuid::from_u128(7).to_string();
         v1::Assignment {
@@ -193,6 +214,11 @@ mod tests {
             machine_uid: uid,
             lease: second,
             start_attempt: 1,
+            tools: Some(v1::ToolsLayer {
+                url: "http://h/tools".into(),
+                digest: format!("sha256:{}", "0b".repeat(32)),
+                size_bytes: 64 << 20,
+            }),
             actions: vec![v1::Action {
                 name: "write".into(),
                 timeout: second,
@@ -256,7 +282,13 @@ mod tests {
                 _ => unreachable!(),
             }
         }
-        let cases: [(&str, Spoil); 9] = [
+        fn layer(size_bytes: u64, digest: String) -> Option<v1::ToolsLayer> {
+            Some(v1::ToolsLayer { url: "http://h/tools".into(), digest, size_bytes })
+        }
+        let cases: [(&str, Spoil); 12] = [
+            ("assignment.tools.digest", |a| a.tools = layer(1, String::new())),
+            ("assignment.tools.size_bytes", |a| a.tools = layer(0, format!("sha256:{}", "0b".repeat(32)))),
+            ("assignment.tools.size_bytes", |a| a.tools = layer(65 << 20, format!("sha256:{}", "0b".repeat(32)))),
             ("assignment.lease", |a| a.lease = None),
             ("assignment.lease", |a| a.lease = Some(prost_types::Duration::default())),
             ("assignment.workflow_uid", |a| a.workflow_uid = "x".into()),

@@ -17,6 +17,7 @@ mod selector;
 mod telemetry;
 mod to_agent;
 mod to_coordinator;
+mod worker;
 
 pub use assignment::named_attempt;
 pub use error::ConvertError;

@@ -16,6 +16,10 @@ impl TryFrom<v1::SessionResponse> for ToAgent {
             Down::Welcome(wire) => Self::Welcome(wire.try_into().within("welcome")?),
             Down::Refused(wire) => Self::Refused(Box::new(wire.try_into().within("refused")?)),
             Down::Assignment(wire) => Self::Assign(Box::new(wire.try_into().within("assignment")?)),
+            Down::Check(wire) => {
+                let list = wire.list.ok_or_else(|| ConvertError::missing("check.list"))?;
+                Self::Check(Box::new(list.try_into().within("check.list")?))
+            }
             Down::Ack(wire) => Self::Ack(wire.try_into().within("ack")?),
             Down::LeaseRenewal(wire) => Self::LeaseRenewal {
                 epoch: wire.epoch,
@@ -41,6 +45,7 @@ impl From<ToAgent> for v1::SessionResponse {
             ToAgent::Welcome(welcome) => Down::Welcome(welcome.into()),
             ToAgent::Refused(refusal) => Down::Refused((*refusal).into()),
             ToAgent::Assign(assigned) => Down::Assignment((*assigned).into()),
+            ToAgent::Check(list) => Down::Check(v1::Check { list: Some((*list).into()) }),
             ToAgent::Ack(ack) => Down::Ack(ack.into()),
             ToAgent::LeaseRenewal { epoch, lease, counts_from } => Down::LeaseRenewal(v1::LeaseRenewal {
                 epoch,

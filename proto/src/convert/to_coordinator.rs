@@ -21,6 +21,10 @@ impl TryFrom<v1::SessionRequest> for ToCoordinator {
             Up::Facts(wire) => Self::Facts(Box::new(wire.try_into().within("facts")?)),
             Up::Heartbeat(wire) => Self::Heartbeat(wire.into()),
             Up::Event(wire) => Self::Event(wire.try_into().within("event")?),
+            Up::Checked(wire) => Self::Checked {
+                list_uid: uuid("checked.list_uid", &wire.list_uid)?,
+                problem: wire.problem.map(|problem| Box::new(problem.into())),
+            },
             Up::FenceAck(wire) => Self::FenceAck { epoch: wire.epoch },
         })
     }
@@ -37,6 +41,10 @@ impl TryFrom<ToCoordinator> for v1::SessionRequest {
             ToCoordinator::Facts(facts) => Up::Facts((&*facts).try_into()?),
             ToCoordinator::Heartbeat(vitals) => Up::Heartbeat(vitals.into()),
             ToCoordinator::Event(event) => Up::Event(event.into()),
+            ToCoordinator::Checked { list_uid, problem } => Up::Checked(v1::Checked {
+                list_uid: list_uid.to_string(),
+                problem: problem.map(|problem| (*problem).into()),
+            }),
             ToCoordinator::FenceAck { epoch } => Up::FenceAck(v1::FenceAck { epoch }),
         };
         Ok(Self { message: Some(message) })

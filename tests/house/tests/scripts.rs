@@ -11,9 +11,10 @@ use std::{
 use landfall_house::tree;
 
 /// What the scripts themselves are made of.
-const REAL: [&str; 22] = [
+const REAL: [&str; 23] = [
     "bash",
     "cat",
+    "chmod",
     "cut",
     "date",
     "dirname",
@@ -149,4 +150,44 @@ fn a_failed_part_stops_no_other() {
     row("end-to-end ", " NOT RUN ");
     let verdict = said.lines().last().unwrap_or_default();
     assert!(verdict.starts_with("scripts/test: FAILED: format, "), "{verdict}");
+}
+
+/// A system that has all that `scripts/tools-layer` needs, and packages as `apt-cache policy` is to show them.
+fn with_packages(policy: &str) -> System {
+    let system = System::new();
+    let kernel = "linux-image-6.1.0-1-amd64";
+    system.program(
+        "apt-cache",
+        &format!("case \"$*\" in depends*) echo '  Depends: {kernel}';; *{kernel}) echo '  Candidate: 1';; *) {policy};; esac"),
+    );
+    let cache = system.dir.path().join("cache");
+    fs::create_dir_all(cache.join("artefacts").join(format!("kernel-{kernel}_1"))).unwrap();
+    fs::create_dir_all(cache.join("target/release")).unwrap();
+    fs::write(cache.join("target/release/landfall-worker"), "").unwrap();
+    system.program("mksquashfs", "exit 0");
+    system.program("apt-get", "case \"$*\" in *download*) : >a.deb;; esac");
+    symlink(system.bin().join("mksquashfs"), cache.join("target/release/landfall-image")).unwrap();
+    system
+}
+
+#[test]
+fn a_tools_layer_without_every_package_ends_at_once() {
+    let system = with_packages("echo 'mdadm:'; echo '  Candidate: (none)'");
+    let output = system.run("tools-layer");
+    let said = text(&output.stderr);
+    assert!(!output.status.success() && said.contains("apt knows not every package"), "{said}");
+    let downloads: Vec<_> = system.calls("apt-get").into_iter().filter(|call| call.contains("download")).collect();
+    assert!(downloads.is_empty(), "{downloads:?}");
+}
+
+#[test]
+fn a_tools_layer_that_fails_leaves_no_directory() {
+    let system = with_packages("echo 'mdadm:'; echo '  Candidate: 4.2'");
+    system.program("dpkg-deb", "echo damaged >&2; exit 2");
+    let output = system.run("tools-layer");
+    let said = text(&output.stderr);
+    assert!(!output.status.success() && said.contains("damaged"), "{said}");
+    let left = fs::read_dir(system.dir.path().join("cache/artefacts")).unwrap();
+    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    assert_eq!(left, ["kernel-linux-image-6.1.0-1-amd64_1"], "{said}");
 }

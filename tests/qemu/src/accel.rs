@@ -56,7 +56,9 @@ impl Accel {
     pub(crate) fn qemu_args(self) -> [&'static str; 4] {
         match self {
             Self::Kvm => ["-accel", "kvm", "-cpu", "host"],
-            Self::Tcg => ["-accel", "tcg,thread=multi", "-cpu", "max"],
+            // With ERMS a kernel clears pages byte by byte, and where one held code before, QEMU 7.2 looks for that code at each byte:
+            // a guest stood still for minutes.
+            Self::Tcg => ["-accel", "tcg,thread=multi", "-cpu", "max,-erms"],
         }
     }
 }

@@ -24,6 +24,10 @@ pub struct Artefacts {
     pub server: Option<(PathBuf, PathBuf)>,
     /// A Debian image, for the tests that need a whole distribution.
     pub debian: Option<OsImage>,
+    /// The tools layer of the kernel, for the tests of actions that need it.
+    pub tools: Option<PathBuf>,
+    /// The root of a Debian as a tar, for the tests of layouts.
+    pub root_tar: Option<OsImage>,
 }
 
 /// A compressed disk image and what is known of it.

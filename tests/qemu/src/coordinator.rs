@@ -33,6 +33,8 @@ pub struct CoordinatorOptions {
     pub kernel: PathBuf,
     /// Initramfs it serves.
     pub initramfs: PathBuf,
+    /// Tools layer it serves.
+    pub tools: Option<PathBuf>,
     /// Directory of iPXE's binaries.
     pub bootloaders: PathBuf,
     /// Directory served under `/images/`.
@@ -159,9 +161,10 @@ fn configuration(options: &CoordinatorOptions, data: &Path) -> String {
         DhcpMode::Proxy => "mode = \"proxy\"",
     };
     let text = |path: &Path| toml_string(&path.to_string_lossy());
+    let tools = options.tools.as_deref().map_or_else(String::new, |path| format!("tools = {}\n", text(path)));
     format!(
         "data_dir = {}\nadvertise = \"{address}\"\n\n[boot]\nkernel = {}\ninitramfs = {}\nbootloaders = {}\nimages = {}\n\
-         kernel_args = {}\n\n[dhcp]\ninterface = \"{bridge}\"\n{dhcp}\n\n{}\n",
+         kernel_args = {}\n{tools}\n[dhcp]\ninterface = \"{bridge}\"\n{dhcp}\n\n{}\n",
         text(data),
         text(&options.kernel),
         text(&options.initramfs),

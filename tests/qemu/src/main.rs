@@ -56,6 +56,12 @@ struct What {
     /// Directory with a Debian image: *.img.zst
     #[arg(long, value_name = "DIR")]
     debian: Option<PathBuf>,
+    /// The tools layer
+    #[arg(long, value_name = "FILE")]
+    tools: Option<PathBuf>,
+    /// The root of a Debian: tar with zstd
+    #[arg(long, value_name = "FILE")]
+    root_tar: Option<PathBuf>,
     /// Directory with undionly.kpxe and snponly.efi
     #[arg(long, value_name = "DIR", default_value = "/usr/lib/ipxe")]
     bootloaders: PathBuf,
@@ -208,6 +214,12 @@ fn artefacts(what: &What) -> anyhow::Result<Artefacts> {
             .debian
             .as_deref()
             .map(|dir| Ok::<_, anyhow::Error>(OsImage::find(&absolute(dir)?)?))
+            .transpose()?,
+        tools: what.tools.as_deref().map(absolute).transpose()?,
+        root_tar: what
+            .root_tar
+            .as_deref()
+            .map(|file| Ok::<_, anyhow::Error>(OsImage::measure(&absolute(file)?)?))
             .transpose()?,
     };
     for path in [&artefacts.coordinator, &artefacts.kernel, &artefacts.initramfs, &artefacts.bootloaders] {

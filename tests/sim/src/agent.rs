@@ -255,7 +255,10 @@ async fn follow(mut instructions: mpsc::Receiver<Instruction>, troubles: Arc<Tro
             Instruction::Fenced { .. } => &troubles.fenced,
             Instruction::Cancel { .. } => &troubles.cancelled,
             // A repeat after a reconnect: the library has taken its lease, and the work goes on.
-            Instruction::Assign { .. } | Instruction::Control { .. } | Instruction::Idle { .. } => continue,
+            Instruction::Assign { .. }
+            | Instruction::Check(_)
+            | Instruction::Control { .. }
+            | Instruction::Idle { .. } => continue,
         };
         trouble.fetch_add(1, Ordering::Relaxed);
     }

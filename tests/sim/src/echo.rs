@@ -296,7 +296,7 @@ fn answers_to(message: Up, epoch: u64) -> Vec<Down> {
             seq: event.seq,
         })],
         Up::Heartbeat(_) => vec![Down::LeaseRenewal(v1::LeaseRenewal { epoch, lease: span(LEASE), counts_from_ms: 0 })],
-        Up::DiskReport(_) | Up::Facts(_) | Up::FenceAck(_) => Vec::new(),
+        Up::DiskReport(_) | Up::Facts(_) | Up::FenceAck(_) | Up::Checked(_) => Vec::new(),
     }
 }
 

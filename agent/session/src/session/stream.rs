@@ -363,6 +363,7 @@ impl Open<'_> {
             || self.report.is_some()
             || self.heartbeat_due
             || state.outbox.has_unsent()
+            || !state.checked.is_empty()
             || (self.fence.is_some() && state.is_still())
     }
 
@@ -380,6 +381,9 @@ impl Open<'_> {
         let mut state = self.runner.shared.lock();
         if let Some(event) = state.outbox.next_unsent() {
             return Some(ToCoordinator::Event(event));
+        }
+        if let Some((list_uid, problem)) = state.checked.pop_front() {
+            return Some(ToCoordinator::Checked { list_uid, problem });
         }
         if let Some(report) = self.report.take() {
             return Some(ToCoordinator::Disks(report));
@@ -404,6 +408,7 @@ impl Open<'_> {
             ToAgent::Welcome(_) => Err(invalid(&ConvertError::new("welcome", "it came twice"))),
             ToAgent::Refused(refused) => Err(refusal(*refused)),
             ToAgent::Assign(assignment) => self.assignment(assignment),
+            ToAgent::Check(list) => self.give(Instruction::Check(list)),
             ToAgent::Ack(ack) => {
                 take_ack(self.runner, ack);
                 Ok(())

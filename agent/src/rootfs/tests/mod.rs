@@ -110,6 +110,29 @@ fn the_seed_lands_where_the_running_system_has_var() {
 }
 
 #[test]
+fn what_can_be_mounted_is_and_the_rest_is_named() {
+    where_possible(|| {
+        let _one = alone()?;
+        let disk = Disk::new(512, &[part("root", 32), part("var", 32)])?;
+        disk.format(1, "ext4")?;
+        disk.format(2, "ext4")?;
+        let fstab = "tmpfs /tmp tmpfs\nPARTLABEL=var /var ext4\n/dev/vg/srv /srv ext4 nofail\nnas:/x /mnt nfs noauto\n";
+        disk.with(1, "ext4", "", |root| install(root, fstab))?;
+        let (_at, system) = open(of(&disk), Access::Write);
+        let mut system = system.unwrap();
+        let tree = system.tree().unwrap();
+        let hidden = system.reach_most(&tree, &|| false).unwrap();
+        let points: Vec<_> = hidden.iter().map(|one| one.point.as_str()).collect();
+        assert_eq!(points, ["/tmp", "/srv"]);
+        assert!(hidden[0].why.contains("in memory") && hidden[1].why.contains("LVM"), "{hidden:?}");
+        assert!(system.mounted_at("/var").is_some());
+        drop(tree);
+        system.close().unwrap();
+        Ok(())
+    });
+}
+
+#[test]
 fn a_var_that_cannot_be_mounted_is_refused_by_name() {
     where_possible(|| {
         let _one = alone()?;

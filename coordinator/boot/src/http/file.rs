@@ -77,7 +77,7 @@ pub async fn respond(path: &Path, request: &HeaderMap) -> Response {
     }
 }
 
-fn failed(path: &Path, error: &io::Error) -> Response {
+pub(super) fn failed(path: &Path, error: &io::Error) -> Response {
     let (status, text) = match error.kind() {
         // A name longer than the file system takes names no file.
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::InvalidFilename => {
@@ -127,19 +127,23 @@ async fn open(path: &Path) -> io::Result<(File, Version)> {
 }
 
 async fn part(mut file: File, version: &Version, selection: Selection) -> io::Result<Response> {
+    let (mut response, start, length) = head(version, selection)?;
+    if length > 0 {
+        file.seek(SeekFrom::Start(start)).await?;
+        *response.body_mut() = Body::from_stream(ReaderStream::with_capacity(file.take(length), CHUNK));
+    }
+    Ok(response)
+}
+
+/// The response without its body, which is of so many bytes from the first of these numbers on.
+pub(super) fn head(version: &Version, selection: Selection) -> io::Result<(Response, u64, u64)> {
     let (status, start, length) = match selection {
         Selection::Whole => (StatusCode::OK, 0, version.length),
         Selection::Part { start, end } => (StatusCode::PARTIAL_CONTENT, start, end - start + 1),
         Selection::Unsatisfiable => (StatusCode::RANGE_NOT_SATISFIABLE, 0, 0),
         Selection::NotModified => (StatusCode::NOT_MODIFIED, 0, 0),
     };
-    let body = if length > 0 {
-        file.seek(SeekFrom::Start(start)).await?;
-        Body::from_stream(ReaderStream::with_capacity(file.take(length), CHUNK))
-    } else {
-        Body::empty()
-    };
-    let mut response = Response::new(body);
+    let mut response = Response::new(Body::empty());
     *response.status_mut() = status;
     let headers = response.headers_mut();
     let value = |text: String| HeaderValue::try_from(text).map_err(io::Error::other);
@@ -147,7 +151,7 @@ async fn part(mut file: File, version: &Version, selection: Selection) -> io::Re
     headers.insert(header::LAST_MODIFIED, value(http_date(version.modified))?);
     headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     match selection {
-        Selection::NotModified => return Ok(response),
+        Selection::NotModified => return Ok((response, 0, 0)),
         Selection::Part { start, end } => {
             headers.insert(header::CONTENT_RANGE, value(format!("bytes {start}-{end}/{}", version.length))?);
         }
@@ -158,7 +162,7 @@ async fn part(mut file: File, version: &Version, selection: Selection) -> io::Re
     }
     headers.insert(header::CONTENT_LENGTH, length.into());
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
-    Ok(response)
+    Ok((response, start, length))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `/boot/ipxe?mac=…[&uuid=…]` | the machine's script |
 //! | `/boot/kernel`, `/boot/initramfs` | the boot image; with `-arm64` at the end that of arm64 machines |
+//! | `/boot/tools/<digest>` | the tools layer with that digest |
 //! | `/boot/find-disk?workflow=…` | for BIOS: the program that starts the disk with that workflow's receipt |
 //! | `/boot/snponly.efi` and the other loaders | for UEFI HTTP Boot |
 //! | `/images/<path>` | OS images |
@@ -12,6 +13,7 @@
 
 pub mod file;
 pub mod find_disk;
+pub mod layer;
 pub mod metadata;
 pub mod own_ipxe;
 pub mod range;
@@ -41,6 +43,7 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use self::file::{plain, respond};
+use self::layer::Layers;
 use self::metadata::Asker;
 use self::own_ipxe::OwnIpxe;
 use self::script::AgentBoot;
@@ -64,6 +67,8 @@ pub struct Client(pub SocketAddr);
 pub struct BootHttp {
     /// Files to serve; a reload replaces them.
     pub files: ArcSwap<BootConfig>,
+    /// The tools layers.
+    pub layers: Layers,
     /// What scripts say.
     pub agent: ArcSwap<AgentBoot>,
     /// Who may boot what.
@@ -97,6 +102,7 @@ pub fn router(shared: Arc<BootHttp>) -> Router {
     Router::new()
         .route("/boot/ipxe", get(ipxe))
         .route("/boot/find-disk", get(find_disk_program))
+        .route("/boot/tools/{digest}", get(tools_layer))
         .route("/boot/{name}", get(boot_file))
         .route("/images/{*path}", get(image))
         .route("/metadata", get(metadata_root))
@@ -239,13 +245,22 @@ async fn find_disk_program(query: Result<Query<FindDiskQuery>, QueryRejection>) 
 async fn boot_file(State(shared): State<Arc<BootHttp>>, Path(name): Path<String>, headers: HeaderMap) -> Response {
     let files = shared.files.load_full();
     let BootConfig { kernel, initramfs, arm64, bootloaders, .. } = &*files;
-    match (name.as_str(), &arm64.kernel, &arm64.initramfs) {
-        ("kernel", ..) => respond(kernel, &headers).await,
-        ("initramfs", ..) => respond(initramfs, &headers).await,
-        ("kernel-arm64", Some(file), _) | ("initramfs-arm64", _, Some(file)) => respond(file, &headers).await,
-        (name, ..) if LOADERS.contains(&name) => respond(&bootloaders.join(name), &headers).await,
-        _ => plain(StatusCode::NOT_FOUND, "no such file\n"),
+    let loader = LOADERS.contains(&name.as_str()).then(|| bootloaders.join(&name));
+    let file = match name.as_str() {
+        "kernel" => Some(kernel),
+        "initramfs" => Some(initramfs),
+        "kernel-arm64" => arm64.kernel.as_ref(),
+        "initramfs-arm64" => arm64.initramfs.as_ref(),
+        _ => loader.as_ref(),
+    };
+    match file {
+        Some(file) => respond(file, &headers).await,
+        None => plain(StatusCode::NOT_FOUND, "no such file\n"),
     }
+}
+
+async fn tools_layer(State(shared): State<Arc<BootHttp>>, Path(digest): Path<String>, headers: HeaderMap) -> Response {
+    shared.layers.respond(&digest, &headers).await
 }
 
 async fn image(State(shared): State<Arc<BootHttp>>, Path(path): Path<String>, headers: HeaderMap) -> Response {

@@ -52,6 +52,7 @@ impl Site {
         fs::write(root.join("secret"), b"secret").unwrap();
         fs::write(root.join("vmlinuz"), b"kernel").unwrap();
         fs::write(root.join("initramfs"), b"initramfs").unwrap();
+        fs::write(root.join("tools"), b"hsqs").unwrap();
         let work = Decision::RunAgent { machine: "web-1".into(), token: "t0ken".into() };
         let broken = Decision::Unknown;
         let table = BTreeMap::from([
@@ -68,11 +69,13 @@ impl Site {
             files: ArcSwap::from_pointee(BootConfig {
                 kernel: root.join("vmlinuz"),
                 initramfs: root.join("initramfs"),
+                tools: None,
                 arm64,
                 bootloaders: root.to_owned(),
                 images: Some(root.join("images")),
                 kernel_args: String::new(),
             }),
+            layers: Layers::default(),
             agent: ArcSwap::from_pointee(AgentBoot {
                 http_url: "http://10.77.0.1:7480".into(),
                 tls_url: "https://10.77.0.1:7443".into(),
@@ -84,6 +87,7 @@ impl Site {
             own_ipxe: OwnIpxe::new(Some(Ipv4Addr::new(10, 77, 0, 1)), true),
             scripts: Scripts::default(),
         };
+        shared.layers.put(vec![layer::Layer::open(&root.join("tools")).unwrap()]);
         Self { directory, router: router(Arc::new(shared)), neighbours }
     }
 
@@ -285,7 +289,7 @@ async fn each_architecture_gets_its_own_image_or_its_disk() {
         fs::write(files.path().join(name), name).unwrap();
         Some(files.path().join(name))
     };
-    let both = Site::with(OtherImage { kernel: file("arm-kernel"), initramfs: file("arm-initramfs") });
+    let both = Site::with(OtherImage { kernel: file("arm-kernel"), initramfs: file("arm-initramfs"), tools: None });
     let arm64 = script(&both, "arm64").await;
     assert!(arm64.contains("/boot/kernel-arm64 ") && arm64.contains("/boot/initramfs-arm64 "), "{arm64}");
     assert_eq!(both.ask("GET", "/boot/kernel-arm64", &[]).await.2, "arm-kernel");
@@ -300,6 +304,11 @@ async fn each_architecture_gets_its_own_image_or_its_disk() {
         assert!(!disk.contains("landfall.token") && !disk.contains("/boot/kernel"), "{disk}");
     }
     assert_eq!(x86.ask("GET", "/boot/kernel-arm64", &[]).await.0, StatusCode::NOT_FOUND);
+    assert_eq!(x86.ask("GET", "/boot/tools", &[]).await.0, StatusCode::NOT_FOUND);
+    // printf hsqs | sha256sum
+    let layer = "/boot/tools/sha256:53bff6664974960b06bcb260bd4b83494c04c71a62623bcadd7986c4d4adf3a1";
+    assert_eq!(x86.ask("GET", layer, &[]).await.2, "hsqs");
+    assert_eq!(x86.ask("GET", &layer.replace("sha256:", "sha256:0"), &[]).await.0, StatusCode::NOT_FOUND);
 }
 
 #[tokio::test]

@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
-use crate::config::{Config, DiscoveryConfig};
+use landfall_api::{Action, Machine, Problem, message::ToolsLayer};
+
+use crate::{
+    config::{Config, DiscoveryConfig},
+    tools_layer::ToolsLayers,
+};
 
 /// What of the configuration the engine goes by.
 #[derive(Debug, Clone)]
@@ -25,11 +30,13 @@ pub struct Settings {
     pub parallel_installs: usize,
     /// Which machines may be discovered.
     pub discovery: DiscoveryConfig,
+    /// What actions need that the agent cannot perform itself.
+    pub tools: ToolsLayers,
 }
 
 impl Settings {
-    /// As configured.
-    pub fn from_config(config: &Config) -> Self {
+    /// As configured. `tools`: what [`crate::tools_layer::read`] found.
+    pub fn from_config(config: &Config, tools: ToolsLayers) -> Self {
         Self {
             lease: config.limits.lease.get(),
             heartbeat: config.limits.heartbeat.get(),
@@ -40,6 +47,31 @@ impl Settings {
             phone_home_url: format!("{}/phone-home", config.tls_url()),
             parallel_installs: config.limits.parallel_installs as usize,
             discovery: config.discovery.clone(),
+            tools,
         }
+    }
+
+    /// The layer that these actions of a list for the machine need; `None`: none of them needs it. Of a list that makes a layout
+    /// (`lays_out`) actions that the agent performs itself need it too: the worker opens for them what `storage` made.
+    ///
+    /// # Errors
+    /// [`Problem`] with code `NoToolsLayer`: one of them needs it, and there is none for such a machine.
+    pub fn tools_for<'a>(
+        &self,
+        machine: &Machine,
+        lays_out: bool,
+        actions: impl IntoIterator<Item = &'a Action>,
+    ) -> Result<Option<&ToolsLayer>, Problem> {
+        let needs = |action: &&Action| {
+            let info = action.spec.info();
+            info.tools || lays_out && info.means_written_disk
+        };
+        let Some(needs) = actions.into_iter().find(needs) else { return Ok(None) };
+        let facts = machine.status.as_ref().and_then(|status| status.facts.as_ref());
+        let known = facts.map(|facts| facts.cpu.architecture.as_str()).filter(|architecture| !architecture.is_empty());
+        self.tools.of(known).map(Some).map_err(|mut problem| {
+            problem.message = format!("action \"{}\" needs the tools layer: {}", needs.name, problem.message);
+            problem.at(format!("{}.{}", needs.name, needs.spec.key()))
+        })
     }
 }

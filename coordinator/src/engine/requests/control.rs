@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use landfall_api::{Authority, ErrorCode, Kind, Problem, Shared, Workflow, WorkflowSpec};
+use landfall_api::{ActionState, Authority, ErrorCode, Kind, Problem, Shared, Workflow, WorkflowSpec};
 use landfall_machine::{Input, MachineState, Which, run::retry_of};
 
 use super::{Requests, believed};
+use crate::engine::assignments::lays_out;
 
 impl Requests {
     /// Stops a workflow; the agent is notified at once.
@@ -76,7 +77,7 @@ impl Requests {
     ///
     /// # Errors
     /// [`Problem`] with code `NotFound`, `MachineBusy`, `Conflict` (it has not ended, or the machine has had another run
-    /// since), `WorkflowEnded` (nothing failed), `ReceiptMismatch`, `LimitReached`.
+    /// since), `WorkflowEnded` (nothing failed), `NoToolsLayer`, `ReceiptMismatch`, `LimitReached`.
     pub async fn retry(&self, workflow: &str, authority: Authority) -> Result<Shared<Workflow>, Problem> {
         let Some(found) = self.fleet.store().workflow(workflow).await? else {
             return Err(self.fleet.not_found(Kind::Workflow, workflow).await);
@@ -96,6 +97,9 @@ impl Requests {
         };
         let receipts = believed(&live, &described, authority.force);
         let status = retry_of(&found, described.metadata.generation, receipts)?;
+        let left = status.actions.iter().filter(|pinned| pinned.state != ActionState::Succeeded);
+        let lays_out = lays_out(status.actions.iter().map(|pinned| &*pinned.action));
+        self.fleet.settings().tools_for(&described, lays_out, left.map(|pinned| &*pinned.action))?;
         let spec = WorkflowSpec {
             authority: Some(authority),
             cancel: None,

@@ -1,5 +1,6 @@
 //! What people and rules request of a machine or a workflow: install, clear, adopt, delete; stop, pause, resume, retry.
 
+mod check;
 mod control;
 mod life;
 mod preview;
@@ -20,7 +21,9 @@ use landfall_machine::{
 use tokio::sync::OwnedMutexGuard;
 use uuid::Uuid;
 
+use self::check::Checks;
 use super::{
+    assignments::{Assignments, lays_out},
     fleet::{Fleet, Live},
     removals::Removals,
     secrets::Vault,
@@ -64,17 +67,20 @@ pub struct Requests {
     removals: Arc<Removals>,
     vault: Arc<Vault>,
     sources: Arc<dyn SourceChecker>,
+    assignments: Arc<Assignments>,
+    checks: Arc<Checks>,
 }
 
 impl Requests {
-    pub(in crate::engine) const fn new(
+    pub(in crate::engine) fn new(
         fleet: Arc<Fleet>,
         steps: Steps,
         removals: Arc<Removals>,
         vault: Arc<Vault>,
         sources: Arc<dyn SourceChecker>,
+        assignments: Arc<Assignments>,
     ) -> Self {
-        Self { fleet, steps, removals, vault, sources }
+        Self { fleet, steps, removals, vault, sources, assignments, checks: Arc::default() }
     }
 
     /// Starts a run of a template on a machine: renders and pins the list, asks each image's server, and hands the list
@@ -85,8 +91,8 @@ impl Requests {
     ///
     /// # Errors
     /// [`Problem`] with code `NotFound` (names that are near), `MachineBusy` (the run that is), `InvalidTemplate`,
-    /// `SourceUnreachable`, `ReceiptMismatch` (held until a person says `--force`), `Unmanaged`, `Maintenance`, `Conflict` (it
-    /// would destroy something else than the person saw).
+    /// `SourceUnreachable`, `NoToolsLayer`, `ReceiptMismatch` (held until a person says `--force`), `Unmanaged`, `Maintenance`,
+    /// `Conflict` (it would destroy something else than the person saw).
     pub async fn provision(
         &self,
         machine: &str,
@@ -165,6 +171,8 @@ impl Requests {
         may_begin(&found)?;
         let described = self.template(template).await?;
         let plan = render(&found, &described, parameters, &self.fragments(&described).await?)?;
+        let all = || plan.actions.iter().chain(&plan.on_failure);
+        self.fleet.settings().tools_for(&found, lays_out(all()), all())?;
         // Every secret must be there; with their values in place the lists live here and no longer, and no server is shown one.
         for list in [&plan.actions, &plan.on_failure] {
             self.sources.check_all(&self.vault.insert_all(&found, list).await?).await?;

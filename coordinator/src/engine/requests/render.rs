@@ -36,7 +36,8 @@ impl Requests {
     }
 
     /// The list that [`Requests::provision`] would pin, after every check that it makes before a machine is involved: the
-    /// images' servers are asked and the secrets are there. Nothing is stored, and no agent learns of it.
+    /// images' servers are asked and the secrets are there. An agent that is connected and idle is asked whether each action
+    /// would begin. Nothing is stored, and nothing is written.
     ///
     /// # Errors
     /// As [`Requests::provision`].
@@ -54,7 +55,8 @@ impl Requests {
             self.is_free(&found).await?;
         }
         let plan = self.rendered(machine, template, parameters).await?;
-        Ok(list(machine, template, plan))
+        let said = self.check_on_machine(&found, &plan, force).await?;
+        Ok(RenderedList { machine_check: Some(said), ..list(machine, template, plan) })
     }
 
     async fn is_free(&self, machine: &Machine) -> Result<(), Problem> {
@@ -122,5 +124,6 @@ fn list(machine: &str, template: &str, plan: Plan) -> RenderedList {
         timeout: plan.timeout,
         success_on: plan.success_on,
         precheck: plan.precheck,
+        machine_check: None,
     }
 }

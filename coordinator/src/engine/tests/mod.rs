@@ -17,6 +17,7 @@ mod rendering;
 mod restore;
 mod secrets;
 mod time;
+mod tools;
 mod unreadable;
 mod world;
 

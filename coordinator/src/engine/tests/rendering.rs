@@ -1,6 +1,9 @@
 //! Lists that are shown and not started: renderings and dry runs.
 
-use landfall_api::{DiskFacts, DiskId, MachineFacts, PreviewRequest, RenderRequest, RenderedList};
+use landfall_api::{
+    DiskFacts, DiskId, MachineCheck, MachineFacts, PreviewRequest, RenderRequest, RenderedList,
+    message::{ActionKind, ToAgent},
+};
 
 use super::*;
 
@@ -143,4 +146,32 @@ async fn a_request_starts_only_what_the_person_saw() {
     let newer = previewed().await;
     assert_ne!(newer.digest, seen.digest);
     request(&newer.digest).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_idle_agent_checks_the_list_of_a_dry_run() {
+    let world = World::new().await;
+    let away = dry(&world, false).await.unwrap().machine_check;
+    assert_eq!(away, Some(MachineCheck::NotMade("no agent of the machine is connected".into())));
+    let run = world.provision(false).await.unwrap().metadata.name;
+    world.enroll(b"key").await.unwrap();
+    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    world.engine.requests().cancel(&run, world.ann(false)).await.unwrap();
+    while agent.received().is_some() {}
+    let refused = Problem::new(ErrorCode::NoDiskMatches, "no disk matches");
+    for (said, shown) in [(None, MachineCheck::Passed), (Some(refused.clone()), MachineCheck::Failed(refused))] {
+        let asked = dry(&world, true);
+        let answers = async {
+            let message = tokio::time::timeout(Duration::from_secs(60), agent.opened.to_agent.recv()).await.unwrap();
+            let Some(ToAgent::Check(list)) = message else { panic!("{message:?}") };
+            assert!(list.force && list.actions.len() == 3, "{list:?}");
+            let ActionKind::CloudInit(seed) = &list.actions[1].kind else { panic!("{list:?}") };
+            assert!(seed.phone_home.is_none() && seed.meta_data.is_empty(), "nothing is made for a check");
+            // Another machine has no say.
+            world.engine.requests().checked(Uuid::from_u128(99), Uuid::from_u128(98), None);
+            world.engine.requests().checked(agent.uid, list.workflow_uid, said);
+        };
+        let (list, ()) = tokio::join!(asked, answers);
+        assert_eq!(list.unwrap().machine_check, Some(shown));
+    }
 }

@@ -107,6 +107,7 @@ impl World {
             phone_home_url: "https://10.77.0.1:7443/phone-home".into(),
             parallel_installs,
             discovery,
+            tools: crate::tools_layer::ToolsLayers::default(),
         };
         let steady = Arc::new(AtomicI64::new(0));
         let now =

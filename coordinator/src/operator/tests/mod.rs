@@ -60,7 +60,7 @@ async fn api_with(sources: Arc<dyn SourceChecker>) -> Api {
     let config: Config = toml::from_str(&text).unwrap();
     let store = Store::memory();
     let pki = Arc::new(Pki::open(dir.path(), "127.0.0.1".parse().unwrap(), Duration::from_secs(3600)).unwrap());
-    let settings = Settings::from_config(&config);
+    let settings = Settings::from_config(&config, Default::default());
     let engine = Engine::start(store.clone(), settings, Arc::new(Timestamp::now), pki.clone(), sources).await.unwrap();
     let coordinator = Arc::new(Coordinator { config, store, engine, pki, ops: Arc::default() });
     Api { router: router(coordinator.clone()), coordinator, _dir: dir }

@@ -259,6 +259,12 @@ fn no_two_actions_of_a_list_write_one_disk() {
     data["forEach"] = json!({"disks": {"transport": "nvme"}});
     let apart = json!({"actions": [write("os", json!({"serial": "S0"})), data.clone()]});
     assert_eq!(names(&rendered(&machine(disks()), apart, &[]).unwrap()), ["os", "data-1", "data-2"]);
+    let layout = json!({"name": "disks", "storage": {"disks": [
+        {"select": [{"path": "= pci-nvme0n1"}, {"serial": "S0"}], "partitions": [{"name": "p"}]}]}});
+    let (_, message) =
+        rendered(&machine(disks()), json!({"actions": [layout, write("os", json!({"serial": "S0"}))]}), &[])
+            .unwrap_err();
+    assert_eq!(message, "actions \"disks\" and \"os\" would both write disk vda");
     let unknown = json!({"actions": [write("os", json!({"serial": "S0"})), write("again", json!({"serial": "S*"}))]});
     assert!(rendered(&machine(Value::Null), unknown, &[]).is_ok(), "nothing is known of its disks");
     data["forEach"] = json!({"disks": "{{ params.which }}"});

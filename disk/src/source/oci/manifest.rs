@@ -9,6 +9,8 @@ use crate::source::http::format_of_type;
 const TITLE: &str = "org.opencontainers.image.title";
 /// How many layers an error lists.
 const LISTED: usize = 8;
+/// The most layers of a root file system; overlay mounts, which run such images elsewhere, take 500.
+const MAX_LAYERS: usize = 512;
 
 /// A layer of a manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +39,17 @@ struct Descriptor {
     size: u64,
     #[serde(default)]
     annotations: Option<serde_json::Map<String, serde_json::Value>>,
+    #[serde(default)]
+    platform: Option<Platform>,
+}
+
+/// What a manifest of a list is for.
+#[derive(Deserialize)]
+struct Platform {
+    #[serde(default)]
+    architecture: String,
+    #[serde(default)]
+    os: String,
 }
 
 fn document(bytes: &[u8]) -> Result<Document, String> {
@@ -67,6 +80,52 @@ pub(crate) fn only_of_list(bytes: &[u8]) -> Result<Option<Digest>, String> {
         Err(_) => Err(format!(
             "it is a list of {count} manifests, for several platforms; name one of them by its digest (@sha256:…)"
         )),
+    }
+}
+
+/// The manifest that a list names for Linux on this architecture (as Go names it), or the only one; `None` if it is no list.
+///
+/// # Errors
+/// A clause, as for a format that cannot be used; it lists the platforms.
+pub(crate) fn of_platform(bytes: &[u8], architecture: &str) -> Result<Option<Digest>, String> {
+    let Some(manifests) = document(bytes)?.manifests else { return Ok(None) };
+    if manifests.len() == 1 {
+        return only_of_list(bytes);
+    }
+    let is_ours = |platform: &Platform| platform.os == "linux" && platform.architecture == architecture;
+    let (ours, others): (Vec<_>, Vec<_>) =
+        manifests.into_iter().partition(|one| one.platform.as_ref().is_some_and(is_ours));
+    match <[Descriptor; 1]>::try_from(ours) {
+        Ok([only]) => Ok(Some(layer(only)?.digest)),
+        Err(ours) if ours.is_empty() => {
+            let platforms = others.into_iter().filter_map(|one| one.platform);
+            let named = platforms.map(|one| format!("{}/{}", one.os, one.architecture)).take(LISTED);
+            let named: String = named.collect::<Vec<_>>().join(", ").chars().take(300).collect();
+            Err(format!("it has no image for linux/{architecture}, but for {named}"))
+        }
+        Err(ours) => Err(format!(
+            "it has {} images for linux/{architecture}; name one of them by its digest (@sha256:…)",
+            ours.len()
+        )),
+    }
+}
+
+/// Every layer of a root file system, the lowest first.
+///
+/// # Errors
+/// A clause, as for a format that cannot be used.
+pub(crate) fn root_layers(bytes: &[u8]) -> Result<Vec<Layer>, String> {
+    let descriptors = document(bytes)?.layers.ok_or("the registry's manifest has no layers")?;
+    if descriptors.is_empty() || descriptors.len() > MAX_LAYERS {
+        return Err(format!("it has {} layers, and a root file system has 1 to {MAX_LAYERS}", descriptors.len()));
+    }
+    let layers = descriptors.into_iter().map(layer).collect::<Result<Vec<_>, _>>()?;
+    match layers.iter().find(|layer| !is_tar(&layer.media_type)) {
+        Some(other) => {
+            let kind: String = other.media_type.chars().take(100).collect();
+            Err(format!("its layer {} is of type {kind:?}, and no file tree", other.digest))
+        }
+        None => Ok(layers),
     }
 }
 
@@ -155,6 +214,45 @@ mod tests {
         assert_eq!(only_of_list(&manifest(&[])).unwrap(), None);
     }
 
+    #[test]
+    fn the_image_of_this_architecture_is_found_in_a_list() {
+        let one = |digit: u8, os: &str, architecture: &str| {
+            let digest = format!("sha256:{}", format!("{digit:02x}").repeat(32));
+            let platform = format!(r#"{{"os":"{os}","architecture":"{architecture}"}}"#);
+            format!(r#"{{"digest":"{digest}","size":1,"platform":{platform}}}"#)
+        };
+        let list = |all: &[String]| format!(r#"{{"schemaVersion":2,"manifests":[{}]}}"#, all.join(",")).into_bytes();
+        let all = [
+            one(1, "linux", "amd64"),
+            one(2, "linux", "arm64"),
+            one(3, "unknown", "unknown"),
+            one(4, "windows", "amd64"),
+        ];
+        for (architecture, digit) in [("amd64", 1), ("arm64", 2)] {
+            assert_eq!(of_platform(&list(&all), architecture).unwrap().unwrap().as_bytes(), [digit; 32]);
+        }
+        let missing = of_platform(&list(&all), "riscv64").unwrap_err();
+        assert!(missing.contains("linux/riscv64") && missing.contains("windows/amd64"), "{missing}");
+        let twice = [one(1, "linux", "amd64"), one(2, "linux", "amd64")];
+        assert!(of_platform(&list(&twice), "amd64").unwrap_err().contains("2 images"));
+        assert_eq!(
+            of_platform(&list(&all[3..]), "amd64").unwrap().unwrap().as_bytes(),
+            [4; 32],
+            "the only one is meant"
+        );
+        assert_eq!(of_platform(&manifest(&[]), "amd64").unwrap(), None);
+    }
+
+    #[test]
+    fn a_root_file_system_has_layers_of_files_alone() {
+        let docker = "application/vnd.docker.image.rootfs.diff.tar.gzip";
+        let layers = root_layers(&manifest(&[(TAR, 1, ""), (docker, 2, "")])).unwrap();
+        assert_eq!(layers.iter().map(|layer| layer.digest.as_bytes()[0]).collect::<Vec<_>>(), [1, 2]);
+        assert!(root_layers(&manifest(&[(TAR, 1, ""), ("text/plain", 2, "")])).unwrap_err().contains("text/plain"));
+        assert!(root_layers(&manifest(&[])).unwrap_err().contains("0 layers"));
+        assert!(root_layers(&manifest(&[(TAR, 1, ""); 513])).unwrap_err().contains("513 layers"));
+    }
+
     proptest! {
         #[test]
         fn no_manifest_makes_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), cut in 0_usize..200) {
@@ -163,6 +261,7 @@ mod tests {
             let mixed = [&good[..cut], &bytes].concat();
             // Only a panic would fail this test.
             let _ = (only_of_list(&mixed), choose_layer(&mixed, None), choose_layer(&bytes, Some("a")));
+            let _ = (of_platform(&mixed, "amd64"), root_layers(&mixed));
         }
     }
 }

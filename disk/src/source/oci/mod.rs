@@ -19,7 +19,7 @@ use super::{
     http::{Connector, HttpSource, Login, Patience, format_of_type},
     whole,
 };
-use crate::{Access, Defect, Format, Observer, WriteError, pipeline::Hasher};
+use crate::{Access, CancelFlag, Defect, Format, Observer, WriteError, pipeline::Hasher};
 use manifest::Layer;
 #[cfg(fuzzing)]
 pub(crate) use manifest::{choose_layer, only_of_list};
@@ -119,18 +119,81 @@ pub(crate) fn proven_layer(
     Ok(layer_of(reference, &connector, &login, &patience, observer, stop)?.digest)
 }
 
-fn layer_of(
-    reference: &Reference,
-    connector: &Arc<Connector>,
-    login: &Arc<Login>,
-    patience: &Patience,
+/// A layer of a root file system: a file of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RootLayer {
+    /// What [`crate::open_source`] takes.
+    pub url: String,
+    /// Digest of its stored bytes, as the proven manifest has it.
+    pub digest: Digest,
+    /// Its stored bytes.
+    pub size: u64,
+}
+
+/// The layers of the root file system behind an `oci://…@sha256:…`, the lowest first. Of a list for several platforms, the
+/// image for Linux on this architecture.
+///
+/// # Errors
+/// [`WriteError::BadFormat`] for a URL that names no image by digest, and for one that is no root file system; otherwise as for a
+/// read of the image.
+pub fn root_layers(
+    url: &str,
+    access: &Access,
     observer: &dyn Observer,
-    stop: &AtomicBool,
-) -> Result<Layer, WriteError> {
+    cancel: &CancelFlag,
+) -> Result<Vec<RootLayer>, WriteError> {
+    let locator = super::Locator::parse(url)?;
+    let super::Locator::Oci(reference) = &locator else { return Err(no_image(url)) };
+    if reference.pinned().is_none() || reference.layer.is_some() {
+        return Err(no_image(url));
+    }
     let bad = |reason: String| WriteError::BadFormat { subject: reference.to_string(), reason, defect: Defect::Beside };
-    let fetch = |version: &Version| -> Result<Vec<u8>, WriteError> {
+    let connector = connector(std::slice::from_ref(&locator), access, observer)?;
+    let (login, patience) = (Arc::new(Login::new(&reference.registry)), Patience::alone());
+    let registry = Registry { reference, connector: &connector, login: &login, patience: &patience, observer };
+    let mut image = reference.clone();
+    let mut bytes = registry.manifest(&reference.version, cancel.flag())?;
+    if let Some(ours) = manifest::of_platform(&bytes, go_architecture()).map_err(bad)? {
+        image.version = Version::Digest(ours);
+        bytes = registry.manifest(&image.version, cancel.flag())?;
+    }
+    let layers = manifest::root_layers(&bytes).map_err(bad)?;
+    let layer = |Layer { digest, size, .. }: Layer| {
+        let url = Reference { layer: Some(digest.to_string()), ..image.clone() }.to_string();
+        RootLayer { url, digest, size }
+    };
+    Ok(layers.into_iter().map(layer).collect())
+}
+
+fn no_image(url: &str) -> WriteError {
+    let reason = "it must be oci://registry/repository@sha256:… with the digest of a manifest".into();
+    WriteError::BadFormat { subject: super::shown_text(url), reason, defect: Defect::Settings }
+}
+
+/// This machine's architecture in the words of image lists, which are Go's.
+fn go_architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+/// How one registry is asked.
+struct Registry<'a> {
+    reference: &'a Reference,
+    connector: &'a Arc<Connector>,
+    login: &'a Arc<Login>,
+    patience: &'a Patience,
+    observer: &'a dyn Observer,
+}
+
+impl Registry<'_> {
+    /// A manifest; one that is named by digest is a proven one.
+    fn manifest(&self, version: &Version, stop: &AtomicBool) -> Result<Vec<u8>, WriteError> {
+        let Self { reference, connector, login, patience, observer } = self;
         let url = manifest_url(reference, version)?;
-        let source = HttpSource::new(Arc::clone(connector), url, false, patience.clone(), observer);
+        let source = HttpSource::new(Arc::clone(connector), url, false, (*patience).clone(), *observer);
         let bytes = whole(&mut source.of_registry(Arc::clone(login), Some(ACCEPT)), MANIFEST_MAX, stop)?;
         if let Version::Digest(expected) = version {
             let mut hasher = Hasher::like(expected);
@@ -141,11 +204,23 @@ fn layer_of(
             }
         }
         Ok(bytes)
-    };
-    let mut bytes = fetch(&reference.version)?;
+    }
+}
+
+fn layer_of(
+    reference: &Reference,
+    connector: &Arc<Connector>,
+    login: &Arc<Login>,
+    patience: &Patience,
+    observer: &dyn Observer,
+    stop: &AtomicBool,
+) -> Result<Layer, WriteError> {
+    let bad = |reason: String| WriteError::BadFormat { subject: reference.to_string(), reason, defect: Defect::Beside };
+    let registry = Registry { reference, connector, login, patience, observer };
+    let mut bytes = registry.manifest(&reference.version, stop)?;
     // A list that names one manifest stands for it; the digest in the list goes on proving what it names.
     if let Some(only) = manifest::only_of_list(&bytes).map_err(bad)? {
-        bytes = fetch(&Version::Digest(only))?;
+        bytes = registry.manifest(&Version::Digest(only), stop)?;
     }
     manifest::choose_layer(&bytes, reference.layer.as_deref()).map_err(bad)
 }

@@ -5,8 +5,11 @@ mod clear_disks;
 mod cloud_init;
 mod exec;
 mod hold;
+mod install_bootloader;
 mod kexec;
 mod power;
+mod storage;
+mod unpack;
 mod write_file;
 mod write_image;
 
@@ -29,6 +32,9 @@ impl TryFrom<Kind> for ActionKind {
             Kind::Kexec(wire) => Self::Kexec(wire.into()),
             Kind::WriteFile(wire) => Self::WriteFile(wire.try_into().within("write_file")?),
             Kind::Exec(wire) => Self::Exec(wire.try_into().within("exec")?),
+            Kind::Unpack(wire) => Self::Unpack(wire.try_into().within("unpack")?),
+            Kind::Storage(wire) => Self::Storage(wire.try_into().within("storage")?),
+            Kind::InstallBootloader(wire) => Self::InstallBootloader(wire.try_into().within("install_bootloader")?),
         })
     }
 }
@@ -45,6 +51,9 @@ impl From<ActionKind> for Kind {
             ActionKind::Kexec(spec) => Self::Kexec(spec.into()),
             ActionKind::WriteFile(spec) => Self::WriteFile(spec.into()),
             ActionKind::Exec(spec) => Self::Exec(spec.into()),
+            ActionKind::Unpack(spec) => Self::Unpack(spec.into()),
+            ActionKind::Storage(spec) => Self::Storage(spec.into()),
+            ActionKind::InstallBootloader(spec) => Self::InstallBootloader(spec.into()),
         }
     }
 }
@@ -63,6 +72,9 @@ impl TryFrom<Yield> for ActionResult {
             Yield::Kexec(wire) => Self::Kexec(wire.into()),
             Yield::WriteFile(wire) => Self::WriteFile(wire.into()),
             Yield::Exec(wire) => Self::Exec(wire.into()),
+            Yield::Unpack(wire) => Self::Unpack(wire.into()),
+            Yield::Storage(wire) => Self::Storage(wire.into()),
+            Yield::InstallBootloader(wire) => Self::InstallBootloader(wire.into()),
         })
     }
 }
@@ -79,6 +91,9 @@ impl From<ActionResult> for Yield {
             ActionResult::Kexec(result) => Self::Kexec(result.into()),
             ActionResult::WriteFile(result) => Self::WriteFile(result.into()),
             ActionResult::Exec(result) => Self::Exec(result.into()),
+            ActionResult::Unpack(result) => Self::Unpack(result.into()),
+            ActionResult::Storage(result) => Self::Storage(result.into()),
+            ActionResult::InstallBootloader(result) => Self::InstallBootloader(result.into()),
         }
     }
 }

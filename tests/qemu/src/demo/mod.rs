@@ -106,6 +106,7 @@ async fn coordinator(artefacts: &Artefacts, network: &Network, dir: &Path) -> an
         program: artefacts.coordinator.clone(),
         kernel: artefacts.kernel.clone(),
         initramfs: artefacts.initramfs.clone(),
+        tools: None,
         bootloaders: artefacts.bootloaders.clone(),
         images,
         dhcp: DhcpMode::Full,

@@ -86,7 +86,7 @@ pub(super) async fn inside_the_new_system(context: Context) -> anyhow::Result<()
 }
 
 /// A file of the root on a disk of a machine that is off.
-fn file(disk: &Path, path: &str) -> anyhow::Result<String> {
+pub(super) fn file(disk: &Path, path: &str) -> anyhow::Result<String> {
     let file_system = format!("{}?offset={ROOT_AT}", disk.display());
     let output = Command::new("debugfs").arg("-R").arg(format!("cat {path}")).arg(file_system).output();
     let output = output.context("cannot run debugfs of e2fsprogs")?;

@@ -16,6 +16,7 @@ mod install;
 mod interrupted;
 mod kexec;
 mod late_disk;
+mod layout;
 mod one_btrfs;
 mod passed;
 mod power_loss;
@@ -28,6 +29,7 @@ mod selectors;
 mod small_memory;
 mod tools;
 mod twins;
+mod unpacked;
 mod usb;
 mod whole_image;
 
@@ -122,6 +124,9 @@ const TESTS: &[Test] = tests! {
     "y" bios_debian_on_btrfs_subvolumes full |c| debian_roots::to_phone_home(c, Firmware::Bios, debian_roots::Layout::Btrfs);
     "y" uefi_debian_with_a_separate_var full |c| debian_roots::to_phone_home(c, Firmware::Uefi, debian_roots::Layout::SeparateVar);
     "z" uefi_programs_run_inside_the_new_system_before_its_first_boot full exec::inside_the_new_system;
+    "z" bios_the_worker_unpacks_into_the_new_system full unpacked::by_the_worker;
+    "z" bios_a_root_tar_on_gpt_and_ext4_boots full |c| layout::from_a_root_tar(c, Firmware::Bios);
+    "z" uefi_a_root_tar_on_gpt_and_ext4_boots full |c| layout::from_a_root_tar(c, Firmware::Uefi);
 };
 
 /// Which tests run, and how.

@@ -67,6 +67,7 @@ impl Scene {
             program: artefacts.coordinator.clone(),
             kernel: artefacts.kernel.clone(),
             initramfs: artefacts.initramfs.clone(),
+            tools: None,
             bootloaders: artefacts.bootloaders.clone(),
             images: artefacts.image.path.parent().context("the image is in no directory")?.to_owned(),
             dhcp: DhcpMode::Full,
@@ -205,6 +206,15 @@ impl Scene {
         let errors = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "landfall {command} failed: {errors}");
         Ok((String::from_utf8_lossy(&output.stdout).into_owned(), errors.into_owned()))
+    }
+
+    /// Whether a dry run of a template passes, and all that it prints.
+    pub(super) async fn dry_run(&self, machine: &Machine, template: &str) -> anyhow::Result<(bool, String)> {
+        let words = ["provision", machine.name(), "-t", template, "--dry-run"];
+        let output = tokio::time::timeout(COMMAND, self.command(&words).kill_on_drop(true).output()).await;
+        let output = output.context("landfall provision --dry-run does not end")??;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ok((output.status.success(), text(&output.stdout) + &text(&output.stderr)))
     }
 
     /// A long-running command of the operator, with its output in a log of that name.

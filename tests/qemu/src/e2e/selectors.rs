@@ -32,6 +32,13 @@ pub(super) async fn two_disks(context: Context) -> anyhow::Result<()> {
     let off = json!({ "name": "off", "powerOff": {} });
     let list = json!([write("system", first), { "name": "seed", "cloudInit": {} }, write("data", "absent"), off]);
     scene.actions("both", list.clone()).await?;
+    let (passes, printed) = scene.dry_run(&machine, "both").await?;
+    ensure!(!passes && printed.contains("NoDiskMatches") && printed.contains("action data"), "{printed}");
+    let fits = json!([write("system", first), { "name": "off", "powerOff": {} }]);
+    scene.actions("fits", fits).await?;
+    let (passes, printed) = scene.dry_run(&machine, "fits").await?;
+    ensure!(passes && printed.contains("machineCheck: passed"), "{printed}");
+    untouched(&machine)?;
     let workflow = scene.run(&machine, "both").await?;
     let problem = failed(&scene, &workflow).await?;
     ensure!(problem.code == ErrorCode::NoDiskMatches, "the reason is not the absent disk: {problem}");

@@ -85,11 +85,6 @@ impl Machine {
         self.spec.nics.first().map_or("", |nic| &nic.mac)
     }
 
-    /// Where its files are.
-    pub fn dir(&self) -> &Path {
-        &self.dir
-    }
-
     /// Puts the network first in the firmware's own boot order, as a person does in its setup. UEFI only; the machine must be off,
     /// and must have been on before.
     ///

@@ -272,8 +272,13 @@ impl Life<'_> {
                         }
                     }
                     Some(Instruction::Idle { boot_disk: true }) if running.is_none() => return "boots its own disk",
-                    // Workflows are never paused here, and no list has a hold.
-                    Some(Instruction::Control { .. } | Instruction::Idle { .. } | Instruction::Refused { .. }) => {}
+                    // Workflows are never paused here, no list has a hold, and no person tries one out.
+                    Some(
+                        Instruction::Check(_)
+                        | Instruction::Control { .. }
+                        | Instruction::Idle { .. }
+                        | Instruction::Refused { .. },
+                    ) => {}
                     None => {
                         // The session ended by itself: a new certificate cures a refused one.
                         let renewed = match self.enrol(key, token).await {

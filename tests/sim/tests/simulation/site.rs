@@ -75,7 +75,7 @@ fn settings() -> Settings {
          [limits]\nlease = \"60s\"\nheartbeat = \"5s\"\n",
     )
     .unwrap();
-    Settings::from_config(&config)
+    Settings::from_config(&config, Default::default())
 }
 
 impl Site {

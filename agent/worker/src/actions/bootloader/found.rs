@@ -1,0 +1,217 @@
+//! What the new system has: its programs, its kernel, where its EFI system partition is mounted. Each thing that is missing is an
+//! error that names the package or the partition.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use landfall_api::{DiskFacts, ErrorCode, Problem};
+use landfall_disk::{BlockDevice as _, ReadAt as _, RealDevice, device_path, judge::Findings};
+
+use crate::Failure;
+
+/// Debian's for root's login shell.
+pub(super) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// Where distributions mount their EFI system partition.
+const ESP_PLACES: [&str; 3] = ["/boot/efi", "/efi", "/boot"];
+/// What a kernel's file begins with.
+const KERNELS: [&str; 4] = ["vmlinuz", "vmlinux", "Image", "kernel-"];
+/// A GPT's type of the partition for GRUB's core: 21686148-6449-6E6F-744E-656564454649 (GRUB's manual, "BIOS installation").
+const BIOS_BOOT: &[u8; 16] = b"Hah!IdontNeedEFI";
+
+/// GRUB as a distribution calls it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Grub {
+    /// `grub-install`
+    pub(super) install: PathBuf,
+    /// `grub-mkconfig`
+    pub(super) configure: PathBuf,
+    /// The file that the latter writes.
+    pub(super) configuration: &'static str,
+}
+
+impl Grub {
+    /// That of the system in whose root this thread is.
+    pub(super) fn find() -> Result<Self, Failure> {
+        for (prefix, configuration) in [("grub", "/boot/grub/grub.cfg"), ("grub2", "/boot/grub2/grub.cfg")] {
+            if let Some(install) = program(&format!("{prefix}-install")) {
+                let configure = program(&format!("{prefix}-mkconfig"));
+                let configure = configure.ok_or_else(|| no_program(&format!("{prefix}-mkconfig"), GRUB_PACKAGES))?;
+                return Ok(Self { install, configure, configuration });
+            }
+        }
+        Err(no_program("grub-install", GRUB_PACKAGES))
+    }
+
+    /// Its files for a platform such as `i386-pc` are there.
+    pub(super) fn has_platform(platform: &str, packages: &str) -> Result<(), Failure> {
+        let folder = Path::new("/usr/lib/grub").join(platform);
+        if folder.join("modinfo.sh").exists() {
+            return Ok(());
+        }
+        let message = format!("the new system has no {}", folder.display());
+        Err(missing(ErrorCode::ProgramFailed, message, &format!("install {packages} in what is unpacked")))
+    }
+
+    /// The identity of the file system that is mounted at `/`, and its device: `grub-probe` says both, or an error of its own.
+    pub(super) fn root(&self) -> Result<(String, String), String> {
+        let name = self.install.file_name().unwrap_or_default().to_string_lossy().replace("install", "probe");
+        let probe = program(&name).ok_or_else(|| format!("the new system has no program {name}"))?;
+        Ok((answer(&probe, "fs_uuid")?, answer(&probe, "device")?))
+    }
+
+    /// Whether it reads files of `/etc/default/grub.d`, as Debian's does.
+    pub(super) fn reads_folder(&self) -> bool {
+        fs::read(&self.configure).is_ok_and(|text| String::from_utf8_lossy(&text).contains("/default/grub.d"))
+    }
+}
+
+/// What `grub-probe` says of the root.
+fn answer(probe: &Path, target: &str) -> Result<String, String> {
+    let output = Command::new(probe).arg(format!("--target={target}")).arg("/").output();
+    let output = output.map_err(|error| format!("{}: {error}", probe.display()))?;
+    let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    match said.trim() {
+        // It becomes a file's name.
+        said if output.status.success() && !said.is_empty() && (target == "device" || !said.contains('/')) => {
+            Ok(said.to_owned())
+        }
+        _ => Err(format!("{} says of {target}: {}", probe.display(), errors.trim())),
+    }
+}
+
+const GRUB_PACKAGES: &str = "grub2-common (Debian, Ubuntu) or grub2-tools (Fedora and its kin)";
+
+/// The program of this name in the system in whose root this thread is.
+pub(super) fn program(name: &str) -> Option<PathBuf> {
+    PATH.split(':').map(|folder| Path::new(folder).join(name)).find(|path| path.is_file())
+}
+
+/// A program that is not there.
+pub(super) fn no_program(name: &str, packages: &str) -> Failure {
+    let hint = format!("install {packages} in what is unpacked");
+    missing(ErrorCode::ProgramFailed, format!("the new system has no program {name}"), &hint)
+}
+
+fn missing(code: ErrorCode, message: String, hint: &str) -> Failure {
+    Failure::last(Problem::new(code, message).hint(hint))
+}
+
+/// There is a kernel in this folder, which is `/boot`.
+pub(super) fn has_kernel(boot: &Path) -> Result<(), Failure> {
+    let names = fs::read_dir(boot).into_iter().flatten().flatten();
+    let mut names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    if names.any(|name| KERNELS.iter().any(|kernel| name.starts_with(kernel))) {
+        return Ok(());
+    }
+    let hint = "install a kernel in what is unpacked, such as linux-image-amd64 of Debian";
+    Err(missing(ErrorCode::NoKernel, format!("{} of the new system has no kernel", boot.display()), hint))
+}
+
+/// Where the EFI system partition is mounted, by the text of `/proc/mounts`.
+pub(super) fn esp(mounts: &str) -> Result<&str, Failure> {
+    let fat = mounts.lines().filter_map(|line| {
+        let mut words = line.split(' ').skip(1);
+        words.next().filter(|_| words.next() == Some("vfat"))
+    });
+    let found: Vec<&str> = fat.filter(|at| ESP_PLACES.contains(at)).collect();
+    ESP_PLACES.iter().find_map(|place| found.iter().find(|at| *at == place).copied()).ok_or_else(|| {
+        let message = format!("no EFI system partition is mounted in the new system at {}", ESP_PLACES.join(", "));
+        let hint = "add a partition with role: esp to the storage action, or write firmware: bios";
+        missing(ErrorCode::InvalidTemplate, message, hint)
+    })
+}
+
+/// Those of the disks where GRUB has room for a BIOS.
+pub(super) fn for_bios(disks: &[DiskFacts]) -> Result<Vec<String>, Failure> {
+    let mut found = Vec::new();
+    for disk in disks {
+        let path = device_path(disk);
+        let name = path.display().to_string();
+        let room = has_room(&path).map_err(|error| {
+            let problem = Problem::new(ErrorCode::DeviceIo, format!("cannot read the partition table of {name}"));
+            Failure::last(problem.caused_by(&error).hint("check the disk's cabling and health").at(name.clone()))
+        })?;
+        if room {
+            found.push(name);
+        }
+    }
+    if found.is_empty() {
+        let names: Vec<&str> = disks.iter().map(|disk| disk.id.name.as_str()).collect();
+        let message = format!("a BIOS cannot start from {}: there is no BIOS boot partition", names.join(", "));
+        let hint = "add a partition with role: biosBoot to the storage action, or write table: mbr, or firmware: uefi";
+        return Err(missing(ErrorCode::InvalidTemplate, message, hint));
+    }
+    Ok(found)
+}
+
+/// A partition of its own on a GPT; before the first one of a table of the old kind.
+fn has_room(disk: &Path) -> io::Result<bool> {
+    let device = RealDevice::open_read_only(disk)?;
+    if let Some(table) = Findings::of(&device, device.logical_sector())?.table() {
+        return Ok(table.used().any(|entry| entry.kind == *BIOS_BOOT));
+    }
+    let mut first = [0; 512];
+    device.read_at(0, &mut first)?;
+    Ok(first.ends_with(&[0x55, 0xaa]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_esp_is_where_the_new_system_mounts_fat() {
+        let mounts = "/dev/vda3 / ext4 rw 0 0\n/dev/vda1 /boot/efi vfat rw 0 0\n/dev/vda9 /srv vfat rw 0 0\n";
+        assert_eq!(esp(mounts).unwrap(), "/boot/efi");
+        assert_eq!(esp("/dev/vda1 /boot vfat rw 0 0\n/dev/vda2 /efi vfat rw 0 0\n").unwrap(), "/efi");
+        for none in ["", "/dev/vda9 /srv vfat rw 0 0\n", "/dev/vda1 /boot ext4 rw 0 0\n"] {
+            let problem = esp(none).unwrap_err().problem;
+            assert!(problem.code == ErrorCode::InvalidTemplate && problem.hint.contains("role: esp"), "{problem}");
+        }
+    }
+
+    #[test]
+    fn the_root_is_what_grub_probe_says() {
+        let folder = tempfile::tempdir().unwrap();
+        let probe = folder.path().join("grub-probe");
+        let scripted = |script: &str| {
+            let text = folder.path().join("text");
+            fs::write(&text, format!("#!/bin/sh\n{script}\n")).unwrap();
+            // Not written here: a child of another test might hold it open, and it could not be run.
+            let mut install = Command::new("install");
+            assert!(install.args(["-m", "755"]).arg(&text).arg(&probe).status().unwrap().success());
+        };
+        scripted("test \"$2\" = / && echo of ${1#--target=}");
+        assert_eq!(answer(&probe, "fs_uuid").as_deref(), Ok("of fs_uuid"));
+        for (script, said) in
+            [("echo no device >&2; exit 1", "no device"), ("true", "fs_uuid"), ("echo ../x", "fs_uuid")]
+        {
+            scripted(script);
+            assert!(answer(&probe, "fs_uuid").unwrap_err().contains(said), "{script}");
+        }
+    }
+
+    #[test]
+    fn a_boot_folder_without_a_kernel_is_refused() {
+        let boot = tempfile::tempdir().unwrap();
+        fs::write(boot.path().join("config-6.1"), "").unwrap();
+        let problem = has_kernel(boot.path()).unwrap_err().problem;
+        assert!(problem.code == ErrorCode::NoKernel && problem.hint.contains("linux-image"), "{problem}");
+        fs::write(boot.path().join("vmlinuz-6.1"), "").unwrap();
+        has_kernel(boot.path()).unwrap();
+    }
+
+    #[test]
+    fn a_gpt_without_a_bios_boot_partition_is_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(8 << 20).unwrap();
+        assert!(!has_room(file.path()).unwrap());
+        let mut first = [0; 512];
+        first[510..].copy_from_slice(&[0x55, 0xaa]);
+        fs::write(file.path(), [&first[..], &vec![0; 8 << 20]].concat()).unwrap();
+        assert!(has_room(file.path()).unwrap(), "a table of the old kind");
+    }
+}

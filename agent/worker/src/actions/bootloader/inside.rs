@@ -1,0 +1,74 @@
+//! A thread whose root is the new system's, with the kernel's file systems in place. Every path in it is one of that system, its
+//! links included; its mounts vanish with it.
+
+use std::{fs, io, os::unix::fs::symlink, panic::resume_unwind, path::Path, thread};
+
+use landfall_api::{ErrorCode, Problem};
+use nix::{
+    mount::{MsFlags, mount},
+    sched::{CloneFlags, unshare},
+    unistd::{chdir, chroot},
+};
+
+use crate::Failure;
+
+const INERT: MsFlags = MsFlags::MS_NOSUID.union(MsFlags::MS_NODEV).union(MsFlags::MS_NOEXEC);
+/// Kind, place, flags, and options.
+const KERNEL: [(&str, &str, MsFlags, &str); 4] = [
+    ("proc", "/proc", INERT, ""),
+    ("sysfs", "/sys", INERT, ""),
+    ("devtmpfs", "/dev", MsFlags::MS_NOSUID, "mode=0755"),
+    ("tmpfs", "/run", MsFlags::MS_NOSUID.union(MsFlags::MS_NODEV), "mode=0755,size=10%"),
+];
+/// Where udev would have links to devices by what is on them. No udev runs here.
+const LINKS: &str = "/dev/disk";
+
+/// Does `work` inside `root`; `links`: what `/dev/disk/by-uuid` is to have, each an identity and its device.
+///
+/// # Errors
+/// Its root cannot be entered; the failure of `work`.
+pub(super) fn inside<T: Send>(
+    root: &Path,
+    links: &[(String, String)],
+    work: impl FnOnce() -> Result<T, Failure> + Send,
+) -> Result<T, Failure> {
+    let entered = || {
+        enter(root, links).map_err(|error| {
+            let message = format!("cannot enter the new system: {error}");
+            let hint = "check whether its root file system is full";
+            Failure::last(Problem::new(ErrorCode::ProgramFailed, message).caused_by(&error).hint(hint))
+        })?;
+        work()
+    };
+    thread::scope(|scope| scope.spawn(entered).join().unwrap_or_else(|panic| resume_unwind(panic)))
+}
+
+fn enter(root: &Path, links: &[(String, String)]) -> io::Result<()> {
+    unshare(CloneFlags::CLONE_NEWNS)?;
+    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)?;
+    chroot(root)?;
+    chdir("/")?;
+    for (kind, at, flags, options) in KERNEL {
+        put(kind, at, flags, options)?;
+    }
+    put("tmpfs", LINKS, INERT, "mode=0755,size=1m")?;
+    fs::create_dir(Path::new(LINKS).join("by-uuid"))?;
+    links.iter().try_for_each(|(uuid, device)| link(uuid, device))
+}
+
+/// Adds one link to `/dev/disk/by-uuid`, in the thread that is inside.
+///
+/// # Errors
+/// The kernel's.
+pub(super) fn link(uuid: &str, device: &str) -> io::Result<()> {
+    match symlink(device, Path::new(LINKS).join("by-uuid").join(uuid)) {
+        // Subvolumes have one identity.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    }
+}
+
+fn put(kind: &str, at: &str, flags: MsFlags, options: &str) -> io::Result<()> {
+    fs::create_dir_all(at)?;
+    Ok(mount(Some(kind), at, Some(kind), flags, Some(options))?)
+}

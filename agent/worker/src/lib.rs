@@ -1,0 +1,24 @@
+//! The worker of the tools layer. It reads one job, performs one action, and reports; it keeps nothing.
+//!
+//! The agent starts it inside the tools layer, where Debian's programs are (`mkfs.ext4`, `mdadm`, …), in mount and process
+//! namespaces of its own. A cancel, a time limit and the end of the lease are the worker's end, and that of every process it
+//! started: so an action here needs no code that stops it, and must leave a state that it can begin again from at any instant.
+//!
+//! A new action of the worker is a line in [`actions`] and a module of its own, which gets a [`Context`].
+
+mod actions;
+mod context;
+mod program;
+mod reporter;
+mod serve;
+mod storage;
+#[cfg(test)]
+mod testing;
+
+pub use self::{
+    actions::unpack,
+    context::{Context, Failure},
+    reporter::Reporter,
+    serve::{ServeError, serve},
+    storage::{Layout, Mounted},
+};

@@ -1,0 +1,86 @@
+//! Running a program to its end, with what it prints in the log as it comes.
+
+use std::{
+    collections::VecDeque,
+    io::{self, BufRead as _, BufReader, Write as _},
+    process::{Command, Stdio},
+};
+
+use landfall_api::{ErrorCode, Problem, SecretText};
+
+use crate::{Failure, Reporter};
+
+/// The last lines of a program's output that go into its failure.
+const LAST_LINES: usize = 40;
+/// The longest line that is shown whole, bytes.
+const LONGEST: usize = 4096;
+
+/// Runs it; `name` is what people call it, and `input` its standard input.
+///
+/// # Errors
+/// It cannot be started, or its exit code is not 0.
+pub(crate) fn run(
+    report: &Reporter,
+    name: &str,
+    command: &mut Command,
+    input: Option<&SecretText>,
+    missing: &str,
+) -> Result<(), Failure> {
+    let named = |said: String| Problem::new(ErrorCode::ProgramFailed, said).at(name);
+    let cannot = |error: io::Error| Failure::last(named(format!("cannot run {name}: {error}")).hint(missing));
+    let arguments: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
+    report.info(format_args!("{name} {}", arguments.join(" ")));
+    let (output, write) = io::pipe().map_err(cannot)?;
+    let errors = write.try_clone().map_err(cannot)?;
+    command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() }).stdout(write).stderr(errors);
+    let mut child = command.spawn().map_err(cannot)?;
+    // This process' ends of the pipe: the output has an end when the program's are closed.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    if let (Some(input), Some(mut pipe)) = (input, child.stdin.take()) {
+        // A program that ends without reading it says why itself. The pipe closes here: the input has an end.
+        let _ = pipe.write_all(input.expose().as_bytes());
+    }
+    let mut last = VecDeque::new();
+    for line in BufReader::new(output).split(b'\n') {
+        let line = line.map_err(cannot)?;
+        let line = String::from_utf8_lossy(line.get(..LONGEST).unwrap_or(&line)).trim().to_owned();
+        if line.is_empty() {
+            continue;
+        }
+        report.info(format_args!("{name}: {line}"));
+        if last.len() == LAST_LINES {
+            last.pop_front();
+        }
+        last.push_back(line);
+    }
+    let status = child.wait().map_err(cannot)?;
+    if status.success() {
+        return Ok(());
+    }
+    let mut problem =
+        named(format!("{name} failed with {status}: {}", last.back().map_or("no output", String::as_str)));
+    problem.last_log_lines = last.into();
+    Err(Failure::last(problem.hint("the log has what it said before")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, input: Option<&str>) -> Result<(), Failure> {
+        let input = input.map(SecretText::new);
+        run(&Reporter::new(io::sink()), "sh", Command::new("sh").args(["-c", script]), input.as_ref(), "install it")
+    }
+
+    #[test]
+    fn a_failure_has_the_exit_code_and_the_last_lines() {
+        shell("read a; test \"$a\" = geheim", Some("geheim\n")).unwrap();
+        let script = "i=0; while [ $i -lt 50 ]; do echo line $i; i=$((i+1)); done; echo worst >&2; exit 3";
+        let Failure { problem, retryable } = shell(script, None).unwrap_err();
+        assert!(!retryable && problem.message.contains("exit status: 3: worst"), "{problem}");
+        assert_eq!((problem.last_log_lines.len(), problem.last_log_lines[0].as_str()), (LAST_LINES, "line 11"));
+        let absent = run(&Reporter::new(io::sink()), "nosuch", &mut Command::new("/nosuch"), None, "install it");
+        let problem = absent.unwrap_err().problem;
+        assert!(problem.message.starts_with("cannot run nosuch") && problem.hint == "install it", "{problem}");
+    }
+}

@@ -1,0 +1,36 @@
+//! The disks that the selectors of a layout choose.
+
+use landfall_api::{DiskFacts, Storage, message::WorkerJob};
+use landfall_disk::{Disk, SelectionGuard, list_disks};
+
+use crate::Failure;
+
+/// One for each selector, in their order. The agent chose by the same facts before it started this worker.
+pub(super) fn disks(job: &WorkerJob, storage: &Storage) -> Result<Vec<DiskFacts>, Failure> {
+    let chosen = storage.selectors().map(|selector| Disk::select(selector, &job.disks).cloned());
+    chosen.map(|disk| disk.map_err(|error| Failure::last(error.problem()))).collect()
+}
+
+/// Whether the machine still has the disks that it had when these were chosen, and no others.
+pub(super) fn guard(job: &WorkerJob) -> SelectionGuard {
+    let known = job.disks.clone();
+    SelectionGuard::new(move || {
+        let now = list_disks().map_err(|error| error.to_string())?;
+        let lacks = |disks: &[DiskFacts], disk: &DiskFacts| {
+            disks.iter().all(|other| other.id.name != disk.id.name || other.id.size_bytes != disk.id.size_bytes)
+        };
+        let (gone, new) = (known.iter().find(|disk| lacks(&now, disk)), now.iter().find(|disk| lacks(&known, disk)));
+        match (gone, new) {
+            (Some(disk), _) => Err(format!("disk {} has gone", disk.id.name)),
+            (None, Some(disk)) => Err(format!("disk {} has appeared", disk.id.name)),
+            (None, None) => Ok(()),
+        }
+    })
+}
+
+/// The item of the layout's `disks` that the disk number `n` belongs to.
+pub(super) fn item(storage: &Storage, n: usize) -> usize {
+    let items = storage.layout.disks.iter().enumerate();
+    let mut of = items.flat_map(|(item, layout)| layout.select.iter().map(move |_| item));
+    of.nth(n).unwrap_or(0)
+}

@@ -1,0 +1,221 @@
+//! A layout that is planned on the machine's disks: it can be built, and it can be opened and mounted.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::{self, Write as _},
+    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use landfall_api::{
+    DiskFacts, ErrorCode, Problem, Storage,
+    message::{ActionKind, LayoutMount, OpenedLayout, WorkerJob},
+};
+use landfall_disk::{RealDevice, device_path, find_kept};
+use landfall_plan::{Architecture, Device, KeptPartition, Plan, PlanDisk, Source, Step, plan, seed, volume_name};
+
+use super::{
+    chosen, commands, failed,
+    mounts::{self, Mounted},
+    tools::{Installed, Tools},
+};
+use crate::{Context, Failure, actions::place::Place};
+
+/// What a `storage` action comes to on this machine.
+pub struct Layout<'a> {
+    /// The plan.
+    pub plan: Plan,
+    pub(super) disks: Vec<DiskFacts>,
+    storage: &'a Storage,
+    tools: Box<dyn Tools + 'a>,
+}
+
+impl<'a> Layout<'a> {
+    /// That of the `storage` action before the one of this job: of several the last that mounts a root, else the last. `None`:
+    /// there is none.
+    ///
+    /// # Errors
+    /// Its disks are not there, or have no room for it.
+    pub fn of_earlier(context: &Context<'a>) -> Result<Option<Self>, Failure> {
+        let mut found: Option<Self> = None;
+        for (action, index) in context.job.earlier().iter().zip(0_u32..) {
+            let ActionKind::Storage(storage) = &action.kind else { continue };
+            let disks = chosen::disks(context.job, storage)?;
+            let tools = Box::new(Installed { report: context.report });
+            let layout = Self::planned(context.job, index, storage, disks, tools)?;
+            if layout.has_root() || !found.as_ref().is_some_and(Self::has_root) {
+                found = Some(layout);
+            }
+        }
+        Ok(found)
+    }
+
+    pub(super) fn new(
+        job: &WorkerJob,
+        index: u32,
+        storage: &'a Storage,
+        disks: Vec<DiskFacts>,
+        tools: &'a dyn Tools,
+    ) -> Result<Self, Failure> {
+        Self::planned(job, index, storage, disks, Box::new(tools))
+    }
+
+    fn planned(
+        job: &WorkerJob,
+        index: u32,
+        storage: &'a Storage,
+        disks: Vec<DiskFacts>,
+        tools: Box<dyn Tools + 'a>,
+    ) -> Result<Self, Failure> {
+        let found = disks.iter().enumerate().map(|(n, disk)| {
+            let labels = storage.layout.preserved(chosen::item(storage, n));
+            Ok(PlanDisk { disk: disk.clone(), kept: kept(disk, &labels)? })
+        });
+        let found = found.collect::<Result<Vec<_>, Failure>>()?;
+        // What a retry takes over was made by the first run.
+        let run = &job.assignment;
+        let first = run.earlier_runs.last().copied().unwrap_or(run.workflow_uid);
+        let plan = plan(&storage.layout, &found, seed(first, index), Architecture::of_this_program())
+            .map_err(|error| Failure::last(error.problem()))?;
+        Ok(Self { plan, disks, storage, tools })
+    }
+
+    /// Where a device is.
+    pub fn path(&self, device: &Device) -> PathBuf {
+        match device {
+            Device::Partition { disk, number } => {
+                let path = self.disks.get(*disk).map(device_path).unwrap_or_default();
+                let path = path.display().to_string();
+                let p = if path.ends_with(|c: char| c.is_ascii_digit()) { "p" } else { "" };
+                format!("{path}{p}{number}").into()
+            }
+            Device::Raid(name) => Path::new("/dev/md").join(name),
+            // Its own folder below /dev is made by udev's rules; this one by the library.
+            Device::Volume { group, name } => Path::new("/dev/mapper").join(volume_name(group, name)),
+            Device::Opened(name) => Path::new("/dev/mapper").join(name),
+        }
+    }
+
+    /// Builds everything that stands on the partitions, and waits until it is on stable storage.
+    pub(super) fn build(&self) -> Result<(), Failure> {
+        for step in &self.plan.steps {
+            if let Step::Subvolumes { device, names } = step {
+                mounts::subvolumes(&self.path(device), names, &*self.tools)?;
+                continue;
+            }
+            for command in commands::make(step, &|device| self.path(device), &self.storage.keys)? {
+                self.tools.run(&command)?;
+            }
+        }
+        nix::unistd::sync();
+        Ok(())
+    }
+
+    /// Writes what the new system needs of the layout, below `root`: /etc/fstab, and where it has any encrypted devices or arrays
+    /// /etc/crypttab and mdadm.conf. What stood there is replaced.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn write_texts(&self, root: &Path) -> Result<(), Failure> {
+        // Debian and its kin have a folder of its own for it, others not.
+        let mdadm = if root.join("etc/mdadm").is_dir() { "/etc/mdadm" } else { "/etc" };
+        let texts = &self.plan.texts;
+        let files = [
+            ("/etc", "fstab", Some(&texts.fstab), 0o644),
+            ("/etc", "crypttab", texts.crypttab.as_ref(), 0o600),
+            (mdadm, "mdadm.conf", texts.mdadm_conf.as_ref(), 0o644),
+        ];
+        for (folder, name, text, mode) in files {
+            let Some(text) = text else { continue };
+            replace(root, folder, name, text, mode).map_err(|error| {
+                let message = format!("cannot write {folder}/{name} into the new system");
+                let problem = Problem::new(ErrorCode::DeviceIo, message).caused_by(&error);
+                Failure::last(problem.hint("check whether the file system is full").at(format!("{folder}/{name}")))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Whether a system can be installed on it.
+    pub fn has_root(&self) -> bool {
+        self.plan.mounts.iter().any(|mount| mount.at == "/")
+    }
+
+    /// Opens what is not open yet. It stays open when this process ends.
+    ///
+    /// # Errors
+    /// What cannot be opened.
+    pub(super) fn open(&self) -> Result<(), Failure> {
+        for step in &self.plan.steps {
+            for command in commands::open(step, &|device| self.path(device), &self.storage.keys)? {
+                self.tools.run(&command)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is mounted once it is open, in order, for the one who mounts it.
+    pub(super) fn described(&self) -> OpenedLayout {
+        let mounts = self.plan.mounts.iter().map(|mount| LayoutMount {
+            device: self.path(&mount.device).display().to_string(),
+            at: mount.at.clone(),
+            kind: mount.format.name().to_owned(),
+            uuid: match mount.source {
+                Source::FileSystem(id) => id.to_string(),
+                Source::PartUuid(_) => String::new(),
+            },
+            options: mounts::text_options(mount),
+        });
+        OpenedLayout { mounts: mounts.collect(), disks: self.disks.iter().map(|disk| disk.id.name.clone()).collect() }
+    }
+
+    /// Opens what is not open yet and mounts everything at `target`, in order.
+    ///
+    /// # Errors
+    /// What cannot be opened or mounted; nothing stays mounted then.
+    pub fn mount(&self, target: &Path) -> Result<Mounted, Failure> {
+        self.open()?;
+        let mut mounted = Mounted::nothing(target);
+        for mount in &self.plan.mounts {
+            mounted.add(mount, &self.path(&mount.device))?;
+        }
+        Ok(mounted)
+    }
+}
+
+/// The partitions that stay, as they are in the disk's table: also while it is retired.
+fn kept(disk: &DiskFacts, labels: &[String]) -> Result<Vec<KeptPartition>, Failure> {
+    if labels.is_empty() {
+        return Ok(Vec::new());
+    }
+    let path = device_path(disk);
+    let name = path.display().to_string();
+    let open = RealDevice::open_read_only(&path).map_err(|source| {
+        failed(landfall_disk::WriteError::DeviceIo { device: name.clone(), action: "open".into(), source })
+    })?;
+    let found = find_kept(&open, disk.logical_sector_bytes, labels, &name).map_err(failed)?;
+    let described = found.into_iter().map(|part| KeptPartition {
+        kind: part.kind(),
+        guid: part.part_uuid(),
+        name: part.label,
+        number: part.number,
+        first: part.first,
+        last: part.last,
+    });
+    Ok(described.collect())
+}
+
+/// A new file in place of what stands there, whole or not at all; a link in its place is not followed.
+fn replace(root: &Path, folder: &str, name: &str, text: &str, mode: u32) -> io::Result<()> {
+    let open = Place::open(root, folder)?;
+    let (new, place) = (open.path().join(format!(".{name}.landfall")), open.path().join(name));
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&new)?;
+    file.write_all(text.as_bytes())?;
+    file.set_permissions(fs::Permissions::from_mode(mode))?;
+    file.sync_all()?;
+    fs::rename(&new, place)
+}

@@ -1,0 +1,38 @@
+//! Running Debian's programs.
+
+use std::process;
+
+use super::commands::Command;
+use crate::{Failure, Reporter, program};
+
+/// Where the tools layer has them.
+const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Runs programs.
+pub(super) trait Tools {
+    /// Runs it and waits for its end.
+    ///
+    /// # Errors
+    /// It is not there, or its exit code is not 0.
+    fn run(&self, command: &Command) -> Result<(), Failure>;
+}
+
+impl<T: Tools + ?Sized> Tools for &T {
+    fn run(&self, command: &Command) -> Result<(), Failure> {
+        (**self).run(command)
+    }
+}
+
+/// Those of the tools layer.
+pub(super) struct Installed<'a> {
+    pub(super) report: &'a Reporter,
+}
+
+impl Tools for Installed<'_> {
+    fn run(&self, command: &Command) -> Result<(), Failure> {
+        let mut child = process::Command::new(command.program);
+        child.args(&command.arguments).env_clear().env("PATH", PATH).env("LC_ALL", "C");
+        let missing = "make a new tools layer with landfall-image tools, and configure it";
+        program::run(self.report, command.program, &mut child, command.input.as_ref(), missing)
+    }
+}

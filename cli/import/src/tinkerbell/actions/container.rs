@@ -1,0 +1,21 @@
+//! Any other container.
+
+use super::{
+    super::{
+        action::{List, Source, empty},
+        context::Context,
+    },
+    power,
+};
+
+pub(super) fn add(mut source: Source<'_>, list: &mut List, context: &mut Context<'_>) -> bool {
+    if let Some(key) = power::meant(&source.command) {
+        source.not_needed(&["BLOCK_DEVICE", "FS_TYPE"], "no file system is mounted", context);
+        list.items.push(source.done(key, empty(), context));
+        return true;
+    }
+    let what =
+        "Landfall runs no containers; do the same with exec in the installed system, or with writeFile and unpack";
+    list.items.push(source.without_counterpart(what, context));
+    false
+}

@@ -1,0 +1,12 @@
+//! syslinux: a boot loader for BIOS.
+
+use super::super::{
+    action::{List, Source},
+    context::Context,
+};
+
+pub(super) fn add(source: Source<'_>, list: &mut List, context: &mut Context<'_>) -> bool {
+    let what = "use an image that has its boot loader, or install GRUB";
+    list.items.push(source.without_counterpart(what, context));
+    false
+}

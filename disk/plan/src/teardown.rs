@@ -1,0 +1,206 @@
+//! What must be stopped before disks can be taken: mounts, and devices that were built on them, from the top down.
+
+mod parse;
+
+use std::{collections::BTreeSet, fmt};
+
+pub use parse::{mounts, swaps};
+
+/// What the kernel has active, as `/sys/block`, `/proc/self/mountinfo` and `/proc/swaps` show it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Active {
+    /// Every block device: disks, partitions, arrays, mapped devices.
+    pub devices: Vec<ActiveDevice>,
+    /// In the order in which they were mounted.
+    pub mounts: Vec<ActiveMount>,
+    /// Paths of swap spaces.
+    pub swaps: Vec<String>,
+}
+
+/// One block device.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ActiveDevice {
+    /// The kernel's name, such as `sda1`, `md127` or `dm-0`.
+    pub name: String,
+    /// Major and minor, `8:1`.
+    pub number: String,
+    /// What it stands on: of a partition its disk, else what its folder `slaves` lists. Empty: it is a disk.
+    pub under: Vec<String>,
+    /// Of a mapped device: its own name, from `dm/name`.
+    pub mapper: Option<String>,
+    /// Of a mapped device: what made it, from `dm/uuid`; may be empty.
+    pub mapper_uuid: String,
+    /// Whether it is a partition.
+    pub partition: bool,
+}
+
+/// One mount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ActiveMount {
+    /// Major and minor of what is mounted; of btrfs one of its own.
+    pub number: String,
+    /// What was mounted, such as `/dev/sda1`.
+    pub source: String,
+    /// Where.
+    pub at: String,
+}
+
+/// One thing to stop. Nothing that comes later in the list stands on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stop {
+    /// Unmount what is mounted there.
+    Unmount(String),
+    /// Remove the mapped device of this name: an LVM volume, an opened LUKS device.
+    Mapper(String),
+    /// Stop the array of this kernel's name.
+    Array(String),
+}
+
+impl fmt::Display for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unmount(at) => write!(f, "unmount {at}"),
+            Self::Mapper(name) => write!(f, "close {name}"),
+            Self::Array(name) => write!(f, "stop array {name}"),
+        }
+    }
+}
+
+/// Why disks cannot be freed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StopError {
+    /// Something stands on another disk too, whose data would be lost.
+    #[error("{device} stands on {taken} and on {other}, which this action does not take")]
+    Spans {
+        /// What stands there.
+        device: String,
+        /// A disk that is taken.
+        taken: String,
+        /// One that is not.
+        other: String,
+    },
+    /// It holds the running system.
+    #[error("{device} holds the running system")]
+    RunningSystem {
+        /// What is mounted at `/`.
+        device: String,
+    },
+    /// Something that only its own program can stop.
+    #[error("{device} stands on {taken}, and stopping {what} is not supported")]
+    Unsupported {
+        /// What stands there.
+        device: String,
+        /// A disk that is taken.
+        taken: String,
+        /// What it is.
+        what: &'static str,
+    },
+    /// Devices stand on each other in a circle: what the kernel showed changed meanwhile.
+    #[error("what stands on {taken} changed while it was looked at")]
+    Changed {
+        /// A disk that is taken.
+        taken: String,
+    },
+}
+
+/// What must be stopped, in order, so that nothing uses these disks (by the kernel's names).
+///
+/// # Errors
+/// [`StopError`] if something must not or cannot be stopped.
+pub fn stops(active: &Active, disks: &[&str]) -> Result<Vec<Stop>, StopError> {
+    let mut taken: BTreeSet<&str> = disks.iter().copied().collect();
+    let first = disks.first().copied().unwrap_or_default().to_owned();
+    // From the disks up, in an order in which each stands on earlier ones only.
+    let mut upwards: Vec<&ActiveDevice> = Vec::new();
+    loop {
+        let stands = |device: &&ActiveDevice| {
+            !taken.contains(device.name.as_str()) && device.under.iter().any(|under| taken.contains(under.as_str()))
+        };
+        let mut next: Vec<&ActiveDevice> = active.devices.iter().filter(stands).collect();
+        if next.is_empty() {
+            break;
+        }
+        // One that stands on another of these waits for it.
+        let names: BTreeSet<&str> = next.iter().map(|device| device.name.as_str()).collect();
+        next.retain(|device| !device.under.iter().any(|under| above(active, under, &names, &mut BTreeSet::new())));
+        if next.is_empty() {
+            return Err(StopError::Changed { taken: first });
+        }
+        taken.extend(next.iter().map(|device| device.name.as_str()));
+        upwards.extend(next);
+    }
+    let named = |device: &ActiveDevice| device.mapper.clone().unwrap_or_else(|| device.name.clone());
+    for device in upwards.iter().filter(|device| !device.partition) {
+        if let Some(other) = outside(active, device, &taken, &mut BTreeSet::new()) {
+            return Err(StopError::Spans { device: named(device), taken: first, other });
+        }
+    }
+    let on_them = |path: &str, number: &str| {
+        let is = |device: &&ActiveDevice| {
+            taken.contains(device.name.as_str())
+                && (device.number == number
+                    || path.strip_prefix("/dev/") == Some(device.name.as_str())
+                    || device.mapper.as_deref().is_some_and(|name| path.strip_prefix("/dev/mapper/") == Some(name)))
+        };
+        active.devices.iter().find(is)
+    };
+    let mut stops = Vec::new();
+    for mount in active.mounts.iter().rev() {
+        let Some(device) = on_them(&mount.source, &mount.number) else { continue };
+        if mount.at == "/" {
+            return Err(StopError::RunningSystem { device: named(device) });
+        }
+        stops.push(Stop::Unmount(mount.at.clone()));
+    }
+    let unsupported =
+        |device: &ActiveDevice, what| StopError::Unsupported { device: named(device), taken: first.clone(), what };
+    // Nothing in the boot image turns swap on, and the tools layer has no program that turns it off.
+    if let Some(device) = active.swaps.iter().find_map(|path| on_them(path, "")) {
+        return Err(unsupported(device, "swap space"));
+    }
+    for device in upwards.iter().rev().filter(|device| !device.partition) {
+        stops.push(match &device.mapper {
+            Some(_) if device.mapper_uuid.starts_with("mpath-") => {
+                return Err(unsupported(device, "a multipath device"));
+            }
+            Some(name) => Stop::Mapper(name.clone()),
+            None if device.name.starts_with("md") => Stop::Array(device.name.clone()),
+            None => return Err(unsupported(device, "a device of this kind")),
+        });
+    }
+    Ok(stops)
+}
+
+/// Whether the device is one of `names` or stands on one of them.
+fn above<'a>(active: &'a Active, name: &'a str, names: &BTreeSet<&str>, seen: &mut BTreeSet<&'a str>) -> bool {
+    if names.contains(name) {
+        return true;
+    }
+    if !seen.insert(name) {
+        return false;
+    }
+    let device = active.devices.iter().find(|device| device.name == name);
+    device.is_some_and(|device| device.under.iter().any(|under| above(active, under, names, seen)))
+}
+
+/// A disk under the device that is not taken.
+fn outside<'a>(
+    active: &'a Active,
+    device: &'a ActiveDevice,
+    taken: &BTreeSet<&str>,
+    seen: &mut BTreeSet<&'a str>,
+) -> Option<String> {
+    device.under.iter().find_map(|under| {
+        if taken.contains(under.as_str()) || !seen.insert(under) {
+            return None;
+        }
+        let known = active.devices.iter().find(|known| known.name == *under);
+        match known.filter(|known| !known.under.is_empty()) {
+            Some(known) => outside(active, known, taken, seen),
+            None => Some(under.clone()),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,63 @@
+//! `installBootloader`.
+
+use landfall_api::{FirmwareSpec, InstallBootloaderResult, InstallBootloaderSpec};
+
+use super::super::{
+    ConvertError,
+    selector::{selector_if_any, selector_to_wire},
+};
+use crate::v1;
+
+const ALL: [FirmwareSpec; 4] = [FirmwareSpec::Auto, FirmwareSpec::Bios, FirmwareSpec::Uefi, FirmwareSpec::Both];
+
+impl TryFrom<v1::InstallBootloader> for InstallBootloaderSpec {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::InstallBootloader) -> Result<Self, ConvertError> {
+        let firmware = ALL.into_iter().find(|firmware| firmware.as_str() == wire.firmware);
+        Ok(Self {
+            firmware: firmware.ok_or_else(|| ConvertError::new("firmware", "it is none that is known"))?,
+            kernel_arguments: wire.kernel_arguments,
+            disk: selector_if_any(wire.disk),
+        })
+    }
+}
+
+impl From<InstallBootloaderSpec> for v1::InstallBootloader {
+    fn from(spec: InstallBootloaderSpec) -> Self {
+        Self {
+            firmware: spec.firmware.as_str().to_owned(),
+            kernel_arguments: spec.kernel_arguments,
+            disk: spec.disk.map(selector_to_wire).unwrap_or_default(),
+        }
+    }
+}
+
+impl From<v1::InstallBootloaderResult> for InstallBootloaderResult {
+    fn from(wire: v1::InstallBootloaderResult) -> Self {
+        Self { root_device: wire.root_device, platforms: wire.platforms }
+    }
+}
+
+impl From<InstallBootloaderResult> for v1::InstallBootloaderResult {
+    fn from(result: InstallBootloaderResult) -> Self {
+        Self { root_device: result.root_device, platforms: result.platforms }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_boot_loader_survives_the_wire() {
+        for firmware in ALL {
+            let spec = InstallBootloaderSpec { firmware, kernel_arguments: vec!["quiet".into()], disk: None };
+            assert_eq!(InstallBootloaderSpec::try_from(v1::InstallBootloader::from(spec.clone())), Ok(spec));
+        }
+        let unknown = v1::InstallBootloader { firmware: "coreboot".into(), ..v1::InstallBootloader::default() };
+        assert_eq!(InstallBootloaderSpec::try_from(unknown).unwrap_err().field(), "firmware");
+        let result = InstallBootloaderResult { root_device: "/dev/vda2".into(), platforms: "i386-pc".into() };
+        assert_eq!(InstallBootloaderResult::from(v1::InstallBootloaderResult::from(result.clone())), result);
+    }
+}

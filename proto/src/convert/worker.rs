@@ -1,0 +1,271 @@
+//! What the agent and the worker of the tools layer say to each other.
+
+use landfall_api::{
+    DiskFacts,
+    message::{
+        Assignment, EventBody, HiddenPoint, LayoutMount, OpenedLayout, Purpose, WorkerJob, WorkerReady, WorkerReport,
+    },
+};
+
+use super::{ConvertError, Within as _, scalar::text};
+use crate::{
+    v1,
+    worker::{self, report::Report as Wire},
+};
+
+impl TryFrom<worker::Job> for WorkerJob {
+    type Error = ConvertError;
+
+    fn try_from(wire: worker::Job) -> Result<Self, ConvertError> {
+        let assignment = wire.assignment.ok_or_else(|| ConvertError::missing("assignment"))?;
+        let assignment = Assignment::try_from(assignment).within("assignment")?;
+        if assignment.actions.len() != (assignment.start_index as usize).saturating_add(1) {
+            return Err(ConvertError::new("assignment.start_index", "it names another action than the last"));
+        }
+        let disks: Vec<DiskFacts> =
+            serde_json::from_str(&wire.disks_json).map_err(|error| ConvertError::new("disks_json", error))?;
+        let hidden = wire.hidden.into_iter().map(|worker::HiddenPoint { point, why }| HiddenPoint { point, why });
+        let purpose = if wire.open { Purpose::Open } else { Purpose::Perform { system: wire.system } };
+        Ok(Self { assignment, disks, uefi: wire.uefi, hidden: hidden.collect(), purpose })
+    }
+}
+
+impl TryFrom<WorkerJob> for worker::Job {
+    type Error = ConvertError;
+
+    /// Fails only for facts that do not serialise.
+    fn try_from(job: WorkerJob) -> Result<Self, ConvertError> {
+        let disks_json = serde_json::to_string(&job.disks).map_err(|error| ConvertError::new("disks_json", error))?;
+        let hidden = job.hidden.into_iter().map(|HiddenPoint { point, why }| worker::HiddenPoint { point, why });
+        let (open, system) = match job.purpose {
+            Purpose::Open => (true, Vec::new()),
+            Purpose::Perform { system } => (false, system),
+        };
+        let assignment = Some(job.assignment.into());
+        Ok(Self { assignment, disks_json, uefi: job.uefi, hidden: hidden.collect(), system, open })
+    }
+}
+
+impl TryFrom<worker::Report> for WorkerReport {
+    type Error = ConvertError;
+
+    fn try_from(wire: worker::Report) -> Result<Self, ConvertError> {
+        Ok(match wire.report.ok_or_else(|| ConvertError::missing("report"))? {
+            Wire::Ready(worker::Ready { protocol, software }) => {
+                Self::Ready(WorkerReady { protocol, software: text("ready.software", software)? })
+            }
+            Wire::Log(line) => {
+                let level = line.level.parse().map_err(|error| ConvertError::new("log.level", error))?;
+                Self::Log { level, message: line.message }
+            }
+            Wire::Progress(wire) => Self::Progress(wire.into()),
+            Wire::ReceiptWritten(wire) => Self::ReceiptWritten(wire.try_into().within("receipt_written")?),
+            Wire::Opened(wire) => Self::Opened(wire.try_into().within("opened")?),
+            Wire::Finished(wire) => ended(v1::event::Event::Finished(wire))?,
+            Wire::Failed(wire) => ended(v1::event::Event::Failed(wire))?,
+        })
+    }
+}
+
+impl TryFrom<worker::Opened> for OpenedLayout {
+    type Error = ConvertError;
+
+    fn try_from(wire: worker::Opened) -> Result<Self, ConvertError> {
+        let mounts: Vec<_> =
+            wire.mounts.into_iter().map(LayoutMount::try_from).collect::<Result<_, _>>().within("mounts")?;
+        // What follows is mounted below it.
+        if mounts.first().is_none_or(|mount| mount.at != "/") {
+            return Err(ConvertError::new("mounts", "the first is not the root"));
+        }
+        Ok(Self { mounts, disks: wire.disks })
+    }
+}
+
+impl From<OpenedLayout> for worker::Opened {
+    fn from(layout: OpenedLayout) -> Self {
+        Self { mounts: layout.mounts.into_iter().map(Into::into).collect(), disks: layout.disks }
+    }
+}
+
+impl TryFrom<worker::Mount> for LayoutMount {
+    type Error = ConvertError;
+
+    fn try_from(wire: worker::Mount) -> Result<Self, ConvertError> {
+        Ok(Self {
+            device: text("device", wire.device)?,
+            at: text("at", wire.at)?,
+            kind: text("kind", wire.kind)?,
+            uuid: wire.uuid,
+            options: wire.options,
+        })
+    }
+}
+
+impl From<LayoutMount> for worker::Mount {
+    fn from(mount: LayoutMount) -> Self {
+        let LayoutMount { device, at, kind, uuid, options } = mount;
+        Self { device, at, kind, uuid, options }
+    }
+}
+
+/// An action's end has one form for the coordinator and for the agent.
+fn ended(wire: v1::event::Event) -> Result<WorkerReport, ConvertError> {
+    match wire.try_into()? {
+        EventBody::Finished { result } => Ok(WorkerReport::Finished(result)),
+        EventBody::Failed { problem, retryable } => Ok(WorkerReport::Failed { problem, retryable }),
+        EventBody::Started | EventBody::ReceiptWritten { .. } => Err(ConvertError::missing("report")),
+    }
+}
+
+impl From<WorkerReport> for worker::Report {
+    fn from(report: WorkerReport) -> Self {
+        let report = match report {
+            WorkerReport::Ready(WorkerReady { protocol, software }) => {
+                Wire::Ready(worker::Ready { protocol, software })
+            }
+            WorkerReport::Log { level, message } => {
+                Wire::Log(worker::LogLine { level: level.as_str().to_owned(), message })
+            }
+            WorkerReport::Progress(progress) => Wire::Progress(progress.into()),
+            WorkerReport::ReceiptWritten(receipt) => Wire::ReceiptWritten(receipt.into()),
+            WorkerReport::Opened(layout) => Wire::Opened(layout.into()),
+            WorkerReport::Finished(result) => Wire::Finished(v1::ActionFinished { result: Some(result.into()) }),
+            WorkerReport::Failed { problem, retryable } => {
+                Wire::Failed(v1::ActionFailed { problem: Some(problem.into()), retryable })
+            }
+        };
+        Self { report: Some(report) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use landfall_api::{
+        DiskId, ErrorCode, Problem, Progress,
+        message::{ActionResult, CloudInitResult, LogLevel},
+    };
+
+    use super::*;
+    use crate::convert::assignment::tests::wire as assignment;
+
+    fn job() -> WorkerJob {
+        let mut run = assignment();
+        run.actions = vec![run.actions[0].clone(), run.actions[0].clone(), run.actions[0].clone()];
+        run.actions[2].name = "third".into();
+        let disks = vec![DiskFacts {
+            id: DiskId { name: "vda".into(), ..DiskId::default() },
+            transport: "virtio".into(),
+            ..DiskFacts::default()
+        }];
+        let hidden = vec![HiddenPoint { point: "/tmp".into(), why: "it is in memory".into() }];
+        WorkerJob { hidden, ..WorkerJob::new(&run.try_into().unwrap(), 1, 4, disks, true).unwrap() }
+    }
+
+    #[test]
+    fn a_job_survives_the_wire_and_ends_with_its_action() {
+        let job = job();
+        assert_eq!((job.assignment.actions.len(), job.earlier().len()), (2, 1));
+        assert_eq!((job.assignment.start_index, job.assignment.start_attempt), (1, 4));
+        assert_eq!(WorkerJob::try_from(worker::Job::try_from(job.clone()).unwrap()), Ok(job.clone()));
+        assert!(WorkerJob::new(&job.assignment, 2, 1, Vec::new(), false).is_none(), "there is no third");
+    }
+
+    #[test]
+    fn a_job_keeps_no_secrets_of_other_actions() {
+        use landfall_api::{
+            Digest, ImageAccess, ImageAuthorization, SecretText, StorageSpec, Unpack, UnpackSource, message::ActionKind,
+        };
+        let unpack = |token: &str| {
+            let access = ImageAccess {
+                authorization: Some(ImageAuthorization::Bearer(SecretText::new(token))),
+                ..ImageAccess::default()
+            };
+            let source = UnpackSource::Archive { url: "http://h/a".into(), digest: Digest::from_sha256([1; 32]) };
+            ActionKind::Unpack(Unpack { source, access, path: "/".into(), disk: None })
+        };
+        let mut storage = StorageSpec::default();
+        storage.keys.insert("disk".into(), "passphrase".into());
+        let mut run = Assignment::try_from(assignment()).unwrap();
+        let kinds =
+            [unpack("of another"), ActionKind::Storage(storage.resolved()), unpack("own"), unpack("of a later")];
+        run.actions = kinds.map(|kind| landfall_api::message::AssignedAction { kind, ..run.actions[0].clone() }).into();
+        let job = WorkerJob::new(&run, 2, 1, Vec::new(), true).unwrap();
+        assert_eq!(job.secrets(), ["passphrase", "own"]);
+        let bytes = prost::Message::encode_to_vec(&worker::Job::try_from(job.clone()).unwrap());
+        let sent = String::from_utf8_lossy(&bytes);
+        assert!(sent.contains("passphrase") && sent.contains("own") && !sent.contains("of a"), "{sent}");
+        // The layout of action 1 is derived from that index.
+        assert_eq!(job.earlier().iter().position(|action| matches!(action.kind, ActionKind::Storage(_))), Some(1));
+    }
+
+    #[test]
+    fn what_a_worker_is_started_for_survives_the_wire() {
+        for purpose in [Purpose::Open, Purpose::Perform { system: vec!["vda".into(), "vdb".into()] }] {
+            let job = WorkerJob { purpose, ..job() };
+            assert_eq!(WorkerJob::try_from(worker::Job::try_from(job.clone()).unwrap()), Ok(job));
+        }
+    }
+
+    fn root() -> LayoutMount {
+        LayoutMount {
+            device: "/dev/vda2".into(),
+            at: "/".into(),
+            kind: "btrfs".into(),
+            uuid: "1234".into(),
+            options: "subvol=/@".into(),
+        }
+    }
+
+    #[test]
+    fn a_layout_without_a_root_is_refused() {
+        let below = LayoutMount { at: "/srv".into(), ..root() };
+        for mounts in [vec![], vec![below, root()]] {
+            let report = Some(Wire::Opened(OpenedLayout { mounts, disks: Vec::new() }.into()));
+            assert_eq!(WorkerReport::try_from(worker::Report { report }).unwrap_err().field(), "opened.mounts");
+        }
+    }
+
+    #[test]
+    fn a_job_in_parts_is_refused_by_its_field() {
+        type Spoil = fn(&mut worker::Job);
+        let cases: [(&str, Spoil); 4] = [
+            ("assignment", |job| job.assignment = None),
+            ("assignment.lease", |job| job.assignment.as_mut().unwrap().lease = None),
+            ("assignment.start_index", |job| job.assignment.as_mut().unwrap().start_index = 0),
+            ("disks_json", |job| job.disks_json.clear()),
+        ];
+        for (field, spoil) in cases {
+            let mut wire = worker::Job::try_from(job()).unwrap();
+            spoil(&mut wire);
+            assert_eq!(WorkerJob::try_from(wire).unwrap_err().field(), field);
+        }
+    }
+
+    #[test]
+    fn every_report_survives_the_wire() {
+        let problem = Problem::new(ErrorCode::DeviceIo, "m").at("/dev/vda").hint("h");
+        for report in [
+            WorkerReport::Ready(WorkerReady { protocol: 7, software: "1.2.3".into() }),
+            WorkerReport::Log { level: LogLevel::Warn, message: "line".into() },
+            WorkerReport::Progress(Progress { raw_bytes: 5, ..Progress::default() }),
+            WorkerReport::ReceiptWritten(crate::convert::disk::tests::receipt()),
+            WorkerReport::Opened(OpenedLayout { mounts: vec![root()], disks: vec!["vda".into()] }),
+            WorkerReport::Finished(ActionResult::CloudInit(CloudInitResult { root_device: "vda1".into() })),
+            WorkerReport::Failed { problem, retryable: true },
+        ] {
+            assert_eq!(WorkerReport::try_from(worker::Report::from(report.clone())), Ok(report));
+        }
+    }
+
+    #[test]
+    fn a_report_of_an_unknown_kind_is_refused() {
+        for (report, field) in [
+            (None, "report"),
+            (Some(Wire::Finished(v1::ActionFinished { result: None })), "finished.result"),
+            (Some(Wire::Failed(v1::ActionFailed { problem: None, retryable: true })), "failed.problem"),
+            (Some(Wire::Log(worker::LogLine { level: "loud".into(), message: String::new() })), "log.level"),
+        ] {
+            assert_eq!(WorkerReport::try_from(worker::Report { report }).unwrap_err().field(), field);
+        }
+    }
+}
