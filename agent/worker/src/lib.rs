@@ -4,7 +4,7 @@
 //! namespaces of its own. A cancel, a time limit and the end of the lease are the worker's end, and that of every process it
 //! started: so an action here needs no code that stops it, and must leave a state that it can begin again from at any instant.
 //!
-//! A new action of the worker is a line in [`actions`] and a module of its own, which gets a [`Context`].
+//! A new action of the worker is a line in `actions` and a module of its own, which gets a [`Context`].
 
 mod actions;
 mod context;

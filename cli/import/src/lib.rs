@@ -2,7 +2,7 @@
 //! configuration.
 //!
 //! Pure: text in, documents and findings out. Nothing is left out silently: a field that no code reads becomes a finding
-//! ([`fields`]), and where Landfall needs what the file does not say, the document gets a placeholder ([`todo`]) which
+//! (`fields`), and where Landfall needs what the file does not say, the document gets a placeholder (`todo`) which
 //! `landfall template validate` refuses.
 
 mod bootloader;
