@@ -62,16 +62,36 @@ impl Settings {
         lays_out: bool,
         actions: impl IntoIterator<Item = &'a Action>,
     ) -> Result<Option<&ToolsLayer>, Problem> {
-        let needs = |action: &&Action| {
-            let info = action.spec.info();
-            info.tools || lays_out && info.means_written_disk
-        };
-        let Some(needs) = actions.into_iter().find(needs) else { return Ok(None) };
+        let Some(needs) = actions.into_iter().find(|action| needs_layer(action, lays_out)) else { return Ok(None) };
         let facts = machine.status.as_ref().and_then(|status| status.facts.as_ref());
         let known = facts.map(|facts| facts.cpu.architecture.as_str()).filter(|architecture| !architecture.is_empty());
         self.tools.of(known).map(Some).map_err(|mut problem| {
             problem.message = format!("action \"{}\" needs the tools layer: {}", needs.name, problem.message);
             problem.at(format!("{}.{}", needs.name, needs.spec.key()))
         })
+    }
+}
+
+/// Whether an action of a list needs the layer; `lays_out`: the list makes a layout.
+const fn needs_layer(action: &Action, lays_out: bool) -> bool {
+    let info = action.spec.info();
+    info.tools || lays_out && info.means_written_disk
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_done_on_a_layout_needs_the_layer() {
+        let action = |value| serde_json::from_value::<Action>(value).unwrap();
+        let disks = action(json!({"name": "disks", "storage": {"disks": [{"partitions": [{"role": "root"}]}]}}));
+        let seed = action(json!({"name": "seed", "cloudInit": {}}));
+        let restart = action(json!({"name": "restart", "reboot": {}}));
+        let needs = |lays_out| [&disks, &seed, &restart].map(|action| needs_layer(action, lays_out));
+        assert_eq!(needs(true), [true, true, false]);
+        assert_eq!(needs(false), [true, false, false], "the seed of an image");
     }
 }
