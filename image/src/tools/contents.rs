@@ -123,13 +123,13 @@ impl<'a> Contents<'a> {
     }
 
     /// Adds a library by its name alone, with everything it needs.
-    pub(super) fn library(&mut self, name: &str, needed_by: &str) -> Result<(), ContentsError> {
+    pub(super) fn add_library(&mut self, name: &str, needed_by: &str) -> Result<(), ContentsError> {
         let triplet = format!("{}-linux-gnu", self.architecture);
         let path = format!("usr/lib/{triplet}/{name}");
         if self.files.contains_key(Path::new(&path)) {
             return Ok(());
         }
-        let Some(found) = self.packages.library(name, &triplet) else {
+        let Some(found) = self.packages.find_library(name, &triplet) else {
             self.lacks(name, needed_by);
             return Ok(());
         };
@@ -163,7 +163,7 @@ impl<'a> Contents<'a> {
             return Err(ContentsError::OtherProcessor(found.source.clone()));
         }
         let needed_by = format!("/{}", found.path.display());
-        elf.needs.iter().try_for_each(|name| self.library(name, &needed_by))
+        elf.needs.iter().try_for_each(|name| self.add_library(name, &needed_by))
     }
 
     /// Adds a file of a package.

@@ -185,7 +185,7 @@ pub fn pack(recipe: &Recipe<'_>, output: &Path) -> Result<Packed, ToolsError> {
         contents.program(name)?;
     }
     if contents.has_loader() {
-        OPENED.iter().try_for_each(|name| contents.library(name, "the C library"))?;
+        OPENED.iter().try_for_each(|name| contents.add_library(name, "the C library"))?;
     }
     recipe.files.iter().for_each(|path| contents.file(path));
     contents.complete()?;

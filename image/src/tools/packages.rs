@@ -90,7 +90,7 @@ impl Packages {
     }
 
     /// A library by its name alone, for the machine that `triplet` names, such as `x86_64-linux-gnu`.
-    pub(super) fn library(&self, name: &str, triplet: &str) -> Option<Found> {
+    pub(super) fn find_library(&self, name: &str, triplet: &str) -> Option<Found> {
         let places = [Path::new(LIBRARIES).join(triplet), LIBRARIES.into()];
         places.iter().find_map(|place| self.file(&place.join(name)))
     }
@@ -169,9 +169,9 @@ mod tests {
             assert_eq!(found.path, Path::new("sbin/mke2fs"), "{name}");
             assert_eq!(found.package, ("e2fsprogs".to_owned(), "1.47.0-2".to_owned()));
         }
-        let library = packages.library("libext2fs.so.2", "x86_64-linux-gnu").unwrap();
+        let library = packages.find_library("libext2fs.so.2", "x86_64-linux-gnu").unwrap();
         assert!(library.path.ends_with("libext2fs.so.2.4") && library.package.0 == "libext2fs2", "{library:?}");
-        assert_eq!(packages.library("libext2fs.so.2", "aarch64-linux-gnu"), None);
+        assert_eq!(packages.find_library("libext2fs.so.2", "aarch64-linux-gnu"), None);
         for name in ["outside", "circle", "absent"] {
             assert_eq!(packages.program(name), None, "{name}");
         }
