@@ -90,14 +90,34 @@ fn put_below(mount: &LayoutMount, found: &FileSystem, root: &Path, access: Acces
 
 fn put(mount: &LayoutMount, found: &FileSystem, place: (&Path, &Path), access: Access) -> Result<Mounted, Cause> {
     let options = Some(mount.options.as_str()).filter(|options| !options.is_empty());
-    let mounted = Mounted::new(Path::new(&mount.device), place, found, access, options)?;
+    let mounted = Mounted::new(Path::new(&mount.device), place, found, access_of(mount, access), options)?;
     tracing::info!("{} is mounted on {} of the new system", mount.device, mount.at);
     Ok(mounted)
+}
+
+/// How it is mounted for an action that wants `access` to the system.
+const fn access_of(mount: &LayoutMount, access: Access) -> Access {
+    if mount.read_only { Access::Read } else { access }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_its_owner_calls_read_only_is_not_written() {
+        let mount = |read_only| LayoutMount {
+            device: "/dev/vda3".into(),
+            at: "/srv/archive".into(),
+            kind: "xfs".into(),
+            uuid: String::new(),
+            options: String::new(),
+            read_only,
+        };
+        for access in [Access::Write, Access::Run] {
+            assert!(!access_of(&mount(true), access).writes() && access_of(&mount(false), access).writes());
+        }
+    }
 
     #[test]
     fn another_file_system_than_the_layouts_is_refused() {
@@ -107,6 +127,7 @@ mod tests {
             kind: kind.into(),
             uuid: uuid.into(),
             options: String::new(),
+            read_only: false,
         };
         let found = || Some(FileSystem { kind: "ext4", uuid: "ab-cd".into(), label: String::new() });
         for right in [mount("ext4", "AB-CD"), mount("ext4", "")] {

@@ -103,7 +103,14 @@ mod tests {
 
     fn root() -> LayoutMount {
         let text = String::new;
-        LayoutMount { device: "/dev/vda2".into(), at: "/".into(), kind: "ext4".into(), uuid: text(), options: text() }
+        LayoutMount {
+            device: "/dev/vda2".into(),
+            at: "/".into(),
+            kind: "ext4".into(),
+            uuid: text(),
+            options: text(),
+            read_only: false,
+        }
     }
 
     fn bytes(reports: &[WorkerReport]) -> Vec<u8> {

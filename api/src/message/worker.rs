@@ -54,6 +54,8 @@ pub struct LayoutMount {
     pub uuid: String,
     /// The file system's own options, as mount(2) takes them.
     pub options: String,
+    /// It was there before the layout, and its owner says `ro`: nothing is written to it, not even by the installation.
+    pub read_only: bool,
 }
 
 /// A place of an installed system that the running system mounts something over, and Landfall does not.

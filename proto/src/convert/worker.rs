@@ -97,14 +97,15 @@ impl TryFrom<worker::Mount> for LayoutMount {
             kind: text("kind", wire.kind)?,
             uuid: wire.uuid,
             options: wire.options,
+            read_only: wire.read_only,
         })
     }
 }
 
 impl From<LayoutMount> for worker::Mount {
     fn from(mount: LayoutMount) -> Self {
-        let LayoutMount { device, at, kind, uuid, options } = mount;
-        Self { device, at, kind, uuid, options }
+        let LayoutMount { device, at, kind, uuid, options, read_only } = mount;
+        Self { device, at, kind, uuid, options, read_only }
     }
 }
 
@@ -213,6 +214,7 @@ mod tests {
             kind: "btrfs".into(),
             uuid: "1234".into(),
             options: "subvol=/@".into(),
+            read_only: true,
         }
     }
 

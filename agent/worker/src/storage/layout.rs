@@ -165,6 +165,7 @@ impl<'a> Layout<'a> {
                 Source::PartUuid(_) => String::new(),
             },
             options: mounts::text_options(mount),
+            read_only: mounts::stays_unwritten(mount),
         });
         OpenedLayout { mounts: mounts.collect(), disks: self.disks.iter().map(|disk| disk.id.name.clone()).collect() }
     }

@@ -120,9 +120,13 @@ pub(super) fn text_options(mount: &Mount) -> String {
 fn during(what: &Mount) -> (MsFlags, String) {
     let options = what.all_options().unwrap_or_default();
     let (flags, text) = split(&options);
-    // What was there before is not written against its owner's word.
-    let stays = matches!(what.source, Source::PartUuid(_)) && options.split(',').any(|option| option == "ro");
-    (if stays { flags | MsFlags::MS_RDONLY } else { flags }, text)
+    (if stays_unwritten(what) { flags | MsFlags::MS_RDONLY } else { flags }, text)
+}
+
+/// Whether nothing may be written to it while the system is installed: it was there before, and its owner says `ro`.
+pub(super) fn stays_unwritten(what: &Mount) -> bool {
+    let options = what.all_options().unwrap_or_default();
+    matches!(what.source, Source::PartUuid(_)) && options.split(',').any(|option| option == "ro")
 }
 
 /// Flags of the call, and text for the file system.
