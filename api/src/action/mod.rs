@@ -177,14 +177,14 @@ pub struct Action {
 pub struct RetrySpec {
     /// 1 to 100; 1 means no retry.
     pub max_attempts: u32,
-    /// Wait before the second attempt; doubles each time. Default 2s.
+    /// Wait before the second attempt; doubles each time. Default: 2s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initial_backoff: Option<DurationSpec>,
-    /// The longest wait between attempts. Default 1m.
+    /// The longest wait between attempts. Default: 1m.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_backoff: Option<DurationSpec>,
     /// How often the machine may restart unexpectedly while the action is under way before the workflow fails, 0 to 100.
-    /// Such restarts use up no attempt. Default 5.
+    /// Such restarts use up no attempt. Default: 5.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_restarts: Option<u32>,
 }
