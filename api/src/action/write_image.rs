@@ -19,7 +19,7 @@ pub struct WriteImageSpec {
     /// Which disk. Exactly one must match. Default: the only disk.
     #[serde(default)]
     pub disk: DiskSelector,
-    /// Which image.
+    /// The image: its `url`, and what proves it.
     pub image: ImageSpec,
     /// Labels of partitions in the disk's current GPT that are kept, with all their content. A workflow fails before
     /// any change if a label is missing, if two partitions have it, or if the image would overwrite its partition.
