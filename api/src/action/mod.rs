@@ -2,7 +2,6 @@
 //! a line in the list below; everything in `api` that depends on the set of actions follows from these two.
 
 mod access;
-mod clear_disks;
 mod cloud_init;
 mod exec;
 mod hold;
@@ -16,6 +15,7 @@ mod rules;
 mod schema;
 mod storage;
 mod unpack;
+mod wipe;
 mod write_file;
 mod write_image;
 
@@ -26,7 +26,6 @@ use serde_json::{Map, Value};
 use self::kind::Declaration;
 pub(crate) use self::rules::Rules;
 pub use self::{
-    clear_disks::ClearDisksSpec,
     cloud_init::{CloudInitSpec, PhoneHomeSpec, UserSpec},
     exec::{Exec, ExecProgram, ExecResult, ExecSpec, ExecVariable, UnusableProgram},
     hold::HoldSpec,
@@ -40,6 +39,7 @@ pub use self::{
         SizeSpec, Storage, StorageFault, StorageSpec, SubvolumeSpec, TableSpec, VolumeGroupSpec, VolumeSpec,
     },
     unpack::{Unpack, UnpackResult, UnpackSource, UnpackSpec, UnusableArchive},
+    wipe::WipeSpec,
     write_file::{FileSource, UnusableFile, WriteFile, WriteFileResult, WriteFileSpec},
     write_image::WriteImageSpec,
 };
@@ -120,7 +120,7 @@ actions! {
     "hold" => Hold(HoldSpec),
     "reboot" => Reboot(RebootSpec),
     "powerOff" => PowerOff(PowerOffSpec),
-    "clearDisks" => ClearDisks(ClearDisksSpec),
+    "wipe" => Wipe(WipeSpec),
     "kexec" => Kexec(KexecSpec),
     "writeFile" => WriteFile(WriteFileSpec),
     "exec" => Exec(ExecSpec),
