@@ -19,8 +19,12 @@ fn table() -> String {
         let branch = (!info.is_last_step() && info.no_branch.is_none()).then_some("branches");
         let places: Vec<&str> = branch.into_iter().chain(info.after_failure.then_some("`onFailure`")).collect();
         let secrets: Vec<String> = info.secrets.iter().map(|field| format!("`{field}`")).collect();
+        let later = ActionSpec::later_fields().into_iter().filter(|(of, ..)| *of == key);
+        let later: String = later.map(|(_, field, protocol)| format!(" (`{field}`: {protocol})")).collect();
         let (places, secrets) = (places.join(", "), secrets.join(", "));
-        out.push_str(&format!("| `{key}` | {about} | {timeout} | {attempts} | {protocol} | {places} | {secrets} |\n"));
+        out.push_str(&format!(
+            "| `{key}` | {about} | {timeout} | {attempts} | {protocol}{later} | {places} | {secrets} |\n"
+        ));
     }
     out
 }

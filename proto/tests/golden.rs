@@ -348,6 +348,7 @@ fn an_assignment_of_every_action() {
     };
     let seed = CloudInit {
         user_data: SecretText::new("#cloud-config\n{}\n"),
+        vendor_data: SecretText::new("#!/bin/sh\n"),
         meta_data: "{\"instance-id\": \"i\"}\n".into(),
         network_config: SecretText::new("{\"version\": 2}\n"),
         phone_home: Some(unit),

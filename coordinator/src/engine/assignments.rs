@@ -186,6 +186,7 @@ impl Assignments {
         };
         Ok(CloudInit {
             user_data: SecretText::new(files.user_data),
+            vendor_data: SecretText::new(files.vendor_data),
             meta_data: files.meta_data,
             network_config: SecretText::new(files.network_config),
             phone_home,

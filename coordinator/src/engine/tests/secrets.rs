@@ -53,6 +53,29 @@ async fn a_secret_reaches_only_its_machines_seed() {
 }
 
 #[tokio::test]
+async fn a_scripts_secret_reaches_the_seed_and_no_document() {
+    let world = World::new().await;
+    world.apply(secret(json!({"pw": VALUE}), json!({"machines": ["m1"]}))).await.unwrap();
+    let mut tree = template("http://10.77.0.1:7480/images/os.zst");
+    let script = "#!/bin/sh\necho '{{ secrets.my-db.pw }}'\n";
+    tree["spec"]["actions"][1]["cloudInit"] = json!({"userData": script, "vendorData": script});
+    world.apply(tree).await.unwrap();
+    world.provision(false).await.unwrap();
+    world.enroll(b"key").await.unwrap();
+    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    let assignment = agent.assigned();
+    let seed = seed_of(&assignment.actions[1]);
+    let whole = format!("#!/bin/sh\necho '{VALUE}'\n");
+    assert_eq!((seed.user_data.expose(), seed.vendor_data.expose()), (whole.as_str(), whole.as_str()));
+    assert!(!format!("{assignment:?}").contains(VALUE));
+    for kind in Kind::ALL {
+        for document in world.store.documents().list(kind).await.unwrap().0 {
+            assert!(!serde_json::to_string(&document).unwrap().contains(VALUE));
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_files_secret_reaches_its_content_and_makes_it_private() {
     let world = World::new().await;
     world.apply(secret(json!({"pw": VALUE}), json!({"machines": ["m1"]}))).await.unwrap();
