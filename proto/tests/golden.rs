@@ -5,10 +5,10 @@ use std::{collections::BTreeMap, fmt::Debug, time::Duration};
 
 use jiff::Timestamp;
 use landfall_api::{
-    ClearDisksSpec, Digest, DiskId, DiskReceipt, DiskSelector, ErrorCode, FirmwareSpec, HoldSpec, ImageAccess,
-    ImageAuthorization, ImageFormat, ImageProof, ImageSource, IndexSpec, InstallBootloaderResult,
-    InstallBootloaderSpec, KexecSpec, PowerOffSpec, Problem, Progress, RebootSpec, Receipt, ReceiptState, SecretText,
-    SignatureSpec, SumsSpec, Unpack, UnpackResult, UnpackSource,
+    ClearDisksSpec, Digest, DiskId, DiskReceipt, DiskSelector, ErrorCode, FirmwareSpec, HoldSpec, Ignition,
+    IgnitionResult, ImageAccess, ImageAuthorization, ImageFormat, ImageProof, ImageSource, IndexSpec,
+    InstallBootloaderResult, InstallBootloaderSpec, KexecSpec, PowerOffSpec, Problem, Progress, RebootSpec, Receipt,
+    ReceiptState, SecretText, SignatureSpec, SumsSpec, Unpack, UnpackResult, UnpackSource,
     message::{
         Ack, ActionKind, ActionRef, ActionResult, AssignedAction, Assignment, ClearDisksResult, CloudInit,
         CloudInitResult, Control, DiskReport, EnrollAnswer, EnrollOutcome, EnrollRequest, EventBody, EventRecord,
@@ -194,6 +194,7 @@ fn events_on_the_wire_and_in_the_store() {
     let finished = |result| EventBody::Finished { result };
     let seeded = ActionResult::CloudInit(CloudInitResult { root_device: "/dev/nvme0n1p2".into() });
     let unpacked = UnpackResult { root_device: "/dev/nvme0n1p2".into(), entries: 3, bytes: 4096 };
+    let configured = IgnitionResult { device: "/dev/nvme0n1p3".into(), path: "/ignition/config.ign".into() };
     let started = InstallBootloaderResult {
         root_device: "/dev/mapper/vg0-root".into(),
         platforms: "i386-pc on /dev/sda, /dev/sdb; x86_64-efi in /boot/efi".into(),
@@ -214,6 +215,7 @@ fn events_on_the_wire_and_in_the_store() {
         ("finished-kexec", finished(ActionResult::Kexec(loaded))),
         ("finished-unpack", finished(ActionResult::Unpack(unpacked))),
         ("finished-install-bootloader", finished(ActionResult::InstallBootloader(started))),
+        ("finished-ignition", finished(ActionResult::Ignition(configured))),
     ];
     for (seq, (name, body)) in (1..).zip(all) {
         let event = EventRecord::of(attempt(), seq, moment(), body);
@@ -418,6 +420,10 @@ fn branches_with_their_starts() {
     };
     let boot = action("boot", 1800, 1, ActionKind::InstallBootloader(boot));
     assigned("assignment-install-bootloader", assignment(vec![boot]));
+    let config = SecretText::new("{\"ignition\": {\"version\": \"3.4.0\"}}");
+    let configure = Ignition { config, disk: Some(selector("name", "vda")) };
+    let configure = action("configure", 300, 1, ActionKind::Ignition(configure));
+    assigned("assignment-ignition", assignment(vec![configure]));
     let actions = vec![action("app", 3600, 3, ActionKind::Unpack(unpack))];
     assigned("assignment-tools", Assignment { tools: Some(layer), ..assignment(actions) });
     assigned("assignment-branches", Assignment { starts, ..branches });

@@ -6,6 +6,7 @@ mod clear_disks;
 mod cloud_init;
 mod exec;
 mod hold;
+mod ignition;
 mod install_bootloader;
 mod kexec;
 mod kind;
@@ -30,6 +31,7 @@ pub use self::{
     cloud_init::{CloudInitSpec, PhoneHomeSpec, UserDataKind, UserDataSpec, UserSpec, network_section},
     exec::{Exec, ExecProgram, ExecResult, ExecSpec, ExecVariable, UnusableProgram},
     hold::HoldSpec,
+    ignition::{Ignition, IgnitionResult, IgnitionSpec, UnusableIgnition},
     install_bootloader::{FirmwareSpec, InstallBootloaderResult, InstallBootloaderSpec},
     kexec::KexecSpec,
     kind::{ActionInfo, Download, Then},
@@ -148,6 +150,7 @@ actions! {
     "unpack" => Unpack(UnpackSpec),
     "storage" => Storage(StorageSpec),
     "installBootloader" => InstallBootloader(InstallBootloaderSpec),
+    "ignition" => Ignition(IgnitionSpec),
 }
 
 impl ActionSpec {

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::kinds::{Headers, UserDataKind};
 use crate::{
     action::rules::Fault,
-    issue::has_expression,
+    issue::{has_expression, json_fault, without_expressions},
     nearest::nearest,
     yaml::{YamlNode, YamlValue, one_tree},
 };
@@ -154,10 +154,10 @@ fn json_patch(text: &str) -> Option<Fault> {
     let hint = "write a list such as [{\"op\": \"add\", \"path\": \"/runcmd\", \"value\": []}]";
     match serde_json::from_str::<Vec<Value>>(patch) {
         Ok(_) => None,
-        Err(e) => Some(Fault::new(
-            format!("line {} of the text: this is not a JSON patch: {e}", e.line().saturating_add(1)),
-            hint,
-        )),
+        Err(e) => {
+            let line = e.line().saturating_add(1);
+            Some(Fault::new(format!("line {line} of the text: this is not a JSON patch: {}", json_fault(&e)), hint))
+        }
     }
 }
 
@@ -228,21 +228,6 @@ fn mime(text: &str) -> Option<Fault> {
         return Some(Fault::new("the MIME message has no part", format!("begin each part with the line {begin}")));
     }
     (!has(&end)).then(|| Fault::new("the MIME message has no end", format!("end the last part with the line {end}")))
-}
-
-/// The text with every expression replaced; its lines stay where they are.
-pub(super) fn without_expressions(text: &str, by: char) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((before, inside)) = rest.split_once("{{") {
-        let (expression, after) = inside.split_once("}}").unwrap_or((inside, ""));
-        out.push_str(before);
-        out.push(by);
-        out.extend(expression.matches('\n'));
-        rest = after;
-    }
-    out.push_str(rest);
-    out
 }
 
 #[cfg(test)]
