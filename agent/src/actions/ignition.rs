@@ -65,7 +65,7 @@ fn write(
     // What is there may set the network of the first start.
     if label == of && tree.read_text(stamp).map_err(|e| io(&e, device))?.is_none() {
         may_act()?;
-        tree.write(stamp, 0o644, std::io::empty()).map_err(|e| io(&e, device))?;
+        tree.write(stamp, 0o644, &b""[..]).map_err(|e| io(&e, device))?;
     }
     Ok(())
 }
