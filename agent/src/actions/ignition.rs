@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_config_is_private_and_the_first_start_is_asked_for() {
+    fn the_config_is_private_and_a_first_start_asked_for() {
         for (place, whole) in [(PLACES[0], 1), (PLACES[1], 1), (PLACES[2], 2)] {
             let root = tempfile::tempdir().unwrap();
             for config in ["{\"old\": 1}", "{}"] {

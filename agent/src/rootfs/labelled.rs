@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_ambiguous_is_said_with_what_is_there() {
+    fn missing_and_ambiguous_labels_are_said_with_what_is_there() {
         let twins = [partition("/dev/a", "boot", Origin::Image), partition("/dev/b", "boot", Origin::Image)];
         assert_eq!(
             choose(&twins, &["boot"]).unwrap_err().to_string(),

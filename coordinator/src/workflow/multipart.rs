@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_mentions_mime_is_not_taken_for_a_message() {
+    fn a_mention_of_mime_makes_no_message() {
         let text = "#cloud-config\nwrite_files:\n- content: |\n    MIME-Version: 1.0\n";
         assert_eq!(parts(&file(text, None)), [("text/cloud-config".to_owned(), text.to_owned())]);
         let far = format!("#cloud-config\n{}\nMIME-Version: 1.0\n", "# x\n".repeat(1200));

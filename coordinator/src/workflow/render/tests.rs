@@ -121,7 +121,7 @@ fn an_undefined_name_is_an_error_that_names_the_field() {
 }
 
 #[test]
-fn user_data_of_a_parameter_is_judged_once_it_is_known() {
+fn a_parameters_user_data_is_judged_once_it_is_known() {
     let given = |text: &str| rendered_seed(json!({"userData": "{{ params.text }}"}), json!({"text": text}));
     assert_eq!(given("#!/bin/sh\n").unwrap().user_data, Some(landfall_api::UserDataSpec::Text("#!/bin/sh\n".into())));
     let problem = given("echo hello\n").unwrap_err();
