@@ -136,7 +136,7 @@ mod tests {
         let (root, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         symlink(outside.path(), root.path().join("ignition")).unwrap();
         written(root.path(), PLACES[2], "{}").unwrap_err();
-        assert_eq!(files(outside.path()), [PathBuf::new(); 0]);
+        assert!(files(outside.path()).is_empty());
     }
 
     #[test]
