@@ -150,9 +150,15 @@ fn syntax_problem(source: &str, error: &serde_saphyr::Error) -> Problem {
         Some(at) if at.line() > 0 => format!("{source}:{}:{}", at.line(), at.column()),
         _ => source.to_owned(),
     };
-    Problem::new(ErrorCode::InvalidDocument, format!("this is not YAML: {}", fault(error)))
-        .at(place)
-        .hint("check the indentation, and quote values that contain \": \", \"#\" or \"{{\"")
+    let text = fault(error);
+    let hint = if text.contains("duplicate") {
+        "remove one of the two: a mapping has each key once"
+    } else if text.starts_with("tabs ") {
+        "indent with spaces"
+    } else {
+        "check the indentation, and quote values that contain \": \", \"#\" or \"{{\""
+    };
+    Problem::new(ErrorCode::InvalidDocument, format!("this is not YAML: {text}")).at(place).hint(hint)
 }
 
 /// What the library says without a place.
