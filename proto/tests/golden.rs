@@ -5,10 +5,10 @@ use std::{collections::BTreeMap, fmt::Debug, time::Duration};
 
 use jiff::Timestamp;
 use landfall_api::{
-    Digest, DiskId, DiskReceipt, DiskSelector, ErrorCode, FirmwareSpec, HoldSpec, ImageAccess, ImageAuthorization,
-    ImageFormat, ImageProof, ImageSource, IndexSpec, InstallBootloaderResult, InstallBootloaderSpec, KexecSpec,
-    PowerOffSpec, Problem, Progress, RebootSpec, Receipt, ReceiptState, SecretText, SignatureSpec, SumsSpec, Unpack,
-    UnpackResult, UnpackSource, WipeLevel, WipeReport, WipeSpec,
+    Digest, DiskId, DiskReceipt, DiskSelector, ErrorCode, FirmwareSpec, HoldSpec, Ignition, IgnitionResult,
+    ImageAccess, ImageAuthorization, ImageFormat, ImageProof, ImageSource, IndexSpec, InstallBootloaderResult,
+    InstallBootloaderSpec, KexecSpec, PowerOffSpec, Problem, Progress, RebootSpec, Receipt, ReceiptState, SecretText,
+    SignatureSpec, SumsSpec, Unpack, UnpackResult, UnpackSource, WipeLevel, WipeReport, WipeSpec,
     message::{
         Ack, ActionKind, ActionRef, ActionResult, AssignedAction, Assignment, CloudInit, CloudInitResult, Control,
         DiskReport, EnrollAnswer, EnrollOutcome, EnrollRequest, EventBody, EventRecord, Hello, Identity, KexecResult,
@@ -193,6 +193,7 @@ fn events_on_the_wire_and_in_the_store() {
     let finished = |result| EventBody::Finished { result };
     let seeded = ActionResult::CloudInit(CloudInitResult { root_device: "/dev/nvme0n1p2".into() });
     let unpacked = UnpackResult { root_device: "/dev/nvme0n1p2".into(), entries: 3, bytes: 4096 };
+    let configured = IgnitionResult { device: "/dev/nvme0n1p3".into(), path: "/ignition/config.ign".into() };
     let started = InstallBootloaderResult {
         root_device: "/dev/mapper/vg0-root".into(),
         platforms: "i386-pc on /dev/sda, /dev/sdb; x86_64-efi in /boot/efi".into(),
@@ -224,6 +225,7 @@ fn events_on_the_wire_and_in_the_store() {
         ("finished-unpack", finished(ActionResult::Unpack(unpacked))),
         ("finished-install-bootloader", finished(ActionResult::InstallBootloader(started))),
         ("disk-wiped", EventBody::DiskWiped { report: wiped }),
+        ("finished-ignition", finished(ActionResult::Ignition(configured))),
     ];
     for (seq, (name, body)) in (1..).zip(all) {
         let event = EventRecord::of(attempt(), seq, moment(), body);
@@ -358,6 +360,7 @@ fn an_assignment_of_every_action() {
     };
     let seed = CloudInit {
         user_data: SecretText::new("#cloud-config\n{}\n"),
+        vendor_data: SecretText::new("#!/bin/sh\n"),
         meta_data: "{\"instance-id\": \"i\"}\n".into(),
         network_config: SecretText::new("{\"version\": 2}\n"),
         phone_home: Some(unit),
@@ -431,6 +434,10 @@ fn branches_with_their_starts() {
     };
     let boot = action("boot", 1800, 1, ActionKind::InstallBootloader(boot));
     assigned("assignment-install-bootloader", assignment(vec![boot]));
+    let config = SecretText::new("{\"ignition\": {\"version\": \"3.4.0\"}}");
+    let configure = Ignition { config, disk: Some(selector("name", "vda")) };
+    let configure = action("configure", 300, 1, ActionKind::Ignition(configure));
+    assigned("assignment-ignition", assignment(vec![configure]));
     let actions = vec![action("app", 3600, 3, ActionKind::Unpack(unpack))];
     assigned("assignment-tools", Assignment { tools: Some(layer), ..assignment(actions) });
     assigned("assignment-branches", Assignment { starts, ..branches });

@@ -5,6 +5,7 @@ mod check;
 mod chosen_disk;
 mod cloud_init;
 mod exec;
+mod ignition;
 mod install_bootloader;
 mod installed_disk;
 mod installed_root;
@@ -84,6 +85,9 @@ impl Perform for Machine {
                 }
                 ActionKind::InstallBootloader(spec) => {
                     machine.on_disks(job, move |machine, job| install_bootloader::perform(machine, job, &spec)).await
+                }
+                ActionKind::Ignition(spec) => {
+                    machine.on_disks(job, move |machine, job| ignition::perform(machine, job, &spec)).await
                 }
                 ActionKind::WriteFile(spec) => {
                     machine.on_disks(job, move |machine, job| write_file::perform(machine, job, &spec)).await

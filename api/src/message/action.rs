@@ -7,8 +7,9 @@ use super::{
     result::{CloudInitResult, KexecResult, StorageResult, WipeResult, WriteImageResult},
 };
 use crate::{
-    ActionSpec, DiskId, DiskReceipt, Exec, ExecResult, HoldSpec, InstallBootloaderResult, InstallBootloaderSpec,
-    KexecSpec, PowerOffSpec, RebootSpec, Storage, Unpack, UnpackResult, WipeSpec, WriteFile, WriteFileResult,
+    ActionSpec, DiskId, DiskReceipt, Exec, ExecResult, HoldSpec, Ignition, IgnitionResult, InstallBootloaderResult,
+    InstallBootloaderSpec, KexecSpec, PowerOffSpec, RebootSpec, Storage, Unpack, UnpackResult, WipeSpec, WriteFile,
+    WriteFileResult,
 };
 
 /// What an action does. Where the agent needs nothing beyond what a template says, it is the template's own spec.
@@ -38,6 +39,8 @@ pub enum ActionKind {
     Storage(Storage),
     /// Makes the installed system start.
     InstallBootloader(InstallBootloaderSpec),
+    /// Puts an Ignition config on the installed disk.
+    Ignition(Ignition),
 }
 
 /// What came of an action that succeeded.
@@ -69,6 +72,8 @@ pub enum ActionResult {
     Storage(StorageResult),
     /// Of `installBootloader`.
     InstallBootloader(InstallBootloaderResult),
+    /// Of `ignition`.
+    Ignition(IgnitionResult),
 }
 
 /// A part of an [`ActionResult`] whose size the agent decides. A program that trusts no agent bounds each of them.
@@ -97,6 +102,7 @@ impl ActionResult {
             Self::Wipe(said) => vec![Part::Disks(&mut said.disks)],
             Self::Storage(said) => vec![Part::Disks(&mut said.disks)],
             Self::InstallBootloader(said) => vec![Part::Word(&mut said.root_device), Part::Text(&mut said.platforms)],
+            Self::Ignition(said) => vec![Part::Word(&mut said.device), Part::Word(&mut said.path)],
             Self::Kexec(said) => vec![
                 Part::Word(&mut said.root_device),
                 Part::Text(&mut said.kernel),
@@ -121,6 +127,7 @@ impl ActionResult {
             Self::Unpack(_) => matches!(spec, ActionSpec::Unpack(_)),
             Self::Storage(_) => matches!(spec, ActionSpec::Storage(_)),
             Self::InstallBootloader(_) => matches!(spec, ActionSpec::InstallBootloader(_)),
+            Self::Ignition(_) => matches!(spec, ActionSpec::Ignition(_)),
         }
     }
 
@@ -151,6 +158,7 @@ impl ActionResult {
             Self::InstallBootloader(InstallBootloaderResult { root_device, platforms }) => {
                 format!("GRUB of the system on {root_device} installed: {platforms}")
             }
+            Self::Ignition(IgnitionResult { device, path }) => format!("Ignition config written to {path} of {device}"),
             Self::Reboot | Self::PowerOff => "the machine is going down".into(),
             Self::Kexec(KexecResult { kernel, initramfs, cmdline, root_device }) => {
                 format!(
