@@ -12,7 +12,7 @@ use crate::{
     authorise::{Decision, authorise},
     blank, device_path, disk_at,
     forgiving::Forgiving,
-    pipeline::{divide_device, finish_device},
+    pipeline::{divide_device, finish_device, has_room},
     receipt,
     request::Claim,
     write::{known_here, mark_of, open, same_device, same_disk},
@@ -107,7 +107,8 @@ impl DivideRequest {
 /// **Blocking**, as [`crate::write_image`].
 ///
 /// # Errors
-/// [`WriteError`]: the disk is not the chosen one, carries an unexpected receipt, or is not blank and no person requested this.
+/// [`WriteError`]: the disk is not the chosen one, carries an unexpected receipt, or is not blank and no person requested this;
+/// or more partitions are to stay than its receipt can list.
 pub fn may_divide(request: &DivideRequest, observer: &dyn Observer) -> Result<Standing, WriteError> {
     let name = request.name();
     if request.disk.read_only {
@@ -115,6 +116,8 @@ pub fn may_divide(request: &DivideRequest, observer: &dyn Observer) -> Result<St
     }
     request.may_act()?;
     let device = look(request)?;
+    let kept = request.table.partitions.iter().filter(|partition| partition.kept).count();
+    has_room(&mark_of(&request.disk.id, &request.receipt, None), kept, &name)?;
     request.authorise(&device, observer)
 }
 
