@@ -20,6 +20,8 @@ use uuid::Uuid;
 use super::{commands::Command, *};
 use crate::{Reporter, testing};
 
+mod others;
+
 const MIB: u64 = 1 << 20;
 
 /// A loop device of a sparse file; its partitions show.
