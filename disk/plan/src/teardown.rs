@@ -2,7 +2,7 @@
 
 mod parse;
 
-use std::{collections::BTreeSet, fmt};
+use std::{collections::BTreeSet, fmt, slice};
 
 pub use parse::{mounts, swaps};
 
@@ -42,6 +42,14 @@ impl ActiveDevice {
     fn is_at(&self, path: &str) -> bool {
         path.strip_prefix("/dev/") == Some(self.name.as_str())
             || self.mapper.as_deref().is_some_and(|name| path.strip_prefix("/dev/mapper/") == Some(name))
+    }
+}
+
+impl Active {
+    /// The disk that the device file is of or stands on; of several the first. `None`: nothing is active there.
+    pub fn disk_under(&self, device: &str) -> Option<String> {
+        let found = self.devices.iter().find(|known| known.is_at(device))?;
+        outside(self, slice::from_ref(&found.name), &BTreeSet::new(), &mut BTreeSet::new())
     }
 }
 

@@ -7,6 +7,7 @@
 mod active;
 mod chosen;
 mod commands;
+mod groups;
 mod keys;
 mod layout;
 mod links;
@@ -79,6 +80,7 @@ fn lay_out(
     } else {
         stop::everything_on(&layout.disks, report, tools)?;
         links::forget(&layout.plan.steps)?;
+        groups::none_elsewhere(&layout.plan.steps, &layout.disks, tools)?;
         requests.iter().try_for_each(check_free).map_err(failed)?;
         for request in &requests {
             divide(request, report).map_err(failed)?;
