@@ -9,13 +9,13 @@ use common::{
     MIB, Recorder, mark, old,
     order::order,
     replay::{Random, replay},
-    request::{image_at, write_request},
+    request::persons,
     tools,
 };
 use landfall_api::{RECEIPT_NAME, RECEIPT_PARTITION, RECEIPT_PLACE, ReceiptState};
 use landfall_disk::{
-    CancelFlag, DivideRequest, Expectation, KeptPartition, LeaseGuard, NewPartition, NewTable, Order, Proof, ReadAt,
-    SelectionGuard, Standing, TableKind, Unobserved, WriteError, divide_device, find_kept,
+    DivideRequest, Expectation, KeptPartition, NewPartition, NewTable, Order, ReadAt, Standing, TableKind, Unobserved,
+    WriteError, disk_at, divide_device, find_kept,
     judge::{Findings, State, judge, signatures},
     may_divide, read_mark,
 };
@@ -175,19 +175,13 @@ fn a_disk_that_keeps_too_much_may_not_be_divided() {
     let (old, names) = old::crowded(SIZE, 7 * MIB);
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), &old).unwrap();
-    let write = write_request(file.path(), image_at("none", Proof::Waived), 1);
+    let disk = disk_at(file.path()).unwrap();
     let ask = |keep: &[String]| {
         let request = DivideRequest {
-            disk: write.disk.clone(),
+            disk: disk.clone(),
             table: table(TableKind::Gpt, 512, &find_kept(&old, 512, keep, "disk").unwrap()),
             keep: keep.to_vec(),
-            receipt: write.receipt.clone(),
-            expected: Vec::new(),
-            person_authorised: true,
-            force: false,
-            selection: SelectionGuard::named(),
-            lease: LeaseGuard::unlimited(),
-            cancel: CancelFlag::new(),
+            authority: persons(1),
         };
         may_divide(&request, &Unobserved).map_err(|error| error.to_string())
     };
