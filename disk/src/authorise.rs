@@ -1,8 +1,8 @@
 //! May this disk be written? The compare of compare-and-swap, and the rule for disks that are not blank. Pure.
 
-use landfall_api::{Digest, DiskReceipt, Receipt, ReceiptState};
+use landfall_api::{Digest, DiskId, DiskReceipt, Receipt, ReceiptState};
 
-use crate::{WriteError, request::Claim};
+use crate::{Authority, WriteError};
 
 /// What the receipts say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,12 +16,13 @@ pub(crate) enum Decision {
 /// Decides from the receipt on the disk, from its other content (`content`; `None`: blank), and from the digest that
 /// names the image.
 pub(crate) fn authorise(
-    claim: Claim<'_>,
+    disk: &DiskId,
+    authority: &Authority,
     found: Option<&DiskReceipt>,
     content: Option<&str>,
     image_digest: Option<Digest>,
 ) -> Result<Decision, WriteError> {
-    let Claim { disk, intent, expected, person_authorised, force } = claim;
+    let Authority { receipt: intent, expected, person_authorised, .. } = authority;
     let device = || disk.name.clone();
     let found = found.map(|mark| &mark.receipt);
     let same_run = |r: &Receipt| {
@@ -38,7 +39,7 @@ pub(crate) fn authorise(
             return Ok(Decision::Write);
         }
     }
-    if force && person_authorised {
+    if authority.forced() {
         return Ok(Decision::Write);
     }
     let expected = expected.iter().find(|mark| mark.disk.same_disk(disk)).map(|mark| &mark.receipt);
@@ -77,94 +78,83 @@ fn words(receipt: Option<&Receipt>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use landfall_api::{DiskId, ErrorCode};
+    use landfall_api::ErrorCode;
     use uuid::Uuid;
 
     use super::*;
-    use crate::{ReceiptIntent, receipt::tests::mark};
+    use crate::receipt::tests::mark;
 
     /// What names the image of [`mark`].
     fn image() -> Option<Digest> {
         mark(ReceiptState::Done, 0).receipt.image_digest
     }
 
-    /// A disk and who wants to write it, another workflow than that of [`mark`].
-    fn wanted() -> (DiskId, ReceiptIntent) {
-        let intent = ReceiptIntent {
-            machine_uid: Uuid::from_u128(1),
-            workflow_uid: Uuid::from_u128(7),
-            workflow_name: "new".into(),
-            generation: 4,
-            action_index: 0,
-        };
-        (mark(ReceiptState::Intent, 0).disk, intent)
+    /// A rule's, of another workflow than that of [`mark`], with no receipt expected.
+    fn by_rule() -> Authority {
+        let mut rule = Authority::of_tests(false);
+        rule.receipt.workflow_uid = Uuid::from_u128(7);
+        rule
     }
 
-    /// A rule's claim, with no receipt expected.
-    const fn by_rule((disk, intent): &(DiskId, ReceiptIntent)) -> Claim<'_> {
-        Claim { disk, intent, expected: &[], person_authorised: false, force: false }
-    }
-
-    fn code(claim: Claim<'_>, found: Option<&DiskReceipt>, content: Option<&str>) -> Result<Decision, ErrorCode> {
-        authorise(claim, found, content, image()).map_err(|e| e.code())
+    fn code(authority: &Authority, found: Option<&DiskReceipt>, content: Option<&str>) -> Result<Decision, ErrorCode> {
+        let disk = mark(ReceiptState::Intent, 0).disk;
+        authorise(&disk, authority, found, content, image()).map_err(|e| e.code())
     }
 
     #[test]
     fn only_a_blank_disk_is_written_without_a_persons_request() {
-        let wanted = wanted();
-        let rule = by_rule(&wanted);
-        assert_eq!(code(rule, None, None), Ok(Decision::Write));
-        assert_eq!(code(rule, None, Some("a GPT")), Err(ErrorCode::DiskNotBlank));
-        let person = Claim { person_authorised: true, ..rule };
-        assert_eq!(code(person, None, Some("a GPT")), Ok(Decision::Write));
+        let rule = by_rule();
+        assert_eq!(code(&rule, None, None), Ok(Decision::Write));
+        assert_eq!(code(&rule, None, Some("a GPT")), Err(ErrorCode::DiskNotBlank));
+        let person = Authority { person_authorised: true, ..rule };
+        assert_eq!(code(&person, None, Some("a GPT")), Ok(Decision::Write));
     }
 
     #[test]
     fn a_receipt_must_be_the_expected_one_for_every_caller() {
-        let wanted = wanted();
-        let person = Claim { person_authorised: true, ..by_rule(&wanted) };
+        let person = Authority { person_authorised: true, ..by_rule() };
         let old = mark(ReceiptState::Done, 0);
-        assert_eq!(code(person, Some(&old), Some("a GPT")), Err(ErrorCode::ReceiptMismatch));
-        let expected = [old.clone()];
-        let person = Claim { expected: &expected, ..person };
-        assert_eq!(code(person, Some(&old), Some("a GPT")), Ok(Decision::Write));
-        assert_eq!(code(person, None, None), Err(ErrorCode::ReceiptMismatch), "a receipt that has vanished");
+        assert_eq!(code(&person, Some(&old), Some("a GPT")), Err(ErrorCode::ReceiptMismatch));
+        let person = Authority { expected: vec![old.clone()], ..person };
+        assert_eq!(code(&person, Some(&old), Some("a GPT")), Ok(Decision::Write));
+        assert_eq!(code(&person, None, None), Err(ErrorCode::ReceiptMismatch), "a receipt that has vanished");
         let mut begun = old.clone();
         begun.receipt.state = ReceiptState::Intent;
-        assert_eq!(code(person, Some(&begun), None), Err(ErrorCode::ReceiptMismatch), "another state");
-        let mut elsewhere = [old.clone()];
+        assert_eq!(code(&person, Some(&begun), None), Err(ErrorCode::ReceiptMismatch), "another state");
+        let mut elsewhere = vec![old.clone()];
         elsewhere[0].disk.serial = "other".into();
-        let person = Claim { expected: &elsewhere, ..person };
-        assert_eq!(code(person, Some(&old), None), Err(ErrorCode::ReceiptMismatch), "expected on another disk");
-        let forced = Claim { force: true, ..person };
-        assert_eq!(code(forced, Some(&old), None), Ok(Decision::Write));
+        let person = Authority { expected: elsewhere, ..person };
+        assert_eq!(code(&person, Some(&old), None), Err(ErrorCode::ReceiptMismatch), "expected on another disk");
+        let forced = Authority { force: true, ..person };
+        assert_eq!(code(&forced, Some(&old), None), Ok(Decision::Write));
     }
 
     #[test]
     fn a_rule_never_replaces_an_installed_system_even_with_force() {
-        let (wanted, old) = (wanted(), mark(ReceiptState::Done, 0));
-        let expected = [old.clone()];
-        let rule = Claim { expected: &expected, ..by_rule(&wanted) };
-        assert_eq!(code(rule, Some(&old), Some("a GPT")), Err(ErrorCode::DiskNotBlank));
-        assert_eq!(code(rule, Some(&old), None), Err(ErrorCode::DiskNotBlank));
-        let forced = Claim { force: true, ..rule };
-        assert_eq!(code(forced, Some(&old), Some("a GPT")), Err(ErrorCode::DiskNotBlank), "force is a person's");
-        let person = Claim { person_authorised: true, ..forced };
-        assert_eq!(code(person, Some(&old), Some("a GPT")), Ok(Decision::Write));
+        let old = mark(ReceiptState::Done, 0);
+        let rule = Authority { expected: vec![old.clone()], ..by_rule() };
+        assert_eq!(code(&rule, Some(&old), Some("a GPT")), Err(ErrorCode::DiskNotBlank));
+        assert_eq!(code(&rule, Some(&old), None), Err(ErrorCode::DiskNotBlank));
+        let forced = Authority { force: true, ..rule };
+        assert_eq!(code(&forced, Some(&old), Some("a GPT")), Err(ErrorCode::DiskNotBlank), "force is a person's");
+        let person = Authority { person_authorised: true, ..forced };
+        assert_eq!(code(&person, Some(&old), Some("a GPT")), Ok(Decision::Write));
     }
 
     #[test]
     fn an_interrupted_workflow_continues_and_a_finished_one_does_not() {
-        let mut wanted = wanted();
-        wanted.1.workflow_uid = Uuid::from_u128(2);
-        let rule = by_rule(&wanted);
+        let mut rule = by_rule();
+        rule.receipt.workflow_uid = Uuid::from_u128(2);
         let mut own = mark(ReceiptState::Intent, 0);
-        assert_eq!(code(rule, Some(&own), Some("whatever")), Ok(Decision::Write));
+        assert_eq!(code(&rule, Some(&own), Some("whatever")), Ok(Decision::Write));
         own.receipt.state = ReceiptState::Done;
         for force in [false, true] {
-            assert_eq!(code(Claim { force, ..rule }, Some(&own), Some("a GPT")), Ok(Decision::AlreadyDone));
+            assert_eq!(
+                code(&Authority { force, ..rule.clone() }, Some(&own), Some("a GPT")),
+                Ok(Decision::AlreadyDone)
+            );
         }
-        let other = authorise(rule, Some(&own), Some("a GPT"), None).map_err(|e| e.code());
+        let other = authorise(&own.disk, &rule, Some(&own), Some("a GPT"), None).map_err(|e| e.code());
         assert_eq!(other, Err(ErrorCode::ReceiptMismatch), "another image");
     }
 }

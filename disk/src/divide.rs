@@ -7,14 +7,12 @@
 use landfall_api::{DiskFacts, DiskReceipt};
 
 use crate::{
-    CancelFlag, Expectation, LeaseGuard, LogLevel, NewTable, Observer, Order, RealDevice, ReceiptIntent,
-    SelectionGuard, TableKind, WriteError,
+    Authority, Expectation, LogLevel, NewTable, Observer, Order, RealDevice, TableKind, WriteError,
     authorise::{Decision, authorise},
     blank, device_path, disk_at,
     forgiving::Forgiving,
-    pipeline::{divide_device, finish_device},
+    pipeline::{divide_device, finish_device, has_room},
     receipt,
-    request::Claim,
     write::{known_here, mark_of, open, same_device, same_disk},
 };
 
@@ -28,20 +26,8 @@ pub struct DivideRequest {
     pub table: NewTable,
     /// Labels of partitions of the disk's present table that stay, with all their content.
     pub keep: Vec<String>,
-    /// Who divides.
-    pub receipt: ReceiptIntent,
-    /// Every receipt that is believed to be on this machine: the compare of compare-and-swap.
-    pub expected: Vec<DiskReceipt>,
-    /// A person requested this workflow, so a disk that is not blank may be divided.
-    pub person_authorised: bool,
-    /// A person accepted any receipt that is on the disk.
-    pub force: bool,
-    /// Whether the disk is still the one that the caller's selector chooses.
-    pub selection: SelectionGuard,
-    /// Whether the caller may still act.
-    pub lease: LeaseGuard,
-    /// Set to end early.
-    pub cancel: CancelFlag,
+    /// On whose authority.
+    pub authority: Authority,
 }
 
 /// What a disk's receipt says of a division.
@@ -54,32 +40,8 @@ pub enum Standing {
 }
 
 impl DivideRequest {
-    fn claim(&self) -> Claim<'_> {
-        Claim {
-            disk: &self.disk.id,
-            intent: &self.receipt,
-            expected: &self.expected,
-            person_authorised: self.person_authorised,
-            force: self.force,
-        }
-    }
-
     fn name(&self) -> String {
         device_path(&self.disk).display().to_string()
-    }
-
-    fn forgives(&self) -> bool {
-        self.force && self.person_authorised
-    }
-
-    fn may_act(&self) -> Result<(), WriteError> {
-        if self.cancel.is_cancelled() {
-            return Err(WriteError::Cancelled { device: self.name() });
-        }
-        if !self.lease.is_valid() {
-            return Err(WriteError::LeaseExpired { device: self.name() });
-        }
-        Ok(())
     }
 
     fn authorise(&self, device: &RealDevice, observer: &dyn Observer) -> Result<Standing, WriteError> {
@@ -88,14 +50,15 @@ impl DivideRequest {
             let device = name.clone();
             move |source| WriteError::Unreadable { device, action, source }
         };
-        let looked = Forgiving::new(device, self.forgives());
+        let (disk, authority) = (&self.disk.id, &self.authority);
+        let looked = Forgiving::new(device, authority.forced());
         let found = receipt::read_mark(&looked).map_err(unreadable("read the receipt of"))?;
         let marked = found.is_some();
-        let found = found.filter(|mark| known_here(mark, self.claim(), &name, observer));
+        let found = found.filter(|mark| known_here(mark, disk, authority, &name, observer));
         let foreign = (marked && found.is_none()).then(|| "a receipt of another disk".to_owned());
         let content = blank::what_is_there(&looked).map_err(unreadable("look at the content of"))?.or(foreign);
         let content = content.or_else(|| (!looked.lost().is_empty()).then(|| "sectors that cannot be read".to_owned()));
-        Ok(match authorise(self.claim(), found.as_ref(), content.as_deref(), None)? {
+        Ok(match authorise(disk, authority, found.as_ref(), content.as_deref(), None)? {
             Decision::AlreadyDone => Standing::Done,
             Decision::Write => Standing::Open,
         })
@@ -107,14 +70,17 @@ impl DivideRequest {
 /// **Blocking**, as [`crate::write_image`].
 ///
 /// # Errors
-/// [`WriteError`]: the disk is not the chosen one, carries an unexpected receipt, or is not blank and no person requested this.
+/// [`WriteError`]: the disk is not the chosen one, carries an unexpected receipt, or is not blank and no person requested this;
+/// or more partitions are to stay than its receipt can list.
 pub fn may_divide(request: &DivideRequest, observer: &dyn Observer) -> Result<Standing, WriteError> {
     let name = request.name();
     if request.disk.read_only {
         return Err(WriteError::ReadOnly { device: name });
     }
-    request.may_act()?;
+    request.authority.may_act(&name)?;
     let device = look(request)?;
+    let kept = request.table.partitions.iter().filter(|partition| partition.kept).count();
+    has_room(&mark_of(&request.disk.id, &request.authority.receipt, None), kept, &name)?;
     request.authorise(&device, observer)
 }
 
@@ -143,7 +109,7 @@ pub fn divide(request: &DivideRequest, observer: &dyn Observer) -> Result<(), Wr
     if request.disk.read_only {
         return Err(WriteError::ReadOnly { device: name });
     }
-    request.may_act()?;
+    request.authority.may_act(&name)?;
     same_disk(&request.disk, &path, &name)?;
     let device = open(&request.disk, &path, &name)?;
     request.authorise(&device, observer)?;
@@ -159,8 +125,8 @@ pub fn divide(request: &DivideRequest, observer: &dyn Observer) -> Result<(), Wr
 /// # Errors
 /// [`WriteError`]: the disk is not the chosen one, or fails.
 pub fn divided(request: &DivideRequest, observer: &dyn Observer) -> Result<DiskReceipt, WriteError> {
-    request.may_act()?;
     let (path, name) = (device_path(&request.disk), request.name());
+    request.authority.may_act(&name)?;
     same_id(request, &name)?;
     let device = RealDevice::open_shared(&path).map_err(|source| WriteError::DeviceIo {
         device: name.clone(),
@@ -184,17 +150,17 @@ fn with_order<T>(
         expectation: Expectation::Waived,
         format: None,
         no_table: false,
-        mark: mark_of(&request.disk.id, &request.receipt, None),
+        mark: mark_of(&request.disk.id, &request.authority.receipt, None),
         keep: &request.keep,
         compare: false,
         read_back: false,
-        forgive: request.forgives(),
+        forgive: request.authority.forced(),
         memory: None,
-        may_act: &|| request.may_act(),
+        may_act: &|| request.authority.may_act(&name),
         same_disk: &|| {
             same_disk(&request.disk, &path, &name)?;
             same_device(device, &request.disk, &name)?;
-            request.selection.check(&name)
+            request.authority.selection.check(&name)
         },
     })
 }

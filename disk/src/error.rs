@@ -207,6 +207,18 @@ pub enum WriteError {
         /// Which, and why not.
         reason: String,
     },
+    /// More partitions are to stay than the disk's receipt can list. Nothing was changed.
+    #[error(
+        "{wanted} partitions of {device} are to stay, and its receipt can list {room} at most; nothing was written"
+    )]
+    TooManyKept {
+        /// The disk.
+        device: String,
+        /// How many are to stay.
+        wanted: usize,
+        /// How many a receipt of this workflow can list.
+        room: usize,
+    },
     /// The device failed.
     #[error("cannot {action} {device}")]
     DeviceIo {
@@ -352,7 +364,7 @@ impl WriteError {
             Self::DiskChanged { .. } | Self::SelectionChanged { .. } => ErrorCode::DiskChanged,
             Self::ReceiptMismatch { .. } => ErrorCode::ReceiptMismatch,
             Self::NotBlank { .. } => ErrorCode::DiskNotBlank,
-            Self::KeepRefused { .. } => ErrorCode::InvalidDocument,
+            Self::KeepRefused { .. } | Self::TooManyKept { .. } => ErrorCode::InvalidDocument,
             Self::LevelUnsupported { .. } => ErrorCode::LevelUnsupported,
             Self::ReadOnly { .. }
             | Self::DeviceIo { .. }
@@ -397,6 +409,7 @@ impl WriteError {
             | Self::ReceiptMismatch { .. }
             | Self::NotBlank { .. }
             | Self::KeepRefused { .. }
+            | Self::TooManyKept { .. }
             | Self::DeviceIo { .. }
             | Self::Unreadable { .. }
             | Self::ReadBack { .. }
@@ -439,6 +452,7 @@ impl WriteError {
             | Self::ReceiptMismatch { device, .. }
             | Self::NotBlank { device, .. }
             | Self::KeepRefused { device, .. }
+            | Self::TooManyKept { device, .. }
             | Self::DeviceIo { device, .. }
             | Self::Unreadable { device, .. }
             | Self::ReadBack { device, .. }

@@ -63,8 +63,8 @@ pub use pipeline::{
 pub use proof::{DetachedSignature, Resolved, SignatureVerifier, resolve as resolve_proof};
 pub use receipt::{PLACE as RECEIPT_PLACE, kept_partitions, read_mark, read_receipt};
 pub use request::{
-    CancelFlag, LeaseGuard, LogLevel, Observer, ReceiptIntent, SelectionGuard, Unobserved, WipeRequest, WriteOutcome,
-    WriteRequest,
+    Authority, CancelFlag, LeaseGuard, LogLevel, Observer, ReceiptIntent, SelectionGuard, Unobserved, WipeRequest,
+    WriteOutcome, WriteRequest,
 };
 pub use select::Disk;
 pub use select_error::{Candidate, SelectError};

@@ -11,6 +11,7 @@
 
 use std::{io, path::Path};
 
+use jiff::{SignedDuration, Timestamp};
 pub use landfall_api::RECEIPT_PLACE as PLACE;
 use landfall_api::{DiskReceipt, Receipt, ReceiptState};
 use serde::{Deserialize, Serialize};
@@ -118,6 +119,16 @@ pub fn read_mark(disk: &(impl ReadAt + ?Sized)) -> io::Result<Option<DiskReceipt
 /// The device's.
 pub fn kept_partitions(disk: &(impl ReadAt + ?Sized)) -> io::Result<Vec<Uuid>> {
     Ok(read_place(disk)?.and_then(|place| newest(&place)).map(|(_, _, body)| body.kept).unwrap_or_default())
+}
+
+/// How many kept partitions a receipt like this one has room for, whatever state and time it gets; `most` if it has more.
+pub(crate) fn room_for_kept(mark: &DiskReceipt, most: usize) -> usize {
+    let mut mark = mark.clone();
+    // The longest of both.
+    mark.receipt.state = ReceiptState::Intent;
+    mark.receipt.written_at = Timestamp::UNIX_EPOCH + SignedDuration::from_nanos(1);
+    let fits = |kept: &usize| encode(&Body { mark: mark.clone(), kept: vec![Uuid::nil(); *kept] }, 1).is_ok();
+    (1..=most).take_while(fits).count()
 }
 
 /// Writes a receipt into the slot beside the newest one, with the GUIDs of the partitions that the install keeps. Not
@@ -248,6 +259,28 @@ pub(crate) mod tests {
         for index in 1..5 {
             write_mark(&device, &mark(ReceiptState::Intent, index), Vec::new()).unwrap();
             assert_eq!(read_mark(&device).unwrap().unwrap().receipt.action_index, index);
+        }
+    }
+
+    #[test]
+    fn a_receipt_with_room_holds_so_many_and_no_more() {
+        let mut long = mark(ReceiptState::Intent, 0);
+        long.receipt.workflow_name = "x".repeat(63);
+        let kept = |count: usize| (0..count).map(|n| Uuid::from_u128(n as u128)).collect::<Vec<_>>();
+        for mark in [mark(ReceiptState::Intent, 0), long] {
+            let room = room_for_kept(&mark, 128);
+            assert!((30..50).contains(&room), "{room}");
+            for (state, written_at) in
+                [(ReceiptState::Intent, "2026-11-23T07:00:00.123456789Z"), (ReceiptState::Done, "2026-11-23T07:00:00Z")]
+            {
+                let mut mark = mark.clone();
+                (mark.receipt.state, mark.receipt.written_at) = (state, written_at.parse().unwrap());
+                encode(&Body { mark, kept: kept(room) }, u64::MAX).unwrap();
+            }
+            let mut last = mark.clone();
+            last.receipt.written_at = "2026-11-23T07:00:00.123456789Z".parse().unwrap();
+            assert!(matches!(encode(&Body { mark: last, kept: kept(room + 1) }, 1), Err(MarkError::TooLong(_))));
+            assert_eq!(room_for_kept(&mark, 3), 3);
         }
     }
 

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use landfall_api::{DiskFacts, DiskId, DiskReceipt, Progress, WipeLevel};
+use landfall_api::{DiskFacts, DiskReceipt, Progress, WipeLevel};
 use uuid::Uuid;
 
 use crate::{Image, WriteError};
@@ -106,15 +106,44 @@ impl CancelFlag {
     }
 }
 
-/// Who wants to change which disk, and on whose authority.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Claim<'a> {
-    pub disk: &'a DiskId,
-    pub intent: &'a ReceiptIntent,
-    /// Every receipt that is believed to be on this machine.
-    pub expected: &'a [DiskReceipt],
+/// On whose authority a disk is changed, and until when.
+#[derive(Debug, Clone)]
+pub struct Authority {
+    /// Who changes it.
+    pub receipt: ReceiptIntent,
+    /// Every receipt that is believed to be on this machine: the compare of compare-and-swap.
+    pub expected: Vec<DiskReceipt>,
+    /// A person requested this workflow, so a disk that is not blank may be changed. Without, no disk is wiped.
     pub person_authorised: bool,
+    /// A person accepted any receipt that is on the disk.
     pub force: bool,
+    /// Whether the disk is still the one that the caller's selector chooses.
+    pub selection: SelectionGuard,
+    /// Whether the caller may still act.
+    pub lease: LeaseGuard,
+    /// Set to end early.
+    pub cancel: CancelFlag,
+}
+
+impl Authority {
+    /// Whether a person accepted any receipt, and that what cannot be read is lost. No rule can.
+    pub(crate) const fn forced(&self) -> bool {
+        self.force && self.person_authorised
+    }
+
+    /// Asks cancel and lease.
+    ///
+    /// # Errors
+    /// [`WriteError::Cancelled`], [`WriteError::LeaseExpired`].
+    pub(crate) fn may_act(&self, device: &str) -> Result<(), WriteError> {
+        if self.cancel.is_cancelled() {
+            return Err(WriteError::Cancelled { device: device.into() });
+        }
+        if !self.lease.is_valid() {
+            return Err(WriteError::LeaseExpired { device: device.into() });
+        }
+        Ok(())
+    }
 }
 
 /// One image onto one disk.
@@ -130,33 +159,8 @@ pub struct WriteRequest {
     pub keep: Vec<String>,
     /// Read everything back before the commit and compare it with what was written.
     pub read_back: bool,
-    /// Who writes.
-    pub receipt: ReceiptIntent,
-    /// Every receipt that is believed to be on this machine: the compare of compare-and-swap.
-    pub expected: Vec<DiskReceipt>,
-    /// A person requested this workflow, so a disk that is not blank may be written.
-    pub person_authorised: bool,
-    /// A person accepted any receipt that is on the disk.
-    pub force: bool,
-    /// Whether the disk is still the one that the caller's selector chooses.
-    pub selection: SelectionGuard,
-    /// Whether the caller may still act.
-    pub lease: LeaseGuard,
-    /// Set to end early.
-    pub cancel: CancelFlag,
-}
-
-impl WriteRequest {
-    /// On whose authority the disk is written.
-    pub(crate) fn claim(&self) -> Claim<'_> {
-        Claim {
-            disk: &self.disk.id,
-            intent: &self.receipt,
-            expected: &self.expected,
-            person_authorised: self.person_authorised,
-            force: self.force,
-        }
-    }
+    /// On whose authority.
+    pub authority: Authority,
 }
 
 /// One disk to be wiped.
@@ -169,33 +173,8 @@ pub struct WipeRequest {
     pub level: WipeLevel,
     /// Levels that will do if the disk does not support `level`, best first.
     pub fallback: Vec<WipeLevel>,
-    /// Who wipes.
-    pub receipt: ReceiptIntent,
-    /// Every receipt that is believed to be on this machine: the compare of compare-and-swap.
-    pub expected: Vec<DiskReceipt>,
-    /// A person requested this workflow. Without, no disk is wiped.
-    pub person_authorised: bool,
-    /// A person accepted any receipt that is on the disk.
-    pub force: bool,
-    /// Whether the disk is still the one that the caller's selector chooses.
-    pub selection: SelectionGuard,
-    /// Whether the caller may still act.
-    pub lease: LeaseGuard,
-    /// Set to end early.
-    pub cancel: CancelFlag,
-}
-
-impl WipeRequest {
-    /// On whose authority the disk is wiped.
-    pub(crate) fn claim(&self) -> Claim<'_> {
-        Claim {
-            disk: &self.disk.id,
-            intent: &self.receipt,
-            expected: &self.expected,
-            person_authorised: self.person_authorised,
-            force: self.force,
-        }
-    }
+    /// On whose authority.
+    pub authority: Authority,
 }
 
 /// The result of a successful write.
@@ -251,4 +230,26 @@ impl Observer for Unobserved {
     fn progress(&self, _: &Progress) {}
     fn receipt_written(&self, _: &DiskReceipt) {}
     fn log(&self, _: LogLevel, _: &str) {}
+}
+
+#[cfg(test)]
+impl Authority {
+    /// Machine 1's, for a workflow without a number; it expects no receipt.
+    pub(crate) fn of_tests(person_authorised: bool) -> Self {
+        Self {
+            receipt: ReceiptIntent {
+                machine_uid: Uuid::from_u128(1),
+                workflow_uid: Uuid::nil(),
+                workflow_name: "w".into(),
+                generation: 4,
+                action_index: 0,
+            },
+            expected: Vec::new(),
+            person_authorised,
+            force: false,
+            selection: SelectionGuard::named(),
+            lease: LeaseGuard::unlimited(),
+            cancel: CancelFlag::new(),
+        }
+    }
 }

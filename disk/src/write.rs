@@ -5,23 +5,21 @@ use std::{cell::Cell, io, path::Path, time::Instant};
 use landfall_api::{Digest, DiskFacts, DiskId, DiskReceipt, Receipt, ReceiptState};
 
 use crate::{
-    BlockDevice, Image, Index, LogLevel, Observer, Proof, ReadAt, RealDevice, ReceiptIntent, WriteError, WriteOutcome,
-    WriteRequest,
+    Authority, BlockDevice, Image, Index, LogLevel, Observer, Proof, ReadAt, RealDevice, ReceiptIntent, WriteError,
+    WriteOutcome, WriteRequest,
     authorise::{Decision, authorise, same_mark},
     blank, device_path, disk_at,
     forgiving::Forgiving,
     holders_of, memory,
     pipeline::{Expectation, Order, install},
     proof::{self, Resolved},
-    receipt,
-    request::Claim,
-    source,
+    receipt, source,
 };
 
 /// Writes an image to a disk, in the order that keeps it old, unbootable or verified-new at every instant.
 ///
 /// **Blocking**: call it from a thread of its own, which a disk that hangs blocks for ever, never from inside an async task. It
-/// starts the threads and the runtime it needs and ends them before it returns. Set [`WriteRequest::cancel`] to end it
+/// starts the threads and the runtime it needs and ends them before it returns. Set [`Authority::cancel`] to end it
 /// early.
 ///
 /// # Errors
@@ -62,15 +60,8 @@ fn write(
     if request.disk.read_only {
         return Err(WriteError::ReadOnly { device: name });
     }
-    let may_act = || {
-        if request.cancel.is_cancelled() {
-            return Err(WriteError::Cancelled { device: name.clone() });
-        }
-        if !request.lease.is_valid() {
-            return Err(WriteError::LeaseExpired { device: name.clone() });
-        }
-        Ok(())
-    };
+    let authority = &request.authority;
+    let may_act = || authority.may_act(&name);
     may_act()?;
     same_disk(&request.disk, &path, &name)?;
     let device = open(&request.disk, &path, &name)?;
@@ -83,19 +74,18 @@ fn write(
         move |source| WriteError::Unreadable { device, action, source }
     };
     // With a person's word, what cannot be read does not stop what would write over it.
-    let forgive = request.force && request.person_authorised;
-    let looked = Forgiving::new(&device, forgive);
+    let looked = Forgiving::new(&device, authority.forced());
     let found = receipt::read_mark(&looked).map_err(unreadable("read the receipt of"))?;
     let marked = found.is_some();
-    let found = found.filter(|mark| known_here(mark, request.claim(), &name, observer));
+    let found = found.filter(|mark| known_here(mark, &request.disk.id, authority, &name, observer));
     let foreign = (marked && found.is_none()).then(|| "a receipt of another disk".to_owned());
     let content = blank::what_is_there(&looked).map_err(unreadable("look at the content of"))?.or(foreign);
     let content = content.or_else(|| (!looked.lost().is_empty()).then(|| "sectors that cannot be read".to_owned()));
     // A cancel causes various errors; the caller gets the cancel as the reason.
     let explain = |error| may_act().err().unwrap_or(error);
-    let proof = proof::resolve(&request.image, observer, request.cancel.flag()).map_err(explain)?;
+    let proof = proof::resolve(&request.image, observer, authority.cancel.flag()).map_err(explain)?;
     let image_digest = request.image.proof.digest().or_else(|| proof.digest());
-    match authorise(request.claim(), found.as_ref(), content.as_deref(), image_digest)? {
+    match authorise(&request.disk.id, authority, found.as_ref(), content.as_deref(), image_digest)? {
         Decision::Write => {}
         Decision::AlreadyDone => {
             // The process that wrote it may have been killed, or may have failed, before its last flush.
@@ -142,17 +132,17 @@ fn write(
         expectation,
         format: request.image.format,
         no_table: request.image.no_table,
-        mark: mark_of(&request.disk.id, &request.receipt, image_digest),
+        mark: mark_of(&request.disk.id, &authority.receipt, image_digest),
         keep: &request.keep,
         compare,
         read_back: request.read_back,
-        forgive,
+        forgive: authority.forced(),
         memory: memory::available(),
         may_act: &may_act,
         same_disk: &|| {
             same_disk(&request.disk, &path, &name)?;
             same_device(&device, &request.disk, &name)?;
-            request.selection.check(&name)?;
+            authority.selection.check(&name)?;
             first()
         },
     };
@@ -180,9 +170,15 @@ fn parse_index(image: &Image, bytes: &[u8]) -> Result<Index, WriteError> {
 /// A receipt that was copied here with a clone of another disk does not apply to this one; it still makes the disk "not
 /// blank", and a person decides. One that is expected on this disk applies, whatever the disk was called when it was
 /// written: what is expected was reported under the name that the disk has now.
-pub(crate) fn known_here(mark: &DiskReceipt, claim: Claim<'_>, name: &str, observer: &dyn Observer) -> bool {
-    let expected = |other: &DiskReceipt| other.disk.same_disk(claim.disk) && same_mark(&other.receipt, &mark.receipt);
-    let own = mark.disk.same_disk(claim.disk) || claim.expected.iter().any(expected);
+pub(crate) fn known_here(
+    mark: &DiskReceipt,
+    disk: &DiskId,
+    authority: &Authority,
+    name: &str,
+    observer: &dyn Observer,
+) -> bool {
+    let expected = |other: &DiskReceipt| other.disk.same_disk(disk) && same_mark(&other.receipt, &mark.receipt);
+    let own = mark.disk.same_disk(disk) || authority.expected.iter().any(expected);
     if !own {
         let line = format!("the receipt on {name} was written for another disk ({:?}) and is ignored", mark.disk);
         observer.log(LogLevel::Warn, &line);

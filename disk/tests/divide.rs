@@ -3,20 +3,21 @@
 
 mod common;
 
-use std::ops::Range;
+use std::{fs, ops::Range};
 
 use common::{
     MIB, Recorder, mark, old,
     order::order,
     replay::{Random, replay},
+    request::persons,
     tools,
 };
 use landfall_api::{RECEIPT_NAME, RECEIPT_PARTITION, RECEIPT_PLACE, ReceiptState};
 use landfall_disk::{
-    Expectation, KeptPartition, NewPartition, NewTable, Order, ReadAt, TableKind, Unobserved, WriteError,
-    divide_device, find_kept,
+    DivideRequest, Expectation, KeptPartition, NewPartition, NewTable, Order, ReadAt, Standing, TableKind, Unobserved,
+    WriteError, disk_at, divide_device, find_kept,
     judge::{Findings, State, judge, signatures},
-    read_mark,
+    may_divide, read_mark,
 };
 use uuid::Uuid;
 
@@ -154,6 +155,38 @@ fn signatures_of_systems_before_the_old_one_are_cleared() {
     let table = table(TableKind::Gpt, 512, &[]);
     divide(&device, &table, &[]).unwrap();
     assert_divided(&device.bytes.lock().unwrap(), 512, &[0; 2 << 20], &table, &[], "stray");
+}
+
+#[test]
+fn more_than_a_receipt_lists_is_refused_before_any_write() {
+    let (old, names) = old::crowded(SIZE, 7 * MIB);
+    let table = |keep: &[String]| table(TableKind::Gpt, 512, &find_kept(&old, 512, keep, "disk").unwrap());
+    let device = Recorder::new(old.clone(), 512);
+    let Err(WriteError::TooManyKept { wanted: 60, room, .. }) = divide(&device, &table(&names), &names) else {
+        panic!("60 partitions were kept")
+    };
+    assert!(*device.bytes.lock().unwrap() == old);
+    divide(&device, &table(&names[..room]), &names[..room]).unwrap();
+}
+
+/// Of several disks all are asked before the first is changed.
+#[test]
+fn a_disk_that_keeps_too_much_may_not_be_divided() {
+    let (old, names) = old::crowded(SIZE, 7 * MIB);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), &old).unwrap();
+    let disk = disk_at(file.path()).unwrap();
+    let ask = |keep: &[String]| {
+        let request = DivideRequest {
+            disk: disk.clone(),
+            table: table(TableKind::Gpt, 512, &find_kept(&old, 512, keep, "disk").unwrap()),
+            keep: keep.to_vec(),
+            authority: persons(1),
+        };
+        may_divide(&request, &Unobserved).map_err(|error| error.to_string())
+    };
+    assert!(ask(&names).unwrap_err().contains("60 partitions of"));
+    assert_eq!(ask(&names[..5]), Ok(Standing::Open));
 }
 
 #[test]

@@ -21,12 +21,12 @@ use common::{
     formats::{self, Kind, Stored},
     gpt_image, mark, noise,
     order::order,
-    request::{image_at, write_request},
+    request::{image_at, persons, write_request},
 };
 use landfall_api::ReceiptState;
 use landfall_disk::{
-    CancelFlag, Expectation, Image, LeaseGuard, Order, Proof, RECEIPT_PLACE, Unobserved, WriteError, WriteOutcome,
-    WriteRequest, install,
+    Authority, CancelFlag, Expectation, Image, LeaseGuard, Order, Proof, RECEIPT_PLACE, Unobserved, WriteError,
+    WriteOutcome, WriteRequest, install,
     judge::{Findings, State, judge},
     read_mark, write_image,
 };
@@ -90,7 +90,8 @@ impl Truth {
 
 /// By a person, whatever is on the disk.
 fn request(path: &Path, image: Image, workflow: u128) -> WriteRequest {
-    WriteRequest { person_authorised: true, force: true, ..write_request(path, image, workflow) }
+    let authority = Authority { force: true, ..persons(workflow) };
+    WriteRequest { authority, ..write_request(path, image, workflow) }
 }
 
 /// A file that counts as a disk; in memory if possible, because the power is not cut here.
@@ -136,14 +137,14 @@ impl Case<'_> {
         let proof = self.stored.proof(self.kind, &self.truth.raw, &self.server.url("/index"));
         let mut request = request(file.path(), image_at(self.server.url("/image"), proof), 2);
         request.read_back = self.read_back;
-        request.lease = self.nudge(&request.cancel);
+        request.authority.lease = self.nudge(&request.authority.cancel);
         self.server.script(self.script.clone());
         let first = write_image(&request, &Unobserved);
         self.look(file.path(), &before, &first)?;
         if first.is_err() {
             self.server.script([]);
-            request.cancel = CancelFlag::new();
-            request.lease = LeaseGuard::unlimited();
+            request.authority.cancel = CancelFlag::new();
+            request.authority.lease = LeaseGuard::unlimited();
             let second = write_image(&request, &Unobserved);
             self.look(file.path(), &before, &second)?;
             if let Err(error) = second {
@@ -349,7 +350,7 @@ fn reading_altered_content_for_its_digest_is_bounded() {
         prepare(OldDisk::Blank, file.path()).unwrap();
         let mut request = request(file.path(), image_at(server.url("/image"), proof), 2);
         let begun = Instant::now();
-        request.lease = LeaseGuard::new(move || begun.elapsed() < Duration::from_secs(400));
+        request.authority.lease = LeaseGuard::new(move || begun.elapsed() < Duration::from_secs(400));
         let error = write_image(&request, &Unobserved).unwrap_err();
         assert!(matches!(error, WriteError::BadFormat { .. }), "{}: {error:?}", all[at].name);
     });

@@ -9,10 +9,9 @@ use std::{
     process::Command,
 };
 
-use common::{MIB, digest, gpt_image};
+use common::{MIB, digest, gpt_image, request::persons};
 use landfall_disk::{
-    Access, CancelFlag, Format, Image, LeaseGuard, Proof, ReceiptIntent, SelectionGuard, Unobserved, WriteOutcome,
-    WriteRequest, disk_at, judge::Findings, write_image,
+    Access, Format, Image, Proof, Unobserved, WriteOutcome, WriteRequest, disk_at, judge::Findings, write_image,
 };
 use uuid::Uuid;
 
@@ -62,19 +61,7 @@ fn write(
         },
         keep: Vec::new(),
         read_back: true,
-        receipt: ReceiptIntent {
-            machine_uid: Uuid::from_u128(1),
-            workflow_uid: Uuid::new_v4(),
-            workflow_name: "formats".into(),
-            generation: 1,
-            action_index: 0,
-        },
-        expected: Vec::new(),
-        person_authorised: true,
-        force: false,
-        selection: SelectionGuard::named(),
-        lease: LeaseGuard::unlimited(),
-        cancel: CancelFlag::new(),
+        authority: persons(Uuid::new_v4().as_u128()),
     };
     write_image(&request, &Unobserved)
 }

@@ -338,16 +338,16 @@ fn a_disk_that_was_resized_keeps_its_receipt() {
     // As the next hello reports it, under the identity that the disk has now.
     bench.request.disk = disk_at(bench.file.path()).unwrap();
     let receipt = read_receipt(bench.file.path()).unwrap().unwrap();
-    bench.request.expected = vec![DiskReceipt { disk: bench.request.disk.id.clone(), receipt }];
-    bench.request.person_authorised = true;
-    bench.request.receipt.workflow_uid = Uuid::from_u128(3);
+    bench.request.authority.expected = vec![DiskReceipt { disk: bench.request.disk.id.clone(), receipt }];
+    bench.request.authority.person_authorised = true;
+    bench.request.authority.receipt.workflow_uid = Uuid::from_u128(3);
     assert!(bench.write().unwrap().written);
     // A clone of another disk, whose receipt the hello did not report here, stays foreign.
     bench.file.as_file().set_len(3 * DISK).unwrap();
     bench.request.disk = disk_at(bench.file.path()).unwrap();
-    bench.request.receipt.workflow_uid = Uuid::from_u128(4);
-    bench.request.expected =
-        vec![DiskReceipt { disk: bench.request.disk.id.clone(), ..bench.request.expected.remove(0) }];
+    bench.request.authority.receipt.workflow_uid = Uuid::from_u128(4);
+    bench.request.authority.expected =
+        vec![DiskReceipt { disk: bench.request.disk.id.clone(), ..bench.request.authority.expected.remove(0) }];
     assert_eq!(bench.write().unwrap_err().code(), ErrorCode::ReceiptMismatch);
 }
 
@@ -398,7 +398,7 @@ fn a_set_cancel_flag_ends_a_stalled_download() {
     // Cancelled by what happens, not by the clock: the first receipt.
     let cancel = CancelFlag::new();
     let trigger = cancel.clone();
-    bench.request.cancel = cancel;
+    bench.request.authority.cancel = cancel;
     struct CancelAtIntent(CancelFlag);
     impl Observer for CancelAtIntent {
         fn progress(&self, _: &Progress) {}
@@ -420,7 +420,7 @@ fn a_missing_or_expired_lease_prevents_the_commit() {
         move |_| stored.clone().into_response()
     });
     let mut bench = Bench::new(&url, proved(&stored));
-    bench.request.lease = LeaseGuard::new(|| false);
+    bench.request.authority.lease = LeaseGuard::new(|| false);
     assert_eq!(bench.write().unwrap_err().code(), ErrorCode::LeaseExpired);
     bench.assert_untouched();
 
@@ -434,7 +434,7 @@ fn a_missing_or_expired_lease_prevents_the_commit() {
         }
         fn log(&self, _: LogLevel, _: &str) {}
     }
-    bench.request.lease = LeaseGuard::new({
+    bench.request.authority.lease = LeaseGuard::new({
         let left = left.clone();
         move || left.load(Ordering::SeqCst)
     });
@@ -453,12 +453,12 @@ fn a_used_disk_needs_a_person_and_unknown_receipts_force() {
     let before = bench.bytes();
     assert_eq!(bench.write().unwrap_err().code(), ErrorCode::DiskNotBlank);
     assert!(bench.bytes() == before);
-    bench.request.person_authorised = true;
+    bench.request.authority.person_authorised = true;
     bench.write().unwrap();
-    bench.request.receipt.workflow_uid = Uuid::from_u128(3);
+    bench.request.authority.receipt.workflow_uid = Uuid::from_u128(3);
     let installed = bench.bytes();
     assert_eq!(bench.write().unwrap_err().code(), ErrorCode::ReceiptMismatch);
     assert!(bench.bytes() == installed);
-    bench.request.expected = vec![read_mark(&installed).unwrap().unwrap()];
+    bench.request.authority.expected = vec![read_mark(&installed).unwrap().unwrap()];
     assert!(bench.write().unwrap().written);
 }

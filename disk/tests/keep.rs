@@ -122,6 +122,19 @@ fn what_cannot_be_kept_is_refused_before_the_first_write() {
 }
 
 #[test]
+fn more_than_a_receipt_lists_is_refused_before_any_write() {
+    let (old, names) = old::crowded(DISK, DATA.start);
+    let image = image(512);
+    let device = Recorder::new(old, 512);
+    let Err(WriteError::TooManyKept { wanted: 60, room, .. }) = run(&device, &image, &image, &names) else {
+        panic!("60 partitions were kept")
+    };
+    assert!(device.ops.lock().unwrap().is_empty());
+    run(&device, &image, &image, &names[..room]).unwrap();
+    assert_eq!(kept_partitions(&*device.bytes.lock().unwrap()).unwrap().len(), room);
+}
+
+#[test]
 fn an_image_that_overlaps_a_kept_partition_leaves_it_intact() {
     for sector in [512, 4096] {
         let (old, _) = old_disk(sector);

@@ -19,16 +19,15 @@ use common::{
     formats::{self, Kind, Stored},
     gpt_image, noise, packed,
     replay::Random,
+    request::persons,
     tools::Loop,
 };
 use landfall_api::{DiskReceipt, Progress, ReceiptState};
 use landfall_disk::{
-    Access, BlockDevice as _, CancelFlag, Image, Index, LeaseGuard, LogLevel, Observer, Proof, ReadAt as _, RealDevice,
-    ReceiptIntent, SelectionGuard, WriteRequest, disk_at,
+    Access, BlockDevice as _, Image, Index, LogLevel, Observer, Proof, ReadAt as _, RealDevice, WriteRequest, disk_at,
     judge::{Findings, State, judge},
     read_mark, write_image,
 };
-use uuid::Uuid;
 
 const DISK: u64 = 8 * MIB;
 /// In all.
@@ -73,19 +72,7 @@ fn child() {
         image: Image { urls: vec![url.into()], proof, format: None, no_table: false, access: Access::default() },
         keep: Vec::new(),
         read_back: false,
-        receipt: ReceiptIntent {
-            machine_uid: Uuid::from_u128(1),
-            workflow_uid: Uuid::from_u128(2),
-            workflow_name: "killed".into(),
-            generation: 1,
-            action_index: 0,
-        },
-        expected: Vec::new(),
-        person_authorised: true,
-        force: false,
-        selection: SelectionGuard::named(),
-        lease: LeaseGuard::unlimited(),
-        cancel: CancelFlag::new(),
+        authority: persons(2),
     };
     write_image(&request, &Aloud).unwrap();
     println!("WRITTEN");

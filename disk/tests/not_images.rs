@@ -13,7 +13,7 @@ use std::{
 
 use common::{
     MIB, digest, gpt_image, mbr_image, noise,
-    request::{image_at, write_request},
+    request::{image_at, persons, write_request},
 };
 use landfall_api::ErrorCode;
 use landfall_disk::{Image, Proof, Unobserved, WriteError, WriteOutcome, WriteRequest, write_image};
@@ -42,7 +42,8 @@ impl Bench {
         let url = format!("file://{}", file.display());
         let image = Image { no_table, ..image_at(url, Proof::Stored(digest(stored))) };
         // Each call is another workflow's.
-        let request = WriteRequest { person_authorised: true, ..write_request(&disk, image, Uuid::new_v4().as_u128()) };
+        let workflow = Uuid::new_v4().as_u128();
+        let request = WriteRequest { authority: persons(workflow), ..write_request(&disk, image, workflow) };
         let result = write_image(&request, &Unobserved);
         let blank = fs::read(&disk).unwrap().iter().all(|byte| *byte == 0);
         (result, blank)

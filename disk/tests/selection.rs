@@ -5,11 +5,12 @@ mod common;
 
 use common::{
     MIB, digest, gpt_image,
-    request::{image_at, write_request},
+    request::{image_at, persons, write_request},
 };
 use landfall_api::{ErrorCode, WipeLevel};
 use landfall_disk::{
-    Format, Proof, SelectionGuard, Unobserved, WipeRequest, WriteRequest, may_write, wipe_disk, write_image,
+    Authority, Format, Proof, SelectionGuard, Unobserved, WipeRequest, WriteRequest, disk_at, may_write, wipe_disk,
+    write_image,
 };
 
 fn another_disk() -> SelectionGuard {
@@ -25,13 +26,13 @@ fn a_write_whose_selection_changed_leaves_the_disk_untouched() {
     std::fs::File::create(&disk).unwrap().set_len(16 * MIB).unwrap();
     let image = image_at(format!("file://{}", image.display()), Proof::Stored(digest(&raw)));
     let mut request = write_request(&disk, image, 2);
-    request.selection = another_disk();
+    request.authority.selection = another_disk();
     let error = write_image(&request, &Unobserved).unwrap_err();
     assert_eq!((error.code(), error.retryable()), (ErrorCode::DiskChanged, true));
     let problem = error.problem().to_string();
     assert!(problem.contains("disk vdb appeared") && problem.contains("nothing was written"), "{problem}");
     assert!(std::fs::read(&disk).unwrap().iter().all(|byte| *byte == 0));
-    request.selection = SelectionGuard::named();
+    request.authority.selection = SelectionGuard::named();
     assert!(write_image(&request, &Unobserved).unwrap().written);
 }
 
@@ -41,22 +42,15 @@ fn a_clearing_whose_selection_changed_leaves_the_disk_untouched() {
     let disk = dir.path().join("disk");
     let before = gpt_image(16 * MIB, 512, &[(2048, 8191)], 5);
     std::fs::write(&disk, &before).unwrap();
-    let write = write_request(&disk, image_at("file:///none", Proof::Waived), 2);
     let mut request = WipeRequest {
-        disk: write.disk,
+        disk: disk_at(&disk).unwrap(),
         level: WipeLevel::Signatures,
         fallback: Vec::new(),
-        receipt: write.receipt,
-        expected: write.expected,
-        person_authorised: true,
-        force: false,
-        selection: another_disk(),
-        lease: write.lease,
-        cancel: write.cancel,
+        authority: Authority { selection: another_disk(), ..persons(2) },
     };
     assert_eq!(wipe_disk(&request, &Unobserved).unwrap_err().code(), ErrorCode::DiskChanged);
     assert_eq!(std::fs::read(&disk).unwrap(), before);
-    request.selection = SelectionGuard::named();
+    request.authority.selection = SelectionGuard::named();
     wipe_disk(&request, &Unobserved).unwrap();
     assert!(std::fs::read(&disk).unwrap()[..512].iter().all(|byte| *byte == 0));
 }
@@ -71,19 +65,19 @@ fn a_checked_write_leaves_the_disk_untouched() {
     std::fs::write(&disk, &before).unwrap();
     let url = format!("file://{}", file.display());
     let mut request = write_request(&disk, image_at(url.clone(), Proof::Stored(digest(&raw))), 2);
-    request.person_authorised = true;
+    request.authority.person_authorised = true;
     may_write(&request, &Unobserved).unwrap();
     let refused = |change: &dyn Fn(&mut WriteRequest), expected: ErrorCode| {
         let mut request = write_request(&disk, image_at(url.clone(), Proof::Stored(digest(&raw))), 2);
-        request.person_authorised = true;
+        request.authority.person_authorised = true;
         change(&mut request);
         let error = may_write(&request, &Unobserved).unwrap_err();
         assert_eq!(error.code(), expected, "{error}");
         assert_eq!(write_image(&request, &Unobserved).unwrap_err().to_string(), error.to_string());
     };
-    refused(&|request| request.person_authorised = false, ErrorCode::DiskNotBlank);
-    refused(&|request| request.selection = another_disk(), ErrorCode::DiskChanged);
-    refused(&|request| request.cancel.cancel(), ErrorCode::Cancelled);
+    refused(&|request| request.authority.person_authorised = false, ErrorCode::DiskNotBlank);
+    refused(&|request| request.authority.selection = another_disk(), ErrorCode::DiskChanged);
+    refused(&|request| request.authority.cancel.cancel(), ErrorCode::Cancelled);
     refused(&|request| request.keep = vec!["data".into()], ErrorCode::InvalidDocument);
     refused(&|request| request.image.urls = vec!["file:///none".into()], ErrorCode::SourceUnreachable);
     refused(&|request| request.image.format = Some(Format::Xz), ErrorCode::BadFormat);
@@ -91,7 +85,7 @@ fn a_checked_write_leaves_the_disk_untouched() {
     // What only the whole image shows is not checked.
     let other = digest(b"another image");
     let mut altered = write_request(&disk, image_at(url, Proof::Stored(other)), 2);
-    altered.person_authorised = true;
+    altered.authority.person_authorised = true;
     may_write(&altered, &Unobserved).unwrap();
     assert_eq!(write_image(&altered, &Unobserved).unwrap_err().code(), ErrorCode::DigestMismatch);
 }

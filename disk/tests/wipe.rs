@@ -5,11 +5,13 @@ mod common;
 
 use std::{fs, os::unix::fs::FileExt as _, path::Path};
 
-use common::{MIB, gpt_image, noise};
+use common::{
+    MIB, gpt_image, noise,
+    request::{authority, persons},
+};
 use landfall_api::{DiskReceipt, ErrorCode, Progress, ReceiptState, WipeLevel};
 use landfall_disk::{
-    CancelFlag, LeaseGuard, LogLevel, Observer, ReceiptIntent, SelectionGuard, Unobserved, WipeRequest, disk_at,
-    may_wipe, read_receipt, wipe_disk,
+    CancelFlag, LogLevel, Observer, Unobserved, WipeRequest, disk_at, may_wipe, read_receipt, wipe_disk,
 };
 use uuid::Uuid;
 
@@ -26,24 +28,7 @@ fn full_disk() -> (tempfile::NamedTempFile, Vec<u8>) {
 }
 
 fn request(path: &Path, level: WipeLevel, fallback: &[WipeLevel]) -> WipeRequest {
-    WipeRequest {
-        disk: disk_at(path).unwrap(),
-        level,
-        fallback: fallback.to_vec(),
-        receipt: ReceiptIntent {
-            machine_uid: Uuid::from_u128(1),
-            workflow_uid: Uuid::from_u128(2),
-            workflow_name: "w".into(),
-            generation: 1,
-            action_index: 0,
-        },
-        expected: Vec::new(),
-        person_authorised: true,
-        force: false,
-        selection: SelectionGuard::named(),
-        lease: LeaseGuard::unlimited(),
-        cancel: CancelFlag::new(),
-    }
+    WipeRequest { disk: disk_at(path).unwrap(), level, fallback: fallback.to_vec(), authority: persons(2) }
 }
 
 fn is_zero(bytes: &[u8]) -> bool {
@@ -109,7 +94,7 @@ fn data_without_a_signature_is_erased_as_well() {
 #[test]
 fn only_a_person_may_have_a_disk_erased() {
     let (file, old) = full_disk();
-    let rule = WipeRequest { person_authorised: false, ..request(file.path(), WipeLevel::Zero, &[]) };
+    let rule = WipeRequest { authority: authority(2), ..request(file.path(), WipeLevel::Zero, &[]) };
     assert_eq!(wipe_disk(&rule, &Unobserved).unwrap_err().code(), ErrorCode::DiskNotBlank);
     assert!(fs::read(file.path()).unwrap() == old);
 }
@@ -139,12 +124,12 @@ fn an_interrupted_wipe_is_known_and_continued() {
     file.as_file().write_all_at(&at_the_end, size - 2 * MIB).unwrap();
 
     let request = request(file.path(), WipeLevel::Zero, &[]);
-    let stopped = wipe_disk(&request, &Impatient(request.cancel.clone())).unwrap_err();
+    let stopped = wipe_disk(&request, &Impatient(request.authority.cancel.clone())).unwrap_err();
     assert_eq!(stopped.code(), ErrorCode::Cancelled);
     let left = read_receipt(file.path()).unwrap().unwrap();
     assert_eq!((left.workflow_uid, left.state), (Uuid::from_u128(2), ReceiptState::Intent));
 
-    wipe_disk(&WipeRequest { cancel: CancelFlag::new(), ..request }, &Unobserved).unwrap();
+    wipe_disk(&WipeRequest { authority: persons(2), ..request }, &Unobserved).unwrap();
     let mut end = vec![1; 4096];
     file.as_file().read_exact_at(&mut end, size - 2 * MIB).unwrap();
     assert!(is_zero(&end));

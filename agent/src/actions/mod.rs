@@ -27,7 +27,7 @@ use landfall_api::{
     DiskId, ErrorCode, Problem,
     message::{ActionKind, ActionResult},
 };
-use landfall_disk::{LeaseGuard, ReceiptIntent};
+use landfall_disk::{Authority, LeaseGuard, ReceiptIntent, SelectionGuard};
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -161,21 +161,24 @@ impl Machine {
     }
 }
 
-/// The fields of the receipt that an action leaves.
-fn receipt_of(job: &Job) -> ReceiptIntent {
-    ReceiptIntent {
-        machine_uid: job.run.machine_uid,
-        workflow_uid: job.run.workflow_uid,
-        workflow_name: job.run.workflow_name.clone(),
-        generation: job.run.generation,
-        action_index: job.action.action_index,
+/// On whose authority an action changes the disk that `selection` chose.
+fn authority(job: &Job, selection: SelectionGuard) -> Authority {
+    let (run, lease) = (&job.run, job.lease.clone());
+    Authority {
+        receipt: ReceiptIntent {
+            machine_uid: run.machine_uid,
+            workflow_uid: run.workflow_uid,
+            workflow_name: run.workflow_name.clone(),
+            generation: run.generation,
+            action_index: job.action.action_index,
+        },
+        expected: run.expected_receipts.clone(),
+        person_authorised: run.person_authorised,
+        force: run.force,
+        selection,
+        lease: LeaseGuard::new(move || lease.is_valid()),
+        cancel: job.cancel.clone(),
     }
-}
-
-/// The lease, as the disk library asks it.
-fn lease_of(job: &Job) -> LeaseGuard {
-    let lease = job.lease.clone();
-    LeaseGuard::new(move || lease.is_valid())
 }
 
 /// A failure that a retry cannot cure.

@@ -11,7 +11,7 @@ use landfall_api::{
 };
 use landfall_disk::{LogLevel, Observer, SelectionGuard, Unobserved, WipeRequest};
 
-use super::{Machine, chosen_disk::list, final_failure, lease_of, receipt_of};
+use super::{Machine, authority, chosen_disk::list, final_failure};
 use crate::{
     efi,
     runner::{Failure, Job},
@@ -125,18 +125,7 @@ fn choose(machine: &Machine, job: &Job, spec: &WipeSpec) -> Result<Chosen, Failu
 }
 
 fn request(job: &Job, spec: &WipeSpec, disk: DiskFacts, selection: SelectionGuard) -> WipeRequest {
-    WipeRequest {
-        disk,
-        level: spec.level,
-        fallback: spec.fallback.clone(),
-        receipt: receipt_of(job),
-        expected: job.run.expected_receipts.clone(),
-        person_authorised: job.run.person_authorised,
-        force: job.run.force,
-        selection,
-        lease: lease_of(job),
-        cancel: job.cancel.clone(),
-    }
+    WipeRequest { disk, level: spec.level, fallback: spec.fallback.clone(), authority: authority(job, selection) }
 }
 
 /// The wipes of one action, which report as one.

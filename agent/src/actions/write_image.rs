@@ -14,7 +14,7 @@ use landfall_disk::{
     Access, Format, Image, Observer, Proof, SelectionGuard, Signature, Unobserved, WriteRequest, device_path,
 };
 
-use super::{Machine, chosen_disk::list, final_failure, lease_of, receipt_of};
+use super::{Machine, authority, chosen_disk::list, final_failure};
 use crate::{
     efi,
     runner::{Failure, Job},
@@ -69,7 +69,7 @@ pub(super) fn check(
     let replaced = replaced(&disk, &list()?);
     let mut request = request(job, spec, disk, selection);
     // What is there now will be gone.
-    request.force |= replaced;
+    request.authority.force |= replaced;
     landfall_disk::may_write(&request, &Unobserved)
         .map_err(|e| Failure { problem: e.problem(), retryable: e.retryable() })
 }
@@ -80,13 +80,7 @@ fn request(job: &Job, spec: &WriteImage, disk: DiskFacts, selection: SelectionGu
         image: image(&spec.image),
         keep: spec.keep.clone(),
         read_back: spec.read_back,
-        receipt: receipt_of(job),
-        expected: job.run.expected_receipts.clone(),
-        person_authorised: job.run.person_authorised,
-        force: job.run.force,
-        selection,
-        lease: lease_of(job),
-        cancel: job.cancel.clone(),
+        authority: authority(job, selection),
     }
 }
 

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use landfall_api::Problem;
-use landfall_disk::{CancelFlag, LeaseGuard, ReceiptIntent, SelectionGuard, WriteRequest};
+use landfall_disk::{Authority, CancelFlag, LeaseGuard, ReceiptIntent, SelectionGuard, WriteRequest};
 use uuid::Uuid;
 
 use self::{image::ImageArguments, show::Show, summary::Summary};
@@ -170,21 +170,23 @@ fn write(arguments: &Arguments, runtime: &tokio::runtime::Handle, cancel: &Cance
         image,
         keep: arguments.keep.clone(),
         read_back: arguments.verify == Verify::ReadBack,
-        receipt: ReceiptIntent {
-            machine_uid: Uuid::nil(),
-            // No coordinator assigned this, so it is a workflow of its own.
-            workflow_uid: Uuid::new_v4(),
-            workflow_name: "by-hand".into(),
-            generation: 0,
-            action_index: 0,
+        authority: Authority {
+            receipt: ReceiptIntent {
+                machine_uid: Uuid::nil(),
+                // No coordinator assigned this, so it is a workflow of its own.
+                workflow_uid: Uuid::new_v4(),
+                workflow_name: "by-hand".into(),
+                generation: 0,
+                action_index: 0,
+            },
+            // A receipt on the disk belongs to an install: overwriting it requires --force.
+            expected: Vec::new(),
+            person_authorised: true,
+            force: arguments.force,
+            selection: SelectionGuard::named(),
+            lease: LeaseGuard::unlimited(),
+            cancel: cancel.clone(),
         },
-        // A receipt on the disk belongs to an install: overwriting it requires --force.
-        expected: Vec::new(),
-        person_authorised: true,
-        force: arguments.force,
-        selection: SelectionGuard::named(),
-        lease: LeaseGuard::unlimited(),
-        cancel: cancel.clone(),
     };
     end_on_signal(runtime, cancel.clone());
     let show = Show::new(arguments.progress);

@@ -15,7 +15,8 @@ const LAST_LINES: usize = 40;
 /// The longest line that is shown whole, bytes.
 const LONGEST: usize = 4096;
 
-/// Runs it; `name` is what people call it, and `input` its standard input.
+/// Runs it; `name` is what people call it, and `input` its standard input. `each` gets each line that it prints, on whichever
+/// output; blanks at a line's ends are gone.
 ///
 /// # Errors
 /// It cannot be started, or its exit code is not 0.
@@ -25,6 +26,7 @@ pub(crate) fn run(
     command: &mut Command,
     input: Option<&SecretText>,
     missing: &str,
+    each: &mut dyn FnMut(&str),
 ) -> Result<(), Failure> {
     let named = |said: String| Problem::new(ErrorCode::ProgramFailed, said).at(name);
     let cannot = |error: io::Error| Failure::last(named(format!("cannot run {name}: {error}")).hint(missing));
@@ -48,6 +50,7 @@ pub(crate) fn run(
             continue;
         }
         report.info(format_args!("{name}: {line}"));
+        each(&line);
         if last.len() == LAST_LINES {
             last.pop_front();
         }
@@ -69,7 +72,18 @@ mod tests {
 
     fn shell(script: &str, input: Option<&str>) -> Result<(), Failure> {
         let input = input.map(SecretText::new);
-        run(&Reporter::new(io::sink()), "sh", Command::new("sh").args(["-c", script]), input.as_ref(), "install it")
+        let mut shell = Command::new("sh");
+        run(&Reporter::new(io::sink()), "sh", shell.args(["-c", script]), input.as_ref(), "install it", &mut |_| {})
+    }
+
+    #[test]
+    fn each_line_of_both_outputs_is_handed_on() {
+        let mut lines = Vec::new();
+        let mut shell = Command::new("sh");
+        let script = "echo '  one  '; echo; echo two >&2; echo three";
+        let each = &mut |line: &str| lines.push(line.to_owned());
+        run(&Reporter::new(io::sink()), "sh", shell.args(["-c", script]), None, "install it", each).unwrap();
+        assert_eq!(lines, ["one", "two", "three"]);
     }
 
     #[test]
@@ -79,7 +93,8 @@ mod tests {
         let Failure { problem, retryable } = shell(script, None).unwrap_err();
         assert!(!retryable && problem.message.contains("exit status: 3: worst"), "{problem}");
         assert_eq!((problem.last_log_lines.len(), problem.last_log_lines[0].as_str()), (LAST_LINES, "line 11"));
-        let absent = run(&Reporter::new(io::sink()), "nosuch", &mut Command::new("/nosuch"), None, "install it");
+        let mut absent = Command::new("/nosuch");
+        let absent = run(&Reporter::new(io::sink()), "nosuch", &mut absent, None, "install it", &mut |_| {});
         let problem = absent.unwrap_err().problem;
         assert!(problem.message.starts_with("cannot run nosuch") && problem.hint == "install it", "{problem}");
     }

@@ -31,6 +31,7 @@ pub use partitions::{DiskPlan, Origin, PlannedPartition};
 pub use plan::{Plan, plan};
 pub use step::{Device, FileSystemId, GroupMember, RaidMetadata, Step, VolumeSize};
 pub use teardown::{
-    Active, ActiveDevice, ActiveMount, Stop, StopError, mounts as active_mounts, stops, swaps as active_swaps,
+    Active, ActiveDevice, ActiveMount, ActivePool, Stop, StopError, mounts as active_mounts, stops,
+    swaps as active_swaps,
 };
 pub use texts::{Texts, md_uuid};

@@ -2,7 +2,7 @@
 
 mod parse;
 
-use std::{collections::BTreeSet, fmt};
+use std::{collections::BTreeSet, fmt, slice};
 
 pub use parse::{mounts, swaps};
 
@@ -11,6 +11,9 @@ pub use parse::{mounts, swaps};
 pub struct Active {
     /// Every block device: disks, partitions, arrays, mapped devices.
     pub devices: Vec<ActiveDevice>,
+    /// Mounted file systems that know their devices themselves, in whatever mount namespace. The kernel lists nothing of this
+    /// kind under a device.
+    pub pools: Vec<ActivePool>,
     /// In the order in which they were mounted.
     pub mounts: Vec<ActiveMount>,
     /// Paths of swap spaces.
@@ -32,6 +35,31 @@ pub struct ActiveDevice {
     pub mapper_uuid: String,
     /// Whether it is a partition.
     pub partition: bool,
+}
+
+impl ActiveDevice {
+    /// Whether this is its device file.
+    fn is_at(&self, path: &str) -> bool {
+        path.strip_prefix("/dev/") == Some(self.name.as_str())
+            || self.mapper.as_deref().is_some_and(|name| path.strip_prefix("/dev/mapper/") == Some(name))
+    }
+}
+
+impl Active {
+    /// The disk that the device file is of or stands on; of several the first. `None`: nothing is active there.
+    pub fn disk_under(&self, device: &str) -> Option<String> {
+        let found = self.devices.iter().find(|known| known.is_at(device))?;
+        outside(self, slice::from_ref(&found.name), &BTreeSet::new(), &mut BTreeSet::new())
+    }
+}
+
+/// One file system that may stand on several devices.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ActivePool {
+    /// What people call it, such as `btrfs 2f1c…`.
+    pub name: String,
+    /// The kernel's names of its devices.
+    pub devices: Vec<String>,
 }
 
 /// One mount.
@@ -131,16 +159,19 @@ pub fn stops(active: &Active, disks: &[&str]) -> Result<Vec<Stop>, StopError> {
     }
     let named = |device: &ActiveDevice| device.mapper.clone().unwrap_or_else(|| device.name.clone());
     for device in upwards.iter().filter(|device| !device.partition) {
-        if let Some(other) = outside(active, device, &taken, &mut BTreeSet::new()) {
+        if let Some(other) = outside(active, &device.under, &taken, &mut BTreeSet::new()) {
             return Err(StopError::Spans { device: named(device), taken: first, other });
+        }
+    }
+    // Its mount names one of its devices, and not always one that is taken.
+    for pool in active.pools.iter().filter(|pool| pool.devices.iter().any(|device| taken.contains(device.as_str()))) {
+        if let Some(other) = outside(active, &pool.devices, &taken, &mut BTreeSet::new()) {
+            return Err(StopError::Spans { device: pool.name.clone(), taken: first, other });
         }
     }
     let on_them = |path: &str, number: &str| {
         let is = |device: &&ActiveDevice| {
-            taken.contains(device.name.as_str())
-                && (device.number == number
-                    || path.strip_prefix("/dev/") == Some(device.name.as_str())
-                    || device.mapper.as_deref().is_some_and(|name| path.strip_prefix("/dev/mapper/") == Some(name)))
+            taken.contains(device.name.as_str()) && (device.number == number || device.is_at(path))
         };
         active.devices.iter().find(is)
     };
@@ -183,20 +214,20 @@ fn above<'a>(active: &'a Active, name: &'a str, names: &BTreeSet<&str>, seen: &m
     device.is_some_and(|device| device.under.iter().any(|under| above(active, under, names, seen)))
 }
 
-/// A disk under the device that is not taken.
+/// A disk that is not taken, of those that these devices are or stand on.
 fn outside<'a>(
     active: &'a Active,
-    device: &'a ActiveDevice,
+    devices: &'a [String],
     taken: &BTreeSet<&str>,
     seen: &mut BTreeSet<&'a str>,
 ) -> Option<String> {
-    device.under.iter().find_map(|under| {
+    devices.iter().find_map(|under| {
         if taken.contains(under.as_str()) || !seen.insert(under) {
             return None;
         }
         let known = active.devices.iter().find(|known| known.name == *under);
         match known.filter(|known| !known.under.is_empty()) {
-            Some(known) => outside(active, known, taken, seen),
+            Some(known) => outside(active, &known.under, taken, seen),
             None => Some(under.clone()),
         }
     })

@@ -61,6 +61,7 @@ impl WriteError {
                 "name labels that exist on the disk, or use an image that leaves room for \
                 these partitions"
             }
+            Self::TooManyKept { .. } => "keep fewer partitions on this disk",
             Self::DeviceIo { .. } | Self::Examine { .. } => "check the disk's health and the kernel log",
             Self::LeaseExpired { .. } => "check that the machine reaches the coordinator",
             Self::Cancelled { .. } | Self::Start { .. } => "",

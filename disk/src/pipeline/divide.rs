@@ -10,14 +10,9 @@ use super::{
     commit::put,
     device_io,
     invalidate::{invalidate, mark_error, stamped},
-    unreadable,
+    kept_of, unreadable,
 };
-use crate::{
-    BlockDevice, NewTable, Observer, WriteError, exact,
-    forgiving::Forgiving,
-    gpt::{Kept, Old},
-    receipt, signature,
-};
+use crate::{BlockDevice, NewTable, Observer, WriteError, exact, forgiving::Forgiving, gpt::Old, receipt, signature};
 
 /// How long a partition may be open that nothing uses: 5 s.
 const BUSY_LOOKS: u32 = 50;
@@ -41,8 +36,7 @@ pub fn divide_device(
     let sector = device.logical_sector();
     let looked = Forgiving::new(device, order.forgive);
     let old = Old::read(&looked, sector).map_err(unreadable(order.device, "read the partition table of"))?;
-    let refused = |reason| WriteError::KeepRefused { device: order.device.into(), reason };
-    let kept = Kept::choose(&old, order.keep, sector).map_err(refused)?;
+    let kept = kept_of(&old, order, sector)?;
     let layout = table.layout(sector, device.size(), &kept, order.device)?;
     (order.may_act)()?;
     (order.same_disk)()?;

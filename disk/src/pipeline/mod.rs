@@ -64,6 +64,7 @@ use crate::{
     index::{Index, StoredAs},
     memory::BUFFERS,
     proof::DetachedSignature,
+    receipt,
     source::ImageSource,
 };
 
@@ -283,8 +284,7 @@ impl Job<'_> {
         let sector = device.logical_sector();
         let looked = Forgiving::new(*device, order.forgive);
         let old = Old::read(&looked, sector).map_err(unreadable(order.device, "read the partition table of"))?;
-        let kept = Kept::choose(&old, order.keep, sector)
-            .map_err(|reason| WriteError::KeepRefused { device: order.device.into(), reason })?;
+        let kept = kept_of(&old, order, sector)?;
         let layout = Layout::plan(head, sector, device.size(), order.device, image, order.no_table, &kept)?;
         if let Some(needed) = raw.filter(|raw| *raw > size) {
             return Err(WriteError::DiskTooSmall { device: order.device.into(), needed, size });
@@ -387,6 +387,20 @@ fn watched<T: Send>(
             }
         }
     })
+}
+
+/// The partitions that stay; refused if the receipt cannot list them all.
+fn kept_of(old: &Old, order: &Order<'_>, sector: u32) -> Result<Kept, WriteError> {
+    let kept = Kept::choose(old, order.keep, sector)
+        .map_err(|reason| WriteError::KeepRefused { device: order.device.into(), reason })?;
+    has_room(&order.mark, kept.partitions.len(), order.device)?;
+    Ok(kept)
+}
+
+/// Refuses to keep more partitions than a receipt with this mark can list.
+pub(crate) fn has_room(mark: &DiskReceipt, wanted: usize, device: &str) -> Result<(), WriteError> {
+    let room = receipt::room_for_kept(mark, wanted);
+    if room < wanted { Err(WriteError::TooManyKept { device: device.into(), wanted, room }) } else { Ok(()) }
 }
 
 /// Names what was tried of what the device holds already.

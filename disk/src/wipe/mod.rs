@@ -54,7 +54,7 @@ pub fn wait_to_wipe(request: &WipeRequest, observer: &dyn Observer) -> Result<()
 /// receipt of this workflow, then LBA 0, tables and signatures; then erases what the level asks for, looks at samples, and
 /// clears the receipt last. So an interrupted wipe is recognised and continued.
 ///
-/// **Blocking**, as [`crate::write_image`]. A disk that erases itself cannot be stopped: [`WipeRequest::cancel`] then
+/// **Blocking**, as [`crate::write_image`]. A disk that erases itself cannot be stopped: [`crate::Authority::cancel`] then
 /// takes effect at its end, and [`Observer::cannot_stop`] says so.
 ///
 /// # Errors
@@ -80,15 +80,8 @@ fn run(request: &WipeRequest, observer: &dyn Observer, until: Until) -> Result<W
     if request.disk.read_only {
         return Err(WriteError::ReadOnly { device: name });
     }
-    let may_act = || {
-        if request.cancel.is_cancelled() {
-            return Err(WriteError::Cancelled { device: name.clone() });
-        }
-        if !request.lease.is_valid() {
-            return Err(WriteError::LeaseExpired { device: name.clone() });
-        }
-        Ok(())
-    };
+    let authority = &request.authority;
+    let may_act = || authority.may_act(&name);
     may_act()?;
     same_disk(&request.disk, &path, &name)?;
     let device = open(&request.disk, &path, &name)?;
@@ -122,8 +115,7 @@ fn run(request: &WipeRequest, observer: &dyn Observer, until: Until) -> Result<W
         let device = name.clone();
         move |source| WriteError::Unreadable { device, action, source }
     };
-    let forgive = request.force && request.person_authorised;
-    let looked = Forgiving::new(&device, forgive);
+    let looked = Forgiving::new(&device, authority.forced());
     let found = receipt::read_mark(&looked).map_err(unreadable("read the receipt of"))?;
     let marked = found.is_some();
     let content = blank::what_is_there(&looked).map_err(unreadable("look at the content of"))?;
@@ -133,15 +125,15 @@ fn run(request: &WipeRequest, observer: &dyn Observer, until: Until) -> Result<W
         // no signature leads to may still be there.
         return Ok(WipeReport { ended_at: Timestamp::now(), ..report });
     }
-    let found = found.filter(|mark| known_here(mark, request.claim(), &name, observer));
+    let found = found.filter(|mark| known_here(mark, &request.disk.id, authority, &name, observer));
     let content = content.unwrap_or_else(|| if marked { "a receipt" } else { "no signatures" }.to_owned());
-    if !request.person_authorised {
+    if !authority.person_authorised {
         return Err(WriteError::NotBlank { device: name, found: content });
     }
     // The receipt is cleared last, and a power cut tore it: this workflow clears the rest.
     let torn = !marked && began(request) && !boots(&looked).map_err(unreadable("read LBA 0 of"))?;
     if !torn {
-        match authorise(request.claim(), found.as_ref(), Some(&content), None)? {
+        match authorise(&request.disk.id, authority, found.as_ref(), Some(&content), None)? {
             // This workflow did not clear a disk that still boots, even if the receipt says so.
             Decision::Write | Decision::AlreadyDone => {}
         }
@@ -159,17 +151,17 @@ fn run(request: &WipeRequest, observer: &dyn Observer, until: Until) -> Result<W
         device: &name,
         expectation: Expectation::Waived,
         format: None,
-        mark: mark_of(&request.disk.id, &request.receipt, None),
+        mark: mark_of(&request.disk.id, &authority.receipt, None),
         keep: &[],
         compare: false,
         read_back: false,
-        forgive,
+        forgive: authority.forced(),
         memory: None,
         may_act: &may_act,
         same_disk: &|| {
             same_disk(&request.disk, &path, &name)?;
             same_device(&device, &request.disk, &name)?;
-            request.selection.check(&name)
+            authority.selection.check(&name)
         },
     };
     let erase = || erase::erase(&device, &device, method, &order, observer);
@@ -182,8 +174,8 @@ fn run(request: &WipeRequest, observer: &dyn Observer, until: Until) -> Result<W
 
 /// Whether the receipts show that this workflow began to wipe the disk.
 fn began(request: &WipeRequest) -> bool {
-    let (disk, intent) = (&request.disk.id, &request.receipt);
-    request.expected.iter().any(|mark| {
+    let (disk, intent) = (&request.disk.id, &request.authority.receipt);
+    request.authority.expected.iter().any(|mark| {
         let receipt = &mark.receipt;
         mark.disk.same_disk(disk)
             && receipt.state == ReceiptState::Intent
@@ -204,21 +196,9 @@ impl WipeRequest {
     fn of_tests() -> Self {
         Self {
             disk: landfall_api::DiskFacts::default(),
-            receipt: crate::ReceiptIntent {
-                machine_uid: uuid::Uuid::nil(),
-                workflow_uid: uuid::Uuid::nil(),
-                workflow_name: "w".into(),
-                generation: 3,
-                action_index: 0,
-            },
             level: WipeLevel::Signatures,
             fallback: Vec::new(),
-            expected: Vec::new(),
-            person_authorised: true,
-            force: false,
-            selection: crate::SelectionGuard::named(),
-            lease: crate::LeaseGuard::unlimited(),
-            cancel: crate::CancelFlag::new(),
+            authority: crate::Authority::of_tests(true),
         }
     }
 }
@@ -234,23 +214,25 @@ mod tests {
     #[test]
     fn only_the_same_workflow_continues_a_clearing() {
         let own = mark(ReceiptState::Intent, 0);
-        let mut request = WipeRequest { expected: vec![own.clone()], ..WipeRequest::of_tests() };
+        let mut request = WipeRequest::of_tests();
+        request.authority.expected = vec![own.clone()];
         request.disk.id = own.disk.clone();
-        (request.receipt.machine_uid, request.receipt.workflow_uid) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        request.authority.receipt.workflow_uid = Uuid::from_u128(2);
         assert!(began(&request));
         request.disk.id = DiskId { serial: "other".into(), ..own.disk.clone() };
         assert!(!began(&request), "another disk");
         request.disk.id = own.disk;
-        request.receipt.workflow_uid = Uuid::from_u128(9);
+        request.authority.receipt.workflow_uid = Uuid::from_u128(9);
         assert!(!began(&request), "another run");
-        request.receipt.workflow_uid = Uuid::from_u128(2);
-        request.expected = vec![mark(ReceiptState::Done, 0)];
+        request.authority.receipt.workflow_uid = Uuid::from_u128(2);
+        request.authority.expected = vec![mark(ReceiptState::Done, 0)];
         assert!(!began(&request), "an install that ended");
     }
 
     #[test]
     fn a_disk_that_has_gone_is_refused_even_with_force() {
-        let mut request = WipeRequest { force: true, ..WipeRequest::of_tests() };
+        let mut request = WipeRequest::of_tests();
+        request.authority.force = true;
         request.disk.id.name = "no-such-disk".into();
         let refused = wipe_disk(&request, &crate::Unobserved).unwrap_err();
         assert_eq!(refused.code(), ErrorCode::DiskChanged);

@@ -62,6 +62,15 @@ pub(crate) fn with_gpt(size: u64, sector: u32, parts: &[(Range<u64>, &str)], see
     (disk, parts.iter().map(|(range, _)| range.clone()).collect())
 }
 
+/// A disk with sectors of 512 bytes, a partition where a receipt would stand, and 60 partitions behind `from`; their names.
+/// They have the numbers from 4 on.
+pub(crate) fn crowded(size: u64, from: u64) -> (Vec<u8>, Vec<String>) {
+    let names: Vec<String> = (0..60).map(|n| format!("data {n}")).collect();
+    let mut parts = vec![(40, 2047, "low"), (10_000, 10_063, "two"), (10_064, 10_127, "three")];
+    parts.extend((0..).zip(&names).map(|(n, name)| (from / 512 + 64 * n, from / 512 + 64 * n + 63, name.as_str())));
+    (gpt_disk(size, 512, &parts, 5), names)
+}
+
 /// Puts signatures at both ends of a partition: one of three kinds, the first of each such as libblkid takes for
 /// whole.
 pub(crate) fn plant(disk: &mut [u8], part: &Range<u64>, kind: usize) {

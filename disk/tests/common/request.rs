@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use landfall_disk::{
-    Access, CancelFlag, Image, LeaseGuard, Proof, ReceiptIntent, SelectionGuard, WriteRequest, disk_at,
+    Access, Authority, CancelFlag, Image, LeaseGuard, Proof, ReceiptIntent, SelectionGuard, WriteRequest, disk_at,
 };
 use uuid::Uuid;
 
@@ -19,6 +19,13 @@ pub(crate) fn write_request(path: &Path, image: Image, workflow: u128) -> WriteR
         image,
         keep: Vec::new(),
         read_back: false,
+        authority: authority(workflow),
+    }
+}
+
+/// Of workflow number `workflow` of machine 1; no person requested it.
+pub(crate) fn authority(workflow: u128) -> Authority {
+    Authority {
         receipt: ReceiptIntent {
             machine_uid: Uuid::from_u128(1),
             workflow_uid: Uuid::from_u128(workflow),
@@ -33,4 +40,9 @@ pub(crate) fn write_request(path: &Path, image: Image, workflow: u128) -> WriteR
         lease: LeaseGuard::unlimited(),
         cancel: CancelFlag::new(),
     }
+}
+
+/// The same, requested by a person.
+pub(crate) fn persons(workflow: u128) -> Authority {
+    Authority { person_authorised: true, ..authority(workflow) }
 }

@@ -2,19 +2,20 @@
 
 use std::{fs, io, path::Path};
 
-use landfall_plan::{Active, ActiveDevice, active_mounts, active_swaps};
+use landfall_plan::{Active, ActiveDevice, ActivePool, active_mounts, active_swaps};
 
 /// Everything that may stand on a disk.
 ///
 /// # Errors
 /// A list cannot be read: then nothing is known, and nothing may be stopped.
 pub(super) fn read() -> io::Result<Active> {
-    read_in(Path::new("/sys/block"), Path::new("/proc"))
+    read_in(Path::new("/sys"), Path::new("/proc"))
 }
 
-fn read_in(block: &Path, proc: &Path) -> io::Result<Active> {
+fn read_in(sys: &Path, proc: &Path) -> io::Result<Active> {
+    let (block, btrfs) = (sys.join("block"), sys.join("fs/btrfs"));
     let mut devices = Vec::new();
-    for name in names(block)? {
+    for name in names(&block)? {
         let folder = block.join(&name);
         for part in names(&folder)? {
             let part_folder = folder.join(&part);
@@ -34,12 +35,20 @@ fn read_in(block: &Path, proc: &Path) -> io::Result<Active> {
             name,
         });
     }
+    let mut pools = Vec::new();
+    for name in names(&btrfs)? {
+        // Of a mounted one; the other folders there are of the module.
+        let devices = names(&btrfs.join(&name).join("devices"))?;
+        if !devices.is_empty() {
+            pools.push(ActivePool { name: format!("btrfs {name}"), devices });
+        }
+    }
     let swaps = match fs::read_to_string(proc.join("swaps")) {
         // A kernel without swap has no such file.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         other => active_swaps(&other?),
     };
-    Ok(Active { devices, mounts: active_mounts(&fs::read_to_string(proc.join("self/mountinfo"))?), swaps })
+    Ok(Active { devices, pools, mounts: active_mounts(&fs::read_to_string(proc.join("self/mountinfo"))?), swaps })
 }
 
 /// Names in a folder, in order; none if it is not there.
@@ -67,29 +76,33 @@ mod tests {
     #[test]
     fn partitions_stand_on_disks_and_others_on_their_slaves() {
         let root = tempfile::tempdir().unwrap();
-        let (block, proc) = (root.path().join("block"), root.path().join("proc"));
         for (path, text) in [
-            ("block/sda/dev", "8:0\n"),
-            ("block/sda/sda1/dev", "8:1\n"),
-            ("block/sda/sda1/partition", "1\n"),
-            ("block/sda/queue/dev", "no partition"),
-            ("block/md127/dev", "9:127\n"),
-            ("block/md127/slaves/sda1", ""),
-            ("block/dm-0/slaves/md127", ""),
-            ("block/dm-0/dm/name", "vg-root\n"),
-            ("block/dm-0/dm/uuid", "LVM-x\n"),
+            ("sys/block/sda/dev", "8:0\n"),
+            ("sys/block/sda/sda1/dev", "8:1\n"),
+            ("sys/block/sda/sda1/partition", "1\n"),
+            ("sys/block/sda/queue/dev", "no partition"),
+            ("sys/block/md127/dev", "9:127\n"),
+            ("sys/block/md127/slaves/sda1", ""),
+            ("sys/block/dm-0/slaves/md127", ""),
+            ("sys/block/dm-0/dm/name", "vg-root\n"),
+            ("sys/block/dm-0/dm/uuid", "LVM-x\n"),
+            ("sys/fs/btrfs/2f1c/devices/sda1", ""),
+            ("sys/fs/btrfs/2f1c/devices/sdb", ""),
+            ("sys/fs/btrfs/features/raid1c34", "0\n"),
             ("proc/self/mountinfo", "22 1 253:0 / /mnt rw - ext4 /dev/mapper/vg-root rw\n"),
         ] {
             fs::create_dir_all(root.path().join(path).parent().unwrap()).unwrap();
             fs::write(root.path().join(path), text).unwrap();
         }
-        let found = read_in(&block, &proc).unwrap();
+        let found = read_in(&root.path().join("sys"), &root.path().join("proc")).unwrap();
         let shown: Vec<_> = found.devices.iter().map(|d| (d.name.as_str(), d.under.join(","), d.partition)).collect();
         let expected = [("dm-0", "md127", false), ("md127", "sda1", false), ("sda1", "sda", true), ("sda", "", false)];
         assert_eq!(shown, expected.map(|(name, under, partition)| (name, under.to_owned(), partition)));
         assert_eq!(found.devices[0].mapper.as_deref(), Some("vg-root"));
         assert_eq!((found.mounts.len(), found.swaps.len()), (1, 0));
-        let stops = landfall_plan::stops(&found, &["sda"]).unwrap();
+        let devices = vec!["sda1".to_owned(), "sdb".to_owned()];
+        assert_eq!(found.pools, [ActivePool { name: "btrfs 2f1c".into(), devices }]);
+        let stops = landfall_plan::stops(&found, &["sda", "sdb"]).unwrap();
         assert_eq!(stops.len(), 3, "{stops:?}");
     }
 }

@@ -41,6 +41,28 @@ fn lvm(arguments: &[&str]) -> Command {
     command("lvm", arguments.first().copied()).and(["--config", LVM_CONFIG]).and(arguments.iter().skip(1).copied())
 }
 
+/// What lists the physical volumes of all groups but those on these disks, a line each: [`physical_volume`].
+pub(super) fn groups_beside(disks: &[PathBuf]) -> Command {
+    // LVM does not look at what matches. No character of a disk's name has a meaning in a pattern.
+    let refused = disks.iter().map(|disk| {
+        let disk = text(disk);
+        let p = if disk.ends_with(|c: char| c.is_ascii_digit()) { "p" } else { "" };
+        format!("\"r|^{disk}({p}[0-9]+)?$|\"")
+    });
+    let refused = refused.collect::<Vec<_>>().join(", ");
+    let config = format!("{LVM_CONFIG} devices {{ hints = \"none\" filter = [ {refused} ] }}");
+    // Also groups of other machines: their names count as well.
+    let asked = ["--foreign", "--shared", "--noheadings", "--nameprefixes", "-o", "pv_name,vg_name"];
+    command("lvm", ["pvs", "--config", &config]).and(asked)
+}
+
+/// Device and group in such a line; `None`: it is another, the device is missing, or has no group.
+pub(super) fn physical_volume(line: &str) -> Option<(&str, &str)> {
+    let (device, group) = line.strip_prefix("LVM2_PV_NAME='")?.split_once("' LVM2_VG_NAME='")?;
+    let group = group.strip_suffix('\'').filter(|group| !group.is_empty())?;
+    device.starts_with('/').then_some((device, group))
+}
+
 fn text(path: &Path) -> String {
     path.display().to_string()
 }
@@ -281,6 +303,17 @@ mod tests {
             format!("mkswap -f -U {uuid} /nowhere/0p1"),
         ];
         assert_eq!(made, expected);
+    }
+
+    #[test]
+    fn groups_are_asked_for_beside_the_taken_disks() {
+        let disks = ["/dev/sda".into(), "/dev/nvme0n1".into()];
+        let line = lines(&[groups_beside(&disks)]).remove(0);
+        assert_eq!(
+            line,
+            "lvm pvs --config … devices { hints = \"none\" filter = [ \"r|^/dev/sda([0-9]+)?$|\", \
+             \"r|^/dev/nvme0n1(p[0-9]+)?$|\" ] } --foreign --shared --noheadings --nameprefixes -o pv_name,vg_name"
+        );
     }
 
     #[test]

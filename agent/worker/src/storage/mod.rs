@@ -7,6 +7,7 @@
 mod active;
 mod chosen;
 mod commands;
+mod groups;
 mod keys;
 mod layout;
 mod links;
@@ -23,8 +24,8 @@ use landfall_api::{
     message::{ActionResult, OpenedLayout, StorageResult},
 };
 use landfall_disk::{
-    CancelFlag, DivideRequest, LeaseGuard, NewPartition, NewTable, ReceiptIntent, SelectionGuard, Standing, TableKind,
-    WriteError, check_free, divide, divided, may_divide,
+    Authority, CancelFlag, DivideRequest, LeaseGuard, NewPartition, NewTable, ReceiptIntent, SelectionGuard, Standing,
+    TableKind, WriteError, check_free, divide, divided, may_divide,
 };
 use landfall_plan::{DiskPlan, Origin};
 
@@ -79,6 +80,7 @@ fn lay_out(
     } else {
         stop::everything_on(&layout.disks, report, tools)?;
         links::forget(&layout.plan.steps)?;
+        groups::none_elsewhere(&layout.plan.steps, &layout.disks, tools)?;
         requests.iter().try_for_each(check_free).map_err(failed)?;
         for request in &requests {
             divide(request, report).map_err(failed)?;
@@ -124,20 +126,22 @@ fn request(
         disk: disk.clone(),
         table: NewTable { kind, guid: plan.guid, partitions: partitions.collect() },
         keep: storage.layout.preserved(chosen::item(storage, n)),
-        receipt: ReceiptIntent {
-            machine_uid: run.machine_uid,
-            workflow_uid: run.workflow_uid,
-            workflow_name: run.workflow_name.clone(),
-            generation: run.generation,
-            action_index: run.start_index,
+        authority: Authority {
+            receipt: ReceiptIntent {
+                machine_uid: run.machine_uid,
+                workflow_uid: run.workflow_uid,
+                workflow_name: run.workflow_name.clone(),
+                generation: run.generation,
+                action_index: run.start_index,
+            },
+            expected: run.expected_receipts.clone(),
+            person_authorised: run.person_authorised,
+            force: run.force,
+            selection: selection.clone(),
+            // The end of either is the end of this process: see the crate's documentation.
+            lease: LeaseGuard::unlimited(),
+            cancel: CancelFlag::new(),
         },
-        expected: run.expected_receipts.clone(),
-        person_authorised: run.person_authorised,
-        force: run.force,
-        selection: selection.clone(),
-        // The end of either is the end of this process: see the crate's documentation.
-        lease: LeaseGuard::unlimited(),
-        cancel: CancelFlag::new(),
     }
 }
 

@@ -19,10 +19,6 @@ use crate::{Failure, Reporter};
 /// Something must not or cannot be stopped; what was stopped before it stays so.
 pub(super) fn everything_on(disks: &[DiskFacts], report: &Reporter, tools: &dyn Tools) -> Result<(), Failure> {
     let named = |problem: Problem| Failure::last(problem);
-    let unknown = |error: io::Error| {
-        let problem = Problem::new(ErrorCode::DeviceIo, format!("cannot read what stands on the disks: {error}"));
-        named(problem.hint("check that /sys and /proc are mounted"))
-    };
     let active = active::read().map_err(unknown)?;
     let names: Vec<&str> = disks.iter().map(|disk| disk.id.name.as_str()).collect();
     for stop in stops(&active, &names).map_err(|error| named(problem(&error)))? {
@@ -37,6 +33,12 @@ pub(super) fn everything_on(disks: &[DiskFacts], report: &Reporter, tools: &dyn 
         }
     }
     Ok(())
+}
+
+/// What the kernel has active cannot be read.
+pub(super) fn unknown(error: io::Error) -> Failure {
+    let problem = Problem::new(ErrorCode::DeviceIo, format!("cannot read what stands on the disks: {error}"));
+    Failure::last(problem.hint("check that /sys and /proc are mounted"))
 }
 
 fn problem(error: &StopError) -> Problem {

@@ -20,6 +20,8 @@ use uuid::Uuid;
 use super::{commands::Command, *};
 use crate::{Reporter, testing};
 
+mod others;
+
 const MIB: u64 = 1 << 20;
 
 /// A loop device of a sparse file; its partitions show.
@@ -92,7 +94,7 @@ struct Cut<'a> {
 }
 
 impl Tools for Cut<'_> {
-    fn run(&self, command: &Command) -> Result<(), Failure> {
+    fn read(&self, command: &Command, each: &mut dyn FnMut(&str)) -> Result<(), Failure> {
         let mut left = self.left.lock().unwrap();
         match left.checked_sub(1) {
             Some(less) => *left = less,
@@ -105,7 +107,7 @@ impl Tools for Cut<'_> {
         for disk in &self.disks {
             process::Command::new("partx").arg("--update").arg(disk).status().unwrap();
         }
-        self.tools.run(command)
+        self.tools.read(command, each)
     }
 }
 
@@ -116,14 +118,24 @@ fn perform(
     programs: usize,
     change: impl FnOnce(&mut Assignment),
 ) -> Result<bool, Failure> {
-    let (job, report) = (job(storage), Reporter::new(std::io::sink()));
-    let mut job = job;
+    let report = Reporter::new(std::io::sink());
+    let paths = disks.iter().map(landfall_disk::device_path).collect();
+    let tools = Cut { tools: Installed { report: &report }, left: Mutex::new(programs), disks: paths };
+    perform_with(&tools, storage, disks, change)
+}
+
+/// The same with these tools.
+fn perform_with(
+    tools: &dyn Tools,
+    storage: &Storage,
+    disks: &[DiskFacts],
+    change: impl FnOnce(&mut Assignment),
+) -> Result<bool, Failure> {
+    let (mut job, report) = (job(storage), Reporter::new(std::io::sink()));
     change(&mut job.assignment);
     let target = tempfile::tempdir().unwrap();
     let context = Context { job: &job, report: &report, target: target.path() };
-    let paths = disks.iter().map(landfall_disk::device_path).collect();
-    let tools = Cut { tools: Installed { report: &report }, left: Mutex::new(programs), disks: paths };
-    match lay_out(&context, storage, disks.to_vec(), SelectionGuard::named(), &tools)? {
+    match lay_out(&context, storage, disks.to_vec(), SelectionGuard::named(), tools)? {
         ActionResult::Storage(StorageResult { written, .. }) => Ok(written),
         other => panic!("{other:?}"),
     }

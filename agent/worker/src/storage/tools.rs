@@ -10,16 +10,24 @@ const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Runs programs.
 pub(super) trait Tools {
-    /// Runs it and waits for its end.
+    /// Runs it and waits for its end. `each` gets each line that it prints, on whichever output.
     ///
     /// # Errors
     /// It is not there, or its exit code is not 0.
-    fn run(&self, command: &Command) -> Result<(), Failure>;
+    fn read(&self, command: &Command, each: &mut dyn FnMut(&str)) -> Result<(), Failure>;
+
+    /// The same, where only its exit code matters.
+    ///
+    /// # Errors
+    /// As of [`Self::read`].
+    fn run(&self, command: &Command) -> Result<(), Failure> {
+        self.read(command, &mut |_| {})
+    }
 }
 
 impl<T: Tools + ?Sized> Tools for &T {
-    fn run(&self, command: &Command) -> Result<(), Failure> {
-        (**self).run(command)
+    fn read(&self, command: &Command, each: &mut dyn FnMut(&str)) -> Result<(), Failure> {
+        (**self).read(command, each)
     }
 }
 
@@ -29,10 +37,10 @@ pub(super) struct Installed<'a> {
 }
 
 impl Tools for Installed<'_> {
-    fn run(&self, command: &Command) -> Result<(), Failure> {
+    fn read(&self, command: &Command, each: &mut dyn FnMut(&str)) -> Result<(), Failure> {
         let mut child = process::Command::new(command.program);
         child.args(&command.arguments).env_clear().env("PATH", PATH).env("LC_ALL", "C");
         let missing = "make a new tools layer with landfall-image tools, and configure it";
-        program::run(self.report, command.program, &mut child, command.input.as_ref(), missing)
+        program::run(self.report, command.program, &mut child, command.input.as_ref(), missing, each)
     }
 }

@@ -38,6 +38,7 @@ fn layered() -> Active {
              22 21 9:sda1 / /mnt/a\\040b rw shared:1 - vfat /dev/sda1 rw\n",
         ),
         swaps: swaps("Filename Type Size Used Priority\n/dev/sdc9 partition 1 0 -2\n"),
+        pools: Vec::new(),
     }
 }
 
@@ -63,6 +64,27 @@ fn what_also_stands_on_another_disk_is_not_stopped() {
     let refused = stops(&layered(), &["sda"]).unwrap_err();
     let spans = StopError::Spans { device: "md127".into(), taken: "sda".into(), other: "sdb".into() };
     assert_eq!(refused, spans);
+}
+
+#[test]
+fn btrfs_that_also_stands_on_another_disk_is_not_unmounted() {
+    let mut active = layered();
+    let on = |devices: &[&str]| {
+        let devices = devices.iter().map(|name| (*name).to_owned()).collect();
+        vec![ActivePool { name: "btrfs 1".into(), devices }]
+    };
+    let whole = stops(&active, &["sda", "sdb"]).unwrap();
+    for devices in [&["dm-1", "sda1"][..], &["sdb"], &["sdc", "sdd"]] {
+        active.pools = on(devices);
+        assert_eq!(stops(&active, &["sda", "sdb"]).as_ref(), Ok(&whole), "{devices:?}");
+    }
+    // Whichever of them its mount names; and a partition of a disk stands for the disk.
+    active.devices.push(partition("sdc2", "sdc"));
+    for devices in [["dm-1", "sdc2"], ["sdc2", "sda1"]] {
+        active.pools = on(&devices);
+        let spans = StopError::Spans { device: "btrfs 1".into(), taken: "sda".into(), other: "sdc".into() };
+        assert_eq!(stops(&active, &["sda", "sdb"]), Err(spans));
+    }
 }
 
 #[test]
@@ -116,6 +138,7 @@ proptest! {
             devices[a].under.push(format!("md{b}"));
         }
         // Only a panic or a loop without an end would fail this test.
-        let _ = stops(&Active { devices, mounts: mounts(&text), swaps: swaps(&text) }, &["md0"]);
+        let pools = vec![ActivePool { name: "pool".into(), devices: vec!["md1".into(), "md2".into()] }];
+        let _ = stops(&Active { devices, pools, mounts: mounts(&text), swaps: swaps(&text) }, &["md0"]);
     }
 }

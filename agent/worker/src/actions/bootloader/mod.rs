@@ -195,7 +195,7 @@ impl Needs<'_> {
             .envs([("SYSTEMD_OFFLINE", "1"), ("DEBIAN_FRONTEND", "noninteractive"), ("LVM_SUPPRESS_FD_WARNINGS", "1")])
             .current_dir("/");
         let missing = "the new system must be one for this machine's processor; check what was unpacked";
-        program::run(self.report, &name, &mut command, None, missing)
+        program::run(self.report, &name, &mut command, None, missing, &mut |_| {})
     }
 }
 
