@@ -26,7 +26,7 @@ pub const TOOLS: u32 = 7;
 /// Brought vendor-data.
 pub const VENDOR_DATA: u32 = 8;
 
-/// Brought `wipe`, in place of `clearDisks`.
+/// Brought `wipe`, in place of `clearDisks`; and `efiBoot`.
 pub const WIPE: u32 = 8;
 
 /// The revision of the `.proto` files in this crate: that of the newest action (each declares its own in `landfall-api`), or

@@ -5,10 +5,11 @@ use std::{collections::BTreeMap, fmt::Debug, time::Duration};
 
 use jiff::Timestamp;
 use landfall_api::{
-    Digest, DiskId, DiskReceipt, DiskSelector, ErrorCode, FirmwareSpec, HoldSpec, Ignition, IgnitionResult,
-    ImageAccess, ImageAuthorization, ImageFormat, ImageProof, ImageSource, IndexSpec, InstallBootloaderResult,
-    InstallBootloaderSpec, KexecSpec, PowerOffSpec, Problem, Progress, RebootSpec, Receipt, ReceiptState, SecretText,
-    SignatureSpec, SumsSpec, Unpack, UnpackResult, UnpackSource, WipeLevel, WipeReport, WipeSpec,
+    BootPolicy, Digest, DiskId, DiskReceipt, DiskSelector, EfiBootResult, EfiBootSpec, ErrorCode, FirmwareSpec,
+    HoldSpec, Ignition, IgnitionResult, ImageAccess, ImageAuthorization, ImageFormat, ImageProof, ImageSource,
+    IndexSpec, InstallBootloaderResult, InstallBootloaderSpec, KexecSpec, PowerOffSpec, Problem, Progress, RebootSpec,
+    Receipt, ReceiptState, SecretText, SignatureSpec, SumsSpec, Unpack, UnpackResult, UnpackSource, WipeLevel,
+    WipeReport, WipeSpec,
     message::{
         Ack, ActionKind, ActionRef, ActionResult, AssignedAction, Assignment, CloudInit, CloudInitResult, Control,
         DiskReport, EnrollAnswer, EnrollOutcome, EnrollRequest, EventBody, EventRecord, Hello, Identity, KexecResult,
@@ -194,6 +195,7 @@ fn events_on_the_wire_and_in_the_store() {
     let seeded = ActionResult::CloudInit(CloudInitResult { root_device: "/dev/nvme0n1p2".into() });
     let unpacked = UnpackResult { root_device: "/dev/nvme0n1p2".into(), entries: 3, bytes: 4096 };
     let configured = IgnitionResult { device: "/dev/nvme0n1p3".into(), path: "/ignition/config.ign".into() };
+    let ordered = EfiBootResult { policy: BootPolicy::DiskFirst, disks: vec![disk()] };
     let started = InstallBootloaderResult {
         root_device: "/dev/mapper/vg0-root".into(),
         platforms: "i386-pc on /dev/sda, /dev/sdb; x86_64-efi in /boot/efi".into(),
@@ -226,6 +228,7 @@ fn events_on_the_wire_and_in_the_store() {
         ("finished-install-bootloader", finished(ActionResult::InstallBootloader(started))),
         ("disk-wiped", EventBody::DiskWiped { report: wiped }),
         ("finished-ignition", finished(ActionResult::Ignition(configured))),
+        ("finished-efi-boot", finished(ActionResult::EfiBoot(ordered))),
     ];
     for (seq, (name, body)) in (1..).zip(all) {
         let event = EventRecord::of(attempt(), seq, moment(), body);
@@ -438,6 +441,8 @@ fn branches_with_their_starts() {
     let configure = Ignition { config, disk: Some(selector("name", "vda")) };
     let configure = action("configure", 300, 1, ActionKind::Ignition(configure));
     assigned("assignment-ignition", assignment(vec![configure]));
+    let order = EfiBootSpec { policy: BootPolicy::NextOnly, disk: Some(selector("name", "vda")) };
+    assigned("assignment-efi-boot", assignment(vec![action("order", 300, 1, ActionKind::EfiBoot(order))]));
     let actions = vec![action("app", 3600, 3, ActionKind::Unpack(unpack))];
     assigned("assignment-tools", Assignment { tools: Some(layer), ..assignment(actions) });
     assigned("assignment-branches", Assignment { starts, ..branches });

@@ -9,7 +9,7 @@ use super::{
     Machine,
     chosen_disk::list,
     installed_root::{InstalledRoot, may_act},
-    write_image::start_next,
+    write_image::{sets_boot_order, start_next},
 };
 use crate::{
     efi,
@@ -30,7 +30,8 @@ pub(super) fn perform(machine: &Machine, job: &Job, spec: &InstallBootloaderSpec
     let closed = root.close();
     let done = done?;
     let root_device = closed?;
-    if spec.firmware.uefi(Path::new("/sys/firmware/efi").is_dir()) && efi::is_ours() {
+    let uefi = spec.firmware.uefi(Path::new("/sys/firmware/efi").is_dir());
+    if uefi && !sets_boot_order(job) && efi::is_ours() {
         may_act(job)?;
         let of_system = |disk: &&DiskFacts| system.contains(&disk.id.name);
         start_next(&disks.iter().filter(of_system).collect::<Vec<_>>());

@@ -73,6 +73,15 @@ fn is_done(job: &Job, receipt: &Receipt) -> bool {
     is_own(job, receipt.workflow_uid) && receipt.state == ReceiptState::Done
 }
 
+/// Every disk that this workflow wrote, or that a workflow it continues wrote.
+pub(super) fn written_disks(machine: &Machine, job: &Job) -> Result<Vec<DiskFacts>, Failure> {
+    let disks = list()?;
+    let receipts = machine.disks.receipts().on(&disks).receipts;
+    let wrote =
+        |disk: &DiskFacts| receipts.iter().any(|found| is_done(job, &found.receipt) && found.disk.same_disk(&disk.id));
+    Ok(disks.into_iter().filter(wrote).collect())
+}
+
 /// The disk that this workflow wrote, or that a workflow it continues wrote: found by its receipt, which outlives a
 /// restart of the agent, else from memory.
 fn written_disk(

@@ -4,6 +4,7 @@
 mod check;
 mod chosen_disk;
 mod cloud_init;
+mod efi_boot;
 mod exec;
 mod ignition;
 mod install_bootloader;
@@ -85,6 +86,9 @@ impl Perform for Machine {
                 }
                 ActionKind::InstallBootloader(spec) => {
                     machine.on_disks(job, move |machine, job| install_bootloader::perform(machine, job, &spec)).await
+                }
+                ActionKind::EfiBoot(spec) => {
+                    machine.on_disks(job, move |machine, job| efi_boot::perform(machine, job, &spec)).await
                 }
                 ActionKind::Ignition(spec) => {
                     machine.on_disks(job, move |machine, job| ignition::perform(machine, job, &spec)).await

@@ -6,7 +6,8 @@ use std::{
 };
 
 use landfall_api::{
-    DiskFacts, DiskReceipt, ErrorCode, ImageFormat, ImageProof, ImageSource, Problem, Progress, SignatureSpec,
+    BootPolicy, DiskFacts, DiskReceipt, ErrorCode, ImageFormat, ImageProof, ImageSource, Problem, Progress,
+    SignatureSpec,
     message::{ActionKind, ActionResult, AssignedAction, EventBody, WriteImage, WriteImageResult},
     stages,
 };
@@ -27,7 +28,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 pub(super) fn perform(machine: &Machine, job: &Job, spec: &WriteImage) -> Result<ActionResult, Failure> {
     let (disk, selection) = machine.choose(job, &spec.disk)?;
     alone(job, &disk)?;
-    let starts = is_system_disk(job) && efi::is_ours();
+    let starts = is_system_disk(job) && !sets_boot_order(job) && efi::is_ours();
     if starts && let Err(error) = efi::can_be_set() {
         // Said before the first write: a person may cancel.
         tracing::warn!(
@@ -90,12 +91,18 @@ fn is_system_disk(job: &Job) -> bool {
     first == Some(job.action.action_index as usize)
 }
 
+/// Whether an action of the list sets the boot order: the others leave it alone then.
+pub(super) fn sets_boot_order(job: &Job) -> bool {
+    job.run.actions.iter().any(|action| matches!(action.kind, ActionKind::EfiBoot(_)))
+}
+
 /// The system on these disks is complete; where the firmware does not take the entries, it may still start it.
 pub(super) fn start_next(disks: &[&DiskFacts]) {
     let name = disks.iter().map(|disk| disk.id.name.as_str()).collect::<Vec<_>>().join(", ");
-    match efi::start_next(disks) {
+    match efi::arrange(disks, BootPolicy::NetFirst) {
         Ok(started) if !started.is_empty() => {
-            tracing::info!("the firmware starts disk {} after the network", started.join(", "));
+            let names: Vec<_> = started.iter().map(|disk| disk.name.as_str()).collect();
+            tracing::info!("the firmware starts disk {} after the network", names.join(", "));
         }
         Ok(_) => {
             tracing::info!("disk {name} has no EFI system partition: the firmware's boot order stays as it is")

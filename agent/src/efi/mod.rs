@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use landfall_api::DiskFacts;
+use landfall_api::{BootPolicy, DiskFacts, DiskId};
 use landfall_disk::{BlockDevice as _, RealDevice, device_path, judge::Findings};
 use nix::mount::{MsFlags, mount};
 
@@ -62,26 +62,26 @@ pub(crate) fn can_be_set() -> Result<(), EfiError> {
     read(Path::new(VARIABLES)).map(drop)
 }
 
-/// Puts an entry for the EFI system partition of each of these disks into the boot order, right behind the entry that started this
-/// machine. The names of those that have one; where none has, nothing was changed. Blocking.
+/// Has an entry for the EFI system partition of each of these disks in the boot order, where the policy puts it. The disks that have
+/// one; where none has, nothing was changed. Blocking.
 ///
 /// # Errors
 /// [`EfiError`].
-pub(crate) fn start_next(disks: &[&DiskFacts]) -> Result<Vec<String>, EfiError> {
-    let (mut wanted, mut names) = (Vec::new(), Vec::new());
+pub(crate) fn arrange(disks: &[&DiskFacts], policy: BootPolicy) -> Result<Vec<DiskId>, EfiError> {
+    let (mut wanted, mut ids) = (Vec::new(), Vec::new());
     for disk in disks {
         if let Some(partition) = system_partition(disk)? {
             wanted.push(load_option(&disk.id.serial, &partition));
-            names.push(disk.id.name.clone());
+            ids.push(disk.id.clone());
         }
     }
     if wanted.is_empty() {
-        return Ok(names);
+        return Ok(ids);
     }
     let _writable = Writable::new()?;
     let directory = Path::new(VARIABLES);
-    carry_out(directory, &plan(&read(directory)?, &wanted), &wanted)?;
-    Ok(names)
+    carry_out(directory, &plan(&read(directory)?, &wanted, policy), &wanted)?;
+    Ok(ids)
 }
 
 /// Removes the entries that installs made for these disks, which are wiped; how many there were. Blocking.
@@ -109,6 +109,9 @@ fn carry_out(directory: &Path, plan: &Plan, wanted: &[Vec<u8>]) -> Result<(), Ef
     }
     if let Some(order) = &plan.order {
         set("BootOrder", &order.iter().flat_map(|n| n.to_le_bytes()).collect::<Vec<u8>>())?;
+    }
+    if let Some(next) = plan.next {
+        set("BootNext", &next.to_le_bytes())?;
     }
     for number in &plan.remove {
         // It is in no order any more.

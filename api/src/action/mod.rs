@@ -3,6 +3,7 @@
 
 mod access;
 mod cloud_init;
+mod efi_boot;
 mod exec;
 mod hold;
 mod ignition;
@@ -28,6 +29,7 @@ use self::kind::Declaration;
 pub(crate) use self::rules::Rules;
 pub use self::{
     cloud_init::{CloudInitSpec, PhoneHomeSpec, UserDataKind, UserDataSpec, UserSpec, network_section},
+    efi_boot::{BootPolicy, EfiBootResult, EfiBootSpec},
     exec::{Exec, ExecProgram, ExecResult, ExecSpec, ExecVariable, UnusableProgram},
     hold::HoldSpec,
     ignition::{Ignition, IgnitionResult, IgnitionSpec, UnusableIgnition},
@@ -151,6 +153,7 @@ actions! {
     "storage" => Storage(StorageSpec),
     "installBootloader" => InstallBootloader(InstallBootloaderSpec),
     "ignition" => Ignition(IgnitionSpec),
+    "efiBoot" => EfiBoot(EfiBootSpec),
 }
 
 impl ActionSpec {

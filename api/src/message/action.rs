@@ -7,9 +7,9 @@ use super::{
     result::{CloudInitResult, KexecResult, StorageResult, WipeResult, WriteImageResult},
 };
 use crate::{
-    ActionSpec, DiskId, DiskReceipt, Exec, ExecResult, HoldSpec, Ignition, IgnitionResult, InstallBootloaderResult,
-    InstallBootloaderSpec, KexecSpec, PowerOffSpec, RebootSpec, Storage, Unpack, UnpackResult, WipeSpec, WriteFile,
-    WriteFileResult,
+    ActionSpec, DiskId, DiskReceipt, EfiBootResult, EfiBootSpec, Exec, ExecResult, HoldSpec, Ignition, IgnitionResult,
+    InstallBootloaderResult, InstallBootloaderSpec, KexecSpec, PowerOffSpec, RebootSpec, Storage, Unpack, UnpackResult,
+    WipeSpec, WriteFile, WriteFileResult,
 };
 
 /// What an action does. Where the agent needs nothing beyond what a template says, it is the template's own spec.
@@ -41,6 +41,8 @@ pub enum ActionKind {
     InstallBootloader(InstallBootloaderSpec),
     /// Puts an Ignition config on the installed disk.
     Ignition(Ignition),
+    /// Sets UEFI's boot order.
+    EfiBoot(EfiBootSpec),
 }
 
 /// What came of an action that succeeded.
@@ -74,6 +76,8 @@ pub enum ActionResult {
     InstallBootloader(InstallBootloaderResult),
     /// Of `ignition`.
     Ignition(IgnitionResult),
+    /// Of `efiBoot`.
+    EfiBoot(EfiBootResult),
 }
 
 /// A part of an [`ActionResult`] whose size the agent decides. A program that trusts no agent bounds each of them.
@@ -103,6 +107,7 @@ impl ActionResult {
             Self::Storage(said) => vec![Part::Disks(&mut said.disks)],
             Self::InstallBootloader(said) => vec![Part::Word(&mut said.root_device), Part::Text(&mut said.platforms)],
             Self::Ignition(said) => vec![Part::Word(&mut said.device), Part::Word(&mut said.path)],
+            Self::EfiBoot(said) => vec![Part::Disks(&mut said.disks)],
             Self::Kexec(said) => vec![
                 Part::Word(&mut said.root_device),
                 Part::Text(&mut said.kernel),
@@ -128,6 +133,7 @@ impl ActionResult {
             Self::Storage(_) => matches!(spec, ActionSpec::Storage(_)),
             Self::InstallBootloader(_) => matches!(spec, ActionSpec::InstallBootloader(_)),
             Self::Ignition(_) => matches!(spec, ActionSpec::Ignition(_)),
+            Self::EfiBoot(_) => matches!(spec, ActionSpec::EfiBoot(_)),
         }
     }
 
@@ -157,6 +163,11 @@ impl ActionResult {
             }
             Self::InstallBootloader(InstallBootloaderResult { root_device, platforms }) => {
                 format!("GRUB of the system on {root_device} installed: {platforms}")
+            }
+            Self::EfiBoot(EfiBootResult { disks, .. }) if disks.is_empty() => "the boot order is left as it is".into(),
+            Self::EfiBoot(EfiBootResult { policy, disks }) => {
+                let names: Vec<_> = disks.iter().map(|disk| disk.name.as_str()).collect();
+                format!("the boot order of UEFI is set for {}: {}", names.join(", "), policy.as_str())
             }
             Self::Ignition(IgnitionResult { device, path }) => format!("Ignition config written to {path} of {device}"),
             Self::Reboot | Self::PowerOff => "the machine is going down".into(),

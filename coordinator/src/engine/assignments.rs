@@ -165,6 +165,7 @@ impl Assignments {
             ActionSpec::Storage(spec) => ActionKind::Storage(spec.resolved()),
             ActionSpec::InstallBootloader(spec) => ActionKind::InstallBootloader(spec),
             ActionSpec::Ignition(spec) => ActionKind::Ignition(ignition(spec, &action.name)?),
+            ActionSpec::EfiBoot(spec) => ActionKind::EfiBoot(spec),
         };
         Ok(AssignedAction { name: action.name, timeout, retry, branch: action.branch, kind })
     }

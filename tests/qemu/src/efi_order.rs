@@ -1,7 +1,7 @@
 //! What a person does in a UEFI setup: puts the network first. The variables are in OVMF's file; while the machine is off, the
 //! order can be changed in it in place (EDK II, MdeModulePkg/Include/Guid/VariableFormat.h).
 
-use std::path::Path;
+use std::{ops::Range, path::Path};
 
 use crate::LabError;
 
@@ -23,23 +23,36 @@ pub(crate) fn network_first(path: &Path) -> Result<(), LabError> {
     std::fs::write(path, store).map_err(LabError::file("cannot write", path))
 }
 
+/// What the firmware's variables say that it starts, by the descriptions of the entries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BootOrder {
+    /// In this order.
+    pub order: Vec<String>,
+    /// Before that, once.
+    pub next: Option<String>,
+}
+
+/// Reads the boot order from a file of variables.
+pub(crate) fn read(path: &Path) -> Result<BootOrder, LabError> {
+    let store = std::fs::read(path).map_err(LabError::file("cannot read", path))?;
+    let found = variables(&store);
+    let of = |name: &str| found.iter().find(|(known, _)| known == name).map(|(_, data)| &store[data.clone()]);
+    let described = |number: &[u8]| {
+        let number = u16::from_le_bytes([number[0], number[1]]);
+        let entry = of(&format!("Boot{number:04X}")).and_then(|entry| entry.get(6..));
+        entry.map_or_else(|| format!("no entry {number:04X}"), text)
+    };
+    let numbers = |name: &str| of(name).unwrap_or_default().chunks_exact(2).map(described).collect::<Vec<_>>();
+    Ok(BootOrder { order: numbers("BootOrder"), next: numbers("BootNext").pop() })
+}
+
 /// Changes it in place, and says where.
 fn changed(store: &mut [u8]) -> Option<usize> {
     let (mut order, mut network) = (None, None);
-    for start in 0..store.len().saturating_sub(HEADER) {
-        if store[start..start + VALID.len()] != VALID {
-            continue;
-        }
-        let size = |at: usize| {
-            let bytes = store.get(start + at..start + at + 4)?;
-            usize::try_from(u32::from_le_bytes(bytes.try_into().ok()?)).ok()
-        };
-        let (Some(name_size), Some(data_size)) = (size(NAME_SIZE), size(DATA_SIZE)) else { continue };
-        let data = start + HEADER + name_size;
-        let Some(name) = store.get(start + HEADER..data).map(text) else { continue };
-        let Some(content) = store.get(data..data + data_size) else { continue };
+    for (name, data) in variables(store) {
+        let content = &store[data.clone()];
         if name == "BootOrder" {
-            order = Some(data..data + data_size);
+            order = Some(data);
         } else if let Some(number) = name.strip_prefix("Boot").filter(|n| n.len() == 4)
             && content.get(6..).is_some_and(|description| text(description).starts_with(NETWORK))
         {
@@ -51,6 +64,24 @@ fn changed(store: &mut [u8]) -> Option<usize> {
     let at = numbers.chunks_exact(2).position(|number| number == network)?;
     numbers[..at * 2 + 2].rotate_right(2);
     Some(order.start)
+}
+
+/// The valid variables: their names, and where their data is.
+fn variables(store: &[u8]) -> Vec<(String, Range<usize>)> {
+    let one = |start: usize| {
+        if store[start..start + VALID.len()] != VALID {
+            return None;
+        }
+        let size = |at: usize| {
+            let bytes = store.get(start + at..start + at + 4)?;
+            usize::try_from(u32::from_le_bytes(bytes.try_into().ok()?)).ok()
+        };
+        let data = (start + HEADER).checked_add(size(NAME_SIZE)?)?;
+        let end = data.checked_add(size(DATA_SIZE)?)?;
+        store.get(data..end)?;
+        Some((text(store.get(start + HEADER..data)?), data..end))
+    };
+    (0..store.len().saturating_sub(HEADER)).filter_map(one).collect()
 }
 
 /// UTF-16 up to the first zero.
@@ -84,6 +115,13 @@ mod tests {
         store.extend(vec![0xff; HEADER]);
         let at = changed(&mut store).unwrap();
         assert_eq!(store[at..at + 8], [3, 0, 0, 0, 1, 0, 2, 0]);
+        store.extend(variable("BootNext", &[3, 0]));
+        store.extend(vec![0xff; HEADER]);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), &store).unwrap();
+        let found = read(file.path()).unwrap();
+        assert_eq!(found.order, ["UEFI PXEv4 (MAC)", "no entry 0000", "no entry 0001", "no entry 0002"]);
+        assert_eq!(found.next.as_deref(), Some("UEFI PXEv4 (MAC)"));
         assert_eq!(changed(&mut vec![0xff; 1000]), None);
     }
 }

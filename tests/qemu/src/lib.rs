@@ -33,6 +33,7 @@ pub use accel::Accel;
 pub use coordinator::{CoordinatorOptions, CoordinatorProcess, DhcpMode, KERNEL_ARGS};
 pub use disk::DiskImage;
 pub use dnsmasq::Dnsmasq;
+pub use efi_order::BootOrder;
 pub use error::LabError;
 pub use faulty::{FaultyHttp, FileFault};
 pub use firmware::Firmware;

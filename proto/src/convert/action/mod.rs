@@ -2,6 +2,7 @@
 //! it until it has one.
 
 mod cloud_init;
+mod efi_boot;
 mod exec;
 mod hold;
 mod ignition;
@@ -37,6 +38,7 @@ impl TryFrom<Kind> for ActionKind {
             Kind::Storage(wire) => Self::Storage(wire.try_into().within("storage")?),
             Kind::InstallBootloader(wire) => Self::InstallBootloader(wire.try_into().within("install_bootloader")?),
             Kind::Ignition(wire) => Self::Ignition(wire.try_into().within("ignition")?),
+            Kind::EfiBoot(wire) => Self::EfiBoot(wire.try_into().within("efi_boot")?),
         })
     }
 }
@@ -57,6 +59,7 @@ impl From<ActionKind> for Kind {
             ActionKind::Storage(spec) => Self::Storage(spec.into()),
             ActionKind::InstallBootloader(spec) => Self::InstallBootloader(spec.into()),
             ActionKind::Ignition(spec) => Self::Ignition(spec.into()),
+            ActionKind::EfiBoot(spec) => Self::EfiBoot(spec.into()),
         }
     }
 }
@@ -79,6 +82,7 @@ impl TryFrom<Yield> for ActionResult {
             Yield::Storage(wire) => Self::Storage(wire.into()),
             Yield::InstallBootloader(wire) => Self::InstallBootloader(wire.into()),
             Yield::Ignition(wire) => Self::Ignition(wire.into()),
+            Yield::EfiBoot(wire) => Self::EfiBoot(wire.try_into().within("efi_boot")?),
         })
     }
 }
@@ -99,6 +103,7 @@ impl From<ActionResult> for Yield {
             ActionResult::Storage(result) => Self::Storage(result.into()),
             ActionResult::InstallBootloader(result) => Self::InstallBootloader(result.into()),
             ActionResult::Ignition(result) => Self::Ignition(result.into()),
+            ActionResult::EfiBoot(result) => Self::EfiBoot(result.into()),
         }
     }
 }

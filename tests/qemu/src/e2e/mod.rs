@@ -1,5 +1,6 @@
 //! The end-to-end tests: each a real boot, asserting on the machine's disk and console as well as on the API.
 
+mod boot_order;
 mod boot_own_disk;
 mod broken_image;
 mod crash_order;
@@ -119,6 +120,7 @@ const TESTS: &[Test] = tests! {
     "t" a_disk_that_hangs_delays_no_other full hanging_disk::beside_a_healthy_one;
     "u" bios_the_second_of_two_disks_boots full second_disk::boots;
     "u" uefi_the_disk_installed_last_boots full second_disk::boots_on_uefi;
+    "u" uefi_the_boot_order_follows_each_policy full boot_order::by_each_policy;
     "v" uefi_a_4kn_disk_from_power_on_to_phone_home full four_kn::to_phone_home;
     "w" machines_of_256_and_192_mib_write_whole_images full small_memory::whole_images;
     "x" uefi_two_disks_with_one_btrfs_image_are_seeded_at_once full one_btrfs::seeded_at_once;

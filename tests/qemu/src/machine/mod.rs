@@ -8,6 +8,7 @@ mod spec;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::efi_order::BootOrder;
 use crate::process::Outputs;
 use crate::{Accel, DiskImage, LabError, Line, Log, Mark, Network, Process, Qmp};
 
@@ -92,6 +93,14 @@ impl Machine {
     /// [`LabError`] if the firmware has made no boot order yet.
     pub fn network_first(&self) -> Result<(), LabError> {
         crate::efi_order::network_first(&crate::firmware::ovmf(&self.dir)?.1)
+    }
+
+    /// What its firmware's own variables say that it starts. UEFI only; the machine must be off.
+    ///
+    /// # Errors
+    /// [`LabError`] if there are no variables.
+    pub fn boot_order(&self) -> Result<BootOrder, LabError> {
+        crate::efi_order::read(&crate::firmware::ovmf(&self.dir)?.1)
     }
 
     /// One of its disks.
