@@ -160,6 +160,10 @@ impl RealDevice {
         &self.path
     }
 
+    pub(crate) const fn file(&self) -> &File {
+        &self.file
+    }
+
     /// Whether writes go past the page cache.
     pub fn is_direct(&self) -> bool {
         self.direct
