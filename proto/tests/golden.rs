@@ -8,7 +8,7 @@ use landfall_api::{
     ClearDisksSpec, Digest, DiskId, DiskReceipt, DiskSelector, ErrorCode, FirmwareSpec, HoldSpec, ImageAccess,
     ImageAuthorization, ImageFormat, ImageProof, ImageSource, IndexSpec, InstallBootloaderResult,
     InstallBootloaderSpec, KexecSpec, PowerOffSpec, Problem, Progress, RebootSpec, Receipt, ReceiptState, SecretText,
-    SignatureSpec, SumsSpec, Unpack, UnpackResult, UnpackSource,
+    SignatureSpec, SumsSpec, SystemIdentityResult, SystemIdentitySpec, Unpack, UnpackResult, UnpackSource,
     message::{
         Ack, ActionKind, ActionRef, ActionResult, AssignedAction, Assignment, ClearDisksResult, CloudInit,
         CloudInitResult, Control, DiskReport, EnrollAnswer, EnrollOutcome, EnrollRequest, EventBody, EventRecord,
@@ -198,6 +198,10 @@ fn events_on_the_wire_and_in_the_store() {
         root_device: "/dev/mapper/vg0-root".into(),
         platforms: "i386-pc on /dev/sda, /dev/sdb; x86_64-efi in /boot/efi".into(),
     };
+    let named = SystemIdentityResult {
+        root_device: "/dev/nvme0n1p2".into(),
+        written: "hostname node-17, accounts anna, new SSH host keys, network files of netplan".into(),
+    };
     let cleared = ActionResult::ClearDisks(ClearDisksResult { disks: vec![disk()] });
     let all = [
         ("started", EventBody::Started),
@@ -214,6 +218,7 @@ fn events_on_the_wire_and_in_the_store() {
         ("finished-kexec", finished(ActionResult::Kexec(loaded))),
         ("finished-unpack", finished(ActionResult::Unpack(unpacked))),
         ("finished-install-bootloader", finished(ActionResult::InstallBootloader(started))),
+        ("finished-identity", finished(ActionResult::Identity(named))),
     ];
     for (seq, (name, body)) in (1..).zip(all) {
         let event = EventRecord::of(attempt(), seq, moment(), body);
@@ -417,6 +422,15 @@ fn branches_with_their_starts() {
     };
     let boot = action("boot", 1800, 1, ActionKind::InstallBootloader(boot));
     assigned("assignment-install-bootloader", assignment(vec![boot]));
+    let spec = serde_json::json!({"hostname": "node-17.example.net",
+        "users": [{"name": "anna", "sshKeys": ["ssh-ed25519 AAAA anna@desk"], "passwordHash": "$6$salt$hash", "sudo": true,
+            "groups": ["adm"], "shell": "/bin/zsh"}],
+        "network": {"format": "netplan", "interfaces": [{"mac": "52:54:00:12:34:56", "addresses": ["192.0.2.17/24"],
+            "gateways": ["192.0.2.1"], "nameservers": ["192.0.2.53"], "searchDomains": ["example.net"], "mtu": 9000},
+            {"name": "eth1", "dhcp": true}]}});
+    let identity = serde_json::from_value::<SystemIdentitySpec>(spec).unwrap().resolved("node-17").unwrap();
+    let identity = action("identity", 300, 3, ActionKind::Identity(identity));
+    assigned("assignment-identity", assignment(vec![identity]));
     let actions = vec![action("app", 3600, 3, ActionKind::Unpack(unpack))];
     assigned("assignment-tools", Assignment { tools: Some(layer), ..assignment(actions) });
     assigned("assignment-branches", Assignment { starts, ..branches });

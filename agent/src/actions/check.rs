@@ -90,6 +90,10 @@ fn one_action(machine: &Machine, job: &Job, before: &[AssignedAction]) -> Result
             started_by(spec, before, uefi)?;
             worker::ready(job, &|| may_act(job))
         }
+        ActionKind::Identity(spec) => {
+            is_there(spec.disk.as_ref())?;
+            worker::ready(job, &|| may_act(job))
+        }
         ActionKind::CloudInit(spec) => is_there(spec.disk.as_ref()),
         ActionKind::Exec(spec) => is_there(spec.disk.as_ref()),
         ActionKind::Kexec(spec) => is_there(spec.disk.as_ref()),

@@ -6,6 +6,7 @@ mod chosen_disk;
 mod clear_disks;
 mod cloud_init;
 mod exec;
+mod identity;
 mod install_bootloader;
 mod installed_disk;
 mod installed_root;
@@ -84,6 +85,9 @@ impl Perform for Machine {
                 }
                 ActionKind::InstallBootloader(spec) => {
                     machine.on_disks(job, move |machine, job| install_bootloader::perform(machine, job, &spec)).await
+                }
+                ActionKind::Identity(spec) => {
+                    machine.on_disks(job, move |machine, job| identity::perform(machine, job, &spec)).await
                 }
                 ActionKind::WriteFile(spec) => {
                     machine.on_disks(job, move |machine, job| write_file::perform(machine, job, &spec)).await

@@ -6,6 +6,7 @@ mod clear_disks;
 mod cloud_init;
 mod exec;
 mod hold;
+mod identity;
 mod install_bootloader;
 mod kexec;
 mod kind;
@@ -30,6 +31,10 @@ pub use self::{
     cloud_init::{CloudInitSpec, PhoneHomeSpec, UserSpec},
     exec::{Exec, ExecProgram, ExecResult, ExecSpec, ExecVariable, UnusableProgram},
     hold::HoldSpec,
+    identity::{
+        Account, AccountSpec, InterfaceSpec, IpWithPrefix, NetworkFormat, NetworkSpec, Renewal, SystemIdentity,
+        SystemIdentityResult, SystemIdentitySpec, UnusableAccount,
+    },
     install_bootloader::{FirmwareSpec, InstallBootloaderResult, InstallBootloaderSpec},
     kexec::KexecSpec,
     kind::{ActionInfo, Download, Then},
@@ -127,6 +132,7 @@ actions! {
     "unpack" => Unpack(UnpackSpec),
     "storage" => Storage(StorageSpec),
     "installBootloader" => InstallBootloader(InstallBootloaderSpec),
+    "identity" => Identity(SystemIdentitySpec),
 }
 
 impl ActionSpec {

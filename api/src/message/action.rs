@@ -8,8 +8,8 @@ use super::{
 };
 use crate::{
     ActionSpec, ClearDisksSpec, DiskId, DiskReceipt, Exec, ExecResult, HoldSpec, InstallBootloaderResult,
-    InstallBootloaderSpec, KexecSpec, PowerOffSpec, RebootSpec, Storage, Unpack, UnpackResult, WriteFile,
-    WriteFileResult,
+    InstallBootloaderSpec, KexecSpec, PowerOffSpec, RebootSpec, Storage, SystemIdentity, SystemIdentityResult, Unpack,
+    UnpackResult, WriteFile, WriteFileResult,
 };
 
 /// What an action does. Where the agent needs nothing beyond what a template says, it is the template's own spec.
@@ -39,6 +39,8 @@ pub enum ActionKind {
     Storage(Storage),
     /// Makes the installed system start.
     InstallBootloader(InstallBootloaderSpec),
+    /// Makes the installed system this machine.
+    Identity(SystemIdentity),
 }
 
 /// What came of an action that succeeded.
@@ -70,6 +72,8 @@ pub enum ActionResult {
     Storage(StorageResult),
     /// Of `installBootloader`.
     InstallBootloader(InstallBootloaderResult),
+    /// Of `identity`.
+    Identity(SystemIdentityResult),
 }
 
 /// A part of an [`ActionResult`] whose size the agent decides. A program that trusts no agent bounds each of them.
@@ -98,6 +102,7 @@ impl ActionResult {
             Self::ClearDisks(said) => vec![Part::Disks(&mut said.disks)],
             Self::Storage(said) => vec![Part::Disks(&mut said.disks)],
             Self::InstallBootloader(said) => vec![Part::Word(&mut said.root_device), Part::Text(&mut said.platforms)],
+            Self::Identity(said) => vec![Part::Word(&mut said.root_device), Part::Text(&mut said.written)],
             Self::Kexec(said) => vec![
                 Part::Word(&mut said.root_device),
                 Part::Text(&mut said.kernel),
@@ -122,6 +127,7 @@ impl ActionResult {
             Self::Unpack(_) => matches!(spec, ActionSpec::Unpack(_)),
             Self::Storage(_) => matches!(spec, ActionSpec::Storage(_)),
             Self::InstallBootloader(_) => matches!(spec, ActionSpec::InstallBootloader(_)),
+            Self::Identity(_) => matches!(spec, ActionSpec::Identity(_)),
         }
     }
 
@@ -151,6 +157,9 @@ impl ActionResult {
             }
             Self::InstallBootloader(InstallBootloaderResult { root_device, platforms }) => {
                 format!("GRUB of the system on {root_device} installed: {platforms}")
+            }
+            Self::Identity(SystemIdentityResult { root_device, written }) => {
+                format!("the system on {root_device} has {written}")
             }
             Self::Reboot | Self::PowerOff => "the machine is going down".into(),
             Self::Kexec(KexecResult { kernel, initramfs, cmdline, root_device }) => {

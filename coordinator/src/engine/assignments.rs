@@ -4,7 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use landfall_api::{
     Action, ActionSpec, CloudInitSpec, DiskReceipt, ErrorCode, Exec, ExecSpec, ImageSource, Machine, Precheck, Problem,
-    RetrySpec, SecretText, Unpack, UnpackSpec, Verify, Workflow, WriteFile, WriteFileSpec, WriteImageSpec,
+    RetrySpec, SecretText, SystemIdentity, SystemIdentitySpec, Unpack, UnpackSpec, Verify, Workflow, WriteFile,
+    WriteFileSpec, WriteImageSpec,
     message::{ActionKind, AssignedAction, Assignment, CloudInit, PhoneHomeUnit, Retry, Start, WriteImage},
 };
 use landfall_machine::run::policy;
@@ -163,6 +164,7 @@ impl Assignments {
             ActionSpec::Unpack(spec) => ActionKind::Unpack(unpack(spec, &action.name)?),
             ActionSpec::Storage(spec) => ActionKind::Storage(spec.resolved()),
             ActionSpec::InstallBootloader(spec) => ActionKind::InstallBootloader(spec),
+            ActionSpec::Identity(spec) => ActionKind::Identity(identity(spec, machine, &action.name)?),
         };
         Ok(AssignedAction { name: action.name, timeout, retry, branch: action.branch, kind })
     }
@@ -236,6 +238,15 @@ fn unpack(spec: UnpackSpec, action: &str) -> Result<Unpack, Problem> {
             .caused_by(&error)
             .at(format!("{action}.unpack"))
             .hint("correct the template, then provision again")
+    })
+}
+
+fn identity(spec: SystemIdentitySpec, machine: &str, action: &str) -> Result<SystemIdentity, Problem> {
+    spec.resolved(machine).map_err(|error| {
+        Problem::new(ErrorCode::InvalidDocument, format!("the identity of action \"{action}\" is invalid: {error}"))
+            .caused_by(&error)
+            .at(format!("{action}.identity.users"))
+            .hint("put what openssl passwd -6 prints into the secret, then provision again")
     })
 }
 

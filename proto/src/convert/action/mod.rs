@@ -5,6 +5,7 @@ mod clear_disks;
 mod cloud_init;
 mod exec;
 mod hold;
+mod identity;
 mod install_bootloader;
 mod kexec;
 mod power;
@@ -35,6 +36,7 @@ impl TryFrom<Kind> for ActionKind {
             Kind::Unpack(wire) => Self::Unpack(wire.try_into().within("unpack")?),
             Kind::Storage(wire) => Self::Storage(wire.try_into().within("storage")?),
             Kind::InstallBootloader(wire) => Self::InstallBootloader(wire.try_into().within("install_bootloader")?),
+            Kind::Identity(wire) => Self::Identity(wire.try_into().within("identity")?),
         })
     }
 }
@@ -54,6 +56,7 @@ impl From<ActionKind> for Kind {
             ActionKind::Unpack(spec) => Self::Unpack(spec.into()),
             ActionKind::Storage(spec) => Self::Storage(spec.into()),
             ActionKind::InstallBootloader(spec) => Self::InstallBootloader(spec.into()),
+            ActionKind::Identity(spec) => Self::Identity(spec.into()),
         }
     }
 }
@@ -75,6 +78,7 @@ impl TryFrom<Yield> for ActionResult {
             Yield::Unpack(wire) => Self::Unpack(wire.into()),
             Yield::Storage(wire) => Self::Storage(wire.into()),
             Yield::InstallBootloader(wire) => Self::InstallBootloader(wire.into()),
+            Yield::Identity(wire) => Self::Identity(wire.into()),
         })
     }
 }
@@ -94,6 +98,7 @@ impl From<ActionResult> for Yield {
             ActionResult::Unpack(result) => Self::Unpack(result.into()),
             ActionResult::Storage(result) => Self::Storage(result.into()),
             ActionResult::InstallBootloader(result) => Self::InstallBootloader(result.into()),
+            ActionResult::Identity(result) => Self::Identity(result.into()),
         }
     }
 }
