@@ -75,7 +75,7 @@ fn every_power_cut_leaves_a_valid_primary_table() {
                     // With another size in the second attempt, too.
                     for size in [size, Some(2 * MIB), Some(8 * MIB)] {
                         let (again, device) = grow(left.clone(), sector, size);
-                        assert_eq!(again.unwrap().after.end >= 5 * MIB, true);
+                        assert!(again.unwrap().after.end >= 5 * MIB);
                         assert_finished(&bytes(&device), &old, sector);
                     }
                 }

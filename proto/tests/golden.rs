@@ -5,10 +5,11 @@ use std::{collections::BTreeMap, fmt::Debug, time::Duration};
 
 use jiff::Timestamp;
 use landfall_api::{
-    ClearDisksSpec, Digest, DiskId, DiskReceipt, DiskSelector, ErrorCode, FirmwareSpec, HoldSpec, ImageAccess,
-    ImageAuthorization, ImageFormat, ImageProof, ImageSource, IndexSpec, InstallBootloaderResult,
-    InstallBootloaderSpec, KexecSpec, PowerOffSpec, Problem, Progress, RebootSpec, Receipt, ReceiptState, SecretText,
-    SignatureSpec, SumsSpec, SystemIdentityResult, SystemIdentitySpec, Unpack, UnpackResult, UnpackSource,
+    ClearDisksSpec, Digest, DiskId, DiskReceipt, DiskSelector, ErrorCode, FirmwareSpec, GrowRootResult, GrowRootSpec,
+    HoldSpec, ImageAccess, ImageAuthorization, ImageFormat, ImageProof, ImageSource, IndexSpec,
+    InstallBootloaderResult, InstallBootloaderSpec, KexecSpec, PowerOffSpec, Problem, Progress, RebootSpec, Receipt,
+    ReceiptState, SecretText, SignatureSpec, SizeSpec, SumsSpec, SystemIdentityResult, SystemIdentitySpec, Unpack,
+    UnpackResult, UnpackSource,
     message::{
         Ack, ActionKind, ActionRef, ActionResult, AssignedAction, Assignment, ClearDisksResult, CloudInit,
         CloudInitResult, Control, DiskReport, EnrollAnswer, EnrollOutcome, EnrollRequest, EventBody, EventRecord,
@@ -202,6 +203,7 @@ fn events_on_the_wire_and_in_the_store() {
         root_device: "/dev/nvme0n1p2".into(),
         written: "hostname node-17, accounts anna, new SSH host keys, network files of netplan".into(),
     };
+    let grown = GrowRootResult { root_device: "/dev/nvme0n1p2".into(), size_bytes: 479 << 30, grown: true };
     let cleared = ActionResult::ClearDisks(ClearDisksResult { disks: vec![disk()] });
     let all = [
         ("started", EventBody::Started),
@@ -219,6 +221,7 @@ fn events_on_the_wire_and_in_the_store() {
         ("finished-unpack", finished(ActionResult::Unpack(unpacked))),
         ("finished-install-bootloader", finished(ActionResult::InstallBootloader(started))),
         ("finished-identity", finished(ActionResult::Identity(named))),
+        ("finished-grow-root", finished(ActionResult::GrowRoot(grown))),
     ];
     for (seq, (name, body)) in (1..).zip(all) {
         let event = EventRecord::of(attempt(), seq, moment(), body);
@@ -431,6 +434,8 @@ fn branches_with_their_starts() {
     let identity = serde_json::from_value::<SystemIdentitySpec>(spec).unwrap().resolved("node-17").unwrap();
     let identity = action("identity", 300, 3, ActionKind::Identity(identity));
     assigned("assignment-identity", assignment(vec![identity]));
+    let grow = GrowRootSpec { size: Some(SizeSpec::Bytes(20 << 30)), disk: None };
+    assigned("assignment-grow-root", assignment(vec![action("grow", 1800, 3, ActionKind::GrowRoot(grow))]));
     let actions = vec![action("app", 3600, 3, ActionKind::Unpack(unpack))];
     assigned("assignment-tools", Assignment { tools: Some(layer), ..assignment(actions) });
     assigned("assignment-branches", Assignment { starts, ..branches });

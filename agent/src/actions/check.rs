@@ -13,7 +13,7 @@ use landfall_disk::{Access, Disk, ProvenFile, Unobserved, root_layers};
 use super::{
     Machine,
     chosen_disk::{list, one},
-    clear_disks, final_failure,
+    clear_disks, final_failure, grow_root,
     installed_root::may_act,
     write_file::MAX_DOWNLOAD,
     write_image,
@@ -88,6 +88,11 @@ fn one_action(machine: &Machine, job: &Job, before: &[AssignedAction]) -> Result
             is_there(spec.disk.as_ref())?;
             let uefi = Path::new("/sys/firmware/efi").is_dir();
             started_by(spec, before, uefi)?;
+            worker::ready(job, &|| may_act(job))
+        }
+        ActionKind::GrowRoot(spec) => {
+            grow_root::check(job, spec)?;
+            is_there(spec.disk.as_ref())?;
             worker::ready(job, &|| may_act(job))
         }
         ActionKind::Identity(spec) => {

@@ -6,6 +6,7 @@ mod chosen_disk;
 mod clear_disks;
 mod cloud_init;
 mod exec;
+mod grow_root;
 mod identity;
 mod install_bootloader;
 mod installed_disk;
@@ -85,6 +86,9 @@ impl Perform for Machine {
                 }
                 ActionKind::InstallBootloader(spec) => {
                     machine.on_disks(job, move |machine, job| install_bootloader::perform(machine, job, &spec)).await
+                }
+                ActionKind::GrowRoot(spec) => {
+                    machine.on_disks(job, move |machine, job| grow_root::perform(machine, job, &spec)).await
                 }
                 ActionKind::Identity(spec) => {
                     machine.on_disks(job, move |machine, job| identity::perform(machine, job, &spec)).await

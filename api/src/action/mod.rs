@@ -5,6 +5,7 @@ mod access;
 mod clear_disks;
 mod cloud_init;
 mod exec;
+mod grow_root;
 mod hold;
 mod identity;
 mod install_bootloader;
@@ -30,6 +31,7 @@ pub use self::{
     clear_disks::ClearDisksSpec,
     cloud_init::{CloudInitSpec, PhoneHomeSpec, UserSpec},
     exec::{Exec, ExecProgram, ExecResult, ExecSpec, ExecVariable, UnusableProgram},
+    grow_root::{GrowRootResult, GrowRootSpec},
     hold::HoldSpec,
     identity::{
         Account, AccountSpec, InterfaceSpec, IpWithPrefix, NetworkFormat, NetworkSpec, Renewal, SystemIdentity,
@@ -133,6 +135,7 @@ actions! {
     "storage" => Storage(StorageSpec),
     "installBootloader" => InstallBootloader(InstallBootloaderSpec),
     "identity" => Identity(SystemIdentitySpec),
+    "growRoot" => GrowRoot(GrowRootSpec),
 }
 
 impl ActionSpec {

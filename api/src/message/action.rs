@@ -7,9 +7,9 @@ use super::{
     result::{ClearDisksResult, CloudInitResult, KexecResult, StorageResult, WriteImageResult},
 };
 use crate::{
-    ActionSpec, ClearDisksSpec, DiskId, DiskReceipt, Exec, ExecResult, HoldSpec, InstallBootloaderResult,
-    InstallBootloaderSpec, KexecSpec, PowerOffSpec, RebootSpec, Storage, SystemIdentity, SystemIdentityResult, Unpack,
-    UnpackResult, WriteFile, WriteFileResult,
+    ActionSpec, ClearDisksSpec, DiskId, DiskReceipt, Exec, ExecResult, GrowRootResult, GrowRootSpec, HoldSpec,
+    InstallBootloaderResult, InstallBootloaderSpec, KexecSpec, PowerOffSpec, RebootSpec, Storage, SystemIdentity,
+    SystemIdentityResult, Unpack, UnpackResult, WriteFile, WriteFileResult,
 };
 
 /// What an action does. Where the agent needs nothing beyond what a template says, it is the template's own spec.
@@ -41,6 +41,8 @@ pub enum ActionKind {
     InstallBootloader(InstallBootloaderSpec),
     /// Makes the installed system this machine.
     Identity(SystemIdentity),
+    /// Makes the root's partition and file system larger.
+    GrowRoot(GrowRootSpec),
 }
 
 /// What came of an action that succeeded.
@@ -74,6 +76,8 @@ pub enum ActionResult {
     InstallBootloader(InstallBootloaderResult),
     /// Of `identity`.
     Identity(SystemIdentityResult),
+    /// Of `growRoot`.
+    GrowRoot(GrowRootResult),
 }
 
 /// A part of an [`ActionResult`] whose size the agent decides. A program that trusts no agent bounds each of them.
@@ -98,6 +102,7 @@ impl ActionResult {
             Self::WriteFile(said) => vec![Part::Word(&mut said.root_device)],
             Self::Exec(said) => vec![Part::Word(&mut said.root_device)],
             Self::Unpack(said) => vec![Part::Word(&mut said.root_device)],
+            Self::GrowRoot(said) => vec![Part::Word(&mut said.root_device)],
             Self::Hold | Self::Reboot | Self::PowerOff => Vec::new(),
             Self::ClearDisks(said) => vec![Part::Disks(&mut said.disks)],
             Self::Storage(said) => vec![Part::Disks(&mut said.disks)],
@@ -128,6 +133,7 @@ impl ActionResult {
             Self::Storage(_) => matches!(spec, ActionSpec::Storage(_)),
             Self::InstallBootloader(_) => matches!(spec, ActionSpec::InstallBootloader(_)),
             Self::Identity(_) => matches!(spec, ActionSpec::Identity(_)),
+            Self::GrowRoot(_) => matches!(spec, ActionSpec::GrowRoot(_)),
         }
     }
 
@@ -160,6 +166,10 @@ impl ActionResult {
             }
             Self::Identity(SystemIdentityResult { root_device, written }) => {
                 format!("the system on {root_device} has {written}")
+            }
+            Self::GrowRoot(GrowRootResult { root_device, size_bytes, grown }) => {
+                let what = if *grown { "has" } else { "had already" };
+                format!("the partition of {root_device} {what} {size_bytes} bytes, and its file system fills it")
             }
             Self::Reboot | Self::PowerOff => "the machine is going down".into(),
             Self::Kexec(KexecResult { kernel, initramfs, cmdline, root_device }) => {

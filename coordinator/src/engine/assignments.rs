@@ -164,6 +164,7 @@ impl Assignments {
             ActionSpec::Unpack(spec) => ActionKind::Unpack(unpack(spec, &action.name)?),
             ActionSpec::Storage(spec) => ActionKind::Storage(spec.resolved()),
             ActionSpec::InstallBootloader(spec) => ActionKind::InstallBootloader(spec),
+            ActionSpec::GrowRoot(spec) => ActionKind::GrowRoot(spec),
             ActionSpec::Identity(spec) => ActionKind::Identity(identity(spec, machine, &action.name)?),
         };
         Ok(AssignedAction { name: action.name, timeout, retry, branch: action.branch, kind })

@@ -3,6 +3,7 @@
 
 mod bootloader;
 pub(crate) mod files;
+mod grow;
 mod identity;
 mod inside;
 pub(crate) mod place;
@@ -34,6 +35,7 @@ pub(crate) fn perform(context: &Context<'_>, action: &AssignedAction) -> Result<
         }
         ActionKind::InstallBootloader(spec) => bootloader::perform(context, spec),
         ActionKind::Storage(spec) => storage::perform(context, spec),
+        ActionKind::GrowRoot(spec) => grow::perform(context, spec),
         ActionKind::Identity(spec) => identity::perform(context, spec),
         ActionKind::WriteImage(_)
         | ActionKind::CloudInit(_)

@@ -4,6 +4,7 @@
 mod clear_disks;
 mod cloud_init;
 mod exec;
+mod grow_root;
 mod hold;
 mod identity;
 mod install_bootloader;
@@ -37,6 +38,7 @@ impl TryFrom<Kind> for ActionKind {
             Kind::Storage(wire) => Self::Storage(wire.try_into().within("storage")?),
             Kind::InstallBootloader(wire) => Self::InstallBootloader(wire.try_into().within("install_bootloader")?),
             Kind::Identity(wire) => Self::Identity(wire.try_into().within("identity")?),
+            Kind::GrowRoot(wire) => Self::GrowRoot(wire.into()),
         })
     }
 }
@@ -57,6 +59,7 @@ impl From<ActionKind> for Kind {
             ActionKind::Storage(spec) => Self::Storage(spec.into()),
             ActionKind::InstallBootloader(spec) => Self::InstallBootloader(spec.into()),
             ActionKind::Identity(spec) => Self::Identity(spec.into()),
+            ActionKind::GrowRoot(spec) => Self::GrowRoot(spec.into()),
         }
     }
 }
@@ -79,6 +82,7 @@ impl TryFrom<Yield> for ActionResult {
             Yield::Storage(wire) => Self::Storage(wire.into()),
             Yield::InstallBootloader(wire) => Self::InstallBootloader(wire.into()),
             Yield::Identity(wire) => Self::Identity(wire.into()),
+            Yield::GrowRoot(wire) => Self::GrowRoot(wire.try_into().within("grow_root")?),
         })
     }
 }
@@ -99,6 +103,7 @@ impl From<ActionResult> for Yield {
             ActionResult::Storage(result) => Self::Storage(result.into()),
             ActionResult::InstallBootloader(result) => Self::InstallBootloader(result.into()),
             ActionResult::Identity(result) => Self::Identity(result.into()),
+            ActionResult::GrowRoot(result) => Self::GrowRoot(result.into()),
         }
     }
 }

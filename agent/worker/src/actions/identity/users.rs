@@ -287,6 +287,19 @@ mod tests {
     }
 
     #[test]
+    fn an_account_without_its_home_is_not_there() {
+        let root = system();
+        fs::write(root.path().join("home"), "").unwrap();
+        let files = Files::of(root.path()).unwrap();
+        let problem = write(&files, &[anna()]).unwrap_err().problem;
+        assert!(problem.code == ErrorCode::DeviceIo && problem.subject == "/home/anna", "{problem}");
+        assert!(!files.text("/etc/passwd").unwrap().unwrap().contains("anna"));
+        fs::remove_file(root.path().join("home")).unwrap();
+        write(&files, &[anna()]).unwrap();
+        assert!(files.has("/home/anna/.ssh/authorized_keys"));
+    }
+
+    #[test]
     fn what_the_system_lacks_is_named_before_any_change() {
         type Damage = fn(&Path, &mut Account);
         let damages: [(Damage, &str); 5] = [
