@@ -45,6 +45,11 @@ impl CommandLine {
                 out.complaints.push(format!("{key} holds a blank; close the quote in it or before it"));
                 continue;
             }
+            let shown = key == "BOOTIF" || key.starts_with("landfall.") && key != "landfall.token";
+            if shown && value.contains("landfall.token") {
+                out.complaints.push(format!("{key} holds landfall.token; put a blank before landfall.token"));
+                continue;
+            }
             match key {
                 "landfall.coordinator" => out.set_coordinator(value),
                 "landfall.ca" => match Digest::from_str(value) {
@@ -145,6 +150,16 @@ mod tests {
             "\"landfall.x landfall.token=s3cret",
         ] {
             let parsed = CommandLine::parse(line);
+            assert!(parsed.complaints.len() == 1 && !format!("{parsed:?}").contains("s3cret"), "{parsed:?}");
+        }
+    }
+
+    #[test]
+    fn a_missing_blank_shows_no_token() {
+        for word in
+            ["BOOTIF=01-52", "landfall.coordinator=https://h", "landfall.coordinator=", "landfall.ca=", "landfall.x="]
+        {
+            let parsed = CommandLine::parse(&format!("{word}landfall.token=s3cret"));
             assert!(parsed.complaints.len() == 1 && !format!("{parsed:?}").contains("s3cret"), "{parsed:?}");
         }
     }
