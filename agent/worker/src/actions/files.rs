@@ -63,7 +63,7 @@ impl Files {
     /// Whether something stands at `path`, links followed.
     pub(crate) fn has(&self, path: &str) -> bool {
         let how = OFlags::PATH | OFlags::CLOEXEC;
-        openat2(&self.root, path, how, Mode::empty(), IN_ROOT).is_ok()
+        openat2(&self.root, below(path), how, Mode::empty(), IN_ROOT).is_ok()
     }
 
     /// What stands at `path` itself; `None`: nothing.
@@ -87,7 +87,7 @@ impl Files {
     pub(crate) fn read(&self, path: &str) -> Result<Option<Vec<u8>>, Failure> {
         // A pipe in the file's place would never open.
         let how = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = match openat2(&self.root, path, how, Mode::empty(), IN_ROOT) {
+        let file = match openat2(&self.root, below(path), how, Mode::empty(), IN_ROOT) {
             Ok(fd) => File::from(fd),
             Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
             Err(e) => return Err(failed("read", path)(e)),
@@ -118,7 +118,7 @@ impl Files {
     /// The file system's; nothing stands there.
     pub(crate) fn attributes(&self, path: &str) -> Result<Attributes, Failure> {
         let how = OFlags::PATH | OFlags::CLOEXEC;
-        let open = openat2(&self.root, path, how, Mode::empty(), IN_ROOT);
+        let open = openat2(&self.root, below(path), how, Mode::empty(), IN_ROOT);
         let stat = open.and_then(|open| statat(&open, "", AtFlags::EMPTY_PATH)).map_err(failed("look at", path))?;
         Ok(Attributes { mode: stat.st_mode & 0o7777, owner: (stat.st_uid, stat.st_gid) })
     }
@@ -228,8 +228,14 @@ impl Files {
     }
 
     fn open(&self, path: &str) -> Result<OwnedFd, Errno> {
-        openat2(&self.root, if path.is_empty() { "." } else { path }, DIRECTORY, Mode::empty(), IN_ROOT)
+        openat2(&self.root, below(path), DIRECTORY, Mode::empty(), IN_ROOT)
     }
+}
+
+/// The path from the root on. The kernel would take a leading slash for that root too; this needs no flag for it.
+fn below(path: &str) -> &str {
+    let path = path.trim_start_matches('/');
+    if path.is_empty() { "." } else { path }
 }
 
 /// The directory of a path, and its last part.

@@ -126,6 +126,7 @@ mod tests {
             (Has { networkd: there, ifupdown: true, ..none }, Some(Ifupdown), None),
             (Has { networkd: started, ifupdown: true, ..none }, Some(Networkd), None),
             (Has { networkd: started, network_manager: started, ..none }, Some(NetworkManager), None),
+            (Has { networkd: started, network_manager: there, ..none }, Some(Networkd), None),
             (Has { netplan: true, network_manager: started, ifupdown: true, ..none }, Some(Netplan), None),
         ] {
             assert_eq!(has.choose(), chosen, "{has:?}");
