@@ -4,11 +4,14 @@
 //! decides: it runs first, and this only explains its refusal. Trees of templates, which have expressions in place of
 //! typed values, are checked only here.
 
+mod hint;
+
 use serde_json::{Map, Value};
 
 use crate::{
     API_VERSION, Digest, Document, DurationSpec, Kind, MacAddr, Problem, SizeSpec,
     issue::{Issue, describe, has_expression, join, one_problem, suggest},
+    nearest::nearest,
     schema::{self, Schema},
 };
 
@@ -115,10 +118,20 @@ impl Checker<'_> {
         let Some(keys) = schema.as_object() else { return };
         if let Some(reference) = keys.get("$ref").and_then(Value::as_str) {
             let name = reference.rsplit('/').next().unwrap_or_default();
-            if let Some(text) = value.as_str()
-                && let Some(judged) = scalar(name, text)
-            {
-                return judged.unwrap_or_else(|message| self.say(path, message, ""));
+            let text = match value {
+                Value::String(text) => Some(text.clone()),
+                // In quotes it would be refused for the same reason: it has no unit.
+                Value::Number(number) => Some(number.to_string()),
+                _ => None,
+            };
+            match text.and_then(|text| scalar(name, &text)) {
+                Some(Err(message)) => return self.say(path, message, ""),
+                Some(Ok(())) if value.is_string() => return,
+                _ => {}
+            }
+            if name.ends_with("DiskSelector") && !value.is_object() {
+                let hint = "write a field and a value, such as { serial: S4EVNF0M1 } or { size: \">= 400GB\" }";
+                return self.wrong_type(value, "a disk selector", hint.to_owned(), path);
             }
             let target = self.schema.definition(name).cloned().unwrap_or(Value::Bool(true));
             return self.node(value, &target, path);
@@ -168,10 +181,10 @@ impl Checker<'_> {
         if !fits {
             let expected = types.iter().find(|t| **t != "null").copied().unwrap_or("null");
             let (what, hint) = match expected {
-                "object" => ("a mapping", "write its fields below it, indented"),
-                "array" => ("a list", "begin each item with \"- \""),
+                "object" => return self.wrong_type(value, "a mapping", hint::mapping(keys, value.is_null()), path),
+                "array" => ("a list", "write [item, item], or each item on a line of its own that begins with \"- \""),
                 "string" if value.is_number() || value.is_boolean() => ("text", "put it in quotes"),
-                "string" => ("text", "write one value"),
+                "string" => ("text", "write one value; several lines of text begin with |"),
                 "integer" => ("a whole number", "write digits, without quotes"),
                 "boolean" => ("true or false", "write true or false, without quotes"),
                 other => (other, ""),
@@ -221,7 +234,11 @@ impl Checker<'_> {
             match (known.and_then(|k| k.get(name)), other) {
                 (Some(schema), _) => self.node(value, schema, &below),
                 (None, Some(Value::Bool(false))) => {
-                    let hint = suggest(name, &names, "The fields are");
+                    let deeper = known.and_then(|known| hint::belongs_to(name, known, self.schema));
+                    let hint = match deeper.filter(|_| nearest(name, &names).is_none()) {
+                        Some(field) => format!("{field} has a field of this name: write it below {field}, indented"),
+                        None => suggest(name, &names, "The fields are"),
+                    };
                     self.say(&below, format!("there is no field \"{name}\" here"), hint);
                 }
                 (None, Some(schema)) => self.node(value, schema, &below),
@@ -269,7 +286,11 @@ impl Checker<'_> {
     }
 
     fn wrong_type(&mut self, value: &Value, expected: &str, hint: String, path: &str) {
-        self.say(path, format!("this must be {expected}, not {}", describe(value)), hint);
+        let message = match value {
+            Value::Null => format!("this must be {expected}, and nothing is there"),
+            value => format!("this must be {expected}, not {}", describe(value)),
+        };
+        self.say(path, message, hint);
     }
 }
 

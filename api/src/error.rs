@@ -71,6 +71,8 @@ codes! {
     ReceiptMismatch,
     /// The disk is not blank, and no person requested the write.
     DiskNotBlank,
+    /// The disk does not support any level of erasure that the action allows.
+    LevelUnsupported,
     /// Reading or writing a device failed.
     DeviceIo,
     /// The lease ran out before the action ended.

@@ -36,10 +36,10 @@ pub struct ImageSpec {
     /// States explicitly that nothing proves this image; the status shows it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub digest_waived: bool,
-    /// How it is stored. Default: detected from the content. Content of another format is refused.
+    /// How it is stored. Content of another format is refused. Default: detected from the content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<ImageFormat>,
-    /// `none`: the image has no partition table, and that is meant. Default: it must have one, a GPT or an MBR.
+    /// What it has in place of a partition table. Default: it must have one, a GPT or an MBR.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table: Option<ImageTable>,
     /// How to connect to its servers.

@@ -60,13 +60,21 @@ pub(crate) fn suggest(written: &str, known: &[&str], list: &str) -> String {
     }
 }
 
-/// A value's type in plain words.
+/// The longest text that is repeated in a message, characters.
+const MAX_SHOWN: usize = 60;
+
+/// A value's type in plain words. A long text is cut, and no more than its first line is shown.
 pub(crate) fn describe(value: &Value) -> String {
     match value {
         Value::Null => "nothing".into(),
         Value::Bool(b) => b.to_string(),
         Value::Number(n) => format!("the number {n}"),
-        Value::String(s) => format!("the text \"{s}\""),
+        Value::String(s) => {
+            let line = s.lines().next().unwrap_or_default();
+            let shown: String = line.chars().take(MAX_SHOWN).collect();
+            let rest = if shown.len() < s.trim_end().len() { "…" } else { "" };
+            format!("the text \"{shown}{rest}\"")
+        }
         Value::Array(_) => "a list".into(),
         Value::Object(_) => "a mapping".into(),
     }

@@ -45,6 +45,7 @@ mod tools;
 mod url;
 mod validate;
 mod when;
+mod wipe;
 mod wire;
 mod workflow;
 mod yaml;
@@ -95,6 +96,7 @@ pub use tools::{ToolsManifest, ToolsProgram};
 pub use url::{ImageUrl, UrlError};
 pub use validate::{MAX_ACTIONS, validate_actions, validate_rendered};
 pub use when::{When, WhenFault, WhenScope};
+pub use wipe::{WipeLevel, WipeReport};
 pub use wire::{
     API_PATH, ApplyOutcome, ApplyResponse, DeprovisionRequest, DetachResponse, EventRecord, HistoryEntry,
     HistoryOperation, List, ListMetadata, LogRecord, ManifestFile, ManifestReport, NO_SUCH_ROUTE, ProvisionRequest,

@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use crate::{
     Authority, Condition, DiskId, DiskReceipt, EnrolmentStatus, MacAddr, MachineFacts, Object, ProofKind, Shared,
+    WipeReport,
 };
 
 /// A machine document.
@@ -97,6 +98,9 @@ pub struct MachineStatus {
     /// Every receipt last known to be on this machine's disks.
     #[serde(default)]
     pub receipts: Vec<DiskReceipt>,
+    /// How its disks were wiped, the newest last; at most 128.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub wiped: Vec<WipeReport>,
     /// How it was admitted, and its certificates.
     #[serde(default, skip_serializing_if = "EnrolmentStatus::is_empty")]
     pub enrolment: EnrolmentStatus,

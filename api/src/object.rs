@@ -130,7 +130,7 @@ pub struct Object<S, T> {
     pub kind: Kind,
     /// Name, labels, versions.
     pub metadata: Metadata,
-    /// What a person or program wants.
+    /// What is wanted of it: the fields of its kind.
     pub spec: S,
     /// What the coordinator has seen. Ignored when a person applies the document.
     #[serde(skip_serializing_if = "Option::is_none")]

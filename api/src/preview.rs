@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Action, ActionSpec, DiskFacts, DiskId, DiskReceipt, DiskSelector, Machine};
+use crate::{Action, ActionSpec, DiskFacts, DiskId, DiskReceipt, DiskSelector, Machine, WipeLevel};
 
 /// The body of `POST …/machines/{name}/preview`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -16,8 +16,14 @@ pub struct PreviewRequest {
     pub template: Option<String>,
     /// Values for its parameters.
     pub parameters: BTreeMap<String, serde_json::Value>,
-    /// The disks that deprovisioning clears, as in its request.
+    /// The disks that deprovisioning wipes, as in its request.
     pub disks: Vec<DiskSelector>,
+    /// How thoroughly it wipes them, as in its request.
+    #[serde(skip_serializing_if = "WipeLevel::is_default")]
+    pub level: WipeLevel,
+    /// What will do instead, as in its request.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fallback: Vec<WipeLevel>,
 }
 
 /// What a workflow would destroy.
@@ -51,6 +57,9 @@ pub struct PreviewedAction {
     /// The names of the partitions it keeps.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keep: Vec<String>,
+    /// Of `wipe`: the levels that will do, best first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub levels: Vec<WipeLevel>,
 }
 
 // Serde gives a reference.
@@ -71,12 +80,17 @@ impl Preview {
         let previewed = actions.iter().filter_map(|action| {
             let (selectors, keep): (Vec<&DiskSelector>, _) = match &action.spec {
                 ActionSpec::WriteImage(spec) => (vec![&spec.disk], spec.keep.clone()),
-                ActionSpec::ClearDisks(spec) if spec.disks.is_empty() => {
+                ActionSpec::Wipe(spec) if spec.disks.is_empty() => {
                     let carries = |disk: &&DiskFacts| own.iter().any(|id| id.same_disk(&disk.id));
                     let disks = disks.iter().filter(carries).cloned().collect();
-                    return Some(PreviewedAction { name: action.name.clone(), disks, ..PreviewedAction::default() });
+                    return Some(PreviewedAction {
+                        name: action.name.clone(),
+                        disks,
+                        levels: spec.levels(),
+                        ..PreviewedAction::default()
+                    });
                 }
-                ActionSpec::ClearDisks(spec) => (spec.disks.iter().collect(), Vec::new()),
+                ActionSpec::Wipe(spec) => (spec.disks.iter().collect(), Vec::new()),
                 ActionSpec::Storage(spec) => {
                     let keep = (0..spec.disks.len()).flat_map(|item| spec.preserved(item)).collect();
                     (spec.disks.iter().flat_map(|layout| &layout.select).collect(), keep)
@@ -91,6 +105,7 @@ impl Preview {
                 disks: chosen.cloned().collect(),
                 unmatched: u32::try_from(unmatched).unwrap_or(u32::MAX),
                 keep,
+                levels: if let ActionSpec::Wipe(spec) = &action.spec { spec.levels() } else { Vec::new() },
             })
         });
         let actions: Vec<PreviewedAction> = previewed.collect();
@@ -111,11 +126,13 @@ impl Preview {
 
     /// Whether data may be lost. Only a disk that its agent saw blank has nothing to lose: a disk whose contents are
     /// unknown may hold anything, and so may the one that a selector chooses later, where it matches none now. Partitions
-    /// that an action keeps count as well: its disk is written all the same.
+    /// that an action keeps count as well: its disk is written all the same. To an action that erases more than signatures no disk
+    /// is blank.
     pub fn may_destroy(&self) -> bool {
         let maybe = |disk: &DiskFacts| disk.contents.as_ref().is_none_or(|contents| !contents.is_blank());
         let of_action = |action: &PreviewedAction| {
-            action.disks.is_empty() || action.unmatched > 0 || action.disks.iter().any(maybe)
+            let erases = action.levels.iter().any(|level| *level != WipeLevel::Signatures);
+            erases || action.disks.is_empty() || action.unmatched > 0 || action.disks.iter().any(maybe)
         };
         !self.receipts.is_empty() || self.actions.iter().any(of_action)
     }
@@ -169,8 +186,8 @@ mod tests {
     fn a_preview_lists_the_disks_each_action_would_choose() {
         let write = json!({"name": "write", "writeImage": {"disk": {"serial": "A"}, "keep": ["data"],
             "image": {"url": "http://h/i", "digestWaived": true}}});
-        let clear = json!({"name": "clear", "clearDisks": {}});
-        let both = json!({"name": "both", "clearDisks": {"disks": [{"serial": "B"}, {"serial": "A"}]}});
+        let clear = json!({"name": "clear", "wipe": {}});
+        let both = json!({"name": "both", "wipe": {"disks": [{"serial": "B"}, {"serial": "A"}]}});
         let restart = json!({"name": "restart", "reboot": {}});
         let layout = json!({"name": "layout", "storage": {"disks": [{"select": [{"serial": "B"}, {"serial": "A"}],
             "partitions": [{"name": "archive", "preserve": true}, {"name": "p"}]}]}});
@@ -184,12 +201,14 @@ mod tests {
 
     #[test]
     fn only_what_is_on_the_chosen_disks_is_destroyed() {
-        let clear = |serial: &str| json!([{"name": "c", "clearDisks": {"disks": [{"serial": serial}]}}]);
+        let clear = |serial: &str| json!([{"name": "c", "wipe": {"disks": [{"serial": serial}]}}]);
         assert!(preview(clear("A"), &machine()).may_destroy(), "a table");
         assert!(preview(clear("B"), &machine()).may_destroy(), "a receipt");
         let mut machine = machine();
         machine.status.as_mut().unwrap().receipts.clear();
         assert!(!preview(clear("B"), &machine).may_destroy(), "blank");
+        let erase = json!([{"name": "e", "wipe": {"disks": [{"serial": "B"}], "level": "zero"}}]);
+        assert!(preview(erase, &machine).may_destroy(), "data without a signature");
         let layout = |serials: [&str; 2]| {
             let select = serials.map(|serial| json!({"serial": serial}));
             json!([{"name": "l", "storage": {"disks": [{"select": select, "partitions": [{"name": "p"}]}]}}])
@@ -201,7 +220,7 @@ mod tests {
 
     #[test]
     fn what_is_unknown_may_be_lost() {
-        let clear = |serial: &str| json!([{"name": "c", "clearDisks": {"disks": [{"serial": serial}]}}]);
+        let clear = |serial: &str| json!([{"name": "c", "wipe": {"disks": [{"serial": serial}]}}]);
         let mut machine = machine();
         let status = machine.status.as_mut().unwrap();
         status.receipts.clear();

@@ -34,10 +34,13 @@ impl Schema {
         self.definitions.get(name)
     }
 
-    /// A property's description: its own, else that of its type.
+    /// What a property is, in the first sentence of its description, else of its type's.
     pub(crate) fn explanation(&self, keys: &Map<String, Value>, property: &str) -> String {
         let Some(schema) = keys.get("properties").and_then(|p| p.get(property)) else { return String::new() };
-        let own = |schema: &Value| schema.get("description").and_then(Value::as_str).map(one_line);
+        let own = |schema: &Value| {
+            let text = one_line(schema.get("description")?.as_str()?);
+            Some(text.split_once(". ").map_or(text.clone(), |(first, _)| format!("{first}.")))
+        };
         let referred = || {
             let name = schema.get("$ref").and_then(Value::as_str)?.rsplit('/').next()?;
             self.definitions.get(name).and_then(own)

@@ -35,6 +35,9 @@ pub enum SelectorError {
         /// What was written.
         expression: String,
     },
+    /// A list where one expression must stand.
+    #[error("disk field {0}: a list is not valid; write one value, or in and several with commas, such as \"in A, B\"")]
+    List(String),
     /// An operator that its field does not support.
     #[error("disk field {field}: {operator} compares sizes only; use = != in or glob here")]
     NotOrdered {
@@ -134,7 +137,8 @@ impl Test {
         let written = match value {
             Value::String(text) => text.trim().to_owned(),
             Value::Bool(_) | Value::Number(_) => value.to_string(),
-            Value::Null | Value::Array(_) | Value::Object(_) => {
+            Value::Array(_) => return Err(SelectorError::List(field.to_owned())),
+            Value::Null | Value::Object(_) => {
                 return Err(SelectorError::BadExpression { field: field.into(), expression: value.to_string() });
             }
         };
@@ -373,7 +377,8 @@ mod tests {
         for (field, value) in [("serial", "in a,,b"), ("serial", ""), ("serial", "="), ("size", "glob 4*")] {
             assert!(matches!(check(field, value), Err(SelectorError::BadExpression { .. })), "{field}: {value}");
         }
-        assert!(matches!(check("model", serde_json::json!(["a"])), Err(SelectorError::BadExpression { .. })));
+        assert_eq!(check("model", serde_json::json!(["a"])), Err(SelectorError::List("model".into())));
+        assert!(matches!(check("model", serde_json::json!({})), Err(SelectorError::BadExpression { .. })));
     }
 
     #[test]

@@ -21,9 +21,9 @@ pub struct TemplateSpec {
     /// around it there.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fragment: bool,
-    /// The actions, each of the shape of [`crate::Action`]. `{{ … }}` may stand inside any scalar; a scalar that is one
-    /// lone expression keeps the expression's type. In scope: `machine` (name, labels, macs, facts), `params`, and
-    /// `disk` in a loop over disks.
+    /// The list of actions: each has a name, and a key that says what it does. `{{ … }}` may stand inside any scalar; a
+    /// scalar that is one lone expression keeps the expression's type. In scope: `machine` (name, labels, macs, facts),
+    /// `params`, and `disk` in a loop over disks.
     #[schemars(with = "Vec<crate::Action>")]
     pub actions: Vec<serde_json::Value>,
     /// The longest time for a workflow, from the moment an agent takes it to its end; a hold counts, a pause does not.

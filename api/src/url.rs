@@ -30,6 +30,13 @@ pub enum ImageUrl<'a> {
     },
 }
 
+impl UrlError {
+    /// Whether the text names no place of a known kind, as `ftp://h/f` and `debian:12` do.
+    pub(crate) fn is_unknown_place(&self) -> bool {
+        self.hint == SCHEMES
+    }
+}
+
 const SCHEMES: &str = "write http://host/path, https://host/path, oci://registry/repository or file:///path";
 const NO_PASSWORDS: &str = "remove user and password; logs and status would show them";
 const PIN: &str = "write oci://registry/repository@sha256: and the 64 hexadecimal digits of the manifest's digest";

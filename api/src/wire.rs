@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::{DiskSelector, Problem};
+use crate::{DiskSelector, Problem, WipeLevel};
 
 /// The path under which the documents live.
 pub const API_PATH: &str = "/apis/landfall.dev/v1alpha1";
@@ -136,6 +136,12 @@ pub struct DeprovisionRequest {
     /// Which disks; exactly one must match each. Default: every disk that carries a receipt of this machine.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub disks: Vec<DiskSelector>,
+    /// How thoroughly they are wiped.
+    #[serde(skip_serializing_if = "WipeLevel::is_default")]
+    pub level: WipeLevel,
+    /// Levels that will do for a disk that does not support `level`, best first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fallback: Vec<WipeLevel>,
     /// As in [`ProvisionRequest`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expects: Option<String>,
@@ -175,7 +181,7 @@ pub struct EventRecord {
     /// The attempt, from 1; 0 for events of the workflow itself.
     #[serde(default)]
     pub attempt: u32,
-    /// One CamelCase word for programs: `Started`, `Finished`, `Failed`, `ReceiptWritten`, `Cancelled`, `PhonedHome`, …
+    /// One CamelCase word for programs: `Started`, `Finished`, `Failed`, `ReceiptWritten`, `DiskWiped`, `Cancelled`, `PhonedHome`, …
     pub reason: String,
     /// One sentence for people.
     pub message: String,

@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use uuid::Uuid;
 
-use crate::{Action, ActionSpec, Condition, DiskReceipt, DurationSpec, Object, Precheck, Problem, Shared, SuccessOn};
+use crate::{
+    Action, ActionSpec, Condition, DiskReceipt, DurationSpec, Object, Precheck, Problem, Shared, SuccessOn, WipeReport,
+};
 
 /// A workflow document.
 pub type Workflow = Object<WorkflowSpec, WorkflowStatus>;
@@ -162,6 +164,9 @@ pub struct WorkflowStatus {
     /// this workflow replace them as it proceeds.
     #[serde(default)]
     pub expected_receipts: Vec<DiskReceipt>,
+    /// The disks that it has wiped, each once; at most 128.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub wiped: Vec<WipeReport>,
     /// Why it failed or was cancelled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<Problem>,

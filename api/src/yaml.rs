@@ -141,9 +141,14 @@ fn syntax_problem(source: &str, error: &serde_saphyr::Error) -> Problem {
     let ends = [" at line ", ", set DuplicateKeyPolicy"];
     let end = ends.iter().filter_map(|end| text.find(end)).min().unwrap_or(text.len());
     let text = text.get(..end).unwrap_or(&text).trim_start_matches("error: ").to_owned();
-    Problem::new(ErrorCode::InvalidDocument, format!("this is not YAML: {text}"))
-        .at(place)
-        .hint("check the indentation, and quote values that contain \": \", \"#\" or \"{{\"")
+    let hint = if text.contains("duplicate") {
+        "remove one of the two: a mapping has each key once"
+    } else if text.starts_with("tabs ") {
+        "indent with spaces"
+    } else {
+        "check the indentation, and quote values that contain \": \", \"#\" or \"{{\""
+    };
+    Problem::new(ErrorCode::InvalidDocument, format!("this is not YAML: {text}")).at(place).hint(hint)
 }
 
 #[cfg(test)]

@@ -160,8 +160,17 @@ impl RealDevice {
         &self.path
     }
 
+    /// For calls of the kernel that are no reads or writes.
     pub(crate) const fn file(&self) -> &File {
         &self.file
+    }
+
+    /// Whether it is a block device, and not a regular file.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn is_block(&self) -> io::Result<bool> {
+        Ok(self.file.metadata()?.file_type().is_block_device())
     }
 
     /// Whether writes go past the page cache.

@@ -1,8 +1,10 @@
 //! What can go wrong with a disk, as types; one place says which code each has and whether trying again can help.
 
+mod hint;
+
 use std::{io, path::PathBuf};
 
-use landfall_api::{Digest, ErrorCode, Problem};
+use landfall_api::{Digest, ErrorCode, Problem, WipeLevel};
 
 use crate::{Defect, IndexError};
 
@@ -225,6 +227,54 @@ pub enum WriteError {
         /// The kernel's reason.
         source: io::Error,
     },
+    /// The disk supports none of the levels that would do. Nothing was changed.
+    #[error("{device} does not support level {level}; it supports {}{}", words(supported), because(limits))]
+    LevelUnsupported {
+        /// The disk.
+        device: String,
+        /// The level that was asked for.
+        level: WipeLevel,
+        /// Those that it supports.
+        supported: Vec<WipeLevel>,
+        /// Why not more, in words.
+        limits: Vec<String>,
+    },
+    /// The disk did not erase itself.
+    #[error("{device} was not erased by {method}: {reason}")]
+    EraseFailed {
+        /// The disk.
+        device: String,
+        /// By which command.
+        method: &'static str,
+        /// What it answered.
+        reason: String,
+    },
+    /// The disk still does an erasure that began earlier, and neither reads nor writes meanwhile.
+    #[error("{device} still erases itself since an earlier wipe; {percent} % is done")]
+    Erasing {
+        /// The disk.
+        device: String,
+        /// How much is done.
+        percent: u64,
+    },
+    /// The disk is locked with a password.
+    #[error("{device} cannot be read: {reason}")]
+    Locked {
+        /// The disk.
+        device: String,
+        /// What it answered.
+        reason: String,
+    },
+    /// The disk says that it erased itself, and data is still there.
+    #[error("{device} reports that it was erased by {method}, and the data at {offset} is still there")]
+    NotErased {
+        /// The disk.
+        device: String,
+        /// By which command.
+        method: &'static str,
+        /// Where, bytes from its start.
+        offset: u64,
+    },
     /// The data read back differs from the data written. Nothing was committed.
     #[error("{device} returned other data than was written to it: the {length} bytes at {offset} differ")]
     ReadBack {
@@ -272,6 +322,14 @@ fn joined(failures: &[WriteError]) -> String {
     failures.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
+fn words(levels: &[WipeLevel]) -> String {
+    levels.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn because(limits: &[String]) -> String {
+    limits.iter().map(|limit| format!(" ({limit})")).collect()
+}
+
 impl WriteError {
     /// The stable code.
     pub fn code(&self) -> ErrorCode {
@@ -295,10 +353,15 @@ impl WriteError {
             Self::ReceiptMismatch { .. } => ErrorCode::ReceiptMismatch,
             Self::NotBlank { .. } => ErrorCode::DiskNotBlank,
             Self::KeepRefused { .. } => ErrorCode::InvalidDocument,
+            Self::LevelUnsupported { .. } => ErrorCode::LevelUnsupported,
             Self::ReadOnly { .. }
             | Self::DeviceIo { .. }
             | Self::Unreadable { .. }
             | Self::ReadBack { .. }
+            | Self::EraseFailed { .. }
+            | Self::Erasing { .. }
+            | Self::Locked { .. }
+            | Self::NotErased { .. }
             | Self::Examine { .. } => ErrorCode::DeviceIo,
             Self::LeaseExpired { .. } => ErrorCode::LeaseExpired,
             Self::Cancelled { .. } => ErrorCode::Cancelled,
@@ -317,6 +380,7 @@ impl WriteError {
             | Self::Truncated { .. }
             | Self::DigestMismatch { .. }
             | Self::ChunkMismatch { .. }
+            | Self::Erasing { .. }
             | Self::Start { .. } => true,
             Self::NoMirror { failures, .. } => failures.iter().any(Self::retryable),
             Self::Status { .. }
@@ -336,6 +400,10 @@ impl WriteError {
             | Self::DeviceIo { .. }
             | Self::Unreadable { .. }
             | Self::ReadBack { .. }
+            | Self::LevelUnsupported { .. }
+            | Self::EraseFailed { .. }
+            | Self::Locked { .. }
+            | Self::NotErased { .. }
             | Self::LeaseExpired { .. }
             | Self::Cancelled { .. }
             | Self::Examine { .. }
@@ -374,65 +442,15 @@ impl WriteError {
             | Self::DeviceIo { device, .. }
             | Self::Unreadable { device, .. }
             | Self::ReadBack { device, .. }
+            | Self::LevelUnsupported { device, .. }
+            | Self::EraseFailed { device, .. }
+            | Self::Erasing { device, .. }
+            | Self::Locked { device, .. }
+            | Self::NotErased { device, .. }
             | Self::LeaseExpired { device }
             | Self::Cancelled { device }
             | Self::Examine { device, .. } => device,
             Self::Start { .. } | Self::Internal(_) => "",
-        }
-    }
-
-    fn hint(&self) -> &'static str {
-        match self {
-            Self::Unreachable { .. } => "check that the server is up and that the machine's network reaches it",
-            Self::Status { .. } => "correct the URL in the template, or put the file there",
-            Self::NoRanges { .. } => {
-                "put the image on a server that answers Range requests, such as nginx, or use another format"
-            }
-            Self::NoMirror { .. } => "read the reason for each mirror; at least one mirror must serve the image",
-            Self::BadSignature { .. } => {
-                "get the signature and the current public key from the signer, and state that key"
-            }
-            Self::SourceChanged { .. } => "publish a new image under a new name",
-            Self::Truncated { .. } => "upload the image again; the file on the server is cut short",
-            Self::DigestMismatch { .. } => "state the digest that sha256sum prints for the file, or upload it again",
-            Self::ChunkMismatch { .. } => {
-                "upload image and index again; both must come from the same call of \
-                landfall-image pack"
-            }
-            Self::BadIndex { .. } => "use the index that landfall-image pack or bmaptool create made from this image",
-            Self::BadFormat { defect, .. } => defect.hint(),
-            Self::NotEnoughMemory { .. } => {
-                "give the machine more memory, or make an image that takes less: zstd -3 without --long, xz -6, smaller \
-                    chunks, or for qcow2 larger clusters"
-            }
-            Self::DiskTooSmall { .. } => "choose a larger disk, or make the image smaller",
-            Self::WrongSectorSize { .. } => {
-                "build the image for the disk's sector size: landfall-image os-disk --sector-size 512 or 4096, or your \
-                builder's own option; or choose another disk"
-            }
-            Self::InUse { .. } => "unmount it and stop what holds it, or choose another disk",
-            Self::ReadOnly { .. } => "choose another disk, or remove its write protection",
-            Self::DiskChanged { .. } => "check whether disks were swapped, then start the workflow again",
-            Self::SelectionChanged { .. } => {
-                "connect every disk before the machine starts, or select the disk by serial or wwn"
-            }
-            Self::ReceiptMismatch { .. } => "to overwrite the disk, run landfall provision with --force",
-            Self::Unreadable { .. } => {
-                "check the disk's health and the kernel log; to write over sectors that cannot be read, run landfall \
-                    provision with --force"
-            }
-            Self::NotBlank { .. } => "to allow the install, run landfall provision",
-            Self::ReadBack { .. } => {
-                "replace the disk, or check its firmware and controller; its data cannot be trusted"
-            }
-            Self::KeepRefused { .. } => {
-                "name labels that exist on the disk, or use an image that leaves room for \
-                these partitions"
-            }
-            Self::DeviceIo { .. } | Self::Examine { .. } => "check the disk's health and the kernel log",
-            Self::LeaseExpired { .. } => "check that the machine reaches the coordinator",
-            Self::Cancelled { .. } | Self::Start { .. } => "",
-            Self::Internal(_) => "report this fault with the log",
         }
     }
 }

@@ -7,7 +7,7 @@
 mod authorise;
 mod blank;
 mod buffer;
-mod clear;
+
 mod content;
 mod contents;
 mod decode;
@@ -36,10 +36,10 @@ mod select_error;
 mod signature;
 mod source;
 mod sys;
+mod wipe;
 mod write;
 
 pub use blank::what_is_there;
-pub use clear::{clear_disk, may_clear};
 pub use content::Mistake;
 pub use contents::read_contents;
 pub use defect::Defect;
@@ -65,10 +65,11 @@ pub use pipeline::{
 pub use proof::{DetachedSignature, Resolved, SignatureVerifier, resolve as resolve_proof};
 pub use receipt::{PLACE as RECEIPT_PLACE, kept_partitions, read_mark, read_receipt};
 pub use request::{
-    CancelFlag, ClearRequest, LeaseGuard, LogLevel, Observer, ReceiptIntent, SelectionGuard, Unobserved, WriteOutcome,
+    CancelFlag, LeaseGuard, LogLevel, Observer, ReceiptIntent, SelectionGuard, Unobserved, WipeRequest, WriteOutcome,
     WriteRequest,
 };
 pub use select::Disk;
 pub use select_error::{Candidate, SelectError};
 pub use source::{ImageSource, ProvenFile, RootLayer, open as open_source, open_file, root_layers};
+pub use wipe::{may_wipe, wait_to_wipe, wipe_disk};
 pub use write::{may_write, write_image};

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use landfall_api::{DiskFacts, DiskId, DiskReceipt, Progress};
+use landfall_api::{DiskFacts, DiskId, DiskReceipt, Progress, WipeLevel};
 use uuid::Uuid;
 
 use crate::{Image, WriteError};
@@ -159,17 +159,21 @@ impl WriteRequest {
     }
 }
 
-/// One disk to be cleared.
+/// One disk to be wiped.
 #[derive(Debug, Clone)]
-pub struct ClearRequest {
+pub struct WipeRequest {
     /// The disk, as [`crate::Disk::select`] or [`crate::disk_at`] gave it. Its identity is checked again just before
     /// the first write.
     pub disk: DiskFacts,
-    /// Who clears.
+    /// How thoroughly.
+    pub level: WipeLevel,
+    /// Levels that will do if the disk does not support `level`, best first.
+    pub fallback: Vec<WipeLevel>,
+    /// Who wipes.
     pub receipt: ReceiptIntent,
     /// Every receipt that is believed to be on this machine: the compare of compare-and-swap.
     pub expected: Vec<DiskReceipt>,
-    /// A person requested this workflow. Without, no disk is cleared.
+    /// A person requested this workflow. Without, no disk is wiped.
     pub person_authorised: bool,
     /// A person accepted any receipt that is on the disk.
     pub force: bool,
@@ -181,8 +185,8 @@ pub struct ClearRequest {
     pub cancel: CancelFlag,
 }
 
-impl ClearRequest {
-    /// On whose authority the disk is cleared.
+impl WipeRequest {
+    /// On whose authority the disk is wiped.
     pub(crate) fn claim(&self) -> Claim<'_> {
         Claim {
             disk: &self.disk.id,
@@ -235,6 +239,8 @@ pub trait Observer: Send + Sync {
     fn receipt_written(&self, receipt: &DiskReceipt);
     /// A line for people.
     fn log(&self, level: LogLevel, message: &str);
+    /// From now on, or no longer, a disk erases itself: nothing stops the call before the disk has done it.
+    fn cannot_stop(&self, _begun: bool) {}
 }
 
 /// An observer that ignores all reports.

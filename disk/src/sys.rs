@@ -4,7 +4,7 @@
 //! reference to a local of the type that the request's number stands for in `linux/fs.h` or `linux/blkpg.h`.
 #![allow(unsafe_code)] // ioctls have no safe binding in nix; each block below says why it holds.
 
-use std::{ffi::c_void, fs::File, io, ops::Range, os::fd::AsRawFd, ptr};
+use std::{ffi::c_void, fs::File, io, ops::Range, os::fd::AsRawFd, ptr, time::Duration};
 
 mod raw {
     //! Numbers from `linux/fs.h` and `linux/blkpg.h`.
@@ -14,6 +14,12 @@ mod raw {
     nix::ioctl_read_bad!(blksszget, nix::request_code_none!(0x12, 104), c_int);
     nix::ioctl_read!(blkgetsize64, 0x12, 114, size_t);
     nix::ioctl_write_ptr_bad!(blkpg, nix::request_code_none!(0x12, 105), super::PartitionCall);
+    nix::ioctl_write_ptr_bad!(blkdiscard, nix::request_code_none!(0x12, 119), [u64; 2]);
+    // linux/nvme_ioctl.h
+    nix::ioctl_none!(nvme_id, b'N', 0x40);
+    nix::ioctl_readwrite!(nvme_admin_cmd, b'N', 0x41, super::NvmeAdminCommand);
+    // scsi/sg.h
+    nix::ioctl_readwrite_bad!(sg_io, 0x2285, super::SgIo);
 }
 
 /// `BLKPG_RESIZE_PARTITION`
@@ -35,6 +41,152 @@ struct Partition {
     length: i64,
     number: i32,
     names: [u8; 128],
+}
+
+/// `struct nvme_passthru_cmd` of `linux/nvme_ioctl.h`.
+#[repr(C)]
+#[derive(Default)]
+pub(crate) struct NvmeAdminCommand {
+    opcode: u8,
+    flags: u8,
+    reserved: u16,
+    namespace: u32,
+    dwords_2_3: [u32; 2],
+    metadata: u64,
+    data: u64,
+    metadata_bytes: u32,
+    data_bytes: u32,
+    dwords_10_15: [u32; 6],
+    timeout_ms: u32,
+    result: u32,
+}
+
+/// `struct sg_io_hdr` of `scsi/sg.h`.
+#[repr(C)]
+pub(crate) struct SgIo {
+    interface: i32,
+    direction: i32,
+    command_bytes: u8,
+    sense_room: u8,
+    pieces: u16,
+    data_bytes: u32,
+    data: *mut u8,
+    command: *const u8,
+    sense: *mut u8,
+    timeout_ms: u32,
+    flags: u32,
+    id: i32,
+    own: *mut u8,
+    status: u8,
+    masked_status: u8,
+    message_status: u8,
+    sense_written: u8,
+    host_status: u16,
+    driver_status: u16,
+    residual: i32,
+    duration_ms: u32,
+    info: u32,
+}
+
+/// Data of a SCSI command.
+pub(crate) enum ScsiData<'a> {
+    /// None.
+    None,
+    /// From the disk.
+    In(&'a mut [u8]),
+    /// To the disk.
+    Out(&'a [u8]),
+}
+
+/// Tells the disk that a range of whole sectors is not needed any more.
+pub(crate) fn discard(file: &File, start: u64, length: u64) -> io::Result<()> {
+    let range = [start, length];
+    // SAFETY: `file` is open for the call; the kernel reads two u64, offset and length in bytes.
+    unsafe { raw::blkdiscard(file.as_raw_fd(), &range) }?;
+    Ok(())
+}
+
+/// The number of the namespace behind an NVMe block device.
+pub(crate) fn nvme_namespace(file: &File) -> io::Result<u32> {
+    // SAFETY: `file` is open for the call, which takes no argument; the kernel returns the number.
+    let number = unsafe { raw::nvme_id(file.as_raw_fd()) }?;
+    u32::try_from(number).map_err(|_| io::Error::other("the kernel reports a negative namespace"))
+}
+
+/// Sends an admin command to the controller of an NVMe block device; its status, 0 if it did it.
+pub(crate) fn nvme_admin(
+    file: &File,
+    opcode: u8,
+    namespace: u32,
+    dwords: [u32; 2],
+    data: &mut [u8],
+    limit: Duration,
+) -> io::Result<u16> {
+    let mut command = NvmeAdminCommand {
+        opcode,
+        namespace,
+        data: if data.is_empty() { 0 } else { data.as_mut_ptr() as u64 },
+        data_bytes: u32::try_from(data.len()).map_err(io::Error::other)?,
+        dwords_10_15: [dwords[0], dwords[1], 0, 0, 0, 0],
+        timeout_ms: milliseconds(limit),
+        ..NvmeAdminCommand::default()
+    };
+    // SAFETY: `file` is open for the call; `command` is the kernel's struct, and names `data`, which lives as long as the call and
+    // is exclusively borrowed, with its own length: the kernel transfers no more than that.
+    let status = unsafe { raw::nvme_admin_cmd(file.as_raw_fd(), &mut command) }?;
+    u16::try_from(status).map_err(|_| io::Error::other("the kernel reports a negative status"))
+}
+
+/// Sends a SCSI command; its status byte and its sense data.
+pub(crate) fn scsi(file: &File, command: &[u8], data: ScsiData<'_>, limit: Duration) -> io::Result<(u8, Vec<u8>)> {
+    // scsi/sg.h: SG_DXFER_NONE, SG_DXFER_FROM_DEV, SG_DXFER_TO_DEV.
+    let (direction, data, length) = match data {
+        ScsiData::None => (-1, std::ptr::null_mut(), 0),
+        ScsiData::In(into) => (-3, into.as_mut_ptr(), into.len()),
+        // The kernel only reads it.
+        ScsiData::Out(from) => (-2, from.as_ptr().cast_mut(), from.len()),
+    };
+    let mut sense = vec![0_u8; 252];
+    let mut header = SgIo {
+        interface: i32::from(b'S'),
+        direction,
+        command_bytes: u8::try_from(command.len()).map_err(io::Error::other)?,
+        sense_room: u8::try_from(sense.len()).map_err(io::Error::other)?,
+        pieces: 0,
+        data_bytes: u32::try_from(length).map_err(io::Error::other)?,
+        data,
+        command: command.as_ptr(),
+        sense: sense.as_mut_ptr(),
+        timeout_ms: milliseconds(limit),
+        flags: 0,
+        id: 0,
+        own: std::ptr::null_mut(),
+        status: 0,
+        masked_status: 0,
+        message_status: 0,
+        sense_written: 0,
+        host_status: 0,
+        driver_status: 0,
+        residual: 0,
+        duration_ms: 0,
+        info: 0,
+    };
+    // SAFETY: `file` is open for the call; `header` is the kernel's struct, and the three buffers that it names, each with its own
+    // length, live as long as the call. The kernel writes to `sense`, and to `data` only where it was given exclusively.
+    unsafe { raw::sg_io(file.as_raw_fd(), &mut header) }?;
+    // The upper bits of the driver's status are suggestions; 8 says that there is sense data.
+    if header.host_status != 0 || header.driver_status & 0x07 != 0 {
+        let (host, driver) = (header.host_status, header.driver_status);
+        return Err(io::Error::other(format!(
+            "the adapter ends it with status {host:#x} and the driver with {driver:#x}"
+        )));
+    }
+    sense.truncate(usize::from(header.sense_written));
+    Ok((header.status, sense))
+}
+
+fn milliseconds(limit: Duration) -> u32 {
+    u32::try_from(limit.as_millis()).unwrap_or(u32::MAX)
 }
 
 /// Capacity of a block device, bytes.

@@ -310,7 +310,7 @@ fn cleared(device: &Recorder) {
     let mut mark = mark(b"", device.bytes.lock().unwrap().len() as u64);
     mark.receipt.image_digest = None;
     let order = order(Expectation::Waived, mark);
-    clear_device(device, &order, &Unobserved).unwrap();
+    clear_device(device, &order, &Unobserved, || Ok(())).unwrap();
 }
 
 #[test]

@@ -156,7 +156,7 @@ fn a_torn_sector_is_written_over_with_a_persons_word() {
     // Clearing is an install's start.
     for at in [0, RECEIPT_PLACE.start, DISK - PHYSICAL] {
         let device = Device { torn: Mutex::new(Some(at)), ..Device::new(old()) };
-        clear_device(&device, &forced, &Unobserved).unwrap();
+        clear_device(&device, &forced, &Unobserved, || Ok(())).unwrap();
         assert_unbootable(&device, "cleared");
         assert!(what_is_there(&device.content()).unwrap().is_none(), "{at}");
     }

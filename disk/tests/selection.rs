@@ -7,9 +7,9 @@ use common::{
     MIB, digest, gpt_image,
     request::{image_at, write_request},
 };
-use landfall_api::ErrorCode;
+use landfall_api::{ErrorCode, WipeLevel};
 use landfall_disk::{
-    ClearRequest, Format, Proof, SelectionGuard, Unobserved, WriteRequest, clear_disk, may_write, write_image,
+    Format, Proof, SelectionGuard, Unobserved, WipeRequest, WriteRequest, may_write, wipe_disk, write_image,
 };
 
 fn another_disk() -> SelectionGuard {
@@ -42,8 +42,10 @@ fn a_clearing_whose_selection_changed_leaves_the_disk_untouched() {
     let before = gpt_image(16 * MIB, 512, &[(2048, 8191)], 5);
     std::fs::write(&disk, &before).unwrap();
     let write = write_request(&disk, image_at("file:///none", Proof::Waived), 2);
-    let mut request = ClearRequest {
+    let mut request = WipeRequest {
         disk: write.disk,
+        level: WipeLevel::Signatures,
+        fallback: Vec::new(),
         receipt: write.receipt,
         expected: write.expected,
         person_authorised: true,
@@ -52,10 +54,11 @@ fn a_clearing_whose_selection_changed_leaves_the_disk_untouched() {
         lease: write.lease,
         cancel: write.cancel,
     };
-    assert_eq!(clear_disk(&request, &Unobserved).unwrap_err().code(), ErrorCode::DiskChanged);
+    assert_eq!(wipe_disk(&request, &Unobserved).unwrap_err().code(), ErrorCode::DiskChanged);
     assert_eq!(std::fs::read(&disk).unwrap(), before);
     request.selection = SelectionGuard::named();
-    assert!(clear_disk(&request, &Unobserved).unwrap());
+    wipe_disk(&request, &Unobserved).unwrap();
+    assert!(std::fs::read(&disk).unwrap()[..512].iter().all(|byte| *byte == 0));
 }
 
 #[test]

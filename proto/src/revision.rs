@@ -7,7 +7,7 @@
 /// The first: `writeImage`, `cloudInit`, `reboot`.
 pub const FIRST: u32 = 1;
 
-/// Brought branches, `hold`, `powerOff`, `clearDisks`, lists that are done after a failure, workflows that take over an
+/// Brought branches, `hold`, `powerOff`, lists that are done after a failure, workflows that take over an
 /// earlier one's work, and `RunControl` (pause, resume).
 pub const BRANCHES_AND_CONTROL: u32 = 2;
 
@@ -23,10 +23,14 @@ pub const CHECKS: u32 = 7;
 /// Brought the tools layer: `Assignment.tools`, and landfall.worker.v1. A change of worker.proto alone is one of this number too.
 pub const TOOLS: u32 = 7;
 
+/// Brought `wipe`, in place of `clearDisks`.
+pub const WIPE: u32 = 8;
+
 /// The revision of the `.proto` files in this crate: that of the newest action (each declares its own in `landfall-api`), or
 /// that of the newest change apart from actions.
 pub const PROTOCOL: u32 = landfall_api::ToolsManifest::PROTOCOL;
-const _: () = assert!(PROTOCOL >= TOOLS && PROTOCOL >= CHECKS, "landfall-api states an older revision");
+const _: () =
+    assert!(PROTOCOL >= TOOLS && PROTOCOL >= CHECKS && PROTOCOL >= WIPE, "landfall-api states an older revision");
 
 /// The oldest revision that either side still speaks.
 pub const OLDEST_PROTOCOL: u32 = FIRST;

@@ -5,17 +5,16 @@ use std::{collections::BTreeMap, fmt::Debug, time::Duration};
 
 use jiff::Timestamp;
 use landfall_api::{
-    ClearDisksSpec, Digest, DiskId, DiskReceipt, DiskSelector, ErrorCode, FirmwareSpec, GrowRootResult, GrowRootSpec,
-    HoldSpec, ImageAccess, ImageAuthorization, ImageFormat, ImageProof, ImageSource, IndexSpec,
-    InstallBootloaderResult, InstallBootloaderSpec, KexecSpec, PowerOffSpec, Problem, Progress, RebootSpec, Receipt,
-    ReceiptState, SecretText, SignatureSpec, SizeSpec, SumsSpec, SystemIdentityResult, SystemIdentitySpec, Unpack,
-    UnpackResult, UnpackSource,
+    Digest, DiskId, DiskReceipt, DiskSelector, ErrorCode, FirmwareSpec, GrowRootResult, GrowRootSpec, HoldSpec,
+    ImageAccess, ImageAuthorization, ImageFormat, ImageProof, ImageSource, IndexSpec, InstallBootloaderResult,
+    InstallBootloaderSpec, KexecSpec, PowerOffSpec, Problem, Progress, RebootSpec, Receipt, ReceiptState, SecretText,
+    SignatureSpec, SizeSpec, SumsSpec, SystemIdentityResult, SystemIdentitySpec, Unpack, UnpackResult, UnpackSource,
+    WipeLevel, WipeReport, WipeSpec,
     message::{
-        Ack, ActionKind, ActionRef, ActionResult, AssignedAction, Assignment, ClearDisksResult, CloudInit,
-        CloudInitResult, Control, DiskReport, EnrollAnswer, EnrollOutcome, EnrollRequest, EventBody, EventRecord,
-        Hello, Identity, KexecResult, LogLevel, LogLine, MachineCredentials, PhoneHomeReport, PhoneHomeUnit, Proof,
-        Refusal, Retry, Start, Telemetry, ToAgent, ToCoordinator, ToolsLayer, UnreadableDisk, Vitals, Welcome,
-        WriteImage, WriteImageResult,
+        Ack, ActionKind, ActionRef, ActionResult, AssignedAction, Assignment, CloudInit, CloudInitResult, Control,
+        DiskReport, EnrollAnswer, EnrollOutcome, EnrollRequest, EventBody, EventRecord, Hello, Identity, KexecResult,
+        LogLevel, LogLine, MachineCredentials, PhoneHomeReport, PhoneHomeUnit, Proof, Refusal, Retry, Start, Telemetry,
+        ToAgent, ToCoordinator, ToolsLayer, UnreadableDisk, Vitals, Welcome, WipeResult, WriteImage, WriteImageResult,
     },
 };
 use landfall_golden as golden;
@@ -204,7 +203,17 @@ fn events_on_the_wire_and_in_the_store() {
         written: "hostname node-17, accounts anna, new SSH host keys, network files of netplan".into(),
     };
     let grown = GrowRootResult { root_device: "/dev/nvme0n1p2".into(), size_bytes: 479 << 30, grown: true };
-    let cleared = ActionResult::ClearDisks(ClearDisksResult { disks: vec![disk()] });
+    let wiped = WipeReport {
+        disk: disk(),
+        asked: WipeLevel::Secure,
+        level: WipeLevel::Zero,
+        method: "zeroes".into(),
+        started_at: Timestamp::new(1_700_000_000, 5).unwrap(),
+        ended_at: Timestamp::new(1_700_000_900, 0).unwrap(),
+        samples: 33,
+        limits: vec!["its ATA security is frozen".into()],
+        workflow: String::new(),
+    };
     let all = [
         ("started", EventBody::Started),
         ("failed", EventBody::Failed { problem: trouble(), retryable: true }),
@@ -216,12 +225,13 @@ fn events_on_the_wire_and_in_the_store() {
         ("finished-hold", finished(ActionResult::Hold)),
         ("finished-reboot", finished(ActionResult::Reboot)),
         ("finished-power-off", finished(ActionResult::PowerOff)),
-        ("finished-clear-disks", finished(cleared)),
+        ("finished-wipe", finished(ActionResult::Wipe(WipeResult { disks: vec![disk()] }))),
         ("finished-kexec", finished(ActionResult::Kexec(loaded))),
         ("finished-unpack", finished(ActionResult::Unpack(unpacked))),
         ("finished-install-bootloader", finished(ActionResult::InstallBootloader(started))),
         ("finished-identity", finished(ActionResult::Identity(named))),
         ("finished-grow-root", finished(ActionResult::GrowRoot(grown))),
+        ("disk-wiped", EventBody::DiskWiped { report: wiped }),
     ];
     for (seq, (name, body)) in (1..).zip(all) {
         let event = EventRecord::of(attempt(), seq, moment(), body);
@@ -364,14 +374,18 @@ fn an_assignment_of_every_action() {
     let quiet =
         CloudInit { user_data: SecretText::new("#cloud-config\n"), meta_data: "{}\n".into(), ..CloudInit::default() };
     let kexec = KexecSpec { cmdline: Some("root=/dev/vda2 ro".into()), disk: Some(selector("serial", "S4EVNX0R")) };
-    let clear = ClearDisksSpec { disks: vec![selector("name", "sdb"), selector("size", ">= 1TB")] };
+    let wipe = WipeSpec {
+        disks: vec![selector("name", "sdb"), selector("size", ">= 1TB")],
+        level: WipeLevel::Cryptographic,
+        fallback: vec![WipeLevel::Secure, WipeLevel::Zero],
+    };
     let actions = vec![
         write,
         action("seed", 300, 1, ActionKind::CloudInit(seed)),
         action("seed-quietly", 300, 1, ActionKind::CloudInit(quiet)),
         action("look", 86_400, 1, ActionKind::Hold(HoldSpec { message: "check the cables".into() })),
-        action("clear", 300, 1, ActionKind::ClearDisks(clear)),
-        action("clear-own", 300, 1, ActionKind::ClearDisks(ClearDisksSpec::default())),
+        action("wipe", 300, 1, ActionKind::Wipe(wipe)),
+        action("wipe-own", 300, 1, ActionKind::Wipe(WipeSpec::default())),
         action("restart", 300, 1, ActionKind::Reboot(RebootSpec {})),
         action("off", 300, 1, ActionKind::PowerOff(PowerOffSpec {})),
         action("jump", 300, 1, ActionKind::Kexec(kexec)),

@@ -13,8 +13,9 @@ use landfall_disk::{Access, Disk, ProvenFile, Unobserved, root_layers};
 use super::{
     Machine,
     chosen_disk::{list, one},
-    clear_disks, final_failure, grow_root,
+    final_failure, grow_root,
     installed_root::may_act,
+    wipe,
     write_file::MAX_DOWNLOAD,
     write_image,
 };
@@ -56,8 +57,8 @@ fn one_action(machine: &Machine, job: &Job, before: &[AssignedAction]) -> Result
             before.iter().any(|action| changes(action, disk, disks))
         }),
         // An earlier action may write what this one clears.
-        ActionKind::ClearDisks(_) if before.iter().any(|action| is_destructive(&action.kind)) => Ok(()),
-        ActionKind::ClearDisks(spec) => clear_disks::check(machine, job, spec),
+        ActionKind::Wipe(_) if before.iter().any(|action| is_destructive(&action.kind)) => Ok(()),
+        ActionKind::Wipe(spec) => wipe::check(machine, job, spec),
         ActionKind::WriteFile(spec) => {
             is_there(spec.disk.as_ref())?;
             match &spec.source {
@@ -132,7 +133,7 @@ fn started_by(spec: &InstallBootloaderSpec, before: &[AssignedAction], uefi: boo
 
 /// Whether an action destroys data.
 pub(super) const fn is_destructive(kind: &ActionKind) -> bool {
-    matches!(kind, ActionKind::WriteImage(_) | ActionKind::ClearDisks(_) | ActionKind::Storage(_))
+    matches!(kind, ActionKind::WriteImage(_) | ActionKind::Wipe(_) | ActionKind::Storage(_))
 }
 
 /// Whether an action replaces what is on this disk: what is there now says nothing of what follows.
@@ -142,7 +143,7 @@ fn changes(action: &AssignedAction, disk: &DiskFacts, disks: &[DiskFacts]) -> bo
         ActionKind::WriteImage(spec) => chooses(&spec.disk),
         ActionKind::Storage(spec) => spec.selectors().any(chooses),
         // Without selectors it clears each disk with a receipt of this machine.
-        ActionKind::ClearDisks(spec) => spec.disks.is_empty() || spec.disks.iter().any(chooses),
+        ActionKind::Wipe(spec) => spec.disks.is_empty() || spec.disks.iter().any(chooses),
         _ => false,
     }
 }

@@ -3,7 +3,6 @@
 
 mod check;
 mod chosen_disk;
-mod clear_disks;
 mod cloud_init;
 mod exec;
 mod grow_root;
@@ -15,6 +14,7 @@ mod kexec;
 mod power;
 mod storage;
 mod unpack;
+mod wipe;
 mod write_file;
 mod write_image;
 
@@ -69,8 +69,8 @@ impl Perform for Machine {
                 ActionKind::CloudInit(spec) => {
                     machine.on_disks(job, move |machine, job| cloud_init::perform(machine, job, &spec)).await
                 }
-                ActionKind::ClearDisks(spec) => {
-                    machine.on_disks(job, move |machine, job| clear_disks::perform(machine, job, &spec)).await
+                ActionKind::Wipe(spec) => {
+                    machine.on_disks(job, move |machine, job| wipe::perform(machine, job, &spec)).await
                 }
                 ActionKind::Kexec(spec) => {
                     machine.on_disks(job, move |machine, job| kexec::perform(machine, job, &spec)).await

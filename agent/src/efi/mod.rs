@@ -16,7 +16,7 @@ use nix::mount::{MsFlags, mount};
 
 use self::{
     option::{Partition, load_option},
-    order::{Plan, plan},
+    order::{Plan, plan, without},
 };
 
 const VARIABLES: &str = "/sys/firmware/efi/efivars";
@@ -80,22 +80,41 @@ pub(crate) fn start_next(disks: &[&DiskFacts]) -> Result<Vec<String>, EfiError> 
     }
     let _writable = Writable::new()?;
     let directory = Path::new(VARIABLES);
-    let Plan { ours, remove, order } = plan(&read(directory)?, &wanted);
+    carry_out(directory, &plan(&read(directory)?, &wanted), &wanted)?;
+    Ok(names)
+}
+
+/// Removes the entries that installs made for these disks, which are wiped; how many there were. Blocking.
+///
+/// # Errors
+/// [`EfiError::Variables`].
+pub(crate) fn forget(disks: &[&DiskFacts]) -> Result<usize, EfiError> {
+    let directory = Path::new(VARIABLES);
+    let serials: Vec<&str> = disks.iter().map(|disk| disk.id.serial.as_str()).collect();
+    let plan = without(&read(directory)?, &serials);
+    if !plan.remove.is_empty() {
+        let _writable = Writable::new()?;
+        carry_out(directory, &plan, &[])?;
+    }
+    Ok(plan.remove.len())
+}
+
+fn carry_out(directory: &Path, plan: &Plan, wanted: &[Vec<u8>]) -> Result<(), EfiError> {
     let set = |name: &str, data: &[u8]| {
         let written = fs::write(file(directory, name), [&ATTRIBUTES[..], data].concat());
         written.map_err(|source| EfiError::Variables { doing: "written", source })
     };
-    for ((number, _), data) in ours.iter().zip(&wanted).filter(|((_, write), _)| *write) {
+    for ((number, _), data) in plan.ours.iter().zip(wanted).filter(|((_, write), _)| *write) {
         set(&order::name(*number), data)?;
     }
-    if let Some(order) = order {
+    if let Some(order) = &plan.order {
         set("BootOrder", &order.iter().flat_map(|n| n.to_le_bytes()).collect::<Vec<u8>>())?;
     }
-    for number in remove {
+    for number in &plan.remove {
         // It is in no order any more.
-        drop(fs::remove_file(file(directory, &order::name(number))));
+        drop(fs::remove_file(file(directory, &order::name(*number))));
     }
-    Ok(names)
+    Ok(())
 }
 
 /// The variables while they may be written: at all other times they are mounted read-only.

@@ -41,19 +41,29 @@ pub(super) fn load_option(serial: &str, partition: &Partition) -> Vec<u8> {
     path.extend([0x7f, 0xff, 4, 0]);
     let mut option = ACTIVE.to_le_bytes().to_vec();
     option.extend(length(path.len()));
-    option.extend(utf16(&match serial {
-        "" => NAME.to_owned(),
-        serial => format!("{NAME} ({serial})"),
-    }));
+    option.extend(utf16(&name_of(serial)));
     option.extend(path);
     option
 }
 
 /// Whether an entry is one of ours, by its description.
 pub(super) fn is_ours(option: &[u8]) -> bool {
-    let text = option.get(6..).unwrap_or_default().chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]]));
-    let text = String::from_utf16_lossy(&text.take_while(|unit| *unit != 0).collect::<Vec<u16>>());
+    let text = description(option);
     text == NAME || text.starts_with(&format!("{NAME} ("))
+}
+
+/// Whether it is ours for the disk with this serial number.
+pub(super) fn is_of(option: &[u8], serial: &str) -> bool {
+    description(option) == name_of(serial)
+}
+
+fn name_of(serial: &str) -> String {
+    if serial.is_empty() { NAME.to_owned() } else { format!("{NAME} ({serial})") }
+}
+
+fn description(option: &[u8]) -> String {
+    let text = option.get(6..).unwrap_or_default().chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]]));
+    String::from_utf16_lossy(&text.take_while(|unit| *unit != 0).collect::<Vec<u16>>())
 }
 
 /// What an entry starts from, as far as its device path says (UEFI 2.10, sections 10.3.4 and 10.3.5).

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::option::{From, is_ours, starts_from};
+use super::option::{From, is_of, is_ours, starts_from};
 
 /// The boot variables of a firmware.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -63,6 +63,14 @@ pub(super) fn plan(found: &Variables, wanted: &[Vec<u8>]) -> Plan {
     let write = |(number, data): (u16, &Vec<u8>)| (number, found.entries.get(&number) != Some(data));
     let ours = ours.into_iter().zip(wanted).map(write).collect();
     Plan { ours, remove: left, order: Some(order).filter(|order| *order != found.order) }
+}
+
+/// Without our entries for the disks with these serial numbers: nothing on them starts any more.
+pub(super) fn without(found: &Variables, serials: &[&str]) -> Plan {
+    let gone = |data: &[u8]| serials.iter().any(|serial| is_of(data, serial));
+    let remove: Vec<u16> = found.entries.iter().filter(|(_, data)| gone(data)).map(|(number, _)| *number).collect();
+    let order: Vec<u16> = found.order.iter().copied().filter(|number| !remove.contains(number)).collect();
+    Plan { ours: Vec::new(), remove, order: Some(order).filter(|order| *order != found.order) }
 }
 
 /// A variable's name.
@@ -146,6 +154,15 @@ mod tests {
         let firmware = found(&[(4, ours("A")), theirs(5), (6, ours("B"))], &[5, 4, 6], Some(5));
         let plan = plan(&firmware, &[ours("B")]);
         assert_eq!(plan, Plan { ours: vec![(6, false)], remove: vec![4], order: Some(vec![5, 6]) });
+    }
+
+    #[test]
+    fn entries_of_a_wiped_disk_are_removed() {
+        let firmware = found(&[(4, ours("A")), theirs(5), (6, ours("B"))], &[5, 4, 6], Some(5));
+        assert_eq!(without(&firmware, &["A"]), Plan { ours: vec![], remove: vec![4], order: Some(vec![5, 6]) });
+        for others in [&["C"][..], &[""], &[]] {
+            assert_eq!(without(&firmware, others), Plan { ours: vec![], remove: vec![], order: None }, "{others:?}");
+        }
     }
 
     #[test]

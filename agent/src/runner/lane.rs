@@ -179,7 +179,15 @@ impl Lane {
             () = self.runner.lease.expired() => Attempt::Stopped(lease_failure()),
         };
         cancel.cancel();
-        match tokio::time::timeout(STOP_LIMIT, &mut work).await {
+        let mut end = tokio::time::timeout(STOP_LIMIT, &mut work).await;
+        while end.is_err() && !doing.can_stop() {
+            tracing::warn!(
+                "action {} is to stop, but a disk erases itself: its end is waited for; leave the power on",
+                action.name
+            );
+            end = tokio::time::timeout(STOP_LIMIT, &mut work).await;
+        }
+        match end {
             // It succeeded after all: the report states that, and the action is not repeated.
             Ok(Ok(Ok(result))) => Attempt::Succeeded(result),
             Ok(Ok(Err(own))) => why.with_own(own),

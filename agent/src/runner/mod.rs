@@ -9,7 +9,10 @@ mod lane;
 mod tests;
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -67,17 +70,35 @@ pub(crate) struct Job {
 
 /// What an attempt is at: a step, and the device that it waits for.
 #[derive(Clone, Default)]
-pub(crate) struct Doing(Arc<Mutex<Option<(String, String)>>>);
+pub(crate) struct Doing {
+    at: Arc<Mutex<Option<(String, String)>>>,
+    /// How many devices do what nothing can stop.
+    unstoppable: Arc<AtomicUsize>,
+}
 
 impl Doing {
     /// From now on it is at this step, on this device.
     pub(crate) fn begin(&self, step: &str, device: &str) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((step.to_owned(), device.to_owned()));
+        *self.at.lock().unwrap_or_else(PoisonError::into_inner) = Some((step.to_owned(), device.to_owned()));
+    }
+
+    /// A device has begun, or ended, what nothing can stop, such as erasing itself. Until then its end is waited for: who cut the
+    /// power would do harm, and the result would be lost.
+    pub(crate) fn cannot_stop(&self, begun: bool) {
+        if begun {
+            self.unstoppable.fetch_add(1, Ordering::SeqCst);
+        } else {
+            self.unstoppable.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    fn can_stop(&self) -> bool {
+        self.unstoppable.load(Ordering::SeqCst) == 0
     }
 
     /// Adds to a problem where the attempt is.
     fn name(&self, mut problem: Problem) -> Problem {
-        if let Some((step, device)) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some((step, device)) = &*self.at.lock().unwrap_or_else(PoisonError::into_inner) {
             problem.message += &format!(", in step \"{step}\" on {device}");
             problem.subject.clone_from(device);
         }

@@ -69,6 +69,7 @@ impl Report for Reports {
                 format!("failed {} {retryable}", problem.code)
             }
             EventBody::ReceiptWritten { .. } => "receipt".to_owned(),
+            EventBody::DiskWiped { .. } => "wiped".into(),
         };
         self.say(format!("{}.{} {what}", action.action_index, action.attempt));
         Box::pin(async { Ok(()) })
@@ -116,6 +117,8 @@ enum Act {
     Break,
     /// Ignores every cancel and continues until the lease ends.
     Stick,
+    /// Ignores a cancel for a minute, because a disk erases itself, and succeeds.
+    EraseItself,
 }
 
 struct Script {
@@ -154,6 +157,13 @@ impl Perform for Script {
                 Act::Hang => {
                     cancelled.await;
                     Err(failure(ErrorCode::Cancelled, false))
+                }
+                Act::EraseItself => {
+                    job.doing.cannot_stop(true);
+                    cancelled.await;
+                    tokio::time::sleep(Duration::from_secs(60)).await;
+                    job.doing.cannot_stop(false);
+                    Ok(success)
                 }
                 Act::Late => {
                     cancelled.await;
@@ -334,6 +344,13 @@ async fn an_action_over_its_time_is_stopped_and_tried_again() {
 #[tokio::test(start_paused = true)]
 async fn what_succeeded_while_being_stopped_has_succeeded() {
     let scene = play_within(Duration::from_millis(500), &[1], (0, 1), vec![Act::Late, Act::Succeed]);
+    assert_eq!(scene.task.await.unwrap(), Outcome::Reboot);
+    assert_eq!(scene.reports.all()[1], "0.1 finished");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_disk_that_erases_itself_is_awaited() {
+    let scene = play_within(Duration::from_millis(500), &[1], (0, 1), vec![Act::EraseItself, Act::Succeed]);
     assert_eq!(scene.task.await.unwrap(), Outcome::Reboot);
     assert_eq!(scene.reports.all()[1], "0.1 finished");
 }

@@ -16,7 +16,7 @@ use crate::{
     issue::{has_expression, join},
 };
 
-/// A NoCloud seed on the installed disk: structured fields, or whole files.
+/// A NoCloud seed on the installed disk: host name, accounts, network, any other cloud-config; and the unit that phones home.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CloudInitSpec {
@@ -46,7 +46,7 @@ pub struct CloudInitSpec {
 pub struct PhoneHomeSpec {
     /// Whether the unit is installed. Without it the workflow succeeds at its reboot.
     pub enabled: bool,
-    /// How long the installed system has to phone home, from the reboot. Default 15m.
+    /// How long the installed system has to phone home, from the reboot. Default: 15m, unless the coordinator's configuration says otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<DurationSpec>,
 }
@@ -66,7 +66,7 @@ pub struct UserSpec {
     /// Supplementary groups.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
-    /// Login shell. Default `/bin/bash`.
+    /// Login shell. Default: `/bin/bash`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shell: Option<String>,
 }

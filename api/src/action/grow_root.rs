@@ -52,7 +52,7 @@ impl Declaration for GrowRootSpec {
         timeout: DurationSpec::from_secs(30 * 60),
         // The table is the old one or the new one at every instant, and what is as large already stays.
         attempts: 3,
-        protocol: 7,
+        protocol: 8,
         tools: true,
         then: Then::Next,
         writes_image: false,

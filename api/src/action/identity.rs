@@ -116,7 +116,7 @@ impl Declaration for SystemIdentitySpec {
         timeout: DurationSpec::from_secs(5 * 60),
         // Files are put in place whole, and what is written twice is there once.
         attempts: 3,
-        protocol: 7,
+        protocol: 8,
         tools: true,
         then: Then::Next,
         writes_image: false,

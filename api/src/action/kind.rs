@@ -11,7 +11,7 @@ use crate::{AccessSpec, DurationSpec};
 /// hold no list of actions of their own.
 #[derive(Debug, Clone, Copy)]
 pub struct ActionInfo {
-    /// One sentence: the JSON Schema, `landfall explain` and `docs/actions.md` show it.
+    /// One sentence: the JSON Schema, `landfall explain` and `docs/actions/README.md` show it.
     pub about: &'static str,
     /// How long one attempt may take where a template does not say.
     pub timeout: DurationSpec,

@@ -2,7 +2,6 @@
 //! a line in the list below; everything in `api` that depends on the set of actions follows from these two.
 
 mod access;
-mod clear_disks;
 mod cloud_init;
 mod exec;
 mod grow_root;
@@ -18,6 +17,7 @@ mod rules;
 mod schema;
 mod storage;
 mod unpack;
+mod wipe;
 mod write_file;
 mod write_image;
 
@@ -28,7 +28,6 @@ use serde_json::{Map, Value};
 use self::kind::Declaration;
 pub(crate) use self::rules::Rules;
 pub use self::{
-    clear_disks::ClearDisksSpec,
     cloud_init::{CloudInitSpec, PhoneHomeSpec, UserSpec},
     exec::{Exec, ExecProgram, ExecResult, ExecSpec, ExecVariable, UnusableProgram},
     grow_root::{GrowRootResult, GrowRootSpec},
@@ -47,6 +46,7 @@ pub use self::{
         SizeSpec, Storage, StorageFault, StorageSpec, SubvolumeSpec, TableSpec, VolumeGroupSpec, VolumeSpec,
     },
     unpack::{Unpack, UnpackResult, UnpackSource, UnpackSpec, UnusableArchive},
+    wipe::WipeSpec,
     write_file::{FileSource, UnusableFile, WriteFile, WriteFileResult, WriteFileSpec},
     write_image::WriteImageSpec,
 };
@@ -127,7 +127,7 @@ actions! {
     "hold" => Hold(HoldSpec),
     "reboot" => Reboot(RebootSpec),
     "powerOff" => PowerOff(PowerOffSpec),
-    "clearDisks" => ClearDisks(ClearDisksSpec),
+    "wipe" => Wipe(WipeSpec),
     "kexec" => Kexec(KexecSpec),
     "writeFile" => WriteFile(WriteFileSpec),
     "exec" => Exec(ExecSpec),
@@ -186,14 +186,14 @@ pub struct Action {
 pub struct RetrySpec {
     /// 1 to 100; 1 means no retry.
     pub max_attempts: u32,
-    /// Wait before the second attempt; doubles each time. Default 2s.
+    /// Wait before the second attempt; doubles each time. Default: 2s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initial_backoff: Option<DurationSpec>,
-    /// The longest wait between attempts. Default 1m.
+    /// The longest wait between attempts. Default: 1m.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_backoff: Option<DurationSpec>,
     /// How often the machine may restart unexpectedly while the action is under way before the workflow fails, 0 to 100.
-    /// Such restarts use up no attempt. Default 5.
+    /// Such restarts use up no attempt. Default: 5.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_restarts: Option<u32>,
 }

@@ -54,7 +54,15 @@ impl<'a> Rules<'a> {
                 let hint = "write http://host/path, https://host/path or file:///path";
                 self.say(join(path, "url"), format!("{url} is not a file's URL"), hint);
             }
-            Err(error) => self.say(join(path, "url"), error.message, error.hint),
+            Err(error) => {
+                let (message, hint) = if error.is_unknown_place() {
+                    let hint = "write http://host/path, https://host/path or file:///path";
+                    (format!("\"{url}\" is not a file's URL"), hint)
+                } else {
+                    (error.message, error.hint)
+                };
+                self.say(join(path, "url"), message, hint);
+            }
         }
     }
 

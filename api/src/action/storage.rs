@@ -141,7 +141,7 @@ pub struct PartitionSpec {
     /// Where it is mounted in the installed system, or `none`. Default: by role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount: Option<String>,
-    /// Mount options, separated by commas.
+    /// Mount options as in fstab, separated by commas. Default: `umask=0077` for vfat, else none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub options: Option<String>,
     /// Subvolumes, of btrfs alone.
@@ -171,7 +171,7 @@ pub struct RaidSpec {
     /// Where it is mounted in the installed system, or `none`. Default: /boot/efi where it consists of `esp` partitions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount: Option<String>,
-    /// Mount options, separated by commas.
+    /// Mount options as in fstab, separated by commas. Default: `umask=0077` for vfat, else none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub options: Option<String>,
     /// Subvolumes, of btrfs alone.
@@ -212,7 +212,7 @@ pub struct VolumeSpec {
     /// Where it is mounted in the installed system. Default: nowhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount: Option<String>,
-    /// Mount options, separated by commas.
+    /// Mount options as in fstab, separated by commas. Default: `umask=0077` for vfat, else none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub options: Option<String>,
     /// Subvolumes, of btrfs alone.

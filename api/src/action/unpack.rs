@@ -141,6 +141,8 @@ impl Declaration for UnpackSpec {
     }
 }
 
+const BY_DIGEST: &str = "write oci://registry/repository@sha256:… with the digest of its manifest";
+
 /// Exactly one source, and a proof. An expression counts as what it will most likely be: a value.
 fn source(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
     let has = |field: &str| spec.get(field).is_some_and(|value| !value.is_null());
@@ -167,8 +169,10 @@ fn source(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
     match ImageUrl::parse(image) {
         Ok(ImageUrl::Oci { pin: Some(_), .. }) if !image.contains('?') => {}
         Ok(_) => {
-            let hint = "write oci://registry/repository@sha256:… with the digest of its manifest";
-            rules.say(join(path, "image"), format!("{image} is not an OCI image by digest"), hint);
+            rules.say(join(path, "image"), format!("\"{image}\" is not an OCI image by digest"), BY_DIGEST);
+        }
+        Err(error) if error.is_unknown_place() => {
+            rules.say(join(path, "image"), format!("\"{image}\" is not an OCI image by digest"), BY_DIGEST);
         }
         Err(error) => rules.say(join(path, "image"), error.message, error.hint),
     }

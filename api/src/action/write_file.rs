@@ -34,7 +34,7 @@ pub struct WriteFileSpec {
     /// Its permissions, octal, in quotes. Default: "0644", and "0600" where the content holds a secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
-    /// Which disk. Default: the disk that this run wrote.
+    /// Which disk. Default: the disk that this workflow wrote.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskSelector>,
 }

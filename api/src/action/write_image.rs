@@ -16,16 +16,16 @@ use crate::{DiskSelector, DurationSpec, ImageSpec, Verify, issue::join};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WriteImageSpec {
-    /// Which disk. Exactly one must match.
+    /// Which disk. Exactly one must match. Default: the only disk.
     #[serde(default)]
     pub disk: DiskSelector,
-    /// Which image.
+    /// The image: its `url`, and what proves it.
     pub image: ImageSpec,
     /// Labels of partitions in the disk's current GPT that are kept, with all their content. A workflow fails before
     /// any change if a label is missing, if two partitions have it, or if the image would overwrite its partition.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keep: Vec<String>,
-    /// `readBack`: all data is read back and compared before the disk becomes bootable. Default: `none`.
+    /// What is checked besides the proof. Default: `none`.
     #[serde(default, skip_serializing_if = "Verify::is_none")]
     pub verify: Verify,
 }

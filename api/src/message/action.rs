@@ -4,12 +4,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     resolved::{CloudInit, WriteImage},
-    result::{ClearDisksResult, CloudInitResult, KexecResult, StorageResult, WriteImageResult},
+    result::{CloudInitResult, KexecResult, StorageResult, WipeResult, WriteImageResult},
 };
 use crate::{
-    ActionSpec, ClearDisksSpec, DiskId, DiskReceipt, Exec, ExecResult, GrowRootResult, GrowRootSpec, HoldSpec,
-    InstallBootloaderResult, InstallBootloaderSpec, KexecSpec, PowerOffSpec, RebootSpec, Storage, SystemIdentity,
-    SystemIdentityResult, Unpack, UnpackResult, WriteFile, WriteFileResult,
+    ActionSpec, DiskId, DiskReceipt, Exec, ExecResult, GrowRootResult, GrowRootSpec, HoldSpec, InstallBootloaderResult,
+    InstallBootloaderSpec, KexecSpec, PowerOffSpec, RebootSpec, Storage, SystemIdentity, SystemIdentityResult, Unpack,
+    UnpackResult, WipeSpec, WriteFile, WriteFileResult,
 };
 
 /// What an action does. Where the agent needs nothing beyond what a template says, it is the template's own spec.
@@ -25,8 +25,8 @@ pub enum ActionKind {
     Reboot(RebootSpec),
     /// Turns the machine off.
     PowerOff(PowerOffSpec),
-    /// Clears disks.
-    ClearDisks(ClearDisksSpec),
+    /// Wipes disks.
+    Wipe(WipeSpec),
     /// Starts the installed system's own kernel, past the firmware.
     Kexec(KexecSpec),
     /// Writes one file into the installed system.
@@ -60,8 +60,8 @@ pub enum ActionResult {
     Reboot,
     /// Of `powerOff`; as `Reboot`.
     PowerOff,
-    /// Of `clearDisks`.
-    ClearDisks(ClearDisksResult),
+    /// Of `wipe`.
+    Wipe(WipeResult),
     /// Of `kexec`; as `Reboot`.
     Kexec(KexecResult),
     /// Of `writeFile`.
@@ -104,7 +104,7 @@ impl ActionResult {
             Self::Unpack(said) => vec![Part::Word(&mut said.root_device)],
             Self::GrowRoot(said) => vec![Part::Word(&mut said.root_device)],
             Self::Hold | Self::Reboot | Self::PowerOff => Vec::new(),
-            Self::ClearDisks(said) => vec![Part::Disks(&mut said.disks)],
+            Self::Wipe(said) => vec![Part::Disks(&mut said.disks)],
             Self::Storage(said) => vec![Part::Disks(&mut said.disks)],
             Self::InstallBootloader(said) => vec![Part::Word(&mut said.root_device), Part::Text(&mut said.platforms)],
             Self::Identity(said) => vec![Part::Word(&mut said.root_device), Part::Text(&mut said.written)],
@@ -125,7 +125,7 @@ impl ActionResult {
             Self::Hold => matches!(spec, ActionSpec::Hold(_)),
             Self::Reboot => matches!(spec, ActionSpec::Reboot(_)),
             Self::PowerOff => matches!(spec, ActionSpec::PowerOff(_)),
-            Self::ClearDisks(_) => matches!(spec, ActionSpec::ClearDisks(_)),
+            Self::Wipe(_) => matches!(spec, ActionSpec::Wipe(_)),
             Self::Kexec(_) => matches!(spec, ActionSpec::Kexec(_)),
             Self::WriteFile(_) => matches!(spec, ActionSpec::WriteFile(_)),
             Self::Exec(_) => matches!(spec, ActionSpec::Exec(_)),
@@ -152,9 +152,9 @@ impl ActionResult {
                 format!("{entries} entries with {bytes} bytes unpacked to {root_device}")
             }
             Self::Hold => "a person resumed it".into(),
-            Self::ClearDisks(cleared) => {
-                let names: Vec<_> = cleared.disks.iter().map(|disk| disk.name.as_str()).collect();
-                format!("cleared {}", names.join(", "))
+            Self::Wipe(WipeResult { disks }) => {
+                let names: Vec<_> = disks.iter().map(|disk| disk.name.as_str()).collect();
+                format!("wiped {}", names.join(", "))
             }
             Self::Storage(StorageResult { disks, written }) => {
                 let names: Vec<_> = disks.iter().map(|disk| disk.name.as_str()).collect();

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::{ActionRef, ActionResult};
-use crate::{DiskReceipt, Problem};
+use crate::{DiskReceipt, Problem, WipeReport};
 
 /// One numbered fact about an action.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -66,6 +66,11 @@ pub enum EventBody {
     ReceiptWritten {
         /// What it says now.
         receipt: DiskReceipt,
+    },
+    /// A disk was wiped; the action may go on with others.
+    DiskWiped {
+        /// How.
+        report: WipeReport,
     },
 }
 

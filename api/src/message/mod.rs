@@ -28,7 +28,7 @@ pub use hello::{Hello, Refusal, Welcome};
 pub use identity::Identity;
 pub use phone_home::PhoneHomeReport;
 pub use resolved::{CloudInit, PhoneHomeUnit, WriteImage};
-pub use result::{ClearDisksResult, CloudInitResult, KexecResult, StorageResult, WriteImageResult};
+pub use result::{CloudInitResult, KexecResult, StorageResult, WipeResult, WriteImageResult};
 pub use session::{Ack, Control, ToAgent, ToCoordinator, Vitals};
 pub use telemetry::{LogLevel, LogLine, Telemetry, UnknownLevel};
 pub use worker::{HiddenPoint, LayoutMount, OpenedLayout, Purpose, WorkerJob, WorkerReady, WorkerReport};

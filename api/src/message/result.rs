@@ -31,11 +31,11 @@ pub struct CloudInitResult {
     pub root_device: String,
 }
 
-/// What was cleared.
+/// What was wiped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ClearDisksResult {
-    /// Disks that now carry nothing, whether they were cleared just now or before.
+pub struct WipeResult {
+    /// The disks. How each was wiped is in its [`super::EventBody::DiskWiped`].
     pub disks: Vec<DiskId>,
 }
 

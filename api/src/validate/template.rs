@@ -10,6 +10,7 @@ use crate::{
     action::Rules,
     expression::check_expressions,
     issue::{Issue, has_expression, join, suggest},
+    nearest::nearest,
 };
 
 /// The most parameters of one template: more than any person states.
@@ -128,10 +129,20 @@ impl Names<'_> {
                     self.say(path, "\"disk\" is known only in a loop over disks".into(), hint);
                 }
                 // Which secrets exist, and for which machines, is known when a workflow begins.
-                "secrets" => self.secret("a secret", path),
+                "secrets" if rest.is_empty() || rest.contains('.') || text.contains(&format!("{name}[")) => {
+                    self.secret("a secret", path);
+                }
+                "secrets" => {
+                    let hint = format!("write {{{{ {name}.KEY }}}}, with one of the keys of its document");
+                    self.say(path, format!("{name} is a whole secret document, and not one of its values"), hint);
+                }
                 "params" => self.parameter(rest.split('.').next().unwrap_or_default(), path),
                 other => {
-                    let hint = "expressions may name machine (name, labels, macs, facts), params and secrets";
+                    let known = "expressions may name machine (name, labels, macs, facts), params and secrets";
+                    let hint = match nearest(other, &["machine", "params", "secrets"]) {
+                        Some(name) => format!("did you mean \"{name}\"? {known}"),
+                        None => known.to_owned(),
+                    };
                     self.say(path, format!("\"{other}\" is an unknown name"), hint);
                 }
             }

@@ -20,6 +20,24 @@ fn write(image: Value) -> Value {
 }
 
 #[test]
+fn a_secret_is_named_with_one_of_its_keys() {
+    let of = |content: &str| {
+        let file = json!({"path": "/etc/key", "content": content, "disk": {"name": "vda"}});
+        faults(json!([{"name": "key", "writeFile": file}])).into_iter().map(|(_, hint)| hint).collect::<Vec<_>>()
+    };
+    for whole in [
+        "{{ secrets.tls.key }}",
+        "{{ secrets[\"tls\"].key }}",
+        "{{ secrets.tls[\"key\"] }}",
+        "{{ secrets.web-tls.key }}",
+    ] {
+        assert_eq!(of(whole), [""; 0], "{whole}");
+    }
+    let without = of("a {{ secrets.tls }} b");
+    assert!(matches!(without.as_slice(), [hint] if hint.contains("{{ secrets.tls.KEY }}")), "{without:?}");
+}
+
+#[test]
 fn labels_are_bounded_in_number_and_value() {
     let with = |labels: Value| {
         let tree = json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Machine",

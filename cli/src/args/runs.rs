@@ -1,6 +1,7 @@
 //! Flags of the commands that start and control workflows.
 
 use clap::Args;
+use landfall_api::{DiskSelector, WipeLevel};
 
 use super::{Format, Labels, Output};
 
@@ -60,18 +61,31 @@ pub(crate) struct Follow {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Clears everything that makes the machine's disks bootable, and the receipts on them. Then the machine is available for
-another install. Other data on the disks is not overwritten. The command first shows what is on them; on a terminal it
-asks before it goes on.
+Wipes the machine's disks, and the receipts on them. Then the machine is available for another install. Level signatures clears
+what makes a disk bootable and known, and no other data. The command first shows what is on the disks; on a terminal it asks
+before it goes on.
 
 Examples:
   landfall deprovision node-1
   landfall deprovision node-1 --wait
+  landfall deprovision node-1 --level secure --fallback zero
+                                                   Erase all data, by the disks' own commands if they have any
+  landfall deprovision node-1 --disk serial=S4EVNX0R --level zero
+                                                   Erase that disk, whatever is known of it
   landfall deprovision node-1 --force              Accept any receipt on the disks")]
 pub(crate) struct Deprovision {
     /// The machine's name.
     pub(crate) machine: String,
-    /// Clear the disks even if they carry the receipt of another install.
+    /// A disk to wipe, by a field of a selector; may be repeated. Without it: every disk that carries a receipt of the machine.
+    #[arg(long = "disk", value_parser = selector, value_name = "FIELD=VALUE")]
+    pub(crate) disks: Vec<DiskSelector>,
+    /// How thoroughly the disks are wiped: signatures, discard, zero, secure or cryptographic.
+    #[arg(long, value_parser = level, default_value = "signatures")]
+    pub(crate) level: WipeLevel,
+    /// Levels that will do for a disk that does not support --level, best first.
+    #[arg(long, value_parser = level, value_delimiter = ',', value_name = "LEVEL,...")]
+    pub(crate) fallback: Vec<WipeLevel>,
+    /// Wipe the disks even if they carry the receipt of another install.
     #[arg(long)]
     pub(crate) force: bool,
     /// Do not ask before data is destroyed.
@@ -79,6 +93,19 @@ pub(crate) struct Deprovision {
     pub(crate) yes: bool,
     #[command(flatten)]
     pub(crate) follow: Follow,
+}
+
+fn selector(text: &str) -> Result<DiskSelector, String> {
+    let (field, value) = text.split_once('=').ok_or("write FIELD=VALUE, such as serial=S4EVNX0R")?;
+    let disk: DiskSelector =
+        serde_json::from_value(serde_json::json!({ field: value })).map_err(|error| error.to_string())?;
+    disk.validate().map_err(|error| error.to_string())?;
+    Ok(disk)
+}
+
+fn level(text: &str) -> Result<WipeLevel, String> {
+    let levels = WipeLevel::ALL.map(WipeLevel::as_str).join(", ");
+    WipeLevel::named(text).ok_or_else(|| format!("it is none of {levels}"))
 }
 
 /// A workflow, or the newest one of a machine.

@@ -88,6 +88,9 @@ fn heading(action: &PreviewedAction) -> String {
         1 => ", one selector matches no disk that was reported",
         _ => ", several selectors match no disk that was reported",
     };
+    let levels: Vec<&str> = action.levels.iter().map(|level| level.as_str()).collect();
+    let levels = if levels.is_empty() { String::new() } else { format!(" (level {})", levels.join(", else ")) };
+    let keeps = keeps + &levels;
     match action.disks.len() {
         0 => format!("  Action {name}: no disk that was reported matches"),
         1 => format!("  Action {name}{missing}:{keeps}"),

@@ -50,8 +50,10 @@ pub(crate) async fn run(args: &Provision, client: &Client, out: &mut Out) -> Res
 }
 
 pub(crate) async fn deprovision(args: &Deprovision, client: &Client, out: &mut Out) -> Result<(), Failure> {
-    let expects = preview::agree(&args.machine, &PreviewRequest::default(), (true, args.yes), client).await?;
-    let request = DeprovisionRequest { force: args.force, expects, ..DeprovisionRequest::default() };
+    let (disks, level, fallback) = (args.disks.clone(), args.level, args.fallback.clone());
+    let asked = PreviewRequest { disks: disks.clone(), level, fallback: fallback.clone(), ..PreviewRequest::default() };
+    let expects = preview::agree(&args.machine, &asked, (true, args.yes), client).await?;
+    let request = DeprovisionRequest { force: args.force, disks, level, fallback, expects };
     let body = serde_json::to_value(&request).map_err(show::unseen)?;
     let answer = client.act(Kind::Machine, &args.machine, "deprovision", Some(&body)).await?;
     follow(answer, &args.follow, client, out).await

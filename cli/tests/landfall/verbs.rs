@@ -30,6 +30,12 @@ fn each_verb_calls_its_route_and_says_what_was_done() {
             "workflow/node-1-a created\n",
         ),
         (
+            &["deprovision", "node-1", "--disk", "serial=A", "--level", "secure", "--fallback", "cryptographic,zero"],
+            "deprovision machines/node-1 {\"force\":false,\"disks\":[{\"serial\":\"A\"}],\"level\":\"secure\",\
+             \"fallback\":[\"cryptographic\",\"zero\"]}",
+            "workflow/node-1-a created\n",
+        ),
+        (
             &["approve", "node-1", "--fingerprint", "3f:9a"],
             "approve machines/node-1 {\"fingerprint\":\"3f:9a\"}",
             "machine/node-1 approved\n",

@@ -124,6 +124,7 @@ fn brings_machine_in_line(step: &mut Step<'_>, which: Which, moved: bool) {
     let machine = &mut step.state.machine;
     if moved {
         derive::receipts(machine, workflow);
+        derive::wiped(machine, workflow);
     }
     derive::conditions(machine, Some(workflow), now);
     step.stores_machine();

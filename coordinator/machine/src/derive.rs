@@ -3,8 +3,10 @@
 use jiff::Timestamp;
 use landfall_api::{
     Condition, ConditionStatus, ConditionType as Type, EnrolmentStatus, Machine, MachinePhase, MachineStatus,
-    Management, Purpose, Reason, Workflow, WorkflowPhase, WorkflowStatus,
+    Management, Purpose, Reason, WipeReport, Workflow, WorkflowPhase, WorkflowStatus,
 };
+
+use crate::run::policy::MAX_WIPED;
 
 /// The conditions that hold a machine until a person decides.
 pub(crate) const HOLDS: [Type; 2] = [Type::ReceiptConflict, Type::StoreBehind];
@@ -62,6 +64,7 @@ pub fn new_machine_status() -> MachineStatus {
         conditions: Vec::new(),
         facts: None,
         receipts: Vec::new(),
+        wiped: Vec::new(),
         adopted: None,
         enrolment: EnrolmentStatus::default(),
         workflow: None,
@@ -85,6 +88,19 @@ pub fn receipts(machine: &mut Machine, workflow: &Workflow) {
         status.receipts.retain(|known| !known.disk.same_disk(&own.disk));
         status.receipts.push(own.clone());
     }
+}
+
+/// Keeps with a machine which of its disks a run has wiped, and how.
+pub fn wiped(machine: &mut Machine, workflow: &Workflow) {
+    let Some(run) = &workflow.status else { return };
+    if run.wiped.is_empty() {
+        return;
+    }
+    let kept = &mut machine.status.get_or_insert_with(new_machine_status).wiped;
+    let name = &workflow.metadata.name;
+    kept.retain(|known| known.workflow != *name);
+    kept.extend(run.wiped.iter().map(|one| WipeReport { workflow: name.clone(), ..one.clone() }));
+    kept.drain(..kept.len().saturating_sub(MAX_WIPED));
 }
 
 /// Brings a machine's conditions and phase in line with its spec and its newest run.

@@ -77,7 +77,7 @@ impl Stopping {
                     self.open.remove(&index);
                 }
             }
-            EventBody::Started | EventBody::ReceiptWritten { .. } => {}
+            EventBody::Started | EventBody::ReceiptWritten { .. } | EventBody::DiskWiped { .. } => {}
         }
     }
 

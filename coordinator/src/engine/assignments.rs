@@ -154,7 +154,7 @@ impl Assignments {
             ActionSpec::Hold(spec) => ActionKind::Hold(spec),
             ActionSpec::Reboot(spec) => ActionKind::Reboot(spec),
             ActionSpec::PowerOff(spec) => ActionKind::PowerOff(spec),
-            ActionSpec::ClearDisks(spec) => ActionKind::ClearDisks(spec),
+            ActionSpec::Wipe(spec) => ActionKind::Wipe(spec),
             ActionSpec::Kexec(spec) => ActionKind::Kexec(spec),
             ActionSpec::WriteFile(ref spec) => {
                 let secret = action.spec != *shown;

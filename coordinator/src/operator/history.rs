@@ -146,6 +146,11 @@ fn record(run: &Workflow, event: LoggedEvent) -> EventRecord {
         EventBody::ReceiptWritten { receipt } => {
             ("ReceiptWritten", format!("receipt {:?} on disk {}", receipt.receipt.state, receipt.disk.name), None)
         }
+        EventBody::DiskWiped { report } => {
+            let why: String = report.limits.iter().map(|limit| format!("; {limit}")).collect();
+            let message = format!("disk {}: level {} by {}{why}", report.disk.name, report.level, report.method);
+            ("DiskWiped", message, None)
+        }
     };
     EventRecord {
         position,

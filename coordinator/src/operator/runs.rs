@@ -9,7 +9,7 @@ use axum::{
 use jiff::Timestamp;
 use landfall_api::{
     Authority, DeprovisionRequest, DetachResponse, Document, Machine, Preview, PreviewRequest, ProvisionRequest,
-    RenderRequest, RenderedList, Shared, Workflow,
+    RenderRequest, RenderedList, Shared, WipeSpec, Workflow,
 };
 
 use serde::Deserialize;
@@ -68,13 +68,8 @@ pub(super) async fn deprovision(
     JsonBody(request): JsonBody<DeprovisionRequest>,
 ) -> Result<Json<Shared<Workflow>>, Refusal> {
     let authority = Authority { person: operator.name, at: Timestamp::now(), force: request.force };
-    Ok(Json(
-        coordinator
-            .engine
-            .requests()
-            .deprovision(&machine, request.disks, authority, request.expects.as_deref())
-            .await?,
-    ))
+    let spec = WipeSpec { disks: request.disks, level: request.level, fallback: request.fallback };
+    Ok(Json(coordinator.engine.requests().deprovision(&machine, spec, authority, request.expects.as_deref()).await?))
 }
 
 /// Changes nothing.

@@ -3,6 +3,7 @@
 
 use landfall_api::{
     DiskContents, DiskId, DiskReceipt, MAX_PARTITIONS, MAX_VOLUMES, MachineFacts, PartitionFacts, Problem, VolumeFacts,
+    WipeReport,
     message::{
         ActionResult, DiskReport, EnrollRequest, EventBody, EventRecord, Hello, Identity, LogLine, Part, Telemetry,
         ToCoordinator, UnreadableDisk,
@@ -32,6 +33,8 @@ const CAUSES_ROOM: usize = 10 << 10;
 const LINES_ROOM: usize = 10 << 10;
 /// Disks and receipts of one machine; a status holds them all.
 const MAX_DISKS: usize = 512;
+/// Reasons in the report of a wiped disk. It is kept in its run's status and in the machine's.
+const MAX_LIMITS: usize = 4;
 /// Ports of one machine.
 const MAX_MACS: usize = 256;
 
@@ -153,6 +156,7 @@ fn event(said: EventRecord) -> Result<EventRecord, ConvertError> {
         EventBody::Finished { result: yielded } => EventBody::Finished { result: result(yielded)? },
         EventBody::Failed { problem: why, retryable } => EventBody::Failed { problem: problem(why), retryable },
         EventBody::ReceiptWritten { receipt } => EventBody::ReceiptWritten { receipt: disk_receipt(receipt) },
+        EventBody::DiskWiped { report } => EventBody::DiskWiped { report: wipe_report(report) },
     };
     Ok(EventRecord { body, ..said })
 }
@@ -163,13 +167,24 @@ fn result(mut said: ActionResult) -> Result<ActionResult, ConvertError> {
             Part::Word(word) => *word = cut(std::mem::take(word), MAX_WORD),
             Part::Text(text) => *text = cut(std::mem::take(text), MAX_TEXT),
             Part::Disks(disks) => {
-                at_most("event.finished.clear_disks.disks", disks, MAX_DISKS)?;
+                at_most("event.finished.disks", disks, MAX_DISKS)?;
                 *disks = std::mem::take(disks).into_iter().map(disk_id).collect();
             }
             Part::Receipt(receipt) => *receipt = disk_receipt(receipt.clone()),
         }
     }
     Ok(said)
+}
+
+fn wipe_report(said: WipeReport) -> WipeReport {
+    // Which workflow it was is not the agent's to say.
+    WipeReport {
+        disk: disk_id(said.disk),
+        method: cut(said.method, MAX_WORD),
+        limits: said.limits.into_iter().take(MAX_LIMITS).map(|limit| cut(limit, MAX_WORD)).collect(),
+        workflow: String::new(),
+        ..said
+    }
 }
 
 /// Fillers are no identity, whatever the agent takes them for.

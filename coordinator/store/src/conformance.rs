@@ -29,6 +29,7 @@ fn machine_status() -> MachineStatus {
         conditions: Vec::new(),
         facts: None,
         receipts: Vec::new(),
+        wiped: Vec::new(),
         adopted: None,
         enrolment: EnrolmentStatus::default(),
         workflow: None,

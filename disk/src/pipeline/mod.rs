@@ -53,7 +53,7 @@ use opened::Opened;
 use stages::Stages;
 pub use stream::{Content, ContentOrder, with_content};
 use writers::{Tally, Writers};
-use zeroes::Zeroes;
+pub(crate) use zeroes::{Zeroes, is_zero, places};
 
 use crate::{
     BlockDevice, Defect, Format, LogLevel, Observer, WriteError,
@@ -396,7 +396,7 @@ fn unreadable(device: &str, action: &'static str) -> impl FnOnce(std::io::Error)
 }
 
 /// Names what was tried on the device.
-fn device_io(device: &str, action: impl Into<String>) -> impl FnOnce(std::io::Error) -> WriteError {
+pub(crate) fn device_io(device: &str, action: impl Into<String>) -> impl FnOnce(std::io::Error) -> WriteError {
     let (device, action) = (device.to_owned(), action.into());
     move |source| WriteError::DeviceIo { device, action, source }
 }

@@ -18,13 +18,13 @@ const LOOK: u64 = 4096;
 const LOOKS: u64 = 16;
 
 /// Whether all bytes are zero; stops at the first that is not.
-pub(super) fn is_zero(bytes: &[u8]) -> bool {
+pub(crate) fn is_zero(bytes: &[u8]) -> bool {
     // The first is, and each equals the one before it: memcmp, without a page of zeroes to compare with.
     bytes.split_first().is_none_or(|(first, rest)| *first == 0 && *rest == bytes[..rest.len()])
 }
 
 /// Makes zeroes on one device; shared by the threads that write.
-pub(super) struct Zeroes<'a> {
+pub(crate) struct Zeroes<'a> {
     device: &'a dyn BlockDevice,
     name: &'a str,
     runs: AtomicU32,
@@ -33,12 +33,12 @@ pub(super) struct Zeroes<'a> {
 }
 
 impl<'a> Zeroes<'a> {
-    pub(super) fn new(device: &'a dyn BlockDevice, name: &'a str) -> Self {
+    pub(crate) fn new(device: &'a dyn BlockDevice, name: &'a str) -> Self {
         Self { device, name, runs: AtomicU32::new(0), lies: AtomicBool::new(false) }
     }
 
     /// Makes a run of whole sectors read as zeroes; how many bytes had to be written for it.
-    pub(super) fn make(&self, range: Range<u64>) -> Result<u64, WriteError> {
+    pub(crate) fn make(&self, range: Range<u64>) -> Result<u64, WriteError> {
         let length = range.end - range.start;
         let failed = || device_io(self.name, format!("zero {length} bytes at {} of", range.start));
         if length == 0 {
@@ -80,7 +80,7 @@ impl<'a> Zeroes<'a> {
 
 /// Where a run of zeroes is looked at: both ends, and places between at equal distances. Shifted ones are halfway between
 /// the others, so that a second look is at other places.
-pub(super) fn places(range: &Range<u64>, shifted: bool) -> Vec<Range<u64>> {
+pub(crate) fn places(range: &Range<u64>, shifted: bool) -> Vec<Range<u64>> {
     let length = LOOK.min(range.end - range.start);
     let (first, last) = (range.start / LOOK, (range.end - length) / LOOK);
     let halves = if shifted { 1..2 * LOOKS } else { 2..2 * LOOKS };

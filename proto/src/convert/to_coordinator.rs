@@ -104,6 +104,7 @@ impl TryFrom<Wire> for EventBody {
             Wire::ReceiptWritten(receipt) => {
                 Self::ReceiptWritten { receipt: receipt.try_into().within("receipt_written")? }
             }
+            Wire::DiskWiped(report) => Self::DiskWiped { report: report.try_into().within("disk_wiped")? },
         })
     }
 }
@@ -117,6 +118,7 @@ impl From<EventBody> for Wire {
                 Self::Failed(v1::ActionFailed { problem: Some(problem.into()), retryable })
             }
             EventBody::ReceiptWritten { receipt } => Self::ReceiptWritten(receipt.into()),
+            EventBody::DiskWiped { report } => Self::DiskWiped(report.into()),
         }
     }
 }
@@ -137,10 +139,8 @@ impl From<Vitals> for v1::Heartbeat {
 mod tests {
     use jiff::Timestamp;
     use landfall_api::{
-        DiskId, ErrorCode, MachineFacts, Problem,
-        message::{
-            ActionRef, ActionResult, ClearDisksResult, CloudInitResult, DiskReport, KexecResult, UnreadableDisk,
-        },
+        DiskId, ErrorCode, MachineFacts, Problem, WipeLevel, WipeReport,
+        message::{ActionRef, ActionResult, CloudInitResult, DiskReport, KexecResult, UnreadableDisk, WipeResult},
     };
     use uuid::Uuid;
 
@@ -178,20 +178,33 @@ mod tests {
             initramfs: "/boot/initrd.img".into(),
             cmdline: "ro".into(),
         };
+        let wiped = WipeReport {
+            disk: DiskId { serial: "D".into(), ..DiskId::default() },
+            asked: WipeLevel::Secure,
+            level: WipeLevel::Zero,
+            method: "zeroes".into(),
+            started_at: Timestamp::new(1_700_000_000, 5).unwrap(),
+            ended_at: Timestamp::new(1_700_000_900, 0).unwrap(),
+            samples: 33,
+            limits: vec!["it is frozen".into()],
+            workflow: String::new(),
+        };
         let results = [
             ActionResult::CloudInit(CloudInitResult { root_device: "vda1".into() }),
             ActionResult::Hold,
             ActionResult::Reboot,
             ActionResult::PowerOff,
-            ActionResult::ClearDisks(ClearDisksResult {
-                disks: vec![DiskId { serial: "D".into(), ..DiskId::default() }],
-            }),
+            ActionResult::Wipe(WipeResult { disks: vec![wiped.disk.clone()] }),
             ActionResult::Kexec(kexec),
         ];
         let problem = Problem::new(ErrorCode::DeviceIo, "m");
         let receipt = crate::convert::disk::tests::receipt();
-        let others =
-            [EventBody::Started, EventBody::Failed { problem, retryable: true }, EventBody::ReceiptWritten { receipt }];
+        let others = [
+            EventBody::Started,
+            EventBody::Failed { problem, retryable: true },
+            EventBody::ReceiptWritten { receipt },
+            EventBody::DiskWiped { report: wiped },
+        ];
         for body in results.map(|result| EventBody::Finished { result }).into_iter().chain(others) {
             let sent = event(body);
             assert_eq!(EventRecord::try_from(v1::Event::from(sent.clone())), Ok(sent));
@@ -201,12 +214,13 @@ mod tests {
     #[test]
     fn an_invalid_event_is_refused_by_its_field() {
         type Spoil = fn(&mut v1::Event);
-        let cases: [(&str, Spoil); 6] = [
+        let cases: [(&str, Spoil); 7] = [
             ("event.attempt", |e| e.attempt = 0),
             ("event.seq", |e| e.seq = 0),
             ("event.time", |e| e.time = None),
             ("event.workflow_uid", |e| e.workflow_uid = "x".into()),
             ("event.event", |e| e.event = None),
+            ("event.disk_wiped.disk", |e| e.event = Some(Wire::DiskWiped(v1::WipeReport::default()))),
             ("event.finished.result", |e| e.event = Some(Wire::Finished(v1::ActionFinished { result: None }))),
         ];
         for (field, spoil) in cases {

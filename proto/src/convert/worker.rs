@@ -114,7 +114,9 @@ fn ended(wire: v1::event::Event) -> Result<WorkerReport, ConvertError> {
     match wire.try_into()? {
         EventBody::Finished { result } => Ok(WorkerReport::Finished(result)),
         EventBody::Failed { problem, retryable } => Ok(WorkerReport::Failed { problem, retryable }),
-        EventBody::Started | EventBody::ReceiptWritten { .. } => Err(ConvertError::missing("report")),
+        EventBody::Started | EventBody::ReceiptWritten { .. } | EventBody::DiskWiped { .. } => {
+            Err(ConvertError::missing("report"))
+        }
     }
 }
 

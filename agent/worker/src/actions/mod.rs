@@ -42,7 +42,7 @@ pub(crate) fn perform(context: &Context<'_>, action: &AssignedAction) -> Result<
         | ActionKind::Hold(_)
         | ActionKind::Reboot(_)
         | ActionKind::PowerOff(_)
-        | ActionKind::ClearDisks(_)
+        | ActionKind::Wipe(_)
         | ActionKind::Kexec(_)
         | ActionKind::WriteFile(_)
         | ActionKind::Exec(_) => {

@@ -41,7 +41,7 @@ pub(super) fn everything_on(disks: &[DiskFacts], report: &Reporter, tools: &dyn 
 
 fn problem(error: &StopError) -> Problem {
     let hint = match error {
-        StopError::Spans { .. } => "add the other disk to the layout, or clear it first with clearDisks",
+        StopError::Spans { .. } => "add the other disk to the layout, or clear it first with wipe",
         StopError::RunningSystem { .. } => "select other disks",
         StopError::Unsupported { .. } => "stop it with its own program, or restart the machine",
         StopError::Changed { .. } => "try again",

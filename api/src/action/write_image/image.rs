@@ -28,6 +28,9 @@ const MINISIGN_KEY: usize = 56;
 const PROOF_HINT: &str = "add digest: sha256:… of the file at the URL; or one of rawDigest, sums, signature, index; \
     or digestWaived: true for an image without proof";
 
+const PIN_HINT: &str = "write the digest of its manifest into the URL and into each mirror's: oci://registry/repository@sha256:…; or \
+    add digest: sha256:… of the layer; or digestWaived: true for an image without proof";
+
 impl Rules<'_> {
     /// Everything about a `writeImage` but its disk.
     pub(super) fn image(&mut self, spec: &Map<String, Value>, path: &str) {
@@ -74,7 +77,10 @@ impl Rules<'_> {
             [] => {
                 let pending = image.get("digestWaived").and_then(Value::as_str).is_some_and(has_expression);
                 if !pending && !may_be_pinned(image) {
-                    self.say(join(path, "digest"), "the image has no digest and no other proof", PROOF_HINT);
+                    let of_registry =
+                        image.get("url").and_then(Value::as_str).is_some_and(|url| url.starts_with("oci"));
+                    let hint = if of_registry { PIN_HINT } else { PROOF_HINT };
+                    self.say(join(path, "digest"), "the image has no digest and no other proof", hint);
                 }
             }
         }

@@ -3,7 +3,7 @@
 //! Written for the oldest iPXE that is about (Debian 12 ships one of 2019). What that taught:
 //! - On UEFI the way to the own disk is `exit 1`: firmware then tries its next boot entry. Success would land in its menu.
 //! - On BIOS `sanboot` of drive 0x80 starts the first disk without going through the ROM again. It fails on a disk whose first
-//!   sector has no boot signature, such as a blank one or one that `clearDisks` cleared, and the next is tried.
+//!   sector has no boot signature, such as a blank one or one that `wipe` cleared, and the next is tried.
 //! - iPXE cannot tell which disk was installed. Where a receipt is known, [`super::find_disk`] is tried first.
 //! - The kernel finds its initramfs by name, so the image's name and `initrd=` must agree.
 //! - `--timeout` counts from the last progress; without it a server that vanished in mid-download is waited for for ever.

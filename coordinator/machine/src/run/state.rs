@@ -282,6 +282,14 @@ impl Run<'_> {
             }
             EventBody::Failed { problem, retryable } => self.failed(index, problem, *retryable),
             EventBody::ReceiptWritten { receipt } => note_receipt(self.context.workflow_uid, &mut self.state, receipt),
+            EventBody::DiskWiped { report } => {
+                // What is wiped carries no mark.
+                self.state.expected_receipts.retain(|known| !report.disk.same_disk(&known.disk));
+                let wiped = &mut self.state.wiped;
+                wiped.retain(|known| !known.disk.same_disk(&report.disk));
+                wiped.push(report.clone());
+                wiped.drain(..wiped.len().saturating_sub(policy::MAX_WIPED));
+            }
         }
     }
 
@@ -302,17 +310,12 @@ impl Run<'_> {
                 ..Progress::default()
             });
         }
-        let uid = self.context.workflow_uid;
-        let expected = &mut self.state.expected_receipts;
-        match result {
-            // What is cleared carries no mark.
-            ActionResult::ClearDisks(cleared) => {
-                expected.retain(|known| !cleared.disks.iter().any(|disk| disk.same_disk(&known.disk)));
-            }
-            // The image left no room: its intent gave way to it.
-            ActionResult::WriteImage(WriteImageResult { receipt: None, .. }) => expected
-                .retain(|known| known.receipt.workflow_uid != uid || known.receipt.action_index as usize != index),
-            _ => {}
+        // The image left no room: its intent gave way to it.
+        if let ActionResult::WriteImage(WriteImageResult { receipt: None, .. }) = result {
+            let uid = self.context.workflow_uid;
+            let own =
+                |known: &DiskReceipt| known.receipt.workflow_uid == uid && known.receipt.action_index as usize == index;
+            self.state.expected_receipts.retain(|known| !own(known));
         }
     }
 

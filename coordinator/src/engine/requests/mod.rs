@@ -9,8 +9,8 @@ mod render;
 use std::{collections::BTreeMap, sync::Arc};
 
 use landfall_api::{
-    API_VERSION, Action, ActionSpec, Authority, BUILT_IN_DEPROVISION, ClearDisksSpec, DiskReceipt, DiskSelector,
-    Document, ErrorCode, Kind, Machine, Metadata, Problem, Purpose, RebootSpec, Shared, Workflow, WorkflowSpec,
+    API_VERSION, Action, ActionSpec, Authority, BUILT_IN_DEPROVISION, DiskReceipt, Document, DurationSpec, ErrorCode,
+    Kind, Machine, Metadata, Problem, Purpose, RebootSpec, Shared, WipeLevel, WipeSpec, Workflow, WorkflowSpec,
     WorkflowStatus,
 };
 use landfall_machine::{
@@ -31,6 +31,9 @@ use super::{
     steps::Steps,
 };
 use crate::workflow::{Plan, render};
+
+/// How long the clearing of signatures may take in deprovisioning, seconds.
+const CLEARS_WITHIN: u64 = 5 * 60;
 
 /// The label of a run that a rule started: the rule's name.
 pub(in crate::engine) const RULE_LABEL: &str = "landfall.dev/rule";
@@ -124,30 +127,33 @@ impl Requests {
             .await
     }
 
-    /// Starts a run that clears what installs left: every disk with a receipt of this machine, or those that `disks`
-    /// choose; receipts last. Then the machine restarts, and is available.
+    /// Starts a run that wipes what installs left: every disk with a receipt of this machine, or those that the request
+    /// chooses; receipts last. Then the machine restarts, and is available.
     ///
     /// # Errors
     /// As [`Requests::provision`]; `Conflict` if nothing is known to be installed and no disk is named.
     pub async fn deprovision(
         &self,
         machine: &str,
-        disks: Vec<DiskSelector>,
+        spec: WipeSpec,
         authority: Authority,
         expects: Option<&str>,
     ) -> Result<Shared<Workflow>, Problem> {
-        for disk in &disks {
+        for disk in &spec.disks {
             disk.validate().map_err(|error| {
                 Problem::new(ErrorCode::InvalidDocument, error.to_string())
                     .at("disks")
                     .hint("landfall explain templates lists a disk selector's fields")
             })?;
         }
-        let step = |name: &str, spec| Action { name: name.into(), timeout: None, retry: None, branch: None, spec };
-        let actions = vec![
-            step("clear-disks", ActionSpec::ClearDisks(ClearDisksSpec { disks })),
-            step("restart", ActionSpec::Reboot(RebootSpec {})),
-        ];
+        if let Err((field, message, hint)) = spec.check_levels() {
+            return Err(Problem::new(ErrorCode::InvalidDocument, message).at(field).hint(hint));
+        }
+        // Signatures are few; what takes longer is a disk that hangs.
+        let quick = (spec.level == WipeLevel::Signatures).then(|| DurationSpec::from_secs(CLEARS_WITHIN));
+        let step = |name: &str, timeout, spec| Action { name: name.into(), timeout, retry: None, branch: None, spec };
+        let actions =
+            vec![step("wipe", quick, ActionSpec::Wipe(spec)), step("restart", None, ActionSpec::Reboot(RebootSpec {}))];
         self.begin_run(Asked {
             machine,
             expects,
@@ -359,14 +365,18 @@ fn may_be_asked(asked: &Asked<'_>, machine: &Machine) -> Result<(), Problem> {
             return refused(ErrorCode::DiskNotBlank, message, hint);
         }
     }
-    if let Some(ActionSpec::ClearDisks(spec)) = asked.plan.actions.first().map(|a| &a.spec)
+    if let Some(ActionSpec::Wipe(spec)) = asked.plan.actions.first().map(|a| &a.spec)
         && asked.purpose == Purpose::Deprovision
         && spec.disks.is_empty()
         && !installed
         && status.receipts.is_empty()
     {
         let message = format!("machine \"{name}\" has no known installation");
-        return refused(ErrorCode::Conflict, message, "name the disks to clear".to_owned());
+        return refused(
+            ErrorCode::Conflict,
+            message,
+            format!("name the disks to wipe, such as: landfall deprovision {name} --disk serial=S4EVNX0R"),
+        );
     }
     Ok(())
 }

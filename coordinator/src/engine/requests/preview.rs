@@ -1,6 +1,6 @@
 //! What a request would destroy. Nothing is changed, and no image's server is asked.
 
-use landfall_api::{Action, ActionSpec, ClearDisksSpec, Digest, ErrorCode, Machine, Preview, PreviewRequest, Problem};
+use landfall_api::{Action, ActionSpec, Digest, ErrorCode, Machine, Preview, PreviewRequest, Problem, WipeSpec};
 use sha2::{Digest as _, Sha256};
 
 use super::Requests;
@@ -14,8 +14,8 @@ impl Requests {
     pub async fn preview(&self, machine: &str, asked: PreviewRequest) -> Result<Preview, Problem> {
         let found = self.fleet.described(machine).await?;
         let Some(template) = &asked.template else {
-            let spec = ActionSpec::ClearDisks(ClearDisksSpec { disks: asked.disks });
-            let clear = Action { name: "clear-disks".into(), timeout: None, retry: None, branch: None, spec };
+            let spec = ActionSpec::Wipe(WipeSpec { disks: asked.disks, level: asked.level, fallback: asked.fallback });
+            let clear = Action { name: "wipe".into(), timeout: None, retry: None, branch: None, spec };
             return previewed(&[clear], &found);
         };
         let described = self.template(template).await?;

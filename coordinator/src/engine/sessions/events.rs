@@ -224,5 +224,6 @@ fn kind(body: &EventBody) -> &'static str {
         EventBody::Finished { .. } => "finished",
         EventBody::Failed { .. } => "failed",
         EventBody::ReceiptWritten { .. } => "receiptWritten",
+        EventBody::DiskWiped { .. } => "diskWiped",
     }
 }

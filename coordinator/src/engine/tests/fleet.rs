@@ -1,6 +1,9 @@
 //! Computers with disks that keep their receipts, whatever becomes of the coordinator's store.
 
-use landfall_api::message::{ActionKind, ClearDisksResult};
+use landfall_api::{
+    WipeLevel, WipeReport,
+    message::{ActionKind, WipeResult},
+};
 
 use super::*;
 
@@ -19,6 +22,20 @@ pub(super) struct Computer {
     mac: String,
     pub(super) receipts: Vec<DiskReceipt>,
     boots: u32,
+}
+
+fn wiped(disk: DiskId) -> WipeReport {
+    WipeReport {
+        disk,
+        asked: WipeLevel::Signatures,
+        level: WipeLevel::Signatures,
+        method: "signatures cleared".into(),
+        started_at: Timestamp::UNIX_EPOCH,
+        ended_at: Timestamp::UNIX_EPOCH,
+        samples: 0,
+        limits: Vec::new(),
+        workflow: String::new(),
+    }
 }
 
 /// An agent in its session.
@@ -176,7 +193,7 @@ impl Computer {
                     bearer = seed.phone_home.as_ref().map(|unit| unit.bearer_token.expose().to_owned());
                     seeded()
                 }
-                ActionKind::ClearDisks(_) => {
+                ActionKind::Wipe(_) => {
                     let intent = self.mark(world, assignment, index, ReceiptState::Intent);
                     self.receipts = vec![intent.clone()];
                     session.report(world, run, at, EventBody::ReceiptWritten { receipt: intent }).await;
@@ -184,7 +201,9 @@ impl Computer {
                         return;
                     }
                     self.receipts.clear();
-                    ActionResult::ClearDisks(ClearDisksResult { disks: vec![self.disk()] })
+                    let report = wiped(self.disk());
+                    session.report(world, run, at, EventBody::DiskWiped { report }).await;
+                    ActionResult::Wipe(WipeResult { disks: vec![self.disk()] })
                 }
                 _ => ActionResult::Reboot,
             };

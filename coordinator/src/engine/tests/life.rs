@@ -1,5 +1,7 @@
 //! Claims about a machine's life beyond its installs.
 
+use landfall_api::{WipeLevel, WipeSpec};
+
 use super::{
     fleet::{Computer, Until},
     *,
@@ -23,8 +25,12 @@ async fn a_watched_machine_always_boots_its_own_disk() {
     assert_eq!(computer.condition(&world, "Managed").await.unwrap(), (ConditionStatus::False, "External".into()));
     for force in [false, true] {
         assert_eq!(computer.provision(&world, force).await.unwrap_err().code, ErrorCode::Unmanaged);
-        let refused =
-            world.engine.requests().deprovision(&computer.name, vec![], world.ann(force), None).await.unwrap_err();
+        let refused = world
+            .engine
+            .requests()
+            .deprovision(&computer.name, WipeSpec::default(), world.ann(force), None)
+            .await
+            .unwrap_err();
         assert_eq!(refused.code, ErrorCode::Unmanaged);
     }
     assert!(computer.netboot(&world).await.is_none());
@@ -116,11 +122,16 @@ async fn adopting_a_held_machine_ends_its_hold() {
 async fn a_deprovisioned_machine_is_available_and_carries_no_receipt() {
     let world = World::new().await;
     let mut computer = Computer::described(&world, 1).await;
-    let nothing =
-        world.engine.requests().deprovision(&computer.name, vec![], world.ann(false), None).await.unwrap_err();
+    let nothing = world
+        .engine
+        .requests()
+        .deprovision(&computer.name, WipeSpec::default(), world.ann(false), None)
+        .await
+        .unwrap_err();
     assert_eq!(nothing.code, ErrorCode::Conflict);
     computer.install(&world).await;
-    let run = world.engine.requests().deprovision(&computer.name, vec![], world.ann(false), None).await.unwrap();
+    let run =
+        world.engine.requests().deprovision(&computer.name, WipeSpec::default(), world.ann(false), None).await.unwrap();
     assert_eq!(computer.phase(&world).await, MachinePhase::Deprovisioning);
     computer.run(&world, Until::Intent).await;
     assert_eq!(computer.condition(&world, "Provisioned").await.unwrap().1, "Deprovisioning");
@@ -132,9 +143,30 @@ async fn a_deprovisioned_machine_is_available_and_carries_no_receipt() {
     computer.work(&world, &mut session, &assignment, Until::Home).await;
     assert_eq!(world.run(&run.metadata.name).await.status.unwrap().phase, WorkflowPhase::Succeeded);
     assert_eq!(computer.phase(&world).await, MachinePhase::Available);
-    assert_eq!(computer.machine(&world).await.status.unwrap().receipts, []);
+    let status = computer.machine(&world).await.status.unwrap();
+    assert_eq!(status.receipts, []);
+    let [report] = status.wiped.as_slice() else { panic!("{:?}", status.wiped) };
+    assert_eq!((report.workflow.as_str(), &report.disk), (run.metadata.name.as_str(), &computer.disk()));
     session.power_off(&world).await;
     computer.install(&world).await;
+    assert_eq!(computer.machine(&world).await.status.unwrap().wiped.len(), 1, "an install keeps what was wiped before");
+}
+
+#[tokio::test]
+async fn deprovisioning_refuses_levels_that_contradict_each_other() {
+    let world = World::new().await;
+    let mut computer = Computer::described(&world, 1).await;
+    computer.install(&world).await;
+    for (level, fallback, field) in [
+        (WipeLevel::Signatures, vec![WipeLevel::Secure], "fallback"),
+        (WipeLevel::Secure, vec![WipeLevel::Zero, WipeLevel::Discard], "fallback[1]"),
+        (WipeLevel::Secure, vec![WipeLevel::Secure], "fallback[0]"),
+    ] {
+        let spec = WipeSpec { disks: Vec::new(), level, fallback };
+        let refused =
+            world.engine.requests().deprovision(&computer.name, spec, world.ann(false), None).await.unwrap_err();
+        assert_eq!((refused.code, refused.subject.as_str()), (ErrorCode::InvalidDocument, field));
+    }
 }
 
 #[tokio::test]
@@ -180,7 +212,7 @@ async fn a_rule_installs_a_machine_only_once() {
     assert!(!assignment.person_authorised && !assignment.force, "the agent writes a blank disk only");
     computer.work(&world, &mut session, &assignment, Until::Home).await;
     session.power_off(&world).await;
-    world.engine.requests().deprovision(&computer.name, vec![], world.ann(false), None).await.unwrap();
+    world.engine.requests().deprovision(&computer.name, WipeSpec::default(), world.ann(false), None).await.unwrap();
     computer.run(&world, Until::Home).await;
     assert_eq!(computer.phase(&world).await, MachinePhase::Available);
     let again =

@@ -1,5 +1,7 @@
 //! Claims about a store that was put back from a copy: it re-provisions nothing.
 
+use landfall_api::WipeSpec;
+
 use super::{
     fleet::{Computer, Until},
     *,
@@ -38,9 +40,9 @@ async fn nothing_is_provisioned_again(world: World, copy: impl AsyncFnOnce(World
     world.engine.requests().adopt(&adopted.name, world.ann(false)).await.unwrap();
     waiting.provision(&world, false).await.unwrap();
     clearing.install(&world).await;
-    world.engine.requests().deprovision(&clearing.name, vec![], world.ann(false), None).await.unwrap();
+    world.engine.requests().deprovision(&clearing.name, WipeSpec::default(), world.ann(false), None).await.unwrap();
     half_cleared.install(&world).await;
-    world.engine.requests().deprovision(&half_cleared.name, vec![], world.ann(false), None).await.unwrap();
+    world.engine.requests().deprovision(&half_cleared.name, WipeSpec::default(), world.ann(false), None).await.unwrap();
     half_cleared.run(&world, Until::Intent).await;
     let mut document = watched.document();
     document["spec"]["management"] = json!("external");
@@ -67,7 +69,7 @@ async fn nothing_is_provisioned_again(world: World, copy: impl AsyncFnOnce(World
         assert_eq!(computer.phase(&world).await, MachinePhase::Available, "{}", computer.name);
         computer.install(&world).await;
     }
-    world.engine.requests().deprovision(&cleared.name, vec![], world.ann(false), None).await.unwrap();
+    world.engine.requests().deprovision(&cleared.name, WipeSpec::default(), world.ann(false), None).await.unwrap();
     cleared.run(&world, Until::Home).await;
     let clock = world.clock.clone();
     drop(world);

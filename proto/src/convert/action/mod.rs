@@ -1,7 +1,6 @@
 //! What an action does and what comes of it: one file an action. A new action is one more file, and the matches here name
 //! it until it has one.
 
-mod clear_disks;
 mod cloud_init;
 mod exec;
 mod grow_root;
@@ -12,6 +11,7 @@ mod kexec;
 mod power;
 mod storage;
 mod unpack;
+mod wipe;
 mod write_file;
 mod write_image;
 
@@ -30,7 +30,7 @@ impl TryFrom<Kind> for ActionKind {
             Kind::Hold(wire) => Self::Hold(wire.into()),
             Kind::Reboot(wire) => Self::Reboot(wire.into()),
             Kind::PowerOff(wire) => Self::PowerOff(wire.into()),
-            Kind::ClearDisks(wire) => Self::ClearDisks(wire.into()),
+            Kind::Wipe(wire) => Self::Wipe(wire.try_into().within("wipe")?),
             Kind::Kexec(wire) => Self::Kexec(wire.into()),
             Kind::WriteFile(wire) => Self::WriteFile(wire.try_into().within("write_file")?),
             Kind::Exec(wire) => Self::Exec(wire.try_into().within("exec")?),
@@ -51,7 +51,7 @@ impl From<ActionKind> for Kind {
             ActionKind::Hold(spec) => Self::Hold(spec.into()),
             ActionKind::Reboot(spec) => Self::Reboot(spec.into()),
             ActionKind::PowerOff(spec) => Self::PowerOff(spec.into()),
-            ActionKind::ClearDisks(spec) => Self::ClearDisks(spec.into()),
+            ActionKind::Wipe(spec) => Self::Wipe(spec.into()),
             ActionKind::Kexec(spec) => Self::Kexec(spec.into()),
             ActionKind::WriteFile(spec) => Self::WriteFile(spec.into()),
             ActionKind::Exec(spec) => Self::Exec(spec.into()),
@@ -74,7 +74,7 @@ impl TryFrom<Yield> for ActionResult {
             Yield::Hold(v1::HoldResult {}) => Self::Hold,
             Yield::Reboot(v1::RebootResult {}) => Self::Reboot,
             Yield::PowerOff(v1::PowerOffResult {}) => Self::PowerOff,
-            Yield::ClearDisks(wire) => Self::ClearDisks(wire.into()),
+            Yield::Wipe(wire) => Self::Wipe(wire.try_into().within("wipe")?),
             Yield::Kexec(wire) => Self::Kexec(wire.into()),
             Yield::WriteFile(wire) => Self::WriteFile(wire.into()),
             Yield::Exec(wire) => Self::Exec(wire.into()),
@@ -95,7 +95,7 @@ impl From<ActionResult> for Yield {
             ActionResult::Hold => Self::Hold(v1::HoldResult {}),
             ActionResult::Reboot => Self::Reboot(v1::RebootResult {}),
             ActionResult::PowerOff => Self::PowerOff(v1::PowerOffResult {}),
-            ActionResult::ClearDisks(result) => Self::ClearDisks(result.into()),
+            ActionResult::Wipe(result) => Self::Wipe(result.into()),
             ActionResult::Kexec(result) => Self::Kexec(result.into()),
             ActionResult::WriteFile(result) => Self::WriteFile(result.into()),
             ActionResult::Exec(result) => Self::Exec(result.into()),

@@ -32,6 +32,7 @@ mod twins;
 mod unpacked;
 mod usb;
 mod whole_image;
+mod wiped;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -103,6 +104,7 @@ const TESTS: &[Test] = tests! {
     "k" every_state_a_power_cut_can_leave_is_old_unbootable_or_new full crash_order::replayed;
     "l" bios_one_machine_with_a_disk_on_every_bus small |c| disk_buses::every_bus(c, Firmware::Bios, false);
     "l" uefi_a_disk_of_every_bus_boots_alone full |c| disk_buses::every_bus(c, Firmware::Uefi, true);
+    "l" disks_are_wiped_to_each_level_and_read_from_outside full wiped::to_each_level;
     "m" a_failing_disk_is_named_and_a_mended_one_installs small failing_disk::each_way;
     "m" every_fault_of_a_virtio_disk_ends_in_an_error_or_the_right_bytes full |c| fault_matrix::column(c, DiskBus::Virtio);
     "m" every_fault_of_an_nvme_disk_ends_in_an_error_or_the_right_bytes full |c| fault_matrix::column(c, DiskBus::Nvme);

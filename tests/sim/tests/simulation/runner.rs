@@ -282,5 +282,6 @@ fn word(kind: &EventBody) -> &'static str {
         EventBody::Finished { .. } => "finished",
         EventBody::Failed { .. } => "failed",
         EventBody::ReceiptWritten { .. } => "receiptWritten",
+        EventBody::DiskWiped { .. } => "diskWiped",
     }
 }

@@ -253,6 +253,7 @@ fn identified(record: &EventRecord) -> ((ActionRef, u64), &'static str) {
         EventBody::Finished { .. } => "finished",
         EventBody::Failed { .. } => "failed",
         EventBody::ReceiptWritten { .. } => "receiptWritten",
+        EventBody::DiskWiped { .. } => "diskWiped",
     };
     ((ActionRef { workflow_uid, action_index, attempt }, seq), what)
 }

@@ -28,7 +28,7 @@ pub(super) fn add(mut source: Source<'_>, list: &mut List, context: &mut Context
     let mbr = source.env("MBR").is_some_and(|text| is_true(&text.text));
     let command = source.command.first().cloned().unwrap_or_default();
     if command == "wipe" {
-        let what = "storage clears its disks by itself; for others write a clearDisks action";
+        let what = "storage clears its disks by itself; for others write a wipe action";
         list.items.push(source.without_counterpart(what, context));
         return false;
     }

@@ -1,0 +1,258 @@
+//! Wipes a disk: checks everything that must be true first, then clears tables and signatures, and erases what the level asks
+//! for.
+
+mod abilities;
+mod ata;
+mod commands;
+mod erase;
+mod follow;
+mod kernel;
+mod marks;
+mod method;
+mod nvme;
+#[cfg(test)]
+mod scripted;
+mod scsi;
+
+use std::io;
+
+use jiff::Timestamp;
+use landfall_api::{ReceiptState, WipeLevel, WipeReport};
+
+use self::abilities::Chosen;
+use crate::{
+    BlockDevice, Expectation, LogLevel, Observer, Order, WipeRequest, WriteError,
+    authorise::{Decision, authorise},
+    blank, device_path,
+    forgiving::Forgiving,
+    gpt,
+    pipeline::clear_device,
+    receipt,
+    write::{known_here, mark_of, open, same_device, same_disk},
+};
+
+/// Checks that a disk may be wiped and supports a level that will do, and changes nothing. Of several disks, all are checked
+/// before the first is wiped. (A disk that an interrupted erasure left locked is unlocked.)
+///
+/// **Blocking**, as [`crate::write_image`]; a disk that still erases itself is not waited for.
+///
+/// # Errors
+/// [`WriteError`], as of [`wipe_disk`]; [`WriteError::Erasing`].
+pub fn may_wipe(request: &WipeRequest, observer: &dyn Observer) -> Result<(), WriteError> {
+    run(request, observer, Until::Checked).map(drop)
+}
+
+/// The same, and waits for a disk that still erases itself.
+///
+/// # Errors
+/// [`WriteError`], as of [`wipe_disk`].
+pub fn wait_to_wipe(request: &WipeRequest, observer: &dyn Observer) -> Result<(), WriteError> {
+    run(request, observer, Until::Ready).map(drop)
+}
+
+/// Clears what makes a disk bootable and known, in an order that leaves it old, unbootable or blank at every instant: a
+/// receipt of this workflow, then LBA 0, tables and signatures; then erases what the level asks for, looks at samples, and
+/// clears the receipt last. So an interrupted wipe is recognised and continued.
+///
+/// **Blocking**, as [`crate::write_image`]. A disk that erases itself cannot be stopped: [`WipeRequest::cancel`] then
+/// takes effect at its end, and [`Observer::cannot_stop`] says so.
+///
+/// # Errors
+/// [`WriteError`]: the disk is in use, is not the chosen one, supports no level that will do, carries an unexpected receipt, or
+/// no person requested this; or it was not erased. [`WriteError::code`], [`WriteError::retryable`] and
+/// [`WriteError::problem`] say what to do about it.
+pub fn wipe_disk(request: &WipeRequest, observer: &dyn Observer) -> Result<WipeReport, WriteError> {
+    run(request, observer, Until::Wiped)
+}
+
+/// How far a call goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Until {
+    Checked,
+    Ready,
+    Wiped,
+}
+
+fn run(request: &WipeRequest, observer: &dyn Observer, until: Until) -> Result<WipeReport, WriteError> {
+    let started_at = Timestamp::now();
+    let path = device_path(&request.disk);
+    let name = path.display().to_string();
+    if request.disk.read_only {
+        return Err(WriteError::ReadOnly { device: name });
+    }
+    let may_act = || {
+        if request.cancel.is_cancelled() {
+            return Err(WriteError::Cancelled { device: name.clone() });
+        }
+        if !request.lease.is_valid() {
+            return Err(WriteError::LeaseExpired { device: name.clone() });
+        }
+        Ok(())
+    };
+    may_act()?;
+    same_disk(&request.disk, &path, &name)?;
+    let device = open(&request.disk, &path, &name)?;
+    let transport = request.disk.transport.as_str();
+    if until != Until::Checked {
+        erase::wait_for_running(&device, transport, &may_act, observer)?;
+    } else if let Some(part) = erase::under_way(&device, transport) {
+        return Err(WriteError::Erasing { device: name, percent: (part * 100) >> 16 });
+    }
+    if matches!(transport, "sata" | "scsi") {
+        let locked =
+            |refused: commands::Refused| WriteError::Locked { device: name.clone(), reason: refused.to_string() };
+        if ata::unlock(&device).map_err(locked)? {
+            observer
+                .log(LogLevel::Warn, &format!("{name} was locked by an erasure that was interrupted; it is unlocked"));
+        }
+    }
+    let Chosen { method, limits } = abilities::choose(&device, request, &name)?;
+    let mut report = WipeReport {
+        disk: request.disk.id.clone(),
+        asked: request.level,
+        level: method.level(),
+        method: method.words().to_owned(),
+        started_at,
+        ended_at: started_at,
+        samples: 0,
+        limits,
+        workflow: String::new(),
+    };
+    let unreadable = |action| {
+        let device = name.clone();
+        move |source| WriteError::Unreadable { device, action, source }
+    };
+    let forgive = request.force && request.person_authorised;
+    let looked = Forgiving::new(&device, forgive);
+    let found = receipt::read_mark(&looked).map_err(unreadable("read the receipt of"))?;
+    let marked = found.is_some();
+    let content = blank::what_is_there(&looked).map_err(unreadable("look at the content of"))?;
+    let content = content.or_else(|| (!looked.lost().is_empty()).then(|| "sectors that cannot be read".to_owned()));
+    if !marked && content.is_none() && method.level() == WipeLevel::Signatures {
+        // The disk is blank, which is the goal, even if something else cleared it. Of the other levels that says nothing: what
+        // no signature leads to may still be there.
+        return Ok(WipeReport { ended_at: Timestamp::now(), ..report });
+    }
+    let found = found.filter(|mark| known_here(mark, request.claim(), &name, observer));
+    let content = content.unwrap_or_else(|| if marked { "a receipt" } else { "no signatures" }.to_owned());
+    if !request.person_authorised {
+        return Err(WriteError::NotBlank { device: name, found: content });
+    }
+    // The receipt is cleared last, and a power cut tore it: this workflow clears the rest.
+    let torn = !marked && began(request) && !boots(&looked).map_err(unreadable("read LBA 0 of"))?;
+    if !torn {
+        match authorise(request.claim(), found.as_ref(), Some(&content), None)? {
+            // This workflow did not clear a disk that still boots, even if the receipt says so.
+            Decision::Write | Decision::AlreadyDone => {}
+        }
+    }
+    if until != Until::Wiped {
+        return Ok(report);
+    }
+    if !report.limits.is_empty() {
+        let (asked, why) = (report.asked, report.limits.join("; "));
+        observer.log(LogLevel::Warn, &format!("{name} does not reach level {asked}: {why}"));
+    }
+    observer.log(LogLevel::Info, &format!("wiping {name} ({content}): {}", method.words()));
+    let order = Order {
+        no_table: false,
+        device: &name,
+        expectation: Expectation::Waived,
+        format: None,
+        mark: mark_of(&request.disk.id, &request.receipt, None),
+        keep: &[],
+        compare: false,
+        read_back: false,
+        forgive,
+        memory: None,
+        may_act: &may_act,
+        same_disk: &|| {
+            same_disk(&request.disk, &path, &name)?;
+            same_device(&device, &request.disk, &name)?;
+            request.selection.check(&name)
+        },
+    };
+    let erase = || erase::erase(&device, &device, method, &order, observer);
+    report.samples = clear_device(&device, &order, observer, erase)?;
+    if let Err(error) = device.reread_table() {
+        observer.log(LogLevel::Warn, &format!("the kernel did not read the table of {name} again: {error}"));
+    }
+    Ok(WipeReport { ended_at: Timestamp::now(), ..report })
+}
+
+/// Whether the receipts show that this workflow began to wipe the disk.
+fn began(request: &WipeRequest) -> bool {
+    let (disk, intent) = (&request.disk.id, &request.receipt);
+    request.expected.iter().any(|mark| {
+        let receipt = &mark.receipt;
+        mark.disk.same_disk(disk)
+            && receipt.state == ReceiptState::Intent
+            && (receipt.machine_uid, receipt.workflow_uid, receipt.action_index)
+                == (intent.machine_uid, intent.workflow_uid, intent.action_index)
+    })
+}
+
+fn boots(device: &dyn BlockDevice) -> io::Result<bool> {
+    let mut first = [0; 512];
+    device.read_at(0, &mut first)?;
+    Ok(gpt::has_signature(&first))
+}
+
+#[cfg(test)]
+impl WipeRequest {
+    /// A person's request about a disk without a name.
+    fn of_tests() -> Self {
+        Self {
+            disk: landfall_api::DiskFacts::default(),
+            receipt: crate::ReceiptIntent {
+                machine_uid: uuid::Uuid::nil(),
+                workflow_uid: uuid::Uuid::nil(),
+                workflow_name: "w".into(),
+                generation: 3,
+                action_index: 0,
+            },
+            level: WipeLevel::Signatures,
+            fallback: Vec::new(),
+            expected: Vec::new(),
+            person_authorised: true,
+            force: false,
+            selection: crate::SelectionGuard::named(),
+            lease: crate::LeaseGuard::unlimited(),
+            cancel: crate::CancelFlag::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use landfall_api::{DiskId, ErrorCode};
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::receipt::tests::mark;
+
+    #[test]
+    fn only_the_same_workflow_continues_a_clearing() {
+        let own = mark(ReceiptState::Intent, 0);
+        let mut request = WipeRequest { expected: vec![own.clone()], ..WipeRequest::of_tests() };
+        request.disk.id = own.disk.clone();
+        (request.receipt.machine_uid, request.receipt.workflow_uid) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        assert!(began(&request));
+        request.disk.id = DiskId { serial: "other".into(), ..own.disk.clone() };
+        assert!(!began(&request), "another disk");
+        request.disk.id = own.disk;
+        request.receipt.workflow_uid = Uuid::from_u128(9);
+        assert!(!began(&request), "another run");
+        request.receipt.workflow_uid = Uuid::from_u128(2);
+        request.expected = vec![mark(ReceiptState::Done, 0)];
+        assert!(!began(&request), "an install that ended");
+    }
+
+    #[test]
+    fn a_disk_that_has_gone_is_refused_even_with_force() {
+        let mut request = WipeRequest { force: true, ..WipeRequest::of_tests() };
+        request.disk.id.name = "no-such-disk".into();
+        let refused = wipe_disk(&request, &crate::Unobserved).unwrap_err();
+        assert_eq!(refused.code(), ErrorCode::DiskChanged);
+    }
+}
