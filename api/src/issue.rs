@@ -51,6 +51,27 @@ pub(crate) fn has_expression(text: &str) -> bool {
     text.contains("{{") || text.contains("{%")
 }
 
+/// What is wrong with JSON, without the place, which is counted from where the JSON begins.
+pub(crate) fn json_fault(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    text.split(" at line ").next().unwrap_or_default().to_owned()
+}
+
+/// The text with every expression replaced; its lines stay where they are.
+pub(crate) fn without_expressions(text: &str, by: char) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, inside)) = rest.split_once("{{") {
+        let (expression, after) = inside.split_once("}}").unwrap_or((inside, ""));
+        out.push_str(before);
+        out.push(by);
+        out.extend(expression.matches('\n'));
+        rest = after;
+    }
+    out.push_str(rest);
+    out
+}
+
 /// A hint that lists what is known, and before it the name that was most likely meant.
 pub(crate) fn suggest(written: &str, known: &[&str], list: &str) -> String {
     let list = format!("{list} {}", known.join(", "));

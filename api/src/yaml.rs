@@ -109,6 +109,21 @@ pub fn yaml_trees(source: &str, text: &str, duplicates: DuplicateKeys) -> Result
     tree::read(text, duplicates).map_err(|error| Box::new(syntax_problem(source, &error)))
 }
 
+/// The only document of a text that is part of another; what is wrong with it, with its line, from 1. A key that stands twice is
+/// taken: other programs take the last.
+pub(crate) fn one_tree(text: &str) -> Result<YamlNode, (u64, String)> {
+    let mut trees = tree::read(text, DuplicateKeys::Kept)
+        .map_err(|error| (error.location().map_or(1, |at| at.line().max(1)), fault(&error)))?;
+    match (trees.pop(), trees.pop()) {
+        (Some(tree), None) => Ok(tree),
+        (Some(second), Some(_)) => Err((second.line, "a second document begins there".to_owned())),
+        (None, _) => {
+            let value = YamlValue::Scalar { value: Value::Null, written: None };
+            Ok(YamlNode { line: 1, column: 1, value })
+        }
+    }
+}
+
 /// The node's value; the line of every field below it goes to `lines`.
 fn with_lines(node: YamlNode, path: String, lines: &mut BTreeMap<String, u64>) -> Value {
     let line = node.line;
@@ -135,12 +150,7 @@ fn syntax_problem(source: &str, error: &serde_saphyr::Error) -> Problem {
         Some(at) if at.line() > 0 => format!("{source}:{}:{}", at.line(), at.column()),
         _ => source.to_owned(),
     };
-    let text = error.without_snippet().to_string();
-    // The place is the subject; the library's own copy of it would say it twice.
-    // And what a program could set is no help to a person.
-    let ends = [" at line ", ", set DuplicateKeyPolicy"];
-    let end = ends.iter().filter_map(|end| text.find(end)).min().unwrap_or(text.len());
-    let text = text.get(..end).unwrap_or(&text).trim_start_matches("error: ").to_owned();
+    let text = fault(error);
     let hint = if text.contains("duplicate") {
         "remove one of the two: a mapping has each key once"
     } else if text.starts_with("tabs ") {
@@ -149,6 +159,16 @@ fn syntax_problem(source: &str, error: &serde_saphyr::Error) -> Problem {
         "check the indentation, and quote values that contain \": \", \"#\" or \"{{\""
     };
     Problem::new(ErrorCode::InvalidDocument, format!("this is not YAML: {text}")).at(place).hint(hint)
+}
+
+/// What the library says without a place.
+fn fault(error: &serde_saphyr::Error) -> String {
+    let text = error.without_snippet().to_string();
+    // The place is the subject; the library's own copy of it would say it twice.
+    // And what a program could set is no help to a person.
+    let ends = [" at line ", ", set DuplicateKeyPolicy"];
+    let end = ends.iter().filter_map(|end| text.find(end)).min().unwrap_or(text.len());
+    text.get(..end).unwrap_or(&text).trim_start_matches("error: ").to_owned()
 }
 
 #[cfg(test)]

@@ -23,14 +23,19 @@ pub const CHECKS: u32 = 7;
 /// Brought the tools layer: `Assignment.tools`, and landfall.worker.v1. A change of worker.proto alone is one of this number too.
 pub const TOOLS: u32 = 7;
 
+/// Brought vendor-data.
+pub const VENDOR_DATA: u32 = 8;
+
 /// Brought `wipe`, in place of `clearDisks`.
 pub const WIPE: u32 = 8;
 
 /// The revision of the `.proto` files in this crate: that of the newest action (each declares its own in `landfall-api`), or
 /// that of the newest change apart from actions.
 pub const PROTOCOL: u32 = landfall_api::ToolsManifest::PROTOCOL;
-const _: () =
-    assert!(PROTOCOL >= TOOLS && PROTOCOL >= CHECKS && PROTOCOL >= WIPE, "landfall-api states an older revision");
+const _: () = assert!(
+    PROTOCOL >= TOOLS && PROTOCOL >= CHECKS && PROTOCOL >= VENDOR_DATA && PROTOCOL >= WIPE,
+    "landfall-api states an older revision"
+);
 
 /// The oldest revision that either side still speaks.
 pub const OLDEST_PROTOCOL: u32 = FIRST;

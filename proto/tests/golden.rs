@@ -6,10 +6,10 @@ use std::{collections::BTreeMap, fmt::Debug, time::Duration};
 use jiff::Timestamp;
 use landfall_api::{
     Digest, DiskId, DiskReceipt, DiskSelector, ErrorCode, FirmwareSpec, GrowRootResult, GrowRootSpec, HoldSpec,
-    ImageAccess, ImageAuthorization, ImageFormat, ImageProof, ImageSource, IndexSpec, InstallBootloaderResult,
-    InstallBootloaderSpec, KexecSpec, PowerOffSpec, Problem, Progress, RebootSpec, Receipt, ReceiptState, SecretText,
-    SignatureSpec, SizeSpec, SumsSpec, SystemIdentityResult, SystemIdentitySpec, Unpack, UnpackResult, UnpackSource,
-    WipeLevel, WipeReport, WipeSpec,
+    Ignition, IgnitionResult, ImageAccess, ImageAuthorization, ImageFormat, ImageProof, ImageSource, IndexSpec,
+    InstallBootloaderResult, InstallBootloaderSpec, KexecSpec, PowerOffSpec, Problem, Progress, RebootSpec, Receipt,
+    ReceiptState, SecretText, SignatureSpec, SizeSpec, SumsSpec, SystemIdentityResult, SystemIdentitySpec, Unpack,
+    UnpackResult, UnpackSource, WipeLevel, WipeReport, WipeSpec,
     message::{
         Ack, ActionKind, ActionRef, ActionResult, AssignedAction, Assignment, CloudInit, CloudInitResult, Control,
         DiskReport, EnrollAnswer, EnrollOutcome, EnrollRequest, EventBody, EventRecord, Hello, Identity, KexecResult,
@@ -194,6 +194,7 @@ fn events_on_the_wire_and_in_the_store() {
     let finished = |result| EventBody::Finished { result };
     let seeded = ActionResult::CloudInit(CloudInitResult { root_device: "/dev/nvme0n1p2".into() });
     let unpacked = UnpackResult { root_device: "/dev/nvme0n1p2".into(), entries: 3, bytes: 4096 };
+    let configured = IgnitionResult { device: "/dev/nvme0n1p3".into(), path: "/ignition/config.ign".into() };
     let started = InstallBootloaderResult {
         root_device: "/dev/mapper/vg0-root".into(),
         platforms: "i386-pc on /dev/sda, /dev/sdb; x86_64-efi in /boot/efi".into(),
@@ -232,6 +233,7 @@ fn events_on_the_wire_and_in_the_store() {
         ("finished-identity", finished(ActionResult::Identity(named))),
         ("finished-grow-root", finished(ActionResult::GrowRoot(grown))),
         ("disk-wiped", EventBody::DiskWiped { report: wiped }),
+        ("finished-ignition", finished(ActionResult::Ignition(configured))),
     ];
     for (seq, (name, body)) in (1..).zip(all) {
         let event = EventRecord::of(attempt(), seq, moment(), body);
@@ -366,6 +368,7 @@ fn an_assignment_of_every_action() {
     };
     let seed = CloudInit {
         user_data: SecretText::new("#cloud-config\n{}\n"),
+        vendor_data: SecretText::new("#!/bin/sh\n"),
         meta_data: "{\"instance-id\": \"i\"}\n".into(),
         network_config: SecretText::new("{\"version\": 2}\n"),
         phone_home: Some(unit),
@@ -439,6 +442,10 @@ fn branches_with_their_starts() {
     };
     let boot = action("boot", 1800, 1, ActionKind::InstallBootloader(boot));
     assigned("assignment-install-bootloader", assignment(vec![boot]));
+    let config = SecretText::new("{\"ignition\": {\"version\": \"3.4.0\"}}");
+    let configure = Ignition { config, disk: Some(selector("name", "vda")) };
+    let configure = action("configure", 300, 1, ActionKind::Ignition(configure));
+    assigned("assignment-ignition", assignment(vec![configure]));
     let spec = serde_json::json!({"hostname": "node-17.example.net",
         "users": [{"name": "anna", "sshKeys": ["ssh-ed25519 AAAA anna@desk"], "passwordHash": "$6$salt$hash", "sudo": true,
             "groups": ["adm"], "shell": "/bin/zsh"}],

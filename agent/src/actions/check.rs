@@ -101,6 +101,7 @@ fn one_action(machine: &Machine, job: &Job, before: &[AssignedAction]) -> Result
             worker::ready(job, &|| may_act(job))
         }
         ActionKind::CloudInit(spec) => is_there(spec.disk.as_ref()),
+        ActionKind::Ignition(spec) => is_there(spec.disk.as_ref()),
         ActionKind::Exec(spec) => is_there(spec.disk.as_ref()),
         ActionKind::Kexec(spec) => is_there(spec.disk.as_ref()),
         ActionKind::Hold(_) | ActionKind::Reboot(_) | ActionKind::PowerOff(_) => Ok(()),

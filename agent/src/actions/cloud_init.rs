@@ -59,10 +59,11 @@ impl Installed<'_> {
         let seed = |name: &str| format!("{}/{name}", installed::SEED);
         // meta-data last: cloud-init recognises a seed directory by this file.
         self.write(&seed("user-data"), 0o600, spec.user_data.expose().as_bytes())?;
-        if spec.network_config.expose().is_empty() {
-            self.remove(&seed("network-config"))?;
-        } else {
-            self.write(&seed("network-config"), 0o600, spec.network_config.expose().as_bytes())?;
+        for (name, text) in [("vendor-data", &spec.vendor_data), ("network-config", &spec.network_config)] {
+            match text.expose() {
+                "" => self.remove(&seed(name))?,
+                text => self.write(&seed(name), 0o600, text.as_bytes())?,
+            }
         }
         self.write(&seed("meta-data"), 0o600, spec.meta_data.as_bytes())
     }
@@ -106,6 +107,7 @@ mod tests {
         let pin = format!("sha256:{}", "ab".repeat(32)).parse().unwrap();
         CloudInit {
             user_data: SecretText::new("#cloud-config\n"),
+            vendor_data: SecretText::default(),
             meta_data: "instance-id: x\n".into(),
             network_config: SecretText::default(),
             phone_home: phone_home.then(|| PhoneHomeUnit {
@@ -151,9 +153,13 @@ mod tests {
                 _ => Ok(()),
             }
         };
-        let whole = CloudInit { network_config: SecretText::new("version: 2\n"), ..spec(true) };
-        // Three files of the seed, then three and a link of the unit.
-        for steps in 0..7 {
+        let whole = CloudInit {
+            network_config: SecretText::new("version: 2\n"),
+            vendor_data: SecretText::new("#!/bin/sh\n"),
+            ..spec(true)
+        };
+        // Four files of the seed, then three and a link of the unit.
+        for steps in 0..8 {
             let root = tempfile::tempdir().unwrap();
             let may_act = lease(steps);
             let files_of = Tree::open(root.path()).unwrap();
@@ -169,7 +175,7 @@ mod tests {
         installed(&files_of, &|| Ok(())).write_seed(&whole).unwrap();
         let may_act = lease(0);
         installed(&files_of, &may_act).remove(&format!("{}/user-data", installed::SEED)).unwrap_err();
-        assert_eq!(files(root.path()), 3);
+        assert_eq!(files(root.path()), 4);
     }
 
     #[test]
@@ -180,6 +186,11 @@ mod tests {
         let at = |path: &str| root.path().join(path.trim_start_matches('/'));
         let binary = root.path().join("agent");
         fs::write(&binary, "ELF").unwrap();
+        // What an earlier seed had and this one has not.
+        let earlier =
+            CloudInit { vendor_data: SecretText::new("old"), network_config: SecretText::new("old"), ..spec(true) };
+        tree.write_seed(&earlier).unwrap();
+        assert_eq!(fs::read_to_string(at("/var/lib/cloud/seed/nocloud/vendor-data")).unwrap(), "old");
         for _ in 0..2 {
             tree.write_seed(&spec(true)).unwrap();
             tree.install_phone_home(spec(true).phone_home.as_ref().unwrap(), &binary).unwrap();
@@ -191,7 +202,9 @@ mod tests {
         assert_eq!(fs::read_link(at(installed::WANTS)).unwrap(), Path::new(installed::UNIT));
         let config: phone_home::Config = serde_json::from_slice(&fs::read(at(installed::CONFIG)).unwrap()).unwrap();
         assert_eq!((config.bearer_token.as_str(), config.ca_pins.len()), ("t0ken", 1));
-        assert!(!at("/var/lib/cloud/seed/nocloud/network-config").exists());
+        for gone in ["network-config", "vendor-data"] {
+            assert!(!at("/var/lib/cloud/seed/nocloud").join(gone).exists(), "{gone}");
+        }
 
         tree.remove_phone_home().unwrap();
         assert!(!at(installed::CONFIG).exists() && fs::symlink_metadata(at(installed::WANTS)).is_err());

@@ -7,6 +7,7 @@ mod cloud_init;
 mod exec;
 mod grow_root;
 mod identity;
+mod ignition;
 mod install_bootloader;
 mod installed_disk;
 mod installed_root;
@@ -86,6 +87,9 @@ impl Perform for Machine {
                 }
                 ActionKind::InstallBootloader(spec) => {
                     machine.on_disks(job, move |machine, job| install_bootloader::perform(machine, job, &spec)).await
+                }
+                ActionKind::Ignition(spec) => {
+                    machine.on_disks(job, move |machine, job| ignition::perform(machine, job, &spec)).await
                 }
                 ActionKind::GrowRoot(spec) => {
                     machine.on_disks(job, move |machine, job| grow_root::perform(machine, job, &spec)).await

@@ -18,8 +18,8 @@ use super::{
 };
 
 /// The kernel re-reads a table and makes nodes within milliseconds; a slow controller takes a few seconds.
-const PARTITION_LIMIT: Duration = Duration::from_secs(20);
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+pub(super) const PARTITION_LIMIT: Duration = Duration::from_secs(20);
+pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Discoverable Partitions Specification: root, for the architectures the agent runs on.
 #[cfg(target_arch = "x86_64")]

@@ -5,6 +5,7 @@ mod find;
 mod forget;
 mod fstab;
 mod label;
+mod labelled;
 mod layout;
 mod mounted;
 mod names;
@@ -20,6 +21,7 @@ mod turns;
 
 pub(crate) use self::{
     find::NotFound,
+    labelled::{Labelled, NotLabelled},
     mounted::Access,
     names::FileSystem,
     partitions::{Kept, SystemDisk},

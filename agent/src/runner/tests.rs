@@ -200,6 +200,7 @@ struct Scene {
 fn seed() -> ActionKind {
     ActionKind::CloudInit(CloudInit {
         user_data: SecretText::default(),
+        vendor_data: SecretText::default(),
         meta_data: String::new(),
         network_config: SecretText::default(),
         phone_home: None,

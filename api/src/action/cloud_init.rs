@@ -1,11 +1,14 @@
-//! `cloudInit`
+//! `cloudInit`: what it may be given, and what can be seen to be wrong with it before a machine is touched.
 
-use std::collections::BTreeMap;
+mod kinds;
+mod network;
+mod user_data;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+pub use self::{kinds::UserDataKind, network::network_section, user_data::UserDataSpec};
 use super::{
     kind::{ActionInfo, Declaration, Download, Then},
     rules::{LOGIN_NAME_HINT, Rules, is_host_name, is_login_name, plain_text},
@@ -29,12 +32,15 @@ pub struct CloudInitSpec {
     /// Accounts to create.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<UserSpec>,
-    /// Netplan version 2 `network` mapping. Default: DHCP on every port.
+    /// Network configuration of version 1 or 2 as a mapping, or `config: disabled`. Default: DHCP on every port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<serde_json::Value>,
-    /// More cloud-config, merged under the fields above (which win).
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub user_data: BTreeMap<String, serde_json::Value>,
+    /// More cloud-config as a mapping, or a text of any kind that cloud-init knows by its first line. The fields above win.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_data: Option<UserDataSpec>,
+    /// Vendor-data, in the same forms. What user-data says wins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vendor_data: Option<UserDataSpec>,
     /// The phone-home unit. Default: installed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phone_home: Option<PhoneHomeSpec>,
@@ -83,8 +89,9 @@ impl Declaration for CloudInitSpec {
         means_written_disk: true,
         after_failure: false,
         no_branch: None,
-        secrets: &["users", "userData", "network"],
+        secrets: &["users", "userData", "vendorData", "network"],
     };
+    const LATER: &'static [(&'static str, u32)] = &[("vendorData", 8)];
 
     fn check(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
         rules.selector(spec.get("disk"), &join(path, "disk"));
@@ -92,6 +99,12 @@ impl Declaration for CloudInitSpec {
             && !is_host_name(name)
         {
             rules.say(join(path, "hostname"), format!("\"{name}\" cannot be a host name"), LABEL_HINT);
+        }
+        for field in ["userData", "vendorData"] {
+            rules.fault(join(path, field), spec.get(field).and_then(Value::as_str).and_then(user_data::fault));
+        }
+        if let Some(network) = spec.get("network").filter(|network| !network.is_null()) {
+            network::check(network, &join(path, "network"), rules);
         }
         let users = spec.get("users").and_then(Value::as_array);
         for (i, user) in users.into_iter().flatten().enumerate() {

@@ -71,10 +71,23 @@ pub struct Download {
 pub(super) trait Declaration: Serialize + DeserializeOwned + JsonSchema {
     /// What the others know of it.
     const INFO: ActionInfo;
+    /// Fields that came after it, with the first protocol revision whose agents know each: older ones would ignore it.
+    const LATER: &'static [(&'static str, u32)] = &[];
 
     /// What its fields mean together: rules that a schema cannot say. `spec` is a template's, where an expression may
     /// stand for any value, or a rendered one; `path` is where it stands in its document.
     fn check(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>);
+
+    /// The first protocol revision whose agents know it with the fields that it states.
+    fn protocol(&self) -> u32 {
+        if Self::LATER.is_empty() {
+            return Self::INFO.protocol;
+        }
+        // A field that is not stated is not written.
+        let stated = serde_json::to_value(self).unwrap_or_default();
+        let later = Self::LATER.iter().filter(|(field, _)| stated.get(field).is_some());
+        later.map(|(_, protocol)| *protocol).fold(Self::INFO.protocol, u32::max)
+    }
 
     /// What the agent will fetch for it.
     fn downloads(&self) -> Vec<Download>;

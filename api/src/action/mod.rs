@@ -7,6 +7,7 @@ mod exec;
 mod grow_root;
 mod hold;
 mod identity;
+mod ignition;
 mod install_bootloader;
 mod kexec;
 mod kind;
@@ -28,7 +29,7 @@ use serde_json::{Map, Value};
 use self::kind::Declaration;
 pub(crate) use self::rules::Rules;
 pub use self::{
-    cloud_init::{CloudInitSpec, PhoneHomeSpec, UserSpec},
+    cloud_init::{CloudInitSpec, PhoneHomeSpec, UserDataKind, UserDataSpec, UserSpec, network_section},
     exec::{Exec, ExecProgram, ExecResult, ExecSpec, ExecVariable, UnusableProgram},
     grow_root::{GrowRootResult, GrowRootSpec},
     hold::HoldSpec,
@@ -36,6 +37,7 @@ pub use self::{
         Account, AccountSpec, InterfaceSpec, IpWithPrefix, NetworkFormat, NetworkSpec, Renewal, SystemIdentity,
         SystemIdentityResult, SystemIdentitySpec, UnusableAccount,
     },
+    ignition::{Ignition, IgnitionResult, IgnitionSpec, UnusableIgnition},
     install_bootloader::{FirmwareSpec, InstallBootloaderResult, InstallBootloaderSpec},
     kexec::KexecSpec,
     kind::{ActionInfo, Download, Then},
@@ -78,12 +80,29 @@ macro_rules! actions {
             /// Every field of an action: those that all have, then the keys.
             const FIELDS: [&'static str; COUNT + 4] = ["name", "timeout", "retry", "branch", $($key),+];
 
+            /// Fields that came after their actions: key, field, and the first protocol revision whose agents know it.
+            pub fn later_fields() -> Vec<(&'static str, &'static str, u32)> {
+                let of = |key, later: &'static [(&'static str, u32)]| later.iter().map(move |(field, n)| (key, *field, *n));
+                let mut out = Vec::new();
+                $(out.extend(of($key, <$spec>::LATER));)+
+                out
+            }
+
             /// The newest protocol revision that an action needs.
             pub const NEWEST_PROTOCOL: u32 = {
                 let mut newest = 0;
-                $(if <$spec>::INFO.protocol > newest {
-                    newest = <$spec>::INFO.protocol;
-                })+
+                $(
+                    if <$spec>::INFO.protocol > newest {
+                        newest = <$spec>::INFO.protocol;
+                    }
+                    let mut at = 0;
+                    while at < <$spec>::LATER.len() {
+                        if <$spec>::LATER[at].1 > newest {
+                            newest = <$spec>::LATER[at].1;
+                        }
+                        at += 1;
+                    }
+                )+
                 newest
             };
 
@@ -94,6 +113,10 @@ macro_rules! actions {
             /// What its declaration says.
             pub const fn info(&self) -> ActionInfo {
                 match self { $(Self::$variant(_) => <$spec>::INFO,)+ }
+            }
+            /// The first protocol revision whose agents know it with the fields that it states.
+            pub fn protocol(&self) -> u32 {
+                match self { $(Self::$variant(spec) => spec.protocol(),)+ }
             }
             /// What the agent will fetch for it.
             pub fn downloads(&self) -> Vec<Download> {
@@ -134,6 +157,7 @@ actions! {
     "unpack" => Unpack(UnpackSpec),
     "storage" => Storage(StorageSpec),
     "installBootloader" => InstallBootloader(InstallBootloaderSpec),
+    "ignition" => Ignition(IgnitionSpec),
     "identity" => Identity(SystemIdentitySpec),
     "growRoot" => GrowRoot(GrowRootSpec),
 }

@@ -8,6 +8,19 @@ use crate::{
     issue::{Issue, has_expression, join},
 };
 
+/// What is wrong with a text, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) message: String,
+    pub(crate) hint: String,
+}
+
+impl Fault {
+    pub(crate) fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { message: message.into(), hint: hint.into() }
+    }
+}
+
 /// Collects faults of a list of actions.
 pub(crate) struct Rules<'a> {
     issues: &'a mut Vec<Issue>,
@@ -24,6 +37,13 @@ impl<'a> Rules<'a> {
 
     pub(crate) fn say(&mut self, path: impl Into<String>, message: impl Into<String>, hint: impl Into<String>) {
         self.issues.push(Issue::new(path, message, hint));
+    }
+
+    /// A fault at `path`, if there is one.
+    pub(crate) fn fault(&mut self, path: impl Into<String>, fault: Option<Fault>) {
+        if let Some(Fault { message, hint }) = fault {
+            self.say(path, message, hint);
+        }
     }
 
     /// Fields and expressions of a selector; entries that are still to be rendered are left out.

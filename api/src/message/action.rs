@@ -7,9 +7,9 @@ use super::{
     result::{CloudInitResult, KexecResult, StorageResult, WipeResult, WriteImageResult},
 };
 use crate::{
-    ActionSpec, DiskId, DiskReceipt, Exec, ExecResult, GrowRootResult, GrowRootSpec, HoldSpec, InstallBootloaderResult,
-    InstallBootloaderSpec, KexecSpec, PowerOffSpec, RebootSpec, Storage, SystemIdentity, SystemIdentityResult, Unpack,
-    UnpackResult, WipeSpec, WriteFile, WriteFileResult,
+    ActionSpec, DiskId, DiskReceipt, Exec, ExecResult, GrowRootResult, GrowRootSpec, HoldSpec, Ignition,
+    IgnitionResult, InstallBootloaderResult, InstallBootloaderSpec, KexecSpec, PowerOffSpec, RebootSpec, Storage,
+    SystemIdentity, SystemIdentityResult, Unpack, UnpackResult, WipeSpec, WriteFile, WriteFileResult,
 };
 
 /// What an action does. Where the agent needs nothing beyond what a template says, it is the template's own spec.
@@ -39,6 +39,8 @@ pub enum ActionKind {
     Storage(Storage),
     /// Makes the installed system start.
     InstallBootloader(InstallBootloaderSpec),
+    /// Puts an Ignition config on the installed disk.
+    Ignition(Ignition),
     /// Makes the installed system this machine.
     Identity(SystemIdentity),
     /// Makes the root's partition and file system larger.
@@ -74,6 +76,8 @@ pub enum ActionResult {
     Storage(StorageResult),
     /// Of `installBootloader`.
     InstallBootloader(InstallBootloaderResult),
+    /// Of `ignition`.
+    Ignition(IgnitionResult),
     /// Of `identity`.
     Identity(SystemIdentityResult),
     /// Of `growRoot`.
@@ -107,6 +111,7 @@ impl ActionResult {
             Self::Wipe(said) => vec![Part::Disks(&mut said.disks)],
             Self::Storage(said) => vec![Part::Disks(&mut said.disks)],
             Self::InstallBootloader(said) => vec![Part::Word(&mut said.root_device), Part::Text(&mut said.platforms)],
+            Self::Ignition(said) => vec![Part::Word(&mut said.device), Part::Word(&mut said.path)],
             Self::Identity(said) => vec![Part::Word(&mut said.root_device), Part::Text(&mut said.written)],
             Self::Kexec(said) => vec![
                 Part::Word(&mut said.root_device),
@@ -132,6 +137,7 @@ impl ActionResult {
             Self::Unpack(_) => matches!(spec, ActionSpec::Unpack(_)),
             Self::Storage(_) => matches!(spec, ActionSpec::Storage(_)),
             Self::InstallBootloader(_) => matches!(spec, ActionSpec::InstallBootloader(_)),
+            Self::Ignition(_) => matches!(spec, ActionSpec::Ignition(_)),
             Self::Identity(_) => matches!(spec, ActionSpec::Identity(_)),
             Self::GrowRoot(_) => matches!(spec, ActionSpec::GrowRoot(_)),
         }
@@ -164,6 +170,7 @@ impl ActionResult {
             Self::InstallBootloader(InstallBootloaderResult { root_device, platforms }) => {
                 format!("GRUB of the system on {root_device} installed: {platforms}")
             }
+            Self::Ignition(IgnitionResult { device, path }) => format!("Ignition config written to {path} of {device}"),
             Self::Identity(SystemIdentityResult { root_device, written }) => {
                 format!("the system on {root_device} has {written}")
             }

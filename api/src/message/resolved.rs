@@ -20,6 +20,8 @@ pub struct WriteImage {
 pub struct CloudInit {
     /// `user-data`, the whole file; may hold secrets.
     pub user_data: SecretText,
+    /// `vendor-data`, the whole file, empty if there is none; may hold secrets.
+    pub vendor_data: SecretText,
     /// `meta-data`, the whole file.
     pub meta_data: String,
     /// `network-config`, the whole file, empty if there is none; may hold secrets.

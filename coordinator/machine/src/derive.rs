@@ -84,6 +84,12 @@ pub fn receipts(machine: &mut Machine, workflow: &Workflow) {
     if workflow.spec.purpose == Purpose::Deprovision && run.phase == WorkflowPhase::Succeeded {
         status.receipts.clone_from(&run.expected_receipts);
     }
+    // What is wiped carries none, unless the run wrote the disk afterwards.
+    let bare = |disk| {
+        run.wiped.iter().any(|one| one.disk.same_disk(disk))
+            && !run.expected_receipts.iter().any(|known| known.disk.same_disk(disk))
+    };
+    status.receipts.retain(|known| !bare(&known.disk));
     for own in run.expected_receipts.iter().filter(|r| r.receipt.workflow_uid == uid) {
         status.receipts.retain(|known| !known.disk.same_disk(&own.disk));
         status.receipts.push(own.clone());

@@ -3,9 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use landfall_api::{
-    Action, ActionSpec, CloudInitSpec, DiskReceipt, ErrorCode, Exec, ExecSpec, ImageSource, Machine, Precheck, Problem,
-    RetrySpec, SecretText, SystemIdentity, SystemIdentitySpec, Unpack, UnpackSpec, Verify, Workflow, WriteFile,
-    WriteFileSpec, WriteImageSpec,
+    Action, ActionSpec, CloudInitSpec, DiskReceipt, ErrorCode, Exec, ExecSpec, Ignition, IgnitionSpec, ImageSource,
+    Machine, Precheck, Problem, RetrySpec, SecretText, SystemIdentity, SystemIdentitySpec, Unpack, UnpackSpec, Verify,
+    Workflow, WriteFile, WriteFileSpec, WriteImageSpec,
     message::{ActionKind, AssignedAction, Assignment, CloudInit, PhoneHomeUnit, Retry, Start, WriteImage},
 };
 use landfall_machine::run::policy;
@@ -164,6 +164,7 @@ impl Assignments {
             ActionSpec::Unpack(spec) => ActionKind::Unpack(unpack(spec, &action.name)?),
             ActionSpec::Storage(spec) => ActionKind::Storage(spec.resolved()),
             ActionSpec::InstallBootloader(spec) => ActionKind::InstallBootloader(spec),
+            ActionSpec::Ignition(spec) => ActionKind::Ignition(ignition(spec, &action.name)?),
             ActionSpec::GrowRoot(spec) => ActionKind::GrowRoot(spec),
             ActionSpec::Identity(spec) => ActionKind::Identity(identity(spec, machine, &action.name)?),
         };
@@ -189,6 +190,7 @@ impl Assignments {
         };
         Ok(CloudInit {
             user_data: SecretText::new(files.user_data),
+            vendor_data: SecretText::new(files.vendor_data),
             meta_data: files.meta_data,
             network_config: SecretText::new(files.network_config),
             phone_home,
@@ -239,6 +241,15 @@ fn unpack(spec: UnpackSpec, action: &str) -> Result<Unpack, Problem> {
             .caused_by(&error)
             .at(format!("{action}.unpack"))
             .hint("correct the template, then provision again")
+    })
+}
+
+fn ignition(spec: IgnitionSpec, action: &str) -> Result<Ignition, Problem> {
+    spec.resolved().map_err(|error| {
+        Problem::new(ErrorCode::InvalidDocument, format!("the Ignition config of action \"{action}\" is invalid"))
+            .caused_by(&error)
+            .at(format!("{action}.ignition"))
+            .hint("write the config as a mapping, in which secrets are quoted, then provision again")
     })
 }
 

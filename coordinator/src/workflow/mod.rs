@@ -1,6 +1,7 @@
 //! Templates rendered into the list of actions that a run pins. The run itself is `landfall_machine::run`.
 
 mod expand;
+mod multipart;
 mod parameters;
 mod render;
 mod scalar;

@@ -7,7 +7,7 @@
 use std::cell::Cell;
 
 use landfall_api::{ErrorCode, Problem, check_expressions};
-use minijinja::{Environment, UndefinedBehavior};
+use minijinja::{Environment, UndefinedBehavior, syntax::SyntaxConfig};
 use serde_json::Value;
 
 use super::secret_ref;
@@ -52,6 +52,10 @@ impl Room {
 pub(super) fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    // A script or a key ends as its author wrote it.
+    let syntax = SyntaxConfig::builder().keep_trailing_newline(true).build();
+    // The usual delimiters are always valid.
+    environment.set_syntax(syntax.unwrap_or_default());
     environment
 }
 

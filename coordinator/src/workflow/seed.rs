@@ -1,27 +1,43 @@
 //! The NoCloud seed: what `cloudInit` puts on the installed disk, as cloud-init reads it.
 //!
-//! JSON is YAML, so the files are written as pretty JSON under cloud-init's own header: no quoting rules of ours.
+//! JSON is YAML, so what is stated as a mapping is written as pretty JSON under cloud-init's own header: no quoting rules of ours.
+//! What is stated as a text is never written anew: as it is, or as it is within a MIME message.
 
-use landfall_api::{CloudInitSpec, UserSpec};
+use landfall_api::{CloudInitSpec, UserDataSpec, UserSpec, network_section};
 use serde_json::{Map, Value, json};
 
-/// The three files of a NoCloud seed.
+use super::multipart;
+
+/// The files of a NoCloud seed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeedFiles {
-    /// `user-data`, a cloud-config.
+    /// `user-data`, of any kind.
     pub user_data: String,
+    /// `vendor-data`, of any kind; empty if there is none.
+    pub vendor_data: String,
     /// `meta-data`.
     pub meta_data: String,
-    /// `network-config`, version 2.
+    /// `network-config`, of version 1 or 2.
     pub network_config: String,
 }
 
 /// Builds the files. `instance_id` must change with every run, so that cloud-init treats a re-install as a new instance.
 pub fn seed_files(spec: &CloudInitSpec, machine_name: &str, instance_id: &str) -> SeedFiles {
     let hostname = spec.hostname.as_deref().unwrap_or(machine_name);
-    let network = spec.network.clone().unwrap_or_else(dhcp_everywhere);
+    let network = spec.network.as_ref().map_or_else(dhcp_everywhere, |network| network_section(network).clone());
+    let user_data = match &spec.user_data {
+        Some(UserDataSpec::Text(text)) => multipart::file(text, of_text(spec).map(cloud_config).as_deref()),
+        Some(UserDataSpec::Config(config)) => cloud_config(of_mapping(spec, hostname, config.clone())),
+        None => cloud_config(of_mapping(spec, hostname, [])),
+    };
+    let vendor_data = match &spec.vendor_data {
+        Some(UserDataSpec::Text(text)) => multipart::file(text, None),
+        Some(UserDataSpec::Config(config)) => cloud_config(config.clone().into_iter().collect()),
+        None => String::new(),
+    };
     SeedFiles {
-        user_data: format!("#cloud-config\n{}\n", pretty(&cloud_config(spec, hostname))),
+        user_data,
+        vendor_data,
         meta_data: format!("{}\n", pretty(&json!({ "instance-id": instance_id, "local-hostname": short(hostname) }))),
         network_config: format!("{}\n", pretty(&network)),
     }
@@ -32,18 +48,43 @@ fn short(hostname: &str) -> &str {
     hostname.split('.').next().unwrap_or(hostname)
 }
 
-fn cloud_config(spec: &CloudInitSpec, hostname: &str) -> Value {
-    // The structured fields win over the free ones: they are what the template's author can check.
-    let mut config: Map<String, Value> = spec.user_data.clone().into_iter().collect();
+fn cloud_config(config: Map<String, Value>) -> String {
+    format!("#cloud-config\n{}\n", pretty(&Value::Object(config)))
+}
+
+/// The structured fields and a mapping in one: the structured ones win, because they are what the template's author can check.
+fn of_mapping(
+    spec: &CloudInitSpec,
+    hostname: &str,
+    free: impl IntoIterator<Item = (String, Value)>,
+) -> Map<String, Value> {
+    let mut config: Map<String, Value> = free.into_iter().collect();
+    name(&mut config, hostname);
+    if !spec.users.is_empty() {
+        config.insert("users".into(), spec.users.iter().map(user).collect());
+    }
+    config
+}
+
+/// The structured fields beside a text, of which nothing is known: only those that are stated. The machine's name is in the
+/// meta-data anyway.
+fn of_text(spec: &CloudInitSpec) -> Option<Map<String, Value>> {
+    let mut config = Map::new();
+    if let Some(hostname) = &spec.hostname {
+        name(&mut config, hostname);
+    }
+    if !spec.users.is_empty() {
+        config.insert("users".into(), spec.users.iter().map(user).collect());
+    }
+    (!config.is_empty()).then_some(config)
+}
+
+fn name(config: &mut Map<String, Value>, hostname: &str) {
     config.insert("hostname".into(), short(hostname).into());
     if hostname.contains('.') {
         config.insert("fqdn".into(), hostname.into());
     }
     config.entry("preserve_hostname").or_insert(false.into());
-    if !spec.users.is_empty() {
-        config.insert("users".into(), spec.users.iter().map(user).collect());
-    }
-    Value::Object(config)
 }
 
 fn user(user: &UserSpec) -> Value {
@@ -93,10 +134,21 @@ mod tests {
             ],
             "network": {"version": 2, "ethernets": {"eno1": {"addresses": ["10.0.0.7/24"], "gateway4": "10.0.0.1"}}},
         });
-        for (name, spec) in [("default", json!({})), ("all", all)] {
+        let script = json!({
+            "userData": "#!/bin/sh\necho grüße\n",
+            "vendorData": {"packages": ["curl"]},
+            "hostname": "web",
+            "network": {"network": {"version": 1, "config": [{"type": "physical", "name": "eno1"}]}},
+        });
+        for (name, spec) in [("default", json!({})), ("all", all), ("script", script)] {
             let files =
                 seed_files(&serde_json::from_value(spec).unwrap(), "node-1", "6f9619ff-8b86-4d01-b42d-00cf4fc964ff");
             landfall_golden::same(&format!("seed/{name}/user-data"), &files.user_data);
+            if files.vendor_data.is_empty() {
+                assert_ne!(name, "script");
+            } else {
+                landfall_golden::same(&format!("seed/{name}/vendor-data"), &files.vendor_data);
+            }
             landfall_golden::same(&format!("seed/{name}/meta-data"), &files.meta_data);
             landfall_golden::same(&format!("seed/{name}/network-config"), &files.network_config);
         }
@@ -109,6 +161,25 @@ mod tests {
         let user_data = parsed(files.user_data.strip_prefix("#cloud-config\n").unwrap());
         assert_eq!(user_data, json!({"hostname": "node-1", "preserve_hostname": false}));
         assert_eq!(parsed(&files.network_config)["ethernets"]["all"]["dhcp4"], json!(true));
+    }
+
+    #[test]
+    fn a_text_alone_is_the_file_itself() {
+        for text in
+            ["#!/bin/sh\ntrue\n", "#cloud-config\n# 0644 stays what it is\nmode: 0644\n", "MIME-Version: 1.0\n\nx"]
+        {
+            let spec: CloudInitSpec = serde_json::from_value(json!({"userData": text, "vendorData": text})).unwrap();
+            let files = seed_files(&spec, "node-1", "id");
+            assert_eq!((files.user_data.as_str(), files.vendor_data.as_str()), (text, text));
+            assert_eq!(parsed(&files.meta_data)["local-hostname"], "node-1");
+        }
+    }
+
+    #[test]
+    fn a_network_below_its_own_name_is_unwrapped() {
+        let spec = json!({"network": {"network": {"version": 2}}});
+        let files = seed_files(&serde_json::from_value(spec).unwrap(), "node-1", "id");
+        assert_eq!(parsed(&files.network_config), json!({"version": 2}));
     }
 
     #[test]

@@ -212,7 +212,7 @@ mod tests {
     fn a_sata_disk_behind_a_sas_adapter_erases_itself() {
         let found = abilities(&Scripted::ata(0, 0b10_0001), "scsi");
         assert_eq!(found.choose(WipeLevel::Secure, &[]), Some(Method::AtaErase { enhanced: true, minutes: 30 }));
-        let found = abilities(&Scripted::scsi(&[]).refusing(0x85), "scsi");
+        let found = abilities(&Scripted::scsi(&[]), "scsi");
         assert!(found.methods.is_empty() && found.limits.is_empty(), "{found:?}");
     }
 

@@ -133,6 +133,10 @@ impl Scripted {
             let sent = if let Transfer::Out(from) = &data { from.to_vec() } else { Vec::new() };
             self.scsi.lock().unwrap().push((command.to_vec(), sent));
         }
+        if self.identity.lock().unwrap().is_empty() {
+            // A SCSI disk: illegal request, invalid operation code.
+            return ScsiEnd { status: 2, sense: vec![0x70, 0, 5, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x20, 0] };
+        }
         if self.refuses.contains(&code) {
             // As libata puts it: aborted command, in the fixed format.
             return ScsiEnd { status: 2, sense: vec![0x70, 0, 0xB, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0] };

@@ -320,6 +320,7 @@ fn assignment(name: &str, epoch: u64) -> Down {
     };
     let seed = v1::CloudInit {
         user_data: "#cloud-config\nhostname: machine\n".into(),
+        vendor_data: String::new(),
         meta_data: format!("instance-id: {}\nlocal-hostname: {name}\n", uid_of(name)),
         phone_home: Some(v1::PhoneHome {
             url: "https://127.0.0.1:7443/phone-home".into(),

@@ -269,3 +269,39 @@ fn a_write_that_the_disk_refused_fails_the_close() {
         Ok(())
     });
 }
+
+#[test]
+fn a_labelled_partition_is_found_written_and_unmounted() {
+    where_possible(|| {
+        let _one = alone()?;
+        for (kind, mib, label) in [("ext4", 32, "boot"), ("btrfs", 128, "OEM")] {
+            let disk = Disk::new(512, &[part("root", 32), part("old", mib), part("new", mib)])?;
+            disk.format(1, "ext4")?;
+            for number in [2, 3] {
+                disk.format(number, kind)?;
+                let device = disk.part(number).display().to_string();
+                match kind {
+                    "ext4" => run("e2label", &[&device, label])?,
+                    _ => run("btrfs", &["filesystem", "label", &device, label])?,
+                };
+            }
+            let kept = Kept { labels: ["old".to_owned()].into(), ..Kept::default() };
+            let system = SystemDisk { kept, ..of(&disk) };
+            let (before, at) = (disk.digest(2), tempfile::tempdir().unwrap());
+            let found = Labelled::open(&system, &["ignition", label], at.path(), &|| false).unwrap();
+            assert_eq!((found.label, found.device()), (1, disk.part(3).display().to_string()));
+            let tree = found.tree().unwrap();
+            tree.write("/ignition/config.ign", 0o600, &b"{}"[..]).unwrap();
+            drop(tree);
+            found.close().unwrap();
+            assert_eq!(disk.digest(2), before, "{kind}: kept");
+            let written = disk.with(3, kind, "", |root| fs::read_to_string(root.join("ignition/config.ign")))?;
+            assert_eq!(written.unwrap(), "{}", "{kind}");
+            let missing = Labelled::open(&system, &["ignition"], at.path(), &|| false).unwrap_err().to_string();
+            assert!(missing.contains(&format!("p3 has {label}")) && missing.contains("p2 was kept"), "{missing}");
+            let twins = Labelled::open(&of(&disk), &[label], at.path(), &|| false).unwrap_err().to_string();
+            assert!(twins.contains("p2 and of") && twins.contains(label), "{twins}");
+        }
+        Ok(())
+    });
+}

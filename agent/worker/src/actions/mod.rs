@@ -45,6 +45,7 @@ pub(crate) fn perform(context: &Context<'_>, action: &AssignedAction) -> Result<
         | ActionKind::Wipe(_)
         | ActionKind::Kexec(_)
         | ActionKind::WriteFile(_)
+        | ActionKind::Ignition(_)
         | ActionKind::Exec(_) => {
             let message = format!("action {} is one that the agent performs itself", action.name);
             let hint = "report this with the workflow's log";

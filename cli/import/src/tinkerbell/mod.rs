@@ -11,7 +11,7 @@ mod workflow;
 
 use std::collections::BTreeMap;
 
-use landfall_api::{DuplicateKeys, Problem, YamlNode, YamlValue, yaml_trees};
+use landfall_api::{DuplicateKeys, Problem, UserDataKind, YamlNode, YamlValue, yaml_trees};
 use serde_json::{Value, json};
 
 use self::{context::Context, hardware::Hardware, mask::Expressions, template::Template, workflow::Workflow};
@@ -189,7 +189,7 @@ impl Found {
         }
     }
 
-    /// A `cloudInit` of a machine's user-data, if that is a mapping.
+    /// A `cloudInit` of a machine's user-data, if cloud-init knows what it is.
     fn cloud_init(&self, text: &str, node: &YamlNode, report: &mut Report) -> Option<Value> {
         let text = self.expressions.unmask(text);
         let config = text.trim_start().starts_with("#cloud-config");
@@ -201,8 +201,13 @@ impl Found {
                 report.count("user-data", true);
                 Some(json!({"userData": content::literal_tree(tree.to_value())}))
             }
+            _ if UserDataKind::of(&text).is_some_and(|kind| kind != UserDataKind::CloudConfig) => {
+                report.note(node.line, "the user-data becomes the cloudInit action of the template, as a text");
+                report.count("user-data", true);
+                Some(json!({"userData": content::literal(&text, false)}))
+            }
             _ => {
-                let message = "the user-data is no #cloud-config mapping; write it as a cloudInit action or an exec";
+                let message = "cloud-init knows no user-data like this; write it as a cloudInit action or an exec";
                 report.todo(node.line, message);
                 report.count("user-data", false);
                 None

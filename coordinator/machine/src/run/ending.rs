@@ -203,5 +203,8 @@ fn protocols() -> String {
     for (key, info) in ActionSpec::ALL.iter().filter(|(_, info)| info.protocol > 2) {
         out.push_str(&format!(", {key} one of protocol {}", info.protocol));
     }
+    for (key, field, protocol) in ActionSpec::later_fields() {
+        out.push_str(&format!(", {field} of {key} one of protocol {protocol}"));
+    }
     out
 }

@@ -39,7 +39,7 @@ fn all_stages(state: &WorkflowStatus) -> Vec<Stage> {
 
 /// The protocol revision an agent must speak to do this run; `agent.proto` says what came with which.
 pub(super) fn needs(state: &WorkflowStatus) -> u32 {
-    let of_actions = state.actions.iter().chain(&state.on_failure).map(|a| a.action.spec.info().protocol).max();
+    let of_actions = state.actions.iter().chain(&state.on_failure).map(|a| a.action.spec.protocol()).max();
     let branches = state.actions.iter().any(|a| a.action.branch.is_some());
     let of_list = if branches || !state.on_failure.is_empty() || !state.takes_over.is_empty() { 2 } else { 1 };
     of_actions.unwrap_or(1).max(of_list)

@@ -153,6 +153,23 @@ async fn a_deprovisioned_machine_is_available_and_carries_no_receipt() {
 }
 
 #[tokio::test]
+async fn a_disk_that_any_workflow_wiped_carries_no_receipt() {
+    let world = World::new().await;
+    let mut computer = Computer::described(&world, 1).await;
+    computer.install(&world).await;
+    let spec = json!({"successOn": "reboot", "actions": [{"name": "erase", "wipe": {}}, {"name": "go", "reboot": {}}]});
+    let erase =
+        json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "Template", "metadata": {"name": "os"}, "spec": spec});
+    world.apply(erase).await.unwrap();
+    computer.provision(&world, false).await.unwrap();
+    computer.run(&world, Until::Intent).await;
+    assert_eq!(computer.machine(&world).await.status.unwrap().receipts, computer.receipts, "it began");
+    computer.run(&world, Until::Home).await;
+    let status = computer.machine(&world).await.status.unwrap();
+    assert!(status.receipts.is_empty() && status.wiped.len() == 1, "{:?}", status.receipts);
+}
+
+#[tokio::test]
 async fn deprovisioning_refuses_levels_that_contradict_each_other() {
     let world = World::new().await;
     let mut computer = Computer::described(&world, 1).await;

@@ -53,6 +53,54 @@ async fn a_secret_reaches_only_its_machines_seed() {
 }
 
 #[tokio::test]
+async fn a_scripts_secret_reaches_the_seed_and_no_document() {
+    let world = World::new().await;
+    world.apply(secret(json!({"pw": VALUE}), json!({"machines": ["m1"]}))).await.unwrap();
+    let mut tree = template("http://10.77.0.1:7480/images/os.zst");
+    let script = "#!/bin/sh\necho '{{ secrets.my-db.pw }}'\n";
+    tree["spec"]["actions"][1]["cloudInit"] = json!({"userData": script, "vendorData": script});
+    world.apply(tree).await.unwrap();
+    world.provision(false).await.unwrap();
+    world.enroll(b"key").await.unwrap();
+    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    let assignment = agent.assigned();
+    let seed = seed_of(&assignment.actions[1]);
+    let whole = format!("#!/bin/sh\necho '{VALUE}'\n");
+    assert_eq!((seed.user_data.expose(), seed.vendor_data.expose()), (whole.as_str(), whole.as_str()));
+    assert!(!format!("{assignment:?}").contains(VALUE));
+    for kind in Kind::ALL {
+        for document in world.store.documents().list(kind).await.unwrap().0 {
+            assert!(!serde_json::to_string(&document).unwrap().contains(VALUE));
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_ignition_config_gets_its_secret_as_json() {
+    let world = World::new().await;
+    let value = "pw \"quoted\"";
+    world.apply(secret(json!({"pw": value}), json!({"machines": ["m1"]}))).await.unwrap();
+    let mut tree = template("http://10.77.0.1:7480/images/os.zst");
+    tree["spec"]["successOn"] = json!("reboot");
+    tree["spec"]["actions"][1] = json!({"name": "configure", "ignition": {"config": {
+        "ignition": {"version": "3.4.0"},
+        "passwd": {"users": [{"name": "core", "passwordHash": "{{ secrets.my-db.pw }}"}]},
+    }}});
+    world.apply(tree).await.unwrap();
+    world.provision(false).await.unwrap();
+    world.enroll(b"key").await.unwrap();
+    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    let assignment = agent.assigned();
+    let ActionKind::Ignition(sent) = &assignment.actions[1].kind else { panic!("a config") };
+    let config: serde_json::Value = serde_json::from_str(sent.config.expose()).unwrap();
+    assert_eq!(config["passwd"]["users"][0]["passwordHash"], value);
+    assert!(!format!("{assignment:?}").contains("quoted"));
+    for document in world.store.documents().list(Kind::Workflow).await.unwrap().0 {
+        assert!(!serde_json::to_string(&document).unwrap().contains("quoted"));
+    }
+}
+
+#[tokio::test]
 async fn a_files_secret_reaches_its_content_and_makes_it_private() {
     let world = World::new().await;
     world.apply(secret(json!({"pw": VALUE}), json!({"machines": ["m1"]}))).await.unwrap();

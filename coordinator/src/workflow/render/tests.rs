@@ -50,6 +50,14 @@ fn an_expression_with_a_huge_value_is_refused_early() {
     }
 }
 
+/// The user-data of a seed, which is a mapping.
+fn free(spec: &landfall_api::CloudInitSpec) -> &BTreeMap<String, Value> {
+    match &spec.user_data {
+        Some(landfall_api::UserDataSpec::Config(config)) => config,
+        other => panic!("{other:?}"),
+    }
+}
+
 fn seed(mut fields: Value) -> Value {
     fields["disk"] = json!({});
     json!([{"name": "seed", "cloudInit": fields}])
@@ -73,14 +81,24 @@ fn an_expression_inside_text_is_text() {
 }
 
 #[test]
+fn a_text_with_an_expression_keeps_its_last_newline() {
+    for (text, rendered) in
+        [("at {{ machine.name }}\n\n", "at node-1\n\n"), ("x {{ machine.name }}\r\n", "x node-1\r\n")]
+    {
+        let spec = rendered_seed(json!({"userData": {"x": text}}), json!({})).unwrap();
+        assert_eq!(free(&spec)["x"], rendered);
+    }
+}
+
+#[test]
 fn a_lone_expression_keeps_its_type() {
     let user_data =
         json!({"a": "{{ params.on }}", "b": "{{ params.list }}", "c": "{{ params.n + 1 }}", "d": "x{{ params.n }}"});
     let spec = rendered_seed(json!({"userData": user_data}), json!({"on": true, "list": [1, "two"], "n": 41})).unwrap();
-    assert_eq!(spec.user_data["a"], json!(true));
-    assert_eq!(spec.user_data["b"], json!([1, "two"]));
-    assert_eq!(spec.user_data["c"], json!(42));
-    assert_eq!(spec.user_data["d"], json!("x41"));
+    assert_eq!(free(&spec)["a"], json!(true));
+    assert_eq!(free(&spec)["b"], json!([1, "two"]));
+    assert_eq!(free(&spec)["c"], json!(42));
+    assert_eq!(free(&spec)["d"], json!("x41"));
 }
 
 #[test]
@@ -103,17 +121,32 @@ fn an_undefined_name_is_an_error_that_names_the_field() {
 }
 
 #[test]
+fn a_parameters_user_data_is_judged_once_it_is_known() {
+    let given = |text: &str| rendered_seed(json!({"userData": "{{ params.text }}"}), json!({"text": text}));
+    assert_eq!(given("#!/bin/sh\n").unwrap().user_data, Some(landfall_api::UserDataSpec::Text("#!/bin/sh\n".into())));
+    let problem = given("echo hello\n").unwrap_err();
+    assert!(problem.subject.ends_with("cloudInit.userData") && problem.message.contains("begins with"), "{problem}");
+    // What another renderer is to see stays for it.
+    let spec = rendered_seed(
+        json!({"userData": "## template: jinja\n#cloud-config\nfqdn: {{ '{{' }} v1.name }}\n{{ '{' }}% if x %}"}),
+        json!({}),
+    );
+    let text = "## template: jinja\n#cloud-config\nfqdn: {{ v1.name }}\n{% if x %}";
+    assert_eq!(spec.unwrap().user_data, Some(landfall_api::UserDataSpec::Text(text.into())));
+}
+
+#[test]
 fn a_secret_is_pinned_only_as_a_reference() {
     let user_data = json!({
         "a": "{{ secrets.db.pw }}", "b": "u:{{ secrets.my-db.pw }}@{{ machine.name }}",
         "c": "{{ [secrets.db.pw, 1] }}", "d": "{{ secrets['db'].pw ~ '!' }}", "e": "{{ secrets.db['pw'] }}",
     });
     let spec = rendered_seed(json!({"userData": user_data}), json!({})).unwrap();
-    assert_eq!(spec.user_data["a"], "{{ secrets.db.pw }}");
-    assert_eq!(spec.user_data["b"], "u:{{ secrets.my-db.pw }}@node-1");
-    assert_eq!(spec.user_data["c"], json!(["{{ secrets.db.pw }}", 1]));
-    assert_eq!(spec.user_data["d"], "{{ secrets.db.pw }}!");
-    assert_eq!(spec.user_data["e"], "{{ secrets.db.pw }}");
+    assert_eq!(free(&spec)["a"], "{{ secrets.db.pw }}");
+    assert_eq!(free(&spec)["b"], "u:{{ secrets.my-db.pw }}@node-1");
+    assert_eq!(free(&spec)["c"], json!(["{{ secrets.db.pw }}", 1]));
+    assert_eq!(free(&spec)["d"], "{{ secrets.db.pw }}!");
+    assert_eq!(free(&spec)["e"], "{{ secrets.db.pw }}");
 }
 
 #[test]
@@ -162,8 +195,8 @@ fn a_secret_parameter_is_pinned_as_a_reference() {
     for (stated, pinned) in [(json!({}), "db.pw"), (json!({"pw": "my-db.pw2"}), "my-db.pw2")] {
         let plan = rendered(&private, stated).unwrap();
         let ActionSpec::CloudInit(spec) = &plan.actions[0].spec else { panic!() };
-        assert_eq!(spec.user_data["a"], format!("{{{{ secrets.{pinned} }}}}"));
-        assert_eq!(spec.user_data["b"], format!("x-{{{{ secrets.{pinned} }}}}"));
+        assert_eq!(free(spec)["a"], format!("{{{{ secrets.{pinned} }}}}"));
+        assert_eq!(free(spec)["b"], format!("x-{{{{ secrets.{pinned} }}}}"));
     }
     let shown = rendered(&put(json!({"hostname": "{{ params.pw }}"})), json!({})).unwrap_err();
     assert_eq!(shown.subject, "Template/t: spec.actions[0].cloudInit.hostname");

@@ -17,6 +17,7 @@ impl TryFrom<v1::CloudInit> for CloudInit {
     fn try_from(wire: v1::CloudInit) -> Result<Self, ConvertError> {
         Ok(Self {
             user_data: SecretText::new(wire.user_data),
+            vendor_data: SecretText::new(wire.vendor_data),
             meta_data: wire.meta_data,
             network_config: SecretText::new(wire.network_config),
             phone_home: wire.phone_home.map(PhoneHomeUnit::try_from).transpose().within("phone_home")?,
@@ -29,6 +30,7 @@ impl From<CloudInit> for v1::CloudInit {
     fn from(spec: CloudInit) -> Self {
         Self {
             user_data: spec.user_data.into_exposed(),
+            vendor_data: spec.vendor_data.into_exposed(),
             meta_data: spec.meta_data,
             network_config: spec.network_config.into_exposed(),
             phone_home: spec.phone_home.map(v1::PhoneHome::from),
@@ -87,6 +89,7 @@ mod tests {
         };
         let spec = CloudInit {
             user_data: SecretText::new("password: geheim"),
+            vendor_data: SecretText::new("token: geheim"),
             meta_data: "m".into(),
             network_config: SecretText::new("wifi: geheim"),
             phone_home: Some(unit),
@@ -94,6 +97,7 @@ mod tests {
         };
         let wire = v1::CloudInit::from(spec.clone());
         assert_eq!((wire.user_data.as_str(), wire.network_config.as_str()), ("password: geheim", "wifi: geheim"));
+        assert_eq!(wire.vendor_data, "token: geheim");
         assert_eq!(CloudInit::try_from(wire), Ok(spec.clone()));
         assert!(!format!("{spec:?}").contains("geheim"), "{spec:?}");
     }

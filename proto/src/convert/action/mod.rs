@@ -6,6 +6,7 @@ mod exec;
 mod grow_root;
 mod hold;
 mod identity;
+mod ignition;
 mod install_bootloader;
 mod kexec;
 mod power;
@@ -37,6 +38,7 @@ impl TryFrom<Kind> for ActionKind {
             Kind::Unpack(wire) => Self::Unpack(wire.try_into().within("unpack")?),
             Kind::Storage(wire) => Self::Storage(wire.try_into().within("storage")?),
             Kind::InstallBootloader(wire) => Self::InstallBootloader(wire.try_into().within("install_bootloader")?),
+            Kind::Ignition(wire) => Self::Ignition(wire.try_into().within("ignition")?),
             Kind::Identity(wire) => Self::Identity(wire.try_into().within("identity")?),
             Kind::GrowRoot(wire) => Self::GrowRoot(wire.into()),
         })
@@ -58,6 +60,7 @@ impl From<ActionKind> for Kind {
             ActionKind::Unpack(spec) => Self::Unpack(spec.into()),
             ActionKind::Storage(spec) => Self::Storage(spec.into()),
             ActionKind::InstallBootloader(spec) => Self::InstallBootloader(spec.into()),
+            ActionKind::Ignition(spec) => Self::Ignition(spec.into()),
             ActionKind::Identity(spec) => Self::Identity(spec.into()),
             ActionKind::GrowRoot(spec) => Self::GrowRoot(spec.into()),
         }
@@ -81,6 +84,7 @@ impl TryFrom<Yield> for ActionResult {
             Yield::Unpack(wire) => Self::Unpack(wire.into()),
             Yield::Storage(wire) => Self::Storage(wire.into()),
             Yield::InstallBootloader(wire) => Self::InstallBootloader(wire.into()),
+            Yield::Ignition(wire) => Self::Ignition(wire.into()),
             Yield::Identity(wire) => Self::Identity(wire.into()),
             Yield::GrowRoot(wire) => Self::GrowRoot(wire.try_into().within("grow_root")?),
         })
@@ -102,6 +106,7 @@ impl From<ActionResult> for Yield {
             ActionResult::Unpack(result) => Self::Unpack(result.into()),
             ActionResult::Storage(result) => Self::Storage(result.into()),
             ActionResult::InstallBootloader(result) => Self::InstallBootloader(result.into()),
+            ActionResult::Ignition(result) => Self::Ignition(result.into()),
             ActionResult::Identity(result) => Self::Identity(result.into()),
             ActionResult::GrowRoot(result) => Self::GrowRoot(result.into()),
         }
