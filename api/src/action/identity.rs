@@ -1,6 +1,7 @@
 //! `identity`: its fields, what is sent to the agent, and what comes of it.
 
 mod account;
+mod address;
 mod network;
 
 use schemars::JsonSchema;
@@ -9,7 +10,8 @@ use serde_json::{Map, Value};
 
 pub use self::{
     account::{Account, AccountSpec},
-    network::{InterfaceSpec, IpWithPrefix, NetworkFormat, NetworkSpec},
+    address::IpWithPrefix,
+    network::{InterfaceSpec, NetworkFormat, NetworkSpec},
 };
 use super::{
     kind::{ActionInfo, Declaration, Download, Then},
@@ -87,10 +89,17 @@ pub struct SystemIdentityResult {
     pub written: String,
 }
 
-/// A secret that was put in cannot be used: the rules of a template cannot see it.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the passwordHash of the account {0} is no hash of crypt(3)")]
-pub struct UnusableAccount(pub String);
+/// What a secret or an expression put in cannot be used: the rules of a template cannot see it. It shows nothing of that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("users[{account}].{field} is {lacks}")]
+pub struct UnusableAccount {
+    /// Its place in the list, from 0.
+    pub account: usize,
+    /// Its field.
+    pub field: &'static str,
+    /// What it is not.
+    pub lacks: &'static str,
+}
 
 impl SystemIdentitySpec {
     /// What an agent is sent. `machine`: the machine's name.
@@ -101,7 +110,7 @@ impl SystemIdentitySpec {
         let Self { hostname, users, machine_id, host_keys, network, disk } = self;
         Ok(SystemIdentity {
             hostname: hostname.unwrap_or_else(|| machine.to_owned()),
-            users: users.into_iter().map(AccountSpec::resolved).collect::<Result<_, _>>()?,
+            users: account::resolved(users)?,
             new_machine_id: machine_id.is_new(),
             new_host_keys: host_keys.is_new(),
             network,
@@ -123,7 +132,8 @@ impl Declaration for SystemIdentitySpec {
         means_written_disk: true,
         after_failure: false,
         no_branch: None,
-        secrets: &["users"],
+        // What else an account has is shown, as a name in paths and in what was written.
+        secrets: &["users.sshKeys", "users.passwordHash"],
     };
 
     fn check(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
@@ -183,6 +193,11 @@ mod tests {
             (json!({"sshKeys": [format!("{KEY}\n{KEY}")]}), "sshKeys[0]"),
             (json!({"passwordHash": "geheim"}), "passwordHash"),
             (json!({"passwordHash": "$6$x:0:0"}), "passwordHash"),
+            (json!({"passwordHash": "$6$salt"}), "passwordHash"),
+            (json!({"passwordHash": "$6$salt$"}), "passwordHash"),
+            (json!({"name": "{{ secrets.a.b }}"}), "name"),
+            (json!({"groups": ["{{ secrets.a.b }}"]}), "groups[0]"),
+            (json!({"shell": "{{ secrets.a.b }}"}), "shell"),
             (json!({"groups": ["adm,root"]}), "groups[0]"),
             (json!({"shell": "bash"}), "shell"),
             (json!({"shell": "/bin/sh:x"}), "shell"),
@@ -211,7 +226,15 @@ mod tests {
             (json!({"addresses": ["10.0.0.1/24"], "gateways": ["10.0.0.2", "10.0.0.3"]}), ".gateways[1]"),
             (json!({"gateways": ["10.0.0.2"]}), ".gateways"),
             (json!({"dhcp": false}), ".dhcp"),
+            (json!({"addresses": ["10.0.0.1/24"], "gateways": ["10.0.1.2"]}), ".gateways[0]"),
+            (json!({"addresses": ["10.0.0.1/32"], "gateways": ["10.0.0.2"]}), ".gateways[0]"),
+            (json!({"addresses": ["10.0.0.1/24"], "gateways": ["10.0.0.1"]}), ".gateways[0]"),
+            (json!({"addresses": ["10.0.0.1/24"], "gateways": ["0.0.0.0"]}), ".gateways[0]"),
+            (json!({"addresses": ["10.0.0.1/0"]}), ".addresses[0]"),
+            (json!({"addresses": ["127.0.0.1/8"]}), ".addresses[0]"),
+            (json!({"addresses": ["ff02::1/64"]}), ".addresses[0]"),
             (json!({"nameservers": ["dns.example"]}), ".nameservers[0]"),
+            (json!({"nameservers": ["::"]}), ".nameservers[0]"),
             (json!({"searchDomains": ["a b"]}), ".searchDomains[0]"),
             (json!({"mtu": 20}), ".mtu"),
             (json!({"mac": null, "name": "e*", "addresses": ["10.0.0.1/24"]}), ".addresses"),
@@ -223,6 +246,9 @@ mod tests {
         assert_eq!(of(twice), [format!("{at}[1].name")]);
         let pattern = json!({"network": {"interfaces": [{"name": "eth0"}, {"name": "e?h*"}]}});
         assert_eq!(of(pattern), [format!("{at}[1].name")]);
+        let routed = |name: &str| json!({"name": name, "addresses": ["10.0.0.1/24"], "gateways": ["10.0.0.2"]});
+        let routers = json!({"network": {"interfaces": [routed("eth0"), routed("eth1")]}});
+        assert_eq!(of(routers), [format!("{at}[1].gateways[0]")]);
         let format = json!({"network": {"format": "wicked", "interfaces": [{"name": "eth0"}]}});
         assert_eq!(of(format), [format!("{AT}.network.format")]);
     }
@@ -233,13 +259,16 @@ mod tests {
             json!({}),
             json!({"hostname": "node-17.example.net", "machineId": "keep", "hostKeys": "keep"}),
             json!({"hostname": "{{ params.release }}", "users": "{{ params.release }}", "network": "{{ params.release }}"}),
-            json!({"users": [{"name": "anna", "sshKeys": [KEY], "passwordHash": "{{ secrets.a.b }}", "sudo": true,
+            json!({"users": [{"name": "anna", "sshKeys": [KEY, "{{ secrets.a.b }}"], "passwordHash": "{{ secrets.a.b }}", "sudo": true,
                 "groups": ["adm"], "shell": "/bin/zsh"}, {"name": "root", "passwordHash": "$y$j9T$a/b.c$d"}]}),
             port(json!({})),
             port(json!({"dhcp": true, "mtu": 9000})),
             port(json!({"addresses": ["10.0.0.17/24", "fd00::17/64"], "gateways": ["10.0.0.1", "fd00::1"],
                 "nameservers": ["10.0.0.53"], "searchDomains": ["example.net"]})),
-            port(json!({"addresses": ["{{ params.release }}"], "mac": "{{ params.release }}"})),
+            port(
+                json!({"addresses": ["{{ params.release }}"], "mac": "{{ params.release }}", "gateways": ["10.0.0.1"]}),
+            ),
+            port(json!({"addresses": ["2001:db8::17/64"], "gateways": ["fe80::1"], "nameservers": ["127.0.0.1"]})),
             port(json!({"mac": null, "name": "e*"})),
         ] {
             assert_eq!(of(right.clone()), [""; 0], "{right}");
@@ -253,13 +282,29 @@ mod tests {
             (resolved.hostname.as_str(), resolved.new_machine_id, resolved.new_host_keys),
             ("node-17", true, true)
         );
-        for (hash, usable) in [("$6$a$b", true), ("$6$a$b\nroot::0:0::/:/bin/sh", false), ("", false)] {
-            let user = AccountSpec { name: "anna".into(), password_hash: Some(hash.into()), ..AccountSpec::default() };
-            let spec =
-                SystemIdentitySpec { users: vec![user], machine_id: Renewal::Keep, ..SystemIdentitySpec::default() };
+        let anna = || AccountSpec { name: "anna".into(), ..AccountSpec::default() };
+        for (user, field) in [
+            (AccountSpec { password_hash: Some("$6$a$b".into()), ssh_keys: vec![KEY.into()], ..anna() }, None),
+            (
+                AccountSpec { password_hash: Some("$6$a$b\nroot::0:0::/:/bin/sh".into()), ..anna() },
+                Some("passwordHash"),
+            ),
+            (AccountSpec { password_hash: Some(String::new()), ..anna() }, Some("passwordHash")),
+            (AccountSpec { ssh_keys: vec![KEY.into(), format!("{KEY}\n{KEY}")], ..anna() }, Some("sshKeys")),
+            (AccountSpec { name: "x\nevil::0:0::/:/bin/sh".into(), ..AccountSpec::default() }, Some("name")),
+            (AccountSpec { name: "root".into(), ..AccountSpec::default() }, Some("name")),
+            (AccountSpec { groups: vec!["adm,root".into()], ..anna() }, Some("groups")),
+            (AccountSpec { shell: Some("/bin/sh:x".into()), ..anna() }, Some("shell")),
+        ] {
+            let root = AccountSpec { name: "root".into(), ..AccountSpec::default() };
+            let spec = SystemIdentitySpec { users: vec![root, user], ..SystemIdentitySpec::default() };
             let resolved = spec.resolved("node-17");
-            assert_eq!(resolved.is_ok(), usable, "{hash:?}");
-            assert!(!format!("{resolved:?}").contains("$6$"), "{resolved:?}");
+            assert_eq!(
+                resolved.as_ref().err().map(|error| (error.account, error.field)),
+                field.map(|field| (1, field))
+            );
+            let shown = resolved.map_or_else(|error| format!("{error} {error:?}"), |fine| format!("{fine:?}"));
+            assert!(!shown.contains("$6$") && !shown.contains("evil"), "{shown}");
         }
     }
 }

@@ -171,8 +171,15 @@ impl ActionSpec {
     pub fn secret_places() -> impl Iterator<Item = String> {
         Self::ALL.iter().flat_map(|(key, info)| info.secrets.iter().map(move |field| format!("{key}.{field}")))
     }
-    /// Whether a secret may stand at this path of an action, such as `cloudInit.users[0].name`.
+    /// Whether a secret may stand at this path of an action, such as `cloudInit.users[0].name`. A place says nothing of indexes:
+    /// `identity.users.passwordHash` is that of every account.
     pub fn may_hold_secret(path: &str) -> bool {
+        let parts = path.split('[').map(|part| match part.split_once(']') {
+            Some((index, rest)) if index.bytes().all(|b| b.is_ascii_digit()) => rest.to_owned(),
+            Some(_) => format!("[{part}"),
+            None => part.to_owned(),
+        });
+        let path: String = parts.collect();
         let inside = |place: String| {
             path.strip_prefix(&place).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
         };

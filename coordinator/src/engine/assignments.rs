@@ -257,8 +257,8 @@ fn identity(spec: SystemIdentitySpec, machine: &str, action: &str) -> Result<Sys
     spec.resolved(machine).map_err(|error| {
         Problem::new(ErrorCode::InvalidDocument, format!("the identity of action \"{action}\" is invalid: {error}"))
             .caused_by(&error)
-            .at(format!("{action}.identity.users"))
-            .hint("put what openssl passwd -6 prints into the secret, then provision again")
+            .at(format!("{action}.identity.users[{}].{}", error.account, error.field))
+            .hint("correct the field or the secret in it (a passwordHash is what openssl passwd -6 prints), then provision again")
     })
 }
 

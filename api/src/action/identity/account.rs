@@ -18,7 +18,7 @@ use crate::{SecretText, issue::has_expression};
 pub struct AccountSpec {
     /// Login name; `root` too.
     pub name: String,
-    /// Public keys, one item each. Those that its `authorized_keys` has already stay.
+    /// Public keys, one item each; they may be secrets. Those that its `authorized_keys` has already stay.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ssh_keys: Vec<String>,
     /// What crypt(3) makes of its password, as `openssl passwd -6` prints it; it may be a secret. Default: a new account has no
@@ -53,14 +53,26 @@ pub struct Account {
     pub shell: Option<String>,
 }
 
-impl AccountSpec {
-    pub(super) fn resolved(self) -> Result<Account, UnusableAccount> {
-        let Self { name, ssh_keys, password_hash, sudo, groups, shell } = self;
-        if password_hash.as_deref().is_some_and(|hash| !is_hash(hash)) {
-            return Err(UnusableAccount(name));
+/// Accounts as an agent is sent them: checked once more, now with what expressions and secrets put in.
+pub(super) fn resolved(users: Vec<AccountSpec>) -> Result<Vec<Account>, UnusableAccount> {
+    let mut names = BTreeSet::new();
+    let one = |(account, user): (usize, AccountSpec)| {
+        let AccountSpec { name, ssh_keys, password_hash, sudo, groups, shell } = user;
+        for (right, field, lacks) in [
+            (is_login_name(&name), "name", "no login name"),
+            (names.insert(name.clone()), "name", "the name of an earlier item"),
+            (ssh_keys.iter().all(|key| is_public_key(key)), "sshKeys", "no list of public keys"),
+            (password_hash.as_deref().is_none_or(is_hash), "passwordHash", "no hash of crypt(3)"),
+            (groups.iter().all(|group| is_login_name(group)), "groups", "no list of groups"),
+            (shell.as_deref().is_none_or(is_shell), "shell", "no path of a login shell"),
+        ] {
+            if !right {
+                return Err(UnusableAccount { account, field, lacks });
+            }
         }
         Ok(Account { name, ssh_keys, password_hash: password_hash.map(SecretText::new), sudo, groups, shell })
-    }
+    };
+    users.into_iter().enumerate().map(one).collect()
 }
 
 /// The list of accounts at `path`.
@@ -113,7 +125,10 @@ fn is_public_key(text: &str) -> bool {
 /// `$id$…`, of what such a hash consists of (crypt(5)); none of it ends a field or a line of `/etc/shadow`.
 fn is_hash(text: &str) -> bool {
     let part = |b: u8| b.is_ascii_alphanumeric() || b"./$=,+-_".contains(&b);
-    text.len() <= 512 && text.starts_with('$') && text.matches('$').count() >= 2 && text.bytes().all(part)
+    // `$2b$12$` is followed by salt and digest in one part; every other kind has a part for each.
+    let whole =
+        matches!(text.split('$').collect::<Vec<_>>()[..], ["", id, _, .., last] if !id.is_empty() && !last.is_empty());
+    text.len() <= 512 && whole && text.bytes().all(part)
 }
 
 fn is_shell(text: &str) -> bool {

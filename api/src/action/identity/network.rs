@@ -1,12 +1,15 @@
 //! The network of an installed system, and what is wrong with it.
 
-use std::{collections::BTreeSet, net::IpAddr, str::FromStr};
+use std::{collections::BTreeSet, net::IpAddr};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::super::rules::{Rules, is_host_name, plain_text};
+use super::{
+    super::rules::{Rules, is_host_name, plain_text},
+    address::{IpWithPrefix, unusable},
+};
 use crate::{MacAddr, issue::has_expression};
 
 /// The network of an installed system, as the files of its own network service.
@@ -74,7 +77,7 @@ pub struct InterfaceSpec {
     /// Its addresses, IPv4 or IPv6, each with the length of its network's prefix: `192.0.2.17/24`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<IpWithPrefix>,
-    /// The default routers, at most one for IPv4 and one for IPv6.
+    /// The default routers, each in the network of one of `addresses`; of all interfaces at most one for IPv4 and one for IPv6.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gateways: Vec<IpAddr>,
     /// Name servers.
@@ -89,54 +92,6 @@ pub struct InterfaceSpec {
     pub mtu: Option<u32>,
 }
 
-/// An address and the length of its network's prefix.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(try_from = "String", into = "String")]
-#[schemars(with = "String")]
-pub struct IpWithPrefix {
-    /// The address.
-    pub ip: IpAddr,
-    /// 0 to 32, or to 128 for IPv6.
-    pub prefix: u8,
-}
-
-/// A text is no address with a prefix.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("\"{0}\" is no address with a prefix length, such as 192.0.2.17/24")]
-pub struct NotAnAddress(String);
-
-impl FromStr for IpWithPrefix {
-    type Err = NotAnAddress;
-
-    fn from_str(text: &str) -> Result<Self, NotAnAddress> {
-        let parsed = text.split_once('/').and_then(|(ip, prefix)| {
-            let (ip, prefix): (IpAddr, u8) = (ip.parse().ok()?, prefix.parse().ok()?);
-            (prefix <= if ip.is_ipv4() { 32 } else { 128 }).then_some(Self { ip, prefix })
-        });
-        parsed.ok_or_else(|| NotAnAddress(text.to_owned()))
-    }
-}
-
-impl std::fmt::Display for IpWithPrefix {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.ip, self.prefix)
-    }
-}
-
-impl TryFrom<String> for IpWithPrefix {
-    type Error = NotAnAddress;
-
-    fn try_from(text: String) -> Result<Self, NotAnAddress> {
-        text.parse()
-    }
-}
-
-impl From<IpWithPrefix> for String {
-    fn from(address: IpWithPrefix) -> Self {
-        address.to_string()
-    }
-}
-
 /// The longest name of an interface, bytes: the kernel's IFNAMSIZ without the byte that ends it.
 const MAX_NAME: usize = 15;
 
@@ -147,7 +102,7 @@ pub(super) fn check(network: &Map<String, Value>, path: &str, rules: &mut Rules<
     if interfaces.is_empty() {
         rules.say(&at, "there is no interface", "list at least one, or leave network out to keep what the system has");
     }
-    let mut known = BTreeSet::new();
+    let (mut known, mut routers) = (BTreeSet::new(), BTreeSet::new());
     for (i, interface) in interfaces.iter().enumerate() {
         let Some(interface) = interface.as_object() else { continue };
         let at = format!("{at}[{i}]");
@@ -157,7 +112,7 @@ pub(super) fn check(network: &Map<String, Value>, path: &str, rules: &mut Rules<
             let hint = "name each interface by its mac or its whole name, or leave the others out";
             rules.say(port.at("name"), "a pattern must be the only interface: it could mean the others too", hint);
         }
-        port.addresses(rules);
+        port.addresses(&mut routers, rules);
         port.names(rules);
     }
 }
@@ -216,7 +171,7 @@ impl<'v> Interface<'v> {
         }
     }
 
-    fn addresses(&self, rules: &mut Rules<'_>) {
+    fn addresses(&self, routers: &mut BTreeSet<bool>, rules: &mut Rules<'_>) {
         let list = self.fields.get("addresses");
         let none = list.is_none_or(|list| list.is_null() || list.as_array().is_some_and(Vec::is_empty));
         match self.fields.get("dhcp").and_then(Value::as_bool) {
@@ -234,13 +189,18 @@ impl<'v> Interface<'v> {
             let hint = "name one interface, or remove addresses to ask for them";
             rules.say(self.at("addresses"), "several interfaces cannot have the same addresses", hint);
         }
-        let mut own = Vec::new();
+        let mut own: Vec<IpWithPrefix> = Vec::new();
         for (at, text) in self.texts("addresses") {
+            let hint = "write the address, a slash, and the length of its prefix";
             match text.parse::<IpWithPrefix>() {
-                Ok(address) => own.push(address.ip.is_ipv4()),
-                Err(error) => {
-                    rules.say(at, error.to_string(), "write the address, a slash, and the length of its prefix")
+                Ok(address) if unusable(address.ip) || address.ip.is_loopback() => {
+                    rules.say(at, format!("{} cannot be an interface's address", address.ip), hint);
                 }
+                Ok(address) if address.prefix == 0 => {
+                    rules.say(at, format!("{address} has a network without an end"), hint);
+                }
+                Ok(address) => own.push(address),
+                Err(error) => rules.say(at, error.to_string(), hint),
             }
         }
         let pending = list.and_then(Value::as_array).map_or(0, Vec::len) != own.len()
@@ -249,26 +209,37 @@ impl<'v> Interface<'v> {
             let hint = "add addresses, or remove gateways: DHCP brings its own";
             return rules.say(self.at("gateways"), "gateways belong to addresses, and there are none", hint);
         }
-        let mut versions = BTreeSet::new();
+        self.gateways(if pending { None } else { Some(&own) }, routers, rules);
+        self.ips("nameservers", rules);
+    }
+
+    /// `own`: the interface's addresses, if all of them are known; `routers`: the kinds (whether IPv4) of those that other
+    /// interfaces have.
+    fn gateways(&self, own: Option<&[IpWithPrefix]>, routers: &mut BTreeSet<bool>, rules: &mut Rules<'_>) {
         for (at, ip) in self.ips("gateways", rules) {
-            if !versions.insert(ip.is_ipv4()) {
-                rules.say(
-                    at,
-                    format!("{ip} is a second default router of its kind"),
-                    "leave one for IPv4 and one for IPv6",
-                );
-            } else if !pending && !own.contains(&ip.is_ipv4()) {
-                rules.say(at, format!("{ip} is of another kind than every address"), "add an address of its kind");
+            if !routers.insert(ip.is_ipv4()) {
+                let hint = "leave one for IPv4 and one for IPv6, on the interface that leads to the other networks";
+                rules.say(at, format!("{ip} is a second default router of its kind"), hint);
+            } else if own.is_some_and(|own| own.iter().any(|address| address.ip == ip)) || ip.is_loopback() {
+                rules.say(at, format!("{ip} is the machine itself"), "write the router's address");
+            } else if own.is_some_and(|own| !own.iter().any(|address| address.reaches(ip))) {
+                // Services differ in what they make of it: most fail the whole interface.
+                let message = format!("{ip} is in the network of none of the interface's addresses");
+                rules.say(at, message, "correct the router's address, or the length of an address' prefix");
             }
         }
-        self.ips("nameservers", rules);
     }
 
     fn ips(&self, field: &'static str, rules: &mut Rules<'_>) -> Vec<(String, IpAddr)> {
         let mut found = Vec::new();
         for (at, text) in self.texts(field) {
             match text.parse() {
-                Ok(ip) => found.push((at, ip)),
+                Ok(ip) if !unusable(ip) => found.push((at, ip)),
+                Ok(ip) => rules.say(
+                    at,
+                    format!("{ip} is no address of a machine"),
+                    "write one such as 192.0.2.1 or 2001:db8::1",
+                ),
                 Err(_) => {
                     rules.say(at, format!("\"{text}\" is no IP address"), "write one such as 192.0.2.1 or 2001:db8::1")
                 }
