@@ -9,7 +9,7 @@ use std::{io, ops::Range, path::Path};
 
 use crate::{
     BlockDevice, RealDevice, exact,
-    gpt::{Table, TableError, has_signature, legacy_partitions},
+    gpt::{Table, TableError, plausible_table},
     sys,
 };
 
@@ -25,6 +25,8 @@ pub struct Grown {
     pub before: Range<u64>,
     /// What it covers.
     pub after: Range<u64>,
+    /// There is more free space behind it than a table of the old kind can state.
+    pub capped: bool,
 }
 
 /// Why a partition stays as it is.
@@ -104,7 +106,7 @@ fn end(first: u64, last: u64, most: u64, size: Option<u64>, sector: u32) -> Resu
 
 fn grown(first: u64, before: u64, after: u64, sector: u32) -> Grown {
     let range = |last: u64| first * u64::from(sector)..(last + 1) * u64::from(sector);
-    Grown { before: range(before), after: range(after) }
+    Grown { before: range(before), after: range(after), capped: false }
 }
 
 fn grow_gpt(device: &dyn BlockDevice, mut table: Table, start: u64, size: Option<u64>) -> Result<Grown, GrowError> {
@@ -170,16 +172,17 @@ fn grow_legacy(device: &dyn BlockDevice, start: u64, size: Option<u64>) -> Resul
     let sector = device.logical_sector();
     let mut lba0 = vec![0; sector as usize];
     device.read_at(0, &mut lba0).map_err(failed("read the partition table of"))?;
-    let parts = legacy_partitions(&lba0);
-    if !has_signature(&lba0) || parts.iter().any(|part| part.kind == 0xee) {
-        return Err(GrowError::Table("neither a GPT nor a table of the old kind is there".into()));
-    }
+    // A boot sector without a table has that signature too.
+    let parts = plausible_table(&lba0).filter(|parts| parts.iter().all(|part| part.kind != 0xee));
+    let none = || GrowError::Table("neither a GPT nor a table of the old kind is there".into());
+    let parts = parts.ok_or_else(none)?;
     let found = parts.iter().find(|part| u64::from(part.start).checked_mul(sector.into()) == Some(start));
     let found = found.filter(|part| part.count > 0).ok_or(GrowError::NoEntry(start))?;
     let (first, count) = (u64::from(found.start), u64::from(found.count));
     let next = parts.iter().map(|part| u64::from(part.start)).filter(|other| *other > first).min();
     // Its fields have 32 bits.
-    let usable = (device.size() / u64::from(sector)).min(u64::from(u32::MAX));
+    let sectors = device.size() / u64::from(sector);
+    let usable = sectors.min(u64::from(u32::MAX));
     let last = end(first, first + count - 1, next.unwrap_or(usable).min(usable) - 1, size, sector)?;
     let at = LEGACY.0 + LEGACY.1 * found.slot as usize + 12;
     let count = u32::try_from(last - first + 1).map_err(|error| GrowError::Table(error.to_string()))?;
@@ -188,7 +191,8 @@ fn grow_legacy(device: &dyn BlockDevice, start: u64, size: Option<u64>) -> Resul
         write(device, 0, &lba0)?;
         flush(device)?;
     }
-    Ok(grown(first, first + u64::from(found.count) - 1, last, sector))
+    let capped = sectors > usable && next.is_none() && size.is_none();
+    Ok(Grown { capped, ..grown(first, first + u64::from(found.count) - 1, last, sector) })
 }
 
 fn write(device: &dyn BlockDevice, lba: u64, bytes: &[u8]) -> Result<(), GrowError> {

@@ -8,7 +8,7 @@ use common::{
     MIB, Recorder, gpt_disk, mbr_image,
     replay::{Random, replay},
 };
-use landfall_disk::{BlockDevice as _, GrowError, Grown, ReadAt, Table, grow_on};
+use landfall_disk::{BlockDevice, GrowError, Grown, ReadAt, Table, grow_on};
 
 const SIZE: u64 = 16 * MIB;
 /// How many of the states are gone on from.
@@ -58,7 +58,7 @@ fn every_power_cut_leaves_a_valid_primary_table() {
             let old = disk(sector, is_last);
             let before = Table::read(&old, 1, sector).unwrap();
             let (grown, device) = grow(old.clone(), sector, size);
-            assert_eq!(grown.unwrap(), Grown { before: 3 * MIB..5 * MIB, after: 3 * MIB..new });
+            assert_eq!(grown.unwrap(), Grown { before: 3 * MIB..5 * MIB, after: 3 * MIB..new, capped: false });
             let (mut seen, mut random) = ((0, 0), Random(7));
             replay(&old, &device.ops.lock().unwrap(), sector, |cut, _| {
                 let found = Table::read(cut, 1, sector).unwrap();
@@ -132,6 +132,9 @@ fn what_cannot_grow_is_refused_unwritten() {
     let mut damaged = disk(512, true);
     damaged[1024] ^= 1;
     assert!(matches!(refused(damaged, 3 * MIB, None), GrowError::Table(_)));
+    let mut boot_code = mbr_image(SIZE, 3);
+    boot_code[446 + 48] = 0x33;
+    assert!(matches!(refused(boot_code, MIB, None), GrowError::Table(_)), "no table, whatever its last bytes are");
 }
 
 #[test]
@@ -152,11 +155,50 @@ fn an_old_table_grows_by_one_sector() {
     let mut old = mbr_image(SIZE, 3);
     old[458..462].copy_from_slice(&4096_u32.to_le_bytes());
     let device = Recorder::new(old.clone(), 512);
-    assert_eq!(grow_on(&device, MIB, None).unwrap(), Grown { before: MIB..3 * MIB, after: MIB..SIZE });
+    assert_eq!(grow_on(&device, MIB, None).unwrap(), Grown { before: MIB..3 * MIB, after: MIB..SIZE, capped: false });
     assert_eq!(device.ops.lock().unwrap().len(), 2, "one sector, and a flush");
     let mut now = bytes(&device);
     assert_eq!(now[458..462], u32::try_from((SIZE - MIB) / 512).unwrap().to_le_bytes());
     now[458..462].copy_from_slice(&old[458..462]);
     assert!(now == old);
     device.flush().unwrap();
+}
+
+/// A disk that says that it is larger than what is read or written of it.
+struct Larger(Recorder, u64);
+
+impl ReadAt for Larger {
+    fn size(&self) -> u64 {
+        self.1
+    }
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> std::io::Result<()> {
+        self.0.read_at(offset, buffer)
+    }
+}
+
+impl BlockDevice for Larger {
+    fn logical_sector(&self) -> u32 {
+        512
+    }
+    fn write_at(&self, offset: u64, data: &[u8]) -> std::io::Result<()> {
+        self.0.write_at(offset, data)
+    }
+    fn zero_range(&self, offset: u64, length: u64) -> std::io::Result<bool> {
+        self.0.zero_range(offset, length)
+    }
+    fn flush(&self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+}
+
+#[test]
+fn an_old_table_says_what_it_cannot_state() {
+    let mut old = mbr_image(SIZE, 3);
+    old[458..462].copy_from_slice(&4096_u32.to_le_bytes());
+    for (size, wanted, capped) in [(3 << 40, None, true), (3 << 40, Some(8 * MIB), false), (1 << 40, None, false)] {
+        let device = Larger(Recorder::new(old.clone(), 512), size);
+        let grown = grow_on(&device, MIB, wanted).unwrap();
+        assert_eq!(grown.capped, capped, "{grown:?}");
+        assert!(grown.after.end <= 2 << 40, "{grown:?}");
+    }
 }
