@@ -13,8 +13,8 @@ use landfall_api::{ErrorCode, Problem};
 use landfall_unpack::inherit;
 use rustix::{
     fs::{
-        AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Uid, fchmod, fchown, fsync, mkdirat, openat,
-        openat2, readlinkat, renameat, statat, symlinkat, unlinkat,
+        AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Uid, XattrFlags, chownat, fchmod, fchown,
+        fgetxattr, fsetxattr, fsync, mkdirat, openat, openat2, readlinkat, renameat, statat, symlinkat, unlinkat,
     },
     io::Errno,
 };
@@ -26,6 +26,8 @@ const MOST: u64 = 1 << 20;
 /// Where new content waits before it is renamed; what an interrupted attempt left is replaced.
 const NEW: &str = ".landfall-new";
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::RDONLY).union(OFlags::CLOEXEC);
+/// What says which programs may use a file, on a system that enforces a policy; no label is longer than a page.
+const LABEL: (&std::ffi::CStr, usize) = (c"security.selinux", 4096);
 const IN_ROOT: ResolveFlags = ResolveFlags::IN_ROOT.union(ResolveFlags::NO_MAGICLINKS);
 
 /// Mode and owner of what is made.
@@ -155,15 +157,17 @@ impl Files {
         fsync(&directory).map_err(failed("write", path))
     }
 
-    /// Puts a link to `target` in place of what stands at `path`.
+    /// Puts a link to `target` in place of what stands at `path`; `owner` is its user and group.
     ///
     /// # Errors
     /// The file system's; what stood there before still does.
-    pub(crate) fn link(&self, path: &str, target: &str) -> Result<(), Failure> {
+    pub(crate) fn link(&self, path: &str, target: &str, (user, group): (u32, u32)) -> Result<(), Failure> {
         let (directory, name) = parts(path);
         let directory = self.made(directory, Attributes::of_root(0o755))?;
         discard(&directory, NEW).map_err(failed("write", path))?;
         symlinkat(target, &directory, NEW).map_err(failed("write", path))?;
+        let (user, group) = (Some(Uid::from_raw(user)), Some(Gid::from_raw(group)));
+        chownat(&directory, NEW, user, group, AtFlags::SYMLINK_NOFOLLOW).map_err(failed("write", path))?;
         inherit(&directory, NEW.as_bytes(), Some(name.as_bytes())).map_err(failed("label", path))?;
         renameat(&directory, NEW, &directory, name).map_err(failed("replace", path))?;
         fsync(&directory).map_err(failed("write", path))
@@ -186,8 +190,8 @@ impl Files {
         discard(&directory, name).and_then(|()| fsync(&directory)).map_err(failed("remove", path))
     }
 
-    /// Makes the directory at `path` where it is missing, with those attributes; those on the way are root's, 0755. Whether it was
-    /// missing.
+    /// Makes the directory at `path` where it is missing, with those attributes; those on the way are root's, 0755. It is there
+    /// with its attributes, or not at all. Whether it was missing.
     ///
     /// # Errors
     /// The file system's, such as a file in a directory's place.
@@ -195,6 +199,40 @@ impl Files {
         let missing = self.existing(path)?.is_none();
         self.made(path, attributes)?;
         Ok(missing)
+    }
+
+    /// Gives the file or directory at `path` these attributes; what stands there must not be a link.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub(crate) fn settle(&self, path: &str, attributes: Attributes) -> Result<(), Failure> {
+        if self.attributes(path)? == attributes {
+            return Ok(());
+        }
+        let open = self.open_itself(path).map_err(failed("open", path))?;
+        settle(&open, attributes).and_then(|()| fsync(&open)).map_err(failed("change the owner of", path))
+    }
+
+    /// Gives the file or directory at `path` the SELinux type of what it is for, where it has a label at all; the rest of the label
+    /// stays. The agent's own kernel has no policy, which would know it.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub(crate) fn relabel(&self, path: &str, kind: &str) -> Result<(), Failure> {
+        let open = self.open_itself(path).map_err(failed("open", path))?;
+        let mut label = vec![0; LABEL.1];
+        let label = match fgetxattr(&open, LABEL.0, &mut label[..]) {
+            Ok(length) => String::from_utf8_lossy(label.get(..length).unwrap_or_default()).into_owned(),
+            Err(Errno::NODATA | Errno::NOTSUP) => return Ok(()),
+            Err(e) => return Err(failed("read the SELinux label of", path)(e)),
+        };
+        // user:role:type:level
+        let mut parts: Vec<&str> = label.splitn(4, ':').collect();
+        let Some(part) = parts.get_mut(2).filter(|part| **part != kind) else { return Ok(()) };
+        *part = kind;
+        let label = parts.join(":");
+        let set = fsetxattr(&open, LABEL.0, label.as_bytes(), XattrFlags::empty());
+        set.map_err(failed("set the SELinux label of", path))
     }
 
     fn made(&self, path: &str, attributes: Attributes) -> Result<OwnedFd, Failure> {
@@ -205,18 +243,19 @@ impl Files {
             open = match self.open(&so_far) {
                 Err(Errno::NOENT) => {
                     let attributes = if n + 1 == names.len() { attributes } else { Attributes::of_root(0o755) };
-                    let made = mkdirat(&open, *name, Mode::from_raw_mode(0o700));
-                    made.map_err(failed("make the directory", path))?;
-                    inherit(&open, name.as_bytes(), None).map_err(failed("label", path))?;
-                    let new = self.open(&so_far).map_err(failed("make the directory", path))?;
-                    let settled = settle(&new, attributes).and_then(|()| fsync(&open));
-                    settled.map_err(failed("make the directory", path))?;
-                    new
+                    new_directory(&open, name, attributes).map_err(failed("make the directory", path))?;
+                    self.open(&so_far).map_err(failed("make the directory", path))?
                 }
                 other => other.map_err(failed("open", path))?,
             };
         }
         Ok(open)
+    }
+
+    /// What stands at `path` itself; a link is an error.
+    fn open_itself(&self, path: &str) -> Result<OwnedFd, Errno> {
+        let how = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        openat2(&self.root, below(path), how, Mode::empty(), IN_ROOT)
     }
 
     fn existing(&self, path: &str) -> Result<Option<OwnedFd>, Failure> {
@@ -230,6 +269,17 @@ impl Files {
     fn open(&self, path: &str) -> Result<OwnedFd, Errno> {
         openat2(&self.root, below(path), DIRECTORY, Mode::empty(), IN_ROOT)
     }
+}
+
+/// Under its own name it appears with its attributes: an attempt after a power cut takes what is there for what was made.
+fn new_directory(parent: &OwnedFd, name: &str, attributes: Attributes) -> Result<(), Errno> {
+    discard(parent, NEW)?;
+    mkdirat(parent, NEW, Mode::from_raw_mode(0o700))?;
+    inherit(parent, NEW.as_bytes(), None)?;
+    let new = openat(parent, NEW, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
+    settle(&new, attributes).and_then(|()| fsync(&new))?;
+    renameat(parent, NEW, parent, name)?;
+    fsync(parent)
 }
 
 /// The path from the root on. The kernel would take a leading slash for that root too; this needs no flag for it.
@@ -252,6 +302,8 @@ fn settle(file: &impl std::os::fd::AsFd, Attributes { mode, owner: (user, group)
 fn discard(directory: &OwnedFd, name: &str) -> Result<(), Errno> {
     match unlinkat(directory, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
+        // A directory that an interrupted attempt left is empty.
+        Err(Errno::ISDIR) if name == NEW => unlinkat(directory, name, AtFlags::REMOVEDIR),
         Err(e) => Err(e),
     }
 }
@@ -273,54 +325,130 @@ mod tests {
         os::unix::fs::{MetadataExt as _, symlink},
     };
 
+    use rustix::fs::inotify;
+
     use super::*;
+    use crate::testing::caged;
 
     #[test]
     fn files_replace_links_and_stay_in_the_new_system() {
-        let outer = tempfile::tempdir().unwrap();
-        let root = outer.path().join("root");
-        fs::create_dir_all(root.join("data")).unwrap();
-        fs::write(outer.path().join("victim"), "old").unwrap();
-        symlink("/data", root.join("etc")).unwrap();
-        symlink(outer.path().join("victim"), root.join("data/passwd")).unwrap();
-        symlink(outer.path().join("victim"), root.join(format!("data/{NEW}"))).unwrap();
-        symlink("../../..", root.join("up")).unwrap();
-        let files = Files::of(&root).unwrap();
-        assert_eq!(files.read("/etc/passwd").unwrap(), None, "outside of the new system");
-        for path in ["/etc/passwd", "/up/victim"] {
-            files.put(path, b"new", Attributes::of_root(0o640)).unwrap();
-            assert_eq!(files.text(path).unwrap().as_deref(), Some("new"));
-        }
-        assert_eq!(fs::read_to_string(outer.path().join("victim")).unwrap(), "old");
-        assert_eq!(fs::metadata(root.join("victim")).unwrap().mode() & 0o7777, 0o640);
-        assert_eq!(files.names("/etc").unwrap(), ["passwd"]);
-        files.remove("/etc/passwd").unwrap();
-        files.remove("/etc/none/passwd").unwrap();
-        assert_eq!((files.kind("/etc/passwd").unwrap(), files.kind("/etc").unwrap()), (None, Some(FileType::Symlink)));
+        caged(|| {
+            let root = Path::new("/root");
+            fs::create_dir_all(root.join("data")).unwrap();
+            fs::write("/victim", "old").unwrap();
+            symlink("/data", root.join("etc")).unwrap();
+            symlink("/victim", root.join("data/passwd")).unwrap();
+            symlink("/victim", root.join(format!("data/{NEW}"))).unwrap();
+            symlink("../../..", root.join("up")).unwrap();
+            let files = Files::of(root).unwrap();
+            assert_eq!(files.read("/etc/passwd").unwrap(), None, "outside of the new system");
+            for path in ["/etc/passwd", "/up/victim"] {
+                files.put(path, b"new", Attributes::of_root(0o640)).unwrap();
+                assert_eq!(files.text(path).unwrap().as_deref(), Some("new"));
+            }
+            assert_eq!(fs::read_to_string("/victim").unwrap(), "old");
+            assert_eq!(fs::metadata(root.join("victim")).unwrap().mode() & 0o7777, 0o640);
+            assert_eq!(files.names("/etc").unwrap(), ["passwd"]);
+            files.remove("/etc/passwd").unwrap();
+            files.remove("/etc/none/passwd").unwrap();
+            assert_eq!(
+                (files.kind("/etc/passwd").unwrap(), files.kind("/etc").unwrap()),
+                (None, Some(FileType::Symlink))
+            );
+        });
     }
 
     #[test]
     fn only_the_last_directory_gets_the_attributes() {
-        let root = tempfile::tempdir().unwrap();
-        let files = Files::of(root.path()).unwrap();
-        let own = Attributes { mode: 0o700, owner: (4321, 5432) };
-        assert!(files.make("/home/anna", own).unwrap());
-        assert!(!files.make("/home/anna", Attributes::of_root(0o755)).unwrap());
-        let facts = |path: &str| {
-            let facts = fs::metadata(root.path().join(path)).unwrap();
-            (facts.mode() & 0o7777, facts.uid(), facts.gid())
-        };
-        assert_eq!((facts("home"), facts("home/anna")), ((0o755, 0, 0), (0o700, 4321, 5432)));
+        caged(|| {
+            fs::create_dir("/root").unwrap();
+            let files = Files::of(Path::new("/root")).unwrap();
+            let own = Attributes { mode: 0o700, owner: (4321, 5432) };
+            assert!(files.make("/home/anna", own).unwrap());
+            assert!(!files.make("/home/anna", Attributes::of_root(0o755)).unwrap());
+            let facts = |path: &str| files.attributes(path).unwrap();
+            assert_eq!((facts("/home"), facts("/home/anna")), (Attributes::of_root(0o755), own));
+        });
+    }
+
+    /// What the kernel says of `directory` while `work` is done: each name with whether it was made there, or moved to there.
+    fn watched(directory: &Path, work: impl FnOnce()) -> Vec<(String, bool)> {
+        let watch = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
+        let flags = inotify::WatchFlags::CREATE | inotify::WatchFlags::MOVED_TO;
+        inotify::add_watch(&watch, directory, flags).unwrap();
+        work();
+        let mut buffer = [std::mem::MaybeUninit::uninit(); 4096];
+        let mut reader = inotify::Reader::new(watch, &mut buffer);
+        let mut seen = Vec::new();
+        while let Ok(event) = reader.next() {
+            let name = event.file_name().unwrap().to_string_lossy().into_owned();
+            seen.push((name, event.events().contains(inotify::ReadFlags::CREATE)));
+        }
+        seen
+    }
+
+    #[test]
+    fn a_directory_appears_with_its_attributes_or_not_at_all() {
+        caged(|| {
+            // An interrupted attempt left this.
+            fs::create_dir_all(format!("/root/home/{NEW}")).unwrap();
+            let files = Files::of(Path::new("/root")).unwrap();
+            let own = Attributes { mode: 0o700, owner: (4321, 5432) };
+            let seen = watched(Path::new("/root/home"), || assert!(files.make("/home/anna", own).unwrap()));
+            assert_eq!(seen, [(NEW.to_owned(), true), ("anna".to_owned(), false)], "never under its name alone");
+            assert_eq!(files.names("/home").unwrap(), ["anna"]);
+        });
+    }
+
+    #[test]
+    fn settling_changes_what_is_there_and_no_link() {
+        caged(|| {
+            fs::create_dir_all("/root/home/.ssh").unwrap();
+            symlink("home", "/root/link").unwrap();
+            let files = Files::of(Path::new("/root")).unwrap();
+            let own = Attributes { mode: 0o700, owner: (4321, 5432) };
+            files.settle("/home/.ssh", own).unwrap();
+            assert_eq!(files.attributes("/home/.ssh").unwrap(), own);
+            assert!(files.settle("/link", own).is_err());
+            assert_eq!(files.attributes("/home").unwrap(), Attributes::of_root(0o755));
+        });
+    }
+
+    #[test]
+    fn a_label_keeps_all_but_its_type() {
+        caged(|| {
+            fs::create_dir_all("/root/home/.ssh").unwrap();
+            let files = Files::of(Path::new("/root")).unwrap();
+            files.relabel("/home/.ssh", "ssh_home_t").unwrap();
+            let label = |path: &str| {
+                let mut label = [0; 100];
+                let length = rustix::fs::lgetxattr(path, LABEL.0, &mut label[..]).ok()?;
+                Some(String::from_utf8(label[..length].to_vec()).unwrap())
+            };
+            assert_eq!(label("/root/home/.ssh"), None, "a system without labels gets none");
+            let old = b"system_u:object_r:home_root_t:s0:c1,c2\0";
+            let labelled = rustix::fs::setxattr("/root/home", LABEL.0, old, XattrFlags::empty());
+            if let Err(error) = labelled {
+                eprintln!("SKIPPED: no labels can be set here: {error}");
+                return;
+            }
+            files.make("/home/anna", Attributes::of_root(0o700)).unwrap();
+            assert_eq!(label("/root/home/anna").as_deref(), Some("system_u:object_r:home_root_t:s0:c1,c2\0"));
+            files.relabel("/home/anna", "user_home_dir_t").unwrap();
+            assert_eq!(label("/root/home/anna").as_deref(), Some("system_u:object_r:user_home_dir_t:s0:c1,c2\0"));
+        });
     }
 
     #[test]
     fn pipes_and_huge_files_are_not_read() {
-        let root = tempfile::tempdir().unwrap();
-        nix::unistd::mkfifo(&root.path().join("pipe"), nix::sys::stat::Mode::S_IRUSR).unwrap();
-        fs::File::create(root.path().join("huge")).unwrap().set_len(MOST + 1).unwrap();
-        let files = Files::of(root.path()).unwrap();
-        for path in ["/pipe", "/huge"] {
-            assert_eq!(files.read(path).unwrap_err().problem.subject, path);
-        }
+        caged(|| {
+            fs::create_dir("/root").unwrap();
+            nix::unistd::mkfifo("/root/pipe", nix::sys::stat::Mode::S_IRUSR).unwrap();
+            fs::File::create("/root/huge").unwrap().set_len(MOST + 1).unwrap();
+            let files = Files::of(Path::new("/root")).unwrap();
+            for path in ["/pipe", "/huge"] {
+                assert_eq!(files.read(path).unwrap_err().problem.subject, path);
+            }
+        });
     }
 }

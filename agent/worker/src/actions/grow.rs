@@ -7,7 +7,10 @@ use std::{
     process::Command,
 };
 
-use landfall_api::{ErrorCode, GrowRootResult, GrowRootSpec, Problem, message::ActionResult};
+use landfall_api::{
+    ErrorCode, GrowRootResult, GrowRootSpec, Problem,
+    message::{ActionResult, Purpose},
+};
 use landfall_disk::{GrowError, grow_partition};
 
 use crate::{Context, Failure, Reporter, program};
@@ -18,28 +21,131 @@ const MOUNTS: &str = "/proc/thread-self/mountinfo";
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 /// The kernel states places of partitions in these, bytes, whatever the disk's sectors are.
 const UNIT: u64 = 512;
+const NEW_LAYER: &str = "make a new tools layer with landfall-image tools, and configure it";
 
 /// Grows it.
 pub(super) fn perform(context: &Context<'_>, spec: &GrowRootSpec) -> Result<ActionResult, Failure> {
     let mounts = fs::read_to_string(MOUNTS).map_err(|error| unreadable(MOUNTS, &error))?;
-    let target = context.target.display().to_string();
-    let Some(root) = mounted(&mounts, &target) else {
-        return Err(Failure::last(Problem::new(ErrorCode::Internal, "no root is mounted for growRoot")));
-    };
-    let part = Partition::below(Path::new("/sys"), &root)?;
-    let disk = Path::new("/dev").join(&part.disk);
-    let grown = grow_partition(&disk, part.number, part.start, spec.bytes()).map_err(|e| refused(&e, &part.disk))?;
-    let length = |range: std::ops::Range<u64>| range.end - range.start;
-    let (before, after) = (length(grown.before), length(grown.after));
-    if before == after {
-        context.report.info(format_args!("{} stays at {after} bytes", root.source));
-    } else {
-        context.report.info(format_args!("{} has {after} bytes now; it had {before}", root.source));
+    let found = Found::of(context, &mounts)?;
+    found.grow(context.report, spec.bytes())
+}
+
+/// What is to be grown.
+#[derive(Debug)]
+struct Found<'m> {
+    root: Mounted<'m>,
+    target: String,
+    part: Partition,
+    program: &'static str,
+}
+
+impl<'m> Found<'m> {
+    /// Nothing is changed before all of it is known: a partition cannot be made smaller again.
+    fn of(context: &Context<'_>, mounts: &'m str) -> Result<Self, Failure> {
+        let target = context.target.display().to_string();
+        let Some(root) = mounted(mounts, &target) else {
+            return Err(Failure::last(Problem::new(ErrorCode::Internal, "no root is mounted for growRoot")));
+        };
+        let part = Partition::below(Path::new("/sys"), &root)?;
+        if let Purpose::Perform { system } = &context.job.purpose
+            && !system.is_empty()
+            && !system.contains(&part.disk)
+        {
+            let message = format!("{} is on /dev/{}, which is no disk of the installed system", root.source, part.disk);
+            let hint = "report this with the workflow's log";
+            return Err(Failure::last(Problem::new(ErrorCode::Internal, message).hint(hint).at(root.source)));
+        }
+        let program = program_for(&root)?;
+        if !PATH.split(':').any(|folder| Path::new(folder).join(program).is_file()) {
+            let message = format!("the tools layer has no program {program}");
+            return Err(Failure::last(Problem::new(ErrorCode::ProgramFailed, message).hint(NEW_LAYER).at(program)));
+        }
+        Ok(Self { root, target, part, program })
     }
-    file_system(context.report, &root, &target)?;
-    // The agent knows which device is mounted there.
-    let root_device = String::new();
-    Ok(ActionResult::GrowRoot(GrowRootResult { root_device, size_bytes: after, grown: before != after }))
+
+    fn grow(&self, report: &Reporter, size: Option<u64>) -> Result<ActionResult, Failure> {
+        let Self { root, part, .. } = self;
+        let disk = Path::new("/dev").join(&part.disk);
+        let grown = grow_partition(&disk, part.number, part.start, size).map_err(|e| refused(&e, &part.disk))?;
+        let length = |range: std::ops::Range<u64>| range.end - range.start;
+        let capped = grown.capped;
+        let (before, after) = (length(grown.before), length(grown.after));
+        if before == after {
+            report.info(format_args!("{} stays at {after} bytes", root.source));
+        } else {
+            report.info(format_args!("{} has {after} bytes now; it had {before}", root.source));
+        }
+        if capped {
+            report.warn(format_args!(
+                "the table of {} is of the old kind, which has no room for more: use an image with a GPT",
+                part.disk
+            ));
+        }
+        self.file_system(report)?;
+        // The agent knows which device is mounted there.
+        let root_device = String::new();
+        Ok(ActionResult::GrowRoot(GrowRootResult { root_device, size_bytes: after, grown: before != after }))
+    }
+
+    /// Grows the mounted file system to the end of its device. What it did is there when it is done again.
+    fn file_system(&self, report: &Reporter) -> Result<(), Failure> {
+        let Self { root, target, program: name, .. } = self;
+        let number;
+        let arguments = match *name {
+            "resize2fs" => vec![root.source],
+            "xfs_growfs" => vec!["-d", target],
+            _ => {
+                number = format!("{}:max", self.btrfs_device()?);
+                vec!["filesystem", "resize", &number, target]
+            }
+        };
+        let ran = program::run(report, name, tool(name).args(arguments), None, NEW_LAYER);
+        ran.map_err(|failure| Failure::passing(failure.problem))
+    }
+
+    /// The number that btrfs has of the root's device. Without one it grows number 1, which another device may have had.
+    fn btrfs_device(&self) -> Result<u64, Failure> {
+        let listed = tool("btrfs").args(["filesystem", "show", &self.target]).output();
+        let listed = listed.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+        let number = listed.as_ref().ok().and_then(|listed| devid(listed, self.root.source));
+        number.ok_or_else(|| {
+            let message = format!("btrfs filesystem show does not list {}", self.root.source);
+            let problem = Problem::new(ErrorCode::ProgramFailed, message).hint("report this with the workflow's log");
+            Failure::last(problem.at(self.root.source))
+        })
+    }
+}
+
+/// The number of a device in what `btrfs filesystem show` prints.
+fn devid(listed: &str, device: &str) -> Option<u64> {
+    let of_line = |line: &str| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        let (first, path) =
+            (words.iter().position(|word| *word == "devid")?, words.iter().position(|word| *word == "path")?);
+        (*words.get(path + 1)? == device).then(|| words.get(first + 1)?.parse().ok()).flatten()
+    };
+    listed.lines().find_map(of_line)
+}
+
+/// A program of the tools layer.
+fn tool(name: &str) -> Command {
+    let mut command = Command::new(name);
+    command.env_clear().env("PATH", PATH).env("LC_ALL", "C");
+    command
+}
+
+/// What grows this file system.
+fn program_for(root: &Mounted<'_>) -> Result<&'static str, Failure> {
+    match root.kind {
+        "ext2" | "ext3" | "ext4" => Ok("resize2fs"),
+        "xfs" => Ok("xfs_growfs"),
+        "btrfs" => Ok("btrfs"),
+        kind => {
+            let message = format!("growRoot cannot grow {kind}, which is on {}", root.source);
+            let hint = "use an image with ext4, XFS or btrfs, or grow it with exec";
+            Err(Failure::last(Problem::new(ErrorCode::InvalidTemplate, message).hint(hint).at(root.source)))
+        }
+    }
 }
 
 /// A mounted file system.
@@ -86,24 +192,6 @@ impl Partition {
             Failure::last(Problem::new(ErrorCode::InvalidTemplate, message).hint(hint).at(root.source))
         })
     }
-}
-
-/// Grows a mounted file system to the end of its device.
-fn file_system(report: &Reporter, root: &Mounted<'_>, target: &str) -> Result<(), Failure> {
-    let (name, arguments): (_, &[&str]) = match root.kind {
-        "ext2" | "ext3" | "ext4" => ("resize2fs", &[root.source]),
-        "xfs" => ("xfs_growfs", &["-d", target]),
-        "btrfs" => ("btrfs", &["filesystem", "resize", "max", target]),
-        kind => {
-            let message = format!("growRoot cannot grow {kind}, which is on {}", root.source);
-            let hint = "use an image with ext4, XFS or btrfs, or grow it with exec";
-            return Err(Failure::last(Problem::new(ErrorCode::InvalidTemplate, message).hint(hint).at(root.source)));
-        }
-    };
-    let mut command = Command::new(name);
-    command.args(arguments).env_clear().env("PATH", PATH).env("LC_ALL", "C");
-    let missing = "make a new tools layer with landfall-image tools, and configure it";
-    program::run(report, name, &mut command, None, missing)
 }
 
 fn refused(error: &GrowError, disk: &str) -> Failure {
@@ -234,14 +322,67 @@ mod tests {
         }
     }
 
-    fn grow(machine: &Machine, size: Option<u64>) -> Result<(u64, bool), Problem> {
+    /// Finds what is to be grown, and goes no further if that is not the machine's: a fault in finding would change this machine.
+    fn grow(machine: &Machine, size: Option<u64>) -> Result<(u64, bool), Failure> {
         let spec = GrowRootSpec { size: size.map(SizeSpec::Bytes), disk: None };
-        let (job, report) = (testing::job(ActionKind::GrowRoot(spec.clone())), Reporter::new(std::io::sink()));
+        let (job, report) = (testing::job(ActionKind::GrowRoot(spec)), Reporter::new(std::io::sink()));
         let context = Context { job: &job, report: &report, target: machine.target.path() };
-        match perform(&context, &spec).map_err(|failure| failure.problem)? {
+        let mounts = fs::read_to_string(MOUNTS).unwrap();
+        let found = Found::of(&context, &mounts)?;
+        assert_eq!(format!("/dev/{}", found.part.disk), machine.device, "another disk than that of the test");
+        assert_eq!(found.root.source, format!("{}p1", machine.device));
+        match found.grow(&report, size)? {
             ActionResult::GrowRoot(GrowRootResult { size_bytes, grown, .. }) => Ok((size_bytes, grown)),
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn btrfs_grows_the_device_of_the_root() {
+        let listed = "Label: none  uuid: 1\n\tTotal devices 2 FS bytes used 144.00KiB\n\
+            \tdevid    1 size 1.00GiB used 1.00GiB path /dev/sda3\n\tdevid    2 size 350.00MiB used 88.00MiB path /dev/sda\n";
+        assert_eq!(
+            (devid(listed, "/dev/sda"), devid(listed, "/dev/sda3"), devid(listed, "/dev/sd")),
+            (Some(2), Some(1), None)
+        );
+    }
+
+    #[test]
+    fn nothing_changes_before_all_is_known() {
+        let root = |kind| Mounted { kind, source: "/dev/sda1" };
+        let known = ["ext4", "xfs", "btrfs"].map(|kind| program_for(&root(kind)).unwrap());
+        assert_eq!(known, ["resize2fs", "xfs_growfs", "btrfs"]);
+        let machine = match Machine::new("xfs", "-f") {
+            Ok(machine) => machine,
+            Err(why) => {
+                eprintln!("SKIPPED: it cannot be tried here: {why}");
+                return;
+            }
+        };
+        let (job, report) =
+            (testing::job(ActionKind::GrowRoot(GrowRootSpec::default())), Reporter::new(std::io::sink()));
+        let context = Context { job: &job, report: &report, target: machine.target.path() };
+        let mounts = format!("24 1 8:2 / {} rw - f2fs {}p1 rw\n", machine.target.path().display(), machine.device);
+        let problem = Found::of(&context, &mounts).unwrap_err().problem;
+        assert!(problem.code == ErrorCode::InvalidTemplate && problem.message.contains("f2fs"), "{problem}");
+    }
+
+    #[test]
+    fn only_a_disk_of_the_installed_system_is_grown() {
+        let machine = match Machine::new("xfs", "-f") {
+            Ok(machine) => machine,
+            Err(why) => {
+                eprintln!("SKIPPED: it cannot be tried here: {why}");
+                return;
+            }
+        };
+        let spec = GrowRootSpec::default();
+        let (mut job, report) = (testing::job(ActionKind::GrowRoot(spec)), Reporter::new(std::io::sink()));
+        job.purpose = Purpose::Perform { system: vec!["sdz".into()] };
+        let mounts = fs::read_to_string(MOUNTS).unwrap();
+        let context = Context { job: &job, report: &report, target: machine.target.path() };
+        let problem = Found::of(&context, &mounts).unwrap_err().problem;
+        assert!(problem.message.contains("no disk of the installed system"), "{problem}");
     }
 
     #[test]
@@ -266,7 +407,7 @@ mod tests {
             assert!(machine.size() > medium + 250 * MIB, "{kind}");
             fs::write(at("after"), vec![1; 4 << 20]).unwrap();
             assert_eq!(fs::read_to_string(at("before")).unwrap(), "x");
-            let problem = grow(&machine, Some(901 * MIB)).unwrap_err();
+            let problem = grow(&machine, Some(901 * MIB)).unwrap_err().problem;
             assert!(problem.code == ErrorCode::DiskTooSmall && problem.subject == machine.device, "{problem}");
             let disk = RealDevice::open_read_only(Path::new(&machine.device)).unwrap();
             let copies = [1, 900 * MIB / 512 - 1].map(|lba| Table::read(&disk, lba, 512).unwrap().entries);

@@ -9,6 +9,10 @@ use landfall_api::Account;
 const SUBORDINATES: u64 = 65536;
 /// The first of them (`SUB_UID_MIN`).
 const FIRST_SUBORDINATE: u64 = 100_000;
+const PASSWD: &str = "/etc/passwd";
+const SHADOW: &str = "/etc/shadow";
+const GROUP: &str = "/etc/group";
+const GSHADOW: &str = "/etc/gshadow";
 
 /// The files, as they are or as they are to be; `None`: the system has none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -46,8 +50,10 @@ pub(super) enum Fault {
     NoGroup(String),
     #[error("every number from {0} to {1} is taken in the new system's /etc/passwd and /etc/group")]
     Full(u32, u32),
-    #[error("the line of {0} in the new system's /etc/passwd cannot be understood")]
-    Unreadable(String),
+    #[error("the line of {1} in the new system's {0} cannot be understood")]
+    Unreadable(&'static str, String),
+    #[error("the new system has the group {0} for other purposes than an account of that name")]
+    SystemGroup(String),
 }
 
 /// `UID_MIN` and `UID_MAX` of login.defs(5).
@@ -65,32 +71,45 @@ impl Databases {
     /// # Errors
     /// [`Fault`]; nothing has changed then.
     pub(super) fn add(&mut self, account: &Account, defaults: &Defaults) -> Result<Entry, Fault> {
+        let mut new = self.clone();
+        let entry = new.added(account, defaults)?;
+        *self = new;
+        Ok(entry)
+    }
+
+    fn added(&mut self, account: &Account, defaults: &Defaults) -> Result<Entry, Fault> {
         let name = account.name.as_str();
-        if let Some(missing) = account.groups.iter().find(|group| *group != name && line(&self.group, group).is_none())
-        {
-            return Err(Fault::NoGroup(missing.clone()));
-        }
         let entry = match line(&self.passwd, name) {
-            Some(there) => known(there).ok_or_else(|| Fault::Unreadable(name.into()))?,
+            Some(there) => known(there).ok_or_else(|| Fault::Unreadable(PASSWD, name.into()))?,
             None => self.make(name, account.shell.as_deref().unwrap_or(defaults.shell), defaults.numbers)?,
         };
         if let Some(shell) = account.shell.as_deref().filter(|_| !entry.new) {
-            set(&mut self.passwd, name, 6, shell);
+            set(&mut self.passwd, PASSWD, name, 6, shell)?;
         }
-        self.password(account, entry.new);
+        self.password(account, entry.new)?;
         for group in &account.groups {
-            join(&mut self.group, group, name);
-            self.gshadow.iter_mut().for_each(|text| join(text, group, name));
+            if line(&self.group, group).is_none() {
+                return Err(Fault::NoGroup(group.clone()));
+            }
+            join(&mut self.group, GROUP, group, name)?;
+            if let Some(text) = &mut self.gshadow {
+                join(text, GSHADOW, group, name)?;
+            }
         }
         Ok(entry)
     }
 
     fn make(&mut self, name: &str, shell: &str, (first, last): (u32, u32)) -> Result<Entry, Fault> {
-        let own = line(&self.group, name).and_then(|line| field(line, 2)?.parse::<u32>().ok());
+        let own = line(&self.group, name).map(|line| field(line, 2)?.parse::<u32>().ok());
+        let own = own.map(|number| number.ok_or_else(|| Fault::Unreadable(GROUP, name.into()))).transpose()?;
+        // `docker`, `wheel`: who has it as its own group may do what its members may.
+        if own.is_some_and(|number| !(first..=last).contains(&number)) {
+            return Err(Fault::SystemGroup(name.into()));
+        }
         let users = taken(&self.passwd);
         let groups = taken(&self.group);
         // What an interrupted attempt began with comes out again.
-        let begun = own.filter(|number| (first..=last).contains(number) && !users.contains(number));
+        let begun = own.filter(|number| !users.contains(number));
         let free = |number: &u32| !users.contains(number) && !groups.contains(number);
         let user = begun.or_else(|| (first..=last).find(free)).ok_or(Fault::Full(first, last))?;
         let group = own.unwrap_or(user);
@@ -109,16 +128,20 @@ impl Databases {
     }
 
     /// `*`: no password opens it. `!` would lock it, for keys too, where sshd does not use PAM.
-    fn password(&mut self, account: &Account, new: bool) {
+    fn password(&mut self, account: &Account, new: bool) -> Result<(), Fault> {
         let (name, stated) = (account.name.as_str(), account.password_hash.as_ref().map(|hash| hash.expose()));
-        let Some(hash) = stated.or(new.then_some("*")) else { return };
+        let Some(hash) = stated.or(new.then_some("*")) else { return Ok(()) };
         match &mut self.shadow {
-            Some(shadow) if line(shadow, name).is_some() => set(shadow, name, 1, hash),
+            Some(shadow) if line(shadow, name).is_some() => {
+                set(shadow, SHADOW, name, 1, hash)?;
+                // The day of the last change: images have 0 there, which asks for another password at once.
+                set(shadow, SHADOW, name, 2, "")?;
+            }
             // The days of login.defs(5); no day of the last change: a wrong clock must not let it expire.
             Some(shadow) => append(shadow, &format!("{name}:{hash}::0:99999:7:::")),
-            None => return set(&mut self.passwd, name, 1, hash),
+            None => return set(&mut self.passwd, PASSWD, name, 1, hash),
         }
-        set(&mut self.passwd, name, 1, "x");
+        set(&mut self.passwd, PASSWD, name, 1, "x")
     }
 }
 
@@ -141,36 +164,34 @@ fn taken(text: &str) -> std::collections::BTreeSet<u32> {
     text.lines().filter_map(|line| field(line, 2)?.parse().ok()).collect()
 }
 
-/// Replaces one field of one line.
-fn set(text: &mut String, name: &str, n: usize, value: &str) {
-    change(text, name, |fields| {
-        if let Some(field) = fields.get_mut(n) {
-            *field = value.to_owned();
-        }
-    });
+/// Replaces one field of the name's line in that file.
+fn set(text: &mut String, file: &'static str, name: &str, n: usize, value: &str) -> Result<(), Fault> {
+    change(text, file, name, n, |field| *field = value.to_owned())
 }
 
-/// Makes it a member of a group, in the last field.
-fn join(text: &mut String, group: &str, name: &str) {
-    change(text, group, |fields| {
-        if let Some(members) = fields.get_mut(3).filter(|members| members.split(',').all(|member| member != name)) {
+/// Makes it a member of a group, in the last field. gshadow may lack the group.
+fn join(text: &mut String, file: &'static str, group: &str, name: &str) -> Result<(), Fault> {
+    change(text, file, group, 3, |members| {
+        if members.split(',').all(|member| member != name) {
             let comma = if members.is_empty() { "" } else { "," };
             members.push_str(&format!("{comma}{name}"));
         }
-    });
+    })
 }
 
-fn change(text: &mut String, name: &str, how: impl Fn(&mut Vec<String>)) {
+/// Changes one field of every line of that name.
+fn change(text: &mut String, file: &'static str, name: &str, n: usize, how: impl Fn(&mut String)) -> Result<(), Fault> {
     let changed = text.split_inclusive('\n').map(|line| {
         let (body, end) = line.strip_suffix('\n').map_or((line, ""), |body| (body, "\n"));
         if field(body, 0) != Some(name) {
-            return line.to_owned();
+            return Ok(line.to_owned());
         }
         let mut fields: Vec<String> = body.split(':').map(str::to_owned).collect();
-        how(&mut fields);
-        fields.join(":") + end
+        how(fields.get_mut(n).ok_or_else(|| Fault::Unreadable(file, name.into()))?);
+        Ok(fields.join(":") + end)
     });
-    *text = changed.collect();
+    *text = changed.collect::<Result<_, _>>()?;
+    Ok(())
 }
 
 /// Adds a line at the end, but before those of NIS (`+…`), behind which no account is looked for.
@@ -245,7 +266,7 @@ mod tests {
         let entry = files.add(&root, &DEFAULTS).unwrap();
         assert_eq!(entry, Entry { owner: (0, 0), home: "/root".into(), new: false });
         assert!(files.passwd.starts_with("root:x:0:0:root:/root:/bin/zsh\ngames"), "{}", files.passwd);
-        assert!(files.shadow.unwrap().starts_with("root:$6$a$b:19700:0:99999:7:::\ngames:*"));
+        assert!(files.shadow.unwrap().starts_with("root:$6$a$b::0:99999:7:::\ngames:*"));
         let mut files = debian();
         files.add(&account("games"), &DEFAULTS).unwrap();
         assert_eq!(files, debian(), "nothing is stated");
@@ -291,7 +312,31 @@ mod tests {
         files.add(&Account { password_hash: hash, ..account("anna") }, &DEFAULTS).unwrap();
         assert_eq!(files.passwd, "root::0:0::/:/bin/sh\nanna:$6$a$b:1000:1000::/home/anna:/bin/bash\n");
         files.passwd += "odd:x\n";
-        assert_eq!(files.add(&account("odd"), &DEFAULTS), Err(Fault::Unreadable("odd".into())));
+        assert_eq!(files.add(&account("odd"), &DEFAULTS), Err(Fault::Unreadable(PASSWD, "odd".into())));
+    }
+
+    #[test]
+    fn what_cannot_be_joined_or_set_is_refused_unchanged() {
+        let mut files = debian();
+        files.group += "short:x:7\n";
+        files.passwd += "short:x:8:8::/\n";
+        let before = files.clone();
+        let of = |name: &str, groups: &[&str]| {
+            let groups = groups.iter().map(|group| (*group).to_owned()).collect();
+            Account { groups, ..account(name) }
+        };
+        let shell = Account { shell: Some("/bin/zsh".into()), ..account("short") };
+        for (account, fault) in [
+            (of("anna", &["short"]), Fault::Unreadable(GROUP, "short".into())),
+            (of("games", &["games"]), Fault::NoGroup("games".into())),
+            (shell, Fault::Unreadable(PASSWD, "short".into())),
+            (of("sudo", &[]), Fault::SystemGroup("sudo".into())),
+        ] {
+            assert_eq!(files.add(&account, &DEFAULTS), Err(fault));
+            assert_eq!(files, before);
+        }
+        files.add(&of("anna", &["anna"]), &DEFAULTS).unwrap();
+        assert!(files.group.ends_with("anna:x:1000:anna\n"), "{}", files.group);
     }
 
     #[test]

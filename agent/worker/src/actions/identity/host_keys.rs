@@ -39,6 +39,23 @@ fn no_program() -> Failure {
     inside::no_program("ssh-keygen", "openssh-client (Debian, Ubuntu) or openssh")
 }
 
+/// Keys that are not made anew, and are the same on every copy of the system: each by its path.
+///
+/// # Errors
+/// The file system's.
+pub(super) fn others(files: &Files) -> Result<Vec<String>, Failure> {
+    let dropbear = files.names("/etc/dropbear")?.into_iter().filter(|name| name.ends_with("_host_key"));
+    let mut paths: Vec<_> = dropbear.map(|name| format!("/etc/dropbear/{name}")).collect();
+    let config = files.text(&format!("{FOLDER}/sshd_config"))?.unwrap_or_default();
+    for line in config.lines() {
+        let mut words = line.split_whitespace();
+        let is_key = words.next().is_some_and(|word| word.eq_ignore_ascii_case("HostKey"));
+        let path = words.next().filter(|path| is_key && !path.starts_with(&format!("{FOLDER}/ssh_host_")));
+        paths.extend(path.filter(|path| files.has(path)).map(str::to_owned));
+    }
+    Ok(paths)
+}
+
 /// Makes new keys and removes the old ones.
 ///
 /// # Errors
@@ -46,7 +63,9 @@ fn no_program() -> Failure {
 pub(super) fn renew(report: &Reporter, root: &Path, files: &Files, hostname: &str) -> Result<(), Failure> {
     let new = inside::inside(root, &[], || made(report, hostname))?;
     for (name, content, mode) in &new {
-        files.put(&format!("{FOLDER}/{name}"), content, Attributes::of_root(*mode))?;
+        let path = format!("{FOLDER}/{name}");
+        files.put(&path, content, Attributes::of_root(*mode))?;
+        files.relabel(&path, "sshd_key_t")?;
     }
     // Certificates of old keys, and keys of a kind that the server no longer has.
     for name in files.names(FOLDER)?.iter().filter(|name| is_key(name) && new.iter().all(|(new, ..)| new != *name)) {
@@ -63,8 +82,7 @@ fn is_key(name: &str) -> bool {
 /// New keys, made in the new system.
 fn made(report: &Reporter, hostname: &str) -> Result<Vec<Key>, Failure> {
     let program = inside::program("ssh-keygen");
-    let program =
-        program.ok_or_else(|| inside::no_program("ssh-keygen", "openssh-client (Debian, Ubuntu) or openssh"))?;
+    let program = program.ok_or_else(no_program)?;
     let folder = format!("{SPARE}{FOLDER}");
     // It writes the host's name into the public keys: that of this thread and of what it starts.
     nix::sched::unshare(CloneFlags::CLONE_NEWUTS)
@@ -97,6 +115,7 @@ mod tests {
     use std::process::Command;
 
     use super::*;
+    use crate::testing::{caged, caged_in};
 
     #[test]
     fn keys_and_certificates_are_known_by_their_names() {
@@ -110,59 +129,84 @@ mod tests {
 
     #[test]
     fn only_a_system_with_an_ssh_server_wants_keys() {
-        let root = tempfile::tempdir().unwrap();
-        let files = Files::of(root.path()).unwrap();
-        assert!(!wanted(&files).unwrap());
-        files.put("/usr/bin/ssh-keygen", b"", Attributes::of_root(0o755)).unwrap();
-        assert!(!wanted(&files).unwrap());
-        files.put("/etc/ssh/ssh_host_rsa_key", b"", Attributes::of_root(0o600)).unwrap();
-        assert!(wanted(&files).unwrap());
-        files.remove("/usr/bin/ssh-keygen").unwrap();
-        let problem = wanted(&files).unwrap_err().problem;
-        assert!(problem.message.contains("ssh-keygen") && problem.hint.contains("openssh"), "{problem}");
+        caged(|| {
+            fs::create_dir("/root").unwrap();
+            let files = Files::of(Path::new("/root")).unwrap();
+            assert!(!wanted(&files).unwrap());
+            files.put("/usr/bin/ssh-keygen", b"", Attributes::of_root(0o755)).unwrap();
+            assert!(!wanted(&files).unwrap());
+            files.put("/etc/ssh/ssh_host_rsa_key", b"", Attributes::of_root(0o600)).unwrap();
+            assert!(wanted(&files).unwrap());
+            files.remove("/usr/bin/ssh-keygen").unwrap();
+            let problem = wanted(&files).unwrap_err().problem;
+            assert!(problem.message.contains("ssh-keygen") && problem.hint.contains("openssh"), "{problem}");
+        });
     }
 
-    /// A root with the machine's own `ssh-keygen` and what it loads; `None`: it has none.
+    #[test]
+    fn keys_that_stay_are_named() {
+        caged(|| {
+            fs::create_dir("/root").unwrap();
+            let files = Files::of(Path::new("/root")).unwrap();
+            let config =
+                "#HostKey /keys/none\nHostKey /etc/ssh/ssh_host_rsa_key\nhostkey /keys/own\nHostKey /keys/gone\n";
+            for (path, text) in [
+                ("/etc/ssh/sshd_config", config),
+                ("/etc/ssh/ssh_host_rsa_key", ""),
+                ("/keys/own", ""),
+                ("/etc/dropbear/dropbear_rsa_host_key", ""),
+            ] {
+                files.put(path, text.as_bytes(), Attributes::of_root(0o600)).unwrap();
+            }
+            assert_eq!(others(&files).unwrap(), ["/etc/dropbear/dropbear_rsa_host_key", "/keys/own"]);
+        });
+    }
+
+    /// A directory with a root that has the machine's own `ssh-keygen` and what it loads; `None`: it has none.
     fn with_program() -> Option<tempfile::TempDir> {
         let listed = Command::new("ldd").arg("/usr/bin/ssh-keygen").output().ok().filter(|out| out.status.success())?;
         let listed = String::from_utf8(listed.stdout).unwrap();
-        let root = tempfile::tempdir().unwrap();
+        let cage = tempfile::tempdir().unwrap();
         let libraries = listed.split_whitespace().filter(|word| word.starts_with('/'));
         for path in libraries.chain(["/usr/bin/ssh-keygen"]) {
-            let place = root.path().join(path.trim_start_matches('/'));
+            let place = cage.path().join("root").join(path.trim_start_matches('/'));
             fs::create_dir_all(place.parent().unwrap()).unwrap();
             // Not written here: a child of another test might hold it open, and it could not be run.
             assert!(Command::new("cp").args(["-L", path]).arg(&place).status().unwrap().success());
         }
-        Some(root)
+        Some(cage)
     }
 
     #[test]
     fn new_keys_are_the_systems_own_and_old_ones_go() {
-        let Some(root) = with_program().filter(|_| nix::unistd::geteuid().is_root()) else {
-            eprintln!("SKIPPED: it needs root and ssh-keygen");
+        let Some(cage) = with_program() else {
+            eprintln!("SKIPPED: it needs ssh-keygen");
             return;
         };
-        let files = Files::of(root.path()).unwrap();
-        for (path, text) in [
-            ("/etc/passwd", "root:x:0:0:root:/root:/bin/sh\n"),
-            ("/etc/ssh/ssh_host_ed25519_key", "old"),
-            ("/etc/ssh/ssh_host_dsa_key.pub", "old"),
-            ("/etc/ssh/sshd_config", "own"),
-        ] {
-            files.put(path, text.as_bytes(), Attributes::of_root(0o644)).unwrap();
-        }
-        renew(&Reporter::new(io::sink()), root.path(), &files, "node-17.example.net").unwrap();
-        let names = files.names(FOLDER).unwrap();
-        assert!(
-            names.contains(&"ssh_host_rsa_key".into()) && !names.contains(&"ssh_host_dsa_key.pub".into()),
-            "{names:?}"
-        );
-        let public = files.text("/etc/ssh/ssh_host_ed25519_key.pub").unwrap().unwrap();
-        assert!(public.starts_with("ssh-ed25519 AAAA") && public.ends_with("root@node-17\n"), "{public}");
-        assert!(files.text("/etc/ssh/ssh_host_ed25519_key").unwrap().unwrap().contains("PRIVATE KEY"));
-        assert_eq!(files.attributes("/etc/ssh/ssh_host_ed25519_key").unwrap(), Attributes::of_root(0o600));
-        assert_eq!(files.text("/etc/ssh/sshd_config").unwrap().as_deref(), Some("own"));
-        assert_eq!(files.names("/run").unwrap(), [""; 0], "they were made in memory");
+        caged_in(cage.path(), || {
+            let root = Path::new("/root");
+            let files = Files::of(root).unwrap();
+            for (path, text) in [
+                ("/etc/passwd", "root:x:0:0:root:/root:/bin/sh\n"),
+                ("/etc/ssh/ssh_host_ed25519_key", "old"),
+                ("/etc/ssh/ssh_host_dsa_key.pub", "old"),
+                ("/etc/ssh/sshd_config", "own"),
+            ] {
+                files.put(path, text.as_bytes(), Attributes::of_root(0o644)).unwrap();
+            }
+            renew(&Reporter::new(io::sink()), root, &files, "node-17.example.net").unwrap();
+            let names = files.names(FOLDER).unwrap();
+            assert!(
+                names.contains(&"ssh_host_rsa_key".into()) && !names.contains(&"ssh_host_dsa_key.pub".into()),
+                "{names:?}"
+            );
+            let public = files.text("/etc/ssh/ssh_host_ed25519_key.pub").unwrap().unwrap();
+            assert!(public.starts_with("ssh-ed25519 AAAA") && public.ends_with("root@node-17\n"), "{public}");
+            assert!(files.text("/etc/ssh/ssh_host_ed25519_key").unwrap().unwrap().contains("PRIVATE KEY"));
+            assert_eq!(files.attributes("/etc/ssh/ssh_host_ed25519_key").unwrap(), Attributes::of_root(0o600));
+            assert_eq!(files.text("/etc/ssh/sshd_config").unwrap().as_deref(), Some("own"));
+            assert_eq!(files.names("/run").unwrap(), [""; 0], "they were made in memory");
+            assert!(!Path::new("/run").exists(), "outside of the new system");
+        });
     }
 }

@@ -18,8 +18,8 @@ pub(super) fn texts(ports: &[InterfaceSpec]) -> Vec<Text> {
 
 fn text(port: &InterfaceSpec, n: usize) -> String {
     let mut text = format!("{HEADER}\n[connection]\nid=landfall-{n:02}\ntype=ethernet\n");
-    // Before the connections that it makes by itself.
-    text += "autoconnect-priority=100\n";
+    // The highest: before the connections that it makes by itself, and those of the image.
+    text += "autoconnect-priority=999\n";
     let pattern = port.name.as_deref().filter(|_| name(port).is_none());
     // Writing to a text cannot fail.
     if let Some(name) = name(port) {
