@@ -61,7 +61,8 @@ fn grown(disk: &Path) -> anyhow::Result<(u64, u64)> {
     let output = Command::new("debugfs").arg("-R").arg("stats -h").arg(file_system).output();
     let said = String::from_utf8(output.context("cannot run debugfs of e2fsprogs")?.stdout)?;
     let number = |key: &str| {
-        let value = said.lines().find_map(|line| line.strip_prefix(key)).with_context(|| format!("no {key} in {said}"))?;
+        let value =
+            said.lines().find_map(|line| line.strip_prefix(key)).with_context(|| format!("no {key} in {said}"))?;
         Ok::<u64, anyhow::Error>(value.trim().parse()?)
     };
     Ok((first.end, number("Block count:")? * number("Block size:")?))

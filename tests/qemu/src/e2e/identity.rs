@@ -51,7 +51,8 @@ pub(super) async fn without_cloud_init(context: Context) -> anyhow::Result<()> {
     let mut machine = scene.described(builder.disk(DISK_BYTES, DiskBus::Virtio)).await?;
     let hash = format!("{SALT}${HASHED}");
     scene.apply("Secret", "site", json!({ "data": { "hash": hash }, "machines": ["m1"] })).await?;
-    let anna = json!({ "name": "anna", "sshKeys": [KEY], "passwordHash": "{{ secrets.site.hash }}", "groups": ["adm"] });
+    let anna =
+        json!({ "name": "anna", "sshKeys": [KEY], "passwordHash": "{{ secrets.site.hash }}", "groups": ["adm"] });
     let port = json!({ "mac": machine.mac(), "addresses": [format!("{ADDRESS}/24")], "gateways": [Network::ADDRESS],
         "nameservers": [Network::ADDRESS] });
     let identity = json!({ "hostname": "node-17.example.net", "users": [anna], "network": { "interfaces": [port] } });
