@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use landfall_api::{
-    Condition, ConditionStatus, ConditionType as Type, EnrolmentStatus, Machine, MachinePhase, MachineStatus,
+    Condition, ConditionStatus, ConditionType as Type, DiskId, EnrolmentStatus, Machine, MachinePhase, MachineStatus,
     Management, Purpose, Reason, WipeReport, Workflow, WorkflowPhase, WorkflowStatus,
 };
 
@@ -85,7 +85,7 @@ pub fn receipts(machine: &mut Machine, workflow: &Workflow) {
         status.receipts.clone_from(&run.expected_receipts);
     }
     // What is wiped carries none, unless the run wrote the disk afterwards.
-    let bare = |disk| {
+    let bare = |disk: &DiskId| {
         run.wiped.iter().any(|one| one.disk.same_disk(disk))
             && !run.expected_receipts.iter().any(|known| known.disk.same_disk(disk))
     };
