@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_of_a_layout_is_not_grown_by_its_name() {
+    fn a_layouts_disk_is_not_grown_by_its_name() {
         let second = Duration::from_secs(1);
         let retry = Retry { max_attempts: 1, initial_backoff: second, max_backoff: second };
         let action = |kind| AssignedAction { name: "a".into(), timeout: second, retry, branch: None, kind };

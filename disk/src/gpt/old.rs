@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_an_interrupted_growth_is_retired_to_the_front() {
+    fn an_interrupted_growths_table_is_retired_to_the_front() {
         let mut disk = blank();
         put(&mut disk, &table());
         put(&mut disk, &backup());

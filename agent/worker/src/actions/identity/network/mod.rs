@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_that_does_not_start_is_enabled_with_its_others() {
+    fn a_service_that_does_not_start_is_enabled() {
         caged(|| {
             let files = system(&[NETWORKD, WAIT_ONLINE]);
             for count in [2, 1] {

@@ -1,15 +1,16 @@
 //! The wire as it was recorded (`tests/golden/wire/`): each message has those bytes when it is sent, and those bytes arrive as
 //! the same message.
 
+mod worker;
+
 use std::{collections::BTreeMap, fmt::Debug, time::Duration};
 
 use jiff::Timestamp;
 use landfall_api::{
-    Digest, DiskId, DiskReceipt, DiskSelector, ErrorCode, FirmwareSpec, GrowRootResult, GrowRootSpec, HoldSpec,
-    Ignition, IgnitionResult, ImageAccess, ImageAuthorization, ImageFormat, ImageProof, ImageSource, IndexSpec,
-    InstallBootloaderResult, InstallBootloaderSpec, KexecSpec, PowerOffSpec, Problem, Progress, RebootSpec, Receipt,
-    ReceiptState, SecretText, SignatureSpec, SizeSpec, SumsSpec, SystemIdentityResult, SystemIdentitySpec, Unpack,
-    UnpackResult, UnpackSource, WipeLevel, WipeReport, WipeSpec,
+    Digest, DiskId, DiskReceipt, DiskSelector, ErrorCode, FirmwareSpec, HoldSpec, Ignition, IgnitionResult,
+    ImageAccess, ImageAuthorization, ImageFormat, ImageProof, ImageSource, IndexSpec, InstallBootloaderResult,
+    InstallBootloaderSpec, KexecSpec, PowerOffSpec, Problem, Progress, RebootSpec, Receipt, ReceiptState, SecretText,
+    SignatureSpec, SumsSpec, Unpack, UnpackResult, UnpackSource, WipeLevel, WipeReport, WipeSpec,
     message::{
         Ack, ActionKind, ActionRef, ActionResult, AssignedAction, Assignment, CloudInit, CloudInitResult, Control,
         DiskReport, EnrollAnswer, EnrollOutcome, EnrollRequest, EventBody, EventRecord, Hello, Identity, KexecResult,
@@ -199,11 +200,6 @@ fn events_on_the_wire_and_in_the_store() {
         root_device: "/dev/mapper/vg0-root".into(),
         platforms: "i386-pc on /dev/sda, /dev/sdb; x86_64-efi in /boot/efi".into(),
     };
-    let named = SystemIdentityResult {
-        root_device: "/dev/nvme0n1p2".into(),
-        written: "hostname node-17, accounts anna, new SSH host keys, network files of netplan".into(),
-    };
-    let grown = GrowRootResult { root_device: "/dev/nvme0n1p2".into(), size_bytes: 479 << 30, grown: true };
     let wiped = WipeReport {
         disk: disk(),
         asked: WipeLevel::Secure,
@@ -230,10 +226,10 @@ fn events_on_the_wire_and_in_the_store() {
         ("finished-kexec", finished(ActionResult::Kexec(loaded))),
         ("finished-unpack", finished(ActionResult::Unpack(unpacked))),
         ("finished-install-bootloader", finished(ActionResult::InstallBootloader(started))),
-        ("finished-identity", finished(ActionResult::Identity(named))),
-        ("finished-grow-root", finished(ActionResult::GrowRoot(grown))),
         ("disk-wiped", EventBody::DiskWiped { report: wiped }),
         ("finished-ignition", finished(ActionResult::Ignition(configured))),
+        ("finished-identity", finished(worker::named())),
+        ("finished-grow-root", finished(worker::grown())),
     ];
     for (seq, (name, body)) in (1..).zip(all) {
         let event = EventRecord::of(attempt(), seq, moment(), body);
@@ -446,17 +442,8 @@ fn branches_with_their_starts() {
     let configure = Ignition { config, disk: Some(selector("name", "vda")) };
     let configure = action("configure", 300, 1, ActionKind::Ignition(configure));
     assigned("assignment-ignition", assignment(vec![configure]));
-    let spec = serde_json::json!({"hostname": "node-17.example.net",
-        "users": [{"name": "anna", "sshKeys": ["ssh-ed25519 AAAA anna@desk"], "passwordHash": "$6$salt$hash", "sudo": true,
-            "groups": ["adm"], "shell": "/bin/zsh"}],
-        "network": {"format": "netplan", "interfaces": [{"mac": "52:54:00:12:34:56", "addresses": ["192.0.2.17/24"],
-            "gateways": ["192.0.2.1"], "nameservers": ["192.0.2.53"], "searchDomains": ["example.net"], "mtu": 9000},
-            {"name": "eth1", "dhcp": true}]}});
-    let identity = serde_json::from_value::<SystemIdentitySpec>(spec).unwrap().resolved("node-17").unwrap();
-    let identity = action("identity", 300, 3, ActionKind::Identity(identity));
-    assigned("assignment-identity", assignment(vec![identity]));
-    let grow = GrowRootSpec { size: Some(SizeSpec::Bytes(20 << 30)), disk: None };
-    assigned("assignment-grow-root", assignment(vec![action("grow", 1800, 3, ActionKind::GrowRoot(grow))]));
+    assigned("assignment-identity", assignment(vec![action("identity", 300, 3, worker::identity())]));
+    assigned("assignment-grow-root", assignment(vec![action("grow", 1800, 3, worker::grow_root())]));
     let actions = vec![action("app", 3600, 3, ActionKind::Unpack(unpack))];
     assigned("assignment-tools", Assignment { tools: Some(layer), ..assignment(actions) });
     assigned("assignment-branches", Assignment { starts, ..branches });
