@@ -157,7 +157,8 @@ pub(super) async fn column(context: Context, bus: DiskBus) -> anyhow::Result<()>
         let run = scene.run(&machine, &template).await?;
         if *begins == Begins::Middle {
             server.wait(mark, &Notice::Paused { file: NAME.into(), at: HALF }, scene.limit(INSTALL)).await?;
-            // What was sent may still be on its way; the first of it is taken in once the old content is gone.
+            // What was sent may still be on its way. The stage is reported at once, when the old content is gone; counts are thinned,
+            // and the last one before a pause may never be reported.
             let api = scene.coordinator.api();
             api.wait_workflow(&run, "in mid-write", scene.limit(INSTALL), is_writing).await?;
             strike(&mut machine, disk, *trouble).await?;
@@ -194,7 +195,7 @@ async fn strike(machine: &mut Machine, disk: usize, trouble: Trouble) -> anyhow:
 
 fn is_writing(workflow: &Workflow) -> bool {
     let action = workflow.status.as_ref().and_then(|s| s.actions.first());
-    action.and_then(|a| a.progress.as_ref()).is_some_and(|p| p.stage == "write" && p.stored_bytes >= HALF)
+    action.and_then(|a| a.progress.as_ref()).is_some_and(|p| p.stage == "write")
 }
 
 /// Waits for the end of the one action, judges the disk, and says how it ended.
