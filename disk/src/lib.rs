@@ -20,6 +20,7 @@ mod forgiving;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod gpt;
+mod grow;
 mod image;
 mod index;
 mod inuse;
@@ -48,6 +49,7 @@ pub use error::{DiskError, WriteError};
 pub use gpt::{
     Entry, Header, KeptPartition, NewPartition, NewTable, RECEIPT_TYPE, Table, TableError, TableKind, find_kept,
 };
+pub use grow::{GrowError, Grown, grow_on, grow_partition};
 pub use image::{Access, Authorization, Format, Image, Proof, Signature, UnknownFormat};
 pub use index::{
     Chunk, ChunkKind, Frame, Index, IndexError, MAX_CHUNK_BYTES, MAX_CHUNKS, MAX_INDEX_BYTES, MIN_CHUNK_BYTES,

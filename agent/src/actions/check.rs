@@ -4,16 +4,16 @@
 use std::{io::Read as _, path::Path};
 
 use landfall_api::{
-    Digest, DiskFacts, DiskSelector, ErrorCode, FileSource, InstallBootloaderSpec, PartitionRole, Problem, TableSpec,
+    Digest, DiskSelector, ErrorCode, FileSource, InstallBootloaderSpec, PartitionRole, Problem, TableSpec,
     UnpackSource,
     message::{ActionKind, ActionRef, AssignedAction},
 };
-use landfall_disk::{Access, Disk, ProvenFile, Unobserved, root_layers};
+use landfall_disk::{Access, ProvenFile, Unobserved, root_layers};
 
 use super::{
     Machine,
-    chosen_disk::{list, one},
-    final_failure,
+    chosen_disk::{changes, list, one},
+    final_failure, grow_root,
     installed_root::may_act,
     wipe,
     write_file::MAX_DOWNLOAD,
@@ -91,6 +91,14 @@ fn one_action(machine: &Machine, job: &Job, before: &[AssignedAction]) -> Result
             started_by(spec, before, uefi)?;
             worker::ready(job, &|| may_act(job))
         }
+        ActionKind::GrowRoot(spec) => {
+            grow_root::check(job, spec, &list()?)?;
+            worker::ready(job, &|| may_act(job))
+        }
+        ActionKind::Identity(spec) => {
+            is_there(spec.disk.as_ref())?;
+            worker::ready(job, &|| may_act(job))
+        }
         ActionKind::CloudInit(spec) => is_there(spec.disk.as_ref()),
         ActionKind::Ignition(spec) => is_there(spec.disk.as_ref()),
         ActionKind::EfiBoot(spec) => is_there(spec.disk.as_ref()),
@@ -127,18 +135,6 @@ fn started_by(spec: &InstallBootloaderSpec, before: &[AssignedAction], uefi: boo
 /// Whether an action destroys data.
 pub(super) const fn is_destructive(kind: &ActionKind) -> bool {
     matches!(kind, ActionKind::WriteImage(_) | ActionKind::Wipe(_) | ActionKind::Storage(_))
-}
-
-/// Whether an action replaces what is on this disk: what is there now says nothing of what follows.
-fn changes(action: &AssignedAction, disk: &DiskFacts, disks: &[DiskFacts]) -> bool {
-    let chooses = |selector: &DiskSelector| Disk::select(selector, disks).is_ok_and(|it| it.id.same_disk(&disk.id));
-    match &action.kind {
-        ActionKind::WriteImage(spec) => chooses(&spec.disk),
-        ActionKind::Storage(spec) => spec.selectors().any(chooses),
-        // Without selectors it clears each disk with a receipt of this machine.
-        ActionKind::Wipe(spec) => spec.disks.is_empty() || spec.disks.iter().any(chooses),
-        _ => false,
-    }
 }
 
 /// The disk that a field `disk` selects is present. Without that field it is one that the workflow writes.

@@ -1,6 +1,9 @@
 //! Which disk an action may change: the one that its selector matches, now and until the first write.
 
-use landfall_api::{DiskFacts, DiskId, DiskReceipt, DiskSelector, ErrorCode, Problem};
+use landfall_api::{
+    DiskFacts, DiskId, DiskReceipt, DiskSelector, ErrorCode, Problem,
+    message::{ActionKind, AssignedAction},
+};
 use landfall_disk::{Disk, SelectionGuard};
 
 use super::{Machine, final_failure};
@@ -33,6 +36,18 @@ pub(super) fn list() -> Result<Vec<DiskFacts>, Failure> {
 /// The one disk of these that a selector matches.
 pub(super) fn one(selector: &DiskSelector, disks: &[DiskFacts]) -> Result<DiskFacts, Failure> {
     Disk::select(selector, disks).cloned().map_err(|e| final_failure(e.problem()))
+}
+
+/// Whether an action replaces what is on this disk: what is there now says nothing of what follows.
+pub(super) fn changes(action: &AssignedAction, disk: &DiskFacts, disks: &[DiskFacts]) -> bool {
+    let chooses = |selector: &DiskSelector| Disk::select(selector, disks).is_ok_and(|it| it.id.same_disk(&disk.id));
+    match &action.kind {
+        ActionKind::WriteImage(spec) => chooses(&spec.disk),
+        ActionKind::Storage(spec) => spec.selectors().any(chooses),
+        // Without selectors it clears each disk with a receipt of this machine.
+        ActionKind::Wipe(spec) => spec.disks.is_empty() || spec.disks.iter().any(chooses),
+        _ => false,
+    }
 }
 
 /// Refuses a choice that may fall on the wrong disk: a disk that this machine installed is missing, and the selector may mean

@@ -6,6 +6,8 @@ mod chosen_disk;
 mod cloud_init;
 mod efi_boot;
 mod exec;
+mod grow_root;
+mod identity;
 mod ignition;
 mod install_bootloader;
 mod installed_disk;
@@ -92,6 +94,12 @@ impl Perform for Machine {
                 }
                 ActionKind::Ignition(spec) => {
                     machine.on_disks(job, move |machine, job| ignition::perform(machine, job, &spec)).await
+                }
+                ActionKind::GrowRoot(spec) => {
+                    machine.on_disks(job, move |machine, job| grow_root::perform(machine, job, &spec)).await
+                }
+                ActionKind::Identity(spec) => {
+                    machine.on_disks(job, move |machine, job| identity::perform(machine, job, &spec)).await
                 }
                 ActionKind::WriteFile(spec) => {
                     machine.on_disks(job, move |machine, job| write_file::perform(machine, job, &spec)).await

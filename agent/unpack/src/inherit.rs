@@ -69,6 +69,16 @@ impl Heritage {
     }
 }
 
+/// Puts right a file or directory of the installed system that was made just now, and that no archive describes: it gets the label
+/// of what it is to replace, else its directory's, and no access control list.
+///
+/// # Errors
+/// The file system's.
+pub fn inherit(directory: &OwnedFd, new: &[u8], replaced: Option<&[u8]>) -> Result<(), Errno> {
+    let old = replaced.map(|name| label(directory, name)).transpose()?.flatten();
+    Heritage::of(directory)?.settle(directory, new, None, old).map_err(|(_, errno)| errno)
+}
+
 /// `None` where there is no label, no such file, or no room for labels in the file system.
 pub(crate) fn label(directory: &OwnedFd, name: &[u8]) -> Result<Option<Vec<u8>>, Errno> {
     let mut label = vec![0; MOST];

@@ -27,5 +27,6 @@ mod unpacker;
 mod write;
 
 pub use error::{Fault, UnpackError};
+pub use inherit::inherit;
 pub use target::Target;
 pub use unpacker::{Limits, Manner, Tally, Unpacker};

@@ -1,9 +1,48 @@
-//! A job for the tests of this crate.
+//! A job for the tests of this crate, and a place where they can do no harm.
 
-use std::time::Duration;
+use std::{env, fs, panic::resume_unwind, path::Path, thread, time::Duration};
 
 use landfall_api::message::{ActionKind, AssignedAction, Assignment, Retry, WorkerJob};
+use nix::{
+    mount::{MsFlags, mount},
+    sched::{CloneFlags, unshare},
+    sys::stat::Mode,
+    unistd::{chdir, chroot, mkdir},
+};
 use uuid::Uuid;
+
+/// Does `work` in a thread whose root is an empty directory, so that code under test which leaves the new system, because it is
+/// broken, finds none of this machine's files. A test is skipped where that cannot be: it never runs without.
+pub(crate) fn caged(work: impl FnOnce() + Send) {
+    caged_in(tempfile::tempdir().unwrap().path(), work);
+}
+
+/// The same with this directory, which may hold files already.
+pub(crate) fn caged_in(cage: &Path, work: impl FnOnce() + Send) {
+    let entered = || {
+        if let Err(errno) = enter(cage) {
+            eprintln!("SKIPPED: no thread can have a root of its own here: {errno}");
+            return;
+        }
+        // Where `tempfile` makes its files.
+        fs::create_dir_all(env::temp_dir()).unwrap();
+        work();
+    };
+    thread::scope(|scope| scope.spawn(entered).join().unwrap_or_else(|panic| resume_unwind(panic)));
+}
+
+/// A namespace of its own: what is mounted in there is nowhere else. The root must be a mount for that.
+fn enter(cage: &Path) -> nix::Result<()> {
+    unshare(CloneFlags::CLONE_NEWNS)?;
+    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)?;
+    mount(Some(cage), cage, None::<&str>, MsFlags::MS_BIND, None::<&str>)?;
+    // Where this process' descriptors have paths.
+    let descriptors = cage.join("proc");
+    mkdir(&descriptors, Mode::S_IRWXU)?;
+    mount(Some("/proc"), &descriptors, None::<&str>, MsFlags::MS_BIND | MsFlags::MS_REC, None::<&str>)?;
+    chroot(cage)?;
+    chdir("/")
+}
 
 /// A job of this one action.
 pub(crate) fn job(kind: ActionKind) -> WorkerJob {

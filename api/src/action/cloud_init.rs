@@ -11,11 +11,11 @@ use serde_json::{Map, Value};
 pub use self::{kinds::UserDataKind, network::network_section, user_data::UserDataSpec};
 use super::{
     kind::{ActionInfo, Declaration, Download, Then},
-    rules::{Rules, plain_text},
+    rules::{LOGIN_NAME_HINT, Rules, is_host_name, is_login_name, plain_text},
 };
 use crate::{
     DiskSelector, DurationSpec,
-    dns_label::{LABEL_HINT, is_dns_label},
+    dns_label::LABEL_HINT,
     issue::{has_expression, join},
 };
 
@@ -96,7 +96,7 @@ impl Declaration for CloudInitSpec {
     fn check(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
         rules.selector(spec.get("disk"), &join(path, "disk"));
         if let Some(name) = plain_text(spec, "hostname")
-            && !name.split('.').all(|part| is_dns_label(&part.to_ascii_lowercase()))
+            && !is_host_name(name)
         {
             rules.say(join(path, "hostname"), format!("\"{name}\" cannot be a host name"), LABEL_HINT);
         }
@@ -110,8 +110,8 @@ impl Declaration for CloudInitSpec {
         for (i, user) in users.into_iter().flatten().enumerate() {
             let name = user.get("name").and_then(Value::as_str).filter(|n| !has_expression(n));
             if let Some(name) = name.filter(|n| !is_login_name(n)) {
-                let hint = "use 1 to 32 lower-case letters, digits, \"_\" and \"-\", beginning with a letter";
-                rules.say(format!("{path}.users[{i}].name"), format!("\"{name}\" cannot be a login name"), hint);
+                let at = format!("{path}.users[{i}].name");
+                rules.say(at, format!("\"{name}\" cannot be a login name"), LOGIN_NAME_HINT);
             }
         }
     }
@@ -119,10 +119,4 @@ impl Declaration for CloudInitSpec {
     fn downloads(&self) -> Vec<Download> {
         Vec::new()
     }
-}
-
-fn is_login_name(name: &str) -> bool {
-    (1..=32).contains(&name.len())
-        && name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
-        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-.".contains(&b))
 }

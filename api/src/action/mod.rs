@@ -5,7 +5,9 @@ mod access;
 mod cloud_init;
 mod efi_boot;
 mod exec;
+mod grow_root;
 mod hold;
+mod identity;
 mod ignition;
 mod install_bootloader;
 mod kexec;
@@ -31,7 +33,12 @@ pub use self::{
     cloud_init::{CloudInitSpec, PhoneHomeSpec, UserDataKind, UserDataSpec, UserSpec, network_section},
     efi_boot::{BootPolicy, EfiBootResult, EfiBootSpec},
     exec::{Exec, ExecProgram, ExecResult, ExecSpec, ExecVariable, UnusableProgram},
+    grow_root::{GrowRootResult, GrowRootSpec},
     hold::HoldSpec,
+    identity::{
+        Account, AccountSpec, InterfaceSpec, IpWithPrefix, NetworkFormat, NetworkSpec, Renewal, SystemIdentity,
+        SystemIdentityResult, SystemIdentitySpec, UnusableAccount,
+    },
     ignition::{Ignition, IgnitionResult, IgnitionSpec, UnusableIgnition},
     install_bootloader::{FirmwareSpec, InstallBootloaderResult, InstallBootloaderSpec},
     kexec::KexecSpec,
@@ -154,6 +161,8 @@ actions! {
     "installBootloader" => InstallBootloader(InstallBootloaderSpec),
     "ignition" => Ignition(IgnitionSpec),
     "efiBoot" => EfiBoot(EfiBootSpec),
+    "identity" => Identity(SystemIdentitySpec),
+    "growRoot" => GrowRoot(GrowRootSpec),
 }
 
 impl ActionSpec {
@@ -165,8 +174,15 @@ impl ActionSpec {
     pub fn secret_places() -> impl Iterator<Item = String> {
         Self::ALL.iter().flat_map(|(key, info)| info.secrets.iter().map(move |field| format!("{key}.{field}")))
     }
-    /// Whether a secret may stand at this path of an action, such as `cloudInit.users[0].name`.
+    /// Whether a secret may stand at this path of an action, such as `cloudInit.users[0].name`. A place says nothing of indexes:
+    /// `identity.users.passwordHash` is that of every account.
     pub fn may_hold_secret(path: &str) -> bool {
+        let parts = path.split('[').map(|part| match part.split_once(']') {
+            Some((index, rest)) if index.bytes().all(|b| b.is_ascii_digit()) => rest.to_owned(),
+            Some(_) => format!("[{part}"),
+            None => part.to_owned(),
+        });
+        let path: String = parts.collect();
         let inside = |place: String| {
             path.strip_prefix(&place).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
         };

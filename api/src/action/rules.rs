@@ -1,9 +1,10 @@
-//! What the rules of every action need: a place for faults, and the rule for disk selectors.
+//! What the rules of several actions need: a place for faults, and the rules for disk selectors, URLs and names.
 
 use serde_json::{Map, Value};
 
 use crate::{
     DiskSelector, ImageUrl, SelectorError,
+    dns_label::is_dns_label,
     issue::{Issue, has_expression, join},
 };
 
@@ -105,4 +106,20 @@ pub(crate) fn is_directory(path: &str) -> bool {
 /// The text of a field that is no expression.
 pub(crate) fn plain_text<'v>(spec: &'v Map<String, Value>, field: &str) -> Option<&'v str> {
     spec.get(field).and_then(Value::as_str).filter(|text| !has_expression(text))
+}
+
+/// Labels between dots, in either case.
+pub(crate) fn is_host_name(name: &str) -> bool {
+    name.split('.').all(|part| is_dns_label(&part.to_ascii_lowercase()))
+}
+
+/// What to do about a name that is none of [`is_login_name`].
+pub(crate) const LOGIN_NAME_HINT: &str =
+    "use 1 to 32 lower-case letters, digits, \"_\" and \"-\", beginning with a letter";
+
+/// What useradd takes.
+pub(crate) fn is_login_name(name: &str) -> bool {
+    (1..=32).contains(&name.len())
+        && name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
+        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-.".contains(&b))
 }

@@ -7,9 +7,9 @@ use super::{
     result::{CloudInitResult, KexecResult, StorageResult, WipeResult, WriteImageResult},
 };
 use crate::{
-    ActionSpec, DiskId, DiskReceipt, EfiBootResult, EfiBootSpec, Exec, ExecResult, HoldSpec, Ignition, IgnitionResult,
-    InstallBootloaderResult, InstallBootloaderSpec, KexecSpec, PowerOffSpec, RebootSpec, Storage, Unpack, UnpackResult,
-    WipeSpec, WriteFile, WriteFileResult,
+    ActionSpec, DiskId, DiskReceipt, EfiBootResult, EfiBootSpec, Exec, ExecResult, GrowRootResult, GrowRootSpec, HoldSpec,
+    Ignition, IgnitionResult, InstallBootloaderResult, InstallBootloaderSpec, KexecSpec, PowerOffSpec, RebootSpec, Storage,
+    SystemIdentity, SystemIdentityResult, Unpack, UnpackResult, WipeSpec, WriteFile, WriteFileResult,
 };
 
 /// What an action does. Where the agent needs nothing beyond what a template says, it is the template's own spec.
@@ -43,6 +43,10 @@ pub enum ActionKind {
     Ignition(Ignition),
     /// Sets UEFI's boot order.
     EfiBoot(EfiBootSpec),
+    /// Makes the installed system this machine.
+    Identity(SystemIdentity),
+    /// Makes the root's partition and file system larger.
+    GrowRoot(GrowRootSpec),
 }
 
 /// What came of an action that succeeded.
@@ -78,6 +82,10 @@ pub enum ActionResult {
     Ignition(IgnitionResult),
     /// Of `efiBoot`.
     EfiBoot(EfiBootResult),
+    /// Of `identity`.
+    Identity(SystemIdentityResult),
+    /// Of `growRoot`.
+    GrowRoot(GrowRootResult),
 }
 
 /// A part of an [`ActionResult`] whose size the agent decides. A program that trusts no agent bounds each of them.
@@ -102,12 +110,14 @@ impl ActionResult {
             Self::WriteFile(said) => vec![Part::Word(&mut said.root_device)],
             Self::Exec(said) => vec![Part::Word(&mut said.root_device)],
             Self::Unpack(said) => vec![Part::Word(&mut said.root_device)],
+            Self::GrowRoot(said) => vec![Part::Word(&mut said.root_device)],
             Self::Hold | Self::Reboot | Self::PowerOff => Vec::new(),
             Self::Wipe(said) => vec![Part::Disks(&mut said.disks)],
             Self::Storage(said) => vec![Part::Disks(&mut said.disks)],
             Self::InstallBootloader(said) => vec![Part::Word(&mut said.root_device), Part::Text(&mut said.platforms)],
             Self::Ignition(said) => vec![Part::Word(&mut said.device), Part::Word(&mut said.path)],
             Self::EfiBoot(said) => vec![Part::Disks(&mut said.disks)],
+            Self::Identity(said) => vec![Part::Word(&mut said.root_device), Part::Text(&mut said.written)],
             Self::Kexec(said) => vec![
                 Part::Word(&mut said.root_device),
                 Part::Text(&mut said.kernel),
@@ -134,6 +144,8 @@ impl ActionResult {
             Self::InstallBootloader(_) => matches!(spec, ActionSpec::InstallBootloader(_)),
             Self::Ignition(_) => matches!(spec, ActionSpec::Ignition(_)),
             Self::EfiBoot(_) => matches!(spec, ActionSpec::EfiBoot(_)),
+            Self::Identity(_) => matches!(spec, ActionSpec::Identity(_)),
+            Self::GrowRoot(_) => matches!(spec, ActionSpec::GrowRoot(_)),
         }
     }
 
@@ -170,6 +182,13 @@ impl ActionResult {
                 format!("the boot order of UEFI is set for {}: {}", names.join(", "), policy.as_str())
             }
             Self::Ignition(IgnitionResult { device, path }) => format!("Ignition config written to {path} of {device}"),
+            Self::Identity(SystemIdentityResult { root_device, written }) => {
+                format!("the system on {root_device} has {written}")
+            }
+            Self::GrowRoot(GrowRootResult { root_device, size_bytes, grown }) => {
+                let what = if *grown { "has" } else { "had already" };
+                format!("the partition of {root_device} {what} {size_bytes} bytes, and its file system fills it")
+            }
             Self::Reboot | Self::PowerOff => "the machine is going down".into(),
             Self::Kexec(KexecResult { kernel, initramfs, cmdline, root_device }) => {
                 format!(

@@ -107,6 +107,11 @@ impl WorkerJob {
                     Some(ImageAuthorization::Bearer(token)) => secrets.push(token.expose()),
                     None => {}
                 },
+                ActionKind::Identity(spec) => {
+                    secrets.extend(
+                        spec.users.iter().filter_map(|user| user.password_hash.as_ref()).map(SecretText::expose),
+                    );
+                }
                 _ => {}
             }
         }

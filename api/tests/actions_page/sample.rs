@@ -23,6 +23,8 @@ fn sample(schema: &Schema, node: &Value, path: &str) -> Value {
         Some("Digest") => return format!("sha256:{}", "00".repeat(32)).into(),
         Some("DurationSpec") => return "1s".into(),
         Some("SizeSpec") => return "1GiB".into(),
+        Some("IpWithPrefix") => return "192.0.2.17/24".into(),
+        Some("MacAddr") => return "52:54:00:12:34:56".into(),
         Some("DiskSelector") => return json!({}),
         _ => {}
     }
@@ -37,6 +39,7 @@ fn sample(schema: &Schema, node: &Value, path: &str) -> Value {
     match schema.kind(node) {
         Some("array") => node.get("items").map(|item| sample(schema, item, path)).into_iter().collect(),
         Some("object") => json!({}),
+        Some("string") if node.get("format").is_some_and(|format| format == "ip") => "192.0.2.1".into(),
         Some("string") => path.into(),
         Some("integer") => 1.into(),
         Some("boolean") => true.into(),

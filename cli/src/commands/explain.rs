@@ -123,6 +123,7 @@ impl Tree {
             return match (name.trim_start_matches("Template"), self.definitions.get(name)) {
                 ("Digest", _) => "sha256:… digest".into(),
                 ("MacAddr", _) => "MAC address".into(),
+                ("IpWithPrefix", _) => "address/prefix".into(),
                 ("DurationSpec", _) => "duration".into(),
                 (_, Some(target)) => self.word(target, depth + 1),
                 (_, None) => "any".into(),

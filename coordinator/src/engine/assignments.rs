@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use landfall_api::{
     Action, ActionSpec, CloudInitSpec, DiskReceipt, ErrorCode, Exec, ExecSpec, Ignition, IgnitionSpec, ImageSource,
-    Machine, Precheck, Problem, RetrySpec, SecretText, Unpack, UnpackSpec, Verify, Workflow, WriteFile, WriteFileSpec,
-    WriteImageSpec,
+    Machine, Precheck, Problem, RetrySpec, SecretText, SystemIdentity, SystemIdentitySpec, Unpack, UnpackSpec, Verify,
+    Workflow, WriteFile, WriteFileSpec, WriteImageSpec,
     message::{ActionKind, AssignedAction, Assignment, CloudInit, PhoneHomeUnit, Retry, Start, WriteImage},
 };
 use landfall_machine::run::policy;
@@ -166,6 +166,8 @@ impl Assignments {
             ActionSpec::InstallBootloader(spec) => ActionKind::InstallBootloader(spec),
             ActionSpec::Ignition(spec) => ActionKind::Ignition(ignition(spec, &action.name)?),
             ActionSpec::EfiBoot(spec) => ActionKind::EfiBoot(spec),
+            ActionSpec::GrowRoot(spec) => ActionKind::GrowRoot(spec),
+            ActionSpec::Identity(spec) => ActionKind::Identity(identity(spec, machine, &action.name)?),
         };
         Ok(AssignedAction { name: action.name, timeout, retry, branch: action.branch, kind })
     }
@@ -249,6 +251,15 @@ fn ignition(spec: IgnitionSpec, action: &str) -> Result<Ignition, Problem> {
             .caused_by(&error)
             .at(format!("{action}.ignition"))
             .hint("write the config as a mapping, in which secrets are quoted, then provision again")
+    })
+}
+
+fn identity(spec: SystemIdentitySpec, machine: &str, action: &str) -> Result<SystemIdentity, Problem> {
+    spec.resolved(machine).map_err(|error| {
+        Problem::new(ErrorCode::InvalidDocument, format!("the identity of action \"{action}\" is invalid: {error}"))
+            .caused_by(&error)
+            .at(format!("{action}.identity.users[{}].{}", error.account, error.field))
+            .hint("correct the field or the secret in it (a passwordHash is what openssl passwd -6 prints), then provision again")
     })
 }
 

@@ -119,16 +119,20 @@ impl Old {
         let (copy, table) = self.table.as_ref().filter(|(_, table)| table.used().next().is_some())?;
         let sector = self.sector as u32;
         let mut retired = table.clone();
+        // The growth of a partition that was interrupted (`grow.rs`) left the first header leading to the backup's entries.
+        let moved = *copy == Copy::Backup || retired.header.entries_lba > retired.header.last_usable;
         if *copy == Copy::Backup {
-            retired.header.alternate_lba = retired.header.my_lba;
-            (retired.header.my_lba, retired.header.entries_lba) = (1, 2);
+            (retired.header.alternate_lba, retired.header.my_lba) = (retired.header.my_lba, 1);
+        }
+        if moved {
+            retired.header.entries_lba = 2;
         }
         let array = self.array_of(&retired, retired.header.entries_lba);
         let overlaps = |r: Range<u64>| r.start < array.end && r.end > array.start;
         if array.end > receipt::PLACE.start || table.used().any(|e| overlaps(e.bytes(sector))) {
             return None;
         }
-        let entries = (*copy == Copy::Backup).then(|| retired.entries_padded(sector));
+        let entries = moved.then(|| retired.entries_padded(sector));
         Some(Retirement { array, entries, header: retired.retired_sector(sector) })
     }
 
@@ -210,6 +214,25 @@ mod tests {
         put(&mut disk, &backup());
         let old = Old::read(&disk, 512).unwrap();
         let retirement = old.retirement().unwrap();
+        let entries = retirement.entries.unwrap();
+        disk[1024..1024 + entries.len()].copy_from_slice(&entries);
+        disk[SECTOR..2 * SECTOR].copy_from_slice(&retirement.header);
+        let end = disk.len();
+        disk[end - 33 * SECTOR..].fill(0);
+        assert_eq!(Old::read(&disk, 512).unwrap().partitions(), old.partitions());
+    }
+
+    #[test]
+    fn an_interrupted_growths_table_is_retired_to_the_front() {
+        let mut disk = blank();
+        put(&mut disk, &table());
+        put(&mut disk, &backup());
+        let mut between = table();
+        between.header.entries_lba = LAST - 32;
+        disk[SECTOR..2 * SECTOR].copy_from_slice(&between.header_sector(512));
+        let old = Old::read(&disk, 512).unwrap();
+        let retirement = old.retirement().unwrap();
+        assert_eq!(retirement.array.start, 1024);
         let entries = retirement.entries.unwrap();
         disk[1024..1024 + entries.len()].copy_from_slice(&entries);
         disk[SECTOR..2 * SECTOR].copy_from_slice(&retirement.header);

@@ -125,7 +125,7 @@ fn retire(
     let retirement = old.retirement();
     if let Some(Retirement { array, entries, header }) = &retirement {
         if let Some(entries) = entries {
-            // No valid primary: nothing leads to these sectors, and the header will not before they are whole.
+            // Nothing leads to these sectors yet. If the header is stored and they are not, the backup still counts.
             exact::write(device, array.start, entries).map_err(io("move the old partition table of"))?;
         }
         exact::write(device, sector, header).map_err(io("clear the partition table of"))?;

@@ -30,7 +30,9 @@ use crate::{
 pub const PROGRAMS: &[&str] = &[
     "mke2fs",
     "mkfs.ext4",
+    "resize2fs",
     "mkfs.xfs",
+    "xfs_growfs",
     "mkfs.btrfs",
     "btrfs",
     "mkfs.fat",

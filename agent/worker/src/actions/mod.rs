@@ -2,6 +2,10 @@
 //! it is the worker's.
 
 mod bootloader;
+pub(crate) mod files;
+mod grow;
+mod identity;
+mod inside;
 pub(crate) mod place;
 mod spool;
 mod unpack;
@@ -31,6 +35,8 @@ pub(crate) fn perform(context: &Context<'_>, action: &AssignedAction) -> Result<
         }
         ActionKind::InstallBootloader(spec) => bootloader::perform(context, spec),
         ActionKind::Storage(spec) => storage::perform(context, spec),
+        ActionKind::GrowRoot(spec) => grow::perform(context, spec),
+        ActionKind::Identity(spec) => identity::perform(context, spec),
         ActionKind::WriteImage(_)
         | ActionKind::CloudInit(_)
         | ActionKind::Hold(_)

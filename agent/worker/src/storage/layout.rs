@@ -1,14 +1,9 @@
 //! A layout that is planned on the machine's disks: it can be built, and it can be opened and mounted.
 
-use std::{
-    fs::{self, OpenOptions},
-    io::{self, Write as _},
-    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use landfall_api::{
-    DiskFacts, ErrorCode, Problem, Storage,
+    DiskFacts, Storage,
     message::{ActionKind, LayoutMount, OpenedLayout, WorkerJob},
 };
 use landfall_disk::{RealDevice, device_path, find_kept};
@@ -19,7 +14,10 @@ use super::{
     mounts::{self, Mounted},
     tools::{Installed, Tools},
 };
-use crate::{Context, Failure, actions::place::Place};
+use crate::{
+    Context, Failure,
+    actions::files::{Attributes, Files},
+};
 
 /// What a `storage` action comes to on this machine.
 pub struct Layout<'a> {
@@ -117,21 +115,19 @@ impl<'a> Layout<'a> {
     /// # Errors
     /// The file system's.
     pub fn write_texts(&self, root: &Path) -> Result<(), Failure> {
+        let files = Files::of(root)?;
         // Debian and its kin have a folder of its own for it, others not.
-        let mdadm = if root.join("etc/mdadm").is_dir() { "/etc/mdadm" } else { "/etc" };
+        let mdadm = if files.has("/etc/mdadm/.") { "/etc/mdadm/mdadm.conf" } else { "/etc/mdadm.conf" };
         let texts = &self.plan.texts;
-        let files = [
-            ("/etc", "fstab", Some(&texts.fstab), 0o644),
-            ("/etc", "crypttab", texts.crypttab.as_ref(), 0o600),
-            (mdadm, "mdadm.conf", texts.mdadm_conf.as_ref(), 0o644),
+        let all = [
+            ("/etc/fstab", Some(&texts.fstab), 0o644),
+            ("/etc/crypttab", texts.crypttab.as_ref(), 0o600),
+            (mdadm, texts.mdadm_conf.as_ref(), 0o644),
         ];
-        for (folder, name, text, mode) in files {
-            let Some(text) = text else { continue };
-            replace(root, folder, name, text, mode).map_err(|error| {
-                let message = format!("cannot write {folder}/{name} into the new system");
-                let problem = Problem::new(ErrorCode::DeviceIo, message).caused_by(&error);
-                Failure::last(problem.hint("check whether the file system is full").at(format!("{folder}/{name}")))
-            })?;
+        for (path, text, mode) in all {
+            if let Some(text) = text {
+                files.put(path, text.as_bytes(), Attributes::of_root(mode))?;
+            }
         }
         Ok(())
     }
@@ -204,19 +200,4 @@ fn kept(disk: &DiskFacts, labels: &[String]) -> Result<Vec<KeptPartition>, Failu
         last: part.last,
     });
     Ok(described.collect())
-}
-
-/// A new file in place of what stands there, whole or not at all; a link in its place is not followed.
-fn replace(root: &Path, folder: &str, name: &str, text: &str, mode: u32) -> io::Result<()> {
-    let open = Place::open(root, folder)?;
-    let (new, place) = (open.path().join(format!(".{name}.landfall")), open.path().join(name));
-    match fs::remove_file(&new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&new)?;
-    file.write_all(text.as_bytes())?;
-    file.set_permissions(fs::Permissions::from_mode(mode))?;
-    file.sync_all()?;
-    fs::rename(&new, place)
 }

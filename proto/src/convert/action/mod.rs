@@ -4,7 +4,9 @@
 mod cloud_init;
 mod efi_boot;
 mod exec;
+mod grow_root;
 mod hold;
+mod identity;
 mod ignition;
 mod install_bootloader;
 mod kexec;
@@ -39,6 +41,8 @@ impl TryFrom<Kind> for ActionKind {
             Kind::InstallBootloader(wire) => Self::InstallBootloader(wire.try_into().within("install_bootloader")?),
             Kind::Ignition(wire) => Self::Ignition(wire.try_into().within("ignition")?),
             Kind::EfiBoot(wire) => Self::EfiBoot(wire.try_into().within("efi_boot")?),
+            Kind::Identity(wire) => Self::Identity(wire.try_into().within("identity")?),
+            Kind::GrowRoot(wire) => Self::GrowRoot(wire.into()),
         })
     }
 }
@@ -60,6 +64,8 @@ impl From<ActionKind> for Kind {
             ActionKind::InstallBootloader(spec) => Self::InstallBootloader(spec.into()),
             ActionKind::Ignition(spec) => Self::Ignition(spec.into()),
             ActionKind::EfiBoot(spec) => Self::EfiBoot(spec.into()),
+            ActionKind::Identity(spec) => Self::Identity(spec.into()),
+            ActionKind::GrowRoot(spec) => Self::GrowRoot(spec.into()),
         }
     }
 }
@@ -83,6 +89,8 @@ impl TryFrom<Yield> for ActionResult {
             Yield::InstallBootloader(wire) => Self::InstallBootloader(wire.into()),
             Yield::Ignition(wire) => Self::Ignition(wire.into()),
             Yield::EfiBoot(wire) => Self::EfiBoot(wire.try_into().within("efi_boot")?),
+            Yield::Identity(wire) => Self::Identity(wire.into()),
+            Yield::GrowRoot(wire) => Self::GrowRoot(wire.try_into().within("grow_root")?),
         })
     }
 }
@@ -104,6 +112,8 @@ impl From<ActionResult> for Yield {
             ActionResult::InstallBootloader(result) => Self::InstallBootloader(result.into()),
             ActionResult::Ignition(result) => Self::Ignition(result.into()),
             ActionResult::EfiBoot(result) => Self::EfiBoot(result.into()),
+            ActionResult::Identity(result) => Self::Identity(result.into()),
+            ActionResult::GrowRoot(result) => Self::GrowRoot(result.into()),
         }
     }
 }

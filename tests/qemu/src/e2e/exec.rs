@@ -13,7 +13,7 @@ use super::Context;
 use super::scene::{BOOT, Scene};
 
 /// Where the image has its root: behind the first MiB, the BIOS boot partition and the EFI system partition.
-const ROOT_AT: u64 = (2 + 16) << 20;
+pub(super) const ROOT_AT: u64 = (2 + 16) << 20;
 const SECRET: &str = "korrekt-pferd-batterie";
 /// Ends itself by a signal the first time; the second time it leaves a process behind. The variable is in a namespace of its own:
 /// OVMF takes no unknown names in the one of the specification.

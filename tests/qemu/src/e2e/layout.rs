@@ -16,12 +16,12 @@ const TAR: &str = "root.tar.zst";
 const LOGIN: &str = "debian login:";
 /// Without it the kernel reads every EFI variable while systemd waits for devices; under software emulation on a loaded host that
 /// takes minutes, and systemd gives up.
-const NO_PSTORE: &str = "efi_pstore.pstore_disable=1";
+pub(super) const NO_PSTORE: &str = "efi_pstore.pstore_disable=1";
 /// MiB of a machine's memory: the boot image, the tools layer and the programs of GRUB and LVM together.
-const MEMORY_MIB: u32 = 1024;
+pub(super) const MEMORY_MIB: u32 = 1024;
 
 /// A coordinator that serves the root tar and has the tools layer; the source of its `unpack`.
-async fn scene(context: Context) -> anyhow::Result<(Scene, Value)> {
+pub(super) async fn scene(context: Context) -> anyhow::Result<(Scene, Value)> {
     let tools = context.artefacts.tools.clone().context("there is no tools layer; give --tools FILE")?;
     let tar = context.artefacts.root_tar.clone().context("there is no root tar; give --root-tar FILE")?;
     let images = context.dir.join("images");

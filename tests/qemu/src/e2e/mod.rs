@@ -12,7 +12,9 @@ mod failing_disk;
 mod fault_matrix;
 mod followed;
 mod four_kn;
+mod grown;
 mod hanging_disk;
+mod identity;
 mod install;
 mod interrupted;
 mod kexec;
@@ -131,6 +133,8 @@ const TESTS: &[Test] = tests! {
     "z" bios_the_worker_unpacks_into_the_new_system full unpacked::by_the_worker;
     "z" bios_a_root_tar_on_gpt_and_ext4_boots full |c| layout::from_a_root_tar(c, Firmware::Bios);
     "z" uefi_a_root_tar_on_gpt_and_ext4_boots full |c| layout::from_a_root_tar(c, Firmware::Uefi);
+    "z" a_root_tar_becomes_a_machine_without_cloud_init full identity::without_cloud_init;
+    "z" the_root_of_an_image_grows_to_the_end_of_its_disk full grown::to_the_end;
 };
 
 /// Which tests run, and how.

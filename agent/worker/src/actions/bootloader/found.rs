@@ -10,10 +10,9 @@ use std::{
 use landfall_api::{DiskFacts, ErrorCode, Problem};
 use landfall_disk::{BlockDevice as _, ReadAt as _, RealDevice, device_path, judge::Findings};
 
+use super::super::inside::{no_program, program};
 use crate::Failure;
 
-/// Debian's for root's login shell.
-pub(super) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Where distributions mount their EFI system partition.
 const ESP_PLACES: [&str; 3] = ["/boot/efi", "/efi", "/boot"];
 /// What a kernel's file begins with.
@@ -83,17 +82,6 @@ fn answer(probe: &Path, target: &str) -> Result<String, String> {
 }
 
 const GRUB_PACKAGES: &str = "grub2-common (Debian, Ubuntu) or grub2-tools (Fedora and its kin)";
-
-/// The program of this name in the system in whose root this thread is.
-pub(super) fn program(name: &str) -> Option<PathBuf> {
-    PATH.split(':').map(|folder| Path::new(folder).join(name)).find(|path| path.is_file())
-}
-
-/// A program that is not there.
-pub(super) fn no_program(name: &str, packages: &str) -> Failure {
-    let hint = format!("install {packages} in what is unpacked");
-    missing(ErrorCode::ProgramFailed, format!("the new system has no program {name}"), &hint)
-}
 
 fn missing(code: ErrorCode, message: String, hint: &str) -> Failure {
     Failure::last(Problem::new(code, message).hint(hint))

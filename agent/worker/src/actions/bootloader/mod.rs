@@ -2,9 +2,8 @@
 //! missing is looked for before the first of them runs. Doing it twice leaves what doing it once does.
 
 mod found;
-mod inside;
 
-use std::{fs, io, path::Path, process};
+use std::{fs, io, path::Path};
 
 use landfall_api::{
     DiskFacts, ErrorCode, InstallBootloaderResult, InstallBootloaderSpec, Problem,
@@ -12,8 +11,9 @@ use landfall_api::{
 };
 use landfall_plan::{Source, Step};
 
-use self::found::{Grub, PATH};
-use crate::{Context, Failure, Layout, Reporter, program};
+use self::found::Grub;
+use super::inside;
+use crate::{Context, Failure, Layout, Reporter};
 
 /// What is mounted in this thread's root.
 const MOUNTS: &str = "/proc/thread-self/mounts";
@@ -161,12 +161,12 @@ impl Needs<'_> {
             return Ok(None);
         }
         for (program, packages) in &self.below_root {
-            if found::program(program).is_none() {
-                return Err(found::no_program(program, packages));
+            if inside::program(program).is_none() {
+                return Err(inside::no_program(program, packages));
             }
         }
-        let found = INITRAMFS.iter().find_map(|(name, arguments)| Some((found::program(name)?, *arguments)));
-        found.map(Some).ok_or_else(|| found::no_program("update-initramfs", "initramfs-tools or dracut"))
+        let found = INITRAMFS.iter().find_map(|(name, arguments)| Some((inside::program(name)?, *arguments)));
+        found.map(Some).ok_or_else(|| inside::no_program("update-initramfs", "initramfs-tools or dracut"))
     }
 
     fn write_defaults(&self) -> Result<(), Failure> {
@@ -185,17 +185,8 @@ impl Needs<'_> {
     }
 
     fn run(&self, path: &Path, arguments: &[&str]) -> Result<(), Failure> {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let mut command = process::Command::new(path);
-        command
-            .args(arguments)
-            .env_clear()
-            .envs([("PATH", PATH), ("HOME", "/root"), ("LC_ALL", "C"), ("TERM", "dumb")])
-            // No service manager runs in there, and no person answers questions; LVM need not complain about pipes.
-            .envs([("SYSTEMD_OFFLINE", "1"), ("DEBIAN_FRONTEND", "noninteractive"), ("LVM_SUPPRESS_FD_WARNINGS", "1")])
-            .current_dir("/");
-        let missing = "the new system must be one for this machine's processor; check what was unpacked";
-        program::run(self.report, &name, &mut command, None, missing, &mut |_| {})
+        // LVM need not complain about pipes.
+        inside::run(self.report, path, arguments, &[("LVM_SUPPRESS_FD_WARNINGS", "1")])
     }
 }
 

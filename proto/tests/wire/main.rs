@@ -1,6 +1,8 @@
 //! The wire as it was recorded (`tests/golden/wire/`): each message has those bytes when it is sent, and those bytes arrive as
 //! the same message.
 
+mod worker;
+
 use std::{collections::BTreeMap, fmt::Debug, time::Duration};
 
 use jiff::Timestamp;
@@ -229,6 +231,8 @@ fn events_on_the_wire_and_in_the_store() {
         ("disk-wiped", EventBody::DiskWiped { report: wiped }),
         ("finished-ignition", finished(ActionResult::Ignition(configured))),
         ("finished-efi-boot", finished(ActionResult::EfiBoot(ordered))),
+        ("finished-identity", finished(worker::named())),
+        ("finished-grow-root", finished(worker::grown())),
     ];
     for (seq, (name, body)) in (1..).zip(all) {
         let event = EventRecord::of(attempt(), seq, moment(), body);
@@ -443,6 +447,8 @@ fn branches_with_their_starts() {
     assigned("assignment-ignition", assignment(vec![configure]));
     let order = EfiBootSpec { policy: BootPolicy::NextOnly, disk: Some(selector("name", "vda")) };
     assigned("assignment-efi-boot", assignment(vec![action("order", 300, 1, ActionKind::EfiBoot(order))]));
+    assigned("assignment-identity", assignment(vec![action("identity", 300, 3, worker::identity())]));
+    assigned("assignment-grow-root", assignment(vec![action("grow", 1800, 3, worker::grow_root())]));
     let actions = vec![action("app", 3600, 3, ActionKind::Unpack(unpack))];
     assigned("assignment-tools", Assignment { tools: Some(layer), ..assignment(actions) });
     assigned("assignment-branches", Assignment { starts, ..branches });

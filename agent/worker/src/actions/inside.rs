@@ -1,7 +1,14 @@
 //! A thread whose root is the new system's, with the kernel's file systems in place. Every path in it is one of that system, its
 //! links included; its mounts vanish with it.
 
-use std::{fs, io, os::unix::fs::symlink, panic::resume_unwind, path::Path, thread};
+use std::{
+    fs, io,
+    os::unix::fs::symlink,
+    panic::resume_unwind,
+    path::{Path, PathBuf},
+    process::Command,
+    thread,
+};
 
 use landfall_api::{ErrorCode, Problem};
 use nix::{
@@ -10,9 +17,11 @@ use nix::{
     unistd::{chdir, chroot},
 };
 
-use crate::Failure;
+use crate::{Failure, Reporter, program};
 
 const INERT: MsFlags = MsFlags::MS_NOSUID.union(MsFlags::MS_NODEV).union(MsFlags::MS_NOEXEC);
+/// Debian's for root's login shell.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Kind, place, flags, and options.
 const KERNEL: [(&str, &str, MsFlags, &str); 4] = [
     ("proc", "/proc", INERT, ""),
@@ -66,6 +75,36 @@ pub(super) fn link(uuid: &str, device: &str) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         made => made,
     }
+}
+
+/// The program of this name in the system in whose root this thread is.
+pub(super) fn program(name: &str) -> Option<PathBuf> {
+    PATH.split(':').map(|folder| Path::new(folder).join(name)).find(|path| path.is_file())
+}
+
+/// A program that is not there.
+pub(super) fn no_program(name: &str, packages: &str) -> Failure {
+    let problem = Problem::new(ErrorCode::ProgramFailed, format!("the new system has no program {name}"));
+    Failure::last(problem.hint(format!("install {packages} in what is unpacked")))
+}
+
+/// Runs a program of the system in whose root this thread is; `more` are variables for it.
+///
+/// # Errors
+/// It cannot be started, or its exit code is not 0.
+pub(super) fn run(report: &Reporter, path: &Path, arguments: &[&str], more: &[(&str, &str)]) -> Result<(), Failure> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let mut command = Command::new(path);
+    command
+        .args(arguments)
+        .env_clear()
+        .envs([("PATH", PATH), ("HOME", "/root"), ("LC_ALL", "C"), ("TERM", "dumb")])
+        // No service manager runs in there, and no person answers questions.
+        .envs([("SYSTEMD_OFFLINE", "1"), ("DEBIAN_FRONTEND", "noninteractive")])
+        .envs(more.iter().copied())
+        .current_dir("/");
+    let missing = "the new system must be one for this machine's processor; check what was unpacked";
+    program::run(report, &name, &mut command, None, missing, &mut |_| {})
 }
 
 fn put(kind: &str, at: &str, flags: MsFlags, options: &str) -> io::Result<()> {

@@ -1,0 +1,88 @@
+//! `growRoot`: the agent mounts the installed root, and the worker of the tools layer makes its partition and file system larger.
+
+use landfall_api::{
+    DiskFacts, ErrorCode, GrowRootResult, GrowRootSpec, Problem,
+    message::{ActionKind, ActionResult, AssignedAction},
+};
+
+use super::{
+    Machine,
+    chosen_disk::{changes, list, one},
+    final_failure,
+    installed_root::{InstalledRoot, may_act, means_layout},
+};
+use crate::{
+    runner::{Failure, Job},
+    worker::{self, Surroundings},
+};
+
+/// Grows it.
+pub(super) fn perform(machine: &Machine, job: &Job, spec: &GrowRootSpec) -> Result<ActionResult, Failure> {
+    let disks = list()?;
+    check(job, spec, &disks)?;
+    worker::ready(job, &|| may_act(job))?;
+    let root = InstalledRoot::open(machine, job, spec.disk.as_ref(), &[])?;
+    let around = Surroundings { disks, target: Some(root.path()), hidden: Vec::new(), system: root.disks.clone() };
+    let done = worker::perform(job, around, &|| may_act(job));
+    // Also after a failure: what was changed is on the disk then.
+    let closed = root.close();
+    match done? {
+        ActionResult::GrowRoot(result) => Ok(ActionResult::GrowRoot(GrowRootResult { root_device: closed?, ..result })),
+        other => closed.map(|_| other),
+    }
+}
+
+/// The root is an image's: that of a layout has the size that its plan gives it, and every later action computes that plan again.
+pub(super) fn check(job: &Job, spec: &GrowRootSpec, disks: &[DiskFacts]) -> Result<(), Failure> {
+    let before = job.run.actions.get(..job.action.action_index as usize).unwrap_or_default();
+    let of_layout = match &spec.disk {
+        Some(selector) => is_laid_out(before, &one(selector, disks)?, disks),
+        None => means_layout(job),
+    };
+    if !of_layout {
+        return Ok(());
+    }
+    let message = "growRoot grows the root of an image, and this workflow's root is on a layout of its storage action";
+    let hint = "remove growRoot, and write size: rest for the root's partition in the storage action";
+    Err(final_failure(Problem::new(ErrorCode::InvalidTemplate, message).hint(hint)))
+}
+
+/// Whether the last of these actions that replaces what is on the disk lays it out.
+fn is_laid_out(before: &[AssignedAction], disk: &DiskFacts, disks: &[DiskFacts]) -> bool {
+    let last = before.iter().rev().find(|action| changes(action, disk, disks));
+    last.is_some_and(|action| matches!(action.kind, ActionKind::Storage(_)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use landfall_api::{DiskId, StorageSpec, WipeSpec, message::Retry};
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_layouts_disk_is_not_grown_by_its_name() {
+        let second = Duration::from_secs(1);
+        let retry = Retry { max_attempts: 1, initial_backoff: second, max_backoff: second };
+        let action = |kind| AssignedAction { name: "a".into(), timeout: second, retry, branch: None, kind };
+        let layout = json!({"disks": [{"select": [{"name": "vda"}], "partitions": [{"role": "root"}]}]});
+        let layout = serde_json::from_value::<StorageSpec>(layout).unwrap().resolved();
+        let storage = action(ActionKind::Storage(layout));
+        let wipe = action(ActionKind::Wipe(WipeSpec::default()));
+        let disks = ["vda", "vdb"].map(|name| DiskFacts {
+            id: DiskId { name: name.into(), serial: name.into(), ..DiskId::default() },
+            ..DiskFacts::default()
+        });
+        for (before, vda, vdb) in [
+            (vec![], false, false),
+            (vec![storage.clone()], true, false),
+            (vec![storage.clone(), wipe.clone()], false, false),
+            (vec![wipe, storage], true, false),
+        ] {
+            let found = disks.each_ref().map(|disk| is_laid_out(&before, disk, &disks));
+            assert_eq!(found, [vda, vdb], "{before:?}");
+        }
+    }
+}
