@@ -3,7 +3,10 @@
 
 use anyhow::ensure;
 use landfall_api::WorkflowPhase;
-use landfall_lab::{BootOrder, Firmware, Machine};
+use landfall_lab::{
+    Firmware, Machine,
+    efi_order::{self, BootOrder},
+};
 use serde_json::{Value, json};
 
 use super::Context;
@@ -23,7 +26,7 @@ pub(super) async fn by_each_policy(context: Context) -> anyhow::Result<()> {
     let found = after(&scene, &mut machine, "leave", install).await?;
     ensure!(!found.order.iter().any(|name| name.starts_with(OURS)) && found.next.is_none(), "{found:?}");
 
-    machine.network_first()?;
+    efi_order::network_first(&machine.efi_variables()?)?;
     let found = after(&scene, &mut machine, "netFirst", json!([])).await?;
     ensure!(found.order[0].starts_with(NETWORK) && found.order[1].starts_with(OURS), "{found:?}");
 
@@ -37,12 +40,12 @@ pub(super) async fn by_each_policy(context: Context) -> anyhow::Result<()> {
     ensure!(found.order[0].starts_with(OURS) && found.next.is_none(), "{found:?}");
     started(&mut machine, &scene).await?;
 
-    machine.network_first()?;
+    efi_order::network_first(&machine.efi_variables()?)?;
     let wiped = scene.landfall(&["deprovision", "m1", "--yes", "--disk", "transport=virtio"]).await?;
     machine.power_on().await?;
     machine.off_at_reboot().await?;
     machine.wait_off(BOOT).await?;
-    let found = machine.boot_order()?;
+    let found = efi_order::read(&machine.efi_variables()?)?;
     ensure!(!found.order.iter().any(|name| name.starts_with(OURS)), "after {wiped}: {found:?}");
     Ok(())
 }
@@ -58,7 +61,7 @@ async fn after(scene: &Scene, machine: &mut Machine, policy: &str, actions: Valu
     machine.power_on().await?;
     scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
     machine.wait_off(BOOT).await?;
-    Ok(machine.boot_order()?)
+    Ok(efi_order::read(&machine.efi_variables()?)?)
 }
 
 /// Requires that the disk starts without a word from the coordinator.
