@@ -94,6 +94,42 @@ pub(super) async fn xfs_on_lvm(context: Context) -> anyhow::Result<()> {
     require_installed(&machine, &workflow)
 }
 
+/// Bytes of the archive that are unpacked when the power is cut.
+const SOME: u64 = 64 << 20;
+
+pub(super) async fn cut_in_each_action(context: Context) -> anyhow::Result<()> {
+    let storage = json!({ "disks": [{ "partitions": [{ "role": "biosBoot" }, { "role": "root" }] }] });
+    let (scene, mut machine) = described(context, Firmware::Bios, &storage).await?;
+    let workflow = scene.provision(&machine).await?;
+
+    let power_on = machine.power_on().await?;
+    machine.wait_serial(power_on, "mkfs.ext4", INSTALL).await?;
+    machine.power_cut().await;
+
+    machine.power_on().await?;
+    let unpacks = |workflow: &Workflow| {
+        let unpack = workflow.status.as_ref().and_then(|status| status.actions.get(1));
+        unpack.is_some_and(|unpack| unpack.progress.as_ref().is_some_and(|progress| progress.raw_bytes > SOME))
+    };
+    let api = scene.coordinator.api();
+    api.wait_workflow(&workflow, "a part of the archive", scene.limit(INSTALL), unpacks).await?;
+    machine.power_cut().await;
+
+    let power_on = machine.power_on().await?;
+    machine.wait_serial(power_on, "grub-install: ", INSTALL).await?;
+    machine.power_cut().await;
+
+    let power_on = machine.power_on().await?;
+    let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
+    machine.wait_serial(power_on, LOGIN, BOOT).await?;
+    let shown = scene.describe_workflow(&workflow.metadata.name).await?;
+    for name in ["disks", "root", "boot"] {
+        let words = format!("during attempt 1 of action \"{name}\"");
+        ensure!(shown.contains(&words), "landfall describe does not say \"{words}\":\n{shown}");
+    }
+    require_installed(&machine, &workflow)
+}
+
 /// In no log, and on no console.
 const PASSPHRASE: &str = "korrektpferdbatterie";
 /// The initramfs asks for it.

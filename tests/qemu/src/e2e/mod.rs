@@ -138,6 +138,7 @@ const TESTS: &[Test] = tests! {
     "z" bios_a_root_tar_on_gpt_and_ext4_boots full |c| layout::from_a_root_tar(c, Firmware::Bios);
     "z" uefi_a_root_tar_on_gpt_and_ext4_boots full |c| layout::from_a_root_tar(c, Firmware::Uefi);
     "z" bios_a_root_on_lvm_and_xfs_boots full layout::xfs_on_lvm;
+    "z" bios_a_layout_survives_a_power_cut_in_each_action full layout::cut_in_each_action;
     "z" uefi_a_luks_root_opens_with_its_secret_alone full layout::on_luks;
     "z" bios_an_imported_tinkerbell_template_installs full imported::from_tinkerbell;
     "z" uefi_an_imported_curtin_config_installs full imported::from_curtin;
