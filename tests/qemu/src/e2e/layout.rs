@@ -94,6 +94,36 @@ pub(super) async fn xfs_on_lvm(context: Context) -> anyhow::Result<()> {
     require_installed(&machine, &workflow)
 }
 
+/// Patience of the installed system for devices that wait for a disk that is gone, seconds: software emulation is slow.
+const PATIENT: &str = "systemd.default_device_timeout_sec=900";
+
+pub(super) async fn on_a_mirror(context: Context) -> anyhow::Result<()> {
+    let (scene, unpack) = scene(context).await?;
+    let builder = Machine::builder("m1").firmware(Firmware::Uefi).memory_mib(MEMORY_MIB);
+    let builder = builder.disk(DISK_BYTES, DiskBus::Virtio).disk(DISK_BYTES, DiskBus::Virtio);
+    let mut machine = scene.described(builder).await?;
+    let select: Vec<Value> = machine.spec().disks.iter().map(|disk| json!({ "serial": disk.serial })).collect();
+    let storage = json!({
+        "disks": [{ "select": select, "partitions": [{ "role": "esp", "size": "64MiB" }, { "name": "pv" }] }],
+        "raids": [{ "name": "efi", "level": 1, "from": ["esp"] }, { "name": "system", "level": 1, "from": ["pv"] }],
+        "volumeGroups": [{ "name": "vg0", "from": ["system"], "volumes": [{ "name": "root", "mount": "/" }] }],
+    });
+    let mut list = list(&storage, &unpack);
+    let look = r#"test "$LANDFALL_DISKS" = "/dev/vda /dev/vdb"; grep -q "^/dev/md/efi /boot/efi vfat " /proc/mounts"#;
+    list[4]["installBootloader"]["kernelArguments"].as_array_mut().context("a list")?.push(json!(PATIENT));
+    list.as_array_mut().context("a list")?.insert(2, json!({ "name": "look", "exec": { "script": look } }));
+    scene.actions("install", list).await?;
+    let (workflow, power_on) = installed(&scene, &mut machine).await?;
+    machine.wait_serial(power_on, LOGIN, BOOT).await?;
+    require_installed(&machine, &workflow)?;
+
+    machine.power_off().await?;
+    machine.pull_disk(0);
+    let power_on = machine.power_on().await?;
+    machine.wait_serial(power_on, "/dev/mapper/vg0-root / ext4", BOOT * 2).await?;
+    Ok(machine.wait_serial(power_on, LOGIN, BOOT).await?)
+}
+
 /// Bytes of the archive that are unpacked when the power is cut.
 const SOME: u64 = 64 << 20;
 

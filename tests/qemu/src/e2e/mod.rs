@@ -141,6 +141,7 @@ const TESTS: &[Test] = tests! {
     "z" bios_a_root_on_lvm_and_xfs_boots full layout::xfs_on_lvm;
     "z" bios_a_layout_survives_a_power_cut_in_each_action full layout::cut_in_each_action;
     "z" uefi_a_luks_root_opens_with_its_secret_alone full layout::on_luks;
+    "z" uefi_a_mirrored_lvm_root_boots_without_its_first_disk full layout::on_a_mirror;
     "z" uefi_an_oci_root_on_btrfs_starts_by_systemd_boot full oci_root::by_systemd_boot;
     "z" bios_an_imported_tinkerbell_template_installs full imported::from_tinkerbell;
     "z" uefi_an_imported_curtin_config_installs full imported::from_curtin;
