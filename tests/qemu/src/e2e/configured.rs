@@ -15,7 +15,7 @@ use super::scene::{BOOT, DISK_BYTES, Scene, require_installed};
 /// Outside of what the lab's DHCP gives away.
 const ADDRESS: &str = "10.77.0.219";
 const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGFubmE anna@desk";
-/// A cloud-config and a script, of which each leaves a file; the script says all on the console.
+/// A cloud-config and a script, which says on the console what it finds. The command of the cloud-config runs after it.
 const PARTS: &str = r#"Content-Type: multipart/mixed; boundary="==landfall=="
 MIME-Version: 1.0
 
@@ -27,7 +27,7 @@ timezone: Europe/Helsinki
 write_files:
   - { path: /etc/site/part, content: "the cloud-config\n", permissions: "0600" }
 runcmd:
-  - [sh, -c, "echo configured > /etc/site/command"]
+  - [sh, -c, "echo 'said: all, by a command' > /dev/ttyS0"]
 
 --==landfall==
 Content-Type: text/x-shellscript; charset="us-ascii"
@@ -36,17 +36,15 @@ Content-Type: text/x-shellscript; charset="us-ascii"
 exec > /dev/ttyS0
 echo
 echo "said: part $(cat /etc/site/part), $(stat -c '%a %U' /etc/site/part)"
-echo "said: command $(cat /etc/site/command)"
 echo "said: vendor $(cat /etc/site/vendor)"
 echo "said: zone $(cat /etc/timezone)"
-echo "said: host $(hostname) $(hostname -f)"
+echo "said: host $(hostname)"
 echo "said: account $(id anna)"
 echo "said: key $(runuser -u anna -- cat /home/anna/.ssh/authorized_keys)"
 echo "said: sudo $(runuser -u anna -- sudo -n id -un)"
 echo "said: address $(ip -4 -br addr show scope global | tr -s ' ')"
 echo "said: route $(ip -4 route show default)"
 echo "said: dns $(resolvectl dns | tr '\n' ' ')"
-echo "said: all"
 
 --==landfall==--
 "#;
@@ -86,10 +84,9 @@ pub(super) async fn by_cloud_init(context: Context) -> anyhow::Result<()> {
         &machine,
         &[
             "said: part the cloud-config, 600 root",
-            "said: command configured",
             "said: vendor of-the-site",
             "said: zone Europe/Helsinki",
-            "said: host node-19 node-19.example.net",
+            "said: host node-19",
             "anna) groups=",
             "4(adm)",
             &format!("said: key {KEY}"),
@@ -127,10 +124,8 @@ cat > /etc/systemd/system/reads.service <<'END'
 After=local-fs.target
 [Service]
 Type=oneshot
-ExecStart=/bin/sh /usr/local/sbin/reads
-StandardOutput=tty
-StandardError=tty
-TTYPath=/dev/ttyS0
+ExecStart=/bin/sh -c "/bin/sh /usr/local/sbin/reads > /run/said 2>&1 || echo said: all, but a stage failed >> /run/said"
+ExecStart=/bin/sh -c "cat /run/said > /dev/ttyS0"
 [Install]
 WantedBy=multi-user.target
 END
