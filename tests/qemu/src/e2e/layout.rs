@@ -10,6 +10,7 @@ use landfall_lab::{CoordinatorOptions, DiskBus, Firmware, Machine, Mark, Network
 use serde_json::{Value, json};
 
 use super::Context;
+use super::says::at_start;
 use super::scene::{BOOT, DISK_BYTES, INSTALL, Scene, require_installed};
 
 pub(super) const TAR: &str = "root.tar.zst";
@@ -18,19 +19,8 @@ pub(super) const LOGIN: &str = "debian login:";
 /// Without it the kernel reads every EFI variable while systemd waits for devices; under software emulation on a loaded host that
 /// takes minutes, and systemd gives up.
 pub(super) const NO_PSTORE: &str = "efi_pstore.pstore_disable=1";
-/// The installed system says from what its root is mounted.
-const SAYS_ROOT: &str = r#"
-cat > /etc/systemd/system/says.service <<'END'
-[Service]
-Type=oneshot
-ExecStart=/bin/grep " / " /proc/mounts
-StandardOutput=tty
-TTYPath=/dev/ttyS0
-[Install]
-WantedBy=multi-user.target
-END
-systemctl enable says.service
-"#;
+/// What the installed system does at its start: it says from what its root is mounted.
+const SAYS_ROOT: &str = r#"grep " / " /proc/mounts"#;
 /// MiB of a machine's memory: the boot image, the tools layer and the programs of GRUB and LVM together.
 pub(super) const MEMORY_MIB: u32 = 1024;
 
@@ -61,7 +51,7 @@ fn list(storage: &Value, unpack: &Value) -> Value {
         { "name": "disks", "storage": storage },
         { "name": "root", "unpack": unpack },
         { "name": "seed", "cloudInit": {} },
-        { "name": "says", "exec": { "script": SAYS_ROOT } },
+        { "name": "says", "exec": { "script": at_start(SAYS_ROOT, "basic.target") } },
         { "name": "boot", "installBootloader": { "kernelArguments": ["console=ttyS0,115200", NO_PSTORE] } },
         { "name": "reboot", "reboot": {} },
     ])

@@ -29,6 +29,7 @@ mod power_loss;
 mod proxy_dhcp;
 mod raw;
 mod restored;
+mod says;
 mod scene;
 mod second_disk;
 mod selectors;

@@ -11,23 +11,16 @@ use serde_json::json;
 
 use super::Context;
 use super::layout::{LOGIN, MEMORY_MIB, NO_PSTORE, TAR, scene};
+use super::says::at_start;
 use super::scene::{BOOT, DISK_BYTES, require_installed};
 use super::tools::{run, text};
 
 const REPOSITORY: &str = "site/debian";
 /// The installed system says what its root is, and what the second layer made of the first.
 const SAYS: &str = r#"
-cat > /etc/systemd/system/says.service <<'END'
-[Service]
-Type=oneshot
-ExecStart=/bin/sh -c 'echo; echo "said: $(grep -c " / btrfs .*subvol=/@ " /proc/mounts) root, $(grep -c " /home btrfs .*subvol=/@home " /proc/mounts) home"'
-ExecStart=/bin/sh -c 'echo "said: $(cat /etc/site/layer), $(ls /etc | grep -c "^issue.net$") removed"; echo "said: $(bootctl is-installed)"'
-StandardOutput=tty
-TTYPath=/dev/ttyS0
-[Install]
-WantedBy=multi-user.target
-END
-systemctl enable says.service
+echo "said: $(grep -c ' / btrfs .*subvol=/@ ' /proc/mounts) root, $(grep -c ' /home btrfs .*subvol=/@home ' /proc/mounts) home"
+echo "said: $(cat /etc/site/layer), $(ls /etc | grep -c '^issue.net$') removed"
+echo "said: $(bootctl is-installed)"
 "#;
 
 pub(super) async fn by_systemd_boot(context: Context) -> anyhow::Result<()> {
@@ -47,7 +40,7 @@ pub(super) async fn by_systemd_boot(context: Context) -> anyhow::Result<()> {
         { "name": "disks", "storage": layout },
         { "name": "root", "unpack": { "url": url } },
         { "name": "seed", "cloudInit": {} },
-        { "name": "says", "exec": { "script": SAYS } },
+        { "name": "says", "exec": { "script": at_start(SAYS, "local-fs.target") } },
         { "name": "boot", "installBootloader": { "loader": "systemdBoot", "kernelArguments": ["console=ttyS0,115200", NO_PSTORE] } },
         { "name": "reboot", "reboot": {} },
     ]);
