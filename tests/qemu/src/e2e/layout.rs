@@ -169,7 +169,7 @@ pub(super) async fn on_luks(context: Context) -> anyhow::Result<()> {
     scene.apply("Secret", "disk", json!({ "data": { "system": PASSPHRASE }, "machines": ["m1"] })).await?;
     let workflow = scene.provision(&machine).await?;
     let power_on = machine.power_on().await?;
-    machine.wait_serial(power_on, ASKS, INSTALL).await?;
+    machine.wait_serial(power_on, ASKS, INSTALL * 2).await?;
     machine.type_line("not the passphrase").await?;
     machine.wait_serial(power_on, "bad password or options", BOOT).await?;
     machine.type_line(PASSPHRASE).await?;
