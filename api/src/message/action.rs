@@ -7,9 +7,10 @@ use super::{
     result::{CloudInitResult, KexecResult, StorageResult, WipeResult, WriteImageResult},
 };
 use crate::{
-    ActionSpec, DiskId, DiskReceipt, EfiBootResult, EfiBootSpec, Exec, ExecResult, GrowRootResult, GrowRootSpec, HoldSpec,
-    Ignition, IgnitionResult, InstallBootloaderResult, InstallBootloaderSpec, KexecSpec, PowerOffSpec, RebootSpec, Storage,
-    SystemIdentity, SystemIdentityResult, Unpack, UnpackResult, WipeSpec, WriteFile, WriteFileResult,
+    ActionSpec, DiskId, DiskReceipt, EfiBootResult, EfiBootSpec, Exec, ExecResult, GrowRootResult, GrowRootSpec,
+    HoldSpec, Ignition, IgnitionResult, InstallBootloaderResult, InstallBootloaderSpec, KexecSpec, PowerOffSpec,
+    RebootSpec, Storage, SystemIdentity, SystemIdentityResult, Unpack, UnpackResult, WipeSpec, WriteFile,
+    WriteFileResult,
 };
 
 /// What an action does. Where the agent needs nothing beyond what a template says, it is the template's own spec.
