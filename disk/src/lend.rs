@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_of_this_workflow_is_lent_once_it_is_done() {
+    fn a_disk_of_this_workflow_is_lent_once_done() {
         let rule = request(false);
         let done = mark(ReceiptState::Done, 0);
         assert_eq!(code(&rule, Some(done.clone()), Some("a GPT")), Ok(true));
