@@ -295,6 +295,8 @@ fn followed(job: &worker::Job, last: &str) -> Ran {
         lines.push(line);
         if is_last {
             child.kill().unwrap();
+            // What outlives it would keep the other end of this open.
+            break;
         }
     }
     child.wait().unwrap();

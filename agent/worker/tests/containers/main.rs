@@ -12,13 +12,19 @@ mod testing;
 use std::{
     fs::{self, File, OpenOptions},
     io::Read as _,
-    os::unix::fs::{OpenOptionsExt as _, symlink},
+    os::{
+        fd::AsFd as _,
+        unix::fs::{OpenOptionsExt as _, symlink},
+    },
     path::Path,
 };
 
 use lab::{Image, Lab};
 use landfall_api::{ContainerCapability, ContainerMount, ContainerNetwork, ErrorCode, ExecVariable, SecretText};
-use nix::fcntl::OFlag;
+use nix::{
+    fcntl::OFlag,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+};
 use testing::container as spec;
 
 fn script(text: &str) -> Option<Vec<String>> {
@@ -225,7 +231,9 @@ fn the_workers_end_is_that_of_every_process() {
         .unwrap();
         let Some(ran) = lab.run_until(wanted, "begun") else { return };
         assert!(ran.lines.contains(&"begun".to_owned()), "{:?}", ran.lines);
-        // The end, and not "try again": no process has the other end open.
+        // The kernel says so once no process has the other end open.
+        let mut waits = [PollFd::new(held.as_fd(), PollFlags::POLLIN)];
+        assert_eq!(poll(&mut waits, PollTimeout::from(LIMIT)).unwrap(), 1, "a process outlives the worker");
         assert_eq!(held.read(&mut [0]).unwrap(), 0);
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         assert!(!mounts.contains("/run/container"), "{mounts}");
@@ -271,6 +279,8 @@ fn a_named_disk_is_the_only_one_in_the_container() {
     assert!(disk.starts_with(b"new\n"), "what it wrote is on the disk");
 }
 
+/// For the kernel to end a few processes, milliseconds.
+const LIMIT: u16 = 60_000;
 /// Where the worker's program is in its root.
 const WORKER: &str = "/landfall-worker";
 
