@@ -95,6 +95,9 @@ impl Preview {
                     let keep = (0..spec.disks.len()).flat_map(|item| spec.preserved(item)).collect();
                     (spec.disks.iter().flat_map(|layout| &layout.select).collect(), keep)
                 }
+                ActionSpec::RunContainer(spec) if !spec.devices.is_empty() => {
+                    (spec.devices.iter().map(|device| &device.disk).collect(), Vec::new())
+                }
                 _ => return None,
             };
             let unmatched =

@@ -66,7 +66,8 @@ pub(crate) fn same_mark(a: &Receipt, b: &Receipt) -> bool {
         == (b.machine_uid, b.workflow_uid, b.generation, b.action_index, b.image_digest, b.state)
 }
 
-fn words(receipt: Option<&Receipt>) -> String {
+/// A receipt, for people.
+pub(crate) fn words(receipt: Option<&Receipt>) -> String {
     receipt.map_or("none".into(), |r| {
         let state = match r.state {
             ReceiptState::Intent => "begun",

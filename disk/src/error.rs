@@ -191,6 +191,20 @@ pub enum WriteError {
         /// What should be.
         expected: String,
     },
+    /// The disk has a receipt that a program which keeps none would make untrue.
+    #[error("{device} carries the receipt of another install: {found}")]
+    Marked {
+        /// The disk.
+        device: String,
+        /// What is there.
+        found: String,
+    },
+    /// A program that could write the disk destroyed its receipt.
+    #[error("{device} no longer carries the receipt of this workflow, or does not start any more")]
+    MarkLost {
+        /// The disk.
+        device: String,
+    },
     /// The disk is not blank, and no person requested the write.
     #[error("{device} is not blank ({found}), and no person requested this install")]
     NotBlank {
@@ -362,7 +376,7 @@ impl WriteError {
             Self::WrongSectorSize { .. } => ErrorCode::WrongSectorSize,
             Self::InUse { .. } => ErrorCode::DiskInUse,
             Self::DiskChanged { .. } | Self::SelectionChanged { .. } => ErrorCode::DiskChanged,
-            Self::ReceiptMismatch { .. } => ErrorCode::ReceiptMismatch,
+            Self::ReceiptMismatch { .. } | Self::Marked { .. } | Self::MarkLost { .. } => ErrorCode::ReceiptMismatch,
             Self::NotBlank { .. } => ErrorCode::DiskNotBlank,
             Self::KeepRefused { .. } | Self::TooManyKept { .. } => ErrorCode::InvalidDocument,
             Self::LevelUnsupported { .. } => ErrorCode::LevelUnsupported,
@@ -407,6 +421,8 @@ impl WriteError {
             | Self::ReadOnly { .. }
             | Self::DiskChanged { .. }
             | Self::ReceiptMismatch { .. }
+            | Self::Marked { .. }
+            | Self::MarkLost { .. }
             | Self::NotBlank { .. }
             | Self::KeepRefused { .. }
             | Self::TooManyKept { .. }
@@ -450,6 +466,8 @@ impl WriteError {
             | Self::DiskChanged { device, .. }
             | Self::SelectionChanged { device, .. }
             | Self::ReceiptMismatch { device, .. }
+            | Self::Marked { device, .. }
+            | Self::MarkLost { device }
             | Self::NotBlank { device, .. }
             | Self::KeepRefused { device, .. }
             | Self::TooManyKept { device, .. }

@@ -25,6 +25,7 @@ mod image;
 mod index;
 mod inuse;
 pub mod judge;
+mod lend;
 mod list;
 mod memory;
 mod pipeline;
@@ -56,6 +57,7 @@ pub use index::{
     SeekTable, SeekTableError, StoredAs,
 };
 pub use inuse::holders_of;
+pub use lend::{LendRequest, Lent, lend, take_back};
 pub use list::{device_path, disk_at, is_disk_name, list_disks};
 pub use memory::available as available_memory;
 pub use pipeline::{
@@ -70,6 +72,9 @@ pub use request::{
 };
 pub use select::Disk;
 pub use select_error::{Candidate, SelectError};
-pub use source::{ImageSource, ProvenFile, RootLayer, open as open_source, open_file, root_layers};
+pub use source::{
+    ContainerImage, ImageSource, ProvenFile, RootLayer, container_image, go_architecture, open as open_source,
+    open_file, root_layers,
+};
 pub use wipe::{may_wipe, wait_to_wipe, wipe_disk};
 pub use write::{may_write, write_image};

@@ -8,7 +8,7 @@ use landfall_api::{
     UnpackSource,
     message::{ActionKind, ActionRef, AssignedAction},
 };
-use landfall_disk::{Access, ProvenFile, Unobserved, root_layers};
+use landfall_disk::{Access, ProvenFile, Unobserved, WriteError, container_image, root_layers};
 
 use super::{
     Machine,
@@ -79,11 +79,18 @@ fn one_action(machine: &Machine, job: &Job, before: &[AssignedAction]) -> Result
             match &spec.source {
                 UnpackSource::Archive { url, digest } => answers(job, url, *digest, &access, u64::MAX),
                 UnpackSource::Image { url } => {
-                    let failure =
-                        |e: landfall_disk::WriteError| Failure { problem: e.problem(), retryable: e.retryable() };
-                    root_layers(url, &access, &Unobserved, &job.cancel).map(drop).map_err(failure)
+                    root_layers(url, &access, &Unobserved, &job.cancel).map(drop).map_err(|e| unfetched(&e))
                 }
             }
+        }
+        ActionKind::RunContainer(spec) => {
+            for device in &spec.devices {
+                is_there(Some(&device.disk))?;
+            }
+            is_there(spec.disk.as_ref())?;
+            worker::ready(job, &|| may_act(job))?;
+            let image = container_image(&spec.image, &Access::from(&spec.access), &Unobserved, &job.cancel);
+            image.map(drop).map_err(|e| unfetched(&e))
         }
         ActionKind::InstallBootloader(spec) => {
             is_there(spec.disk.as_ref())?;
@@ -145,7 +152,11 @@ fn started_by(spec: &InstallBootloaderSpec, before: &[AssignedAction], uefi: boo
 
 /// Whether an action destroys data.
 pub(super) const fn is_destructive(kind: &ActionKind) -> bool {
-    matches!(kind, ActionKind::WriteImage(_) | ActionKind::Wipe(_) | ActionKind::Storage(_))
+    match kind {
+        ActionKind::WriteImage(_) | ActionKind::Wipe(_) | ActionKind::Storage(_) => true,
+        ActionKind::RunContainer(spec) => !spec.devices.is_empty(),
+        _ => false,
+    }
 }
 
 /// The disk that a field `disk` selects is present. Without that field it is one that the workflow writes.
@@ -155,11 +166,15 @@ fn is_there(selector: Option<&DiskSelector>) -> Result<(), Failure> {
 
 /// The file's server answers and begins to send it.
 fn answers(job: &Job, url: &str, digest: Digest, access: &Access, limit: u64) -> Result<(), Failure> {
-    let failure = |e: landfall_disk::WriteError| Failure { problem: e.problem(), retryable: e.retryable() };
-    let mut file = ProvenFile::open_by(url, access, digest, limit, &Unobserved, &job.cancel).map_err(failure)?;
+    let file = ProvenFile::open_by(url, access, digest, limit, &Unobserved, &job.cancel);
+    let mut file = file.map_err(|e| unfetched(&e))?;
     let Err(error) = file.read(&mut [0]) else { return Ok(()) };
     let unknown = || final_failure(Problem::new(ErrorCode::SourceUnreachable, error.to_string()).at(url));
-    Err(file.into_failure().map_or_else(unknown, failure))
+    Err(file.into_failure().map_or_else(unknown, |e| unfetched(&e)))
+}
+
+fn unfetched(error: &WriteError) -> Failure {
+    Failure { problem: error.problem(), retryable: error.retryable() }
 }
 
 fn named(failure: Failure, action: &str) -> Failure {

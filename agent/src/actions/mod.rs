@@ -14,6 +14,7 @@ mod installed_disk;
 mod installed_root;
 mod kexec;
 mod power;
+mod run_container;
 mod storage;
 mod unpack;
 mod wipe;
@@ -97,6 +98,9 @@ impl Perform for Machine {
                 }
                 ActionKind::GrowRoot(spec) => {
                     machine.on_disks(job, move |machine, job| grow_root::perform(machine, job, &spec)).await
+                }
+                ActionKind::RunContainer(spec) => {
+                    machine.on_disks(job, move |machine, job| run_container::perform(machine, job, &spec)).await
                 }
                 ActionKind::Identity(spec) => {
                     machine.on_disks(job, move |machine, job| identity::perform(machine, job, &spec)).await

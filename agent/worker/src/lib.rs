@@ -7,8 +7,11 @@
 //! A new action of the worker is a line in `actions` and a module of its own, which gets a [`Context`].
 
 mod actions;
+mod container;
 mod context;
 mod program;
+#[cfg(test)]
+mod registry;
 mod reporter;
 mod serve;
 mod storage;
@@ -17,6 +20,7 @@ mod testing;
 
 pub use self::{
     actions::unpack,
+    container::{ARGUMENT as CONTAINER, init as container_init},
     context::{Context, Failure},
     reporter::Reporter,
     serve::{ServeError, serve},

@@ -4,9 +4,12 @@
 use std::{io, os::fd::AsFd as _, path::Path, process::ExitCode};
 
 use anyhow::Context as _;
-use landfall_worker::serve;
+use landfall_worker::{CONTAINER, container_init, serve};
 
 fn main() -> ExitCode {
+    if std::env::args().nth(1).is_some_and(|argument| argument == CONTAINER) {
+        return ExitCode::from(container_init());
+    }
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -2,7 +2,10 @@
 
 use std::{env, fs, panic::resume_unwind, path::Path, thread, time::Duration};
 
-use landfall_api::message::{ActionKind, AssignedAction, Assignment, Retry, WorkerJob};
+use landfall_api::{
+    ContainerNetwork, ImageAccess, RunContainer,
+    message::{ActionKind, AssignedAction, Assignment, Retry, WorkerJob},
+};
 use nix::{
     mount::{MsFlags, mount},
     sched::{CloneFlags, unshare},
@@ -68,4 +71,22 @@ pub(crate) fn job(kind: ActionKind) -> WorkerJob {
         tools: None,
     };
     WorkerJob::new(&run, 0, 1, Vec::new(), false).unwrap()
+}
+
+/// A container of an image, with nothing stated.
+pub(crate) fn container() -> RunContainer {
+    RunContainer {
+        image: "oci://h/tool@sha256:00".into(),
+        access: ImageAccess::default(),
+        command: None,
+        args: None,
+        variables: Vec::new(),
+        directory: None,
+        user: None,
+        network: ContainerNetwork::None,
+        capabilities: Vec::new(),
+        devices: Vec::new(),
+        mounts: Vec::new(),
+        disk: None,
+    }
 }

@@ -8,12 +8,10 @@ use serde_json::{Map, Value};
 
 use super::{
     kind::{ActionInfo, Declaration, Download, Then},
+    program::{ExecVariable, MAX_WORDS, variables, with_secrets, word_fault},
     rules::{Rules, is_directory, plain_text},
 };
-use crate::{
-    DiskSelector, DurationSpec, SecretText,
-    issue::{has_expression, join},
-};
+use crate::{DiskSelector, DurationSpec, issue::join};
 
 /// Runs a program or a script in the installed system, as root, and waits for its end. Exit code 0 is success.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -60,17 +58,6 @@ pub enum ExecProgram {
     Script(String),
 }
 
-/// A variable of a program's environment.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ExecVariable {
-    /// Its name.
-    pub name: String,
-    /// Its value; may hold secrets.
-    pub value: SecretText,
-    /// Whether the value holds a secret, so that output must not show it.
-    pub secret: bool,
-}
-
 /// What came of an `exec`: the program ended with exit code 0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -87,12 +74,6 @@ pub struct UnusableProgram;
 /// The longest script, bytes: sixteen times the longest that `curtin`'s and Tinkerbell's published examples have, and far
 /// below what a status document may hold.
 const MAX_SCRIPT: usize = 64 << 10;
-/// Words of a command.
-const MAX_WORDS: usize = 256;
-/// Variables of one action.
-const MAX_VARIABLES: usize = 128;
-/// The longest single argument or `NAME=value`, bytes: the kernel's MAX_ARG_STRLEN is 128 KiB.
-const MAX_WORD: usize = 64 << 10;
 
 impl ExecSpec {
     /// What an agent is sent. `pinned`: the same action before any secret was put in; a variable that differs holds one.
@@ -106,11 +87,7 @@ impl ExecSpec {
             (None, Some(text)) => ExecProgram::Script(text),
             _ => return Err(UnusableProgram),
         };
-        let variable = |(name, value): (String, String)| {
-            let secret = pinned.env.get(&name) != Some(&value);
-            ExecVariable { name, value: SecretText::new(value), secret }
-        };
-        let variables = env.into_iter().map(variable).collect();
+        let variables = with_secrets(env, &pinned.env);
         Ok(Exec { program, variables, directory: directory.unwrap_or_else(|| "/".into()), disk })
     }
 }
@@ -134,7 +111,7 @@ impl Declaration for ExecSpec {
     fn check(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
         rules.selector(spec.get("disk"), &join(path, "disk"));
         program(spec, path, rules);
-        variables(spec, path, rules);
+        variables(spec, path, "write a file with writeFile, and read it in the script", rules);
         if let Some(directory) = plain_text(spec, "directory").filter(|directory| !is_directory(directory)) {
             let message = format!("{directory:?} is not an absolute path without \"..\"");
             rules.say(join(path, "directory"), message, "write a path such as /opt/app");
@@ -184,43 +161,14 @@ fn program(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
     }
 }
 
-fn variables(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
-    let Some(env) = spec.get("env").and_then(Value::as_object) else { return };
-    let at = join(path, "env");
-    if env.len() > MAX_VARIABLES {
-        let message = format!("there are {} variables; the limit is {MAX_VARIABLES}", env.len());
-        rules.say(&at, message, "write a file with writeFile, and read it in the script");
-    }
-    for (name, value) in env {
-        if !is_variable(name) {
-            let hint = "write letters, digits and underscores, and no digit first";
-            rules.say(join(&at, name), format!("\"{name}\" cannot be a variable's name"), hint);
-        } else if let Some(fault) = value.as_str().filter(|text| !has_expression(text)).and_then(word_fault) {
-            rules.say(join(&at, name), fault, "shorten the value");
-        }
-    }
-}
-
-/// What keeps the kernel from handing a text to a program; `None`: nothing.
-fn word_fault(text: &str) -> Option<String> {
-    match text {
-        text if text.contains('\0') => Some("it contains a NUL character".into()),
-        text if text.len() > MAX_WORD => Some(format!("it has {} bytes; the limit is {MAX_WORD}", text.len())),
-        _ => None,
-    }
-}
-
-/// A name as POSIX has it for the environment.
-fn is_variable(name: &str) -> bool {
-    name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
-        && name.bytes().next().is_some_and(|b| !b.is_ascii_digit())
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
-    use super::*;
+    use super::{
+        super::program::{MAX_VARIABLES, MAX_WORD},
+        *,
+    };
     use crate::validate::tests::faults;
 
     const AT: &str = "spec.actions[0].exec";

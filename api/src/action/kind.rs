@@ -78,6 +78,11 @@ pub(super) trait Declaration: Serialize + DeserializeOwned + JsonSchema {
     /// stand for any value, or a rendered one; `path` is where it stands in its document.
     fn check(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>);
 
+    /// Whether it means the disk that its list wrote, with these fields: see [`ActionInfo::means_written_disk`].
+    fn means_written_disk(_spec: &Map<String, Value>) -> bool {
+        Self::INFO.means_written_disk
+    }
+
     /// The first protocol revision whose agents know it with the fields that it states.
     fn protocol(&self) -> u32 {
         if Self::LATER.is_empty() {

@@ -13,9 +13,11 @@ mod install_bootloader;
 mod kexec;
 mod kind;
 mod power_off;
+mod program;
 mod read;
 mod reboot;
 mod rules;
+mod run_container;
 mod schema;
 mod storage;
 mod unpack;
@@ -32,7 +34,7 @@ pub(crate) use self::rules::Rules;
 pub use self::{
     cloud_init::{CloudInitSpec, PhoneHomeSpec, UserDataKind, UserDataSpec, UserSpec, network_section},
     efi_boot::{BootPolicy, EfiBootResult, EfiBootSpec},
-    exec::{Exec, ExecProgram, ExecResult, ExecSpec, ExecVariable, UnusableProgram},
+    exec::{Exec, ExecProgram, ExecResult, ExecSpec, UnusableProgram},
     grow_root::{GrowRootResult, GrowRootSpec},
     hold::HoldSpec,
     identity::{
@@ -44,7 +46,12 @@ pub use self::{
     kexec::KexecSpec,
     kind::{ActionInfo, Download, Then},
     power_off::PowerOffSpec,
+    program::ExecVariable,
     reboot::RebootSpec,
+    run_container::{
+        ContainerCapability, ContainerDevice, ContainerMount, ContainerNetwork, RunContainer, RunContainerResult,
+        RunContainerSpec,
+    },
     storage::{
         Content, DiskLayoutSpec, EncryptSpec, FileSystem, Member, PartitionRole, PartitionSpec, RaidSpec, SizeError,
         SizeSpec, Storage, StorageFault, StorageSpec, SubvolumeSpec, TableSpec, VolumeGroupSpec, VolumeSpec,
@@ -64,8 +71,6 @@ macro_rules! actions {
 
         /// What an action does: exactly one of these keys.
         #[derive(Debug, Clone, PartialEq, Serialize)]
-        #[expect(clippy::large_enum_variant, reason = "at most 64 exist in a workflow; a box would only complicate \
-            construction")]
         pub enum ActionSpec {
             $(
                 #[doc = concat!("`", $key, "`")]
@@ -124,6 +129,13 @@ macro_rules! actions {
             pub fn downloads(&self) -> Vec<Download> {
                 match self { $(Self::$variant(spec) => spec.downloads(),)+ }
             }
+            /// Whether the action `key` with these fields works on the disk that its list wrote, unless it names another.
+            pub(crate) fn means_written_disk(key: &str, spec: &Map<String, Value>) -> bool {
+                match key {
+                    $($key => <$spec>::means_written_disk(spec),)+
+                    _ => false,
+                }
+            }
             /// Reads the value of `key`; `None` if that is no action's.
             fn read<'de, A: MapAccess<'de>>(key: &str, map: &mut A) -> Option<Result<Self, A::Error>> {
                 match key {
@@ -163,6 +175,7 @@ actions! {
     "efiBoot" => EfiBoot(EfiBootSpec),
     "identity" => Identity(SystemIdentitySpec),
     "growRoot" => GrowRoot(GrowRootSpec),
+    "runContainer" => RunContainer(RunContainerSpec),
 }
 
 impl ActionSpec {

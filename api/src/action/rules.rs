@@ -96,6 +96,20 @@ impl<'a> Rules<'a> {
             self.say(join(path, "url"), message, "serve the file, and write http://host/path or https://host/path");
         }
     }
+
+    /// The field `image` of the action at `path`: a container image by digest.
+    pub(crate) fn oci_image(&mut self, spec: &Map<String, Value>, path: &str) {
+        const BY_DIGEST: &str = "write oci://registry/repository@sha256:… with the digest of its manifest";
+        let Some(image) = plain_text(spec, "image") else { return };
+        match ImageUrl::parse(image) {
+            Ok(ImageUrl::Oci { pin: Some(_), .. }) if !image.contains('?') => {}
+            Ok(_) => self.say(join(path, "image"), format!("\"{image}\" is not an OCI image by digest"), BY_DIGEST),
+            Err(error) if error.is_unknown_place() => {
+                self.say(join(path, "image"), format!("\"{image}\" is not an OCI image by digest"), BY_DIGEST);
+            }
+            Err(error) => self.say(join(path, "image"), error.message, error.hint),
+        }
+    }
 }
 
 /// Whether it is an absolute path without `..`.

@@ -8,7 +8,7 @@ use super::{
     kind::{ActionInfo, Declaration, Download, Then},
     rules::{Rules, is_directory, plain_text},
 };
-use crate::{AccessSpec, Digest, DiskSelector, DurationSpec, ImageAccess, ImageSourceError, ImageUrl, issue::join};
+use crate::{AccessSpec, Digest, DiskSelector, DurationSpec, ImageAccess, ImageSourceError, issue::join};
 
 /// Unpacks a tar archive, or every layer of an OCI image, into the installed system. Directories on the way are made; a file that
 /// stands there is replaced.
@@ -141,8 +141,6 @@ impl Declaration for UnpackSpec {
     }
 }
 
-const BY_DIGEST: &str = "write oci://registry/repository@sha256:… with the digest of its manifest";
-
 /// Exactly one source, and a proof. An expression counts as what it will most likely be: a value.
 fn source(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
     let has = |field: &str| spec.get(field).is_some_and(|value| !value.is_null());
@@ -165,17 +163,7 @@ fn source(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
         _ => {}
     }
     rules.web_url(spec, path);
-    let Some(image) = plain_text(spec, "image") else { return };
-    match ImageUrl::parse(image) {
-        Ok(ImageUrl::Oci { pin: Some(_), .. }) if !image.contains('?') => {}
-        Ok(_) => {
-            rules.say(join(path, "image"), format!("\"{image}\" is not an OCI image by digest"), BY_DIGEST);
-        }
-        Err(error) if error.is_unknown_place() => {
-            rules.say(join(path, "image"), format!("\"{image}\" is not an OCI image by digest"), BY_DIGEST);
-        }
-        Err(error) => rules.say(join(path, "image"), error.message, error.hint),
-    }
+    rules.oci_image(spec, path);
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use super::{
 use crate::{
     ActionSpec, DiskId, DiskReceipt, EfiBootResult, EfiBootSpec, Exec, ExecResult, GrowRootResult, GrowRootSpec,
     HoldSpec, Ignition, IgnitionResult, InstallBootloaderResult, InstallBootloaderSpec, KexecSpec, PowerOffSpec,
-    RebootSpec, Storage, SystemIdentity, SystemIdentityResult, Unpack, UnpackResult, WipeSpec, WriteFile,
-    WriteFileResult,
+    RebootSpec, RunContainer, RunContainerResult, Storage, SystemIdentity, SystemIdentityResult, Unpack, UnpackResult,
+    WipeSpec, WriteFile, WriteFileResult,
 };
 
 /// What an action does. Where the agent needs nothing beyond what a template says, it is the template's own spec.
@@ -48,6 +48,8 @@ pub enum ActionKind {
     Identity(SystemIdentity),
     /// Makes the root's partition and file system larger.
     GrowRoot(GrowRootSpec),
+    /// Runs a program of an image.
+    RunContainer(RunContainer),
 }
 
 /// What came of an action that succeeded.
@@ -87,6 +89,8 @@ pub enum ActionResult {
     Identity(SystemIdentityResult),
     /// Of `growRoot`.
     GrowRoot(GrowRootResult),
+    /// Of `runContainer`: the program ended with exit code 0.
+    RunContainer(RunContainerResult),
 }
 
 /// A part of an [`ActionResult`] whose size the agent decides. A program that trusts no agent bounds each of them.
@@ -118,6 +122,7 @@ impl ActionResult {
             Self::InstallBootloader(said) => vec![Part::Word(&mut said.root_device), Part::Text(&mut said.platforms)],
             Self::Ignition(said) => vec![Part::Word(&mut said.device), Part::Word(&mut said.path)],
             Self::EfiBoot(said) => vec![Part::Disks(&mut said.disks)],
+            Self::RunContainer(said) => vec![Part::Disks(&mut said.disks)],
             Self::Identity(said) => vec![Part::Word(&mut said.root_device), Part::Text(&mut said.written)],
             Self::Kexec(said) => vec![
                 Part::Word(&mut said.root_device),
@@ -147,6 +152,7 @@ impl ActionResult {
             Self::EfiBoot(_) => matches!(spec, ActionSpec::EfiBoot(_)),
             Self::Identity(_) => matches!(spec, ActionSpec::Identity(_)),
             Self::GrowRoot(_) => matches!(spec, ActionSpec::GrowRoot(_)),
+            Self::RunContainer(_) => matches!(spec, ActionSpec::RunContainer(_)),
         }
     }
 
@@ -189,6 +195,13 @@ impl ActionResult {
             Self::GrowRoot(GrowRootResult { root_device, size_bytes, grown }) => {
                 let what = if *grown { "has" } else { "had already" };
                 format!("the partition of {root_device} {what} {size_bytes} bytes, and its file system fills it")
+            }
+            Self::RunContainer(RunContainerResult { disks }) if disks.is_empty() => {
+                "the container's program ended with exit code 0".into()
+            }
+            Self::RunContainer(RunContainerResult { disks }) => {
+                let names: Vec<_> = disks.iter().map(|disk| disk.name.as_str()).collect();
+                format!("the container's program ended with exit code 0; it could write {}", names.join(", "))
             }
             Self::Reboot | Self::PowerOff => "the machine is going down".into(),
             Self::Kexec(KexecResult { kernel, initramfs, cmdline, root_device }) => {

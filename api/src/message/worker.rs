@@ -1,7 +1,7 @@
 //! What the agent and the worker of the tools layer say to each other.
 
 use super::{ActionKind, ActionResult, AssignedAction, Assignment, LogLevel};
-use crate::{DiskFacts, DiskReceipt, HoldSpec, ImageAuthorization, Problem, Progress, SecretText};
+use crate::{DiskFacts, DiskReceipt, HoldSpec, ImageAccess, ImageAuthorization, Problem, Progress, SecretText};
 
 /// One attempt at one action, as a worker gets it.
 #[derive(Debug, Clone, PartialEq)]
@@ -102,11 +102,11 @@ impl WorkerJob {
         for action in &self.assignment.actions {
             match &action.kind {
                 ActionKind::Storage(spec) => secrets.extend(spec.keys.values().map(SecretText::expose)),
-                ActionKind::Unpack(spec) => match &spec.access.authorization {
-                    Some(ImageAuthorization::Basic { password, .. }) => secrets.push(password.expose()),
-                    Some(ImageAuthorization::Bearer(token)) => secrets.push(token.expose()),
-                    None => {}
-                },
+                ActionKind::Unpack(spec) => secrets.extend(credential(&spec.access)),
+                ActionKind::RunContainer(spec) => {
+                    secrets.extend(credential(&spec.access));
+                    secrets.extend(spec.variables.iter().filter(|one| one.secret).map(|one| one.value.expose()));
+                }
                 ActionKind::Identity(spec) => {
                     secrets.extend(
                         spec.users.iter().filter_map(|user| user.password_hash.as_ref()).map(SecretText::expose),
@@ -116,6 +116,14 @@ impl WorkerJob {
             }
         }
         secrets
+    }
+}
+
+fn credential(access: &ImageAccess) -> Option<&str> {
+    match &access.authorization {
+        Some(ImageAuthorization::Basic { password, .. }) => Some(password.expose()),
+        Some(ImageAuthorization::Bearer(token)) => Some(token.expose()),
+        None => None,
     }
 }
 

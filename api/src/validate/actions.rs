@@ -83,7 +83,7 @@ impl Rules<'_> {
                 let (Some(spec), at) = (action.get(key), join(&path, key)) else { continue };
                 if let Value::Object(spec) = spec {
                     ActionSpec::check(key, spec, &at, self);
-                    if info.means_written_disk && !lists.is_open() {
+                    if ActionSpec::means_written_disk(key, spec) && !lists.is_open() {
                         self.meant_disk(spec, systems_written(actions, i), &at);
                     }
                 }

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use landfall_api::{
     Action, ActionSpec, CloudInitSpec, DiskReceipt, ErrorCode, Exec, ExecSpec, Ignition, IgnitionSpec, ImageSource,
-    Machine, Precheck, Problem, RetrySpec, SecretText, SystemIdentity, SystemIdentitySpec, Unpack, UnpackSpec, Verify,
-    Workflow, WriteFile, WriteFileSpec, WriteImageSpec,
+    Machine, Precheck, Problem, RetrySpec, RunContainer, RunContainerSpec, SecretText, SystemIdentity,
+    SystemIdentitySpec, Unpack, UnpackSpec, Verify, Workflow, WriteFile, WriteFileSpec, WriteImageSpec,
     message::{ActionKind, AssignedAction, Assignment, CloudInit, PhoneHomeUnit, Retry, Start, WriteImage},
 };
 use landfall_machine::run::policy;
@@ -167,6 +167,7 @@ impl Assignments {
             ActionSpec::Ignition(spec) => ActionKind::Ignition(ignition(spec, &action.name)?),
             ActionSpec::EfiBoot(spec) => ActionKind::EfiBoot(spec),
             ActionSpec::GrowRoot(spec) => ActionKind::GrowRoot(spec),
+            ActionSpec::RunContainer(spec) => ActionKind::RunContainer(run_container(spec, shown, &action.name)?),
             ActionSpec::Identity(spec) => ActionKind::Identity(identity(spec, machine, &action.name)?),
         };
         Ok(AssignedAction { name: action.name, timeout, retry, branch: action.branch, kind })
@@ -232,6 +233,17 @@ fn exec(spec: ExecSpec, shown: &ActionSpec, action: &str) -> Result<Exec, Proble
         Problem::new(ErrorCode::InvalidDocument, format!("action \"{action}\" has nothing to run"))
             .caused_by(&error)
             .at(format!("{action}.exec"))
+            .hint("correct the template, then provision again")
+    })
+}
+
+fn run_container(spec: RunContainerSpec, shown: &ActionSpec, action: &str) -> Result<RunContainer, Problem> {
+    let without = RunContainerSpec::default();
+    let shown = if let ActionSpec::RunContainer(shown) = shown { shown } else { &without };
+    spec.resolved(shown).map_err(|error| {
+        Problem::new(ErrorCode::InvalidDocument, format!("the container of action \"{action}\" is invalid"))
+            .caused_by(&error)
+            .at(format!("{action}.runContainer"))
             .hint("correct the template, then provision again")
     })
 }

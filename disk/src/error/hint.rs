@@ -39,6 +39,12 @@ impl WriteError {
                 "connect every disk before the machine starts, or select the disk by serial or wwn"
             }
             Self::ReceiptMismatch { .. } => "to overwrite the disk, run landfall provision with --force",
+            Self::Marked { .. } => {
+                "put a wipe action with this disk before it: then the disk's record and its content go together"
+            }
+            Self::MarkLost { .. } => {
+                "correct the program: the first MiB and the partition table of an installed disk must stay; then provision again"
+            }
             Self::Unreadable { .. } => {
                 "check the disk's health and the kernel log; to write over sectors that cannot be read, run landfall \
                     provision with --force"

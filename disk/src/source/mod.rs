@@ -23,9 +23,9 @@ pub(crate) use locator::{Locator, shown_text};
 use mirrors::Mirrors;
 use oci::OciSource;
 pub(crate) use oci::proven_layer;
+pub use oci::{ContainerImage, RootLayer, container_image, go_architecture, root_layers};
 #[cfg(fuzzing)]
 pub(crate) use oci::{Reference, choose_layer, only_of_list};
-pub use oci::{RootLayer, root_layers};
 pub use proven::ProvenFile;
 
 /// A stream of stored bytes, pulled by the fetch thread. Mends broken connections by itself, within bounds.

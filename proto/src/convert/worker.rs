@@ -202,6 +202,19 @@ mod tests {
     }
 
     #[test]
+    fn a_containers_job_names_its_secret_variables() {
+        use landfall_api::{RunContainerSpec, message::ActionKind};
+        let spec = |token: &str| RunContainerSpec {
+            env: [("MODE".into(), "fast".into()), ("TOKEN".into(), token.into())].into(),
+            ..RunContainerSpec::default()
+        };
+        let mut run = Assignment::try_from(assignment()).unwrap();
+        let sent = spec("geheim").resolved(&spec("{{ secrets.a.b }}")).unwrap();
+        run.actions[0].kind = ActionKind::RunContainer(sent);
+        assert_eq!(WorkerJob::new(&run, 0, 1, Vec::new(), true).unwrap().secrets(), ["geheim"]);
+    }
+
+    #[test]
     fn what_a_worker_is_started_for_survives_the_wire() {
         for purpose in [Purpose::Open, Purpose::Perform { system: vec!["vda".into(), "vdb".into()] }] {
             let job = WorkerJob { purpose, ..job() };

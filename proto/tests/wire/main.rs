@@ -231,9 +231,8 @@ fn events_on_the_wire_and_in_the_store() {
         ("disk-wiped", EventBody::DiskWiped { report: wiped }),
         ("finished-ignition", finished(ActionResult::Ignition(configured))),
         ("finished-efi-boot", finished(ActionResult::EfiBoot(ordered))),
-        ("finished-identity", finished(worker::named())),
-        ("finished-grow-root", finished(worker::grown())),
     ];
+    let all = all.into_iter().chain(worker::results(disk()).map(|(name, result)| (name, finished(result))));
     for (seq, (name, body)) in (1..).zip(all) {
         let event = EventRecord::of(attempt(), seq, moment(), body);
         up(&format!("event-{name}"), ToCoordinator::Event(event.clone()));
@@ -452,6 +451,7 @@ fn branches_with_their_starts() {
     assigned("assignment-efi-boot", assignment(vec![action("order", 300, 1, ActionKind::EfiBoot(order))]));
     assigned("assignment-identity", assignment(vec![action("identity", 300, 3, worker::identity())]));
     assigned("assignment-grow-root", assignment(vec![action("grow", 1800, 3, worker::grow_root())]));
+    assigned("assignment-run-container", assignment(vec![action("tool", 3600, 1, worker::container())]));
     let actions = vec![action("app", 3600, 3, ActionKind::Unpack(unpack))];
     assigned("assignment-tools", Assignment { tools: Some(layer), ..assignment(actions) });
     assigned("assignment-branches", Assignment { starts, ..branches });

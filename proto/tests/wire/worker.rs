@@ -1,7 +1,8 @@
 //! Actions of the worker that change an installed system, as they are sent and as they end.
 
 use landfall_api::{
-    GrowRootResult, GrowRootSpec, SizeSpec, SystemIdentityResult, SystemIdentitySpec,
+    DiskId, GrowRootResult, GrowRootSpec, RunContainerResult, RunContainerSpec, SizeSpec, SystemIdentityResult,
+    SystemIdentitySpec,
     message::{ActionKind, ActionResult},
 };
 
@@ -21,11 +22,26 @@ pub(crate) fn grow_root() -> ActionKind {
     ActionKind::GrowRoot(GrowRootSpec { size: Some(SizeSpec::Bytes(20 << 30)), disk: None })
 }
 
-pub(crate) fn named() -> ActionResult {
-    let written = "hostname node-17, accounts anna, new SSH host keys, network files of netplan".into();
-    ActionResult::Identity(SystemIdentityResult { root_device: "/dev/nvme0n1p2".into(), written })
+/// With every field.
+pub(crate) fn container() -> ActionKind {
+    let spec = serde_json::json!({"image": "oci://h:5000/site/tool@sha256:00", "command": ["/bin/tool"], "args": ["-v"],
+        "env": {"TOKEN": "hunter22"}, "directory": "/work", "user": "1000:1000", "network": "host",
+        "capabilities": ["NET_ADMIN", "SYSLOG"], "devices": [{"disk": {"serial": "D1"}, "path": "/dev/target"}],
+        "mounts": [{"from": "/etc", "to": "/mnt/etc", "readOnly": true}], "disk": {"serial": "D2"}});
+    let spec = serde_json::from_value::<RunContainerSpec>(spec).unwrap();
+    ActionKind::RunContainer(spec.resolved(&RunContainerSpec::default()).unwrap())
 }
 
-pub(crate) fn grown() -> ActionResult {
-    ActionResult::GrowRoot(GrowRootResult { root_device: "/dev/nvme0n1p2".into(), size_bytes: 479 << 30, grown: true })
+/// Results, each with the name of its record.
+pub(crate) fn results(disk: DiskId) -> [(&'static str, ActionResult); 3] {
+    let root_device = || "/dev/nvme0n1p2".to_owned();
+    let written = "hostname node-17, accounts anna, new SSH host keys, network files of netplan".into();
+    let named = SystemIdentityResult { root_device: root_device(), written };
+    let grown = GrowRootResult { root_device: root_device(), size_bytes: 479 << 30, grown: true };
+    let ran = RunContainerResult { disks: vec![disk] };
+    [
+        ("finished-identity", ActionResult::Identity(named)),
+        ("finished-grow-root", ActionResult::GrowRoot(grown)),
+        ("finished-run-container", ActionResult::RunContainer(ran)),
+    ]
 }

@@ -7,8 +7,8 @@ mod grow;
 mod identity;
 mod inside;
 pub(crate) mod place;
-mod spool;
-mod unpack;
+pub(crate) mod spool;
+pub(crate) mod unpack;
 
 pub use self::unpack::perform as unpack;
 
@@ -17,7 +17,7 @@ use landfall_api::{
     message::{ActionKind, ActionResult, AssignedAction},
 };
 
-use crate::{Context, Failure, Layout, storage};
+use crate::{Context, Failure, Layout, container, storage};
 
 /// Performs the action of the job.
 ///
@@ -37,6 +37,7 @@ pub(crate) fn perform(context: &Context<'_>, action: &AssignedAction) -> Result<
         ActionKind::Storage(spec) => storage::perform(context, spec),
         ActionKind::GrowRoot(spec) => grow::perform(context, spec),
         ActionKind::Identity(spec) => identity::perform(context, spec),
+        ActionKind::RunContainer(spec) => container::perform(context, spec),
         ActionKind::WriteImage(_)
         | ActionKind::CloudInit(_)
         | ActionKind::Hold(_)

@@ -144,7 +144,7 @@ fn unread(file: ProvenFile<'_>, error: &io::Error, name: &str) -> Failure {
     file.into_failure().map_or_else(unknown, |failure| unfetched(&failure))
 }
 
-pub(super) fn unfetched(error: &WriteError) -> Failure {
+pub(crate) fn unfetched(error: &WriteError) -> Failure {
     Failure { problem: error.problem(), retryable: error.retryable() }
 }
 

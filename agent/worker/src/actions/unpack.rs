@@ -7,7 +7,9 @@ use landfall_api::{
     Digest, ErrorCode, Problem, Unpack, UnpackResult, UnpackSource,
     message::{ActionResult, HiddenPoint},
 };
-use landfall_disk::{Access, CancelFlag, ContentOrder, Image, Proof, available_memory, root_layers, with_content};
+use landfall_disk::{
+    Access, CancelFlag, ContentOrder, Image, Proof, RootLayer, available_memory, root_layers, with_content,
+};
 use landfall_unpack::{Limits, Manner, Tally, Target, UnpackError, Unpacker};
 
 use super::spool::{Spool, Wanted, unfetched};
@@ -36,18 +38,26 @@ pub fn perform(
         UnpackSource::Image { url } => {
             let layers = root_layers(url, &fetch.access, report, &CancelFlag::new());
             let layers = layers.map_err(|e| unfetched(&e))?;
-            for (number, layer) in layers.iter().enumerate() {
-                let (which, all) = (number + 1, layers.len());
-                let said = format_args!("unpacking layer {which} of {all}, {} bytes, to {}", layer.size, spec.path);
-                report.info(said);
-                fetch.unpack(&layer.url, layer.digest, Some(layer.size), Manner::Layer, &mut to)?;
-            }
+            fetch.unpack_all(&layers, &mut to)?;
         }
     }
     let Tally { entries, bytes } = to.begun()?.finish().map_err(|e| refused(&e, &spec.path))?;
     report.info(format_args!("{entries} entries with {bytes} bytes are unpacked"));
     // The agent knows which device is mounted there.
     Ok(ActionResult::Unpack(UnpackResult { root_device: String::new(), entries, bytes }))
+}
+
+/// Unpacks every layer of a root file system into the empty directory `root`, which has room for one of them beside their content.
+///
+/// # Errors
+/// [`Failure`]
+pub(crate) fn layers(root: &Path, layers: &[RootLayer], access: Access, report: &Reporter) -> Result<Tally, Failure> {
+    let target = Target { system: root, path: "/", hidden: &[] };
+    let look = || target.look().map_err(|e| impossible(&e, "/"));
+    let fetch = Fetch { access, report, directories: [look()?, look()?] };
+    let mut to = To { target, unpacker: None };
+    fetch.unpack_all(layers, &mut to)?;
+    to.begun()?.finish().map_err(|e| refused(&e, "/"))
 }
 
 /// The directory that is unpacked to. Nothing is made before the first bytes are proven.
@@ -73,6 +83,15 @@ struct Fetch<'a> {
 }
 
 impl Fetch<'_> {
+    fn unpack_all(&self, layers: &[RootLayer], to: &mut To<'_>) -> Result<(), Failure> {
+        for (number, layer) in layers.iter().enumerate() {
+            let (which, all, path) = (number + 1, layers.len(), to.target.path);
+            self.report.info(format_args!("unpacking layer {which} of {all}, {} bytes, to {path}", layer.size));
+            self.unpack(&layer.url, layer.digest, Some(layer.size), Manner::Layer, to)?;
+        }
+        Ok(())
+    }
+
     fn unpack(
         &self,
         url: &str,
@@ -117,17 +136,12 @@ fn impossible(error: &UnpackError, path: &str) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        collections::BTreeMap,
-        fs,
-        io::{self, BufRead as _, BufReader, Write as _},
-        net::TcpListener,
-    };
+    use std::{collections::BTreeMap, fs, io};
 
     use landfall_api::ImageAccess;
-    use sha2::{Digest as _, Sha256};
 
     use super::*;
+    use crate::registry::{digest, serve};
 
     fn archive() -> Vec<u8> {
         let mut builder = tar::Builder::new(Vec::new());
@@ -145,10 +159,6 @@ mod tests {
         let source = UnpackSource::Archive { url, digest };
         let spec = Unpack { source, access: ImageAccess::default(), path: path.into(), disk: None };
         perform(root, &[], &spec, &Reporter::new(io::sink()))
-    }
-
-    fn digest(bytes: &[u8]) -> Digest {
-        Digest::from_sha256(Sha256::digest(bytes).into())
     }
 
     #[test]
@@ -186,26 +196,6 @@ mod tests {
         fs::write(root.path().join("opt"), "").unwrap();
         let failure = unpack(root.path(), &stored, digest(&stored), "/opt/app").unwrap_err();
         assert_eq!((failure.problem.code, failure.problem.subject.as_str()), (ErrorCode::DeviceIo, "/opt/app"));
-    }
-
-    /// A registry that has these at their paths, on loopback; its address.
-    fn serve(files: BTreeMap<String, Vec<u8>>) -> String {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                let mut stream = stream.unwrap();
-                let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
-                let path = lines.next().and_then(|line| Some(line.split(' ').nth(1)?.to_owned())).unwrap_or_default();
-                lines.take_while(|line| !line.is_empty()).for_each(drop);
-                let body = files.get(&path).map_or(&b""[..], Vec::as_slice);
-                let status = if body.is_empty() { "404 Not Found" } else { "200 OK" };
-                let head = format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
-                // A client may hang up.
-                drop(stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body)));
-            }
-        });
-        address
     }
 
     fn layer(files: &[(&str, &str)]) -> Vec<u8> {

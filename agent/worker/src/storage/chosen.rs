@@ -12,7 +12,7 @@ pub(super) fn disks(job: &WorkerJob, storage: &Storage) -> Result<Vec<DiskFacts>
 }
 
 /// Whether the machine still has the disks that it had when these were chosen, and no others.
-pub(super) fn guard(job: &WorkerJob) -> SelectionGuard {
+pub(crate) fn guard(job: &WorkerJob) -> SelectionGuard {
     let known = job.disks.clone();
     SelectionGuard::new(move || {
         let now = list_disks().map_err(|error| error.to_string())?;

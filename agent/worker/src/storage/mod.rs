@@ -24,11 +24,12 @@ use landfall_api::{
     message::{ActionResult, OpenedLayout, StorageResult},
 };
 use landfall_disk::{
-    Authority, CancelFlag, DivideRequest, LeaseGuard, NewPartition, NewTable, ReceiptIntent, SelectionGuard, Standing,
-    TableKind, WriteError, check_free, divide, divided, may_divide,
+    DivideRequest, NewPartition, NewTable, SelectionGuard, Standing, TableKind, WriteError, check_free, divide,
+    divided, may_divide,
 };
 use landfall_plan::{DiskPlan, Origin};
 
+pub(crate) use self::chosen::guard;
 use self::tools::{Installed, Tools};
 pub use self::{layout::Layout, mounts::Mounted};
 use crate::{Context, Failure};
@@ -106,7 +107,6 @@ fn request(
     disk: &DiskFacts,
     selection: &SelectionGuard,
 ) -> DivideRequest {
-    let run = &context.job.assignment;
     let partitions = plan.partitions.iter().map(|part| NewPartition {
         number: part.number,
         label: part.name.clone(),
@@ -126,22 +126,7 @@ fn request(
         disk: disk.clone(),
         table: NewTable { kind, guid: plan.guid, partitions: partitions.collect() },
         keep: storage.layout.preserved(chosen::item(storage, n)),
-        authority: Authority {
-            receipt: ReceiptIntent {
-                machine_uid: run.machine_uid,
-                workflow_uid: run.workflow_uid,
-                workflow_name: run.workflow_name.clone(),
-                generation: run.generation,
-                action_index: run.start_index,
-            },
-            expected: run.expected_receipts.clone(),
-            person_authorised: run.person_authorised,
-            force: run.force,
-            selection: selection.clone(),
-            // The end of either is the end of this process: see the crate's documentation.
-            lease: LeaseGuard::unlimited(),
-            cancel: CancelFlag::new(),
-        },
+        authority: context.authority(selection.clone()),
     }
 }
 

@@ -26,6 +26,7 @@ pub(crate) struct Layer {
 #[serde(rename_all = "camelCase")]
 struct Document {
     schema_version: u32,
+    config: Option<Descriptor>,
     layers: Option<Vec<Descriptor>>,
     manifests: Option<Vec<Descriptor>>,
 }
@@ -127,6 +128,15 @@ pub(crate) fn root_layers(bytes: &[u8]) -> Result<Vec<Layer>, String> {
         }
         None => Ok(layers),
     }
+}
+
+/// Digest of an image's configuration: which program it runs, and how.
+///
+/// # Errors
+/// A clause, as for a format that cannot be used.
+pub(crate) fn config(bytes: &[u8]) -> Result<Digest, String> {
+    let config = document(bytes)?.config.ok_or("the registry's manifest names no configuration")?;
+    Ok(layer(config)?.digest)
 }
 
 /// The layer that is meant, or the only one that can be.

@@ -28,6 +28,8 @@ use reference::Version;
 
 /// The largest manifest there may be, bytes: what the distribution specification makes registries take.
 const MANIFEST_MAX: u64 = 4 << 20;
+/// The largest configuration of an image, bytes: a hundred times the largest of Docker Hub's official images.
+const CONFIG_MAX: u64 = 1 << 20;
 /// What we read: OCI's and Docker's manifest of one image, and their lists, which are distinguished by what is in them.
 const ACCEPT: &str = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json, \
     application/vnd.docker.distribution.manifest.v2+json, application/vnd.docker.distribution.manifest.list.v2+json";
@@ -130,6 +132,15 @@ pub struct RootLayer {
     pub size: u64,
 }
 
+/// A container image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContainerImage {
+    /// Its root file system, the lowest layer first.
+    pub layers: Vec<RootLayer>,
+    /// Its configuration, proven: JSON of the OCI image specification, which nothing has looked at.
+    pub config: Vec<u8>,
+}
+
 /// The layers of the root file system behind an `oci://…@sha256:…`, the lowest first. Of a list for several platforms, the
 /// image for Linux on this architecture.
 ///
@@ -142,27 +153,56 @@ pub fn root_layers(
     observer: &dyn Observer,
     cancel: &CancelFlag,
 ) -> Result<Vec<RootLayer>, WriteError> {
+    described(url, access, observer, cancel, |_, _| Ok(())).map(|(layers, ())| layers)
+}
+
+/// The same with the image's configuration.
+///
+/// # Errors
+/// As of [`root_layers`]; [`WriteError::BadFormat`] for an image without a configuration.
+pub fn container_image(
+    url: &str,
+    access: &Access,
+    observer: &dyn Observer,
+    cancel: &CancelFlag,
+) -> Result<ContainerImage, WriteError> {
+    let config = |registry: &Registry<'_>, manifest: &[u8]| {
+        let digest = manifest::config(manifest).map_err(|reason| registry.bad(reason))?;
+        registry.config(&digest, cancel.flag())
+    };
+    let (layers, config) = described(url, access, observer, cancel, config)?;
+    Ok(ContainerImage { layers, config })
+}
+
+/// The layers, and what `more` makes of the image's own manifest.
+fn described<T>(
+    url: &str,
+    access: &Access,
+    observer: &dyn Observer,
+    cancel: &CancelFlag,
+    more: impl FnOnce(&Registry<'_>, &[u8]) -> Result<T, WriteError>,
+) -> Result<(Vec<RootLayer>, T), WriteError> {
     let locator = super::Locator::parse(url)?;
     let super::Locator::Oci(reference) = &locator else { return Err(no_image(url)) };
     if reference.pinned().is_none() || reference.layer.is_some() {
         return Err(no_image(url));
     }
-    let bad = |reason: String| WriteError::BadFormat { subject: reference.to_string(), reason, defect: Defect::Beside };
     let connector = connector(std::slice::from_ref(&locator), access, observer)?;
     let (login, patience) = (Arc::new(Login::new(&reference.registry)), Patience::alone());
     let registry = Registry { reference, connector: &connector, login: &login, patience: &patience, observer };
     let mut image = reference.clone();
     let mut bytes = registry.manifest(&reference.version, cancel.flag())?;
-    if let Some(ours) = manifest::of_platform(&bytes, go_architecture()).map_err(bad)? {
+    if let Some(ours) = manifest::of_platform(&bytes, go_architecture()).map_err(|reason| registry.bad(reason))? {
         image.version = Version::Digest(ours);
         bytes = registry.manifest(&image.version, cancel.flag())?;
     }
-    let layers = manifest::root_layers(&bytes).map_err(bad)?;
+    let layers = manifest::root_layers(&bytes).map_err(|reason| registry.bad(reason))?;
+    let more = more(&registry, &bytes)?;
     let layer = |Layer { digest, size, .. }: Layer| {
         let url = Reference { layer: Some(digest.to_string()), ..image.clone() }.to_string();
         RootLayer { url, digest, size }
     };
-    Ok(layers.into_iter().map(layer).collect())
+    Ok((layers.into_iter().map(layer).collect(), more))
 }
 
 fn no_image(url: &str) -> WriteError {
@@ -170,8 +210,8 @@ fn no_image(url: &str) -> WriteError {
     WriteError::BadFormat { subject: super::shown_text(url), reason, defect: Defect::Settings }
 }
 
-/// This machine's architecture in the words of image lists, which are Go's.
-fn go_architecture() -> &'static str {
+/// This machine's architecture in the words of images, which are Go's.
+pub fn go_architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -189,21 +229,40 @@ struct Registry<'a> {
 }
 
 impl Registry<'_> {
+    fn bad(&self, reason: String) -> WriteError {
+        WriteError::BadFormat { subject: self.reference.to_string(), reason, defect: Defect::Beside }
+    }
+
+    /// A blob that is read whole.
+    fn config(&self, digest: &Digest, stop: &AtomicBool) -> Result<Vec<u8>, WriteError> {
+        let Self { reference, connector, login, patience, observer } = self;
+        let url = blob_url(reference, digest)?;
+        let source = HttpSource::new(Arc::clone(connector), url, false, (*patience).clone(), *observer);
+        let bytes = whole(&mut source.of_registry(Arc::clone(login), None), CONFIG_MAX, stop)?;
+        self.proven(bytes, digest)
+    }
+
+    /// These bytes, if that is their digest.
+    fn proven(&self, bytes: Vec<u8>, expected: &Digest) -> Result<Vec<u8>, WriteError> {
+        let mut hasher = Hasher::like(expected);
+        hasher.update(&bytes);
+        let actual = hasher.finish();
+        if actual == *expected {
+            return Ok(bytes);
+        }
+        Err(WriteError::DigestMismatch { url: self.reference.to_string(), expected: *expected, actual })
+    }
+
     /// A manifest; one that is named by digest is a proven one.
     fn manifest(&self, version: &Version, stop: &AtomicBool) -> Result<Vec<u8>, WriteError> {
         let Self { reference, connector, login, patience, observer } = self;
         let url = manifest_url(reference, version)?;
         let source = HttpSource::new(Arc::clone(connector), url, false, (*patience).clone(), *observer);
         let bytes = whole(&mut source.of_registry(Arc::clone(login), Some(ACCEPT)), MANIFEST_MAX, stop)?;
-        if let Version::Digest(expected) = version {
-            let mut hasher = Hasher::like(expected);
-            hasher.update(&bytes);
-            let actual = hasher.finish();
-            if actual != *expected {
-                return Err(WriteError::DigestMismatch { url: reference.to_string(), expected: *expected, actual });
-            }
+        match version {
+            Version::Digest(expected) => self.proven(bytes, expected),
+            Version::Tag(_) => Ok(bytes),
         }
-        Ok(bytes)
     }
 }
 

@@ -11,6 +11,7 @@ mod ignition;
 mod install_bootloader;
 mod kexec;
 mod power;
+mod run_container;
 mod storage;
 mod unpack;
 mod wipe;
@@ -43,6 +44,7 @@ impl TryFrom<Kind> for ActionKind {
             Kind::EfiBoot(wire) => Self::EfiBoot(wire.try_into().within("efi_boot")?),
             Kind::Identity(wire) => Self::Identity(wire.try_into().within("identity")?),
             Kind::GrowRoot(wire) => Self::GrowRoot(wire.into()),
+            Kind::RunContainer(wire) => Self::RunContainer(wire.try_into().within("run_container")?),
         })
     }
 }
@@ -66,6 +68,7 @@ impl From<ActionKind> for Kind {
             ActionKind::EfiBoot(spec) => Self::EfiBoot(spec.into()),
             ActionKind::Identity(spec) => Self::Identity(spec.into()),
             ActionKind::GrowRoot(spec) => Self::GrowRoot(spec.into()),
+            ActionKind::RunContainer(spec) => Self::RunContainer(spec.into()),
         }
     }
 }
@@ -91,6 +94,7 @@ impl TryFrom<Yield> for ActionResult {
             Yield::EfiBoot(wire) => Self::EfiBoot(wire.try_into().within("efi_boot")?),
             Yield::Identity(wire) => Self::Identity(wire.into()),
             Yield::GrowRoot(wire) => Self::GrowRoot(wire.try_into().within("grow_root")?),
+            Yield::RunContainer(wire) => Self::RunContainer(wire.into()),
         })
     }
 }
@@ -114,6 +118,7 @@ impl From<ActionResult> for Yield {
             ActionResult::EfiBoot(result) => Self::EfiBoot(result.into()),
             ActionResult::Identity(result) => Self::Identity(result.into()),
             ActionResult::GrowRoot(result) => Self::GrowRoot(result.into()),
+            ActionResult::RunContainer(result) => Self::RunContainer(result.into()),
         }
     }
 }

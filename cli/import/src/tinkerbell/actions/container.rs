@@ -14,8 +14,8 @@ pub(super) fn add(mut source: Source<'_>, list: &mut List, context: &mut Context
         list.items.push(source.done(key, empty(), context));
         return true;
     }
-    let what =
-        "Landfall runs no containers; do the same with exec in the installed system, or with writeFile and unpack";
+    let what = "if exec in the installed system, writeFile and unpack cannot do the same, write a runContainer with the image's digest, and \
+            name the disks and directories that it needs: it is given no others";
     list.items.push(source.without_counterpart(what, context));
     false
 }
