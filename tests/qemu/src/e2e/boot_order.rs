@@ -1,5 +1,5 @@
 //! u: what UEFI starts after each policy of `efiBoot`, read from the firmware's own variables while the machine is off, and what
-//! then really starts. Deprovisioning takes the entry away.
+//! then really starts. Deprovisioning takes the entry away, and the machine is installed again.
 
 use anyhow::ensure;
 use landfall_api::WorkflowPhase;
@@ -10,7 +10,7 @@ use landfall_lab::{
 use serde_json::{Value, json};
 
 use super::Context;
-use super::scene::{BOOT, BOOTED, INSTALL, Scene};
+use super::scene::{BOOT, BOOTED, INSTALL, Scene, require_installed};
 
 /// How our entries and those of the network begin.
 const OURS: &str = "Landfall";
@@ -47,7 +47,13 @@ pub(super) async fn by_each_policy(context: Context) -> anyhow::Result<()> {
     machine.wait_off(BOOT).await?;
     let found = efi_order::read(&machine.efi_variables()?)?;
     ensure!(!found.order.iter().any(|name| name.starts_with(OURS)), "after {wiped}: {found:?}");
-    Ok(())
+
+    scene.template(&scene.image_url()).await?;
+    let workflow = scene.provision(&machine).await?;
+    let power_on = machine.power_on().await?;
+    machine.wait_serial(power_on, BOOTED, INSTALL).await?;
+    let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
+    require_installed(&machine, &workflow)
 }
 
 /// The boot order after a workflow of these actions, `efiBoot` and `powerOff`.
