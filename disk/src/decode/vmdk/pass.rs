@@ -184,7 +184,7 @@ impl Pass<'_, '_> {
 
     /// The table here.
     fn table(&mut self) -> Result<Option<Read>, DecodeError> {
-        Ok(tables::read(&self.input.take("middle of a grain table")?, &self.header))
+        Ok(tables::read(&self.input.take("middle of a grain table")?, self.header.has_zero_grains()))
     }
 
     /// The grain whose marker, at this sector of the file, was just read: the disk from sector `at` on.

@@ -2,8 +2,6 @@
 
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::header::Header;
-
 /// Grains of a table.
 pub(super) const ENTRIES: usize = 512;
 /// Bytes of a table.
@@ -46,13 +44,13 @@ impl Seen {
     }
 }
 
-/// A table of the file, if it has a grain.
-pub(super) fn read(bytes: &[u8; BYTES], header: &Header) -> Option<Read> {
+/// A table of the file, if it has a grain. `zero_grains`: an entry 1 means zeroes.
+pub(super) fn read(bytes: &[u8; BYTES], zero_grains: bool) -> Option<Read> {
     let mut entries = [0; ENTRIES];
     for (entry, bytes) in entries.iter_mut().zip(bytes.as_chunks().0) {
         *entry = u32::from_le_bytes(*bytes);
         // No grain and a grain of zeroes are the same here.
-        if header.has_zero_grains() && *entry == 1 {
+        if zero_grains && *entry == 1 {
             *entry = 0;
         }
     }

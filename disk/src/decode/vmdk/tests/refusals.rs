@@ -140,7 +140,7 @@ fn tables_that_differ_from_the_grains_are_refused() {
 }
 
 #[test]
-fn tables_of_qemu_img_that_differ_from_the_grains_are_refused() {
+fn tables_of_qemu_img_must_agree_with_the_grains() {
     let file = Lab::new().convert(&disk(40 * MIB));
     let directory = u64::from_le_bytes(file[56..64].try_into().unwrap()) as usize * 512;
     let table = u32::from_le_bytes(file[directory..directory + 4].try_into().unwrap()) as usize * 512;
