@@ -25,7 +25,7 @@ squashfs-tools makes the tools layer
 zstd opens images on the command line
 g++ compiles libFuzzer for the fuzz targets
 openssl makes incompressible filler for test images
-qemu-utils makes and reads qcow2 in the tests of formats
+qemu-utils makes and reads qcow2 and vmdk in the tests of formats
 xz-utils compresses for them
 bzip2 likewise
 lz4 likewise

@@ -174,7 +174,7 @@ fn a_wrong_command_line_and_a_missing_yes_touch_nothing() {
         (&["--url", url, "--disk", path, "--yes"][..], 2, "no proof of the image"),
         (&["--url", url, "--digest-waived", "--yes"], 2, "--disk"),
         (&["--url", url, "--digest-waived", "--disk", "colour=red", "--yes"], 2, "is not a disk field"),
-        (&["--url", url, "--digest-waived", "--disk", path, "--format", "vmdk"], 2, "qcow2"),
+        (&["--url", url, "--digest-waived", "--disk", path, "--format", "vhdx"], 2, "vmdk"),
         (&["--url", "http://a:b@h/i", "--digest-waived", "--disk", path, "--yes"], 2, "password"),
         (&["--url", url, "--digest-waived", "--disk", path, "--yes", "--report", "/no/such/r"], 2, "--report"),
         (&["--url", url, "--signature", url, "--disk", path], 2, "--key"),

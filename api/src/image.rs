@@ -147,11 +147,15 @@ pub enum ImageFormat {
     Lz4,
     /// QEMU's qcow2, version 2 or 3.
     Qcow2,
+    /// VMware's VMDK, streamOptimized alone: as `qemu-img convert -O vmdk -o subformat=streamOptimized` makes it, and as it is
+    /// in an OVA.
+    Vmdk,
 }
 
 impl ImageFormat {
     /// All of them.
-    pub const ALL: [Self; 7] = [Self::Raw, Self::Gzip, Self::Xz, Self::Zstd, Self::Bzip2, Self::Lz4, Self::Qcow2];
+    pub const ALL: [Self; 8] =
+        [Self::Raw, Self::Gzip, Self::Xz, Self::Zstd, Self::Bzip2, Self::Lz4, Self::Qcow2, Self::Vmdk];
 
     /// As it is written.
     pub const fn as_str(self) -> &'static str {
@@ -163,6 +167,7 @@ impl ImageFormat {
             Self::Bzip2 => "bzip2",
             Self::Lz4 => "lz4",
             Self::Qcow2 => "qcow2",
+            Self::Vmdk => "vmdk",
         }
     }
 }
@@ -176,7 +181,8 @@ impl fmt::Display for ImageFormat {
 /// A text that names no image format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "\"{0}\" is not an image format; write raw, gzip, xz, zstd, bzip2, lz4 or qcow2, or leave it out to go by content"
+    "\"{0}\" is not an image format; write raw, gzip, xz, zstd, bzip2, lz4, qcow2 or vmdk, or leave it out to go by \
+     content"
 )]
 pub struct UnknownFormat(pub String);
 
@@ -229,8 +235,8 @@ mod tests {
 
     #[test]
     fn an_unknown_format_is_refused_with_the_known_ones() {
-        let error = "vmdk".parse::<ImageFormat>().unwrap_err().to_string();
-        assert!(error.contains("\"vmdk\"") && error.contains("qcow2"), "{error}");
+        let error = "vhdx".parse::<ImageFormat>().unwrap_err().to_string();
+        assert!(error.contains("\"vhdx\"") && error.contains("vmdk"), "{error}");
     }
 
     #[test]

@@ -18,7 +18,7 @@ fn duration() -> impl Strategy<Value = String> {
 }
 
 fn action() -> impl Strategy<Value = Value> {
-    let formats = vec!["raw", "gzip", "xz", "zstd", "bzip2", "lz4", "qcow2"];
+    let formats = vec!["raw", "gzip", "xz", "zstd", "bzip2", "lz4", "qcow2", "vmdk"];
     let proofs = prop::sample::select(vec!["digest", "rawDigest", "index", "signature", "sums", "digestWaived"]);
     let image = ("[a-z0-9/.]{1,20}", any::<[u8; 32]>(), prop::option::of(prop::sample::select(formats)), proofs);
     let write = (image, any::<bool>(), prop::option::of(label())).prop_map(

@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import zlib
 
 HERE = pathlib.Path(__file__).resolve().parent
 IMAGE = pathlib.Path(sys.argv[1]).resolve()
@@ -104,6 +105,52 @@ for name, options in {
     "old": ["-o", "cluster_size=4096,compat=0.10"],
 }.items():
     qcow2(name, raw, *options)
+
+
+
+def vmdk(name, grain, front, raw):
+    """A streamOptimized VMDK with its tables before the grains, as qemu-img writes it, or behind them, as VMware does. Only
+    small ones are of use, and qemu-img makes none; it reads them, which shows that they are right."""
+    def padded(part):
+        return part + bytes(-len(part) % 512)
+
+    def head(directory):
+        fields = struct.pack("<4sIIQQQQIQQQB4sH", b"KDMV", 3, 0x30001, capacity, grain, 1, 1, 512, 0, directory, first, 0, b"\n \r\n", 1)
+        return padded(fields)
+
+    def marker(kind, sectors):
+        return padded(struct.pack("<QII", sectors, 0, kind))
+
+    capacity, first = len(raw) // 512, 7 if front else 2
+    text = f'# Disk DescriptorFile\nversion=1\nparentCID=ffffffff\ncreateType="streamOptimized"\nRW {capacity} SPARSE "x"\n'
+    grains, entries, at = b"", [0] * 512, first
+    for number in range(-(-capacity // grain)):
+        part = raw[number * grain * 512 : (number + 1) * grain * 512]
+        if any(part):
+            stored = zlib.compress(part)
+            entries[number] = first + len(grains) // 512
+            grains += padded(struct.pack("<QI", number * grain, len(stored)) + stored)
+    table = struct.pack("<512I", *entries)
+    start = head(2 if front else 2**64 - 1) + padded(text.encode())
+    if front:
+        file = start + padded(struct.pack("<I", 3)) + table + grains
+    else:
+        at = first + len(grains) // 512 + 1
+        file = start + grains + marker(1, 4) + table + marker(2, 1) + padded(struct.pack("<I", at)) + marker(3, 1) + head(at + 5)
+        file += marker(0, 0)
+    pathlib.Path("image").write_bytes(file)
+    run("qemu-img", "convert", "-f", "vmdk", "-O", "raw", "image", "back")
+    assert pathlib.Path("back").read_bytes() == raw, name
+    for how in (b"\x05", b"\x2a"):
+        seed("vmdk", f"{name}-{how[0]}", how, file)
+    return file
+
+
+small = (CONTENT + bytes(10000) + noise(3000, 5) + CONTENT[:2000] + bytes(20000) + b"end" + bytes(600))[: 66 * 512]
+small += bytes(-len(small) % 512)
+for name, front in {"qemu": True, "vmware": False}.items():
+    seed("sniff", f"{name}.vmdk", vmdk(name, 8, front, small))
+    vmdk(name + "-large", 16, front, small)
 
 packed = {
     "gzip": run("gzip", "-9", "-n", stdin=CONTENT),

@@ -149,11 +149,15 @@ pub enum Format {
     Lz4,
     /// QEMU's qcow2, version 2 or 3.
     Qcow2,
+    /// VMware's VMDK, streamOptimized alone: as `qemu-img convert -O vmdk -o subformat=streamOptimized` makes it, and as it is
+    /// in an OVA.
+    Vmdk,
 }
 
 impl Format {
     /// All of them.
-    pub const ALL: [Self; 7] = [Self::Raw, Self::Gzip, Self::Xz, Self::Zstd, Self::Bzip2, Self::Lz4, Self::Qcow2];
+    pub const ALL: [Self; 8] =
+        [Self::Raw, Self::Gzip, Self::Xz, Self::Zstd, Self::Bzip2, Self::Lz4, Self::Qcow2, Self::Vmdk];
 
     /// As it is written in templates.
     pub const fn as_str(self) -> &'static str {
@@ -165,6 +169,7 @@ impl Format {
             Self::Bzip2 => "bzip2",
             Self::Lz4 => "lz4",
             Self::Qcow2 => "qcow2",
+            Self::Vmdk => "vmdk",
         }
     }
 }
@@ -178,7 +183,8 @@ impl fmt::Display for Format {
 /// Not a format's name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "\"{0}\" is not an image format; write raw, gzip, xz, zstd, bzip2, lz4 or qcow2, or leave it out to go by content"
+    "\"{0}\" is not an image format; write raw, gzip, xz, zstd, bzip2, lz4, qcow2 or vmdk, or leave it out to go by \
+     content"
 )]
 pub struct UnknownFormat(pub String);
 
@@ -198,7 +204,7 @@ mod tests {
         for format in Format::ALL {
             assert_eq!(format.to_string().parse(), Ok(format));
         }
-        assert!("vmdk".parse::<Format>().is_err());
+        assert!("vhdx".parse::<Format>().is_err());
     }
 
     #[test]

@@ -18,7 +18,7 @@ use common::{
     formats::{bmap, qcow2},
     gpt_image, mark, mbr_image, noise,
     order::DEVICE,
-    packed,
+    packed, vmdk,
 };
 use landfall_api::{DiskReceipt, ErrorCode, Progress, ReceiptState};
 use landfall_disk::{
@@ -334,7 +334,10 @@ fn an_image_that_needs_more_memory_is_refused_unwritten() {
     let qcow2 = qcow2(&image);
     // The buffers; 1 MiB of head; four batches of 4 MiB; tables and the clusters in hand are less than 1 MiB.
     let qcow2 = qcow2.as_deref().map(|stored| ("qcow2", stored, Expectation::Waived, 49));
-    for (what, stored, expectation, needed) in cases.into_iter().chain(qcow2) {
+    // Three grains of 4 MiB; its table is less than 1 MiB.
+    let vmdk = vmdk::of(&image, 8192).bytes;
+    let vmdk = ("vmdk, grains of 4 MiB", &vmdk[..], Expectation::Waived, 44);
+    for (what, stored, expectation, needed) in cases.into_iter().chain(qcow2).chain([vmdk]) {
         for read_back in [false, true] {
             let install_in = |memory: u64| {
                 let device = Device::new(old());
@@ -475,4 +478,6 @@ fn an_image_larger_than_the_disk_is_refused_unwritten() {
         Some(file) => refused("a qcow2", &file, Expectation::Stored(digest(&file))),
         None => eprintln!("SKIPPED: qcow2: no qemu-img"),
     }
+    let vmdk = vmdk::of(&long, 128).bytes;
+    refused("a vmdk", &vmdk, Expectation::Stored(digest(&vmdk)));
 }

@@ -9,7 +9,7 @@ use std::{
     process::Command,
 };
 
-use common::{MIB, digest, gpt_image, request::persons};
+use common::{MIB, digest, formats, gpt_image, request::persons, vmdk};
 use landfall_disk::{
     Access, Format, Image, Proof, Unobserved, WriteOutcome, WriteRequest, disk_at, judge::Findings, write_image,
 };
@@ -106,6 +106,8 @@ fn files_from_reference_tools_are_written_as_those_read_them() {
         ("qcow2 v3", Format::Qcow2, qcow2(&["-o", "compat=1.1,cluster_size=4k"])),
         ("qcow2, zlib", Format::Qcow2, qcow2(&["-c"])),
         ("qcow2, zstd", Format::Qcow2, qcow2(&["-c", "-o", "compression_type=zstd"])),
+        ("vmdk of qemu-img", Format::Vmdk, formats::vmdk(&image).unwrap()),
+        ("vmdk of VMware", Format::Vmdk, vmdk::of(&image, 128).bytes),
     ];
     for (case, format, stored) in cases {
         // A name that says nothing: formats are known by content.

@@ -247,7 +247,7 @@ fn spend(sector: u32, kills: u32, seed: u64) {
     let mut all = formats::all(&bench.raw);
     let (image, index) = packed(&bench.raw, MIB as usize);
     let packed = || Stored { name: "packed", image: image.clone(), index: Some(index.to_json().unwrap().into_bytes()) };
-    all.retain(|stored| ["raw", "zstd", "gzip", "qcow2"].contains(&stored.name));
+    all.retain(|stored| ["raw", "zstd", "gzip", "qcow2", "vmdk"].contains(&stored.name));
     // Every other round is one with the index.
     let all: Vec<_> = all.into_iter().flat_map(|stored| [packed(), stored]).collect();
     let s = u64::from(sector);

@@ -89,7 +89,7 @@ fn all() -> Vec<Format> {
             index: stored.index.map(|index| Index::parse(&index).unwrap()),
             stored: stored.image,
             other: other.image,
-            checks: ["gzip", "xz", "bzip2", "packed", "bmap"].contains(&stored.name),
+            checks: ["gzip", "xz", "bzip2", "packed", "bmap", "vmdk", "vmdk-vmware"].contains(&stored.name),
             raw: stored.name != "qcow2",
         })
         .collect();

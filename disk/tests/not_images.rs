@@ -83,6 +83,8 @@ fn pe(sections: &[&[u8]]) -> Vec<u8> {
 }
 
 const CONVERT: &str = "qemu-img convert";
+const STREAM: &str = "-o subformat=streamOptimized";
+const OVA: &str = "publish the .vmdk";
 const UNPACK: &str = "unpack it";
 const PROGRAM: &str = "does not start from a disk";
 const BROWSER: &str = "in a browser";
@@ -97,9 +99,8 @@ fn specified() -> Vec<(Vec<u8>, &'static str, &'static str)> {
     vec![
         (with(64, &[0x7f, 0x10, 0xda, 0xbe]), "VDI", CONVERT),
         (with(0, b"QED\0"), "QED", CONVERT),
-        (with(0, b"KDMV"), "VMDK", CONVERT),
-        (with(0, b"COWD"), "VMDK", CONVERT),
-        (text("# Disk DescriptorFile\nversion=1\n"), "descriptor of a VMDK", CONVERT),
+        (with(0, b"COWD"), "VMDK of ESX", STREAM),
+        (text("# Disk DescriptorFile\nversion=1\n"), "descriptor of a VMDK", STREAM),
         (with(0, b"vhdxfile"), "VHDX", CONVERT),
         (with(0, b"conectix"), "VHD", CONVERT),
         (with(0, b"WithoutFreeSpace"), "Parallels", CONVERT),
@@ -211,7 +212,11 @@ fn an_image_that_is_compressed_twice_is_refused() {
     let image = mbr_image(4 * MIB, 3);
     let twice = common::formats::all(&image).into_iter().filter(|once| once.index.is_none() && once.name != "raw");
     for once in twice {
-        let hint = if once.name == "qcow2" { CONVERT } else { COMPRESS };
+        let hint = match once.name {
+            "qcow2" => CONVERT,
+            "vmdk" | "vmdk-vmware" => STREAM,
+            _ => COMPRESS,
+        };
         let outer = zstd::encode_all(&once.image[..], 1).unwrap();
         bench.refused(once.name, &outer, "not a disk image", hint, false);
     }
@@ -258,6 +263,7 @@ fn files_of_real_tools_are_refused_by_name() {
     fs::write(dir.join("raw"), mbr_image(4 * MIB, 3)).unwrap();
     fs::create_dir_all(dir.join("tree/DEBIAN")).unwrap();
     fs::write(dir.join("tree/file"), noise(5000, 2)).unwrap();
+    fs::write(dir.join("disk.ovf"), "<Envelope/>").unwrap();
     let control = "Package: x\nVersion: 1\nArchitecture: all\nMaintainer: x <x@x.example>\nDescription: x\n";
     fs::write(dir.join("tree/DEBIAN/control"), control).unwrap();
     let convert = |format: &'static str, options: &'static str| {
@@ -269,8 +275,14 @@ fn files_of_real_tools_are_refused_by_name() {
     let cases = [
         (convert("vdi", ""), "VDI", CONVERT),
         (convert("qed", ""), "QED", CONVERT),
-        (convert("vmdk", ""), "VMDK", CONVERT),
-        (convert("vmdk", "subformat=streamOptimized"), "VMDK", CONVERT),
+        (convert("vmdk", ""), "kind monolithicSparse", STREAM),
+        (convert("vmdk", "subformat=monolithicFlat"), "descriptor of a VMDK", STREAM),
+        (convert("vmdk", "subformat=twoGbMaxExtentSparse"), "descriptor of a VMDK", STREAM),
+        (convert("vmdk", "subformat=twoGbMaxExtentFlat"), "descriptor of a VMDK", STREAM),
+        (("cat", vec!["made-s001"]), "kind monolithicSparse", STREAM),
+        (("tar", vec!["-cf", "made", "disk.ovf", "raw"]), "OVA", OVA),
+        (("tar", vec!["--format=v7", "-cf", "made", "disk.ovf", "raw"]), "OVA", OVA),
+        (("tar", vec!["-cf", "made", "raw", "disk.ovf"]), "tar archive", UNPACK),
         (convert("vhdx", ""), "VHDX", CONVERT),
         (convert("vpc", "subformat=dynamic"), "VHD", CONVERT),
         (convert("parallels", ""), "Parallels", CONVERT),

@@ -211,6 +211,11 @@ fn qcow2_survives_cuts_at_every_pair_of_steps() {
 }
 
 #[test]
+fn vmdk_survives_cuts_at_every_pair_of_steps() {
+    cut_format("vmdk");
+}
+
+#[test]
 fn the_old_disks_are_what_they_are_called() {
     for member in [Member::Md, Member::Lvm, Member::Zfs] {
         // libblkid looks for no RAID on what could be a floppy.

@@ -167,6 +167,7 @@ fn image(source: &ImageSource) -> Image {
         ImageFormat::Bzip2 => Format::Bzip2,
         ImageFormat::Lz4 => Format::Lz4,
         ImageFormat::Qcow2 => Format::Qcow2,
+        ImageFormat::Vmdk => Format::Vmdk,
     });
     Image { urls: source.urls.clone(), proof, format, no_table: source.no_table, access: Access::from(&source.access) }
 }

@@ -17,7 +17,7 @@ use self::{image::ImageArguments, show::Show, summary::Summary};
 
 /// What `--help` says after the options.
 const MORE: &str = "\
-The image may be stored raw, or as gzip, xz, zstd, bzip2, lz4 or qcow2; which of
+The image may be stored raw, or as gzip, xz, zstd, bzip2, lz4, qcow2 or vmdk; which of
 them is seen from its content. It needs a partition table, a GPT or an MBR; for
 an image that is meant to have none, add --table none. The disk is made bootable
 last, by the write of one sector, and only after everything was verified:

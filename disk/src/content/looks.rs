@@ -41,6 +41,13 @@ pub(super) fn old_tar(head: &[u8]) -> bool {
     header[0] != 0 && stated == Some(sum - own + 8 * u32::from(b' '))
 }
 
+/// A tar whose first file is the description of a virtual machine.
+pub(super) fn ova(head: &[u8]) -> bool {
+    let name = head.get(..100).and_then(|name| name.split(|byte| *byte == 0).next()).unwrap_or_default();
+    let tar = head.get(257..).is_some_and(|rest| rest.starts_with(b"ustar")) || old_tar(head);
+    tar && name.to_ascii_lowercase().ends_with(b".ovf")
+}
+
 /// Where the header of a PE program is (Microsoft, PE Format: e_lfanew at 0x3c).
 fn pe_header(head: &[u8]) -> Option<usize> {
     let at = u32_at(head, 0x3c)? as usize;

@@ -10,6 +10,10 @@ use crate::signature;
 pub enum Mistake {
     /// Holds a disk for a virtual machine or a forensic tool, in another format than the disk's own bytes.
     VirtualDisk,
+    /// A VMDK that is not streamOptimized, or one inside another format.
+    Vmdk,
+    /// A virtual machine: a description of it, and its disks.
+    Appliance,
     /// Compressed once more, or in a way that is not decoded.
     Compressed,
     /// Holds files, among them perhaps the image.
@@ -29,8 +33,10 @@ pub enum Mistake {
 impl Mistake {
     /// All of them.
     #[cfg(test)]
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 10] = [
         Self::VirtualDisk,
+        Self::Vmdk,
+        Self::Appliance,
         Self::Compressed,
         Self::Archive,
         Self::Program,
@@ -44,6 +50,11 @@ impl Mistake {
     pub(crate) const fn hint(self) -> &'static str {
         match self {
             Self::VirtualDisk => "convert it (qemu-img convert -O raw FILE disk.img), compress it and publish that",
+            Self::Vmdk => {
+                "convert it (qemu-img convert -O vmdk -o subformat=streamOptimized FILE disk.vmdk, or qemu-img convert -O raw \
+                    and compress that with zstd), and publish the result as it is"
+            }
+            Self::Appliance => "unpack it (tar -xf FILE), and publish the .vmdk of the system's disk that is in it",
             Self::Compressed => "compress the disk image once, with zstd, xz, gzip, bzip2 or lz4",
             Self::Archive => "unpack it, and publish the disk image that is in it",
             Self::Program => "publish a whole disk image: a kernel or a program alone does not start from a disk",
@@ -103,7 +114,7 @@ const fn looks_like(kind: Mistake, name: &'static str, look: fn(&[u8]) -> bool) 
     Known { name, kind, sign: Sign::Looks(look) }
 }
 
-const VMDK: &str = "a VMDK of VMware";
+const ESX: &str = "a VMDK of ESX";
 const ZIP: &str = "a ZIP archive";
 const CPIO: &str = "a cpio archive";
 const MACH: &str = "a Mach-O program";
@@ -111,17 +122,20 @@ const MACH: &str = "a Mach-O program";
 /// Exact bytes first; what only looks like something comes last. Where no specification is named, the bytes are those of
 /// file(1), magic/Magdir.
 pub(super) const KNOWN: &[Known] = {
-    use Mistake::{Archive, Beside, Compressed, Data, Message, Program, VirtualDisk, Volume};
+    use Mistake::{Appliance, Archive, Beside, Compressed, Data, Message, Program, VirtualDisk, Vmdk, Volume};
     &[
         // VirtualBox, VDICore.h: the signature behind 64 bytes of text.
         at(VirtualDisk, "a VDI of VirtualBox", 64, &[0x7f, 0x10, 0xda, 0xbe]),
         // QEMU, docs/interop/qed_spec.rst.
         at(VirtualDisk, "a QED of QEMU", 0, b"QED\0"),
-        // VMware Virtual Disk Format 5.0: hosted sparse and stream-optimised, ESX sparse, and the text that leads to them.
-        at(VirtualDisk, VMDK, 0, b"KDMV"),
-        at(VirtualDisk, VMDK, 0, b"COWD"),
-        at(VirtualDisk, VMDK, 0, &[0xbe, 0xba, 0xfe, 0xca, 0, 0, 0, 0]),
-        at(VirtualDisk, "the descriptor of a VMDK", 0, b"# Disk DescriptorFile"),
+        // VMware Virtual Disk Format 5.0: what is decoded, but not inside another format; ESX sparse; and the text that leads to
+        // them and to flat files.
+        at(Vmdk, "a VMDK inside another format", 0, b"KDMV"),
+        at(Vmdk, ESX, 0, b"COWD"),
+        at(Vmdk, ESX, 0, &[0xbe, 0xba, 0xfe, 0xca, 0, 0, 0, 0]),
+        at(Vmdk, "the descriptor of a VMDK whose disk is in other files", 0, b"# Disk DescriptorFile"),
+        // Its first file is the description (DMTF DSP0243, section 5.3).
+        looks_like(Appliance, "an OVA (a virtual machine in a tar archive)", looks::ova),
         // MS-VHDX, section 2.2.1. VHD Image Format Specification 1.0: the copy of the footer that a dynamic disk begins with.
         at(VirtualDisk, "a VHDX of Hyper-V", 0, b"vhdxfile"),
         at(VirtualDisk, "a VHD of Hyper-V", 0, b"conectix"),

@@ -9,6 +9,7 @@ mod raw;
 mod reader;
 mod sink;
 mod sniff;
+pub(crate) mod vmdk;
 mod xz;
 mod zstd;
 
@@ -86,6 +87,7 @@ pub(crate) fn decode(
         Format::Bzip2 => bzip2::decode(input, sink, limits)?,
         Format::Lz4 => lz4::decode(input, sink, limits)?,
         Format::Zstd => zstd::decode(input, sink, limits)?,
+        Format::Vmdk => vmdk::decode(input, sink, limits)?,
         other => return Err(DecodeError::Bad(format!("it is {other}, which is not supported"))),
     }
     sink.flush()

@@ -6,12 +6,13 @@ const ZSTD: u32 = 0xfd2f_b528;
 const ZSTD_SKIPPABLE: std::ops::RangeInclusive<u32> = 0x184d_2a50..=0x184d_2a5f;
 
 /// What we decode, by the first bytes.
-const DECODED: [(Format, &[u8]); 5] = [
+const DECODED: [(Format, &[u8]); 6] = [
     (Format::Gzip, &[0x1f, 0x8b]),
     (Format::Xz, &[0xfd, b'7', b'z', b'X', b'Z', 0]),
     (Format::Bzip2, b"BZh"),
     (Format::Lz4, &[0x04, 0x22, 0x4d, 0x18]),
     (Format::Qcow2, b"QFI\xfb"),
+    (Format::Vmdk, b"KDMV"),
 ];
 
 /// The format of content that starts like this; what is not decoded is raw.

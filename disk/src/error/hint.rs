@@ -25,7 +25,7 @@ impl WriteError {
             Self::BadFormat { defect, .. } => defect.hint(),
             Self::NotEnoughMemory { .. } => {
                 "give the machine more memory, or make an image that takes less: zstd -3 without --long, xz -6, smaller \
-                    chunks, or for qcow2 larger clusters"
+                    chunks, or for qcow2 larger clusters and for vmdk larger grains"
             }
             Self::DiskTooSmall { .. } => "choose a larger disk, or make the image smaller",
             Self::WrongSectorSize { .. } => {

@@ -5,13 +5,14 @@ use crate::{
     Defect, Format, WriteError,
     buffer::{Buffer, Pool},
     content::{Mistake, recognise},
-    decode::{DecodeError, Input, Limits, Sink, decode, format_of, qcow2},
+    decode::{DecodeError, Input, Limits, Sink, decode, format_of, qcow2, vmdk},
     memory::BUFFERS,
     source::ImageSource,
 };
 
 /// Bytes of a buffer of stored bytes.
 pub(super) const STORED: usize = 512 * 1024;
+const _: () = assert!(STORED >= vmdk::START, "the first buffer holds all that says what a VMDK is");
 
 /// What the first bytes showed: how to decode the rest.
 pub(super) struct Opened {
@@ -19,6 +20,8 @@ pub(super) struct Opened {
     pub(super) recipe: Recipe,
     /// Bytes of the stored file, where the source says so.
     pub(super) announced: Option<u64>,
+    /// Bytes of the raw image, where its start says so.
+    stated: Option<u64>,
 }
 
 /// How stored bytes become raw ones.
@@ -42,6 +45,12 @@ impl Opened {
         let mut start = fill(source, &pool, context)?;
         let agreed = agreed_format(start.data(), wanted, source.claimed_format());
         let format = agreed.map_err(|(defect, reason)| bad(defect, reason))?;
+        let mut stated = None;
+        if format == Format::Vmdk {
+            let bytes = vmdk_bytes(start.data(), image)?;
+            meter.expect_raw(bytes);
+            stated = Some(bytes);
+        }
         let recipe = if format == Format::Qcow2 {
             let left = memory.map(|available| available.saturating_sub(BUFFERS));
             let plan = qcow2::Plan::read(source, left, stop).map_err(|error| match error {
@@ -63,7 +72,7 @@ impl Opened {
         } else {
             Recipe::Linear(format)
         };
-        Ok(Self { start, recipe, announced: source.total() })
+        Ok(Self { start, recipe, announced: source.total(), stated })
     }
 
     /// How many raw bytes there will be, if that is known before their end.
@@ -72,7 +81,7 @@ impl Opened {
             (Expectation::Index(index), _) => Some(index.raw_bytes),
             (_, Recipe::Qcow2(plan)) => Some(plan.raw_bytes()),
             (_, Recipe::Linear(Format::Raw)) => self.announced,
-            (_, Recipe::Linear(_)) => None,
+            (_, Recipe::Linear(_)) => self.stated,
         }
     }
 }
@@ -84,6 +93,18 @@ impl Recipe {
             Self::Qcow2(plan) => plan.decode(input, sink, limits).and_then(|()| sink.flush()),
         }
     }
+}
+
+/// How many bytes the disk in a VMDK has that starts like this.
+fn vmdk_bytes(start: &[u8], image: &str) -> Result<u64, WriteError> {
+    let bad = |reason, defect| WriteError::BadFormat { subject: image.into(), reason, defect };
+    vmdk::open(start).map(|header| header.raw_bytes()).map_err(|refusal| match refusal {
+        vmdk::Refusal::Kind(reason) => bad(reason, Defect::Other(Mistake::Vmdk)),
+        vmdk::Refusal::Bad(reason) => bad(reason, Defect::Content),
+        vmdk::Refusal::Short(within) => {
+            WriteError::Truncated { subject: image.into(), reason: format!("it ends in the {within}") }
+        }
+    })
 }
 
 fn agreed_format(start: &[u8], wanted: Option<Format>, claimed: Option<Format>) -> Result<Format, (Defect, String)> {

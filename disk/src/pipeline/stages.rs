@@ -86,7 +86,7 @@ impl Stages {
             _ => None,
         };
         let stored = Arc::new(Pool::new(STORED));
-        let Opened { start, recipe, announced } = opened;
+        let Opened { start, recipe, announced, .. } = opened;
         let (fetched_in, fetched) = bounded(DEPTH);
         let (hashed_in, hashed) = bounded(DEPTH);
         let (decoded_in, decoded) = bounded(DEPTH);

@@ -16,7 +16,7 @@ use super::{
     watched,
 };
 use crate::{
-    Defect, Observer, WriteError,
+    Defect, Format, Observer, WriteError,
     buffer::{Buffer, Pool},
     decode::Decoded,
     memory::BUFFERS,
@@ -72,8 +72,8 @@ pub fn with_content<T>(
     }
     meter.stage("unpack");
     let opened = watched(may_act, &stop, || Opened::look(source, None, context))?;
-    if let Recipe::Qcow2(_) = opened.recipe {
-        let reason = "it is a qcow2 disk image, and no archive".into();
+    if let Recipe::Qcow2(_) | Recipe::Linear(Format::Vmdk) = opened.recipe {
+        let reason = "it is the disk image of a virtual machine, and no archive".into();
         return Err(WriteError::BadFormat { subject: image, reason, defect: Defect::Stated });
     }
     let pool = Arc::new(Pool::new(PIECE));
@@ -210,8 +210,10 @@ mod tests {
         let refused = || Err(WriteError::Cancelled { device: "x".into() });
         let order = ContentOrder { may_act: &refused, ..ORDER };
         assert!(matches!(read(&[7; 100], order).1, Err(WriteError::Cancelled { .. }) | Ok(true)));
-        let image = [&b"QFI\xfb\0\0\0\x03"[..], &[0; 2000]].concat();
-        assert!(matches!(read(&image, ORDER).1, Err(WriteError::BadFormat { .. })));
+        for magic in [&b"QFI\xfb\0\0\0\x03"[..], b"KDMV\x03\0\0\0"] {
+            let image = [magic, &[0; 2000]].concat();
+            assert!(matches!(read(&image, ORDER).1, Err(WriteError::BadFormat { .. })));
+        }
     }
 
     #[test]

@@ -49,7 +49,7 @@ impl Stored {
     }
 }
 
-/// Every format; qcow2 only if `qemu-img` is installed, and a message if it is not.
+/// Every format; qcow2, and the VMDK that `qemu-img` makes, only if that is installed, and a message if it is not.
 pub(crate) fn all(raw: &[u8]) -> Vec<Stored> {
     let plain = |name, image| Stored { name, image, index: None };
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
@@ -72,22 +72,32 @@ pub(crate) fn all(raw: &[u8]) -> Vec<Stored> {
         plain("bzip2", bzip2.finish().unwrap()),
         plain("lz4", lz4.finish().unwrap()),
         Stored { name: "packed", image: chunks, index: Some(index.to_json().unwrap().into_bytes()) },
+        // As VMware writes it.
+        plain("vmdk-vmware", super::vmdk::of(raw, 128).bytes),
         Stored { name: "bmap", image: raw.to_vec(), index: Some(bmap(raw).into_bytes()) },
     ];
-    match qcow2(raw) {
-        Some(image) => all.push(plain("qcow2", image)),
-        None => eprintln!("SKIPPED: qcow2: no qemu-img"),
+    match (qcow2(raw), vmdk(raw)) {
+        (Some(qcow2), Some(vmdk)) => all.extend([plain("qcow2", qcow2), plain("vmdk", vmdk)]),
+        _ => eprintln!("SKIPPED: qcow2 and vmdk: no qemu-img"),
     }
     all
 }
 
 /// As `qemu-img` stores it; `None`: there is none.
 pub(crate) fn qcow2(raw: &[u8]) -> Option<Vec<u8>> {
+    qemu_img(raw, &["qcow2", "-c"])
+}
+
+/// Likewise.
+pub(crate) fn vmdk(raw: &[u8]) -> Option<Vec<u8>> {
+    qemu_img(raw, &["vmdk", "-o", "subformat=streamOptimized"])
+}
+
+fn qemu_img(raw: &[u8], format: &[&str]) -> Option<Vec<u8>> {
     let folder = tempfile::tempdir().unwrap();
-    let (from, to) = (folder.path().join("raw"), folder.path().join("qcow2"));
+    let (from, to) = (folder.path().join("raw"), folder.path().join("made"));
     std::fs::write(&from, raw).unwrap();
-    let status =
-        Command::new("qemu-img").args(["convert", "-f", "raw", "-O", "qcow2", "-c"]).args([&from, &to]).status();
+    let status = Command::new("qemu-img").args(["convert", "-f", "raw", "-O"]).args(format).args([&from, &to]).status();
     assert!(status.ok()?.success(), "qemu-img convert failed");
     Some(std::fs::read(to).unwrap())
 }

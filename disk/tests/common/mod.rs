@@ -15,6 +15,7 @@ pub(crate) mod request;
 pub(crate) mod script;
 pub(crate) mod server;
 pub(crate) mod tools;
+pub(crate) mod vmdk;
 
 use std::{
     collections::BTreeMap,

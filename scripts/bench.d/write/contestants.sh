@@ -91,6 +91,16 @@ debian_contestants() {
     stage_write qcow2
     stage_sha256 qcow2 "$INPUTS/disk.qcow2"
 
+    url=$SERVER/debian/disk.vmdk
+    ours vmdk ours "$raw" --url "$url" --digest "sha256:$(sha256_of "$INPUTS/disk.vmdk")"
+    contestant vmdk "curl, qemu-img" peer \
+        "curl -sSf -o $SCRATCH/disk.vmdk $url && qemu-img convert -n -t none -f vmdk -O raw $SCRATCH/disk.vmdk $DEVICE"
+    stage_download vmdk "$url"
+    contestant vmdk decode stage \
+        "qemu-img convert -n -f vmdk --target-image-opts $INPUTS/disk.vmdk driver=null-co,size=$(stat -c %s "$INPUTS/disk.img")"
+    stage_write vmdk
+    stage_sha256 vmdk "$INPUTS/disk.vmdk"
+
     url=$SERVER/debian/disk.img
     ours raw ours "$raw" --url "$url" --digest "sha256:$(sha256_of "$INPUTS/disk.img")"
     contestant raw "curl|dd" peer "curl -sSf $url | $DD of=$DEVICE"

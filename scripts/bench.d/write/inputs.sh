@@ -37,6 +37,7 @@ _zstd() { zstd -q -3 -T2 -o "$2" "$1"; }
 _gzip() { gzip -1 -n -c "$1" >"$2"; }
 _xz() { xz -1 -T2 -c "$1" >"$2"; }
 _qcow2() { qemu-img convert -c -f raw -O qcow2 -o compression_type=zlib "$1" "$2"; }
+_vmdk() { qemu-img convert -f raw -O vmdk -o subformat=streamOptimized "$1" "$2"; }
 _bmap() { bmaptool -q create -o "$2" "$1"; }
 _data() { "$HERE/extents.py" "$1" "$2"; }
 # The index names no file, so that both can be renamed.
@@ -57,6 +58,7 @@ make_inputs() {
     make_once "$INPUTS/disk.img.gz" _gzip "$INPUTS/disk.img"
     make_once "$INPUTS/disk.img.xz" _xz "$INPUTS/disk.img"
     make_once "$INPUTS/disk.qcow2" _qcow2 "$INPUTS/disk.img"
+    make_once "$INPUTS/disk.vmdk" _vmdk "$INPUTS/disk.img"
     make_once "$INPUTS/disk.bmap" _bmap "$INPUTS/disk.img"
 }
 

@@ -77,6 +77,11 @@ ROWS = [
         targets=[Target(0.7, "of", ("curl, qemu-img",), "curl, then qemu-img convert")],
     ),
     Row(
+        "vmdk", "vmdk",
+        peers=("curl, qemu-img",),
+        targets=[Target(0.7, "of", ("curl, qemu-img",), "curl, then qemu-img convert")],
+    ),
+    Row(
         "raw, sparse", "raw",
         stages=("download", "write", "sha256"),
         peers=("curl|dd", "coreos-installer", "bmaptool"),

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Prints how many bytes of memory a stream declares it needs: the window of zstd (RFC 8878, 3.1.1.1), the largest block
-of xz, the window of DEFLATE (RFC 1951), the cluster of qcow2; 0 for anything else."""
+of xz, the window of DEFLATE (RFC 1951), the cluster of qcow2, the grain of VMDK; 0 for anything else."""
 
 import struct
 import subprocess
@@ -36,6 +36,8 @@ def main():
         return 32 << 10
     if head.startswith(b"QFI\xfb"):
         return 1 << struct.unpack(">I", head[20:24])[0]
+    if head.startswith(b"KDMV"):
+        return struct.unpack("<Q", head[20:28])[0] << 9
     return 0
 
 

@@ -49,7 +49,7 @@ pub(super) struct ImageArguments {
     /// Write the image without any proof of its content.
     #[arg(long)]
     digest_waived: bool,
-    /// raw, gzip, xz, zstd, bzip2, lz4 or qcow2. Default: detected from the content. Content of another format is
+    /// raw, gzip, xz, zstd, bzip2, lz4, qcow2 or vmdk. Default: detected from the content. Content of another format is
     /// refused.
     #[arg(long)]
     format: Option<Format>,

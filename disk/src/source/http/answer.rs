@@ -7,7 +7,7 @@ use reqwest::header::{self, HeaderMap, HeaderValue};
 use crate::Format;
 
 /// What Content-Types claim. Anything else, `application/octet-stream` above all, claims nothing.
-const TYPES: [(&str, Format); 16] = [
+const TYPES: [(&str, Format); 19] = [
     ("application/zstd", Format::Zstd),
     ("application/x-zstd", Format::Zstd),
     ("application/zst", Format::Zstd),
@@ -23,6 +23,9 @@ const TYPES: [(&str, Format); 16] = [
     ("application/lz4", Format::Lz4),
     ("application/x-qemu-disk", Format::Qcow2),
     ("application/x-qcow2", Format::Qcow2),
+    ("application/x-vmdk-disk", Format::Vmdk),
+    ("application/x-virtualbox-vmdk", Format::Vmdk),
+    ("application/x-vmdk", Format::Vmdk),
     ("application/x-raw-disk-image", Format::Raw),
 ];
 

@@ -356,7 +356,7 @@ mod tests {
             (wire(Some(Proof::Signature(unsigned))), "signature.key"),
             (v1::WriteImage { url: String::new(), ..wire(pinned()) }, "url"),
             (v1::WriteImage { verify: 99, ..wire(pinned()) }, "verify"),
-            (v1::WriteImage { format: "vmdk".into(), ..wire(pinned()) }, "format"),
+            (v1::WriteImage { format: "vhdx".into(), ..wire(pinned()) }, "format"),
             (v1::WriteImage { access: Some(asks(both)), ..wire(pinned()) }, "access.authorization.username or token"),
         ] {
             assert_eq!(WriteImage::try_from(wire).unwrap_err().field(), field);
