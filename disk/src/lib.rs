@@ -70,6 +70,8 @@ pub use request::{
 };
 pub use select::Disk;
 pub use select_error::{Candidate, SelectError};
-pub use source::{ImageSource, ProvenFile, RootLayer, open as open_source, open_file, root_layers};
+pub use source::{
+    Call, CallAnswer, CallError, ImageSource, ProvenFile, RootLayer, open as open_source, open_file, root_layers,
+};
 pub use wipe::{may_wipe, wait_to_wipe, wipe_disk};
 pub use write::{may_write, write_image};

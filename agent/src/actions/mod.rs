@@ -7,6 +7,7 @@ mod cloud_init;
 mod efi_boot;
 mod exec;
 mod grow_root;
+mod http;
 mod identity;
 mod ignition;
 mod install_bootloader;
@@ -15,6 +16,8 @@ mod installed_root;
 mod kexec;
 mod power;
 mod storage;
+#[cfg(test)]
+mod testing;
 mod unpack;
 mod wipe;
 mod write_file;
@@ -65,6 +68,8 @@ impl Perform for Machine {
                 ActionKind::Hold(_) => Ok(ActionResult::Hold),
                 ActionKind::Reboot(_) => power::reboot().await,
                 ActionKind::PowerOff(_) => power::off().await,
+                // No disk is touched, so none is waited for.
+                ActionKind::Http(spec) => http::perform(job, spec).await,
                 ActionKind::WriteImage(spec) => {
                     machine.on_disks(job, move |machine, job| write_image::perform(machine, job, &spec)).await
                 }

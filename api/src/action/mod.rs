@@ -7,6 +7,7 @@ mod efi_boot;
 mod exec;
 mod grow_root;
 mod hold;
+mod http;
 mod identity;
 mod ignition;
 mod install_bootloader;
@@ -35,6 +36,7 @@ pub use self::{
     exec::{Exec, ExecProgram, ExecResult, ExecSpec, ExecVariable, UnusableProgram},
     grow_root::{GrowRootResult, GrowRootSpec},
     hold::HoldSpec,
+    http::{Http, HttpMethod, HttpResult, HttpSpec, KeepBody, UnusableCall},
     identity::{
         Account, AccountSpec, InterfaceSpec, IpWithPrefix, NetworkFormat, NetworkSpec, Renewal, SystemIdentity,
         SystemIdentityResult, SystemIdentitySpec, UnusableAccount,
@@ -163,6 +165,7 @@ actions! {
     "efiBoot" => EfiBoot(EfiBootSpec),
     "identity" => Identity(SystemIdentitySpec),
     "growRoot" => GrowRoot(GrowRootSpec),
+    "http" => Http(HttpSpec),
 }
 
 impl ActionSpec {

@@ -7,9 +7,10 @@ use super::{
     result::{CloudInitResult, KexecResult, StorageResult, WipeResult, WriteImageResult},
 };
 use crate::{
-    ActionSpec, DiskId, DiskReceipt, EfiBootResult, EfiBootSpec, Exec, ExecResult, GrowRootResult, GrowRootSpec, HoldSpec,
-    Ignition, IgnitionResult, InstallBootloaderResult, InstallBootloaderSpec, KexecSpec, PowerOffSpec, RebootSpec, Storage,
-    SystemIdentity, SystemIdentityResult, Unpack, UnpackResult, WipeSpec, WriteFile, WriteFileResult,
+    ActionSpec, DiskId, DiskReceipt, EfiBootResult, EfiBootSpec, Exec, ExecResult, GrowRootResult, GrowRootSpec,
+    HoldSpec, Http, HttpResult, Ignition, IgnitionResult, InstallBootloaderResult, InstallBootloaderSpec, KexecSpec,
+    PowerOffSpec, RebootSpec, Storage, SystemIdentity, SystemIdentityResult, Unpack, UnpackResult, WipeSpec, WriteFile,
+    WriteFileResult,
 };
 
 /// What an action does. Where the agent needs nothing beyond what a template says, it is the template's own spec.
@@ -47,6 +48,8 @@ pub enum ActionKind {
     Identity(SystemIdentity),
     /// Makes the root's partition and file system larger.
     GrowRoot(GrowRootSpec),
+    /// Calls a web server.
+    Http(Http),
 }
 
 /// What came of an action that succeeded.
@@ -86,6 +89,8 @@ pub enum ActionResult {
     Identity(SystemIdentityResult),
     /// Of `growRoot`.
     GrowRoot(GrowRootResult),
+    /// Of `http`: the server's answer is a success.
+    Http(HttpResult),
 }
 
 /// A part of an [`ActionResult`] whose size the agent decides. A program that trusts no agent bounds each of them.
@@ -111,6 +116,7 @@ impl ActionResult {
             Self::Exec(said) => vec![Part::Word(&mut said.root_device)],
             Self::Unpack(said) => vec![Part::Word(&mut said.root_device)],
             Self::GrowRoot(said) => vec![Part::Word(&mut said.root_device)],
+            Self::Http(said) => vec![Part::Text(&mut said.body)],
             Self::Hold | Self::Reboot | Self::PowerOff => Vec::new(),
             Self::Wipe(said) => vec![Part::Disks(&mut said.disks)],
             Self::Storage(said) => vec![Part::Disks(&mut said.disks)],
@@ -146,6 +152,7 @@ impl ActionResult {
             Self::EfiBoot(_) => matches!(spec, ActionSpec::EfiBoot(_)),
             Self::Identity(_) => matches!(spec, ActionSpec::Identity(_)),
             Self::GrowRoot(_) => matches!(spec, ActionSpec::GrowRoot(_)),
+            Self::Http(_) => matches!(spec, ActionSpec::Http(_)),
         }
     }
 
@@ -188,6 +195,10 @@ impl ActionResult {
             Self::GrowRoot(GrowRootResult { root_device, size_bytes, grown }) => {
                 let what = if *grown { "has" } else { "had already" };
                 format!("the partition of {root_device} {what} {size_bytes} bytes, and its file system fills it")
+            }
+            Self::Http(HttpResult { status, body, .. }) if body.is_empty() => format!("the server answered {status}"),
+            Self::Http(HttpResult { status, body, .. }) => {
+                format!("the server answered {status}: {}", body.escape_debug())
             }
             Self::Reboot | Self::PowerOff => "the machine is going down".into(),
             Self::Kexec(KexecResult { kernel, initramfs, cmdline, root_device }) => {

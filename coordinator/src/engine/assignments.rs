@@ -3,9 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use landfall_api::{
-    Action, ActionSpec, CloudInitSpec, DiskReceipt, ErrorCode, Exec, ExecSpec, Ignition, IgnitionSpec, ImageSource,
-    Machine, Precheck, Problem, RetrySpec, SecretText, SystemIdentity, SystemIdentitySpec, Unpack, UnpackSpec, Verify,
-    Workflow, WriteFile, WriteFileSpec, WriteImageSpec,
+    Action, ActionSpec, CloudInitSpec, DiskReceipt, ErrorCode, Exec, ExecSpec, Http, HttpSpec, Ignition, IgnitionSpec,
+    ImageSource, Machine, Precheck, Problem, RetrySpec, SecretText, SystemIdentity, SystemIdentitySpec, Unpack,
+    UnpackSpec, Verify, Workflow, WriteFile, WriteFileSpec, WriteImageSpec,
     message::{ActionKind, AssignedAction, Assignment, CloudInit, PhoneHomeUnit, Retry, Start, WriteImage},
 };
 use landfall_machine::run::policy;
@@ -167,6 +167,7 @@ impl Assignments {
             ActionSpec::Ignition(spec) => ActionKind::Ignition(ignition(spec, &action.name)?),
             ActionSpec::EfiBoot(spec) => ActionKind::EfiBoot(spec),
             ActionSpec::GrowRoot(spec) => ActionKind::GrowRoot(spec),
+            ActionSpec::Http(spec) => ActionKind::Http(http(spec, shown, &action.name)?),
             ActionSpec::Identity(spec) => ActionKind::Identity(identity(spec, machine, &action.name)?),
         };
         Ok(AssignedAction { name: action.name, timeout, retry, branch: action.branch, kind })
@@ -232,6 +233,17 @@ fn exec(spec: ExecSpec, shown: &ActionSpec, action: &str) -> Result<Exec, Proble
         Problem::new(ErrorCode::InvalidDocument, format!("action \"{action}\" has nothing to run"))
             .caused_by(&error)
             .at(format!("{action}.exec"))
+            .hint("correct the template, then provision again")
+    })
+}
+
+fn http(spec: HttpSpec, shown: &ActionSpec, action: &str) -> Result<Http, Problem> {
+    let without = HttpSpec::default();
+    let shown = if let ActionSpec::Http(shown) = shown { shown } else { &without };
+    spec.resolved(shown).map_err(|error| {
+        Problem::new(ErrorCode::InvalidDocument, format!("the call of action \"{action}\" is invalid"))
+            .caused_by(&error)
+            .at(format!("{action}.http"))
             .hint("correct the template, then provision again")
     })
 }

@@ -1,6 +1,7 @@
 //! The wire as it was recorded (`tests/golden/wire/`): each message has those bytes when it is sent, and those bytes arrive as
 //! the same message.
 
+mod calls;
 mod worker;
 
 use std::{collections::BTreeMap, fmt::Debug, time::Duration};
@@ -234,7 +235,7 @@ fn events_on_the_wire_and_in_the_store() {
         ("finished-identity", finished(worker::named())),
         ("finished-grow-root", finished(worker::grown())),
     ];
-    for (seq, (name, body)) in (1..).zip(all) {
+    for (seq, (name, body)) in (1..).zip(all.into_iter().chain(calls::events())) {
         let event = EventRecord::of(attempt(), seq, moment(), body);
         up(&format!("event-{name}"), ToCoordinator::Event(event.clone()));
         let stored = serde_json::to_string(&event).unwrap();

@@ -6,6 +6,7 @@ mod efi_boot;
 mod exec;
 mod grow_root;
 mod hold;
+mod http;
 mod identity;
 mod ignition;
 mod install_bootloader;
@@ -43,6 +44,7 @@ impl TryFrom<Kind> for ActionKind {
             Kind::EfiBoot(wire) => Self::EfiBoot(wire.try_into().within("efi_boot")?),
             Kind::Identity(wire) => Self::Identity(wire.try_into().within("identity")?),
             Kind::GrowRoot(wire) => Self::GrowRoot(wire.into()),
+            Kind::Http(wire) => Self::Http(wire.try_into().within("http")?),
         })
     }
 }
@@ -66,6 +68,7 @@ impl From<ActionKind> for Kind {
             ActionKind::EfiBoot(spec) => Self::EfiBoot(spec.into()),
             ActionKind::Identity(spec) => Self::Identity(spec.into()),
             ActionKind::GrowRoot(spec) => Self::GrowRoot(spec.into()),
+            ActionKind::Http(spec) => Self::Http(spec.into()),
         }
     }
 }
@@ -91,6 +94,7 @@ impl TryFrom<Yield> for ActionResult {
             Yield::EfiBoot(wire) => Self::EfiBoot(wire.try_into().within("efi_boot")?),
             Yield::Identity(wire) => Self::Identity(wire.into()),
             Yield::GrowRoot(wire) => Self::GrowRoot(wire.try_into().within("grow_root")?),
+            Yield::Http(wire) => Self::Http(wire.try_into().within("http")?),
         })
     }
 }
@@ -114,6 +118,7 @@ impl From<ActionResult> for Yield {
             ActionResult::EfiBoot(result) => Self::EfiBoot(result.into()),
             ActionResult::Identity(result) => Self::Identity(result.into()),
             ActionResult::GrowRoot(result) => Self::GrowRoot(result.into()),
+            ActionResult::Http(result) => Self::Http(result.into()),
         }
     }
 }
