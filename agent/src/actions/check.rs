@@ -104,8 +104,12 @@ fn one_action(machine: &Machine, job: &Job, before: &[AssignedAction]) -> Result
         ActionKind::EfiBoot(spec) => is_there(spec.disk.as_ref()),
         ActionKind::Exec(spec) => is_there(spec.disk.as_ref()),
         ActionKind::Kexec(spec) => is_there(spec.disk.as_ref()),
-        // A call may have an effect, so it is not tried.
-        ActionKind::Http(_) | ActionKind::Hold(_) | ActionKind::Reboot(_) | ActionKind::PowerOff(_) => Ok(()),
+        // A call may have an effect, so it is not tried; and what is waited for need not be there yet.
+        ActionKind::Http(_)
+        | ActionKind::Wait(_)
+        | ActionKind::Hold(_)
+        | ActionKind::Reboot(_)
+        | ActionKind::PowerOff(_) => Ok(()),
     }
 }
 

@@ -19,6 +19,7 @@ mod storage;
 #[cfg(test)]
 mod testing;
 mod unpack;
+mod wait;
 mod wipe;
 mod write_file;
 mod write_image;
@@ -70,6 +71,7 @@ impl Perform for Machine {
                 ActionKind::PowerOff(_) => power::off().await,
                 // No disk is touched, so none is waited for.
                 ActionKind::Http(spec) => http::perform(job, spec).await,
+                ActionKind::Wait(spec) => wait::perform(job, spec).await,
                 ActionKind::WriteImage(spec) => {
                     machine.on_disks(job, move |machine, job| write_image::perform(machine, job, &spec)).await
                 }

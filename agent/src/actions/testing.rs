@@ -1,6 +1,9 @@
 //! A job for tests of actions: one workflow of one action, under a lease that a test may have lost.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use futures::future::BoxFuture;
 use landfall_api::{
@@ -24,9 +27,11 @@ impl Term for Lease {
     }
 }
 
-struct Unheard;
+/// The stages of the progress that was reported.
+#[derive(Default)]
+pub(super) struct Heard(pub(super) Mutex<Vec<String>>);
 
-impl Report for Unheard {
+impl Report for Heard {
     fn report(&self, _: ActionRef, _: EventBody) -> Reporting<'_, SessionEnded> {
         Box::pin(async { Ok(()) })
     }
@@ -36,7 +41,9 @@ impl Report for Unheard {
     fn still_runs(&self) -> Box<dyn Send> {
         Box::new(())
     }
-    fn progress(&self, _: ActionRef, _: Progress) {}
+    fn progress(&self, _: ActionRef, progress: Progress) {
+        self.0.lock().unwrap().push(progress.stage);
+    }
     fn log(&self, _: ActionRef, _: LogLevel, _: String) {}
     fn flush(&self, _: Duration) -> Reporting<'_, Unflushed> {
         Box::pin(async { Ok(()) })
@@ -45,6 +52,12 @@ impl Report for Unheard {
 
 /// The first attempt at this action.
 pub(super) fn job(kind: ActionKind) -> Job {
+    heard(kind).0
+}
+
+/// The same, with what it reports.
+pub(super) fn heard(kind: ActionKind) -> (Job, Arc<Heard>) {
+    let heard = Arc::new(Heard::default());
     let second = Duration::from_secs(1);
     let retry = Retry { max_attempts: 1, initial_backoff: second, max_backoff: second };
     let action = AssignedAction { name: "step".into(), timeout: second, retry, branch: None, kind: kind.clone() };
@@ -67,15 +80,16 @@ pub(super) fn job(kind: ActionKind) -> Job {
         precheck: true,
         tools: None,
     };
-    Job {
+    let job = Job {
         action: ActionRef { workflow_uid: run.workflow_uid, action_index: 0, attempt: 1 },
         kind,
         run: Arc::new(run),
         lease: Arc::new(Lease(true)),
         cancel: CancelFlag::new(),
-        report: Arc::new(Unheard),
+        report: heard.clone(),
         doing: Doing::default(),
-    }
+    };
+    (job, heard)
 }
 
 /// The same, after the lease has run out.

@@ -97,7 +97,7 @@ impl Doing {
     }
 
     /// Adds to a problem where the attempt is.
-    fn name(&self, mut problem: Problem) -> Problem {
+    pub(crate) fn name(&self, mut problem: Problem) -> Problem {
         if let Some((step, device)) = &*self.at.lock().unwrap_or_else(PoisonError::into_inner) {
             problem.message += &format!(", in step \"{step}\" on {device}");
             problem.subject.clone_from(device);

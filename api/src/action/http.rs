@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+pub(super) use self::check::{access, server_url, statuses};
 use super::{
     kind::{ActionInfo, Declaration, Download, Then},
     rules::Rules,

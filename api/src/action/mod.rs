@@ -20,6 +20,7 @@ mod rules;
 mod schema;
 mod storage;
 mod unpack;
+mod wait;
 mod wipe;
 mod write_file;
 mod write_image;
@@ -29,7 +30,6 @@ use serde::{Deserialize, Serialize, de::MapAccess};
 use serde_json::{Map, Value};
 
 use self::kind::Declaration;
-pub(crate) use self::rules::Rules;
 pub use self::{
     cloud_init::{CloudInitSpec, PhoneHomeSpec, UserDataKind, UserDataSpec, UserSpec, network_section},
     efi_boot::{BootPolicy, EfiBootResult, EfiBootSpec},
@@ -52,10 +52,12 @@ pub use self::{
         SizeSpec, Storage, StorageFault, StorageSpec, SubvolumeSpec, TableSpec, VolumeGroupSpec, VolumeSpec,
     },
     unpack::{Unpack, UnpackResult, UnpackSource, UnpackSpec, UnusableArchive},
+    wait::{Awaited, UntilSpec, UnusableWait, Wait, WaitResult, WaitSpec},
     wipe::WipeSpec,
     write_file::{FileSource, UnusableFile, WriteFile, WriteFileResult, WriteFileSpec},
     write_image::WriteImageSpec,
 };
+pub(crate) use self::{rules::Rules, wait::outlived};
 use crate::DurationSpec;
 
 /// Makes [`ActionSpec`] from lines of `key => Variant(Fields)`. Everything else stands in the action's own file, in its
@@ -166,6 +168,7 @@ actions! {
     "identity" => Identity(SystemIdentitySpec),
     "growRoot" => GrowRoot(GrowRootSpec),
     "http" => Http(HttpSpec),
+    "wait" => Wait(WaitSpec),
 }
 
 impl ActionSpec {

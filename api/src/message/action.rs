@@ -9,8 +9,8 @@ use super::{
 use crate::{
     ActionSpec, DiskId, DiskReceipt, EfiBootResult, EfiBootSpec, Exec, ExecResult, GrowRootResult, GrowRootSpec,
     HoldSpec, Http, HttpResult, Ignition, IgnitionResult, InstallBootloaderResult, InstallBootloaderSpec, KexecSpec,
-    PowerOffSpec, RebootSpec, Storage, SystemIdentity, SystemIdentityResult, Unpack, UnpackResult, WipeSpec, WriteFile,
-    WriteFileResult,
+    PowerOffSpec, RebootSpec, Storage, SystemIdentity, SystemIdentityResult, Unpack, UnpackResult, Wait, WaitResult,
+    WipeSpec, WriteFile, WriteFileResult,
 };
 
 /// What an action does. Where the agent needs nothing beyond what a template says, it is the template's own spec.
@@ -50,6 +50,8 @@ pub enum ActionKind {
     GrowRoot(GrowRootSpec),
     /// Calls a web server.
     Http(Http),
+    /// Waits.
+    Wait(Wait),
 }
 
 /// What came of an action that succeeded.
@@ -91,6 +93,8 @@ pub enum ActionResult {
     GrowRoot(GrowRootResult),
     /// Of `http`: the server's answer is a success.
     Http(HttpResult),
+    /// Of `wait`: it is over, or what was waited for is so.
+    Wait(WaitResult),
 }
 
 /// A part of an [`ActionResult`] whose size the agent decides. A program that trusts no agent bounds each of them.
@@ -117,7 +121,7 @@ impl ActionResult {
             Self::Unpack(said) => vec![Part::Word(&mut said.root_device)],
             Self::GrowRoot(said) => vec![Part::Word(&mut said.root_device)],
             Self::Http(said) => vec![Part::Text(&mut said.body)],
-            Self::Hold | Self::Reboot | Self::PowerOff => Vec::new(),
+            Self::Hold | Self::Wait(_) | Self::Reboot | Self::PowerOff => Vec::new(),
             Self::Wipe(said) => vec![Part::Disks(&mut said.disks)],
             Self::Storage(said) => vec![Part::Disks(&mut said.disks)],
             Self::InstallBootloader(said) => vec![Part::Word(&mut said.root_device), Part::Text(&mut said.platforms)],
@@ -153,6 +157,7 @@ impl ActionResult {
             Self::Identity(_) => matches!(spec, ActionSpec::Identity(_)),
             Self::GrowRoot(_) => matches!(spec, ActionSpec::GrowRoot(_)),
             Self::Http(_) => matches!(spec, ActionSpec::Http(_)),
+            Self::Wait(_) => matches!(spec, ActionSpec::Wait(_)),
         }
     }
 
@@ -200,6 +205,7 @@ impl ActionResult {
             Self::Http(HttpResult { status, body, .. }) => {
                 format!("the server answered {status}: {}", body.escape_debug())
             }
+            Self::Wait(WaitResult { waited_ms }) => format!("waited for {} s", waited_ms.div_euclid(1000)),
             Self::Reboot | Self::PowerOff => "the machine is going down".into(),
             Self::Kexec(KexecResult { kernel, initramfs, cmdline, root_device }) => {
                 format!(

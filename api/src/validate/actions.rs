@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::Lists;
 use crate::{
     ActionInfo, ActionSpec, DurationSpec, StorageSpec, SuccessOn,
-    action::Rules,
+    action::{Rules, outlived},
     check,
     dns_label::{LABEL_HINT, is_dns_label},
     issue::{has_expression, join},
@@ -78,6 +78,7 @@ impl Rules<'_> {
                 }
             }
             self.retry(action, &path);
+            self.fault(join(&path, "wait.for"), outlived(action));
             list_item::check(action, &path, lists.template, self);
             for (key, info) in ActionSpec::ALL {
                 let (Some(spec), at) = (action.get(key), join(&path, key)) else { continue };

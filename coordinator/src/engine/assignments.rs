@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use landfall_api::{
     Action, ActionSpec, CloudInitSpec, DiskReceipt, ErrorCode, Exec, ExecSpec, Http, HttpSpec, Ignition, IgnitionSpec,
     ImageSource, Machine, Precheck, Problem, RetrySpec, SecretText, SystemIdentity, SystemIdentitySpec, Unpack,
-    UnpackSpec, Verify, Workflow, WriteFile, WriteFileSpec, WriteImageSpec,
+    UnpackSpec, Verify, Wait, WaitSpec, Workflow, WriteFile, WriteFileSpec, WriteImageSpec,
     message::{ActionKind, AssignedAction, Assignment, CloudInit, PhoneHomeUnit, Retry, Start, WriteImage},
 };
 use landfall_machine::run::policy;
@@ -168,6 +168,7 @@ impl Assignments {
             ActionSpec::EfiBoot(spec) => ActionKind::EfiBoot(spec),
             ActionSpec::GrowRoot(spec) => ActionKind::GrowRoot(spec),
             ActionSpec::Http(spec) => ActionKind::Http(http(spec, shown, &action.name)?),
+            ActionSpec::Wait(spec) => ActionKind::Wait(wait(spec, &action.name)?),
             ActionSpec::Identity(spec) => ActionKind::Identity(identity(spec, machine, &action.name)?),
         };
         Ok(AssignedAction { name: action.name, timeout, retry, branch: action.branch, kind })
@@ -244,6 +245,15 @@ fn http(spec: HttpSpec, shown: &ActionSpec, action: &str) -> Result<Http, Proble
         Problem::new(ErrorCode::InvalidDocument, format!("the call of action \"{action}\" is invalid"))
             .caused_by(&error)
             .at(format!("{action}.http"))
+            .hint("correct the template, then provision again")
+    })
+}
+
+fn wait(spec: WaitSpec, action: &str) -> Result<Wait, Problem> {
+    spec.resolved().map_err(|error| {
+        Problem::new(ErrorCode::InvalidDocument, format!("the wait of action \"{action}\" is invalid"))
+            .caused_by(&error)
+            .at(format!("{action}.wait"))
             .hint("correct the template, then provision again")
     })
 }

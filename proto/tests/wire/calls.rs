@@ -1,7 +1,9 @@
 //! Actions that wait for other computers, or call them, as they are sent and as they end.
 
+use std::time::Duration;
+
 use landfall_api::{
-    Http, HttpMethod, HttpResult, ImageAccess, KeepBody, SecretText,
+    Awaited, Http, HttpMethod, HttpResult, ImageAccess, KeepBody, SecretText, Wait, WaitResult,
     message::{ActionKind, ActionResult, EventBody},
 };
 
@@ -10,7 +12,11 @@ use super::{action, assigned, assignment};
 pub(crate) fn events() -> Vec<(&'static str, EventBody)> {
     let finished = |result| EventBody::Finished { result };
     let answered = HttpResult { status: 201, body: "{\"id\":7}".into(), cut: false };
-    vec![("finished-http", finished(ActionResult::Http(answered)))]
+    let waited = WaitResult { waited_ms: 30_002 };
+    vec![
+        ("finished-http", finished(ActionResult::Http(answered))),
+        ("finished-wait", finished(ActionResult::Wait(waited))),
+    ]
 }
 
 #[test]
@@ -27,4 +33,11 @@ fn an_assignment_of_every_call() {
         secret: true,
     };
     assigned("assignment-http", assignment(vec![action("say", 300, 3, ActionKind::Http(call))]));
+    let access = ImageAccess::default();
+    let url = Awaited::Url { url: "http://mirror.example/ready".into(), expect_status: vec![204], access };
+    let until = |answer| Wait::Until { answer, interval: Duration::from_secs(5) };
+    let tcp = Awaited::Tcp { host: "db.example".into(), port: 5432 };
+    let waits = [Wait::For(Duration::from_secs(30)), until(url), until(tcp)];
+    let waits = waits.map(|wait| action("wait", 3600, 1, ActionKind::Wait(wait)));
+    assigned("assignment-wait", assignment(waits.into()));
 }

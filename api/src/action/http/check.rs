@@ -42,7 +42,7 @@ pub(super) fn check(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>
 }
 
 /// The field `url`: a server's.
-pub(in super::super) fn server_url(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
+pub(in crate::action) fn server_url(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
     let Some(url) = plain_text(spec, "url") else { return };
     match ImageUrl::parse(url) {
         Ok(ImageUrl::Http) => {}
@@ -53,7 +53,7 @@ pub(in super::super) fn server_url(spec: &Map<String, Value>, path: &str, rules:
 }
 
 /// The field `access`, of a server that gets no credentials by it.
-pub(in super::super) fn access(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
+pub(in crate::action) fn access(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
     let (Some(access), at) = (spec.get("access"), join(path, "access")) else { return };
     if access.get("authorization").is_some_and(|stated| !stated.is_null()) {
         let hint = "write http with headers: { Authorization: \"Bearer {{ secrets.NAME.KEY }}\" }";
@@ -63,7 +63,7 @@ pub(in super::super) fn access(spec: &Map<String, Value>, path: &str, rules: &mu
 }
 
 /// The statuses that are a success.
-pub(in super::super) fn statuses(stated: Option<&Value>, path: &str, rules: &mut Rules<'_>) {
+pub(in crate::action) fn statuses(stated: Option<&Value>, path: &str, rules: &mut Rules<'_>) {
     let all = stated.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     for (index, status) in all.iter().enumerate() {
         // 1xx are no answers yet.

@@ -14,6 +14,7 @@ mod kexec;
 mod power;
 mod storage;
 mod unpack;
+mod wait;
 mod wipe;
 mod write_file;
 mod write_image;
@@ -45,6 +46,7 @@ impl TryFrom<Kind> for ActionKind {
             Kind::Identity(wire) => Self::Identity(wire.try_into().within("identity")?),
             Kind::GrowRoot(wire) => Self::GrowRoot(wire.into()),
             Kind::Http(wire) => Self::Http(wire.try_into().within("http")?),
+            Kind::Wait(wire) => Self::Wait(wire.try_into().within("wait")?),
         })
     }
 }
@@ -69,6 +71,7 @@ impl From<ActionKind> for Kind {
             ActionKind::Identity(spec) => Self::Identity(spec.into()),
             ActionKind::GrowRoot(spec) => Self::GrowRoot(spec.into()),
             ActionKind::Http(spec) => Self::Http(spec.into()),
+            ActionKind::Wait(spec) => Self::Wait(spec.into()),
         }
     }
 }
@@ -95,6 +98,7 @@ impl TryFrom<Yield> for ActionResult {
             Yield::Identity(wire) => Self::Identity(wire.into()),
             Yield::GrowRoot(wire) => Self::GrowRoot(wire.try_into().within("grow_root")?),
             Yield::Http(wire) => Self::Http(wire.try_into().within("http")?),
+            Yield::Wait(wire) => Self::Wait(wire.into()),
         })
     }
 }
@@ -119,6 +123,7 @@ impl From<ActionResult> for Yield {
             ActionResult::Identity(result) => Self::Identity(result.into()),
             ActionResult::GrowRoot(result) => Self::GrowRoot(result.into()),
             ActionResult::Http(result) => Self::Http(result.into()),
+            ActionResult::Wait(result) => Self::Wait(result.into()),
         }
     }
 }
