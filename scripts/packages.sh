@@ -32,6 +32,7 @@ lz4 likewise
 docker-registry holds OCI artefacts in the tests of sources
 gnupg makes OpenPGP signatures in the tests of proofs
 minisign makes its own kind of them there
+ignition reads what the action ignition wrote, in a test
 iproute2 network namespaces, bridges and taps
 LIST
 }
@@ -68,6 +69,7 @@ function_of() {
     gnupg) echo gpg ;;
     squashfs-tools) echo mksquashfs ;;
     iproute2) echo ip ;;
+    ignition) echo /usr/lib/dracut/modules.d/30ignition/ignition ;;
     esac
 }
 

@@ -181,6 +181,10 @@ impl Checker<'_> {
         if !fits {
             let expected = types.iter().find(|t| **t != "null").copied().unwrap_or("null");
             let (what, hint) = match expected {
+                "object" if types.contains(&"string") => (
+                    "a mapping or text",
+                    "write names with values below it, indented, or text, whose lines begin after |",
+                ),
                 "object" => return self.wrong_type(value, "a mapping", hint::mapping(keys, value.is_null()), path),
                 "array" => ("a list", "write [item, item], or each item on a line of its own that begins with \"- \""),
                 "string" if value.is_number() || value.is_boolean() => ("text", "put it in quotes"),

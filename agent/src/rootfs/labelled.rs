@@ -13,7 +13,7 @@ use super::{
 /// No partition with one of the labels, or one that cannot be mounted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotLabelled {
-    /// None has.
+    /// No file system of the disk has one of the labels.
     #[error("no file system of {disk} has the label {wanted}: {seen}")]
     Missing {
         /// The disk.
@@ -23,7 +23,7 @@ pub(crate) enum NotLabelled {
         /// What its partitions have.
         seen: String,
     },
-    /// Several have the same.
+    /// Several file systems of the disk have the same label.
     #[error("the label {label} is that of {devices}")]
     Several {
         /// The label.

@@ -82,8 +82,8 @@ impl Doing {
         *self.at.lock().unwrap_or_else(PoisonError::into_inner) = Some((step.to_owned(), device.to_owned()));
     }
 
-    /// A device has begun, or ended, what nothing can stop, such as erasing itself. Until then its end is waited for: who cut the
-    /// power would do harm, and the result would be lost.
+    /// A device has begun, or ended, what nothing can stop, such as erasing itself. Until then the runner waits for its end: a
+    /// restart could damage the disk, and the result would be lost.
     pub(crate) fn cannot_stop(&self, begun: bool) {
         if begun {
             self.unstoppable.fetch_add(1, Ordering::SeqCst);

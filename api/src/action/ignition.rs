@@ -43,7 +43,7 @@ pub struct IgnitionResult {
     pub path: String,
 }
 
-/// The config is no JSON once its secrets are in it. What it is is not repeated: it may be a secret.
+/// With its secrets in place, the config is not valid JSON. The error does not quote it: it may hold a secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the config is not valid JSON with its secrets in place")]
 pub struct UnusableIgnition;

@@ -8,7 +8,10 @@ use super::{
     kind::{ActionInfo, Declaration, Download, Then},
     rules::Rules,
 };
-use crate::{DiskSelector, DurationSpec, WipeLevel, issue::has_expression};
+use crate::{
+    DiskSelector, DurationSpec, Problem, WipeLevel,
+    issue::{Issue, has_expression, join},
+};
 
 /// Wipes disks: at least everything by which they boot or are recognised (boot sectors, partition tables, signatures), with
 /// a `level` also their data; last of all receipts.
@@ -32,35 +35,33 @@ impl WipeSpec {
         std::iter::once(self.level).chain(self.fallback.iter().copied()).collect()
     }
 
-    /// What is wrong with its levels, where and what to do; for requests, which are no documents.
+    /// Checks the order of its levels; for requests, which are no documents.
     ///
     /// # Errors
-    /// The field, the message and the hint.
-    pub fn check_levels(&self) -> Result<(), (String, String, &'static str)> {
+    /// [`ErrorCode::InvalidDocument`](crate::ErrorCode), at the field.
+    pub fn check_levels(&self) -> Result<(), Problem> {
         let names: Vec<&str> = self.fallback.iter().map(|level| level.as_str()).collect();
-        wrong_levels(self.level.as_str(), &names).map_or(Ok(()), Err)
+        wrong_levels(self.level.as_str(), &names, "").map_or(Ok(()), |issue| Err(issue.into_problem()))
     }
 }
 
-/// The first thing that is wrong with an order of levels.
-fn wrong_levels(level: &str, fallback: &[&str]) -> Option<(String, String, &'static str)> {
+/// The first thing that is wrong with an order of levels; `path` is that of the action.
+fn wrong_levels(level: &str, fallback: &[&str], path: &str) -> Option<Issue> {
+    let at = |field: &str, message: String, hint: &str| Some(Issue::new(join(path, field), message, hint));
     if level == WipeLevel::Signatures.as_str() && !fallback.is_empty() {
         let hint = "remove fallback, or state the level that is wanted first, such as secure";
-        return Some(("fallback".into(), "every disk supports level signatures".into(), hint));
+        return at("fallback", "every disk supports level signatures".into(), hint);
     }
     let mut before = vec![level];
     for (n, name) in fallback.iter().enumerate().filter(|(_, name)| !has_expression(name)) {
         if before.contains(name) {
             let message = format!("level {name} stands twice in the order of levels");
-            return Some((format!("fallback[{n}]"), message, "name each level once, the best first"));
+            return at(&format!("fallback[{n}]"), message, "name each level once, the best first");
         }
         if before.iter().any(|level| ["signatures", "zero"].contains(level)) {
             let message = format!("level {name} is never used: every disk supports a level before it");
-            return Some((
-                format!("fallback[{n}]"),
-                message,
-                "put zero and signatures last, or remove what follows them",
-            ));
+            let hint = "put zero and signatures last, or remove what follows them";
+            return at(&format!("fallback[{n}]"), message, hint);
         }
         before.push(name);
     }
@@ -92,9 +93,7 @@ impl Declaration for WipeSpec {
             spec.get("level").map_or(WipeLevel::Signatures.as_str(), |level| level.as_str().unwrap_or_default());
         let fallback = spec.get("fallback").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let fallback: Vec<&str> = fallback.iter().map(|name| name.as_str().unwrap_or_default()).collect();
-        if let Some((field, message, hint)) = wrong_levels(level, &fallback) {
-            rules.say(format!("{path}.{field}"), message, hint);
-        }
+        rules.issues().extend(wrong_levels(level, &fallback, path));
     }
 
     fn downloads(&self) -> Vec<Download> {

@@ -89,7 +89,7 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use crate::{Expectation, ReadAt, receipt::tests::mark};
+    use crate::{ReadAt, receipt::tests::mark};
 
     /// A disk that remembers what was done to it.
     struct Remembers(Mutex<(Vec<u8>, Vec<&'static str>)>);
@@ -127,20 +127,7 @@ mod tests {
         let mut first = vec![0; 2 << 20];
         first[510..512].copy_from_slice(&[0x55, 0xaa]);
         let device = Remembers(Mutex::new((first, Vec::new())));
-        let order = Order {
-            device: "disk",
-            expectation: Expectation::Waived,
-            format: None,
-            no_table: false,
-            mark: mark(ReceiptState::Intent, 0),
-            keep: &[],
-            compare: false,
-            read_back: false,
-            forgive: false,
-            memory: None,
-            may_act: &|| Ok(()),
-            same_disk: &|| Ok(()),
-        };
+        let order = Order::plain("disk", mark(ReceiptState::Intent, 0));
         let done = finish_device(&device, &order).unwrap();
         assert_eq!(device.0.lock().unwrap().1, ["flush", "write", "flush"]);
         assert_eq!(receipt::read_mark(&device).unwrap(), Some(done));

@@ -120,6 +120,27 @@ pub struct Order<'a> {
     pub same_disk: Check<'a>,
 }
 
+#[cfg(test)]
+impl Order<'_> {
+    /// An order without conditions, which may always act.
+    pub(crate) fn plain(device: &str, mark: DiskReceipt) -> Order<'_> {
+        Order {
+            device,
+            expectation: Expectation::Waived,
+            format: None,
+            no_table: false,
+            mark,
+            keep: &[],
+            compare: false,
+            read_back: false,
+            forgive: false,
+            memory: None,
+            may_act: &|| Ok(()),
+            same_disk: &|| Ok(()),
+        }
+    }
+}
+
 /// What [`install`] did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Installed {

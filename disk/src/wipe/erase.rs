@@ -143,12 +143,12 @@ fn by_itself(commands: &dyn Commands, method: Method, order: &Order<'_>, says: &
         Method::NvmeSanitize(kind) => nvme::sanitize(commands, kind, &follow),
         Method::AtaSanitize(kind) => ata::sanitize(commands, kind, &follow),
         Method::ScsiSanitize(kind) => scsi::sanitize(commands, kind, &follow),
-        Method::NvmeFormat(format) => says.meanwhile(0, || nvme::format(commands, format)),
+        Method::NvmeFormat(format) => says.meanwhile(0, TICK, || nvme::format(commands, format)),
         Method::AtaErase { enhanced, minutes } => {
             if minutes > 0 {
                 says.line(&format!("{} says that it takes about {minutes} minutes", order.device));
             }
-            says.meanwhile(minutes, || ata::erase(commands, enhanced))
+            says.meanwhile(minutes, TICK, || ata::erase(commands, enhanced))
         }
         Method::Signatures | Method::Discard | Method::Zero => Ok(()),
     }
@@ -199,15 +199,15 @@ impl Says<'_> {
         self.observer.progress(&shown(self.method, done, self.size));
     }
 
-    /// Reports from time to time while `act` blocks: by the `minutes` that the disk says it takes, or 0 if it does not say.
-    fn meanwhile<T>(&self, minutes: u32, act: impl FnOnce() -> T) -> T {
+    /// Reports after each `tick` while `act` blocks: by the `minutes` that the disk says it takes, or 0 if it does not say.
+    fn meanwhile<T>(&self, minutes: u32, tick: Duration, act: impl FnOnce() -> T) -> T {
         let (observer, method, size) = (self.observer, self.method, self.size);
         let expected = Duration::from_secs(u64::from(minutes) * 60);
         let (ended, wait) = channel::<()>();
         thread::scope(|scope| {
             scope.spawn(move || {
                 let began = Instant::now();
-                while wait.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+                while wait.recv_timeout(tick) == Err(RecvTimeoutError::Timeout) {
                     // What a disk says is a guess: the last twentieth lasts until it has ended.
                     let part = began.elapsed().as_secs_f64() / expected.as_secs_f64().max(1.0);
                     let part = if expected.is_zero() { 0.0 } else { part.min(0.95) };
@@ -237,13 +237,16 @@ fn shown(method: Method, done: u64, total: u64) -> Progress {
 
 #[cfg(test)]
 mod tests {
-    use std::{io, sync::Mutex};
+    use std::{
+        io,
+        sync::{Mutex, mpsc::Sender},
+    };
 
-    use landfall_api::ReceiptState;
+    use landfall_api::{DiskReceipt, ReceiptState};
 
     use super::*;
     use crate::{
-        Expectation, ReadAt, Unobserved,
+        ReadAt, Unobserved,
         receipt::tests::mark,
         wipe::{
             commands::{NvmeAdmin, ScsiEnd, Transfer},
@@ -282,20 +285,7 @@ mod tests {
         }
 
         fn erase(&self, method: Method) -> Result<u32, WriteError> {
-            let order = Order {
-                no_table: false,
-                device: "/dev/vda",
-                expectation: Expectation::Waived,
-                format: None,
-                mark: mark(ReceiptState::Intent, 0),
-                keep: &[],
-                compare: false,
-                read_back: false,
-                forgive: false,
-                memory: None,
-                may_act: &|| Ok(()),
-                same_disk: &|| Ok(()),
-            };
+            let order = Order::plain("/dev/vda", mark(ReceiptState::Intent, 0));
             erase(self, self, method, &order, &Unobserved)
         }
 
@@ -399,9 +389,25 @@ mod tests {
         assert_eq!((parts.first().unwrap().start, parts.last().unwrap().end), (ENDS, size - ENDS));
     }
 
+    /// Hands on how far each report says that it is.
+    struct Hears(Mutex<Sender<u64>>);
+
+    impl Observer for Hears {
+        fn progress(&self, progress: &Progress) {
+            self.0.lock().unwrap().send(progress.raw_bytes).unwrap();
+        }
+        fn receipt_written(&self, _: &DiskReceipt) {}
+        fn log(&self, _: LogLevel, _: &str) {}
+    }
+
     #[test]
     fn a_lasting_command_is_reported_and_its_result_kept() {
-        let says = Says { observer: &Unobserved, method: METHODS[1], size: 1 << 30, said: Cell::new(None) };
-        assert_eq!(says.meanwhile(3, || 42), 42);
+        let (send, reports) = channel();
+        let hears = Hears(Mutex::new(send));
+        let says = Says { observer: &hears, method: METHODS[1], size: 1 << 30, said: Cell::new(None) };
+        // The disk ends once two reports were made.
+        let act = || [(); 2].map(|()| reports.recv_timeout(Duration::from_secs(60)).unwrap());
+        let [first, second] = says.meanwhile(3, Duration::from_millis(20), act);
+        assert!(0 < first && first < second && second < 1 << 30, "{first}, then {second}");
     }
 }

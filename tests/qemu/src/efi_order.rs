@@ -14,8 +14,11 @@ const DATA_SIZE: usize = 40;
 /// How OVMF describes the entries of a network port.
 const NETWORK: &str = "UEFI PXEv4";
 
-/// Puts the first network entry in front of the boot order in a file of variables.
-pub(crate) fn network_first(path: &Path) -> Result<(), LabError> {
+/// Puts the first network entry in front of the boot order in a file of variables. The machine must have been on before.
+///
+/// # Errors
+/// [`LabError`] if the firmware has made no boot order yet.
+pub fn network_first(path: &Path) -> Result<(), LabError> {
     let mut store = std::fs::read(path).map_err(LabError::file("cannot read", path))?;
     let missing = |message: &str| LabError::Format { path: path.to_owned(), message: message.to_owned() };
     let at = changed(&mut store).ok_or_else(|| missing("there is no boot order with a network entry"))?;
@@ -33,7 +36,10 @@ pub struct BootOrder {
 }
 
 /// Reads the boot order from a file of variables.
-pub(crate) fn read(path: &Path) -> Result<BootOrder, LabError> {
+///
+/// # Errors
+/// [`LabError`] if the file cannot be read.
+pub fn read(path: &Path) -> Result<BootOrder, LabError> {
     let store = std::fs::read(path).map_err(LabError::file("cannot read", path))?;
     let found = variables(&store);
     let of = |name: &str| found.iter().find(|(known, _)| known == name).map(|(_, data)| &store[data.clone()]);

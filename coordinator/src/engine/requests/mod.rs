@@ -146,9 +146,7 @@ impl Requests {
                     .hint("landfall explain templates lists a disk selector's fields")
             })?;
         }
-        if let Err((field, message, hint)) = spec.check_levels() {
-            return Err(Problem::new(ErrorCode::InvalidDocument, message).at(field).hint(hint));
-        }
+        spec.check_levels()?;
         // Signatures are few; what takes longer is a disk that hangs.
         let quick = (spec.level == WipeLevel::Signatures).then(|| DurationSpec::from_secs(CLEARS_WITHIN));
         let step = |name: &str, timeout, spec| Action { name: name.into(), timeout, retry: None, branch: None, spec };

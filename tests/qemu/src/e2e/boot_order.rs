@@ -1,13 +1,16 @@
 //! u: what UEFI starts after each policy of `efiBoot`, read from the firmware's own variables while the machine is off, and what
-//! then really starts. Deprovisioning takes the entry away.
+//! then really starts. Deprovisioning takes the entry away, and the machine is installed again.
 
 use anyhow::ensure;
 use landfall_api::WorkflowPhase;
-use landfall_lab::{BootOrder, Firmware, Machine};
+use landfall_lab::{
+    Firmware, Machine,
+    efi_order::{self, BootOrder},
+};
 use serde_json::{Value, json};
 
 use super::Context;
-use super::scene::{BOOT, BOOTED, INSTALL, Scene};
+use super::scene::{BOOT, BOOTED, INSTALL, Scene, require_installed};
 
 /// How our entries and those of the network begin.
 const OURS: &str = "Landfall";
@@ -23,7 +26,7 @@ pub(super) async fn by_each_policy(context: Context) -> anyhow::Result<()> {
     let found = after(&scene, &mut machine, "leave", install).await?;
     ensure!(!found.order.iter().any(|name| name.starts_with(OURS)) && found.next.is_none(), "{found:?}");
 
-    machine.network_first()?;
+    efi_order::network_first(&machine.efi_variables()?)?;
     let found = after(&scene, &mut machine, "netFirst", json!([])).await?;
     ensure!(found.order[0].starts_with(NETWORK) && found.order[1].starts_with(OURS), "{found:?}");
 
@@ -37,14 +40,20 @@ pub(super) async fn by_each_policy(context: Context) -> anyhow::Result<()> {
     ensure!(found.order[0].starts_with(OURS) && found.next.is_none(), "{found:?}");
     started(&mut machine, &scene).await?;
 
-    machine.network_first()?;
+    efi_order::network_first(&machine.efi_variables()?)?;
     let wiped = scene.landfall(&["deprovision", "m1", "--yes", "--disk", "transport=virtio"]).await?;
     machine.power_on().await?;
     machine.off_at_reboot().await?;
     machine.wait_off(BOOT).await?;
-    let found = machine.boot_order()?;
+    let found = efi_order::read(&machine.efi_variables()?)?;
     ensure!(!found.order.iter().any(|name| name.starts_with(OURS)), "after {wiped}: {found:?}");
-    Ok(())
+
+    scene.template(&scene.image_url()).await?;
+    let workflow = scene.provision(&machine).await?;
+    let power_on = machine.power_on().await?;
+    machine.wait_serial(power_on, BOOTED, INSTALL).await?;
+    let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
+    require_installed(&machine, &workflow)
 }
 
 /// The boot order after a workflow of these actions, `efiBoot` and `powerOff`.
@@ -58,7 +67,7 @@ async fn after(scene: &Scene, machine: &mut Machine, policy: &str, actions: Valu
     machine.power_on().await?;
     scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
     machine.wait_off(BOOT).await?;
-    Ok(machine.boot_order()?)
+    Ok(efi_order::read(&machine.efi_variables()?)?)
 }
 
 /// Requires that the disk starts without a word from the coordinator.

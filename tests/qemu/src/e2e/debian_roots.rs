@@ -26,6 +26,8 @@ pub(super) enum Layout {
     Xfs,
     Btrfs,
     SeparateVar,
+    /// One root, whose label is that of Ignition's configs.
+    Ignition,
 }
 
 impl Layout {
@@ -38,6 +40,7 @@ impl Layout {
             Self::SeparateVar => {
                 "LABEL=debian / ext4 defaults,errors=remount-ro 0 1\nLABEL=var /var ext4 defaults 0 2\n"
             }
+            Self::Ignition => "LABEL=ignition / ext4 defaults,errors=remount-ro 0 1\n",
         }
     }
 
@@ -45,7 +48,14 @@ impl Layout {
         match self {
             Self::Xfs => RootFs::Xfs,
             Self::Btrfs => RootFs::Btrfs,
-            Self::SeparateVar => RootFs::Ext4,
+            Self::SeparateVar | Self::Ignition => RootFs::Ext4,
+        }
+    }
+
+    const fn label(self) -> &'static str {
+        match self {
+            Self::Xfs | Self::Btrfs | Self::SeparateVar => "debian",
+            Self::Ignition => "ignition",
         }
     }
 
@@ -55,6 +65,7 @@ impl Layout {
             Self::Xfs => "/ xfs 3 / xfs 3",
             Self::Btrfs => "/ btrfs 3[/@rootfs] / btrfs 3[/@rootfs]",
             Self::SeparateVar => "/ ext4 3 /var ext4 4",
+            Self::Ignition => "/ ext4 3 / ext4 3",
         }
     }
 }
@@ -87,7 +98,7 @@ pub(super) async fn to_phone_home(context: Context, firmware: Firmware, layout: 
 }
 
 /// Makes the image; its digest.
-fn laid_out(stored: &Path, directory: &Path, layout: Layout) -> anyhow::Result<String> {
+pub(super) fn laid_out(stored: &Path, directory: &Path, layout: Layout) -> anyhow::Result<String> {
     std::fs::create_dir_all(directory)?;
     let (work, var) = (directory.with_file_name("root"), directory.with_file_name("var"));
     let raw = directory.with_file_name("image.raw");
@@ -103,7 +114,7 @@ fn laid_out(stored: &Path, directory: &Path, layout: Layout) -> anyhow::Result<S
     }
     let recipe = disk::Recipe {
         root: &work,
-        label: "debian",
+        label: layout.label(),
         seed: Seed::new("landfall debian laid out"),
         sector: Sector::Bytes512,
         root_fs: layout.root_fs(),

@@ -2,21 +2,35 @@
 //! it.
 
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context as _, ensure};
-use landfall_api::WorkflowPhase;
-use landfall_lab::{CoordinatorOptions, DiskBus, Firmware, Machine, Network};
+use landfall_api::{Workflow, WorkflowPhase};
+use landfall_lab::{CoordinatorOptions, DiskBus, Firmware, Machine, Mark, Network};
 use serde_json::{Value, json};
 
 use super::Context;
-use super::scene::{BOOT, DISK_BYTES, Scene, require_installed};
+use super::scene::{BOOT, DISK_BYTES, INSTALL, Scene, require_installed};
 
-const TAR: &str = "root.tar.zst";
+pub(super) const TAR: &str = "root.tar.zst";
 /// What the installed system says at its start: the prompt of a Debian on a serial console.
-const LOGIN: &str = "debian login:";
+pub(super) const LOGIN: &str = "debian login:";
 /// Without it the kernel reads every EFI variable while systemd waits for devices; under software emulation on a loaded host that
 /// takes minutes, and systemd gives up.
 pub(super) const NO_PSTORE: &str = "efi_pstore.pstore_disable=1";
+/// The installed system says from what its root is mounted.
+const SAYS_ROOT: &str = r#"
+cat > /etc/systemd/system/says.service <<'END'
+[Service]
+Type=oneshot
+ExecStart=/bin/grep " / " /proc/mounts
+StandardOutput=tty
+TTYPath=/dev/ttyS0
+[Install]
+WantedBy=multi-user.target
+END
+systemctl enable says.service
+"#;
 /// MiB of a machine's memory: the boot image, the tools layer and the programs of GRUB and LVM together.
 pub(super) const MEMORY_MIB: u32 = 1024;
 
@@ -47,25 +61,137 @@ fn list(storage: &Value, unpack: &Value) -> Value {
         { "name": "disks", "storage": storage },
         { "name": "root", "unpack": unpack },
         { "name": "seed", "cloudInit": {} },
+        { "name": "says", "exec": { "script": SAYS_ROOT } },
         { "name": "boot", "installBootloader": { "kernelArguments": ["console=ttyS0,115200", NO_PSTORE] } },
         { "name": "reboot", "reboot": {} },
     ])
 }
 
 pub(super) async fn from_a_root_tar(context: Context, firmware: Firmware) -> anyhow::Result<()> {
-    let (scene, unpack) = scene(context).await?;
-    let builder = Machine::builder("m1").firmware(firmware).memory_mib(MEMORY_MIB).disk(DISK_BYTES, DiskBus::Virtio);
-    let mut machine = scene.described(builder).await?;
     let first = match firmware {
         Firmware::Bios => json!({ "role": "biosBoot" }),
         Firmware::Uefi => json!({ "role": "esp", "size": "64MiB" }),
     };
     let storage = json!({ "disks": [{ "partitions": [first, { "role": "root" }] }] });
-    scene.actions("install", list(&storage, &unpack)).await?;
+    let (scene, mut machine) = described(context, firmware, &storage).await?;
+    let (workflow, power_on) = installed(&scene, &mut machine).await?;
+    machine.wait_serial(power_on, LOGIN, BOOT).await?;
+    require_installed(&machine, &workflow)
+}
+
+pub(super) async fn xfs_on_lvm(context: Context) -> anyhow::Result<()> {
+    let storage = json!({
+        "disks": [{ "partitions": [{ "role": "biosBoot" }, { "name": "pv" }] }],
+        "volumeGroups": [{ "name": "vg0", "from": ["pv"], "volumes": [
+            { "name": "swap", "size": "256MiB", "format": "swap" },
+            { "name": "root", "size": "rest", "format": "xfs", "mount": "/" },
+        ] }],
+    });
+    let (scene, mut machine) = described(context, Firmware::Bios, &storage).await?;
+    let (workflow, power_on) = installed(&scene, &mut machine).await?;
+    machine.wait_serial(power_on, "/dev/mapper/vg0-root / xfs", BOOT).await?;
+    machine.wait_serial(power_on, LOGIN, BOOT).await?;
+    require_installed(&machine, &workflow)
+}
+
+/// Bytes of the archive that are unpacked when the power is cut.
+const SOME: u64 = 64 << 20;
+
+pub(super) async fn cut_in_each_action(context: Context) -> anyhow::Result<()> {
+    let storage = json!({ "disks": [{ "partitions": [{ "role": "biosBoot" }, { "role": "root" }] }] });
+    let (scene, mut machine) = described(context, Firmware::Bios, &storage).await?;
     let workflow = scene.provision(&machine).await?;
+
+    let power_on = machine.power_on().await?;
+    machine.wait_serial(power_on, "mkfs.ext4", INSTALL).await?;
+    machine.power_cut().await;
+
+    machine.power_on().await?;
+    let unpacks = |workflow: &Workflow| {
+        let unpack = workflow.status.as_ref().and_then(|status| status.actions.get(1));
+        unpack.is_some_and(|unpack| unpack.progress.as_ref().is_some_and(|progress| progress.raw_bytes > SOME))
+    };
+    let api = scene.coordinator.api();
+    api.wait_workflow(&workflow, "a part of the archive", scene.limit(INSTALL), unpacks).await?;
+    machine.power_cut().await;
+
+    let power_on = machine.power_on().await?;
+    machine.wait_serial(power_on, "grub-install: ", INSTALL).await?;
+    machine.power_cut().await;
+
     let power_on = machine.power_on().await?;
     let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
     machine.wait_serial(power_on, LOGIN, BOOT).await?;
-    ensure!(workflow.status.as_ref().is_some_and(|s| s.phoned_home_at.is_some()), "it succeeded without a phone-home");
+    let shown = scene.describe_workflow(&workflow.metadata.name).await?;
+    for name in ["disks", "root", "boot"] {
+        let words = format!("during attempt 1 of action \"{name}\"");
+        ensure!(shown.contains(&words), "landfall describe does not say \"{words}\":\n{shown}");
+    }
     require_installed(&machine, &workflow)
+}
+
+/// In no log, and on no console.
+const PASSPHRASE: &str = "korrektpferdbatterie";
+/// The initramfs asks for it.
+const ASKS: &str = "Please unlock disk system";
+
+pub(super) async fn on_luks(context: Context) -> anyhow::Result<()> {
+    // GRUB of Debian 12 opens no LUKS2: its files are beside it.
+    let storage = json!({
+        "keys": { "system": "{{ secrets.disk.system }}" },
+        "disks": [{ "partitions": [
+            { "role": "esp", "size": "64MiB" },
+            { "name": "boot", "size": "512MiB", "format": "ext4", "mount": "/boot" },
+            { "role": "root", "encrypt": { "key": "system", "name": "system" } },
+        ] }],
+    });
+    let (scene, mut machine) = described(context, Firmware::Uefi, &storage).await?;
+    scene.apply("Secret", "disk", json!({ "data": { "system": PASSPHRASE }, "machines": ["m1"] })).await?;
+    let workflow = scene.provision(&machine).await?;
+    let power_on = machine.power_on().await?;
+    machine.wait_serial(power_on, ASKS, INSTALL).await?;
+    machine.type_line("not the passphrase").await?;
+    machine.wait_serial(power_on, "bad password or options", BOOT).await?;
+    machine.type_line(PASSPHRASE).await?;
+    machine.wait_serial(power_on, "/dev/mapper/system / ext4", BOOT).await?;
+    machine.wait_serial(power_on, LOGIN, BOOT).await?;
+    let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
+
+    let logs = scene.landfall(&["logs", &workflow.metadata.name]).await?;
+    let console = machine.serial().lines_since(power_on).into_iter().map(|line| line.text);
+    let coordinator = scene.coordinator.log().lines_since(Mark::default()).into_iter().map(|line| line.text);
+    for text in [logs].into_iter().chain(console).chain(coordinator) {
+        ensure!(!text.contains(PASSPHRASE), "the passphrase is shown: {text}");
+    }
+    let disk = machine.disk(0).path().to_owned();
+    ensure!(!tokio::task::spawn_blocking(move || holds(&disk, PASSPHRASE)).await??, "the passphrase is on the disk");
+    require_installed(&machine, &workflow)
+}
+
+/// Whether a disk holds a text anywhere.
+fn holds(disk: &Path, text: &str) -> anyhow::Result<bool> {
+    let found = Command::new("grep").args(["--quiet", "--fixed-strings", "--text", text]).arg(disk).status()?;
+    match found.code() {
+        Some(0) => Ok(true),
+        Some(1) => Ok(false),
+        _ => anyhow::bail!("grep failed on {}", disk.display()),
+    }
+}
+
+/// A machine with one disk, and a template `install` that lays it out, installs Debian, and lets it say what its root is.
+async fn described(context: Context, firmware: Firmware, storage: &Value) -> anyhow::Result<(Scene, Machine)> {
+    let (scene, unpack) = scene(context).await?;
+    let builder = Machine::builder("m1").firmware(firmware).memory_mib(MEMORY_MIB).disk(DISK_BYTES, DiskBus::Virtio);
+    let machine = scene.described(builder).await?;
+    scene.actions("install", list(storage, &unpack)).await?;
+    Ok((scene, machine))
+}
+
+/// From power-on until the installed system has phoned home.
+async fn installed(scene: &Scene, machine: &mut Machine) -> anyhow::Result<(Workflow, Mark)> {
+    let workflow = scene.provision(machine).await?;
+    let power_on = machine.power_on().await?;
+    let workflow = scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
+    ensure!(workflow.status.as_ref().is_some_and(|s| s.phoned_home_at.is_some()), "it succeeded without a phone-home");
+    Ok((workflow, power_on))
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::ensure;
 use landfall_api::WorkflowPhase;
 use landfall_image::disk::{self, filesystem::RootFs, layout::Sector, seed::Seed};
-use landfall_lab::{DhcpMode, DiskBus, Firmware, Network};
+use landfall_lab::{DhcpMode, DiskBus, Firmware, Network, efi_order};
 use serde_json::json;
 
 use super::Context;
@@ -81,7 +81,7 @@ pub(super) async fn boots_on_uefi(context: Context) -> anyhow::Result<()> {
     machine.power_on().await?;
     scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
     machine.wait_off(BOOT).await?;
-    machine.network_first()?;
+    efi_order::network_first(&machine.efi_variables()?)?;
     let power_on = machine.power_on().await?;
     machine.wait_serial(power_on, OLD, BOOT).await?;
     machine.power_cut().await;

@@ -8,7 +8,8 @@ mod spec;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::efi_order::BootOrder;
+use tokio::io::AsyncWriteExt as _;
+
 use crate::process::Outputs;
 use crate::{Accel, DiskImage, LabError, Line, Log, Mark, Network, Process, Qmp};
 
@@ -86,21 +87,12 @@ impl Machine {
         self.spec.nics.first().map_or("", |nic| &nic.mac)
     }
 
-    /// Puts the network first in the firmware's own boot order, as a person does in its setup. UEFI only; the machine must be off,
-    /// and must have been on before.
+    /// The file with its UEFI variables, for [`crate::efi_order`].
     ///
     /// # Errors
-    /// [`LabError`] if the firmware has made no boot order yet.
-    pub fn network_first(&self) -> Result<(), LabError> {
-        crate::efi_order::network_first(&crate::firmware::ovmf(&self.dir)?.1)
-    }
-
-    /// What its firmware's own variables say that it starts. UEFI only; the machine must be off.
-    ///
-    /// # Errors
-    /// [`LabError`] if there are no variables.
-    pub fn boot_order(&self) -> Result<BootOrder, LabError> {
-        crate::efi_order::read(&crate::firmware::ovmf(&self.dir)?.1)
+    /// [`LabError`] if the firmware is missing.
+    pub fn efi_variables(&self) -> Result<PathBuf, LabError> {
+        Ok(crate::firmware::ovmf(&self.dir)?.1)
     }
 
     /// One of its disks.
@@ -165,6 +157,21 @@ impl Machine {
         let qmp = connect(&self.socket(), &self.spec.name, &mut process).await?;
         self.running = Some(Running { process, qmp });
         Ok(mark)
+    }
+
+    /// Types a line on its serial console.
+    ///
+    /// # Errors
+    /// [`LabError::Qmp`] if it is off, [`LabError::File`] if QEMU does not take it.
+    pub async fn type_line(&mut self, line: &str) -> Result<(), LabError> {
+        let message = format!("{} is off", self.spec.name);
+        let off = || LabError::Qmp { command: "type".into(), message };
+        let console = self.running.as_mut().and_then(|running| running.process.stdin()).ok_or_else(off)?;
+        let typed = async {
+            console.write_all(format!("{line}\r").as_bytes()).await?;
+            console.flush().await
+        };
+        typed.await.map_err(LabError::file("cannot type on the serial console of", &self.dir))
     }
 
     /// Cuts the power: the guest gets no notice, QEMU ends at once.
