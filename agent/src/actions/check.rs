@@ -177,7 +177,8 @@ mod tests {
             let second = Duration::from_secs(1);
             let retry = Retry { max_attempts: 1, initial_backoff: second, max_backoff: second };
             let kind = ActionKind::Storage(layout.resolved());
-            let storage = AssignedAction { name: "disks".into(), timeout: second, retry, branch: None, kind };
+            let storage =
+                AssignedAction { name: "disks".into(), timeout: second, retry, branch: None, when: None, kind };
             let spec = InstallBootloaderSpec { firmware, ..InstallBootloaderSpec::default() };
             started_by(&spec, &[storage], uefi).err().map(|failure| failure.problem.message)
         };

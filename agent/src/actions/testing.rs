@@ -60,7 +60,8 @@ pub(super) fn heard(kind: ActionKind) -> (Job, Arc<Heard>) {
     let heard = Arc::new(Heard::default());
     let second = Duration::from_secs(1);
     let retry = Retry { max_attempts: 1, initial_backoff: second, max_backoff: second };
-    let action = AssignedAction { name: "step".into(), timeout: second, retry, branch: None, kind: kind.clone() };
+    let action =
+        AssignedAction { name: "step".into(), timeout: second, retry, branch: None, when: None, kind: kind.clone() };
     let run = Assignment {
         epoch: 1,
         workflow_uid: Uuid::from_u128(1),
@@ -75,6 +76,7 @@ pub(super) fn heard(kind: ActionKind) -> (Job, Arc<Heard>) {
         starts: vec![Start { index: 0, attempt: 1 }],
         earlier_runs: Vec::new(),
         expected_receipts: Vec::new(),
+        results: Vec::new(),
         person_authorised: true,
         force: false,
         precheck: true,

@@ -84,7 +84,7 @@ macro_rules! actions {
             /// The keys of actions in documents.
             pub const KEYS: [&'static str; COUNT] = [$($key),+];
             /// Every field of an action: those that all have, then the keys.
-            const FIELDS: [&'static str; COUNT + 4] = ["name", "timeout", "retry", "branch", $($key),+];
+            const FIELDS: [&'static str; COUNT + 5] = ["name", "timeout", "retry", "branch", "when", $($key),+];
 
             /// Fields that came after their actions: key, field, and the first protocol revision whose agents know it.
             pub fn later_fields() -> Vec<(&'static str, &'static str, u32)> {
@@ -215,9 +215,22 @@ pub struct Action {
     /// order, and the next stage begins when all have ended. A DNS label.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub branch: Option<String>,
+    /// What is left of its condition: over results of actions before it. It is done only if it holds when its turn comes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub when: Option<String>,
     /// What it does.
     #[serde(flatten)]
     pub spec: ActionSpec,
+}
+
+impl Action {
+    /// The first protocol revision whose agents decide conditions over results.
+    pub const WHEN_PROTOCOL: u32 = 8;
+
+    /// The first protocol revision whose agents can do it as it is written.
+    pub fn protocol(&self) -> u32 {
+        self.spec.protocol().max(if self.when.is_some() { Self::WHEN_PROTOCOL } else { 0 })
+    }
 }
 
 /// How often an action is tried.

@@ -228,7 +228,7 @@ pub(crate) fn outlived(action: &Map<String, Value>) -> Option<Fault> {
     };
     (time.get() >= timeout.get()).then(|| {
         let message = format!("a wait of {time} is not over within the action's timeout of {timeout}");
-        Fault::new(message, "state a longer one beside name, such as timeout: 2h")
+        Fault::new(message, "state a longer timeout beside name")
     })
 }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use landfall_api::{
-    Awaited, Http, HttpMethod, HttpResult, ImageAccess, KeepBody, SecretText, Wait, WaitResult,
-    message::{ActionKind, ActionResult, EventBody},
+    ActionOutcome, Awaited, Http, HttpMethod, HttpResult, ImageAccess, KeepBody, SecretText, Wait, WaitResult, When,
+    message::{ActionKind, ActionResult, AssignedAction, Assignment, EventBody, KnownResult, Start},
 };
 
 use super::{action, assigned, assignment};
@@ -14,6 +14,7 @@ pub(crate) fn events() -> Vec<(&'static str, EventBody)> {
     let answered = HttpResult { status: 201, body: "{\"id\":7}".into(), cut: false };
     let waited = WaitResult { waited_ms: 30_002 };
     vec![
+        ("skipped", EventBody::Skipped),
         ("finished-http", finished(ActionResult::Http(answered))),
         ("finished-wait", finished(ActionResult::Wait(waited))),
     ]
@@ -40,4 +41,22 @@ fn an_assignment_of_every_call() {
     let waits = [Wait::For(Duration::from_secs(30)), until(url), until(tcp)];
     let waits = waits.map(|wait| action("wait", 3600, 1, ActionKind::Wait(wait)));
     assigned("assignment-wait", assignment(waits.into()));
+}
+
+#[test]
+fn an_assignment_with_conditions() {
+    let second = Duration::from_secs(1);
+    let wait = |name: &str, when: Option<&str>| {
+        let when = when.map(|text| When::parse(text).unwrap());
+        AssignedAction { when, ..action(name, 300, 1, ActionKind::Wait(Wait::For(second))) }
+    };
+    let outcome = ActionOutcome { succeeded: true, status: Some(201), body: Some("ready".into()) };
+    let later = wait("later", Some("results.call.status == 201 and results[\"my-wait\"].succeeded"));
+    let whole = Assignment {
+        start_index: 2,
+        starts: vec![Start { index: 2, attempt: 1 }],
+        results: vec![KnownResult { index: 0, outcome }, KnownResult { index: 1, outcome: ActionOutcome::left_out() }],
+        ..assignment(vec![wait("call", None), wait("my-wait", None), later])
+    };
+    assigned("assignment-conditions", whole);
 }

@@ -317,7 +317,7 @@ fn selector(field: &str, text: &str) -> DiskSelector {
 fn action(name: &str, timeout: u64, attempts: u32, kind: ActionKind) -> AssignedAction {
     let (initial_backoff, max_backoff) = (Duration::from_secs(2), Duration::from_secs(60));
     let retry = Retry { max_attempts: attempts, initial_backoff, max_backoff };
-    AssignedAction { name: name.into(), timeout: Duration::from_secs(timeout), retry, branch: None, kind }
+    AssignedAction { name: name.into(), timeout: Duration::from_secs(timeout), retry, branch: None, when: None, kind }
 }
 
 fn image(url: &str, proof: ImageProof) -> WriteImage {
@@ -341,6 +341,7 @@ fn assignment(actions: Vec<AssignedAction>) -> Assignment {
         starts: vec![Start { index: 0, attempt: 1 }],
         earlier_runs: vec![],
         expected_receipts: vec![],
+        results: Vec::new(),
         person_authorised: false,
         force: false,
         tools: None,
@@ -400,6 +401,7 @@ fn an_assignment_of_every_action() {
         starts: vec![Start { index: 1, attempt: 2 }],
         earlier_runs: vec![Uuid::from_u128(3)],
         expected_receipts: vec![receipt(ReceiptState::Done, Some(digest(0x0a))), receipt(ReceiptState::Intent, None)],
+        results: Vec::new(),
         person_authorised: true,
         force: true,
         precheck: false,

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use landfall_api::{
-    ActionState, Authority, DiskReceipt, ErrorCode, Problem, Progress, WorkflowPhase, WorkflowStatus,
+    ActionOutcome, ActionState, Authority, DiskReceipt, ErrorCode, Problem, Progress, WorkflowPhase, WorkflowStatus,
     message::{ActionResult, EventBody, EventRecord, Start, WriteImageResult},
 };
 use uuid::Uuid;
@@ -280,6 +280,7 @@ impl Run<'_> {
                 self.note_result(index, result);
                 self.finished(index);
             }
+            EventBody::Skipped => self.left_out(index),
             EventBody::Failed { problem, retryable } => self.failed(index, problem, *retryable),
             EventBody::ReceiptWritten { receipt } => note_receipt(self.context.workflow_uid, &mut self.state, receipt),
             EventBody::DiskWiped { report } => {
@@ -295,6 +296,13 @@ impl Run<'_> {
 
     /// Progress is thinned on its way, so what a write came to stands in its result alone.
     fn note_result(&mut self, index: usize, result: &ActionResult) {
+        let outcome = ActionOutcome::of(result);
+        // Of most there is nothing to say but that they were done, which their state says.
+        if let Some(action) = self.state.action_mut(index)
+            && (outcome.status.is_some() || action.action.when.is_some())
+        {
+            action.outcome = Some(outcome);
+        }
         if let ActionResult::WriteImage(wrote) = result
             && wrote.written
             && let Some(action) = self.state.action_mut(index)
@@ -322,6 +330,23 @@ impl Run<'_> {
     pub(super) fn finished(&mut self, index: usize) {
         let before = frontier(&self.state);
         self.succeed(index);
+        self.moves_on(&before);
+    }
+
+    /// Its condition does not hold: it is over, without an effect.
+    fn left_out(&mut self, index: usize) {
+        let (before, now) = (frontier(&self.state), self.now);
+        if let Some(action) = self.state.action_mut(index) {
+            action.state = ActionState::Skipped;
+            action.outcome = Some(ActionOutcome::left_out());
+            action.ended_at = Some(now);
+            action.deadline = None;
+        }
+        self.moves_on(&before);
+    }
+
+    /// The agent goes on by itself with what stands at the front now, and did not before.
+    fn moves_on(&mut self, before: &[usize]) {
         let at = frontier(&self.state);
         if at.is_empty() {
             return self.nothing_left();
@@ -446,9 +471,13 @@ impl Run<'_> {
             return;
         }
         for n in up_to(&self.state, index) {
-            if self.state.actions.get(n).is_some_and(|a| a.state != ActionState::Succeeded) {
+            if self.state.actions.get(n).is_some_and(|a| !a.is_over()) {
                 self.succeed(n);
             }
+        }
+        // Its own condition held; how those before it ended is not known.
+        if let Some(action) = self.state.actions.get_mut(index).filter(|action| action.action.when.is_some()) {
+            action.outcome.get_or_insert_with(ActionOutcome::done);
         }
     }
 

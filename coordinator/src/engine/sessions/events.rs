@@ -227,6 +227,7 @@ fn kind(body: &EventBody) -> &'static str {
         EventBody::Started => "started",
         EventBody::Finished { .. } => "finished",
         EventBody::Failed { .. } => "failed",
+        EventBody::Skipped => "skipped",
         EventBody::ReceiptWritten { .. } => "receiptWritten",
         EventBody::DiskWiped { .. } => "diskWiped",
     }
