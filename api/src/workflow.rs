@@ -349,7 +349,7 @@ impl ActionStatus {
         self.state == ActionState::Succeeded || self.is_left_out()
     }
 
-    /// What conditions can name of it. `None`: it is not over, or how it ended is not known, because only a receipt told of its end.
+    /// What conditions can name of it. `None`: it is not over, or how it ended is not known, because only a receipt says that it has ended.
     pub fn known_outcome(&self) -> Option<ActionOutcome> {
         let unconditional = self.state == ActionState::Succeeded && self.action.when.is_none();
         self.outcome.clone().filter(|_| self.is_over()).or_else(|| unconditional.then(ActionOutcome::done))

@@ -2,6 +2,7 @@
 //! the same message.
 
 mod calls;
+mod phone_home;
 mod worker;
 
 use std::{collections::BTreeMap, fmt::Debug, time::Duration};
@@ -16,8 +17,8 @@ use landfall_api::{
     message::{
         Ack, ActionKind, ActionRef, ActionResult, AssignedAction, Assignment, CloudInit, CloudInitResult, Control,
         DiskReport, EnrollAnswer, EnrollOutcome, EnrollRequest, EventBody, EventRecord, Hello, Identity, KexecResult,
-        LogLevel, LogLine, MachineCredentials, PhoneHomeReport, PhoneHomeUnit, Proof, Refusal, Retry, Start, Telemetry,
-        ToAgent, ToCoordinator, ToolsLayer, UnreadableDisk, Vitals, Welcome, WipeResult, WriteImage, WriteImageResult,
+        LogLevel, LogLine, MachineCredentials, PhoneHomeUnit, Proof, Refusal, Retry, Start, Telemetry, ToAgent,
+        ToCoordinator, ToolsLayer, UnreadableDisk, Vitals, Welcome, WipeResult, WriteImage, WriteImageResult,
     },
 };
 use landfall_golden as golden;
@@ -267,21 +268,6 @@ fn telemetry() {
     }
     let accepted = v1::TelemetryResponse { accepted: 42 };
     golden::same_bytes("wire/coordinator/telemetry-response.hex", &accepted.encode_to_vec());
-}
-
-#[test]
-fn the_phone_home_report() {
-    let report = PhoneHomeReport {
-        hostname: "web-1".into(),
-        boot_id: "6f1c0b1e-7d0c-4c0e-9d8b-2f7b8a2f0f11".into(),
-        os_release: "Debian GNU/Linux 12 (bookworm)".into(),
-        kernel: "6.1.0-18-amd64".into(),
-        uptime_seconds: 31,
-        machine_id: "0123456789abcdef0123456789abcdef".into(),
-    };
-    golden::same("wire/agent/phone-home.json", &format!("{}\n", serde_json::to_string(&report).unwrap()));
-    let read: PhoneHomeReport = serde_json::from_str(&golden::text("wire/agent/phone-home.json")).unwrap();
-    assert_eq!(read, report);
 }
 
 #[test]

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use landfall_api::{
-    ActionOutcome, ActionState, Authority, DiskReceipt, ErrorCode, Problem, Progress, WorkflowPhase, WorkflowStatus,
-    message::{ActionResult, EventBody, EventRecord, Start, WriteImageResult},
+    ActionOutcome, ActionState, Authority, DiskReceipt, ErrorCode, Problem, WorkflowPhase, WorkflowStatus,
+    message::{EventBody, EventRecord, Start},
 };
 use uuid::Uuid;
 
@@ -21,6 +21,7 @@ use super::{
     policy,
     receipts::{disk_name, is_done, is_own, known_done, may_be_done, note_receipt},
     restarts,
+    results::{leave_out, note_result},
 };
 
 /// What stays the same for the whole run.
@@ -277,10 +278,14 @@ impl Run<'_> {
             _ if record.attempt != action.attempt || action.ended_at.is_some() => {}
             EventBody::Started => {}
             EventBody::Finished { result } => {
-                self.note_result(index, result);
+                note_result(self.context.workflow_uid, &mut self.state, index, result);
                 self.finished(index);
             }
-            EventBody::Skipped => self.left_out(index),
+            EventBody::Skipped => {
+                let before = frontier(&self.state);
+                leave_out(&mut self.state, index, now);
+                self.moves_on(&before);
+            }
             EventBody::Failed { problem, retryable } => self.failed(index, problem, *retryable),
             EventBody::ReceiptWritten { receipt } => note_receipt(self.context.workflow_uid, &mut self.state, receipt),
             EventBody::DiskWiped { report } => {
@@ -294,54 +299,9 @@ impl Run<'_> {
         }
     }
 
-    /// Progress is thinned on its way, so what a write came to stands in its result alone.
-    fn note_result(&mut self, index: usize, result: &ActionResult) {
-        let outcome = ActionOutcome::of(result);
-        // Of most there is nothing to say but that they were done, which their state says.
-        if let Some(action) = self.state.action_mut(index)
-            && (outcome.status.is_some() || action.action.when.is_some())
-        {
-            action.outcome = Some(outcome);
-        }
-        if let ActionResult::WriteImage(wrote) = result
-            && wrote.written
-            && let Some(action) = self.state.action_mut(index)
-        {
-            action.progress = Some(Progress {
-                stored_bytes: wrote.stored_bytes,
-                stored_total: wrote.stored_bytes,
-                raw_bytes: wrote.raw_bytes,
-                raw_total: wrote.raw_bytes,
-                written_bytes: wrote.written_bytes,
-                bytes_per_second: wrote.raw_bytes.saturating_mul(1000) / wrote.elapsed_ms.max(1),
-                stage: "done".to_owned(),
-                ..Progress::default()
-            });
-        }
-        // The image left no room: its intent gave way to it.
-        if let ActionResult::WriteImage(WriteImageResult { receipt: None, .. }) = result {
-            let uid = self.context.workflow_uid;
-            let own =
-                |known: &DiskReceipt| known.receipt.workflow_uid == uid && known.receipt.action_index as usize == index;
-            self.state.expected_receipts.retain(|known| !own(known));
-        }
-    }
-
     pub(super) fn finished(&mut self, index: usize) {
         let before = frontier(&self.state);
         self.succeed(index);
-        self.moves_on(&before);
-    }
-
-    /// Its condition does not hold: it is over, without an effect.
-    fn left_out(&mut self, index: usize) {
-        let (before, now) = (frontier(&self.state), self.now);
-        if let Some(action) = self.state.action_mut(index) {
-            action.state = ActionState::Skipped;
-            action.outcome = Some(ActionOutcome::left_out());
-            action.ended_at = Some(now);
-            action.deadline = None;
-        }
         self.moves_on(&before);
     }
 

@@ -72,7 +72,7 @@ fn a_failure_leaves_what_was_left_out_as_it_is() {
 }
 
 #[test]
-fn an_end_that_only_a_receipt_told_is_unknown() {
+fn an_end_that_only_a_receipt_says_is_unknown() {
     let mut state = conditional();
     state.actions.swap(1, 2);
     let mut story = Story::of(state);
