@@ -4,7 +4,7 @@
 use std::{io::Read as _, path::Path};
 
 use landfall_api::{
-    Digest, DiskSelector, ErrorCode, FileSource, InstallBootloaderSpec, PartitionRole, Problem, TableSpec,
+    Digest, DiskSelector, ErrorCode, FileSource, InstallBootloaderSpec, LoaderSpec, PartitionRole, Problem, TableSpec,
     UnpackSource,
     message::{ActionKind, ActionRef, AssignedAction},
 };
@@ -88,6 +88,7 @@ fn one_action(machine: &Machine, job: &Job, before: &[AssignedAction]) -> Result
         ActionKind::InstallBootloader(spec) => {
             is_there(spec.disk.as_ref())?;
             let uefi = Path::new("/sys/firmware/efi").is_dir();
+            can_load(spec, uefi)?;
             started_by(spec, before, uefi)?;
             worker::ready(job, &|| may_act(job))
         }
@@ -111,6 +112,16 @@ fn one_action(machine: &Machine, job: &Job, before: &[AssignedAction]) -> Result
         | ActionKind::Reboot(_)
         | ActionKind::PowerOff(_) => Ok(()),
     }
+}
+
+/// The firmware can start the loader.
+fn can_load(spec: &InstallBootloaderSpec, uefi: bool) -> Result<(), Failure> {
+    if spec.loader == LoaderSpec::Grub || !spec.firmware.bios(uefi) {
+        return Ok(());
+    }
+    let message = "systemd-boot does not start from a BIOS, and a BIOS started this machine";
+    let hint = "write loader: grub, or firmware: uefi if its next start is to be by UEFI";
+    Err(final_failure(Problem::new(ErrorCode::InvalidTemplate, message).hint(hint)))
 }
 
 /// The layout that a boot loader goes to has what the firmware starts from.
@@ -169,6 +180,17 @@ mod tests {
     use landfall_api::{FirmwareSpec, StorageSpec, message::Retry};
 
     use super::*;
+
+    #[test]
+    fn systemd_boot_is_refused_on_a_bios() {
+        let checked = |loader, firmware, uefi| {
+            can_load(&InstallBootloaderSpec { loader, firmware, ..InstallBootloaderSpec::default() }, uefi).is_ok()
+        };
+        assert!(!checked(LoaderSpec::SystemdBoot, FirmwareSpec::Auto, false));
+        assert!(checked(LoaderSpec::SystemdBoot, FirmwareSpec::Auto, true));
+        assert!(checked(LoaderSpec::SystemdBoot, FirmwareSpec::Uefi, false));
+        assert!(checked(LoaderSpec::Grub, FirmwareSpec::Auto, false));
+    }
 
     #[test]
     fn a_layout_without_its_firmwares_partition_is_refused() {

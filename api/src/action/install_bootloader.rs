@@ -13,11 +13,14 @@ use crate::{
     issue::{has_expression, join},
 };
 
-/// Makes the installed system start from its disks, with its own GRUB: `grub-install` and `grub-mkconfig` (or `grub2-…`) run inside
-/// it. Where its root stands on a RAID, LVM or encryption, its initramfs is made anew before that.
+/// Makes the installed system start from its disks, with its own boot loader: `grub-install` and `grub-mkconfig` (or `grub2-…`), or
+/// `bootctl` and `kernel-install`, run inside it. Where its root stands on a RAID, LVM or encryption, its initramfs is made anew before that.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct InstallBootloaderSpec {
+    /// Which boot loader. Default: `grub`.
+    #[serde(default, skip_serializing_if = "LoaderSpec::is_grub")]
+    pub loader: LoaderSpec,
     /// Which firmware is to start it. Default: `auto`, the kind that started this machine.
     #[serde(default, skip_serializing_if = "FirmwareSpec::is_auto")]
     pub firmware: FirmwareSpec,
@@ -27,6 +30,31 @@ pub struct InstallBootloaderSpec {
     /// The disk of an installed image. Default: what this workflow wrote, which of a layout are all its disks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskSelector>,
+}
+
+/// What starts the kernel of an installed system.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum LoaderSpec {
+    /// GRUB, for BIOS and UEFI.
+    #[default]
+    Grub,
+    /// systemd-boot, for UEFI alone. Kernels and their initramfs stand on the EFI system partition.
+    SystemdBoot,
+}
+
+impl LoaderSpec {
+    /// As documents have it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Grub => "grub",
+            Self::SystemdBoot => "systemdBoot",
+        }
+    }
+
+    const fn is_grub(&self) -> bool {
+        matches!(self, Self::Grub)
+    }
 }
 
 /// Which firmware starts an installed system.
@@ -76,7 +104,7 @@ impl FirmwareSpec {
 pub struct InstallBootloaderResult {
     /// The installed root file system's device.
     pub root_device: String,
-    /// GRUB's platforms and where each is installed, for people: `i386-pc on /dev/vda, /dev/vdb`.
+    /// What is installed where, for people: `i386-pc on /dev/vda, /dev/vdb`, or `systemd-boot in /boot/efi`.
     pub platforms: String,
 }
 
@@ -87,7 +115,7 @@ const MAX_BYTES: usize = 1024;
 
 impl Declaration for InstallBootloaderSpec {
     const INFO: ActionInfo = ActionInfo {
-        about: "Installs the installed system's own GRUB, so that the machine starts from its disks.",
+        about: "Installs the installed system's own GRUB or systemd-boot, so that the machine starts from its disks.",
         timeout: DurationSpec::from_secs(30 * 60),
         // What a program refused once it refuses again.
         attempts: 1,
@@ -101,7 +129,14 @@ impl Declaration for InstallBootloaderSpec {
         secrets: &[],
     };
 
+    const LATER: &'static [(&'static str, u32)] = &[("loader", 8)];
+
     fn check(spec: &Map<String, Value>, path: &str, rules: &mut Rules<'_>) {
+        let stated = |field| spec.get(field).and_then(Value::as_str).unwrap_or_default();
+        if stated("loader") == LoaderSpec::SystemdBoot.as_str() && ["bios", "both"].contains(&stated("firmware")) {
+            let hint = "write firmware: uefi, or loader: grub";
+            rules.say(join(path, "firmware"), "systemd-boot does not start from a BIOS", hint);
+        }
         rules.selector(spec.get("disk"), &join(path, "disk"));
         let at = join(path, "kernelArguments");
         let items = spec.get("kernelArguments").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();

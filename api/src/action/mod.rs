@@ -42,7 +42,7 @@ pub use self::{
         SystemIdentityResult, SystemIdentitySpec, UnusableAccount,
     },
     ignition::{Ignition, IgnitionResult, IgnitionSpec, UnusableIgnition},
-    install_bootloader::{FirmwareSpec, InstallBootloaderResult, InstallBootloaderSpec},
+    install_bootloader::{FirmwareSpec, InstallBootloaderResult, InstallBootloaderSpec, LoaderSpec},
     kexec::KexecSpec,
     kind::{ActionInfo, Download, Then},
     power_off::PowerOffSpec,

@@ -11,9 +11,9 @@ use jiff::Timestamp;
 use landfall_api::{
     BootPolicy, Digest, DiskId, DiskReceipt, DiskSelector, EfiBootResult, EfiBootSpec, ErrorCode, FirmwareSpec,
     HoldSpec, Ignition, IgnitionResult, ImageAccess, ImageAuthorization, ImageFormat, ImageProof, ImageSource,
-    IndexSpec, InstallBootloaderResult, InstallBootloaderSpec, KexecSpec, PowerOffSpec, Problem, Progress, RebootSpec,
-    Receipt, ReceiptState, SecretText, SignatureSpec, SumsSpec, Unpack, UnpackResult, UnpackSource, WipeLevel,
-    WipeReport, WipeSpec,
+    IndexSpec, InstallBootloaderResult, InstallBootloaderSpec, KexecSpec, LoaderSpec, PowerOffSpec, Problem, Progress,
+    RebootSpec, Receipt, ReceiptState, SecretText, SignatureSpec, SumsSpec, Unpack, UnpackResult, UnpackSource,
+    WipeLevel, WipeReport, WipeSpec,
     message::{
         Ack, ActionKind, ActionRef, ActionResult, AssignedAction, Assignment, CloudInit, CloudInitResult, Control,
         DiskReport, EnrollAnswer, EnrollOutcome, EnrollRequest, EventBody, EventRecord, Hello, Identity, KexecResult,
@@ -424,12 +424,15 @@ fn branches_with_their_starts() {
     let layer =
         ToolsLayer { url: "http://10.77.0.1:7480/boot/tools".into(), digest: digest(0x10), size_bytes: 14_045_184 };
     let boot = InstallBootloaderSpec {
+        loader: LoaderSpec::Grub,
         firmware: FirmwareSpec::Both,
         kernel_arguments: vec!["console=ttyS0,115200".into()],
         disk: None,
     };
-    let boot = action("boot", 1800, 1, ActionKind::InstallBootloader(boot));
-    assigned("assignment-install-bootloader", assignment(vec![boot]));
+    let systemd = InstallBootloaderSpec { loader: LoaderSpec::SystemdBoot, ..InstallBootloaderSpec::default() };
+    for (name, spec) in [("assignment-install-bootloader", boot), ("assignment-install-systemd-boot", systemd)] {
+        assigned(name, assignment(vec![action("boot", 1800, 1, ActionKind::InstallBootloader(spec))]));
+    }
     let config = SecretText::new("{\"ignition\": {\"version\": \"3.4.0\"}}");
     let configure = Ignition { config, disk: Some(selector("name", "vda")) };
     let configure = action("configure", 300, 1, ActionKind::Ignition(configure));

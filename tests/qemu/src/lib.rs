@@ -27,6 +27,7 @@ mod machine;
 mod network;
 mod process;
 mod qmp;
+mod registry;
 mod sweep;
 
 pub use accel::Accel;
@@ -42,4 +43,5 @@ pub use machine::{DiskBus, DiskErrors, DiskFault, DiskSpec, Machine, MachineBuil
 pub use network::{Namespace, Network};
 pub use process::Process;
 pub use qmp::{Qmp, wait_event};
+pub use registry::{Registry, RegistryStorage};
 pub use sweep::sweep;

@@ -1,6 +1,6 @@
 //! `installBootloader`.
 
-use landfall_api::{FirmwareSpec, InstallBootloaderResult, InstallBootloaderSpec};
+use landfall_api::{FirmwareSpec, InstallBootloaderResult, InstallBootloaderSpec, LoaderSpec};
 
 use super::super::{
     ConvertError,
@@ -9,13 +9,19 @@ use super::super::{
 use crate::v1;
 
 const ALL: [FirmwareSpec; 4] = [FirmwareSpec::Auto, FirmwareSpec::Bios, FirmwareSpec::Uefi, FirmwareSpec::Both];
+const LOADERS: [LoaderSpec; 2] = [LoaderSpec::Grub, LoaderSpec::SystemdBoot];
 
 impl TryFrom<v1::InstallBootloader> for InstallBootloaderSpec {
     type Error = ConvertError;
 
     fn try_from(wire: v1::InstallBootloader) -> Result<Self, ConvertError> {
         let firmware = ALL.into_iter().find(|firmware| firmware.as_str() == wire.firmware);
+        let loader = match wire.loader.as_str() {
+            "" => Some(LoaderSpec::Grub),
+            stated => LOADERS.into_iter().find(|loader| loader.as_str() == stated),
+        };
         Ok(Self {
+            loader: loader.ok_or_else(|| ConvertError::new("loader", "it is none that is known"))?,
             firmware: firmware.ok_or_else(|| ConvertError::new("firmware", "it is none that is known"))?,
             kernel_arguments: wire.kernel_arguments,
             disk: selector_if_any(wire.disk),
@@ -29,6 +35,8 @@ impl From<InstallBootloaderSpec> for v1::InstallBootloader {
             firmware: spec.firmware.as_str().to_owned(),
             kernel_arguments: spec.kernel_arguments,
             disk: spec.disk.map(selector_to_wire).unwrap_or_default(),
+            // As before there was a choice.
+            loader: if spec.loader == LoaderSpec::Grub { String::new() } else { spec.loader.as_str().to_owned() },
         }
     }
 }
@@ -51,12 +59,14 @@ mod tests {
 
     #[test]
     fn a_boot_loader_survives_the_wire() {
-        for firmware in ALL {
-            let spec = InstallBootloaderSpec { firmware, kernel_arguments: vec!["quiet".into()], disk: None };
+        for (firmware, loader) in ALL.into_iter().flat_map(|firmware| LOADERS.map(|loader| (firmware, loader))) {
+            let spec = InstallBootloaderSpec { loader, firmware, kernel_arguments: vec!["quiet".into()], disk: None };
             assert_eq!(InstallBootloaderSpec::try_from(v1::InstallBootloader::from(spec.clone())), Ok(spec));
         }
         let unknown = v1::InstallBootloader { firmware: "coreboot".into(), ..v1::InstallBootloader::default() };
         assert_eq!(InstallBootloaderSpec::try_from(unknown).unwrap_err().field(), "firmware");
+        let unknown = v1::InstallBootloader { firmware: "uefi".into(), loader: "lilo".into(), ..Default::default() };
+        assert_eq!(InstallBootloaderSpec::try_from(unknown).unwrap_err().field(), "loader");
         let result = InstallBootloaderResult { root_device: "/dev/vda2".into(), platforms: "i386-pc".into() };
         assert_eq!(InstallBootloaderResult::from(v1::InstallBootloaderResult::from(result.clone())), result);
     }

@@ -62,8 +62,9 @@ async fn after(scene: &Scene, machine: &mut Machine, policy: &str, actions: Valu
     let disk = json!({ "transport": "virtio" });
     actions.push(json!({ "name": "order", "efiBoot": { "policy": policy, "disk": disk } }));
     actions.push(json!({ "name": "off", "powerOff": {} }));
-    scene.actions(policy, Value::Array(actions)).await?;
-    let workflow = scene.run(machine, policy).await?;
+    let template = policy.to_lowercase();
+    scene.actions(&template, Value::Array(actions)).await?;
+    let workflow = scene.run(machine, &template).await?;
     machine.power_on().await?;
     scene.wait_end(&workflow, WorkflowPhase::Succeeded).await?;
     machine.wait_off(BOOT).await?;

@@ -10,12 +10,13 @@ use serde_json::json;
 
 use super::Context;
 use super::debian_roots::{Layout, laid_out};
+use super::says::at_start;
 use super::scene::{BOOT, DISK_BYTES, Scene, require_installed};
 
 /// Outside of what the lab's DHCP gives away.
 const ADDRESS: &str = "10.77.0.219";
 const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGFubmE anna@desk";
-/// A cloud-config and a script, of which each leaves a file; the script says all on the console.
+/// A cloud-config and a script, which says on the console what it finds. The command of the cloud-config runs after it.
 const PARTS: &str = r#"Content-Type: multipart/mixed; boundary="==landfall=="
 MIME-Version: 1.0
 
@@ -27,26 +28,24 @@ timezone: Europe/Helsinki
 write_files:
   - { path: /etc/site/part, content: "the cloud-config\n", permissions: "0600" }
 runcmd:
-  - [sh, -c, "echo configured > /etc/site/command"]
+  - [sh, -c, "echo 'said: all, by a command' > /dev/kmsg"]
 
 --==landfall==
 Content-Type: text/x-shellscript; charset="us-ascii"
 
 #!/bin/sh
-exec > /dev/ttyS0
-echo
+exec > /run/said
 echo "said: part $(cat /etc/site/part), $(stat -c '%a %U' /etc/site/part)"
-echo "said: command $(cat /etc/site/command)"
 echo "said: vendor $(cat /etc/site/vendor)"
 echo "said: zone $(cat /etc/timezone)"
-echo "said: host $(hostname) $(hostname -f)"
+echo "said: host $(hostname)"
 echo "said: account $(id anna)"
 echo "said: key $(runuser -u anna -- cat /home/anna/.ssh/authorized_keys)"
 echo "said: sudo $(runuser -u anna -- sudo -n id -un)"
 echo "said: address $(ip -4 -br addr show scope global | tr -s ' ')"
 echo "said: route $(ip -4 route show default)"
 echo "said: dns $(resolvectl dns | tr '\n' ' ')"
-echo "said: all"
+while read -r line; do echo "$line" > /dev/kmsg; done < /run/said
 
 --==landfall==--
 "#;
@@ -86,10 +85,9 @@ pub(super) async fn by_cloud_init(context: Context) -> anyhow::Result<()> {
         &machine,
         &[
             "said: part the cloud-config, 600 root",
-            "said: command configured",
             "said: vendor of-the-site",
             "said: zone Europe/Helsinki",
-            "said: host node-19 node-19.example.net",
+            "said: host node-19",
             "anna) groups=",
             "4(adm)",
             &format!("said: key {KEY}"),
@@ -106,10 +104,8 @@ pub(super) async fn by_cloud_init(context: Context) -> anyhow::Result<()> {
 const IGNITION: &str = "/usr/lib/dracut/modules.d/30ignition/ignition";
 /// In the installed system.
 const PROGRAM: &str = "/usr/local/sbin/ignition";
-/// At the first start the stages of Ignition that need no initramfs, as its own units begin them; then all on the console.
-const READS: &str = r#"
-cat > /usr/local/sbin/reads <<'END'
-set -e
+/// At the first start the stages of Ignition that need no initramfs, as its own units begin them; then what came of them.
+const READS: &str = r#"set -e
 export IGNITION_CONFIG_FILE=/ignition/config.ign
 mkdir -p /run/ignition
 for stage in fetch-offline fetch files; do
@@ -120,22 +116,7 @@ echo "said: file $(cat /etc/site/file), $(stat -c '%a %U' /etc/site/file)"
 echo "said: account $(id core)"
 echo "said: key $(cat /home/core/.ssh/authorized_keys.d/ignition)"
 echo "said: unit $(systemctl is-enabled site.service)"
-echo "said: all"
-END
-cat > /etc/systemd/system/reads.service <<'END'
-[Unit]
-After=local-fs.target
-[Service]
-Type=oneshot
-ExecStart=/bin/sh /usr/local/sbin/reads
-StandardOutput=tty
-StandardError=tty
-TTYPath=/dev/ttyS0
-[Install]
-WantedBy=multi-user.target
-END
-systemctl enable reads.service
-"#;
+echo "said: all""#;
 
 pub(super) async fn by_ignition(context: Context) -> anyhow::Result<()> {
     let images = context.dir.join("images");
@@ -164,7 +145,7 @@ pub(super) async fn by_ignition(context: Context) -> anyhow::Result<()> {
         { "name": "write", "writeImage": { "image": image } },
         { "name": "config", "ignition": { "config": config } },
         { "name": "program", "writeFile": program },
-        { "name": "reads", "exec": { "script": READS } },
+        { "name": "reads", "exec": { "script": at_start(READS, "local-fs.target") } },
         { "name": "reboot", "reboot": {} },
     ]);
     scene.actions("install", actions).await?;

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::Context;
 use super::layout::{MEMORY_MIB, NO_PSTORE, scene};
+use super::says::at_start;
 use super::scene::{BOOT, DISK_BYTES, require_installed};
 
 /// Outside of what the lab's DHCP gives away.
@@ -16,9 +17,7 @@ const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGFubmE anna@desk";
 const SALT: &str = "$6$landfall";
 const HASHED: &str = "korrektpferdbatterie";
 /// The installed system says what it is, once its own network service says that it has a network.
-const SAYS: &str = r#"
-cat > /usr/local/sbin/said <<'END'
-echo "said: host $(hostname) $(hostname -f)"
+const SAYS: &str = r#"echo "said: host $(hostname) $(hostname -f)"
 echo "said: account $(id anna) $(runuser -u anna -- id -un)"
 echo "said: key $(stat -c '%a %U %s' /home/anna /home/anna/.ssh /home/anna/.ssh/authorized_keys | cut -d' ' -f1,2 | tr '\n' ' ')"
 echo "said: line $(runuser -u anna -- cat /home/anna/.ssh/authorized_keys)"
@@ -27,23 +26,7 @@ echo "said: address $(ip -4 -br addr show scope global | tr -s ' ')"
 echo "said: route $(ip -4 route show default)"
 echo "said: dns $(grep nameserver /etc/resolv.conf | tr '\n' ' ')"
 echo "said: machine-id $(grep -cE '^[0-9a-f]{32}$' /etc/machine-id)"
-echo "said: all"
-END
-chmod 755 /usr/local/sbin/said
-cat > /etc/systemd/system/said.service <<'END'
-[Unit]
-Wants=network-online.target
-After=network-online.target
-[Service]
-Type=oneshot
-ExecStart=/bin/sh /usr/local/sbin/said
-StandardOutput=tty
-TTYPath=/dev/ttyS0
-[Install]
-WantedBy=multi-user.target
-END
-systemctl enable said.service
-"#;
+echo "said: all""#;
 
 pub(super) async fn without_cloud_init(context: Context) -> anyhow::Result<()> {
     let (scene, unpack) = scene(context).await?;
@@ -61,7 +44,7 @@ pub(super) async fn without_cloud_init(context: Context) -> anyhow::Result<()> {
         { "name": "disks", "storage": storage },
         { "name": "root", "unpack": unpack },
         { "name": "identity", "identity": identity },
-        { "name": "says", "exec": { "script": SAYS } },
+        { "name": "says", "exec": { "script": at_start(SAYS, "network-online.target") } },
         { "name": "boot", "installBootloader": { "kernelArguments": ["console=ttyS0,115200", NO_PSTORE] } },
         { "name": "reboot", "reboot": {} },
     ]);

@@ -159,7 +159,8 @@ pub(super) async fn from_tinkerbell(context: Context) -> anyhow::Result<()> {
     let files = tinkerbell(machine.mac(), &scene.url(PLAIN), &digest);
     let (code, documents, findings) = import(&scene, "tinkerbell", &files).await?;
     ensure!(code == 0, "the import of files that have a counterpart for everything asks for something:\n{findings}");
-    installs(&scene, machine, "debian", &documents).await
+    let next = findings.lines().find_map(|line| line.strip_prefix("next: landfall ")).context("no next command")?;
+    installs(&scene, machine, next, &documents).await
 }
 
 pub(super) async fn from_curtin(context: Context) -> anyhow::Result<()> {
@@ -170,15 +171,18 @@ pub(super) async fn from_curtin(context: Context) -> anyhow::Result<()> {
     let (code, documents, findings) = import(&scene, "curtin", &files).await?;
     ensure!(code == ASKS && findings.contains("digest"), "the import does not ask for the digest:\n{findings}");
     let refused = apply(&scene, &documents).await.err().context("a document with a placeholder was applied")?;
-    ensure!(format!("{refused:#}").contains("todo.digest"), "the refusal does not name the placeholder: {refused:#}");
+    let refused = format!("{refused:#}");
+    ensure!(refused.contains("unpack.digest: \"todo\""), "the refusal does not name the placeholder: {refused}");
     let digest = unpack["digest"].as_str().context("no digest")?;
-    installs(&scene, machine, "curtin", &documents.replace("{{ todo.digest }}", digest)).await
+    installs(&scene, machine, "provision m1 --template curtin", &documents.replace("{{ todo.digest }}", digest)).await
 }
 
-/// Applies the documents and installs the machine with the template.
-async fn installs(scene: &Scene, mut machine: Machine, template: &str, documents: &str) -> anyhow::Result<()> {
+/// Applies the documents and installs the machine by this command of `landfall`.
+async fn installs(scene: &Scene, mut machine: Machine, command: &str, documents: &str) -> anyhow::Result<()> {
     apply(scene, documents).await?;
-    let workflow = scene.run(&machine, template).await?;
+    let words: Vec<&str> = command.split(' ').chain(["--output", "name"]).collect();
+    let workflow = scene.landfall(&words).await?;
+    let workflow = workflow.trim().rsplit('/').next().unwrap_or_default().to_owned();
     let power_on = machine.power_on().await?;
     machine.wait_serial(power_on, &format!("{ISSUE} debian"), BOOT * 3).await?;
     machine.wait_serial(power_on, LOGIN, BOOT).await?;

@@ -10,6 +10,7 @@ use landfall_lab::{CoordinatorOptions, DiskBus, Firmware, Machine, Mark, Network
 use serde_json::{Value, json};
 
 use super::Context;
+use super::says::at_start;
 use super::scene::{BOOT, DISK_BYTES, INSTALL, Scene, require_installed};
 
 pub(super) const TAR: &str = "root.tar.zst";
@@ -18,19 +19,8 @@ pub(super) const LOGIN: &str = "debian login:";
 /// Without it the kernel reads every EFI variable while systemd waits for devices; under software emulation on a loaded host that
 /// takes minutes, and systemd gives up.
 pub(super) const NO_PSTORE: &str = "efi_pstore.pstore_disable=1";
-/// The installed system says from what its root is mounted.
-const SAYS_ROOT: &str = r#"
-cat > /etc/systemd/system/says.service <<'END'
-[Service]
-Type=oneshot
-ExecStart=/bin/grep " / " /proc/mounts
-StandardOutput=tty
-TTYPath=/dev/ttyS0
-[Install]
-WantedBy=multi-user.target
-END
-systemctl enable says.service
-"#;
+/// What the installed system does at its start: it says from what its root is mounted.
+const SAYS_ROOT: &str = r#"grep " / " /proc/mounts"#;
 /// MiB of a machine's memory: the boot image, the tools layer and the programs of GRUB and LVM together.
 pub(super) const MEMORY_MIB: u32 = 1024;
 
@@ -61,7 +51,7 @@ fn list(storage: &Value, unpack: &Value) -> Value {
         { "name": "disks", "storage": storage },
         { "name": "root", "unpack": unpack },
         { "name": "seed", "cloudInit": {} },
-        { "name": "says", "exec": { "script": SAYS_ROOT } },
+        { "name": "says", "exec": { "script": at_start(SAYS_ROOT, "basic.target") } },
         { "name": "boot", "installBootloader": { "kernelArguments": ["console=ttyS0,115200", NO_PSTORE] } },
         { "name": "reboot", "reboot": {} },
     ])
@@ -92,6 +82,36 @@ pub(super) async fn xfs_on_lvm(context: Context) -> anyhow::Result<()> {
     machine.wait_serial(power_on, "/dev/mapper/vg0-root / xfs", BOOT).await?;
     machine.wait_serial(power_on, LOGIN, BOOT).await?;
     require_installed(&machine, &workflow)
+}
+
+/// Patience of the installed system for devices that wait for a disk that is gone, seconds: software emulation is slow.
+const PATIENT: &str = "systemd.default_device_timeout_sec=900";
+
+pub(super) async fn on_a_mirror(context: Context) -> anyhow::Result<()> {
+    let (scene, unpack) = scene(context).await?;
+    let builder = Machine::builder("m1").firmware(Firmware::Uefi).memory_mib(MEMORY_MIB);
+    let builder = builder.disk(DISK_BYTES, DiskBus::Virtio).disk(DISK_BYTES, DiskBus::Virtio);
+    let mut machine = scene.described(builder).await?;
+    let select: Vec<Value> = machine.spec().disks.iter().map(|disk| json!({ "serial": disk.serial })).collect();
+    let storage = json!({
+        "disks": [{ "select": select, "partitions": [{ "role": "esp", "size": "64MiB" }, { "name": "pv" }] }],
+        "raids": [{ "name": "efi", "level": 1, "from": ["esp"] }, { "name": "system", "level": 1, "from": ["pv"] }],
+        "volumeGroups": [{ "name": "vg0", "from": ["system"], "volumes": [{ "name": "root", "mount": "/" }] }],
+    });
+    let mut list = list(&storage, &unpack);
+    let look = r#"test "$LANDFALL_DISKS" = "/dev/vda /dev/vdb"; grep -q "^/dev/md/efi /boot/efi vfat " /proc/mounts"#;
+    list[4]["installBootloader"]["kernelArguments"].as_array_mut().context("a list")?.push(json!(PATIENT));
+    list.as_array_mut().context("a list")?.insert(2, json!({ "name": "look", "exec": { "script": look } }));
+    scene.actions("install", list).await?;
+    let (workflow, power_on) = installed(&scene, &mut machine).await?;
+    machine.wait_serial(power_on, LOGIN, BOOT).await?;
+    require_installed(&machine, &workflow)?;
+
+    machine.power_off().await?;
+    machine.pull_disk(0);
+    let power_on = machine.power_on().await?;
+    machine.wait_serial(power_on, "/dev/mapper/vg0-root / ext4", BOOT * 2).await?;
+    Ok(machine.wait_serial(power_on, LOGIN, BOOT).await?)
 }
 
 /// Bytes of the archive that are unpacked when the power is cut.

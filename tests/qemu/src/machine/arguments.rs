@@ -70,7 +70,7 @@ pub(super) fn qemu(spec: &MachineSpec, dir: &Path, taps: &[String], accel: Accel
         add(&["-device", "qemu-xhci,id=xhci"]);
     }
     let mut sata_ports = 0;
-    for (i, disk) in spec.disks.iter().enumerate() {
+    for (i, disk) in spec.disks.iter().enumerate().filter(|(_, disk)| !disk.pulled) {
         let file = dir.join(format!("disk{i}.raw"));
         let file = file.display();
         // A second path uses the node of the first.

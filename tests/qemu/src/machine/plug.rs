@@ -36,10 +36,18 @@ impl Machine {
             sector: 512,
             recorded: false,
             removable: false,
+            pulled: false,
             path_to: None,
         });
         self.disks.push(image);
         Ok(at)
+    }
+
+    /// Takes a disk out for good, as seen from the next power-on. Its file and its number stay.
+    pub fn pull_disk(&mut self, index: usize) {
+        if let Some(disk) = self.spec.disks.get_mut(index) {
+            disk.pulled = true;
+        }
     }
 
     /// Takes a disk out, see [`MachineBuilder::removable`](super::MachineBuilder::removable), and returns when the guest has

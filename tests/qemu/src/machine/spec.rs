@@ -34,6 +34,8 @@ pub struct DiskSpec {
     pub recorded: bool,
     /// Whether it has a slot of its own, so that it can be unplugged, see [`Machine::unplug_disk`].
     pub removable: bool,
+    /// Whether it was taken out, see [`Machine::pull_disk`].
+    pub pulled: bool,
     /// It is a second path to the disk of this index: same content, same serial number, no world-wide name.
     pub path_to: Option<usize>,
 }
@@ -129,6 +131,7 @@ impl MachineBuilder {
             sector: 512,
             recorded: false,
             removable: false,
+            pulled: false,
             path_to: None,
         });
         self

@@ -1,16 +1,11 @@
-//! What the new system has: its programs, its kernel, where its EFI system partition is mounted. Each thing that is missing is an
+//! What the new system has: its kernel, where its EFI system partition is mounted, room for a BIOS. Each thing that is missing is an
 //! error that names the package or the partition.
 
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{fs, io, path::Path};
 
 use landfall_api::{DiskFacts, ErrorCode, Problem};
 use landfall_disk::{BlockDevice as _, ReadAt as _, RealDevice, device_path, judge::Findings};
 
-use super::super::inside::{no_program, program};
 use crate::Failure;
 
 /// Where distributions mount their EFI system partition.
@@ -20,70 +15,7 @@ const KERNELS: [&str; 4] = ["vmlinuz", "vmlinux", "Image", "kernel-"];
 /// A GPT's type of the partition for GRUB's core: 21686148-6449-6E6F-744E-656564454649 (GRUB's manual, "BIOS installation").
 const BIOS_BOOT: &[u8; 16] = b"Hah!IdontNeedEFI";
 
-/// GRUB as a distribution calls it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Grub {
-    /// `grub-install`
-    pub(super) install: PathBuf,
-    /// `grub-mkconfig`
-    pub(super) configure: PathBuf,
-    /// The file that the latter writes.
-    pub(super) configuration: &'static str,
-}
-
-impl Grub {
-    /// That of the system in whose root this thread is.
-    pub(super) fn find() -> Result<Self, Failure> {
-        for (prefix, configuration) in [("grub", "/boot/grub/grub.cfg"), ("grub2", "/boot/grub2/grub.cfg")] {
-            if let Some(install) = program(&format!("{prefix}-install")) {
-                let configure = program(&format!("{prefix}-mkconfig"));
-                let configure = configure.ok_or_else(|| no_program(&format!("{prefix}-mkconfig"), GRUB_PACKAGES))?;
-                return Ok(Self { install, configure, configuration });
-            }
-        }
-        Err(no_program("grub-install", GRUB_PACKAGES))
-    }
-
-    /// Its files for a platform such as `i386-pc` are there.
-    pub(super) fn has_platform(platform: &str, packages: &str) -> Result<(), Failure> {
-        let folder = Path::new("/usr/lib/grub").join(platform);
-        if folder.join("modinfo.sh").exists() {
-            return Ok(());
-        }
-        let message = format!("the new system has no {}", folder.display());
-        Err(missing(ErrorCode::ProgramFailed, message, &format!("install {packages} in what is unpacked")))
-    }
-
-    /// The identity of the file system that is mounted at `/`, and its device: `grub-probe` says both, or an error of its own.
-    pub(super) fn root(&self) -> Result<(String, String), String> {
-        let name = self.install.file_name().unwrap_or_default().to_string_lossy().replace("install", "probe");
-        let probe = program(&name).ok_or_else(|| format!("the new system has no program {name}"))?;
-        Ok((answer(&probe, "fs_uuid")?, answer(&probe, "device")?))
-    }
-
-    /// Whether it reads files of `/etc/default/grub.d`, as Debian's does.
-    pub(super) fn reads_folder(&self) -> bool {
-        fs::read(&self.configure).is_ok_and(|text| String::from_utf8_lossy(&text).contains("/default/grub.d"))
-    }
-}
-
-/// What `grub-probe` says of the root.
-fn answer(probe: &Path, target: &str) -> Result<String, String> {
-    let output = Command::new(probe).arg(format!("--target={target}")).arg("/").output();
-    let output = output.map_err(|error| format!("{}: {error}", probe.display()))?;
-    let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    match said.trim() {
-        // It becomes a file's name.
-        said if output.status.success() && !said.is_empty() && (target == "device" || !said.contains('/')) => {
-            Ok(said.to_owned())
-        }
-        _ => Err(format!("{} says of {target}: {}", probe.display(), errors.trim())),
-    }
-}
-
-const GRUB_PACKAGES: &str = "grub2-common (Debian, Ubuntu) or grub2-tools (Fedora and its kin)";
-
-fn missing(code: ErrorCode, message: String, hint: &str) -> Failure {
+pub(super) fn missing(code: ErrorCode, message: String, hint: &str) -> Failure {
     Failure::last(Problem::new(code, message).hint(hint))
 }
 
@@ -158,27 +90,6 @@ mod tests {
         for none in ["", "/dev/vda9 /srv vfat rw 0 0\n", "/dev/vda1 /boot ext4 rw 0 0\n"] {
             let problem = esp(none).unwrap_err().problem;
             assert!(problem.code == ErrorCode::InvalidTemplate && problem.hint.contains("role: esp"), "{problem}");
-        }
-    }
-
-    #[test]
-    fn the_root_is_what_grub_probe_says() {
-        let folder = tempfile::tempdir().unwrap();
-        let probe = folder.path().join("grub-probe");
-        let scripted = |script: &str| {
-            let text = folder.path().join("text");
-            fs::write(&text, format!("#!/bin/sh\n{script}\n")).unwrap();
-            // Not written here: a child of another test might hold it open, and it could not be run.
-            let mut install = Command::new("install");
-            assert!(install.args(["-m", "755"]).arg(&text).arg(&probe).status().unwrap().success());
-        };
-        scripted("test \"$2\" = / && echo of ${1#--target=}");
-        assert_eq!(answer(&probe, "fs_uuid").as_deref(), Ok("of fs_uuid"));
-        for (script, said) in
-            [("echo no device >&2; exit 1", "no device"), ("true", "fs_uuid"), ("echo ../x", "fs_uuid")]
-        {
-            scripted(script);
-            assert!(answer(&probe, "fs_uuid").unwrap_err().contains(said), "{script}");
         }
     }
 
