@@ -95,7 +95,7 @@ pub use template::{Precheck, SuccessOn, Template, TemplateSpec, TemplateStatus};
 pub use tools::{ToolsManifest, ToolsProgram};
 pub use url::{ImageUrl, UrlError};
 pub use validate::{MAX_ACTIONS, validate_actions, validate_rendered};
-pub use when::{When, WhenFault, WhenScope};
+pub use when::{ActionOutcome, Folded, NamedAction, Others, When, WhenFault, WhenScope, results_scope};
 pub use wipe::{WipeLevel, WipeReport};
 pub use wire::{
     API_PATH, ApplyOutcome, ApplyResponse, DeprovisionRequest, DetachResponse, EventRecord, HistoryEntry,

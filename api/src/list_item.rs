@@ -44,8 +44,9 @@ pub(crate) const FIELDS: [(&str, &str); 3] = [
     ("forEach", "The item once for each of several disks, which expressions see as disk."),
     (
         "when",
-        "A condition over machine, params and in a loop disk, such as machine.labels.rack == \"r7\": the item is part of \
-         the list only if it holds when a workflow is requested.",
+        "A condition over machine, params, results of actions before it and in a loop disk, such as \
+         machine.labels.rack == \"r7\". The item is part of the list only if it holds when a workflow is requested; as far as it \
+         names results, it is done only if it holds when its turn comes.",
     ),
 ];
 

@@ -38,7 +38,7 @@ pub struct TemplateSpec {
     /// fit. Default: on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub precheck: Option<Precheck>,
-    /// What the agent does after a failure or a cancel, in order; only `hold`, `reboot` and `powerOff`. The workflow
+    /// What the agent does after a failure or a cancel, in order; `hold`, `http`, `wait`, `reboot` and `powerOff` alone. The workflow
     /// ends as failed in any case. The list runs once: after a power cut it does not begin again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<crate::Action>")]

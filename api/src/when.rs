@@ -1,15 +1,21 @@
-//! `when`: the condition under which an item of a list is part of it.
+//! `when`: the condition under which an item of a list is part of it, or an action of it is done.
 //!
 //! A small language of its own, typed and without side effects: paths, literals, comparisons, `in`, `is defined`, `and`,
 //! `or`, `not` and parentheses. There are no functions and no filters, so a condition costs no more than the values it names.
 
+mod fold;
 mod parse;
+mod results;
 mod types;
 
 use std::{cmp::Ordering, collections::BTreeMap};
 
 use serde_json::Value;
 
+pub use self::{
+    fold::{Folded, NamedAction},
+    results::{ActionOutcome, Others, results_scope},
+};
 use crate::{Parameter, issue::describe};
 
 /// A condition that was read.
@@ -93,6 +99,8 @@ pub struct WhenScope<'a> {
     pub parameters: &'a BTreeMap<String, Parameter>,
     /// Whether it is in a loop over disks.
     pub disk: bool,
+    /// The other actions of its list.
+    pub others: &'a Others,
 }
 
 impl When {

@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::{
-    Action, ActionSpec, Condition, DiskReceipt, DurationSpec, Object, Precheck, Problem, Shared, SuccessOn, WipeReport,
+    Action, ActionOutcome, ActionSpec, Condition, DiskReceipt, DurationSpec, Object, Precheck, Problem, Shared,
+    SuccessOn, WipeReport,
 };
 
 /// A workflow document.
@@ -267,7 +268,7 @@ pub enum ActionState {
     Succeeded,
     /// The last attempt failed and no more will be made.
     Failed,
-    /// Never begun, and never will be.
+    /// Never begun, and never will be: the workflow ended before, or the action's condition did not hold.
     Skipped,
 }
 
@@ -297,6 +298,9 @@ pub struct ActionStatus {
     /// Done by the workflow that this one continues; it is not repeated.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub taken_over: bool,
+    /// What it came to, as far as conditions can name more of it than that it was done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<ActionOutcome>,
     /// The machine's unexpected restarts while it was under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restarts: Option<Restarts>,
@@ -326,12 +330,29 @@ impl ActionStatus {
             ended_at: None,
             deadline: None,
             taken_over: false,
+            outcome: None,
             restarts: None,
             problem: None,
             log_tail: Vec::new(),
             progress: None,
             moved_at: None,
         }
+    }
+
+    /// Whether it was left out: its condition did not hold when its turn came.
+    pub fn is_left_out(&self) -> bool {
+        self.outcome.as_ref().is_some_and(|outcome| !outcome.succeeded)
+    }
+
+    /// Whether the list has gone on past it: it was done, or left out.
+    pub fn is_over(&self) -> bool {
+        self.state == ActionState::Succeeded || self.is_left_out()
+    }
+
+    /// What conditions can name of it. `None`: it is not over, or how it ended is not known, because only a receipt says that it has ended.
+    pub fn known_outcome(&self) -> Option<ActionOutcome> {
+        let unconditional = self.state == ActionState::Succeeded && self.action.when.is_none();
+        self.outcome.clone().filter(|_| self.is_over()).or_else(|| unconditional.then(ActionOutcome::done))
     }
 
     /// Whether an attempt has begun and not ended.

@@ -73,8 +73,8 @@ pub use request::{
 pub use select::Disk;
 pub use select_error::{Candidate, SelectError};
 pub use source::{
-    ContainerImage, ImageSource, ProvenFile, RootLayer, container_image, go_architecture, open as open_source,
-    open_file, root_layers,
+    Call, CallAnswer, CallError, ContainerImage, ImageSource, ProvenFile, RootLayer, container_image, go_architecture,
+    open as open_source, open_file, root_layers,
 };
 pub use wipe::{may_wipe, wait_to_wipe, wipe_disk};
 pub use write::{may_write, write_image};

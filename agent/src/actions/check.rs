@@ -112,7 +112,12 @@ fn one_action(machine: &Machine, job: &Job, before: &[AssignedAction]) -> Result
         ActionKind::EfiBoot(spec) => is_there(spec.disk.as_ref()),
         ActionKind::Exec(spec) => is_there(spec.disk.as_ref()),
         ActionKind::Kexec(spec) => is_there(spec.disk.as_ref()),
-        ActionKind::Hold(_) | ActionKind::Reboot(_) | ActionKind::PowerOff(_) => Ok(()),
+        // A call may have an effect, so it is not tried; and what is waited for need not be there yet.
+        ActionKind::Http(_)
+        | ActionKind::Wait(_)
+        | ActionKind::Hold(_)
+        | ActionKind::Reboot(_)
+        | ActionKind::PowerOff(_) => Ok(()),
     }
 }
 
@@ -209,7 +214,8 @@ mod tests {
             let second = Duration::from_secs(1);
             let retry = Retry { max_attempts: 1, initial_backoff: second, max_backoff: second };
             let kind = ActionKind::Storage(layout.resolved());
-            let storage = AssignedAction { name: "disks".into(), timeout: second, retry, branch: None, kind };
+            let storage =
+                AssignedAction { name: "disks".into(), timeout: second, retry, branch: None, when: None, kind };
             let spec = InstallBootloaderSpec { firmware, ..InstallBootloaderSpec::default() };
             started_by(&spec, &[storage], uefi).err().map(|failure| failure.problem.message)
         };

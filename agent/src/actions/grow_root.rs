@@ -66,7 +66,7 @@ mod tests {
     fn a_layouts_disk_is_not_grown_by_its_name() {
         let second = Duration::from_secs(1);
         let retry = Retry { max_attempts: 1, initial_backoff: second, max_backoff: second };
-        let action = |kind| AssignedAction { name: "a".into(), timeout: second, retry, branch: None, kind };
+        let action = |kind| AssignedAction { name: "a".into(), timeout: second, retry, branch: None, when: None, kind };
         let layout = json!({"disks": [{"select": [{"name": "vda"}], "partitions": [{"role": "root"}]}]});
         let layout = serde_json::from_value::<StorageSpec>(layout).unwrap().resolved();
         let storage = action(ActionKind::Storage(layout));

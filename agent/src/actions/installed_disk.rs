@@ -138,6 +138,7 @@ mod tests {
             timeout: second,
             retry: Retry { max_attempts: 1, initial_backoff: second, max_backoff: second },
             branch: None,
+            when: None,
             kind: ActionKind::WriteImage(WriteImage {
                 disk: DiskSelector::default(),
                 image,

@@ -158,14 +158,14 @@ fn unreachable(error: &ReachError, device: &str) -> Failure {
     }
 }
 
-/// Whether the installed system may be changed now: later another session may own it.
+/// Whether the action may go on now: later another session may own the machine.
 pub(super) fn may_act(job: &Job) -> Result<(), Failure> {
     if !job.lease.is_valid() {
-        let text = "the lease ran out before or during the change of the installed system";
+        let text = "the lease ran out before the action ended";
         return Err(Failure { problem: Problem::new(ErrorCode::LeaseExpired, text), retryable: true });
     }
     if job.cancel.is_cancelled() {
-        let text = "the action was stopped before or during the change of the installed system";
+        let text = "the action was stopped";
         return Err(Failure { problem: Problem::new(ErrorCode::Cancelled, text), retryable: false });
     }
     Ok(())

@@ -7,6 +7,7 @@ mod cloud_init;
 mod efi_boot;
 mod exec;
 mod grow_root;
+mod http;
 mod identity;
 mod ignition;
 mod install_bootloader;
@@ -16,7 +17,10 @@ mod kexec;
 mod power;
 mod run_container;
 mod storage;
+#[cfg(test)]
+mod testing;
 mod unpack;
+mod wait;
 mod wipe;
 mod write_file;
 mod write_image;
@@ -66,6 +70,9 @@ impl Perform for Machine {
                 ActionKind::Hold(_) => Ok(ActionResult::Hold),
                 ActionKind::Reboot(_) => power::reboot().await,
                 ActionKind::PowerOff(_) => power::off().await,
+                // No disk is touched, so none is waited for.
+                ActionKind::Http(spec) => http::perform(job, spec).await,
+                ActionKind::Wait(spec) => wait::perform(job, spec).await,
                 ActionKind::WriteImage(spec) => {
                     machine.on_disks(job, move |machine, job| write_image::perform(machine, job, &spec)).await
                 }

@@ -290,6 +290,7 @@ mod tests {
                 max_backoff: Duration::from_secs(1),
             },
             branch: Some(branch.to_owned()).filter(|b| !b.is_empty()),
+            when: None,
             kind: ActionKind::WriteImage(WriteImage {
                 disk: DiskSelector([("size".to_owned(), name.into())].into()),
                 ..spec(ImageProof::Waived)

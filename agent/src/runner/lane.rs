@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use landfall_api::{
-    ErrorCode, Problem,
+    ActionOutcome, ErrorCode, Problem,
     message::{ActionKind, ActionRef, ActionResult, AssignedAction, EventBody},
 };
 use landfall_disk::CancelFlag;
 use landfall_session::SessionEnded;
 use tokio::sync::watch;
 
-use super::{Doing, Failure, Job, Outcome, Runner, Stop};
+use super::{Doing, Failure, Job, Outcome, Runner, Stop, outcomes::Outcomes};
 
 /// How long a cancelled action may take to stop. A device in error recovery answers within its own timeouts (SCSI: 30 s
 /// a command and a few repeats). An action in a test stops at once, or never.
@@ -22,6 +22,8 @@ pub(super) struct Lane {
     runner: Runner,
     /// Holds a value once another branch has failed for good.
     elsewhere: watch::Receiver<Option<Stop>>,
+    /// What actions came to so far.
+    outcomes: Outcomes,
 }
 
 enum Attempt {
@@ -31,8 +33,8 @@ enum Attempt {
 }
 
 impl Lane {
-    pub(super) fn new(runner: Runner, elsewhere: watch::Receiver<Option<Stop>>) -> Self {
-        Self { runner, elsewhere }
+    pub(super) fn new(runner: Runner, elsewhere: watch::Receiver<Option<Stop>>, outcomes: Outcomes) -> Self {
+        Self { runner, elsewhere, outcomes }
     }
 
     /// Works through the actions at `indices`; returns whether the machine is to go down now.
@@ -43,9 +45,9 @@ impl Lane {
             let Some(action) = run.actions.get(index) else { continue };
             let index = u32::try_from(index).unwrap_or(u32::MAX);
             match self.action(action, index, first.take().unwrap_or(1)).await {
-                Ok(Ok(ActionResult::Reboot)) => return Ok(Some(Outcome::Reboot)),
-                Ok(Ok(ActionResult::PowerOff)) => return Ok(Some(Outcome::PowerOff)),
-                Ok(Ok(ActionResult::Kexec(_))) => return Ok(Some(Outcome::Kexec)),
+                Ok(Ok(Some(ActionResult::Reboot))) => return Ok(Some(Outcome::Reboot)),
+                Ok(Ok(Some(ActionResult::PowerOff))) => return Ok(Some(Outcome::PowerOff)),
+                Ok(Ok(Some(ActionResult::Kexec(_)))) => return Ok(Some(Outcome::Kexec)),
                 Ok(Ok(_)) => {}
                 Ok(Err(ended)) => return Err(ended),
                 Err(SessionEnded) => return Err(Outcome::Untold),
@@ -54,16 +56,28 @@ impl Lane {
         Ok(None)
     }
 
-    /// One action with all its attempts.
+    /// One action with all its attempts; no result if its condition does not hold.
     async fn action(
         &mut self,
         action: &AssignedAction,
         index: u32,
         first: u32,
-    ) -> Result<Result<ActionResult, Outcome>, SessionEnded> {
+    ) -> Result<Result<Option<ActionResult>, Outcome>, SessionEnded> {
         let mut wait = action.retry.initial_backoff;
         let mut attempt = first;
         let (report, tail) = (self.runner.report.clone(), self.runner.tail.clone());
+        self.while_paused().await;
+        let mut undecided = None;
+        match self.is_wanted(action) {
+            Ok(true) => {}
+            Ok(false) => {
+                let reference = ActionRef { workflow_uid: self.runner.run.workflow_uid, action_index: index, attempt };
+                report.report(reference, EventBody::Skipped).await?;
+                self.outcomes.note(index, ActionOutcome::left_out());
+                return Ok(Ok(None));
+            }
+            Err(failure) => undecided = Some(failure),
+        }
         loop {
             self.while_paused().await;
             let reference = ActionRef { workflow_uid: self.runner.run.workflow_uid, action_index: index, attempt };
@@ -74,11 +88,16 @@ impl Lane {
             );
             report.report(reference, EventBody::Started).await?;
             tail.follow(report.clone(), reference);
-            let (failure, stopped) = match self.attempt(action, reference).await {
+            let attempt_made = match undecided.take() {
+                Some(failure) => Attempt::Failed(failure),
+                None => self.attempt(action, reference).await,
+            };
+            let (failure, stopped) = match attempt_made {
                 Attempt::Succeeded(result) => {
+                    self.outcomes.note(index, ActionOutcome::of(&result));
                     report.report(reference, EventBody::Finished { result: result.clone() }).await?;
                     tail.unfollow(reference);
-                    return Ok(Ok(result));
+                    return Ok(Ok(Some(result)));
                 }
                 Attempt::Failed(failure) => (failure, false),
                 Attempt::Stopped(failure) => (failure, true),
@@ -107,6 +126,26 @@ impl Lane {
             wait = wait.saturating_mul(2).min(action.retry.max_backoff);
             attempt = attempt.saturating_add(1);
         }
+    }
+
+    /// Whether its condition over results holds. What is to stop is not left out: its attempt says why it stops.
+    fn is_wanted(&self, action: &AssignedAction) -> Result<bool, Failure> {
+        let Some(when) = &action.when else { return Ok(true) };
+        if wanted(&self.runner.stop, &self.elsewhere).is_some() || !self.runner.lease.is_valid() {
+            return Ok(true);
+        }
+        let holds = self.outcomes.holds(when).map_err(|fault| {
+            let message = format!("cannot decide whether to do {}: {}", action.name, fault.message);
+            let hint =
+                format!("{}; a result is also lost when the machine restarts before it was reported", fault.hint);
+            let problem = Problem::new(ErrorCode::InvalidTemplate, message).hint(hint);
+            let problem = Problem { causes: vec![format!("in the condition {when}")], ..problem };
+            Failure { problem, retryable: false }
+        })?;
+        if !holds {
+            tracing::info!("{} is left out: {when} does not hold", action.name);
+        }
+        Ok(holds)
     }
 
     /// Waits while a person's pause lasts; the next attempt finds every other cause that ends the wait.

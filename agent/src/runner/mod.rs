@@ -5,6 +5,7 @@
 //! states whether the agent may continue. So the order of steps is tested here without a machine.
 
 mod lane;
+mod outcomes;
 #[cfg(test)]
 mod tests;
 
@@ -26,7 +27,7 @@ use landfall_disk::CancelFlag;
 use landfall_session::{LeaseWatch, Report};
 use tokio::sync::watch;
 
-use self::lane::Lane;
+use self::{lane::Lane, outcomes::Outcomes};
 use crate::logging::Tail;
 
 /// How long to wait for the acks of a workflow's last events before the machine restarts anyway: the receipt is on the
@@ -97,7 +98,7 @@ impl Doing {
     }
 
     /// Adds to a problem where the attempt is.
-    fn name(&self, mut problem: Problem) -> Problem {
+    pub(crate) fn name(&self, mut problem: Problem) -> Problem {
         if let Some((step, device)) = &*self.at.lock().unwrap_or_else(PoisonError::into_inner) {
             problem.message += &format!(", in step \"{step}\" on {device}");
             problem.subject.clone_from(device);
@@ -182,10 +183,11 @@ impl Runner {
             run.actions.len()
         );
         let first = run.start_index as usize;
+        let outcomes = Outcomes::new(run.clone());
         let stages = stages(run.actions.iter().map(|a| a.branch.as_deref()));
         for stage in stages.iter().skip_while(|stage| stage.span().end <= first) {
             let begun = stage.span().contains(&first);
-            match self.stage(stage, begun).await {
+            match self.stage(stage, begun, &outcomes).await {
                 Ok(None) => {}
                 Ok(Some(down)) => {
                     if let Err(e) = self.report.flush(FLUSH_LIMIT).await {
@@ -204,7 +206,7 @@ impl Runner {
     }
 
     /// Every branch of a stage at once. In the stage that the assignment begins in, a branch without a start has ended.
-    async fn stage(&self, stage: &Stage, begun: bool) -> Result<Option<Outcome>, Outcome> {
+    async fn stage(&self, stage: &Stage, begun: bool, outcomes: &Outcomes) -> Result<Option<Outcome>, Outcome> {
         let (failed, elsewhere) = watch::channel(None);
         let lanes = stage.lanes.iter().filter_map(|lane| {
             let start = |start: &&Start| lane.contains(&(start.index as usize));
@@ -214,7 +216,7 @@ impl Runner {
                 _ => (*lane.first()?, 1),
             };
             let rest = lane.iter().copied().filter(|index| *index >= from).collect();
-            Some(Lane::new(self.clone(), elsewhere.clone()).work(rest, attempt))
+            Some(Lane::new(self.clone(), elsewhere.clone(), outcomes.clone()).work(rest, attempt))
         });
         let reported = |ended: Result<Option<Outcome>, Outcome>| {
             // The first branch that fails stops the others; their outcomes are not the workflow's reason.

@@ -1,4 +1,5 @@
 mod branches;
+mod conditions;
 mod interference;
 mod log;
 mod persons;
@@ -6,7 +7,7 @@ mod persons;
 use std::{collections::VecDeque, sync::Mutex};
 
 use landfall_api::{
-    ErrorCode, KexecSpec, Progress, RebootSpec, SecretText,
+    ErrorCode, HttpResult, KexecSpec, Progress, RebootSpec, SecretText,
     message::{AssignedAction, CloudInit, CloudInitResult, EventBody, KexecResult, LogLevel, Retry},
 };
 use landfall_session::{Reporting, SessionEnded, Unflushed};
@@ -70,6 +71,7 @@ impl Report for Reports {
             }
             EventBody::ReceiptWritten { .. } => "receipt".to_owned(),
             EventBody::DiskWiped { .. } => "wiped".into(),
+            EventBody::Skipped => "skipped".into(),
         };
         self.say(format!("{}.{} {what}", action.action_index, action.attempt));
         Box::pin(async { Ok(()) })
@@ -143,6 +145,7 @@ impl Perform for Script {
                     initramfs: "/boot/initrd.img".into(),
                     cmdline: "root=/dev/vda2".into(),
                 }),
+                ActionKind::Http(_) => ActionResult::Http(HttpResult { status: 201, body: "go".into(), cut: false }),
                 _ => ActionResult::CloudInit(CloudInitResult { root_device: "/dev/vda2".into() }),
             };
             let failure = |code, retryable| Failure { problem: Problem::new(code, "why"), retryable };
@@ -230,6 +233,7 @@ fn step(kind: ActionKind, timeout: Duration, max_attempts: u32, branch: &str) ->
         timeout,
         retry: Retry { max_attempts, initial_backoff: BACKOFF, max_backoff: BACKOFF * 3 },
         branch: Some(branch.to_owned()).filter(|b| !b.is_empty()),
+        when: None,
         kind,
     }
 }
@@ -249,6 +253,7 @@ fn run_of(actions: Vec<AssignedAction>, starts: &[(u32, u32)]) -> Assignment {
         starts: starts.iter().map(|(index, attempt)| Start { index: *index, attempt: *attempt }).collect(),
         earlier_runs: Vec::new(),
         expected_receipts: Vec::new(),
+        results: Vec::new(),
         person_authorised: true,
         force: false,
         tools: None,

@@ -7,6 +7,7 @@ mod efi_boot;
 mod exec;
 mod grow_root;
 mod hold;
+mod http;
 mod identity;
 mod ignition;
 mod install_bootloader;
@@ -21,6 +22,7 @@ mod run_container;
 mod schema;
 mod storage;
 mod unpack;
+mod wait;
 mod wipe;
 mod write_file;
 mod write_image;
@@ -30,13 +32,13 @@ use serde::{Deserialize, Serialize, de::MapAccess};
 use serde_json::{Map, Value};
 
 use self::kind::Declaration;
-pub(crate) use self::rules::Rules;
 pub use self::{
     cloud_init::{CloudInitSpec, PhoneHomeSpec, UserDataKind, UserDataSpec, UserSpec, network_section},
     efi_boot::{BootPolicy, EfiBootResult, EfiBootSpec},
     exec::{Exec, ExecProgram, ExecResult, ExecSpec, UnusableProgram},
     grow_root::{GrowRootResult, GrowRootSpec},
     hold::HoldSpec,
+    http::{Http, HttpMethod, HttpResult, HttpSpec, KeepBody, UnusableCall},
     identity::{
         Account, AccountSpec, InterfaceSpec, IpWithPrefix, NetworkFormat, NetworkSpec, Renewal, SystemIdentity,
         SystemIdentityResult, SystemIdentitySpec, UnusableAccount,
@@ -57,10 +59,12 @@ pub use self::{
         SizeSpec, Storage, StorageFault, StorageSpec, SubvolumeSpec, TableSpec, VolumeGroupSpec, VolumeSpec,
     },
     unpack::{Unpack, UnpackResult, UnpackSource, UnpackSpec, UnusableArchive},
+    wait::{Awaited, UntilSpec, UnusableWait, Wait, WaitResult, WaitSpec},
     wipe::WipeSpec,
     write_file::{FileSource, UnusableFile, WriteFile, WriteFileResult, WriteFileSpec},
     write_image::WriteImageSpec,
 };
+pub(crate) use self::{rules::Rules, wait::outlived};
 use crate::DurationSpec;
 
 /// Makes [`ActionSpec`] from lines of `key => Variant(Fields)`. Everything else stands in the action's own file, in its
@@ -85,7 +89,7 @@ macro_rules! actions {
             /// The keys of actions in documents.
             pub const KEYS: [&'static str; COUNT] = [$($key),+];
             /// Every field of an action: those that all have, then the keys.
-            const FIELDS: [&'static str; COUNT + 4] = ["name", "timeout", "retry", "branch", $($key),+];
+            const FIELDS: [&'static str; COUNT + 5] = ["name", "timeout", "retry", "branch", "when", $($key),+];
 
             /// Fields that came after their actions: key, field, and the first protocol revision whose agents know it.
             pub fn later_fields() -> Vec<(&'static str, &'static str, u32)> {
@@ -175,6 +179,8 @@ actions! {
     "efiBoot" => EfiBoot(EfiBootSpec),
     "identity" => Identity(SystemIdentitySpec),
     "growRoot" => GrowRoot(GrowRootSpec),
+    "http" => Http(HttpSpec),
+    "wait" => Wait(WaitSpec),
     "runContainer" => RunContainer(RunContainerSpec),
 }
 
@@ -222,9 +228,22 @@ pub struct Action {
     /// order, and the next stage begins when all have ended. A DNS label.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub branch: Option<String>,
+    /// What is left of its condition: over results of actions before it. It is done only if it holds when its turn comes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub when: Option<String>,
     /// What it does.
     #[serde(flatten)]
     pub spec: ActionSpec,
+}
+
+impl Action {
+    /// The first protocol revision whose agents decide conditions over results.
+    pub const WHEN_PROTOCOL: u32 = 8;
+
+    /// The first protocol revision whose agents can do it as it is written.
+    pub fn protocol(&self) -> u32 {
+        self.spec.protocol().max(if self.when.is_some() { Self::WHEN_PROTOCOL } else { 0 })
+    }
 }
 
 /// How often an action is tried.

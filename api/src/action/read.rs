@@ -23,7 +23,7 @@ impl<'de> Visitor<'de> for ActionVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Action, A::Error> {
-        let (mut name, mut timeout, mut retry, mut branch) = (None, None, None, None);
+        let (mut name, mut timeout, mut retry, mut branch, mut when) = (None, None, None, None, None);
         let mut spec: Option<ActionSpec> = None;
         while let Some(key) = map.next_key::<String>()? {
             if ActionSpec::KEYS.contains(&key.as_str())
@@ -40,6 +40,7 @@ impl<'de> Visitor<'de> for ActionVisitor {
                 "timeout" => once(&mut timeout, "timeout", map.next_value::<Option<DurationSpec>>()?)?,
                 "retry" => once(&mut retry, "retry", map.next_value::<Option<RetrySpec>>()?)?,
                 "branch" => once(&mut branch, "branch", map.next_value::<Option<String>>()?)?,
+                "when" => once(&mut when, "when", map.next_value::<Option<String>>()?)?,
                 other => {
                     if let Some(read) = ActionSpec::read(other, &mut map) {
                         spec = Some(read?);
@@ -61,6 +62,7 @@ impl<'de> Visitor<'de> for ActionVisitor {
             timeout: timeout.flatten(),
             retry: retry.flatten(),
             branch: branch.flatten(),
+            when: when.flatten(),
             spec: spec.ok_or_else(nothing)?,
         })
     }

@@ -24,6 +24,7 @@ impl JsonSchema for Action {
                     &format!("How long one attempt may take. Default: {timeout}.")),
                 "retry": described(generator.subschema_for::<RetrySpec>(), &format!("Retry policy. Default: {attempts}.")),
                 "branch": { "type": ["string", "null"], "description": "Consecutive actions that name a branch form one stage: its branches run at once, the actions of one branch in order." },
+                "when": { "type": ["string", "null"], "description": "What is left of its condition: over results of actions before it. It is done only if it holds when its turn comes." },
             },
             "required": ["name"],
             "oneOf": ActionSpec::KEYS.map(|key| serde_json::json!({ "required": [key] })),

@@ -8,8 +8,9 @@ use super::{
 };
 use crate::{
     ActionSpec, DiskId, DiskReceipt, EfiBootResult, EfiBootSpec, Exec, ExecResult, GrowRootResult, GrowRootSpec,
-    HoldSpec, Ignition, IgnitionResult, InstallBootloaderResult, InstallBootloaderSpec, KexecSpec, PowerOffSpec,
-    RebootSpec, RunContainer, RunContainerResult, Storage, SystemIdentity, SystemIdentityResult, Unpack, UnpackResult,
+    HoldSpec, Http, HttpResult, Ignition, IgnitionResult, InstallBootloaderResult, InstallBootloaderSpec, KexecSpec,
+    PowerOffSpec, RebootSpec, RunContainer, RunContainerResult, Storage, SystemIdentity, SystemIdentityResult, Unpack,
+    UnpackResult, Wait, WaitResult,
     WipeSpec, WriteFile, WriteFileResult,
 };
 
@@ -48,6 +49,10 @@ pub enum ActionKind {
     Identity(SystemIdentity),
     /// Makes the root's partition and file system larger.
     GrowRoot(GrowRootSpec),
+    /// Calls a web server.
+    Http(Http),
+    /// Waits.
+    Wait(Wait),
     /// Runs a program of an image.
     RunContainer(RunContainer),
 }
@@ -89,6 +94,10 @@ pub enum ActionResult {
     Identity(SystemIdentityResult),
     /// Of `growRoot`.
     GrowRoot(GrowRootResult),
+    /// Of `http`: the server's answer is a success.
+    Http(HttpResult),
+    /// Of `wait`: it is over, or what was waited for is so.
+    Wait(WaitResult),
     /// Of `runContainer`: the program ended with exit code 0.
     RunContainer(RunContainerResult),
 }
@@ -116,7 +125,8 @@ impl ActionResult {
             Self::Exec(said) => vec![Part::Word(&mut said.root_device)],
             Self::Unpack(said) => vec![Part::Word(&mut said.root_device)],
             Self::GrowRoot(said) => vec![Part::Word(&mut said.root_device)],
-            Self::Hold | Self::Reboot | Self::PowerOff => Vec::new(),
+            Self::Http(said) => vec![Part::Text(&mut said.body)],
+            Self::Hold | Self::Wait(_) | Self::Reboot | Self::PowerOff => Vec::new(),
             Self::Wipe(said) => vec![Part::Disks(&mut said.disks)],
             Self::Storage(said) => vec![Part::Disks(&mut said.disks)],
             Self::InstallBootloader(said) => vec![Part::Word(&mut said.root_device), Part::Text(&mut said.platforms)],
@@ -152,6 +162,8 @@ impl ActionResult {
             Self::EfiBoot(_) => matches!(spec, ActionSpec::EfiBoot(_)),
             Self::Identity(_) => matches!(spec, ActionSpec::Identity(_)),
             Self::GrowRoot(_) => matches!(spec, ActionSpec::GrowRoot(_)),
+            Self::Http(_) => matches!(spec, ActionSpec::Http(_)),
+            Self::Wait(_) => matches!(spec, ActionSpec::Wait(_)),
             Self::RunContainer(_) => matches!(spec, ActionSpec::RunContainer(_)),
         }
     }
@@ -196,6 +208,11 @@ impl ActionResult {
                 let what = if *grown { "has" } else { "had already" };
                 format!("the partition of {root_device} {what} {size_bytes} bytes, and its file system fills it")
             }
+            Self::Http(HttpResult { status, body, .. }) if body.is_empty() => format!("the server answered {status}"),
+            Self::Http(HttpResult { status, body, .. }) => {
+                format!("the server answered {status}: {}", body.escape_debug())
+            }
+            Self::Wait(WaitResult { waited_ms }) => format!("waited for {} s", waited_ms.div_euclid(1000)),
             Self::RunContainer(RunContainerResult { disks }) if disks.is_empty() => {
                 "the container's program ended with exit code 0".into()
             }

@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use uuid::Uuid;
 
 use super::action::ActionKind;
-use crate::{Digest, DiskReceipt};
+use crate::{ActionOutcome, Digest, DiskReceipt, When};
 
 /// A workflow handed to a machine, under a lease.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,6 +37,8 @@ pub struct Assignment {
     pub earlier_runs: Vec<Uuid>,
     /// Every receipt the coordinator believes is on this machine: the compare of compare-and-swap.
     pub expected_receipts: Vec<DiskReceipt>,
+    /// What actions before `starts` came to, as far as conditions that are left name them.
+    pub results: Vec<KnownResult>,
     /// A person asked for this workflow by name, so a disk that is not blank may be written.
     pub person_authorised: bool,
     /// A person said `--force`: write whatever receipt is found.
@@ -63,6 +65,15 @@ impl ToolsLayer {
     pub const MAX_BYTES: u64 = 64 << 20;
 }
 
+/// What an action came to that had ended before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownResult {
+    /// Index of the action.
+    pub index: u32,
+    /// As conditions name it.
+    pub outcome: ActionOutcome,
+}
+
 /// One action that an agent is to begin, and the number of the attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Start {
@@ -83,6 +94,8 @@ pub struct AssignedAction {
     pub retry: Retry,
     /// Consecutive actions that name a branch form one stage: its branches run at once, the actions of one in order.
     pub branch: Option<String>,
+    /// Over results of actions before it: it is done only if this holds when its turn comes.
+    pub when: Option<When>,
     /// What it does.
     pub kind: ActionKind,
 }

@@ -62,6 +62,8 @@ pub enum EventBody {
         /// False: trying again cannot help, or could destroy something.
         retryable: bool,
     },
+    /// The action's condition over results does not hold: it has ended without an effect, and without having begun.
+    Skipped,
     /// The receipt on a disk changed.
     ReceiptWritten {
         /// What it says now.
@@ -77,6 +79,6 @@ pub enum EventBody {
 impl EventBody {
     /// Whether the attempt is over with it.
     pub const fn ends_attempt(&self) -> bool {
-        matches!(self, Self::Finished { .. } | Self::Failed { .. })
+        matches!(self, Self::Finished { .. } | Self::Failed { .. } | Self::Skipped)
     }
 }

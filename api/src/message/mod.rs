@@ -20,7 +20,7 @@ mod worker;
 
 pub use action::{ActionKind, ActionResult, Part};
 pub use action_ref::ActionRef;
-pub use assignment::{AssignedAction, Assignment, Retry, Start, ToolsLayer};
+pub use assignment::{AssignedAction, Assignment, KnownResult, Retry, Start, ToolsLayer};
 pub use disks::{DiskReport, UnreadableDisk};
 pub use enroll::{EnrollAnswer, EnrollOutcome, EnrollRequest, MachineCredentials, Proof};
 pub use event::{EventBody, EventKey, EventRecord};

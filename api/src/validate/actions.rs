@@ -1,13 +1,13 @@
 //! Rules across the actions of a list: names, order, branches, and success.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
 use super::Lists;
 use crate::{
-    ActionInfo, ActionSpec, DurationSpec, StorageSpec, SuccessOn,
-    action::Rules,
+    ActionInfo, ActionSpec, DurationSpec, Others, StorageSpec, SuccessOn, When, WhenScope,
+    action::{Rules, outlived},
     check,
     dns_label::{LABEL_HINT, is_dns_label},
     issue::{has_expression, join},
@@ -78,7 +78,9 @@ impl Rules<'_> {
                 }
             }
             self.retry(action, &path);
+            self.fault(join(&path, "wait.for"), outlived(action));
             list_item::check(action, &path, lists.template, self);
+            self.condition(actions, i, &path, lists.expressions);
             for (key, info) in ActionSpec::ALL {
                 let (Some(spec), at) = (action.get(key), join(&path, key)) else { continue };
                 if let Value::Object(spec) = spec {
@@ -97,6 +99,30 @@ impl Rules<'_> {
                     self.say(join(&path, "branch"), format!("{key} is not allowed in a branch"), hint);
                 }
             }
+        }
+    }
+
+    /// A condition over results. Of a template, its names and types are checked where its parameters are known.
+    fn condition(&mut self, actions: &[Value], index: usize, path: &str, expressions: bool) {
+        let Some(action) = actions.get(index) else { return };
+        let Some(text) = action.get("when").and_then(Value::as_str) else { return };
+        let (when, at) = (When::parse(text), join(path, "when"));
+        if let (Ok(when), Some((key, _))) = (&when, kind(action).filter(|(_, info)| info.is_last_step()))
+            && when.names_results()
+        {
+            let message = format!("{key} cannot depend on results: without it the list would have no end");
+            self.say(&at, message, "decide by machine or params, or end the list without it");
+        }
+        if expressions {
+            return;
+        }
+        let (parameters, others) = (BTreeMap::new(), Others::seen_from(actions, index));
+        let faults = match when {
+            Ok(when) => when.faults(&WhenScope { parameters: &parameters, disk: false, others: &others }),
+            Err(fault) => vec![fault],
+        };
+        for fault in faults {
+            self.say(&at, fault.message, fault.hint);
         }
     }
 

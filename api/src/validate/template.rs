@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::Lists;
 use crate::{
-    ActionSpec, ErrorCode, Parameter, ParameterType, Template, When, WhenScope,
+    ActionSpec, ErrorCode, Others, Parameter, ParameterType, Template, When, WhenScope,
     action::Rules,
     expression::check_expressions,
     issue::{Issue, has_expression, join, suggest},
@@ -57,7 +57,8 @@ pub(super) fn template(template: &Template, issues: &mut Vec<Issue>) {
             let root = format!("spec.{name}[{i}]");
             let disk = action.get("forEach").is_some();
             if let Some(text) = action.get("when").and_then(Value::as_str) {
-                let scope = WhenScope { parameters: &spec.parameters, disk };
+                let others = Others::seen_from(list, i);
+                let scope = WhenScope { parameters: &spec.parameters, disk, others: &others };
                 let faults = match When::parse(text) {
                     Ok(when) => when.faults(&scope),
                     Err(fault) => vec![fault],

@@ -100,11 +100,31 @@ fn what_does_not_parse_is_refused() {
     assert!(When::parse(&"a or ".repeat(300)).unwrap_err().message.contains("1500 bytes"));
 }
 
+/// The condition is that of `own`.
+fn list() -> Vec<Value> {
+    let item = |name: &str, field: &str, value: Value| json!({"name": name, field: value});
+    let mut list = vec![
+        item("call", "http", json!({"url": "http://h/", "result": "text"})),
+        item("my-call", "http", json!({"url": "http://h/"})),
+        item("site", "include", json!({"template": "t"})),
+        json!({"name": "disks", "forEach": {}, "wait": {"for": "1s"}}),
+        item("beside", "wait", json!({"for": "1s"})),
+        item("before", "wait", json!({"for": "1s"})),
+        item("own", "wait", json!({"for": "1s"})),
+        item("later", "wait", json!({"for": "1s"})),
+    ];
+    for (index, branch) in [(4, "a"), (5, "b"), (6, "b")] {
+        list[index]["branch"] = branch.into();
+    }
+    list
+}
+
 fn faults(text: &str, disk: bool) -> Vec<String> {
     let parameters = json!({"n": {"type": "integer"}, "t": {"type": "text"}, "l": {"type": "list", "items": {"type": "text"}},
         "b": {"type": "boolean"}, "pw": {"type": "secret"}, "any": {}});
     let parameters = serde_json::from_value(parameters).unwrap();
-    let found = When::parse(text).unwrap().faults(&WhenScope { parameters: &parameters, disk });
+    let others = Others::seen_from(&list(), 6);
+    let found = When::parse(text).unwrap().faults(&WhenScope { parameters: &parameters, disk, others: &others });
     found.into_iter().map(|fault| fault.message).collect()
 }
 
@@ -116,6 +136,7 @@ fn names_and_types_are_checked_before_any_machine() {
         "params.any == 1 or params.any == 'x' or params.any",
         "params.b and not params.b == false and params.l[0] == params.t",
         "machine.labels.rack is defined",
+        "results.before.succeeded and results.call.status == 200 and results.call.body in ['a']",
     ] {
         assert_eq!(faults(fine, false), [""; 0], "{fine}");
     }
@@ -130,7 +151,17 @@ fn names_and_types_are_checked_before_any_machine() {
         ("params.n in params.t", "\"in\" needs a list on its right, not text"),
         ("params.pw == 'x'", "parameter \"pw\" is a secret, which no condition may name"),
         ("secrets.db.pw == 'x'", "\"secrets\" is an unknown name"),
-        ("results.write.bytes > 1", "results of earlier actions are not supported in a condition"),
+        ("results.write.status == 1", "no action of this list is called \"write\""),
+        ("results.own.succeeded", "the condition of \"own\" names its own result"),
+        ("results.later.succeeded", "action \"later\" comes later, and has no result yet"),
+        ("results.beside.succeeded", "action \"beside\" runs at the same time, in another branch"),
+        ("results.disks.succeeded", "\"disks\" stands for one action for each disk"),
+        ("results.site.succeeded", "\"site\" stands for the list of another template"),
+        ("results.before.status == 1", "only http has the result status, and \"before\" is none"),
+        ("results[\"my-call\"].body == 'x'", "action \"my-call\" keeps nothing of the answer's body"),
+        ("results.call.code == 1", "an action has no result \"code\""),
+        ("results.call.status == '1'", "a number is compared with text"),
+        ("results.call", "results.call is no value"),
         ("disk.rotational", "\"disk\" is known only in a loop over disks"),
         ("rack == 1", "\"rack\" is an unknown name"),
     ] {
@@ -146,7 +177,88 @@ fn names_and_types_are_checked_before_any_machine() {
     assert_eq!(faults("disk.colour == 'red'", true), ["disk.colour is unknown"]);
 }
 
+fn folded(text: &str) -> Result<String, WhenFault> {
+    let action = |name: &str| match name {
+        "call" => Some(NamedAction::Listed("site-call".into())),
+        "gone" => Some(NamedAction::LeftOut),
+        _ => None,
+    };
+    Ok(match When::parse(text)?.fold(&scope(), &action)? {
+        Folded::Decided(decided) => decided.to_string(),
+        Folded::Depends(left) => left.to_string(),
+    })
+}
+
+#[test]
+fn what_no_result_decides_is_decided_before() {
+    for (text, left) in [
+        ("results.call.succeeded", "results[\"site-call\"].succeeded"),
+        ("params.on and results.call.status == 201", "results[\"site-call\"].status == 201"),
+        ("not params.on and results.call.status == 201", "false"),
+        ("results.call.status == 201 and not params.on", "false"),
+        ("params.on or results.call.status == 201", "true"),
+        ("results.call.status in params.list", "results[\"site-call\"].status in [\"a\", 2]"),
+        (
+            "results.call.body == machine.name or (not results.call.succeeded and params.n == 3)",
+            "results[\"site-call\"].body == \"m1\" or not results[\"site-call\"].succeeded",
+        ),
+        (
+            "results.call.succeeded and (results.call.status < 300 or results.call.body is not defined)",
+            "results[\"site-call\"].succeeded and (results[\"site-call\"].status < 300 or not results[\"site-call\"].body is defined)",
+        ),
+        ("results.gone.succeeded", "false"),
+        ("not results.gone.succeeded and results.gone.status is not defined", "true"),
+        ("machine.name == 'm1'", "true"),
+    ] {
+        assert_eq!(folded(text).unwrap(), left, "{text}");
+    }
+    for (text, said) in [
+        ("results.other.succeeded", "no action before this one is called \"other\""),
+        ("results.gone.status == 1", "results.gone.status is not defined, because that action is not in the list"),
+        ("results.call.status == machine.labels.gone", "machine.labels.gone is not defined"),
+        ("results.call.status == params.f", "with its values in place the condition cannot be carried to the agent"),
+    ] {
+        let fault = folded(text).unwrap_err().message;
+        assert!(fault.starts_with(said), "{text}: {fault}");
+    }
+}
+
+#[test]
+fn what_is_left_is_decided_by_outcomes() {
+    let called = ActionOutcome { succeeded: true, status: Some(201), body: Some("new".into()) };
+    let left_out = ActionOutcome::left_out();
+    let scope = results_scope([("site-call", &called), ("other", &left_out)]);
+    for (text, is) in [
+        ("results[\"site-call\"].status == 201 and results[\"site-call\"].body == \"new\"", Ok(true)),
+        ("results.other.succeeded", Ok(false)),
+        ("results.other.status is defined", Ok(false)),
+        ("results.other.status == 1", Err("results.other.status is not defined".to_owned())),
+        ("results.unknown.succeeded", Err("results.unknown.succeeded is not defined".to_owned())),
+    ] {
+        assert_eq!(When::parse(text).unwrap().holds(&scope).map_err(|fault| fault.message), is, "{text}");
+    }
+}
+
 proptest! {
+    #[test]
+    fn what_is_left_means_what_was_written(
+        text in "((not )?(results[.]call[.]succeeded|params[.]on|machine[.]name == 'm1'|results[.]call[.]status (==|<) 2|\\(true or results[.]call[.]succeeded\\)) (and|or) ){1,5}results[.]call[.]succeeded",
+        succeeded in any::<bool>(),
+        status in 1..4_u16,
+    ) {
+        let outcome = ActionOutcome { succeeded, status: Some(status), body: None };
+        let mut whole = scope();
+        whole["results"] = results_scope([("call", &outcome)])["results"].clone();
+        let expected = When::parse(&text).unwrap().holds(&whole).unwrap();
+        let left = folded(&text).unwrap();
+        let decided = match left.as_str() {
+            "true" => true,
+            "false" => false,
+            rest => When::parse(rest).unwrap().holds(&results_scope([("site-call", &outcome)])).unwrap(),
+        };
+        prop_assert_eq!(decided, expected, "{} became {}", text, left);
+    }
+
     #[test]
     fn any_text_is_read_or_refused(text in "[a-c.\\[\\]()'\"0-9 <>=!,-]{0,60}|(a|b|not|and|or|in|is|defined|[()]| ){0,40}") {
         if let Ok(when) = When::parse(&text) {

@@ -5,7 +5,7 @@ use std::{fmt, sync::OnceLock};
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::Value;
 
-use super::{Node, Path, Step, WhenFault, WhenScope};
+use super::{Node, Path, Step, WhenFault, WhenScope, results::FieldKind};
 use crate::{DiskFacts, DiskId, MachineFacts, ParameterType, issue::suggest};
 
 /// What a part of a condition comes to.
@@ -129,13 +129,9 @@ impl Checker<'_> {
                 self.say("\"disk\" is known only in a loop over disks".into(), hint);
                 Kind::Any
             }
-            "results" => {
-                let message = "results of earlier actions are not supported in a condition".to_owned();
-                self.say(message, "decide by machine (name, labels, macs, facts) or params");
-                Kind::Any
-            }
+            "results" => self.result(path, rest),
             other => {
-                let hint = "a condition may name machine (name, labels, macs, facts) and params; text stands in quotes";
+                let hint = "a condition may name machine (name, labels, macs, facts), params and results; text stands in quotes";
                 self.say(format!("\"{other}\" is an unknown name"), hint);
                 Kind::Any
             }
@@ -189,6 +185,22 @@ impl Checker<'_> {
             (Some(ParameterType::List), [Step::Item(_)]) => declared.items.as_ref().map_or(Kind::Any, |i| of(i.kind)),
             (Some(ParameterType::List), _) => Kind::Any,
             (Some(kind), _) => self.nothing(path, &format!("parameter \"{name}\" is of type {kind}")),
+        }
+    }
+
+    /// `results.ACTION.FIELD`
+    fn result(&mut self, path: &Path, rest: &[Step]) -> Kind {
+        let [Step::Field(action), Step::Field(field)] = rest else {
+            return self.nothing(path, "name an action and one of its results, such as results.register.succeeded");
+        };
+        match self.scope.others.field(action, field) {
+            Ok(FieldKind::Boolean) => Kind::Boolean,
+            Ok(FieldKind::Number) => Kind::Number,
+            Ok(FieldKind::Text) => Kind::Text,
+            Err(fault) => {
+                self.found.push(fault);
+                Kind::Any
+            }
         }
     }
 

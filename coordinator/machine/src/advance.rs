@@ -49,6 +49,16 @@ fn judged(step: &Step<'_>, of: Which, epoch: u64, events: Vec<(u64, EventRecord)
                 .hint("build the boot image from the coordinator's release, then provision the machine again");
             record.body = EventBody::Failed { problem, retryable: false };
         }
+        // An action without a condition is never left out.
+        if record.body == EventBody::Skipped
+            && let Some(action) = status.and_then(|status| status.action(record.action_index as usize))
+            && action.action.when.is_none()
+        {
+            let message = format!("the agent left \"{}\" out, which has no condition", action.action.name);
+            let problem = Problem::new(ErrorCode::VersionSkew, message)
+                .hint("build the boot image from the coordinator's release, then provision the machine again");
+            record.body = EventBody::Failed { problem, retryable: false };
+        }
         run::Event::Agent { epoch, position, record: Box::new(record) }
     };
     events.into_iter().map(judge).collect()

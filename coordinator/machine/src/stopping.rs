@@ -63,7 +63,7 @@ impl Stopping {
             return;
         }
         match &record.body {
-            EventBody::Finished { .. } => {
+            EventBody::Finished { .. } | EventBody::Skipped => {
                 if self.open.remove(&index).is_some() {
                     // The agent goes on by itself until it hears that it must not.
                     let next = self.after(index);

@@ -1,12 +1,15 @@
 //! What an agent is sent: the pinned list, and for `cloudInit` the seed and the secret, made only now.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use landfall_api::{
-    Action, ActionSpec, CloudInitSpec, DiskReceipt, ErrorCode, Exec, ExecSpec, Ignition, IgnitionSpec, ImageSource,
-    Machine, Precheck, Problem, RetrySpec, RunContainer, RunContainerSpec, SecretText, SystemIdentity,
-    SystemIdentitySpec, Unpack, UnpackSpec, Verify, Workflow, WriteFile, WriteFileSpec, WriteImageSpec,
-    message::{ActionKind, AssignedAction, Assignment, CloudInit, PhoneHomeUnit, Retry, Start, WriteImage},
+    Action, ActionSpec, CloudInitSpec, DiskReceipt, ErrorCode, Exec, ExecSpec, Http, HttpSpec, Ignition, IgnitionSpec,
+    ImageSource, Machine, Precheck, Problem, RetrySpec, RunContainer, RunContainerSpec, SecretText, SystemIdentity,
+    SystemIdentitySpec, Unpack, UnpackSpec, Verify, Wait, WaitSpec, When, Workflow, WorkflowStatus, WriteFile,
+    WriteFileSpec, WriteImageSpec,
+    message::{
+        ActionKind, AssignedAction, Assignment, CloudInit, KnownResult, PhoneHomeUnit, Retry, Start, WriteImage,
+    },
 };
 use landfall_machine::run::policy;
 use uuid::Uuid;
@@ -79,6 +82,7 @@ impl Assignments {
             generation: status.machine_generation,
             lease: settings.lease,
             counts_from: None,
+            results: known_results(status, &starts)?,
             actions,
             start_index: first.index,
             start_attempt: first.attempt,
@@ -109,7 +113,7 @@ impl Assignments {
                 ActionSpec::CloudInit(spec) => {
                     let (timeout, retry) = limits(pinned);
                     let kind = ActionKind::CloudInit(CloudInit { disk: spec.disk, ..CloudInit::default() });
-                    AssignedAction { name: action.name, timeout, retry, branch: action.branch, kind }
+                    AssignedAction { name: action.name, timeout, retry, branch: action.branch, when: None, kind }
                 }
                 _ => self.resolved(action, &pinned.spec, &machine.metadata.name, list_uid, list_uid).await?,
             });
@@ -122,6 +126,7 @@ impl Assignments {
             generation: machine.metadata.generation,
             lease: self.fleet.settings().lease,
             counts_from: None,
+            results: Vec::new(),
             actions,
             start_index: 0,
             start_attempt: 1,
@@ -167,10 +172,13 @@ impl Assignments {
             ActionSpec::Ignition(spec) => ActionKind::Ignition(ignition(spec, &action.name)?),
             ActionSpec::EfiBoot(spec) => ActionKind::EfiBoot(spec),
             ActionSpec::GrowRoot(spec) => ActionKind::GrowRoot(spec),
+            ActionSpec::Http(spec) => ActionKind::Http(http(spec, shown, &action.name)?),
+            ActionSpec::Wait(spec) => ActionKind::Wait(wait(spec, &action.name)?),
             ActionSpec::RunContainer(spec) => ActionKind::RunContainer(run_container(spec, shown, &action.name)?),
             ActionSpec::Identity(spec) => ActionKind::Identity(identity(spec, machine, &action.name)?),
         };
-        Ok(AssignedAction { name: action.name, timeout, retry, branch: action.branch, kind })
+        let when = action.when.as_deref().map(|text| condition(text, &action.name)).transpose()?;
+        Ok(AssignedAction { name: action.name, timeout, retry, branch: action.branch, when, kind })
     }
 
     async fn seed(
@@ -199,6 +207,31 @@ impl Assignments {
             disk: spec.disk,
         })
     }
+}
+
+/// What is left of a condition, as it was pinned.
+fn condition(text: &str, action: &str) -> Result<When, Problem> {
+    // It was written by the same language when the list was pinned.
+    When::parse(text).map_err(|fault| {
+        Problem::new(
+            ErrorCode::InvalidDocument,
+            format!("the condition of action \"{action}\" is invalid: {}", fault.message),
+        )
+        .at(format!("{action}.when"))
+        .hint("provision again")
+    })
+}
+
+/// What has ended of a list, as far as conditions name it of what has not.
+fn known_results(status: &WorkflowStatus, starts: &[Start]) -> Result<Vec<KnownResult>, Problem> {
+    let mut named = BTreeSet::new();
+    for left in status.actions.iter().filter(|action| !action.is_over()) {
+        let Some(text) = left.action.when.as_deref() else { continue };
+        named.extend(condition(text, &left.action.name)?.results().into_iter().map(str::to_owned));
+    }
+    let begins = |index: u32| starts.iter().any(|start| start.index == index);
+    let all = (0u32..).zip(&status.actions).filter(|(index, a)| named.contains(&a.action.name) && !begins(*index));
+    Ok(all.filter_map(|(index, action)| Some(KnownResult { index, outcome: action.known_outcome()? })).collect())
 }
 
 /// Whether a list makes a layout.
@@ -233,6 +266,26 @@ fn exec(spec: ExecSpec, shown: &ActionSpec, action: &str) -> Result<Exec, Proble
         Problem::new(ErrorCode::InvalidDocument, format!("action \"{action}\" has nothing to run"))
             .caused_by(&error)
             .at(format!("{action}.exec"))
+            .hint("correct the template, then provision again")
+    })
+}
+
+fn http(spec: HttpSpec, shown: &ActionSpec, action: &str) -> Result<Http, Problem> {
+    let without = HttpSpec::default();
+    let shown = if let ActionSpec::Http(shown) = shown { shown } else { &without };
+    spec.resolved(shown).map_err(|error| {
+        Problem::new(ErrorCode::InvalidDocument, format!("the call of action \"{action}\" is invalid"))
+            .caused_by(&error)
+            .at(format!("{action}.http"))
+            .hint("correct the template, then provision again")
+    })
+}
+
+fn wait(spec: WaitSpec, action: &str) -> Result<Wait, Problem> {
+    spec.resolved().map_err(|error| {
+        Problem::new(ErrorCode::InvalidDocument, format!("the wait of action \"{action}\" is invalid"))
+            .caused_by(&error)
+            .at(format!("{action}.wait"))
             .hint("correct the template, then provision again")
     })
 }

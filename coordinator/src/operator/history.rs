@@ -134,14 +134,18 @@ fn turning_points(run: &Workflow) -> Vec<EventRecord> {
 
 fn record(run: &Workflow, event: LoggedEvent) -> EventRecord {
     let LoggedEvent { position, record } = event;
-    let name = run.status.as_ref().and_then(|s| s.action(record.action_index as usize)).map(|a| a.action.name.clone());
-    let name = name.unwrap_or_default();
+    let action = run.status.as_ref().and_then(|s| s.action(record.action_index as usize)).map(|a| &a.action);
+    let name = action.map(|action| action.name.clone()).unwrap_or_default();
     let (reason, message, problem) = match record.body {
         EventBody::Started => ("Started", format!("attempt {} began", record.attempt), None),
         EventBody::Finished { result } => ("Finished", result.summary(), None),
         EventBody::Failed { problem, retryable } => {
             let next = if retryable { "" } else { " (not retried)" };
             ("Failed", format!("{}: {}{next}", problem.code, problem.message), Some(problem))
+        }
+        EventBody::Skipped => {
+            let when = action.and_then(|action| action.when.as_deref()).unwrap_or_default();
+            ("Skipped", format!("left out: {when} does not hold"), None)
         }
         EventBody::ReceiptWritten { receipt } => {
             ("ReceiptWritten", format!("receipt {:?} on disk {}", receipt.receipt.state, receipt.disk.name), None)

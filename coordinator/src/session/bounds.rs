@@ -153,6 +153,7 @@ fn contents(said: DiskContents) -> DiskContents {
 fn event(said: EventRecord) -> Result<EventRecord, ConvertError> {
     let body = match said.body {
         EventBody::Started => EventBody::Started,
+        EventBody::Skipped => EventBody::Skipped,
         EventBody::Finished { result: yielded } => EventBody::Finished { result: result(yielded)? },
         EventBody::Failed { problem: why, retryable } => EventBody::Failed { problem: problem(why), retryable },
         EventBody::ReceiptWritten { receipt } => EventBody::ReceiptWritten { receipt: disk_receipt(receipt) },

@@ -7,8 +7,8 @@ use std::{
 };
 
 use landfall_api::{
-    Action, ActionSpec, DiskFacts, DiskSelector, ErrorCode, ForEachSpec, IncludeSpec, LeftOut, MAX_ACTIONS, Machine,
-    Problem, Shared, Template, When, WhenFault,
+    Action, ActionSpec, DiskFacts, DiskSelector, ErrorCode, Folded, ForEachSpec, IncludeSpec, LeftOut, MAX_ACTIONS,
+    Machine, NamedAction, Problem, Shared, Template, When, WhenFault,
 };
 use minijinja::{Environment, context, value::Serde};
 use serde_json::{Map, Value, json};
@@ -59,6 +59,8 @@ pub(super) struct Place<'a> {
     pub(super) branch: Option<String>,
     /// Whether it is one of several copies that follow one another.
     pub(super) repeated: bool,
+    /// What is left of the condition under which all of it is done.
+    pub(super) when: Option<When>,
 }
 
 /// What a list comes to.
@@ -87,8 +89,13 @@ impl<'a> Expander<'a> {
                 None => self.item(&item, &path, None, place, out)?,
                 Some(loops) => {
                     // A condition that names no disk says the same of every copy, and no disk has to match if it fails.
-                    if of_no_disk(&item) && self.leaves_out(&mut item, &path, None, place, out)? {
-                        continue;
+                    if of_no_disk(&item) {
+                        match self.decide(&item, &path, None, place, out)? {
+                            Decided::LeftOut => continue,
+                            Decided::In => drop(item.as_object_mut().and_then(|fields| fields.shift_remove(WHEN))),
+                            // Each copy carries it.
+                            Decided::Depends(_) => {}
+                        }
                     }
                     let disks = self.disks(&loops, &path, place)?;
                     for (n, disk) in disks.into_iter().enumerate() {
@@ -120,8 +127,17 @@ impl<'a> Expander<'a> {
         out: &mut Expanded,
     ) -> Result<(), Problem> {
         let mut item = item.clone();
-        if self.leaves_out(&mut item, path, disk.as_ref(), place, out)? {
-            return Ok(());
+        let own = match self.decide(&item, path, disk.as_ref(), place, out)? {
+            Decided::LeftOut => return Ok(()),
+            Decided::In => None,
+            Decided::Depends(when) => Some(when),
+        };
+        let when = match (place.when.clone(), own) {
+            (Some(whole), Some(own)) => Some(whole.and(own).map_err(|fault| refused(fault, path, Vec::new()))?),
+            (whole, own) => whole.or(own),
+        };
+        if let Some(fields) = item.as_object_mut() {
+            fields.shift_remove(WHEN);
         }
         if out.actions.len() >= MAX_ACTIONS {
             let message = format!("there are more than {MAX_ACTIONS} actions, which is the limit");
@@ -131,7 +147,7 @@ impl<'a> Expander<'a> {
         let scope = self.scope(place, disk);
         let tree = render_tree(&self.environment, &scope, &item, path, &self.room)?;
         match tree.get(INCLUDE) {
-            Some(_) => self.include(&tree, path, place, in_loop, out),
+            Some(_) => self.include(&tree, path, place, in_loop, when, out),
             None => {
                 if let Some(place) = secret_ref::misplaced(&tree) {
                     let message = "a secret is not allowed here, because this field is logged and shown";
@@ -143,6 +159,7 @@ impl<'a> Expander<'a> {
                 let mut action: Action = typed(tree, path)?;
                 action.name.insert_str(0, &place.prefix);
                 action.branch = branch_of(action.branch, place, path)?;
+                action.when = when.map(|when| when.to_string());
                 out.actions.push(action);
                 Ok(())
             }
@@ -156,6 +173,7 @@ impl<'a> Expander<'a> {
         path: &str,
         place: &Place<'a>,
         in_loop: bool,
+        when: Option<When>,
         out: &mut Expanded,
     ) -> Result<(), Problem> {
         #[derive(serde::Deserialize)]
@@ -199,47 +217,60 @@ impl<'a> Expander<'a> {
             prefix: format!("{}{name}-", place.prefix),
             repeated: place.repeated || (in_loop && branch.is_none()),
             branch: branch_of(branch, place, path)?,
+            when,
         };
         self.list(&included.spec.actions, &below, out).map_err(within)
     }
 
-    /// Takes the condition off an item. If it does not hold, the item is noted as left out.
-    fn leaves_out(
+    /// Decides the condition of an item as far as it can be. If it does not hold, the item is noted as left out.
+    fn decide(
         &self,
-        item: &mut Value,
+        item: &Value,
         path: &str,
         disk: Option<&Value>,
         place: &Place<'_>,
         out: &mut Expanded,
-    ) -> Result<bool, Problem> {
-        let Some(when) = item.as_object_mut().and_then(|fields| fields.shift_remove(WHEN)) else { return Ok(false) };
-        if self.holds(&when, place, disk, path)? {
-            return Ok(false);
+    ) -> Result<Decided, Problem> {
+        let Some(when) = item.get(WHEN) else { return Ok(Decided::In) };
+        match self.fold(when, place, disk, path, out)? {
+            Folded::Decided(true) => return Ok(Decided::In),
+            Folded::Depends(left) => return Ok(Decided::Depends(left)),
+            Folded::Decided(false) => {}
         }
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let name = format!("{}{}", place.prefix, item.get("name").map(text).unwrap_or_default());
-        let when = text(&when);
+        let when = text(when);
         self.room.take(name.len() + when.len(), path)?;
         out.left_out.push(LeftOut { name, when });
-        Ok(true)
+        Ok(Decided::LeftOut)
     }
 
-    /// Whether an item's condition holds. A secret is in none: it is not in what conditions see.
-    fn holds(&self, when: &Value, place: &Place<'_>, disk: Option<&Value>, path: &str) -> Result<bool, Problem> {
-        let refused = |fault: WhenFault, causes: Vec<String>| {
-            let mut problem = Problem::new(ErrorCode::InvalidTemplate, fault.message);
-            problem.causes = causes;
-            problem.at(format!("{path}.{WHEN}")).hint(fault.hint)
-        };
+    /// What an item's condition comes to. A secret is in none: it is not in what conditions see.
+    fn fold(
+        &self,
+        when: &Value,
+        place: &Place<'_>,
+        disk: Option<&Value>,
+        path: &str,
+        out: &Expanded,
+    ) -> Result<Folded, Problem> {
         let text = when.as_str().unwrap_or_default();
-        let condition = When::parse(text).map_err(|fault| refused(fault, Vec::new()))?;
+        let condition = When::parse(text).map_err(|fault| refused(fault, path, Vec::new()))?;
         let (mut seen, mut params) = (self.seen.borrow_mut(), place.seen_params.borrow_mut());
         // Lent for this condition, since neither is small.
         seen["params"] = params.take();
         seen["disk"] = disk.cloned().unwrap_or_default();
-        let held = condition.holds(&seen);
+        // Names are those of its own template; in the list they have a prefix.
+        let action = |name: &str| {
+            let name = format!("{}{name}", place.prefix);
+            if out.left_out.iter().any(|item| item.name == name) {
+                return Some(NamedAction::LeftOut);
+            }
+            out.actions.iter().any(|action| action.name == name).then_some(NamedAction::Listed(name))
+        };
+        let folded = condition.fold(&seen, &action);
         *params = seen["params"].take();
-        held.map_err(|fault| refused(fault, vec![format!("in the condition {text}")]))
+        folded.map_err(|fault| refused(fault, path, vec![format!("in the condition {text}")]))
     }
 
     fn scope(&self, place: &Place<'_>, disk: Option<Value>) -> minijinja::Value {
@@ -299,6 +330,23 @@ impl<'a> Expander<'a> {
         };
         matching.into_iter().enumerate().map(scope).collect()
     }
+}
+
+/// What an item's condition says of it before the list begins.
+enum Decided {
+    /// It is part of the list.
+    In,
+    /// It is not.
+    LeftOut,
+    /// It is, and is done only if this holds when its turn comes.
+    Depends(When),
+}
+
+/// A condition that cannot be decided, and cannot be carried to the agent.
+fn refused(fault: WhenFault, path: &str, causes: Vec<String>) -> Problem {
+    let mut problem = Problem::new(ErrorCode::InvalidTemplate, fault.message);
+    problem.causes = causes;
+    problem.at(format!("{path}.{WHEN}")).hint(fault.hint)
 }
 
 /// Whether an item has a condition, and it names no disk.

@@ -101,6 +101,7 @@ pub fn render(
             prefix: String::new(),
             branch: None,
             repeated: false,
+            when: None,
         };
         let mut out = Expanded::default();
         expander.list(items, &place, &mut out).map(|()| out)

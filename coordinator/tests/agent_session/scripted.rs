@@ -265,6 +265,7 @@ pub(super) fn assignment(epoch: u64, lease: Duration) -> Down {
             timeout: second,
             retry: Some(v1::RetryPolicy { max_attempts: 1, initial_backoff: second, max_backoff: second }),
             branch: String::new(),
+            when: String::new(),
             kind: Some(v1::action::Kind::Reboot(v1::Reboot {})),
         }],
         start_attempt: 1,

@@ -16,6 +16,7 @@ use std::{
 
 use crate::{Access, Defect, Format, Image, Observer, WriteError};
 use file::FileSource;
+pub use http::{Call, CallAnswer, CallError};
 use http::{Connector, HttpSource, Patience};
 #[cfg(fuzzing)]
 pub(crate) use http::{ContentRange, bearer_challenge, claimed_format, encoding, retry_after};

@@ -1,8 +1,8 @@
 //! Assignments.
 
 use landfall_api::{
-    DiskReceipt,
-    message::{ActionRef, AssignedAction, Assignment, Retry, Start, ToolsLayer},
+    ActionOutcome, DiskReceipt, When,
+    message::{ActionRef, AssignedAction, Assignment, KnownResult, Retry, Start, ToolsLayer},
     stages,
 };
 
@@ -66,6 +66,7 @@ impl TryFrom<v1::Assignment> for Assignment {
             force: wire.force,
             tools: wire.tools.map(ToolsLayer::try_from).transpose().within("tools")?,
             precheck: !wire.skips_precheck,
+            results: wire.results.into_iter().map(KnownResult::try_from).collect::<Result<_, _>>().within("results")?,
         })
     }
 }
@@ -92,6 +93,7 @@ impl From<Assignment> for v1::Assignment {
             force: assigned.force,
             tools: assigned.tools.map(v1::ToolsLayer::from),
             skips_precheck: !assigned.precheck,
+            results: assigned.results.into_iter().map(v1::KnownResult::from).collect(),
         }
     }
 }
@@ -151,6 +153,7 @@ impl TryFrom<v1::Action> for AssignedAction {
             timeout: duration("timeout", wire.timeout)?,
             retry: wire.retry.ok_or_else(|| ConvertError::missing("retry"))?.try_into().within("retry")?,
             branch: text_if_any(wire.branch),
+            when: text_if_any(wire.when).map(|text| condition(&text)).transpose()?,
         })
     }
 }
@@ -162,8 +165,32 @@ impl From<AssignedAction> for v1::Action {
             timeout: Some(duration_to_wire(action.timeout)),
             retry: Some(action.retry.into()),
             branch: action.branch.unwrap_or_default(),
+            when: action.when.map(|when| when.to_string()).unwrap_or_default(),
             kind: Some(action.kind.into()),
         }
+    }
+}
+
+/// One that is not understood is never taken as one that holds.
+fn condition(text: &str) -> Result<When, ConvertError> {
+    When::parse(text).map_err(|fault| ConvertError::new("when", fault.message))
+}
+
+impl TryFrom<v1::KnownResult> for KnownResult {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::KnownResult) -> Result<Self, ConvertError> {
+        let status = u16::try_from(wire.status).map_err(|error| ConvertError::new("status", error))?;
+        let status = Some(status).filter(|status| *status != 0);
+        let outcome = ActionOutcome { succeeded: wire.succeeded, status, body: wire.body };
+        Ok(Self { index: wire.action_index, outcome })
+    }
+}
+
+impl From<KnownResult> for v1::KnownResult {
+    fn from(KnownResult { index, outcome }: KnownResult) -> Self {
+        let ActionOutcome { succeeded, status, body } = outcome;
+        Self { action_index: index, succeeded, status: status.map_or(0, u32::from), body }
     }
 }
 
@@ -224,6 +251,7 @@ pub(super) mod tests {
                 timeout: second,
                 retry: Some(v1::RetryPolicy { max_attempts: 1, initial_backoff: second, max_backoff: second }),
                 branch: String::new(),
+                when: String::new(),
                 kind: Some(v1::action::Kind::WriteImage(v1::WriteImage {
                     disk: HashMap::from([("size".into(), ">= 1 GiB".into())]),
                     url: "http://h/i".into(),

@@ -101,6 +101,7 @@ impl TryFrom<Wire> for EventBody {
                 problem: problem.ok_or_else(|| ConvertError::missing("failed.problem"))?.into(),
                 retryable,
             },
+            Wire::Skipped(v1::ActionSkipped {}) => Self::Skipped,
             Wire::ReceiptWritten(receipt) => {
                 Self::ReceiptWritten { receipt: receipt.try_into().within("receipt_written")? }
             }
@@ -117,6 +118,7 @@ impl From<EventBody> for Wire {
             EventBody::Failed { problem, retryable } => {
                 Self::Failed(v1::ActionFailed { problem: Some(problem.into()), retryable })
             }
+            EventBody::Skipped => Self::Skipped(v1::ActionSkipped {}),
             EventBody::ReceiptWritten { receipt } => Self::ReceiptWritten(receipt.into()),
             EventBody::DiskWiped { report } => Self::DiskWiped(report.into()),
         }
@@ -201,6 +203,7 @@ mod tests {
         let receipt = crate::convert::disk::tests::receipt();
         let others = [
             EventBody::Started,
+            EventBody::Skipped,
             EventBody::Failed { problem, retryable: true },
             EventBody::ReceiptWritten { receipt },
             EventBody::DiskWiped { report: wiped },

@@ -1,6 +1,8 @@
 //! The wire as it was recorded (`tests/golden/wire/`): each message has those bytes when it is sent, and those bytes arrive as
 //! the same message.
 
+mod calls;
+mod phone_home;
 mod worker;
 
 use std::{collections::BTreeMap, fmt::Debug, time::Duration};
@@ -15,8 +17,8 @@ use landfall_api::{
     message::{
         Ack, ActionKind, ActionRef, ActionResult, AssignedAction, Assignment, CloudInit, CloudInitResult, Control,
         DiskReport, EnrollAnswer, EnrollOutcome, EnrollRequest, EventBody, EventRecord, Hello, Identity, KexecResult,
-        LogLevel, LogLine, MachineCredentials, PhoneHomeReport, PhoneHomeUnit, Proof, Refusal, Retry, Start, Telemetry,
-        ToAgent, ToCoordinator, ToolsLayer, UnreadableDisk, Vitals, Welcome, WipeResult, WriteImage, WriteImageResult,
+        LogLevel, LogLine, MachineCredentials, PhoneHomeUnit, Proof, Refusal, Retry, Start, Telemetry, ToAgent,
+        ToCoordinator, ToolsLayer, UnreadableDisk, Vitals, Welcome, WipeResult, WriteImage, WriteImageResult,
     },
 };
 use landfall_golden as golden;
@@ -233,7 +235,7 @@ fn events_on_the_wire_and_in_the_store() {
         ("finished-efi-boot", finished(ActionResult::EfiBoot(ordered))),
     ];
     let all = all.into_iter().chain(worker::results(disk()).map(|(name, result)| (name, finished(result))));
-    for (seq, (name, body)) in (1..).zip(all) {
+    for (seq, (name, body)) in (1..).zip(all.chain(calls::events())) {
         let event = EventRecord::of(attempt(), seq, moment(), body);
         up(&format!("event-{name}"), ToCoordinator::Event(event.clone()));
         let stored = serde_json::to_string(&event).unwrap();
@@ -265,21 +267,6 @@ fn telemetry() {
     }
     let accepted = v1::TelemetryResponse { accepted: 42 };
     golden::same_bytes("wire/coordinator/telemetry-response.hex", &accepted.encode_to_vec());
-}
-
-#[test]
-fn the_phone_home_report() {
-    let report = PhoneHomeReport {
-        hostname: "web-1".into(),
-        boot_id: "6f1c0b1e-7d0c-4c0e-9d8b-2f7b8a2f0f11".into(),
-        os_release: "Debian GNU/Linux 12 (bookworm)".into(),
-        kernel: "6.1.0-18-amd64".into(),
-        uptime_seconds: 31,
-        machine_id: "0123456789abcdef0123456789abcdef".into(),
-    };
-    golden::same("wire/agent/phone-home.json", &format!("{}\n", serde_json::to_string(&report).unwrap()));
-    let read: PhoneHomeReport = serde_json::from_str(&golden::text("wire/agent/phone-home.json")).unwrap();
-    assert_eq!(read, report);
 }
 
 #[test]
@@ -315,7 +302,7 @@ fn selector(field: &str, text: &str) -> DiskSelector {
 fn action(name: &str, timeout: u64, attempts: u32, kind: ActionKind) -> AssignedAction {
     let (initial_backoff, max_backoff) = (Duration::from_secs(2), Duration::from_secs(60));
     let retry = Retry { max_attempts: attempts, initial_backoff, max_backoff };
-    AssignedAction { name: name.into(), timeout: Duration::from_secs(timeout), retry, branch: None, kind }
+    AssignedAction { name: name.into(), timeout: Duration::from_secs(timeout), retry, branch: None, when: None, kind }
 }
 
 fn image(url: &str, proof: ImageProof) -> WriteImage {
@@ -339,6 +326,7 @@ fn assignment(actions: Vec<AssignedAction>) -> Assignment {
         starts: vec![Start { index: 0, attempt: 1 }],
         earlier_runs: vec![],
         expected_receipts: vec![],
+        results: Vec::new(),
         person_authorised: false,
         force: false,
         tools: None,
@@ -398,6 +386,7 @@ fn an_assignment_of_every_action() {
         starts: vec![Start { index: 1, attempt: 2 }],
         earlier_runs: vec![Uuid::from_u128(3)],
         expected_receipts: vec![receipt(ReceiptState::Done, Some(digest(0x0a))), receipt(ReceiptState::Intent, None)],
+        results: Vec::new(),
         person_authorised: true,
         force: true,
         precheck: false,

@@ -311,6 +311,7 @@ fn assignment(name: &str, epoch: u64) -> Down {
             max_backoff: span(Duration::from_secs(300)),
         }),
         branch: String::new(),
+        when: String::new(),
         kind: Some(kind),
     };
     let write = v1::WriteImage {

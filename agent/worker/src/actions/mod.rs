@@ -48,6 +48,8 @@ pub(crate) fn perform(context: &Context<'_>, action: &AssignedAction) -> Result<
         | ActionKind::WriteFile(_)
         | ActionKind::Ignition(_)
         | ActionKind::EfiBoot(_)
+        | ActionKind::Http(_)
+        | ActionKind::Wait(_)
         | ActionKind::Exec(_) => {
             let message = format!("action {} is one that the agent performs itself", action.name);
             let hint = "report this with the workflow's log";

@@ -85,6 +85,10 @@ impl Page<'_> {
         }
         self.columns(&columns)?;
         for action in &status.actions {
+            if let Some(when) = &action.action.when {
+                let what = if action.is_left_out() { "left out, because this did not hold" } else { "done only if" };
+                self.out.line(&format!("  {}: {what}: {when}", action.action.name))?;
+            }
             // The workflow's own problem is shown below; these are the problems of earlier attempts.
             if let Some(problem) = &action.problem
                 && status.problem.as_ref() != Some(problem)

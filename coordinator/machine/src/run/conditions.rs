@@ -242,7 +242,9 @@ fn slow(status: &WorkflowStatus, at: &[&ActionStatus], heard: Heard, now: Timest
     if status.phase != WorkflowPhase::Running || !is_heard {
         return no(KIND, Reason::NotHeard, "");
     }
-    for action in at.iter().filter(|a| a.is_under_way() && !a.holds()) {
+    // What waits makes no progress by itself.
+    let waits = |a: &ActionStatus| a.holds() || matches!(a.action.spec, landfall_api::ActionSpec::Wait(_));
+    for action in at.iter().filter(|a| a.is_under_way() && !waits(a)) {
         let (name, Some(progress)) = (&action.action.name, &action.progress) else { continue };
         let waits = if progress.slowest.is_empty() { "" } else { progress.slowest.as_str() };
         let because = if waits.is_empty() { String::new() } else { format!("; the others wait for {waits}") };

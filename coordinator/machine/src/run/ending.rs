@@ -1,6 +1,6 @@
 //! How a run ends: by itself, by a failure, by a person; and what is done after a failure.
 
-use landfall_api::{ActionSpec, ActionState, ActionStatus, Authority, ErrorCode, Problem, WorkflowPhase};
+use landfall_api::{Action, ActionSpec, ActionState, ActionStatus, Authority, ErrorCode, Problem, WorkflowPhase};
 
 use super::{
     frontier::frontier,
@@ -91,7 +91,7 @@ impl Run<'_> {
         let blamed =
             at.iter().any(|index| self.state.action(*index).is_some_and(|a| a.problem.as_ref() == Some(problem)));
         for (index, action) in self.state.actions.iter_mut().enumerate() {
-            if action.state == ActionState::Succeeded {
+            if action.is_over() {
                 continue;
             }
             action.deadline = None;
@@ -161,7 +161,7 @@ impl Run<'_> {
         };
         if waits {
             for index in 0..self.state.actions.len() {
-                if self.state.actions.get(index).is_some_and(|a| a.state != ActionState::Succeeded) {
+                if self.state.actions.get(index).is_some_and(|a| !a.is_over()) {
                     self.succeed(index);
                 }
             }
@@ -203,6 +203,7 @@ fn protocols() -> String {
     for (key, info) in ActionSpec::ALL.iter().filter(|(_, info)| info.protocol > 2) {
         out.push_str(&format!(", {key} one of protocol {}", info.protocol));
     }
+    out.push_str(&format!(", conditions over results one of protocol {}", Action::WHEN_PROTOCOL));
     for (key, field, protocol) in ActionSpec::later_fields() {
         out.push_str(&format!(", {field} of {key} one of protocol {protocol}"));
     }

@@ -1,10 +1,10 @@
 //! Where a run stands: the actions that are to be done now, one for each branch of the present stage.
 
-use landfall_api::{ActionState, ActionStatus, Stage, WorkflowStatus, stages};
+use landfall_api::{ActionStatus, Stage, WorkflowStatus, stages};
 
 /// Indices of the actions to be done now, in the list's order; empty when nothing is left.
 pub fn frontier(state: &WorkflowStatus) -> Vec<usize> {
-    let open = |index: &usize| state.action(*index).is_some_and(|a| a.state != ActionState::Succeeded);
+    let open = |index: &usize| state.action(*index).is_some_and(|a| !a.is_over());
     if state.ending.is_some() {
         let main = state.actions.len();
         return (main..main + state.on_failure.len()).find(open).into_iter().collect();
@@ -39,7 +39,7 @@ fn all_stages(state: &WorkflowStatus) -> Vec<Stage> {
 
 /// The protocol revision an agent must speak to do this run; `agent.proto` says what came with which.
 pub(super) fn needs(state: &WorkflowStatus) -> u32 {
-    let of_actions = state.actions.iter().chain(&state.on_failure).map(|a| a.action.spec.protocol()).max();
+    let of_actions = state.actions.iter().chain(&state.on_failure).map(|a| a.action.protocol()).max();
     let branches = state.actions.iter().any(|a| a.action.branch.is_some());
     let of_list = if branches || !state.on_failure.is_empty() || !state.takes_over.is_empty() { 2 } else { 1 };
     of_actions.unwrap_or(1).max(of_list)

@@ -7,6 +7,7 @@ mod frontier;
 pub mod policy;
 mod receipts;
 mod restarts;
+mod results;
 mod retry;
 mod state;
 #[cfg(test)]

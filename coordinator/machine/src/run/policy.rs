@@ -56,7 +56,8 @@ pub fn phone_home(state: &WorkflowStatus, default: Duration) -> Option<Duration>
     if !starts || state.success_on == Some(SuccessOn::Reboot) {
         return None;
     }
-    state.actions.iter().rev().find_map(|a| match &a.action.spec {
+    // A seed that was left out has put no unit into the system.
+    state.actions.iter().rev().filter(|a| !a.is_left_out()).find_map(|a| match &a.action.spec {
         ActionSpec::CloudInit(spec) => match &spec.phone_home {
             None => Some(default),
             Some(unit) => unit.enabled.then(|| unit.deadline.map_or(default, |d| d.get())),

@@ -1,6 +1,6 @@
 //! What receipts on the disks prove of a workflow's writes.
 
-use landfall_api::{ActionSpec, ActionState, DiskReceipt, ErrorCode, Problem, ReceiptState, WorkflowStatus};
+use landfall_api::{ActionSpec, DiskReceipt, ErrorCode, Problem, ReceiptState, WorkflowStatus};
 use uuid::Uuid;
 
 use super::frontier::{frontier, is_write};
@@ -60,7 +60,7 @@ pub(super) fn writes_unproven(status: &WorkflowStatus) -> bool {
     let linear = actions.iter().all(|a| a.action.branch.is_none()) && status.takes_over.is_empty();
     let seed = actions.iter().position(|a| matches!(a.action.spec, ActionSpec::CloudInit(_)));
     let proven = seed.filter(|_| linear).unwrap_or_default();
-    actions.iter().enumerate().any(|(n, a)| n >= proven && is_write(a) && a.state != ActionState::Succeeded)
+    actions.iter().enumerate().any(|(n, a)| n >= proven && is_write(a) && !a.is_over())
 }
 
 /// How people know the disk of a receipt.

@@ -6,7 +6,7 @@
 //! takes it over then, because the receipts of the runs it takes over count as its own.
 
 use landfall_api::{
-    ActionState, ActionStatus, DiskReceipt, ErrorCode, Problem, Workflow, WorkflowPhase, WorkflowStatus,
+    ActionOutcome, ActionState, ActionStatus, DiskReceipt, ErrorCode, Problem, Workflow, WorkflowPhase, WorkflowStatus,
 };
 
 use super::{frontier::is_write, receipts::is_done};
@@ -41,7 +41,7 @@ pub fn retry_of(
             return refuse(ErrorCode::Conflict, format!("workflow \"{name}\" has not ended"), hint);
         }
     }
-    if status.actions.iter().all(|a| a.state == ActionState::Succeeded) {
+    if status.actions.iter().all(ActionStatus::is_over) {
         let message = format!("every action of workflow \"{name}\" has been done; only the phone-home is missing");
         return refuse(ErrorCode::WorkflowEnded, message, "read the machine's console; a late phone-home still counts");
     }
@@ -56,10 +56,11 @@ pub fn retry_of(
         is_write(action) && status.expected_receipts.iter().any(known)
     };
     let taken = |(index, old): (usize, &ActionStatus)| {
-        if old.state == ActionState::Succeeded || committed(index, old) {
+        if old.is_over() || committed(index, old) {
             ActionStatus {
-                state: ActionState::Succeeded,
+                state: if old.is_left_out() { ActionState::Skipped } else { ActionState::Succeeded },
                 taken_over: true,
+                outcome: old.known_outcome().or_else(|| committed(index, old).then(ActionOutcome::done)),
                 started_at: old.started_at,
                 ended_at: old.ended_at,
                 progress: old.progress.clone(),

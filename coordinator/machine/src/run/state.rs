@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use landfall_api::{
-    ActionState, Authority, DiskReceipt, ErrorCode, Problem, Progress, WorkflowPhase, WorkflowStatus,
-    message::{ActionResult, EventBody, EventRecord, Start, WriteImageResult},
+    ActionOutcome, ActionState, Authority, DiskReceipt, ErrorCode, Problem, WorkflowPhase, WorkflowStatus,
+    message::{EventBody, EventRecord, Start},
 };
 use uuid::Uuid;
 
@@ -21,6 +21,7 @@ use super::{
     policy,
     receipts::{disk_name, is_done, is_own, known_done, may_be_done, note_receipt},
     restarts,
+    results::{leave_out, note_result},
 };
 
 /// What stays the same for the whole run.
@@ -277,8 +278,13 @@ impl Run<'_> {
             _ if record.attempt != action.attempt || action.ended_at.is_some() => {}
             EventBody::Started => {}
             EventBody::Finished { result } => {
-                self.note_result(index, result);
+                note_result(self.context.workflow_uid, &mut self.state, index, result);
                 self.finished(index);
+            }
+            EventBody::Skipped => {
+                let before = frontier(&self.state);
+                leave_out(&mut self.state, index, now);
+                self.moves_on(&before);
             }
             EventBody::Failed { problem, retryable } => self.failed(index, problem, *retryable),
             EventBody::ReceiptWritten { receipt } => note_receipt(self.context.workflow_uid, &mut self.state, receipt),
@@ -293,35 +299,14 @@ impl Run<'_> {
         }
     }
 
-    /// Progress is thinned on its way, so what a write came to stands in its result alone.
-    fn note_result(&mut self, index: usize, result: &ActionResult) {
-        if let ActionResult::WriteImage(wrote) = result
-            && wrote.written
-            && let Some(action) = self.state.action_mut(index)
-        {
-            action.progress = Some(Progress {
-                stored_bytes: wrote.stored_bytes,
-                stored_total: wrote.stored_bytes,
-                raw_bytes: wrote.raw_bytes,
-                raw_total: wrote.raw_bytes,
-                written_bytes: wrote.written_bytes,
-                bytes_per_second: wrote.raw_bytes.saturating_mul(1000) / wrote.elapsed_ms.max(1),
-                stage: "done".to_owned(),
-                ..Progress::default()
-            });
-        }
-        // The image left no room: its intent gave way to it.
-        if let ActionResult::WriteImage(WriteImageResult { receipt: None, .. }) = result {
-            let uid = self.context.workflow_uid;
-            let own =
-                |known: &DiskReceipt| known.receipt.workflow_uid == uid && known.receipt.action_index as usize == index;
-            self.state.expected_receipts.retain(|known| !own(known));
-        }
-    }
-
     pub(super) fn finished(&mut self, index: usize) {
         let before = frontier(&self.state);
         self.succeed(index);
+        self.moves_on(&before);
+    }
+
+    /// The agent goes on by itself with what stands at the front now, and did not before.
+    fn moves_on(&mut self, before: &[usize]) {
         let at = frontier(&self.state);
         if at.is_empty() {
             return self.nothing_left();
@@ -446,9 +431,13 @@ impl Run<'_> {
             return;
         }
         for n in up_to(&self.state, index) {
-            if self.state.actions.get(n).is_some_and(|a| a.state != ActionState::Succeeded) {
+            if self.state.actions.get(n).is_some_and(|a| !a.is_over()) {
                 self.succeed(n);
             }
+        }
+        // Its own condition held; how those before it ended is not known.
+        if let Some(action) = self.state.actions.get_mut(index).filter(|action| action.action.when.is_some()) {
+            action.outcome.get_or_insert_with(ActionOutcome::done);
         }
     }
 

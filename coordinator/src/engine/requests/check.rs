@@ -77,7 +77,7 @@ impl Requests {
             if !live.is_connected() {
                 return not_made("no agent of the machine is connected");
             }
-            let needed = plan.actions.iter().map(|action| action.spec.protocol()).fold(CHECKS, u32::max);
+            let needed = plan.actions.iter().map(|action| action.protocol()).fold(CHECKS, u32::max);
             if protocol < needed {
                 return not_made("the machine's agent is of an older release; netboot it again");
             }

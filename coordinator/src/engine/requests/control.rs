@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use landfall_api::{ActionState, Authority, ErrorCode, Kind, Problem, Shared, Workflow, WorkflowSpec};
+use landfall_api::{Authority, ErrorCode, Kind, Problem, Shared, Workflow, WorkflowSpec};
 use landfall_machine::{Input, MachineState, Which, run::retry_of};
 
 use super::{Requests, believed};
@@ -97,7 +97,7 @@ impl Requests {
         };
         let receipts = believed(&live, &described, authority.force);
         let status = retry_of(&found, described.metadata.generation, receipts)?;
-        let left = status.actions.iter().filter(|pinned| pinned.state != ActionState::Succeeded);
+        let left = status.actions.iter().filter(|pinned| !pinned.is_over());
         let lays_out = lays_out(status.actions.iter().map(|pinned| &*pinned.action));
         self.fleet.settings().tools_for(&described, lays_out, left.map(|pinned| &*pinned.action))?;
         let spec = WorkflowSpec {

@@ -149,7 +149,14 @@ impl Requests {
         spec.check_levels()?;
         // Signatures are few; what takes longer is a disk that hangs.
         let quick = (spec.level == WipeLevel::Signatures).then(|| DurationSpec::from_secs(CLEARS_WITHIN));
-        let step = |name: &str, timeout, spec| Action { name: name.into(), timeout, retry: None, branch: None, spec };
+        let step = |name: &str, timeout, spec| Action {
+            name: name.into(),
+            timeout,
+            retry: None,
+            branch: None,
+            when: None,
+            spec,
+        };
         let actions =
             vec![step("wipe", quick, ActionSpec::Wipe(spec)), step("restart", None, ActionSpec::Reboot(RebootSpec {}))];
         self.begin_run(Asked {

@@ -15,7 +15,7 @@ impl Requests {
         let found = self.fleet.described(machine).await?;
         let Some(template) = &asked.template else {
             let spec = ActionSpec::Wipe(WipeSpec { disks: asked.disks, level: asked.level, fallback: asked.fallback });
-            let clear = Action { name: "wipe".into(), timeout: None, retry: None, branch: None, spec };
+            let clear = Action { name: "wipe".into(), timeout: None, retry: None, branch: None, when: None, spec };
             return previewed(&[clear], &found);
         };
         let described = self.template(template).await?;

@@ -54,8 +54,12 @@ impl Sessions {
                 );
                 continue;
             }
-            if let EventBody::Failed { problem, .. } = &mut record.body {
-                self.telemetry.clean_problem(record.workflow_uid, problem).await?;
+            match &mut record.body {
+                EventBody::Failed { problem, .. } => {
+                    self.telemetry.clean_problem(record.workflow_uid, problem).await?;
+                }
+                EventBody::Finished { result } => self.telemetry.clean_result(record.workflow_uid, result).await?,
+                _ => {}
             }
             ours.push(record);
         }
@@ -223,6 +227,7 @@ fn kind(body: &EventBody) -> &'static str {
         EventBody::Started => "started",
         EventBody::Finished { .. } => "finished",
         EventBody::Failed { .. } => "failed",
+        EventBody::Skipped => "skipped",
         EventBody::ReceiptWritten { .. } => "receiptWritten",
         EventBody::DiskWiped { .. } => "diskWiped",
     }

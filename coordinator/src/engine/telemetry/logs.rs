@@ -219,6 +219,15 @@ impl Logs {
         }
     }
 
+    /// The same, of what may be the beginning of a longer text.
+    pub(super) fn clean_start(&self, workflow: Uuid, text: &mut String, was_cut: bool) {
+        match self.lock().rings.get(&workflow) {
+            Some(ring) if was_cut => ring.redactor.clean_cut(text),
+            Some(ring) => ring.redactor.clean(text),
+            None => Redactor::default().clean(text),
+        }
+    }
+
     /// The lines there are, and those to come.
     pub(in crate::engine) fn follow(&self, workflow: Uuid) -> (Vec<LogLine>, broadcast::Receiver<LogLine>) {
         self.lock().change(workflow, |ring| {

@@ -12,7 +12,7 @@ use futures::StreamExt as _;
 use jiff::Timestamp;
 use landfall_api::{
     ActionState, ActionStatus, Document, Problem, Progress, Workflow,
-    message::{ActionRef, LogLine},
+    message::{ActionRef, ActionResult, LogLine},
 };
 use landfall_machine::is_running;
 use tokio::sync::broadcast;
@@ -100,6 +100,21 @@ impl Telemetry {
         let texts = [&mut problem.message, &mut problem.hint, &mut problem.subject];
         for text in texts.into_iter().chain(&mut problem.causes).chain(&mut problem.last_log_lines) {
             self.logs.clean(workflow_uid, text);
+        }
+        Ok(())
+    }
+
+    /// What an action came to without the run's secrets: a server may have repeated what it was sent.
+    pub(in crate::engine) async fn clean_result(
+        &self,
+        workflow_uid: Uuid,
+        result: &mut ActionResult,
+    ) -> Result<(), Problem> {
+        if let ActionResult::Http(answer) = result
+            && !answer.body.is_empty()
+        {
+            self.prepare_logs(workflow_uid).await?;
+            self.logs.clean_start(workflow_uid, &mut answer.body, answer.cut);
         }
         Ok(())
     }

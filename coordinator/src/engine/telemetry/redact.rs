@@ -28,14 +28,19 @@ impl Redactor {
     /// Keeps no more of a text than its first `bytes`, without what [`Self::clean`] takes out, and without what may be the
     /// first part of it where the text was cut.
     pub(super) fn clean_start(&self, text: &mut String, bytes: usize) {
-        let whole = text.len() <= bytes;
-        cut(text, bytes);
-        self.clean(text);
-        if !whole {
-            let longest = self.secrets.first().map_or(0, String::len);
-            let end = text.len().saturating_sub(longest);
-            cut(text, end);
+        if text.len() <= bytes {
+            return self.clean(text);
         }
+        cut(text, bytes);
+        self.clean_cut(text);
+    }
+
+    /// The same of a text that was cut already.
+    pub(super) fn clean_cut(&self, text: &mut String) {
+        self.clean(text);
+        let longest = self.secrets.first().map_or(0, String::len);
+        let end = text.len().saturating_sub(longest);
+        cut(text, end);
     }
 
     /// Takes them out of a text, and with them passwords in URLs, bearer tokens and boot tokens.

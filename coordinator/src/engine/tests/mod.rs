@@ -1,5 +1,6 @@
 //! The engine through whole installs, power cuts, two computers with one identity, restarts and restored stores.
 
+mod conditional;
 mod confirm;
 mod control;
 mod discovered;

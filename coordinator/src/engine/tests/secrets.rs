@@ -1,6 +1,6 @@
 //! Secrets: who gets them, when, and where they never are.
 
-use landfall_api::{FileSource, SecretText, message::ActionKind};
+use landfall_api::{FileSource, HttpResult, SecretText, message::ActionKind};
 use landfall_store::ChangeOp;
 
 use super::*;
@@ -136,6 +136,33 @@ async fn a_programs_secret_is_marked_in_its_environment() {
     let seen: Vec<_> = sent.variables.iter().map(|v| (v.name.as_str(), v.value.expose(), v.secret)).collect();
     assert_eq!(seen, [("MODE", "fast", false), ("TOKEN", VALUE, true)]);
     assert!(!format!("{assignment:?}").contains(VALUE));
+}
+
+#[tokio::test]
+async fn a_calls_secret_is_kept_out_of_its_result() {
+    let world = World::new().await;
+    world.apply(secret(json!({"pw": VALUE}), json!({"machines": ["m1"]}))).await.unwrap();
+    let mut tree = template("http://10.77.0.1:7480/images/os.zst");
+    let headers = json!({"Authorization": "Bearer {{ secrets.my-db.pw }}"});
+    let call = json!({"name": "say", "http": {"url": "https://h/x", "headers": headers, "result": "text"}});
+    tree["spec"]["actions"].as_array_mut().unwrap().insert(0, call);
+    world.apply(tree).await.unwrap();
+    let run = world.provision(false).await.unwrap();
+    world.enroll(b"key").await.unwrap();
+    let mut agent = world.connect(hello("b1", "D1", vec![])).await;
+    let assignment = agent.assigned();
+    let ActionKind::Http(sent) = &assignment.actions[0].kind else { panic!("a call") };
+    assert_eq!((sent.headers[0].1.expose(), sent.secret), (format!("Bearer {VALUE}").as_str(), true));
+    assert!(!format!("{assignment:?} {sent:?}").contains(VALUE));
+    let uid = run.metadata.uid.unwrap();
+    agent.report(uid, 0, 1, EventBody::Started).await.unwrap();
+    // The server repeats what it was sent; what was kept ends in the middle of the secret.
+    let body = format!("you sent {VALUE}, {}{}", "x".repeat(900), &VALUE[..10]);
+    let result = ActionResult::Http(HttpResult { status: 200, body, cut: true });
+    agent.report(uid, 0, 1, EventBody::Finished { result }).await.unwrap();
+    let events = world.store.events().list(uid, 0, 99).await.unwrap();
+    let stored = format!("{events:?}");
+    assert!(stored.contains("you sent") && !stored.contains("correct"), "{stored}");
 }
 
 #[tokio::test]

@@ -358,3 +358,61 @@ fn rules_hold_for_what_is_left_of_a_list() {
     let none = rendered(&machine(json!([])), spec, &[]).unwrap_err();
     assert_eq!(none.1, "there is no action", "the machine has one byte of memory");
 }
+
+fn call(name: &str) -> Value {
+    json!({"name": name, "http": {"url": "http://h/", "result": "text"}})
+}
+
+fn when(mut item: Value, text: &str) -> Value {
+    item["when"] = text.into();
+    item
+}
+
+#[test]
+fn a_condition_over_results_goes_on_with_its_action() {
+    let fragment = json!({"parameters": {"on": {}}, "actions": [
+        call("ask"), when(hold("own", "x"), "params.on and results.ask.status == 201"),
+        when(hold("never", "x"), "not params.on and results.ask.status == 201")]});
+    let include = |name: &str| json!({"name": name, "include": {"template": "f", "parameters": {"on": true}}});
+    let per_disk =
+        json!({"name": "d", "forEach": {"disks": {"transport": "in nvme,virtio"}}, "hold": {"message": "x"}});
+    let spec = json!({"actions": [
+        call("first"), when(call("gone"), "machine.name == 'm2'"),
+        when(include("site"), "results.first.body == machine.name"),
+        when(per_disk, "results.first.succeeded and disk.number != 2"),
+        when(hold("last", "x"), "not results.gone.succeeded"), when(hold("not", "x"), "results.gone.succeeded")]});
+    let fragments = Fragments::from([("f".to_owned(), template("f", fragment))]);
+    let plan = render(&machine(disks()), &template("main", spec), &BTreeMap::new(), &fragments).unwrap();
+    let pinned: Vec<_> = plan.actions.iter().map(|a| (a.name.as_str(), a.when.as_deref().unwrap_or(""))).collect();
+    let outer = "results.first.body == \"m1\"";
+    assert_eq!(
+        pinned,
+        [
+            ("first", ""),
+            ("site-ask", outer),
+            ("site-own", format!("{outer} and results[\"site-ask\"].status == 201").as_str()),
+            ("d-1", "results.first.succeeded"),
+            ("d-3", "results.first.succeeded"),
+            ("last", ""),
+        ]
+    );
+    let left_out: Vec<_> = plan.left_out.iter().map(|item| item.name.as_str()).collect();
+    assert_eq!(left_out, ["gone", "site-never", "d-2", "not"]);
+}
+
+#[test]
+fn what_cannot_be_decided_later_is_refused_before() {
+    let refused = |condition: &str| {
+        let spec = json!({"actions": [call("first"), when(call("gone"), "machine.name == 'm2'"), when(hold("h", "x"), condition)]});
+        rendered(&machine(disks()), spec, &[]).unwrap_err()
+    };
+    for (condition, said) in [
+        ("results.other.succeeded", "no action before this one is called \"other\""),
+        ("results.gone.status == 200", "results.gone.status is not defined, because that action is not in the list"),
+        ("results.first.status == machine.labels.none", "machine.labels.none is not defined"),
+    ] {
+        assert_eq!(refused(condition), ("Template/main: spec.actions[2].when".to_owned(), said.to_owned()));
+    }
+    let ends = json!({"actions": [call("first"), {"name": "off", "when": "results.first.succeeded", "powerOff": {}}]});
+    assert!(rendered(&machine(disks()), ends, &[]).unwrap_err().1.contains("powerOff cannot depend on results"));
+}

@@ -87,6 +87,11 @@ impl Connector {
         self.runtime.block_on(work)
     }
 
+    /// The client itself, for what is no download. Only inside of [`Self::run`].
+    pub(super) const fn client(&self) -> &Client {
+        &self.client
+    }
+
     /// An answer whose head says that its body is what was asked for; redirects are followed.
     pub(super) async fn get(&self, url: &Url, headers: &HeaderMap, login: Option<&Login>) -> Result<Response, Broken> {
         let mut at = url.clone();
@@ -129,7 +134,7 @@ fn refused(url: &Url, status: String) -> Broken {
 }
 
 /// Where an answer points, if it does.
-fn redirected(at: &Url, answer: &Response) -> Result<Option<Url>, WriteError> {
+pub(super) fn redirected(at: &Url, answer: &Response) -> Result<Option<Url>, WriteError> {
     let status = answer.status();
     let points = matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308);
     let Some(location) = answer.headers().get(header::LOCATION).filter(|_| points) else { return Ok(None) };
@@ -172,7 +177,7 @@ fn proxy_at(text: &str) -> Result<Proxy, String> {
 }
 
 /// Why the server's certificate is refused, if that is the error: a retry does not cure it.
-fn distrusted(error: &(dyn Error + 'static)) -> Option<String> {
+pub(super) fn distrusted(error: &(dyn Error + 'static)) -> Option<String> {
     let mut next = Some(error);
     while let Some(cause) = next {
         if let Some(tls @ rustls::Error::InvalidCertificate(_)) = cause.downcast_ref() {

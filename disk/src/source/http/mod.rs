@@ -6,6 +6,7 @@
 mod answer;
 mod body;
 mod broken;
+mod call;
 mod client;
 mod credentials;
 mod login;
@@ -29,6 +30,7 @@ pub(crate) use answer::{ContentRange, claimed_format, encoding};
 use answer::{content_length, validator};
 use body::{Body, Pulled};
 use broken::Broken;
+pub use call::{Call, CallAnswer, CallError};
 pub(super) use client::Connector;
 use client::until_stopped;
 pub(super) use login::Login;

@@ -6,6 +6,7 @@ mod efi_boot;
 mod exec;
 mod grow_root;
 mod hold;
+mod http;
 mod identity;
 mod ignition;
 mod install_bootloader;
@@ -14,6 +15,7 @@ mod power;
 mod run_container;
 mod storage;
 mod unpack;
+mod wait;
 mod wipe;
 mod write_file;
 mod write_image;
@@ -44,6 +46,8 @@ impl TryFrom<Kind> for ActionKind {
             Kind::EfiBoot(wire) => Self::EfiBoot(wire.try_into().within("efi_boot")?),
             Kind::Identity(wire) => Self::Identity(wire.try_into().within("identity")?),
             Kind::GrowRoot(wire) => Self::GrowRoot(wire.into()),
+            Kind::Http(wire) => Self::Http(wire.try_into().within("http")?),
+            Kind::Wait(wire) => Self::Wait(wire.try_into().within("wait")?),
             Kind::RunContainer(wire) => Self::RunContainer(wire.try_into().within("run_container")?),
         })
     }
@@ -68,6 +72,8 @@ impl From<ActionKind> for Kind {
             ActionKind::EfiBoot(spec) => Self::EfiBoot(spec.into()),
             ActionKind::Identity(spec) => Self::Identity(spec.into()),
             ActionKind::GrowRoot(spec) => Self::GrowRoot(spec.into()),
+            ActionKind::Http(spec) => Self::Http(spec.into()),
+            ActionKind::Wait(spec) => Self::Wait(spec.into()),
             ActionKind::RunContainer(spec) => Self::RunContainer(spec.into()),
         }
     }
@@ -94,6 +100,8 @@ impl TryFrom<Yield> for ActionResult {
             Yield::EfiBoot(wire) => Self::EfiBoot(wire.try_into().within("efi_boot")?),
             Yield::Identity(wire) => Self::Identity(wire.into()),
             Yield::GrowRoot(wire) => Self::GrowRoot(wire.try_into().within("grow_root")?),
+            Yield::Http(wire) => Self::Http(wire.try_into().within("http")?),
+            Yield::Wait(wire) => Self::Wait(wire.into()),
             Yield::RunContainer(wire) => Self::RunContainer(wire.into()),
         })
     }
@@ -118,6 +126,8 @@ impl From<ActionResult> for Yield {
             ActionResult::EfiBoot(result) => Self::EfiBoot(result.into()),
             ActionResult::Identity(result) => Self::Identity(result.into()),
             ActionResult::GrowRoot(result) => Self::GrowRoot(result.into()),
+            ActionResult::Http(result) => Self::Http(result.into()),
+            ActionResult::Wait(result) => Self::Wait(result.into()),
             ActionResult::RunContainer(result) => Self::RunContainer(result.into()),
         }
     }

@@ -281,6 +281,7 @@ fn word(kind: &EventBody) -> &'static str {
         EventBody::Started => "started",
         EventBody::Finished { .. } => "finished",
         EventBody::Failed { .. } => "failed",
+        EventBody::Skipped => "skipped",
         EventBody::ReceiptWritten { .. } => "receiptWritten",
         EventBody::DiskWiped { .. } => "diskWiped",
     }

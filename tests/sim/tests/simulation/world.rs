@@ -252,6 +252,7 @@ fn identified(record: &EventRecord) -> ((ActionRef, u64), &'static str) {
         EventBody::Started => "started",
         EventBody::Finished { .. } => "finished",
         EventBody::Failed { .. } => "failed",
+        EventBody::Skipped => "skipped",
         EventBody::ReceiptWritten { .. } => "receiptWritten",
         EventBody::DiskWiped { .. } => "diskWiped",
     };

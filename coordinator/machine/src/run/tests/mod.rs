@@ -2,6 +2,7 @@
 //! whatever order.
 
 mod branches;
+mod conditional;
 mod conditions;
 mod failures;
 mod persons;

@@ -124,7 +124,7 @@ fn a_hold_has_a_deadline_of_its_own() {
     assert_eq!(story.state.phase, WorkflowPhase::Failed);
 }
 
-fn ended(story: &Story) -> Workflow {
+pub(super) fn ended(story: &Story) -> Workflow {
     let tree = json!({"apiVersion": landfall_api::API_VERSION, "kind": "Workflow", "metadata": {"name": "run", "uid": RUN},
         "spec": {"machine": "m1", "template": "os"}, "status": story.state});
     serde_json::from_value(tree).unwrap()

@@ -1,0 +1,100 @@
+//! A job for tests of actions: one workflow of one action, under a lease that a test may have lost.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use futures::future::BoxFuture;
+use landfall_api::{
+    Progress,
+    message::{ActionKind, ActionRef, AssignedAction, Assignment, EventBody, LogLevel, Retry, Start},
+};
+use landfall_disk::CancelFlag;
+use landfall_session::{Report, Reporting, SessionEnded, Unflushed};
+use uuid::Uuid;
+
+use crate::runner::{Doing, Job, Term};
+
+struct Lease(bool);
+
+impl Term for Lease {
+    fn is_valid(&self) -> bool {
+        self.0
+    }
+    fn expired(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+}
+
+/// The stages of the progress that was reported.
+#[derive(Default)]
+pub(super) struct Heard(pub(super) Mutex<Vec<String>>);
+
+impl Report for Heard {
+    fn report(&self, _: ActionRef, _: EventBody) -> Reporting<'_, SessionEnded> {
+        Box::pin(async { Ok(()) })
+    }
+    fn report_blocking(&self, _: ActionRef, _: EventBody) -> Result<(), SessionEnded> {
+        Ok(())
+    }
+    fn still_runs(&self) -> Box<dyn Send> {
+        Box::new(())
+    }
+    fn progress(&self, _: ActionRef, progress: Progress) {
+        self.0.lock().unwrap().push(progress.stage);
+    }
+    fn log(&self, _: ActionRef, _: LogLevel, _: String) {}
+    fn flush(&self, _: Duration) -> Reporting<'_, Unflushed> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+/// The first attempt at this action.
+pub(super) fn job(kind: ActionKind) -> Job {
+    heard(kind).0
+}
+
+/// The same, with what it reports.
+pub(super) fn heard(kind: ActionKind) -> (Job, Arc<Heard>) {
+    let heard = Arc::new(Heard::default());
+    let second = Duration::from_secs(1);
+    let retry = Retry { max_attempts: 1, initial_backoff: second, max_backoff: second };
+    let action =
+        AssignedAction { name: "step".into(), timeout: second, retry, branch: None, when: None, kind: kind.clone() };
+    let run = Assignment {
+        epoch: 1,
+        workflow_uid: Uuid::from_u128(1),
+        workflow_name: "run".into(),
+        machine_uid: Uuid::from_u128(2),
+        generation: 1,
+        lease: second,
+        counts_from: None,
+        actions: vec![action],
+        start_index: 0,
+        start_attempt: 1,
+        starts: vec![Start { index: 0, attempt: 1 }],
+        earlier_runs: Vec::new(),
+        expected_receipts: Vec::new(),
+        results: Vec::new(),
+        person_authorised: true,
+        force: false,
+        precheck: true,
+        tools: None,
+    };
+    let job = Job {
+        action: ActionRef { workflow_uid: run.workflow_uid, action_index: 0, attempt: 1 },
+        kind,
+        run: Arc::new(run),
+        lease: Arc::new(Lease(true)),
+        cancel: CancelFlag::new(),
+        report: heard.clone(),
+        doing: Doing::default(),
+    };
+    (job, heard)
+}
+
+/// The same, after the lease has run out.
+pub(super) fn without_lease(job: Job) -> Job {
+    Job { lease: Arc::new(Lease(false)), ..job }
+}

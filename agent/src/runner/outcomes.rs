@@ -1,0 +1,38 @@
+//! What the actions of a list came to, and what that decides of those after them.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use landfall_api::{ActionOutcome, When, WhenFault, message::Assignment, results_scope};
+
+/// Of one list; its branches share it.
+#[derive(Clone)]
+pub(super) struct Outcomes {
+    run: Arc<Assignment>,
+    known: Arc<Mutex<BTreeMap<u32, ActionOutcome>>>,
+}
+
+impl Outcomes {
+    /// What the coordinator has said of actions that ended before.
+    pub(super) fn new(run: Arc<Assignment>) -> Self {
+        let known = run.results.iter().map(|known| (known.index, known.outcome.clone())).collect();
+        Self { run, known: Arc::new(Mutex::new(known)) }
+    }
+
+    /// An action has ended.
+    pub(super) fn note(&self, index: u32, outcome: ActionOutcome) {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(index, outcome);
+    }
+
+    /// Whether a condition holds now.
+    ///
+    /// # Errors
+    /// [`WhenFault`] where it names what an action did not come to, or what is not known any more.
+    pub(super) fn holds(&self, when: &When) -> Result<bool, WhenFault> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let named = |(index, outcome): (&u32, _)| Some((self.run.actions.get(*index as usize)?.name.as_str(), outcome));
+        when.holds(&results_scope(known.iter().filter_map(named)))
+    }
+}
