@@ -10,8 +10,7 @@ use crate::{
     ActionSpec, DiskId, DiskReceipt, EfiBootResult, EfiBootSpec, Exec, ExecResult, GrowRootResult, GrowRootSpec,
     HoldSpec, Http, HttpResult, Ignition, IgnitionResult, InstallBootloaderResult, InstallBootloaderSpec, KexecSpec,
     PowerOffSpec, RebootSpec, RunContainer, RunContainerResult, Storage, SystemIdentity, SystemIdentityResult, Unpack,
-    UnpackResult, Wait, WaitResult,
-    WipeSpec, WriteFile, WriteFileResult,
+    UnpackResult, Wait, WaitResult, WipeSpec, WriteFile, WriteFileResult,
 };
 
 /// What an action does. Where the agent needs nothing beyond what a template says, it is the template's own spec.

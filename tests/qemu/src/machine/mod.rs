@@ -140,9 +140,10 @@ impl Machine {
         }
         let arguments = arguments::qemu(&self.spec, &self.dir, &self.taps, self.accel)?;
         // A connection to the previous power-on's socket would fail.
-        match std::fs::remove_file(self.socket()) {
+        let socket = self.dir.join("qmp");
+        match std::fs::remove_file(&socket) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(LabError::file("cannot remove", self.socket())(error));
+                return Err(LabError::file("cannot remove", &socket)(error));
             }
             _ => {}
         }
@@ -154,7 +155,7 @@ impl Machine {
         self.qemu_log.append(format!("qemu-system-x86_64 {}\n", arguments.join(" ")).as_bytes());
         let outputs = Outputs { stdout: self.serial.clone(), stderr: self.qemu_log.clone() };
         let mut process = Process::spawn(&format!("qemu ({})", self.spec.name), command, outputs)?;
-        let qmp = connect(&self.socket(), &self.spec.name, &mut process).await?;
+        let qmp = connect(&socket, &self.spec.name, &mut process).await?;
         self.running = Some(Running { process, qmp });
         Ok(mark)
     }
@@ -243,10 +244,6 @@ impl Machine {
         let serial = self.serial.clone();
         let line = |limit| serial.wait_line(mark, pattern, limit, |text| text.contains(pattern));
         while_running(self, pattern, limit, line).await
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.dir.join("qmp")
     }
 }
 
