@@ -38,7 +38,7 @@ pub(super) async fn by_systemd_boot(context: Context) -> anyhow::Result<()> {
     let url = format!("oci+http://{}:{}/{REPOSITORY}@{digest}", Network::ADDRESS, Registry::PORT);
     let actions = json!([
         { "name": "disks", "storage": layout },
-        { "name": "root", "unpack": { "url": url } },
+        { "name": "root", "unpack": { "image": url } },
         { "name": "seed", "cloudInit": {} },
         { "name": "says", "exec": { "script": at_start(SAYS, "local-fs.target") } },
         { "name": "boot", "installBootloader": { "loader": "systemdBoot", "kernelArguments": ["console=ttyS0,115200", NO_PSTORE] } },
