@@ -1,16 +1,19 @@
 //! Which accelerator runs the machines.
 
-use std::process::Stdio;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::Command;
-use tokio::sync::OnceCell;
+use crate::{Firmware, LabError, Network, baseline};
 
-/// How long a guest may take to its first output. Under a working KVM SeaBIOS writes it within milliseconds.
-const PROBE_LIMIT: Duration = Duration::from_secs(4);
+/// Where the kernel lists the processor's flags.
+pub const CPUINFO: &str = "/proc/cpuinfo";
+/// How long a machine may take from power-on to the first line of user space in the proof of KVM: two to three seconds
+/// where KVM works.
+const PROOF_LIMIT: Duration = Duration::from_secs(30);
 
-static PROBED: OnceCell<Accel> = OnceCell::const_new();
+/// A machine of this process stood still under KVM and was started again under TCG.
+static STOOD_STILL: AtomicBool = AtomicBool::new(false);
 
 /// An accelerator of QEMU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,27 +33,51 @@ impl Accel {
         }
     }
 
-    /// What to use here: `LANDFALL_ACCEL` if it says `kvm` or `tcg`, else KVM if a guest proves within few seconds that it
-    /// runs. Found once per process.
-    pub async fn probe() -> Self {
-        *PROBED
-            .get_or_init(|| async {
-                match std::env::var("LANDFALL_ACCEL").as_deref() {
-                    Ok("kvm") => Self::Kvm,
-                    Ok("tcg") => Self::Tcg,
-                    _ if kvm_works().await => Self::Kvm,
-                    _ => Self::Tcg,
-                }
-            })
-            .await
+    /// What to use here, and why: `LANDFALL_ACCEL` if it is set; else KVM if the processor's flags in `cpuinfo`
+    /// ([`CPUINFO`]) have `vmx` or `svm`, and a machine of each firmware then proves it by reaching the user space of
+    /// `kernel`. Logs go below `dir`.
+    ///
+    /// The flags come first because a paravirtual KVM (`kvm-pvm`) lacks them: SeaBIOS and a Linux kernel run on it, OVMF
+    /// stands still for ever.
+    ///
+    /// # Errors
+    /// [`LabError`] if `LANDFALL_ACCEL` is neither `kvm` nor `tcg`, or no network can be made.
+    pub async fn choose(kernel: &Path, cpuinfo: &Path, dir: &Path) -> Result<(Self, String), LabError> {
+        match std::env::var("LANDFALL_ACCEL").as_deref() {
+            Ok("kvm") => return Ok((Self::Kvm, "LANDFALL_ACCEL says so".to_owned())),
+            Ok("tcg") => return Ok((Self::Tcg, "LANDFALL_ACCEL says so".to_owned())),
+            Err(std::env::VarError::NotPresent) | Ok("") => {}
+            other => {
+                let value = other.map_or_else(|error| error.to_string(), |value| format!("\"{value}\""));
+                return Err(LabError::Accelerator { value });
+            }
+        }
+        let flags = std::fs::read_to_string(cpuinfo).map_err(LabError::file("cannot read", cpuinfo))?;
+        if !has_virtualisation(&flags) {
+            return Ok((Self::Tcg, "the processor's flags have neither vmx nor svm".to_owned()));
+        }
+        if let Err(error) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/kvm") {
+            return Ok((Self::Tcg, format!("/dev/kvm cannot be opened: {error}")));
+        }
+        let network = Network::create()?;
+        let proof = Firmware::ALL.map(|firmware| proof(kernel, firmware, &network, dir));
+        Ok(match futures::future::try_join_all(proof).await {
+            Ok(_) => (Self::Kvm, "a machine of each firmware reached user space".to_owned()),
+            Err(why) => (Self::Tcg, why),
+        })
     }
 
-    /// How much longer than under KVM a wait may take: multiply limits by it.
-    pub const fn patience(self) -> u32 {
+    /// How much longer than under a working KVM a wait may take: multiply limits by it.
+    pub fn patience(self) -> u32 {
         match self {
-            Self::Kvm => 1,
-            Self::Tcg => 4,
+            Self::Kvm if !STOOD_STILL.load(Ordering::Relaxed) => 1,
+            Self::Kvm | Self::Tcg => 4,
         }
+    }
+
+    /// From now on waits have the patience of emulation, see [`crate::Machine::power_on`].
+    pub(crate) fn stood_still() {
+        STOOD_STILL.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn qemu_args(self) -> [&'static str; 4] {
@@ -63,35 +90,38 @@ impl Accel {
     }
 }
 
-/// Starts SeaBIOS with no disk and waits for its first line on the debug port.
-///
-/// A broken `/dev/kvm` may hang in the kernel where SIGKILL does not reach: the child gets SIGKILL and is then left
-/// alone (the runtime reaps it if it ever does).
-async fn kvm_works() -> bool {
-    if std::fs::OpenOptions::new().read(true).write(true).open("/dev/kvm").is_err() {
-        return false;
-    }
-    let child = Command::new("qemu-system-x86_64")
-        // As the machines will run: a KVM that accepts an artificial processor model may refuse the host's own.
-        .args(Accel::Kvm.qemu_args())
-        .args(["-machine", "q35,smm=off,graphics=off", "-m", "16"])
-        .args(["-nodefaults", "-display", "none", "-chardev", "stdio,id=d,signal=off"])
-        .args(["-device", "isa-debugcon,iobase=0x402,chardev=d"])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .kill_on_drop(true)
-        .spawn();
-    let Ok(mut child) = child else { return false };
-    let Some(stdout) = child.stdout.take() else { return false };
-    let mut lines = BufReader::new(stdout).lines();
-    let first_word = async {
-        while let Ok(Some(line)) = lines.next_line().await {
-            if line.contains("SeaBIOS") {
-                return true;
-            }
+/// Whether Intel's or AMD's virtualisation is among the flags of a processor.
+fn has_virtualisation(cpuinfo: &str) -> bool {
+    let flags = cpuinfo.lines().filter(|line| line.starts_with("flags")).filter_map(|line| line.split_once(':'));
+    flags.flat_map(|(_, flags)| flags.split_whitespace()).any(|flag| matches!(flag, "vmx" | "svm"))
+}
+
+/// Boots a machine of that firmware to user space under KVM; the error says why KVM is not used.
+async fn proof(kernel: &Path, firmware: Firmware, network: &Network, dir: &Path) -> Result<(), String> {
+    let dir = dir.join(format!("kvm-{firmware}"));
+    std::fs::create_dir_all(&dir).map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
+    let proved = baseline::reaches_user_space(kernel, firmware, network, &dir, PROOF_LIMIT).await;
+    proved.map(drop).map_err(|error| {
+        tracing::info!(%firmware, %error, "KVM is not used");
+        format!("a machine with {firmware} firmware did not reach user space under KVM; logs in {}", dir.display())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kvm_needs_vmx_or_svm_among_the_flags() {
+        for (cpuinfo, has) in [
+            ("processor\t: 0\nflags\t\t: fpu vmx sse2\n", true),
+            ("flags\t\t: fpu svm\n", true),
+            ("flags\t\t: fpu sse2 hypervisor\n", false),
+            ("vmx flags\t: ept vpid\nflags\t\t: fpu\n", false),
+            ("model name\t: vmx svm\nflags\t\t: fpu svm_lock\n", false),
+            ("", false),
+        ] {
+            assert_eq!(has_virtualisation(cpuinfo), has, "{cpuinfo}");
         }
-        false
-    };
-    tokio::time::timeout(PROBE_LIMIT, first_word).await.unwrap_or(false)
+    }
 }

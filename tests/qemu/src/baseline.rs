@@ -4,8 +4,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::machine::MachineBuilder;
 use crate::{Accel, Firmware, LabError, Machine, Mark, Network};
 
+/// From power-on to the first line of user space under KVM; multiplied by the accelerator's patience.
+const LIMIT: Duration = Duration::from_secs(60);
 /// Where Debian's `busybox-static` puts it.
 const BUSYBOX: &str = "/bin/busybox";
 const SAYS: &str = "baseline-uptime ";
@@ -28,22 +31,43 @@ pub async fn busybox_boottime(
     dir: &Path,
     accel: Accel,
 ) -> Result<Duration, LabError> {
-    let initramfs = pack(dir)?;
-    let builder = Machine::builder("baseline").firmware(firmware).memory_mib(memory_mib);
-    let builder = builder.direct_kernel(kernel, &initramfs, "console=ttyS0,115200 panic=30");
+    let builder = builder(kernel, firmware, dir)?.memory_mib(memory_mib);
     let mut machine = builder.build(network, dir, accel)?;
-    let mark: Mark = machine.power_on().await?;
-    let line = machine.serial().wait_line(mark, SAYS, limit(accel), |text| text.contains(SAYS)).await?;
+    let mark = machine.power_on().await?;
+    first_line(&mut machine, mark, LIMIT * accel.patience()).await
+}
+
+/// Boots `kernel` with a busybox init in a machine of that firmware under KVM, and under nothing else.
+pub(crate) async fn reaches_user_space(
+    kernel: &Path,
+    firmware: Firmware,
+    network: &Network,
+    dir: &Path,
+    limit: Duration,
+) -> Result<Duration, LabError> {
+    let mut machine = builder(kernel, firmware, dir)?.build(network, dir, Accel::Kvm)?;
+    let mark = machine.start().await?;
+    first_line(&mut machine, mark, limit).await
+}
+
+fn builder(kernel: &Path, firmware: Firmware, dir: &Path) -> Result<MachineBuilder, LabError> {
+    let initramfs = pack(dir)?;
+    Ok(Machine::builder("baseline").firmware(firmware).direct_kernel(
+        kernel,
+        &initramfs,
+        "console=ttyS0,115200 panic=30",
+    ))
+}
+
+async fn first_line(machine: &mut Machine, mark: Mark, limit: Duration) -> Result<Duration, LabError> {
+    let line = machine.serial().wait_line(mark, SAYS, limit, |text| text.contains(SAYS)).await;
     machine.power_cut().await;
+    let line = line?;
     let seconds = line.text.split(SAYS).nth(1).and_then(|rest| rest.split_whitespace().next()?.parse().ok());
     seconds.map(Duration::from_secs_f64).ok_or_else(|| LabError::Format {
         path: machine.serial().path().to_owned(),
         message: format!("no time in \"{}\"", line.text),
     })
-}
-
-fn limit(accel: Accel) -> Duration {
-    Duration::from_secs(60) * accel.patience()
 }
 
 fn pack(dir: &Path) -> Result<PathBuf, LabError> {

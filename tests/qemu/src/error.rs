@@ -16,6 +16,12 @@ pub enum LabError {
         #[source]
         source: std::io::Error,
     },
+    /// `LANDFALL_ACCEL` names no accelerator.
+    #[error("LANDFALL_ACCEL is {value}; set it to kvm or tcg, or unset it")]
+    Accelerator {
+        /// What it is.
+        value: String,
+    },
     /// A helper program failed.
     #[error("`{command}` failed with {status}: {stderr}")]
     Command {

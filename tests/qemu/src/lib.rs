@@ -9,7 +9,7 @@
 //! Waiting is for events (a line in a log, a byte count, an API object), each with a limit; no code sleeps for a
 //! guessed time.
 
-mod accel;
+pub mod accel;
 pub mod api;
 pub mod artefacts;
 pub mod baseline;

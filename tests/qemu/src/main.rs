@@ -1,4 +1,4 @@
-//! `landfall-lab`: the demo, the end-to-end tests, and the server of bad downloads they use.
+//! `landfall-lab`: the demo, the end-to-end tests, and what they use.
 
 mod demo;
 mod e2e;
@@ -9,8 +9,9 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
-use landfall_lab::Firmware;
+use landfall_lab::accel::CPUINFO;
 use landfall_lab::artefacts::{Artefacts, OsImage};
+use landfall_lab::{Accel, Firmware};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Power-on to installed system in virtual machines with real firmware.
@@ -27,6 +28,8 @@ enum Command {
     Demo(DemoArgs),
     /// Run the end-to-end tests
     Test(TestArgs),
+    /// Say which accelerator machines would use here, and why
+    Accel(AccelArgs),
     /// Serve files with cuts, pauses and flipped bits as commanded (used by the tests)
     #[command(hide = true)]
     FaultyHttp {
@@ -92,6 +95,19 @@ struct DemoArgs {
 }
 
 #[derive(Args)]
+struct AccelArgs {
+    /// Directory with the boot image: its kernel proves KVM
+    #[arg(long, value_name = "DIR")]
+    boot: PathBuf,
+    /// The processor's flags (used by the tests)
+    #[arg(long, value_name = "FILE", default_value = CPUINFO, hide = true)]
+    cpuinfo: PathBuf,
+    /// Directory for logs, created if missing. Default: a new directory below the temporary directory
+    #[arg(long, value_name = "DIR")]
+    logs: Option<PathBuf>,
+}
+
+#[derive(Args)]
 struct TestArgs {
     #[command(flatten)]
     what: What,
@@ -142,7 +158,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             _ = terminate.recv() => stopped(),
         }
     });
-    // A probe of a broken /dev/kvm may never end; the lab does not wait for it.
+    // A QEMU on a broken /dev/kvm may never end; the lab does not wait for it.
     runtime.shutdown_background();
     code
 }
@@ -180,6 +196,12 @@ async fn work(cli: Cli) -> anyhow::Result<ExitCode> {
                 resume: args.resume,
             };
             e2e::run(artefacts, &cli, &logs, choice).await
+        }
+        Command::Accel(args) => {
+            let kernel = std::path::absolute(args.boot.join("vmlinuz")).context("no working directory")?;
+            let (accel, why) = Accel::choose(&kernel, &args.cpuinfo, &logs(args.logs.as_deref())?).await?;
+            println!("{}: {why}", accel.as_str());
+            Ok(ExitCode::SUCCESS)
         }
         Command::FaultyHttp { listen, dir } => {
             landfall_lab::faulty::serve(listen, dir).await.with_context(|| format!("cannot serve on {listen}"))?;

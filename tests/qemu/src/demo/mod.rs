@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use indicatif::{MultiProgress, ProgressDrawTarget};
 use landfall_api::{Workflow, WorkflowPhase};
+use landfall_lab::accel::CPUINFO;
 use landfall_lab::artefacts::Artefacts;
 use landfall_lab::{
     Accel, CoordinatorOptions, CoordinatorProcess, DhcpMode, DiskBus, Firmware, Machine, Mark, Network, baseline,
@@ -43,13 +44,12 @@ pub(crate) struct Options {
 
 /// Runs it. Success only if every machine phoned home.
 pub(crate) async fn run(artefacts: Artefacts, options: Options) -> anyhow::Result<ExitCode> {
-    let accel = Accel::probe().await;
+    let (accel, why) = Accel::choose(&artefacts.kernel, Path::new(CPUINFO), &options.logs).await?;
     let network = Network::create()?;
+    let (count, accelerator) = (options.machines, accel.as_str());
     println!(
-        "{} machine(s), {} firmware, {}; logs in {}",
-        options.machines,
+        "{count} machine(s), {} firmware, {accelerator}: {why}; logs in {}",
         options.firmware,
-        accel.as_str(),
         options.logs.display()
     );
     println!("measuring: the same kernel with a minimal busybox init");

@@ -17,7 +17,7 @@ const INITRAMFS_TARGET: u64 = 15_000_000;
 /// The agent's peak resident memory, bytes.
 const RSS_TARGET: u64 = 96 << 20;
 /// From kernel start to enrolled, beyond a busybox init that does nothing.
-const ENROL_TARGET: Duration = Duration::from_millis(1500);
+const ENROL_TARGET: Duration = Duration::from_millis(1200);
 
 /// How one machine went.
 pub(super) struct MachineReport {

@@ -18,6 +18,8 @@ pub use spec::{DiskBus, DiskSpec, MachineBuilder, MachineSpec, NicSpec};
 
 /// How long QEMU has to open its control socket.
 const START_LIMIT: Duration = Duration::from_secs(120);
+/// How long firmware may show nothing on the console under KVM: it writes within a second or two.
+const SILENCE_LIMIT: Duration = Duration::from_secs(20);
 
 /// A machine of the lab. It is off until [`Machine::power_on`]; its disks and firmware variables survive power cuts,
 /// and its serial log continues over them.
@@ -132,9 +134,28 @@ impl Machine {
 
     /// Switches it on and returns the place in its serial log where this power-on begins.
     ///
+    /// A machine whose firmware shows nothing under KVM is started again under TCG, once, and stays there: some KVMs run
+    /// one firmware and not the other. A warning and its serial log say so.
+    ///
     /// # Errors
     /// [`LabError`] if firmware is missing, QEMU does not start, or the machine is on already.
     pub async fn power_on(&mut self) -> Result<Mark, LabError> {
+        let mark = self.start().await?;
+        if self.accel == Accel::Tcg || self.serial.wait_for(mark, "", SILENCE_LIMIT).await.is_ok() {
+            return Ok(mark);
+        }
+        self.power_cut().await;
+        let (name, seconds) = (&self.spec.name, SILENCE_LIMIT.as_secs());
+        let note = format!("{name} showed nothing under KVM for {seconds} s; it is started again under TCG");
+        tracing::warn!("{note}");
+        self.serial.append(format!("\n---- {note} ----\n").as_bytes());
+        Accel::stood_still();
+        self.accel = Accel::Tcg;
+        self.start().await
+    }
+
+    /// [`Machine::power_on`] under the accelerator that it was made for, whatever it shows.
+    pub(crate) async fn start(&mut self) -> Result<Mark, LabError> {
         if self.is_on() {
             return Err(LabError::Qmp { command: "power on".into(), message: format!("{} is on", self.spec.name) });
         }
